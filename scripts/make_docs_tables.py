@@ -82,7 +82,7 @@ def preset_file(name: str) -> str:
     if preset.usual_policy != algorithm.usual_policy:
         lines.append(f"  - override /policy: {preset.usual_policy}")
     if name == f"her_{preset.name}":
-        lines.append("  - override /memory: hindsight")
+        lines.append("  - override /replay: hindsight")
     lines.append("  - _self_")
     values = [f"{each.name}: {as_yaml(each.default)}" for each in own]
     meanings = [each.metadata["help"] for each in own]

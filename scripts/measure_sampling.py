@@ -1,4 +1,4 @@
-"""Measure how long a replay memory takes to give a batch: Zoo's in turns with Stable-Baselines3's.
+"""Measure how long a replay buffer takes to give a batch: Zoo's in turns with Stable-Baselines3's.
 
     python scripts/measure_sampling.py
     python scripts/measure_sampling.py --work hindsight --rounds 30 --output sampling.json
@@ -27,21 +27,21 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 from gymnasium import spaces  # noqa: E402
 
+from zoo.buffers.arrays import (  # noqa: E402
+    ArraySpec,
+    Transition,
+    observation_spec,
+    transform,
+)
+from zoo.buffers.config import PrioritizedConfig  # noqa: E402
+from zoo.buffers.hindsight import Hindsight  # noqa: E402
+from zoo.buffers.prioritized import PrioritizedSampler  # noqa: E402
+from zoo.buffers.replay import ReplayBuffer  # noqa: E402
+from zoo.buffers.rings import Rings  # noqa: E402
 from zoo.envs.adapter import Step  # noqa: E402
 from zoo.envs.goals import GoalOutcomes  # noqa: E402
 from zoo.envs.toys import BitFlipping  # noqa: E402
 from zoo.envs.vec_env import make_vec_env  # noqa: E402
-from zoo.memory.arrays import (  # noqa: E402
-    ColumnSpec,
-    Experience,
-    observation_spec,
-    transform,
-)
-from zoo.memory.config import PrioritizedConfig  # noqa: E402
-from zoo.memory.hindsight import Hindsight  # noqa: E402
-from zoo.memory.prioritized import PrioritizedSampler  # noqa: E402
-from zoo.memory.replay import ReplayMemory  # noqa: E402
-from zoo.memory.rings import Rings  # noqa: E402
 
 BATCH = 256
 N_BITS = 15
@@ -95,14 +95,14 @@ def uniform(capacity: int = 1_000_000, n_envs: int = 100) -> Timed:
     """Both draw uniformly from a full memory of vectors."""
     from stable_baselines3.common.buffers import ReplayBuffer
 
-    memory = ReplayMemory(capacity, n_envs, vector_specs())
+    memory = ReplayBuffer(capacity, n_envs, vector_specs())
     box = spaces.Box(-1, 1, (OBSERVED,), np.float32)
     theirs = ReplayBuffer(capacity, box, spaces.Box(-1, 1, (ACTED,), np.float32), "cpu", n_envs=n_envs)
-    for experience, following in vectors(capacity // n_envs, n_envs):
-        memory.add(experience)
-        actions, outcome = experience.columns["actions"], experience.outcome
+    for transition, following in vectors(capacity // n_envs, n_envs):
+        memory.add(transition)
+        actions, outcome = transition.columns["actions"], transition.outcome
         theirs.add(
-            experience.observations, following, actions, outcome.rewards, experience.ended, [{}] * n_envs
+            transition.observations, following, actions, outcome.rewards, transition.ended, [{}] * n_envs
         )
     rng = np.random.default_rng(0)
     return {"zoo": lambda: tensors(memory.sample(rng, (BATCH,))), "sb3": lambda: theirs.sample(BATCH)}
@@ -111,11 +111,11 @@ def uniform(capacity: int = 1_000_000, n_envs: int = 100) -> Timed:
 def prioritized(capacity: int = 1_000_000, n_envs: int = 100) -> Timed:
     """Zoo's alone, with priorities as various as errors are, and given new ones after each batch."""
     sampler = PrioritizedSampler(PrioritizedConfig(), capacity // n_envs, n_envs)
-    memory = ReplayMemory(capacity, n_envs, vector_specs(), sampler=sampler)
-    plain = ReplayMemory(capacity, n_envs, vector_specs())
-    for experience, _ in vectors(capacity // n_envs, n_envs):
-        memory.add(experience)
-        plain.add(experience)
+    memory = ReplayBuffer(capacity, n_envs, vector_specs(), sampler=sampler)
+    plain = ReplayBuffer(capacity, n_envs, vector_specs())
+    for transition, _ in vectors(capacity // n_envs, n_envs):
+        memory.add(transition)
+        plain.add(transition)
     rng = np.random.default_rng(0)
     rings = Rings(memory.heads, memory.sizes, memory.length)
     for _ in range(200):
@@ -142,17 +142,17 @@ def hindsight(capacity: int = 100_000, n_envs: int = 4) -> Timed:
 
     env = make_vec_env("Zoo/BitFlippingContinuous-v0", n_envs, kwargs={"n_bits": N_BITS})
     space, actions = env.single_observation_space, env.single_action_space
-    specs = {"observations": observation_spec(space), "actions": ColumnSpec((N_BITS,), np.float32)}
-    memory = ReplayMemory(capacity, n_envs, specs, relabelling=Hindsight(GoalOutcomes(env)))
+    specs = {"observations": observation_spec(space), "actions": ArraySpec((N_BITS,), np.float32)}
+    memory = ReplayBuffer(capacity, n_envs, specs, relabelling=Hindsight(GoalOutcomes(env)))
     their_env = DummyVecEnv([lambda: BitFlipping(N_BITS, continuous=True) for _ in range(n_envs)])
     assert isinstance(space, spaces.Dict)
     theirs = HerReplayBuffer(capacity, space, actions, their_env, "cpu", n_envs=n_envs)
-    for experience, following in goals(capacity // n_envs, n_envs):
-        memory.add(experience)
-        outcome = experience.outcome
+    for transition, following in goals(capacity // n_envs, n_envs):
+        memory.add(transition)
+        outcome = transition.outcome
         theirs.add(
-            *(experience.observations, following, experience.columns["actions"]),
-            *(outcome.rewards, experience.ended, [{}] * n_envs),
+            *(transition.observations, following, transition.columns["actions"]),
+            *(outcome.rewards, transition.ended, [{}] * n_envs),
         )
     rng = np.random.default_rng(0)
     return {"zoo": lambda: tensors(memory.sample(rng, (BATCH,))), "sb3": lambda: theirs.sample(BATCH)}
@@ -170,7 +170,7 @@ def tensors(batch: dict[str, Any]) -> dict[str, Any]:
 
 
 def vector_specs() -> dict[str, Any]:
-    return {"observations": ColumnSpec((OBSERVED,), np.float32), "actions": ColumnSpec((ACTED,), np.float32)}
+    return {"observations": ArraySpec((OBSERVED,), np.float32), "actions": ArraySpec((ACTED,), np.float32)}
 
 
 def vectors(n_steps: int, n_envs: int) -> Any:
@@ -195,7 +195,7 @@ def goals(n_steps: int, n_envs: int) -> Any:
         yield of_step(before, actions, after, np.full(n_envs, step % N_BITS == N_BITS - 1)), after
 
 
-def of_step(observations: Any, actions: Any, following: Any, ended: Any) -> Experience:
+def of_step(observations: Any, actions: Any, following: Any, ended: Any) -> Transition:
     """Return one step of all environments, of which some were cut short."""
     n_envs = len(actions)
     finished = np.flatnonzero(ended)
@@ -207,7 +207,7 @@ def of_step(observations: Any, actions: Any, following: Any, ended: Any) -> Expe
         finished=finished,
         final_observations=final,
     )
-    return Experience({"observations": observations, "actions": actions}, observations, outcome)
+    return Transition({"observations": observations, "actions": actions}, observations, outcome)
 
 
 if __name__ == "__main__":

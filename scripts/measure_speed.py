@@ -319,9 +319,9 @@ def train_zoo(work: str, folder: Path, clock: IntervalClock, arguments: argparse
     from zoo.algorithms.callback import Callback, Training
     from zoo.algorithms.registry import algorithm_class
     from zoo.envs.vec_env import make_vec_env
-    from zoo.training.callbacks import EvalCallback
-    from zoo.training.loggers import CsvLogger, LoggingCallback
-    from zoo.training.trackers import TensorBoardLogger
+    from zoo.experiment.callbacks import EvalCallback
+    from zoo.experiment.loggers import CsvLogger, LoggingCallback
+    from zoo.experiment.trackers import TensorBoardLogger
 
     class Mark(Callback):
         every = WORKS[work].interval

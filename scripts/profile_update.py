@@ -90,7 +90,7 @@ def timed_updates(
     shape = (n_steps, model.config.batch_size)
 
     def update() -> None:
-        model._learn_from(model._tensors(model.memory.sample(model.rng, shape)), n_steps)
+        model._learn_from(model._tensors(model.buffer.sample(model.rng, shape)), n_steps)
 
     def timed() -> float:
         started = time.perf_counter()

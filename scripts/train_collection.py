@@ -31,8 +31,8 @@ from typing import Any
 import numpy as np
 
 from zoo.agents.agent_folder import AgentFiles, read_agent, write_agent
+from zoo.core import atomic
 from zoo.envs.registry import folder_name
-from zoo.files import atomic
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 N_EPISODES = 100

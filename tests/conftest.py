@@ -91,13 +91,13 @@ def _skipped_where_nothing_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
     reason = _why_not_compiled()
     if reason is None:
         return
-    from zoo.optim.update_runner import Program
+    from zoo.optim.update_runner import UpdateRunner
 
     def skip(*arguments: object) -> None:
         pytest.skip(reason)
 
     for name in ("_compile_step", "_compile_function"):
-        monkeypatch.setattr(Program, name, skip)
+        monkeypatch.setattr(UpdateRunner, name, skip)
 
 
 @pytest.fixture

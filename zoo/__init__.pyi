@@ -17,14 +17,10 @@ from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.arguments import Policy
 from zoo.algorithms.ars import ARS as _ARS
 from zoo.algorithms.ars import ARSConfig
-from zoo.algorithms.bc import BC as _BC
-from zoo.algorithms.bc import BCConfig
 from zoo.algorithms.ddpg import DDPG as _DDPG
 from zoo.algorithms.ddpg import DDPGConfig
 from zoo.algorithms.dqn import DQN as _DQN
 from zoo.algorithms.dqn import DQNConfig
-from zoo.algorithms.gail import GAIL as _GAIL
-from zoo.algorithms.gail import GAILOnTRPOConfig
 from zoo.algorithms.ppo import PPO1 as _PPO1
 from zoo.algorithms.ppo import PPO2 as _PPO2
 from zoo.algorithms.ppo import PPO1Config, PPO2Config
@@ -47,22 +43,26 @@ from zoo.algorithms.tqc import TQC as _TQC
 from zoo.algorithms.tqc import TQCConfig
 from zoo.algorithms.trpo import TRPO as _TRPO
 from zoo.algorithms.trpo import TRPOConfig
-from zoo.config.composing import compose as compose
+from zoo.buffers.config import ReplayConfig
+from zoo.config.compose import compose as compose
 from zoo.config.fields import Schedule
 from zoo.envs.config import EnvConfig
 from zoo.envs.env_checker import check_env as check_env
 from zoo.envs.vec_env import make_vec_env as make_vec_env
 from zoo.errors import ZooError as ZooError
-from zoo.memory.config import MemoryConfig
-from zoo.memory.expert_data import ExpertData as ExpertData
-from zoo.memory.expert_files import read_expert as read_expert
-from zoo.memory.expert_files import write_expert as write_expert
+from zoo.experiment.evaluation import evaluate_policy as evaluate_policy
+from zoo.experiment.experiment import train as train
+from zoo.experiment.expert_recording import record_expert as record_expert
+from zoo.imitation.bc import BC as _BC
+from zoo.imitation.bc import BCConfig
+from zoo.imitation.expert_data import ExpertData as ExpertData
+from zoo.imitation.expert_files import read_expert as read_expert
+from zoo.imitation.expert_files import write_expert as write_expert
+from zoo.imitation.gail import GAIL as _GAIL
+from zoo.imitation.gail import GAILOnTRPOConfig
 from zoo.policies.config import PolicyConfig
 from zoo.policies.exploration import ActionNoiseConfig
 from zoo.policies.parameter_noise import ParameterNoiseConfig
-from zoo.training.evaluation import evaluate_policy as evaluate_policy
-from zoo.training.experiment import train as train
-from zoo.training.expert_recording import record_expert as record_expert
 from zoo.version import __version__ as __version__
 
 class A2C(_A2C):
@@ -132,7 +132,7 @@ class ACER(_ACER):
         buffer_size (int, default 50000, ≥ 1): transitions kept for replay [transitions]
         replay_ratio (float, default 4.0, ≥ 0): updates from replay after each rollout: the mean of a
             Poisson distribution
-        replay_start (int, default 1000, ≥ 0): transitions in the memory from which on it is replayed,
+        replay_start (int, default 1000, ≥ 0): transitions in the buffer from which on it is replayed,
             unless replay_ratio is 0 [transitions]
         correction_term (float, default 10.0, > 0): c, where importance weights are truncated; what is
             above is left to the critic
@@ -368,7 +368,7 @@ class DDPG(_DDPG):
         policy: Policy = "MlpPolicy",
         env: Any = None,
         *,
-        memory: MemoryConfig | Mapping[str, Any] | None = None,
+        replay: ReplayConfig | Mapping[str, Any] | None = None,
         n_envs: int | None = None,
         seed: int | None = None,
         device: str = "auto",
@@ -433,7 +433,7 @@ class DQN(_DQN):
         policy: Policy = "MlpPolicy",
         env: Any = None,
         *,
-        memory: MemoryConfig | Mapping[str, Any] | None = None,
+        replay: ReplayConfig | Mapping[str, Any] | None = None,
         n_envs: int | None = None,
         seed: int | None = None,
         device: str = "auto",
@@ -616,7 +616,7 @@ class HerDDPG(_HerDDPG):
         policy: Policy = "MlpPolicy",
         env: Any = None,
         *,
-        memory: MemoryConfig | Mapping[str, Any] | None = None,
+        replay: ReplayConfig | Mapping[str, Any] | None = None,
         n_envs: int | None = None,
         seed: int | None = None,
         device: str = "auto",
@@ -681,7 +681,7 @@ class HerDQN(_HerDQN):
         policy: Policy = "MlpPolicy",
         env: Any = None,
         *,
-        memory: MemoryConfig | Mapping[str, Any] | None = None,
+        replay: ReplayConfig | Mapping[str, Any] | None = None,
         n_envs: int | None = None,
         seed: int | None = None,
         device: str = "auto",
@@ -749,7 +749,7 @@ class HerSAC(_HerSAC):
         policy: Policy = "MlpPolicy",
         env: Any = None,
         *,
-        memory: MemoryConfig | Mapping[str, Any] | None = None,
+        replay: ReplayConfig | Mapping[str, Any] | None = None,
         n_envs: int | None = None,
         seed: int | None = None,
         device: str = "auto",
@@ -813,7 +813,7 @@ class HerTD3(_HerTD3):
         policy: Policy = "MlpPolicy",
         env: Any = None,
         *,
-        memory: MemoryConfig | Mapping[str, Any] | None = None,
+        replay: ReplayConfig | Mapping[str, Any] | None = None,
         n_envs: int | None = None,
         seed: int | None = None,
         device: str = "auto",
@@ -882,7 +882,7 @@ class HerTQC(_HerTQC):
         policy: Policy = "MlpPolicy",
         env: Any = None,
         *,
-        memory: MemoryConfig | Mapping[str, Any] | None = None,
+        replay: ReplayConfig | Mapping[str, Any] | None = None,
         n_envs: int | None = None,
         seed: int | None = None,
         device: str = "auto",
@@ -1201,7 +1201,7 @@ class QRDQN(_QRDQN):
         policy: Policy = "MlpPolicy",
         env: Any = None,
         *,
-        memory: MemoryConfig | Mapping[str, Any] | None = None,
+        replay: ReplayConfig | Mapping[str, Any] | None = None,
         n_envs: int | None = None,
         seed: int | None = None,
         device: str = "auto",
@@ -1335,7 +1335,7 @@ class SAC(_SAC):
         policy: Policy = "MlpPolicy",
         env: Any = None,
         *,
-        memory: MemoryConfig | Mapping[str, Any] | None = None,
+        replay: ReplayConfig | Mapping[str, Any] | None = None,
         n_envs: int | None = None,
         seed: int | None = None,
         device: str = "auto",
@@ -1403,7 +1403,7 @@ class TD3(_TD3):
         policy: Policy = "MlpPolicy",
         env: Any = None,
         *,
-        memory: MemoryConfig | Mapping[str, Any] | None = None,
+        replay: ReplayConfig | Mapping[str, Any] | None = None,
         n_envs: int | None = None,
         seed: int | None = None,
         device: str = "auto",
@@ -1472,7 +1472,7 @@ class TQC(_TQC):
         policy: Policy = "MlpPolicy",
         env: Any = None,
         *,
-        memory: MemoryConfig | Mapping[str, Any] | None = None,
+        replay: ReplayConfig | Mapping[str, Any] | None = None,
         n_envs: int | None = None,
         seed: int | None = None,
         device: str = "auto",

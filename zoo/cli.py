@@ -8,8 +8,8 @@ import sys
 import textwrap
 from collections.abc import Sequence
 
+from zoo.core.printing import printable, without_password
 from zoo.errors import INTERRUPTED, MISTAKE, ZooError, nearest
-from zoo.files.printing import printable, without_password
 from zoo.working_folder import forget_working_folder
 
 VERBS = {
@@ -102,7 +102,7 @@ def run(arguments: Sequence[str]) -> int:
     if verb not in VERBS:
         hint = "; the verb comes first" if "=" in verb or verb.startswith("-") else nearest(verb, VERBS)
         raise ZooError(f"unknown verb '{verb}'{hint} (verbs: {', '.join(VERBS)})")
-    from zoo.config.application import run_command
+    from zoo.launch.application import run_command
 
     return run_command(verb, f"zoo.commands.{MODULES.get(verb, verb)}:run", rest)
 

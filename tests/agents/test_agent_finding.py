@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from zoo.agents import finding
+from zoo.agents import find
 from zoo.agents.agent_folder import AgentFiles, read_agent, write_agent
-from zoo.agents.finding import find_agent, resolve_agent
+from zoo.agents.find import find_agent, resolve_agent
 from zoo.errors import ZooError
 
 
@@ -18,7 +18,7 @@ def working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working folder and an installed Zoo, both without agents."""
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
-    monkeypatch.setattr(finding, "data_folder", lambda name: tmp_path / "package" / name)
+    monkeypatch.setattr(find, "data_folder", lambda name: tmp_path / "package" / name)
     return tmp_path / "work"
 
 

@@ -15,7 +15,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from zoo import ACER
-from zoo.optim.update_runner import Program
+from zoo.optim.update_runner import UpdateRunner
 
 Array = np.ndarray
 EPSILON = 1e-6
@@ -49,9 +49,9 @@ def make_model(kind: str, **hyperparameters: Any) -> ACER:
     )
     model.policy.encoder = nn.Identity()  # the usual one gives single precision
     model.policy.double()
-    model.program = Program(model._make_state(), model.runtime)
-    model.descent.optimizer, model.descent._slot_names = Plain(), {}
-    state = model.program.state
+    model.runner = UpdateRunner(model._make_state(), model.runtime)
+    model.updater.optimizer, model.updater._slot_names = Plain(), {}
+    state = model.runner.state
     generator = torch.Generator().manual_seed(1)
     if model.config.trust_region:
         state["average"] += 0.3 * torch.randn(
@@ -88,16 +88,16 @@ def make_batch(kind: str, seed: int = 0) -> dict[str, Any]:
 
 def gradient_of_update(model: ACER, batch: dict[str, Any]) -> Array:
     """Return the gradient that one gradient step goes down."""
-    before = model.program.state.snapshot("policy")
+    before = model.runner.state.snapshot("policy")
     rates = {"learning_rate": torch.tensor(1.0, dtype=torch.float64)}
-    model._gradient_step(model.program.state, rates, batch)
-    return (before - model.program.state["policy"]).numpy()
+    model._gradient_step(model.runner.state, rates, batch)
+    return (before - model.runner.state["policy"]).numpy()
 
 
 def expected_gradient(model: ACER, batch: dict[str, Any]) -> Array:
     """Return minus the slope of what the paper climbs, by central differences."""
     judge = _Discrete(model, batch) if isinstance(model.action_space, spaces.Discrete) else _Box(model, batch)
-    vector = model.program.state.snapshot("policy")
+    vector = model.runner.state.snapshot("policy")
     gradient = np.zeros(len(vector))
     for index, start in enumerate(vector.tolist()):
         values = []
@@ -128,11 +128,11 @@ def backwards(batch: dict[str, Any], gamma: float, values: Any, taken: Any, foll
     return targets
 
 
-def slope_within(config: Any, slope: Array, normal: Array) -> Array:
+def slope_within(config: Any, grad: Array, normal: Array) -> Array:
     """Return the slope of one step's statistics, projected."""
     if not config.trust_region:
-        return slope
-    return slope - max(0.0, (normal @ slope - config.delta) / (normal @ normal)) * normal
+        return grad
+    return grad - max(0.0, (normal @ grad - config.delta) / (normal @ normal)) * normal
 
 
 class _Discrete:
@@ -150,7 +150,7 @@ class _Discrete:
             taken[i, t], ratio[i, t] = q[i, t, a], f[i, t, a] / (mu[i, t, a] + EPSILON)
         c = np.minimum(1.0, ratio)
         self.targets = backwards(batch, config.gamma, values, taken, following, c)
-        self.slopes = np.zeros_like(f)
+        self.grads = np.zeros_like(f)
         for i, t in steps():
             g = np.zeros(3)
             a = actions[i, t]
@@ -163,18 +163,18 @@ class _Discrete:
                 entropy_slope = -np.log(f[i, t, b] + EPSILON) - f[i, t, b] / (f[i, t, b] + EPSILON)
                 g[b] += config.ent_coef * entropy_slope
             k = -average[i, t] / (f[i, t] + EPSILON)
-            self.slopes[i, t] = slope_within(config, g, k)
+            self.grads[i, t] = slope_within(config, g, k)
 
     def surrogate(self, vector: Tensor) -> float:
         f, q = self.evaluated(self.batch["observations"], vector)
         total = 0.0
         for i, t in steps():
             error = self.targets[i, t] - q[i, t, self.batch["actions"][i, t]]
-            total += self.slopes[i, t] @ f[i, t] - self.model.config.q_coef * 0.5 * error**2
+            total += self.grads[i, t] @ f[i, t] - self.model.config.q_coef * 0.5 * error**2
         return float(total / (N_SEQUENCES * N_STEPS))
 
     def evaluated(self, observations: Tensor, vector: Any = "policy") -> tuple[Array, Array]:
-        vector = self.model.program.state[vector] if isinstance(vector, str) else vector
+        vector = self.model.runner.state[vector] if isinstance(vector, str) else vector
         logits, values, _ = module_at(self.model, vector)({"observations": observations})
         return softmax(logits.numpy()), values.numpy()
 
@@ -187,7 +187,7 @@ class _Box:
         average, _ = self.evaluated(observations, "average" if config.trust_region else "policy")
         drawn = parameters[..., :2] + np.exp(parameters[..., 2:]) * batch["noise"].numpy()
         self.actions = np.concatenate([batch["actions"].numpy()[None], drawn])
-        values, taken, fresh = self.judged(model.program.state["policy"])
+        values, taken, fresh = self.judged(model.runner.state["policy"])
         _, following = self.evaluated(batch["next_observations"])
         ratio, fresh_ratio = np.zeros((2, N_SEQUENCES, N_STEPS))
         for i, t in steps():
@@ -200,7 +200,7 @@ class _Box:
         self.targets = backwards(batch, config.gamma, values, taken, following, c)
         uncorrected = backwards(batch, config.gamma, values, taken, following, np.ones_like(c))
         self.value_targets = np.minimum(1.0, ratio) * (self.targets - taken) + values
-        self.slopes = np.zeros_like(parameters)
+        self.grads = np.zeros_like(parameters)
         for i, t in steps():
             seen = min(config.correction_term, ratio[i, t]) * (uncorrected[i, t] - values[i, t])
             unseen = max(0.0, 1.0 - config.correction_term / fresh_ratio[i, t])
@@ -211,7 +211,7 @@ class _Box:
             moved = (parameters[i, t, :2] - average[i, t, :2]) / np.exp(2 * parameters[i, t, 2:])
             variance = np.exp(2 * average[i, t, 2:]) + (parameters[i, t, :2] - average[i, t, :2]) ** 2
             k = np.concatenate([moved, 1.0 - variance / np.exp(2 * parameters[i, t, 2:])])
-            self.slopes[i, t] = slope_within(config, g, k)
+            self.grads[i, t] = slope_within(config, g, k)
 
     def surrogate(self, vector: Tensor) -> float:
         parameters, _ = self.evaluated(self.batch["observations"], vector)
@@ -220,11 +220,11 @@ class _Box:
         for i, t in steps():
             errors = self.targets[i, t] - taken[i, t], self.value_targets[i, t] - values[i, t]
             critic_loss = 0.5 * (errors[0] ** 2 + errors[1] ** 2)
-            total += self.slopes[i, t] @ parameters[i, t] - self.model.config.q_coef * critic_loss
+            total += self.grads[i, t] @ parameters[i, t] - self.model.config.q_coef * critic_loss
         return float(total / (N_SEQUENCES * N_STEPS))
 
     def evaluated(self, observations: Tensor, vector: Any = "policy") -> tuple[Array, Array]:
-        vector = self.model.program.state[vector] if isinstance(vector, str) else vector
+        vector = self.model.runner.state[vector] if isinstance(vector, str) else vector
         parameters, values, _ = module_at(self.model, vector)({"observations": observations})
         return parameters.numpy(), values.numpy()
 
@@ -241,7 +241,7 @@ class _Box:
 
 
 def module_at(model: ACER, vector: Tensor) -> Callable[..., Any]:
-    return model.descent.parameters.module_at(vector)
+    return model.updater.parameters.module_at(vector)
 
 
 def softmax(logits: Array) -> Array:

@@ -147,7 +147,7 @@ def largest_distance_after(
     """
     for source, destination in parts.values():
         copy_weights(source, destination)
-    state = model.program.state
+    state = model.runner.state
     start = {name: state[name].clone() for name in parts}
     for call, n_steps in enumerate(calls):
         rows = batches(n_steps, call, dtype)

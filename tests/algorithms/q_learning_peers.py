@@ -10,7 +10,7 @@ from stable_baselines3.common.logger import configure
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
 from torch import Tensor, nn
 
-from zoo.optim.update_runner import Program
+from zoo.optim.update_runner import UpdateRunner
 
 BATCH = 16
 STEPS = 5
@@ -39,7 +39,7 @@ def ours_of(algorithm: Any, dtype: torch.dtype, **hyperparameters: Any) -> Any:
     if dtype == torch.float64:
         model.policy.encoder = nn.Identity()  # the observations are vectors, which it would make single
         model.policy.double()
-        model.program = Program(model._make_state(), model.runtime)
+        model.runner = UpdateRunner(model._make_state(), model.runtime)
     return model
 
 
@@ -93,8 +93,8 @@ def difference(ours: Any, theirs: Any, rows: dict[str, Tensor]) -> float:
     flat = nn.utils.parameters_to_vector
     online, target = (flat(each.parameters()).detach() for each in theirs.networks)
     assert not torch.equal(online, target)
-    ours.program.state["q_network"].copy_(online)
-    ours.program.state["target"].copy_(target)
+    ours.runner.state["q_network"].copy_(online)
+    ours.runner.state["target"].copy_(target)
     ours._take_steps(ours._gradient_step, ours.rates(0.0), rows)
 
     samples = iter(_samples({name: column[i] for name, column in rows.items()}) for i in range(STEPS))
@@ -105,7 +105,7 @@ def difference(ours: Any, theirs: Any, rows: dict[str, Tensor]) -> float:
     gone = (reached - online).abs().max()
     assert gone > 0.01
     assert ours.n_updates == STEPS
-    return float((ours.program.state["q_network"] - reached).abs().max() / gone)
+    return float((ours.runner.state["q_network"] - reached).abs().max() / gone)
 
 
 def _samples(batch: dict[str, Tensor]) -> ReplayBufferSamples:

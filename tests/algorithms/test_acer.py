@@ -22,8 +22,8 @@ from torch import Tensor
 from zoo import ACER
 from zoo.algorithms import acer
 from zoo.algorithms.acer import Returns, Terms
+from zoo.buffers import replay
 from zoo.errors import ZooError
-from zoo.memory import replay
 from zoo.optim.optimizers import Differentiable
 from zoo.policies.actor_critic import StochasticDuelingPolicy
 from zoo.policies.config import PolicyConfig
@@ -98,7 +98,7 @@ def test_nothing_is_made_up_for_where_the_policy_is_that_which_acted(kind: str) 
     batch["behaviour"] = parameters.detach()
     terms = terms_of(model, batch)
     statistics = terms.statistics.detach().requires_grad_()
-    (slope,) = torch.autograd.grad(terms.objective(statistics).sum(), statistics)
+    (grad,) = torch.autograd.grad(terms.objective(statistics).sum(), statistics)
     next_values = model._next_values(model.policy, batch)
     if kind == "discrete":
         taken = values.gather(-1, batch["actions"][..., None])[..., 0].detach()
@@ -111,7 +111,7 @@ def test_nothing_is_made_up_for_where_the_policy_is_that_which_acted(kind: str) 
         log_prob = model.policy.head.log_prob(statistics, batch["actions"])
     wanted = (log_prob * (returns - state_values).detach()).sum()
     (expected,) = torch.autograd.grad(wanted, statistics)
-    torch.testing.assert_close(slope, expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(grad, expected, rtol=1e-4, atol=1e-4)
     assert terms.divergence(terms.statistics).abs().max() < 1e-9, "it is the average policy, too"
 
 
@@ -135,14 +135,14 @@ def test_what_a_mask_forbids_counts_nowhere() -> None:
             return logits, values, None
 
         terms = model.kind.terms(policy, average, following, {**batch, "behaviour": behaviour})  # type: ignore[arg-type]
-        return model._slope(terms)[0], terms.critic_loss
+        return model._grad(terms)[0], terms.critic_loss
 
     expected, expected_loss = slope_of(logits, values, behaviour, average)
     rest = with_third(values, 5.0)
     forbidden = [with_third(each, -1e8) for each in (logits, behaviour, average)]
-    slope, loss = slope_of(forbidden[0], rest, *forbidden[1:])
-    torch.testing.assert_close(slope[..., :2], expected)
-    assert (slope[..., 2] == 0).all()
+    grad, loss = slope_of(forbidden[0], rest, *forbidden[1:])
+    torch.testing.assert_close(grad[..., :2], expected)
+    assert (grad[..., 2] == 0).all()
     torch.testing.assert_close(loss, expected_loss)
     allowed = [with_third(each, 0.0) for each in (logits, behaviour, average)]
     assert (slope_of(allowed[0], rest, *allowed[1:])[0][..., 2] != 0).any()
@@ -196,7 +196,7 @@ def small(env: Any = "CartPole-v1", *, policy: Any = None, **settings: Any) -> A
 @pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1"])
 def test_average_policy_follows_after_every_step_also_replayed_ones(env: str) -> None:
     model = small(env, alpha=0.7, learning_rate=0.01)
-    state = model.program.state
+    state = model.runner.state
     np.testing.assert_array_equal(state["average"], state["policy"])
     seen: list[tuple[Tensor, Tensor, Tensor]] = []
     step = model._gradient_step
@@ -250,18 +250,18 @@ def test_replayed_updates_are_poisson_distributed(monkeypatch: pytest.MonkeyPatc
 
 def test_first_update_is_on_the_newest_rollout_the_others_on_older_windows() -> None:
     model = small(replay_ratio=20.0)
-    windows = model.memory.windows
+    windows = model.buffer.windows
     rows: list[Any] = []
 
     def watched(firsts: Any) -> Any:
         rows.append(windows(firsts)["observations"])
         return windows(firsts)
 
-    model.memory.windows = watched  # type: ignore[method-assign]
+    model.buffer.windows = watched  # type: ignore[method-assign]
     for _ in range(6):
         rows.clear()
         model.learn(10, reset_num_timesteps=False)
-        memory = model.memory
+        memory = model.buffer
         newest = (memory.heads[0] - np.arange(5, 0, -1)) % memory.length
         expected = memory.columns["observations"][newest].swapaxes(0, 1)
         np.testing.assert_array_equal(rows[0][0], expected)

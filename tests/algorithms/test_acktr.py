@@ -69,14 +69,14 @@ class Plain:
             - config.ent_coef * entropy.mean()
             + config.vf_coef * ((values - rollout["returns"]) ** 2).mean()
         )
-        slopes = torch.autograd.grad(loss, list(self.named.values()))
-        gradient = dict(zip(self.named, slopes, strict=True))
+        grads = torch.autograd.grad(loss, list(self.named.values()))
+        gradient = dict(zip(self.named, grads, strict=True))
         self.take_in(self.statistics(rollout, noise))
         if not inverses:
-            norm = torch.sqrt(sum(slope.square().sum() for slope in slopes))  # type: ignore[arg-type]
+            norm = torch.sqrt(sum(grad.square().sum() for grad in grads))  # type: ignore[arg-type]
             clip = min(1.0, config.max_grad_norm / float(norm))
-            for name, slope in gradient.items():
-                self.cold[name] = config.momentum * self.cold[name] + clip * slope
+            for name, grad in gradient.items():
+                self.cold[name] = config.momentum * self.cold[name] + clip * grad
                 self.named[name].data -= learning_rate * self.cold[name]
             return
         natural = self.solved(inverses, gradient)
@@ -108,16 +108,16 @@ class Plain:
             loss = (self.config.vf_fisher_coef * (value - drawn) ** 2 - log_prob).sum()
             outputs = [out for _, out in seen.values()]
             own = [self.policy.head.log_std] if isinstance(self.policy.head, DiagonalGaussian) else []
-            slopes = torch.autograd.grad(loss, [*outputs, *own])
-            for name, slope in zip(seen, slopes, strict=False):
+            grads = torch.autograd.grad(loss, [*outputs, *own])
+            for name, grad in zip(seen, grads, strict=False):
                 a = torch.cat([seen[name][0].detach(), torch.ones(1, dtype=torch.float64)])
                 old = sums.get(name, (0.0, 0.0))
-                pair = torch.outer(a, a), torch.outer(slope[0], slope[0])
+                pair = torch.outer(a, a), torch.outer(grad[0], grad[0])
                 sums[name] = tuple(x + y / N_ROWS for x, y in zip(old, pair, strict=True))  # type: ignore[assignment]
             if own:
                 old = sums.get("head.log_std", (0.0, 0.0))
                 one = torch.ones(1, 1, dtype=torch.float64)
-                sums["head.log_std"] = one, old[1] + torch.outer(slopes[-1], slopes[-1]) / N_ROWS
+                sums["head.log_std"] = one, old[1] + torch.outer(grads[-1], grads[-1]) / N_ROWS
         return sums
 
     def take_in(self, batch: dict[str, tuple[Tensor, Tensor]]) -> None:
@@ -200,7 +200,7 @@ def watched(
 )
 def test_acktr_updates_as_written_out(actions: spaces.Space[Any], hyperparameters: dict[str, Any]) -> None:
     model = watched(actions, **hyperparameters)
-    assert model.n_updates == 5 == model.program.state[COUNT]
+    assert model.n_updates == 5 == model.runner.state[COUNT]
     assert model.error() < 5e-3
 
 
@@ -309,9 +309,9 @@ def test_factors_of_weighted_steps_are_those_of_the_steps_that_count(monkeypatch
         ({**rollout, "weights": counts.float()}, noise),
         ({name: column[counts] for name, column in rollout.items()}, noise[counts]),
     ]:
-        before = {name: tensor.clone() for name, tensor in model.program.state.items()}
-        model._gradient_step(model.program.state, {"rollout": columns, **rates}, drawn)
-        model.program.state.replaced(before)
+        before = {name: tensor.clone() for name, tensor in model.runner.state.items()}
+        model._gradient_step(model.runner.state, {"rollout": columns, **rates}, drawn)
+        model.runner.state.replaced(before)
     weighted, expected = found
     assert weighted.keys() == expected.keys()
     for name, factor in expected.items():
@@ -336,7 +336,7 @@ def test_inverses_are_made_anew_after_so_many_natural_updates(
 @pytest.mark.parametrize("kfac_inverse", ["eigen", "cholesky"])
 def test_numbers_that_are_not_finite_end_a_run_with_a_word_on_them(kfac_inverse: str) -> None:
     model = acktr(kfac_inverse=kfac_inverse).learn(3 * N_ROWS)
-    model.program.state["policy"][0] = np.nan
+    model.runner.state["policy"][0] = np.nan
     with pytest.raises(NotFiniteError, match="is not finite"):
         model.learn(5 * N_ROWS, reset_num_timesteps=False)
 
@@ -380,7 +380,7 @@ def test_weights_of_steps_are_found_in_the_rows_of_each_layer(name: str) -> None
     """Of as many sequences as they have steps, all firsts of episodes: no slope reaches another step."""
     policy, env = POLICIES[name]
     model = ACKTR(policy, env, n_envs=4, seed=0, compile=False, n_steps=4).learn(16)
-    rollout, module = model.finished_rollout(), model.descent.module(model.program.state)
+    rollout, module = model.finished_rollout(), model.updater.module(model.runner.state)
     rollout["episode_starts"][:] = True
     weights = torch.tensor([[1, 1, 1, 0], [0, 1, 1, 1], [0, 0, 1, 0], [1, 0, 0, 0]]).float()
     with model.kfac.watching() as watch, unrolled():
@@ -389,8 +389,8 @@ def test_weights_of_steps_are_found_in_the_rows_of_each_layer(name: str) -> None
     for layer in model.kfac.layers:
         if not layer.is_exact:
             uses = watch.uses_of(layer)
-            slopes = torch.autograd.grad(loss, [use.outputs for use in uses], retain_graph=True)
-            rows = [use.output_rows(slope) for use, slope in zip(uses, slopes, strict=True)]
+            grads = torch.autograd.grad(loss, [use.outputs for use in uses], retain_graph=True)
+            rows = [use.output_rows(grad) for use, grad in zip(uses, grads, strict=True)]
             found = layer.weights_of_rows(weights, [len(each) for each in rows])
             assert torch.equal(found, torch.cat(rows).any(1).float()), layer.name
 
@@ -400,17 +400,17 @@ def test_what_is_seen_of_each_layer_makes_up_its_gradient(name: str) -> None:
     """The gradient of a product's weights is Σ g·aᵀ over all its uses; of others it is their sum."""
     policy, env = POLICIES[name]
     model = ACKTR(policy, env, n_envs=2, seed=0, compile=False, n_steps=6).learn(12)
-    rollout, module = model.finished_rollout(), model.descent.module(model.program.state)
+    rollout, module = model.finished_rollout(), model.updater.module(model.runner.state)
     with model.kfac.watching() as watch, unrolled():
         parameters, values, _ = module(rollout, rollout.get("states"))
     loss = (parameters.cos().sum(-1) + values.square()).mean()
     found = {}
     for layer in model.kfac.layers:
         uses = watch.uses_of(layer)
-        slopes = torch.autograd.grad(loss, [use.outputs for use in uses], retain_graph=True)
-        rows = torch.cat([use.output_rows(slope) for use, slope in zip(uses, slopes, strict=True)])
+        grads = torch.autograd.grad(loss, [use.outputs for use in uses], retain_graph=True)
+        rows = torch.cat([use.output_rows(grad) for use, grad in zip(uses, grads, strict=True)])
         inputs = [torch.ones(len(rows), 1) if layer.is_exact else use.input_rows for use in uses]
         found[layer.name] = rows.T @ (inputs[0] if layer.is_exact else torch.cat(inputs))
-    gradient = model.descent.parameters.named(model.descent.gradient(module, loss))
+    gradient = model.updater.parameters.named(model.updater.gradient(module, loss))
     for layer in model.kfac.layers:
         torch.testing.assert_close(found[layer.name], layer.matrix(gradient), rtol=1e-3, atol=1e-5)

@@ -146,13 +146,13 @@ def test_an_update_is_that_of_independent_parts() -> None:
     (vf_coef * error - surrogate - ent_coef * entropy.mean()).backward()
     expected = nn.utils.parameters_to_vector(each.grad for each in by_hand.parameters())
     found: list[Tensor] = []
-    gradient = model.descent.gradient
+    gradient = model.updater.gradient
 
     def watched(module: Any, loss: Tensor) -> Tensor:
         found.append(gradient(module, loss).clone())
         return found[-1]
 
-    model.descent.gradient = watched
+    model.updater.gradient = watched
     model.update()
     torch.testing.assert_close(found[0], expected, rtol=1e-3, atol=1e-6)
     assert expected.abs().max() > 1e-2

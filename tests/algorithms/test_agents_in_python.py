@@ -153,9 +153,9 @@ def test_a_loaded_agent_goes_on_learning(name: str, tmp_path: Path) -> None:
     path = model.save(tmp_path / "agent")
     _, _, env_id, _ = AGENTS[name]
     loaded = zoo.load(path, env=make_vec_env(env_id, 2), seed=1, compile=False)
-    target = loaded.program.state.get("target")
+    target = loaded.runner.state.get("target")
     if target is not None:
-        online = loaded.program.state["q_network" if isinstance(loaded, DQN) else "critics"]
+        online = loaded.runner.state["q_network" if isinstance(loaded, DQN) else "critics"]
         assert torch.equal(target, online)
     loaded.learn(64)
     assert any(
@@ -199,12 +199,12 @@ def test_parameters_go_from_one_agent_to_another(name: str) -> None:
     other.set_parameters(source.get_parameters())
     np.testing.assert_array_equal(other.predict(batch)[0], source.predict(batch)[0])
     if name == "dqn":
-        assert torch.equal(other.program.state["target"], other.program.state["q_network"])
+        assert torch.equal(other.runner.state["target"], other.runner.state["q_network"])
     if name in ("sac", "tqc"):
-        assert torch.equal(other.program.state["target"], other.program.state["critics"])
+        assert torch.equal(other.runner.state["target"], other.runner.state["critics"])
     if name == "td3":
         for network in ("actor", "critics"):
-            assert torch.equal(other.program.state[f"target_{network}"], other.program.state[network])
+            assert torch.equal(other.runner.state[f"target_{network}"], other.runner.state[network])
 
 
 def test_parameters_that_do_not_fit_are_refused_and_change_nothing() -> None:
@@ -252,7 +252,7 @@ def test_an_environment_with_other_spaces_is_refused_and_changes_nothing() -> No
 def test_learning_goes_on_in_another_environment() -> None:
     model = make("dqn_normalized").learn(64)
     normalizer = model.get_vec_normalize_env()
-    with pytest.warns(UserWarning, match="64 transitions in the replay memory are lost: it was of 2 env"):
+    with pytest.warns(UserWarning, match="64 transitions in the replay buffer are lost: it was of 2 env"):
         model.set_env("CartPole-v1", n_envs=3)
     assert model.n_envs == 3
     assert model.get_vec_normalize_env() is normalizer

@@ -169,11 +169,11 @@ def test_each_row_acts_by_its_own_weights(policy: Any, options: Any, space: Any)
     acting = BatchedPolicy(model.parameters, 5)
     for vector, row in zip(acting.vectors, rows, strict=True):
         vector.copy_(torch.from_numpy(row))
-    found = model.codec.to_env(acting.act({"observations": seen}))
+    found = model.action_adapter.to_env(acting.act({"observations": seen}))
     expected = []
     for row, observation in zip(rows, seen, strict=True):
         with torch.no_grad():
-            model.program.state["policy"].copy_(torch.from_numpy(row))
+            model.runner.state["policy"].copy_(torch.from_numpy(row))
         expected.append(model.predict(observation)[0])
     np.testing.assert_allclose(found, np.stack(expected), rtol=1e-5, atol=1e-5)
     assert len(np.unique(np.stack(expected), axis=0)) > 1

@@ -58,7 +58,7 @@ def ours(algorithm: type[DDPG] = Double, **hyperparameters: Any) -> DDPG:
     with torch.no_grad():
         generator = torch.Generator().manual_seed(3)
         for name in ("actor", "critics"):  # so that targets are others, and actions not near zero
-            state = model.program.state
+            state = model.runner.state
             noise = torch.randn(state[name].shape, generator=generator, dtype=torch.float64)
             state[name].add_(0.2 * noise)
             state[f"target_{name}"].copy_(0.9 * state[name])
@@ -90,7 +90,7 @@ def peer(model: DDPG, rate: float, actor_rate: float, *, at_once: bool) -> Any:
     )
     theirs.set_logger(configure(None, []))
     theirs.policy.double()
-    state = model.program.state
+    state = model.runner.state
     parts = {"actor": theirs.actor, "critics": theirs.critic}
     parts |= {"target_actor": theirs.actor_target, "target_critics": theirs.critic_target}
     for name, module in parts.items():
@@ -145,7 +145,7 @@ def difference(
 ) -> dict[str, float]:
     """Return the largest differences of all networks after the updates, as part of the way that they went."""
     model = ours(algorithm, learning_rate=rate, actor_learning_rate=actor_rate)
-    start = {name: tensor.clone() for name, tensor in model.program.state.items()}
+    start = {name: tensor.clone() for name, tensor in model.runner.state.items()}
     theirs = peer(model, rate, actor_rate, at_once=at_once)
     theirs.train(N_STEPS, BATCH)
     rates = model.rates(0.0)
@@ -156,7 +156,7 @@ def difference(
     for name, module in parts.items():
         expected = nn.utils.parameters_to_vector(module.parameters()).detach()
         moved = (expected - start[name]).abs().max().item()
-        found[name] = (model.program.state[name] - expected).abs().max().item() / max(moved, 1e-6)
+        found[name] = (model.runner.state[name] - expected).abs().max().item() / max(moved, 1e-6)
     return found
 
 
@@ -200,7 +200,7 @@ class ActorTargetStays(Double):
     def _make_state(self) -> State:
         state = super()._make_state()
         follow = Parameters.follow
-        own = self.actor_descent.parameters
+        own = self.actor_updater.parameters
         own.follow = lambda state, name, tau: follow(own, state, name, 0.0)  # type: ignore[method-assign]
         return state
 

@@ -33,7 +33,7 @@ class Failing(BitFlipping):
 
 def dqn(after: Any, n_answers: int, **options: Any) -> DQN:
     env = make_vec_env(lambda: Failing(after, n_answers), 1, check=False)
-    options = {"learning_starts": 40, "batch_size": 8, "memory": HINDSIGHT, **options}
+    options = {"learning_starts": 40, "batch_size": 8, "replay": HINDSIGHT, **options}
     return DQN(SMALL, env, seed=0, compile=False, **options)
 
 
@@ -54,7 +54,7 @@ def test_environment_that_is_refused_takes_the_place_of_none() -> None:
         make_vec_env(lambda: BitFlipping(4, continuous=True), 2),
         seed=0,
         compile=False,
-        memory=HINDSIGHT,
+        replay=HINDSIGHT,
     ).learn(120)
     with pytest.raises(ZooError, match="compute_reward"):
         model.set_env(make_vec_env(lambda: Silent(4, continuous=True), 1, check=False))

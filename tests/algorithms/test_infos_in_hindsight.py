@@ -82,11 +82,11 @@ def trained(env: Any, *, n_step: int = 1, **settings: Any) -> DQN:
         "seed": 0,
         **settings,
     }
-    return DQN(policy, env, memory=memory, compile=False, **options).learn(100)
+    return DQN(policy, env, replay=memory, compile=False, **options).learn(100)
 
 
 def assert_rewards_are_those_of_the_infos(model: DQN) -> None:
-    batch = model.memory.sample(np.random.default_rng(0), (64,))
+    batch = model.buffer.sample(np.random.default_rng(0), (64,))
     reached = batch["next_observations"]["observation"][:, 0]
     assert (batch["next_observations"]["desired_goal"][:, 0] > 0).any(), "some have another goal"
     assert batch["rewards"].tolist() == reached.tolist()
@@ -101,7 +101,7 @@ def test_rewards_of_other_goals_follow_from_the_info_of_the_step(way: str) -> No
 
 def test_each_step_of_a_sum_has_its_own_info() -> None:
     model = trained(WAYS["in_process"](), n_step=2)
-    batch = model.memory.sample(np.random.default_rng(0), (64,))
+    batch = model.buffer.sample(np.random.default_rng(0), (64,))
     first = batch["observations"]["observation"][:, 0] + 1
     last = batch["next_observations"]["observation"][:, 0]
     assert batch["rewards"].tolist() == np.where(first == last, first, first + last).tolist()
@@ -110,15 +110,15 @@ def test_each_step_of_a_sum_has_its_own_info() -> None:
 def test_infos_are_in_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     before, after = trained(WAYS["in_process"]()), trained(WAYS["in_process"](), seed=1)
-    after.memory.load_state(copy.deepcopy(before.memory.state()))
+    after.buffer.load_state(copy.deepcopy(before.buffer.state()))
     assert_rewards_are_those_of_the_infos(after)
-    samples = [each.memory.sample(np.random.default_rng(3), (9,)) for each in (before, after)]
+    samples = [each.buffer.sample(np.random.default_rng(3), (9,)) for each in (before, after)]
     assert samples[0]["rewards"].tolist() == samples[1]["rewards"].tolist()
 
 
 def test_without_it_the_info_is_empty_and_the_error_names_it() -> None:
     envs = make_vec_env(Numbered, 1, check=False)
-    model = DQN("MultiInputPolicy", envs, memory={"hindsight": {}}, learning_starts=20)
-    with pytest.raises(ZooError, match=r"memory\.hindsight\.copy_info_dict=true"):
+    model = DQN("MultiInputPolicy", envs, replay={"hindsight": {}}, learning_starts=20)
+    with pytest.raises(ZooError, match=r"replay\.hindsight\.copy_info_dict=true"):
         model.learn(50)
     assert any("copy_info_dict" in finding for finding in check_env(Numbered))

@@ -161,14 +161,14 @@ def test_rollouts_of_normalised_environments_are_normalised_in_all_their_parts()
     raw = gym.make("Pendulum-v1", max_episode_steps=10)
     envs = make_vec_env(lambda: scaled(raw), 1, normalize=True, check=False)
     model = A2C({"net_arch": [8]}, envs, seed=0, compile=False, n_steps=25).learn(200)
-    memory, normalizer = model.memory, model.normalizer
+    memory, normalizer = model.buffer, model.normalizer
     assert normalizer is not None
     truncations = memory.truncations()
     assert truncations is not None
     steps, _, final_observations, _ = truncations
     assert len(steps) >= 2
     stored = memory.columns["observations"]
-    for array in (stored, final_observations, model.interaction.seen["observations"]):
+    for array in (stored, final_observations, model.collector.seen["observations"]):
         assert array.dtype == np.float32
         assert np.abs(array).max() < 10
     assert np.abs(stored.mean((0, 1))).max() < 2

@@ -36,7 +36,7 @@ def test_rollout_is_the_batch(
     ("algorithm", "env", "options"),
     [
         (zoo.DQN, ENV, {"buffer_size": 20}),
-        (zoo.DQN, ENV, {"buffer_size": 20, "memory": {"prioritized": {}}}),
+        (zoo.DQN, ENV, {"buffer_size": 20, "replay": {"prioritized": {}}}),
         (zoo.SAC, "Pendulum-v1", {"buffer_size": 30}),
     ],
 )

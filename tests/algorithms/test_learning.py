@@ -220,7 +220,7 @@ def corridor() -> gym.Env[int, int]:
         (ACER, 3000, {"n_steps": 8, "learning_rate": 1e-2, "gamma": 0.9, "ent_coef": 0.02}),
         (ACKTR, 6000, {"n_steps": 16, "kfac_update": 5, "gamma": 0.9, "ent_coef": 0.02}),
         (DQN, 4000, {**CORRIDOR_SETTINGS, "train_freq": 4}),
-        (QRDQN, 4000, {**CORRIDOR_SETTINGS, "n_quantiles": 10, "memory": {"prioritized": {}}}),
+        (QRDQN, 4000, {**CORRIDOR_SETTINGS, "n_quantiles": 10, "replay": {"prioritized": {}}}),
     ],
 )
 def test_values_are_passed_on_over_steps(algorithm: Any, n_timesteps: int, settings: dict[str, Any]) -> None:

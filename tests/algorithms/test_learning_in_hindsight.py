@@ -10,7 +10,7 @@ import pytest
 from zoo import DQN, SAC, make_vec_env
 from zoo.envs.toys import BitFlipping
 from zoo.errors import ZooError
-from zoo.training.evaluation import evaluate
+from zoo.experiment.evaluation import evaluate
 
 HINDSIGHT = {"hindsight": {}}
 BITS = {"kwargs": {"n_bits": 4}}
@@ -18,7 +18,7 @@ BITS = {"kwargs": {"n_bits": 4}}
 
 def dqn(env: Any, memory: Any = HINDSIGHT, **hyperparameters: Any) -> DQN:
     settings = {"learning_starts": 40, "batch_size": 20, "train_freq": 4, **hyperparameters}
-    return DQN({"net_arch": [8]}, env, seed=0, compile=False, threads=1, memory=memory, **settings)
+    return DQN({"net_arch": [8]}, env, seed=0, compile=False, threads=1, replay=memory, **settings)
 
 
 def test_dqn_flips_eight_bits_with_hindsight_and_not_without() -> None:
@@ -31,7 +31,7 @@ def test_dqn_flips_eight_bits_with_hindsight_and_not_without() -> None:
             seed=0,
             compile=False,
             threads=1,
-            memory=memory,
+            replay=memory,
             learning_starts=200,
             batch_size=128,
             learning_rate=3e-3,
@@ -54,14 +54,14 @@ def test_goals_are_compared_raw_and_normalised_afterwards() -> None:
         seed=0,
         compile=False,
         threads=1,
-        memory=HINDSIGHT,
+        replay=HINDSIGHT,
         learning_starts=1000,
     ).learn(200)
     normalizer = model.normalizer
     assert normalizer is not None
-    batch = model.memory.sample(np.random.default_rng(4), (3, 40))
-    model.memory.transforms = ()
-    raw = model.memory.sample(np.random.default_rng(4), (3, 40))
+    batch = model.buffer.sample(np.random.default_rng(4), (3, 40))
+    model.buffer.transforms = ()
+    raw = model.buffer.sample(np.random.default_rng(4), (3, 40))
     following = raw["next_observations"]
     reached = (following["achieved_goal"] == following["desired_goal"]).all(-1)
     assert reached.any()
@@ -83,10 +83,10 @@ class Reversed(BitFlipping):
 
 def test_another_environment_is_the_one_that_is_asked_from_then_on() -> None:
     almost_all = {"hindsight": {"n_sampled_goal": 1000, "goal_selection_strategy": "random"}}
-    model = dqn(make_vec_env("Zoo/BitFlipping-v0", 2, **BITS), memory=almost_all).learn(60)
+    model = dqn(make_vec_env("Zoo/BitFlipping-v0", 2, **BITS), replay=almost_all).learn(60)
     model.set_env(make_vec_env(lambda: Reversed(4), 2, check=False))
-    assert len(model.memory) == 60
-    batch = model.memory.sample(np.random.default_rng(0), (1, 400))
+    assert len(model.buffer) == 60
+    batch = model.buffer.sample(np.random.default_rng(0), (1, 400))
     following = batch["next_observations"]
     reached = (following["achieved_goal"] == 1 - following["desired_goal"]).all(-1)
     assert reached.any()
@@ -100,7 +100,7 @@ def test_pictures_and_numbers_are_learned_from_without_naming_a_policy(algorithm
     envs = make_vec_env(lambda: BitFlipping(4, continuous=continuous, image=image), 2)
     policy = {"net_arch": [8], **({"features_dim": 8} if image else {})}
     settings = {"learning_starts": 20, "batch_size": 10, "train_freq": 4, "gradient_steps": 4}
-    model = algorithm(policy, envs, seed=0, compile=False, memory=HINDSIGHT, **settings).learn(30)
+    model = algorithm(policy, envs, seed=0, compile=False, replay=HINDSIGHT, **settings).learn(30)
     assert model.policy_config.encoder == "multi"
     assert model.n_updates > 0
 

@@ -9,7 +9,7 @@ import pytest
 
 from zoo import DQN, PPO2, QRDQN, make_vec_env
 from zoo.envs.toys import BitFlipping
-from zoo.training.evaluation import evaluate
+from zoo.experiment.evaluation import evaluate
 
 SMALL = {"net_arch": [32]}
 DQN_SETTINGS: dict[str, Any] = {
@@ -99,14 +99,14 @@ def test_masks_stay_with_what_is_shown_through_every_kind_of_memory(algorithm: A
         *({"net_arch": [8]}, make_vec_env(lambda: MaskedBits(5), 3, seed=0, check=False)),
         seed=0,
         compile=False,
-        memory=memory,
+        replay=memory,
         buffer_size=240,
         learning_starts=60,
         batch_size=16,
         train_freq=30,
         optimize_memory_usage=optimize,
     ).learn(600)
-    batch = model.memory.sample(np.random.default_rng(0), (300,))
+    batch = model.buffer.sample(np.random.default_rng(0), (300,))
     for when in ("", "next_"):
         expected = allowed(batch[f"{when}observations"])
         np.testing.assert_array_equal(batch[f"{when}action_masks"], expected)

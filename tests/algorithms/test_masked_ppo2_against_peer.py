@@ -18,7 +18,7 @@ from zoo.envs import make_vec_env
 from zoo.envs.spaces import choice_sizes
 from zoo.policies import distributions
 from zoo.policies.config import PolicyConfig
-from zoo.policies.distributions import make_head
+from zoo.policies.distributions import make_distribution
 
 pytest.importorskip("sb3_contrib")
 from sb3_contrib import MaskablePPO
@@ -183,7 +183,7 @@ def test_planted_errors_are_seen(space: Any, monkeypatch: pytest.MonkeyPatch) ->
 def test_log_probabilities_and_entropies_are_the_peers(space: Any, dtype: torch.dtype) -> None:
     """Theirs have two logits for each bit, of zero and of one; only their difference counts."""
     torch.manual_seed(0)
-    ours = make_head(space, 3, PolicyConfig()).to(dtype)
+    ours = make_distribution(space, 3, PolicyConfig()).to(dtype)
     logits = 3 * torch.randn(50, ours.parameter_size, dtype=dtype)
     is_bits, sizes = isinstance(space, spaces.MultiBinary), choice_sizes(space)
     actions = torch.stack([torch.randint(size, (50,)) for size in sizes], 1)

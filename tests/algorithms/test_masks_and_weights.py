@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from zoo import A2C, DQN, PPO2, QRDQN, SAC, TD3, TQC, make_vec_env
-from zoo.memory.arrays import transform
+from zoo.buffers.arrays import transform
 
 SMALL = {"net_arch": [8]}
 
@@ -27,13 +27,13 @@ WORKERS = {"vectorization": "workers", "n_workers": 2, "start_method": "fork"}
 def test_a_rollout_holds_the_masks_under_which_its_actions_were_drawn(make: Any, options: Any) -> None:
     env = masked_env(**options)
     model = make(SMALL, env, seed=0, compile=False, n_steps=64).learn(64 * 3)
-    columns = model.memory.columns
+    columns = model.buffer.columns
     masks, actions = columns["action_masks"], columns["actions"]
     assert masks.shape == (64, 3, 6)
     assert (masks.sum(-1) == 3).all()
     assert np.take_along_axis(masks, actions[..., None], -1).all()
     assert len(np.unique(actions)) == 6
-    assert model.memory.rewards.min() > 0, "a forbidden action costs 1"
+    assert model.buffer.rewards.min() > 0, "a forbidden action costs 1"
     env.close()
 
 
@@ -42,7 +42,7 @@ def test_replay_holds_the_masks_before_and_after_each_step(optimize: bool, optio
     env = masked_env(**options)
     model = DQN(SMALL, env, seed=0, compile=False, learning_starts=30, optimize_memory_usage=optimize)
     model.learn(300)
-    batch = model.memory.sample(np.random.default_rng(0), (500,))
+    batch = model.buffer.sample(np.random.default_rng(0), (500,))
     assert np.take_along_axis(batch["action_masks"], batch["actions"][:, None], -1).all()
     assert batch["rewards"].min() > 0
     mask_of = {
@@ -78,7 +78,7 @@ def test_a_weight_counts_as_so_many_transitions(make: Any) -> None:
 
     def after(weighted: bool) -> dict[str, np.ndarray]:
         model = make(SMALL, env_id, seed=0, compile=False, **settings).learn(80)
-        batch = model._tensors(model.memory.sample(np.random.default_rng(0), (1, 6)))
+        batch = model._tensors(model.buffer.sample(np.random.default_rng(0), (1, 6)))
         noise = torch.randn((1, 2, 6, 1), generator=torch.Generator().manual_seed(1))
         rows = {**batch, "noise": noise, "tau": torch.tensor([0.1])} if is_soft else dict(batch)
         if make is TD3:

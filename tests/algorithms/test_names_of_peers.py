@@ -59,7 +59,7 @@ def test_model_is_pickled_after_it_learned_and_acted(model: zoo.PPO2, copied: ob
     [
         ("logger", "LoggingCallback"),
         ("env", "get_env"),
-        ("rollout_buffer", "model.memory"),
+        ("rollout_buffer", "model.buffer"),
         ("tensorboard_log", "TensorBoard"),
         ("nothing", "nothing'$"),
     ],

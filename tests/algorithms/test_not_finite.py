@@ -15,9 +15,9 @@ from zoo import A2C, ACER, ARS, DQN, PPO2, SAC, TRPO
 from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.callback import Callback, Training
 from zoo.envs.normalize import VecNormalize
-from zoo.envs.sync_vec_env import InProcessVectorEnv
+from zoo.envs.sync_vec_env import SyncVecEnv
 from zoo.errors import NotFiniteError
-from zoo.training.evaluation import evaluate
+from zoo.experiment.evaluation import evaluate
 
 BOX = spaces.Box(-1.0, 1.0, (2,), np.float32)
 
@@ -82,14 +82,14 @@ class Written(Callback):
 
     def on_steps(self, algorithm: Training) -> None:
         assert isinstance(algorithm, Algorithm)
-        assert all(tensor.isfinite().all() for tensor in algorithm.program.state.values())
+        assert all(tensor.isfinite().all() for tensor in algorithm.runner.state.values())
         self.at = algorithm.num_timesteps
 
 
-def envs(env: type[Faulty] = Faulty, **fault: Any) -> InProcessVectorEnv:
+def envs(env: type[Faulty] = Faulty, **fault: Any) -> SyncVecEnv:
     """Return two environments, of which the second is faulty."""
     space = fault.get("action_space")
-    return InProcessVectorEnv([partial(env, action_space=space), partial(env, **fault)])
+    return SyncVecEnv([partial(env, action_space=space), partial(env, **fault)])
 
 
 def policy_of(env: Any) -> dict[str, Any]:
@@ -139,7 +139,7 @@ def test_fault_of_an_environment_is_named(make: Any, space: Any, what: str, valu
     with pytest.raises(NotFiniteError, match=f"^{expected}$"):
         model.learn(2000, written)
     assert written.at < 2 * at
-    assert all(tensor.isfinite().all() for tensor in model.program.state.values())
+    assert all(tensor.isfinite().all() for tensor in model.runner.state.values())
 
 
 @some
@@ -164,7 +164,7 @@ def test_nothing_is_learned_from_the_fault_in_a_collection_that_the_end_cuts_sho
     model = dqn(envs(what="observation", at=90), **settings).learn(50)
     with pytest.raises(NotFiniteError, match="by step 200 of the run"):
         model.learn(150, reset_num_timesteps=False)
-    assert all(tensor.isfinite().all() for tensor in model.program.state.values())
+    assert all(tensor.isfinite().all() for tensor in model.runner.state.values())
 
 
 DIVERGING: dict[str, Any] = {

@@ -17,9 +17,9 @@ from logged_envs import KINDS, Logged, Transition, logged_vector_env
 from zoo import DQN, SAC, make_vec_env
 from zoo.algorithms.callback import Callback
 from zoo.algorithms.off_policy import OffPolicyAlgorithm
+from zoo.buffers.config import PrioritizedConfig, ReplayConfig
+from zoo.buffers.replay import Storing
 from zoo.errors import ZooError, ZooWarning
-from zoo.memory.config import MemoryConfig, PrioritizedConfig
-from zoo.memory.replay import Storing
 
 SMALL = {"net_arch": [8]}
 BOX = spaces.Box(-2.0, 6.0, (2,), np.float32)
@@ -51,8 +51,8 @@ def test_replay_holds_what_happened(kind: str, algorithm: str, train_freq: int, 
     settings = {"optimize_memory_usage": optimize, "buffer_size": 600, "train_freq": train_freq}
     model = make(env, **settings, learning_starts=80).learn(150)
     log = by_observation(envs)
-    assert len(model.memory) == len(log) == model.num_timesteps
-    batch = model.memory.sample(np.random.default_rng(0), (1000,))
+    assert len(model.buffer) == len(log) == model.num_timesteps
+    batch = model.buffer.sample(np.random.default_rng(0), (1000,))
     stored = batch["actions"] + 2 if algorithm == "dqn" else -2 + 4 * (batch["actions"] + 1)
     for i, observation in enumerate(batch["observations"]):
         step = log[tuple(observation.tolist())]
@@ -66,7 +66,7 @@ def test_replay_holds_what_happened(kind: str, algorithm: str, train_freq: int, 
 def assert_led_to_what_followed(model: Any, envs: Any, under_way: list[Any]) -> None:
     """What the memory gives is what the environments wrote down, also of the steps that were cut."""
     log = by_observation(envs)
-    batch = model.memory.sample(np.random.default_rng(0), (3000,))
+    batch = model.buffer.sample(np.random.default_rng(0), (3000,))
     for observation, following in zip(batch["observations"], batch["next_observations"], strict=True):
         np.testing.assert_array_equal(following, log[tuple(observation.tolist())].next_observation)
     for step in under_way:
@@ -93,17 +93,17 @@ class Watching(Callback):
         self.raises_at = raises_at
 
     def on_episode(self, algorithm: Any, episode: Any) -> None:
-        self.stored.append((algorithm.num_timesteps, len(algorithm.memory)))
+        self.stored.append((algorithm.num_timesteps, len(algorithm.buffer)))
         if len(self.stored) == self.raises_at:
             raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("memory", [MemoryConfig(), MemoryConfig(prioritized=PrioritizedConfig())])
+@pytest.mark.parametrize("memory", [ReplayConfig(), ReplayConfig(prioritized=PrioritizedConfig())])
 @pytest.mark.parametrize("train_freq", [1, 120])
-def test_steps_of_an_episode_are_stored_when_it_ends(memory: MemoryConfig, train_freq: int) -> None:
+def test_steps_of_an_episode_are_stored_when_it_ends(memory: ReplayConfig, train_freq: int) -> None:
     watching = Watching()
     env, _ = logged_vector_env("own")
-    dqn(env, train_freq=train_freq, memory=memory).learn(150, callback=watching)
+    dqn(env, train_freq=train_freq, replay=memory).learn(150, callback=watching)
     assert len(watching.stored) > 20
     assert all(n_stored == n_taken for n_taken, n_stored in watching.stored)
 
@@ -116,10 +116,10 @@ def test_nothing_leads_across_a_step_that_an_interrupt_left_out(
     """The environments have gone on, so what the model saw last is not what they show."""
     env, envs = logged_vector_env("own")
     settings = {"train_freq": train_freq, "buffer_size": 600, "learning_starts": 1000}
-    memory = MemoryConfig(n_step=2)
-    model = dqn(env, **settings, optimize_memory_usage=optimize, memory=memory)
+    memory = ReplayConfig(n_step=2)
+    model = dqn(env, **settings, optimize_memory_usage=optimize, replay=memory)
     watching, calls = Watching(raises_at=8 if place == "callback" else 0), itertools.count(1)
-    patched = {"before it is shown": (model.interaction, "show"), "before it is stored": (Storing, "add")}
+    patched = {"before it is shown": (model.collector, "show"), "before it is stored": (Storing, "add")}
 
     def interrupted(*arguments: Any) -> Any:
         if next(calls) == 11:
@@ -134,8 +134,8 @@ def test_nothing_leads_across_a_step_that_an_interrupt_left_out(
     model.learn(120, reset_num_timesteps=False)
     n_lost = 0 if place == "callback" else len(envs)
     log = by_observation(envs)
-    assert len(model.memory) == len(log) - n_lost
-    batch = model.memory.sample(np.random.default_rng(0), (3000,))
+    assert len(model.buffer) == len(log) - n_lost
+    batch = model.buffer.sample(np.random.default_rng(0), (3000,))
     n_pairs = 0
     for i, observation in enumerate(batch["observations"]):
         first = log[tuple(observation.tolist())]
@@ -159,12 +159,12 @@ def test_another_environment_of_the_same_kind_adds_to_what_was_learned_from(
     model = dqn(env, optimize_memory_usage=optimize, buffer_size=900, learning_starts=1000).learn(120)
     under_way = [each.log[-1] for each in envs]
     model.set_env(other)
-    assert len(model.memory) == 120
-    newest = (model.memory._heads - 1) % model.memory.length, np.arange(3)
-    assert model.memory.columns["ended"][newest].all()
+    assert len(model.buffer) == 120
+    newest = (model.buffer._heads - 1) % model.buffer.length, np.arange(3)
+    assert model.buffer.columns["ended"][newest].all()
     model.learn(60, reset_num_timesteps=False)
     assert all(each.category is ZooWarning for each in recwarn)  # of learning nothing, which is meant
-    assert len(model.memory) == model.num_timesteps >= 180
+    assert len(model.buffer) == model.num_timesteps >= 180
     assert_led_to_what_followed(model, [*envs, *others], under_way)
 
 
@@ -172,9 +172,9 @@ def test_normalised_batches_hold_raw_values_under_todays_statistics() -> None:
     env = make_vec_env("Pendulum-v1", 2, normalize=True)
     model = sac(env, learning_starts=30).learn(200)
     assert model.normalizer is not None
-    batch = model.memory.sample(np.random.default_rng(4), (3, 8))
-    model.memory.transforms = ()
-    raw = model.memory.sample(np.random.default_rng(4), (3, 8))
+    batch = model.buffer.sample(np.random.default_rng(4), (3, 8))
+    model.buffer.transforms = ()
+    raw = model.buffer.sample(np.random.default_rng(4), (3, 8))
     assert np.abs(raw["rewards"]).max() > 1
     for name in ("observations", "next_observations"):
         expected = model.normalizer.normalize_observations(raw[name])
@@ -348,7 +348,7 @@ class Watched(DQN):
     def _learn_from(self, batches: Any, n_steps: int) -> None:
         if not hasattr(self, "copied_at"):
             self.copied_at: list[int] = []
-        state = self.program.state
+        state = self.runner.state
         if torch.equal(state["target"], state["q_network"]):
             self.copied_at.append(self.num_timesteps)
         super()._learn_from(batches, n_steps)
@@ -371,7 +371,7 @@ def test_target_is_copied_at_its_interval_of_environment_steps(n_envs: int, expe
 
 def test_target_moves_by_tau() -> None:
     model = dqn("CartPole-v1", learning_starts=0, target_update_interval=4, tau=0.25, train_freq=4)
-    online, target = model.program.state["q_network"], model.program.state["target"]
+    online, target = model.runner.state["q_network"], model.runner.state["target"]
     online.add_(torch.linspace(-1, 1, len(online)))
     expected = target + 0.25 * (online - target)
     model.learn(4)
@@ -429,7 +429,7 @@ def test_storing_observations_once_trains_to_the_same_weights(algorithm: Any) ->
     for _ in range(10):
         for model in (plain, once):
             model.learn(30, reset_num_timesteps=False)
-        assert all(torch.equal(once.program.state[name], each) for name, each in plain.program.state.items())
+        assert all(torch.equal(once.runner.state[name], each) for name, each in plain.runner.state.items())
     assert plain.n_updates > 80
 
 
@@ -438,8 +438,8 @@ def test_memory_is_told_beforehand_to_a_few_bytes(name: str, optimize: bool) -> 
     algorithm: Any = DQN if name == "dqn" else SAC
     env = "CartPole-v1" if name == "dqn" else "Pendulum-v1"
     model: OffPolicyAlgorithm[Any] = algorithm(SMALL, env, buffer_size=100, optimize_memory_usage=optimize)
-    told = algorithm.memory_bytes(model.config, model.observation_space, model.action_space)
-    taken = sum(column.nbytes for column in model.memory.columns.values())
+    told = algorithm.buffer_bytes(model.config, model.observation_space, model.action_space)
+    taken = sum(column.nbytes for column in model.buffer.columns.values())
     assert told == taken
 
 
@@ -448,7 +448,7 @@ def test_a_step_that_is_only_resets_adds_nothing() -> None:
     log = Logged((1,))
     env = SyncVectorEnv([lambda: log], autoreset_mode=AutoresetMode.NEXT_STEP)
     model = dqn(env, learning_starts=5).learn(20)
-    assert len(model.memory) == len(log.log) == model.num_timesteps == 20
+    assert len(model.buffer) == len(log.log) == model.num_timesteps == 20
     assert model.n_updates == 15
 
 
@@ -459,7 +459,7 @@ def test_masks_that_are_known_only_after_a_reset_keep_the_memory_or_not(
     masking = SyncVectorEnv([lambda: gym.make("Zoo/Masked-v0")] * 2, autoreset_mode=AutoresetMode.SAME_STEP)
     model.set_env(masking)
     model.learn(30, reset_num_timesteps=False)
-    assert len(model.memory) == 60
+    assert len(model.buffer) == 60
     assert all(each.category is ZooWarning for each in recwarn)  # of learning nothing, which is meant
 
     def free() -> Logged:
@@ -471,4 +471,4 @@ def test_masks_that_are_known_only_after_a_reset_keep_the_memory_or_not(
     model.set_env(make_vec_env(free, 2, check=False))
     with pytest.warns(UserWarning, match="60 transitions .* are lost: the environments mask actions other"):
         model.learn(30, reset_num_timesteps=False)
-    assert len(model.memory) == 30
+    assert len(model.buffer) == 30

@@ -44,7 +44,7 @@ class WatchedDQN(DQN):
             self.optimizer = torch.optim.Adam(self.reference.parameters(), eps=1e-8)
             self.losses: list[float] = []
             self.q_values: list[float] = []
-        target = load(copy.deepcopy(self.policy), self.program.state["target"].clone())
+        target = load(copy.deepcopy(self.policy), self.runner.state["target"].clone())
         super()._learn_from(batches, n_steps)
         for row in range(n_steps):
             batch = {name: column[row] for name, column in batches.items()}
@@ -208,7 +208,7 @@ def test_sac_updates_as_written_out(hyperparameters: dict[str, Any]) -> None:
     assert model.n_updates == 20
     assert_same_parameters(model.policy.actor, model.reference.actor, model.start.actor)
     assert_same_parameters(model.policy.critics, model.reference.critics, model.start.critics)
-    target = load(copy.deepcopy(model.policy.critics), model.program.state["target"])
+    target = load(copy.deepcopy(model.policy.critics), model.runner.state["target"])
     assert_same_parameters(target, model.target, model.start.critics)
     metrics = model.read_metrics()
     assert metrics["train/critic_loss"] == pytest.approx(

@@ -52,7 +52,7 @@ def slow_advantages(
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_rollout_holds_what_happened(kind: str) -> None:
     model, logs = collected(kind)
-    memory = model.memory
+    memory = model.buffer
     for env, log in enumerate(logs):
         rows = memory.valid[:, env]
         assert rows.sum() == len(log)
@@ -80,7 +80,7 @@ def test_truncated_episodes_bootstrap_from_their_final_observation_and_terminate
     for env, log in enumerate(logs):
         assert any(step.truncated for step in log) == (env != 2)
         np.testing.assert_allclose(
-            table[model.memory.valid[:, env], env],
+            table[model.buffer.valid[:, env], env],
             slow_advantages(model, log, 0.9, gae_lambda),
             rtol=1e-4,
             atol=1e-5,
@@ -155,8 +155,8 @@ def test_what_was_done_in_steps_that_merely_reset_changes_nothing(algorithm: Any
         action, n_overwritten = 0, 0
 
         def update(self) -> None:
-            resets = ~self.memory.valid
-            self.memory.columns["actions"][resets] = self.action
+            resets = ~self.buffer.valid
+            self.buffer.columns["actions"][resets] = self.action
             self.n_overwritten += resets.sum()
             super().update()
 

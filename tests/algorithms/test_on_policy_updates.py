@@ -60,11 +60,11 @@ def value_of(policy: ActorCritic, observations: np.ndarray | Tensor) -> Tensor:
 
 def advantages_and_values(policy: ActorCritic, model: Any) -> tuple[Tensor, Tensor]:
     """Return both as tables (n_steps, n_envs), with the discounting written out step by step."""
-    memory = model.memory
+    memory = model.buffer
     with torch.no_grad():
         values = value_of(policy, memory.columns["observations"].reshape(-1, 3))
         table = values.reshape(N_STEPS, N_ENVS).numpy()
-        last = value_of(policy, model.interaction.seen["observations"]).numpy()
+        last = value_of(policy, model.collector.seen["observations"]).numpy()
         rewards = memory.rewards.copy()
         for step, env, final in zip(*memory.truncations()[:3], strict=True):
             rewards[step, env] += GAMMA * float(value_of(policy, final[None]))
@@ -99,7 +99,7 @@ class WatchedPPO2(PPO2):
         rng = copy.deepcopy(self.rng)
         advantages, old_values = advantages_and_values(self.reference, self)
         super().update()
-        config, memory = self.config, self.memory
+        config, memory = self.config, self.buffer
         rows = memory.rows()
         observations, actions = (torch.from_numpy(rows[name]) for name in ("observations", "actions"))
         with torch.no_grad():
@@ -288,7 +288,7 @@ class WatchedA2C(A2C):
             self.optimizer = type(self).make_optimizer(list(self.reference.parameters()))
         advantages, old_values = advantages_and_values(self.reference, self)
         super().update()
-        rows, config = self.memory.rows(), self.config
+        rows, config = self.buffer.rows(), self.config
         observations, actions = (torch.from_numpy(rows[name]) for name in ("observations", "actions"))
         log_prob, entropy = log_prob_and_entropy(self.reference, observations, actions)
         values, weights = value_of(self.reference, observations), advantages

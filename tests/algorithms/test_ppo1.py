@@ -36,7 +36,7 @@ class WatchedPPO1(PPO1):
         rng = copy.deepcopy(self.rng)
         advantages, old_values = advantages_and_values(self.reference, self)
         super().update()
-        config, memory, rows = self.config, self.memory, self.memory.rows()
+        config, memory, rows = self.config, self.buffer, self.buffer.rows()
         observations, actions = (torch.from_numpy(rows[name]) for name in ("observations", "actions"))
         with torch.no_grad():
             old_log_prob, _ = log_prob_and_entropy(self.reference, observations, actions)
@@ -93,7 +93,7 @@ def ppo1(**hyperparameters: Any) -> PPO1:
 def test_what_fills_no_minibatch_is_left_out_of_an_epoch() -> None:
     model = ppo1(batch_size=12).learn(N_STEPS * N_ENVS)
     assert model.n_updates == 3 * 2 == model.gradient_steps_in(N_STEPS * N_ENVS)
-    rows = model.memory.minibatch_rows(model.rng, 3, *model._minibatches())
+    rows = model.buffer.minibatch_rows(model.rng, 3, *model._minibatches())
     assert rows.shape == (6, 12)
     for epoch in rows.reshape(3, 24):
         assert len(set(epoch.tolist())) == 24, "no step twice"

@@ -36,13 +36,13 @@ def test_recurrent_ppo_remembers_and_her_relabels() -> None:
     from zoo.envs.toys import BitFlipping
 
     relabelling = zoo.HerDQN("MultiInputPolicy", BitFlipping, compile=False, threads=1)
-    assert relabelling.memory_config.hindsight is not None
-    with_more = zoo.HerDQN("MultiInputPolicy", BitFlipping, memory={"n_step": 2, "prioritized": {}})
-    assert with_more.memory_config.n_step == 2
-    assert with_more.memory_config.prioritized is not None
-    assert with_more.memory_config.hindsight is not None
-    plain = zoo.HerDQN("MultiInputPolicy", BitFlipping, memory={"hindsight": None})
-    assert plain.memory_config.hindsight is None
+    assert relabelling.replay_config.hindsight is not None
+    with_more = zoo.HerDQN("MultiInputPolicy", BitFlipping, replay={"n_step": 2, "prioritized": {}})
+    assert with_more.replay_config.n_step == 2
+    assert with_more.replay_config.prioritized is not None
+    assert with_more.replay_config.hindsight is not None
+    plain = zoo.HerDQN("MultiInputPolicy", BitFlipping, replay={"hindsight": None})
+    assert plain.replay_config.hindsight is None
 
 
 def test_names_of_others_are_answered() -> None:

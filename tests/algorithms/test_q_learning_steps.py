@@ -35,7 +35,7 @@ def make(algorithm: Any, *, double: bool, dueling: bool) -> Any:
     )
     generator = torch.Generator().manual_seed(0)
     for name in ("q_network", "target"):
-        vector = model.program.state[name]
+        vector = model.runner.state[name]
         vector.copy_(torch.randn(vector.shape, generator=generator))
     return model
 
@@ -75,12 +75,12 @@ def quantile_loss(error: float, i: int, n: int) -> float:
 
 def written_out(model: Any, batch: dict[str, Tensor]) -> tuple[list[list[float]], list[float], list[float]]:
     """Return each sample's targets, loss, and absolute error of the mean; DQN has one quantile, its value."""
-    parameters, state = model.descent.parameters, model.program.state
+    parameters, state = model.updater.parameters, model.runner.state
     is_dqn = type(model) is DQN
 
     def estimates(network: str, observations: Tensor) -> Any:
         with torch.no_grad():
-            given = parameters.at(state[network])(observations).double()
+            given = parameters.functional(state[network])(observations).double()
         return (given[:, None] if is_dqn else given).tolist()
 
     now = estimates("q_network", batch["observations"])
@@ -117,7 +117,7 @@ def test_step_against_loops(algorithm: Any, double: bool, dueling: bool, extra: 
     batch = {**made_by_hand(model), **{name: EXTRAS[name] for name in extra}}
     targets, losses, sizes = written_out(model, batch)
 
-    ours = model.targets(model.program.state, batch).reshape(BATCH, -1)
+    ours = model.targets(model.runner.state, batch).reshape(BATCH, -1)
     np.testing.assert_allclose(ours.numpy(), targets, rtol=1e-5, atol=1e-5)
 
     rows = {name: column[None] for name, column in batch.items()}
@@ -137,6 +137,9 @@ def test_double_and_masks_change_these_targets(algorithm: Any) -> None:
     plain, double = (make(algorithm, double=double, dueling=False) for double in (False, True))
     batch = made_by_hand(plain)
     masked = {**batch, "next_action_masks": EXTRAS["next_action_masks"]}
-    ours = plain.targets(plain.program.state, batch)
-    for other in (double.targets(double.program.state, batch), plain.targets(plain.program.state, masked)):
+    ours = plain.targets(plain.runner.state, batch)
+    for other in (
+        double.targets(double.runner.state, batch),
+        plain.targets(plain.runner.state, masked),
+    ):
         assert (ours != other).reshape(BATCH, -1).any(-1).sum() >= 3

@@ -53,8 +53,8 @@ def test_losses_and_gradients_are_those_of_a_loop(n: int, m: int, seed: int) -> 
                 moved = at.copy()
                 moved[i] += step
                 rise = plain_loss(moved, goals) - plain_loss(at, goals)
-                slope = (rise * weights[critic, row].numpy()).sum() / step
-                assert gradient[critic, row, i].item() == pytest.approx(slope, abs=1e-4)
+                grad = (rise * weights[critic, row].numpy()).sum() / step
+                assert gradient[critic, row, i].item() == pytest.approx(grad, abs=1e-4)
 
 
 def test_targets_common_to_all_critics_are_given_without_their_dimension() -> None:

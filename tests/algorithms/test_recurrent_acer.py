@@ -11,8 +11,8 @@ import torch
 from logged_envs import KINDS, logged_vector_env
 
 from zoo import ACER, evaluate_policy, make_vec_env
+from zoo.buffers.sequence import NOWHERE
 from zoo.envs.toys import Masked
-from zoo.memory.sequence import NOWHERE
 
 
 def gru(policy: str = "ActionValue", **fields: Any) -> dict[str, Any]:
@@ -26,7 +26,7 @@ QUICK: dict[str, Any] = {**SETTINGS, "learning_rate": 5e-3, "rms_prop_decay": 0.
 @torch.no_grad()
 def assert_windows_lead_on(model: ACER, n: int = 6) -> int:
     """Assert that windows give what was computed step by step; return how many steps were cut short."""
-    rows = model._tensors(model.memory.windows(model.memory.drawn(model.rng, n)))
+    rows = model._tensors(model.buffer.windows(model.buffer.drawn(model.rng, n)))
     n_cut_short = 0
     for row in range(n):
         batch = {name: column[row] for name, column in rows.items()}
@@ -57,7 +57,7 @@ def test_windows_give_the_outputs_of_stepping_one_by_one(kind: str, share_encode
         policy, vector_env, n_steps=6, buffer_size=60, replay_start=30, learning_rate=0.0, **SETTINGS
     )
     model.learn(150)
-    assert model.memory.columns["episode_starts"].any()
+    assert model.buffer.columns["episode_starts"].any()
     assert assert_windows_lead_on(model) > 0
 
 
@@ -103,7 +103,7 @@ def test_invalid_actions_are_never_taken_where_masks_tell(env: Any, low: float, 
     envs = make_vec_env(lambda: gym.wrappers.TimeLimit(env(), 20), 8, check=False)
     model = ACER({"net_arch": [32]}, envs, n_steps=10, replay_start=500, gamma=0.5, **QUICK)
     model.learn(6000)
-    memory = model.memory
+    memory = model.buffer
     masks = memory.columns.get("action_masks")
     assert (masks is not None) == (env is Masked)
     if masks is not None:

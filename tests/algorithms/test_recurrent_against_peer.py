@@ -13,8 +13,8 @@ from peer_updates import RATE, Nowhere, peer_of
 from torch import Tensor, nn
 
 from zoo import PPO2
-from zoo.optim.update_runner import Program
-from zoo.training.importing import Layout, renamed
+from zoo.interop.sb3_import import Layout, renamed
+from zoo.optim.update_runner import UpdateRunner
 
 contrib = pytest.importorskip("sb3_contrib")
 
@@ -78,7 +78,7 @@ class Pair:
         tensors = self.peer.policy.state_dict()
         self.names = renamed("ppo2", tensors, layout)
         self.ours.policy.load_state_dict({name: tensors[theirs] for theirs, name in self.names.items()})
-        self.ours.program = Program(self.ours._make_state(), self.ours.runtime)
+        self.ours.runner = UpdateRunner(self.ours._make_state(), self.ours.runtime)
         self.start = {name: each.clone() for name, each in self.ours.policy.state_dict().items()}
         self.rollout = self.drawn(space)
 

@@ -119,16 +119,16 @@ def test_values_and_advantages_remember_since_the_episode_began(
     torch.testing.assert_close(rollout["returns"], rollout["advantages"] + rollout["values"])
     for env, (log, first) in enumerate(zip(logs, firsts, strict=True)):
         advantages, values = slow_advantages(model, log, first)
-        real = model.memory.valid[:, env]
+        real = model.buffer.valid[:, env]
         assert real.sum() == len(values)
-        found = model.memory.as_steps(rollout["values"].numpy())[real, env]
+        found = model.buffer.as_steps(rollout["values"].numpy())[real, env]
         np.testing.assert_allclose(found, values, rtol=1e-4, atol=1e-5)
-        found = model.memory.as_steps(rollout["advantages"].numpy())[real, env]
+        found = model.buffer.as_steps(rollout["advantages"].numpy())[real, env]
         np.testing.assert_allclose(found, advantages, rtol=1e-4, atol=1e-5)
     if kind == "NEXT_STEP":
-        assert not model.memory.valid.all()
+        assert not model.buffer.valid.all()
         np.testing.assert_array_equal(
-            model.memory.as_steps(rollout["weights"].numpy()), model.memory.valid.astype(np.float32)
+            model.buffer.as_steps(rollout["weights"].numpy()), model.buffer.valid.astype(np.float32)
         )
 
 
@@ -138,7 +138,7 @@ def test_steps_that_merely_reset_teach_nothing(algorithm: Any) -> None:
 
     def updated(change: str) -> dict[str, np.ndarray]:
         model, _, _ = collected(algorithm, "NEXT_STEP", normalize_advantage=True)
-        memory = model.memory
+        memory = model.buffer
         where = {"resets": ~memory.valid, "real": memory.valid, "nothing": np.zeros_like(memory.valid)}[
             change
         ]

@@ -17,7 +17,7 @@ from own_sight import OwnSight
 from zoo import ACER, ARS, DDPG, DQN, PPO2, SAC, TD3, TQC, TRPO, evaluate_policy, make_vec_env
 from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.callback import Callback, Training
-from zoo.files.tensors import join, split
+from zoo.core.tensors import join, split
 
 Run = tuple[type[Algorithm[Any]], str, dict[str, Any]]
 
@@ -49,9 +49,9 @@ RUNS: dict[str, Run] = {
     "dqn_memory": (
         DQN,
         "CartPole-v1",
-        {**ONCE, "parameter_noise": True, "memory": {"n_step": 3, "prioritized": {"beta": 0.3}}},
+        {**ONCE, "parameter_noise": True, "replay": {"n_step": 3, "prioritized": {"beta": 0.3}}},
     ),
-    "dqn_hindsight_once": (DQN, "Zoo/BitFlipping-v0", {**ONCE, "memory": FUTURE}),
+    "dqn_hindsight_once": (DQN, "Zoo/BitFlipping-v0", {**ONCE, "replay": FUTURE}),
     "ddpg": (
         DDPG,
         "Pendulum-v1",
@@ -59,7 +59,7 @@ RUNS: dict[str, Run] = {
     ),
     "sac_sde": (SAC, "Pendulum-v1", {**STARTING, "train_freq": 16, "use_sde": True, "sde_sample_freq": 3}),
     "sac_noise": (SAC, "Pendulum-v1", {**STARTING, "gradient_steps": -1, "action_noise": NOISE}),
-    "sac_hindsight": (SAC, "Zoo/BitFlippingContinuous-v0", {**STARTING, "memory": {"hindsight": {}}}),
+    "sac_hindsight": (SAC, "Zoo/BitFlippingContinuous-v0", {**STARTING, "replay": {"hindsight": {}}}),
     "td3": (TD3, "Pendulum-v1", {**STARTING, **SLOWLY, "action_noise": NOISE}),
     "tqc": (TQC, "Pendulum-v1", {**STARTING, "train_freq": 4, "n_quantiles": 5}),
 }
@@ -78,7 +78,7 @@ def numbers(model: Algorithm[Any]) -> dict[str, bytes]:
     """Return everything that the rest of a run depends on, to the bit."""
     arrays, values = split(model.state())
     del values["counts"]["timings"], values["recent_episodes"]
-    for clocked in (values["interaction"], values["interaction"].get("envs", {})):
+    for clocked in (values["collector"], values["collector"].get("envs", {})):
         clocked.pop("seconds", None)
     episodes = [(e.env_index, e.episode_return, e.length) for e in model.recent_episodes]
     return {
@@ -256,10 +256,10 @@ def test_environments_that_somebody_else_stepped_are_reset_before_learning_goes_
         for step in each.log
     }
     if name == "ppo2":
-        columns = model.memory.columns["observations"]
+        columns = model.buffer.columns["observations"]
         assert all(any(tuple(row.tolist()) == seen for seen, _ in happened) for row in columns.reshape(-1, 3))
         return
-    batch = model.memory.sample(np.random.default_rng(0), (500,))
+    batch = model.buffer.sample(np.random.default_rng(0), (500,))
     for observation, following in zip(batch["observations"], batch["next_observations"], strict=True):
         assert (tuple(observation.tolist()), tuple(following.tolist())) in happened
 

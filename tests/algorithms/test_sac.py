@@ -32,7 +32,7 @@ def test_the_temperature_learns_from_weighted_samples() -> None:
         noise = torch.linspace(-1, 1, 8).reshape(2, 4, 1)
         row = {**batch, "noise": noise, "tau": torch.zeros(()), "weights": torch.tensor(weights)}
         with model.runtime.in_force():
-            outcome = model._gradient_step(model.program.state, {"learning_rate": torch.tensor(1e-3)}, row)
+            outcome = model._gradient_step(model.runner.state, {"learning_rate": torch.tensor(1e-3)}, row)
         losses.append(float(outcome.metrics["ent_coef_loss"]))
     assert losses[0] != losses[1]
     assert losses[2] == pytest.approx(losses[0] + losses[1])

@@ -59,11 +59,11 @@ def test_noise_of_a_rollout_stays_for_its_steps(algorithm: Any, every: int, expe
     model = made(algorithm, n_steps=12, sde_sample_freq=every)
     model._reset_envs()
     model.collect()
-    first = model.memory.columns["actions"].copy()
+    first = model.buffer.columns["actions"].copy()
     assert changes(first) == expected
     assert len(np.unique(first[0], axis=0)) == N_ENVS
     model.collect()
-    assert not (model.memory.columns["actions"][0] == first[-1]).any()
+    assert not (model.buffer.columns["actions"][0] == first[-1]).any()
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_noise_of_a_collection_counts_from_its_start(
     model.total_timesteps = 1000
     for _ in range(3):
         model.collect()
-    actions = model.memory.columns["actions"][:24]
+    actions = model.buffer.columns["actions"][:24]
     assert changes(actions) == expected
     assert len(np.unique(actions[0], axis=0)) == N_ENVS
 
@@ -89,7 +89,7 @@ def test_first_minibatch_finds_the_policy_unchanged(algorithm: Any, squash: bool
     model = made(algorithm, "Pendulum-v1", n_steps=16, sde_sample_freq=4, policy={"squash_output": squash})
     model._reset_envs()
     model.collect()
-    rows = model._tensors(model.memory.rows())
+    rows = model._tensors(model.buffer.rows())
     parameters, _, _ = model.policy(rows)
     log_prob = model.policy.head.log_prob(parameters, rows["actions"])
     assert log_prob.std() > 0.1

@@ -29,7 +29,7 @@ def model_of(algorithm: Any, env: str, **options: Any) -> Any:
 
 
 def batches_of(model: Any, n_steps: int) -> dict[str, torch.Tensor]:
-    return model._tensors(model.memory.sample(model.rng, (n_steps, BATCH)))
+    return model._tensors(model.buffer.sample(model.rng, (n_steps, BATCH)))
 
 
 @pytest.mark.parametrize("double", [True, False])
@@ -40,9 +40,9 @@ def test_targets_are_the_same_with_them_and_without(algorithm: Any, double: bool
     ahead = model._ahead(batches, 2)
     for i in range(3):
         batch = {name: each[i] for name, each in batches.items()}
-        with_them = model.targets(model.program.state, {**batch, "of_target": ahead[i]})
-        torch.testing.assert_close(with_them, model.targets(model.program.state, batch))
-        others = model.targets(model.program.state, {**batch, "of_target": ahead[i] + 1})
+        with_them = model.targets(model.runner.state, {**batch, "of_target": ahead[i]})
+        torch.testing.assert_close(with_them, model.targets(model.runner.state, batch))
+        others = model.targets(model.runner.state, {**batch, "of_target": ahead[i] + 1})
         assert not torch.allclose(others, with_them)
 
 

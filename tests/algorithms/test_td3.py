@@ -84,8 +84,8 @@ def test_updates_of_any_size_are_the_same_steps(delay: int, sizes: tuple[int, ..
         divided._learn_from(part(rows, start, start + size), size)
         start += size
     assert divided.n_updates == whole.n_updates == 9
-    for name, expected in whole.program.state.items():
-        assert torch.equal(divided.program.state[name], expected), name
+    for name, expected in whole.runner.state.items():
+        assert torch.equal(divided.runner.state[name], expected), name
 
 
 # Targets
@@ -111,7 +111,7 @@ def test_noise_in_targets_is_clipped_and_so_are_the_actions() -> None:
     model.copy_to_targets()
     values = model.policy.critics(following, torch.ones(BATCH, 1))
     expected = batch["rewards"] + 0.99 * (1 - batch["terminated"]) * values.amin(0)
-    torch.testing.assert_close(targets(model.program.state, beyond), expected)
+    torch.testing.assert_close(targets(model.runner.state, beyond), expected)
 
 
 # What comes out
@@ -124,7 +124,7 @@ def test_losses_are_means_over_updates_with_and_without_a_step_of_the_actor(at_o
     losses, q_values = [], []
     for step in range(2):
         batch = {name: column[step] for name, column in rows.items()}
-        targets = model.targets(model.program.state, {**batch, "noise": torch.zeros(BATCH, 1)})
+        targets = model.targets(model.runner.state, {**batch, "noise": torch.zeros(BATCH, 1)})
         values = model.policy.critics(batch["observations"], batch["actions"])
         losses.append((values - targets).square().mean(1).sum().item())
         q_values.append(values.mean().item())

@@ -68,7 +68,7 @@ def test_updates_are_the_peers(dtype: torch.dtype, settings: dict[str, Any]) -> 
 class TargetsFollowEachStep(TD3):
     def _critic_steps(self, state: State, rates: Any, batches: Any) -> Outcome:
         outcome = super()._critic_steps(state, rates, batches)
-        self.critics_descent.parameters.follow(state, "target_critics", 1e-3)
+        self.critics_updater.parameters.polyak_update(state, "target_critics", 1e-3)
         return outcome
 
 
@@ -84,16 +84,16 @@ class CountsAnew(TD3):
 
 class MeanOfCritics(TD3):
     def targets(self, state: State, batch: dict[str, Any]) -> Tensor:
-        target = self.critics_descent.parameters.at(state["target_critics"])
-        actions = self.actor_descent.parameters.at(state["target_actor"])(batch["next_observations"])
+        target = self.critics_updater.parameters.functional(state["target_critics"])
+        actions = self.actor_updater.parameters.functional(state["target_actor"])(batch["next_observations"])
         smoothed = (actions + batch["noise"]).clamp(-1, 1)
         return self._bootstrapped(batch, target(batch["next_observations"], smoothed).mean(0))
 
 
 class BeyondBounds(TD3):
     def targets(self, state: State, batch: dict[str, Any]) -> Tensor:
-        target = self.critics_descent.parameters.at(state["target_critics"])
-        actions = self.actor_descent.parameters.at(state["target_actor"])(batch["next_observations"])
+        target = self.critics_updater.parameters.functional(state["target_critics"])
+        actions = self.actor_updater.parameters.functional(state["target_actor"])(batch["next_observations"])
         return self._bootstrapped(batch, target(batch["next_observations"], actions + batch["noise"]).amin(0))
 
 

@@ -25,7 +25,7 @@ def test_targets_are_discounted_from_the_next_state_and_end_with_the_episode() -
         "terminated": torch.tensor([0.0, 1.0] * 4),
     }
     noise, ent_coef = torch.randn(8, 1), torch.tensor(0.1)
-    targets = model.targets(model.program.state, batch, noise, ent_coef)
+    targets = model.targets(model.runner.state, batch, noise, ent_coef)
     assert targets.shape == (8, 4)
     policy = model.policy
     actions, log_prob = policy.actor.head.rsample(policy.actor(batch["next_observations"]), noise)

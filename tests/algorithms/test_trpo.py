@@ -42,17 +42,17 @@ def collected(model: TRPO) -> dict[str, Any]:
 
 def split(model: TRPO) -> tuple[Tensor, Tensor]:
     """Return the parameters that actions depend on, and the others."""
-    of_critic = torch.zeros(model.descent.parameters.size, dtype=torch.bool)
-    for name, part in model.descent.parameters.slices.items():
+    of_critic = torch.zeros(model.updater.parameters.size, dtype=torch.bool)
+    for name, part in model.updater.parameters.slices.items():
         of_critic[part] = name.startswith("critic")
-    vector = model.program.state["policy"].clone()
+    vector = model.runner.state["policy"].clone()
     return vector[~of_critic], vector[of_critic]
 
 
 def explicit_fisher(model: TRPO, rollout: dict[str, Any]) -> Tensor:
     """Return the Hessian of the mean divergence by the policy's parameters, entry by entry."""
-    vector = model.program.state["policy"].clone()
-    head, at, states = model.policy.head, model.descent.parameters.at, rollout.get("states")
+    vector = model.runner.state["policy"].clone()
+    head, at, states = model.policy.head, model.updater.parameters.at, rollout.get("states")
     old = model.policy(rollout, states)[0].detach()
 
     def kl(moved: Tensor) -> Tensor:
@@ -96,7 +96,7 @@ def test_products_through_a_memory_are_those_of_the_explicit_fisher_matrix(memor
     for vector in torch.randn(3, len(fisher)):
         expected = fisher @ vector + 0.25 * vector
         torch.testing.assert_close(product(vector), expected, rtol=1e-4, atol=1e-6)
-    of_memory = [part for name, part in model.descent.parameters.slices.items() if name.startswith("core")]
+    of_memory = [part for name, part in model.updater.parameters.slices.items() if name.startswith("core")]
     assert all(fisher[part].abs().max() > 1e-6 for part in of_memory)
 
 
@@ -140,10 +140,10 @@ def test_no_step_breaks_its_bound_or_loses(actions: spaces.Space[Any], target_kl
 def test_a_search_that_finds_nothing_leaves_the_policy_as_it_was(spoiled: dict[str, Tensor]) -> None:
     model = trpo()
     rollout = {**collected(model), **spoiled}
-    before = model.program.state["policy"].clone()
+    before = model.runner.state["policy"].clone()
     model.read_metrics()
     model._move_policy(rollout)
-    assert torch.equal(model.program.state["policy"], before)
+    assert torch.equal(model.runner.state["policy"], before)
     metrics = model.read_metrics()
     assert metrics["train/is_line_search_success"] == metrics["train/kl_divergence_loss"] == 0
     assert metrics["train/entropy_loss"] < -0.1
@@ -196,7 +196,7 @@ def test_steps_that_merely_reset_do_not_count() -> None:
     for false_reward in (0.0, 1000.0):
         model = TRPO(POLICY, Resetting(false_reward), seed=0, compile=False, n_steps=16, batch_size=8)
         model.learn(24)
-        assert not model.memory.valid.all()
+        assert not model.buffer.valid.all()
         learned.append(model.get_parameters())
     for name, value in learned[0].items():
         np.testing.assert_array_equal(learned[1][name], value)

@@ -83,7 +83,7 @@ class Both:
         self._give_peer(rollout, minibatches)
         self.peer.train()
         self.model.finished_rollout = lambda: dict(rollout)  # type: ignore[method-assign]
-        self.model.memory.minibatch_rows = lambda *_: minibatches.numpy()  # type: ignore[method-assign]
+        self.model.buffer.minibatch_rows = lambda *_: minibatches.numpy()  # type: ignore[method-assign]
         self.model.update()
         self.kls.append(self.model.read_metrics()["train/kl_divergence_loss"])
 

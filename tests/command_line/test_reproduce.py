@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from zoo.cli import status_of
-from zoo.files.tensors import read_tensors, write_tensors
+from zoo.core.tensors import read_tensors, write_tensors
 
 SHORT = [
     *("algo=ppo2", "env=CartPole-v1", "tuned=none", "seed=3", "n_timesteps=512", "algo.n_steps=64"),

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from zoo.buffers import replay
 from zoo.cli import status_of
-from zoo.memory import replay
 
 ZOO = str(Path(sys.executable).with_name("zoo"))
 

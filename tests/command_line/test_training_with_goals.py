@@ -20,12 +20,12 @@ HINDSIGHT = {"goal_selection_strategy": "future", "n_sampled_goal": 4, "copy_inf
 @pytest.mark.parametrize("algo", ["dqn", "sac", "td3", "tqc"])
 def test_presets_are_the_algorithm_with_hindsight(algo: str) -> None:
     config: Any = OmegaConf.to_container(
-        zoo.compose("train", [f"algo=her_{algo}", "env=MyGoals-v0", "memory.n_step=2"])
+        zoo.compose("train", [f"algo=her_{algo}", "env=MyGoals-v0", "replay.n_step=2"])
     )
     assert (config["algo"]["name"], config["algo"]["preset"]) == (algo, f"her_{algo}")
-    assert config["memory"] == {"n_step": 2, "prioritized": None, "hindsight": HINDSIGHT}
-    without = zoo.compose("train", [f"algo=her_{algo}", "env=MyGoals-v0", "memory=uniform"])
-    assert without.memory.hindsight is None
+    assert config["replay"] == {"n_step": 2, "prioritized": None, "hindsight": HINDSIGHT}
+    without = zoo.compose("train", [f"algo=her_{algo}", "env=MyGoals-v0", "replay=uniform"])
+    assert without.replay.hindsight is None
 
 
 def test_successes_are_told_wherever_returns_are(

@@ -13,7 +13,7 @@ import zoo
 from zoo.algorithms.registry import ALGORITHMS, algorithm_class
 from zoo.config.fields import build, defaults
 from zoo.config.paths import data_folder
-from zoo.config.settings import CALLBACKS, SETTINGS
+from zoo.config.schema import CALLBACKS, SETTINGS
 from zoo.errors import ZooError
 from zoo.policies.config import POLICIES, PolicyConfig
 

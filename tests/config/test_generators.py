@@ -9,11 +9,11 @@ import pytest
 from omegaconf import OmegaConf
 
 import zoo
-from zoo.algorithms.gail import GENERATORS
 from zoo.algorithms.registry import algorithm_class
 from zoo.cli import status_of
 from zoo.config.fields import defaults
 from zoo.errors import ZooError
+from zoo.imitation.gail import GENERATORS
 
 GAIL = ["algo=gail", "env=Nothing-v7", "dataset=expert.npz"]
 

@@ -6,8 +6,8 @@ import pytest
 
 import zoo
 from zoo.cli import status_of
-from zoo.config.jobs import spelled
 from zoo.errors import ZooError
+from zoo.launch.jobs import spelled
 
 ENV = "env=CartPole-v1"
 

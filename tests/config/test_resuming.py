@@ -94,19 +94,19 @@ def test_what_is_kept_of_checkpoints_may_change(saved: DictConfig) -> None:
 
 
 @pytest.mark.parametrize(
-    ("memory", "given", "is_same"),
+    ("chosen", "given", "is_same"),
     [
         ("[prioritized,hindsight]", "[hindsight,prioritized]", True),
         ("[hindsight,prioritized]", "hindsight", False),
         ("hindsight", "uniform", False),
     ],
 )
-def test_the_order_of_memories_means_nothing(memory: str, given: str, is_same: bool) -> None:
-    config = zoo.compose("train", ["algo=dqn", "env=Zoo/BitFlipping-v0", f"memory={memory}"])
+def test_the_order_of_replay_options_means_nothing(chosen: str, given: str, is_same: bool) -> None:
+    config = zoo.compose("train", ["algo=dqn", "env=Zoo/BitFlipping-v0", f"replay={chosen}"])
     Path(RUN).mkdir(parents=True)
     Path(RUN, "config.yaml").write_text(OmegaConf.to_yaml(config))
     if is_same:
-        assert zoo.compose("train", [f"resume={RUN}", f"memory={given}"]).memory == config.memory
+        assert zoo.compose("train", [f"resume={RUN}", f"replay={given}"]).replay == config.replay
         return
-    with pytest.raises(ZooError, match="can't take memory="):
-        zoo.compose("train", [f"resume={RUN}", f"memory={given}"])
+    with pytest.raises(ZooError, match="can't take replay="):
+        zoo.compose("train", [f"resume={RUN}", f"replay={given}"])

@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 import zoo
 from zoo.algorithms.registry import algorithm_class
 from zoo.cli import VERBS, status_of
-from zoo.config.settings import TrainSettings
+from zoo.config.schema import TrainSettings
 
 
 def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:

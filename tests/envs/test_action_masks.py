@@ -11,10 +11,10 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
-from zoo.envs import ActionMasker, EnvStepper, make_vec_env
+from zoo.envs import ActionMasker, VecEnvAdapter, make_vec_env
 from zoo.envs.masks import allowed_action, flat_mask
 from zoo.envs.spaces import choice_sizes, leaf_spaces, leaves, mask_size
-from zoo.envs.sync_vec_env import InProcessVectorEnv
+from zoo.envs.sync_vec_env import SyncVecEnv
 from zoo.errors import ZooError
 
 WORKERS: dict[str, Any] = {"vectorization": "workers", "n_workers": 2, "start_method": "fork"}
@@ -66,7 +66,7 @@ SPACES = [
 ]
 
 
-def assert_masks_are_those_of_the_observations(envs: EnvStepper) -> None:
+def assert_masks_are_those_of_the_observations(envs: VecEnvAdapter) -> None:
     """All is allowed where an episode is over: a next-step environment shows that, others only at the end."""
     shown = envs.reset(range(envs.num_envs))
     assert envs.mask_size == N
@@ -93,25 +93,27 @@ def assert_masks_are_those_of_the_observations(envs: EnvStepper) -> None:
 @pytest.mark.parametrize("options", [{}, WORKERS, {"nan_check": True}], ids=["sync", "workers", "checked"])
 @pytest.mark.parametrize("make", [Asked, lambda: Telling(in_info=True)], ids=["method", "info"])
 def test_masks_are_those_of_what_is_shown(make: Any, options: dict[str, Any]) -> None:
-    assert_masks_are_those_of_the_observations(EnvStepper(make_vec_env(make, 3, check=False, **options)))
+    assert_masks_are_those_of_the_observations(VecEnvAdapter(make_vec_env(make, 3, check=False, **options)))
 
 
 @pytest.mark.parametrize("space", SPACES, ids=str)
 def test_masks_of_every_space_that_has_them(space: Any) -> None:
     assert mask_size(space) == N
-    assert_masks_are_those_of_the_observations(EnvStepper(make_vec_env(lambda: Asked(space), 2, check=False)))
+    assert_masks_are_those_of_the_observations(
+        VecEnvAdapter(make_vec_env(lambda: Asked(space), 2, check=False))
+    )
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP, AutoresetMode.DISABLED])
 def test_masks_in_infos_of_other_vector_envs(mode: AutoresetMode) -> None:
     others = SyncVectorEnv([lambda: Telling(in_info=True)] * 2, autoreset_mode=mode)
-    assert_masks_are_those_of_the_observations(EnvStepper(others))
+    assert_masks_are_those_of_the_observations(VecEnvAdapter(others))
 
 
 @pytest.mark.parametrize("make", [Asked, lambda: Telling(in_info=True)], ids=["method", "info"])
 def test_masks_of_environments_in_other_processes(make: Any) -> None:
     assert_masks_are_those_of_the_observations(
-        EnvStepper(AsyncVectorEnv([make] * 2, autoreset_mode=AutoresetMode.DISABLED))
+        VecEnvAdapter(AsyncVectorEnv([make] * 2, autoreset_mode=AutoresetMode.DISABLED))
     )
 
 
@@ -145,7 +147,7 @@ class Vectorised(VectorEnv[Any, Any, Any]):
 
 
 def test_vector_env_may_say_all_masks_itself() -> None:
-    envs = EnvStepper(Vectorised())
+    envs = VecEnvAdapter(Vectorised())
     shown = envs.reset([0, 1])
     for _ in range(20):
         assert np.array_equal(envs.action_masks(), shown)
@@ -165,7 +167,7 @@ def test_vector_env_may_say_all_masks_itself() -> None:
 @pytest.mark.parametrize("options", [{}, {"nan_check": True}], ids=["sync", "checked"])
 @pytest.mark.parametrize("make", [Asked, lambda: Telling(in_info=True)], ids=["method", "info"])
 def test_masks_can_be_ignored(make: Any, options: dict[str, Any]) -> None:
-    envs = EnvStepper(make_vec_env(make, 2, check=False, mask_actions=False, **options))
+    envs = VecEnvAdapter(make_vec_env(make, 2, check=False, mask_actions=False, **options))
     envs.reset([0, 1])
     steps = [envs.step([2, 2]) for _ in range(8)]
     assert envs.mask_size is None
@@ -210,7 +212,7 @@ class AskedClosing(Closing):
         return self._mask
 
 
-def stepped(envs: EnvStepper, n: int, action: Any = 2) -> list[Any]:
+def stepped(envs: VecEnvAdapter, n: int, action: Any = 2) -> list[Any]:
     envs.reset([7, 8])
     return [envs.step(np.stack([np.asarray(action)] * 2)) for _ in range(n)]
 
@@ -218,7 +220,7 @@ def stepped(envs: EnvStepper, n: int, action: Any = 2) -> list[Any]:
 @pytest.mark.parametrize("options", [{}, WORKERS], ids=["sync", "workers"])
 @pytest.mark.parametrize("make", [Closing], ids=["info"])
 def test_state_that_allows_no_action_names_env_and_step(make: Any, options: dict[str, Any]) -> None:
-    envs = EnvStepper(make_vec_env(make, 2, check=False, **options))
+    envs = VecEnvAdapter(make_vec_env(make, 2, check=False, **options))
     with pytest.raises(ZooError, match=r"^env 0 \(step 3 after seed 7\) allows no action: its mask is all"):
         stepped(envs, 4)
     envs.close()
@@ -227,11 +229,11 @@ def test_state_that_allows_no_action_names_env_and_step(make: Any, options: dict
 @pytest.mark.parametrize("mode", [None, *AutoresetMode])
 @pytest.mark.parametrize("make", [partial(AskedClosing, in_info=False), Closing], ids=["asked", "info"])
 def test_end_of_a_game_need_allow_nothing_but_a_time_limit_must(mode: Any, make: Any) -> None:
-    def envs(ends: str) -> EnvStepper:
+    def envs(ends: str) -> VecEnvAdapter:
         makers = [lambda: make(ends=ends)] * 2
         if mode is None:
-            return EnvStepper(make_vec_env(makers[0], 2, check=False))
-        return EnvStepper(SyncVectorEnv(makers, autoreset_mode=mode))
+            return VecEnvAdapter(make_vec_env(makers[0], 2, check=False))
+        return VecEnvAdapter(SyncVectorEnv(makers, autoreset_mode=mode))
 
     steps = stepped(envs("terminated"), 8)
     assert sum(len(step.finished) for step in steps) == 4
@@ -262,7 +264,7 @@ TOO_LATE = (
 
 @pytest.mark.parametrize("options", [{}, {"nan_check": True}], ids=["sync", "checked"])
 def test_masks_that_begin_with_the_first_step_are_refused(options: dict[str, Any]) -> None:
-    envs = EnvStepper(make_vec_env(lambda: Late(in_info=True), 2, check=False, **options))
+    envs = VecEnvAdapter(make_vec_env(lambda: Late(in_info=True), 2, check=False, **options))
     with pytest.raises(ZooError, match=rf"^env 0 \(step 1 after seed 7\) {TOO_LATE}"):
         stepped(envs, 1)
     envs.close()
@@ -289,7 +291,7 @@ def test_one_mask_that_is_left_out_of_the_reset_is_missed(ours: bool) -> None:
     for silent in (0, 1):
         makers = [lambda: Telling(in_info=True)] * 2
         makers[silent] = lambda: Silent(with_reset=False)
-        envs = EnvStepper(InProcessVectorEnv(makers) if ours else SyncVectorEnv(makers))
+        envs = VecEnvAdapter(SyncVecEnv(makers) if ours else SyncVectorEnv(makers))
         with pytest.raises(ZooError, match=rf"^env {silent} .*`action_mask`"):
             envs.reset([7, 8])
 
@@ -397,7 +399,7 @@ def test_masker_asks_a_function_or_a_method_by_name(function: Any, expected: lis
     in_config = make_vec_env(Moving, 1, wrappers=[masker])
     in_python = make_vec_env(lambda: ActionMasker(Moving(), function), 1)
     for made in (in_config, in_python):
-        envs = EnvStepper(made)
+        envs = VecEnvAdapter(made)
         envs.reset([0])
         assert envs.step([0]).action_masks.astype(int).tolist() == [expected]
 
@@ -426,7 +428,7 @@ def test_mask_that_holds_no_truth_is_refused(mask: Any) -> None:
     env = gym.wrappers.TimeLimit(Telling(spaces.Discrete(4)), 5)
     vector = make_vec_env(lambda: ActionMasker(env, lambda _: mask), 1, check=False)
     with pytest.raises(ZooError, match=r"env 0.*mask"):
-        EnvStepper(vector).reset()
+        VecEnvAdapter(vector).reset()
 
 
 def test_actions_that_cannot_be_masked_are_refused() -> None:

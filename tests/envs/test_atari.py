@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import zoo
-from zoo.envs import EnvStepper, make_vec_env
+from zoo.envs import VecEnvAdapter, make_vec_env
 from zoo.envs.atari import LifeLoss
 from zoo.errors import ZooError
 
@@ -19,8 +19,8 @@ pytest.importorskip("cv2")
 BREAKOUT = "BreakoutNoFrameskip-v4"
 
 
-def played(env: Any, n_steps: int) -> tuple[list[Any], EnvStepper]:
-    stepper = EnvStepper(env)
+def played(env: Any, n_steps: int) -> tuple[list[Any], VecEnvAdapter]:
+    stepper = VecEnvAdapter(env)
     stepper.reset(list(range(env.num_envs)))
     generator = np.random.default_rng(0)
     steps = []

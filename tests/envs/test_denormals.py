@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from zoo import A2C
-from zoo.envs import EnvStepper, make_vec_env
+from zoo.envs import VecEnvAdapter, make_vec_env
 from zoo.optim.runtime import computing_with
 
 SMALL = np.float32(1e-30)
@@ -36,7 +36,7 @@ class Shrinking(gym.Env[Any, Any]):
 
 
 def observations(vectorization: str, **options: Any) -> list[Any]:
-    envs = EnvStepper(make_vec_env(Shrinking, 2, vectorization=vectorization, check=False, **options))
+    envs = VecEnvAdapter(make_vec_env(Shrinking, 2, vectorization=vectorization, check=False, **options))
     with computing_with(threads=1):
         shown = [envs.reset([0, 1]), *(envs.step(np.zeros(2, np.int64)).observations for _ in range(3))]
     envs.close()
@@ -56,7 +56,7 @@ def test_learning_is_the_same_wherever_denormal_numbers_are_computed() -> None:
         env = make_vec_env(Shrinking, 2, vectorization=vectorization, check=False)
         model = A2C({"name": "MlpPolicy", "net_arch": [4]}, env, seed=0, compile=False, threads=1)
         model.learn(40)
-        assert model.memory.rewards.sum() == 0
+        assert model.buffer.rewards.sum() == 0
         weights.append(model.get_parameters())
         env.close()
     for name, array in weights[0].items():

@@ -10,7 +10,7 @@ import pytest
 from gymnasium import spaces
 from scripted import Counting
 
-from zoo.envs import EnvStepper, make_vec_env
+from zoo.envs import VecEnvAdapter, make_vec_env
 from zoo.errors import ZooError
 
 WHERE: dict[str, dict[str, Any]] = {
@@ -19,11 +19,11 @@ WHERE: dict[str, dict[str, Any]] = {
 }
 
 
-def stepper(make: Any, n: int, where: str, **options: Any) -> EnvStepper:
-    return EnvStepper(make_vec_env(make, n, check=False, **{**WHERE[where], **options}))
+def stepper(make: Any, n: int, where: str, **options: Any) -> VecEnvAdapter:
+    return VecEnvAdapter(make_vec_env(make, n, check=False, **{**WHERE[where], **options}))
 
 
-def message_of(envs: EnvStepper, n_steps: int) -> str:
+def message_of(envs: VecEnvAdapter, n_steps: int) -> str:
     """Step until something is raised, which must not be before the last step."""
     actions = np.zeros(envs.num_envs, np.int64)
     for _ in range(n_steps - 1):

@@ -14,7 +14,7 @@ from gymnasium import spaces
 from gymnasium.wrappers import DtypeObservation
 from scripted import Counting, Noisy, assert_same
 
-from zoo.envs import EnvStepper, make_vec_env, replay
+from zoo.envs import VecEnvAdapter, make_vec_env, replay
 from zoo.envs.atari import LifeLoss
 from zoo.envs.env_group import EnvGroup
 from zoo.envs.replay import ActionLog
@@ -91,16 +91,16 @@ SIMULATED: list[Any] = [
 ]
 
 
-def stepper(env: Any, n_envs: int, **options: Any) -> EnvStepper:
-    return EnvStepper(make_vec_env(env, n_envs, check=False, **options))
+def stepper(env: Any, n_envs: int, **options: Any) -> VecEnvAdapter:
+    return VecEnvAdapter(make_vec_env(env, n_envs, check=False, **options))
 
 
-def random_actions(envs: EnvStepper, n: int) -> Actions:
+def random_actions(envs: VecEnvAdapter, n: int) -> Actions:
     envs.env.action_space.seed(3)
     return [envs.env.action_space.sample() for _ in range(n)]
 
 
-def walked(envs: EnvStepper, actions: Actions) -> list[Any]:
+def walked(envs: VecEnvAdapter, actions: Actions) -> list[Any]:
     """Step with each of the actions and return all that came of it."""
     seen = []
     for action in actions:
@@ -307,7 +307,7 @@ def test_state_of_other_envs_is_refused() -> None:
         stepper(lambda: DtypeObservation(gym.make("CartPole-v1"), np.float64), 2).load_state(envs.state())
 
 
-def stepper_of_three_actions() -> EnvStepper:
+def stepper_of_three_actions() -> VecEnvAdapter:
     """Return environments with as many actions as Acrobot has, and other observations."""
     envs = stepper("MountainCar-v0", 2)
     envs.reset([0, 1])

@@ -14,7 +14,7 @@ from gymnasium import spaces
 from scripted import Counting, Noisy
 
 from zoo import PPO2
-from zoo.envs import EnvStepper, make_vec_env
+from zoo.envs import VecEnvAdapter, make_vec_env
 from zoo.envs.wrappers import History
 from zoo.errors import ZooError
 
@@ -236,7 +236,7 @@ class Breaking(Counting):
 @pytest.mark.parametrize("what", ["observation", "reward", "final observation"])
 def test_nan_is_named_with_its_env(what: str) -> None:
     env = make_vec_env(lambda: Breaking(what), 2, check=False, nan_check=True)
-    stepper = EnvStepper(env)
+    stepper = VecEnvAdapter(env)
     stepper.reset([0, 1])
     stepper.step([0, 0])
     with pytest.raises(ZooError, match=f"(nan|inf) in the {what} of env 1 at step 2"):

@@ -11,7 +11,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
-from zoo.envs.adapter import EnvStepper
+from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.env_checker import check_env
 from zoo.envs.goals import Asked, GoalOutcomes
 from zoo.envs.toys import BitFlipping
@@ -129,8 +129,8 @@ def test_one_answer_for_all_counts_where_it_is_that_for_each() -> None:
     np.testing.assert_array_equal(some, np.linalg.norm(achieved - desired, axis=-1) < 0.1)
 
 
-def stepped(envs: Any) -> EnvStepper:
-    stepper = EnvStepper(envs)
+def stepped(envs: Any) -> VecEnvAdapter:
+    stepper = VecEnvAdapter(envs)
     stepper.reset(list(range(envs.num_envs)))
     return stepper
 

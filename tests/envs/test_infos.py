@@ -14,9 +14,9 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from scripted import Counting
 
 from zoo import PPO2
-from zoo.envs import EnvStepper, make_vec_env
+from zoo.envs import VecEnvAdapter, make_vec_env
 from zoo.envs.monitor import EpisodeMonitor
-from zoo.training.evaluation import evaluate
+from zoo.experiment.evaluation import evaluate
 
 KINDS: dict[str, dict[Any, Any]] = {
     "counter": {"episode": 3},
@@ -72,7 +72,7 @@ def test_returns_are_zoos_own(kind: str, way: str, tmp_path: Path) -> None:
     if kind == "number_as_key" and way in ("same_step", "next_step", "disabled"):
         pytest.skip("Gymnasium's own vector environments take no such key")
     with closing(WAYS[way](lambda: Saying(KINDS[kind]))) as env:
-        stepper = EnvStepper(env, EpisodeMonitor(tmp_path, 2))
+        stepper = VecEnvAdapter(env, EpisodeMonitor(tmp_path, 2))
         stepper.reset([0, 1])
         episodes = [each for _ in range(13) for each in stepper.step(np.zeros(2, np.int64)).episodes]
     own = [(each.episode_return, each.length, each.info) for each in episodes if each.env_index == 1]
@@ -95,7 +95,7 @@ def test_nothing_in_an_info_ends_a_training_or_an_evaluation(kind: str) -> None:
 @pytest.mark.parametrize("said", [True, np.True_, 1, 1.0, np.array([True]), np.array(1.0)])
 @pytest.mark.parametrize("name", ["is_success", "success"])
 def test_successes_are_told_by_anything_that_is_0_or_1(name: str, said: Any) -> None:
-    stepper = EnvStepper(make_vec_env(lambda: Saying({name: said}), 1, check=False))
+    stepper = VecEnvAdapter(make_vec_env(lambda: Saying({name: said}), 1, check=False))
     stepper.reset([0])
     episodes = [each for _ in range(2) for each in stepper.step(np.zeros(1)).episodes]
     assert [each.info for each in episodes] == [{"is_success": True}]
@@ -113,7 +113,7 @@ def test_infos_whose_values_change_their_types_are_merged() -> None:
             return *rest, {"it": values[self.n_steps * self.np_random_seed % 7]}
 
     env = make_vec_env(lambda: Changing((99,)), 3, check=False, nan_check=True)
-    stepper = EnvStepper(env)
+    stepper = VecEnvAdapter(env)
     stepper.reset([1, 2, 3])
     for n in range(1, 15):
         infos = stepper.step(np.zeros(3, np.int64)).infos
@@ -127,7 +127,7 @@ def test_records_of_gymnasiums_wrapper_below_changed_rewards_are_raw() -> None:
     def make() -> Any:
         return Clipping(gym.wrappers.RecordEpisodeStatistics(Counting()))
 
-    stepper = EnvStepper(make_vec_env(make, 1, check=False))
+    stepper = VecEnvAdapter(make_vec_env(make, 1, check=False))
     stepper.reset([0])
     episodes = [each for _ in range(5) for each in stepper.step(np.zeros(1)).episodes]
     assert [(each.episode_return, each.length) for each in episodes] == [(3.0, 2), (6.0, 3)]

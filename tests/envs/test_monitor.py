@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scripted import Counting
 
-from zoo.envs import EnvStepper, EpisodeMonitor, EpisodeRecord, make_vec_env
+from zoo.envs import EpisodeMonitor, EpisodeRecord, VecEnvAdapter, make_vec_env
 from zoo.errors import ZooError
 
 
@@ -24,7 +24,7 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 def test_file_is_a_json_header_and_one_row_an_episode(tmp_path: Path) -> None:
     env = make_vec_env(Counting, 2, check=False, monitor_dir=tmp_path, info_keywords=["score"])
-    stepper = EnvStepper(env)
+    stepper = VecEnvAdapter(env)
     stepper.reset([0, 1])
     for _ in range(9):
         stepper.step([0, 0])
@@ -42,7 +42,7 @@ def test_file_is_a_json_header_and_one_row_an_episode(tmp_path: Path) -> None:
 def test_stable_baselines_reads_the_files(tmp_path: Path) -> None:
     pytest.importorskip("pandas")
     monitoring = pytest.importorskip("stable_baselines3.common.monitor")
-    stepper = EnvStepper(make_vec_env("CartPole-v1", 2, monitor_dir=tmp_path))
+    stepper = VecEnvAdapter(make_vec_env("CartPole-v1", 2, monitor_dir=tmp_path))
     stepper.reset([0, 1])
     for _ in range(60):
         stepper.step(np.ones(2, dtype=np.int64))

@@ -12,7 +12,7 @@ from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import AutoresetMode, VectorEnv
 from scripted import assert_same
 
-from zoo.envs import EnvStepper, make_vec_env
+from zoo.envs import VecEnvAdapter, make_vec_env
 from zoo.envs.config import AtariConfig
 from zoo.envs.native import AleGames
 from zoo.errors import ZooError
@@ -23,7 +23,7 @@ def native(env_id: Any, n: int = 3, **options: Any) -> Any:
 
 
 def run(env: Any, seeds: list[int], n_steps: int, n_actions: int) -> tuple[list[Any], list[Any]]:
-    stepper = EnvStepper(env)
+    stepper = VecEnvAdapter(env)
     seen: list[Any] = [np.array(stepper.reset(seeds))]
     episodes = []
     generator = np.random.default_rng(0)
@@ -80,7 +80,7 @@ class TestAle:
 
     @pytest.mark.parametrize("env_id", ["ALE/Breakout-v5", "BreakoutNoFrameskip-v4"])
     def test_games_are_stepped_with_same_step_autoreset(self, env_id: str) -> None:
-        stepper = EnvStepper(native(env_id, 2))
+        stepper = VecEnvAdapter(native(env_id, 2))
         assert not stepper.next_step_autoreset
         assert stepper.reset([0, 1]).shape == (2, 4, 84, 84)
 
@@ -175,7 +175,7 @@ def test_lives_and_games_are_told_apart_step_by_step(ends: bool, clips: bool) ->
     assert [step[1].tolist() for step in seen] == rewards
     lost = [[False, False], [ends, False], [False, True], [False, ends], [True, False]]
     assert [step[2].tolist() for step in seen] == lost
-    stepper = EnvStepper(AleGames(Games(), AtariConfig(terminal_on_life_loss=ends, clip_reward=clips)))
+    stepper = VecEnvAdapter(AleGames(Games(), AtariConfig(terminal_on_life_loss=ends, clip_reward=clips)))
     stepper.reset()
     episodes = [each for _ in Games.script for each in stepper.step(np.zeros(2)).episodes]
     records = [(each.env_index, each.episode_return, each.length) for each in episodes]

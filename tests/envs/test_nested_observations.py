@@ -12,9 +12,9 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import zoo
-from zoo.envs import EnvStepper, VecNormalize, check_env, make_vec_env
+from zoo.envs import VecEnvAdapter, VecNormalize, check_env, make_vec_env
 from zoo.errors import ZooError
-from zoo.training.evaluation import evaluate_policy
+from zoo.experiment.evaluation import evaluate_policy
 
 PAIR = spaces.Tuple((spaces.Box(0.0, 1.0, (2,)), spaces.Discrete(4, start=1)))
 SEEN_PAIR = (np.float32([0.25, 0.5]), 3)
@@ -67,12 +67,12 @@ def vectors(env: Any) -> dict[str, Any]:
 def test_every_part_is_seen_under_its_path(nested: str) -> None:
     space, shown, expected = NESTED[nested]
     for name, env in vectors(lambda: Shown(space, shown)).items():
-        stepper = EnvStepper(env)
+        stepper = VecEnvAdapter(env)
         stepper.reset([0, 1])
         steps = [stepper.step(np.zeros(2, np.int64)) for _ in range(5)]
-        finals = [step.final_observations for step in steps if len(step.finished)]
-        assert len(finals) == 1
-        for observations in (stepper.observations, *finals):
+        reevaluation = [step.final_observations for step in steps if len(step.finished)]
+        assert len(reevaluation) == 1
+        for observations in (stepper.observations, *reevaluation):
             assert set(observations) == set(stepper.observation_space) == set(expected), name
             for key, value in expected.items():
                 np.testing.assert_array_equal(np.asarray(observations[key]), [value, value])
@@ -168,7 +168,7 @@ def test_a_mask_among_the_observations_is_used_and_not_seen(mask_space: spaces.S
 def test_a_mask_is_a_part_like_others_where_nobody_shall_be_asked() -> None:
     env = make_vec_env(Masked, mask_actions=False, check=False)
     assert list(env.single_observation_space) == ["action_mask", "observations/0"]
-    stepper = EnvStepper(env)
+    stepper = VecEnvAdapter(env)
     stepper.reset([0])
     assert stepper.mask_size is None
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scripted import Counting, Noisy
 
-from zoo.envs import EnvStepper, NormalizeConfig, Normalizer, VecNormalize, make_vec_env
+from zoo.envs import NormalizeConfig, Normalizer, VecEnvAdapter, VecNormalize, make_vec_env
 from zoo.envs.normalize import MomentsByRow
 from zoo.errors import ZooError
 
@@ -178,7 +178,7 @@ def test_next_step_env_has_the_return_statistics_of_a_same_step_one() -> None:
 
 def test_stepper_gives_raw_values_and_the_normaliser() -> None:
     env = make_vec_env("Pendulum-v1", 2, normalize={"clip_obs": 5.0}, gamma=0.9)
-    stepper = EnvStepper(env)
+    stepper = VecEnvAdapter(env)
     assert stepper.normalizer is env.normalizer
     assert (stepper.normalizer.gamma, stepper.normalizer.clip_obs) == (0.9, 5.0)
     raw, _ = make_vec_env("Pendulum-v1", 2).reset(seed=[0, 1])
@@ -190,7 +190,7 @@ def test_an_evaluation_that_shares_statistics_leaves_the_running_returns_alone()
     training.normalizer.update_returns(np.array([1.0, 2.0]), np.array([False, False]))
     evaluation = VecNormalize(make_vec_env("Pendulum-v1", 2), training=False, normalizer=training.normalizer)
     evaluation.reset()
-    EnvStepper(evaluation).reset([0, 1])
+    VecEnvAdapter(evaluation).reset([0, 1])
     assert training.normalizer.returns.tolist() == [1.0, 2.0]
 
 

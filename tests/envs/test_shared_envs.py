@@ -11,8 +11,8 @@ import pytest
 from gymnasium import spaces
 
 from zoo import A2C, PPO2, check_env, evaluate_policy
-from zoo.envs import EnvStepper, make_vec_env
-from zoo.envs.sync_vec_env import InProcessVectorEnv
+from zoo.envs import VecEnvAdapter, make_vec_env
+from zoo.envs.sync_vec_env import SyncVecEnv
 from zoo.errors import ZooError
 
 SMALL = {"net_arch": [4]}
@@ -55,8 +55,8 @@ def one(count: int, **options: Any) -> Callable[[Clock], Any]:
         one(2, training=False),
         one(2, vectorization="workers", check=False, start_method="fork", n_workers=1),
         lambda env: make_vec_env(lambda: gym.wrappers.TimeLimit(env, 5), 2, check=False),
-        lambda env: InProcessVectorEnv([lambda: Clock(), lambda: env, lambda: env]),
-        lambda env: EnvStepper(gym.vector.SyncVectorEnv([lambda: env] * 2)),
+        lambda env: SyncVecEnv([lambda: Clock(), lambda: env, lambda: env]),
+        lambda env: VecEnvAdapter(gym.vector.SyncVectorEnv([lambda: env] * 2)),
         lambda env: PPO2(SMALL, lambda: env, n_envs=8, compile=False),
         lambda env: evaluate_policy(PPO2(SMALL, Clock, compile=False), lambda: env, n_envs=2),
     ],

@@ -10,8 +10,8 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from scripted import Counting
 
-from zoo.envs import EnvStepper, make_vec_env
-from zoo.envs.sync_vec_env import InProcessVectorEnv
+from zoo.envs import VecEnvAdapter, make_vec_env
+from zoo.envs.sync_vec_env import SyncVecEnv
 from zoo.errors import ZooError
 
 MODES = list(AutoresetMode)
@@ -25,7 +25,7 @@ def own_env(n: int = 2, make: Any = Counting) -> Any:
     return make_vec_env(make, n, check=False)
 
 
-def transitions(stepper: EnvStepper, n_steps: int, action: Any = 0) -> list[list[Any]]:
+def transitions(stepper: VecEnvAdapter, n_steps: int, action: Any = 0) -> list[list[Any]]:
     """Return, for each env, (observation, reward, terminated, truncated, next or final observation)."""
     rows: list[list[Any]] = [[] for _ in range(stepper.num_envs)]
     observations = stepper.reset([3 + i for i in range(stepper.num_envs)])
@@ -45,8 +45,8 @@ def transitions(stepper: EnvStepper, n_steps: int, action: Any = 0) -> list[list
 
 @pytest.mark.parametrize("mode", MODES)
 def test_transitions_are_the_same_in_every_autoreset_mode(mode: AutoresetMode) -> None:
-    own = transitions(EnvStepper(own_env()), 40)
-    other = transitions(EnvStepper(gymnasium_env(mode)), 40)
+    own = transitions(VecEnvAdapter(own_env()), 40)
+    other = transitions(VecEnvAdapter(gymnasium_env(mode)), 40)
     for ours, theirs in zip(own, other, strict=True):
         n = len(theirs)
         assert 25 < n <= 40
@@ -55,7 +55,7 @@ def test_transitions_are_the_same_in_every_autoreset_mode(mode: AutoresetMode) -
 
 @pytest.mark.parametrize("mode", MODES)
 def test_episodes_are_the_same_in_every_autoreset_mode(mode: AutoresetMode) -> None:
-    stepper = EnvStepper(gymnasium_env(mode, n=1))
+    stepper = VecEnvAdapter(gymnasium_env(mode, n=1))
     stepper.reset([0])
     episodes = [episode for _ in range(20) for episode in stepper.step(np.zeros(1)).episodes]
     lengths = [episode.length for episode in episodes]
@@ -69,7 +69,7 @@ def test_terminal_wins_where_both_flags_are_set(mode: AutoresetMode | None) -> N
     def make() -> Counting:
         return Counting(both=True)
 
-    stepper = EnvStepper(own_env(1, make) if mode is None else gymnasium_env(mode, 1, make))
+    stepper = VecEnvAdapter(own_env(1, make) if mode is None else gymnasium_env(mode, 1, make))
     stepper.reset([0])
     stepper.step([0])
     step = stepper.step([0])
@@ -77,7 +77,7 @@ def test_terminal_wins_where_both_flags_are_set(mode: AutoresetMode | None) -> N
 
 
 def test_native_next_step_env_marks_the_resetting_rows_as_invalid() -> None:
-    stepper = EnvStepper(gym.make_vec("CartPole-v1", 4, vectorization_mode="vector_entry_point"))
+    stepper = VecEnvAdapter(gym.make_vec("CartPole-v1", 4, vectorization_mode="vector_entry_point"))
     assert stepper.next_step_autoreset
     stepper.reset([1, 2, 3, 4])
     ended = np.zeros(4, dtype=bool)
@@ -99,14 +99,14 @@ def test_native_next_step_env_marks_the_resetting_rows_as_invalid() -> None:
 
 
 def test_seeds_may_be_left_out_but_not_one_of_them() -> None:
-    stepper = EnvStepper(gymnasium_env(AutoresetMode.SAME_STEP))
+    stepper = VecEnvAdapter(gymnasium_env(AutoresetMode.SAME_STEP))
     assert stepper.reset().tolist() == [[0.0, 0.0], [0.0, 0.0]]
     with pytest.raises(ValueError, match="1 seeds for 2 environments"):
         stepper.reset([0])
 
 
 def test_longest_unfinished_episode_begins_with_the_last_reset() -> None:
-    stepper = EnvStepper(own_env(2, lambda: Counting((9,))))
+    stepper = VecEnvAdapter(own_env(2, lambda: Counting((9,))))
     for n in (4, 3):
         stepper.reset([0, 1])
         for _ in range(n):
@@ -124,7 +124,7 @@ def test_actions_of_a_discrete_space_begin_at_its_start() -> None:
             assert self.action_space.contains(action)
             return super().step(action)
 
-    stepper = EnvStepper(own_env(1, Started))
+    stepper = VecEnvAdapter(own_env(1, Started))
     stepper.reset([0])
     for action in (1, 2, 3):
         stepper.step([action])
@@ -133,7 +133,7 @@ def test_actions_of_a_discrete_space_begin_at_its_start() -> None:
 
 
 def test_infos_of_a_step_are_in_gymnasiums_form() -> None:
-    stepper = EnvStepper(own_env(2))
+    stepper = VecEnvAdapter(own_env(2))
     other = gymnasium_env(AutoresetMode.SAME_STEP)
     stepper.reset([0, 1])
     other.reset(seed=[0, 1])
@@ -146,7 +146,7 @@ def test_infos_of_a_step_are_in_gymnasiums_form() -> None:
 
 
 def test_info_keywords_are_recorded_by_name() -> None:
-    stepper = EnvStepper(make_vec_env(Counting, 1, check=False, info_keywords=["score"]))
+    stepper = VecEnvAdapter(make_vec_env(Counting, 1, check=False, info_keywords=["score"]))
     stepper.reset([0])
     episodes = [episode for _ in range(2) for episode in stepper.step([0]).episodes]
     assert episodes[0].info == {"is_success": False, "score": 20.0}
@@ -159,7 +159,7 @@ def test_arrays_in_infos_are_recorded_as_lists_and_those_of_one_entry_as_that_en
             return *rest, {**info, "one": np.array([3]), "two": np.array([1.5, 2.5]), "word": "left"}
 
     keywords = ["one", "two", "word"]
-    stepper = EnvStepper(make_vec_env(Measuring, 1, check=False, info_keywords=keywords))
+    stepper = VecEnvAdapter(make_vec_env(Measuring, 1, check=False, info_keywords=keywords))
     stepper.reset([0])
     episodes = [episode for _ in range(2) for episode in stepper.step([0]).episodes]
     logged = {name: episodes[0].info[name] for name in keywords}
@@ -167,7 +167,7 @@ def test_arrays_in_infos_are_recorded_as_lists_and_those_of_one_entry_as_that_en
 
 
 def test_missing_info_keyword_names_the_nearest_one() -> None:
-    stepper = EnvStepper(make_vec_env(Counting, 1, check=False, info_keywords=["scor"]))
+    stepper = VecEnvAdapter(make_vec_env(Counting, 1, check=False, info_keywords=["scor"]))
     stepper.reset([0])
     stepper.step([0])
     with pytest.raises(ZooError, match="did you mean 'score'"):
@@ -177,12 +177,12 @@ def test_missing_info_keyword_names_the_nearest_one() -> None:
 def test_times_of_episodes_go_on_where_the_state_was_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [1000.0]
     monkeypatch.setattr("zoo.envs.adapter.time.time", lambda: clock[0])
-    first = EnvStepper(InProcessVectorEnv([Counting]))
+    first = VecEnvAdapter(SyncVecEnv([Counting]))
     first.reset([0])
     clock[0] = 1007.0
     state = first.state()
     clock[0] = 5000.0
-    second = EnvStepper(InProcessVectorEnv([Counting]))
+    second = VecEnvAdapter(SyncVecEnv([Counting]))
     second.load_state(state)
     clock[0] = 5001.0
     episodes = [episode for _ in range(2) for episode in second.step([0]).episodes]
@@ -191,14 +191,14 @@ def test_times_of_episodes_go_on_where_the_state_was_taken(monkeypatch: pytest.M
 
 def test_anything_but_a_vector_env_is_refused_with_advice() -> None:
     with pytest.raises(ZooError, match="make_vec_env"):
-        EnvStepper(Counting())  # type: ignore[arg-type]
+        VecEnvAdapter(Counting())  # type: ignore[arg-type]
 
 
 def test_vector_env_that_does_not_say_when_it_resets_is_refused() -> None:
     env = gymnasium_env(AutoresetMode.SAME_STEP)
     env.metadata = {}
     with pytest.raises(ZooError, match="autoreset_mode"):
-        EnvStepper(env)
+        VecEnvAdapter(env)
 
 
 @pytest.mark.parametrize("at", [0, 3])
@@ -218,7 +218,7 @@ def test_observations_of_another_shape_are_refused(at: int) -> None:
             self.n_calls += 1
             return observations[:, :1] if self.n_calls == at + 1 else observations
 
-    stepper = EnvStepper(Misshapen(gymnasium_env(AutoresetMode.SAME_STEP)))
+    stepper = VecEnvAdapter(Misshapen(gymnasium_env(AutoresetMode.SAME_STEP)))
     with pytest.raises(ZooError, match=r"gave observations of shape \(2, 1\); 2 of Box\(2,\).*\(2, 2\)"):
         transitions(stepper, 3)
     assert stepper.env.n_calls == at + 1  # type: ignore[attr-defined]
@@ -226,7 +226,7 @@ def test_observations_of_another_shape_are_refused(at: int) -> None:
 
 def test_who_steps_what_a_wrapper_is_around_disturbs_its_stepper() -> None:
     inner = gymnasium_env(AutoresetMode.SAME_STEP)
-    stepper, other = EnvStepper(gym.vector.VectorWrapper(inner)), EnvStepper(inner)
+    stepper, other = VecEnvAdapter(gym.vector.VectorWrapper(inner)), VecEnvAdapter(inner)
     stepper.reset()
     assert not stepper.was_disturbed
     other.reset()
@@ -234,7 +234,7 @@ def test_who_steps_what_a_wrapper_is_around_disturbs_its_stepper() -> None:
 
 
 def test_episodes_that_are_begun_anew_count_from_nothing_and_stand_still_at_their_ends() -> None:
-    envs = EnvStepper(make_vec_env(lambda: Counting((3,)), 2, check=False))
+    envs = VecEnvAdapter(make_vec_env(lambda: Counting((3,)), 2, check=False))
     envs.reset([0, 1])
     envs.begin({0: 5, 1: 6})
     envs.step(np.zeros(2, np.int64))
@@ -263,6 +263,6 @@ class Choosy(SyncVectorEnv):
 def test_seeds_are_given_in_the_form_that_is_taken(form: Any) -> None:
     env = Choosy([lambda: gym.make("CartPole-v1")] * 2, autoreset_mode=AutoresetMode.SAME_STEP)
     env.form = form
-    envs = EnvStepper(env)
+    envs = VecEnvAdapter(env)
     first = envs.reset([3, 4])
     np.testing.assert_array_equal(envs.reset([3, 4]), first)

@@ -21,8 +21,8 @@ import numpy as np
 import pytest
 from scripted import Counting, Failing, Noisy, assert_same
 
-from zoo.envs import EnvStepper, make_vec_env
-from zoo.envs.subproc import WorkersVectorEnv
+from zoo.envs import VecEnvAdapter, make_vec_env
+from zoo.envs.subproc import SubprocVecEnv
 from zoo.errors import ZooError
 
 START_METHODS = ["fork", "forkserver"]
@@ -51,7 +51,7 @@ class Dying(Counting):
 
 
 def everything(env: Any, n_steps: int) -> list[Any]:
-    stepper = EnvStepper(env)
+    stepper = VecEnvAdapter(env)
     seen: list[Any] = [stepper.reset(range(20, 20 + env.num_envs))]
     env.action_space.seed(0)
     for _ in range(n_steps):
@@ -142,7 +142,7 @@ def test_method_that_raises_is_the_callers_affair_and_nothing_ends(
 
 @pytest.mark.parametrize("start_method", ["fork"])
 def test_raising_env_is_reported_with_its_own_traceback_index_seed_and_step(start_method: str) -> None:
-    stepper = EnvStepper(workers(Failing, 4, start_method))
+    stepper = VecEnvAdapter(workers(Failing, 4, start_method))
     stepper.reset([40, 41, 42, 43])
     stepper.step([0] * 4)
     stepper.step([0] * 4)
@@ -159,7 +159,7 @@ def test_raising_env_is_reported_with_its_own_traceback_index_seed_and_step(star
 @pytest.mark.parametrize(("action", "cause"), [(1, "exit code 7"), (0, "killed by SIGKILL")])
 @pytest.mark.parametrize("start_method", ["fork"])
 def test_dead_worker_is_named_with_its_end(start_method: str, action: int, cause: str) -> None:
-    stepper = EnvStepper(workers(Dying, 4, start_method))
+    stepper = VecEnvAdapter(workers(Dying, 4, start_method))
     stepper.reset([0, 1, 2, 3])
     stepper.step([action] * 4)
     start = time.monotonic()
@@ -292,15 +292,15 @@ class Hanging(Counting):
             time.sleep(1)
 
 
-def stepper(make: Any, n: int, **options: Any) -> EnvStepper:
-    return EnvStepper(
+def stepper(make: Any, n: int, **options: Any) -> VecEnvAdapter:
+    return VecEnvAdapter(
         make_vec_env(
             make, n, vectorization="workers", start_method="fork", check=False, **{"n_workers": 2, **options}
         )
     )
 
 
-def play(envs: EnvStepper, n_steps: int) -> None:
+def play(envs: VecEnvAdapter, n_steps: int) -> None:
     envs.reset(range(envs.num_envs))
     for _ in range(n_steps):
         envs.step(np.zeros(envs.num_envs, np.int64))
@@ -315,7 +315,7 @@ def play(envs: EnvStepper, n_steps: int) -> None:
 )
 def test_hanging_env_is_told_with_its_index_and_step(at: str, n_steps: int, which: str) -> None:
     envs = stepper(lambda: Hanging(at), 5, step_timeout=0.4)
-    assert isinstance(envs.env, WorkersVectorEnv)
+    assert isinstance(envs.env, SubprocVecEnv)
     processes = [worker.process for worker in envs.env.engine.workers]
     started = time.monotonic()
     with pytest.raises(ZooError, match=rf"^{which} has not come back for 0\.4 s \(env\.step_timeout\)"):

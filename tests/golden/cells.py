@@ -128,7 +128,7 @@ CELLS = {
     "recurrent_ppo masks": "env=Zoo/MaskedMemory-v0",
     "acer masks": "env=Zoo/Masked-v0",
     "acktr masks": "env=Zoo/Masked-v0",
-    "dqn masks": "env=Zoo/Masked-v0 memory.n_step=2",
+    "dqn masks": "env=Zoo/Masked-v0 replay.n_step=2",
     "qrdqn masks": "env=Zoo/Masked-v0",
     # Dictionaries, images, discrete observations.
     "ppo2 dictionary": "env=Zoo/IdentityDict-v0 policy=MultiInputPolicy policy.features_dim=8",
@@ -151,10 +151,10 @@ CELLS = {
     "sac sde": f"{SDE} algo.train_freq=8 algo.gradient_steps=8",
     "tqc sde": f"{SDE} algo.sde_sample_freq=4",
     # Replay: prioritised, hindsight, returns of several steps; how exploration is done.
-    "dqn prioritized": "memory=prioritized memory.n_step=3",
-    "qrdqn prioritized": "memory=prioritized algo.double=false algo.dueling=false",
-    "sac prioritized": "memory=prioritized",
-    "td3 n-step": "memory.n_step=3 env.normalize=true",
+    "dqn prioritized": "replay=prioritized replay.n_step=3",
+    "qrdqn prioritized": "replay=prioritized algo.double=false algo.dueling=false",
+    "sac prioritized": "replay=prioritized",
+    "td3 n-step": "replay.n_step=3 env.normalize=true",
     "dqn parameter noise": "algo.parameter_noise=true policy=LnMlpPolicy",
     "ddpg parameter noise": (
         "algo.parameter_noise={} policy=LnMlpPolicy algo.normalize_returns=true algo.enable_popart=true"
@@ -164,9 +164,9 @@ CELLS = {
     "sac fixed entropy": "algo.ent_coef=0.1 algo.optimize_memory_usage=true",
     "her_dqn": "",
     "her_sac": "",
-    "her_td3": "memory.n_step=2",
+    "her_td3": "replay.n_step=2",
     "her_ddpg": "",
-    "her_tqc": "memory=[prioritized,hindsight]",
+    "her_tqc": "replay=[prioritized,hindsight]",
     # Environments: normalised, several processes, next-step autoreset, wrappers.
     "ppo2 normalize": "env=Pendulum-v1 env.normalize=true",
     "a2c normalize": "env.normalize=true",

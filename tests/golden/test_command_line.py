@@ -181,7 +181,7 @@ SERVER = """
 import gc, json, os, sys
 from zoo.working_folder import forget_working_folder
 forget_working_folder()
-import zoo.commands.benchmark, zoo.commands.plot, zoo.commands.train, zoo.training.recording
+import zoo.commands.benchmark, zoo.commands.plot, zoo.commands.train, zoo.experiment.recording
 import zoo
 from zoo.cli import main
 zoo.compose("train", ["algo=ppo2", "env=CartPole-v1"])

@@ -16,8 +16,8 @@ from test_update_runner import Regression
 eager, compiled = Regression(), Regression(compiled=True)
 for _ in range(2):
     eager.run(4), compiled.run(4)
-assert compiled.program.runtime.compiles == {compiles}
-assert eager.program.state["net"].allclose(compiled.program.state["net"], rtol=1e-3, atol=1e-5)
+assert compiled.runner.runtime.compiles == {compiles}
+assert eager.runner.state["net"].allclose(compiled.runner.state["net"], rtol=1e-3, atol=1e-5)
 """
 
 

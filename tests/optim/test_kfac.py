@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from zoo.errors import ZooError
 from zoo.optim.kfac import COUNT, KFac, Layer
-from zoo.optim.optimizers import Descent, Momentum
+from zoo.optim.optimizers import Momentum, Updater
 from zoo.optim.parameters import Parameters
 from zoo.optim.state import State
 
@@ -57,7 +57,7 @@ def small(*, bias: bool = True) -> Small:
 
 def kfac_of(module: nn.Module, **options: Any) -> KFac:
     settings = {"n_plain": 3, "decay": 0.9, "damping": DAMPING, "inverse": "eigen", **options}
-    return KFac(Descent(Parameters("policy", module), Momentum(0.9)), **settings)
+    return KFac(Updater(Parameters("policy", module), Momentum(0.9)), **settings)
 
 
 def pictures(seed: int = 0, n: int = N_SAMPLES) -> Tensor:
@@ -70,7 +70,7 @@ def losses(outputs: Tensor, weights: Tensor) -> Tensor:
 
 
 def factors_of(kfac: KFac, batch: Tensor, weights: Tensor) -> dict[str, Tensor]:
-    module = kfac.descent.parameters.module
+    module = kfac.updater.parameters.module
     with kfac.watching() as watch:
         outputs = module(batch)
     return kfac.factors(watch, losses(outputs, weights).mean(), len(batch))
@@ -99,25 +99,25 @@ def gradients_of_outputs(module: Small, picture: Tensor, weights: Tensor) -> dic
     loss = losses(module(picture[None]), weights).sum()
     for hook in hooks:
         hook.remove()
-    slopes = torch.autograd.grad(loss, [output for _, output in seen.values()])
-    return {name: (inputs, slope[0]) for (name, (inputs, _)), slope in zip(seen.items(), slopes, strict=True)}
+    grads = torch.autograd.grad(loss, [output for _, output in seen.values()])
+    return {name: (inputs, grad[0]) for (name, (inputs, _)), grad in zip(seen.items(), grads, strict=True)}
 
 
 def explicit_factors(module: Small, batch: Tensor, weights: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
     """Return A and G of linear layers and of the convolution, summed in loops over samples and places."""
     found: dict[str, tuple[Tensor, Tensor]] = {}
     for picture, weight in zip(batch, weights, strict=True):
-        for name, (inputs, slopes) in gradients_of_outputs(module, picture, weight[None]).items():
+        for name, (inputs, grads) in gradients_of_outputs(module, picture, weight[None]).items():
             layer = module.get_submodule(name)
             has_bias = layer.bias is not None
-            pairs = [(inputs, slopes)]
+            pairs = [(inputs, grads)]
             if isinstance(layer, nn.Conv2d):
                 padded = torch.zeros(2, 7, 4, dtype=torch.float64)
                 padded[:, 1:6] = inputs
                 pairs = [
                     (
                         padded[:, 2 * row : 2 * row + 2, column : column + 3].reshape(-1),
-                        slopes[:, row, column],
+                        grads[:, row, column],
                     )
                     for row in range(3)
                     for column in range(2)
@@ -172,8 +172,8 @@ def explicit_step(
     kfac: KFac, state: State, gradient: Tensor, damped: Callable[[Tensor, Tensor], Tensor]
 ) -> dict[str, Tensor]:
     """Return (A ⊗ G, damped)⁻¹ vec(V) of each layer, by the matrix of all pairs of weights."""
-    module = kfac.descent.parameters.module
-    named = kfac.descent.parameters.named(gradient)
+    module = kfac.updater.parameters.module
+    named = kfac.updater.parameters.named(gradient)
     found = {}
     for name in ("convolution", "linear", "output"):
         weight = named[f"{name}.weight"].flatten(1)
@@ -219,8 +219,8 @@ def test_natural_gradient_is_that_of_the_explicit_kronecker_products(inverse: st
     kfac = kfac_of(small(bias=bias), inverse=inverse)
     state = kfac.averaged(kfac.initial_state(), factors_of(kfac, pictures(), weights_of()))
     state = kfac.refresh(state)
-    gradient = torch.randn(kfac.descent.parameters.size, dtype=torch.float64)
-    found = kfac.descent.parameters.named(kfac.natural(state, gradient))
+    gradient = torch.randn(kfac.updater.parameters.size, dtype=torch.float64)
+    found = kfac.updater.parameters.named(kfac.natural(state, gradient))
     expected = explicit_step(kfac, state, gradient, PATHS[inverse])
     assert found.keys() == expected.keys()
     for name, part in expected.items():
@@ -230,7 +230,7 @@ def test_natural_gradient_is_that_of_the_explicit_kronecker_products(inverse: st
 @pytest.mark.parametrize("inverse", PATHS)
 def test_without_any_curvature_only_the_damping_divides(inverse: str) -> None:
     kfac = kfac_of(small(), inverse=inverse)
-    gradient = torch.randn(kfac.descent.parameters.size, dtype=torch.float64)
+    gradient = torch.randn(kfac.updater.parameters.size, dtype=torch.float64)
     state = kfac.initial_state()
     assert not kfac.natural(state, gradient).any(), "there are no inverses yet"
     torch.testing.assert_close(kfac.natural(kfac.refresh(state), gradient), gradient / DAMPING)
@@ -263,7 +263,7 @@ def test_factors_are_averaged_over_workers() -> None:
         asked.append(tensor)
         return 0.5 * tensor
 
-    kfac.descent.average = average
+    kfac.updater.average = average
     together = factors_of(kfac, pictures(), weights_of())
     assert len(asked) == 1
     for name, factor in alone.items():

@@ -19,11 +19,11 @@ from zoo.optim.natural_gradient import (
     longest_step,
     projected,
 )
-from zoo.optim.optimizers import Adam, Descent
+from zoo.optim.optimizers import Adam, Updater
 from zoo.optim.parameters import Parameters
 from zoo.optim.runtime import Runtime
 from zoo.optim.state import Outcome, State
-from zoo.optim.update_runner import Program
+from zoo.optim.update_runner import UpdateRunner
 
 DAMPING = 0.1
 
@@ -36,9 +36,9 @@ class Policy:
         actor = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 3))
         module = nn.ModuleDict({"actor": actor, "critic": nn.Linear(3, 1)})
         self.parameters = Parameters("policy", _Actor(module))
-        self.descent = Descent(self.parameters, Adam())
-        self.program = Program(
-            self.descent.initial_state(), Runtime(device="cpu", compile=compiled, threads=1)
+        self.updater = Updater(self.parameters, Adam())
+        self.runner = UpdateRunner(
+            self.updater.initial_state(), Runtime(device="cpu", compile=compiled, threads=1)
         )
         self.observations = torch.randn(20, 3)
         self.actions = torch.randint(3, (20,))
@@ -48,11 +48,11 @@ class Policy:
         return (old.exp() * (old - new.log_softmax(-1))).sum(-1).mean()
 
     def old(self, state: State, observations: Tensor) -> Tensor:
-        return self.parameters.at(state["policy"])(observations).log_softmax(-1).detach()
+        return self.parameters.functional(state["policy"])(observations).log_softmax(-1).detach()
 
     def products(self, state: State, observations: Tensor) -> Product:
         vector = state["policy"].detach().requires_grad_()
-        logits = self.parameters.at(vector)(observations)
+        logits = self.parameters.functional(vector)(observations)
         product = fisher_products(logits, vector, partial(self.kl, self.old(state, observations)))
         return lambda direction: product(direction) + DAMPING * direction
 
@@ -63,29 +63,29 @@ class Policy:
         return conjugate_gradient(self.products(state, observations), right_side, 3)
 
     def surrogate(self, vector: Tensor, batch: dict[str, Tensor]) -> Tensor:
-        log_prob = self.parameters.at(vector)(batch["observations"]).log_softmax(-1)
+        log_prob = self.parameters.functional(vector)(batch["observations"]).log_softmax(-1)
         return (log_prob.gather(-1, batch["actions"][:, None])[:, 0] * batch["advantages"]).mean()
 
     def natural_step(self, state: State, shared: Any, target_kl: Tensor) -> Outcome:
         """Take a step of TRPO: all of it in one function, so in one graph."""
         observations, start = shared["observations"], state.snapshot("policy")
         old = self.old(state, observations)
-        module = self.descent.module(state)
+        module = self.updater.module(state)
         log_prob = module(observations).log_softmax(-1)
         gain = (log_prob.gather(-1, shared["actions"][:, None])[:, 0] * shared["advantages"]).mean()
-        gradient = self.descent.gradient(module, gain)
+        gradient = self.updater.gradient(module, gain)
         product = self.products(state, observations)
         step = longest_step(conjugate_gradient(product, gradient, 2), product, target_kl)
 
         def accepts(vector: Tensor) -> Tensor:
-            is_near = self.kl(old, self.parameters.at(vector)(observations)) < target_kl
+            is_near = self.kl(old, self.parameters.functional(vector)(observations)) < target_kl
             return is_near & (self.surrogate(vector, shared) > gain.detach())
 
         vector, found = line_search(accepts, start, step, attempts=2)
         metrics = {
             "gain": gain,
             "found": found.float(),
-            "kl": self.kl(old, self.parameters.at(vector)(observations)),
+            "kl": self.kl(old, self.parameters.functional(vector)(observations)),
         }
         return Outcome(state.replaced({"policy": vector}), metrics, {"old": old})
 
@@ -94,7 +94,7 @@ class Policy:
         vector = self.parameters.flat.clone().requires_grad_()
         fisher = torch.zeros(len(vector), len(vector))
         for observation in self.observations:
-            log_prob = self.parameters.at(vector)(observation).log_softmax(-1)
+            log_prob = self.parameters.functional(vector)(observation).log_softmax(-1)
             for one in log_prob:
                 (score,) = torch.autograd.grad(one, vector, retain_graph=True)
                 fisher += one.exp().detach() * torch.outer(score, score)
@@ -119,9 +119,9 @@ def test_fisher_products_are_those_of_the_explicit_matrix(compiled: bool) -> Non
     fisher = policy.explicit_fisher() + DAMPING * torch.eye(policy.parameters.size)
     for _ in range(3):
         vector = torch.randn(policy.parameters.size)
-        found = policy.program.call(policy.product, policy.observations, vector)
+        found = policy.runner.call(policy.product, policy.observations, vector)
         torch.testing.assert_close(found, fisher @ vector, rtol=1e-4, atol=1e-5)
-    assert policy.program.runtime.compiles == compiled
+    assert policy.runner.runtime.compiles == compiled
     assert not found.requires_grad
 
 
@@ -132,14 +132,14 @@ def test_conjugate_gradient_solves_what_the_explicit_matrix_does(compiled: bool,
     fisher = policy.explicit_fisher() + DAMPING * torch.eye(policy.parameters.size)
     right_side = fisher @ torch.randn(policy.parameters.size)
     if in_one_graph:
-        found = policy.program.call(policy.solution, policy.observations, right_side)
+        found = policy.runner.call(policy.solution, policy.observations, right_side)
         expected = conjugate_gradient(lambda vector: fisher @ vector, right_side, 3)
     else:
-        product = partial(policy.program.call, policy.product, policy.observations)
+        product = partial(policy.runner.call, policy.product, policy.observations)
         found = conjugate_gradient(product, right_side, 40, 1e-12)
         expected = torch.linalg.solve(fisher, right_side)
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
-    assert policy.program.runtime.compiles == compiled
+    assert policy.runner.runtime.compiles == compiled
 
 
 @COMPILED
@@ -147,7 +147,7 @@ def test_the_longest_step_has_the_bound_for_its_quadratic_estimate(compiled: boo
     policy = Policy(compiled=compiled)
     fisher = policy.explicit_fisher() + DAMPING * torch.eye(policy.parameters.size)
     direction = torch.randn(policy.parameters.size)
-    step = longest_step(direction, partial(policy.program.call, policy.product, policy.observations), 0.02)
+    step = longest_step(direction, partial(policy.runner.call, policy.product, policy.observations), 0.02)
     assert (0.5 * step @ fisher @ step).item() == pytest.approx(0.02, rel=1e-4)
     torch.testing.assert_close(step / step.norm(), direction / direction.norm())
 
@@ -156,27 +156,29 @@ def test_the_longest_step_has_the_bound_for_its_quadratic_estimate(compiled: boo
 def test_the_estimate_is_the_divergence_of_a_short_step(bound: float) -> None:
     """Along a direction of full rank, without damping: the shorter the step, the better."""
     policy = Policy(compiled=False)
-    old = policy.old(State(policy.program.state), policy.observations)
-    product = policy.products(State(policy.program.state), policy.observations)
+    old = policy.old(State(policy.runner.state), policy.observations)
+    product = policy.products(State(policy.runner.state), policy.observations)
     direction = torch.ones(policy.parameters.size)
     step = longest_step(direction, lambda vector: product(vector) - DAMPING * vector, bound)
-    moved = policy.parameters.at(policy.parameters.flat + step)(policy.observations)
+    moved = policy.parameters.functional(policy.parameters.flat + step)(policy.observations)
     assert policy.kl(old.double(), moved.double()).item() == pytest.approx(bound, rel=10 * bound**0.5)
 
 
 def test_the_slope_of_the_divergence_is_0_where_the_policies_are_one() -> None:
     policy = Policy(compiled=False)
     vector = policy.parameters.flat.clone().requires_grad_()
-    old = policy.old(State(policy.program.state), policy.observations)
-    (slope,) = torch.autograd.grad(policy.kl(old, policy.parameters.at(vector)(policy.observations)), vector)
-    torch.testing.assert_close(slope, torch.zeros_like(slope), rtol=0, atol=1e-7)
+    old = policy.old(State(policy.runner.state), policy.observations)
+    (grad,) = torch.autograd.grad(
+        policy.kl(old, policy.parameters.functional(vector)(policy.observations)), vector
+    )
+    torch.testing.assert_close(grad, torch.zeros_like(grad), rtol=0, atol=1e-7)
 
 
 def test_parameters_that_the_distribution_does_not_depend_on_are_left_alone() -> None:
     policy = Policy(compiled=False)
     before = policy.parameters.flat.clone()
     shared = {name: getattr(policy, name) for name in ("observations", "actions", "advantages")}
-    policy.program.run(policy.natural_step, shared, torch.tensor([0.01]))
+    policy.runner.run(policy.natural_step, shared, torch.tensor([0.01]))
     critic = torch.zeros(policy.parameters.size, dtype=torch.bool)
     for name, part in policy.parameters.slices.items():
         critic[part] = "critic" in name
@@ -189,8 +191,8 @@ def test_a_whole_natural_step_in_one_graph_ends_as_an_eager_one() -> None:
     shared = {name: getattr(eager, name) for name in ("observations", "actions", "advantages")}
     gains = []
     for _ in range(3):
-        expected = eager.program.run(eager.natural_step, shared, torch.tensor([0.01]))
-        ran = compiled.program.run(compiled.natural_step, shared, torch.tensor([0.01]))
+        expected = eager.runner.run(eager.natural_step, shared, torch.tensor([0.01]))
+        ran = compiled.runner.run(compiled.natural_step, shared, torch.tensor([0.01]))
         torch.testing.assert_close(ran.metrics, expected.metrics, rtol=1e-3, atol=1e-5)
         torch.testing.assert_close(ran.outputs["old"], expected.outputs["old"], rtol=1e-3, atol=1e-4)
         gain, found, kl = expected.metrics
@@ -198,7 +200,7 @@ def test_a_whole_natural_step_in_one_graph_ends_as_an_eager_one() -> None:
         assert found == 1
         assert 0.001 < kl < 0.01
     assert gains == sorted(gains)
-    assert compiled.program.runtime.compiles
+    assert compiled.runner.runtime.compiles
     torch.testing.assert_close(compiled.parameters.flat, eager.parameters.flat, rtol=1e-3, atol=1e-4)
 
 
@@ -219,11 +221,11 @@ def test_conjugate_gradient_ends_where_it_has_arrived() -> None:
 @COMPILED
 def test_iterations_that_are_left_change_nothing_where_it_has_arrived(compiled: bool) -> None:
     """Within the tolerance, but not exactly: what is left of the residual stays."""
-    program = Program(State(x=torch.zeros(1)), Runtime(device="cpu", compile=compiled, threads=1))
+    runner = UpdateRunner(State(x=torch.zeros(1)), Runtime(device="cpu", compile=compiled, threads=1))
     right_side = torch.tensor([2.0, 1.0])
-    one, all_four = (program.call(search, right_side) for search in (_one_iteration, _four_iterations))
+    one, all_four = (runner.call(search, right_side) for search in (_one_iteration, _four_iterations))
     torch.testing.assert_close(all_four, one)
-    assert program.runtime.compiles == compiled
+    assert runner.runtime.compiles == compiled
 
 
 def _stretched(vector: Tensor) -> Tensor:
@@ -240,14 +242,14 @@ def _four_iterations(state: State, right_side: Tensor) -> Tensor:
 
 @COMPILED
 def test_a_singular_product_gives_finite_numbers(compiled: bool) -> None:
-    program = Program(State(x=torch.zeros(1)), Runtime(device="cpu", compile=compiled, threads=1))
-    found = program.call(_singular, torch.tensor([3.0, 1.0]))
+    runner = UpdateRunner(State(x=torch.zeros(1)), Runtime(device="cpu", compile=compiled, threads=1))
+    found = runner.call(_singular, torch.tensor([3.0, 1.0]))
     assert found.isfinite().all()
     # With no curvature at all after the first step, that is where it ends.
-    assert torch.equal(program.call(_singular, torch.tensor([1.0, 1.0])), torch.tensor([2.0, 2.0]))
-    assert torch.equal(program.call(_singular, torch.tensor([3.0, 0.0])), torch.tensor([3.0, 0.0]))
-    assert torch.equal(program.call(_singular, torch.tensor([0.0, 0.0])), torch.zeros(2))
-    assert program.runtime.compiles == compiled
+    assert torch.equal(runner.call(_singular, torch.tensor([1.0, 1.0])), torch.tensor([2.0, 2.0]))
+    assert torch.equal(runner.call(_singular, torch.tensor([3.0, 0.0])), torch.tensor([3.0, 0.0]))
+    assert torch.equal(runner.call(_singular, torch.tensor([0.0, 0.0])), torch.zeros(2))
+    assert runner.runtime.compiles == compiled
 
 
 def _singular(state: State, right_side: Tensor) -> Tensor:
@@ -256,7 +258,7 @@ def _singular(state: State, right_side: Tensor) -> Tensor:
 
 @COMPILED
 def test_line_search_takes_the_first_that_is_accepted(compiled: bool) -> None:
-    program = Program(State(x=torch.zeros(1)), Runtime(device="cpu", compile=compiled, threads=1))
+    runner = UpdateRunner(State(x=torch.zeros(1)), Runtime(device="cpu", compile=compiled, threads=1))
     asked = []
 
     def search(state: State, start: Tensor, limit: Tensor) -> tuple[Tensor, Tensor]:
@@ -268,34 +270,34 @@ def test_line_search_takes_the_first_that_is_accepted(compiled: bool) -> None:
 
     for limit, expected, tries in [(9.0, 5.0, 1), (3.5, 3.0, 2), (2.1, 2.0, 3), (0.5, 1.0, 4)]:
         asked.clear()
-        vector, found = program.call(search, torch.ones(1), torch.tensor(limit))
+        vector, found = runner.call(search, torch.ones(1), torch.tensor(limit))
         assert vector.item() == expected
         assert bool(found) == (expected > 1.0)
         assert compiled or len(asked) == tries
-    assert program.runtime.compiles == compiled
+    assert runner.runtime.compiles == compiled
 
 
 @pytest.mark.parametrize("bound", [0.01, 0.5, 2.0])
 @pytest.mark.parametrize("seed", range(6))
 def test_it_is_the_nearest_that_is_allowed(seed: int, bound: float) -> None:
     rng = np.random.default_rng(seed)
-    slopes, normals = rng.normal(size=(2, 2, 3, 4))
-    found = projected(torch.tensor(slopes), torch.tensor(normals), bound).numpy()
-    for slope, normal, z in zip(*(each.reshape(-1, 4) for each in (slopes, normals, found)), strict=True):
+    grads, normals = rng.normal(size=(2, 2, 3, 4))
+    found = projected(torch.tensor(grads), torch.tensor(normals), bound).numpy()
+    for grad, normal, z in zip(*(each.reshape(-1, 4) for each in (grads, normals, found)), strict=True):
         limit = {"type": "ineq", "fun": lambda z, normal=normal: bound - normal @ z}
         best = minimize(
-            lambda z, slope=slope: ((slope - z) ** 2).sum(),
+            lambda z, grad=grad: ((grad - z) ** 2).sum(),
             *(np.zeros(4), (), "SLSQP"),
             constraints=[limit],
             options={"ftol": 1e-14},
         )
         np.testing.assert_allclose(z, best.x, atol=1e-5)
-        if normal @ slope > bound:
+        if normal @ grad > bound:
             assert normal @ z == pytest.approx(bound)
         else:
-            np.testing.assert_array_equal(z, slope)
+            np.testing.assert_array_equal(z, grad)
 
 
 def test_a_divergence_without_slope_leaves_all_as_it_is() -> None:
-    slope = torch.tensor([[1.0, -2.0]])
-    assert projected(slope, torch.zeros(1, 2), 0.1).tolist() == slope.tolist()
+    grad = torch.tensor([[1.0, -2.0]])
+    assert projected(grad, torch.zeros(1, 2), 0.1).tolist() == grad.tolist()

@@ -12,11 +12,11 @@ import torch
 from small_networks import SteepestDescent, batch, network
 from torch import Tensor, nn
 
-from zoo.optim.optimizers import Adam, Descent, Differentiable, Momentum, Optimizer, RMSprop, WeightDecay
+from zoo.optim.optimizers import Adam, Differentiable, Momentum, Optimizer, RMSprop, Updater, WeightDecay
 from zoo.optim.parameters import Parameters
 from zoo.optim.runtime import Runtime
 from zoo.optim.state import LiveState, Outcome, State
-from zoo.optim.update_runner import Program
+from zoo.optim.update_runner import UpdateRunner
 from zoo.optim.workers import averaged
 
 N_PARAMETERS = 17
@@ -90,22 +90,22 @@ class Vector(nn.Module):
         super().__init__()
         self.values = nn.Parameter(torch.zeros(N_PARAMETERS, dtype=dtype))
 
-    def forward(self, slopes: Tensor) -> Tensor:
-        return self.values @ slopes
+    def forward(self, grads: Tensor) -> Tensor:
+        return self.values @ grads
 
 
-def adam_path(slopes: Tensor, learning_rate: Tensor, *, compiled: bool) -> Tensor:
-    """Return where Adam is after each step (steps, parameters), taken by a program."""
-    descent = Descent(Parameters("vector", Vector(slopes.dtype)), Adam())
+def adam_path(grads: Tensor, learning_rate: Tensor, *, compiled: bool) -> Tensor:
+    """Return where Adam is after each step (steps, parameters), taken by a runner."""
+    updater = Updater(Parameters("vector", Vector(grads.dtype)), Adam())
 
-    def step(state: State, learning_rate: Tensor, slopes: Tensor) -> Outcome:
-        vector = descent.module(state)
-        state, _ = descent.descend(state, vector, vector(slopes), learning_rate)
+    def step(state: State, learning_rate: Tensor, grads: Tensor) -> Outcome:
+        vector = updater.module(state)
+        state, _ = updater.step(state, vector, vector(grads), learning_rate)
         return Outcome(state, {}, {"path": state.snapshot("vector")})
 
-    program = Program(descent.initial_state(), Runtime(device="cpu", compile=compiled, threads=1))
-    path = program.run(step, learning_rate, slopes).outputs["path"]
-    assert program.runtime.compiles == compiled
+    runner = UpdateRunner(updater.initial_state(), Runtime(device="cpu", compile=compiled, threads=1))
+    path = runner.run(step, learning_rate, grads).outputs["path"]
+    assert runner.runtime.compiles == compiled
     return path
 
 
@@ -115,15 +115,15 @@ def test_adam_stays_beside_pytorchs_for_thousands_of_steps_compiled_or_not(
 ) -> None:
     """Powers of 0.999 in single precision would make the first steps wrong by 1e-5."""
     drawn = torch.randn(2000, N_PARAMETERS, generator=torch.Generator().manual_seed(3), dtype=dtype)
-    slopes = (1.0 + 0.3 * drawn) * 10.0 ** torch.linspace(-4, 3, N_PARAMETERS, dtype=dtype)
+    grads = (1.0 + 0.3 * drawn) * 10.0 ** torch.linspace(-4, 3, N_PARAMETERS, dtype=dtype)
     parameters = torch.zeros(N_PARAMETERS, dtype=dtype, requires_grad=True)
     optimizer, path = torch.optim.Adam([parameters], lr=0.01), []
-    for slope in slopes:
-        parameters.grad = slope
+    for grad in grads:
+        parameters.grad = grad
         optimizer.step()
         path.append(parameters.detach().clone())
     rate = torch.tensor(0.01, dtype=torch.float64)
-    eager, compiled = (adam_path(slopes, rate, compiled=compiled) for compiled in (False, True))
+    eager, compiled = (adam_path(grads, rate, compiled=compiled) for compiled in (False, True))
     for ours in (eager, compiled):
         torch.testing.assert_close(ours, torch.stack(path), rtol=error, atol=0.0)
     torch.testing.assert_close(compiled, eager, rtol=error, atol=0.0)
@@ -191,10 +191,10 @@ RATE = torch.tensor(0.1)
 KINDS = pytest.mark.parametrize("kind", [State, LiveState])
 
 
-def descent(
+def updater(
     optimizer: Optimizer | None = None, max_grad_norm: float | None = None, seed: int = 0, name: str = "net"
-) -> Descent:
-    return Descent(Parameters(name, network(seed)), optimizer or Adam(), max_grad_norm=max_grad_norm)
+) -> Updater:
+    return Updater(Parameters(name, network(seed)), optimizer or Adam(), max_grad_norm=max_grad_norm)
 
 
 def error(model: Callable[..., Tensor], scale: float = 1.0) -> Tensor:
@@ -203,10 +203,10 @@ def error(model: Callable[..., Tensor], scale: float = 1.0) -> Tensor:
 
 
 def taken(
-    descent: Descent, state: State, rate: Tensor = RATE, scale: float = 1.0, unless: Tensor | None = None
+    updater: Updater, state: State, rate: Tensor = RATE, scale: float = 1.0, unless: Tensor | None = None
 ) -> tuple[State, Tensor]:
-    module = descent.module(state)
-    return descent.descend(state, module, error(module, scale), rate, unless)
+    module = updater.module(state)
+    return updater.step(state, module, error(module, scale), rate, unless)
 
 
 def copied(state: State) -> State:
@@ -214,7 +214,7 @@ def copied(state: State) -> State:
 
 
 def test_module_sees_a_step_on_the_live_state() -> None:
-    ours = descent(SteepestDescent())
+    ours = updater(SteepestDescent())
     model = ours.parameters.module
     state: State = LiveState(ours.initial_state())
     before = model.head.weight.detach().clone()
@@ -222,11 +222,11 @@ def test_module_sees_a_step_on_the_live_state() -> None:
     assert after is state
     assert after["net"] is ours.parameters.flat
     assert not torch.equal(model.head.weight, before)
-    assert torch.equal(ours.parameters.at(after["net"])(batch()[0]), model(batch()[0]))
+    assert torch.equal(ours.parameters.functional(after["net"])(batch()[0]), model(batch()[0]))
 
 
 def test_a_step_goes_down() -> None:
-    ours = descent(SteepestDescent())
+    ours = updater(SteepestDescent())
     state: State = LiveState(ours.initial_state())
     before = error(ours.parameters.module)
     state, _ = taken(ours, state, torch.tensor(1e-3))
@@ -234,7 +234,7 @@ def test_a_step_goes_down() -> None:
 
 
 def test_a_step_aside_moves_as_one_on_the_live_state_and_leaves_everything_else_as_it_is() -> None:
-    ours, live = descent(max_grad_norm=0.5), descent(max_grad_norm=0.5)
+    ours, live = updater(max_grad_norm=0.5), updater(max_grad_norm=0.5)
     live_state: State = LiveState(live.initial_state())
     state = ours.initial_state()
     first = copied(state)
@@ -247,14 +247,14 @@ def test_a_step_aside_moves_as_one_on_the_live_state_and_leaves_everything_else_
     assert live_state.keys() == state.keys()
     for name, tensor in live_state.items():
         torch.testing.assert_close(state[name], tensor, rtol=1e-3, atol=1e-5)
-    at, twin = ours.parameters.at(state["net"]), live.parameters.module
+    at, twin = ours.parameters.functional(state["net"]), live.parameters.module
     torch.testing.assert_close(at(batch()[0]), twin(batch()[0]), rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("max_grad_norm", [None, 1e-3, 0.5, 1e6])
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
 def test_steps_and_clipping_are_pytorchs(max_grad_norm: float | None, scale: float) -> None:
-    plain, ours = network(), descent(max_grad_norm=max_grad_norm)
+    plain, ours = network(), updater(max_grad_norm=max_grad_norm)
     optimizer = torch.optim.Adam(plain.parameters(), lr=0.01)
     state: State = LiveState(ours.initial_state())
     for _ in range(20):
@@ -276,7 +276,7 @@ def test_steps_and_clipping_are_pytorchs(max_grad_norm: float | None, scale: flo
 def test_the_smallest_gradients_are_clipped_as_pytorch_clips_them(kind: type[State]) -> None:
     """Next to the 1e-6 by which it keeps from dividing by 0."""
     parameters = Parameters("net", network())
-    ours = Descent(parameters, SteepestDescent(), max_grad_norm=1e-7)
+    ours = Updater(parameters, SteepestDescent(), max_grad_norm=1e-7)
     plain = network()
     gradient = torch.full_like(parameters.flat, 1e-6 / parameters.size**0.5)
     for name, parameter in plain.named_parameters():
@@ -293,7 +293,7 @@ def test_parameters_without_a_gradient_and_frozen_ones_stay(kind: type[State]) -
     model = network()
     model.body.requires_grad_(False)
     before = {name: value.detach().clone() for name, value in model.named_parameters()}
-    ours = Descent(Parameters("net", model), Adam(), max_grad_norm=0.5)
+    ours = Updater(Parameters("net", model), Adam(), max_grad_norm=0.5)
     state = kind(ours.initial_state())
     assert torch.equal(ours.module(state)(batch()[0]), model(batch()[0]))
     for _ in range(3):
@@ -305,7 +305,7 @@ def test_parameters_without_a_gradient_and_frozen_ones_stay(kind: type[State]) -
 
 
 def test_descend_leaves_other_parts_of_the_state_as_they_are() -> None:
-    ours, other = descent(), descent(seed=3, name="net2")
+    ours, other = updater(), updater(seed=3, name="net2")
     state: State = LiveState({**ours.initial_state(), **other.initial_state()})
     before = copied(state)
     state, _ = taken(ours, state)
@@ -317,7 +317,7 @@ def test_descend_leaves_other_parts_of_the_state_as_they_are() -> None:
 @KINDS
 @pytest.mark.parametrize("unless", [True, False])
 def test_a_step_is_skipped_where_told(kind: type[State], unless: bool) -> None:
-    ours = descent()
+    ours = updater()
     state = kind(ours.initial_state())
     before = copied(state)
     state, norm = taken(ours, state, unless=torch.tensor(unless))
@@ -328,7 +328,7 @@ def test_a_step_is_skipped_where_told(kind: type[State], unless: bool) -> None:
 
 @KINDS
 def test_a_gradient_can_be_taken_and_stepped_on_apart(kind: type[State]) -> None:
-    whole, parts = descent(max_grad_norm=0.5), descent(max_grad_norm=0.5)
+    whole, parts = updater(max_grad_norm=0.5), updater(max_grad_norm=0.5)
     expected, expected_norm = taken(whole, kind(whole.initial_state()))
     state = kind(parts.initial_state())
     module = parts.module(state)
@@ -341,8 +341,8 @@ def test_a_gradient_can_be_taken_and_stepped_on_apart(kind: type[State]) -> None
 
 @KINDS
 def test_a_second_optimizer_moves_the_same_parameters_with_tensors_of_its_own(kind: type[State]) -> None:
-    first = descent(Adam(beta1=0.5))
-    second = Descent(first.parameters, Adam(), max_grad_norm=0.1, name="cloning")
+    first = updater(Adam(beta1=0.5))
+    second = Updater(first.parameters, Adam(), max_grad_norm=0.1, name="cloning")
     state = kind({**first.initial_state(), **second.initial_state()})
     assert state["net"] is first.parameters.flat
     start = copied(state)
@@ -383,14 +383,14 @@ def test_averaged_gradients_of_two_halves_are_those_of_the_whole(kind: type[Stat
     """Clipping comes after the average, and both workers stop or neither: halves alone would disagree."""
 
     def work(average: Callable[[Tensor], Tensor], half: slice) -> tuple[State, list[Tensor]]:
-        ours = Descent(Parameters("net", networks.pop()), Adam(), max_grad_norm=0.05, average=average)
+        ours = Updater(Parameters("net", networks.pop()), Adam(), max_grad_norm=0.05, average=average)
         state = kind(ours.initial_state())
         seen = []
         for _ in range(4):
             module = ours.module(state)
             loss = half_error(module, half)
             mean = ours.averaged(loss.detach())
-            state, norm = ours.descend(state, module, loss, torch.tensor(0.01), unless=mean > limit)
+            state, norm = ours.step(state, module, loss, torch.tensor(0.01), unless=mean > limit)
             seen += [mean, norm]
         return state, seen
 

@@ -53,7 +53,7 @@ def test_frozen_parameters_and_buffers_stay_with_the_module() -> None:
     assert parameters.size == 5 + 1 + 10 + 2
     assert parameters.slices.keys() == {"head.weight", "head.bias", "unused.weight", "unused.bias"}
     vector = parameters.flat.clone()
-    copies = [parameters.at(vector), parameters.at(vector.clone().requires_grad_())]
+    copies = [parameters.functional(vector), parameters.functional(vector.clone().requires_grad_())]
     with torch.no_grad():
         model.body.weight.fill_(2.0)
         model.get_buffer("scale").fill_(3.0)
@@ -69,7 +69,7 @@ def test_the_module_at_a_vector_is_the_one_that_the_vector_was_taken_from(requir
     parameters = Parameters("net", network())
     before = parameters.flat.clone()
     values, _ = batch()
-    at = parameters.at(vector_of(9).requires_grad_(requires_grad))
+    at = parameters.functional(vector_of(9).requires_grad_(requires_grad))
     assert torch.equal(at(values), network(9)(values))
     assert torch.equal(at(values=values), network(9)(values))
     assert torch.equal(parameters.flat, before)
@@ -80,7 +80,7 @@ def test_gradients_flow_to_a_vector_that_requires_them() -> None:
     parameters, plain = Parameters("net", network()), network(9)
     values, targets = batch()
     vector = vector_of(9).requires_grad_()
-    loss = (parameters.at(vector)(values) - targets).square().mean()
+    loss = (parameters.functional(vector)(values) - targets).square().mean()
     (gradient,) = torch.autograd.grad(loss, vector)
     (plain(values) - targets).square().mean().backward()
     for name, parameter in plain.named_parameters():
@@ -91,9 +91,9 @@ def test_gradients_flow_to_a_vector_that_requires_them() -> None:
 def test_no_gradient_flows_to_constants_but_through_them() -> None:
     parameters = Parameters("net", network())
     values = batch()[0].requires_grad_()
-    output = parameters.at(parameters.flat)(values).sum()
+    output = parameters.functional(parameters.flat)(values).sum()
     assert torch.autograd.grad(output, values)[0].abs().sum() > 0
-    assert not parameters.at(parameters.flat)(batch()[0]).requires_grad
+    assert not parameters.functional(parameters.flat)(batch()[0]).requires_grad
 
 
 def test_the_module_at_a_live_vector_is_kept_and_follows_what_is_written() -> None:
@@ -103,7 +103,7 @@ def test_the_module_at_a_live_vector_is_kept_and_follows_what_is_written() -> No
     assert parameters.module_at(vector) is module
     assert parameters.module_at(vector.clone()) is not module
     vector.zero_()
-    assert not parameters.at(vector)(batch()[0]).any()
+    assert not parameters.functional(vector)(batch()[0]).any()
 
 
 def test_the_module_at_a_live_vector_is_in_the_modules_mode() -> None:
@@ -118,8 +118,8 @@ def test_copies_go_when_their_vectors_go() -> None:
     kept = vector_of(3)
     for seed in range(5):
         vector = vector_of(seed)
-        assert torch.equal(parameters.at(vector)(batch()[0]), network(seed)(batch()[0]))
-        parameters.at(kept)
+        assert torch.equal(parameters.functional(vector)(batch()[0]), network(seed)(batch()[0]))
+        parameters.functional(kept)
     del vector
     gc.collect()
     assert len(parameters._copies) == 1
@@ -133,7 +133,7 @@ def test_a_copy_follows_by_a_fraction(kind: type[State], tau: float) -> None:
         parameters = Parameters("net", network())
         state = kind(net=parameters.flat, target=torch.randn(parameters.size) * 1e3)
         target, online = state["target"].double(), state["net"].double()
-        new = parameters.follow(state, "target", fraction)
+        new = parameters.polyak_update(state, "target", fraction)
         assert (new["target"] is state["target"]) == (kind is LiveState)
         assert torch.equal(new["net"].double(), online)
         torch.testing.assert_close(
@@ -147,6 +147,6 @@ def test_following_by_one_is_a_copy_and_by_zero_changes_nothing(kind: type[State
     state = kind(net=parameters.flat, target=torch.randn(parameters.size) * 1e3)
     before = state["target"].clone()
     for zero in (0.0, torch.tensor(0.0)):
-        assert torch.equal(parameters.follow(state, "target", zero)["target"], before)
+        assert torch.equal(parameters.polyak_update(state, "target", zero)["target"], before)
     for one in (1.0, torch.tensor(1.0)):
-        assert torch.equal(parameters.follow(state, "target", one)["target"], state["net"])
+        assert torch.equal(parameters.polyak_update(state, "target", one)["target"], state["net"])

@@ -15,7 +15,7 @@ from zoo.optim.parameters import Parameters
 from zoo.optim.popart import RunningUnits, output_layer
 from zoo.optim.runtime import Runtime
 from zoo.optim.state import LiveState, Outcome, State
-from zoo.optim.update_runner import Program
+from zoo.optim.update_runner import UpdateRunner
 
 
 def critic() -> nn.Sequential:
@@ -35,7 +35,8 @@ def means(part: RunningUnits, parameters: Parameters, state: State, inputs: Tens
     """Return what critic and target say of returns."""
     with torch.no_grad():
         return {
-            name: part.to_returns(state, parameters.at(state[name])(inputs)) for name in ("critic", "target")
+            name: part.to_returns(state, parameters.functional(state[name])(inputs))
+            for name in ("critic", "target")
         }
 
 
@@ -125,7 +126,7 @@ def test_parameters_in_units_of_returns_say_returns() -> None:
     state = part.update(state, batches()[1])
     inputs = torch.randn(20, 3)
     with torch.no_grad():
-        plain = parameters.at(part.in_returns(state, state["target"]))(inputs)
+        plain = parameters.functional(part.in_returns(state, state["target"]))(inputs)
     torch.testing.assert_close(plain, means(part, parameters, state, inputs)["target"], rtol=1e-4, atol=1e-3)
 
 
@@ -143,7 +144,7 @@ def test_outputs_mean_the_same_in_no_units_and_in_those_of_moments_that_are_give
     again = part.resumed(plain, moments)
     for name, values in expected.items():
         with torch.no_grad():
-            torch.testing.assert_close(parameters.at(plain[name])(inputs), values)
+            torch.testing.assert_close(parameters.functional(plain[name])(inputs), values)
         torch.testing.assert_close(means(part, parameters, again, inputs)[name], values)
     for name, tensor in state.items():
         torch.testing.assert_close(again[name], tensor)
@@ -157,12 +158,12 @@ def test_a_compiled_step_and_an_eager_one_give_the_same() -> None:
             state = part.update(state, row)
             return Outcome(state, part.metrics(state))
 
-        program = Program(state, Runtime(device="cpu", compile=compile, threads=1))
-        ran = program.run(step, {}, torch.stack(batches(4)))
+        runner = UpdateRunner(state, Runtime(device="cpu", compile=compile, threads=1))
+        ran = runner.run(step, {}, torch.stack(batches(4)))
         assert ran.names == ["returns_mean", "returns_std"]
         assert ran.metrics.dtype == torch.float32  # as all that is logged: a checkpoint keeps no more
-        assert program.runtime.compiles is compile
-        return dict(program.state)
+        assert runner.runtime.compiles is compile
+        return dict(runner.state)
 
     eager, compiled = states(False), states(True)
     for name, expected in eager.items():

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from zoo.errors import ZooError
 from zoo.optim.runtime import Runtime, computing_with
 from zoo.optim.state import State
-from zoo.optim.update_runner import Program
+from zoo.optim.update_runner import UpdateRunner
 
 SMALL, LARGE = 1e4, 1e9
 """Multiplications in a gradient step of a few hundred weights, and of an image network."""
@@ -275,10 +275,10 @@ def test_factors_are_rounded_and_sums_are_not(compile: bool) -> None:
 
     for name, expected in (("float32", 1 + 2**-12), ("bf16", 1.0), ("float32", 1 + 2**-12)):
         chosen = runtime(compile=compile, precision=name)
-        program = Program(State(x=torch.zeros(1)), chosen)
+        runner = UpdateRunner(State(x=torch.zeros(1)), chosen)
         with chosen.in_force():
-            result = program.call(product, factors, ones)
-            large = program.call(product, ones * 2**-8, ones * (1 + 2**-7))
+            result = runner.call(product, factors, ones)
+            large = runner.call(product, ones * 2**-8, ones * (1 + 2**-7))
         assert (result == 256 * expected).all()
         assert (large == 1 + 2**-7).all(), "what bfloat16 holds is summed up exactly"
 

@@ -13,11 +13,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from zoo.optim.optimizers import Adam, Descent
+from zoo.optim.optimizers import Adam, Updater
 from zoo.optim.parameters import Parameters
 from zoo.optim.runtime import Runtime
 from zoo.optim.state import STOPPED, LiveState, Outcome, State
-from zoo.optim.update_runner import SMALLEST_CAPACITY, Program, Ran, counted
+from zoo.optim.update_runner import SMALLEST_CAPACITY, UpdateResult, UpdateRunner, counted
 
 NAMES = ["loss", "norm", "first"]
 COMPILED = pytest.mark.parametrize("compiled", [False, True])
@@ -34,27 +34,27 @@ class Regression:
         torch.manual_seed(0)
         self.network = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 1))
         self.parameters = Parameters("net", self.network)
-        self.descent = Descent(self.parameters, Adam(), max_grad_norm=0.5)
+        self.updater = Updater(self.parameters, Adam(), max_grad_norm=0.5)
         state = {
-            **self.descent.initial_state(),
+            **self.updater.initial_state(),
             "slow": self.parameters.flat.clone(),
             "untouched": torch.arange(4.0),
             STOPPED: torch.zeros((), dtype=torch.bool),
         }
-        self.program = Program(State(state), runtime(compiled))
+        self.runner = UpdateRunner(State(state), runtime(compiled))
 
     def step(self, state: State, shared: Any, row: Any) -> Outcome:
-        module = self.descent.module(state)
+        module = self.updater.module(state)
         error = module(row["pairs"]["x"]).squeeze(-1) - row["pairs"]["y"] * shared["scale"]
         loss = error.square().mean()
         stop = row["stop"]
-        state, norm = self.descent.descend(state, module, loss, shared["learning_rate"], unless=stop)
-        state = self.parameters.follow(state, "slow", 0.1 * (~stop).float()).replaced({STOPPED: stop})
+        state, norm = self.updater.step(state, module, loss, shared["learning_rate"], unless=stop)
+        state = self.parameters.polyak_update(state, "slow", 0.1 * (~stop).float()).replaced({STOPPED: stop})
         first = row["pairs"]["y"][0]
         metrics = {"loss": loss, "norm": norm, "first": first}
         return Outcome(state, metrics, {"error": error, "is_above": error > 0, "first": first})
 
-    def run(self, n_steps: int, *, stop_at: int | None = None, until: int | None = None) -> Ran:
+    def run(self, n_steps: int, *, stop_at: int | None = None, until: int | None = None) -> UpdateResult:
         generator = torch.Generator().manual_seed(n_steps)
         rows = {
             "pairs": {
@@ -63,7 +63,7 @@ class Regression:
             },
             "stop": (torch.arange(n_steps) == (-1 if stop_at is None else stop_at))[:until],
         }
-        ran = self.program.run(self.step, SHARED, rows)
+        ran = self.runner.run(self.step, SHARED, rows)
         assert ran.names == NAMES
         n_seen = len(rows["stop"]) if stop_at is None else stop_at + 1
         assert ran.n_steps == n_seen - (stop_at is not None)
@@ -71,13 +71,13 @@ class Regression:
         return ran
 
     def snapshot(self) -> dict[str, Tensor]:
-        return {name: tensor.clone() for name, tensor in self.program.state.items()}
+        return {name: tensor.clone() for name, tensor in self.runner.state.items()}
 
 
 SHARED = {"scale": torch.tensor(2.0), "learning_rate": torch.tensor(0.01)}
 
 
-def assert_same(compiled: Ran, eager: Ran) -> None:
+def assert_same(compiled: UpdateResult, eager: UpdateResult) -> None:
     assert compiled.names == eager.names
     assert compiled.n_steps == eager.n_steps
     torch.testing.assert_close(compiled.metrics, eager.metrics, rtol=1e-4, atol=1e-5)
@@ -86,7 +86,7 @@ def assert_same(compiled: Ran, eager: Ran) -> None:
         torch.testing.assert_close(compiled.outputs[name], output, rtol=1e-3, atol=1e-4)
 
 
-def assert_same_state(compiled: Program, eager: Program) -> None:
+def assert_same_state(compiled: UpdateRunner, eager: UpdateRunner) -> None:
     for name, tensor in eager.state.items():
         torch.testing.assert_close(compiled.state[name], tensor, rtol=1e-3, atol=1e-5)
 
@@ -96,7 +96,7 @@ def test_metrics_are_means_over_the_rows_and_outputs_stand_in_their_order() -> N
     ran = whole.run(6)
     generator = torch.Generator().manual_seed(6)
     x, y = torch.randn(6, 5, 3, generator=generator), torch.randn(6, 5, generator=generator)
-    state: State = LiveState(by_ones.program.state)
+    state: State = LiveState(by_ones.runner.state)
     outcomes = []
     for i in range(6):
         outcome = by_ones.step(state, SHARED, {"pairs": {"x": x[i], "y": y[i]}, "stop": torch.tensor(False)})
@@ -106,19 +106,19 @@ def test_metrics_are_means_over_the_rows_and_outputs_stand_in_their_order() -> N
     torch.testing.assert_close(ran.metrics, torch.stack(rows).mean(0))
     assert torch.equal(ran.outputs["error"], torch.stack([outcome.outputs["error"] for outcome in outcomes]))
     assert not any(tensor.requires_grad for tensor in (ran.metrics, *ran.outputs.values()))
-    for name, tensor in whole.program.state.items():
+    for name, tensor in whole.runner.state.items():
         assert torch.equal(tensor, state[name]), name
 
 
 @COMPILED
 def test_state_is_overwritten_in_place(compiled: bool) -> None:
     regression = Regression(compiled=compiled)
-    addresses = {name: tensor.data_ptr() for name, tensor in regression.program.state.items()}
+    addresses = {name: tensor.data_ptr() for name, tensor in regression.runner.state.items()}
     before = regression.network[0].weight.detach().clone()
     regression.run(2)
-    assert {name: t.data_ptr() for name, t in regression.program.state.items()} == addresses
+    assert {name: t.data_ptr() for name, t in regression.runner.state.items()} == addresses
     assert not torch.equal(regression.network[0].weight, before)
-    assert torch.equal(regression.program.state["untouched"], torch.arange(4.0))
+    assert torch.equal(regression.runner.state["untouched"], torch.arange(4.0))
 
 
 @pytest.mark.parametrize("stop_at", [0, 2, 5])
@@ -131,16 +131,16 @@ def test_a_stopped_call_takes_the_steps_before_the_stop_and_looks_at_the_one_tha
     assert torch.equal(ran.outputs["error"], expected.outputs["error"])
     if stop_at:
         short.run(6, until=stop_at)
-    assert all(torch.equal(tensor, short.program.state[name]) for name, tensor in stopped.snapshot().items())
+    assert all(torch.equal(tensor, short.runner.state[name]) for name, tensor in stopped.snapshot().items())
 
 
 def test_a_stop_ends_only_its_own_call() -> None:
     regression = Regression()
     regression.run(3, stop_at=1)
-    assert not regression.program.state[STOPPED]
+    assert not regression.runner.state[STOPPED]
     before = regression.snapshot()
     regression.run(3)
-    assert not torch.equal(regression.program.state["net"], before["net"])
+    assert not torch.equal(regression.runner.state["net"], before["net"])
 
 
 def test_compiled_calls_of_any_length_end_as_eager_ones() -> None:
@@ -162,9 +162,9 @@ def test_compiled_calls_of_any_length_end_as_eager_ones() -> None:
     with torch._dynamo.config.patch(recompile_limit=1):
         for n_steps, stop_at in calls:
             assert_same(compiled.run(n_steps, stop_at=stop_at), eager.run(n_steps, stop_at=stop_at))
-            assert compiled.program.runtime.compiles
-            assert_same_state(compiled.program, eager.program)
-    assert len(compiled.program._graphs) == 3
+            assert compiled.runner.runtime.compiles
+            assert_same_state(compiled.runner, eager.runner)
+    assert len(compiled.runner._graphs) == 3
     values = torch.randn(4, 3)
     torch.testing.assert_close(compiled.network(values), eager.network(values), rtol=1e-3, atol=1e-4)
 
@@ -175,18 +175,18 @@ def summed(state: State, shared: Any, row: Any) -> Outcome:
 
 def capacities_made(
     device: str, calls: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
-) -> tuple[list[int], list[Ran]]:
+) -> tuple[list[int], list[UpdateResult]]:
     """Make calls (steps, size of a batch); what is compiled is only noted, and steps taken eagerly."""
-    program = Program(State(x=torch.zeros(1, device=device)), runtime(True))
+    runner = UpdateRunner(State(x=torch.zeros(1, device=device)), runtime(True))
     made: list[int] = []
 
     def noted(step: Any, state: Any, shared: Any, row: Any, capacity: int = 1) -> Any:
         made.append(capacity)
-        return partial(program._take_one, step)
+        return partial(runner._take_one, step)
 
     monkeypatch.setattr("zoo.optim.compile.compile_single", noted)
     monkeypatch.setattr("zoo.optim.compile.compile_loop", noted)
-    return made, [program.run(summed, {}, {"x": torch.ones(*call)}) for call in calls]
+    return made, [runner.run(summed, {}, {"x": torch.ones(*call)}) for call in calls]
 
 
 @pytest.mark.parametrize(
@@ -220,11 +220,11 @@ class DelayedActor:
         torch.manual_seed(0)
         self.actor = Parameters("actor", nn.Sequential(nn.Linear(3, 16), nn.ReLU(), nn.Linear(16, 1)))
         self.critic = Parameters("critic", nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 1)))
-        self.acting, self.judging = Descent(self.actor, Adam()), Descent(self.critic, Adam())
+        self.acting, self.judging = Updater(self.actor, Adam()), Updater(self.critic, Adam())
         self.actor_losses = 0
         targets = {"old_actor": self.actor.flat.clone(), "old_critic": self.critic.flat.clone()}
         state = State({**self.acting.initial_state(), **self.judging.initial_state(), **targets})
-        self.program = Program(state, runtime(compiled))
+        self.runner = UpdateRunner(state, runtime(compiled))
 
     def step(self, state: State, rate: Tensor, row: dict[str, Tensor]) -> Outcome:
         batches = [dict(zip(row, parts, strict=True)) for parts in zip(*row.values(), strict=True)]
@@ -237,7 +237,7 @@ class DelayedActor:
         actions = actor(observations).tanh()
         loss = -self.critic.at(state["critic"])(torch.cat([observations, actions], -1)).mean()
         self.actor_losses += 1
-        state, _ = self.acting.descend(state, actor, loss, rate)
+        state, _ = self.acting.step(state, actor, loss, rate)
         state = self.actor.follow(state, "old_actor", 0.05)
         state = self.critic.follow(state, "old_critic", 0.05)
         return Outcome(state, {"actor_loss": loss}, {"errors": torch.stack(errors)})
@@ -249,7 +249,7 @@ class DelayedActor:
         critic = self.judging.module(state)
         found = critic(torch.cat([batch["observations"], batch["actions"]], -1))
         error = (found - (batch["rewards"] + 0.9 * values)).squeeze(-1)
-        state, _ = self.judging.descend(state, critic, error.square().mean(), rate)
+        state, _ = self.judging.step(state, critic, error.square().mean(), rate)
         return state, error
 
     def rows(self, n_rows: int, delay: int) -> dict[str, Tensor]:
@@ -258,8 +258,8 @@ class DelayedActor:
         shape = n_rows, delay, 8
         return {name: torch.randn(*shape, size, generator=generator) for name, size in sizes.items()}
 
-    def run(self, n_rows: int, delay: int = 2) -> Ran:
-        return self.program.run(self.step, torch.tensor(0.01), self.rows(n_rows, delay))
+    def run(self, n_rows: int, delay: int = 2) -> UpdateResult:
+        return self.runner.run(self.step, torch.tensor(0.01), self.rows(n_rows, delay))
 
 
 def test_a_delayed_actor_runs_in_one_loop_as_eagerly() -> None:
@@ -268,11 +268,11 @@ def test_a_delayed_actor_runs_in_one_loop_as_eagerly() -> None:
         expected, ran = eager.run(4), compiled.run(4)
         assert_same(ran, expected)
         assert ran.outputs["errors"].shape == (4, 2, 8)
-        assert_same_state(compiled.program, eager.program)
-    assert compiled.program.runtime.compiles
-    assert len(compiled.program._graphs) == 1
-    assert compiled.program.state["critic.count"] == 3 * 4 * 2
-    assert compiled.program.state["actor.count"] == 3 * 4
+        assert_same_state(compiled.runner, eager.runner)
+    assert compiled.runner.runtime.compiles
+    assert len(compiled.runner._graphs) == 1
+    assert compiled.runner.state["critic.count"] == 3 * 4 * 2
+    assert compiled.runner.state["actor.count"] == 3 * 4
     assert compiled.actor_losses == 1  # traced once
 
 
@@ -282,7 +282,7 @@ def test_a_longer_delay_costs_steps_of_the_critic_alone() -> None:
     counts = [counted(lambda delay=delay: learner.run(1, delay))[1] for delay in (1, 2, 3)]
     batch = {name: rows[0, 0] for name, rows in learner.rows(1, 1).items()}
     rate = torch.tensor(0.01)
-    step = counted(lambda: learner.critic_step(learner.program.state, rate, batch))[1]
+    step = counted(lambda: learner.critic_step(learner.runner.state, rate, batch))[1]
     assert counts[2] - counts[1] == counts[1] - counts[0] == step
     assert learner.actor_losses == 4
 
@@ -299,20 +299,20 @@ def test_several_steps_and_functions_share_a_program(compiled: bool) -> None:
         return {"sum": state["untouched"].sum() + x["a"], "same": (x["a"], state["untouched"])}
 
     regression.run(2)
-    ran = regression.program.run(shift, torch.tensor(2.0), torch.tensor([1.0, 3.0]))
+    ran = regression.runner.run(shift, torch.tensor(2.0), torch.tensor([1.0, 3.0]))
     assert (ran.names, ran.metrics.tolist(), ran.outputs) == (["by"], [2.0], {})
     before = regression.snapshot()
-    result = regression.program.call(both, {"a": torch.tensor(1.0)})
+    result = regression.runner.call(both, {"a": torch.tensor(1.0)})
     assert result["sum"] == 6 + 4 * 8 + 1
     assert result["same"][0] == 1
     assert torch.equal(result["same"][1], torch.arange(4.0) + 8)
-    regression.program.state["untouched"].add_(1)
+    regression.runner.state["untouched"].add_(1)
     assert torch.equal(result["same"][1], torch.arange(4.0) + 8)
-    regression.program.state["untouched"].sub_(1)
-    assert all(torch.equal(regression.program.state[name], tensor) for name, tensor in before.items())
+    regression.runner.state["untouched"].sub_(1)
+    assert all(torch.equal(regression.runner.state[name], tensor) for name, tensor in before.items())
     twin.run(2)
     assert_same(regression.run(2), twin.run(2))
-    assert regression.program.runtime.compiles == compiled
+    assert regression.runner.runtime.compiles == compiled
 
 
 @COMPILED
@@ -320,28 +320,28 @@ def test_a_function_can_only_read_the_state(compiled: bool) -> None:
     regression = Regression(compiled=compiled)
 
     def tried(state: State, rate: Tensor) -> Tensor:
-        module = regression.descent.module(state)
-        moved, _ = regression.descent.descend(state, module, module(torch.ones(1, 3)).sum(), rate)
+        module = regression.updater.module(state)
+        moved, _ = regression.updater.step(state, module, module(torch.ones(1, 3)).sum(), rate)
         return moved["net"]
 
     before = regression.snapshot()
-    moved = regression.program.call(tried, torch.tensor(0.1))
+    moved = regression.runner.call(tried, torch.tensor(0.1))
     assert not torch.equal(moved, before["net"])
-    assert all(torch.equal(regression.program.state[name], tensor) for name, tensor in before.items())
-    assert regression.program.runtime.compiles == compiled
+    assert all(torch.equal(regression.runner.state[name], tensor) for name, tensor in before.items())
+    assert regression.runner.runtime.compiles == compiled
 
 
 @COMPILED
 @pytest.mark.parametrize("n_rows", [1, 3])
 def test_entries_can_change_places(compiled: bool, n_rows: int) -> None:
-    program = Program(State(a=torch.zeros(2), b=torch.arange(2.0)), runtime(compiled))
+    runner = UpdateRunner(State(a=torch.zeros(2), b=torch.arange(2.0)), runtime(compiled))
     for _ in range(2):
-        program.run(_swap, torch.zeros(()), torch.zeros(n_rows))
-    assert program.state["a"].tolist() == [0.0, 0.0]
-    assert program.state["b"].tolist() == [0.0, 1.0]
-    program.run(_swap, torch.zeros(()), torch.zeros(n_rows))
-    assert program.state["a"].tolist() == [0.0, 1.0]
-    assert program.runtime.compiles == compiled
+        runner.run(_swap, torch.zeros(()), torch.zeros(n_rows))
+    assert runner.state["a"].tolist() == [0.0, 0.0]
+    assert runner.state["b"].tolist() == [0.0, 1.0]
+    runner.run(_swap, torch.zeros(()), torch.zeros(n_rows))
+    assert runner.state["a"].tolist() == [0.0, 1.0]
+    assert runner.runtime.compiles == compiled
 
 
 @COMPILED
@@ -351,21 +351,21 @@ def test_what_was_can_be_kept_beside_what_is(compiled: bool, n_rows: int, keeps:
 
     def step(state: State, shared: Any, row: Any) -> Outcome:
         old = state.snapshot("net")
-        module = regression.descent.module(state)
+        module = regression.updater.module(state)
         loss = module(row).square().mean()
-        state, _ = regression.descent.descend(state, module, loss, shared)
+        state, _ = regression.updater.step(state, module, loss, shared)
         new = {"slow": old} if keeps else {}
         return Outcome(state.replaced(new), {}, {"old": old, "new": state["net"]})
 
     start = regression.parameters.flat.clone()
-    ran = regression.program.run(step, torch.tensor(0.1), torch.ones(n_rows, 2, 3))
+    ran = regression.runner.run(step, torch.tensor(0.1), torch.ones(n_rows, 2, 3))
     assert (ran.names, ran.metrics.tolist()) == ([], [])
     assert torch.equal(ran.outputs["old"][0], start)
     assert torch.equal(ran.outputs["old"][1:], ran.outputs["new"][:-1])
     assert torch.equal(ran.outputs["new"][-1], regression.parameters.flat)
-    assert torch.equal(regression.program.state["slow"], ran.outputs["old"][-1] if keeps else start)
-    assert not torch.equal(regression.program.state["slow"], regression.parameters.flat)
-    assert regression.program.runtime.compiles == compiled
+    assert torch.equal(regression.runner.state["slow"], ran.outputs["old"][-1] if keeps else start)
+    assert not torch.equal(regression.runner.state["slow"], regression.parameters.flat)
+    assert regression.runner.runtime.compiles == compiled
 
 
 def _swap(state: State, shared: Tensor, row: Tensor) -> Outcome:
@@ -374,15 +374,15 @@ def _swap(state: State, shared: Tensor, row: Tensor) -> Outcome:
 
 def test_the_form_is_chosen_after_the_first_eager_step_and_kept() -> None:
     long, short = Regression(compiled="auto"), Regression(compiled="auto")
-    long.program.runtime.expect(1e7, 1e4)
-    short.program.runtime.expect(10, 1e4)
+    long.runner.runtime.expect(1e7, 1e4)
+    short.runner.runtime.expect(10, 1e4)
     for regression, compiles in ((long, True), (short, False)):
         regression.run(3)
-        assert regression.program.runtime.compiles == compiles
-        assert not regression.program._graphs
-        assert not regression.program.runtime.is_undecided
+        assert regression.runner.runtime.compiles == compiles
+        assert not regression.runner._graphs
+        assert not regression.runner.runtime.is_undecided
     assert_same(long.run(3), short.run(3))
-    assert len(long.program._graphs) == 1
+    assert len(long.runner._graphs) == 1
 
 
 def test_an_error_in_a_step_is_not_swallowed() -> None:
@@ -390,17 +390,17 @@ def test_an_error_in_a_step_is_not_swallowed() -> None:
         raise ValueError("wrong axis")
 
     for compiled in (False, True):
-        program = Program(State(net=torch.zeros(1)), runtime(compiled))
+        runner = UpdateRunner(State(net=torch.zeros(1)), runtime(compiled))
         with pytest.raises(ValueError, match="wrong axis"):
-            program.run(step, torch.zeros(()), torch.zeros(2))
+            runner.run(step, torch.zeros(()), torch.zeros(2))
         with pytest.raises(ValueError, match="wrong axis"):
-            program.call(step, torch.zeros(()), torch.zeros(2))
+            runner.call(step, torch.zeros(()), torch.zeros(2))
 
 
 def test_what_fails_after_a_graph_has_worked_is_raised(caplog: pytest.LogCaptureFixture) -> None:
     regression = Regression(compiled=True)
     regression.run(3)
-    ((key, graph),) = regression.program._graphs.items()
+    ((key, graph),) = regression.runner._graphs.items()
     pieces = []
 
     def broken(*arguments: Any) -> Any:
@@ -409,13 +409,13 @@ def test_what_fails_after_a_graph_has_worked_is_raised(caplog: pytest.LogCapture
             raise RuntimeError("power cut")
         return graph(*arguments)
 
-    regression.program._graphs[key] = broken
+    regression.runner._graphs[key] = broken
     before = regression.snapshot()
     regression.run(3)
     with pytest.raises(RuntimeError, match="power cut"):
         regression.run(3)
-    assert regression.program.runtime.compiles
-    assert not torch.equal(regression.program.state["net"], before["net"])
+    assert regression.runner.runtime.compiles
+    assert not torch.equal(regression.runner.state["net"], before["net"])
     assert "going on without" not in caplog.text
 
 
@@ -425,19 +425,19 @@ def test_a_first_compiled_call_that_fails_midway_leaves_nothing_behind(
 ) -> None:
     """As one that runs out of memory after a part of the state was overwritten: no step counts twice."""
 
-    def failing(program: Program, *_: Any) -> Any:
+    def failing(runner: UpdateRunner, *_: Any) -> Any:
         def take(shared: Any, rows: Any, first: int) -> Any:
-            program._take_one(regression.step, shared, rows, first)
+            runner._take_one(regression.step, shared, rows, first)
             raise RuntimeError("out of memory")
 
         return take
 
     regression, eager = Regression(compiled=True), Regression()
-    monkeypatch.setattr(Program, "_compile_step", failing)
+    monkeypatch.setattr(UpdateRunner, "_compile_step", failing)
     assert_same(regression.run(n_rows), eager.run(n_rows))
     assert "going on without: out of memory" in caplog.text
     for name, tensor in eager.snapshot().items():
-        assert torch.equal(regression.program.state[name], tensor), name
+        assert torch.equal(regression.runner.state[name], tensor), name
 
 
 class Branching(nn.Linear):
@@ -466,34 +466,34 @@ def test_what_one_graph_cannot_hold_goes_on_eagerly(
     ends = []
     for compiled in (False, True):
         torch.manual_seed(0)
-        descent = Descent(Parameters("net", module(3, 1)), Adam())
+        updater = Updater(Parameters("net", module(3, 1)), Adam())
 
-        def step(state: State, shared: Any, row: Any, descent: Descent = descent) -> Outcome:
-            network = descent.module(state)
+        def step(state: State, shared: Any, row: Any, updater: Updater = updater) -> Outcome:
+            network = updater.module(state)
             loss = network(row).square().mean()
-            state, _ = descent.descend(state, network, loss, torch.tensor(0.1))
+            state, _ = updater.step(state, network, loss, torch.tensor(0.1))
             return Outcome(state, {"loss": loss})
 
-        program = Program(descent.initial_state(), runtime(compiled))
+        runner = UpdateRunner(updater.initial_state(), runtime(compiled))
         rows = torch.randn(6, 5, 3, generator=torch.Generator().manual_seed(1))
-        program.run(step, torch.zeros(()), rows)
-        program.run(step, torch.zeros(()), rows[:1])
-        assert not program.runtime.compiles
-        assert program.runtime.state()["compile"] is False
-        ends.append(descent.parameters.flat)
+        runner.run(step, torch.zeros(()), rows)
+        runner.run(step, torch.zeros(()), rows[:1])
+        assert not runner.runtime.compiles
+        assert runner.runtime.state()["compile"] is False
+        ends.append(updater.parameters.flat)
     assert torch.equal(*ends)
     assert caplog.text.count("going on without") == 1
 
 
 def test_eager_runs_load_nothing_that_compiles() -> None:
-    program = """
+    runner = """
 import sys
 from test_update_runner import Regression
 before = set(sys.modules)
 regression = Regression(compiled="auto")
-regression.program.runtime.expect(10, 1e4)
+regression.runner.runtime.expect(10, 1e4)
 regression.run(4)
-regression.program.call(lambda state, x: state["net"] * x, regression.parameters.flat)
+regression.runner.call(lambda state, x: state["net"] * x, regression.parameters.flat)
 new = set(sys.modules) - before
 assert "zoo.optim.compile" not in sys.modules
 assert "torch.fx.experimental.proxy_tensor" not in new, new
@@ -512,13 +512,13 @@ assert not [name for name in sys.modules if name.startswith("torch._inductor.com
 def test_what_a_narrow_product_gives_can_be_viewed_in_another_form() -> None:
     # Such products are computed the other way round in a graph, and lie in memory as if they were not.
     entities, weights = torch.randn(30, 4, 6), torch.randn(6, 5)
-    program = Program(State({"weights": weights.clone()}), runtime(True))
+    runner = UpdateRunner(State({"weights": weights.clone()}), runtime(True))
 
     def merged(state: State, seen: Tensor) -> Tensor:
         return (seen.view(-1, 6) @ state["weights"]).view(30, -1)
 
-    result = program.call(merged, entities)
-    assert program.runtime.compiles
+    result = runner.call(merged, entities)
+    assert runner.runtime.compiles
     torch.testing.assert_close(result, (entities @ weights).flatten(1))
 
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from playing_agents import save_agent
 
-from zoo.agents import finding
+from zoo.agents import find
 from zoo.commands import agents
 
 
 @pytest.fixture(autouse=True)
 def nothing_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(finding, "data_folder", lambda name: None)
+    monkeypatch.setattr(find, "data_folder", lambda name: None)
 
 
 def shown(capsys: pytest.CaptureFixture[str], **config: str) -> str:

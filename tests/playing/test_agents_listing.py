@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playing_agents import save_agent
 
-from zoo.agents import finding
+from zoo.agents import find
 from zoo.commands import agents
 
 CARDS: dict[str, dict[str, Any]] = {
@@ -37,7 +37,7 @@ FIRST, SECOND, THIRD = CARDS
 
 @pytest.fixture(autouse=True)
 def listed(working_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(finding, "data_folder", lambda name: None)
+    monkeypatch.setattr(find, "data_folder", lambda name: None)
     for path, card in CARDS.items():
         save_agent(path, path.split("/")[1])
         file = Path(path, "card.json")

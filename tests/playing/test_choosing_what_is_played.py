@@ -10,7 +10,7 @@ import pytest
 from playing_agents import save_agent
 
 from zoo.commands import enjoy, evaluate
-from zoo.config.composing import compose
+from zoo.config.compose import compose
 from zoo.envs.config import EnvConfig
 from zoo.errors import ZooError
 

@@ -16,7 +16,7 @@ import pytest
 from playing_agents import save_agent
 
 from zoo.commands import agents, enjoy
-from zoo.config.composing import compose
+from zoo.config.compose import compose
 from zoo.errors import ZooError
 
 

@@ -10,11 +10,11 @@ import pytest
 
 from zoo.algorithms.registry import algorithm_class
 from zoo.commands import evaluate
-from zoo.config.composing import compose
+from zoo.config.compose import compose
+from zoo.core.printing import decimal
 from zoo.envs.config import EnvConfig
 from zoo.errors import ZooError
-from zoo.files.printing import decimal
-from zoo.training.evaluation import evaluate as evaluate_agent
+from zoo.experiment.evaluation import evaluate as evaluate_agent
 
 
 def measure(capsys: pytest.CaptureFixture[str], *overrides: str) -> tuple[dict[str, Any], str]:

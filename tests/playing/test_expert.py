@@ -11,8 +11,8 @@ from gymnasium import spaces
 from playing_agents import RUN
 
 from zoo.cli import status_of
-from zoo.memory.expert_files import read_expert, write_expert
-from zoo.training.expert_recording import record_expert
+from zoo.experiment.expert_recording import record_expert
+from zoo.imitation.expert_files import read_expert, write_expert
 
 
 def test_agent_is_recorded_and_shown(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from zoo.commands import record
-from zoo.config.composing import compose
+from zoo.config.compose import compose
 from zoo.errors import ZooError
 
 

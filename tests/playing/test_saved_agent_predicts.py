@@ -14,8 +14,8 @@ import zoo
 from zoo.algorithms.registry import ALGORITHMS, algorithm_class
 from zoo.envs.config import EnvConfig
 from zoo.errors import ZooError
-from zoo.memory.expert_data import ExpertData
-from zoo.training.expert_recording import record_expert
+from zoo.experiment.expert_recording import record_expert
+from zoo.imitation.expert_data import ExpertData
 
 SMALL: dict[str, dict[str, Any]] = {
     "ppo2": {"n_steps": 16},

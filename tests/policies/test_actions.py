@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zoo.errors import ZooError
-from zoo.policies.actions import make_codec
+from zoo.policies.actions import make_action_adapter
 
 bounds = st.floats(-1000, 1000, width=32, allow_subnormal=False)
 
@@ -41,41 +41,46 @@ UNBOUNDED: list[spaces.Space[Any]] = [
 def test_actions_go_to_the_environment_and_back(space: spaces.Space[Any], scaled: bool) -> None:
     if scaled and space in UNBOUNDED:
         return
-    codec, rng = make_codec(space, scaled=scaled), np.random.default_rng(0)
+    action_adapter, rng = make_action_adapter(space, scaled=scaled), np.random.default_rng(0)
     batch = batch_space(space, 50)
     batch.seed(0)
-    for stored in (codec.random(rng, 50), codec.from_env(batch.sample())):
-        assert stored.shape == (50, *codec.spec.shape)
-        assert stored.dtype == codec.spec.dtype
+    for stored in (action_adapter.random(rng, 50), action_adapter.from_env(batch.sample())):
+        assert stored.shape == (50, *action_adapter.spec.shape)
+        assert stored.dtype == action_adapter.spec.dtype
         before = stored.copy()
-        taken = codec.to_env(stored)
+        taken = action_adapter.to_env(stored)
         assert batch.contains(taken), taken[0]
         assert all(space.contains(row) for row in taken)
-        again = codec.from_env(taken)
+        again = action_adapter.from_env(taken)
         np.testing.assert_allclose(again, stored, rtol=1e-5, atol=1e-5)
         np.testing.assert_array_equal(stored, before)
 
 
 def test_discrete_actions_count_from_the_spaces_start() -> None:
-    codec = make_codec(spaces.Discrete(3, start=5), scaled=False)
-    assert codec.to_env(np.array([0, 1, 2])).tolist() == [5, 6, 7]
-    codec = make_codec(spaces.MultiDiscrete([2, 3], start=[5, -1]), scaled=False)
-    assert codec.to_env(np.array([[0, 0], [1, 2]])).tolist() == [[5, -1], [6, 1]]
-    assert codec.from_env(np.array([[5, -1], [6, 1]])).tolist() == [[0, 0], [1, 2]]
+    action_adapter = make_action_adapter(spaces.Discrete(3, start=5), scaled=False)
+    assert action_adapter.to_env(np.array([0, 1, 2])).tolist() == [5, 6, 7]
+    action_adapter = make_action_adapter(spaces.MultiDiscrete([2, 3], start=[5, -1]), scaled=False)
+    assert action_adapter.to_env(np.array([[0, 0], [1, 2]])).tolist() == [[5, -1], [6, 1]]
+    assert action_adapter.from_env(np.array([[5, -1], [6, 1]])).tolist() == [[0, 0], [1, 2]]
 
 
 def test_only_the_environments_action_is_clipped() -> None:
-    codec, actions = make_codec(BOUNDED[9], scaled=False), np.array([[5.0, 0.0]], np.float32)
-    assert codec.to_env(actions).tolist() == [[1.0, 0.0]]
+    action_adapter, actions = (
+        make_action_adapter(BOUNDED[9], scaled=False),
+        np.array([[5.0, 0.0]], np.float32),
+    )
+    assert action_adapter.to_env(actions).tolist() == [[1.0, 0.0]]
     assert actions.tolist() == [[5.0, 0.0]]
 
 
 def test_scaled_actions_reach_the_environments_bounds() -> None:
-    codec = make_codec(spaces.Box(np.float32([-2.0, 0.0]), np.float32([2.0, 10.0])), scaled=True)
+    action_adapter = make_action_adapter(
+        spaces.Box(np.float32([-2.0, 0.0]), np.float32([2.0, 10.0])), scaled=True
+    )
     stored = np.array([[-1.0, -1.0], [0.0, 0.0], [1.0, 1.0]], np.float32)
-    taken = codec.to_env(stored)
+    taken = action_adapter.to_env(stored)
     assert taken.tolist() == [[-2.0, 0.0], [0.0, 5.0], [2.0, 10.0]]
-    np.testing.assert_array_equal(codec.from_env(taken), stored)
+    np.testing.assert_array_equal(action_adapter.from_env(taken), stored)
 
 
 @given(low=bounds, high=bounds, action=st.floats(-1, 1, width=32, allow_subnormal=False))
@@ -83,26 +88,28 @@ def test_scaled_actions_reach_the_environments_bounds() -> None:
 def test_no_scaled_action_leaves_the_bounds(low: float, high: float, action: float) -> None:
     low, high = min(low, high), max(low, high)
     space = spaces.Box(low, high, (1,), np.float32)
-    codec = make_codec(space, scaled=True)
+    action_adapter = make_action_adapter(space, scaled=True)
     for value in (-1.0, action, 1.0):
-        row = codec.to_env(np.array([[value]], np.float32))[0]
+        row = action_adapter.to_env(np.array([[value]], np.float32))[0]
         assert space.contains(row), (row, low, high)
-        assert np.abs(codec.from_env(row[None])) <= 1.0
+        assert np.abs(action_adapter.from_env(row[None])) <= 1.0
 
 
 def test_random_actions_are_uniform() -> None:
     rng = np.random.default_rng(0)
     assert np.bincount(
-        make_codec(spaces.Discrete(4, start=3), scaled=False).random(rng, 40_000)
+        make_action_adapter(spaces.Discrete(4, start=3), scaled=False).random(rng, 40_000)
     ).tolist() == (pytest.approx([10_000] * 4, rel=0.05))
-    choices = make_codec(spaces.MultiDiscrete([2, 5]), scaled=False).random(rng, 40_000)
+    choices = make_action_adapter(spaces.MultiDiscrete([2, 5]), scaled=False).random(rng, 40_000)
     for column, size in ((0, 2), (1, 5)):
         assert np.bincount(choices[:, column]).tolist() == pytest.approx([40_000 / size] * size, rel=0.05)
-    assert make_codec(spaces.MultiBinary(2), scaled=False).random(rng, 40_000).mean() == pytest.approx(
-        0.5, abs=0.01
-    )
+    assert make_action_adapter(spaces.MultiBinary(2), scaled=False).random(
+        rng, 40_000
+    ).mean() == pytest.approx(0.5, abs=0.01)
     for scaled, low, high in ((True, -1.0, 1.0), (False, 2.0, 6.0)):
-        values = make_codec(spaces.Box(2.0, 6.0, (1,), np.float32), scaled=scaled).random(rng, 40_000)
+        values = make_action_adapter(spaces.Box(2.0, 6.0, (1,), np.float32), scaled=scaled).random(
+            rng, 40_000
+        )
         quantiles = np.quantile(values, [0, 0.25, 0.5, 0.75, 1])
         np.testing.assert_allclose(quantiles, np.linspace(low, high, 5), atol=0.05 * (high - low) / 2)
 
@@ -121,9 +128,9 @@ WHOLE_NUMBERS = [
 @pytest.mark.parametrize("scaled", [False, True])
 @pytest.mark.parametrize("space", WHOLE_NUMBERS, ids=str)
 def test_every_whole_number_is_as_likely_as_the_others(space: spaces.Box, scaled: bool) -> None:
-    codec = make_codec(space, scaled=scaled)
+    action_adapter = make_action_adapter(space, scaled=scaled)
     numbers = np.arange(int(space.low.item()), int(space.high.item()) + 1)
-    taken = codec.to_env(codec.random(np.random.default_rng(0), 1_000 * len(numbers)))
+    taken = action_adapter.to_env(action_adapter.random(np.random.default_rng(0), 1_000 * len(numbers)))
     assert taken.dtype == space.dtype
     assert all(space.contains(row) for row in taken[:20])
     found, counts = np.unique(taken.astype(np.int64), return_counts=True)
@@ -131,15 +138,15 @@ def test_every_whole_number_is_as_likely_as_the_others(space: spaces.Box, scaled
     assert counts.min() > 850
     assert counts.max() < 1_150
     each = numbers.astype(space.dtype).reshape(-1, *space.shape)
-    np.testing.assert_array_equal(codec.to_env(codec.from_env(each)), each)
+    np.testing.assert_array_equal(action_adapter.to_env(action_adapter.from_env(each)), each)
 
 
 @pytest.mark.parametrize(
     ("action", "taken"), [(-9.0, 0), (-0.4, 0), (0.4, 0), (0.6, 1), (1.4, 1), (2.6, 3), (9.0, 3)]
 )
 def test_the_environment_gets_the_nearest_whole_number(action: float, taken: int) -> None:
-    codec = make_codec(spaces.Box(0, 3, (1,), np.int64), scaled=False)
-    assert codec.to_env(np.array([[action]], np.float32)).tolist() == [[taken]]
+    action_adapter = make_action_adapter(spaces.Box(0, 3, (1,), np.int64), scaled=False)
+    assert action_adapter.to_env(np.array([[action]], np.float32)).tolist() == [[taken]]
 
 
 @pytest.mark.parametrize(
@@ -154,30 +161,30 @@ def test_the_environment_gets_the_nearest_whole_number(action: float, taken: int
     ids=str,
 )
 def test_no_width_is_too_much_for_the_spaces_type(space: spaces.Box) -> None:
-    codec = make_codec(space, scaled=True)
+    action_adapter = make_action_adapter(space, scaled=True)
     stored = np.array([[-1.0], [0.0], [1.0]], np.float32)
-    taken = codec.to_env(stored)
+    taken = action_adapter.to_env(stored)
     assert all(space.contains(row) for row in taken)
     middle = (float(space.low.item()) + float(space.high.item())) / 2
     expected = [float(space.low.item()), middle, float(space.high.item())]
     np.testing.assert_allclose(taken[:, 0].astype(np.float64), expected, rtol=1e-3, atol=1)
-    np.testing.assert_allclose(codec.from_env(taken), stored, atol=1e-2)
+    np.testing.assert_allclose(action_adapter.from_env(taken), stored, atol=1e-2)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int64])
 def test_scaled_actions_need_bounds(dtype: Any) -> None:
     with pytest.raises(ZooError, match="finite bounds"):
-        make_codec(spaces.Box(-np.inf, np.inf, (1,), dtype), scaled=True)
+        make_action_adapter(spaces.Box(-np.inf, np.inf, (1,), dtype), scaled=True)
 
 
 def test_a_space_without_a_codec_is_refused() -> None:
     with pytest.raises(ZooError, match="not supported"):
-        make_codec(spaces.Text(3), scaled=False)
+        make_action_adapter(spaces.Text(3), scaled=False)
 
 
 def test_dimension_without_width_is_stored_as_the_middle() -> None:
     space = spaces.Box(np.array([-1.0, 2.0], np.float32), np.array([1.0, 2.0], np.float32))
-    codec = make_codec(space, scaled=True)
+    action_adapter = make_action_adapter(space, scaled=True)
     with np.errstate(all="raise"):
-        stored = codec.from_env(np.array([[0.5, 2.0]], np.float32))
+        stored = action_adapter.from_env(np.array([[0.5, 2.0]], np.float32))
     assert stored.tolist() == [[0.5, 0.0]]

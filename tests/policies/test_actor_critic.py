@@ -11,7 +11,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from zoo.memory.arrays import transform
+from zoo.buffers.arrays import transform
 from zoo.policies.actor_critic import ActionValuePolicy, ActorCritic, StochasticDuelingPolicy
 from zoo.policies.config import PolicyConfig, policy_preset
 from zoo.policies.distributions import DiagonalGaussian

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from zoo.errors import ZooError
 from zoo.policies.acting import ActingPolicy
-from zoo.policies.actions import make_codec
+from zoo.policies.actions import make_action_adapter
 from zoo.policies.config import PolicyConfig, policy_preset
 from zoo.policies.continuous import (
     ContinuousCritics,
@@ -98,9 +98,9 @@ def test_there_is_nothing_to_draw() -> None:
 
 
 def test_exploring_adds_noise_within_bounds() -> None:
-    codec = make_codec(ACTIONS, scaled=True)
+    action_adapter = make_action_adapter(ACTIONS, scaled=True)
     acting = ActingPolicy(deterministic(net_arch=[8]))
-    exploration = StochasticExploration(acting, codec, NormalNoise(0.5, 2))
+    exploration = StochasticExploration(acting, action_adapter, NormalNoise(0.5, 2))
     seen = {"observations": np.random.default_rng(0).normal(size=(2000, 3)).astype(np.float32)}
     explored = exploration.act(seen, np.random.default_rng(1), 0.0)
     plain, _ = acting.act(seen, None)

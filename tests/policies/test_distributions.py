@@ -16,9 +16,14 @@ from torch import Tensor, distributions
 from torch import distributions as torch_distributions
 
 from zoo.errors import ZooError
-from zoo.policies.actions import leaf_spaces, make_codec
+from zoo.policies.actions import leaf_spaces, make_action_adapter
 from zoo.policies.config import PolicyConfig
-from zoo.policies.distributions import CompositeHead, Head, make_head, pick
+from zoo.policies.distributions import (
+    ActionDistribution,
+    CompositeDistribution,
+    gather_last,
+    make_distribution,
+)
 
 
 def valid_masks(seed: int, batch: int, sizes: list[int]) -> Tensor:
@@ -65,7 +70,7 @@ N_DRAWS = 20_000
 
 
 def head(space: spaces.Space[Any]) -> Any:
-    return make_head(space, 3, PolicyConfig())
+    return make_distribution(space, 3, PolicyConfig())
 
 
 def drawn(seed: int, *shape: int, scale: float = 1.0) -> Tensor:
@@ -73,7 +78,7 @@ def drawn(seed: int, *shape: int, scale: float = 1.0) -> Tensor:
 
 
 def assert_formulas(
-    ours: Head,
+    ours: ActionDistribution,
     parameters: Tensor,
     actions: Tensor,
     log_prob: Tensor,
@@ -327,7 +332,7 @@ def test_leading_dimensions_are_free(space: spaces.Space[Any], sizes: list[int])
 
 def test_pick_is_gather() -> None:
     values, index = torch.randn(2, 3, 5), torch.randint(5, (2, 3))
-    assert torch.equal(pick(values, index), values.gather(-1, index.unsqueeze(-1)).squeeze(-1))
+    assert torch.equal(gather_last(values, index), values.gather(-1, index.unsqueeze(-1)).squeeze(-1))
 
 
 PARTS = {
@@ -343,10 +348,10 @@ COMPOSITES = pytest.mark.parametrize("space", [DICT, TUPLE], ids=["dict", "tuple
 MASK_SIZES = {"arm/0": [3], "arm/1": [], "bits": [2, 2], "gear": [2, 3]}
 
 
-def composite(space: spaces.Space[Any]) -> CompositeHead:
+def composite(space: spaces.Space[Any]) -> CompositeDistribution:
     torch.manual_seed(0)
-    made = make_head(space, 3, PolicyConfig(log_std_init=-0.5))
-    assert isinstance(made, CompositeHead)
+    made = make_distribution(space, 3, PolicyConfig(log_std_init=-0.5))
+    assert isinstance(made, CompositeDistribution)
     return made
 
 
@@ -354,7 +359,7 @@ def tensors(actions: dict[str, np.ndarray]) -> dict[str, Tensor]:
     return {path: torch.from_numpy(part) for path, part in actions.items()}
 
 
-def composite_draw(ours: CompositeHead, parameters: Tensor, seed: int = 0) -> dict[str, np.ndarray]:
+def composite_draw(ours: CompositeDistribution, parameters: Tensor, seed: int = 0) -> dict[str, np.ndarray]:
     noise = ours.noise(np.random.default_rng(seed), parameters.shape[:-1])
     assert noise.shape == (*parameters.shape[:-1], ours.noise_size)
     return ours.sample(parameters.detach().numpy(), noise)
@@ -389,20 +394,20 @@ def test_every_result_is_the_sum_over_the_parts(space: spaces.Space[Any], leadin
 
 @COMPOSITES
 def test_actions_go_to_the_environment_and_back(space: spaces.Space[Any]) -> None:
-    ours, codec = composite(space), make_codec(space, scaled=False)
+    ours, action_adapter = composite(space), make_action_adapter(space, scaled=False)
     parameters = 3 * torch.randn(7, ours.parameter_size)
     for actions in (
         composite_draw(ours, parameters),
         ours.mode(parameters.numpy()),
-        codec.random(np.random.default_rng(0), 7),
+        action_adapter.random(np.random.default_rng(0), 7),
     ):
-        assert actions.keys() == codec.spec.keys()
+        assert actions.keys() == action_adapter.spec.keys()
         for path, part in actions.items():
-            assert part.shape == (7, *codec.spec[path].shape)
-            assert part.dtype == codec.spec[path].dtype
-        taken = codec.to_env(actions)
+            assert part.shape == (7, *action_adapter.spec[path].shape)
+            assert part.dtype == action_adapter.spec[path].dtype
+        taken = action_adapter.to_env(actions)
         assert batch_space(space, 7).contains(taken)
-        again = codec.to_env(codec.from_env(taken))
+        again = action_adapter.to_env(action_adapter.from_env(taken))
         torch.testing.assert_close(again, taken)
 
 
@@ -456,4 +461,4 @@ def test_cloning_settles_the_entropy_where_it_settles_that_of_any_part() -> None
 def test_a_space_without_a_head_is_refused() -> None:
     for space in (spaces.Text(3), spaces.Tuple((spaces.Discrete(2), spaces.Text(3)))):
         with pytest.raises(ZooError, match="not supported"):
-            make_head(space, 3, PolicyConfig())
+            make_distribution(space, 3, PolicyConfig())

@@ -14,7 +14,7 @@ from torch import nn
 
 from zoo.errors import ZooError
 from zoo.policies.acting import ActingPolicy
-from zoo.policies.actions import make_codec
+from zoo.policies.actions import make_action_adapter
 from zoo.policies.config import PolicyConfig
 from zoo.policies.continuous import SquashedActor
 from zoo.policies.exploration import (
@@ -39,13 +39,13 @@ def epsilon_greedy(rate: Any) -> EpsilonGreedy:
     network = QNetwork(VECTOR, CHOICES, PolicyConfig(net_arch=[]))
     nn.init.zeros_(network.advantages[0].weight)
     network.advantages[0].bias.data = torch.tensor([0.0, 4.0, 1.0, 2.0, 3.0])
-    return EpsilonGreedy(ActingPolicy(network), make_codec(CHOICES, scaled=False), rate)
+    return EpsilonGreedy(ActingPolicy(network), make_action_adapter(CHOICES, scaled=False), rate)
 
 
 def stochastic(**options: Any) -> StochasticExploration:
     torch.manual_seed(0)
     actor = SquashedActor(VECTOR, BOX, PolicyConfig(net_arch=[8]))
-    return StochasticExploration(ActingPolicy(actor), make_codec(BOX, scaled=True), **options)
+    return StochasticExploration(ActingPolicy(actor), make_action_adapter(BOX, scaled=True), **options)
 
 
 def seen(n: int) -> dict[str, Any]:
@@ -221,7 +221,7 @@ SEEN = {"observations": np.ones((4, 3), np.float32)}
 def exploration(**options: Any) -> StateDependentExploration:
     torch.manual_seed(0)
     actor = SquashedActor(VECTOR, BOX, PolicyConfig(net_arch=[8], log_std_init=0.0), use_sde=True)
-    return StateDependentExploration(ActingPolicy(actor), make_codec(BOX, scaled=True), **options)
+    return StateDependentExploration(ActingPolicy(actor), make_action_adapter(BOX, scaled=True), **options)
 
 
 def same_as_before(steps: list[np.ndarray]) -> list[bool]:

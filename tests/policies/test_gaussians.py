@@ -380,8 +380,8 @@ def test_expln_is_smooth_at_zero_and_slower_than_exp_above() -> None:
     sizes = expln(values)
     expected = [np.exp(-3.0), np.exp(-1e-3), 1.0, 1 + np.log1p(1e-3), 1 + np.log(3)]
     np.testing.assert_allclose(sizes.detach(), expected)
-    (slopes,) = torch.autograd.grad(sizes.sum(), values)
-    np.testing.assert_allclose(slopes, [np.exp(-3.0), np.exp(-1e-3), 1.0, 1 / 1.001, 1 / 3])
+    (grads,) = torch.autograd.grad(sizes.sum(), values)
+    np.testing.assert_allclose(grads, [np.exp(-3.0), np.exp(-1e-3), 1.0, 1 / 1.001, 1 / 3])
 
 
 def test_where_the_features_vanish_the_density_stays_finite() -> None:

@@ -81,13 +81,13 @@ def test_only_gradient_steps_are_taken_in_training_mode(
 @pytest.mark.parametrize("name", ["dqn", "ddpg", "sac", "td3"])
 def test_targets_are_computed_in_evaluation_mode(name: str, modes: list[tuple[bool, bool]]) -> None:
     model: Any = make(name).learn(64)
-    batch = model._tensors(model.memory.sample(model.rng, (16,)))
+    batch = model._tensors(model.buffer.sample(model.rng, (16,)))
     batch["noise"] = torch.randn(16, 1)
     extra = (batch["noise"], torch.tensor(0.1)) if name == "sac" else ()
     for training in (True, False):
         model.policy.train(training)
         modes.clear()
-        model.targets(model.program.state, batch, *extra)
+        model.targets(model.runner.state, batch, *extra)
         assert {mode for mode, _ in modes} == {False}
         assert all(each.training == training for each in model.policy.modules())
 

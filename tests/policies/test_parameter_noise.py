@@ -10,12 +10,12 @@ import pytest
 import torch
 from gymnasium import spaces
 
+from zoo.core.tensors import join, split
 from zoo.errors import ZooError
-from zoo.files.tensors import join, split
 from zoo.optim.parameters import Parameters
 from zoo.policies import parameter_noise
 from zoo.policies.acting import ActingPolicy
-from zoo.policies.actions import make_codec
+from zoo.policies.actions import make_action_adapter
 from zoo.policies.config import PolicyConfig
 from zoo.policies.continuous import DeterministicActor
 from zoo.policies.exploration import OrnsteinUhlenbeckNoise
@@ -49,15 +49,17 @@ def perturbed_actor(*, std: float = 0.3, **fields: Any) -> tuple[PerturbedPolicy
 
 def noisy_actor(noise: Any = None, **settings: Any) -> NoisyActor:
     perturbed, _ = perturbed_actor()
-    return NoisyActor(perturbed, make_codec(BOX, scaled=True), noise, 0.0, ParameterNoiseConfig(**settings))
+    return NoisyActor(
+        perturbed, make_action_adapter(BOX, scaled=True), noise, 0.0, ParameterNoiseConfig(**settings)
+    )
 
 
 def noisy_greedy(rate: float, space: Any = VECTOR, **fields: Any) -> tuple[NoisyGreedy, Parameters]:
     torch.manual_seed(0)
     network = QNetwork(space, CHOICES, PolicyConfig(**{"net_arch": [8], **fields}), dueling=True).eval()
     parameters = Parameters("q_network", network)
-    codec = make_codec(CHOICES, scaled=False)
-    return NoisyGreedy(ActingPolicy(network), parameters, codec, lambda progress: rate), parameters
+    action_adapter = make_action_adapter(CHOICES, scaled=False)
+    return NoisyGreedy(ActingPolicy(network), parameters, action_adapter, lambda progress: rate), parameters
 
 
 def seen(n: int, seed: int = 1) -> dict[str, Any]:
@@ -71,7 +73,7 @@ def same(n: int) -> dict[str, Any]:
 
 def by_modules(parameters: Parameters, vector: Any, observations: np.ndarray) -> np.ndarray:
     with torch.no_grad():
-        return parameters.at(torch.as_tensor(vector))(torch.from_numpy(observations)).numpy()
+        return parameters.functional(torch.as_tensor(vector))(torch.from_numpy(observations)).numpy()
 
 
 def test_each_environment_acts_with_a_copy_of_its_own() -> None:

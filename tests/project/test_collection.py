@@ -13,7 +13,7 @@ from zoo.agents.agent_folder import read_agent
 from zoo.config.fields import build
 from zoo.envs.config import EnvConfig
 from zoo.envs.vec_env import make_vec_env
-from zoo.training.evaluation import evaluate
+from zoo.experiment.evaluation import evaluate
 
 COLLECTION = Path(__file__).resolve().parents[2] / "trained_agents"
 AGENTS = sorted(card.parent for card in COLLECTION.glob("*/*/card.json"))

@@ -72,7 +72,7 @@ Walkers and PyBullet are made anew where they are seeded; native vector environm
 MEMORIES = {
     "prioritized": [
         *("algo=td3", "env=Pendulum-v1", "n_timesteps=500", "policy.net_arch=[32]", "algo.buffer_size=300"),
-        *("memory=prioritized", "memory.n_step=3"),
+        *("replay=prioritized", "replay.n_step=3"),
     ],
     "hindsight": [
         *("algo=her_sac", "env=Zoo/BitFlippingContinuous-v0", "n_timesteps=900", "policy.net_arch=[32]"),

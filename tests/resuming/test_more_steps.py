@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 
 from zoo.cli import status_of
-from zoo.config.composing import compose
+from zoo.config.compose import compose
+from zoo.core.tensors import split
 from zoo.errors import ZooError
-from zoo.files.tensors import split
-from zoo.training import checkpoint
-from zoo.training.checkpoint import NEWEST, PREVIOUS
-from zoo.training.experiment import Result, train
-from zoo.training.reproduce import reproduce
+from zoo.experiment import checkpoint
+from zoo.experiment.checkpoint import NEWEST, PREVIOUS
+from zoo.experiment.experiment import Result, train
+from zoo.experiment.reproduce import reproduce
 
 QUIET = ["verbose=0", "progress_bar=false"]
 USUAL = [
@@ -64,7 +64,7 @@ def arrays_of(result: Result) -> dict[str, Any]:
 
 
 def memory_of(result: Result) -> dict[str, Any]:
-    memory = result.algorithm.memory
+    memory = result.algorithm.buffer
     return {name: np.asarray(column) for name, column in getattr(memory, "columns", {}).items()}
 
 
@@ -154,8 +154,8 @@ def test_end_that_cut_a_collection_short_is_not_gone_on_from(capsys: pytest.Capt
             "algo.exploration_fraction=0.1 follows",
         ),
         (
-            [*SAC, "memory=prioritized", "algo.learning_rate=cos_1e-3"],
-            "algo.learning_rate=cos_1e-3 and memory.prioritized.beta_fraction=1.0 follow",
+            [*SAC, "replay=prioritized", "algo.learning_rate=cos_1e-3"],
+            "algo.learning_rate=cos_1e-3 and replay.prioritized.beta_fraction=1.0 follow",
         ),
         ([*PPO2, "env.vectorization=native"], "callbacks.checkpoint.every=null (its checkpoints reset"),
     ],

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from test_killed_runs import EVERY, WORKERS, ZOO, assert_same_end, command, run_folder, train_whole
 
-from zoo.files import atomic
+from zoo.core import atomic
 
 
 def require(*arguments: str | Path) -> None:

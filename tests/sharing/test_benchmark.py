@@ -17,9 +17,9 @@ from zoo.commands.benchmark import (
     published_scores,
     table_of,
 )
-from zoo.config.settings import BenchmarkSettings
+from zoo.config.schema import BenchmarkSettings
+from zoo.core.printing import decimal
 from zoo.errors import ZooError
-from zoo.files.printing import decimal
 
 
 def benchmark(out: str | Path = "out", n_jobs: int = 1) -> Benchmark:

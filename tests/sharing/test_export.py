@@ -19,7 +19,7 @@ from zoo.envs.config import NormalizeConfig
 from zoo.envs.normalize import Normalizer
 from zoo.envs.spaces import leaves
 from zoo.errors import ZooError
-from zoo.training.exporting import (
+from zoo.interop.export import (
     TOLERANCE,
     DeterministicPolicy,
     TensorFacts,

@@ -15,8 +15,8 @@ from torch import nn
 import zoo
 from zoo.envs.config import EnvConfig
 from zoo.errors import ZooError
-from zoo.training.exporting import random_masks
-from zoo.training.importing import import_sb3
+from zoo.interop.export import random_masks
+from zoo.interop.sb3_import import import_sb3
 
 pytest.importorskip("stable_baselines3")
 pytest.importorskip("sb3_contrib")

@@ -13,9 +13,9 @@ from omegaconf import OmegaConf
 import zoo
 from zoo.algorithms.registry import ALGORITHMS, algorithm_class
 from zoo.config.fields import build
-from zoo.config.validation import ALGO_LABELS
+from zoo.config.validate import ALGO_LABELS
+from zoo.core.plain_data import value_at
 from zoo.errors import ZooError
-from zoo.files.plain_data import value_at
 from zoo.tuning.plan import Plan
 from zoo.tuning.space import Space, put_at
 

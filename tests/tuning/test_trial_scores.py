@@ -9,7 +9,7 @@ import pytest
 from optuna.trial import create_trial
 from small_studies import plan_of
 
-from zoo.training.evaluation import Evaluation
+from zoo.experiment.evaluation import Evaluation
 from zoo.tuning.objective import Training, steps_to
 from zoo.tuning.reevaluate import Ranked, _score
 from zoo.tuning.report import Result, _source, table

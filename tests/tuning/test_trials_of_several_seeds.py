@@ -11,7 +11,7 @@ import optuna
 import pytest
 from small_studies import worked
 
-from zoo.training.evaluation import Evaluation
+from zoo.experiment.evaluation import Evaluation
 from zoo.tuning.objective import Training
 
 Report = Callable[[int, Training], str | None]

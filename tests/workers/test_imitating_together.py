@@ -9,12 +9,12 @@ import pytest
 import torch
 from forked_workers import together
 
-from zoo.algorithms.gail import GAIL
 from zoo.envs import EnvConfig
-from zoo.memory.expert_data import ExpertData
+from zoo.experiment.expert_recording import record_expert
+from zoo.imitation.expert_data import ExpertData
+from zoo.imitation.gail import GAIL
 from zoo.optim.state import leaves, mapped
 from zoo.optim.workers import Workers
-from zoo.training.expert_recording import record_expert
 
 SHORT = EnvConfig("CartPole-v1", max_episode_steps=20)
 
@@ -44,17 +44,17 @@ def learn(model: GAIL, workers: Workers, n_steps: int) -> None:
     if workers.is_first:
         workers.end()
     else:
-        workers.follow(model.team.orders)
+        workers.follow(model.distributed.orders)
 
 
 def trained(expert: ExpertData, generator: str, workers: Workers) -> tuple[Any, Any, Any]:
     model = imitator(expert, generator)
     learn(model, workers, 256)
-    adversary = model.adversary
-    assert adversary is not None
-    assert adversary.statistics is not None
-    tensors = {name: tensor.numpy().copy() for name, tensor in model.program.state.items()}
-    return tensors, adversary.statistics.state()["arrays"], adversary.order.order
+    discriminator = model.discriminator
+    assert discriminator is not None
+    assert discriminator.statistics is not None
+    tensors = {name: tensor.numpy().copy() for name, tensor in model.runner.state.items()}
+    return tensors, discriminator.statistics.state()["arrays"], discriminator.order.order
 
 
 @pytest.mark.parametrize("generator", ["trpo", "ppo2"])
@@ -75,15 +75,15 @@ def one_update(expert: ExpertData, workers: Workers) -> tuple[list[Any], Any, An
     take = model._take_steps
 
     def noted(step: Any, shared: Any, rows: Any) -> Any:
-        if model.adversary is None or step != model.adversary.step:
+        if model.discriminator is None or step != model.discriminator.step:
             return take(step, shared, rows)
-        before = {name: tensor.numpy().copy() for name, tensor in model.program.state.items()}
+        before = {name: tensor.numpy().copy() for name, tensor in model.runner.state.items()}
         given.extend([mapped(torch.clone, shared), mapped(torch.clone, rows), before])
         return take(step, shared, rows)
 
     model._take_steps = noted  # type: ignore[method-assign]
     learn(model, workers, 32)
-    after = {name: tensor.numpy().copy() for name, tensor in model.program.state.items()}
+    after = {name: tensor.numpy().copy() for name, tensor in model.runner.state.items()}
     return given[:2], given[2], after
 
 
@@ -91,12 +91,12 @@ def test_step_of_two_workers_is_that_of_one_with_both_batches(expert: ExpertData
     (given, before, after), (theirs, _, _) = together(lambda workers: one_update(expert, workers))
     reference = imitator(expert, "ppo2")
     for name, array in before.items():
-        reference.program.state[name].copy_(torch.from_numpy(array))
+        reference.runner.state[name].copy_(torch.from_numpy(array))
     others = iter(leaves(theirs[1]))
     rows = mapped(lambda tensor: torch.cat([tensor, next(others)], 1), given[1])
-    assert reference.adversary is not None
-    reference.program.run(reference.adversary.step, given[0], rows)
+    assert reference.discriminator is not None
+    reference.runner.run(reference.discriminator.step, given[0], rows)
     for name in ("discriminator", "discriminator.mean", "discriminator.count"):
-        found = reference.program.state[name].numpy()
+        found = reference.runner.state[name].numpy()
         np.testing.assert_allclose(after[name], found, rtol=1e-4, atol=1e-6, err_msg=name)
     assert not np.array_equal(after["discriminator"], before["discriminator"])

@@ -70,7 +70,7 @@ def learn(model: Algorithm[Any], workers: Workers, n_steps: int) -> None:
     if workers.is_first:
         workers.end()
     else:
-        workers.follow(model.team.orders)
+        workers.follow(model.distributed.orders)
 
 
 def numbers(state: State) -> dict[str, np.ndarray]:
@@ -79,9 +79,9 @@ def numbers(state: State) -> dict[str, np.ndarray]:
 
 def soften(model: Algorithm[Any]) -> None:
     """Let optimizers step in proportion to gradients, so that rounding stays rounding."""
-    for descent in vars(model).values():
-        if hasattr(getattr(descent, "optimizer", None), "eps"):
-            descent.optimizer = dataclasses.replace(descent.optimizer, eps=1.0)
+    for updater in vars(model).values():
+        if hasattr(getattr(updater, "optimizer", None), "eps"):
+            updater.optimizer = dataclasses.replace(updater.optimizer, eps=1.0)
 
 
 def one_update(name: str, workers: Workers) -> tuple[list[Any], dict[str, np.ndarray], dict[str, np.ndarray]]:
@@ -89,7 +89,7 @@ def one_update(name: str, workers: Workers) -> tuple[list[Any], dict[str, np.nda
     model = algorithm(name)
     soften(model)
     given: list[Any] = []
-    before = numbers(model.program.state)
+    before = numbers(model.runner.state)
     take = model._take_steps
 
     def noted(step: Any, shared: Any, rows: Any) -> Any:
@@ -100,7 +100,7 @@ def one_update(name: str, workers: Workers) -> tuple[list[Any], dict[str, np.nda
     n_steps = 14 if name in ON_POLICY else 22
     learn(model, workers, n_steps)
     assert model.num_timesteps == n_steps
-    return given, before, numbers(model.program.state)
+    return given, before, numbers(model.runner.state)
 
 
 def joined(one: torch.Tensor, two: torch.Tensor) -> torch.Tensor:
@@ -123,16 +123,16 @@ def test_update_of_two_workers_is_that_of_one_with_both_batches(name: str) -> No
     for key, tensor in before.items():
         assert np.array_equal(tensor, their_before[key]), key
         assert np.array_equal(after[key], their_after[key]), f"{key} differs between the workers"
-        reference.program.state[key].copy_(torch.from_numpy(tensor))
+        reference.runner.state[key].copy_(torch.from_numpy(tensor))
     for (step, shared, rows), (_, their_shared, their_rows) in zip(given, theirs, strict=True):
         if name in ("ppo1", "ppo2"):
             rows = torch.cat([rows, their_rows + BATCH], 1)
         elif name != "a2c":
             rows = joined_trees(rows, their_rows)
         shared = joined_trees(shared, their_shared)
-        reference.program.run(getattr(reference, step), shared, rows)
+        reference.runner.run(getattr(reference, step), shared, rows)
     moved = False
-    for key, expected in reference.program.state.items():
+    for key, expected in reference.runner.state.items():
         np.testing.assert_allclose(after[key], expected.numpy(), rtol=1e-4, atol=2e-6, err_msg=key)
         moved = moved or not np.array_equal(after[key], before[key])
     assert moved
@@ -143,7 +143,7 @@ def trained(name: str, workers: Workers, n_steps: int) -> tuple[dict[str, np.nda
     learn(model, workers, n_steps)
     assert model.normalizer is not None
     return (
-        numbers(model.program.state),
+        numbers(model.runner.state),
         model.normalizer.state()["arrays"],
         model.n_episodes,
         model.num_timesteps,
@@ -185,7 +185,7 @@ def test_scalars_of_all_reach_the_first_and_what_it_resets_is_reset_everywhere()
             model.barrier()
             workers.end()
         else:
-            workers.follow(model.team.orders)
+            workers.follow(model.distributed.orders)
         assert model.envs is not None
         unfinished = model.envs.longest_unfinished_episode()
         model.leave()
@@ -199,11 +199,11 @@ def test_signal_to_any_worker_is_heard_by_all() -> None:
     def work(workers: Workers) -> Any:
         model = algorithm("a2c")
         model.join(workers)
-        heard = [model.team.has_collected(False), model.team.has_collected(workers.rank == 1)]
+        heard = [model.distributed.has_collected(False), model.distributed.has_collected(workers.rank == 1)]
         if workers.is_first:
             workers.end()
         else:
-            workers.follow(model.team.orders)
+            workers.follow(model.distributed.orders)
         return heard
 
     assert together(work) == [[False, True]] * 2

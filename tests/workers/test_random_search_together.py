@@ -35,7 +35,7 @@ def learned(workers: Workers, steps: int) -> tuple[dict[str, np.ndarray], int, l
     if workers.is_first:
         workers.end()
     else:
-        workers.follow(found.team.orders)
+        workers.follow(found.distributed.orders)
     returns = sorted(each.episode_return for each in found.recent_episodes)
     return numbers(found), found.n_episodes, returns
 

@@ -20,14 +20,14 @@ from safetensors.numpy import load_file
 import zoo
 from zoo.cli import status_of
 from zoo.errors import ZooError
-from zoo.training.checkpoint import (
+from zoo.experiment.checkpoint import (
     check_workers,
     read_files,
     read_files_of_worker,
     write_files,
 )
-from zoo.training.slurm import Task, first_host, slurm_task, tasks_on_nodes
-from zoo.training.workers import config_of
+from zoo.experiment.slurm import Task, first_host, slurm_task, tasks_on_nodes
+from zoo.experiment.workers import config_of
 
 COMMON = [
     *("workers=2", "tuned=none", "seed=3", "threads=1", "compile=false", "verbose=0", "logger=csv"),

@@ -15,9 +15,9 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from torch import nn
 
 from zoo.algorithms.algorithm import Algorithm
-from zoo.algorithms.bc import Cloning, CloningTerms
 from zoo.algorithms.on_policy import standardized
 from zoo.algorithms.registry import algorithm_class
+from zoo.imitation.bc import Cloning, CloningTerms
 from zoo.optim.optimizers import Adam
 from zoo.optim.workers import Workers
 from zoo.policies.recurrent import unrolled
@@ -55,7 +55,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "trpo": {"batch_size": N_STEPS, "ent_coef": 0.01},
 }
 MEMORY = {"recurrent": "lstm", "lstm_hidden_size": 4, "lstm_layer_norm": True}
-CASES = [(name, remembers) for name in OPTIONS for remembers in (True, False)]
+CASES = [(name, is_recurrent) for name in OPTIONS for is_recurrent in (True, False)]
 
 
 def in_double_precision(algorithm: type[Algorithm[Any]]) -> type[Algorithm[Any]]:
@@ -68,18 +68,18 @@ def in_double_precision(algorithm: type[Algorithm[Any]]) -> type[Algorithm[Any]]
     return Double
 
 
-def model_of(name: str, remembers: bool, length: int = 1, *, double: bool = True) -> Any:
+def model_of(name: str, is_recurrent: bool, length: int = 1, *, double: bool = True) -> Any:
     env = SyncVectorEnv([lambda: Short(length)] * N_ENVS, autoreset_mode=AutoresetMode.NEXT_STEP)
-    policy = {"net_arch": [5], "activation": "relu", **(MEMORY if remembers else {})}
+    policy = {"net_arch": [5], "activation": "relu", **(MEMORY if is_recurrent else {})}
     options = {"n_steps": N_STEPS, "gamma": 0.9, **OPTIONS[name]}
     algorithm = algorithm_class(name)
     algorithm = in_double_precision(algorithm) if double else algorithm
     return algorithm(policy, env, seed=1, device="cpu", compile=False, threads=1, **options)
 
 
-def collected(name: str, remembers: bool, length: int) -> dict[str, Any]:
+def collected(name: str, is_recurrent: bool, length: int) -> dict[str, Any]:
     """Return a rollout in double precision, as if collected by another policy, and noise."""
-    model = model_of(name, remembers, length, double=False)
+    model = model_of(name, is_recurrent, length, double=False)
     model._reset_envs()
     model.total_timesteps = 1000
     model.collect()
@@ -98,10 +98,10 @@ def collected(name: str, remembers: bool, length: int) -> dict[str, Any]:
 
 def learned(model: Any, rollout: dict[str, Any]) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
     """Take each kind of step that an update takes, on all of the rollout; return the changes, and metrics."""
-    if hasattr(model.descent.optimizer, "eps"):
+    if hasattr(model.updater.optimizer, "eps"):
         # Steps in proportion to gradients: so that rounding stays rounding.
-        model.descent.optimizer = dataclasses.replace(model.descent.optimizer, eps=1.0)
-    before = {name: tensor.clone() for name, tensor in model.program.state.items()}
+        model.updater.optimizer = dataclasses.replace(model.updater.optimizer, eps=1.0)
+    before = {name: tensor.clone() for name, tensor in model.runner.state.items()}
     rates = {name: rate.double() for name, rate in model.rates(0.0).items()} | {
         "learning_rate": torch.tensor(0.1, dtype=torch.float64)
     }
@@ -121,19 +121,19 @@ def learned(model: Any, rollout: dict[str, Any]) -> tuple[dict[str, torch.Tensor
         model._take_steps(model._critic_step, shared, rows)
     else:
         model._take_steps(model._gradient_step, shared, rows)
-    state = model.program.state
+    state = model.runner.state
     return {name: state[name] - before[name] for name in before if state[name].is_floating_point()}, {
         name: torch.tensor(value) for name, value in model.read_own_metrics().items()
     }
 
 
-@pytest.mark.parametrize(("name", "remembers"), CASES)
-def test_update_is_that_of_one_with_the_batches_of_both(name: str, remembers: bool) -> None:
+@pytest.mark.parametrize(("name", "is_recurrent"), CASES)
+def test_update_is_that_of_one_with_the_batches_of_both(name: str, is_recurrent: bool) -> None:
     """One resets in each second step, the other never."""
 
     def work(workers: Workers) -> Any:
-        rollout = collected(name, remembers, 1 if workers.rank else 100)
-        model = model_of(name, remembers)
+        rollout = collected(name, is_recurrent, 1 if workers.rank else 100)
+        model = model_of(name, is_recurrent)
         model.join(workers)
         with workers.in_force(), unrolled():
             return rollout, *learned(model, rollout)
@@ -142,7 +142,7 @@ def test_update_is_that_of_one_with_the_batches_of_both(name: str, remembers: bo
     assert [int(each["weights"].sum()) for each in (one, two)] == [16, 8]
     joined = {key: torch.cat([one[key], two[key]]) for key in one}
     with unrolled():
-        expected, expected_metrics = learned(model_of(name, remembers), joined)
+        expected, expected_metrics = learned(model_of(name, is_recurrent), joined)
     assert expected["policy"].abs().max() > 1e-4
     for key, change in expected.items():
         assert torch.equal(changes[key], their_changes[key]), key
@@ -164,10 +164,10 @@ def test_cloning_together_is_that_of_one_with_the_batches_of_both() -> None:
     }
 
     def cloned(chosen: slice) -> torch.Tensor:
-        model = model_of("a2c", remembers=True)
+        model = model_of("a2c", is_recurrent=True)
         cloning = Cloning(model.policy, CloningTerms(ent_coef=0.1))
-        cloning.descent.optimizer = Adam(eps=1.0)
-        state = cloning.descent.initial_state()
+        cloning.updater.optimizer = Adam(eps=1.0)
+        state = cloning.updater.initial_state()
         before = state["policy"].clone()
         states = model.policy.initial_state(4).double()
         shared = {"rows": {**rows, "states": states}, "learning_rate": torch.tensor(0.1)}

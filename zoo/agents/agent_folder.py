@@ -24,13 +24,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zoo.agents.card import complete_card, readme
-from zoo.agents.finding import path_of_agent, resolve_agent
+from zoo.agents.find import path_of_agent, resolve_agent
 from zoo.agents.trust import refuse_foreign_code, stands_in_own_runs
 from zoo.config.environment_values import as_written
 from zoo.config.sections import PRESET
-from zoo.errors import ZooError
-from zoo.files.atomic import atomic_folder
-from zoo.files.plain_data import (
+from zoo.core.atomic import atomic_folder
+from zoo.core.plain_data import (
     parse_json,
     parse_yaml,
     plain,
@@ -38,15 +37,19 @@ from zoo.files.plain_data import (
     to_yaml,
     with_finite_numbers,
 )
-from zoo.files.printing import one_line
-from zoo.files.tensors import Arrays, parse_tensors, tensor_bytes
-from zoo.files.zips import DamagedFileError, Folder, UnreadableZipError, Zip, write_zip
+from zoo.core.printing import one_line
+from zoo.core.tensors import Arrays, parse_tensors, tensor_bytes
+from zoo.core.zips import DamagedFileError, Folder, UnreadableZipError, Zip, write_zip
+from zoo.errors import ZooError
 
 FORMAT = 1
 """The version of the format that this Zoo writes; it reads this one and all before it."""
 
 EPISODE_LIMITS: dict[Any, Any] = {None: "auto", 0: None}
 """What an environment's ``max_episode_steps`` in an agent's file is in a config of today."""
+
+FORMAT_1_KEYS = {"memory": "replay"}
+"""Sections under which an agent's file keeps what a config of today has under another name."""
 
 CONFIG = "config.yaml"
 POLICY = "policy.safetensors"
@@ -61,7 +64,7 @@ class AgentFiles:
     """What an agent's files say, as plain data and arrays."""
 
     config: dict[str, Any]
-    """``format``, ``algo`` (``name`` and hyperparameters), ``policy``, ``memory`` (of off-policy algorithms),
+    """``format``, ``algo`` (``name`` and hyperparameters), ``policy``, ``replay`` (of off-policy algorithms),
     ``env`` (or null), ``n_envs``, ``observation_space`` and ``action_space``."""
     tensors: Arrays
     normalization: tuple[Arrays, dict[str, Any]] | None = None
@@ -177,6 +180,7 @@ def _shape_problem(name: str, expected: tuple[int, ...], found: tuple[int, ...])
 
 def _contents(agent: AgentFiles) -> dict[str, bytes]:
     config = {"format": FORMAT, **as_written(plain(agent.config))}
+    config = _renamed(config, {own: filed for filed, own in FORMAT_1_KEYS.items()})
     config["env"] = _with_limit(config.get("env"), {own: filed for filed, own in EPISODE_LIMITS.items()})
     card = with_finite_numbers(plain(complete_card(agent.card, config)))
     contents = {
@@ -255,7 +259,7 @@ def _parse_config(content: bytes, origin: str) -> dict[str, Any]:
         raise _damaged(origin, CONFIG, "`algo.name` is missing")
     if not PRESET.fullmatch(str(config["algo"].get("preset") or "none")):
         raise _damaged(origin, CONFIG, "`algo.preset` is no name")
-    return config
+    return _renamed(config, FORMAT_1_KEYS)
 
 
 def _parse_card(content: bytes, origin: str) -> dict[str, Any]:
@@ -292,3 +296,7 @@ def _not_whole(path: Path, name: str) -> ZooError:
 
 def _damaged(origin: str, name: str, problem: str) -> ZooError:
     return ZooError(f"the agent in {origin} is damaged: {name}: {problem}")
+
+
+def _renamed(config: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    return {names.get(key, key): value for key, value in config.items()}

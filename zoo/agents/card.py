@@ -12,8 +12,8 @@ from urllib.parse import quote
 import yaml
 
 from zoo.config.sections import ALGO_LABELS, asked_for
-from zoo.files.plain_data import to_yaml
-from zoo.files.printing import code_block, decimal, markdown_text, one_line
+from zoo.core.plain_data import to_yaml
+from zoo.core.printing import code_block, decimal, markdown_text, one_line
 from zoo.version import __version__
 
 _PACKAGES = ("torch", "gymnasium", "numpy")
@@ -112,8 +112,8 @@ Versions: {", ".join(markdown_text(f"{name} {version}") for name, version in mad
 
 
 def _memory(config: Mapping[str, Any]) -> str:
-    memory = config.get("memory")
-    return f"Memory:\n\n{_as_yaml(memory)}\n\n" if memory else ""
+    replay = config.get("replay")
+    return f"Replay:\n\n{_as_yaml(replay)}\n\n" if replay else ""
 
 
 def _as_yaml(values: Mapping[str, Any]) -> str:

@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from zoo.core.printing import one_line
 from zoo.errors import ZooError
-from zoo.files.printing import one_line
 
 TRUSTED_PACKAGES = ("zoo.", "gymnasium.wrappers.")
 """Where the classes may stand that an agent names."""

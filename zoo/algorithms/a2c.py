@@ -88,9 +88,9 @@ class A2C(OneStepAlgorithm[A2CConfig]):
         self._take_steps(self._gradient_step, rollout, rates["learning_rate"].reshape(1))
 
     def _gradient_step(self, state: State, rollout: Any, learning_rate: Tensor) -> Outcome:
-        rollout, policy = counted(rollout), self.descent.module(state)
+        rollout, policy = counted(rollout), self.updater.module(state)
         parameters, values, _ = policy(rollout, rollout.get("states"))
         log_prob, entropy = self.policy.head.log_prob_and_entropy(parameters, rollout["actions"])
         loss, metrics = self.losses(log_prob, entropy, values, rollout)
-        state, grad_norm = self.descent.descend(state, policy, loss, learning_rate)
+        state, grad_norm = self.updater.step(state, policy, loss, learning_rate)
         return Outcome(state, {**metrics, "grad_norm": grad_norm})

@@ -22,19 +22,19 @@ from torch import Tensor, nn
 
 from zoo.algorithms.agent import Array
 from zoo.algorithms.algorithm import Algorithm
-from zoo.algorithms.collector import Seen, check_collected
-from zoo.algorithms.resuming import RecurrentState
+from zoo.algorithms.collector import PolicyInput, check_collected
+from zoo.algorithms.state_parts import RecurrentState
+from zoo.buffers.arrays import Arrays, ArraySpec, observation_spec
+from zoo.buffers.replay import kept_buffer, refuse_too_large_buffer, replay_bytes
+from zoo.buffers.sequence import SequenceBuffer
 from zoo.config.fields import Schedule, hyperparameter
 from zoo.errors import ZooError
-from zoo.memory.arrays import Column, ColumnSpec, observation_spec
-from zoo.memory.replay import kept_memory, refuse_too_large_memory, replay_bytes
-from zoo.memory.sequence import SequenceMemory
 from zoo.optim.natural_gradient import projected
-from zoo.optim.optimizers import Descent, Differentiable, RMSprop
+from zoo.optim.optimizers import Differentiable, RMSprop, Updater
 from zoo.optim.parameters import Parameters
 from zoo.optim.state import Outcome, State
 from zoo.policies.actor_critic import ActionValuePolicy, StochasticDuelingPolicy
-from zoo.policies.distributions import pick
+from zoo.policies.distributions import gather_last
 from zoo.policies.own_policy import make_policy
 
 EPSILON = 1e-6
@@ -63,7 +63,7 @@ class ACERConfig:
     )
     replay_start: int = hyperparameter(
         1000,
-        "transitions in the memory from which on it is replayed, unless replay_ratio is 0",
+        "transitions in the buffer from which on it is replayed, unless replay_ratio is 0",
         unit="transitions",
         ge=0,
     )
@@ -103,7 +103,7 @@ class ACER(Algorithm[ACERConfig]):
 
     config: ACERConfig
     policy: ActionValuePolicy | StochasticDuelingPolicy
-    memory: SequenceMemory
+    buffer: SequenceBuffer
 
     def _make_policy(self) -> nn.Module:
         is_discrete = isinstance(self.action_space, spaces.Discrete)
@@ -112,7 +112,7 @@ class ACER(Algorithm[ACERConfig]):
 
     def _make_state(self) -> State:
         config, policy = self.config, self.policy
-        self.descent = Descent(
+        self.updater = Updater(
             Parameters("policy", policy),
             RMSprop(config.rms_prop_decay, config.rms_prop_eps),
             max_grad_norm=config.max_grad_norm,
@@ -123,31 +123,31 @@ class ACER(Algorithm[ACERConfig]):
             if isinstance(policy, ActionValuePolicy)
             else ContinuousActions(policy, gamma, truncation)
         )
-        state = self.descent.initial_state()
+        state = self.updater.initial_state()
         if config.trust_region:
             state["average"] = state["policy"].clone()
         return state
 
-    def _make_memory(self) -> None:
-        config, codec, head = self.config, self.codec, self.acting.head
+    def _make_buffer(self) -> None:
+        config, action_adapter, head = self.config, self.action_adapter, self.acting.head
         specs = {
             "observations": observation_spec(self.observation_space),
-            "actions": codec.spec,
-            "behaviour": ColumnSpec((head.parameter_size,), np.float32),
+            "actions": action_adapter.spec,
+            "behaviour": ArraySpec((head.parameter_size,), np.float32),
         }
         if self._mask_size is not None:
-            specs["action_masks"] = ColumnSpec((self._mask_size,), np.bool_)
+            specs["action_masks"] = ArraySpec((self._mask_size,), np.bool_)
         self.recurrent = RecurrentState(self.acting.initial_state(self.n_envs))
         if self.recurrent.array is not None:
-            specs["states"] = ColumnSpec(self.recurrent.array.shape[1:], np.float32)
-            specs["episode_starts"] = ColumnSpec((), np.bool_)
-        memory = kept_memory(getattr(self, "memory", None), self.n_envs, specs)
-        if memory is None:
+            specs["states"] = ArraySpec(self.recurrent.array.shape[1:], np.float32)
+            specs["episode_starts"] = ArraySpec((), np.bool_)
+        buffer = kept_buffer(getattr(self, "buffer", None), self.n_envs, specs)
+        if buffer is None:
             needed = replay_bytes(config.buffer_size, specs, optimize_memory_usage=True)
-            refuse_too_large_memory(needed, config.buffer_size)
-            memory = SequenceMemory(config.buffer_size, self.n_envs, specs, config.n_steps)
-        memory.transforms = () if self.normalizer is None else (self.normalizer.normalize_transitions,)
-        self.memory = memory
+            refuse_too_large_buffer(needed, config.buffer_size)
+            buffer = SequenceBuffer(config.buffer_size, self.n_envs, specs, config.n_steps)
+        buffer.transforms = () if self.normalizer is None else (self.normalizer.normalize_transitions,)
+        self.buffer = buffer
 
     # -- collecting -------------------------------------------------------------------------------------
 
@@ -155,16 +155,16 @@ class ACER(Algorithm[ACERConfig]):
         self._progress_before = self.progress
         head, n_steps = self.acting.head, self.config.n_steps
         for noise in head.noise(self.rng, (n_steps, self.n_envs)):
-            self._interact(partial(self._act_with, noise), self.memory.add)
-        while not self.memory.has_windows:  # where environments have merely reset
+            self._interact(partial(self._act_with, noise), self.buffer.add)
+        while not self.buffer.has_windows:  # where environments have merely reset
             noise = head.noise(self.rng, (self.n_envs,))
-            self._interact(partial(self._act_with, noise), self.memory.add)
+            self._interact(partial(self._act_with, noise), self.buffer.add)
         check_collected(self)
 
-    def _act_with(self, noise: Array, seen: Seen) -> dict[str, Column]:
+    def _act_with(self, noise: Array, seen: PolicyInput) -> dict[str, Arrays]:
         before = self.recurrent.array
         if before is not None:
-            seen = {**seen, "episode_starts": self.interaction.episode_starts}
+            seen = {**seen, "episode_starts": self.collector.episode_starts}
         parameters, self.recurrent.array = self.acting.parameters(seen, before)
         acted = {"actions": self.acting.head.sample(parameters, noise), "behaviour": parameters}
         if before is not None:
@@ -176,52 +176,52 @@ class ACER(Algorithm[ACERConfig]):
         return acted
 
     def _cut_episodes(self, envs: Any) -> None:
-        self.memory.cut(envs)
+        self.buffer.cut(envs)
 
     # -- updates ----------------------------------------------------------------------------------------
 
     def update(self) -> None:
         """Learn from the last rollout, then from as many replayed ones as are drawn."""
-        memory, n_steps, n_replays = self.memory, self.config.n_steps, 0
-        if len(memory) >= self.config.replay_start:
+        buffer, n_steps, n_replays = self.buffer, self.config.n_steps, 0
+        if len(buffer) >= self.config.replay_start:
             n_replays = int(self.rng.poisson(self.config.replay_ratio))
-        firsts = np.concatenate([memory.newest(), memory.drawn(self.rng, n_replays)])
+        firsts = np.concatenate([buffer.newest(), buffer.drawn(self.rng, n_replays)])
         rates = self.rates(self._progress_before)
         for window in firsts[:, None]:  # as fast as all in one run, whose loop takes far longer to compile
-            batch = memory.windows(window)
+            batch = buffer.windows(window)
             if isinstance(self.kind, ContinuousActions):
                 batch["noise"] = self.acting.head.noise(self.rng, (1, N_DRAWN, *window.shape[1:], n_steps))
             self._take_steps(self._gradient_step, rates, self._tensors(batch))
 
     def _gradient_step(self, state: State, rates: Any, batch: Any) -> Outcome:
-        policy, parameters = self.descent.module(state), self.descent.parameters
+        policy, parameters = self.updater.module(state), self.updater.parameters
         average = None
         with self.modes.evaluation():
             if self.config.trust_region:
-                average, _, _ = parameters.at(state["average"])(batch, batch.get("states"))
-            next_values = self._next_values(parameters.at(state["policy"]), batch)
+                average, _, _ = parameters.functional(state["average"])(batch, batch.get("states"))
+            next_values = self._next_values(parameters.functional(state["policy"]), batch)
         terms = self.kind.terms(policy, average, next_values, batch)
-        slope, metrics = self._slope(terms)
-        policy_loss = -(slope * terms.statistics).sum(-1).mean()
+        grad, metrics = self._grad(terms)
+        policy_loss = -(grad * terms.statistics).sum(-1).mean()
         loss = policy_loss + self.config.q_coef * terms.critic_loss
-        state, grad_norm = self.descent.descend(state, policy, loss, rates["learning_rate"])
+        state, grad_norm = self.updater.step(state, policy, loss, rates["learning_rate"])
         if self.config.trust_region:
-            state = parameters.follow(state, "average", 1.0 - self.config.alpha)
+            state = parameters.polyak_update(state, "average", 1.0 - self.config.alpha)
         return Outcome(state, {**metrics, "critic_loss": terms.critic_loss.detach(), "grad_norm": grad_norm})
 
-    def _slope(self, terms: Terms) -> tuple[Tensor, dict[str, Tensor]]:
+    def _grad(self, terms: Terms) -> tuple[Tensor, dict[str, Tensor]]:
         """Return what each step's statistics shall climb, within the trust region (equation 12); metrics."""
         statistics = terms.statistics.detach().requires_grad_()
         objective, entropy = terms.objective(statistics), terms.entropy(statistics)
         wanted = objective + self.config.ent_coef * entropy
-        (slope,) = torch.autograd.grad(wanted.sum(), statistics)
+        (grad,) = torch.autograd.grad(wanted.sum(), statistics)
         metrics = {"policy_loss": -objective.detach().mean(), "entropy_loss": -entropy.detach().mean()}
         if self.config.trust_region:
             divergence = terms.divergence(statistics)
             (normal,) = torch.autograd.grad(divergence.sum(), statistics)
-            slope = projected(slope, normal, self.config.delta)
+            grad = projected(grad, normal, self.config.delta)
             metrics["average_kl"] = divergence.detach().mean()
-        return slope, metrics
+        return grad, metrics
 
     def _next_values(self, policy: Any, batch: Any) -> Tensor:
         """Return the values of what followed the steps whose window does not show it."""
@@ -237,10 +237,10 @@ class ACER(Algorithm[ACERConfig]):
 
     def copy_to_targets(self) -> None:
         if self.config.trust_region:
-            self.program.state["average"].copy_(self.program.state["policy"])
+            self.runner.state["average"].copy_(self.runner.state["policy"])
 
     def _parts(self) -> dict[str, Any]:
-        return {**super()._parts(), "memory": self.memory, "recurrent": self.recurrent}
+        return {**super()._parts(), "buffer": self.buffer, "recurrent": self.recurrent}
 
 
 # -- what trajectories come to ---------------------------------------------------------------------------
@@ -309,7 +309,7 @@ class DiscreteActions:
         actions, statistics = batch["actions"], torch.softmax(logits, -1)
         probabilities, judged = statistics.detach(), action_values.detach()
         ratios = probabilities / (torch.softmax(batch["behaviour"], -1) + EPSILON)
-        ratio, taken = pick(ratios, actions), pick(action_values, actions)
+        ratio, taken = gather_last(ratios, actions), gather_last(action_values, actions)
         values = (probabilities * judged).sum(-1)
         returns = Returns(self.gamma, values, next_values, taken.detach(), batch)
         targets = returns.corrected(ratio.clamp(max=1.0))
@@ -325,7 +325,7 @@ class DiscreteActions:
 
         def objective(statistics: Tensor) -> Tensor:
             logs = log(statistics)
-            return seen_weight * pick(logs, actions) + (unseen_weights * logs).sum(-1)
+            return seen_weight * gather_last(logs, actions) + (unseen_weights * logs).sum(-1)
 
         def entropy(statistics: Tensor) -> Tensor:
             return -(statistics * log(statistics)).sum(-1)

@@ -20,7 +20,7 @@ from zoo.algorithms.collector import check_parameters
 from zoo.algorithms.on_policy import COUNTED, RolloutConfig, batch_mean, counted
 from zoo.config.fields import hyperparameter, with_defaults
 from zoo.optim.kfac import COUNT, KFac
-from zoo.optim.optimizers import Descent, Momentum
+from zoo.optim.optimizers import Momentum, Updater
 from zoo.optim.parameters import Parameters
 from zoo.optim.state import Outcome, State
 from zoo.policies.recurrent import unrolled
@@ -62,18 +62,18 @@ class ACKTR(OneStepAlgorithm[ACKTRConfig]):
 
     def _make_state(self) -> State:
         config, parameters = self.config, Parameters("policy", self.policy)
-        self.descent = Descent(parameters, Momentum(config.momentum))
-        self.cold_descent = Descent(
+        self.updater = Updater(parameters, Momentum(config.momentum))
+        self.cold_descent = Updater(
             parameters, Momentum(config.momentum), max_grad_norm=config.max_grad_norm, name="cold"
         )
         self.kfac = KFac(
-            self.descent,
+            self.updater,
             n_plain=config.cold_updates,
             decay=config.kfac_decay,
             damping=config.kfac_damping,
             inverse=config.kfac_inverse,
         )
-        states = (part.initial_state() for part in (self.cold_descent, self.descent, self.kfac))
+        states = (part.initial_state() for part in (self.cold_descent, self.updater, self.kfac))
         return State({name: tensor for state in states for name, tensor in state.items()})
 
     def update(self) -> None:
@@ -84,17 +84,17 @@ class ACKTR(OneStepAlgorithm[ACKTRConfig]):
         self._take_steps(self._gradient_step, shared, self._tensors(noise[None]))
 
     def _refresh_if_due(self) -> None:
-        n_natural = int(self.program.state[COUNT]) - self.config.cold_updates
+        n_natural = int(self.runner.state[COUNT]) - self.config.cold_updates
         if n_natural < 0 or n_natural % self.config.kfac_update:
             return
         try:
-            self.kfac.refresh(self.program.state)
+            self.kfac.refresh(self.runner.state)
         except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
             check_parameters(self)
             raise
 
     def _gradient_step(self, state: State, shared: Any, noise: Tensor) -> Outcome:
-        config, rollout, policy = self.config, counted(shared["rollout"]), self.descent.module(state)
+        config, rollout, policy = self.config, counted(shared["rollout"]), self.updater.module(state)
         with self.kfac.watching() as watch, unrolled():
             parameters, values, _ = policy(rollout, rollout.get("states"))
         log_prob, entropy = self.policy.head.log_prob_and_entropy(parameters, rollout["actions"])
@@ -102,14 +102,16 @@ class ACKTR(OneStepAlgorithm[ACKTRConfig]):
         n_samples = rollout.get(COUNTED, values.numel())
         factors = self.kfac.factors(watch, fisher_loss, n_samples, rollout.get("weights"))
         loss, metrics = self.losses(log_prob, entropy, values, rollout)
-        gradient = self.descent.gradient(policy, loss)
+        gradient = self.updater.gradient(policy, loss)
         natural = self.kfac.natural(state, gradient)
         step_size = self.step_size(natural, gradient, shared["learning_rate"])
         is_cold = state[COUNT] < config.cold_updates
         state = self.kfac.averaged(state, factors)
-        state, grad_norm = self.cold_descent.step(state, gradient, shared["learning_rate"], unless=~is_cold)
+        state, grad_norm = self.cold_descent.apply_gradient(
+            state, gradient, shared["learning_rate"], unless=~is_cold
+        )
         rest = torch.full_like(step_size, 1.0 - config.momentum)
-        state, _ = self.descent.step(state, step_size * natural, rest, unless=is_cold)
+        state, _ = self.updater.apply_gradient(state, step_size * natural, rest, unless=is_cold)
         return Outcome(state, {**metrics, "grad_norm": grad_norm, "step_size": step_size})
 
     def surprise(self, log_prob: Tensor, values: Tensor, noise: Tensor) -> Tensor:

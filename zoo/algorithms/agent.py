@@ -29,25 +29,25 @@ from zoo.algorithms.arguments import (
     policy_config,
     signature_of,
 )
-from zoo.algorithms.collector import Seen
+from zoo.algorithms.collector import PolicyInput
 from zoo.algorithms.registry import acting_in
-from zoo.algorithms.resuming import Generators
+from zoo.algorithms.state_parts import Generators
+from zoo.buffers.arrays import Arrays, transform
+from zoo.buffers.config import ReplayConfig
 from zoo.config.aliases import unknown_key
 from zoo.config.environment_values import resolved_values
 from zoo.config.fields import build, variant_of
 from zoo.config.sections import ALGO_LABELS
-from zoo.envs.adapter import EnvStepper
+from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.config import EnvConfig, normalize_config
 from zoo.envs.masks import flat_mask
 from zoo.envs.normalize import Normalizer
 from zoo.envs.spaces import describe, flat_parts, row, space_from_dict, space_to_dict
 from zoo.envs.wrappers import MASK_KEY
 from zoo.errors import ZooError, ZooWarning
-from zoo.memory.arrays import Column, transform
-from zoo.memory.config import MemoryConfig
 from zoo.optim.runtime import Runtime, computing_with
 from zoo.policies.acting import ActingPolicy
-from zoo.policies.actions import make_codec
+from zoo.policies.actions import make_action_adapter
 from zoo.policies.config import PolicyConfig
 from zoo.policies.exploration import n_rows
 from zoo.policies.own_policy import Modes
@@ -65,7 +65,7 @@ class Agent(ABC, Generic[Config]):
     scales_actions: ClassVar[bool] = False
     """Whether Box actions are stored in [−1, 1], and scaled to the environment's bounds on the way there."""
     has_replay: ClassVar[bool] = False
-    """Whether it draws from a replay memory, so that there is a ``memory`` to configure."""
+    """Whether it draws from a replay buffer, so that there is a ``replay`` to configure."""
 
     learns_from_experts: ClassVar[bool] = False
     """Whether it learns from expert data, so that there is a ``dataset`` to give."""
@@ -91,7 +91,7 @@ class Agent(ABC, Generic[Config]):
         cls.__doc__ = f"{inspect.cleandoc(cls.__doc__ or cls.__name__)}\n\n{described(cls.config_class)}"
 
     policy: nn.Module
-    memory_config: MemoryConfig | None = None
+    replay_config: ReplayConfig | None = None
 
     def __init__(
         self,
@@ -122,13 +122,13 @@ class Agent(ABC, Generic[Config]):
         self.masks_actions = False  # whether it learned to choose among valid actions only
         self._told_of_masks = False
         self.env_config: EnvConfig | None = None
-        self.envs: EnvStepper | None = None
+        self.envs: VecEnvAdapter | None = None
         self.normalizer: Normalizer | None = None
         check_sde_options(
             *(self.name, config, self.policy_config, action_space), squashes=self.scales_actions
         )
-        check_recurrence(self.name, self.policy_config, remembers=self.has_recurrence)
-        self.codec = make_codec(action_space, scaled=self._is_scaled())
+        check_recurrence(self.name, self.policy_config, is_recurrent=self.has_recurrence)
+        self.action_adapter = make_action_adapter(action_space, scaled=self._is_scaled())
         with self.generators.torch_of_this_run(), computing_with(threads=1):
             self.policy = self._make_policy().to(self.device)
         self.modes = Modes(self.policy)
@@ -170,14 +170,14 @@ class Agent(ABC, Generic[Config]):
 
     def predict(
         self,
-        observations: Column,
+        observations: Arrays,
         state: Any = None,
         episode_start: Array | None = None,
         deterministic: bool = True,
         *,
         action_masks: Any = None,
     ) -> tuple[Any, Any]:
-        """Return actions that the environment takes, and the policy's next state (None without memory).
+        """Return actions that the environment takes, and the policy's next state (None without replay).
 
         ``observations`` are raw, of one environment or a batch (n, …); so are the actions. Those for a Tuple
         or Dict space are nested as it is, for a batch with arrays (n, …) in them. A mask has any form that an
@@ -187,10 +187,10 @@ class Agent(ABC, Generic[Config]):
         seen, is_single = self._asked(observations, state, episode_start, action_masks)
         with self._drawing_apart():
             actions, state = self._act(seen, state, deterministic=deterministic)
-        env_actions = self.codec.to_env(actions)
+        env_actions = self.action_adapter.to_env(actions)
         return (row(env_actions, 0) if is_single else env_actions), state
 
-    def _act(self, seen: Seen, state: Any, *, deterministic: bool) -> tuple[Column, Any]:
+    def _act(self, seen: PolicyInput, state: Any, *, deterministic: bool) -> tuple[Arrays, Any]:
         """Return actions as they are stored."""
         noise = None if deterministic else self.acting.head.noise(self.predict_rng, (n_rows(seen),))
         return self.acting.act(seen, noise, state)
@@ -201,7 +201,7 @@ class Agent(ABC, Generic[Config]):
 
     def action_probability(
         self,
-        observations: Column,
+        observations: Arrays,
         state: Any = None,
         episode_start: Array | None = None,
         *,
@@ -219,8 +219,8 @@ class Agent(ABC, Generic[Config]):
         return self.acting.head.describe(parameters[0] if is_single else parameters)
 
     def _asked(
-        self, observations: Column, state: Any, episode_start: Array | None, action_masks: Any
-    ) -> tuple[Seen, bool]:
+        self, observations: Arrays, state: Any, episode_start: Array | None, action_masks: Any
+    ) -> tuple[PolicyInput, bool]:
         """Return what `_seen` does, and episode starts. Raises `ZooError` for a state that does not fit."""
         if action_masks is None and self.masks_actions and isinstance(observations, Mapping):
             action_masks = observations.get(MASK_KEY)
@@ -239,7 +239,7 @@ class Agent(ABC, Generic[Config]):
         check_state(self.acting.state_size, seen, state)
         return seen, is_single
 
-    def _seen(self, observations: Column, action_masks: Any) -> tuple[Seen, bool]:
+    def _seen(self, observations: Arrays, action_masks: Any) -> tuple[PolicyInput, bool]:
         """Return what the policy is shown of raw observations, and whether they were of one environment."""
         if isinstance(observations, tuple) and len(observations) == 2 and isinstance(observations[1], dict):
             raise ZooError(
@@ -265,13 +265,13 @@ class Agent(ABC, Generic[Config]):
             batch = transform(lambda array: array[None], batch)
         if self.normalizer is not None:
             batch = self.normalizer.normalize_observations(batch)
-        seen: Seen = {"observations": batch}
+        seen: PolicyInput = {"observations": batch}
         if action_masks is not None:
             masks, size = [action_masks] if is_single else action_masks, self.acting.head.mask_size
             seen["action_masks"] = _rows_of_masks(masks, n_rows(seen), self.action_space, size)
         return seen, is_single
 
-    def _tensors(self, column: Column) -> Any:
+    def _tensors(self, column: Arrays) -> Any:
         """Return arrays as tensors on this algorithm's device, without a copy on a CPU."""
         if self.device.type == "cpu":
             return transform(torch.from_numpy, column)
@@ -324,7 +324,7 @@ class Agent(ABC, Generic[Config]):
     def _as_files(self, card: Mapping[str, Any]) -> AgentFiles:
         config = agent_config(
             *(self.name, self.config, self.policy_config, self.env_config, self.n_envs),
-            *(self.observation_space, self.action_space, self.memory_config, self.preset),
+            *(self.observation_space, self.action_space, self.replay_config, self.preset),
             masks_actions=self.masks_actions,
         )
         full_card = {
@@ -431,7 +431,7 @@ def agent_config(
     n_envs: int,
     observation_space: spaces.Space[Any],
     action_space: spaces.Space[Any],
-    memory: MemoryConfig | None = None,
+    replay: ReplayConfig | None = None,
     preset: str | None = None,
     *,
     masks_actions: bool = False,
@@ -448,7 +448,7 @@ def agent_config(
             **dataclasses.asdict(config),
         },
         "policy": dataclasses.asdict(policy),
-        **({} if memory is None else {"memory": dataclasses.asdict(memory)}),
+        **({} if replay is None else {"replay": dataclasses.asdict(replay)}),
         "env": None if env is None else dataclasses.asdict(env),
         "n_envs": n_envs,
         "observation_space": space_to_dict(observation_space),
@@ -471,7 +471,7 @@ def constructor_arguments(
 ) -> dict[str, Any]:
     """Return what an algorithm called ``name`` is built with to be this agent, without an environment.
 
-    ``options`` are hyperparameters with other values than the agent's, `CHOICES`, and another ``memory``
+    ``options`` are hyperparameters with other values than the agent's, `CHOICES`, and another ``replay``
     where it learns from one. Raises `ZooError` if it is the agent of another algorithm, or values don't fit.
     """
     values = section_of(files, "algo")
@@ -479,15 +479,15 @@ def constructor_arguments(
     if found != name:
         raise ZooError(f"this is an agent of {found}, not of {name}; zoo.load() finds the class itself")
     names = [field.name for field in dataclasses.fields(variant_of(config_class, values, "algo"))]
-    replayed = None if files.config.get("memory") is None else section_of(files, "memory")
-    memory = {"memory": replayed} if has_replay else {}
+    replayed = None if files.config.get("replay") is None else section_of(files, "replay")
+    replay = {"replay": replayed} if has_replay else {}
     for option in options:
-        if option not in names and option not in CHOICES and option not in memory:
-            raise unknown_key(option, [*names, *CHOICES, *memory, "n_envs"], "")
+        if option not in names and option not in CHOICES and option not in replay:
+            raise unknown_key(option, [*names, *CHOICES, *replay, "n_envs"], "")
     changed = {option: value for option, value in options.items() if option in names}
     return {
-        **memory,
-        **{option: value for option, value in options.items() if option in (*CHOICES, *memory)},
+        **replay,
+        **{option: value for option, value in options.items() if option in (*CHOICES, *replay)},
         "policy": build(PolicyConfig, section_of(files, "policy"), "policy"),
         "config": build(config_class, {**values, **changed}, "algo"),
         "observation_space": space_from_dict(files.config["observation_space"]),

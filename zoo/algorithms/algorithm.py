@@ -19,29 +19,29 @@ from typing_extensions import Self
 from zoo.algorithms.agent import Agent, Array
 from zoo.algorithms.arguments import Policy, as_callbacks, built_config, changed_config, tell_of_unread_images
 from zoo.algorithms.callback import PREEMPTED, Callback, CallbackSchedule
-from zoo.algorithms.collector import Act, Interaction, check_finite, check_policy_first, envs_for
-from zoo.algorithms.distributed import Team
+from zoo.algorithms.collector import Act, Collector, check_finite, check_policy_first, envs_for
+from zoo.algorithms.distributed import DistributedContext
 from zoo.algorithms.registry import sharing
-from zoo.algorithms.resuming import Attributes, Generators, Tensors
+from zoo.algorithms.state_parts import Attributes, Generators, Tensors
+from zoo.buffers.arrays import Transition
 from zoo.config.fields import build, scheduled, whole_steps
-from zoo.envs.adapter import EnvStepper
 from zoo.envs.adapter import Step as Outcome
+from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.config import EnvConfig
 from zoo.envs.monitor import EpisodeRecord, RecentEpisodes
 from zoo.envs.seeds import random_seed, worker_seed
 from zoo.envs.spaces import interfaces_differ
 from zoo.errors import ZooError
-from zoo.memory.arrays import Experience
-from zoo.memory.expert_data import ExpertData
+from zoo.imitation.expert_data import ExpertData
 from zoo.optim import schedules
 from zoo.optim.runtime import Runtime
 from zoo.optim.state import State, Step
-from zoo.optim.update_runner import Program
+from zoo.optim.update_runner import UpdateRunner
 from zoo.optim.workers import Workers
 from zoo.policies.acting import ActingPolicy
 
 if TYPE_CHECKING:
-    from zoo.algorithms.bc import Epoch
+    from zoo.imitation.bc import Epoch
 
 
 class ScalarMeans:
@@ -125,9 +125,9 @@ class Algorithm(Agent[Config]):
     Raises `ZooError` for a hyperparameter, space or policy that does not fit.
     """
 
-    memory: Any
-    interaction: Interaction
-    interaction_class: ClassVar[type[Interaction]] = Interaction
+    buffer: Any
+    collector: Collector
+    interaction_class: ClassVar[type[Collector]] = Collector
     _mask_size: int | None = None
     can_share: ClassVar[bool] = True
     """Whether it can be one of several workers: each of its updates is the same number of steps for all."""
@@ -176,8 +176,8 @@ class Algorithm(Agent[Config]):
         self._scalars = ScalarMeans(self.device)
         self._callbacks = CallbackSchedule([], 0)
         self._still_due: Mapping[str, Any] = {}
-        self.team = Team(self)
-        self.program = Program(self._make_state(), runtime)
+        self.distributed = DistributedContext(self)
+        self.runner = UpdateRunner(self._make_state(), runtime)
         self.acting = self._make_acting()
         if envs is not None:
             self._take_envs(envs)
@@ -209,7 +209,7 @@ class Algorithm(Agent[Config]):
         return ActingPolicy(self.policy, self.device)
 
     @abstractmethod
-    def _make_memory(self) -> None:
+    def _make_buffer(self) -> None:
         """Allocate what `collect` fills."""
 
     @abstractmethod
@@ -267,11 +267,11 @@ class Algorithm(Agent[Config]):
         self._stops_again = None
         weights = sum(parameter.numel() for parameter in self.policy.parameters())
         # A step of several workers learns from what all of them have collected, or replays as often as one.
-        own_steps = self.total_timesteps // (1 if self.has_replay else self.team.size)
+        own_steps = self.total_timesteps // (1 if self.has_replay else self.distributed.size)
         self.runtime.expect(self.gradient_steps_in(own_steps), float(weights * batch_size))
-        if not self.interaction.is_under_way:
+        if not self.collector.is_under_way:
             self._reset_envs()
-            self.team.share_statistics()
+            self.distributed.share_statistics()
         callbacks = as_callbacks(callback)
         self._callbacks = CallbackSchedule(callbacks, self.num_timesteps, self._still_due)
         self._still_due = {}
@@ -286,28 +286,28 @@ class Algorithm(Agent[Config]):
         callbacks.start(self)
         callbacks.call_due(self)
         while self.num_timesteps < self.total_timesteps:
-            if self.team.is_to_stop(self.stop_reason is not None):
+            if self.distributed.is_to_stop(self.stop_reason is not None):
                 break
-            with self.team.in_force():
+            with self.distributed.in_force():
                 self._collect_and_update()
             if callbacks.writes_at(self.num_timesteps):
-                self.team.hear_episodes()
+                self.distributed.hear_episodes()
             callbacks.call_due(self)
-        self.team.hear_episodes()
+        self.distributed.hear_episodes()
         self.check_finite()
         callbacks.end(self, preempted=self.stop_reason == PREEMPTED)
 
     def _collect_and_update(self) -> None:
-        if self.interaction.envs.was_disturbed:
+        if self.collector.envs.was_disturbed:
             self.own_barrier()
         try:
             self.collect()
         except BaseException as error:
-            self.interaction.envs.disturb()  # where they are by now is not known: a step may be lost
+            self.collector.envs.disturb()  # where they are by now is not known: a step may be lost
             if isinstance(error, ZooError):
                 check_policy_first(self, error)
             raise
-        if self.team.has_collected(self.stop_reason == PREEMPTED):
+        if self.distributed.has_collected(self.stop_reason == PREEMPTED):
             self.request_stop(PREEMPTED)
         started = time.perf_counter()
         self.update()
@@ -326,7 +326,7 @@ class Algorithm(Agent[Config]):
         with the best validation loss are taken. It ends after an epoch for which ``on_epoch`` returns True.
         Critics and optimizers stay as they are. Raises `ZooError` for an expert in other spaces.
         """
-        from zoo.algorithms.bc import PretrainConfig, Pretraining  # which needs this module
+        from zoo.imitation.bc import PretrainConfig, Pretraining  # which needs this module
 
         pretraining = Pretraining(self, dataset, build(PretrainConfig, settings, "pretrain"))
         pretraining.run(on_epoch)
@@ -373,7 +373,7 @@ class Algorithm(Agent[Config]):
 
         What `record_row` was given at this step is there as it is.
         """
-        return self.team.hear_metrics(self.read_own_metrics())
+        return self.distributed.hear_metrics(self.read_own_metrics())
 
     def read_own_metrics(self) -> dict[str, float]:
         """Return the means of those that this worker has recorded."""
@@ -397,25 +397,25 @@ class Algorithm(Agent[Config]):
     def _take_steps(self, step: Step, shared: Any, rows: Any) -> dict[str, Tensor]:
         """Take a gradient step for each row; return what the steps put out for each sample."""
         with self.modes.training():
-            ran = self.program.run(step, shared, rows)
+            ran = self.runner.run(step, shared, rows)
         self._scalars.record_all([f"train/{name}" for name in ran.names], ran.metrics)
         self.n_updates += ran.n_steps
         return ran.outputs
 
-    def _interact(self, act: Act, store: Callable[[Experience], None]) -> Experience:
+    def _interact(self, act: Act, store: Callable[[Transition], None]) -> Transition:
         """Act once in all environments, store what came of it, and count."""
-        experience, before = self.interaction.step(act), self.num_timesteps
-        self.num_timesteps += self._steps_in(experience.outcome)
-        self.team.has_stepped(before)
-        store(experience)
-        self.team.take(experience.outcome.episodes)
-        return experience
+        transition, before = self.collector.step(act), self.num_timesteps
+        self.num_timesteps += self._steps_in(transition.outcome)
+        self.distributed.has_stepped(before)
+        store(transition)
+        self.distributed.take(transition.outcome.episodes)
+        return transition
 
     def _steps_in(self, outcome: Outcome) -> int:
         """Return how many environment steps all workers have taken at once."""
-        if self.interaction.envs.next_step_autoreset:
-            return self.team.total(self.n_envs if outcome.valid is None else int(outcome.valid.sum()))
-        return self.n_envs * self.team.size
+        if self.collector.envs.next_step_autoreset:
+            return self.distributed.total(self.n_envs if outcome.valid is None else int(outcome.valid.sum()))
+        return self.n_envs * self.distributed.size
 
     def take_note_of(self, episode: EpisodeRecord) -> None:
         """Count an episode that has ended."""
@@ -441,15 +441,17 @@ class Algorithm(Agent[Config]):
         self.env_config = config or self.env_config
         self._take_envs(envs)
 
-    def _check_envs(self, envs: EnvStepper) -> None:
+    def _check_envs(self, envs: VecEnvAdapter) -> None:
         """Raise `ZooError` for environments that it can't learn in, though their spaces fit."""
 
-    def _take_envs(self, envs: EnvStepper) -> None:
+    def _take_envs(self, envs: VecEnvAdapter) -> None:
         self.envs, self.n_envs, self.normalizer = envs, envs.num_envs, envs.normalizer
-        self.interaction = self.interaction_class(envs, self.codec.to_env, self.normalizer, self.timings)
+        self.collector = self.interaction_class(
+            envs, self.action_adapter.to_env, self.normalizer, self.timings
+        )
         if envs.mask_size is not None:  # else it is not known before a reset, see `_note_masks`
             self._mask_size, self.masks_actions = envs.mask_size, True
-        self._make_memory()
+        self._make_buffer()
 
     def own_barrier(self) -> None:
         """Cut all episodes (bootstrapped as truncated, not counted) and reset the environments by new seeds.
@@ -461,16 +463,16 @@ class Algorithm(Agent[Config]):
 
     def _reset_envs(self) -> None:
         with self.runtime.in_force():
-            self.interaction.reset([int(seed) for seed in self.rng.integers(2**31, size=self.n_envs)])
+            self.collector.reset([int(seed) for seed in self.rng.integers(2**31, size=self.n_envs)])
         self._note_masks()
 
     def _note_masks(self) -> None:
         """Make room for masks that are known only now: they stand in the infos of a reset."""
-        size = self.interaction.envs.mask_size
+        size = self.collector.envs.mask_size
         self.masks_actions = size is not None
         if size != self._mask_size:
             self._mask_size = size
-            self._make_memory()
+            self._make_buffer()
 
     def _cut_episodes(self, envs: Sequence[int]) -> None:
         """Mark the episodes under way in these environments as ended, where a part reaches over updates."""
@@ -483,33 +485,33 @@ class Algorithm(Agent[Config]):
         Numbers of steps are those of all workers together; rollouts, batches and memories are each one's
         own. Every other worker draws from generators of its own.
         """
-        self.team = Team(self, workers)
+        self.distributed = DistributedContext(self, workers)
         self.runtime.shared_by = workers.n_here
         if workers.rank:
             self.generators.load_state(Generators(worker_seed(self.seed, workers.rank)).state())
-        self.team.begin()
+        self.distributed.begin()
 
     def leave(self) -> None:
         """Learn alone from now on."""
-        self.team = Team(self)
+        self.distributed = DistributedContext(self)
         self.runtime.shared_by = 1
         if self.normalizer is not None:
             self.normalizer.share_no_more()
 
     def barrier(self) -> None:
         """Cut all episodes and reset the environments of all workers: see `own_barrier`."""
-        self.team.reset_all()
+        self.distributed.reset_all()
 
     def tensors(self) -> dict[str, Tensor]:
         """Return all tensors of a run by name."""
-        return Tensors(self.program.state, self.policy).tensors
+        return Tensors(self.runner.state, self.policy).tensors
 
     # -- exact resume -----------------------------------------------------------------------------------
 
     def _parts(self) -> dict[str, Any]:
         """Return the parts with a state of their own, but for the environments."""
         return {
-            "tensors": Tensors(self.program.state, self.policy),
+            "tensors": Tensors(self.runner.state, self.policy),
             "runtime": self.runtime,
             "scalars": self._scalars,
             "recent_episodes": self.recent_episodes,
@@ -520,14 +522,14 @@ class Algorithm(Agent[Config]):
     def state(self) -> dict[str, Any]:
         """Return everything that the rest of the run depends on, between two updates: arrays and values.
 
-        What a replay memory stores is not copied: write it, or copy it, before learning goes on. Of several
+        What a replay buffer stores is not copied: write it, or copy it, before learning goes on. Of several
         workers this is one's own.
         """
-        self.team.hear_episodes()
+        self.distributed.hear_episodes()
         return {
             **{name: part.state() for name, part in self._parts().items()},
             "normalizer": {} if self.normalizer is None else self.normalizer.state(),
-            "interaction": self.interaction.state(),
+            "collector": self.collector.state(),
             "still_due": {**self._still_due, **self._callbacks.state()},
             "ended_by": self._ended_by,
         }
@@ -538,7 +540,7 @@ class Algorithm(Agent[Config]):
             self.normalizer.resume(state["normalizer"])
         self.runtime.load_state(state["runtime"])
         with self.runtime.in_force():
-            cut = self.interaction.load_state(state["interaction"])
+            cut = self.collector.load_state(state["collector"])
         self._note_masks()
         for name, part in self._parts().items():
             part.load_state(state[name])

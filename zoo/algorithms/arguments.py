@@ -19,7 +19,7 @@ from zoo.algorithms.registry import ALGORITHMS, algorithm_class
 from zoo.config.aliases import ATTRIBUTES, NAMES, UnknownKeyError, placed
 from zoo.config.fields import build, hyperparameter, scheduled
 from zoo.config.keys import all_keys, not_of
-from zoo.config.own_modules import named_class
+from zoo.config.user_imports import named_class
 from zoo.envs.spaces import describe
 from zoo.errors import ZooError, ZooWarning
 from zoo.policies.config import (
@@ -27,7 +27,7 @@ from zoo.policies.config import (
     PolicyConfig,
     policy_preset,
     reading_dictionaries,
-    refuse_options_of_memory,
+    refuse_recurrence_options,
 )
 from zoo.policies.encoders import suits_cnn
 from zoo.policies.exploration import n_rows
@@ -146,17 +146,17 @@ def tell_of_unread_images(observation_space: spaces.Space[Any], config: PolicyCo
         )
 
 
-def check_recurrence(name: str, policy: PolicyConfig, *, remembers: bool) -> None:
+def check_recurrence(name: str, policy: PolicyConfig, *, is_recurrent: bool) -> None:
     """Raise `ZooError` for a recurrent policy of an algorithm that has none, and for its options alone."""
     if policy._target_ is not None:
         return
-    if policy.recurrent is not None and not remembers:
+    if policy.recurrent is not None and not is_recurrent:
         having = [each for each in ALGORITHMS if algorithm_class(each).has_recurrence]
         raise ZooError(
             f"{name} has no policies that remember (`policy.recurrent={policy.recurrent}`, {policy.name});"
             f" {', '.join(having)} have"
         )
-    refuse_options_of_memory(policy)
+    refuse_recurrence_options(policy)
 
 
 def check_state(size: int, seen: Mapping[str, Any], state: Any) -> None:

@@ -23,20 +23,20 @@ from gymnasium import spaces
 from torch import nn
 
 from zoo.algorithms.algorithm import Algorithm
-from zoo.algorithms.collector import Interaction, Seen, check_collected
+from zoo.algorithms.collector import Collector, PolicyInput, check_collected
 from zoo.algorithms.on_policy import PLAIN_ACTIONS
+from zoo.buffers.arrays import Arrays
 from zoo.config.fields import Schedule, hyperparameter
 from zoo.envs.monitor import EpisodeRecord
 from zoo.envs.normalize import MomentsByRow, Normalizer, is_training
 from zoo.envs.seeds import LARGEST_SEED
 from zoo.envs.spaces import describe
 from zoo.errors import ZooError
-from zoo.memory.arrays import Column
 from zoo.optim.parameters import Parameters
 from zoo.optim.state import Outcome, State
 from zoo.optim.workers import Workers
 from zoo.policies.acting import BatchedPolicy
-from zoo.policies.continuous import SearchedPolicy
+from zoo.policies.continuous import LinearPolicy
 from zoo.policies.own_policy import make_policy
 
 DIRECTIONS, EPISODES = 2, 3
@@ -74,7 +74,7 @@ class ARSConfig:
     )
 
 
-class Played(NamedTuple):
+class EpisodeReporter(NamedTuple):
     """What came of some episodes, in the order in which they were asked for."""
 
     results: Array
@@ -84,7 +84,7 @@ class Played(NamedTuple):
     """In the order in which they ended."""
 
 
-class EpisodesApart(Interaction):
+class PopulationRollout(Collector):
     """An interaction that plays as many episodes as it is told, and nothing else.
 
     Environments that can't be seeded one by one are reset together for the first episodes, and go on by
@@ -93,7 +93,9 @@ class EpisodesApart(Interaction):
 
     looks_at_all = True
 
-    def play(self, acting: BatchedPolicy, vectors: Array, episodes: Sequence[tuple[int, int]]) -> Played:
+    def play(
+        self, acting: BatchedPolicy, vectors: Array, episodes: Sequence[tuple[int, int]]
+    ) -> EpisodeReporter:
         """Play the episodes, a row of ``vectors`` and a seed each, as environments become free.
 
         Raises `ZooError` for an episode without end.
@@ -122,14 +124,14 @@ class EpisodesApart(Interaction):
         envs.idle[:] = True
         begin(range(envs.num_envs))
         while playing:
-            experience = self.step(lambda seen: {"actions": acting.act(seen)})
-            counted = experience.outcome.valid
+            transition = self.step(lambda seen: {"actions": acting.act(seen)})
+            counted = transition.outcome.valid
             counted = everywhere if counted is None else counted
             steps += counted
-            rewards += np.where(counted, experience.outcome.rewards, 0.0)
+            rewards += np.where(counted, transition.outcome.rewards, 0.0)
             if moments is not None:
-                moments.update(experience.observations, counted)
-            for record in experience.outcome.episodes:
+                moments.update(transition.observations, counted)
+            for record in transition.outcome.episodes:
                 row = record.env_index
                 result = results[playing.pop(row)]
                 result[:2] = rewards[row], steps[row]
@@ -137,11 +139,11 @@ class EpisodesApart(Interaction):
                     result[2:] = moments.seen_by(row)
                 envs.idle[row] = True
                 records.append(record)
-            if experience.outcome.episodes:
-                begin([record.env_index for record in experience.outcome.episodes])
+            if transition.outcome.episodes:
+                begin([record.env_index for record in transition.outcome.episodes])
             elif steps.max() > LONGEST_EPISODE:
                 self._refuse_to_wait(int(steps.argmax()))
-        return Played(results, records)
+        return EpisodeReporter(results, records)
 
     def _to_be_told(self) -> Normalizer | None:
         """Return the normaliser whose statistics are to follow what the episodes show, if there is one."""
@@ -173,12 +175,12 @@ class ARS(Algorithm[ARSConfig]):
     name = "ars"
     config_class = ARSConfig
     supported_actions = PLAIN_ACTIONS
-    interaction_class = EpisodesApart
+    interaction_class = PopulationRollout
     usual_policy = "LinearPolicy"
 
     config: ARSConfig
-    policy: SearchedPolicy
-    interaction: EpisodesApart
+    policy: LinearPolicy
+    collector: PopulationRollout
 
     def __init__(
         self, policy: Any = "LinearPolicy", env: Any = None, *, device: str = "auto", **options: Any
@@ -198,7 +200,7 @@ class ARS(Algorithm[ARSConfig]):
                 f" {describe(self.action_space)}; leave it out"
             )
         return make_policy(
-            *(SearchedPolicy, self.observation_space, self.action_space, self.policy_config),
+            *(LinearPolicy, self.observation_space, self.action_space, self.policy_config),
             squash=self._is_scaled(),
             with_bias=has_layers if config.with_bias is None else config.with_bias,
             zero=not has_layers if config.zero_policy is None else config.zero_policy,
@@ -216,19 +218,19 @@ class ARS(Algorithm[ARSConfig]):
         self.parameters = Parameters("policy", self.policy)
         return State({"policy": self.parameters.flat})
 
-    def _make_memory(self) -> None:
+    def _make_buffer(self) -> None:
         self.candidates = BatchedPolicy(self.parameters, self.n_envs, self.device)
-        self.memory = self.interaction  # numbers are looked at as they come; no other is kept
+        self.buffer = self.collector  # numbers are looked at as they come; no other is kept
 
     def _reset_envs(self) -> None:
         """Reset all environments: they may say only then which actions are valid."""
         with self.runtime.in_force():
-            self.interaction.reset(self._drawn(EPISODES).integers(LARGEST_SEED, size=self.n_envs).tolist())
+            self.collector.reset(self._drawn(EPISODES).integers(LARGEST_SEED, size=self.n_envs).tolist())
         self._note_masks()
 
     def join(self, workers: Workers) -> None:
         super().join(workers)
-        self.seed = int(self.team.rows(np.array([self.seed], np.float64))[0, 0])
+        self.seed = int(self.distributed.rows(np.array([self.seed], np.float64))[0, 0])
 
     # -- candidates -------------------------------------------------------------------------------------
 
@@ -240,13 +242,13 @@ class ARS(Algorithm[ARSConfig]):
             (config.n_delta, self.parameters.size), dtype=np.float32
         )
         noise = self._rates["delta_std"].cpu().numpy() * self.deltas
-        weights = self.program.state["policy"].cpu().numpy()
-        results, records = self.interaction.play(
+        weights = self.runner.state["policy"].cpu().numpy()
+        results, records = self.collector.play(
             self.candidates, np.concatenate([weights + noise, weights - noise]), self._own_episodes()
         )
-        results = self.team.rows(results.reshape(-1)).reshape(-1, results.shape[1])
+        results = self.distributed.rows(results.reshape(-1)).reshape(-1, results.shape[1])
         self.num_timesteps += int(results[:, 1].sum())
-        self.team.take(records)
+        self.distributed.take(records)
         check_collected(self)
         scores = results[:, 0] + config.alive_bonus_offset * results[:, 1]
         self.plus, self.minus = scores.reshape(2, config.n_delta, config.n_eval_episodes).sum(-1)
@@ -257,8 +259,8 @@ class ARS(Algorithm[ARSConfig]):
         """Return candidate and seed of each episode that this worker plays."""
         n_episodes = self.config.n_eval_episodes
         seeds = self._drawn(EPISODES).integers(LARGEST_SEED, size=self._batch_size())
-        rank = 0 if self.team.workers is None else self.team.workers.rank
-        share = len(seeds) // self.team.size
+        rank = 0 if self.distributed.workers is None else self.distributed.workers.rank
+        share = len(seeds) // self.distributed.size
         return [(i // n_episodes, int(seeds[i])) for i in range(rank * share, (rank + 1) * share)]
 
     def _drawn(self, stream: int) -> np.random.Generator:
@@ -288,7 +290,7 @@ class ARS(Algorithm[ARSConfig]):
         moved = state["policy"] + (step_size * followed).to(state["policy"].dtype)
         return Outcome(state.replaced({"policy": moved}), {"step_size": step_size})
 
-    def _act(self, seen: Seen, state: Any, *, deterministic: bool) -> tuple[Column, Any]:
+    def _act(self, seen: PolicyInput, state: Any, *, deterministic: bool) -> tuple[Arrays, Any]:
         return self.acting.act(seen, None, state)  # there is nothing random about it
 
     def gradient_steps_in(self, total_timesteps: int) -> float:
@@ -301,7 +303,7 @@ class ARS(Algorithm[ARSConfig]):
             raise ZooError(
                 f"`algo.n_top={config.n_top}` directions can't be the best of `algo.n_delta={config.n_delta}`"
             )
-        self.check_workers(config, self.team.size)
+        self.check_workers(config, self.distributed.size)
         return 2 * config.n_delta * config.n_eval_episodes
 
     @classmethod

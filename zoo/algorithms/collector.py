@@ -16,28 +16,28 @@ import numpy as np
 import torch
 from gymnasium.vector import VectorEnv
 
-from zoo.envs.adapter import EnvStepper, Step
+from zoo.buffers.arrays import Arrays, NotFinite, Transition, find_not_finite, transform
+from zoo.envs.adapter import Step, VecEnvAdapter
 from zoo.envs.config import EnvConfig
 from zoo.envs.normalize import Normalizer, is_training
-from zoo.envs.sync_vec_env import SameStepVectorEnv
+from zoo.envs.sync_vec_env import VecEnv
 from zoo.envs.vec_env import make_vec_env
 from zoo.envs.wrappers import statistics_kept_apart
 from zoo.errors import NotFiniteError, ZooError
-from zoo.memory.arrays import Column, Experience, NotFinite, find_not_finite, transform
 
 if TYPE_CHECKING:
     from zoo.algorithms.algorithm import Algorithm
 
 Array = np.ndarray
 
-Seen = dict[str, Column]
+PolicyInput = dict[str, Arrays]
 """What a policy is shown: ``observations``, ``action_masks`` where there are any, ``episode_starts``."""
 
-Act = Callable[[Seen], Mapping[str, Column]]
-"""What it does: ``actions``, and whatever else a memory is to keep of it."""
+Act = Callable[[PolicyInput], Mapping[str, Arrays]]
+"""What it does: ``actions``, and whatever else a buffer is to keep of it."""
 
 
-class Interaction:
+class Collector:
     """Some environments, and what they show at this moment.
 
     ``to_env`` turns actions as they are stored into those that the environments take. Statistics of a
@@ -46,12 +46,12 @@ class Interaction:
     """
 
     looks_at_all = False
-    """Whether it looks for numbers that are not finite also where no normaliser hides them from a memory."""
+    """Whether it looks for numbers that are not finite also where no normaliser hides them from a buffer."""
 
     def __init__(
         self,
-        envs: EnvStepper,
-        to_env: Callable[[Column], Any] = lambda actions: actions,
+        envs: VecEnvAdapter,
+        to_env: Callable[[Arrays], Any] = lambda actions: actions,
         normalizer: Normalizer | None = None,
         timings: dict[str, float] | None = None,
     ) -> None:
@@ -62,10 +62,10 @@ class Interaction:
         self._seeds: list[int] = []
         self.not_finite: NotFinite | None = None
         """The first raw number that was NaN or infinite, as far as each step is looked at."""
-        self.seen: Seen = {}
+        self.seen: PolicyInput = {}
         self._everywhere = self._starting = np.arange(envs.num_envs)
-        self._observations: Column = None
-        self.reuses_arrays = not isinstance(envs.env, SameStepVectorEnv)
+        self._observations: Arrays = None
+        self.reuses_arrays = not isinstance(envs.env, VecEnv)
         """Whether the next step may overwrite what a step gave."""
 
     @property
@@ -74,7 +74,7 @@ class Interaction:
         return bool(self.seen)
 
     @property
-    def raw_observations(self) -> Column:
+    def raw_observations(self) -> Arrays:
         """What the environments show, not normalised."""
         return self._observations
 
@@ -96,7 +96,7 @@ class Interaction:
         self.show(observations)
         self._starting = self._everywhere
 
-    def show(self, observations: Column) -> None:
+    def show(self, observations: Arrays) -> None:
         """Go on from these raw observations."""
         if self.reuses_arrays:
             observations = transform(np.copy, observations)  # the next step may write into them
@@ -111,13 +111,13 @@ class Interaction:
         if self.is_under_way:
             self.seen["observations"] = self.normalized(self._observations)
 
-    def normalized(self, observations: Column) -> Column:
+    def normalized(self, observations: Arrays) -> Arrays:
         """Return observations as the policy is shown them."""
         return (
             observations if self.normalizer is None else self.normalizer.normalize_observations(observations)
         )
 
-    def step(self, act: Act) -> Experience:
+    def step(self, act: Act) -> Transition:
         """Act once in all environments."""
         started = time.perf_counter()
         observations, seen = self._observations, self.seen
@@ -126,18 +126,18 @@ class Interaction:
         before = time.perf_counter()
         outcome = self.envs.step(actions)
         after = time.perf_counter()
-        experience = Experience({**seen, **acted}, observations, outcome)
+        transition = Transition({**seen, **acted}, observations, outcome)
         if self.looks_at_all or self.normalizer is not None:
             self._look_for_not_finite(outcome)
         follower = self._following()
         if follower is not None:
             follower.update_observations(outcome.observations)
-            follower.update_returns(outcome.rewards, experience.ended, outcome.valid)
+            follower.update_returns(outcome.rewards, transition.ended, outcome.valid)
         self.show(outcome.observations)
         self._note_starts(outcome)
         self.timings["env"] += after - before
         self.timings["policy"] += before - started + time.perf_counter() - after
-        return experience
+        return transition
 
     def _following(self) -> Normalizer | None:
         """Return the normaliser whose statistics follow what is seen at each step, if there is one."""
@@ -199,30 +199,30 @@ class Interaction:
         return cut
 
 
-def _as_one_step(observations: Column) -> Column:
+def _as_one_step(observations: Arrays) -> Arrays:
     return transform(lambda array: array[None], observations)
 
 
 def envs_for(
     env: Any, n_envs: int | None, usual: int, config: Any = None
-) -> tuple[EnvConfig | None, EnvStepper]:
+) -> tuple[EnvConfig | None, VecEnvAdapter]:
     """Return what steps ``env``, whatever it is, and its config where that is known.
 
     Of an id, a config or a function ``n_envs`` environments are made, ``usual`` ones if that is None.
     ``config`` is the algorithm's: its discount is that of normalised rewards. Raises `ZooError`.
     """
-    if isinstance(env, EnvStepper | VectorEnv):
+    if isinstance(env, VecEnvAdapter | VectorEnv):
         if n_envs not in (None, env.num_envs):
             raise ZooError(f"n_envs={n_envs}, but the vector environment has {env.num_envs} of them")
-        for line in statistics_kept_apart(env.given_env if isinstance(env, EnvStepper) else env):
+        for line in statistics_kept_apart(env.given_env if isinstance(env, VecEnvAdapter) else env):
             warnings.warn(line, stacklevel=2)
-        return None, env if isinstance(env, EnvStepper) else EnvStepper(env)
+        return None, env if isinstance(env, VecEnvAdapter) else VecEnvAdapter(env)
     if isinstance(env, str):
         env = EnvConfig(id=env)
     if n_envs is None:
         n_envs = 1 if isinstance(env, gym.Env) else usual
     made = make_vec_env(env, n_envs, gamma=float(getattr(config, "gamma", 0.99)))
-    return env if isinstance(env, EnvConfig) else None, EnvStepper(made)
+    return env if isinstance(env, EnvConfig) else None, VecEnvAdapter(made)
 
 
 # -- numbers that are not finite: nothing is learned from such, and none are written --------------------
@@ -237,12 +237,12 @@ def check_finite(algorithm: Algorithm[Any]) -> None:
 def check_collected(algorithm: Algorithm[Any]) -> None:
     """Raise `NotFiniteError` for the first number not yet looked at that is not finite.
 
-    These are numbers that the memory took, and those that the environments show now; raw ones, where they
+    These are numbers that the buffer took, and those that the environments show now; raw ones, where they
     are normalised.
     """
-    found = algorithm.interaction.not_finite or algorithm.memory.first_not_finite()
+    found = algorithm.collector.not_finite or algorithm.buffer.first_not_finite()
     if found is None:
-        shown = transform(lambda array: array[None], algorithm.interaction.seen["observations"])
+        shown = transform(lambda array: array[None], algorithm.collector.seen["observations"])
         found = find_not_finite({"next_observations": shown})
     if found is None:
         return
@@ -257,7 +257,7 @@ def check_collected(algorithm: Algorithm[Any]) -> None:
 
 def check_parameters(algorithm: Algorithm[Any]) -> None:
     """Raise `NotFiniteError` if updates have made anything that they replace not finite."""
-    for name, tensor in algorithm.program.state.items():
+    for name, tensor in algorithm.runner.state.items():
         if tensor.is_floating_point() and not torch.isfinite(tensor.sum()) and not tensor.isfinite().all():
             raise NotFiniteError(
                 f"after {algorithm.n_updates} updates `{name}` is not finite, at step"

@@ -18,10 +18,10 @@ from torch import Tensor, nn
 from zoo.agents.agent_folder import check_tensors
 from zoo.algorithms.agent import Array
 from zoo.algorithms.off_policy import ContinuousConfig, OffPolicyAlgorithm, mean_loss, td_errors
+from zoo.buffers.arrays import Arrays, transform
 from zoo.config.fields import Schedule, hyperparameter, with_defaults
 from zoo.errors import ZooError
-from zoo.memory.arrays import Column, transform
-from zoo.optim.optimizers import Adam, Descent, WeightDecay
+from zoo.optim.optimizers import Adam, Updater, WeightDecay
 from zoo.optim.parameters import Parameters
 from zoo.optim.popart import MOMENTS, ReturnUnits, RunningUnits, output_layer
 from zoo.optim.state import Outcome, State
@@ -105,11 +105,11 @@ class DDPG(OffPolicyAlgorithm[DDPGConfig]):
 
     def _make_state(self) -> State:
         config, bound = self.config, self.config.max_grad_norm
-        self.actor_descent = Descent(Parameters("actor", self.policy.actor), Adam(), max_grad_norm=bound)
-        self.critics_descent = Descent(
+        self.actor_updater = Updater(Parameters("actor", self.policy.actor), Adam(), max_grad_norm=bound)
+        self.critics_updater = Updater(
             Parameters("critics", self.policy.critics), Adam(), max_grad_norm=bound
         )
-        critic = self.critics_descent.parameters
+        critic = self.critics_updater.parameters
         self.units = ReturnUnits()
         if config.normalize_returns:
             self.units = RunningUnits(critic, ("critics", "target_critics"), preserve=config.enable_popart)
@@ -118,21 +118,21 @@ class DDPG(OffPolicyAlgorithm[DDPGConfig]):
             spared = [f"{output_layer(critic.module)}.weight"]
             self.decay = WeightDecay(critic, config.critic_l2_reg, spared=spared)
         state = self.units.initial_state()
-        for descent in (self.actor_descent, self.critics_descent):
-            state |= descent.initial_state()
-            state[f"target_{descent.parameters.name}"] = descent.parameters.flat.clone()
+        for updater in (self.actor_updater, self.critics_updater):
+            state |= updater.initial_state()
+            state[f"target_{updater.parameters.name}"] = updater.parameters.flat.clone()
         return state
 
     def _make_acting(self) -> ActingPolicy:
         return ActingPolicy(self.policy.actor, self.device)
 
     def _make_exploration(self) -> Exploration:
-        noise = self.config.make_noise(self.codec.spec.shape[0])
-        options = self.codec, noise, self.config.random_exploration
+        noise = self.config.make_noise(self.action_adapter.spec.shape[0])
+        options = self.action_adapter, noise, self.config.random_exploration
         settings = make_parameter_noise(self.config.parameter_noise)
         if settings is None:
             return StochasticExploration(self.acting, *options)
-        perturbed = PerturbedPolicy(self.acting, self.actor_descent.parameters, settings.initial_std)
+        perturbed = PerturbedPolicy(self.acting, self.actor_updater.parameters, settings.initial_std)
         return NoisyActor(perturbed, *options, settings)
 
     def update(self) -> None:
@@ -146,7 +146,7 @@ class DDPG(OffPolicyAlgorithm[DDPGConfig]):
         rates.setdefault("actor_learning_rate", rates["learning_rate"])
         return self._take_steps(self._gradient_step, rates, batches)
 
-    def _adapt_noise(self, observations: Column) -> None:
+    def _adapt_noise(self, observations: Arrays) -> None:
         """Adapt the noise, once in an update, by the first batch, before the actor moves."""
         assert isinstance(self.exploration, NoisyActor)
         seen = {"observations": transform(lambda rows: rows[0].cpu().numpy(), observations)}
@@ -159,27 +159,27 @@ class DDPG(OffPolicyAlgorithm[DDPGConfig]):
         targets = self.targets(state, batch)
         state = self.units.update(state, targets)
 
-        actor = self.actor_descent.module(state)
+        actor = self.actor_updater.module(state)
         actor_outputs = self._outputs(state["critics"], observations, actor(observations))
         actor_loss = -mean_loss(self.units.to_returns(state, actor_outputs), weights)
-        actor_gradient = self.actor_descent.gradient(actor, actor_loss)
+        actor_gradient = self.actor_updater.gradient(actor, actor_loss)
 
-        critic = self.critics_descent.module(state)
+        critic = self.critics_updater.module(state)
         outputs = critic(observations, batch["actions"]).squeeze(0)
         wanted = self.units.to_units(state, targets)
         if self.config.return_range is not None:
             wanted = wanted.clamp(*self.config.return_range)
         errors = outputs - wanted
         critic_loss = mean_loss(errors.square(), weights)
-        critic_gradient = self.critics_descent.gradient(critic, critic_loss)
+        critic_gradient = self.critics_updater.gradient(critic, critic_loss)
         if self.decay is not None:
             critic_loss = critic_loss + self.decay.loss(state["critics"])
             critic_gradient = critic_gradient + self.decay.gradient(state["critics"])
 
-        state, _ = self.critics_descent.step(state, critic_gradient, rates["learning_rate"])
-        state, _ = self.actor_descent.step(state, actor_gradient, rates["actor_learning_rate"])
-        state = self.critics_descent.parameters.follow(state, "target_critics", self.config.tau)
-        state = self.actor_descent.parameters.follow(state, "target_actor", self.config.tau)
+        state, _ = self.critics_updater.apply_gradient(state, critic_gradient, rates["learning_rate"])
+        state, _ = self.actor_updater.apply_gradient(state, actor_gradient, rates["actor_learning_rate"])
+        state = self.critics_updater.parameters.polyak_update(state, "target_critics", self.config.tau)
+        state = self.actor_updater.parameters.polyak_update(state, "target_actor", self.config.tau)
         values = self.units.to_returns(state, outputs.detach())
         metrics = {
             "actor_loss": actor_loss.detach(),
@@ -193,14 +193,14 @@ class DDPG(OffPolicyAlgorithm[DDPGConfig]):
         """Return r + γ·Q_target(s′, π_target(s′)) as returns (batch,) (algorithm 1 of the paper)."""
         next_observations = batch["next_observations"]
         with self.modes.evaluation():
-            next_actions = self.actor_descent.parameters.at(state["target_actor"])(next_observations)
+            next_actions = self.actor_updater.parameters.functional(state["target_actor"])(next_observations)
             next_outputs = self._outputs(state["target_critics"], next_observations, next_actions)
         scaled = {**batch, "rewards": self.config.reward_scale * batch["rewards"]}
         return self._bootstrapped(scaled, self.units.to_returns(state, next_outputs))
 
     def _outputs(self, critic: Tensor, observations: Any, actions: Tensor) -> Tensor:
         """Return what the critic with these parameters says, (batch,), in its units."""
-        outputs: Tensor = self.critics_descent.parameters.at(critic)(observations, actions)
+        outputs: Tensor = self.critics_updater.parameters.functional(critic)(observations, actions)
         return outputs.squeeze(0)
 
     def get_parameters(self) -> dict[str, Array]:
@@ -208,9 +208,9 @@ class DDPG(OffPolicyAlgorithm[DDPGConfig]):
 
         The moments of returns, where they are kept, are among them (`zoo.optim.popart.MOMENTS`).
         """
-        state = self.program.state
+        state = self.runner.state
         plain = self.units.in_returns(state, state["critics"])
-        named = self.critics_descent.parameters.named(plain.detach())
+        named = self.critics_updater.parameters.named(plain.detach())
         critic = {f"critics.{name}": value.cpu().numpy().copy() for name, value in named.items()}
         moments = {name: value.cpu().numpy() for name, value in self.units.moments(state).items()}
         return {**super().get_parameters(), **critic, **moments}
@@ -221,17 +221,17 @@ class DDPG(OffPolicyAlgorithm[DDPGConfig]):
         others = {name: value for name, value in parameters.items() if name not in given}
         self._check_parameters(others, exact_match=exact_match)
         moments = self._moments(given)
-        self.units.restart(self.program.state)
+        self.units.restart(self.runner.state)
         super().set_parameters(others, exact_match)
-        self.units.resumed(self.program.state, moments)
+        self.units.resumed(self.runner.state, moments)
 
     def _moments(self, given: Mapping[str, Array]) -> dict[str, Tensor]:
         """Return the moments to go on with: those given, else those of now."""
         if not given:
-            return self.units.moments(self.program.state)
+            return self.units.moments(self.runner.state)
         check_tensors(dict.fromkeys(MOMENTS, ()), given)
         return {name: torch.tensor(float(given[name]), dtype=torch.float64) for name in MOMENTS}
 
     def copy_to_targets(self) -> None:
         for name in ("actor", "critics"):
-            self.program.state[f"target_{name}"].copy_(self.program.state[name])
+            self.runner.state[f"target_{name}"].copy_(self.runner.state[name])

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 EPISODES, METRICS, BARRIER = "episodes", "metrics", "barrier"
 
 
-class Team:
+class DistributedContext:
     """The workers of whom ``algorithm`` is one. ``orders`` are what the first can have the others do."""
 
     def __init__(self, algorithm: Algorithm[Any], workers: Workers | None = None) -> None:
@@ -91,7 +91,7 @@ class Team:
         normalizer = self.algorithm.normalizer
         if self.workers is not None and normalizer is not None:
             normalizer.take_in(self.workers.rows(normalizer.seen_since()))
-            self.algorithm.interaction.show_again()
+            self.algorithm.collector.show_again()
 
     def has_collected(self, is_preempted: bool) -> bool:
         """Before an update hear what the others have to say; return whether a signal came to any."""

@@ -17,15 +17,15 @@ import torch.nn.functional as F
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from zoo.algorithms.collector import Seen
+from zoo.algorithms.collector import PolicyInput
 from zoo.algorithms.off_policy import OffPolicyAlgorithm, OffPolicyConfig, mean_loss, td_errors
+from zoo.buffers.arrays import Arrays
 from zoo.config.fields import hyperparameter, with_defaults
-from zoo.memory.arrays import Column
-from zoo.optim.optimizers import Adam, Descent
+from zoo.optim.optimizers import Adam, Updater
 from zoo.optim.parameters import Parameters
 from zoo.optim.schedules import Schedule
 from zoo.optim.state import Outcome, State, Tree, mapped
-from zoo.policies.distributions import pick
+from zoo.policies.distributions import gather_last
 from zoo.policies.exploration import EpsilonGreedy
 from zoo.policies.own_policy import make_policy
 from zoo.policies.parameter_noise import NoisyGreedy
@@ -73,12 +73,12 @@ class DQN(OffPolicyAlgorithm[DQNConfig]):
         )
 
     def _make_state(self) -> State:
-        self.descent = Descent(
+        self.updater = Updater(
             Parameters("q_network", self.policy),
             Adam(eps=self._adam_eps()),
             max_grad_norm=self.config.max_grad_norm,
         )
-        state = self.descent.initial_state()
+        state = self.updater.initial_state()
         state["target"] = state["q_network"].clone()
         return state
 
@@ -92,8 +92,8 @@ class DQN(OffPolicyAlgorithm[DQNConfig]):
             fraction=config.exploration_fraction,
         )
         if config.parameter_noise:
-            return NoisyGreedy(self.acting, self.descent.parameters, self.codec, rate)
-        return EpsilonGreedy(self.acting, self.codec, rate)
+            return NoisyGreedy(self.acting, self.updater.parameters, self.action_adapter, rate)
+        return EpsilonGreedy(self.acting, self.action_adapter, rate)
 
     def paced(self) -> dict[str, Any]:
         config = self.config
@@ -101,11 +101,11 @@ class DQN(OffPolicyAlgorithm[DQNConfig]):
             return super().paced()
         return {**super().paced(), "algo.exploration_fraction": config.exploration_fraction}
 
-    def _act(self, seen: Seen, state: Any, *, deterministic: bool) -> tuple[Column, Any]:
+    def _act(self, seen: PolicyInput, state: Any, *, deterministic: bool) -> tuple[Arrays, Any]:
         if deterministic:
             return self.acting.act(seen, None, state)
         rate = self.config.exploration_final_eps
-        greedy = EpsilonGreedy(self.acting, self.codec, lambda _: rate)
+        greedy = EpsilonGreedy(self.acting, self.action_adapter, lambda _: rate)
         return greedy.act(seen, self.predict_rng, self.progress), state
 
     def update(self) -> None:
@@ -113,7 +113,7 @@ class DQN(OffPolicyAlgorithm[DQNConfig]):
         n_due = self.num_timesteps // interval - (self.num_timesteps - self._collected) // interval
         if n_due:  # all at once: the network stands still between them
             tau = 1.0 - (1.0 - self.config.tau) ** n_due
-            self.descent.parameters.follow(self.program.state, "target", tau)
+            self.updater.parameters.polyak_update(self.runner.state, "target", tau)
         super().update()
         self.record("rollout/exploration_rate", self.exploration.rate(self.progress))
         if isinstance(self.exploration, NoisyGreedy):
@@ -140,22 +140,22 @@ class DQN(OffPolicyAlgorithm[DQNConfig]):
         seen = {name: batches[name] for name in ("next_observations", "next_action_masks") if name in batches}
         parts = []
         for start in [*range(0, n_steps - together, together), n_steps - together]:
-            estimated = self.program.call(self._of_target, _as_one(seen, start, together))
+            estimated = self.runner.call(self._of_target, _as_one(seen, start, together))
             parts.append(estimated.unflatten(0, (together, batch_size)))
         return torch.cat([*parts[:-1], parts[-1][len(parts) * together - n_steps :]])
 
     def _gradient_step(self, state: State, rates: Any, batch: Any) -> Outcome:
-        network = self.descent.module(state)
+        network = self.updater.module(state)
         values = self._of_actions(network(batch["observations"]), batch["actions"])
         losses, errors = self._losses_and_errors(values, self.targets(state, batch))
         loss = mean_loss(losses, batch.get("weights"))
-        state, grad_norm = self.descent.descend(state, network, loss, rates["learning_rate"])
+        state, grad_norm = self.updater.step(state, network, loss, rates["learning_rate"])
         metrics = {"loss": loss.detach(), "q_value": values.mean().detach(), "grad_norm": grad_norm}
         return Outcome(state, metrics, td_errors(batch, errors))
 
     def _of_actions(self, estimates: Tensor, actions: Tensor) -> Tensor:
         """Return what the network estimates (batch, …, actions) of these actions (batch,)."""
-        return pick(estimates, actions)
+        return gather_last(estimates, actions)
 
     def _losses_and_errors(self, values: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Return the loss and the temporal-difference error of each sample, both (batch,)."""
@@ -169,7 +169,7 @@ class DQN(OffPolicyAlgorithm[DQNConfig]):
         values = batch["of_target"] if "of_target" in batch else self._of_target(state, batch)
         if self.config.double:
             with self.modes.evaluation():
-                deciding = self.descent.parameters.at(state["q_network"])(batch["next_observations"])
+                deciding = self.updater.parameters.functional(state["q_network"])(batch["next_observations"])
             values = self._of_best_actions(values, deciding, batch)
         return self._bootstrapped(batch, values)
 
@@ -179,7 +179,7 @@ class DQN(OffPolicyAlgorithm[DQNConfig]):
         Its parameters stand still within an update.
         """
         with self.modes.evaluation():
-            estimates = self.descent.parameters.at(state["target"])(batch["next_observations"])
+            estimates = self.updater.parameters.functional(state["target"])(batch["next_observations"])
         return estimates if self.config.double else self._of_best_actions(estimates, estimates, batch)
 
     def _of_best_actions(self, estimates: Tensor, deciding: Tensor, batch: dict[str, Tensor]) -> Tensor:
@@ -190,7 +190,7 @@ class DQN(OffPolicyAlgorithm[DQNConfig]):
         return self._of_actions(estimates, values.argmax(1))
 
     def copy_to_targets(self) -> None:
-        self.program.state["target"].copy_(self.program.state["q_network"])
+        self.runner.state["target"].copy_(self.runner.state["q_network"])
 
 
 def _as_one(batches: Tree, start: int, n_batches: int) -> Tree:

@@ -14,25 +14,25 @@ from torch import Tensor
 
 from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.arguments import Policy
-from zoo.algorithms.collector import Seen, check_collected
-from zoo.algorithms.resuming import Attributes
-from zoo.config.fields import Schedule, hyperparameter
-from zoo.envs.adapter import EnvStepper
-from zoo.envs.goals import GoalOutcomes
-from zoo.errors import ZooError, ZooWarning, nearest
-from zoo.memory.arrays import Column, ColumnSpec, observation_spec
-from zoo.memory.config import MemoryConfig, memory_config
-from zoo.memory.hindsight import Hindsight
-from zoo.memory.prioritized import BYTES_EACH, PrioritizedSampler
-from zoo.memory.replay import (
-    ReplayMemory,
+from zoo.algorithms.collector import PolicyInput, check_collected
+from zoo.algorithms.state_parts import Attributes
+from zoo.buffers.arrays import Arrays, ArraySpec, observation_spec
+from zoo.buffers.config import ReplayConfig, replay_config
+from zoo.buffers.hindsight import Hindsight
+from zoo.buffers.prioritized import BYTES_EACH, PrioritizedSampler
+from zoo.buffers.replay import (
+    ReplayBuffer,
     Storing,
-    kept_memory,
+    kept_buffer,
     replay_bytes,
     ring_length,
 )
-from zoo.memory.rings import Episodes, UniformSampler
-from zoo.policies.actions import make_codec
+from zoo.buffers.rings import Episodes, UniformSampler
+from zoo.config.fields import Schedule, hyperparameter
+from zoo.envs.adapter import VecEnvAdapter
+from zoo.envs.goals import GoalOutcomes
+from zoo.errors import ZooError, ZooWarning, nearest
+from zoo.policies.actions import make_action_adapter
 from zoo.policies.exploration import (
     ActionNoiseConfig,
     Exploration,
@@ -105,16 +105,16 @@ Config = TypeVar("Config", bound=OffPolicyConfig)
 
 
 class OffPolicyAlgorithm(Algorithm[Config]):
-    """Keeps transitions in a replay memory and learns from random batches of them.
+    """Keeps transitions in a replay replay and learns from random batches of them.
 
     All counts are environment steps: with several environments a step of all of them is that many, and
     ``gradient_steps`` is scaled with what was collected, so the ratio of updates to data stays the same.
-    ``memory`` says which transitions are drawn, and what is made of them; the rest is as for all algorithms.
+    ``replay`` says which transitions are drawn, and what is made of them; the rest is as for all algorithms.
     """
 
     config: Config
-    memory_config: MemoryConfig
-    memory: ReplayMemory
+    replay_config: ReplayConfig
+    buffer: ReplayBuffer
     exploration: Exploration
 
     has_replay = True
@@ -124,10 +124,10 @@ class OffPolicyAlgorithm(Algorithm[Config]):
         policy: Policy = "MlpPolicy",
         env: Any = None,
         *,
-        memory: MemoryConfig | Mapping[str, Any] | None = None,
+        replay: ReplayConfig | Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
-        self.memory_config = memory_config(memory)
+        self.replay_config = replay_config(replay)
         super().__init__(policy, env, **options)
 
     @abstractmethod
@@ -141,8 +141,8 @@ class OffPolicyAlgorithm(Algorithm[Config]):
         Return what they put out for each sample: `td_errors`.
         """
 
-    def _make_memory(self) -> None:
-        """Allocate the memory; keep the one that is there, with all episodes cut, where it fits."""
+    def _make_buffer(self) -> None:
+        """Allocate the buffer; keep the one that is there, with all episodes cut, where it fits."""
         config = self.config
         if config.gradient_steps == 0:
             raise ZooError("`algo.gradient_steps=0` would never learn; expected -1 or at least 1")
@@ -159,26 +159,26 @@ class OffPolicyAlgorithm(Algorithm[Config]):
                 f" n_envs={self.n_envs} environments; expected at least as many"
             )
         self._train_freq, self._train_unit = _parse_train_freq(config.train_freq)
-        specs = _specs(self.observation_space, self.codec.spec, self._mask_size)
-        relabelling, hindsight = self._make_relabelling(), self.memory_config.hindsight
-        kept = kept_memory(getattr(self, "memory", None), self.n_envs, specs)
-        self.memory = (
+        specs = _specs(self.observation_space, self.action_adapter.spec, self._mask_size)
+        relabelling, hindsight = self._make_relabelling(), self.replay_config.hindsight
+        kept = kept_buffer(getattr(self, "buffer", None), self.n_envs, specs)
+        self.buffer = (
             kept
             if kept is not None
-            else ReplayMemory(
+            else ReplayBuffer(
                 *(config.buffer_size, self.n_envs, specs),
                 optimize_memory_usage=config.optimize_memory_usage,
                 sampler=self._make_sampler(),
-                n_step=self.memory_config.n_step,
+                n_step=self.replay_config.n_step,
                 gamma=config.gamma,
                 relabelling=relabelling,
                 keeps_infos=hindsight is not None and hindsight.copy_info_dict,
             )
         )
-        self.memory.relabelling = relabelling
-        self.memory.transforms = () if self.normalizer is None else (self.normalizer.normalize_transitions,)
+        self.buffer.relabelling = relabelling
+        self.buffer.transforms = () if self.normalizer is None else (self.normalizer.normalize_transitions,)
         bytes_each = replay_bytes(1, specs) + self._bytes_ahead()
-        bytes_each += (self.memory_config.n_step - 1) * BYTES_OF_A_WINDOWS_STEP
+        bytes_each += (self.replay_config.n_step - 1) * BYTES_OF_A_WINDOWS_STEP
         self._steps_per_call = max(1, BATCH_BYTES // (bytes_each * config.batch_size))
         exploration = self._make_exploration()
         if hasattr(self, "exploration"):
@@ -191,17 +191,17 @@ class OffPolicyAlgorithm(Algorithm[Config]):
         return 0
 
     def _make_sampler(self) -> UniformSampler:
-        if self.memory_config.prioritized is None:
+        if self.replay_config.prioritized is None:
             return UniformSampler()
         length = ring_length(self.config.buffer_size, self.n_envs, once=self.config.optimize_memory_usage)
-        return PrioritizedSampler(self.memory_config.prioritized, length, self.n_envs)
+        return PrioritizedSampler(self.replay_config.prioritized, length, self.n_envs)
 
-    def _check_envs(self, envs: EnvStepper) -> None:
-        if self.memory_config.hindsight is not None:
+    def _check_envs(self, envs: VecEnvAdapter) -> None:
+        if self.replay_config.hindsight is not None:
             GoalOutcomes(envs.env)
 
     def _make_relabelling(self) -> Hindsight | None:
-        hindsight = self.memory_config.hindsight
+        hindsight = self.replay_config.hindsight
         if hindsight is None:
             return None
         assert self.envs is not None
@@ -209,29 +209,29 @@ class OffPolicyAlgorithm(Algorithm[Config]):
         return Hindsight(outcomes, hindsight.goal_selection_strategy, hindsight.n_sampled_goal)
 
     @classmethod
-    def memory_bytes(
+    def buffer_bytes(
         cls,
         config: Config,
         observation_space: spaces.Space[Any],
         action_space: spaces.Space[Any],
         mask_size: int | None = None,
-        memory: MemoryConfig | None = None,
+        replay: ReplayConfig | None = None,
     ) -> int:
-        """Return the size of the replay memory in bytes, before anything is allocated."""
-        actions = make_codec(action_space, scaled=cls.scales_actions).spec
+        """Return the size of the replay replay in bytes, before anything is allocated."""
+        actions = make_action_adapter(action_space, scaled=cls.scales_actions).spec
         specs = _specs(observation_space, actions, mask_size)
         needed = replay_bytes(config.buffer_size, specs, optimize_memory_usage=config.optimize_memory_usage)
-        if memory is not None and memory.prioritized is not None:
+        if replay is not None and replay.prioritized is not None:
             needed += BYTES_EACH * config.buffer_size
-        if memory is not None and memory.hindsight is not None:
+        if replay is not None and replay.hindsight is not None:
             needed += Episodes.BYTES_EACH * config.buffer_size
-            needed += BYTES_OF_AN_INFO * config.buffer_size * memory.hindsight.copy_info_dict
+            needed += BYTES_OF_AN_INFO * config.buffer_size * replay.hindsight.copy_info_dict
         return needed
 
     # -- training ---------------------------------------------------------------------------------------
 
     def _foresee(self, n_steps: int) -> None:
-        at_once = self.n_envs * self.team.size
+        at_once = self.n_envs * self.distributed.size
         if self.num_timesteps + -(-n_steps // at_once) * at_once <= self.config.learning_starts:
             warnings.warn(
                 f"nothing will be learned in {n_steps:,} steps: learning_starts="
@@ -246,29 +246,29 @@ class OffPolicyAlgorithm(Algorithm[Config]):
         self._progress_before = self.progress
         self.exploration.start()
         # Each step where an update could come before the next look at all that was collected.
-        is_short = self._train_freq < CHECKED_STEPS * self.n_envs * self.team.size
-        self.interaction.looks_at_all = is_short or self._train_unit == "episode"
+        is_short = self._train_freq < CHECKED_STEPS * self.n_envs * self.distributed.size
+        self.collector.looks_at_all = is_short or self._train_unit == "episode"
         steps_before, episodes = self.num_timesteps, 0
-        at_once = 1 if self.interaction.reuses_arrays else self.memory.steps_at_once
-        with Storing(self.memory, at_once) as storing:
+        at_once = 1 if self.collector.reuses_arrays else self.buffer.steps_at_once
+        with Storing(self.buffer, at_once) as storing:
             while True:
-                experience = self._interact(self._explore, storing.add)
-                if len(experience.outcome.finished):
-                    self.exploration.reset(experience.outcome.finished)
+                transition = self._interact(self._explore, storing.add)
+                if len(transition.outcome.finished):
+                    self.exploration.reset(transition.outcome.finished)
                 steps = self.num_timesteps - steps_before
                 if self._train_unit == "episode":
-                    episodes += self.team.total(len(experience.outcome.episodes))
+                    episodes += self.distributed.total(len(transition.outcome.episodes))
                 passed = steps if self._train_unit == "step" else episodes
                 if passed >= self._train_freq or self.num_timesteps >= self.total_timesteps:
                     break
         self.cut_short = passed < self._train_freq
         self._collected = steps
         self._uncredited += passed
-        is_due = self.cut_short or self.memory.n_unchecked >= CHECKED_STEPS
-        if is_due or self.interaction.not_finite:
+        is_due = self.cut_short or self.buffer.n_unchecked >= CHECKED_STEPS
+        if is_due or self.collector.not_finite:
             check_collected(self)
 
-    def _explore(self, seen: Seen) -> dict[str, Column]:
+    def _explore(self, seen: PolicyInput) -> dict[str, Arrays]:
         if self.num_timesteps < self.config.learning_starts:
             return {"actions": self.exploration.warm_up(seen, self.rng)}
         return {"actions": self.exploration.act(seen, self.rng, self.progress)}
@@ -278,24 +278,24 @@ class OffPolicyAlgorithm(Algorithm[Config]):
         self.exploration.reset()
 
     def _cut_episodes(self, envs: Sequence[int]) -> None:
-        self.memory.cut(envs)
+        self.buffer.cut(envs)
         self.exploration.reset(np.array(envs, np.int64))
 
     # -- updates ----------------------------------------------------------------------------------------
 
     def update(self) -> None:
         """Take the gradient steps that the collected environment steps ask for."""
-        if self.num_timesteps <= self.config.learning_starts or self.team.total(len(self.memory) == 0):
+        if self.num_timesteps <= self.config.learning_starts or self.distributed.total(len(self.buffer) == 0):
             self._uncredited = 0
             return
         remaining = self._gradient_steps_due()
         while remaining:
             n_steps = min(remaining, self._steps_per_call)
             shape = n_steps, self.config.batch_size
-            batches = self.memory.sample(self.rng, shape, self._progress_before)
+            batches = self.buffer.sample(self.rng, shape, self._progress_before)
             outputs = self._learn_from(self._tensors(batches), n_steps)
-            if self.memory_config.prioritized is not None:
-                self.memory.learned(outputs["td_errors"].cpu().numpy())
+            if self.replay_config.prioritized is not None:
+                self.buffer.learned(outputs["td_errors"].cpu().numpy())
             remaining -= n_steps
 
     def _bootstrapped(self, batch: Mapping[str, Any], next_values: Tensor) -> Tensor:
@@ -321,15 +321,15 @@ class OffPolicyAlgorithm(Algorithm[Config]):
         return self.config.batch_size
 
     def paced(self) -> dict[str, Any]:
-        prioritized = self.memory_config.prioritized
+        prioritized = self.replay_config.prioritized
         if prioritized is None or prioritized.beta == 1:
             return super().paced()
-        return {**super().paced(), "memory.prioritized.beta_fraction": prioritized.beta_fraction}
+        return {**super().paced(), "replay.prioritized.beta_fraction": prioritized.beta_fraction}
 
     def _parts(self) -> dict[str, Any]:
         return {
             **super()._parts(),
-            "memory": self.memory,
+            "buffer": self.buffer,
             "exploration": self.exploration,
             "credit": Attributes(self, ("_uncredited",)),
         }
@@ -347,7 +347,7 @@ def td_errors(batch: Mapping[str, Any], errors: Tensor) -> dict[str, Tensor]:
 
 def _specs(observation_space: spaces.Space[Any], actions: Any, mask_size: int | None) -> dict[str, Any]:
     specs = {"observations": observation_spec(observation_space), "actions": actions}
-    return specs if mask_size is None else {**specs, "action_masks": ColumnSpec((mask_size,), np.bool_)}
+    return specs if mask_size is None else {**specs, "action_masks": ArraySpec((mask_size,), np.bool_)}
 
 
 def _parse_train_freq(value: Any) -> tuple[int, str]:

@@ -17,14 +17,14 @@ from torch import Tensor, nn
 from zoo.algorithms.agent import Array
 from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.arguments import SdeConfig, sde_options
-from zoo.algorithms.collector import Seen, check_collected
-from zoo.algorithms.resuming import RecurrentState
+from zoo.algorithms.collector import PolicyInput, check_collected
+from zoo.algorithms.state_parts import RecurrentState
+from zoo.buffers.arrays import Arrays, ArraySpec, Transition, observation_spec, pieces, transform
+from zoo.buffers.rollout import RolloutBuffer, Truncations, generalized_advantages
 from zoo.config.fields import Schedule, hyperparameter
 from zoo.errors import ZooError, ZooWarning
-from zoo.memory.arrays import Column, ColumnSpec, Experience, observation_spec, pieces, transform
-from zoo.memory.rollout import RolloutMemory, Truncations, generalized_advantages
 from zoo.optim import workers
-from zoo.optim.optimizers import Descent, Optimizer
+from zoo.optim.optimizers import Optimizer, Updater
 from zoo.optim.parameters import Parameters
 from zoo.optim.state import State
 from zoo.policies.actor_critic import ActorCritic
@@ -94,7 +94,7 @@ class OnPolicyAlgorithm(Algorithm[Config]):
 
     config: Config
     policy: ActorCritic
-    memory: RolloutMemory
+    buffer: RolloutBuffer
 
     def _optimizer(self) -> Optimizer:
         raise NotImplementedError
@@ -106,36 +106,36 @@ class OnPolicyAlgorithm(Algorithm[Config]):
         )
 
     def _make_state(self) -> State:
-        self.descent = Descent(
+        self.updater = Updater(
             Parameters("policy", self.policy), self._optimizer(), max_grad_norm=self.config.max_grad_norm
         )
-        return self.descent.initial_state()
+        return self.updater.initial_state()
 
     def _specs(self) -> dict[str, Any]:
         """Return what is kept of each step of each environment."""
         specs = {
             "observations": observation_spec(self.observation_space, normalized=self.normalizer is not None),
-            "actions": self.codec.spec,
+            "actions": self.action_adapter.spec,
         }
         if self._mask_size is not None:
-            specs["action_masks"] = ColumnSpec((self._mask_size,), bool)
+            specs["action_masks"] = ArraySpec((self._mask_size,), bool)
         return specs
 
-    def _make_memory(self) -> None:
+    def _make_buffer(self) -> None:
         specs = self._specs()
         self.recurrent = RecurrentState(self.acting.initial_state(self.n_envs))
         chunks: dict[str, Any] = {}
         if self.recurrent.array is not None:
-            specs["episode_starts"] = ColumnSpec((), bool)
+            specs["episode_starts"] = ArraySpec((), bool)
             chunks = {
                 "chunk_length": chunk_length(self.config.n_steps, self.config.chunk_length),
                 "state_size": self.recurrent.array.shape[1],
             }
         elif self.config.chunk_length is not None:
             raise ZooError("`algo.chunk_length` is of recurrent policies, like MlpLstmPolicy; leave it out")
-        weighs = self.interaction.envs.next_step_autoreset
-        self.memory = RolloutMemory(self.config.n_steps, self.n_envs, specs, weighs=weighs, **chunks)
-        n_steps = self.memory.n_rows * self.memory.steps_a_row
+        weighs = self.collector.envs.next_step_autoreset
+        self.buffer = RolloutBuffer(self.config.n_steps, self.n_envs, specs, weighs=weighs, **chunks)
+        n_steps = self.buffer.n_rows * self.buffer.steps_a_row
         batch_size = getattr(self.config, "batch_size", None)
         if batch_size is not None and batch_size > n_steps:
             warnings.warn(
@@ -144,12 +144,12 @@ class OnPolicyAlgorithm(Algorithm[Config]):
                 ZooWarning,
                 stacklevel=5,
             )
-        floats = spaces.flatdim(self.observation_space) * self.memory.steps_a_row
+        floats = spaces.flatdim(self.observation_space) * self.buffer.steps_a_row
         self._rows_at_once = max(1, PIECE_BYTES // (np.dtype(np.float32).itemsize * floats))
 
     def _parts(self) -> dict[str, Any]:
-        remembers = {} if self.recurrent.array is None else {"recurrent": self.recurrent}
-        return {**super()._parts(), **remembers}
+        is_recurrent = {} if self.recurrent.array is None else {"recurrent": self.recurrent}
+        return {**super()._parts(), **is_recurrent}
 
     # -- collecting -------------------------------------------------------------------------------------
 
@@ -161,31 +161,31 @@ class OnPolicyAlgorithm(Algorithm[Config]):
 
     def _collect_rollout(self) -> None:
         self._progress_before = self.progress
-        self.memory.start()
+        self.buffer.start()
         for noise in self._noise():
             self._interact(partial(self._act_with, noise), self._store)
 
-    def _store(self, experience: Experience) -> None:
-        self.memory.add(experience, self._rewards(experience))
-        if len(experience.outcome.finished):
-            self._keep_truncations(experience)
+    def _store(self, transition: Transition) -> None:
+        self.buffer.add(transition, self._rewards(transition))
+        if len(transition.outcome.finished):
+            self._keep_truncations(transition)
 
     def _lacks_steps(self) -> bool:
         """Whether this was a short rollout in which all environments of a worker, of any, merely reset."""
-        if not self.interaction.envs.next_step_autoreset:
+        if not self.collector.envs.next_step_autoreset:
             return False
-        return self.team.total(not self.memory.valid.any()) > 0
+        return self.distributed.total(not self.buffer.valid.any()) > 0
 
     def _noise(self) -> Iterator[Array]:
         """Return what actions are drawn with at each step of a rollout, (n_envs, …)."""
-        head, n_steps = self.acting.head, self.memory.n_steps
+        head, n_steps = self.acting.head, self.buffer.n_steps
         config: Any = self.config
         if not getattr(config, "use_sde", False):
             return iter(head.noise(self.rng, (n_steps, self.n_envs)))
         held = HeldNoise(head, config.sde_sample_freq)
         return (held.next(self.rng, self.n_envs) for _ in range(n_steps))
 
-    def _act_with(self, noise: Array, seen: Seen) -> dict[str, Column]:
+    def _act_with(self, noise: Array, seen: PolicyInput) -> dict[str, Arrays]:
         before = self.recurrent.array
         if before is None:
             return {"actions": self.acting.act(seen, noise)[0]}
@@ -193,22 +193,22 @@ class OnPolicyAlgorithm(Algorithm[Config]):
         actions, self.recurrent.array = self.acting.act(seen, noise, before)
         return {"actions": actions, "states": before, "episode_starts": seen["episode_starts"]}
 
-    def _from_where_it_starts(self, seen: Seen) -> Seen:
+    def _from_where_it_starts(self, seen: PolicyInput) -> PolicyInput:
         """Return what is seen and whether it is the first of an episode, before which nothing counts."""
-        return {**seen, "episode_starts": self.interaction.episode_starts}
+        return {**seen, "episode_starts": self.collector.episode_starts}
 
-    def _rewards(self, experience: Experience) -> Array:
-        rewards = experience.outcome.rewards
+    def _rewards(self, transition: Transition) -> Array:
+        rewards = transition.outcome.rewards
         return rewards if self.normalizer is None else self.normalizer.normalize_rewards(rewards)
 
-    def _keep_truncations(self, experience: Experience) -> None:
-        outcome = experience.outcome
+    def _keep_truncations(self, transition: Transition) -> None:
+        outcome = transition.outcome
         cut_short = outcome.truncated[outcome.finished]
         if cut_short.any():
             final = transform(lambda array: array[cut_short].copy(), outcome.final_observations)
             envs, state = outcome.finished[cut_short], self.recurrent.array
             states = None if state is None else state[envs]
-            self.memory.add_truncations(envs, self.interaction.normalized(final), states)
+            self.buffer.add_truncations(envs, self.collector.normalized(final), states)
 
     # -- what updates start from ------------------------------------------------------------------------
 
@@ -222,7 +222,7 @@ class OnPolicyAlgorithm(Algorithm[Config]):
         For a recurrent policy there is one row a sequence, (n_sequences, chunk_length, …), besides them
         ``episode_starts``, and ``states`` (n_sequences, …) before each sequence.
         """
-        rows = self.memory.rows()
+        rows = self.buffer.rows()
         rollout: dict[str, Any] = self._tensors(rows)
         if self.uses_old_log_prob or self.recurrent.array is not None:
             rollout |= self._judged(rollout)
@@ -230,9 +230,9 @@ class OnPolicyAlgorithm(Algorithm[Config]):
         else:
             values = np.concatenate([self.acting.values(part) for part in pieces(rows, self._rows_at_once)])
             rollout["values"] = self._tensors(values)
-        advantages, returns = self._advantages_and_returns(self.memory.as_steps(values))
-        rollout["advantages"] = self._tensors(self.memory.as_rows(advantages))
-        rollout["returns"] = self._tensors(self.memory.as_rows(returns))
+        advantages, returns = self._advantages_and_returns(self.buffer.as_steps(values))
+        rollout["advantages"] = self._tensors(self.buffer.as_rows(advantages))
+        rollout["returns"] = self._tensors(self.buffer.as_rows(returns))
         return rollout
 
     @torch.inference_mode()
@@ -250,25 +250,25 @@ class OnPolicyAlgorithm(Algorithm[Config]):
 
     def _advantages_and_returns(self, values: Array) -> tuple[Array, Array]:
         """Return both for values (n_steps, n_envs), in the same shape."""
-        memory, gamma = self.memory, self.config.gamma
-        truncations = memory.truncations()
-        rewards = memory.rewards
+        buffer, gamma = self.buffer, self.config.gamma
+        truncations = buffer.truncations()
+        rewards = buffer.rewards
         if truncations is not None:
             rewards = rewards.copy()
             rewards[truncations.steps, truncations.envs] += gamma * self._final_values(truncations)
-        seen, state = self.interaction.seen, self.recurrent.array
+        seen, state = self.collector.seen, self.recurrent.array
         if state is None:
             last_values = self.acting.values(seen)
         else:
             last_values = self.acting.values(self._from_where_it_starts(seen), state)
         advantages = generalized_advantages(
-            rewards, values, last_values, memory.ended, gamma, self.config.gae_lambda
+            rewards, values, last_values, buffer.ended, gamma, self.config.gae_lambda
         )
         return advantages, advantages + values
 
     def _final_values(self, truncations: Truncations) -> Array:
         """Return the values of what episodes that were cut short ended with."""
-        final: dict[str, Column] = {"observations": truncations.final_observations}
+        final: dict[str, Arrays] = {"observations": truncations.final_observations}
         if truncations.states is not None:
             final["states"] = truncations.states
         parts = pieces(final, self._rows_at_once)
@@ -282,30 +282,30 @@ class OnPolicyAlgorithm(Algorithm[Config]):
         return self.config.normalize_advantage
 
     def _batch_size(self) -> int:
-        size = self.memory.n_steps * self.n_envs
+        size = self.buffer.n_steps * self.n_envs
         if self._normalizes_advantage() and size < 2:
             raise ZooError("`algo.normalize_advantage` needs rollouts of n_steps × n_envs ≥ 2 steps")
         return size
 
     def _rows_in(self, batch_size: int) -> int:
         """Return how many rows ``batch_size`` steps are, at most all. Raises `ZooError` for parts of rows."""
-        memory = self.memory
-        batch_size = min(batch_size, memory.n_rows * memory.steps_a_row)
-        n_rows, rest = divmod(batch_size, memory.steps_a_row)
+        buffer = self.buffer
+        batch_size = min(batch_size, buffer.n_rows * buffer.steps_a_row)
+        n_rows, rest = divmod(batch_size, buffer.steps_a_row)
         if rest == 0 and n_rows > 0:
             return n_rows
         raise self._no_minibatches(f"minibatches of `algo.batch_size={batch_size}` steps", "algo.batch_size")
 
     def _minibatches_of(self, size: int) -> tuple[int, int]:
         """Return how many minibatches of ``size`` rows see all of a rollout, repeating as few as they can."""
-        return math.ceil(self.memory.n_rows / size), size
+        return math.ceil(self.buffer.n_rows / size), size
 
     def _no_minibatches(self, asked: str, option: str) -> ZooError:
         """Return the error for minibatches, asked for by an option, that a rollout can't give."""
-        memory = self.memory
-        parts, others = f"n_steps × n_envs = {memory.n_rows} steps", "algo.n_steps, n_envs"
-        if memory.chunk_length is not None:
-            parts = f"{memory.n_rows} sequences of {memory.chunk_length} steps"
+        buffer = self.buffer
+        parts, others = f"n_steps × n_envs = {buffer.n_rows} steps", "algo.n_steps, n_envs"
+        if buffer.chunk_length is not None:
+            parts = f"{buffer.n_rows} sequences of {buffer.chunk_length} steps"
             others += ", algo.chunk_length"
         return ZooError(f"{asked} can't be made of {parts}; change {others} or {option}")
 

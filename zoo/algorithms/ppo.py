@@ -23,9 +23,9 @@ from zoo.algorithms.on_policy import (
     counted,
     standardized,
 )
+from zoo.buffers.arrays import transform
 from zoo.config.fields import Schedule, hyperparameter, with_defaults
 from zoo.errors import ZooError
-from zoo.memory.arrays import transform
 from zoo.optim import workers
 from zoo.optim.optimizers import Adam, Optimizer
 from zoo.optim.state import STOPPED, Outcome, State
@@ -90,14 +90,14 @@ class PPO2(OnPolicyAlgorithm[PPO2Config]):
     def update(self) -> None:
         rollout = self.finished_rollout()
         self._record_explained_variance(rollout)
-        if self.memory.chunk_length is None:  # minibatches are then drawn from the steps that count
+        if self.buffer.chunk_length is None:  # minibatches are then drawn from the steps that count
             rollout.pop("weights", None)
-        minibatches = self.memory.minibatch_rows(self.rng, self.config.n_epochs, *self._minibatches())
+        minibatches = self.buffer.minibatch_rows(self.rng, self.config.n_epochs, *self._minibatches())
         shared = {"rollout": rollout, **self.rates(self._progress_before)}
         self._take_steps(self._gradient_step, shared, self._tensors(minibatches))
 
     def _gradient_step(self, state: State, shared: Any, rows: Tensor) -> Outcome:
-        config, policy = self.config, self.descent.module(state)
+        config, policy = self.config, self.updater.module(state)
         batch = counted(transform(lambda column: column[rows], shared["rollout"]))
         parameters, values, _ = policy(batch, batch.get("states"))
         log_prob, entropy = self.policy.head.log_prob_and_entropy(parameters, batch["actions"])
@@ -110,9 +110,9 @@ class PPO2(OnPolicyAlgorithm[PPO2Config]):
         ratio_change = log_ratio.expm1()
         approx_kl, too_far = batch_mean(ratio_change - log_ratio, batch), None
         if config.target_kl is not None:
-            approx_kl = self.descent.averaged(approx_kl)
+            approx_kl = self.updater.averaged(approx_kl)
             too_far = ~(approx_kl <= 1.5 * config.target_kl)  # NaN is too far as well
-        state, grad_norm = self.descent.descend(state, policy, loss, shared["learning_rate"], unless=too_far)
+        state, grad_norm = self.updater.step(state, policy, loss, shared["learning_rate"], unless=too_far)
         if too_far is not None:
             state = state.replaced({STOPPED: too_far})
         metrics = {
@@ -146,21 +146,21 @@ class PPO2(OnPolicyAlgorithm[PPO2Config]):
 
     def _minibatches(self) -> tuple[int, int]:
         """Return how many minibatches an epoch has, and their rows."""
-        memory, n_minibatches = self.memory, self.config.n_minibatches
+        buffer, n_minibatches = self.buffer, self.config.n_minibatches
         if self.config.batch_size is not None:
             return self._minibatches_of(self._rows_in(self.config.batch_size))
-        size = math.ceil(memory.n_rows / n_minibatches)
-        if n_minibatches <= memory.n_rows and size * memory.steps_a_row > 1:
+        size = math.ceil(buffer.n_rows / n_minibatches)
+        if n_minibatches <= buffer.n_rows and size * buffer.steps_a_row > 1:
             return n_minibatches, size
         raise self._no_minibatches(f"{n_minibatches} minibatches", "algo.n_minibatches")
 
     def gradient_steps_in(self, total_timesteps: int) -> float:
-        n_rollouts = total_timesteps / (self.memory.n_steps * self.n_envs)
+        n_rollouts = total_timesteps / (self.buffer.n_steps * self.n_envs)
         return n_rollouts * self.config.n_epochs * self._minibatches()[0]
 
     def _batch_size(self) -> int:
         super()._batch_size()
-        return self._minibatches()[1] * self.memory.steps_a_row
+        return self._minibatches()[1] * self.buffer.steps_a_row
 
 
 @dataclass
@@ -202,4 +202,4 @@ class PPO1(PPO2):
     def _minibatches(self) -> tuple[int, int]:
         """Return how many whole minibatches a rollout has, and their rows."""
         size = self._rows_in(self.config.batch_size)
-        return self.memory.n_rows // size, size
+        return self.buffer.n_rows // size, size

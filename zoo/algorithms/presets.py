@@ -17,9 +17,9 @@ from zoo.algorithms.ppo import PPO2, PPO2Config
 from zoo.algorithms.sac import SAC
 from zoo.algorithms.td3 import TD3
 from zoo.algorithms.tqc import TQC
+from zoo.buffers.config import ReplayConfig
 from zoo.config.fields import with_defaults
-from zoo.memory.config import MemoryConfig
-from zoo.policies.config import refuse_no_memory
+from zoo.policies.config import refuse_no_recurrence
 
 
 @dataclass
@@ -65,13 +65,13 @@ class RecurrentPPO(PPO2):
     def __init__(self, policy: Policy = "MlpLstmPolicy", env: Any = None, **options: Any) -> None:
         super().__init__(policy, env, **options)
         if options.get("config") is None:  # agents that were saved act as they do
-            refuse_no_memory(self.policy_config)
+            refuse_no_recurrence(self.policy_config)
 
 
 class _WithHindsight(OffPolicyAlgorithm[Any]):
-    """Relabels goals, unless ``memory`` says None of ``hindsight``; what else it says is added.
+    """Relabels goals, unless ``replay`` says None of ``hindsight``; what else it says is added.
 
-    A `MemoryConfig` is taken as it is.
+    A `ReplayConfig` is taken as it is.
     """
 
     def __init__(
@@ -79,12 +79,12 @@ class _WithHindsight(OffPolicyAlgorithm[Any]):
         policy: Policy = "MlpPolicy",
         env: Any = None,
         *,
-        memory: MemoryConfig | Mapping[str, Any] | None = None,
+        replay: ReplayConfig | Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
-        if memory is None or isinstance(memory, Mapping):
-            memory = {"hindsight": {}, **(memory or {})}
-        super().__init__(policy, env, memory=memory, **options)
+        if replay is None or isinstance(replay, Mapping):
+            replay = {"hindsight": {}, **(replay or {})}
+        super().__init__(policy, env, replay=replay, **options)
 
 
 class HerDDPG(_WithHindsight, DDPG):

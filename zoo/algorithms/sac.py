@@ -20,7 +20,7 @@ from zoo.algorithms.arguments import SdeConfig, sde_options
 from zoo.algorithms.off_policy import OffPolicyAlgorithm, SeveralCriticsConfig, mean_loss, td_errors
 from zoo.config.fields import hyperparameter
 from zoo.errors import ZooError
-from zoo.optim.optimizers import Adam, Descent
+from zoo.optim.optimizers import Adam, Updater
 from zoo.optim.parameters import Parameters
 from zoo.optim.state import Outcome, State
 from zoo.policies.acting import ActingPolicy
@@ -91,15 +91,15 @@ class SAC(OffPolicyAlgorithm[SACConfig]):
         return {"n_critics": self.config.n_critics, **sde_options(self.config)}
 
     def _make_state(self) -> State:
-        n_actions = self.codec.spec.shape[0]
+        n_actions = self.action_adapter.spec.shape[0]
         self.target_entropy = _target_entropy(self.config.target_entropy, n_actions)
         policy = self.policy
-        self.actor_descent = Descent(Parameters("actor", policy.actor), Adam())
-        self.critics_descent = Descent(Parameters("critics", policy.critics), Adam())
-        self.temperature_descent = Descent(Parameters("temperature", policy.temperature), Adam())
+        self.actor_updater = Updater(Parameters("actor", policy.actor), Adam())
+        self.critics_updater = Updater(Parameters("critics", policy.critics), Adam())
+        self.temperature_updater = Updater(Parameters("temperature", policy.temperature), Adam())
         state = State()
-        for descent in (self.actor_descent, self.critics_descent, self.temperature_descent):
-            state |= descent.initial_state()
+        for updater in (self.actor_updater, self.critics_updater, self.temperature_updater):
+            state |= updater.initial_state()
         state["target"] = state["critics"].clone()
         return state
 
@@ -107,15 +107,15 @@ class SAC(OffPolicyAlgorithm[SACConfig]):
         return ActingPolicy(self.policy.actor, self.device)
 
     def _make_exploration(self) -> Exploration:
-        noise = self.config.make_noise(self.codec.spec.shape[0])
-        parts = self.acting, self.codec, noise, self.config.random_exploration
+        noise = self.config.make_noise(self.action_adapter.spec.shape[0])
+        parts = self.acting, self.action_adapter, noise, self.config.random_exploration
         if self.config.use_sde:
             every, at_warmup = self.config.sde_sample_freq, self.config.use_sde_at_warmup
             return StateDependentExploration(*parts, every=every, at_warmup=at_warmup)
         return StochasticExploration(*parts)
 
     def _learn_from(self, batches: Mapping[str, Any], n_steps: int) -> Mapping[str, Tensor]:
-        shape = (n_steps, 2, self.config.batch_size, *self.codec.spec.shape)
+        shape = (n_steps, 2, self.config.batch_size, *self.action_adapter.spec.shape)
         updates = self.n_updates + 1 + np.arange(n_steps)
         tau = np.where(updates % self.config.target_update_interval == 0, self.config.tau, 0.0)
         rows = {
@@ -129,29 +129,29 @@ class SAC(OffPolicyAlgorithm[SACConfig]):
         learning_rate, observations = rates["learning_rate"], batch["observations"]
         weights = batch.get("weights")
         noise, next_noise = batch["noise"].unbind(0)
-        actor = self.actor_descent.module(state)
+        actor = self.actor_updater.module(state)
         actions, log_prob = self.policy.actor.head.rsample(actor(observations), noise)
-        ent_coef = self.temperature_descent.parameters.at(state["temperature"])().exp()
+        ent_coef = self.temperature_updater.parameters.functional(state["temperature"])().exp()
         targets = self.targets(state, batch, next_noise, ent_coef)
         ent_coef_loss = torch.zeros_like(ent_coef)
         if self.learns_ent_coef:
-            temperature = self.temperature_descent.module(state)
+            temperature = self.temperature_updater.module(state)
             surplus = log_prob.detach() + self.target_entropy
             ent_coef_loss = -mean_loss(temperature() * surplus, weights)
-            state, _ = self.temperature_descent.descend(state, temperature, ent_coef_loss, learning_rate)
+            state, _ = self.temperature_updater.step(state, temperature, ent_coef_loss, learning_rate)
 
-        critics = self.critics_descent.module(state)
+        critics = self.critics_updater.module(state)
         values = critics(observations, batch["actions"])
         losses, errors = self._losses_and_errors(values, targets)
         critic_loss = mean_loss(losses, weights)
-        state, _ = self.critics_descent.descend(state, critics, critic_loss, learning_rate)
+        state, _ = self.critics_updater.step(state, critics, critic_loss, learning_rate)
 
-        judge = self.critics_descent.parameters.at(state["critics"])
+        judge = self.critics_updater.parameters.functional(state["critics"])
         actor_values = self._actor_values(judge(observations, actions))
         actor_loss = mean_loss(ent_coef * log_prob - actor_values, weights)
-        state, _ = self.actor_descent.descend(state, actor, actor_loss, learning_rate)
+        state, _ = self.actor_updater.step(state, actor, actor_loss, learning_rate)
 
-        state = self.critics_descent.parameters.follow(state, "target", batch["tau"])
+        state = self.critics_updater.parameters.polyak_update(state, "target", batch["tau"])
         metrics = {
             "actor_loss": actor_loss.detach(),
             "critic_loss": critic_loss.detach(),
@@ -165,9 +165,9 @@ class SAC(OffPolicyAlgorithm[SACConfig]):
         """Return r + γ·(min Q_target(s′, a′) − α·log π(a′|s′)), (batch,) (equations 5 and 7 of the paper)."""
         next_observations = batch["next_observations"]
         with self.modes.evaluation():
-            next_parameters = self.actor_descent.parameters.at(state["actor"])(next_observations)
+            next_parameters = self.actor_updater.parameters.functional(state["actor"])(next_observations)
             next_actions, next_log_prob = self.policy.actor.head.rsample(next_parameters, noise)
-            target = self.critics_descent.parameters.at(state["target"])
+            target = self.critics_updater.parameters.functional(state["target"])
             next_values = target(next_observations, next_actions)
         return self._bootstrapped(batch, self._soft_values(next_values, ent_coef * next_log_prob))
 
@@ -193,7 +193,7 @@ class SAC(OffPolicyAlgorithm[SACConfig]):
             nn.init.constant_(self.policy.temperature.log, math.log(start))
 
     def copy_to_targets(self) -> None:
-        self.program.state["target"].copy_(self.program.state["critics"])
+        self.runner.state["target"].copy_(self.runner.state["critics"])
 
 
 def _entropy_coefficient(value: float | str) -> tuple[float, bool]:

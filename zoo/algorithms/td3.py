@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from zoo.algorithms.off_policy import OffPolicyAlgorithm, SeveralCriticsConfig, mean_loss, td_errors
 from zoo.config.fields import hyperparameter, with_defaults
-from zoo.optim.optimizers import Adam, Descent
+from zoo.optim.optimizers import Adam, Updater
 from zoo.optim.parameters import Parameters
 from zoo.optim.state import Outcome, State, Step, Tree, mapped, row
 from zoo.policies.acting import ActingPolicy
@@ -67,9 +67,9 @@ class TD3(OffPolicyAlgorithm[TD3Config]):
         )
 
     def _make_state(self) -> State:
-        self.actor_descent = Descent(Parameters("actor", self.policy.actor), Adam())
-        self.critics_descent = Descent(Parameters("critics", self.policy.critics), Adam())
-        state = State({**self.actor_descent.initial_state(), **self.critics_descent.initial_state()})
+        self.actor_updater = Updater(Parameters("actor", self.policy.actor), Adam())
+        self.critics_updater = Updater(Parameters("critics", self.policy.critics), Adam())
+        state = State({**self.actor_updater.initial_state(), **self.critics_updater.initial_state()})
         state["target_actor"] = state["actor"].clone()
         state["target_critics"] = state["critics"].clone()
         return state
@@ -78,11 +78,11 @@ class TD3(OffPolicyAlgorithm[TD3Config]):
         return ActingPolicy(self.policy.actor, self.device)
 
     def _make_exploration(self) -> Exploration:
-        noise = self.config.make_noise(self.codec.spec.shape[0])
-        return StochasticExploration(self.acting, self.codec, noise, self.config.random_exploration)
+        noise = self.config.make_noise(self.action_adapter.spec.shape[0])
+        return StochasticExploration(self.acting, self.action_adapter, noise, self.config.random_exploration)
 
     def _learn_from(self, batches: Mapping[str, Any], n_steps: int) -> Mapping[str, Tensor]:
-        shape = (n_steps, self.config.batch_size, *self.codec.spec.shape)
+        shape = (n_steps, self.config.batch_size, *self.action_adapter.spec.shape)
         noise = self.config.target_policy_noise * self.rng.standard_normal(shape, dtype=np.float32)
         limit = self.config.target_noise_clip
         samples = {**batches, "noise": self._tensors(noise.clip(-limit, limit))}
@@ -98,13 +98,13 @@ class TD3(OffPolicyAlgorithm[TD3Config]):
         """Take a step of the critics on each batch, then one of the actor on the last; all targets follow."""
         state, metrics, outputs = self._critic_steps(state, rates, batches)
         batch = row(batches, -1)
-        actor = self.actor_descent.module(state)
-        judge = self.critics_descent.parameters.at(state["critics"])
+        actor = self.actor_updater.module(state)
+        judge = self.critics_updater.parameters.functional(state["critics"])
         values = judge(batch["observations"], actor(batch["observations"]), first=1).squeeze(0)
         actor_loss = -mean_loss(values, batch.get("weights"))
-        state, _ = self.actor_descent.descend(state, actor, actor_loss, rates["learning_rate"])
-        state = self.actor_descent.parameters.follow(state, "target_actor", self.config.tau)
-        state = self.critics_descent.parameters.follow(state, "target_critics", self.config.tau)
+        state, _ = self.actor_updater.step(state, actor, actor_loss, rates["learning_rate"])
+        state = self.actor_updater.parameters.polyak_update(state, "target_actor", self.config.tau)
+        state = self.critics_updater.parameters.polyak_update(state, "target_critics", self.config.tau)
         return Outcome(state, {"actor_loss": actor_loss.detach(), **metrics}, outputs)
 
     def _critic_steps(self, state: State, rates: Any, batches: Any) -> Outcome:
@@ -113,10 +113,10 @@ class TD3(OffPolicyAlgorithm[TD3Config]):
         for index in range(len(batches["rewards"])):
             batch = row(batches, index)
             targets = self.targets(state, batch)
-            critics = self.critics_descent.module(state)
+            critics = self.critics_updater.module(state)
             values = critics(batch["observations"], batch["actions"])
             loss = mean_loss((values - targets).square().sum(0), batch.get("weights"))
-            state, _ = self.critics_descent.descend(state, critics, loss, rates["learning_rate"])
+            state, _ = self.critics_updater.step(state, critics, loss, rates["learning_rate"])
             losses.append(loss.detach())
             means.append(values.mean().detach())
             errors.append(td_errors(batch, (values - targets).abs().mean(0)))
@@ -128,15 +128,15 @@ class TD3(OffPolicyAlgorithm[TD3Config]):
         """Return r + γ·min Q_target(s′, π_target(s′) + ε), (batch,) (algorithm 1 of the paper)."""
         next_observations = batch["next_observations"]
         with self.modes.evaluation():
-            next_actions = self.actor_descent.parameters.at(state["target_actor"])(next_observations)
+            next_actions = self.actor_updater.parameters.functional(state["target_actor"])(next_observations)
             smoothed = (next_actions + batch["noise"]).clamp(-1.0, 1.0)
-            target = self.critics_descent.parameters.at(state["target_critics"])
+            target = self.critics_updater.parameters.functional(state["target_critics"])
             next_values = target(next_observations, smoothed).amin(0)
         return self._bootstrapped(batch, next_values)
 
     def copy_to_targets(self) -> None:
         for name in ("actor", "critics"):
-            self.program.state[f"target_{name}"].copy_(self.program.state[name])
+            self.runner.state[f"target_{name}"].copy_(self.runner.state[name])
 
 
 def _rows(samples: Tree, start: int, n_rows: int, length: int) -> Tree:

@@ -25,9 +25,9 @@ from zoo.algorithms.on_policy import (
     counted,
     standardized,
 )
+from zoo.buffers.arrays import transform
 from zoo.config.fields import Schedule, hyperparameter, with_defaults
 from zoo.errors import ZooError
-from zoo.memory.arrays import transform
 from zoo.optim.natural_gradient import Product, conjugate_gradient, fisher_products, line_search, longest_step
 from zoo.optim.optimizers import Adam, Optimizer
 from zoo.optim.state import Outcome, State
@@ -97,7 +97,7 @@ class TRPO(OnPolicyAlgorithm[TRPOConfig]):
 
     def _move_policy(self, rollout: Batch) -> None:
         """Take the step, or none where no length of it was accepted."""
-        config, program, averaged = self.config, self.program, self.descent.averaged
+        config, program, averaged = self.config, self.runner, self.updater.averaged
         start = program.state.snapshot("policy")
         batch = counted(rollout)
         old = program.call(self._ascent, batch)
@@ -126,10 +126,10 @@ class TRPO(OnPolicyAlgorithm[TRPOConfig]):
 
     def _ascent(self, state: State, batch: Batch) -> dict[str, Tensor]:
         """Return the distributions' parameters, the objective and its gradient at the policy of ``state``."""
-        policy = self.descent.module(state)
+        policy = self.updater.module(state)
         parameters, _, _ = policy(batch, batch.get("states"))
         objective, entropy = self._objective(parameters, batch)
-        gradient = self.descent.gradient(policy, objective)
+        gradient = self.updater.gradient(policy, objective)
         return {
             "parameters": parameters.detach(),
             "objective": objective.detach(),
@@ -140,7 +140,7 @@ class TRPO(OnPolicyAlgorithm[TRPOConfig]):
     @torch.no_grad()
     def _tried(self, state: State, batch: Batch, vector: Tensor) -> dict[str, Tensor]:
         """Return objective, entropy and KL divergence to the old policy where ``vector`` is the policy."""
-        parameters, _, _ = self.descent.parameters.at(vector)(batch, batch.get("states"))
+        parameters, _, _ = self.updater.parameters.functional(vector)(batch, batch.get("states"))
         objective, entropy = self._objective(parameters, batch)
         kl = batch_mean(self.policy.head.kl(batch["old"], parameters), batch)
         return {"objective": objective, "entropy": entropy, "kl": kl}
@@ -153,20 +153,20 @@ class TRPO(OnPolicyAlgorithm[TRPOConfig]):
 
     def _fisher_batch(self, batch: Batch) -> Batch:
         """Return what Fisher products are made of: all of the batch, or a part drawn at random."""
-        factor, n_rows = self.config.sub_sampling_factor, self.memory.n_rows
+        factor, n_rows = self.config.sub_sampling_factor, self.buffer.n_rows
         if factor == 1:
             return batch
-        rows = self._tensors(self.memory.minibatch_rows(self.rng, 1, 1, math.ceil(n_rows / factor))[0])
+        rows = self._tensors(self.buffer.minibatch_rows(self.rng, 1, 1, math.ceil(n_rows / factor))[0])
         return transform(lambda column: column[rows], batch)
 
     def _damped(self, batch: Batch) -> Product:
         """Return the product with the mean Fisher matrix of all workers, damped."""
-        program, damping = self.program, self.config.cg_damping
+        program, damping = self.runner, self.config.cg_damping
         if program.runtime.compiles:
             product: Product = partial(program.call, self._fisher_product, batch)
         else:
             product = self._fisher_products(State(program.state), batch)
-        return lambda vector: self.descent.averaged(product(vector)) + damping * vector
+        return lambda vector: self.updater.averaged(product(vector)) + damping * vector
 
     def _fisher_product(self, state: State, batch: Batch, vector: Tensor) -> Tensor:
         return self._fisher_products(state, batch)(vector)
@@ -174,36 +174,36 @@ class TRPO(OnPolicyAlgorithm[TRPOConfig]):
     def _fisher_products(self, state: State, batch: Batch) -> Product:
         vector = state["policy"].detach().requires_grad_()
         with unrolled():
-            parameters, _, _ = self.descent.parameters.at(vector)(batch, batch.get("states"))
+            parameters, _, _ = self.updater.parameters.functional(vector)(batch, batch.get("states"))
         old, kl = parameters.detach(), self.policy.head.kl
         return fisher_products(parameters, vector, lambda new: batch_mean(kl(old, new), batch))
 
     # -- the critic -------------------------------------------------------------------------------------
 
     def _fit_critic(self, rollout: Batch) -> None:
-        minibatches = self.memory.minibatch_rows(self.rng, self.config.n_critic_updates, *self._minibatches())
+        minibatches = self.buffer.minibatch_rows(self.rng, self.config.n_critic_updates, *self._minibatches())
         rates = self.rates(self._progress_before)
         shared = {"rollout": rollout, "moves": self._moves_no_action(rollout), **rates}
         self._take_steps(self._critic_step, shared, self._tensors(minibatches))
 
     def _critic_step(self, state: State, shared: Any, rows: Tensor) -> Outcome:
-        policy = self.descent.module(state)
+        policy = self.updater.module(state)
         batch = counted(transform(lambda column: column[rows], shared["rollout"]))
         _, values, _ = policy(batch, batch.get("states"))
         value_loss = batch_mean((values - batch["returns"]).square(), batch)
-        gradient = self.descent.gradient(policy, value_loss) * shared["moves"]
-        state, grad_norm = self.descent.step(state, gradient, shared["learning_rate"])
+        gradient = self.updater.gradient(policy, value_loss) * shared["moves"]
+        state, grad_norm = self.updater.apply_gradient(state, gradient, shared["learning_rate"])
         return Outcome(state, {"value_loss": value_loss.detach(), "grad_norm": grad_norm})
 
     def _moves_no_action(self, rollout: Batch) -> Tensor:
         """Return 1 for each parameter that no action depends on, which is the critic's own; 0 for others."""
-        parameters = self.descent.parameters
+        parameters = self.updater.parameters
         first = transform(lambda column: column[:1], rollout)
         outputs, _ = self.policy.action_parameters(first, first.get("states"))
-        slopes = torch.autograd.grad(outputs.sum(), list(parameters.leaves.values()), allow_unused=True)
+        grads = torch.autograd.grad(outputs.sum(), list(parameters.leaves.values()), allow_unused=True)
         moves = torch.ones_like(parameters.flat)
-        for name, slope in zip(parameters.leaves, slopes, strict=True):
-            if slope is not None:
+        for name, grad in zip(parameters.leaves, grads, strict=True):
+            if grad is not None:
                 moves[parameters.slices[name]] = 0.0
         return moves
 
@@ -217,4 +217,4 @@ class TRPO(OnPolicyAlgorithm[TRPOConfig]):
 
     def gradient_steps_in(self, total_timesteps: int) -> float:
         steps_an_update = 1 + self.config.n_critic_updates * self._minibatches()[0]
-        return total_timesteps / (self.memory.n_steps * self.n_envs) * steps_an_update
+        return total_timesteps / (self.buffer.n_steps * self.n_envs) * steps_an_update

@@ -9,15 +9,15 @@ from typing import Any
 
 from zoo.agents.agent_folder import read_as_data, read_card
 from zoo.agents.card import readme, score, steps
-from zoo.agents.finding import FoundAgent, list_agents, resolve_agent
+from zoo.agents.find import FoundAgent, list_agents, resolve_agent
 from zoo.agents.trust import refuse_foreign_code, stands_in_own_runs
-from zoo.config.composing import env_id
+from zoo.config.compose import env_id
 from zoo.config.paths import shown
 from zoo.config.source import algorithm_options
+from zoo.core.plain_data import to_json
+from zoo.core.printing import one_line, printable, show
 from zoo.envs.registry import folder_name
 from zoo.errors import ZooError, nearest
-from zoo.files.plain_data import to_json
-from zoo.files.printing import one_line, printable, show
 
 
 def run(config: Mapping[str, Any]) -> None:

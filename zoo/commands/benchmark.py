@@ -18,21 +18,21 @@ from threading import Lock
 from typing import Any
 
 from zoo.agents.agent_folder import POLICY, fingerprint, read_card, read_config
-from zoo.agents.finding import list_agents
-from zoo.config.composing import as_overrides, env_id
+from zoo.agents.find import list_agents
+from zoo.config.compose import as_overrides, env_id
 from zoo.config.fields import build
 from zoo.config.paths import shown
+from zoo.config.schema import BenchmarkSettings
 from zoo.config.sections import asked_for
-from zoo.config.settings import BenchmarkSettings
-from zoo.config.sweeps.processes import JobCommand, RunningJobs
+from zoo.core import atomic
+from zoo.core.file_lock import FileLock
+from zoo.core.free_memory import usable_cores
+from zoo.core.plain_data import parse_json, plain, with_finite_numbers
+from zoo.core.printing import decimal, one_line, say, show
 from zoo.envs.config import EnvConfig, is_atari
 from zoo.envs.registry import folder_name
 from zoo.errors import INTERRUPTED, ZooError
-from zoo.files import atomic
-from zoo.files.file_lock import FileLock
-from zoo.files.free_memory import usable_cores
-from zoo.files.plain_data import parse_json, plain, with_finite_numbers
-from zoo.files.printing import decimal, one_line, say, show
+from zoo.launch.processes import JobCommand, RunningJobs
 from zoo.plots.tables import Table
 
 RESULTS, TABLE, ROWS = "benchmark.json", "benchmark.md", "benchmark.csv"

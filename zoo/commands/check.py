@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from zoo.config.fields import build
-from zoo.files.printing import show
+from zoo.core.printing import show
 
 
 def run(config: Mapping[str, Any]) -> None:
@@ -30,11 +30,11 @@ def run(config: Mapping[str, Any]) -> None:
 
 def _masks(envs: Any, mask_actions: bool) -> str:
     """Say whether the environment tells which actions are valid."""
-    from zoo.envs.adapter import EnvStepper
+    from zoo.envs.adapter import VecEnvAdapter
 
     if not mask_actions:
         return "not asked for (env.mask_actions=false)"
-    stepper = EnvStepper(envs)
+    stepper = VecEnvAdapter(envs)
     stepper.reset([0])
     size = stepper.mask_size
     return "none: every action is valid" if size is None else f"{size} values, for all that can be chosen"

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any, Literal, cast
 
 from zoo.config.fields import build
-from zoo.config.settings import CompareSettings
+from zoo.config.schema import CompareSettings
+from zoo.core.plain_data import plain, with_finite_numbers
+from zoo.core.printing import one_line, say, show
 from zoo.errors import ZooError
-from zoo.files.plain_data import plain, with_finite_numbers
-from zoo.files.printing import one_line, say, show
 from zoo.plots.compare import Comparison, compared_sides, sentence, two_sides
 from zoo.plots.groups import as_typed, keys_of
 from zoo.plots.runs import Run, Score, find_runs, problems_of, read_run

@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from zoo.config.fields import build
-from zoo.config.settings import DoctorSettings
-from zoo.files.printing import one_line, show
+from zoo.config.schema import DoctorSettings
+from zoo.core.printing import one_line, show
 
 SECONDS = 60.0
 """How long PyTorch's account, and compiling something, may each take."""
@@ -63,7 +63,7 @@ def findings() -> dict[str, Any]:
     """Return what was found out, by subject; what hangs or crashes is a process of its own and says so."""
     from zoo.envs.video import has_display, render_offscreen
     from zoo.errors import packages_of
-    from zoo.training.run_folder import machine
+    from zoo.experiment.run_folder import machine
     from zoo.version import __version__
 
     with ThreadPoolExecutor() as pool:

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from zoo.config.fields import build
 from zoo.config.paths import shown
-from zoo.config.settings import EnjoySettings
+from zoo.config.schema import EnjoySettings
+from zoo.core.printing import show
 from zoo.errors import ZooError
-from zoo.files.printing import show
-from zoo.training.evaluation import Played
-from zoo.training.opened_agent import OpenedAgent, open_agent
+from zoo.experiment.evaluation import EpisodeReporter
+from zoo.experiment.open_agent import OpenedAgent, open_agent
 
 if TYPE_CHECKING:
-    from zoo.envs.adapter import EnvStepper
+    from zoo.envs.adapter import VecEnvAdapter
 
 
 def run(config: Mapping[str, Any]) -> None:
@@ -23,7 +23,7 @@ def run(config: Mapping[str, Any]) -> None:
     settings = build(EnjoySettings, config, "")
     agent = open_agent(settings)
     show(agent.introduction(), flush=True)
-    played = Played()
+    played = EpisodeReporter()
     if settings.record:
         _film(agent, settings, played)
     else:
@@ -31,8 +31,8 @@ def run(config: Mapping[str, Any]) -> None:
     show(played.summary())
 
 
-def _film(agent: OpenedAgent, settings: EnjoySettings, played: Played) -> None:
-    from zoo.training.recording import record, video_path
+def _film(agent: OpenedAgent, settings: EnjoySettings, played: EpisodeReporter) -> None:
+    from zoo.experiment.recording import record, video_path
 
     recording = record(
         agent.algorithm,
@@ -48,9 +48,9 @@ def _film(agent: OpenedAgent, settings: EnjoySettings, played: Played) -> None:
         show(f"video  {shown(path)}", flush=True)
 
 
-def _play(agent: OpenedAgent, settings: EnjoySettings, played: Played) -> None:
-    from zoo.training.evaluation import evaluate
-    from zoo.training.recording import drawing_explained
+def _play(agent: OpenedAgent, settings: EnjoySettings, played: EpisodeReporter) -> None:
+    from zoo.experiment.evaluation import evaluate
+    from zoo.experiment.recording import drawing_explained
 
     with (
         _stage(agent, settings) as envs,
@@ -68,7 +68,7 @@ def _play(agent: OpenedAgent, settings: EnjoySettings, played: Played) -> None:
 
 
 @contextlib.contextmanager
-def _stage(agent: OpenedAgent, settings: EnjoySettings) -> Iterator[EnvStepper]:
+def _stage(agent: OpenedAgent, settings: EnjoySettings) -> Iterator[VecEnvAdapter]:
     """Give one environment, with a window where one is wanted."""
     from zoo.envs.video import has_display, render_offscreen
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from zoo.config.fields import build
-from zoo.config.settings import EvaluateSettings
-from zoo.files.plain_data import plain, with_finite_numbers
-from zoo.files.printing import decimal, show
-from zoo.training.evaluation import Evaluation, evaluate
-from zoo.training.opened_agent import open_agent
+from zoo.config.schema import EvaluateSettings
+from zoo.core.plain_data import plain, with_finite_numbers
+from zoo.core.printing import decimal, show
+from zoo.experiment.evaluation import Evaluation, evaluate
+from zoo.experiment.open_agent import open_agent
 
 SCORES = ("mean_return", "std_return", "iqm_return", "ci95", "mean_length", "n_episodes")
 """What the JSON line holds beside ``algo`` and ``env``; ``success_rate`` too where episodes have goals."""

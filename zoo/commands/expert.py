@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from zoo.config.fields import build
 from zoo.config.paths import shown
-from zoo.config.settings import ExpertSettings
+from zoo.config.schema import ExpertSettings
+from zoo.core.printing import decimal, one_line, printable, show
 from zoo.errors import ZooError
-from zoo.files.printing import decimal, one_line, printable, show
 
 if TYPE_CHECKING:
     from zoo.envs.monitor import EpisodeRecord
-    from zoo.memory.expert_data import ExpertData
-    from zoo.training.opened_agent import OpenedAgent
+    from zoo.experiment.open_agent import OpenedAgent
+    from zoo.imitation.expert_data import ExpertData
 
 USUAL_EPISODES = 50
 
@@ -28,9 +28,9 @@ def run(config: Mapping[str, Any]) -> None:
     if settings.show is not None:
         _show(settings, settings.show)
         return
-    from zoo.memory.expert_data import summary
-    from zoo.memory.expert_files import read_expert, write_expert
-    from zoo.training.opened_agent import open_agent
+    from zoo.experiment.open_agent import open_agent
+    from zoo.imitation.expert_data import summary
+    from zoo.imitation.expert_files import read_expert, write_expert
 
     agent = open_agent(settings)
     path = _path(settings, agent)
@@ -41,9 +41,9 @@ def run(config: Mapping[str, Any]) -> None:
 
 def _show(settings: ExpertSettings, path: str) -> None:
     """Print what the file at ``path`` holds, of the episodes that are asked for."""
-    from zoo.memory.expert_data import summary
-    from zoo.memory.expert_files import read_expert
-    from zoo.training.problems import warnings_in_one_line
+    from zoo.experiment.problems import warnings_in_one_line
+    from zoo.imitation.expert_data import summary
+    from zoo.imitation.expert_files import read_expert
 
     given = [f"{name}=" for name in ("agent", "algo", "env", "out") if getattr(settings, name)]
     if given:
@@ -60,8 +60,8 @@ def _show(settings: ExpertSettings, path: str) -> None:
 
 
 def _recorded(agent: OpenedAgent, settings: ExpertSettings) -> ExpertData:
-    from zoo.training.expert_recording import record_expert
-    from zoo.training.problems import warnings_in_one_line
+    from zoo.experiment.expert_recording import record_expert
+    from zoo.experiment.problems import warnings_in_one_line
 
     n_episodes = settings.n_episodes or USUAL_EPISODES
     source = {"agent": shown(agent.path), "algo": agent.algo, "timesteps": agent.files.card.get("timesteps")}

@@ -8,11 +8,11 @@ from typing import Any
 
 from zoo.config.fields import build
 from zoo.config.paths import shown
+from zoo.config.schema import ExportSettings
 from zoo.config.sections import asked_for
-from zoo.config.settings import ExportSettings
+from zoo.core.printing import one_line, show
 from zoo.errors import ZooError
-from zoo.files.printing import one_line, show
-from zoo.training.opened_agent import agent_path
+from zoo.experiment.open_agent import agent_path
 
 FORMATS = {"onnx": ["onnx"], "torch_export": ["torch_export"], "both": ["onnx", "torch_export"]}
 
@@ -26,7 +26,7 @@ def run(config: Mapping[str, Any]) -> None:
     from zoo.agents.agent_folder import read_agent
     from zoo.algorithms.registry import algorithm_class
     from zoo.envs.registry import folder_name
-    from zoo.training.exporting import export_agent
+    from zoo.interop.export import export_agent
 
     # No environment is made, so what it names is never followed.
     files = read_agent(path, trust=settings.trust, own_env=True)

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from zoo.agents.sb3_zip import existing
 from zoo.config.fields import build
 from zoo.config.paths import shown
-from zoo.config.settings import ImportSettings
+from zoo.config.schema import ImportSettings
+from zoo.core.printing import one_line, show
 from zoo.errors import ZooError
-from zoo.files.printing import one_line, show
+from zoo.interop.sb3_zip import existing
 
 
 def run(config: Mapping[str, Any]) -> None:
@@ -25,7 +25,7 @@ def run(config: Mapping[str, Any]) -> None:
 
     from zoo.envs.config import EnvConfig
     from zoo.envs.vec_env import make_vec_env
-    from zoo.training.importing import import_sb3
+    from zoo.interop.sb3_import import import_sb3
 
     env = build(EnvConfig, config["env"], "env") if config.get("env") else None
     env_spaces = None

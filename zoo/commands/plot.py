@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from zoo.config.fields import build
 from zoo.config.paths import shown
-from zoo.config.settings import PlotSettings
+from zoo.config.schema import PlotSettings
+from zoo.core import atomic
+from zoo.core.printing import one_line, say, show
 from zoo.errors import ZooError, nearest
-from zoo.files import atomic
-from zoo.files.printing import one_line, say, show
 from zoo.plots.curves import CurveChoices, curves_of, refuse_unknown_scalar
 from zoo.plots.figures import (
     PICTURES,

@@ -10,14 +10,14 @@ from zoo.agents.card import score, steps
 from zoo.agents.trust import refuse_foreign_code
 from zoo.config.fields import build
 from zoo.config.paths import shown
-from zoo.config.settings import PullSettings
+from zoo.config.schema import PullSettings
+from zoo.core.printing import one_line, show
 from zoo.errors import ZooError
-from zoo.files.printing import one_line, show
 
 
 def run(config: Mapping[str, Any]) -> None:
     """Pull the agent that the config names, and say what would need trust."""
-    from zoo.agents.hub import pull
+    from zoo.interop.hub import pull
 
     settings = build(PullSettings, config, "")
     if settings.source is None:

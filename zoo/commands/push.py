@@ -9,15 +9,15 @@ from typing import Any
 
 from zoo.config.fields import build
 from zoo.config.paths import shown
-from zoo.config.settings import PushSettings
+from zoo.config.schema import PushSettings
+from zoo.core.printing import one_line, show
 from zoo.errors import ZooError
-from zoo.files.printing import one_line, show
-from zoo.training.opened_agent import agent_path
+from zoo.experiment.open_agent import agent_path
 
 
 def run(config: Mapping[str, Any]) -> None:
     """Push the agent that the config names."""
-    from zoo.agents.hub import chosen_video, newest_video, push
+    from zoo.interop.hub import chosen_video, newest_video, push
 
     settings = build(PushSettings, config, "")
     if settings.to is None:

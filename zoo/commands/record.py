@@ -8,23 +8,23 @@ from typing import Any
 
 from zoo.config.fields import build
 from zoo.config.paths import shown
-from zoo.config.settings import RecordSettings
+from zoo.config.schema import RecordSettings
+from zoo.core.printing import show
 from zoo.errors import ZooError
-from zoo.files.printing import show
-from zoo.training.evaluation import Played
-from zoo.training.opened_agent import OpenedAgent, open_agent
+from zoo.experiment.evaluation import EpisodeReporter
+from zoo.experiment.open_agent import OpenedAgent, open_agent
 
 
 def run(config: Mapping[str, Any]) -> None:
     """Film the agent that the config names, and say where the video is."""
     from zoo.envs.video import parse_size
-    from zoo.training.recording import Look, record
+    from zoo.experiment.recording import Look, record
 
     settings = build(RecordSettings, config, "")
     look = Look(settings.overlay, parse_size(settings.size), settings.fps)
     agent = open_agent(settings)
     show(agent.introduction(), flush=True)
-    played = Played()
+    played = EpisodeReporter()
     recording = record(
         agent.algorithm,
         agent.env,
@@ -45,7 +45,7 @@ def run(config: Mapping[str, Any]) -> None:
 
 def _paths(settings: RecordSettings, agent: OpenedAgent) -> list[Path]:
     """Return the files to write, by their formats."""
-    from zoo.training.recording import video_path
+    from zoo.experiment.recording import video_path
 
     formats = ["mp4", "gif"] if settings.format == "both" else [settings.format]
     if settings.out is None:

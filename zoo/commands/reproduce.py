@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from zoo.config.fields import build
 from zoo.config.paths import shown
-from zoo.config.settings import ReproduceSettings
+from zoo.config.schema import ReproduceSettings
+from zoo.core.plain_data import with_finite_numbers
+from zoo.core.printing import one_line, show
 from zoo.errors import INTERRUPTED, ZooError
-from zoo.files.plain_data import with_finite_numbers
-from zoo.files.printing import one_line, show
 
 if TYPE_CHECKING:
-    from zoo.training.reproduce import Reproduction
+    from zoo.experiment.reproduce import Reproduction
 
 DIFFERENT = 1
 """Exit status where the runs are not equal."""
@@ -26,7 +26,7 @@ def run(config: Mapping[str, Any]) -> int:
 
     Returns 0 if all that can be compared is equal, 1 if not, 130 if the new run was interrupted.
     """
-    from zoo.training.reproduce import reproduce
+    from zoo.experiment.reproduce import reproduce
 
     settings = build(ReproduceSettings, config, "")
     if settings.run is None:

@@ -6,10 +6,10 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from zoo.config.sweeps.folder import Row, SweepFolder
-from zoo.config.sweeps.states import FAILED, KILLED, PREEMPTED, QUEUED, RUNNING
-from zoo.config.sweeps.table import console, counts, jobs_table
-from zoo.files.printing import say
+from zoo.core.printing import say
+from zoo.launch.folder import Row, SweepFolder
+from zoo.launch.states import FAILED, KILLED, PREEMPTED, QUEUED, RUNNING
+from zoo.launch.table import console, counts, jobs_table
 
 UNDER_WAY = (QUEUED, RUNNING, PREEMPTED)
 

@@ -11,10 +11,10 @@ from typing import Any
 
 from zoo.config.paths import shown
 from zoo.config.sections import asked_for
+from zoo.core.printing import decimal, say, show
 from zoo.errors import INTERRUPTED
-from zoo.files.printing import decimal, say, show
-from zoo.training.experiment import Experiment, Result
-from zoo.training.problems import tell
+from zoo.experiment.experiment import Experiment, Result
+from zoo.experiment.problems import tell
 
 
 def run(config: Mapping[str, Any]) -> int | None:
@@ -81,7 +81,7 @@ def _what_is_taken(experiment: Experiment) -> str:
     if what == "weights":
         return "the weights of"
     takes_memory = what == "all" and experiment.algorithm.has_replay
-    parts = "weights, optimizer and replay memory" if takes_memory else "weights and optimizer"
+    parts = "weights, optimizer and replay buffer" if takes_memory else "weights and optimizer"
     return f"{parts} of the last checkpoint of"
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from zoo.config.paths import shown
+from zoo.core.printing import say, show
 from zoo.errors import INTERRUPTED
-from zoo.files.printing import say, show
-from zoo.training.workers import refuse_tasks
+from zoo.experiment.workers import refuse_tasks
 from zoo.tuning.report import Result, counts, table
 from zoo.tuning.tune import Search, search
 

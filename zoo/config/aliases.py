@@ -116,7 +116,7 @@ def _renamed(key: str, known: Sequence[str], section: str, rest: str) -> str:
         if name and name.partition(".")[0] in known and (section or top not in known):
             return f": it is `{_path(section, name)}{rest}` here"
     is_here = top in known if not section else top != "algo" and place != _path(section, key)
-    if top == "memory" and known and not {"buffer_size", "memory"} & set(known):
+    if top == "replay" and known and not {"buffer_size", "replay"} & set(known):
         is_here = False
     return f": it is `{place}{rest}` here" if place and is_here else ""
 

@@ -14,8 +14,8 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from zoo.core.printing import one_line
 from zoo.errors import ZooError
-from zoo.files.printing import one_line
 
 VARIABLE = "oc.env"
 

@@ -18,8 +18,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from zoo.config.aliases import unknown_key
+from zoo.core.printing import one_line
 from zoo.errors import ZooError
-from zoo.files.printing import one_line
 
 Config = TypeVar("Config")
 
@@ -225,7 +225,7 @@ def _spelled(options: Sequence[Any]) -> str:
     return " or ".join(dict.fromkeys(names))
 
 
-class Variants:
+class TaggedUnion:
     """A config with other values beside its own, depending on one of these: its subclasses are the variants.
 
     A class that lies between this one and the variants declares what all of them have.
@@ -239,12 +239,12 @@ class Variants:
 
 def variant_of(config_class: type[Any], values: Mapping[str, Any], where: str = "") -> type[Any]:
     """Return the class of a config with these values: of most configs ``config_class`` itself."""
-    return config_class.variant(values, where) if issubclass(config_class, Variants) else config_class
+    return config_class.variant(values, where) if issubclass(config_class, TaggedUnion) else config_class
 
 
 def common_class(config_class: type[Any]) -> type[Any]:
     """Return the class that declares what all variants of a config have."""
-    return next((each for each in config_class.__mro__ if Variants in each.__bases__), config_class)
+    return next((each for each in config_class.__mro__ if TaggedUnion in each.__bases__), config_class)
 
 
 _MINUTES = {"s": 1 / 60, "sec": 1 / 60, "min": 1.0, "m": 1.0, "h": 60.0}

@@ -9,13 +9,13 @@ from typing import Any, get_args, get_type_hints
 from zoo.config import sections
 from zoo.config.aliases import NAMES
 from zoo.config.fields import variant_of
-from zoo.config.settings import CALLBACKS, SETTINGS, LoggerSettings, TensorBoardSettings, WandbSettings
+from zoo.config.schema import CALLBACKS, SETTINGS, LoggerSettings, TensorBoardSettings, WandbSettings
 from zoo.errors import ZooError
 
 TRAINING = ("train", "tune")
 """Commands whose config has the sections of a training."""
 
-_OF_TRAINING = ("algo", "env", "policy", "memory", "pretrain", "callbacks", "logger", "experiment")
+_OF_TRAINING = ("algo", "env", "policy", "replay", "pretrain", "callbacks", "logger", "experiment")
 SECTIONS = {"train": _OF_TRAINING, "tune": (*_OF_TRAINING, "sampler", "pruner", "space"), "check": ("env",)}
 """Sections, and groups, by command."""
 
@@ -62,7 +62,7 @@ def all_keys(command: str, algorithms: Iterable[str]) -> list[str]:
     if command in TRAINING or command == "check":
         keys += _section("env")
     if command in TRAINING:
-        keys += [*_section("policy"), *_section("memory"), *_section("pretrain"), *_callbacks(), *_logger()]
+        keys += [*_section("policy"), *_section("replay"), *_section("pretrain"), *_callbacks(), *_logger()]
     return list(dict.fromkeys([*keys, *SECTIONS.get(command, ())]))
 
 
@@ -72,7 +72,7 @@ def hyperparameters(algorithms: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(path for each in classes for path in _paths(each, "algo.")))
 
 
-def having(key: str) -> list[str]:
+def algorithms_with_key(key: str) -> list[str]:
     """Return the names of the algorithms with a hyperparameter of this name."""
     return [name for name in sections.algorithm_names() if f"algo.{key}" in hyperparameters([name])]
 
@@ -82,7 +82,7 @@ def not_of(key: str, algorithms: Sequence[str], prefix: str = "algo.") -> str:
 
     It is "" where no other has it.
     """
-    others = [name for name in having(key) if name not in algorithms]
+    others = [name for name in algorithms_with_key(key) if name not in algorithms]
     if not others:
         return ""
     instead = "".join(NAMES.get(f"{name}.{key}", "") for name in algorithms[:1])
@@ -111,7 +111,7 @@ def candidates(words: Sequence[str], verbs: Iterable[str]) -> list[str]:
 
 
 def _values(words: Sequence[str], key: str) -> list[str]:
-    from zoo.config.composing import ConfigLoader
+    from zoo.config.compose import ConfigLoader
 
     options = ConfigLoader(words[0]).hydra.get_group_options(key) if "." not in key else []
     if key == "env":
@@ -123,7 +123,7 @@ def _values(words: Sequence[str], key: str) -> list[str]:
 
 def _algorithms(words: Sequence[str]) -> list[str]:
     """Return the algorithm that is chosen, that on which a preset builds; none where there is none."""
-    from zoo.config.composing import ConfigLoader
+    from zoo.config.compose import ConfigLoader
 
     chosen = [word.partition("=")[2] for word in words if word.startswith("algo=")]
     source = ConfigLoader(words[0]).source

@@ -14,8 +14,8 @@ from hydra.errors import OverrideParseException
 
 from zoo.config import sections
 from zoo.config.aliases import unknown_key
+from zoo.core.printing import one_line
 from zoo.errors import ZooError
-from zoo.files.printing import one_line
 
 LISTS = {"plot": "runs", "compare": "runs"}
 """Commands that take any number of bare words, and the key that these are a list for."""

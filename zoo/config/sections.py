@@ -29,8 +29,8 @@ def asked_for(algo: Mapping[str, Any]) -> str:
 SECTIONS = {
     "env": "zoo.envs.config:EnvConfig",
     "policy": "zoo.policies.config:PolicyConfig",
-    "memory": "zoo.memory.config:MemoryConfig",
-    "pretrain": "zoo.algorithms.bc:PretrainConfig",
+    "replay": "zoo.buffers.config:ReplayConfig",
+    "pretrain": "zoo.imitation.bc:PretrainConfig",
 }
 
 PARTS = {
@@ -63,7 +63,7 @@ def algorithm_config_class(name: str) -> type[Any]:
 
 
 def has_replay(name: str) -> bool:
-    """Tell whether an algorithm takes the section ``memory``. Raises `ZooError` for an unknown algorithm."""
+    """Tell whether an algorithm takes the section ``replay``. Raises `ZooError` for an unknown algorithm."""
     return _imported(_ALGORITHM_CLASS)(name).has_replay
 
 
@@ -114,12 +114,12 @@ def checked_pruner(values: Mapping[str, Any]) -> dict[str, Any]:
     return _imported("zoo.tuning.samplers:checked_pruner")(values)
 
 
-def check_memory_of_policy(policy: Mapping[str, Any], preset: Any) -> None:
+def check_recurrent_policy(policy: Mapping[str, Any], preset: Any) -> None:
     """Raise `ZooError` for a policy without a memory where there has to be one, or where its options are."""
     config = section_class("policy")(**policy)
-    if preset == _imported("zoo.policies.config:REMEMBERS"):
-        _imported("zoo.policies.config:refuse_no_memory")(config)
-    _imported("zoo.policies.config:refuse_options_of_memory")(config)
+    if preset == _imported("zoo.policies.config:RECURRENT_PRESET"):
+        _imported("zoo.policies.config:refuse_no_recurrence")(config)
+    _imported("zoo.policies.config:refuse_recurrence_options")(config)
 
 
 def env_file_name(env_id: str) -> str:

@@ -8,7 +8,7 @@ A config group's option is looked for in ``./conf``, then in Zoo's own. Beyond f
 - ``experiment/<path>.yaml``: a file anywhere, such as the ``config.yaml`` of a run, to run it once more;
 - ``<group>/usual``, what a group has where nobody chooses: as ``tuned`` the values for the algorithm and the
   environment, if there are any; as ``policy`` that of the tuned file, of the preset or of the algorithm; as
-  ``memory`` that of the preset; as ``space`` what `zoo tune` searches for the algorithm.
+  ``replay`` that of the preset; as ``space`` what `zoo tune` searches for the algorithm.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ WITHOUT_FILES = ("algo", "env", "policy", "tuned")
 SEARCH_GROUPS = ("sampler", "pruner", "space")
 """Groups of `zoo tune`, whose files stand in ``conf/tune/``."""
 
-OF_PRESETS = ("policy", "memory")
+OF_PRESETS = ("policy", "replay")
 """Groups from which a preset, and a tuned file, may choose."""
 
 
@@ -126,7 +126,7 @@ class ZooConfigSource(ConfigSource):
         super().__init__(provider=provider, path=path)
         self.folders = search_folders("conf")
         self.chosen: Mapping[str, Any] = {}
-        """What the command line sets; a memory, a generator, callbacks or a logger replace those of files."""
+        """What the command line sets; replay, a generator, callbacks or a logger replace those of files."""
         self.read = FilesRead()
         self.plain_keys: set[str] = set()
         if self._file(self.path) is not None:
@@ -158,7 +158,7 @@ class ZooConfigSource(ConfigSource):
             return True
         if group == "tuned":
             return name != USUAL or self._tuned_file() is not None
-        if name == USUAL and group in ("policy", "memory", "space"):
+        if name == USUAL and group in ("policy", "replay", "space"):
             return True
         return self._file(config_path) is not None
 
@@ -333,8 +333,8 @@ class ZooConfigSource(ConfigSource):
         return self._without_replaced_generator(self._without_replaced_memory(config))
 
     def _without_replaced_memory(self, config: DictConfig) -> DictConfig:
-        if "memory" in self.chosen:
-            config.pop("memory", None)
+        if "replay" in self.chosen:
+            config.pop("replay", None)
         return config
 
     def _without_replaced_generator(self, config: DictConfig) -> DictConfig:

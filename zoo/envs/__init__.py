@@ -1,7 +1,7 @@
 """Environments: made, stepped side by side, normalised, watched, checked."""
 
 from zoo.envs import toys
-from zoo.envs.adapter import EnvStepper, Step
+from zoo.envs.adapter import Step, VecEnvAdapter
 from zoo.envs.config import AtariConfig, EnvConfig, NormalizeConfig
 from zoo.envs.env_checker import check_env
 from zoo.envs.masks import ActionMasker
@@ -16,12 +16,12 @@ __all__ = [
     "ActionMasker",
     "AtariConfig",
     "EnvConfig",
-    "EnvStepper",
     "EpisodeMonitor",
     "EpisodeRecord",
     "NormalizeConfig",
     "Normalizer",
     "Step",
+    "VecEnvAdapter",
     "VecNormalize",
     "check_env",
     "folder_name",

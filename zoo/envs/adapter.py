@@ -19,7 +19,7 @@ from zoo.envs.monitor import EpisodeMonitor, EpisodeRecord
 from zoo.envs.normalize import Normalizer, VecNormalize, is_training
 from zoo.envs.registry import closing_told
 from zoo.envs.spaces import Info, Observations
-from zoo.envs.sync_vec_env import SameStepVectorEnv
+from zoo.envs.sync_vec_env import VecEnv
 from zoo.envs.vector_infos import (
     Games,
     attached,
@@ -41,7 +41,7 @@ NOTHING_FINISHED: NDArray[np.int64] = np.empty(0, dtype=np.int64)
 class Step:
     """What one step of all environments gave; raw values.
 
-    They are valid until the next step, and for ever where a `SameStepVectorEnv` gave them.
+    They are valid until the next step, and for ever where a `VecEnv` gave them.
 
     ``final_observations`` are the rows for ``finished``, in that order: what the episodes ended with, which
     ``observations`` shows no more where the environment was reset within the step. ``valid`` is None if all
@@ -69,7 +69,7 @@ class Step:
     def own_infos(self) -> list[Info]:
         """Return the info of each environment's own step: where an episode ended, that of its end."""
         n_envs = len(self.rewards)
-        if isinstance(self._env, SameStepVectorEnv):
+        if isinstance(self._env, VecEnv):
             infos = [dict(info or {}) for info in self._infos]
             for end in self._ends:
                 infos[end.env_index] = dict(end.info)
@@ -83,13 +83,13 @@ class Step:
     @property
     def infos(self) -> Info:
         """The infos in Gymnasium's vector form, merged when they are read."""
-        if isinstance(self._env, SameStepVectorEnv):
+        if isinstance(self._env, VecEnv):
             return self._env.merged_infos(self._infos, self._ends)
         infos: Info = self._infos
         return infos
 
 
-class EnvStepper:
+class VecEnvAdapter:
     """Steps any `gymnasium.vector.VectorEnv` and says of each step what learning from it needs.
 
     Same-step, next-step and disabled autoreset come out alike, but for ``valid`` (see `Step`). Actions are
@@ -110,7 +110,7 @@ class EnvStepper:
         self.given_env = env  # some releases of Gymnasium close an environment whose wrapper is forgotten
         if isinstance(env, VecNormalize):
             self.normalizer, env = env.normalizer, env.env
-        if not isinstance(env.unwrapped, SameStepVectorEnv):
+        if not isinstance(env.unwrapped, VecEnv):
             env = flat_vector_env(env, masked=attached(env, "mask_actions") is not False)
         self.env = env
         self.num_envs: int = env.num_envs
@@ -119,8 +119,8 @@ class EnvStepper:
         self.monitor: EpisodeMonitor | None = monitor or attached(env, "monitor")
         self._info_keywords: tuple[str, ...] = tuple(attached(env, "info_keywords") or ())
         self._autoreset = autoreset_mode(env)
-        self._same_step = env if isinstance(env, SameStepVectorEnv) else None
-        self._own = env.unwrapped if isinstance(env.unwrapped, SameStepVectorEnv) else None
+        self._same_step = env if isinstance(env, VecEnv) else None
+        self._own = env.unwrapped if isinstance(env.unwrapped, VecEnv) else None
         self._stepped: Any = env.unwrapped
         self.observations: Observations = None
         self._foreign_masks: VectorMasks | None = None
@@ -174,7 +174,7 @@ class EnvStepper:
         return observations
 
     def begin(self, seeds: Mapping[int, int]) -> Observations:
-        """Begin an episode in some environments, if these are replayable: see `SameStepVectorEnv.begin`."""
+        """Begin an episode in some environments, if these are replayable: see `VecEnv.begin`."""
         own, rows = self._replayable(), list(seeds)
         self.observations = own.begin(seeds)
         self._returns[rows], self._first_steps[rows] = 0.0, self._n_steps
@@ -192,7 +192,7 @@ class EnvStepper:
         if self._same_step is None:
             return self._step_any(actions)
         self._same_step.last_stepped_by = None  # until the step is done: it may be interrupted
-        observations, rewards, terminated, truncated, masks, ends, infos = self._same_step.transition(actions)
+        observations, rewards, terminated, truncated, masks, ends, infos = self._same_step.raw_step(actions)
         self._same_step.last_stepped_by = self._token
         self._n_steps += 1
         self.observations = observations
@@ -391,7 +391,7 @@ class EnvStepper:
             logged[key] = _plain(info[key])
         return logged
 
-    def _replayable(self) -> SameStepVectorEnv:
+    def _replayable(self) -> VecEnv:
         if self._own is None or not self.is_replayable:
             raise ZooError(
                 f"{type(self.env).__name__} resets its environments out of reach, so what became of them "
@@ -417,7 +417,7 @@ def _keeps_nothing(env: VectorEnv[Any, Any, Any]) -> bool:
     """Whether nothing with a state of its own is around our own vector environment."""
     while isinstance(env, NanCheck):
         env = env.env
-    return isinstance(env, SameStepVectorEnv)
+    return isinstance(env, VecEnv)
 
 
 def _final_masks(ends: Sequence[EpisodeEnd]) -> NDArray[np.bool_] | None:

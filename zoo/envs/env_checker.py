@@ -281,7 +281,7 @@ class _Trial:
         if not self.env.has_wrapper_attr("compute_reward"):
             self._suspect(
                 f"there are goals, but no method {COMPUTE_REWARD}, which hindsight replay needs;"
-                " memory=uniform learns without"
+                " replay=uniform learns without"
             )
             return
         asked = Asked(self.env.get_wrapper_attr("compute_reward"), "compute_reward")
@@ -299,7 +299,7 @@ class _Trial:
                 f"step {step + 1} gave the reward {rewards[step]:g}, but compute_reward gives"
                 f" {answers[step]:g} for its goals ({len(others)} of {len(rewards)} steps differ): hindsight"
                 f" replay would learn from both; let step() return what {COMPUTE_REWARD} does, or set"
-                " memory.hindsight.copy_info_dict=true if that needs the info of the step"
+                " replay.hindsight.copy_info_dict=true if that needs the info of the step"
             )
         if not takes_many:
             self._suspect(

@@ -146,7 +146,7 @@ class StepArrays:
         return total
 
     def within(self, memory: mmap.mmap) -> StepArrays:
-        """Return arrays of the same shapes and types that lie in ``memory``."""
+        """Return arrays of the same shapes and types that lie in ``replay``."""
         offset = 0
 
         def placed(array: NDArray[Any]) -> NDArray[Any]:

@@ -18,9 +18,9 @@ from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
+from zoo.core.printing import one_line
 from zoo.envs.spaces import Space, describe
 from zoo.errors import NotFiniteError, ZooError
-from zoo.files.printing import one_line
 
 ACHIEVED, DESIRED = "achieved_goal", "desired_goal"
 
@@ -90,7 +90,7 @@ def goal_space(space: Space) -> Space:
     if not is_goal_space(space):
         raise ZooError(
             "hindsight needs an env with goals: observations with `observation`, `achieved_goal` and"
-            f" `desired_goal`, but they are {describe(space)}; memory=uniform learns without"
+            f" `desired_goal`, but they are {describe(space)}; replay=uniform learns without"
         )
     assert isinstance(space, spaces.Dict)
     achieved, desired = space[ACHIEVED], space[DESIRED]
@@ -169,7 +169,7 @@ class Asked:
         if isinstance(error, ZooError):
             return error
         needs_info = not self.with_infos and isinstance(error, KeyError | TypeError | AttributeError)
-        advice = "; memory.hindsight.copy_info_dict=true gives it the info of the step" if needs_info else ""
+        advice = "; replay.hindsight.copy_info_dict=true gives it the info of the step" if needs_info else ""
         return self._refused(f"raised {type(error).__name__}: {one_line(error)}{advice}")
 
     def _refused(self, what: str) -> ZooError:

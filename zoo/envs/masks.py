@@ -12,7 +12,7 @@ from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 from numpy.typing import NDArray
 
-from zoo.config.own_modules import import_own
+from zoo.config.user_imports import import_own
 from zoo.envs.goals import is_goal_space
 from zoo.envs.registry import env_error
 from zoo.envs.spaces import Env, Info, Space, choice_sizes, describe, is_composite, leaf_spaces, nested

@@ -12,11 +12,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from zoo.core.atomic import append, make_folder, sync
+from zoo.core.plain_data import parse_json
+from zoo.core.printing import csv_lines
+from zoo.core.zips import move_aside
 from zoo.errors import ZooError
-from zoo.files.atomic import append, make_folder, sync
-from zoo.files.plain_data import parse_json
-from zoo.files.printing import csv_lines
-from zoo.files.zips import move_aside
 
 logger = logging.getLogger(__name__)
 

@@ -170,7 +170,7 @@ class AleGames(VectorWrapper):
         return observations, rewards.astype(np.float64), terminated, truncated, infos
 
 
-def make_envpool(config: EnvConfig, n_envs: int) -> EnvPoolVectorEnv:
+def make_envpool(config: EnvConfig, n_envs: int) -> EnvPoolVecEnv:
     """Return EnvPool's environments, or raise `ZooError`."""
     try:
         envpool = importlib.import_module("envpool")
@@ -188,7 +188,7 @@ def make_envpool(config: EnvConfig, n_envs: int) -> EnvPoolVectorEnv:
         arguments = {**_envpool_game_arguments(config), **arguments}
     elif config.frame_stack not in (None, 1):
         raise ZooError(f"env.frame_stack cannot be put around {config.id}")
-    return EnvPoolVectorEnv(name, n_envs, arguments)
+    return EnvPoolVecEnv(name, n_envs, arguments)
 
 
 def _envpool_game_arguments(config: EnvConfig) -> dict[str, Any]:
@@ -208,7 +208,7 @@ def _envpool_game_arguments(config: EnvConfig) -> dict[str, Any]:
     return arguments
 
 
-class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
+class EnvPoolVecEnv(VectorEnv[Any, Any, Any]):
     """An EnvPool as Gymnasium means a vector environment: batched spaces, and resets that honour seeds.
 
     EnvPool takes seeds only when a pool is made, so a seeded reset makes the pool anew. Games that end an

@@ -288,7 +288,7 @@ class Normalizer(RefusesNames):
 class VecNormalize(RefusesNames, VectorWrapper):
     """Gives normalised observations and rewards; while ``training``, the statistics follow what is seen.
 
-    Two environments share their statistics by sharing a ``normalizer``. `EnvStepper` looks through this
+    Two environments share their statistics by sharing a ``normalizer``. `VecEnvAdapter` looks through this
     wrapper: algorithms keep raw values and normalise them when they use them.
     """
 

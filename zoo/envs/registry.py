@@ -15,9 +15,9 @@ from typing import NamedTuple
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec, parse_env_id
 
-from zoo.config.own_modules import import_own
+from zoo.config.user_imports import import_own
+from zoo.core.printing import one_line, say
 from zoo.errors import ZooError, install_command, nearest
-from zoo.files.printing import one_line, say
 
 
 class Package(NamedTuple):

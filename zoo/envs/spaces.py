@@ -10,8 +10,8 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
+from zoo.core.printing import one_line
 from zoo.errors import ZooError
-from zoo.files.printing import one_line
 
 Env = gym.Env[Any, Any]
 Info = dict[str, Any]

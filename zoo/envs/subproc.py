@@ -26,12 +26,12 @@ import numpy as np
 from gymnasium.vector.utils import CloudpickleWrapper
 from numpy.typing import NDArray
 
+from zoo.core.free_memory import usable_cores
 from zoo.envs.env_group import EnvGroup, EpisodeEnd, StepArrays, StepProgress, anonymous_memory
 from zoo.envs.replay import EnvState
 from zoo.envs.spaces import Env, Info, Space, spaces_differ
-from zoo.envs.sync_vec_env import SameStepVectorEnv
+from zoo.envs.sync_vec_env import VecEnv
 from zoo.errors import ZooError
-from zoo.files.free_memory import usable_cores
 
 STEP = b""
 """The message for the most frequent command; every other one is a `message`."""
@@ -507,10 +507,10 @@ def _shut_down(workers: list[Worker], owner: int) -> None:
     workers.clear()
 
 
-class WorkersVectorEnv(SameStepVectorEnv):
+class SubprocVecEnv(VecEnv):
     """Steps its environments in worker processes: for slow environments, where cores are idle.
 
-    Results are bit for bit those of `InProcessVectorEnv`. ``options`` are those of `Workers`.
+    Results are bit for bit those of `SyncVecEnv`. ``options`` are those of `Workers`.
     """
 
     def __init__(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from zoo.envs.subproc import Workers
 
 
-class Transition(NamedTuple):
+class RawStep(NamedTuple):
     """One step of every environment. Arrays are the caller's own, but the next overwrites rewards."""
 
     observations: Observations
@@ -35,7 +35,7 @@ class Transition(NamedTuple):
     infos: list[Info]
 
 
-class SameStepVectorEnv(AnswersNames, VectorEnv[Any, Any, Any]):
+class VecEnv(AnswersNames, VectorEnv[Any, Any, Any]):
     """A vector environment that resets a finished environment within the step that finished it.
 
     `step` is Gymnasium's; `transition` is the same step without the merging of infos, which costs more
@@ -49,7 +49,7 @@ class SameStepVectorEnv(AnswersNames, VectorEnv[Any, Any, Any]):
     """
 
     last_stepped_by: object = None
-    """Who stepped it last (`EnvStepper.was_disturbed`); None for whoever did it by hand."""
+    """Who stepped it last (`VecEnvAdapter.was_disturbed`); None for whoever did it by hand."""
 
     def __init__(self, engine: EnvGroup | Workers, num_envs: int, *, seed: int | None = None) -> None:
         check_supported(engine.observation_space, engine.action_space)
@@ -74,11 +74,11 @@ class SameStepVectorEnv(AnswersNames, VectorEnv[Any, Any, Any]):
         """Values in an environment's mask of valid actions; None if there are no masks."""
         return self.engine.mask_size
 
-    def transition(self, actions: Any) -> Transition:
+    def raw_step(self, actions: Any) -> RawStep:
         """Step every environment with its row of ``actions``, values of the action space itself."""
         arrays = self._arrays
         self.last_ends = ends = self.engine.step(self.own_actions(actions))
-        return Transition(
+        return RawStep(
             copied(arrays.observations),
             arrays.rewards,
             arrays.terminated.copy(),
@@ -160,7 +160,7 @@ class SameStepVectorEnv(AnswersNames, VectorEnv[Any, Any, Any]):
         self, actions: Any
     ) -> tuple[Observations, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], Info]:
         """Step all environments; ``final_obs`` and ``final_info`` hold the end of those that finished."""
-        observations, rewards, terminated, truncated, _, ends, infos = self.transition(actions)
+        observations, rewards, terminated, truncated, _, ends, infos = self.raw_step(actions)
         self.last_stepped_by = None
         return observations, rewards.copy(), terminated, truncated, self.merged_infos(infos, ends)
 
@@ -240,7 +240,7 @@ class SameStepVectorEnv(AnswersNames, VectorEnv[Any, Any, Any]):
         return own
 
 
-class InProcessVectorEnv(SameStepVectorEnv):
+class SyncVecEnv(VecEnv):
     """Steps its environments in a loop: the fastest way for quick environments."""
 
     def __init__(

@@ -15,6 +15,7 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import VectorEnv
 
+from zoo.core.free_memory import refuse_what_does_not_fit
 from zoo.envs import registry
 from zoo.envs.config import (
     ATARI_FRAMES,
@@ -30,10 +31,9 @@ from zoo.envs.config import (
 from zoo.envs.monitor import EpisodeMonitor
 from zoo.envs.normalize import VecNormalize
 from zoo.envs.spaces import Env
-from zoo.envs.sync_vec_env import InProcessVectorEnv
+from zoo.envs.sync_vec_env import SyncVecEnv
 from zoo.envs.wrappers import FrameStack, NanCheck, find_wrapper, wrapped
 from zoo.errors import ZooError
-from zoo.files.free_memory import refuse_what_does_not_fit
 
 
 def source_of(
@@ -178,8 +178,8 @@ def make_vec_env(
 
     ``env`` is an id, a config, a function that makes a `gymnasium.Env`, or one such environment; ``options``
     are fields of `EnvConfig`. Environment i gets ``seed + i`` at the first reset. With ``normalize`` a
-    `VecNormalize` comes out, whose statistics stand still unless ``training``. Episodes that an `EnvStepper`
-    steps to their end are written to ``monitor_dir``. Raises `ZooError` for what the user can mend.
+    `VecNormalize` comes out, whose statistics stand still unless ``training``. Episodes
+    that end are written to ``monitor_dir``. Raises `ZooError` for what the user can mend.
     """
     if n_envs < 1:
         raise ZooError(f"n_envs={n_envs}: at least one environment is needed")
@@ -239,11 +239,11 @@ def _vector_env(
         "mask_actions": config.mask_actions,
     }
     if config.vectorization != "workers":
-        vector_env: VectorEnv[Any, Any, Any] = InProcessVectorEnv(make_envs, **life)
+        vector_env: VectorEnv[Any, Any, Any] = SyncVecEnv(make_envs, **life)
     else:
-        from zoo.envs.subproc import WorkersVectorEnv
+        from zoo.envs.subproc import SubprocVecEnv
 
-        vector_env = WorkersVectorEnv(
+        vector_env = SubprocVecEnv(
             make_envs,
             n_workers=config.n_workers,
             start_method=config.start_method,

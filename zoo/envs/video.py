@@ -22,11 +22,11 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from zoo.core.atomic import atomic_file
+from zoo.core.printing import decimal
 from zoo.envs.spaces import Env, Info
 from zoo.envs.wrappers import EpisodeStatistics, episode_so_far, statistics_of
 from zoo.errors import ZooError, install_command
-from zoo.files.atomic import atomic_file
-from zoo.files.printing import decimal
 
 FRAMES_PER_SECOND = 30
 """Where the environment does not say how fast it is."""
@@ -136,15 +136,15 @@ def _encoder(path: Path, file: str, shape: tuple[int, ...], rate: float) -> Iter
     from moviepy.video.io.ffmpeg_writer import FFMPEG_VideoWriter
 
     if path.suffix == ".mp4":
-        codec, parameters = "libx264", _MP4
+        action_adapter, parameters = "libx264", _MP4
     else:
         slower = f"fps={FASTEST_GIF}," if rate > FASTEST_GIF else ""
-        codec, parameters = "gif", ["-vf", f"{slower}{_GIF}", "-f", "gif"]
+        action_adapter, parameters = "gif", ["-vf", f"{slower}{_GIF}", "-f", "gif"]
     # A child inherits the mask: Ctrl-C ends the episodes, not the writing of the file.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         writer = FFMPEG_VideoWriter(
-            file, shape[1::-1], rate, codec, preset="veryfast", ffmpeg_params=parameters
+            file, shape[1::-1], rate, action_adapter, preset="veryfast", ffmpeg_params=parameters
         )
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

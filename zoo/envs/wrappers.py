@@ -14,7 +14,7 @@ from gymnasium.vector import VectorWrapper
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from zoo.config.own_modules import own_class
+from zoo.config.user_imports import own_class
 from zoo.envs.config import EnvConfig
 from zoo.envs.goals import ACHIEVED, DESIRED, is_goal_space
 from zoo.envs.masks import ActionMasker

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from zoo.errors import ZooError
-from zoo.optim.optimizers import Descent
+from zoo.optim.optimizers import Updater
 from zoo.optim.parameters import Parameters
 from zoo.optim.state import LiveState, State
 
@@ -48,23 +48,23 @@ class KFac:
 
     def __init__(
         self,
-        descent: Descent,
+        updater: Updater,
         *,
         n_plain: int,
         decay: float,
         damping: float,
         inverse: Literal["eigen", "cholesky"],
     ) -> None:
-        self.descent = descent
-        self.layers = layers_of(descent.parameters)
+        self.updater = updater
+        self.layers = layers_of(updater.parameters)
         self.n_plain, self.decay, self.damping, self.inverse = n_plain, decay, damping, inverse
 
     def initial_state(self) -> State:
         """Return averages of nothing, and inverses of zero."""
-        flat = self.descent.parameters.flat
+        flat = self.updater.parameters.flat
         state = State({COUNT: flat.new_zeros(())})
         for layer in self.layers:
-            n_outputs, n_inputs = layer.matrix(self.descent.parameters.named(flat)).shape
+            n_outputs, n_inputs = layer.matrix(self.updater.parameters.named(flat)).shape
             state[_entry(layer, "outputs")] = flat.new_zeros(n_outputs, n_outputs)
             if not layer.is_exact:
                 state[_entry(layer, "inputs")] = flat.new_zeros(n_inputs, n_inputs)
@@ -94,20 +94,20 @@ class KFac:
         """
         uses = {layer.name: watch.uses_of(layer) for layer in self.layers}
         outputs = [use.outputs for noted in uses.values() for use in noted]
-        slopes = iter(
+        grads = iter(
             torch.autograd.grad(loss, outputs, retain_graph=True, allow_unused=True, materialize_grads=True)
         )
         factors = {}
         for layer in self.layers:
             noted = uses[layer.name]
-            rows = torch.cat([use.output_rows(next(slopes)) for use in noted])
+            rows = torch.cat([use.output_rows(next(grads)) for use in noted])
             factors[_entry(layer, "outputs")] = n_samples * (rows.T @ rows)
             if not layer.is_exact:
                 factors[_entry(layer, "inputs")] = _mean_square(layer, noted, n_samples, weights)
         return self._averaged_over_workers(factors)
 
     def _averaged_over_workers(self, factors: dict[str, Tensor]) -> dict[str, Tensor]:
-        flat = self.descent.averaged(torch.cat([factor.reshape(-1) for factor in factors.values()]))
+        flat = self.updater.averaged(torch.cat([factor.reshape(-1) for factor in factors.values()]))
         parts = flat.split([factor.numel() for factor in factors.values()])
         return {name: part.view_as(factors[name]) for name, part in zip(factors, parts, strict=True)}
 
@@ -160,7 +160,7 @@ class KFac:
 
     def natural(self, state: State, gradient: Tensor) -> Tensor:
         """Return (F + damping)⁻¹ · ``gradient``, by the inverses of the last `refresh`."""
-        named = self.descent.parameters.named(gradient)
+        named = self.updater.parameters.named(gradient)
         found: dict[str, Tensor] = {}
         for layer in self.layers:
             found |= layer.parts(self._preconditioned(layer, state, layer.matrix(named)))
@@ -357,9 +357,7 @@ def _use(layer: Layer, call: _Call, outputs: Tensor) -> Use:
 
 
 def _linear(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> _Call:
-    return _Call(
-        weight, bias, lambda: inputs.detach().flatten(0, -2), lambda slopes, _: slopes.flatten(0, -2)
-    )
+    return _Call(weight, bias, lambda: inputs.detach().flatten(0, -2), lambda grads, _: grads.flatten(0, -2))
 
 
 def _convolution(
@@ -382,7 +380,7 @@ def _convolution(
         unfolded = F.unfold(input.detach(), weight.shape[2:], dilation, padding, stride)
         return unfolded.transpose(1, 2).flatten(0, 1)
 
-    return _Call(weight, bias, patches, lambda slopes, _: slopes.flatten(2).transpose(1, 2).flatten(0, 1))
+    return _Call(weight, bias, patches, lambda grads, _: grads.flatten(2).transpose(1, 2).flatten(0, 1))
 
 
 def _layer_norm(
@@ -392,15 +390,15 @@ def _layer_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> _Call:
-    def rows(slopes: Tensor, has_bias: bool) -> Tensor:
-        scaled = slopes * F.layer_norm(input.detach(), normalized_shape, eps=eps)
-        return (torch.cat([scaled, slopes], dim=-1) if has_bias else scaled).flatten(0, -2)
+    def rows(grads: Tensor, has_bias: bool) -> Tensor:
+        scaled = grads * F.layer_norm(input.detach(), normalized_shape, eps=eps)
+        return (torch.cat([scaled, grads], dim=-1) if has_bias else scaled).flatten(0, -2)
 
     return _Call(weight, bias, None, rows)
 
 
 def _expand_as(vector: Tensor, other: Tensor) -> _Call:
-    return _Call(vector, None, None, lambda slopes, _: slopes.flatten(0, -2))
+    return _Call(vector, None, None, lambda grads, _: grads.flatten(0, -2))
 
 
 _READERS: dict[Any, Callable[..., _Call]] = {

@@ -29,11 +29,11 @@ def fisher_products(outputs: Tensor, vector: Tensor, kl: Callable[[Tensor], Tens
     weights = torch.zeros_like(outputs, requires_grad=True)
     (weighted,) = torch.autograd.grad(outputs, vector, weights, create_graph=True)
     own = outputs.detach().requires_grad_()
-    (slope,) = torch.autograd.grad(kl(own), own, create_graph=True)
+    (grad,) = torch.autograd.grad(kl(own), own, create_graph=True)
 
     def product(direction: Tensor) -> Tensor:
         (moved,) = torch.autograd.grad(weighted, weights, direction, retain_graph=True)
-        (turned,) = torch.autograd.grad(slope, own, moved, retain_graph=True)
+        (turned,) = torch.autograd.grad(grad, own, moved, retain_graph=True)
         (result,) = torch.autograd.grad(outputs, vector, turned, retain_graph=True)
         return result
 
@@ -99,11 +99,11 @@ def line_search(
     return result, found
 
 
-def projected(slope: Tensor, normal: Tensor, bound: float) -> Tensor:
+def projected(grad: Tensor, normal: Tensor, bound: float) -> Tensor:
     """Return the z (…, n) nearest to ``slope`` with normal · z ≤ ``bound`` (Wang et al. 2017, equation 12).
 
     ``normal`` is the gradient of a divergence to another distribution, by the same statistics as ``slope``.
     """
-    excess = torch.relu((normal * slope).sum(-1, keepdim=True) - bound)
+    excess = torch.relu((normal * grad).sum(-1, keepdim=True) - bound)
     square = normal.square().sum(-1, keepdim=True)
-    return slope - excess / square.clamp(min=torch.finfo(square.dtype).tiny) * normal
+    return grad - excess / square.clamp(min=torch.finfo(square.dtype).tiny) * normal

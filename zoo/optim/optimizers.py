@@ -163,7 +163,7 @@ class Differentiable(NamedTuple):
         return self.module(*args, **kwargs)
 
 
-class Descent:
+class Updater:
     """Moves ``parameters`` down the gradients of losses, by ``optimizer``.
 
     ``max_grad_norm`` bounds the global norm of the gradient; None leaves it as it is. ``average`` is where
@@ -200,7 +200,7 @@ class Descent:
         if isinstance(state, LiveState):
             return Differentiable(parameters.module, list(parameters.leaves.values()))
         vector = state[parameters.name].detach().requires_grad_()
-        return Differentiable(parameters.at(vector), [vector])
+        return Differentiable(parameters.functional(vector), [vector])
 
     def gradient(self, module: Differentiable, loss: Tensor) -> Tensor:
         """Return the flat gradient of ``loss``, averaged over workers, for the module that made the loss."""
@@ -208,7 +208,7 @@ class Descent:
         flat = [part.reshape(-1) for part in parts]
         return self.averaged(flat[0] if len(flat) == 1 else torch.cat(flat))
 
-    def step(
+    def apply_gradient(
         self, state: State, gradient: Tensor, learning_rate: Tensor, unless: Tensor | None = None
     ) -> tuple[State, Tensor]:
         """Take one optimizer step; return the next state and the unclipped gradient's norm.
@@ -230,7 +230,7 @@ class Descent:
             new = {name: torch.where(unless, state[name], tensor) for name, tensor in new.items()}
         return state.replaced(new), norm
 
-    def descend(
+    def step(
         self,
         state: State,
         module: Differentiable,
@@ -238,8 +238,8 @@ class Descent:
         learning_rate: Tensor,
         unless: Tensor | None = None,
     ) -> tuple[State, Tensor]:
-        """Take one step down the gradient of ``loss``; see `step`."""
-        return self.step(state, self.gradient(module, loss), learning_rate, unless)
+        """Take one step down the gradient of ``loss``; see `apply_gradient`."""
+        return self.apply_gradient(state, self.gradient(module, loss), learning_rate, unless)
 
     def averaged(self, tensor: Tensor) -> Tensor:
         """Return the mean over workers of anything that decides what they do next, such as a KL."""

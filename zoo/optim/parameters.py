@@ -44,7 +44,7 @@ class Parameters:
         parts = zip(self._shapes.items(), vector.split(self._sizes), strict=True)
         return {key: part.view(shape) for (key, shape), part in parts}
 
-    def at(self, vector: Tensor) -> Callable[..., Any]:
+    def functional(self, vector: Tensor) -> Callable[..., Any]:
         """Return the module with the parameters in ``vector``: call it as the module.
 
         Gradients flow to a vector that requires them; any other is a constant (a target, an average).
@@ -70,7 +70,7 @@ class Parameters:
     def _forget(self, key: tuple[int, bool], owner: weakref.ref[Tensor]) -> None:
         del self._copies[key]
 
-    def follow(self, state: State, target_name: str, tau: Tensor | float) -> State:
+    def polyak_update(self, state: State, target_name: str, tau: Tensor | float) -> State:
         """Return the state with its vector ``target_name`` moved towards the parameters by ``tau``."""
         if isinstance(state, LiveState):
             state[target_name].lerp_(state[self.name], tau)

@@ -19,9 +19,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from zoo.core.free_memory import usable_cores
+from zoo.core.printing import one_line
 from zoo.errors import ZooError
-from zoo.files.free_memory import usable_cores
-from zoo.files.printing import one_line
 
 COMPILE_SECONDS = 30.0
 """What the first compilation of an update takes at most, with nothing cached."""

@@ -44,8 +44,8 @@ Take = Callable[[Tree, Tree, int], Taken]
 """Takes some of the steps on ``(shared, rows, first row)`` and overwrites the live state."""
 
 
-class Ran(NamedTuple):
-    """What `Program.run` gives: means of the metrics over the rows that it came to, and outputs (rows, …).
+class UpdateResult(NamedTuple):
+    """Means of the metrics over the rows that `UpdateRunner.run` came to, and outputs (rows, …).
 
     The means are a tensor in the order of ``names``. ``n_steps`` counts the steps that were taken: as many as
     rows, or one less where the last `STOPPED`.
@@ -57,7 +57,7 @@ class Ran(NamedTuple):
     n_steps: int
 
 
-class Program:
+class UpdateRunner:
     """Takes steps on one state. Parameters that are views of its tensors show the last finished call.
 
     Graphs are kept for each step (a bound method is equal to itself; a new lambda is a new step) and for the
@@ -71,7 +71,7 @@ class Program:
         self._graphs: dict[Hashable, Callable[..., Any]] = {}
         self._capacities: dict[Step, int] = {}
 
-    def run(self, step: Step, shared: Tree, rows: Tree) -> Ran:
+    def run(self, step: Step, shared: Tree, rows: Tree) -> UpdateResult:
         """Take a step for each row of ``rows`` (leading dimension: steps), until one `STOPPED`.
 
         ``shared`` is what all steps see.
@@ -88,7 +88,7 @@ class Program:
             sums = sums + part.sums
         outputs = {name: torch.cat([part.outputs[name] for part in parts]) for name in taken.outputs}
         means = sums if n_seen == 1 else sums / n_seen
-        return Ran(taken.names, means, outputs, n_seen - stopped)
+        return UpdateResult(taken.names, means, outputs, n_seen - stopped)
 
     def call(self, function: Callable[..., Tree], *trees: Tree) -> Tree:
         """Return ``function(state, *trees)``, which only reads the state: a product, an evaluation."""

@@ -9,12 +9,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from zoo.core.printing import decimal, one_line
 from zoo.errors import ZooError
-from zoo.files.printing import decimal, one_line
+from zoo.experiment import statistics
 from zoo.plots.groups import Group, differences, grouped
 from zoo.plots.runs import Run, Score
 from zoo.plots.scores import GroupScore, Methods, methods_of, scored_group
-from zoo.training import statistics
 
 Array = NDArray[np.float64]
 Side = Literal["a", "b"]

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from zoo.core.printing import one_line
 from zoo.errors import ZooError, nearest
-from zoo.files.printing import one_line
+from zoo.experiment import statistics
 from zoo.plots.groups import Group
 from zoo.plots.runs import ELAPSED, STEPS, Run
-from zoo.training import statistics
 
 Array = NDArray[np.float64]
 

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from zoo.core.printing import one_line
 from zoo.errors import ZooError, install_command
-from zoo.files.printing import one_line
+from zoo.experiment import statistics
 from zoo.plots.curves import (
     Curve,
     CurveChoices,
@@ -38,7 +39,6 @@ from zoo.plots.scores import (
     improvements,
     profile_thresholds,
 )
-from zoo.training import statistics
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist

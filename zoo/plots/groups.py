@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from zoo.core.printing import one_line
 from zoo.errors import ZooError, nearest
-from zoo.files.printing import one_line
 from zoo.optim import schedules
 from zoo.plots.runs import Run
 

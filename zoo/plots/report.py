@@ -12,9 +12,9 @@ from urllib.parse import quote
 
 import jinja2
 
+from zoo.core.plain_data import to_yaml
+from zoo.core.printing import decimal, one_line, printable
 from zoo.errors import ZooError
-from zoo.files.plain_data import to_yaml
-from zoo.files.printing import decimal, one_line, printable
 from zoo.plots.curves import CurveChoices, curves_of
 from zoo.plots.figures import (
     aggregates_figure,

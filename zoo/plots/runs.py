@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zoo.config.paths import shown
+from zoo.core.plain_data import parse_json, parse_yaml
+from zoo.core.printing import one_line
+from zoo.core.zips import UNREADABLE, parse_arrays
 from zoo.envs.registry import folder_name
 from zoo.errors import ZooError, nearest
-from zoo.files.plain_data import parse_json, parse_yaml
-from zoo.files.printing import one_line
-from zoo.files.zips import UNREADABLE, parse_arrays
 
 Array = NDArray[np.float64]
 Score = Literal["final", "best", "train"]

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from zoo.core.plain_data import parse_yaml
+from zoo.core.printing import one_line
 from zoo.errors import ZooError
-from zoo.files.plain_data import parse_yaml
-from zoo.files.printing import one_line
+from zoo.experiment import statistics
 from zoo.plots.groups import Group
 from zoo.plots.runs import Run, Score, number
-from zoo.training import statistics
 
 Array = NDArray[np.float64]
 References = dict[str, tuple[float, float]]

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from zoo.files.printing import csv_lines, csv_text, decimal, markdown_cell, one_line
+from zoo.core.printing import csv_lines, csv_text, decimal, markdown_cell, one_line
+from zoo.experiment.statistics import performance_profile
 from zoo.plots.scores import GroupScore, Methods, aggregates, improvements, profile_thresholds
-from zoo.training.statistics import performance_profile
 
 TEXTS = ("md", "tex", "csv")
 

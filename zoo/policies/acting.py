@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from zoo.memory.arrays import Column, transform
+from zoo.buffers.arrays import Arrays, transform
 from zoo.optim.parameters import Parameters
-from zoo.policies.distributions import Array, Head
+from zoo.policies.distributions import ActionDistribution, Array
 from zoo.policies.fast_act import action_parameters_in_numpy, values_in_numpy
 
 
@@ -25,7 +25,7 @@ class ActingPolicy:
     It looks at where the parameters lie, so it is made after `zoo.optim.parameters` has moved them.
     """
 
-    head: Head
+    head: ActionDistribution
 
     def __init__(self, policy: nn.Module, device: torch.device | str = "cpu") -> None:
         self.policy = policy
@@ -49,7 +49,7 @@ class ActingPolicy:
         return None if state is None else state.cpu().numpy()
 
     def parameters(
-        self, seen: Mapping[str, Column], state: Array | None = None
+        self, seen: Mapping[str, Arrays], state: Array | None = None
     ) -> tuple[Array, Array | None]:
         """Return the masked parameters of the head (n, ``parameter_size``), and the next state.
 
@@ -68,15 +68,15 @@ class ActingPolicy:
         return result.cpu().numpy(), None if next_state is None else next_state.cpu().numpy()
 
     def act(
-        self, seen: Mapping[str, Column], noise: Array | None, state: Array | None = None
-    ) -> tuple[Column, Array | None]:
+        self, seen: Mapping[str, Arrays], noise: Array | None, state: Array | None = None
+    ) -> tuple[Arrays, Array | None]:
         """Return actions (n, …) drawn with ``noise``, or the likeliest ones, and the next state."""
         parameters, next_state = self.parameters(seen, state)
         if noise is None:
             return self.head.mode(parameters), next_state
         return self.head.sample(parameters, noise), next_state
 
-    def values(self, seen: Mapping[str, Column], state: Array | None = None) -> Array:
+    def values(self, seen: Mapping[str, Arrays], state: Array | None = None) -> Array:
         """Return the values (n,) that the policy's critic gives to what is seen, from a state."""
         if self._values_in_numpy is not None:
             return self._values_in_numpy(seen["observations"])
@@ -93,7 +93,7 @@ class ActingPolicy:
         with torch.inference_mode():
             yield
 
-    def _tensors(self, column: Column) -> Any:
+    def _tensors(self, column: Arrays) -> Any:
         return transform(lambda array: torch.from_numpy(np.asarray(array)).to(self.device), column)
 
 
@@ -107,7 +107,7 @@ class BatchedPolicy:
         self.vectors = [parameters.flat.detach().clone() for _ in range(n)]
         self._acting = [ActingPolicy(parameters.module_at(vector), device) for vector in self.vectors]
 
-    def parameters(self, seen: Mapping[str, Column]) -> Array:
+    def parameters(self, seen: Mapping[str, Arrays]) -> Array:
         """Return the masked parameters of the head (n, …)."""
         if len(self._acting) == 1:
             return self._acting[0].parameters(seen)[0]
@@ -117,6 +117,6 @@ class BatchedPolicy:
             rows.append(acting.parameters({name: transform(row, column) for name, column in seen.items()})[0])
         return np.concatenate(rows)
 
-    def act(self, seen: Mapping[str, Column]) -> Column:
+    def act(self, seen: Mapping[str, Arrays]) -> Arrays:
         """Return the likeliest actions (n, …)."""
         return self._acting[0].head.mode(self.parameters(seen))

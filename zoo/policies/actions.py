@@ -13,38 +13,38 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from zoo.buffers.arrays import Arrays, ArraySpec
 from zoo.envs.spaces import leaf_spaces, leaves, nested
 from zoo.errors import ZooError
-from zoo.memory.arrays import Column, ColumnSpec
 
 Array = np.ndarray
 Space = spaces.Space[Any]
 
 
-class Codec(ABC):
+class ActionAdapter(ABC):
     """Translates the actions of one space; ``spec`` says how they are stored."""
 
     spec: Any
 
     @abstractmethod
-    def to_env(self, actions: Column) -> Any:
+    def to_env(self, actions: Arrays) -> Any:
         """Return stored actions as a vector environment takes them."""
 
     @abstractmethod
-    def from_env(self, actions: Any) -> Column:
+    def from_env(self, actions: Any) -> Arrays:
         """Return an environment's actions as they are stored: the inverse of `to_env`."""
 
     @abstractmethod
-    def random(self, rng: np.random.Generator, n: int) -> Column:
+    def random(self, rng: np.random.Generator, n: int) -> Arrays:
         """Draw ``n`` uniformly random actions, as stored."""
 
 
-class DiscreteCodec(Codec):
+class DiscreteAdapter(ActionAdapter):
     """One number, counted from the space's start."""
 
     def __init__(self, space: spaces.Discrete) -> None:
         self.n, self.start, self.dtype = int(space.n), int(space.start), space.dtype
-        self.spec = ColumnSpec((), np.int64)
+        self.spec = ArraySpec((), np.int64)
 
     def to_env(self, actions: Array) -> Array:
         return (actions + self.start if self.start else actions).astype(self.dtype, copy=False)
@@ -56,12 +56,12 @@ class DiscreteCodec(Codec):
         return rng.integers(self.n, size=n)
 
 
-class MultiDiscreteCodec(Codec):
+class MultiDiscreteAdapter(ActionAdapter):
     """Several numbers, each counted from its start."""
 
     def __init__(self, space: spaces.MultiDiscrete) -> None:
         self.space = space
-        self.spec = ColumnSpec((space.nvec.size,), np.int64)
+        self.spec = ArraySpec((space.nvec.size,), np.int64)
 
     def to_env(self, actions: Array) -> Array:
         shaped = actions.reshape(len(actions), *self.space.nvec.shape) + self.space.start
@@ -75,12 +75,12 @@ class MultiDiscreteCodec(Codec):
         return rng.integers(self.space.nvec.reshape(-1), size=(n, self.space.nvec.size))
 
 
-class MultiBinaryCodec(Codec):
+class MultiBinaryAdapter(ActionAdapter):
     """Bits in a row."""
 
     def __init__(self, space: spaces.MultiBinary) -> None:
         self.shape = space.shape
-        self.spec = ColumnSpec((math.prod(space.shape),), np.int8)
+        self.spec = ArraySpec((math.prod(space.shape),), np.int8)
 
     def to_env(self, actions: Array) -> Array:
         return actions.reshape(len(actions), *self.shape)
@@ -92,7 +92,7 @@ class MultiBinaryCodec(Codec):
         return rng.integers(2, size=(n, *self.spec.shape), dtype=np.int8)
 
 
-class BoxCodec(Codec):
+class BoxAdapter(ActionAdapter):
     """Numbers in the environment's units, of any size; the environment gets them clipped to its bounds.
 
     Where these are of a type of whole numbers, it gets the nearest one.
@@ -100,7 +100,7 @@ class BoxCodec(Codec):
 
     def __init__(self, space: spaces.Box) -> None:
         self.space = space
-        self.spec = ColumnSpec((math.prod(space.shape),), np.float32)
+        self.spec = ArraySpec((math.prod(space.shape),), np.float32)
         self.is_whole = holds_whole_numbers(space)
 
     def to_env(self, actions: Array) -> Array:
@@ -130,14 +130,14 @@ class BoxCodec(Codec):
         return drawn.astype(np.float32)
 
 
-class ScaledBoxCodec(Codec):
+class ScaledBoxAdapter(ActionAdapter):
     """Numbers in [−1, 1], scaled to the environment's bounds; each whole number is an equal part of them."""
 
     def __init__(self, space: spaces.Box) -> None:
         if not space.is_bounded():
             raise ZooError(f"actions need finite bounds, but the action space is {space}")
         self.space = space
-        self.spec = ColumnSpec((math.prod(space.shape),), np.float32)
+        self.spec = ArraySpec((math.prod(space.shape),), np.float32)
         self.is_whole = holds_whole_numbers(space)
         self.low, self.width = scale_of(space)
 
@@ -186,38 +186,41 @@ def _whole(numbers: Array, space: spaces.Box) -> Array:
     return np.minimum(np.maximum(inside, space.low), space.high)
 
 
-class CompositeCodec(Codec):
+class CompositeAdapter(ActionAdapter):
     """Tuples and dictionaries of actions, nested at will."""
 
     def __init__(self, space: spaces.Tuple[Any] | spaces.Dict, *, scaled: bool) -> None:
         self.space = space
-        self.parts = {path: make_codec(leaf, scaled=scaled) for path, leaf in leaf_spaces(space)}
-        self.spec = {path: codec.spec for path, codec in self.parts.items()}
+        self.parts = {path: make_action_adapter(leaf, scaled=scaled) for path, leaf in leaf_spaces(space)}
+        self.spec = {path: action_adapter.spec for path, action_adapter in self.parts.items()}
 
-    def to_env(self, actions: Column) -> Any:
-        return nested(self.space, {path: codec.to_env(actions[path]) for path, codec in self.parts.items()})
+    def to_env(self, actions: Arrays) -> Any:
+        return nested(
+            self.space,
+            {path: action_adapter.to_env(actions[path]) for path, action_adapter in self.parts.items()},
+        )
 
-    def from_env(self, actions: Any) -> Column:
+    def from_env(self, actions: Any) -> Arrays:
         by_path = dict(leaves(self.space, actions))
-        return {path: codec.from_env(by_path[path]) for path, codec in self.parts.items()}
+        return {path: action_adapter.from_env(by_path[path]) for path, action_adapter in self.parts.items()}
 
-    def random(self, rng: np.random.Generator, n: int) -> Column:
-        return {path: codec.random(rng, n) for path, codec in self.parts.items()}
+    def random(self, rng: np.random.Generator, n: int) -> Arrays:
+        return {path: action_adapter.random(rng, n) for path, action_adapter in self.parts.items()}
 
 
-def make_codec(space: Space, *, scaled: bool) -> Codec:
-    """Return the codec of an action space; ``scaled`` keeps Box actions in [−1, 1], not in env units.
+def make_action_adapter(space: Space, *, scaled: bool) -> ActionAdapter:
+    """Return the adapter of an action space; ``scaled`` keeps Box actions in [−1, 1], not in env units.
 
     Raises `ZooError` for a space that has none, and for scaled actions without finite bounds.
     """
     if isinstance(space, spaces.Discrete):
-        return DiscreteCodec(space)
+        return DiscreteAdapter(space)
     if isinstance(space, spaces.MultiDiscrete):
-        return MultiDiscreteCodec(space)
+        return MultiDiscreteAdapter(space)
     if isinstance(space, spaces.MultiBinary):
-        return MultiBinaryCodec(space)
+        return MultiBinaryAdapter(space)
     if isinstance(space, spaces.Box):
-        return ScaledBoxCodec(space) if scaled else BoxCodec(space)
+        return ScaledBoxAdapter(space) if scaled else BoxAdapter(space)
     if isinstance(space, spaces.Tuple | spaces.Dict):
-        return CompositeCodec(space, scaled=scaled)
+        return CompositeAdapter(space, scaled=scaled)
     raise ZooError(f"actions of {space} are not supported; wrap the env to flatten them")

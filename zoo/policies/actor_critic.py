@@ -1,7 +1,7 @@
-"""The policies of on-policy algorithms: parameters of an action distribution, and values, for what is seen.
+"""The policies of on-policy algorithms: parameters of a distribution, and values, for inputs.
 
-*Seen* is a dictionary: ``observations`` (…, *shape), and where there are any ``action_masks`` (…, masks) and
-``episode_starts`` (…). Leading dimensions are rows, or (sequences, time).
+A `PolicyInput` is a dictionary: ``observations`` (…, *shape), and where there are any ``action_masks``
+(…, masks) and ``episode_starts`` (…). Leading dimensions are rows, or (sequences, time).
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from torch import Tensor, nn
 
 from zoo.errors import ZooError
 from zoo.policies.config import PolicyConfig
-from zoo.policies.distributions import make_head
+from zoo.policies.distributions import make_distribution
 from zoo.policies.encoders import Encoder, hidden_after, make_encoder
 from zoo.policies.networks import LayerStyle, Mlp, layer_sizes, orthogonal
 from zoo.policies.recurrent import RecurrentCore, make_core
 
-Seen = dict[str, Any]
+PolicyInput = dict[str, Any]
 
 
 class ActorCritic(nn.Module):
@@ -63,7 +63,7 @@ class ActorCritic(nn.Module):
                 " `policy.share_encoder=true`"
             )
         self.actor = Mlp(size, sizes["pi"], None, style)
-        self.head = make_head(action_space, self.actor.output_size, config, use_sde=use_sde)
+        self.head = make_distribution(action_space, self.actor.output_size, config, use_sde=use_sde)
         if ortho_init:
             orthogonal(self.shared)
             orthogonal(self.actor)
@@ -76,12 +76,12 @@ class ActorCritic(nn.Module):
         """Return what remembers, on ``size`` features; None: nothing does."""
         return make_core(self.config, size)
 
-    def forward(self, seen: Seen, state: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor | None]:
+    def forward(self, seen: PolicyInput, state: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return masked parameters (…, ``head.parameter_size``), values (…), and the state afterwards."""
         features, critic_features, next_state = self._read(seen, state)
         return self._masked(features, seen), self.critic(critic_features).squeeze(-1), next_state
 
-    def _read(self, seen: Seen, state: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    def _read(self, seen: PolicyInput, state: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return the features that the actor reads, those that the critic reads, and the next state."""
         actor_state, critic_state = self._split(state)
         encoded = self.shared(self.encoder(seen["observations"]))
@@ -97,20 +97,22 @@ class ActorCritic(nn.Module):
             next_state = torch.cat([next_state, after], dim=-1)
         return features, critic_features, next_state
 
-    def action_parameters(self, seen: Seen, state: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+    def action_parameters(
+        self, seen: PolicyInput, state: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
         """Return masked parameters and the next state, without values where no state depends on them."""
         if self.critic_core is not None:
             features, _, next_state = self._read(seen, state)
             return self._masked(features, seen), next_state
         return self.actor_parameters(seen, state)
 
-    def actor_parameters(self, seen: Seen, state: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    def actor_parameters(self, seen: PolicyInput, state: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Return masked parameters and the next state of the actor's core, from its state alone."""
         encoded = self.shared(self.encoder(seen["observations"]))
         features, next_state = self._remembered(encoded, self.core, state, seen)
         return self._masked(features, seen), next_state
 
-    def values(self, seen: Seen, state: Tensor | None = None) -> Tensor:
+    def values(self, seen: PolicyInput, state: Tensor | None = None) -> Tensor:
         """Return the critic's values (…)."""
         actor_state, critic_state = self._split(state)
         encoded = self.shared((self.critic_encoder or self.encoder)(seen["observations"]))
@@ -140,11 +142,11 @@ class ActorCritic(nn.Module):
         return state[..., : self.core.state_size], state[..., self.core.state_size :]
 
     def _remembered(
-        self, features: Tensor, core: RecurrentCore | None, state: Tensor | None, seen: Seen
+        self, features: Tensor, core: RecurrentCore | None, state: Tensor | None, seen: PolicyInput
     ) -> tuple[Tensor, Tensor | None]:
         return (features, None) if core is None else core(features, state, seen.get("episode_starts"))
 
-    def _masked(self, features: Tensor, seen: Seen) -> Tensor:
+    def _masked(self, features: Tensor, seen: PolicyInput) -> Tensor:
         return self.head.masked(self.head(self.actor(features)), seen.get("action_masks"))
 
 
@@ -161,12 +163,12 @@ class ActionValuePolicy(ActorCritic):
         hidden = _critic_layers(self, config)
         self.critic = _critic(config, self.critic.input_size, hidden, self.head.parameter_size, 0.01)
 
-    def forward(self, seen: Seen, state: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor | None]:
+    def forward(self, seen: PolicyInput, state: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return masked logits, action values, both (…, actions), and the state afterwards."""
         parameters, values, next_state = super().forward(seen, state)
         return parameters, values.reshape(parameters.shape), next_state
 
-    def values(self, seen: Seen, state: Tensor | None = None) -> Tensor:
+    def values(self, seen: PolicyInput, state: Tensor | None = None) -> Tensor:
         """Return the mean action values (…) under the policy."""
         parameters, values, _ = self(seen, state)
         return (torch.softmax(parameters, -1) * values).sum(-1)
@@ -189,7 +191,7 @@ class StochasticDuelingPolicy(ActorCritic):
 
     def forward(
         self,
-        seen: Seen,
+        seen: PolicyInput,
         state: Tensor | None = None,
         actions: Tensor | None = None,
         noise: Tensor | None = None,

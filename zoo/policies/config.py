@@ -115,21 +115,21 @@ PRESETS: dict[str, tuple[str, dict[str, Any]]] = {
 POLICIES = {name: PolicyConfig(name=name, **fields) for name, (_, fields) in PRESETS.items()}
 
 
-REMEMBERS = "recurrent_ppo"
+RECURRENT_PRESET = "recurrent_ppo"
 """The preset that is for policies that remember, and nothing else."""
 
 
-def refuse_no_memory(policy: PolicyConfig) -> None:
-    """Raise `ZooError` for a policy of `REMEMBERS` that remembers nothing."""
+def refuse_no_recurrence(policy: PolicyConfig) -> None:
+    """Raise `ZooError` for a policy of `RECURRENT_PRESET` that remembers nothing."""
     if policy.recurrent is None and policy._target_ is None:
         multi = {"cnn": "CnnLstmPolicy", "multi": "MultiInputLstmPolicy"}
         raise ZooError(
-            f"{REMEMBERS} is for policies that remember, {policy.name} does not:"
+            f"{RECURRENT_PRESET} is for policies that remember, {policy.name} does not:"
             f" policy={multi.get(str(policy.encoder), 'MlpLstmPolicy')} does; without a memory it is algo=ppo"
         )
 
 
-def refuse_options_of_memory(policy: PolicyConfig) -> None:
+def refuse_recurrence_options(policy: PolicyConfig) -> None:
     """Raise `ZooError` for what is set of a memory where there is none."""
     if policy.recurrent is not None or policy._target_ is not None:
         return

@@ -13,13 +13,13 @@ from torch import Tensor, nn
 
 from zoo.policies.config import PolicyConfig
 from zoo.policies.distributions import (
+    ActionDistribution,
     Deterministic,
     Direct,
-    Head,
     Squashed,
     SquashedGaussian,
     SquashedStateDependentGaussian,
-    make_head,
+    make_distribution,
 )
 from zoo.policies.encoders import hidden_after, make_encoder
 from zoo.policies.networks import LayerStyle, Mlp, layer_sizes, orthogonal, uniform
@@ -34,13 +34,13 @@ class Actor(nn.Module):
     ``default`` are the hidden layers where the config names none, ``networks`` those that it may name.
     """
 
-    head: Head
+    head: ActionDistribution
 
     def __init__(
         self,
         observation_space: spaces.Space[Any],
         config: PolicyConfig,
-        make_head: Callable[[int], Head],
+        make_distribution: Callable[[int], ActionDistribution],
         default: Sequence[int] | None = None,
         networks: Sequence[str] = ("pi", "qf"),
     ) -> None:
@@ -51,7 +51,7 @@ class Actor(nn.Module):
         self.trunk = Mlp(self.encoder.features_dim, hidden, None, LayerStyle.of(config, "relu"))
         if config.ortho_init:
             orthogonal(self.trunk)
-        self.head = make_head(self.trunk.output_size)
+        self.head = make_distribution(self.trunk.output_size)
 
     def forward(self, observations: Any) -> Tensor:
         """Return the parameters of the head (…, ``parameter_size``)."""
@@ -79,7 +79,7 @@ class SquashedActor(Actor):
         use_sde: bool = False,
     ) -> None:
         assert isinstance(action_space, spaces.Box)
-        make: Callable[[int], Head] = partial(SquashedGaussian, action_space)
+        make: Callable[[int], ActionDistribution] = partial(SquashedGaussian, action_space)
         if use_sde:
             make = partial(
                 SquashedStateDependentGaussian,
@@ -117,7 +117,7 @@ class DeterministicActor(Actor):
             uniform(self.head.action, last_layer_range)
 
 
-class SearchedPolicy(Actor):
+class LinearPolicy(Actor):
     """The policy of ARS, whose weights are searched for: hidden layers are 64-64, none after images.
 
     Box actions are what the last layer gives, ``squash``ed into [−1, 1] by tanh or as they are. Without
@@ -135,7 +135,7 @@ class SearchedPolicy(Actor):
         with_bias: bool,
         zero: bool,
     ) -> None:
-        make: Callable[[int], Head] = partial(make_head, action_space, config=config)
+        make: Callable[[int], ActionDistribution] = partial(make_distribution, action_space, config=config)
         if isinstance(action_space, spaces.Box):
             make = partial(Deterministic if squash else Direct, action_space)
         super().__init__(observation_space, config, make, networks=("pi",))

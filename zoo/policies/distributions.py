@@ -1,9 +1,9 @@
 """Action distributions: from features to the parameters of a distribution, and what follows from them.
 
 A head is a module with the last layers before an action. Its parameters are the numbers (…,
-``parameter_size``) that its forward pass returns, after `Head.masked`: all else is computed from them alone,
-on arrays for acting (with noise drawn ahead), on tensors for updates. Those of Gaussians (…, 2n) are n means,
-then n log standard deviations; a head may put more behind them. Actions here are flat and count from zero;
+``parameter_size``) that its forward pass returns, after `ActionDistribution.masked`: all else is computed
+from them alone, on arrays for acting (with noise drawn ahead), on tensors for updates. Those of Gaussians
+(…, 2n) are n means, then n log standard deviations; a head may put more behind them. Actions here are flat and count from zero;
 `zoo.policies.actions` makes what the environment takes. Leading dimensions are free everywhere.
 """
 
@@ -35,7 +35,7 @@ def total(parts: Sequence[Tensor]) -> Tensor:
     return functools.reduce(operator.add, parts)
 
 
-def pick(values: Tensor, index: Tensor) -> Tensor:
+def gather_last(values: Tensor, index: Tensor) -> Tensor:
     """Return from each row of ``values`` (…, n) the entry at ``index`` (…).
 
     The gradient of ``gather`` would be a scatter, which compiled updates can't fuse.
@@ -67,7 +67,7 @@ INVALID = -1e8
 """The logit of an action that a mask forbids: its probability is exactly 0, and so is its gradient."""
 
 
-class Head(nn.Module, ABC):
+class ActionDistribution(nn.Module, ABC):
     """How actions of one space are drawn, and how likely they are.
 
     ``noise_size`` numbers of noise make one action; ``mask_size`` says how wide a mask is, None where actions
@@ -153,7 +153,7 @@ class Head(nn.Module, ABC):
         return self.entropy(parameters)
 
 
-class Choices(Head):
+class Choices(ActionDistribution):
     """What is drawn from finitely many actions, by logits.
 
     Subclasses turn parameters into tables: log-probabilities (…, n) of each choice's alternatives.
@@ -213,7 +213,7 @@ class Categorical(Choices):
         return (F.log_softmax(parameters, dim=-1),)
 
     def _chosen(self, tables: Sequence[Tensor], actions: Tensor) -> Tensor:
-        return pick(tables[0], actions)
+        return gather_last(tables[0], actions)
 
 
 class MultiCategorical(Choices):
@@ -245,7 +245,9 @@ class MultiCategorical(Choices):
         return [F.log_softmax(logits, dim=-1) for logits in parameters.split(self.sizes, dim=-1)]
 
     def _chosen(self, tables: Sequence[Tensor], actions: Tensor) -> Tensor:
-        return total([pick(table, action) for table, action in zip(tables, actions.unbind(-1), strict=True)])
+        return total(
+            [gather_last(table, action) for table, action in zip(tables, actions.unbind(-1), strict=True)]
+        )
 
 
 class Bernoulli(Choices):
@@ -296,7 +298,7 @@ QUADRATURE = np.polynomial.hermite_e.hermegauss(48)
 """Points and weights that integrate against a standard normal density (up to its factor)."""
 
 
-class Gaussian(Head):
+class Gaussian(ActionDistribution):
     """Independent normal distributions of ``n_actions`` numbers."""
 
     cloning_settles_entropy = False
@@ -427,7 +429,7 @@ def log_volume(unsquashed: Tensor) -> Tensor:
     return 2.0 * (math.log(2.0) - unsquashed - F.softplus(-2.0 * unsquashed))
 
 
-class Deterministic(Head):
+class Deterministic(ActionDistribution):
     """Always the same action: the parameters (…, n) are the actions themselves, squashed into [−1, 1].
 
     As a distribution it has no density, so what follows from one (`log_prob`, `entropy`, `kl`) raises
@@ -554,9 +556,9 @@ def expln(values: Tensor) -> Tensor:
     return torch.where(values > 0, values.clamp(min=0).log1p() + 1.0, below.exp())
 
 
-def make_head(
+def make_distribution(
     space: spaces.Space[Any], features_dim: int, config: PolicyConfig, *, use_sde: bool = False
-) -> Head:
+) -> ActionDistribution:
     """Return the head of an action space, on ``features_dim`` features; ``use_sde`` is for Box.
 
     Raises `ZooError` for a space that has none.
@@ -574,11 +576,11 @@ def make_head(
     if isinstance(space, spaces.Box):
         return DiagonalGaussian(space, features_dim, config.log_std_init or 0.0)
     if isinstance(space, spaces.Tuple | spaces.Dict):
-        return CompositeHead(space, features_dim, config)
+        return CompositeDistribution(space, features_dim, config)
     raise ZooError(f"actions of {space} are not supported; wrap the env to flatten them")
 
 
-class CompositeHead(Head):
+class CompositeDistribution(ActionDistribution):
     """Independent parts of a Tuple or Dict action, nested at will; a head each, on the same features.
 
     Parameters, noise and masks of the parts stand side by side, in the order of the space; a part that can't
@@ -591,8 +593,10 @@ class CompositeHead(Head):
         super().__init__()
         self.space = space
         self.paths = [path for path, _ in leaf_spaces(space)]
-        self.parts = nn.ModuleList(make_head(leaf, features_dim, config) for _, leaf in leaf_spaces(space))
-        self.heads: dict[str, Head] = dict(zip(self.paths, self.parts, strict=True))  # type: ignore[arg-type]
+        self.parts = nn.ModuleList(
+            make_distribution(leaf, features_dim, config) for _, leaf in leaf_spaces(space)
+        )
+        self.heads: dict[str, ActionDistribution] = dict(zip(self.paths, self.parts, strict=True))  # type: ignore[arg-type]
         heads = list(self.heads.values())
         self.parameter_sizes = [head.parameter_size for head in heads]
         self.noise_sizes = [head.noise_size for head in heads]
@@ -651,7 +655,7 @@ class CompositeHead(Head):
         held = [each for each in self._parts(parameters) if each[1].cloning_settles_entropy]
         return total([head.imitation_entropy(part) for _, head, part in held])
 
-    def _parts(self, parameters: Any) -> list[tuple[str, Head, Any]]:
+    def _parts(self, parameters: Any) -> list[tuple[str, ActionDistribution, Any]]:
         """Return path, head and parameters of each part."""
         parts = split(parameters, self.parameter_sizes)
         return list(zip(self.heads, self.heads.values(), parts, strict=True))

@@ -12,15 +12,15 @@ from typing import Any
 
 import numpy as np
 
+from zoo.buffers.arrays import Arrays
 from zoo.config.fields import build, hyperparameter
 from zoo.errors import ZooError
-from zoo.memory.arrays import Column
 from zoo.policies.acting import ActingPolicy
-from zoo.policies.actions import Codec
-from zoo.policies.distributions import Head
+from zoo.policies.actions import ActionAdapter
+from zoo.policies.distributions import ActionDistribution
 
 Array = np.ndarray
-Seen = Mapping[str, Column]
+PolicyInput = Mapping[str, Arrays]
 
 
 @dataclass
@@ -40,26 +40,26 @@ class ActionNoiseConfig:
 class Exploration(ABC):
     """Chooses stored actions (n_envs, …) for what is seen, at a ``progress`` from 0 to 1."""
 
-    def __init__(self, acting: ActingPolicy, codec: Codec) -> None:
-        self.acting, self.codec = acting, codec
+    def __init__(self, acting: ActingPolicy, action_adapter: ActionAdapter) -> None:
+        self.acting, self.action_adapter = acting, action_adapter
 
     def start(self) -> None:
         """Begin a collection, at whose end there may be an update."""
         return
 
     @abstractmethod
-    def act(self, seen: Seen, rng: np.random.Generator, progress: float) -> Column:
+    def act(self, seen: PolicyInput, rng: np.random.Generator, progress: float) -> Arrays:
         """Return actions while learning."""
 
-    def warm_up(self, seen: Seen, rng: np.random.Generator) -> Column:
+    def warm_up(self, seen: PolicyInput, rng: np.random.Generator) -> Arrays:
         """Return actions before learning starts: random ones, unless a part knows better."""
         return self.random(seen, rng)
 
-    def random(self, seen: Seen, rng: np.random.Generator) -> Column:
+    def random(self, seen: PolicyInput, rng: np.random.Generator) -> Arrays:
         """Return uniformly random actions; valid ones where ``seen`` has masks."""
         masks, n = seen.get("action_masks"), n_rows(seen)
         if masks is None:
-            return self.codec.random(rng, n)
+            return self.action_adapter.random(rng, n)
         head = self.acting.head
         indifferent = np.zeros((n, head.parameter_size), np.float32)
         return head.sample(head.masked(indifferent, masks), head.noise(rng, (n,)))
@@ -85,11 +85,13 @@ class EpsilonGreedy(Exploration):
     Draws one number for each environment; then, if any acts randomly, a random action for each.
     """
 
-    def __init__(self, acting: ActingPolicy, codec: Codec, rate: Callable[[float], float]) -> None:
-        super().__init__(acting, codec)
+    def __init__(
+        self, acting: ActingPolicy, action_adapter: ActionAdapter, rate: Callable[[float], float]
+    ) -> None:
+        super().__init__(acting, action_adapter)
         self.rate = rate
 
-    def act(self, seen: Seen, rng: np.random.Generator, progress: float) -> Array:
+    def act(self, seen: PolicyInput, rng: np.random.Generator, progress: float) -> Array:
         is_random = rng.random(n_rows(seen)) < self.rate(progress)
         n_random = np.count_nonzero(is_random)  # quicker than any()
         if not n_random:
@@ -110,14 +112,14 @@ class StochasticExploration(Exploration):
     def __init__(
         self,
         acting: ActingPolicy,
-        codec: Codec,
+        action_adapter: ActionAdapter,
         noise: NormalNoise | None = None,
         random_share: float = 0.0,
     ) -> None:
-        super().__init__(acting, codec)
+        super().__init__(acting, action_adapter)
         self.noise, self.random_share = noise, random_share
 
-    def act(self, seen: Seen, rng: np.random.Generator, progress: float) -> Array:
+    def act(self, seen: PolicyInput, rng: np.random.Generator, progress: float) -> Array:
         n = n_rows(seen)
         actions, _ = self.acting.act(seen, self._own_noise(rng, n))
         if self.noise is not None:
@@ -142,7 +144,7 @@ class StochasticExploration(Exploration):
             self.noise.load_state(state["noise"])
 
 
-def n_rows(seen: Seen) -> int:
+def n_rows(seen: PolicyInput) -> int:
     """Return how many environments are seen."""
     observations = seen["observations"]
     while isinstance(observations, dict):
@@ -226,7 +228,7 @@ class HeldNoise:
     update, and a checkpoint needs none of it.
     """
 
-    def __init__(self, head: Head, every: int) -> None:
+    def __init__(self, head: ActionDistribution, every: int) -> None:
         self.head, self.every = head, every
         self._n_steps = 0
         self._noise: Array | None = None
@@ -249,21 +251,21 @@ class StateDependentExploration(StochasticExploration):
     def __init__(
         self,
         acting: ActingPolicy,
-        codec: Codec,
+        action_adapter: ActionAdapter,
         noise: NormalNoise | None = None,
         random_share: float = 0.0,
         *,
         every: int = -1,
         at_warmup: bool = False,
     ) -> None:
-        super().__init__(acting, codec, noise, random_share)
+        super().__init__(acting, action_adapter, noise, random_share)
         self.every, self.at_warmup = every, at_warmup
         self.start()
 
     def start(self) -> None:
         self._held = HeldNoise(self.acting.head, self.every)
 
-    def warm_up(self, seen: Seen, rng: np.random.Generator) -> Column:
+    def warm_up(self, seen: PolicyInput, rng: np.random.Generator) -> Arrays:
         if self.at_warmup:
             return self.act(seen, rng, 0.0)
         self._own_noise(rng, n_rows(seen))

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from zoo.policies import distributions as heads
 from zoo.policies.actor_critic import ActionValuePolicy, ActorCritic, StochasticDuelingPolicy
-from zoo.policies.continuous import DeterministicActor, SearchedPolicy, SquashedActor
+from zoo.policies.continuous import DeterministicActor, LinearPolicy, SquashedActor
 from zoo.policies.distributions import Array
 from zoo.policies.encoders import VectorEncoder
 from zoo.policies.networks import Mlp
@@ -27,7 +27,7 @@ _ZERO = np.zeros((), np.float32)
 """0 as an array: NumPy would make one of a Python number at every call."""
 
 _ACTOR_CRITICS = (ActorCritic, ActionValuePolicy, StochasticDuelingPolicy)
-_ACTORS = (SquashedActor, DeterministicActor, SearchedPolicy)
+_ACTORS = (SquashedActor, DeterministicActor, LinearPolicy)
 _LOGIT_HEADS = (heads.Categorical, heads.MultiCategorical, heads.Bernoulli)
 _HEADS = (heads.Deterministic, heads.Direct, heads.DiagonalGaussian, heads.SquashedGaussian, *_LOGIT_HEADS)
 _PARTS = {VectorEncoder, Mlp, nn.Linear, nn.LayerNorm, nn.Tanh, nn.ReLU, *_HEADS}

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from gymnasium import spaces
 from torch import nn
 
-from zoo.config.own_modules import own_class, path_of_class
+from zoo.config.user_imports import own_class, path_of_class
 from zoo.errors import ZooError
 from zoo.policies.config import ACTIVATIONS, PolicyConfig
 from zoo.policies.networks import activation_class

@@ -15,12 +15,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from zoo.buffers.arrays import Arrays
 from zoo.config.fields import build, hyperparameter
-from zoo.memory.arrays import Column
 from zoo.optim.parameters import Parameters
 from zoo.optim.workers import averaged_number
 from zoo.policies.acting import ActingPolicy, BatchedPolicy
-from zoo.policies.actions import Codec
+from zoo.policies.actions import ActionAdapter
 from zoo.policies.exploration import (
     EpsilonGreedy,
     Exploration,
@@ -30,7 +30,7 @@ from zoo.policies.exploration import (
 )
 
 Array = np.ndarray
-Seen = Mapping[str, Column]
+PolicyInput = Mapping[str, Arrays]
 
 GREEDY_INITIAL_STD = 0.01
 GREEDY_ADAPTATION = 1.01
@@ -79,12 +79,12 @@ class PerturbedPolicy(ActingPolicy):
         self._trial = BatchedPolicy(parameters, 1, self.device)
 
     def parameters(
-        self, seen: Mapping[str, Column], state: Array | None = None
+        self, seen: Mapping[str, Arrays], state: Array | None = None
     ) -> tuple[Array, Array | None]:
         """Return the parameters of the head (n_envs, …), each row by the copy of its environment."""
         return self._copies.parameters(seen), None
 
-    def compared(self, seen: Mapping[str, Column], rng: np.random.Generator) -> tuple[Array, Array]:
+    def compared(self, seen: Mapping[str, Arrays], rng: np.random.Generator) -> tuple[Array, Array]:
         """Return the parameters of the head without noise, and with as much as the next copies get."""
         self._perturb(self._trial.vectors[0], rng)
         return super().parameters(seen)[0], self._trial.parameters(seen)
@@ -146,19 +146,19 @@ class NoisyActor(StochasticExploration):
     def __init__(
         self,
         perturbed: PerturbedPolicy,
-        codec: Codec,
+        action_adapter: ActionAdapter,
         noise: NormalNoise | None,
         random_share: float,
         config: ParameterNoiseConfig,
     ) -> None:
-        super().__init__(perturbed, codec, noise, random_share)
+        super().__init__(perturbed, action_adapter, noise, random_share)
         self.perturbed, self.config = perturbed, config
 
-    def act(self, seen: Seen, rng: np.random.Generator, progress: float) -> Array:
+    def act(self, seen: PolicyInput, rng: np.random.Generator, progress: float) -> Array:
         self.perturbed.redraw(rng, n_rows(seen))
         return super().act(seen, rng, progress)
 
-    def adapt(self, seen: Seen, rng: np.random.Generator) -> dict[str, float]:
+    def adapt(self, seen: PolicyInput, rng: np.random.Generator) -> dict[str, float]:
         """Let the noise follow how far it moves actions for what is seen; return both, to be logged."""
         without, with_noise = map(self.perturbed.head.mode, self.perturbed.compared(seen, rng))
         distance = action_distance(without, with_noise)
@@ -196,13 +196,13 @@ class NoisyGreedy(EpsilonGreedy):
         self,
         acting: ActingPolicy,
         parameters: Parameters,
-        codec: Codec,
+        action_adapter: ActionAdapter,
         rate: Callable[[float], float],
     ) -> None:
         self.perturbed = PerturbedPolicy(acting, parameters, GREEDY_INITIAL_STD, spared=["encoder"])
-        super().__init__(self.perturbed, codec, rate)
+        super().__init__(self.perturbed, action_adapter, rate)
 
-    def act(self, seen: Seen, rng: np.random.Generator, progress: float) -> Array:
+    def act(self, seen: PolicyInput, rng: np.random.Generator, progress: float) -> Array:
         self.perturbed.redraw(rng, n_rows(seen))
         without, with_noise = self.perturbed.compared(seen, rng)
         n_actions = n_valid(seen, without)
@@ -257,7 +257,7 @@ def epsilon_greedy_kl(rate: float, n_actions: Array) -> Array:
     return -np.log(1.0 - rate + rate / n_actions)
 
 
-def n_valid(seen: Seen, values: Array) -> Array:
+def n_valid(seen: PolicyInput, values: Array) -> Array:
     """Return among how many actions each row of ``values`` (n, actions) chooses, (n,)."""
     masks = seen.get("action_masks")
     return np.full(len(values), values.shape[-1]) if masks is None else np.asarray(masks).sum(-1)

@@ -16,11 +16,11 @@ import optuna
 from zoo.algorithms.callback import Callback
 from zoo.algorithms.callback import Training as Algorithm
 from zoo.errors import ZooError, nearest
-from zoo.training.callbacks import EvalCallback
-from zoo.training.evaluation import Evaluation
-from zoo.training.experiment import Experiment
-from zoo.training.run_folder import RunFolder
-from zoo.training.statistics import iqm
+from zoo.experiment.callbacks import EvalCallback
+from zoo.experiment.evaluation import Evaluation
+from zoo.experiment.experiment import Experiment
+from zoo.experiment.run_folder import RunFolder
+from zoo.experiment.statistics import iqm
 
 if TYPE_CHECKING:
     from zoo.tuning.plan import Plan

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from zoo.config.environment_values import as_written
 from zoo.config.fields import minutes_of
+from zoo.config.schema import TrainSettings
 from zoo.config.sections import SECTIONS
-from zoo.config.settings import TrainSettings
+from zoo.core.plain_data import flat
 from zoo.envs.registry import folder_name
 from zoo.errors import ZooError
-from zoo.files.plain_data import flat
 from zoo.tuning.objective import TO_THRESHOLD, Objective
 from zoo.tuning.samplers import make_pruner, make_sampler, require_sampler
 from zoo.tuning.space import Config, Space

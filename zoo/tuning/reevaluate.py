@@ -12,7 +12,7 @@ import optuna
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from zoo.training.statistics import interval, iqm
+from zoo.experiment.statistics import interval, iqm
 from zoo.tuning.objective import Objective, Training, fresh_seeds
 from zoo.tuning.plan import Plan
 from zoo.tuning.space import Values
@@ -24,7 +24,7 @@ RESAMPLES = 2_000
 
 
 @dataclass
-class Finals:
+class Reevaluation:
     """The second study; ``candidates`` are the numbers of the trials that are trained again."""
 
     shared: SharedStudy
@@ -60,7 +60,7 @@ class Ranked:
     runs: list[str] = field(default_factory=list)
 
 
-def join_finals(plan: Plan, search: SharedStudy) -> Finals | None:
+def join_reevaluation(plan: Plan, search: SharedStudy) -> Reevaluation | None:
     """Let the best trials be trained again, unless they are already; None if no trial is complete."""
     with quiet_optuna(), search.turn():
         candidates = [trial.number for trial in best_trials(plan, search)]
@@ -79,7 +79,7 @@ def join_finals(plan: Plan, search: SharedStudy) -> Finals | None:
         trials = study.get_trials(deepcopy=False)
         n_waiting = sum(trial.state == TrialState.WAITING for trial in trials)
         shared = SharedStudy(study, search.storage, len(counted(trials)) + n_waiting)
-        return Finals(shared, search, candidates, len(wanted))
+        return Reevaluation(shared, search, candidates, len(wanted))
 
 
 def best_trials(plan: Plan, search: SharedStudy) -> list[FrozenTrial]:

@@ -15,11 +15,11 @@ import optuna
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from zoo.config.composing import compose
+from zoo.config.compose import compose
 from zoo.config.environment_values import without_variables
-from zoo.files import atomic
-from zoo.files.plain_data import to_yaml, value_at
-from zoo.files.printing import csv_lines, one_line
+from zoo.core import atomic
+from zoo.core.plain_data import to_yaml, value_at
+from zoo.core.printing import csv_lines, one_line
 from zoo.tuning.plan import Plan
 from zoo.tuning.reevaluate import Ranked, best_trials, ranking, values_of
 from zoo.tuning.space import put_at
@@ -27,7 +27,7 @@ from zoo.tuning.study import DIED, REASON, SharedStudy, counted, goes_on_from, q
 
 ROWS_SHOWN = 10
 
-TUNED_SECTIONS = ("algo", "env", "policy", "memory")
+TUNED_SECTIONS = ("algo", "env", "policy", "replay")
 TUNED_VALUES = ("n_timesteps", "n_envs")
 LABELS = ("name", "preset")
 

@@ -12,9 +12,9 @@ import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from zoo.config.own_modules import own_class
+from zoo.config.user_imports import own_class
+from zoo.core.printing import one_line
 from zoo.errors import ZooError, nearest
-from zoo.files.printing import one_line
 
 if TYPE_CHECKING:
     from optuna.pruners import BasePruner

@@ -16,11 +16,11 @@ from dataclasses import MISSING, dataclass, fields
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from zoo.config.composing import SEARCHABLE
+from zoo.config.compose import SEARCHABLE
 from zoo.config.fields import build, hyperparameter
-from zoo.config.validation import checked
+from zoo.config.validate import checked
+from zoo.core.plain_data import value_at
 from zoo.errors import ZooError, nearest
-from zoo.files.plain_data import value_at
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution

@@ -28,11 +28,11 @@ from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from zoo.config.paths import shown
+from zoo.core import atomic
+from zoo.core.file_lock import FileLock, is_locked
+from zoo.core.printing import first_and_last, one_line, without_password
 from zoo.envs.seeds import random_seed
 from zoo.errors import ZooError
-from zoo.files import atomic
-from zoo.files.file_lock import FileLock, is_locked
-from zoo.files.printing import first_and_last, one_line, without_password
 from zoo.tuning.objective import NoSuccessError
 from zoo.tuning.plan import Plan, differences
 

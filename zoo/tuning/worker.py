@@ -22,13 +22,13 @@ import optuna
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from zoo.config.environment_values import keep, kept
-from zoo.config.jobs import end_with_the_starter
 from zoo.config.paths import shown
-from zoo.config.sweeps.processes import RunningJobs, death
+from zoo.core.file_lock import FileLock
+from zoo.core.free_memory import usable_cores
+from zoo.core.printing import one_line, say, show, without_password
 from zoo.errors import INTERRUPTED, MISTAKE, ZooError
-from zoo.files.file_lock import FileLock
-from zoo.files.free_memory import usable_cores
-from zoo.files.printing import one_line, say, show, without_password
+from zoo.launch.jobs import end_with_the_starter
+from zoo.launch.processes import RunningJobs, death
 from zoo.tuning.objective import (
     TOP_RUNS,
     TRIALS,
@@ -40,7 +40,7 @@ from zoo.tuning.objective import (
     try_small,
 )
 from zoo.tuning.plan import Plan
-from zoo.tuning.reevaluate import Finals, join_finals
+from zoo.tuning.reevaluate import Reevaluation, join_reevaluation
 from zoo.tuning.study import (
     DIED,
     REASON,
@@ -233,16 +233,19 @@ class Worker:
                 time.sleep(SECONDS_BETWEEN_LOOKS)
             elif is_late or self.shared.is_over():
                 break
-        finals = join_finals(self.plan, self.shared) if self.plan.config["top_k"] else None
-        if finals is None:
+        reevaluation = join_reevaluation(self.plan, self.shared) if self.plan.config["top_k"] else None
+        if reevaluation is None:
             return
-        if finals.n_new:
-            self._say(f"top   {finals.n_new} training{'s' * (finals.n_new > 1)} of the best on fresh seeds")
-        finals.shared.worker = self.name
+        if reevaluation.n_new:
+            self._say(
+                f"top   {reevaluation.n_new} training{'s' * (reevaluation.n_new > 1)} of the best on"
+                " fresh seeds"
+            )
+        reevaluation.shared.worker = self.name
         while True:
-            if self._train_one_again(finals):
+            if self._train_one_again(reevaluation):
                 continue
-            if not finals.shared.is_anyone_running():
+            if not reevaluation.shared.is_anyone_running():
                 return
             time.sleep(SECONDS_BETWEEN_LOOKS)
 
@@ -297,28 +300,28 @@ class Worker:
             trial.set_user_attr(STEPS, steps_trained(folders))
             trial.set_user_attr(SECONDS, round(time.monotonic() - started, 1))
 
-    def _train_one_again(self, finals: Finals) -> bool:
+    def _train_one_again(self, reevaluation: Reevaluation) -> bool:
         """Train one of the best again, on a fresh seed; return False if none is left."""
         plan = self.plan
 
         def values(trial: Trial) -> list[float]:
-            number, seed = finals.what_to_train(trial)
-            config = plan.config_of_trial(finals.values_of(number), seed, plan.folder / TOP_RUNS)
+            number, seed = reevaluation.what_to_train(trial)
+            config = plan.config_of_trial(reevaluation.values_of(number), seed, plan.folder / TOP_RUNS)
             try:
                 training, folder = train(config, keep=True)
             except Exception as error:
                 if _INTERRUPTED.is_set():
                     raise InterruptedTrialError from error
                 raise
-            finals.record(trial, training, folder, plan.objective)
+            reevaluation.record(trial, training, folder, plan.objective)
             return plan.objective.values([training])
 
         def tell(trial: FrozenTrial) -> None:
-            number, seed = finals.what_to_train(trial)
+            number, seed = reevaluation.what_to_train(trial)
             self._say(f"top   trial {number}, seed {seed}  {self._ended(trial, names=False)}")
-            self._stop_if_all_fail_alike(finals.shared)
+            self._stop_if_all_fail_alike(reevaluation.shared)
 
-        return finals.shared.run_next(values, tell)
+        return reevaluation.shared.run_next(values, tell)
 
     def _tell(self, trial: FrozenTrial) -> None:
         seconds = trial.user_attrs.get(SECONDS, 0.0)

@@ -1,0 +1,281 @@
+"""Prioritised replay: how often transitions come, how much they count, and which never come."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transitions import transition
+
+from zoo.buffers import prioritized
+from zoo.buffers.arrays import ArraySpec
+from zoo.buffers.config import PrioritizedConfig
+from zoo.buffers.prioritized import BYTES_EACH, FAN_OUT, PrioritizedSampler, SumTree
+from zoo.buffers.replay import ReplayBuffer, ring_length
+from zoo.core.tensors import join, split
+
+Array = np.ndarray
+
+SPECS = {"observations": ArraySpec((), np.float32), "actions": ArraySpec((), np.int64)}
+PLAIN = PrioritizedConfig(alpha=1.0, beta=1.0, epsilon=1e-12)
+
+each_example = settings(deadline=None, derandomize=True, max_examples=60)
+
+
+def memory_of(
+    capacity: int, n_envs: int, config: PrioritizedConfig = PLAIN, *, once: bool = False, **options: Any
+) -> ReplayBuffer:
+    length = ring_length(capacity, n_envs, once=once)
+    sampler = PrioritizedSampler(config, length, n_envs)
+    return ReplayBuffer(capacity, n_envs, SPECS, sampler=sampler, optimize_memory_usage=once, **options)
+
+
+class Numbered:
+    """Adds transitions whose actions number them, each by environment and step: 1000·env + step."""
+
+    def __init__(self, memory: ReplayBuffer, *, ends: float = 0.2, seed: int = 0) -> None:
+        self.buffer = memory
+        self.steps = np.zeros(memory.n_envs, int)
+        self.ends = ends
+        self.rng = np.random.default_rng(seed)
+
+    def add(self, valid: Array | None = None) -> None:
+        memory = self.buffer
+        numbers = 1000 * np.arange(memory.n_envs) + self.steps
+        ended = self.rng.random(memory.n_envs) < self.ends
+        ended = ended if valid is None else ended & valid
+        columns = {"observations": numbers.astype(np.float32), "actions": numbers}
+        following, rewards = (numbers + 1).astype(np.float32), np.ones(memory.n_envs)
+        memory.add(transition(columns, following, rewards, np.zeros(memory.n_envs, bool), ended, valid))
+        self.steps += 1 if valid is None else valid
+
+    def kept(self) -> set[int]:
+        most = self.buffer._most_rows
+        return {
+            1000 * env + step
+            for env, steps in enumerate(self.steps)
+            for step in range(max(0, steps - most), steps)
+        }
+
+
+def give_priorities(memory: ReplayBuffer, priority_of: Any) -> None:
+    """Draw until every transition has been given its own priority, a function of its number."""
+    rng = np.random.default_rng(123)
+    for _ in range(200):
+        batch = memory.sample(rng, (4, 32))
+        memory.learned(priority_of(batch["actions"]))
+        assert isinstance(memory.sampler, PrioritizedSampler)
+
+
+def chi_square(counts: Array, probabilities: Array) -> float:
+    expected = counts.sum() * probabilities
+    return float(((counts - expected) ** 2 / expected).sum())
+
+
+def test_four_priorities_in_closed_form() -> None:
+    memory = memory_of(4, 1)
+    world = Numbered(memory, ends=0)
+    for _ in range(4):
+        world.add()
+    give_priorities(memory, lambda numbers: numbers + 1.0)
+    batch = memory.sample(np.random.default_rng(0), (100, 400))
+    counts = np.bincount(batch["actions"].reshape(-1), minlength=4)
+    assert chi_square(counts, np.array([0.1, 0.2, 0.3, 0.4])) < 16.3  # 0.001 of the distribution, 3 degrees
+    weight_of = dict(zip(batch["actions"].reshape(-1).tolist(), batch["weights"].reshape(-1), strict=True))
+    assert weight_of == pytest.approx({0: 1.0, 1: 0.5, 2: 1 / 3, 3: 0.25}, rel=1e-6)
+    assert batch["weights"].dtype == np.float32
+    assert batch["weights"].shape == (100, 400)
+
+
+def test_weights_are_those_of_the_formula_over_the_whole_memory() -> None:
+    config = PrioritizedConfig(alpha=0.7, beta=0.4, beta_fraction=0.5, epsilon=0.01)
+    memory = memory_of(30, 3, config)
+    world = Numbered(memory)
+    for _ in range(25):
+        world.add()
+    errors = {number: 0.1 + abs(np.sin(number)) for number in world.kept()}
+    give_priorities(memory, np.vectorize(errors.get))
+    raw = np.array([(error + 0.01) ** 0.7 for error in errors.values()])
+    probabilities = dict(zip(errors, raw / raw.sum(), strict=True))
+    for progress, beta in ((0.0, 0.4), (0.25, 0.7), (0.5, 1.0), (1.0, 1.0)):
+        batch = memory.sample(np.random.default_rng(1), (50,), progress)
+        largest = max((30 * each) ** -beta for each in probabilities.values())
+        expected = [(30 * probabilities[number]) ** -beta / largest for number in batch["actions"].tolist()]
+        np.testing.assert_allclose(batch["weights"], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("once", [False, True])
+@pytest.mark.parametrize("n_step", [1, 3])
+def test_frequencies_are_in_proportion_in_a_ring_that_has_wrapped(once: bool, n_step: int) -> None:
+    memory = memory_of(60, 3, once=once, n_step=n_step)
+    world = Numbered(memory)
+    for step in range(70):
+        world.add(np.array([True, step % 3 != 0, True]))
+    give_priorities(memory, lambda numbers: 1.0 + numbers % 7)
+    numbers = np.array(sorted(world.kept()))
+    drawn = memory.sample(np.random.default_rng(2), (200, 300))["actions"].reshape(-1)
+    assert set(drawn.tolist()) <= set(numbers.tolist())
+    counts = np.array([(drawn == number).sum() for number in numbers])
+    priorities = 1.0 + numbers % 7
+    bound = len(numbers) + 5 * (2 * len(numbers)) ** 0.5
+    assert chi_square(counts, priorities / priorities.sum()) < bound
+
+
+def test_new_transitions_have_the_largest_priority_that_there_ever_was() -> None:
+    memory = memory_of(50, 1)
+    world = Numbered(memory)
+    for _ in range(5):
+        world.add()
+    assert (memory.sample(np.random.default_rng(0), (9,))["weights"] == 1).all(), "all are new"
+    give_priorities(memory, lambda numbers: np.full(numbers.shape, 8.0))
+    give_priorities(memory, lambda numbers: np.full(numbers.shape, 0.5))
+    world.add()
+    drawn = memory.sample(np.random.default_rng(0), (20_000,))["actions"]
+    assert (drawn == 5).mean() == pytest.approx(8 / (8 + 5 * 0.5), abs=0.02)
+
+
+def test_errors_that_are_not_finite_leave_the_priorities_as_they_were() -> None:
+    memory = memory_of(2, 1)
+    Numbered(memory).add()
+    memory.sample(np.random.default_rng(0), (2,))
+    memory.learned(np.array([3.0, 3.0]))
+    before = copy.deepcopy(memory.sampler.state())
+    for errors in ([np.nan, 1.0], [9.0, np.inf]):
+        memory.learned(np.array(errors))
+        np.testing.assert_equal(memory.sampler.state(), before)
+    assert memory.sample(np.random.default_rng(0), (5,))["actions"].tolist() == [0] * 5
+
+
+worlds = st.tuples(
+    st.integers(1, 3), st.integers(2, 24), st.booleans(), st.integers(1, 3), st.integers(0, 999)
+)
+
+
+@given(
+    world=worlds,
+    what=st.lists(st.sampled_from(["add"] * 8 + ["some", "draw", "cut", "save"]), min_size=1, max_size=60),
+)
+@each_example
+def test_only_what_is_stored_is_drawn_and_all_of_it_can_be(
+    world: tuple[int, int, bool, int, int], what: list[str]
+) -> None:
+    """Also in rings of different fill, after reset steps, cut episodes, and a way through a checkpoint."""
+    n_envs, rows, once, n_step, seed = world
+    n_step = min(n_step, rows - once)
+    config = PrioritizedConfig(alpha=0.5)
+    memory = memory_of(rows * n_envs, n_envs, config, once=once, n_step=n_step)
+    numbered = Numbered(memory, seed=seed)
+    rng = np.random.default_rng(seed)
+    for each in what:
+        if each == "add":
+            numbered.add()
+        elif each == "some":
+            numbered.add(rng.random(n_envs) < 0.5)
+        elif each == "cut":
+            memory.cut()
+        elif each == "draw" and len(memory):
+            batch = memory.sample(rng, (3, 5))
+            assert set(batch["actions"].reshape(-1).tolist()) <= numbered.kept()
+            assert (batch["weights"] <= 1).all()
+            memory.learned(rng.random((3, 5)))
+        elif each == "save":
+            saved = join(*split(memory.state()))
+            fresh = memory_of(rows * n_envs, n_envs, config, once=once, n_step=n_step)
+            fresh.load_state(saved)
+            numbered.buffer = memory = fresh
+    if len(memory):
+        drawn = set(memory.sample(rng, (4000,))["actions"].tolist())
+        assert drawn <= numbered.kept()
+        assert len(drawn) > 0.5 * len(numbered.kept())
+        memory.sampler._give_up(memory._heads, memory._sizes == memory.length)  # type: ignore[attr-defined]
+        assert (memory.sampler.tree.numbers > 0).sum() == len(memory)  # type: ignore[attr-defined]
+
+
+def test_priorities_take_the_bytes_that_are_told_beforehand() -> None:
+    tree = PrioritizedSampler(PLAIN, 200_000, 1).tree
+    allocated = sum(array.nbytes for array in [*tree._sums, *tree._ends, *tree._smallest])
+    assert allocated == pytest.approx(200_000 * BYTES_EACH, rel=0.03)
+
+
+Array = np.ndarray
+
+each_example = settings(deadline=None, derandomize=True, max_examples=60)
+
+
+def tree_of(size: int, widest_top: int) -> SumTree:
+    """Return a tree that has more levels the narrower its top is."""
+    with mock.patch.object(prioritized, "WIDEST_TOP", widest_top):
+        return SumTree(size)
+
+
+def slow_place(numbers: list[int], target: float) -> int:
+    """Return the place in which the sum of the numbers passes the target."""
+    total = 0
+    for place, number in enumerate(numbers):
+        total += number
+        if target < total:
+            return place
+    raise AssertionError
+
+
+@given(
+    size=st.integers(1, 900),
+    widest_top=st.sampled_from([FAN_OUT, 40, 4096]),
+    seed=st.integers(0, 999),
+    changes=st.lists(st.integers(1, 300), min_size=1, max_size=6),
+)
+@each_example
+def test_tree_agrees_with_adding_up_whole_numbers(
+    size: int, widest_top: int, seed: int, changes: list[int]
+) -> None:
+    rng = np.random.default_rng(seed)
+    tree, numbers = tree_of(size, widest_top), [0] * size
+    for n in changes:
+        places, new = rng.integers(0, size, n), rng.integers(0, 4, n)
+        tree.set(places, new.astype(float))
+        for place, number in zip(places.tolist(), new.tolist(), strict=True):
+            numbers[place] = number
+        total = sum(numbers)
+        if not total:
+            assert tree.smallest == np.inf
+            continue
+        assert tree.smallest == min(number for number in numbers if number)
+        targets = np.arange(total) + 0.5
+        found, found_numbers = tree._at(targets / total)
+        assert found.tolist() == [slow_place(numbers, target) for target in targets]
+        assert found_numbers.tolist() == [numbers[place] for place in found]
+
+
+@pytest.mark.parametrize("widest_top", [FAN_OUT, 4096])
+def test_what_is_0_is_never_drawn_however_badly_sums_round(widest_top: int) -> None:
+    rng = np.random.default_rng(0)
+    tree = tree_of(2000, widest_top)
+    numbers = 10.0 ** rng.uniform(-12, 12, 2000) * (rng.random(2000) < 0.3)
+    tree.set(np.arange(2000), numbers)
+    drawn, drawn_numbers = tree.draw(lambda: rng.random(100_000))
+    assert (numbers[drawn] > 0).all()
+    np.testing.assert_allclose(drawn_numbers, numbers[drawn], rtol=1e-3)
+
+
+def test_where_rounding_leads_to_a_0_it_is_drawn_again() -> None:
+    """Shares at the borders of groups, where what is left for the next level may round out of it."""
+    n_astray = 0
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        tree = tree_of(2000, FAN_OUT)
+        tree.set(np.arange(2000), 10.0 ** rng.uniform(-3, 3, 2000) * (rng.random(2000) < 0.3))
+        ends = tree.numbers.cumsum()
+        borders = np.unique(ends[FAN_OUT - 1 :: FAN_OUT] / ends[-1])
+        shares = np.clip(np.concatenate([borders, np.nextafter(borders, 0)]), 0, np.nextafter(1.0, 0))
+        astray = shares[tree._at(shares)[1] == 0]
+        n_astray += len(astray)
+        waiting = [np.full(len(shares), 0.5), shares]
+        places, numbers = tree.draw(waiting.pop)
+        assert (tree.numbers[places] > 0).all()
+        assert numbers.all()
+    assert n_astray

@@ -1,0 +1,179 @@
+"""Advantages against a slow loop and worked numbers; rollouts keep what they were given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transitions import transition
+
+from zoo.buffers.arrays import ArraySpec
+from zoo.buffers.rollout import RolloutBuffer, generalized_advantages
+
+each_example = settings(deadline=None, derandomize=True, max_examples=60)
+Array = np.ndarray
+
+
+def random_rollout(seed: int, n_steps: int, n_envs: int) -> tuple[Array, Array, Array, Array]:
+    rng = np.random.default_rng(seed)
+    rewards, values = rng.normal(size=(2, n_steps, n_envs)).astype(np.float32)
+    return rewards, values, rng.normal(size=n_envs).astype(np.float32), rng.random((n_steps, n_envs)) < 0.3
+
+
+def slow_advantages(
+    rewards: Array, values: Array, last_values: Array, ended: Array, gamma: float, gae_lambda: float
+) -> Array:
+    """Return the sum of discounted temporal differences, written out for each step of each environment."""
+    n_steps, n_envs = rewards.shape
+    advantages = np.zeros((n_steps, n_envs))
+    for env in range(n_envs):
+        for start in range(n_steps):
+            weight = 1.0
+            for step in range(start, n_steps):
+                following = last_values[env] if step == n_steps - 1 else values[step + 1, env]
+                if ended[step, env]:
+                    following = 0.0
+                difference = rewards[step, env] + gamma * following - values[step, env]
+                advantages[start, env] += weight * difference
+                if ended[step, env]:
+                    break
+                weight *= gamma * gae_lambda
+    return advantages
+
+
+@given(
+    seed=st.integers(0, 999),
+    n_steps=st.integers(1, 8),
+    n_envs=st.integers(1, 3),
+    gamma=st.sampled_from([0.0, 0.9, 0.99, 1.0]),
+    gae_lambda=st.sampled_from([0.0, 0.5, 0.95, 1.0]),
+)
+@each_example
+def test_advantages_are_sums_of_temporal_differences(
+    seed: int, n_steps: int, n_envs: int, gamma: float, gae_lambda: float
+) -> None:
+    rollout = random_rollout(seed, n_steps, n_envs)
+    before = [array.copy() for array in rollout]
+    advantages = generalized_advantages(*rollout, gamma, gae_lambda)
+    assert advantages.dtype == np.float32
+    np.testing.assert_allclose(advantages, slow_advantages(*rollout, gamma, gae_lambda), rtol=1e-4, atol=1e-5)
+    for array, old in zip(rollout, before, strict=True):
+        np.testing.assert_array_equal(array, old)
+
+
+SPECS = {
+    "observations": {"a": ArraySpec((2,), np.float32), "b": ArraySpec((), np.uint8)},
+    "actions": ArraySpec((), np.int64),
+}
+
+
+def filled(n_steps: int, n_envs: int, valid: Array | None = None, **sequences: Any) -> RolloutBuffer:
+    """Return a rollout whose entries say where they are: 10 × step + env."""
+    memory = RolloutBuffer(n_steps, n_envs, SPECS, **sequences)
+    memory.start()
+    for step in range(n_steps):
+        where = 10 * step + np.arange(n_envs)
+        shown = {"a": np.stack([where, -where], 1), "b": where}
+        ended = where % 3 == 0
+        mask = None if valid is None else valid[step].copy()
+        columns = {"observations": shown, "actions": where, "more_than_is_kept": where}
+        columns["states"] = np.stack([where + 0.25, where + 0.5], 1)
+        rewards = where.astype(np.float32)
+        memory.add(transition(columns, shown, rewards, ended, ended, mask), rewards)
+    return memory
+
+
+def test_rows_go_step_by_step_through_the_environments() -> None:
+    rows = filled(3, 2).rows()
+    assert rows["actions"].tolist() == [0, 1, 10, 11, 20, 21]
+    assert rows["observations"]["b"].tolist() == [0, 1, 10, 11, 20, 21]
+    assert rows["observations"]["a"].tolist() == [[i, -i] for i in (0, 1, 10, 11, 20, 21)]
+
+
+def test_a_sequence_is_of_one_environment_with_the_state_before_its_first_step() -> None:
+    memory = filled(6, 2, chunk_length=3, state_size=2)
+    rows = memory.rows()
+    assert rows["actions"].tolist() == [[0, 10, 20], [1, 11, 21], [30, 40, 50], [31, 41, 51]]
+    assert rows["observations"]["a"].tolist() == [[[i, -i] for i in row] for row in rows["actions"].tolist()]
+    assert rows["states"].tolist() == [[0.25, 0.5], [1.25, 1.5], [30.25, 30.5], [31.25, 31.5]]
+    assert "weights" not in rows
+    assert memory.as_steps(rows["actions"]).tolist() == memory.columns["actions"].tolist()
+    assert memory.n_rows == len(rows["states"])
+    assert memory.steps_a_row == 3
+
+
+def test_weights_say_which_steps_merely_reset() -> None:
+    valid = np.array([[True, True], [False, True], [True, True], [True, False]])
+    rows = filled(4, 2, valid, chunk_length=2, state_size=2, weighs=True).rows()
+    assert rows["weights"].tolist() == [[1, 0], [1, 1], [1, 1], [1, 0]]
+    single = filled(4, 2, valid, weighs=True)
+    assert set(single.rows()) == {"observations", "actions", "weights"}
+    assert single.rows()["weights"].tolist() == [1, 1, 0, 1, 1, 1, 1, 0]
+    assert "weights" not in filled(4, 2, valid).rows()
+    assert (single.n_rows, single.steps_a_row) == (8, 1)
+    assert single.as_steps(single.rows()["actions"]).tolist() == single.columns["actions"].tolist()
+
+
+def test_only_sequences_of_nothing_but_resets_are_in_no_minibatch() -> None:
+    valid = np.array([[True, False], [False, False], [True, True], [False, True]])
+    memory = filled(4, 2, valid, chunk_length=2, state_size=2, weighs=True)
+    batches = memory.minibatch_rows(np.random.default_rng(0), 4, 1, 4)
+    assert all(set(batch) == {0, 2, 3} for batch in batches.tolist())
+
+
+def test_truncations_name_step_environment_and_final_observation() -> None:
+    memory = RolloutBuffer(3, 4, {"observations": ArraySpec((1,), np.float32)})
+    memory.start()
+    assert memory.truncations() is None
+    blank = np.zeros(4, np.float32)
+    for reevaluation in ({1: 5.0}, {}, {0: 6.0, 3: 7.0}):
+        ended, seen = np.isin(np.arange(4), list(reevaluation)), {"observations": blank[:, None]}
+        memory.add(transition(seen, blank[:, None], blank, ended, ended), blank)
+        if reevaluation:
+            memory.add_truncations(
+                np.array(list(reevaluation)), np.array(list(reevaluation.values()), np.float32)[:, None]
+            )
+    truncations = memory.truncations()
+    assert truncations is not None
+    steps, envs, final_observations, _ = truncations
+    assert steps.tolist() == [0, 2, 2]
+    assert envs.tolist() == [1, 0, 3]
+    assert final_observations.tolist() == [[5.0], [6.0], [7.0]]
+    memory.start()
+    assert memory.truncations() is None
+
+
+@given(
+    n_steps=st.integers(1, 8),
+    n_envs=st.integers(1, 4),
+    n_minibatches=st.integers(1, 9),
+    more=st.integers(0, 3),
+    n_epochs=st.integers(1, 3),
+    seed=st.integers(0, 99),
+)
+@each_example
+def test_every_epoch_sees_every_row_in_so_many_minibatches_of_one_size(
+    n_steps: int, n_envs: int, n_minibatches: int, more: int, n_epochs: int, seed: int
+) -> None:
+    memory = filled(n_steps, n_envs)
+    n_rows = n_steps * n_envs
+    batch_size = -(-n_rows // n_minibatches) + more
+    batches = memory.minibatch_rows(np.random.default_rng(seed), n_epochs, n_minibatches, batch_size)
+    assert batches.shape == (n_epochs * n_minibatches, batch_size)
+    for epoch in batches.reshape(n_epochs, -1):
+        assert sorted(epoch[:n_rows].tolist()) == list(range(n_rows))
+        assert set(epoch.tolist()) == set(range(n_rows))
+
+
+@given(seed=st.integers(0, 999), n_steps=st.integers(2, 8), n_minibatches=st.integers(1, 9))
+@each_example
+def test_reset_rows_are_in_no_minibatch(seed: int, n_steps: int, n_minibatches: int) -> None:
+    valid = np.random.default_rng(seed).random((n_steps, 3)) < 0.6
+    valid[0, 0] = True
+    batch_size = -(-3 * n_steps // n_minibatches)
+    memory = filled(n_steps, 3, valid)
+    batches = memory.minibatch_rows(np.random.default_rng(seed), 2, n_minibatches, batch_size)
+    for epoch in batches.reshape(2, -1):
+        assert set(epoch.tolist()) == set(np.flatnonzero(valid).tolist())

@@ -1,0 +1,49 @@
+"""Experiences made by hand, for memories to take in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from zoo.buffers.arrays import Transition, transform
+from zoo.envs.adapter import Step
+
+Array = np.ndarray
+
+
+def transition(
+    columns: dict[str, Any],
+    following: Any,
+    rewards: Array,
+    terminated: Array,
+    ended: Array,
+    valid: Array | None = None,
+    *,
+    masks: Array | None = None,
+) -> Transition:
+    """Return one step after which ``following`` was observed, and in the ended episodes observed last.
+
+    What the environments show after it, the first observations of next episodes, is 77 everywhere;
+    ``masks`` are those of ``following``, and all true of what is shown.
+    """
+    finished = np.flatnonzero(ended)
+    shown = transform(np.copy, following)
+    transform(lambda array: array.__setitem__(finished, 77), shown)
+    shown_masks = None if masks is None else masks.copy()
+    if shown_masks is not None:
+        shown_masks[finished] = True
+    outcome = Step(
+        shown,
+        rewards.astype(np.float32),
+        terminated,
+        ended & ~terminated,
+        valid,
+        shown_masks,
+        None,
+        None,  # type: ignore[arg-type]
+        finished=finished,
+        final_observations=transform(lambda array: array[finished], following) if len(finished) else None,
+        final_action_masks=masks[finished] if masks is not None and len(finished) else None,
+    )
+    return Transition(columns, columns["observations"], outcome)

@@ -1,0 +1,101 @@
+"""What an agent says cannot control the terminal."""
+
+from __future__ import annotations
+
+import ast
+import io
+from pathlib import Path
+
+import pytest
+
+import zoo
+from zoo.agents.card import score
+from zoo.commands.benchmark import table_of
+from zoo.core.printing import decimal, first_and_last, one_line, printable, say, show, without_password
+
+
+def test_escape_sequences_and_invisible_characters_vanish() -> None:
+    attack = "a\x1b[2J\x1b]0;title\x07b\x9b31mc\x08\r\x00\x7f\u202ed\u2066e\u200bf\u2028g\ud800h"
+    assert printable(attack) == "a[2J]0;titleb31mcdefgh"
+
+
+def test_ordinary_text_stays() -> None:
+    text = "# Karte\n\n| Größe | 3 µm – ± 5 % |\n中文 ✓ 🎮"
+    assert printable(text) == text
+    assert printable("a\tb\r\nc") == "a    b\nc"
+
+
+def test_long_text_is_cut() -> None:
+    assert printable("x" * 100, limit=10) == "x" * 10 + "…"
+    assert printable("x" * 10, limit=10) == "x" * 10
+
+
+def test_one_line_has_one_line() -> None:
+    assert one_line("a\n\n  b\x1b\tc") == "a b c"
+    assert len(one_line("x" * 10**6)) < 300
+
+
+def test_of_a_traceback_the_first_and_the_last_line_are_shown() -> None:
+    assert first_and_last("env 0 raised ValueError:\nTraceback\n  File\nValueError: no") == (
+        "env 0 raised ValueError: ValueError: no"
+    )
+    assert first_and_last("alone") == "alone"
+    assert first_and_last("") == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("storage=postgresql://me:se@cr/et@host/db is full", "storage=postgresql://me:***@host/db is full"),
+        ("a://x b://:p@h\nc+d://u:p@h", "a://x b://:***@h\nc+d://u:***@h"),
+        ("file:///a://u:p@h", "file:///a://u:***@h"),
+        ("h/db?user=u&sslPassword=s&x=1", "h/db?user=u&sslPassword=***&x=1"),
+        ("see http://host:80/ and me@host, ://u:p@h", "see http://host:80/ and me@host, ://u:p@h"),
+    ],
+)
+def test_passwords_of_urls_are_not_shown(text: str, shown: str) -> None:
+    assert without_password(text) == shown
+
+
+def test_returns_below_one_can_be_told_apart() -> None:
+    assert [decimal(each) for each in (1234.56, 12.345, 0.12345, -0.5, 0)] == [
+        "1,234.6", "12.35", "0.123", "-0.500", "0.00",
+    ]  # fmt: skip
+    played = {"mean_return": 0.043, "std_return": 0.012, "ci95": [0.036, 0.05], "iqm_return": 0.042}
+    row = {**played, "algo": "sac", "env": "x", "agent": "y", "timesteps": 5, "n_episodes": 9}
+    assert "| 0.043 ± 0.012 | 0.042 | 0.036 … 0.050 |" in table_of([row], {}).text("md")
+    assert score({**played, "n_eval_episodes": 9}) == "0.043 ± 0.012 over 9 episodes"
+
+
+def test_a_line_and_its_end_are_written_in_one_piece() -> None:
+    """Else the lines of several processes run into one another."""
+
+    class Pieces(io.StringIO):
+        def write(self, text: str) -> int:
+            written.append(text)
+            return len(text)
+
+    written: list[str] = []
+    say("zoo: done", Pieces())
+    assert [text for text in written if text] == ["zoo: done\n"]
+
+
+PRINTS_ITSELF = {"files/printing.py", "cli.py"}
+"""Where nothing of a file is printed, or what is comes from `printable`."""
+
+
+def test_whatever_is_printed_goes_through_one_function() -> None:
+    package = Path(zoo.__file__).parent
+    found = [
+        f"{path.relative_to(package)}:{node.lineno}"
+        for path in package.rglob("*.py")
+        if str(path.relative_to(package)) not in PRINTS_ITSELF
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("print", "traceback.print_exc")
+    ]
+    assert not found, f"printed without show() or say(): {found}"
+
+
+def test_text_of_any_length_is_shown_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    show("x" * 200_000 + "\x1b[2J\u202e")
+    assert capsys.readouterr().out == "x" * 200_000 + "[2J\n"

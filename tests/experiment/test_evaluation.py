@@ -1,0 +1,182 @@
+"""What an evaluation plays, and what it makes of the returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from zoo.algorithms.ppo import PPO2
+from zoo.envs.sync_vec_env import SyncVecEnv
+from zoo.envs.vec_env import make_vec_env
+from zoo.experiment.evaluation import (
+    Evaluation,
+    EvaluationCancelledError,
+    evaluate,
+    evaluate_policy,
+)
+
+
+class Fixed(gym.Env[Any, Any]):
+    """Episodes of one length; each step is worth 1, and what is observed is the number of steps so far."""
+
+    observation_space = spaces.Box(0, np.inf, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.n_steps = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.n_steps += 1
+        done = self.n_steps == self.length
+        info = {"is_success": self.length > 2} if done else {}
+        return np.full(1, self.n_steps, np.float32), 1.0, done, False, info
+
+
+class Recorder:
+    """Acts with 0 and keeps what it was asked."""
+
+    def __init__(self) -> None:
+        self.observations: list[Any] = []
+        self.starts: list[Any] = []
+        self.states: list[Any] = []
+        self.masks: list[Any] = []
+
+    def predict(
+        self,
+        observations: Any,
+        state: Any = None,
+        episode_start: Any = None,
+        deterministic: bool = True,
+        *,
+        action_masks: Any = None,
+    ) -> tuple[Any, Any]:
+        self.observations.append(np.copy(observations)[:, 0])
+        self.starts.append(np.copy(episode_start))
+        self.states.append(state)
+        self.masks.append(action_masks)
+        return np.zeros(len(observations), np.int64), len(self.states)
+
+
+def two_lengths() -> SyncVecEnv:
+    return SyncVecEnv([lambda: Fixed(1), lambda: Fixed(10)])
+
+
+def test_each_env_plays_its_share_so_that_short_episodes_count_no_more_than_long_ones() -> None:
+    evaluation = evaluate(Recorder(), two_lengths(), 8)
+    assert sorted(evaluation.lengths.tolist()) == [1, 1, 1, 1, 10, 10, 10, 10]
+    assert evaluation.mean == 5.5
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP])
+def test_model_is_told_when_an_episode_starts_in_either_autoreset_mode(mode: AutoresetMode) -> None:
+    model = Recorder()
+    envs = SyncVectorEnv([lambda: Fixed(2), lambda: Fixed(3)], autoreset_mode=mode)
+    evaluation = evaluate(model, envs, 6)
+    assert sorted(evaluation.lengths.tolist()) == [2, 2, 2, 3, 3, 3]
+    for observations, starts in zip(model.observations, model.starts, strict=True):
+        np.testing.assert_array_equal(starts, observations == 0)
+
+
+def test_state_goes_from_one_call_to_the_next() -> None:
+    model = Recorder()
+    evaluate(model, lambda: Fixed(3), 1)
+    assert model.states == [None, 1, 2]
+
+
+def test_action_masks_reach_the_model() -> None:
+    class Masked(Fixed):
+        def action_masks(self) -> Any:
+            return np.array([True, False])
+
+    model = Recorder()
+    evaluate(model, lambda: Masked(2), 1)
+    np.testing.assert_array_equal(model.masks[0], [[True, False]])
+
+
+def test_success_rate_is_there_where_the_env_says_so(ppo2: Callable[..., PPO2]) -> None:
+    assert evaluate(Recorder(), two_lengths(), 8).success_rate == 0.5
+    assert evaluate(ppo2(), "CartPole-v1", 2).success_rate is None
+
+
+def test_same_seed_gives_the_same_episodes_whatever_was_evaluated_before(ppo2: Callable[..., PPO2]) -> None:
+    model, envs = ppo2(seed=3), make_vec_env("CartPole-v1", 3)
+    first = evaluate(model, envs, 6, seed=4)
+    other = evaluate(model, envs, 6, seed=5)
+    again = evaluate(model, envs, 6, seed=4)
+    np.testing.assert_array_equal(first.returns, again.returns)
+    assert first.returns.tolist() != other.returns.tolist()
+
+
+def test_normaliser_stands_still_and_returns_are_raw(ppo2: Callable[..., PPO2]) -> None:
+    model = ppo2(normalize=True).learn(128)
+    assert model.normalizer is not None
+    before = model.normalizer.state()["arrays"]
+    envs = make_vec_env("CartPole-v1", 2, normalize=True)
+    evaluation = evaluate(model, envs, 4, seed=0)
+    after = model.normalizer.state()["arrays"]
+    for name, array in before.items():
+        np.testing.assert_array_equal(array, after[name])
+    np.testing.assert_array_equal(evaluation.returns, evaluation.lengths)
+
+
+def test_evaluate_policy_returns_what_stable_baselines_does(ppo2: Callable[..., PPO2]) -> None:
+    model = ppo2()
+    mean, std = evaluate_policy(model, "CartPole-v1", 5, seed=1)
+    returns, lengths = evaluate_policy(model, "CartPole-v1", 5, seed=1, return_episode_rewards=True)
+    assert mean == np.mean(returns)
+    assert std == np.std(returns)
+    assert returns == lengths
+
+
+def test_an_evaluation_of_today_plays_the_episodes_that_it_played_yesterday() -> None:
+    class Seeded(Fixed):
+        def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+            seeds.append(seed)
+            return super().reset(seed=seed, options=options)
+
+    seeds: list[int | None] = []
+    evaluate(Recorder(), SyncVecEnv([lambda: Seeded(2)] * 3), 3, seed=4)
+    assert seeds[:3] == [745480547, 909750677, 251012699]
+
+
+def test_cancelled_evaluation_raises_in_the_midst_of_an_episode() -> None:
+    model = Recorder()
+    with pytest.raises(EvaluationCancelledError):
+        evaluate(model, lambda: Fixed(10), 1, cancelled=lambda: len(model.states) == 3)
+
+
+def test_episode_that_does_not_end_is_spoken_of(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("zoo.experiment.evaluation.LONG_EPISODE", 20)
+    evaluate(Recorder(), lambda: Fixed(50), 1)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [
+        "zoo: an evaluation episode has not ended after 20 steps; a time limit ends it: env.max_episode_steps"
+    ]
+
+
+def evaluation_of(*returns: float) -> Evaluation:
+    return Evaluation(np.array(returns), np.ones(len(returns), np.int64))
+
+
+def test_summary_names_what_zoo_evaluate_prints() -> None:
+    assert evaluation_of(1, 3).summary() == {
+        "mean_return": 2.0,
+        "std_return": 1.0,
+        "iqm_return": 2.0,
+        "ci95": [1.0, 3.0],
+        "mean_length": 1.0,
+        "n_episodes": 2,
+    }

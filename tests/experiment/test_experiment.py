@@ -1,0 +1,322 @@
+"""A config is run from Python, in parts or as a whole, and leaves the process as it was."""
+
+from __future__ import annotations
+
+import gc
+import json
+import logging
+import os
+import re
+import resource
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+import zoo
+from zoo.algorithms.callback import PREEMPTED, Callback
+from zoo.errors import ZooError
+from zoo.experiment.checkpoint import read_checkpoint
+from zoo.experiment.experiment import Experiment, TrainingInterrupted, train
+from zoo.experiment.run_folder import RunFolder
+
+SHORT = [
+    "n_timesteps=256",
+    "n_envs=2",
+    "algo.n_steps=32",
+    "algo.batch_size=64",
+    "algo.n_epochs=1",
+    "tuned=none",
+    "threads=1",
+    "compile=false",
+    "progress_bar=false",
+    "logger=csv",
+    "callbacks.eval.n_episodes=2",
+    "seed=3",
+]
+
+
+@pytest.fixture(autouse=True)
+def _working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def config_of(*overrides: str) -> dict[str, Any]:
+    return dict(zoo.compose("train", ["algo=ppo2", "env=CartPole-v1", *SHORT, *overrides]))
+
+
+def register_wrapped_cartpole(name: str, wrapper: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = gym.envs.registration.EnvSpec(name, lambda: wrapper(gym.make("CartPole-v1")))
+    monkeypatch.setattr(gym, "registry", gym.registry | {name: spec})
+    monkeypatch.setattr(gym.envs.registration, "registry", gym.registry)
+
+
+def same(first: dict[str, Any], second: dict[str, Any]) -> bool:
+    return first.keys() == second.keys() and all(np.array_equal(first[name], second[name]) for name in first)
+
+
+def runs() -> list[Path]:
+    return sorted(path.parent for path in Path("runs").glob("*/*/*/run.json"))
+
+
+def state_of_the_process() -> dict[str, Any]:
+    # The memory that workers share lives as long as the arrays in it.
+    gc.collect()
+    return {
+        "signals": {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)},
+        "handlers": [logging.getLogger(name).handlers[:] for name in (None, "zoo")],
+        "level": logging.getLogger("zoo").level,
+        "threads": torch.get_num_threads(),
+        "precision": torch.backends.mkldnn.matmul.fp32_precision,  # type: ignore[attr-defined]
+        "flushes": bool(torch.full((), 1e-40) * 0.5 == 0),
+        "torch": torch.get_rng_state().tolist(),
+        "open files": sorted(
+            os.readlink(f"/proc/self/fd/{name}")
+            for name in os.listdir("/proc/self/fd")
+            if os.path.exists(f"/proc/self/fd/{name}")
+        ),
+    }
+
+
+def test_config_is_trained_evaluated_and_saved() -> None:
+    result = zoo.train(config_of())
+    assert result.is_complete
+    assert result.run.read_record()["status"] == "finished"
+    assert result.run.read_record()["timesteps"] == 256
+    assert result.evaluation is not None
+    assert result.best_mean is not None
+    assert result.agent == result.run.best_agent
+    card = json.loads((result.run.agent / "card.json").read_text())
+    assert card["mean_return"] == pytest.approx(result.evaluation.mean)
+    action, _ = result.algorithm.predict(np.zeros(4, np.float32))
+    assert action in (0, 1)
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_checkpoints_of_a_finished_run_are_dropped_unless_it_is_said_to_keep_them(keep: bool) -> None:
+    with Experiment(config_of("callbacks.checkpoint.every=64", f"callbacks.checkpoint.keep={keep}")) as run:
+        folder = run.run.checkpoint
+        run.callbacks.insert(0, _StopAfter(128))
+        run.run_through()
+    assert len(list(folder.glob("*.safetensors"))) == 2, "those of an interrupted run are kept"
+    result = zoo.train(zoo.compose("train", [f"resume={run.run.path}"]))
+    assert result.run.read_record()["status"] == "finished"
+    assert folder.exists() is keep
+
+
+def test_parts_can_be_called_alone() -> None:
+    whole = zoo.train(config_of()).algorithm.get_parameters()
+    with Experiment(config_of("callbacks.eval=null")) as experiment:
+        experiment.learn()
+        experiment.evaluate()
+        assert experiment.result().evaluation is None
+        assert not experiment.run.agent.exists()
+        experiment.save()
+    assert experiment.run.agent.exists()
+    assert same(zoo.load(experiment.run.agent).get_parameters(), whole)
+
+
+def test_process_is_left_as_it_was() -> None:
+    config = config_of("env.vectorization=workers", "logger=[csv,tensorboard]")
+    # Python keeps a server for worker processes from the first one on.
+    zoo.train(config)
+    torch.set_num_threads(2)
+    before = state_of_the_process()
+    zoo.train(config)
+    assert state_of_the_process() == before
+    torch.set_num_threads(1)
+
+
+# A run that belongs to a job
+
+
+def interrupted(*overrides: str) -> RunFolder:
+    """Train until the first checkpoint, and end as a signal would."""
+    with Experiment(config_of("callbacks.checkpoint.every=64", *overrides)) as experiment:
+        stop = _StopAfter(128)
+        experiment.callbacks.insert(0, stop)
+        result = experiment.run_through()
+    assert not result.is_complete
+    assert result.run.read_record()["status"] == "preempted"
+    return result.run
+
+
+class _StopAfter(Callback):
+    def __init__(self, steps: int) -> None:
+        self.every = steps
+
+    def on_steps(self, algorithm: Any) -> None:
+        algorithm.request_stop(PREEMPTED)
+
+
+@pytest.fixture
+def slurm(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    monkeypatch.setenv("SLURM_JOB_ID", "71")
+    return monkeypatch
+
+
+def test_requeued_job_goes_on_with_its_own_run(slurm: pytest.MonkeyPatch) -> None:
+    whole = zoo.train(config_of("callbacks.checkpoint.every=64")).algorithm.get_parameters()
+    run = interrupted()
+    assert run.read_record()["job"] == "71"
+    slurm.setenv("SLURM_RESTART_COUNT", "1")
+    result = train(config_of("callbacks.checkpoint.every=64"))
+    assert result.run.path.resolve() == run.path.resolve()
+    assert result.run.read_record()["status"] == "finished"
+    assert same(result.algorithm.get_parameters(), whole)
+    assert train(config_of("callbacks.checkpoint.every=64")).run.path != run.path
+
+
+@pytest.mark.parametrize(
+    ("environment", "overrides"),
+    [
+        ({"SLURM_JOB_ID": "72"}, []),
+        ({"SLURM_ARRAY_JOB_ID": "71", "SLURM_ARRAY_TASK_ID": "0"}, []),
+        ({"SLURM_RESTART_COUNT": "0"}, []),
+        ({}, ["seed=4"]),
+    ],
+)
+def test_run_of_another_job_or_config_is_left_alone(
+    slurm: pytest.MonkeyPatch, environment: dict[str, str], overrides: list[str]
+) -> None:
+    run = interrupted()
+    for name, value in {"SLURM_RESTART_COUNT": "1", **environment}.items():
+        slurm.setenv(name, value)
+    assert train(config_of("callbacks.checkpoint.every=64", *overrides)).run.path != run.path
+    assert run.read_record()["status"] == "preempted"
+
+
+def test_named_job_goes_on_with_its_run_and_with_the_seed_that_was_drawn() -> None:
+    run = interrupted("job=night", "seed=null")
+    seed = run.read_config()["seed"]
+    result = train(config_of("callbacks.checkpoint.every=64", "job=night", "seed=null", "verbose=0"))
+    assert result.run.path == run.path
+    assert result.algorithm.seed == seed
+    assert result.is_complete
+
+
+class GoingWrong(gym.Wrapper[Any, Any, Any, Any]):
+    """Gives a NaN for a reward at the 250th step of its life."""
+
+    n_steps = 0
+
+    def step(self, action: Any) -> Any:
+        observation, reward, *rest = self.env.step(action)
+        self.n_steps += 1
+        return observation, np.nan if self.n_steps == 250 else reward, *rest
+
+
+def test_run_fails_at_a_number_that_is_not_finite_and_keeps_what_was_good(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    register_wrapped_cartpole("GoingWrong-v0", GoingWrong, monkeypatch)
+    config = config_of(
+        *("env=GoingWrong-v0", "n_timesteps=512", "callbacks.checkpoint.every=64"),
+        *("callbacks.eval.every=128", "callbacks.eval.n_episodes=1"),
+    )
+    with pytest.raises(ZooError, match=r"environment \d gave a reward that is not finite \(nan\)") as raised:
+        zoo.train(config)
+    step = int(re.findall(r"by step (\d+)", str(raised.value))[0])
+    run = RunFolder(runs()[0])
+    record = run.read_record()
+    assert record["status"] == "failed"
+    assert "a reward that is not finite" in record["error"]
+    assert not run.agent.exists()
+    assert zoo.load(run.best_agent).num_timesteps < step
+    assert read_checkpoint(run.checkpoint).timesteps == (step - 1) // 64 * 64
+
+
+def test_signal_before_the_first_step_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = zoo.train(config_of()).algorithm.get_parameters()
+    learn = Experiment._learn_evaluate_save
+
+    def learn_after_a_signal(experiment: Experiment) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        learn(experiment)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Experiment, "_learn_evaluate_save", learn_after_a_signal)
+        with pytest.raises(TrainingInterrupted) as raised:
+            zoo.train(config_of())
+        result = raised.value.result
+        assert (result.is_complete, result.algorithm.num_timesteps) == (False, 0)
+        with pytest.raises(TrainingInterrupted) as raised:
+            zoo.train(zoo.compose("train", [f"resume={result.run.path}"]))
+        again = raised.value.result
+        assert (again.is_complete, again.algorithm.num_timesteps) == (False, 0)
+    resumed = zoo.train(zoo.compose("train", [f"resume={result.run.path}"]))
+    assert same(resumed.algorithm.get_parameters(), whole)
+
+
+# Disks that fill, files and folders that vanish
+
+
+class _Between(Callback):
+    """Does something at the end of an update, and something else some updates later."""
+
+    every = 64
+
+    def __init__(self, first: Callable[[], object], then: Callable[[], object] = lambda: None) -> None:
+        self.deeds = {64: first, 192: then}
+
+    def on_steps(self, algorithm: Any) -> None:
+        self.deeds.get(algorithm.num_timesteps, lambda: None)()
+
+
+def test_disk_that_is_full_for_a_while_ends_no_run(caplog: pytest.LogCaptureFixture) -> None:
+    """A limit on file sizes stands in for it: the system refuses the write half-way in both."""
+    no_limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def limit(size: int) -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, no_limit[1]))
+
+    with Experiment(config_of("callbacks.checkpoint.every=64", "callbacks.eval.every=64")) as experiment:
+        experiment.callbacks.insert(0, _Between(lambda: limit(90), lambda: limit(no_limit[0])))
+        try:
+            result = experiment.run_through()
+        finally:
+            limit(no_limit[0])
+    assert result.run.read_record()["status"] == "finished"
+    assert (result.run.agent / "policy.safetensors").exists()
+    assert sum("monitor" in line for line in caplog.messages) == 1
+    for path in result.run.monitor.iterdir():
+        assert path.read_bytes().endswith(b"\n")
+        assert {line.count(",") for line in path.read_text().splitlines()[1:]} == {2}
+
+
+# What a run had decided is not decided again
+
+
+def test_precision_is_in_force_while_a_run_computes_and_part_of_what_it_leaves_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whether this machine has the units for it or not, which is what is asked where it is put aside here."""
+    monkeypatch.setattr("zoo.optim.runtime._rounds_factors", lambda precision, device: True)
+    seen = []
+
+    class Watch(Callback):
+        every = 64
+
+        def on_steps(self, algorithm: Any) -> None:
+            seen.append(torch.backends.mkldnn.matmul.fp32_precision)  # type: ignore[attr-defined]
+            if algorithm.num_timesteps == 128:
+                algorithm.request_stop(PREEMPTED)
+
+    with Experiment(config_of("precision=bf16")) as experiment:
+        experiment.callbacks.insert(0, Watch())
+        run = experiment.run_through().run
+    assert run.read_config()["precision"] == "bf16"
+    with Experiment(zoo.compose("train", [f"resume={run.path}"])) as experiment:
+        assert experiment.algorithm.num_timesteps == 128
+        experiment.callbacks.insert(0, Watch())
+        experiment.run_through()
+    assert seen == ["bf16"] * 4
+    assert json.loads((run.agent / "card.json").read_text())["precision"] == "bf16"
+    assert torch.backends.mkldnn.matmul.fp32_precision == "none"  # type: ignore[attr-defined]
+    with pytest.raises(ZooError, match=r"can't take precision=float32 \(the run has bf16\)"):
+        zoo.compose("train", [f"resume={run.path}", "precision=float32"])

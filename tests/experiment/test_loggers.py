@@ -1,0 +1,218 @@
+"""What is logged, and where it arrives."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+from gymnasium.envs.classic_control import CartPoleEnv
+from gymnasium.wrappers import TimeLimit
+
+from zoo.algorithms.ppo import PPO2
+from zoo.envs.vec_env import make_vec_env
+from zoo.experiment.callbacks import EvalCallback
+from zoo.experiment.loggers import ConsoleLogger, CsvLogger, Logger, LoggingCallback, Report
+from zoo.experiment.trackers import TensorBoardLogger
+
+
+class Keep(Logger):
+    """Keeps reports."""
+
+    def __init__(self) -> None:
+        self.reports: list[Report] = []
+
+    def write(self, report: Report) -> None:
+        self.reports.append(report)
+
+
+def report(timesteps: int, **scalars: float) -> Report:
+    named = {name.replace("_", "/", 1): value for name, value in scalars.items()}
+    return Report(timesteps, {"time/total_timesteps": timesteps, **named})
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with open(path) as file:
+        return list(csv.DictReader(file))
+
+
+class TestLoggingCallback:
+    def test_scalars_have_the_names_of_stable_baselines(self, ppo2: Callable[..., PPO2]) -> None:
+        keep = Keep()
+        ppo2().learn(512, LoggingCallback(128, [keep]))
+        assert [report.timesteps for report in keep.reports] == [128, 256, 384, 512]
+        assert {
+            "rollout/ep_rew_mean",
+            "rollout/ep_len_mean",
+            "time/fps",
+            "time/time_elapsed",
+            "time/total_timesteps",
+            "train/approx_kl",
+            "train/value_loss",
+            "train/n_updates",
+        } <= keep.reports[-1].scalars.keys()
+
+    def test_success_and_numbers_from_infos_are_logged_by_name(self) -> None:
+        class Informing(CartPoleEnv):
+            def step(self, action: Any) -> Any:
+                *transition, _ = super().step(action)
+                return *transition, {"is_success": True, "angle": 0.5}
+
+        def env() -> gym.Env[Any, Any]:
+            return TimeLimit(Informing(), 10)
+
+        keep = Keep()
+        envs = make_vec_env(env, 2, info_keywords=["angle"])
+        PPO2("MlpPolicy", envs, compile=False, n_steps=32).learn(64, LoggingCallback(64, [keep]))
+        assert keep.reports[0].scalars["rollout/success_rate"] == 1.0
+        assert keep.reports[0].scalars["rollout/angle_mean"] == 0.5
+
+    def test_time_divides_between_env_policy_update_evaluation_and_the_rest(
+        self, ppo2: Callable[..., PPO2]
+    ) -> None:
+        keep = Keep()
+        evaluation = EvalCallback("CartPole-v1", every=64)
+        ppo2().learn(128, [evaluation, LoggingCallback(64, [keep])])
+        spent = keep.reports[-1].spent
+        assert list(spent) == ["env", "policy", "update", "evaluation", "other"]
+        assert all(seconds > 0 for seconds in spent.values())
+
+    @pytest.mark.parametrize("logs_first", [False, True])
+    def test_evaluations_are_no_means_over_a_logging_interval(
+        self, logs_first: bool, ppo2: Callable[..., PPO2]
+    ) -> None:
+        class Scripted(EvalCallback):
+            def on_steps(self, algorithm: Any) -> None:
+                algorithm.record_row({"eval/mean_reward": [9.0, 10.0, 8.0, 66.0][self.n_evaluations]})
+                self.n_evaluations += 1
+
+        keep = Keep()
+        callbacks = [Scripted("CartPole-v1", every=64), LoggingCallback(192, [keep])]
+        ppo2().learn(256, callbacks[::-1] if logs_first else callbacks)
+        evaluated = [(each.timesteps, each.scalars.get("eval/mean_reward")) for each in keep.reports]
+        assert [pair for pair in evaluated if pair[1] is not None] == [
+            (64, 9),
+            (128, 10),
+            (192, 8),
+            (256, 66),
+        ]
+        assert {each.timesteps for each in keep.reports if "train/loss" in each.scalars} == {192, 256}
+
+    def test_silence_about_episodes_is_explained(self) -> None:
+        envs = make_vec_env(lambda: CartPoleEnv(), 2, max_episode_steps=None)
+        keep = Keep()
+        model = PPO2("MlpPolicy", envs, compile=False, n_steps=4)
+        model.learn(8, LoggingCallback(8, [keep]))
+        assert keep.reports[0].note == (
+            "no episode has finished yet (longest: 4 steps); set a time limit? (env.max_episode_steps)"
+        )
+        assert "rollout/ep_rew_mean" not in keep.reports[0].scalars
+
+    def test_output_that_fails_is_told_once_and_the_run_goes_on(
+        self, ppo2: Callable[..., PPO2], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        (tmp_path / "file").write_text("")
+        keep = Keep()
+        failing = [CsvLogger(tmp_path / "file" / "progress.csv"), TensorBoardLogger(tmp_path / "file" / "tb")]
+        ppo2().learn(256, LoggingCallback(64, [*failing, keep]))
+        assert len(keep.reports) == 4
+        lines = capsys.readouterr().err.splitlines()
+        assert len(lines) == 2
+        assert all("the run goes on" in line for line in lines)
+        assert "progress.csv" in lines[0]
+        assert lines[1].startswith("zoo: TensorBoardLogger: ")
+
+
+class TestConsole:
+    def test_table_shows_scalars_by_group_and_how_the_time_divides(self) -> None:
+        stream = io.StringIO()
+        console = ConsoleLogger(stream=stream)
+        scalars = {"train/loss": 0.123456, "time/total_timesteps": 1234567, "rollout/ep_rew_mean": 21.5}
+        console.write(Report(1234567, scalars, {"env": 1.0, "update": 3.0}, "a note"))
+        lines = stream.getvalue().splitlines()
+        cells = [[cell.rstrip() for cell in line.split("|")[1:3]] for line in lines if "|" in line]
+        assert cells == [
+            [" rollout/", ""],
+            ["    ep_rew_mean", " 21.5"],
+            [" time/", ""],
+            ["    total_timesteps", " 1234567"],
+            [" train/", ""],
+            ["    loss", " 0.1235"],
+            [" share of time/", ""],
+            ["    env", " 25%"],
+            ["    update", " 75%"],
+        ]
+        assert len({len(line) for line in lines[:-1]}) == 1
+        assert lines[-1] == "a note"
+
+    def test_reports_that_come_too_fast_are_merged_into_the_next_table(self) -> None:
+        stream = io.StringIO()
+        console = ConsoleLogger(seconds=1000, stream=stream)
+        for steps in (1, 2, 3):
+            console.write(report(steps))
+        console.write(report(4, eval_mean_reward=7.5))
+        console.write(report(5))
+        assert stream.getvalue().count("total_timesteps") == 1
+        console.close()
+        last = stream.getvalue().split("total_timesteps")[-1]
+        assert last.split()[1] == "5"
+        assert "mean_reward" in stream.getvalue()
+        console.close()
+        assert stream.getvalue().count("total_timesteps") == 2
+
+
+class TestCsv:
+    def test_column_that_appears_later_is_empty_before(self, tmp_path: Path) -> None:
+        logger = CsvLogger(tmp_path / "progress.csv")
+        logger.write(report(1, train_loss=0.5))
+        logger.write(report(2, eval_mean_reward=3.0))
+        logger.write(report(3, train_loss=0.25))
+        assert rows(tmp_path / "progress.csv") == [
+            {"time/total_timesteps": "1", "eval/mean_reward": "", "train/loss": "0.5"},
+            {"time/total_timesteps": "2", "eval/mean_reward": "3.0", "train/loss": ""},
+            {"time/total_timesteps": "3", "eval/mean_reward": "", "train/loss": "0.25"},
+        ]
+
+    def test_what_came_after_the_checkpoint_is_dropped_with_its_columns(self, tmp_path: Path) -> None:
+        logger = CsvLogger(tmp_path / "progress.csv")
+        logger.write(report(1, train_loss=0.5))
+        state = json.loads(json.dumps(logger.state()))
+        logger.write(report(2, eval_mean_reward=3.0))
+        resumed = CsvLogger(tmp_path / "progress.csv")
+        resumed.load_state(state)
+        resumed.write(report(2, train_loss=0.25))
+        assert (tmp_path / "progress.csv").read_text() == "time/total_timesteps,train/loss\n1,0.5\n2,0.25\n"
+
+    def test_full_disk_leaves_whole_rows(self, tmp_path: Path, no_larger_files: Callable[[int], Any]) -> None:
+        logger = CsvLogger(tmp_path / "progress.csv")
+        logger.write(report(1, train_loss=0.5))
+        before = (tmp_path / "progress.csv").read_text()
+        with no_larger_files(len(before) + 3), pytest.raises(OSError, match=r"No space left|too large"):
+            logger.write(report(2, train_loss=0.25))
+        assert (tmp_path / "progress.csv").read_text() == before
+        logger.write(report(3, train_loss=0.125))
+        assert [row["time/total_timesteps"] for row in rows(tmp_path / "progress.csv")] == ["1", "3"]
+
+    @pytest.mark.parametrize(
+        "damage",
+        [
+            b"\xff\xfe\xfd\n1,0.5\n",
+            b"time/total_timesteps,train/loss\n1,0.5,7\n",
+        ],
+    )
+    def test_damaged_file_is_moved_aside(
+        self, tmp_path: Path, damage: bytes, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        path = tmp_path / "progress.csv"
+        logger = CsvLogger(path)
+        logger.write(report(1, train_loss=0.5))
+        state = logger.state()
+        path.write_bytes(damage)
+        CsvLogger(path).load_state(state)
+        assert "progress.csv is damaged" in capsys.readouterr().err
+        assert (tmp_path / "progress.csv.damaged").read_bytes() == damage

@@ -1,0 +1,125 @@
+"""Signals end a run cleanly."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from zoo.algorithms.callback import PREEMPTED, Callback
+from zoo.algorithms.ppo import PPO2
+from zoo.experiment.signals import stop_on_signals
+
+
+class Kill(Callback):
+    """Sends signals to this process at the first chance."""
+
+    def __init__(self, *numbers: int) -> None:
+        self.every = 64
+        self.numbers = numbers
+
+    def on_steps(self, algorithm: Any) -> None:
+        for number in self.numbers:
+            os.kill(os.getpid(), number)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signal_ends_learning_after_the_update_under_way(
+    ppo2: Callable[..., PPO2], number: signal.Signals, capfd: pytest.CaptureFixture[str]
+) -> None:
+    model = ppo2()
+    with stop_on_signals(model):
+        model.learn(10_000, Kill(number))
+    assert model.stop_reason == PREEMPTED
+    assert model.num_timesteps == 64
+    assert f"zoo: {number.name}: ending after this update" in capfd.readouterr().err
+
+
+def test_signal_while_compiling_is_answered_with_what_is_waited_for(
+    ppo2: Callable[..., PPO2], capfd: pytest.CaptureFixture[str]
+) -> None:
+    model = ppo2()
+    with stop_on_signals(model), model.runtime.compile_clock.running():
+        os.kill(os.getpid(), signal.SIGINT)
+    waits = "ending after this update, once it is compiled; Ctrl-C again stops at once"
+    assert waits in capfd.readouterr().err
+    assert not model.runtime.compile_clock.is_running
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2])
+def test_signal_before_the_end_of_a_slurm_jobs_time_ends_learning(
+    ppo2: Callable[..., PPO2], number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
+    model = ppo2()
+    with stop_on_signals(model):
+        model.learn(10_000, Kill(number, number))
+    assert (model.stop_reason, model.num_timesteps) == (PREEMPTED, 64)
+
+
+def test_second_interrupt_raises_at_once(ppo2: Callable[..., PPO2]) -> None:
+    model = ppo2()
+    with pytest.raises(KeyboardInterrupt), stop_on_signals(model):
+        model.learn(10_000, Kill(signal.SIGINT, signal.SIGINT))
+
+
+SIGNALLING = """
+import atexit, os, signal
+import gymnasium as gym
+from gymnasium.envs.classic_control import CartPoleEnv
+
+def signal_at(moment):
+    for sent in os.environ["SIGNALS"].split():
+        where, number = sent.split(":")
+        if where == moment:
+            os.kill(os.getpid(), getattr(signal, number))
+
+class Signalling(CartPoleEnv):
+    n_steps = 0
+
+    def step(self, action):
+        Signalling.n_steps += 1
+        if Signalling.n_steps == 2000:
+            signal_at("step")
+        return super().step(action)
+
+    def close(self):
+        if Signalling.n_steps >= 2000:
+            signal_at("close")
+        super().close()
+
+gym.register("Signalling-v0", Signalling, max_episode_steps=100)
+atexit.register(signal_at, "exit")
+"""
+
+
+@pytest.mark.parametrize(
+    ("signals", "status"),
+    [
+        ("step:SIGINT close:SIGINT exit:SIGINT exit:SIGTERM", 130),
+        ("close:SIGINT exit:SIGTERM exit:SIGINT", 0),
+    ],
+)
+def test_exit_status_is_130_whenever_signals_come_before_the_run_is_recorded_as_finished(
+    signals: str, status: int, tmp_path: Path
+) -> None:
+    (tmp_path / "signalling.py").write_text(SIGNALLING)
+    command = [
+        *(str(Path(sys.executable).with_name("zoo")), "train", "algo=ppo2", "env=signalling:Signalling-v0"),
+        *("n_timesteps=4096", "algo.n_steps=64", "algo.n_epochs=1", "algo.batch_size=64", "n_envs=1"),
+        *("compile=false", "threads=1", "callbacks.eval=null", "logger=none", "verbose=0"),
+    ]
+    environment = {**os.environ, "SIGNALS": signals}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == status, done.stderr
+    assert "Traceback" not in done.stderr
+    records = [json.loads(path.read_text()) for path in tmp_path.glob("runs/*/*/*/run.json")]
+    expected = ["preempted" if "step" in signals else "finished"]
+    assert [record["status"] for record in records] == expected

@@ -1,0 +1,309 @@
+"""Expert data: what fits together, what is kept on the disk, and what is refused."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from zoo.errors import ZooError, ZooWarning
+from zoo.imitation.expert_data import ExpertData, summary
+from zoo.imitation.expert_files import read_expert, write_expert
+
+OBSERVATIONS = spaces.Box(-10.0, 10.0, (2,), np.float32)
+ACTIONS = spaces.Discrete(3, start=1)
+
+
+def expert(**changes: Any) -> ExpertData:
+    """Return three episodes of 2, 1 and 3 steps, which return 3, 3 and 15."""
+    values: dict[str, Any] = {
+        "observation_space": OBSERVATIONS,
+        "action_space": ACTIONS,
+        "observations": np.arange(12, dtype=np.float32).reshape(6, 2) - 5,
+        "actions": np.array([1, 2, 3, 1, 2, 3]),
+        "rewards": np.arange(1, 7, dtype=np.float32),
+        "lengths": np.array([2, 1, 3]),
+        "returns": np.array([3.0, 3.0, 15.0]),
+        "terminated": np.array([True, False, True]),
+        "successes": np.array([False, False, True]),
+        "action_masks": np.array([[True, False, True], [False, True, True], [True, False, True]] * 2),
+        "card": {"env": "Some-v0", "source": {"expert": "somebody"}},
+    }
+    return ExpertData(**{**values, **changes})
+
+
+def assert_equal(one: ExpertData, other: ExpertData) -> None:
+    assert one.observation_space == other.observation_space
+    assert one.action_space == other.action_space
+    for name in ("observations", "actions", "rewards", "lengths", "returns", "terminated", "successes"):
+        first, second = getattr(one, name), getattr(other, name)
+        if isinstance(first, dict):
+            assert list(first) == list(second)
+            pairs = [(first[key], second[key]) for key in first]
+        else:
+            pairs = [(first, second)]
+        for ours, theirs in pairs:
+            np.testing.assert_array_equal(ours, theirs, strict=ours is not None)
+    np.testing.assert_array_equal(one.action_masks, other.action_masks)  # type: ignore[arg-type]
+
+
+def test_what_was_written_is_read(tmp_path: Path) -> None:
+    path = write_expert(tmp_path / "expert.npz", expert())
+    data = read_expert(path, (OBSERVATIONS, ACTIONS))
+    assert_equal(data, expert())
+    assert data.card["env"] == "Some-v0"
+    assert data.card["source"] == {"expert": "somebody"}
+
+
+def test_dictionaries_and_actions_with_parts_are_read_as_they_were(tmp_path: Path) -> None:
+    observation_space = spaces.Dict(
+        {"eye": spaces.Box(0, 255, (4, 4, 1), np.uint8), "../leg": spaces.Box(-1.0, 1.0, (2,), np.float32)}
+    )
+    action_space = spaces.Tuple(
+        [spaces.Discrete(2), spaces.Dict({"a": spaces.Box(-1.0, 1.0, (2,), np.float32)})]
+    )
+    rng = np.random.default_rng(0)
+    data = ExpertData(
+        observation_space,
+        action_space,
+        {
+            "../leg": rng.uniform(-1, 1, (3, 2)).astype(np.float32),
+            "eye": rng.integers(0, 255, (3, 4, 4, 1), np.uint8),
+        },
+        {"0": np.array([0, 1, 1]), "1/a": rng.uniform(-1, 1, (3, 2)).astype(np.float32)},
+        np.ones(3, np.float32),
+        np.array([3]),
+        np.array([3.0]),
+    )
+    read = read_expert(write_expert(tmp_path / "expert.npz", data))
+    assert_equal(read, data)
+    assert (read.terminated, read.successes, read.action_masks) == (None, None, None)
+
+
+def test_file_is_the_layout_that_others_read(tmp_path: Path) -> None:
+    with np.load(write_expert(tmp_path / "expert.npz", expert()), allow_pickle=False) as arrays:
+        assert {"obs", "actions", "rewards", "episode_returns", "episode_starts"} <= set(arrays)
+        assert arrays["episode_starts"].tolist() == [True, False, True, True, False, False]
+        np.testing.assert_array_equal(arrays["obs"], expert().observations)
+
+
+def test_file_is_written_whole_or_not_at_all(tmp_path: Path, no_larger_files: Callable[[int], Any]) -> None:
+    path = write_expert(tmp_path / "expert.npz", expert())
+    before = path.read_bytes()
+    noise = np.random.default_rng(0).uniform(-10, 10, (50_000, 2)).astype(np.float32)
+    large = expert(
+        observations=noise,
+        actions=np.ones(50_000, np.int64),
+        rewards=np.zeros(50_000, np.float32),
+        lengths=np.array([50_000]),
+        returns=np.zeros(1),
+        terminated=None,
+        successes=None,
+        action_masks=None,
+    )
+    with no_larger_files(100_000), pytest.raises(ZooError):
+        write_expert(path, large)
+    assert [file.name for file in tmp_path.iterdir()] == ["expert.npz"]
+    assert path.read_bytes() == before
+
+
+def test_other_endings_than_npz_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ZooError, match=r"ends in \.npz"):
+        write_expert(tmp_path / "expert.zip", expert())
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"rewards": np.zeros(0, np.float32), "lengths": np.zeros(0, np.int64)}, "it is empty"),
+        ({"lengths": np.array([2, 1, 2])}, "5 steps together, but there are 6 rewards"),
+        ({"lengths": np.array([2, 0, 4])}, "6 steps together"),
+        ({"returns": np.array([3.0, 18.0])}, r"returns of shape \(2,\)"),
+        ({"terminated": np.ones(4, np.bool_)}, "terminated of shape"),
+        (
+            {"observations": np.zeros((6, 3), np.float32)},
+            r"observations of shape \(6, 3\), expected \(6, 2\)",
+        ),
+        ({"observations": np.zeros((6, 2))}, "observations of type float64, expected float32"),
+        ({"observations": np.full((6, 2), np.nan, np.float32)}, "at step 0 are not finite"),
+        ({"actions": np.array([1, 2, 3, 4, 1, 1])}, r"4 at step 3 is no action of Discrete\(3, start=1\)"),
+        ({"actions": np.array([1, 2, 0, 1, 1, 1])}, "0 at step 2 is no action"),
+        ({"action_masks": np.ones((6, 2), np.bool_)}, r"expected \(6, 3\)"),
+        ({"rewards": np.full(6, np.inf, np.float32)}, "its rewards are not finite"),
+        ({"returns": np.array([3.0, np.nan, 15.0])}, "its rewards are not finite"),
+        (
+            {"action_masks": np.array([[True, True, True]] * 4 + [[True, False, True]] * 2)},
+            r"the mask at step 4 forbids the expert's own action",
+        ),
+        ({"rewards": np.ones((6, 1), np.float32)}, r"rewards of shape \(6, 1\), expected \(6,\)"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ZooError, match=message):
+        expert(**changes)
+
+
+@pytest.mark.parametrize(
+    ("space", "right", "wrong"),
+    [
+        (spaces.Discrete(3, start=1), 3, 0),
+        (spaces.Discrete(3), 0, 7),
+        (spaces.MultiDiscrete([9, 9]), [8, 0], [1, 9]),
+        (spaces.MultiBinary(2), [0, 1], [0, 2]),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("key", [None, "part"])
+def test_observations_are_of_their_space(space: Any, right: Any, wrong: Any, key: str | None) -> None:
+    def seen(value: Any) -> ExpertData:
+        values = np.array([right, right, value, right, right, right], space.dtype)
+        if key is None:
+            return expert(observation_space=space, observations=values)
+        return expert(observation_space=spaces.Dict({key: space}), observations={key: values})
+
+    assert seen(right).n_steps == 6
+    with pytest.raises(ZooError, match=r"observations.* at step 2 is no observation of .*"):
+        seen(wrong)
+
+
+def test_masks_of_several_choices_forbid_by_each() -> None:
+    space = spaces.Dict(
+        {
+            "a": spaces.MultiDiscrete([3, 2], start=[1, 5]),
+            "b": spaces.MultiBinary(2),
+            "c": spaces.Box(-1.0, 1.0, (1,), np.float32),
+            "d": spaces.Discrete(2),
+        }
+    )
+    actions = {"a": np.array([[3, 5]] * 6), "b": np.array([[0, 1]] * 6, np.int8)}
+    actions |= {"c": np.zeros((6, 1), np.float32), "d": np.ones(6, np.int64)}
+    chosen = [2, 3, 5, 8, 10]  # of 3 + 2, 2 + 2, and 2 alternatives
+    only_these = np.zeros((6, 11), np.bool_)
+    only_these[:, chosen] = True
+    assert expert(action_space=space, actions=actions, action_masks=only_these).n_steps == 6
+    for column in chosen:
+        masks = np.ones((6, 11), np.bool_)
+        masks[3, column] = False
+        with pytest.raises(ZooError, match=r"mask at step 3 forbids"):
+            expert(action_space=space, actions=actions, action_masks=masks)
+
+
+def test_other_spaces_are_refused_with_what_differs(tmp_path: Path) -> None:
+    path = write_expert(tmp_path / "expert.npz", expert())
+    with pytest.raises(
+        ZooError, match=r"observations of .*expert\.npz and the environment's differ: Box\(2,\)"
+    ):
+        read_expert(path, (spaces.Box(-1.0, 1.0, (3,), np.float32), ACTIONS))
+    with pytest.raises(ZooError, match=r"the actions of .* and the environment's differ"):
+        read_expert(path, (OBSERVATIONS, spaces.Discrete(3)))
+
+
+def test_only_some_episodes() -> None:
+    data = expert().only(np.array([2, 0]))
+    assert data.lengths.tolist() == [3, 2]
+    assert data.returns.tolist() == [15.0, 3.0]
+    assert data.rewards.tolist() == [4.0, 5.0, 6.0, 1.0, 2.0]
+    assert data.actions.tolist() == [1, 2, 3, 1, 2]
+    assert data.episode_starts.tolist() == [True, False, False, True, False]
+    assert data.observations[:, 0].tolist() == [1.0, 3.0, 5.0, -5.0, -3.0]
+    assert data.terminated is not None
+    assert data.terminated.tolist() == [True, True]
+    assert data.successes is not None
+    assert data.successes.tolist() == [True, False]
+
+
+def test_filters() -> None:
+    data = expert()
+    assert data.filtered() is data
+    assert data.filtered(min_return=3.0).n_episodes == 3
+    assert data.filtered(min_return=3.1).returns.tolist() == [15.0]
+    assert data.filtered(successes_only=True).lengths.tolist() == [3]
+    assert data.filtered(n_episodes=2).lengths.tolist() == [2, 1]
+    with pytest.warns(ZooWarning, match="the expert data have 3 episodes; 9 were wanted"):
+        assert data.filtered(n_episodes=9).n_episodes == 3
+    with pytest.warns(ZooWarning, match="of 3 episodes only 1 were good enough; 2 were wanted"):
+        assert data.filtered(n_episodes=2, min_return=15).n_episodes == 1
+    with pytest.raises(ZooError, match=r"min_return=16 leaves nothing of 3 episodes, the best .* of 15"):
+        data.filtered(min_return=16)
+    with pytest.raises(ZooError, match="the expert never succeeds"):
+        expert(successes=np.zeros(3, np.bool_)).filtered(successes_only=True)
+    with pytest.raises(ZooError, match="min_return=16 and successes_only leaves nothing"):
+        data.filtered(min_return=16, successes_only=True)
+    with pytest.raises(ZooError, match="does not say which episodes succeeded"):
+        expert(successes=None).filtered(successes_only=True)
+
+
+# -- files of strangers -----------------------------------------------------------------------------------
+
+
+def rewritten(path: Path, **members: bytes | None) -> Path:
+    """Write other contents for some members of an archive; None leaves one out."""
+    with zipfile.ZipFile(path) as archive:
+        contents = {name: archive.read(name) for name in archive.namelist()}
+    for name, content in members.items():
+        real = name.replace("__", ".")
+        contents.pop(real, None)
+        if content is not None:
+            contents[real] = content
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, each in contents.items():
+            archive.writestr(name, each)
+    return path
+
+
+def npy(array: np.ndarray, *, allow_pickle: bool = False) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array, allow_pickle=allow_pickle)
+    return file.getvalue()
+
+
+class Boom:
+    """Something that runs when it is unpickled."""
+
+    def __reduce__(self) -> Any:
+        return (pytest.fail, ("code of a stranger ran",))
+
+
+def test_pickled_objects_are_not_read(tmp_path: Path) -> None:
+    path = write_expert(tmp_path / "expert.npz", expert())
+    rewritten(path, actions__npy=npy(np.array([Boom()] * 6, dtype=object), allow_pickle=True))
+    with pytest.raises(ZooError, match="Object"):
+        read_expert(path)
+
+
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        ({"rewards__npy": None}, "damaged.*rewards"),
+        ({"obs__npy": None}, "damaged.*obs"),
+        ({"episode_starts__npy": npy(np.zeros(6, np.bool_))}, "first step is not the start"),
+        ({"rewards__npy": npy(np.zeros(6, "datetime64[s]"))}, "datetime64"),
+        ({"rewards__npy": npy(np.zeros(6))[:-8]}, "damaged"),
+        ({"card__json": b"[]"}, "it holds no mapping"),
+        ({"card__json": b'{"format": 7}'}, "has the format 7, this Zoo reads 1"),
+        ({"card__json": b'{"format": 1}'}, "damaged.*observation_space"),
+    ],
+)
+def test_what_is_missing_or_of_another_kind_is_named(
+    tmp_path: Path, members: dict[str, bytes | None], message: str
+) -> None:
+    path = rewritten(write_expert(tmp_path / "expert.npz", expert()), **members)
+    with pytest.raises(ZooError, match=message):
+        read_expert(path)
+
+
+# -- for people -------------------------------------------------------------------------------------------
+
+
+def test_summary_says_what_there_is() -> None:
+    text = summary(expert())
+    for part in ("Some-v0", "somebody", "Box(2,) float32", "Discrete(3, start=1), with masks", "3, 6 steps"):
+        assert part in text
+    assert "successes     33%" in text
+    assert "cut short     33%" in text

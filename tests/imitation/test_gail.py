@@ -1,0 +1,406 @@
+"""GAIL: the rewards that its generator learns from, when what is trained, exact resume, and wrong input."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import zoo
+from zoo.algorithms.callback import Callback as Watcher
+from zoo.algorithms.ppo import PPO2
+from zoo.core.tensors import join, split
+from zoo.envs.config import EnvConfig
+from zoo.errors import ZooError
+from zoo.experiment.evaluation import evaluate_policy
+from zoo.experiment.expert_recording import record_expert
+from zoo.imitation.discriminator import Discriminator
+from zoo.imitation.expert_data import ExpertData
+from zoo.imitation.gail import GAIL, GENERATORS
+
+Array = np.ndarray
+
+SHORT = EnvConfig("CartPole-v1", max_episode_steps=100)
+LSTM = {"name": "MlpLstmPolicy", "lstm_hidden_size": 8, "net_arch": [8]}
+
+
+def controller(observation: Any) -> int:
+    return int(observation[2] + observation[3] > 0)
+
+
+@pytest.fixture(scope="module")
+def cartpole() -> ExpertData:
+    """Five episodes of a controller that stays up."""
+    return record_expert(controller, SHORT, 5, seed=0)
+
+
+def imitator(data: Any, policy: Any = None, **options: Any) -> GAIL:
+    defaults = {"env": "CartPole-v1", "n_envs": 2, "n_steps": 32, "seed": 1, "compile": False, "threads": 1}
+    if options.get("generator", "trpo") == "trpo":
+        defaults |= {"batch_size": 32, "n_critic_updates": 2}
+    if options.get("generator") == "ppo1":
+        defaults |= {"batch_size": 32}
+    return GAIL({"net_arch": [8]} if policy is None else policy, dataset=data, **{**defaults, **options})
+
+
+def numbers(model: GAIL) -> dict[str, Any]:
+    arrays, values = split(model.state())
+    del values["counts"]["timings"], values["recent_episodes"]
+    values["collector"].get("envs", {}).pop("seconds", None)
+    return {**{name: array.tobytes() for name, array in arrays.items()}, "values": json.dumps(values)}
+
+
+class Chain(gym.Env[Any, Any]):
+    """A row of places; left and right; it ends by itself at the last one, and after 12 steps is cut short."""
+
+    observation_space = spaces.Box(0.0, 1.0, (5,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.place, self.steps = int(self.np_random.integers(2)), 0
+        return self._shown(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.place, self.steps = max(0, self.place + 2 * int(action) - 1), self.steps + 1
+        return self._shown(), -1.0, self.place == 4, self.steps == 12 and self.place < 4, {}
+
+    def _shown(self) -> Array:
+        return np.eye(5, dtype=np.float32)[self.place]
+
+
+@pytest.fixture(scope="module")
+def chain() -> ExpertData:
+    """Eight episodes that go right until they end."""
+    return record_expert(lambda _: 1, Chain, 8, seed=0)
+
+
+# -- rewards --------------------------------------------------------------------------------------------
+
+
+def check_returns(model: GAIL) -> None:
+    """Compare the returns of a rollout with sums over all of the future, in double precision."""
+    model.learn(1)
+    model.collect()
+    outcomes = [(step, env) for step, env in zip(*np.nonzero(model.buffer.ended), strict=True)]
+    cut = model.buffer.truncations()
+    cut_short = set() if cut is None else {(int(s), int(e)) for s, e in zip(cut.steps, cut.envs, strict=True)}
+    assert cut_short
+    assert len(outcomes) > len(cut_short)
+    seen = model.buffer.columns["observations"].copy()
+    actions = model.buffer.columns["actions"].copy()
+    rewards = np.stack([model.imitation_rewards(s, a) for s, a in zip(seen, actions, strict=True)])
+    final = None if cut is None else model.acting.values({"observations": cut.final_observations})
+    after = (
+        {}
+        if cut is None
+        else dict(zip(zip(cut.steps.tolist(), cut.envs.tolist(), strict=True), final, strict=True))
+    )
+    last = model.acting.values(model.collector.seen)
+    assert model.discriminator is not None
+    gamma, end = model.config.gamma, model.discriminator.absorbing_reward()
+    expected = np.zeros(rewards.shape)
+    for env in range(rewards.shape[1]):
+        following = float(last[env])
+        for step in reversed(range(len(rewards))):
+            if (step, env) in after:
+                following = float(after[step, env])
+            elif (step, env) in outcomes:
+                following = end * sum(gamma**k for k in range(3000))
+            following = expected[step, env] = float(rewards[step, env]) + gamma * following
+    rollout = model.finished_rollout()
+    found = model.buffer.as_steps(rollout["returns"].numpy())
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def absorbed(data: ExpertData, **options: Any) -> GAIL:
+    options = {"env": Chain, "n_steps": 40, "batch_size": 80, "gae_lambda": 1.0, "gamma": 0.9, **options}
+    return imitator(data, absorbing_states=True, **options)
+
+
+@pytest.mark.parametrize("reward", ["positive", "logit", "negative"])
+def test_an_end_is_worth_the_rewards_of_a_state_for_ever(chain: ExpertData, reward: str) -> None:
+    check_returns(absorbed(chain, d_reward=reward))
+
+
+PLANTED: dict[str, tuple[Any, str, Any]] = {
+    "nothing after an end": (Discriminator, "absorbing_reward", lambda self: 0.0),
+    "time limits are ends": (GAIL, "_ended_by_itself", lambda self: self.buffer.ended),
+    "no step is an end": (GAIL, "_ended_by_itself", lambda self: np.zeros_like(self.buffer.ended)),
+    "one step in the state": (
+        Discriminator,
+        "absorbing_reward",
+        lambda self, real=Discriminator.absorbing_reward: 0.1 * real(self),
+    ),
+    "from this step on": (
+        Discriminator,
+        "absorbing_reward",
+        lambda self, real=Discriminator.absorbing_reward: real(self) / 0.9,
+    ),
+}
+
+
+@pytest.mark.parametrize("planted", PLANTED)
+def test_check_of_returns_sees_a_planted_error(
+    planted: str, chain: ExpertData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = absorbed(chain)
+    real = Discriminator.absorbing_reward(model.discriminator)  # type: ignore[arg-type]
+    assert real > 0
+    name = PLANTED[planted]
+    if name[0] is Discriminator:  # the rollout is wrong, what it is compared with is right
+        reward = model._reward_imitation
+
+        def wrong() -> None:
+            with monkeypatch.context() as patch:
+                patch.setattr(*name)
+                reward()
+
+        monkeypatch.setattr(model, "_reward_imitation", wrong)
+    else:
+        monkeypatch.setattr(*name)
+    with pytest.raises(AssertionError):
+        check_returns(model)
+
+
+def test_rewards_are_the_discriminators_and_returns_the_environments(cartpole: ExpertData) -> None:
+    model = imitator(cartpole, generator="ppo2", n_steps=64)
+    seen: list[tuple[Array, Array]] = []
+    take = model.finished_rollout
+
+    def noted() -> dict[str, Any]:
+        rollout = take()
+        states = model._steps_of_policy()
+        judged = model.imitation_rewards(states["observations"], states["actions"])
+        seen.append((model.buffer.rewards.reshape(-1).copy(), judged))
+        return rollout
+
+    model.finished_rollout = noted  # type: ignore[method-assign]
+    model.learn(1000)
+    for used, judged in seen:
+        np.testing.assert_allclose(used, judged, rtol=1e-5)
+        assert used.std() > 0
+    episodes = list(model.recent_episodes)
+    assert all(episode.episode_return == episode.length for episode in episodes)
+    metrics = model.read_metrics()
+    assert metrics["rollout/imitation_reward"] == pytest.approx(np.mean([each.mean() for each, _ in seen]))
+    assert metrics["rollout/ep_imitation_rew_mean"] > metrics["rollout/imitation_reward"]
+
+
+# -- what is trained when -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("generator", GENERATORS)
+def test_every_generator_moves_and_so_does_the_discriminator(cartpole: ExpertData, generator: str) -> None:
+    model = imitator(cartpole, generator=generator, g_step=2, d_step=3)
+    assert isinstance(model, zoo.algorithms.registry.algorithm_class(generator))  # type: ignore[attr-defined]
+    assert isinstance(model, GAIL)
+    before, judge = model.get_parameters(), model.runner.state["discriminator"].clone()
+    model.learn(64)
+    assert any((model.get_parameters()[name] != value).any() for name, value in before.items())
+    assert (model.runner.state["discriminator"] == judge).all()
+    model.learn(64, reset_num_timesteps=False)
+    assert (model.runner.state["discriminator"] != judge).any()
+    assert model.runner.state["discriminator.count"] == 3
+    model.learn(64 * 4, reset_num_timesteps=False)
+    assert model.runner.state["discriminator.count"] == 9
+
+
+def test_generator_learns_as_it_does_alone_from_the_same_rewards(
+    cartpole: ExpertData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the environment's rewards left in place, and no steps of a discriminator, it is that itself."""
+    monkeypatch.setattr(GAIL, "_reward_imitation", lambda self: None)
+    imitating = imitator(cartpole, generator="ppo2", g_step=1000).learn(600)
+    alone = PPO2(
+        {"net_arch": [8]}, "CartPole-v1", n_envs=2, n_steps=32, seed=1, compile=False, threads=1
+    ).learn(600)
+    for name, value in alone.get_parameters().items():
+        np.testing.assert_array_equal(imitating.get_parameters()[name], value)
+
+
+# -- exact resume ---------------------------------------------------------------------------------------
+
+RESUMED: dict[str, dict[str, Any]] = {
+    "trpo": {"absorbing_states": True, "d_spectral_norm": True},
+    "ppo2": {"generator": "ppo2", "d_gradient_penalty": 1.0, "d_step": 2},
+    "a2c": {"generator": "a2c", "policy": LSTM},
+    "acktr": {"generator": "acktr", "d_normalize": False},
+}
+
+
+@pytest.mark.parametrize("kind", RESUMED)
+def test_same_seed_and_exact_resume(cartpole: ExpertData, kind: str) -> None:
+    options = {
+        "env": EnvConfig("CartPole-v1", normalize=kind in ("trpo", "a2c")),
+        "g_step": 2,
+        **RESUMED[kind],
+    }
+    kept: dict[int, Any] = {}
+
+    class Keep(Watcher):
+        every = 64
+
+        def on_steps(self, algorithm: Any) -> None:
+            arrays, values = split(algorithm.state())
+            kept[algorithm.num_timesteps] = {k: v.copy() for k, v in arrays.items()}, json.dumps(values)
+
+    model = imitator(cartpole, **options).learn(384, Keep())
+    for steps in (192, 256):  # in the middle between two of the discriminator's updates, and after one
+        arrays, values = kept[steps]
+        resumed = imitator(cartpole, **options, seed=None)  # the seed is restored, too
+        resumed.load_state(join(arrays, json.loads(values)))
+        resumed.learn(384 - steps, Keep(), reset_num_timesteps=False)
+        assert numbers(resumed) == numbers(model)
+
+
+# -- learning -------------------------------------------------------------------------------------------
+
+
+def test_imitates_a_controller(cartpole: ExpertData) -> None:
+    own: dict[str, Any] = {"cg_damping": 0.001, "n_critic_updates": 10}
+    model = imitator(
+        *(cartpole, "MlpPolicy"),
+        n_envs=8,
+        n_steps=64,
+        batch_size=128,
+        gamma=0.98,
+        **{"g_step": 1, "d_step": 4, "d_batch_size": 256, "d_learning_rate": 1e-3, "env": SHORT, **own},
+    )
+    before, _ = evaluate_policy(model, SHORT, 20, seed=0)
+    model.learn(25_000)
+    after, _ = evaluate_policy(model, SHORT, 20, seed=0)
+    assert before < 60 < 95 < after
+
+
+def test_imitates_from_pixels() -> None:
+    name = "Zoo/IdentityImage-v0"
+    data = record_expert(quarter, name, 2, seed=0)
+    model = GAIL(
+        *({"name": "CnnPolicy", "features_dim": 32}, name, data),
+        generator="ppo2",
+        n_envs=4,
+        n_steps=32,
+        batch_size=64,
+        seed=0,
+        compile=False,
+        threads=1,
+        learning_rate=1e-3,
+        gamma=0.0,
+        g_step=1,
+        d_step=8,
+        d_learning_rate=1e-3,
+        d_batch_size=64,
+    )
+    rights = []
+    for steps in (1, 2_000):
+        model.learn(steps, reset_num_timesteps=False)
+        rights.append(float((model.predict(data.observations)[0] == data.actions).mean()))
+    assert rights[0] < 0.6 < 0.95 < rights[1]
+
+
+def quarter(image: Array) -> int:
+    half = len(image) // 2
+    parts = [image[:half, :half], image[:half, half:], image[half:, :half], image[half:, half:]]
+    return int(np.argmax([part.mean() for part in parts]))
+
+
+@pytest.mark.parametrize("space", ["Box", "Composite"])
+def test_every_space_is_imitated(space: str) -> None:
+    name = f"Zoo/{space if space == 'Composite' else f'Identity{space}'}-v0"
+    expert = PPO2("MlpPolicy", name, seed=3, compile=False, threads=1, n_steps=32)
+    data = record_expert(expert, name, 4, n_envs=4, seed=0)
+    model = GAIL(
+        *("MlpPolicy", name, data),
+        n_envs=4,
+        n_steps=32,
+        batch_size=64,
+        seed=0,
+        compile=False,
+        threads=1,
+        g_step=1,
+        absorbing_states=True,
+        d_gradient_penalty=1.0,
+    ).learn(384)
+    assert model.runner.state["discriminator.count"] == 3
+
+
+def test_going_to_an_end_is_imitated_where_ends_are_seen(chain: ExpertData) -> None:
+    """Rewards that are never negative pay for staying; the state after an end takes that away."""
+    lengths = {}
+    for absorbing in (True, False):
+        model = imitator(
+            *(chain, "MlpPolicy"),
+            env=Chain,
+            n_envs=4,
+            n_steps=64,
+            batch_size=128,
+            generator="ppo2",
+            learning_rate=1e-3,
+            g_step=1,
+            d_step=2,
+            d_learning_rate=1e-3,
+            seed=0,
+            d_batch_size=64,
+            absorbing_states=absorbing,
+        ).learn(12_000)
+        lengths[absorbing] = np.mean([episode.length for episode in list(model.recent_episodes)[-50:]])
+    assert lengths[True] < 5.0 < 6.0 < lengths[False]
+
+
+# -- the agent ------------------------------------------------------------------------------------------
+
+
+def test_agent_is_saved_loaded_and_goes_on(cartpole: ExpertData, tmp_path: Any) -> None:
+    model = imitator(cartpole, generator="acktr", d_step=2).learn(256)
+    loaded = zoo.load(model.save(tmp_path / "agent"))
+    assert type(loaded) is type(model)
+    assert loaded.config == model.config
+    observations = cartpole.observations
+    np.testing.assert_array_equal(loaded.predict(observations)[0], model.predict(observations)[0])
+    with pytest.raises(ZooError, match="gail learns from expert data: dataset=PATH"):
+        zoo.load(tmp_path / "agent", env="CartPole-v1").learn(100)
+    before = loaded.get_parameters()
+    again = GAIL.load(tmp_path / "agent", env="CartPole-v1", dataset=cartpole, g_step=1).learn(64)
+    assert again.config.g_step == 1
+    assert any((again.get_parameters()[name] != value).any() for name, value in before.items())
+    with pytest.raises(ZooError, match="unknown key `clip_range`"):
+        zoo.load(tmp_path / "agent", clip_range=0.1)
+
+
+# -- wrong input ----------------------------------------------------------------------------------------
+
+
+def test_wrong_input_gets_one_clear_line(cartpole: ExpertData, tmp_path: Any) -> None:
+    with pytest.raises(ZooError, match=r"gail\.generator=sac`: a generator learns from its own rollouts"):
+        imitator(cartpole, generator="sac")
+    with pytest.raises(ZooError, match=r"unknown key `gail\.clip_range`"):
+        imitator(cartpole, clip_range=0.1)
+    with pytest.raises(ZooError, match=r"gail learns from expert data"):
+        imitator(None).learn(100)
+    with pytest.raises(ZooError, match=r"needs algo\.gamma < 1"):
+        imitator(cartpole, absorbing_states=True, gamma=1.0)
+    unknown = ExpertData(**{**vars(cartpole), "terminated": None})
+    with pytest.raises(ZooError, match=r"does not say which episodes ended by themselves"):
+        imitator(unknown, absorbing_states=True)
+    assert imitator(cartpole, n_episodes=2).discriminator.data.n_episodes == 2  # type: ignore[union-attr]
+    with pytest.raises(ZooError, match=r"acktr acts in|gail acts in"):
+        imitator(None, env="Zoo/Composite-v0", generator="acktr")
+
+
+def test_discriminator_sees_clipped_actions_and_raw_observations() -> None:
+    env = EnvConfig("Pendulum-v1", max_episode_steps=20, normalize=True)
+    data = record_expert(lambda _: np.zeros(1, np.float32), "Pendulum-v1", 1, seed=0)
+    model = imitator(data, {"net_arch": [8], "log_std_init": 2.0}, env=env)
+    model.learn(200)
+    steps, columns = model._steps_of_policy(), model.buffer.columns
+    assert np.abs(columns["actions"]).max() > 2.0
+    assert np.abs(steps["actions"]).max() == 2.0
+    raw = steps["observations"]
+    np.testing.assert_allclose(raw[:, 0] ** 2 + raw[:, 1] ** 2, 1.0, rtol=1e-5)
+    shown = columns["observations"].reshape(-1, 3)
+    assert not np.allclose(shown[:, 0] ** 2 + shown[:, 1] ** 2, 1.0)

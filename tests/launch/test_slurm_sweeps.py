@@ -1,0 +1,195 @@
+"""Sweeps on a real Slurm of this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from zoo.cli import status_of
+from zoo.errors import ZooError
+from zoo.launch.application import run_command
+from zoo.launch.folder import SweepFolder
+from zoo.launch.states import DONE, QUEUED, RUNNING, JobState, StateFiles
+
+pytestmark = pytest.mark.usefixtures("no_job_left_behind")
+
+SLURM = ["hydra/launcher=slurm", "hydra.launcher.cpus_per_task=1", "hydra.launcher.mem_gb=0.5"]
+TRAINING = [
+    *("algo=ppo2", "env=CartPole-v1", "n_timesteps=4000", "compile=false", "threads=1"),
+    *("callbacks.eval.n_episodes=2", "callbacks.eval.every=2000", "logger=csv", "logger.every=500"),
+    "progress_bar=false",
+]
+
+
+def submit(seeds: str, *arguments: str) -> int:
+    """Submit jobs that take no time."""
+    jobs = ["-m", "env=CartPole-v1", f"seed={seeds}", *SLURM, *arguments]
+    return run_command("check", "quick_jobs:run", jobs)
+
+
+def the_sweep() -> SweepFolder:
+    return SweepFolder.newest("runs")
+
+
+def statuses() -> list[str]:
+    return [row.status for row in the_sweep().write_table()]
+
+
+def table() -> list[dict[str, str]]:
+    with open(the_sweep().table, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@contextlib.contextmanager
+def signalled(number: int, name: str) -> Iterator[None]:
+    """Signal a job; Slurm 22.05 signals one of an array again and again, which is ended after the block."""
+    job = str(the_sweep().states.read(number).slurm_job)
+    sending = subprocess.Popen(["scancel", f"--signal={name}", job], stderr=subprocess.DEVNULL)
+    yield
+    sending.kill()
+    sending.wait()
+
+
+def queued_jobs() -> set[str]:
+    asked = ["squeue", "--noheader", "--array", "--format=%i"]
+    return set(subprocess.run(asked, capture_output=True, text=True, check=True).stdout.split())
+
+
+def starts(seed: int) -> int:
+    path = Path(f"starts-{seed}")
+    return path.stat().st_size if path.exists() else 0
+
+
+def test_jobs_end_with_an_agent_each_and_a_preempted_one_goes_on_exactly(
+    wait_until: Callable[[Callable[[], bool]], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first two jobs are the same; the second is preempted in mid-run."""
+    jobs = ["-m", *TRAINING, "seed=1,1,2", *SLURM]
+    assert run_command("train", "zoo.commands.train:run", jobs) == 0
+    sweep = the_sweep()
+    submitted = capsys.readouterr().out.splitlines()
+    assert submitted[-2].startswith("zoo: submitted to Slurm: 3 jobs, ")
+    assert submitted[-1] == f"zoo status {sweep.path}"
+    assert DONE not in statuses()
+
+    def steps(number: int) -> int:
+        run = sweep.rows()[number].run
+        return 0 if run is None else run.steps or 0
+
+    wait_until(lambda: steps(1) >= 1000)
+    with signalled(1, "USR2"):
+        wait_until(lambda: sweep.states.read(1).status == "preempted")
+    assert status_of(["status", str(sweep.path)]) == 0
+    assert "of 4,000" in capsys.readouterr().out
+    wait_until(lambda: set(statuses()) == {DONE})
+    assert "resume  from step" in sweep.log(1).read_text()
+    assert sweep.states.read(1).restarts == 1
+    rows = table()
+    runs = [sweep.path / row["run"] for row in rows]
+    assert len({*runs}) == 3
+    assert all((run / "agent" / "policy.safetensors").is_file() for run in runs)
+    weights = [(run / "agent" / "policy.safetensors").read_bytes() for run in runs]
+    assert weights[0] == weights[1]
+    assert weights[0] != weights[2]
+    assert [row["seed"] for row in rows] == ["1", "1", "2"]
+    assert all(float(row["final_score"]) <= float(row["best_score"]) for row in rows)
+
+
+def test_failing_and_killed_jobs_are_told_and_the_rest_complete(
+    wait_until: Callable[[Callable[[], bool]], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Job 4 waits until both its processes are killed, which leaves nobody to say so."""
+    assert submit("0,1,2,3,6", "sweep.retries=1") == 0
+    assert set(statuses()) <= {QUEUED, RUNNING}
+    wait_until(Path("processes-6").exists)
+    for process in Path("processes-6").read_text().split():
+        os.kill(int(process), signal.SIGKILL)
+    wait_until(lambda: not {QUEUED, RUNNING} & set(statuses()))
+    assert statuses() == ["done", "failed", "failed", "killed", "killed"]
+    reasons = [row["reason"] for row in table()]
+    assert reasons[1:3] == ["seed 1 is unlucky", "RuntimeError: seed 2 is broken"]
+    assert reasons[3].startswith("its process was killed by SIGKILL")
+    assert reasons[4].startswith("it was killed before it was done")
+    assert [row["retries"] for row in table()] == ["0", "0", "1", "1", "0"]
+    assert [starts(seed) for seed in range(4)] == [1, 1, 2, 2]
+    capsys.readouterr()
+    assert status_of(["status"]) == 1
+    assert "5 jobs: 1 done, 2 failed, 2 killed" in capsys.readouterr().out
+
+    Path("mended").touch()
+    resumed = ["-m", f"sweep.resume={the_sweep().path}", "sweep.wait=true"]
+    assert run_command("check", "quick_jobs:run", resumed) == 0
+    assert statuses() == [DONE] * 5
+    assert [starts(seed) for seed in range(4)] == [1, 2, 3, 3]
+    assert "zoo: job 2: done" in capsys.readouterr().out
+
+
+def test_signals_before_there_is_anything_to_keep_queue_the_job_again(
+    wait_until: Callable[[Callable[[], bool]], None],
+) -> None:
+    assert submit("5") == 0
+    wait_until(lambda: starts(5) == 1)
+    with signalled(0, "USR2"), signalled(0, "USR2"):
+        wait_until(lambda: the_sweep().states.read(0).status == "preempted")
+    wait_until(lambda: statuses() == [DONE])
+    assert starts(5) == 2
+    assert the_sweep().states.read(0).restarts == 1
+
+
+def test_waiting_tells_each_end_and_gives_the_status(capsys: pytest.CaptureFixture[str]) -> None:
+    assert (
+        submit("0,2,7", "sweep.wait=true", "hydra.launcher.array_parallelism=1", "sweep.fail_fast=true") == 1
+    )
+    printed = capsys.readouterr().out
+    assert "zoo: job 0: done\n" in printed
+    assert "zoo: job 1: failed: RuntimeError: seed 2 is broken\n" in printed
+    assert "3 jobs: 1 done, 1 failed, 1 interrupted" in printed
+    assert starts(7) == 0
+
+
+def test_cancelled_job_is_not_queued_again(wait_until: Callable[[Callable[[], bool]], None]) -> None:
+    assert submit("5") == 0
+    wait_until(lambda: starts(5) == 1)
+    subprocess.run(["scancel", str(the_sweep().states.read(0).slurm_job)], check=True)
+    wait_until(lambda: statuses() == ["interrupted"])
+
+
+def test_unknown_partition_is_told_in_slurms_words() -> None:
+    with pytest.raises(ZooError, match=r"^Slurm did not take the jobs: .*invalid partition.*nowhere.*$"):
+        submit("0", "hydra.launcher.partition=nowhere")
+    assert not list(Path("runs").rglob("*.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("failure", "told"), [(OSError("no space left"), ZooError), (KeyboardInterrupt(), KeyboardInterrupt)]
+)
+def test_jobs_that_cannot_be_written_down_do_not_stay_in_the_queue(
+    failure: BaseException, told: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, change = queued_jobs(), StateFiles.change
+    arrays: list[str] = []
+
+    def fail(states: StateFiles, number: int, **values: object) -> JobState:
+        if values.get("slurm_job") is None:
+            return change(states, number, **values)
+        arrays.extend(queued_jobs() - before)
+        raise failure
+
+    monkeypatch.setattr(StateFiles, "change", fail)
+    with pytest.raises(told, match="no space left" if told is ZooError else None):
+        submit("0,7")
+    assert len(arrays) == 2
+    assert queued_jobs() == before
+
+
+def test_time_to_end_that_is_longer_than_the_time_is_refused() -> None:
+    with pytest.raises(ZooError, match="signal_delay_s=40` leaves too little"):
+        submit("0", "hydra.launcher.timeout_min=2", "hydra.launcher.signal_delay_s=40")
+    assert not list(Path("runs").rglob("*.yaml"))

@@ -1,0 +1,209 @@
+"""Finding an agent: at a path, or by algorithm and environment, the user's own newest run first."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from zoo.config.paths import data_folder
+from zoo.core.plain_data import parse_json
+from zoo.core.printing import one_line
+from zoo.envs.registry import folder_name
+from zoo.errors import ZooError, nearest
+
+COLLECTION = "trained_agents"
+
+RUN_DEPTH = 6
+"""How deep runs may be: <algo>/<env>/<run>, in a sweep multirun/<sweep>/<algo>/<env>/<run>."""
+
+KEPT = "agents"
+"""The folder of a run in which the agents stand that were kept as it went."""
+
+_KEPT_NAME = re.compile(r"step-([0-9]+)")
+
+
+@dataclass(frozen=True)
+class FoundAgent:
+    """Where an agent stands; ``algo``, ``env`` and ``run`` are the names of folders."""
+
+    path: Path
+    algo: str
+    env: str
+    run: str | None
+
+
+def find_agent(algo: str, env: str, *, runs: str | os.PathLike[str] = "runs") -> Path:
+    """Return the folder of the newest own run's agent, else the one of ``./trained_agents``, else Zoo's own.
+
+    Raises `ZooError` naming what there is instead.
+    """
+    folder, agents = folder_name(env), list_agents(runs=runs)
+    for agent in agents:
+        if (agent.algo, agent.env) == (algo, folder):
+            return agent.path
+    raise ZooError(_nothing_found(algo, env, folder, agents))
+
+
+def list_agents(*, runs: str | os.PathLike[str] = "runs") -> list[FoundAgent]:
+    """Return all agents in the order of preference: own runs from the newest, then the collections.
+
+    Own runs are all below ``runs``, those of sweeps too.
+    """
+    root = Path(runs).absolute()
+    found = [
+        FoundAgent(Path(runs) / agent.relative_to(root), run.parent.parent.name, run.parent.name, run.name)
+        for run in _runs(root, RUN_DEPTH)
+        if (agent := _agent_of_run(run)) is not None
+    ]
+    found.sort(key=lambda agent: agent.run or "", reverse=True)
+    found.sort(key=lambda agent: (agent.algo, agent.env))
+    for collection in _collections():
+        found += [
+            FoundAgent(env, algo.name, env.name, None)
+            for algo in _folders(collection)
+            for env in _folders(algo)
+            if _is_agent(env)
+        ]
+    return found
+
+
+def path_of_agent(path: object) -> Path:
+    """Return the path of a folder or zip. Raises `ZooError` for what is none, such as an open file."""
+    if isinstance(path, str | os.PathLike):
+        return Path(path)
+    raise ZooError(
+        f"an agent's path is a {type(path).__name__}; expected a folder's or a zip's (for bytes:"
+        " pickle.dumps(model), pickle.loads)"
+    )
+
+
+def resolve_agent(path: str | os.PathLike[str]) -> Path:
+    """Return the agent's own folder or zip; the path may also be a zip's without its ending, or a run's.
+
+    ``trained_agents/…`` is Zoo's own where the working folder has none. Raises `ZooError` if there is none.
+    """
+    given = path_of_agent(path).expanduser()
+    if given.is_file():
+        return given
+    own = data_folder(COLLECTION)
+    if not os.path.lexists(given) and given.parts[:1] == (COLLECTION,) and own is not None:
+        given = own.joinpath(*given.parts[1:])
+    if not os.path.lexists(given):
+        zipped = given.with_name(f"{given.name}.zip")
+        if zipped.is_file():
+            return zipped
+        folder = given.with_suffix("") if given.suffix == ".zip" else given
+        near = [each.name for each in given.parent.iterdir()] if given.parent.is_dir() else []
+        is_folder = folder.is_dir()
+        hint = f"; did you mean the folder {one_line(folder)}?" if is_folder else nearest(given.name, near)
+        raise ZooError(f"there is no agent at {one_line(given)}{hint}; `zoo agents` lists those there are")
+    if _is_agent(given):
+        return given
+    in_run = _agent_of_run(given)
+    if in_run is not None:
+        return in_run
+    if (given / "run.json").is_file():
+        raise ZooError(f"the run {one_line(given)} has saved no agent yet")
+    return given
+
+
+def kept_name(timesteps: int) -> str:
+    """Return what an agent is called that a run kept after so many environment steps."""
+    return f"step-{timesteps:09}"
+
+
+def kept_agents(run: Path) -> dict[int, Path]:
+    """Return the agents that a run kept as it went, by their environment steps, in their order."""
+    found = {
+        int(name[1]): folder
+        for folder in _folders(run / KEPT)
+        if (name := _KEPT_NAME.fullmatch(folder.name)) and _is_agent(folder)
+    }
+    return dict(sorted(found.items()))
+
+
+def kept_agent(path: str | os.PathLike[str], timesteps: int) -> Path:
+    """Return the agent that was kept after so many steps of the run at ``path``, or of that agent's run.
+
+    Raises `ZooError` naming those there are, if there is none.
+    """
+    given = Path(path).expanduser()
+    run = given if (given / "run.json").is_file() else run_of(given)
+    if run is None:
+        raise ZooError(
+            f"checkpoint={timesteps} is an agent that a run kept, and {one_line(given)} is no run's"
+        )
+    agents = kept_agents(run)
+    if timesteps in agents:
+        return agents[timesteps]
+    if not agents:
+        raise ZooError(
+            f"the run {one_line(run)} has kept no agents as it went:"
+            " callbacks.agents.every=STEPS of zoo train keeps some"
+        )
+    listed = ", ".join(map(str, agents))
+    raise ZooError(f"the run {one_line(run)} has kept no agent of step {timesteps}; it has: {listed}")
+
+
+def run_of(agent: Path) -> Path | None:
+    """Return the folder of the run that left this agent there, if one did."""
+    run = agent.parent.parent if agent.parent.name == KEPT else agent.parent
+    return run if (run / "run.json").is_file() else None
+
+
+def _nothing_found(algo: str, env: str, folder: str, agents: list[FoundAgent]) -> str:
+    message = f"there is no agent of {algo} on {env}, neither among your runs nor in {COLLECTION}"
+    environments = sorted({_env_id(agent) for agent in agents if agent.algo == algo})
+    algorithms = sorted({agent.algo for agent in agents if agent.env == folder})
+    if environments:
+        message += f"; {algo} has: {', '.join(map(one_line, environments))}{nearest(env, environments)}"
+    if algorithms:
+        message += f"; on {env} there is: {', '.join(map(one_line, algorithms))}"
+    return f"{message} (a wheel carries classic control only); train one: zoo train algo={algo} env={env}"
+
+
+def _env_id(agent: FoundAgent) -> str:
+    """Return the environment's id, as a user types it: it stands on the agent's card."""
+    try:
+        found = parse_json((agent.path / "card.json").read_bytes()).get("env")
+    except (OSError, ValueError, ZooError):
+        return agent.env
+    return found if isinstance(found, str) and folder_name(found) == agent.env else agent.env
+
+
+def _collections() -> list[Path]:
+    """Return the collection in the working folder and Zoo's own, each once."""
+    own = data_folder(COLLECTION)
+    here = Path(COLLECTION)
+    if own is None or here.resolve() == own.resolve():
+        return [here]
+    return [here, own]
+
+
+def _runs(folder: Path, depth: int) -> Iterator[Path]:
+    """Give the folders of runs: those with a record, or an agent. There is none inside of another."""
+    for entry in _folders(folder):
+        if (entry / "run.json").is_file() or _agent_of_run(entry) is not None:
+            yield entry
+        elif depth > 1:
+            yield from _runs(entry, depth - 1)
+
+
+def _folders(parent: Path) -> list[Path]:
+    """Return the folders inside, sorted, without hidden ones, as half-written agents are."""
+    try:
+        return sorted(each for each in parent.iterdir() if each.is_dir() and not each.name.startswith("."))
+    except OSError:
+        return []
+
+
+def _agent_of_run(run: Path) -> Path | None:
+    """Return a run's best agent, else the one as training left it."""
+    return next((run / name for name in ("best_agent", "agent") if _is_agent(run / name)), None)
+
+
+def _is_agent(folder: Path) -> bool:
+    return (folder / "policy.safetensors").is_file()

@@ -1,0 +1,185 @@
+"""Preallocated arrays for observations of any space, and one step of all environments as one record.
+
+A column is an array, or a dictionary of arrays for dictionary observations. The functions here treat both
+alike, so that buffers need not know which one they hold.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium import spaces
+
+from zoo.envs.adapter import Step
+from zoo.envs.spaces import is_image
+
+Array = np.ndarray
+
+Arrays = Any
+"""An array (…), or a dictionary of arrays by key."""
+
+
+@dataclass(frozen=True)
+class ArraySpec:
+    """Shape of one entry and type of one column that an environment or a policy adds to a buffer."""
+
+    shape: tuple[int, ...]
+    dtype: Any
+
+
+def observation_spec(space: spaces.Space[Any], *, normalized: bool = False) -> Any:
+    """Return how observations of ``space`` are stored: in their own type (bytes stay bytes), or normalised.
+
+    64-bit floats are stored in 32 bits. Dictionary spaces give a dictionary of specs.
+    """
+    if isinstance(space, spaces.Dict):
+        return {key: observation_spec(part, normalized=normalized) for key, part in space.spaces.items()}
+    dtype = np.dtype(space.dtype) if space.dtype is not None else np.dtype(np.float32)
+    if dtype == np.float64 or (normalized and isinstance(space, spaces.Box) and not is_image(space)):
+        dtype = np.dtype(np.float32)
+    return ArraySpec(tuple(space.shape or ()), dtype)
+
+
+def allocate(spec: Any, leading: tuple[int, ...]) -> Arrays:
+    """Return zeroed arrays of shape (*leading, *entry shape) for a spec or a dictionary of specs."""
+    if isinstance(spec, Mapping):
+        return {key: allocate(part, leading) for key, part in spec.items()}
+    return np.zeros((*leading, *spec.shape), spec.dtype)
+
+
+def n_bytes(spec: Any) -> int:
+    """Return the size of one entry in bytes."""
+    if isinstance(spec, Mapping):
+        return sum(n_bytes(part) for part in spec.values())
+    return math.prod(spec.shape) * np.dtype(spec.dtype).itemsize
+
+
+def assign(column: Arrays, index: Any, values: Arrays) -> None:
+    """Write ``values`` at ``index``."""
+    if isinstance(column, dict):
+        for key, part in column.items():
+            part[index] = values[key]
+    else:
+        column[index] = values
+
+
+def transform(function: Callable[[np.ndarray], Any], column: Arrays) -> Arrays:
+    """Apply a function to the array, or to each array in the dictionaries."""
+    if isinstance(column, dict):
+        return {key: transform(function, part) for key, part in column.items()}
+    return function(column)
+
+
+def in_a_row(column: Arrays) -> Arrays:
+    """Return views of arrays (a, b, …) as (a · b, …)."""
+    return transform(lambda array: array.reshape(array.shape[0] * array.shape[1], *array.shape[2:]), column)
+
+
+def taken(column: Arrays, places: np.ndarray) -> Arrays:
+    """Return the rows of a column at ``places`` (…)."""
+    return transform(lambda array: array.take(places, axis=0), column)
+
+
+def pieces(column: Arrays, n_rows: int) -> Iterator[Arrays]:
+    """Cut a column along its first axis into pieces of ``n_rows``, the last one shorter, without copying."""
+    first = column
+    while isinstance(first, dict):
+        first = next(iter(first.values()))
+    for start in range(0, len(first), n_rows):
+        rows = slice(start, start + n_rows)
+        yield transform(itemgetter(rows), column)
+
+
+def join(columns: list[Arrays]) -> Arrays:
+    """Concatenate columns along their first axis."""
+    if isinstance(columns[0], dict):
+        return {key: np.concatenate([column[key] for column in columns]) for key in columns[0]}
+    return np.concatenate(columns)
+
+
+class NotFinite(NamedTuple):
+    """Where a number is NaN or infinite, and which of them."""
+
+    name: str
+    env: int
+    value: float
+
+
+def find_not_finite(columns: Mapping[str, Arrays]) -> NotFinite | None:
+    """Return the earliest entry that is not finite in arrays (steps, n_envs, …); of one step, by column."""
+    found = []
+    for name, column in columns.items():
+        for array in column.values() if isinstance(column, dict) else (column,):
+            if array.dtype.kind == "f" and not math.isfinite(np.vdot(array, array)):
+                places = np.argwhere(~np.isfinite(array))
+                found += [(place[0], name, array, tuple(place)) for place in places[:1]]
+    if not found:
+        return None
+    _, name, array, place = min(found, key=lambda each: each[0])
+    return NotFinite(name, int(place[1]), float(array[place]))
+
+
+@dataclass(slots=True)
+class Transition:
+    """All arrays have one row an environment, but for those of ``outcome`` that are about finished episodes.
+
+    ``columns`` hold, by name, what the policy was shown (normalised ``observations``, ``action_masks`` where
+    the environment has them) and what it did (``actions``, and whatever else it adds); a buffer takes those
+    that it declares. ``observations`` are the raw ones. ``outcome`` is what the environments answered.
+    """
+
+    columns: dict[str, Arrays]
+    observations: Arrays
+    outcome: Step
+
+    @property
+    def ended(self) -> Array:
+        """Whether each environment's episode ended with this step."""
+        return self.outcome.terminated | self.outcome.truncated
+
+    def stored(self) -> dict[str, Arrays]:
+        """Return by name what replay buffers store of it: what was shown, raw, done, and what came of it."""
+        values = self.columns | self.following()
+        values["observations"], values["rewards"] = self.observations, self.outcome.rewards
+        values["terminated"], values["ended"] = self.outcome.terminated, self.ended
+        return values
+
+    def following(self) -> dict[str, Arrays]:
+        """Return ``next_observations``, raw, and with masks ``next_action_masks``: what the actions led to.
+
+        For ended episodes that is the final one.
+        """
+        outcome = self.outcome
+        following = {"next_observations": outcome.observations}
+        if outcome.action_masks is not None:
+            following["next_action_masks"] = outcome.action_masks
+        if len(outcome.finished):
+            final = {
+                "next_observations": outcome.final_observations,
+                "next_action_masks": outcome.final_action_masks,
+            }
+            for name, column in following.items():
+                following[name] = transform(np.copy, column)
+                assign(following[name], outcome.finished, final[name])
+        return following
+
+
+def joined(transitions: Sequence[Transition], names: Collection[str]) -> dict[str, Arrays]:
+    """Return what a replay buffer stores of steps that follow each other, (steps, n_envs, …).
+
+    Concatenated, as `np.stack` looks at each array by itself.
+    """
+    each = [transition.stored() for transition in transitions]
+    n = len(each)
+    return {
+        name: transform(
+            lambda array: array.reshape(n, len(array) // n, *array.shape[1:]),
+            join([values[name] for values in each]),
+        )
+        for name in names
+    }

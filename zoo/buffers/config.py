@@ -1,0 +1,71 @@
+"""What a replay buffer gives to learn from, as plain values: the config section ``replay``."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from zoo.config.fields import build, hyperparameter
+from zoo.errors import ZooError
+
+GOAL_STRATEGIES = ("future", "final", "episode", "random")
+
+
+@dataclass
+class PrioritizedConfig:
+    """Prioritised replay: transitions with large errors are drawn more often."""
+
+    alpha: float = hyperparameter(
+        0.6, "how much large errors are preferred; 0: not at all, 1: in proportion", ge=0, le=1
+    )
+    beta: float = hyperparameter(
+        0.4, "how much of that the weights take back at the start; 1: all of it", ge=0, le=1
+    )
+    beta_fraction: float = hyperparameter(1.0, "part of training over which beta rises to 1", gt=0, le=1)
+    epsilon: float = hyperparameter(
+        1e-6, "added to each error, so that none is never drawn again", gt=0, is_finite=True
+    )
+
+
+@dataclass
+class HindsightConfig:
+    """Hindsight replay: goals that were reached instead of those that were sought."""
+
+    goal_selection_strategy: str = hyperparameter(
+        "future",
+        "where another goal was reached: later in the episode, at its end, in it, or anywhere",
+        choices=GOAL_STRATEGIES,
+    )
+    n_sampled_goal: int = hyperparameter(4, "transitions with another goal for each as it was", ge=1)
+    copy_info_dict: bool = hyperparameter(
+        False, "keep the info of each step, and give it to compute_reward instead of an empty one"
+    )
+
+
+@dataclass
+class ReplayConfig:
+    """Which transitions are drawn from a replay buffer, and what is made of them."""
+
+    n_step: int = hyperparameter(
+        1, "steps whose rewards are summed up before the next state is valued", unit="steps", ge=1
+    )
+    prioritized: PrioritizedConfig | None = hyperparameter(
+        None, "prioritised replay; null: all transitions are equally likely"
+    )
+    hindsight: HindsightConfig | None = hyperparameter(
+        None, "hindsight replay, in environments with goals; null: goals stay as they were"
+    )
+
+
+def replay_config(values: ReplayConfig | Mapping[str, Any] | None) -> ReplayConfig:
+    """Return the config for what a user gave. Raises `ZooError` for what does not fit."""
+    if isinstance(values, ReplayConfig):
+        values = dataclasses.asdict(values)
+    if values is not None and not isinstance(values, Mapping):
+        raise ZooError(
+            f"replay={values!r}: expected a mapping, such as"
+            " {'prioritized': {}, 'hindsight': {}, 'n_step': 3}"
+        )
+    return build(ReplayConfig, values or {}, "buffer")

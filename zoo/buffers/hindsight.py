@@ -1,0 +1,135 @@
+"""Hindsight replay (Andrychowicz et al. 2017, https://arxiv.org/abs/1707.01495).
+
+What was reached is as good a goal as what was sought: of the transitions that are drawn, some get a goal that
+the agent reached, and the rewards that it would have earned. Nothing is stored twice, for goals are chosen
+anew each time that a batch is drawn.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from zoo.buffers.replay import Batch, ReplayBuffer
+from zoo.buffers.rings import Windows
+from zoo.envs.goals import ACHIEVED, DESIRED, GoalOutcomes, Infos
+
+Array = np.ndarray
+
+
+class Hindsight:
+    """Gives other goals to ``n_sampled_goal`` of ``n_sampled_goal + 1`` transitions that are drawn.
+
+    ``strategy`` says whence a goal comes, always one that a step has led to: ``future`` (the same step or a
+    later one of the episode), ``final`` (its last), ``episode`` (any of it that is still stored), ``random``
+    (any step that is stored). A transition whose episode has not ended keeps its goal, and so do all while
+    none has ended. All steps of a window get one goal; a step that reaches it and so ends the episode ends
+    the window.
+    """
+
+    def __init__(self, outcomes: GoalOutcomes, strategy: str = "future", n_sampled_goal: int = 4) -> None:
+        self.outcomes, self.strategy = outcomes, strategy
+        self.share = n_sampled_goal / (n_sampled_goal + 1)
+
+    def relabelled(
+        self, buffer: ReplayBuffer, rng: np.random.Generator, windows: Windows, batch: Batch
+    ) -> tuple[Windows, Batch, Array]:
+        """Return windows, the batch with other goals in some rows, changed in place, and which rows."""
+        episodes = buffer.episodes
+        assert episodes is not None
+        to_go = episodes.to_go.reshape(-1).take(windows.first * buffer.n_envs + windows.envs)
+        rows = self._chosen(rng, to_go)
+        if not len(rows):
+            return windows, batch, rows
+        envs = windows.envs.reshape(-1).take(rows)
+        steps = _own_steps(windows).reshape(-1, buffer.n_step).take(rows, axis=0)
+        goals = self._goals(rng, buffer, steps[:, 0], envs, to_go.reshape(-1).take(rows))
+        if buffer.n_step == 1:
+            following = batch["next_observations"][ACHIEVED]
+            achieved = following.reshape(-1, *following.shape[to_go.ndim :]).take(rows, axis=0)
+        else:
+            achieved = buffer.following(steps.reshape(-1), envs.repeat(buffer.n_step), ACHIEVED)
+        for name in ("observations", "next_observations"):
+            desired = batch[name][DESIRED]
+            desired.reshape(-1, *desired.shape[to_go.ndim :])[rows] = goals
+        desired = goals if buffer.n_step == 1 else goals.repeat(buffer.n_step, axis=0)
+        infos = None if buffer.infos is None else buffer.infos[steps, envs[:, None]].reshape(-1).tolist()
+        return self._with_outcomes(windows, batch, rows, achieved, desired, infos), batch, rows
+
+    def _chosen(self, rng: np.random.Generator, to_go: Array) -> Array:
+        """Return rows, numbered over (…, batch): the share of each batch's transitions of ended episodes.
+
+        Of those alone: were it one of the whole batch, nearly all that keep their goal could be of episodes
+        under way, and no end that was sought would be learned from.
+        """
+        batch_size = to_go.shape[-1]
+        if to_go.size == batch_size and to_go.min() >= 0:  # one batch, all of it choosable
+            return rng.permutation(batch_size)[: round(self.share * batch_size)]
+        order = rng.random((to_go.size // batch_size, batch_size))
+        choosable = (to_go >= 0).reshape(order.shape)
+        order[~choosable] = 1.0  # behind all others
+        n_chosen = np.rint(self.share * choosable.sum(-1)).astype(np.int64)
+        rows = np.argsort(order, -1) + batch_size * np.arange(len(order))[:, None]
+        return rows[np.arange(batch_size) < n_chosen[:, None]]
+
+    def _goals(
+        self, rng: np.random.Generator, buffer: ReplayBuffer, positions: Array, envs: Array, to_go: Array
+    ) -> Array:
+        """Return what was achieved by the steps that give each of these transitions its goal."""
+        if self.strategy == "random":
+            sizes = buffer.sizes
+            numbers, ends = rng.integers(sizes.sum(), size=len(envs)), np.cumsum(sizes)
+            envs = np.searchsorted(ends, numbers, side="right")
+            positions = buffer.heads[envs] - ends[envs] + numbers
+        elif self.strategy == "final":
+            positions = positions + to_go
+        else:
+            before = _stored_before(buffer, positions, envs) if self.strategy == "episode" else 0
+            n_choices = before + to_go + 1  # `rng.integers` takes twice as long for bounds that differ
+            positions = positions - before + (rng.random(len(envs)) * n_choices).astype(np.int64)
+        return buffer.following(positions % buffer.length, envs, ACHIEVED)
+
+    def _with_outcomes(
+        self,
+        windows: Windows,
+        batch: Batch,
+        rows: Array,
+        achieved: Array,
+        desired: Array,
+        infos: Infos | None,
+    ) -> Windows:
+        """Write what the steps of some rows, which achieved (rows · n_step, …), are worth if that is desired.
+
+        A window that is shorter now is followed by what followed it before, whose value nobody asks for.
+        """
+        n_step = windows.steps.shape[-1]
+        rewards = self.outcomes.rewards(achieved, desired, infos)
+        batch["rewards"].reshape(-1, n_step)[rows] = rewards.reshape(-1, n_step)
+        terminated = self.outcomes.terminated(achieved, desired, infos)
+        if terminated is None:
+            return windows
+        if n_step == 1:
+            batch["terminated"].reshape(-1)[rows] = terminated
+            return windows
+        ends = terminated.reshape(-1, n_step)
+        first_end = np.where(ends.any(-1), ends.argmax(-1) + 1, n_step)
+        lengths = windows.lengths.copy()
+        own = np.minimum(lengths.reshape(-1)[rows], first_end)
+        lengths.reshape(-1)[rows] = own
+        batch["terminated"].reshape(-1)[rows] = ends[np.arange(len(rows)), own - 1]
+        return windows._replace(lengths=lengths)
+
+
+def _own_steps(windows: Windows) -> Array:
+    """Return the positions of a window's steps, that of its last one where it has no more."""
+    n_step = windows.steps.shape[-1]
+    if n_step == 1:
+        return windows.steps
+    is_own = np.arange(n_step) < windows.lengths[..., None]
+    return np.where(is_own, windows.steps, windows.last[..., None])
+
+
+def _stored_before(buffer: ReplayBuffer, positions: Array, envs: Array) -> Array:
+    """Return how many steps of each transition's episode are stored before it."""
+    assert buffer.episodes is not None
+    stored = (positions - (buffer.heads - buffer.sizes)[envs]) % buffer.length
+    return np.minimum(buffer.episodes.since[positions, envs], stored)

@@ -1,0 +1,190 @@
+"""The last steps of all environments, and what on-policy algorithms make of them: advantages and returns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from zoo.buffers.arrays import (
+    Arrays,
+    ArraySpec,
+    NotFinite,
+    Transition,
+    allocate,
+    assign,
+    find_not_finite,
+    join,
+    n_bytes,
+    transform,
+)
+from zoo.core.free_memory import refuse_what_does_not_fit
+
+Array = np.ndarray
+
+
+class Truncations(NamedTuple):
+    """Where a rollout's steps cut episodes short, what was observed there, and a policy's state after it."""
+
+    steps: Array
+    envs: Array
+    final_observations: Arrays
+    states: Array | None
+
+
+class RolloutBuffer:
+    """``n_steps`` steps of ``n_envs`` environments, overwritten by the next rollout.
+
+    ``specs`` name the columns that are stored at each step besides rewards and episode ends: observations,
+    actions, and whatever environment and policy add. All arrays have shape (n_steps, n_envs, …).
+
+    A recurrent policy learns from sequences of ``chunk_length`` steps, which divides ``n_steps``: its state
+    (``state_size`` numbers, column ``states`` of an experience) is stored before each of them. ``weighs``
+    adds a column of weights to `rows`, for environments in which some steps merely reset.
+    """
+
+    def __init__(
+        self,
+        n_steps: int,
+        n_envs: int,
+        specs: Mapping[str, Any],
+        *,
+        chunk_length: int | None = None,
+        state_size: int = 0,
+        weighs: bool = False,
+    ) -> None:
+        self.n_steps = n_steps
+        self.n_envs = n_envs
+        self.chunk_length = chunk_length
+        self.steps_a_row = chunk_length or 1
+        """Steps in an entry of `rows`: those of a sequence, or one."""
+        self.n_rows = n_steps * n_envs // self.steps_a_row
+        """Entries of `rows`: sequences, or steps."""
+        needed = sum(map(n_bytes, specs.values())) * n_steps * n_envs
+        refuse_what_does_not_fit(f"a rollout of n_steps × n_envs = {n_steps:,} × {n_envs:,} steps", needed)
+        self.columns: dict[str, Arrays] = {
+            name: allocate(spec, (n_steps, n_envs)) for name, spec in specs.items()
+        }
+        n_chunks = n_steps // self.steps_a_row
+        self.states: Array = allocate(ArraySpec((state_size,), np.float32), (n_chunks, n_envs))
+        self._weighs = weighs
+        self.rewards: Array = allocate(ArraySpec((), np.float32), (n_steps, n_envs))
+        self.ended: Array = allocate(ArraySpec((), np.bool_), (n_steps, n_envs))
+        self.valid: Array = allocate(ArraySpec((), np.bool_), (n_steps, n_envs))
+        self.start()
+
+    def start(self) -> None:
+        """Begin a new rollout."""
+        self._step = 0
+        self._truncations: list[tuple[int, Array, Arrays, Array | None]] = []
+        self.valid.fill(True)
+
+    def add(self, transition: Transition, rewards: Array) -> None:
+        """Store one step of all environments, with its rewards as they are learned from."""
+        step, valid, ended = self._step, transition.outcome.valid, transition.ended
+        for name, column in self.columns.items():
+            assign(column, step, transition.columns[name])
+        if self.chunk_length is not None and step % self.chunk_length == 0:
+            self.states[step // self.chunk_length] = transition.columns["states"]
+        self.rewards[step] = rewards
+        self.ended[step] = ended
+        if valid is not None:
+            self.valid[step] = valid
+            self.ended[step] |= ~valid
+        self._step = step + 1
+
+    def add_truncations(
+        self, env_indices: Array, final_observations: Arrays, states: Array | None = None
+    ) -> None:
+        """Remember where the step just added cut episodes short, and what was observed there, normalised.
+
+        ``states`` are a recurrent policy's after that step.
+        """
+        self._truncations.append((self._step - 1, env_indices, final_observations, states))
+
+    def truncations(self) -> Truncations | None:
+        """Return step and environment indices of truncated episodes, and what they ended with."""
+        if not self._truncations:
+            return None
+        steps, envs, final_observations, states = zip(*self._truncations, strict=True)
+        return Truncations(
+            np.concatenate([np.full(len(each), step) for step, each in zip(steps, envs, strict=True)]),
+            np.concatenate(envs),
+            join(list(final_observations)),
+            None if states[0] is None else np.concatenate(states),
+        )
+
+    def first_not_finite(self) -> NotFinite | None:
+        """Return the first number of the rollout, as far as it goes, that is NaN or infinite."""
+        columns = {**self.columns, "rewards": self.rewards}
+        added = itemgetter(slice(self._step))
+        found = find_not_finite({name: transform(added, column) for name, column in columns.items()})
+        for _, indices, final, _ in self._truncations if found is None else ():
+            found = find_not_finite({"next_observations": transform(lambda array: array[None], final)})
+            if found is not None:
+                return found._replace(env=int(indices[found.env]))
+        return found
+
+    def rows(self) -> dict[str, Arrays]:
+        """Return all columns with one entry a step, (n_steps × n_envs, …): views, so nothing is copied.
+
+        Besides them ``weights`` where steps may merely reset. For a recurrent policy copies with one entry a
+        sequence, (n_sequences, chunk_length, …), and ``states`` (n_sequences, state_size) before each.
+        """
+        rows = {name: transform(self.as_rows, column) for name, column in self.columns.items()}
+        if self.chunk_length is not None:
+            rows["states"] = self.states.reshape(self.n_rows, -1)
+        if self._weighs:
+            rows["weights"] = self.as_rows(self.valid).astype(np.float32)
+        return rows
+
+    def as_rows(self, steps: Array) -> Array:
+        """Return numbers of each step, (n_steps, n_envs, …), in the order of `rows`."""
+        if self.chunk_length is None:
+            return steps.reshape(-1, *steps.shape[2:])
+        chunks = steps.reshape(-1, self.chunk_length, *steps.shape[1:]).swapaxes(1, 2)
+        return chunks.reshape(self.n_rows, self.chunk_length, *steps.shape[2:])
+
+    def as_steps(self, rows: Array) -> Array:
+        """Return numbers in the order of `rows` as (n_steps, n_envs)."""
+        if self.chunk_length is None:
+            return rows.reshape(self.n_steps, self.n_envs)
+        chunks = rows.reshape(-1, self.n_envs, self.chunk_length).swapaxes(1, 2)
+        return chunks.reshape(self.n_steps, self.n_envs)
+
+    def minibatch_rows(
+        self, rng: np.random.Generator, n_epochs: int, n_minibatches: int, batch_size: int
+    ) -> Array:
+        """Return indices into `rows` of shuffled minibatches, (n_epochs × n_minibatches, batch_size).
+
+        An epoch sees each row once, as far as its minibatches have room for all. Where rows are missing to
+        fill them, or in the place of steps that merely reset an environment, further rows are drawn at
+        random, so that all minibatches have one size. A sequence is left out only if all its steps reset.
+        """
+        valid = self.valid if self.chunk_length is None else self.as_rows(self.valid).any(-1)
+        rows = np.flatnonzero(valid)
+        epochs = rng.permuted(np.tile(rows, (n_epochs, 1)), axis=1)
+        room = n_minibatches * batch_size
+        if room > len(rows):
+            epochs = np.concatenate([epochs, rng.choice(rows, (n_epochs, room - len(rows)))], axis=1)
+        return epochs[:, :room].reshape(n_epochs * n_minibatches, batch_size)
+
+
+def generalized_advantages(
+    rewards: Array, values: Array, last_values: Array, ended: Array, gamma: float, gae_lambda: float
+) -> Array:
+    """Return advantages (n_steps, n_envs) by GAE(λ) (Schulman et al. 2016, equation 16).
+
+    ``values`` are V(s_t), ``last_values`` (n_envs,) those of the observations after the last step.
+    ``ended[t]`` is true where step t ended its episode: nothing flows back over it, so the reward of a
+    truncated step must already hold γ·V of its final observation.
+    """
+    goes_on = 1.0 - ended.astype(np.float32)
+    next_values = np.concatenate([values[1:], last_values[None]])
+    advantages = rewards + gamma * goes_on * next_values - values
+    discounts = gamma * gae_lambda * goes_on
+    for step in range(len(rewards) - 2, -1, -1):
+        advantages[step] += discounts[step] * advantages[step + 1]
+    return advantages

@@ -1,0 +1,106 @@
+"""Sequences of several steps: windows over the rings of a replay buffer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from zoo.buffers.arrays import taken
+from zoo.buffers.replay import Batch, ReplayBuffer, Transform
+from zoo.errors import ZooError
+
+Array = np.ndarray
+
+NOWHERE = -1
+"""The place of what followed a step where the window itself shows it, or where nothing did."""
+
+
+class SequenceBuffer(ReplayBuffer):
+    """A replay buffer whose batches are windows of ``n_steps`` steps of one environment, one after the other.
+
+    A window may reach over ends of episodes; it never mixes environments, and none runs over the head of a
+    ring. What was shown is stored once, and kept raw. In a batch, window i is one of environment i, and
+    columns have the shape (rows, n_envs, n_steps, …):
+
+    - those of ``specs``, ``rewards``, ``terminated`` and ``ended`` (so, or cut short); of ``states`` only
+      those before the first steps, (rows, n_envs, …);
+    - ``followed_by``: where ``next_observations`` (rows, places, …), and masks and states alike, show what
+      followed a step. That is so for the last step of each window and for those that were cut short; all
+      others are `NOWHERE`. The number of places only grows, so that batches seldom change their shape.
+
+    Raises `ZooError` if a ring has no room for a window.
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        n_envs: int,
+        specs: Mapping[str, Any],
+        n_steps: int,
+        transforms: Sequence[Transform] = (),
+    ) -> None:
+        super().__init__(capacity, n_envs, specs, optimize_memory_usage=True, transforms=transforms)
+        self.n_steps = n_steps
+        self.n_places = n_envs if n_steps == 1 else 2 * n_envs  # one for the last step, one for a cut
+        if n_steps > self._most_rows:
+            raise ZooError(
+                f"`algo.buffer_size={capacity}` keeps {self._most_rows} steps of each of {n_envs} envs,"
+                f" fewer than a rollout, `algo.n_steps={n_steps}`; take {(n_steps + 1) * n_envs} or more"
+            )
+
+    @property
+    def has_windows(self) -> bool:
+        """Whether every environment has one."""
+        return bool((self.sizes >= self.n_steps).all())
+
+    def newest(self) -> Array:
+        """Return where the windows of the last steps begin, (1, n_envs)."""
+        return (self.heads - self.n_steps)[None] % self.length
+
+    def drawn(self, rng: np.random.Generator, n_rows: int) -> Array:
+        """Draw where windows begin, (n_rows, n_envs): of each environment all are equally likely."""
+        ages = rng.integers(0, self.sizes - self.n_steps + 1, size=(n_rows, self.n_envs))
+        return (self.heads - self.n_steps - ages) % self.length
+
+    def windows(self, firsts: Array) -> Batch:
+        """Return the windows that begin at ``firsts`` (rows, n_envs), transformed."""
+        positions = (firsts[..., None] + np.arange(self.n_steps)) % self.length
+        places = positions * self.n_envs + self._envs[:, None]
+        batch = {
+            name: taken(column, places[..., 0] if name == "states" else places)
+            for name, column in self._rows.items()
+        }
+        batch |= self._followers(positions, batch["ended"] & ~batch["terminated"])
+        for change in self.transforms:
+            batch = change(batch)
+        return batch
+
+    def _followers(self, positions: Array, cut_short: Array) -> Batch:
+        """Return what followed the last steps (rows, n_envs, n_steps) and those that were cut short."""
+        cut_short[..., -1] = False  # the last step of a window has a place of its own
+        per_row = cut_short.reshape(len(cut_short), -1)
+        most = self.n_envs + int(per_row.sum(1).max())
+        while self.n_places < most:
+            self.n_places *= 2
+        numbers = self.n_envs + per_row.cumsum(1).reshape(cut_short.shape) - 1
+        followed_by = np.where(cut_short, numbers, NOWHERE)
+        followed_by[..., -1] = self._envs
+        rows, envs, _ = is_followed = np.nonzero(followed_by != NOWHERE)
+        shape = len(positions), self.n_places
+        followed, of_envs = np.repeat(positions[:, :1, -1], self.n_places, axis=1), np.zeros(shape, np.int64)
+        at = rows, followed_by[is_followed]
+        followed[at], of_envs[at] = positions[is_followed], envs
+        ended = self.columns["ended"][followed, of_envs]
+        following = {f"next_{name}": self._followed(followed, of_envs, ended, name) for name in self.shown}
+        return {"followed_by": followed_by, **following}
+
+    def state(self) -> dict[str, Any]:
+        """Return all that is stored, and how many places batches have for what followed."""
+        return {**super().state(), "n_places": self.n_places}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Take over what `state` returned. Raises `ZooError` for rings of another length."""
+        super().load_state(state)
+        self.n_places = int(state["n_places"])

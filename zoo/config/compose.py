@@ -1,0 +1,292 @@
+"""Composing the config of a command as Hydra does, every value checked, for the command line and Python."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from numbers import Integral, Real
+from pathlib import Path, PurePath
+from typing import Any
+
+import hydra
+import yaml
+from hydra import initialize_config_module
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.types import Override
+from hydra.core.plugins import Plugins
+from hydra.errors import HydraException, MissingConfigException
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf, flag_override
+from omegaconf.errors import OmegaConfBaseException
+
+from zoo.config import sections
+from zoo.config.aliases import ALGORITHMS, UnknownKeyError, placed
+from zoo.config.environment_values import resolved
+from zoo.config.keys import TRAINING, all_keys, not_of
+from zoo.config.overrides import (
+    as_typed,
+    open_to_new_keys,
+    parse_overrides,
+    quoted,
+    refuse_empty_choices,
+    refuse_pretraining_from_nothing,
+    refuse_several_values,
+    refuse_unknown_names,
+    spelled,
+)
+from zoo.config.paths import data_folder, search_folders, shown
+from zoo.config.resume import ResumedRun
+from zoo.config.source import SearchPath, ZooConfigSource, chosen_groups
+from zoo.config.validate import CHOICES, checked, require_choices
+from zoo.core.printing import one_line
+from zoo.errors import ZooError, nearest
+
+SECTIONS = ("algo", "env", "policy", "replay", "pretrain", "callbacks", "logger")
+"""Keys that may be given a dictionary of what is within."""
+
+SEARCHABLE = ("algo.", "env.", "policy.", "replay.", "n_envs")
+"""How the names of settings begin that a search may be about."""
+
+VERSION_BASE: dict[str, Any] = {"version_base": None} if hydra.__version__.startswith("1.3.") else {}
+"""The defaults of the Hydra that there is: 1.3 has to be asked for its own, later ones have no others."""
+
+HYDRA_ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError)
+
+
+def as_zoo_error(error: Exception) -> ZooError:
+    """Return one of Hydra's errors as one line: its first, or which option of a group there is not."""
+    if isinstance(error, MissingConfigException) and "/" in (error.missing_cfg_file or ""):
+        missing = str(error.missing_cfg_file)
+        *groups, name = missing.split("/", 2 if missing.startswith("hydra/") else 1)
+        group = "/".join(groups)
+        options = list(error.options or ())
+        if name.endswith(".yaml"):
+            return ZooError(f"{group}: there is no file {name}")
+        if ALGORITHMS.get(name.lower()) in options:
+            return ZooError(f"unknown {group} '{name}': it is {group}={ALGORITHMS[name.lower()]} here")
+        known = f" (known: {', '.join(options)})" if options else ""
+        return ZooError(f"unknown {group} '{name}'{nearest(name, options)}{known}")
+    causes = [error, error.__cause__] if isinstance(error.__cause__, OmegaConfBaseException) else [error]
+    return ZooError(": ".join(one_line(str(each).strip().partition("\n")[0]).rstrip(".") for each in causes))
+
+
+class ConfigLoader:
+    """Composes the configs of one command."""
+
+    def __init__(self, command: str) -> None:
+        self.command = command
+        for plugin in (SearchPath, ZooConfigSource):
+            Plugins.instance().register(plugin)
+        outer = GlobalHydra.instance().hydra  # of the program that calls us, if it is one of Hydra's
+        GlobalHydra.instance().clear()
+        SearchPath.command = command
+        try:
+            with initialize_config_module("zoo.config", command, **VERSION_BASE):
+                self.hydra = GlobalHydra.instance().config_loader()
+        finally:
+            SearchPath.command = None
+            GlobalHydra.instance().hydra = outer
+
+    @property
+    def source(self) -> ZooConfigSource:
+        """Zoo's own source of configs."""
+        return next(source for source in self.hydra.get_sources() if isinstance(source, ZooConfigSource))
+
+    def load_configuration(self, overrides: Sequence[str], run_mode: RunMode) -> DictConfig:
+        """Compose; for a run (not for the frame of a multirun) also check. Raises `ZooError`."""
+        overrides = spelled(self.command, overrides)
+        try:
+            return self._composed_and_checked(overrides, run_mode)
+        except UnknownKeyError as error:
+            raise self._placed(error, self._algorithms(overrides)) from error
+
+    def parsed(self, overrides: Sequence[str]) -> list[Override]:
+        """Return overrides as Hydra reads them, ``glob`` among the options that there are."""
+        return parse_overrides(overrides, self.hydra)
+
+    def files(self, overrides: list[str]) -> dict[Path, str]:
+        """Return the files that a config is put together from, each with its section, "" for the whole."""
+        self.load_incomplete(overrides)
+        return dict(self.source.read)
+
+    def _composed_and_checked(self, overrides: list[str], run_mode: RunMode) -> DictConfig:
+        is_run = run_mode == RunMode.RUN
+        try:
+            given = parse_overrides(overrides)
+            refuse_unknown_names(given, self.known_keys(), as_typed(self.command, self.known_keys()))
+            refuse_empty_choices(
+                given, {group: self.hydra.get_group_options(group) for group in self._groups()}
+            )
+            if is_run:
+                refuse_several_values(given)
+            resumed = ResumedRun.of(overrides) if is_run else None
+            taken = overrides if resumed is None else resumed.overrides
+            config = self._composed(parse_overrides(taken), run_mode)
+            if resumed is not None:
+                resumed.put_into(config)
+            plain = self._with_what_is_fixed(_plain_job(config))
+        except (*HYDRA_ERRORS, ValueError) as error:
+            raise as_zoo_error(error) from error
+        if is_run:
+            require_choices(self.command, plain)
+            refuse_pretraining_from_nothing(given, plain)
+            self._check(config, plain)
+        return config
+
+    def _composed(self, overrides: Sequence[Override], run_mode: RunMode) -> DictConfig:
+        """Return the config, without groups of which nothing is chosen, whatever is set within them."""
+        command = self._command_config()
+        dictionaries = (str(key) for key in command if OmegaConf.is_dict(command[key]))
+        within = {*self._groups(), *dictionaries} - {"hydra"}
+        self.source.choose(overrides)
+        config = self.hydra.load_configuration(
+            self.command, [open_to_new_keys(each, within) for each in overrides], run_mode
+        )
+        with flag_override(config, ["struct", "readonly"], [False, False]):
+            for group in set(CHOICES.get(self.command, {})) & set(self._groups()):
+                if self.source.choice(group) is None:
+                    config.pop(group, None)
+            config.hydra.overrides.task = [
+                each.input_line for each in overrides if not each.is_hydra_override()
+            ]
+        return config
+
+    def load_incomplete(self, overrides: list[str]) -> DictConfig:
+        """Compose and check what has been chosen so far; a group that has not been chosen is left out."""
+        if ResumedRun.of(overrides) is not None:
+            return self.load_configuration(overrides, RunMode.RUN)
+        config = self.load_configuration(overrides, RunMode.MULTIRUN)
+        self._check(config, _plain_job(config))
+        return config
+
+    def groups(self) -> list[str]:
+        """Return the config groups of the command, as its defaults list names them, and Hydra's launchers."""
+        return [*(group for group in self._groups() if not group.startswith("hydra")), "hydra/launcher"]
+
+    def known_keys(self) -> list[str]:
+        """Return the names at the top of the command's config: its settings and its groups."""
+        names = dict.fromkeys([*map(str, self._command_config()), *self._groups()])
+        return [name for name in names if name != "defaults" and not name.startswith("hydra")]
+
+    def _placed(self, error: ZooError, algorithms: Sequence[str]) -> ZooError:
+        """Return the error with a hint at where its key stands in the whole config, if it is there."""
+        if not isinstance(error, UnknownKeyError) or error.is_answered:
+            return error
+        chosen = [name for name in algorithms if name in sections.algorithm_names()]
+        keys = all_keys(self.command, chosen or sections.algorithm_names())
+        return placed(error, keys, lambda: self._others(error, chosen))
+
+    def _algorithms(self, overrides: list[str]) -> list[str]:
+        """Return the algorithms that ``algo=`` chooses, those on which presets build among them."""
+        chosen = [override.partition("=")[2] for override in overrides if override.startswith("algo=")]
+        return [self.source.base_of(name) for names in chosen for name in names.split(",")]
+
+    def _others(self, error: UnknownKeyError, chosen: list[str]) -> str:
+        """Return the hint at what other algorithms, or environments themselves, call so."""
+        if error.section == "env":
+            return f"; what the environment itself takes: `env.kwargs.{error.key}`"
+        if error.section not in ("", "algo") or self.command not in TRAINING:
+            return ""
+        return not_of(error.key, chosen)
+
+    def _with_what_is_fixed(self, plain: dict[str, object]) -> dict[str, object]:
+        """Add to the list ``fixed`` of a search the hyperparameters that the command line sets."""
+        fixed = plain.get("fixed")
+        if not isinstance(fixed, list):
+            return plain
+        given = (key for key in sorted(self.source.chosen) if key.startswith(SEARCHABLE))
+        return {**plain, "fixed": list(dict.fromkeys([*fixed, *given]))}
+
+    def _command_config(self) -> DictConfig:
+        config = self.source.load_config(self.command).config
+        assert isinstance(config, DictConfig)
+        return config
+
+    def _groups(self) -> list[str]:
+        return chosen_groups(self._command_config())
+
+    def _check(self, config: DictConfig, plain: dict[str, object]) -> None:
+        try:
+            values = checked(self.command, plain)
+        except ZooError as error:
+            algo = plain.get("algo")
+            chosen = [str(algo["name"])] if isinstance(algo, dict) and "name" in algo else []
+            raise self._with_its_file(self._placed(error, chosen), plain) from error
+        with flag_override(config, ["struct", "readonly"], [False, False]):
+            for key, value in values.items():
+                config[key] = value
+            for key in plain.keys() - values.keys():
+                del config[key]
+
+    def _with_its_file(self, error: ZooError, plain: dict[str, object]) -> ZooError:
+        """Name the file that sets the key with which a message begins, if it is not the command line."""
+        named = re.match(r"(?:unknown key )?`([\w.]+)", str(error))
+        if named is None or self._is_typed(named[1]):
+            return error
+        file = self.source.file_setting(named[1], OmegaConf.select(OmegaConf.create(plain), named[1]))
+        return error if file is None else ZooError(f"{error} (in {shown(file)})")
+
+    def _is_typed(self, key: str) -> bool:
+        """Whether the command line sets a value, alone or in a dictionary; ``algo=`` chooses a section."""
+        dictionaries = (each for each in self.source.chosen if "." in each)
+        return key in self.source.chosen or any(key.startswith(f"{each}.") for each in dictionaries)
+
+
+def _plain_job(config: DictConfig) -> dict[str, object]:
+    """Return everything but Hydra's own part as plain values, with interpolations resolved."""
+    job = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
+    return dict(resolved(job))
+
+
+def compose(command: str = "train", overrides: Sequence[str] = ()) -> DictConfig:
+    """Return the checked config of ``zoo <command> <overrides>``, with every interpolation resolved.
+
+    Works anywhere and any number of times, also inside of a running Hydra job. Raises `ZooError`.
+    """
+    ours = data_folder("conf")
+    known = set() if ours is None else {file.stem for file in ours.glob("*.yaml")}
+    if command not in known:
+        raise ZooError(f"unknown command '{command}'{nearest(command, sorted(known))}")
+    config = ConfigLoader(command).load_configuration(overrides, RunMode.RUN)
+    return OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
+
+
+def as_overrides(settings: Mapping[str, Any]) -> list[str]:
+    """Return settings with values of Python's as overrides; what is within a section may be a dictionary.
+
+    ``{"n_envs": 4, "algo": {"gamma": 0.9}}`` is ``n_envs=4 algo.gamma=0.9``.
+    """
+    overrides = []
+    for key, value in settings.items():
+        if key in SECTIONS and isinstance(value, Mapping):
+            overrides += [f"{key}.{name}={as_hydra_reads(each)}" for name, each in value.items()]
+        else:
+            overrides.append(f"{key}={as_hydra_reads(value)}")
+    return overrides
+
+
+def as_hydra_reads(value: Any) -> str:
+    """Return a value of Python's in Hydra's grammar. Raises `ZooError` for one that no config can hold."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, str | PurePath):
+        return quoted(str(value))
+    if isinstance(value, Real):
+        return repr(int(value) if isinstance(value, Integral) else float(value))
+    if isinstance(value, Mapping) and all(re.fullmatch(r"[\w.-]+", str(key)) for key in value):
+        return f"{{{','.join(f'{key}:{as_hydra_reads(each)}' for key, each in value.items())}}}"
+    if isinstance(value, Sequence):
+        return f"[{','.join(map(as_hydra_reads, value))}]"
+    raise ZooError(
+        f"{one_line(repr(value))} can't stand in a config; expected numbers, texts, lists or dicts of names"
+    )
+
+
+def env_id(name: str) -> str:
+    """Return the id that ``env=name`` stands for: what ``conf/env/<name>.yaml`` says, where there is one.
+
+    Raises `ZooError` if that file can't be composed.
+    """
+    if not any((folder / "env" / f"{name}.yaml").is_file() for folder in search_folders("conf")):
+        return name
+    return str(compose("check", [f"env='{name}'"]).env.id)

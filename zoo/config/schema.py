@@ -1,0 +1,519 @@
+"""The settings of each command and callback: types, ranges, meaning; commands' defaults stand in conf/."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from zoo.config.fields import hyperparameter
+
+
+@dataclass
+class AgentName:
+    """What every command takes that reads the files of an agent."""
+
+    algo: str | None = hyperparameter(help="algorithm of the agent")
+    env: str | None = hyperparameter(help="its environment")
+    agent: str | None = hyperparameter(help="folder, zip or run of the agent, instead of algo and env")
+    runs_dir: str = hyperparameter(help="folder in which own runs are looked for")
+
+
+@dataclass
+class AgentChoice(AgentName):
+    """What every command takes in which a saved agent acts."""
+
+    env: str | None = hyperparameter(help="its environment; with agent=: another one to play in")
+    trust: bool = hyperparameter(help="let the agent import classes from outside Zoo")
+
+
+@dataclass
+class ActingAgent(AgentChoice):
+    """What every command takes that shows how a saved agent acts: which of its run, where, and on what."""
+
+    env: dict[str, Any] = hyperparameter(  # type: ignore[assignment]
+        help="its environment; with agent=: another one to play in; env.KEY=… changes one of its settings"
+    )
+    checkpoint: int | None = hyperparameter(
+        help="environment steps of an agent that its run kept (callbacks.agents); null: the best one", ge=0
+    )
+    device: str = hyperparameter(help="auto, cpu, cuda or cuda:N")
+
+
+@dataclass
+class TrainSettings:
+    """What `zoo train` takes beside the sections algo, env, policy, callbacks and logger."""
+
+    n_timesteps: int = hyperparameter(help="environment steps to train for", gt=0)
+    n_envs: int = hyperparameter(help="environments stepped side by side", ge=1)
+    workers: int = hyperparameter(help="processes that learn as one, each in n_envs of its own", ge=1)
+    seed: int | None = hyperparameter(
+        help="one number for all randomness of a run; null: drawn, and written into the run", ge=0
+    )
+    device: str = hyperparameter(help="auto, cpu, cuda or cuda:N")
+    compile: bool | str = hyperparameter(
+        help="updates as one compiled graph; auto: where that wins its time back",
+        choices=("auto", True, False),
+    )
+    threads: int | str = hyperparameter(help="threads of an update; auto: from the size of the work")
+    precision: str = hyperparameter(
+        help="of matrix products in updates; bf16: factors rounded, TF32 on a GPU, sums in float32",
+        choices=("float32", "bf16"),
+    )
+    dataset: str | None = hyperparameter(
+        help="expert data that bc and gail learn from: a .npz file, or minari:ID; for others pretrain.dataset"
+    )
+    init_from: str | None = hyperparameter(help="agent, or run, whose weights a new run starts with")
+    init_with: str = hyperparameter(
+        help="what of init_from; optimizer: weights and optimizer of that run's last checkpoint; all: its"
+        " replay buffer, too",
+        choices=("weights", "optimizer", "all"),
+    )
+    resume: str | None = hyperparameter(
+        help="folder of a run to go on with, exactly: an interrupted one, or any with more n_timesteps"
+    )
+    job: str | None = hyperparameter(
+        help="name of a job: its unfinished run with this config goes on; null: a requeued Slurm job's does"
+    )
+    runs_dir: str = hyperparameter(help="folder that gets <algo>/<env>/<time>_s<seed>")
+    progress_bar: bool = hyperparameter(help="steps per second, time left and mean return")
+    verbose: int = hyperparameter(help="0: only problems, 1: what the run does, 2: more", ge=0, le=2)
+    tuned: str | None = hyperparameter(help="file of tuned values; tuned=PATH takes another, tuned=none none")
+
+
+@dataclass
+class SearchSettings:
+    """What `zoo tune` takes beside what `zoo train` takes, and the sections sampler, pruner and space."""
+
+    n_trials: int = hyperparameter(
+        help="trials of the whole study; the same command goes on to that many", ge=1
+    )
+    timeout: int | str | None = hyperparameter(
+        help="time after which no trial starts, but those of top_k: seconds, or 30min, 2h; null: none", gt=0
+    )
+    n_jobs: int = hyperparameter(help="trials at a time, each in a process; -1: one a core", ge=-1)
+    n_startup_trials: int = hyperparameter(
+        help="trials before the sampler goes by a model and the pruner ends any", ge=0
+    )
+    n_evaluations: int = hyperparameter(
+        help="evaluations of a trial, after each of which it may be ended", ge=1
+    )
+    n_seeds: int = hyperparameter(help="trainings of a trial, with a seed each", ge=1)
+    objective: str | list[str] = hyperparameter(help="what is searched for; several: the best compromises")
+    threshold: float | None = hyperparameter(help="mean return that time_to_threshold counts the steps to")
+    study: str = hyperparameter(help="name of the study, and of its folder")
+    storage: str | None = hyperparameter(
+        help="where trials are kept; null: study.db in the study's folder; journal, a file, a database's URL"
+    )
+    warm_start: bool | str = hyperparameter(
+        help="first trial with the tuned file's values; PATH: the best trials of another study"
+    )
+    top_k: int = hyperparameter(help="best trials that are trained again at the end, on fresh seeds", ge=0)
+    top_seeds: int = hyperparameter(help="fresh seeds for each of them", ge=1)
+    keep: bool = hyperparameter(help="keep the agents of all trials")
+    worker: int | str | None = hyperparameter(help="tells the processes of a multirun on one study apart")
+    heartbeat: int = hyperparameter(
+        help="seconds between a trial's signs of life in a database; after four without, it is run again",
+        ge=1,
+    )
+    fixed: list[str] = hyperparameter(help="hyperparameters of the space that are not searched")
+
+
+@dataclass
+class TuneSettings(SearchSettings, TrainSettings):
+    """All that `zoo tune` takes beside sections."""
+
+
+@dataclass
+class PlaySettings(ActingAgent):
+    """What every command takes in which a saved agent plays a number of episodes."""
+
+    n_episodes: int = hyperparameter(help="episodes to play", ge=1)
+    deterministic: bool = hyperparameter(help="the likeliest action instead of a random one")
+    seed: int | None = hyperparameter(help="of the episodes; null: drawn", ge=0)
+
+
+@dataclass
+class EnjoySettings(PlaySettings):
+    """What `zoo enjoy` takes."""
+
+    record: bool = hyperparameter(help="write a video")
+    render: bool | None = hyperparameter(help="open a window; null: if there is a display")
+
+
+@dataclass
+class EvaluateSettings(PlaySettings):
+    """What `zoo evaluate` takes."""
+
+    n_envs: int = hyperparameter(help="environments stepped side by side", ge=1)
+
+
+@dataclass
+class CheckSettings:
+    """What `zoo check` takes beside the section env."""
+
+    seed: int | None = hyperparameter(help="of the episode that is tried; null: drawn", ge=0)
+
+
+@dataclass
+class StatusSettings:
+    """What `zoo status` takes."""
+
+    folder: str | None = hyperparameter(help="folder of the sweep; null: the newest")
+    runs_dir: str = hyperparameter(help="folder in whose multirun/ the newest sweep is looked for")
+    watch: bool = hyperparameter(help="show the table again and again, until all jobs have ended")
+    every: float = hyperparameter(help="time between two looks", unit="seconds", gt=0)
+
+
+@dataclass
+class EvalSettings:
+    """Evaluation while training, and saving of the best agent so far."""
+
+    every: int | None = hyperparameter(
+        None, "steps between evaluations; null: a twentieth of the run", unit="environment steps", ge=1
+    )
+    n_episodes: int = hyperparameter(10, "episodes in an evaluation", ge=1)
+    n_envs: int = hyperparameter(5, "environments in which they are played side by side", ge=1)
+    deterministic: bool | None = hyperparameter(
+        None, "the likeliest action instead of a random one; null: but for Atari games"
+    )
+    confirm: int = hyperparameter(
+        0, "episodes more, from the same seeds each time, by which the best agent is chosen; 0: none", ge=0
+    )
+
+
+@dataclass
+class AgentsSettings:
+    """Agents that are kept as the run goes, in its folder ``agents``, each named by its steps."""
+
+    every: int | None = hyperparameter(
+        None, "steps between agents; null: a tenth of the run", unit="environment steps", ge=1
+    )
+
+
+@dataclass
+class CheckpointSettings:
+    """What `resume=` needs, written as the run goes."""
+
+    every: int | str | None = hyperparameter(
+        None,
+        "environment steps between checkpoints, or a time such as 10min; null: a tenth of the run",
+        ge=1,
+    )
+    keep: bool | str = hyperparameter(
+        "auto",
+        "keep them when the run has finished, so that it can be made longer; auto: the last, up to 32 MiB",
+        choices=("auto", True, False),
+    )
+
+
+@dataclass
+class StopOnRewardSettings:
+    """End once an evaluation is good enough."""
+
+    threshold: float = hyperparameter(help="mean return of an evaluation that ends the run")
+
+
+@dataclass
+class StopOnNoImprovementSettings:
+    """End once evaluations stop getting better."""
+
+    max_evaluations: int = hyperparameter(help="evaluations without a new best that end the run", ge=1)
+    min_evaluations: int = hyperparameter(0, "evaluations before which the run never ends so", ge=0)
+
+
+@dataclass
+class StopOnEpisodesSettings:
+    """End after a number of episodes."""
+
+    max_episodes: int = hyperparameter(help="finished episodes, of all environments, that end the run", ge=1)
+
+
+@dataclass
+class OwnCallbackSettings:
+    """What Zoo gives to a callback of the user's own that does not ask for it itself."""
+
+    every: int = hyperparameter(help="steps between calls of `on_steps`", unit="environment steps", ge=1)
+
+
+@dataclass
+class LoggerSettings:
+    """Where scalars go."""
+
+    every: int | None = hyperparameter(
+        None, "steps between log entries; null: a hundredth of the run", unit="environment steps", ge=1
+    )
+    console: bool = hyperparameter(False, "a table on the terminal")
+    csv: bool = hyperparameter(False, "progress.csv in the run's folder")
+    tensorboard: bool | dict[str, Any] | None = hyperparameter(
+        None, "TensorBoard's files in the run's folder, in tb/: true, or the values of TensorBoardSettings"
+    )
+    wandb: dict[str, Any] | None = hyperparameter(None, "Weights & Biases, with the values of WandbSettings")
+
+
+@dataclass
+class ExpertSettings(AgentChoice):
+    """What `zoo expert` takes."""
+
+    n_episodes: int | None = hyperparameter(
+        help="episodes to record, null: 50; with show=FILE those to show, the first ones, null: all", ge=1
+    )
+    n_envs: int = hyperparameter(help="environments stepped side by side", ge=1)
+    min_return: float | None = hyperparameter(
+        help="record (out of at most ten times as many) or show only episodes that return so much; null: all"
+    )
+    successes_only: bool = hyperparameter(help="record or show only episodes that reach their goal")
+    deterministic: bool = hyperparameter(help="the likeliest action instead of a random one")
+    seed: int | None = hyperparameter(help="of the episodes; null: drawn", ge=0)
+    out: str | None = hyperparameter(help="file to write, .npz; null: a new one in ./experts")
+    show: str | None = hyperparameter(help="file, or minari:ID, whose summary to print instead of recording")
+
+
+@dataclass
+class PlotSettings:
+    """What `zoo plot` takes."""
+
+    runs: str | list[str] = hyperparameter(help="run folders, folders of runs, or patterns with *")
+    figure: str = hyperparameter(
+        help="auto: one run on a page, several as curves",
+        choices=("auto", "run", "curves", "scores", "aggregates", "profiles", "improvement"),
+    )
+    x: str = hyperparameter(help="of curves", choices=("steps", "episodes", "hours"))
+    y: str = hyperparameter(help="of curves: train, eval, length, or a scalar of progress.csv")
+    smooth: int | str = hyperparameter(
+        help="episodes (or evaluations, or log entries) of which each point is the mean; auto: 100 episodes",
+        ge=1,
+    )
+    aggregate: str = hyperparameter(help="of the runs of a group, in curves", choices=("mean", "iqm"))
+    interval: str = hyperparameter(help="band around a group's line", choices=("ci", "std", "minmax", "none"))
+    by: str | list[str] | None = hyperparameter(
+        help="keys that tell groups apart; null: the whole config without the seed"
+    )
+    score: str = hyperparameter(help="of a run, in tables and statistics", choices=("final", "best", "train"))
+    reference: str | dict[str, Any] | None = hyperparameter(
+        help="returns that are 0 and 1, by environment, or a YAML file of them; null: lowest and highest"
+    )
+    format: str | None = hyperparameter(
+        help="null: as the ending of out says, else png",
+        choices=("png", "svg", "pdf", "html", "md", "tex", "csv"),
+    )
+    report: bool = hyperparameter(help="one HTML page with everything; the same as format=html")
+    title: str | None = hyperparameter(help="heading of the figure or report")
+    out: str | None = hyperparameter(help="file to write; null: one in plots/")
+
+
+@dataclass
+class CompareSettings:
+    """What `zoo compare` takes."""
+
+    runs: str | list[Any] | None = hyperparameter(
+        help="the two to compare, each a run, a folder of runs, a pattern with *, or a list of them"
+    )
+    score: str = hyperparameter(help="what is compared", choices=("final", "best", "train"))
+    aggregate: str = hyperparameter(help="of the runs of a group", choices=("mean", "iqm"))
+    by: str | list[str] | None = hyperparameter(
+        help="keys that tell groups apart; null: the whole config without the seed"
+    )
+    reference: str | dict[str, Any] | None = hyperparameter(
+        help="returns that are 0 and 1, by environment, or a YAML file of them; null: lowest and highest"
+    )
+
+
+FORMATS = ("mp4", "gif", "both")
+
+
+@dataclass
+class RecordSettings(ActingAgent):
+    """What `zoo record` takes."""
+
+    n_episodes: int | None = hyperparameter(
+        help="episodes to film; null: one, or as many as `length` takes", ge=1
+    )
+    length: int | None = hyperparameter(help="images in the video; null: whole episodes", ge=1)
+    deterministic: bool = hyperparameter(help="the likeliest action instead of a random one")
+    seed: int | None = hyperparameter(help="of the episodes; null: drawn", ge=0)
+    format: str = hyperparameter(help="mp4, gif or both", choices=FORMATS)
+    overlay: bool = hyperparameter(help="write step and return into the images")
+    fps: float | None = hyperparameter(
+        help="images a second, one a step; null: the environment's own pace, else 30", gt=0, le=1000
+    )
+    size: str | int | None = hyperparameter(
+        help="WIDTHxHEIGHT in pixels, or a height; null: the environment's, small images enlarged"
+    )
+    out: str | None = hyperparameter(
+        help="file or folder of the video; null: videos/ of the agent's run, else ./videos"
+    )
+
+
+@dataclass
+class VideoSettings:
+    """Videos of the agent as it learns, in the run's folder ``videos``."""
+
+    every: int | None = hyperparameter(
+        None, "steps between videos; null: a tenth of the run", unit="environment steps", ge=1
+    )
+    length: int | None = hyperparameter(500, "most images in a video; null: a whole episode", ge=1)
+    deterministic: bool = hyperparameter(True, "the likeliest action instead of a random one")
+    overlay: bool = hyperparameter(True, "write step and return into the images")
+    size: str | int | None = hyperparameter(
+        None, "WIDTHxHEIGHT in pixels, or a height; null: the environment's, small images enlarged"
+    )
+
+
+@dataclass
+class ImportSettings:
+    """What `zoo import` takes beside the section env."""
+
+    file: str | None = hyperparameter(help="zip that Stable-Baselines3's save() wrote: zoo import FILE.zip")
+    normalize: str | None = hyperparameter(help="file that VecNormalize.save() wrote, if there is one")
+    algo: str | None = hyperparameter(help="algorithm, where the file does not say it")
+    activation: str | None = hyperparameter(
+        help="non-linearity of the networks, where the file does not say it"
+    )
+    out: str | None = hyperparameter(help="folder or zip of the new agent; null: imported/<name of the file>")
+
+
+@dataclass
+class ExportSettings(AgentChoice):
+    """What `zoo export` takes."""
+
+    format: str = hyperparameter(help="onnx, torch_export or both", choices=("onnx", "torch_export", "both"))
+    out: str | None = hyperparameter(help="folder to write; null: exported/<algo>-<env>")
+
+
+@dataclass
+class BenchmarkSettings:
+    """What `zoo benchmark` takes."""
+
+    agents: str | None = hyperparameter(help="folder of agents; null: the collection, trained_agents/")
+    algo: str | None = hyperparameter(help="only agents of this algorithm or preset")
+    env: str | None = hyperparameter(help="only agents of this environment")
+    n_episodes: int = hyperparameter(help="episodes that each agent plays", ge=1)
+    n_envs: int = hyperparameter(help="environments stepped side by side for each agent", ge=1)
+    n_jobs: int = hyperparameter(help="agents measured side by side; -1: one a core", ge=-1)
+    deterministic: bool | None = hyperparameter(
+        help="the likeliest action instead of a random one; null: but for Atari games"
+    )
+    seed: int = hyperparameter(help="of the episodes", ge=0)
+    out: str = hyperparameter(help="folder of benchmark.md, .csv and .json; what is there already is kept")
+    trust: bool = hyperparameter(help="let agents import classes from outside Zoo")
+
+
+@dataclass
+class PushSettings(AgentName):
+    """What `zoo push` takes."""
+
+    to: str | None = hyperparameter(help="USER/NAME on the Hugging Face Hub, a folder, or a FILE.zip")
+    private: bool = hyperparameter(help="a new repository on the Hub is seen by you alone")
+    video: str | None = hyperparameter(help="video to go with it; null: the newest of the agent's run")
+    message: str | None = hyperparameter(help="of the commit on the Hub; null: the agent's name and score")
+
+
+@dataclass
+class PullSettings:
+    """What `zoo pull` takes."""
+
+    source: str | None = hyperparameter(
+        help="USER/NAME on the Hugging Face Hub, a folder, or a FILE.zip; also spelled from="
+    )
+    to: str | None = hyperparameter(help="folder of the agent; null: pulled/<name>")
+    revision: str | None = hyperparameter(help="branch, tag or commit on the Hub; null: main")
+
+
+@dataclass
+class ListingSettings:
+    """What `zoo agents` takes."""
+
+    algo: str | None = hyperparameter(help="only agents of this algorithm or preset")
+    env: str | None = hyperparameter(help="only agents of this environment")
+    agent: str | None = hyperparameter(help="folder, zip or run of an agent whose card is shown")
+    seed: int | None = hyperparameter(help="only agents that were trained with this seed", ge=0)
+    min_return: float | None = hyperparameter(help="only agents whose mean return is at least this")
+    where: str | None = hyperparameter(
+        help="own: those of your runs, collection: the others", choices=("own", "collection")
+    )
+    sort: str | None = hyperparameter(
+        help="best return, most steps, newest, or by name; null: own runs first, the newest first",
+        choices=("return", "steps", "time", "algo", "env"),
+    )
+    format: str = hyperparameter(help="table, or json for programs", choices=("table", "json"))
+    runs_dir: str = hyperparameter(help="folder in which own runs are looked for")
+
+
+@dataclass
+class ReproduceSettings:
+    """What `zoo reproduce` takes."""
+
+    run: str | None = hyperparameter(help="folder of the run")
+    until: int | None = hyperparameter(
+        help="compare as far as this step; null: the whole run", unit="environment steps", ge=1
+    )
+    runs_dir: str = hyperparameter(help="folder that gets the new run")
+
+
+@dataclass
+class DoctorSettings:
+    """What `zoo doctor` takes."""
+
+    format: str = hyperparameter(help="text, or json for programs", choices=("text", "json"))
+
+
+@dataclass
+class TensorBoardSettings:
+    """What TensorBoard gets beside scalars, hyperparameters and videos."""
+
+    histograms: bool = hyperparameter(False, "how the policy's parameters are distributed")
+    histograms_every: int | None = hyperparameter(
+        None, "steps between histograms; null: a twentieth of the run", unit="environment steps", ge=1
+    )
+
+
+@dataclass
+class WandbSettings:
+    """Where Weights & Biases keeps the run, and what of it."""
+
+    project: str = hyperparameter("zoo", "project")
+    entity: str | None = hyperparameter(None, "user or team; null: your own")
+    group: str | None = hyperparameter(
+        None, "group of the run; null: its multirun, else one for runs that differ in nothing but the seed"
+    )
+    job_type: str = hyperparameter("train", "kind of the run within its group")
+    name: str | None = hyperparameter(None, "name of the run; null: that of its folder")
+    tags: list[str] = field(default_factory=list, metadata={"help": "tags of the run"})
+    mode: str | None = hyperparameter(
+        None, "null: as WANDB_MODE says, else online", choices=("online", "offline", "disabled")
+    )
+    agent: bool = hyperparameter(True, "send the best agent too, as an artifact")
+
+
+SETTINGS: dict[str, type[Any]] = {
+    "train": TrainSettings,
+    "tune": TuneSettings,
+    "enjoy": EnjoySettings,
+    "evaluate": EvaluateSettings,
+    "check": CheckSettings,
+    "expert": ExpertSettings,
+    "plot": PlotSettings,
+    "compare": CompareSettings,
+    "agents": ListingSettings,
+    "import": ImportSettings,
+    "export": ExportSettings,
+    "benchmark": BenchmarkSettings,
+    "push": PushSettings,
+    "pull": PullSettings,
+    "record": RecordSettings,
+    "reproduce": ReproduceSettings,
+    "doctor": DoctorSettings,
+    "status": StatusSettings,
+}
+"""The settings by command."""
+
+CALLBACKS: dict[str, type[Any]] = {
+    "eval": EvalSettings,
+    "checkpoint": CheckpointSettings,
+    "agents": AgentsSettings,
+    "video": VideoSettings,
+    "stop_on_reward": StopOnRewardSettings,
+    "stop_on_no_improvement": StopOnNoImprovementSettings,
+    "stop_on_episodes": StopOnEpisodesSettings,
+}
+"""The settings of each callback, by its key in the section ``callbacks``; null switches one off."""

@@ -1,0 +1,99 @@
+"""The user's own modules: they may stand in the working folder, which Python searches once one is named.
+
+Until then the folder is on no import path, so that a file beside a downloaded agent is never imported by
+accident. It comes last there: no file in it takes the place of an installed package.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeVar
+
+from zoo.config.paths import shown
+from zoo.core.printing import one_line
+from zoo.errors import ZooError, nearest
+
+Base = TypeVar("Base")
+
+
+def import_own(name: str) -> ModuleType:
+    """Return a module that the user names; it may stand in the working folder.
+
+    Raises `ZooError` with file and line for one whose own code fails. A module that is missing, itself or one
+    that it needs, raises `ModuleNotFoundError` as ever.
+    """
+    if not name:
+        raise ModuleNotFoundError("a module without a name")
+    search_working_folder()
+    try:
+        return importlib.import_module(name)
+    except (ModuleNotFoundError, ZooError):
+        raise
+    except Exception as error:
+        where = f"{_place(error)}: " if _place(error) else ""
+        said = error.msg if isinstance(error, SyntaxError) else str(error)
+        raise ZooError(
+            f"module `{one_line(name)}` can't be imported: {where}{type(error).__name__}: {one_line(said)}"
+        ) from error
+
+
+def search_working_folder() -> None:
+    """Let modules of the working folder be imported from now on, in processes that are started later too."""
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+        importlib.invalidate_caches()
+
+
+def own_class(where: str, target: str, base: type[Base]) -> type[Base]:
+    """Return the class ``module.Class``. Raises `ZooError` if there is none, or it is no subclass of base."""
+    module_name, _, class_name = target.rpartition(".")
+    try:
+        module = import_own(module_name)
+    except (ImportError, ValueError) as error:
+        raise ZooError(f"`{where}._target_={target}`: can't import `{module_name}`: {error}") from error
+    found: Any = getattr(module, class_name, None)
+    if found is None:
+        hint = nearest(class_name, vars(module))
+        raise ZooError(f"`{where}._target_={target}`: {module_name} has no `{class_name}`{hint}")
+    if not (isinstance(found, type) and issubclass(found, base)):
+        raise ZooError(
+            f"`{where}._target_={target}` is not a subclass of {base.__module__}.{base.__qualname__}"
+        )
+    return found
+
+
+def path_of_class(own: type[Any], where: str) -> str:
+    """Return the path by which configs and agents name a class. Raises `ZooError` if it has none."""
+    path = f"{own.__module__}.{own.__qualname__}"
+    if "<locals>" in path:
+        raise ZooError(f"{where}={path} has to stand at the top of a module, by which agents name it")
+    return path
+
+
+def named_class(given: Any, where: str) -> Any:
+    """Return how files name a class, given alone or as ``_target_`` beside its arguments; else ``given``."""
+    if isinstance(given, type):
+        return path_of_class(given, where)
+    if isinstance(given, Mapping) and isinstance(given.get("_target_"), type):
+        return {**given, "_target_": path_of_class(given["_target_"], where)}
+    return given
+
+
+def _place(error: Exception) -> str:
+    """Return the file and line in which a module's code failed, or "" if there are none."""
+    if isinstance(error, SyntaxError):
+        file, line = error.filename, error.lineno
+    else:
+        frames = [
+            each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith("<")
+        ]
+        file, line = (frames[-1].filename, frames[-1].lineno) if len(frames) > 1 else (None, None)
+    if file is None or file == importlib.__file__:
+        return ""
+    return f"{shown(Path(file))}, line {line}"

@@ -1,0 +1,233 @@
+"""Checking a composed config against the declared types and ranges, before anything starts."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from zoo.config import sections
+from zoo.config.aliases import unknown_key
+from zoo.config.fields import build, check_bounds, minutes_of, scheduled
+from zoo.config.schema import CALLBACKS, SETTINGS, LoggerSettings, TensorBoardSettings, WandbSettings
+from zoo.config.sections import ALGO_LABELS
+from zoo.config.source import NO_TUNED
+from zoo.core.printing import one_line
+from zoo.errors import ZooError
+
+TARGET = "_target_"
+
+CHOICES = {
+    "train": {"algo": "ppo2", "env": "CartPole-v1"},
+    "tune": {"algo": "ppo2", "env": "CartPole-v1"},
+    "check": {"env": "CartPole-v1"},
+    "compare": {"runs": "[runs/ppo2,runs/a2c]"},
+}
+"""What the user has to choose for each command, with an example."""
+
+
+NOT_TO_PLAY_WITH = {
+    "normalize": "an agent normalises with the statistics of its training, and returns are as they come",
+    "render_mode": "`record` and `render` say whether the environment is drawn",
+}
+"""What can't be set of an environment that a saved agent plays in."""
+
+
+def require_choices(command: str, config: Mapping[str, Any]) -> None:
+    """Raise `ZooError` if something is missing that only the user can choose."""
+    missing = {key: example for key, example in CHOICES.get(command, {}).items() if config.get(key) is None}
+    if missing:
+        examples = " ".join(f"{key}={example}" for key, example in missing.items())
+        raise ZooError(f"which {' and '.join(missing)}? for example: {examples}")
+
+
+def checked(command: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the config with every value of its declared type and every default filled in.
+
+    Raises `ZooError` for an unknown key, a wrong type or a value out of range. A command that declares no
+    settings gets its config as it is.
+    """
+    if command not in SETTINGS:
+        return dict(config)
+    config = _with_memory_where_one_is(config)
+    sections_here = {**_SECTIONS, **_OF_COMMAND.get(command, {})}
+    present = {key: check for key, check in sections_here.items() if isinstance(config.get(key), Mapping)}
+    settings_class = SETTINGS[command]
+    known = [field.name for field in dataclasses.fields(settings_class)]
+    for key in config:
+        if key in known or key in present:
+            continue
+        if key in sections_here:
+            found = "null" if config[key] is None else one_line(repr(config[key]), 40)
+            raise ZooError(f"`{key}={found}` has the wrong type; expected settings by their names")
+        raise unknown_key(str(key), [*known, *sections_here], "")
+    settings = build(settings_class, {key: config[key] for key in known if key in config}, "")
+    values = {**vars(settings), **{key: check(config[key]) for key, check in present.items()}}
+    _choose_how_to_evaluate(values)
+    _refuse_random_steps_alone(values)
+    _refuse_taking_from_nothing(values)
+    _refuse_hindsight_lost(values)
+    if isinstance(values.get("algo"), Mapping) and isinstance(values.get("policy"), Mapping):
+        sections.check_recurrent_policy(values["policy"], values["algo"].get("preset"))
+    return {key: values[key] for key in [*config, *known] if key in values}
+
+
+def _with_memory_where_one_is(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Give the section ``replay`` to algorithms that replay; refuse one that was set for any other."""
+    others = {key: value for key, value in config.items() if key != "replay"}
+    replay, algo = config.get("replay"), config.get("algo")
+    name = algo.get("name") if isinstance(algo, Mapping) else None
+    if not isinstance(name, str) or not isinstance(replay, Mapping | None):
+        return dict(config)
+    if sections.has_replay(name):
+        return {**others, "replay": replay or {}}
+    if replay:
+        raise ZooError(f"`replay` can't be set: {name} has no replay buffer of single transitions")
+    return others
+
+
+def _choose_how_to_evaluate(values: Mapping[str, Any]) -> None:
+    """Atari games are played stochastically, as in all published scores, unless the user says otherwise."""
+    evaluation = (values.get("callbacks") or {}).get("eval") or {}
+    if values.get("env") is not None and evaluation.get("deterministic", True) is None:
+        evaluation["deterministic"] = not sections.is_atari(values["env"]["id"])
+
+
+def _refuse_random_steps_alone(values: Mapping[str, Any]) -> None:
+    """Raise `ZooError` for a training that would end before its first update."""
+    algo, n_timesteps = values.get("algo"), values.get("n_timesteps")
+    starts = algo.get("learning_starts") if isinstance(algo, Mapping) else None
+    if starts is not None and n_timesteps is not None and starts >= n_timesteps:
+        is_tuned = values.get("tuned") not in (None, NO_TUNED)
+        raise ZooError(
+            f"`algo.learning_starts={starts}` leaves nothing of n_timesteps={n_timesteps} to learn in;"
+            " expected fewer random steps (algo.learning_starts=…), or a longer run"
+            f"{'; tuned=none leaves tuned values out' if is_tuned else ''}"
+        )
+
+
+def _refuse_hindsight_lost(values: Mapping[str, Any]) -> None:
+    """Raise `ZooError` for ``replay=prioritized`` in the place of a preset's hindsight: it was to come to it.
+
+    Who chooses ``replay=uniform`` means to go without, to compare.
+    """
+    algo, replay = values.get("algo"), values.get("replay")
+    if not isinstance(algo, Mapping) or not isinstance(replay, Mapping):
+        return
+    has_lost = replay.get("prioritized") is not None and replay.get("hindsight") is None
+    if algo.get("preset") == f"her_{algo.get('name')}" and has_lost:
+        raise ZooError(
+            f"`algo={algo['preset']}` replays with hindsight, which replay=prioritized would replace;"
+            f" replay=[prioritized,hindsight] has both, algo={algo['name']} replay=prioritized goes without"
+        )
+
+
+def _refuse_taking_from_nothing(values: Mapping[str, Any]) -> None:
+    """Raise `ZooError` for a run that is to take more than weights from no other."""
+    what = values.get("init_with", "weights")
+    if what != "weights" and values.get("init_from") is None:
+        raise ZooError(f"`init_with={what}` says what to take of init_from=RUN, which is missing")
+
+
+def _algo(values: Mapping[str, Any]) -> dict[str, Any]:
+    labels = {key: values[key] for key in ALGO_LABELS if key in values}
+    if not isinstance(labels.get("name"), str):
+        raise ZooError("`algo.name` is missing: it names the algorithm that a preset builds on")
+    config_class = sections.algorithm_config_class(labels["name"])
+    hyperparameters = {key: value for key, value in values.items() if key not in ALGO_LABELS}
+    return {**labels, **_built(config_class, hyperparameters, "algo")}
+
+
+def _env(values: Mapping[str, Any]) -> dict[str, Any]:
+    env = _built(sections.section_class("env"), values, "env")
+    sections.check_env(env)
+    return env
+
+
+def _env_to_play_in(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Check what is set of an environment, and nothing else: the rest is as the agent was trained in."""
+    for key, why in NOT_TO_PLAY_WITH.items():
+        if key in values:
+            raise ZooError(f"`env.{key}` can't be set here: {why}")
+    given = {key: value for key, value in values.items() if value is not None or key != "id"}
+    checked_values = _env({"id": "any", **given})
+    return {key: checked_values[key] for key in given}
+
+
+def _section(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    return _built(sections.section_class(name), values, name)
+
+
+def _callbacks(values: Mapping[str, Any]) -> dict[str, Any]:
+    callbacks: dict[str, Any] = dict.fromkeys(CALLBACKS)
+    for name, settings in values.items():
+        where = f"callbacks.{name}"
+        if isinstance(settings, Mapping) and TARGET in settings:
+            callbacks[name] = dict(settings)
+        elif name not in CALLBACKS:
+            note = f" (a callback of your own has a `{TARGET}`)"
+            raise unknown_key(name, list(CALLBACKS), "callbacks", note=note)
+        elif isinstance(settings, Mapping):
+            callbacks[name] = _built(CALLBACKS[name], settings, where)
+            minutes_of(callbacks[name].get("every"), f"{where}.every")
+        elif settings is not None:
+            raise ZooError(f"`{where}={settings}` is neither null nor a mapping of settings")
+    return callbacks
+
+
+def _logger(values: Mapping[str, Any]) -> dict[str, Any]:
+    own = {name: dict(each) for name, each in values.items() if isinstance(each, Mapping) and TARGET in each}
+    known = {name: each for name, each in values.items() if name not in own}
+    for name in known.keys() - {field.name for field in dataclasses.fields(LoggerSettings)}:
+        if known[name] is None or isinstance(known[name], Mapping):
+            names = [field.name for field in dataclasses.fields(LoggerSettings)]
+            raise unknown_key(name, names, "logger", note=f" (a tracker of your own has a `{TARGET}`)")
+    logger = _built(LoggerSettings, known, "logger")
+    if logger["wandb"] is not None:
+        logger["wandb"] = _built(WandbSettings, logger["wandb"], "logger.wandb")
+    tensorboard = logger["tensorboard"]
+    if not isinstance(tensorboard, Mapping):
+        tensorboard = {} if tensorboard else None
+    if tensorboard is not None:
+        tensorboard = _built(TensorBoardSettings, tensorboard, "logger.tensorboard")
+    return {**logger, "tensorboard": tensorboard, **own}
+
+
+_SECTIONS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+    "algo": _algo,
+    "env": _env,
+    **{name: partial(_section, name) for name in ("policy", "replay", "pretrain")},
+    "callbacks": _callbacks,
+    "logger": _logger,
+}
+
+_OF_COMMAND: dict[str, dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]]] = {
+    "tune": {"sampler": sections.checked_sampler, "pruner": sections.checked_pruner, "space": dict},
+    **{command: {"env": _env_to_play_in} for command in ("enjoy", "evaluate", "record")},
+}
+"""Sections that only some commands have, or have otherwise.
+
+The space of a search is held against the algorithm when the search begins.
+"""
+
+
+def _built(config_class: type[Any], values: Mapping[str, Any], where: str) -> dict[str, Any]:
+    built = build(config_class, values, where)
+    fields = {field.name: field for field in dataclasses.fields(built)}
+    for name, value in scheduled(built).items():
+        if value != fields[name].default:
+            _check_schedule(value, fields[name].metadata, f"{where}.{name}")
+    return dataclasses.asdict(built)
+
+
+def _check_schedule(value: Any, metadata: Mapping[str, Any], where: str) -> None:
+    try:
+        start, end = sections.schedule_ends(value)
+    except ZooError as error:
+        raise ZooError(f"`{where}`: {error}") from error
+    if isinstance(value, str | Mapping):
+        check_bounds(start, metadata, where)
+        bounds = metadata["bounds"].items()
+        reached_at_last = {{"gt": "ge", "lt": "le"}.get(name, name): bound for name, bound in bounds}
+        check_bounds(end, {"bounds": reached_at_last}, where)

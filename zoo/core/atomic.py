@@ -1,0 +1,183 @@
+"""Writing files and folders whole or not at all.
+
+What is new is written beside what it replaces, forced to the disk, and renamed into place: whoever looks,
+even after a crash or with a full disk, finds the old version or the new one and never a part of either.
+A log, which grows row by row, gets whole rows by `append`, and reaches the disk by `sync`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Iterator
+from io import FileIO
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from zoo.core.plain_data import to_json
+from zoo.errors import ZooError
+
+
+def write_bytes(path: str | Path, data: bytes) -> None:
+    """Write ``data`` to the file ``path``, making its folder if there is none.
+
+    Raises `ZooError` if the disk is full or the place can't be written; the file is then what it was.
+    """
+    with atomic_file(path) as file:
+        file.write(data)
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write ``text`` as UTF-8; see `write_bytes`."""
+    write_bytes(path, text.encode())
+
+
+def write_json(path: str | Path, data: Any) -> None:
+    """Write ``data`` as indented JSON, numpy's numbers and arrays as plain ones; see `write_bytes`."""
+    write_text(path, to_json(data))
+
+
+@contextlib.contextmanager
+def atomic_file(path: str | Path) -> Iterator[BinaryIO]:
+    """Give an open file whose content becomes ``path`` when the block ends, and vanishes if it raises."""
+    path = Path(path)
+    partial = _partial(path)
+    try:
+        with _explained(path):
+            make_folder(path.parent)
+            with open(partial, "wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(partial, path)
+            sync(path.parent)
+    finally:
+        _remove(partial)
+
+
+@contextlib.contextmanager
+def atomic_folder(path: str | Path) -> Iterator[Path]:
+    """Give an empty folder that becomes ``path`` when the block ends, and vanishes if it raises.
+
+    A folder that stood at ``path`` gets a hidden name before that: a crash within the moment between two
+    renames leaves it there, from which `recover_folder` brings it back.
+    """
+    path = Path(path)
+    partial = _partial(path)
+    try:
+        with _explained(path):
+            make_folder(path.parent)
+            partial.mkdir()
+            yield partial
+            _sync_tree(partial)
+            _swap_in(partial, path)
+            sync(path.parent)
+    finally:
+        _remove(partial)
+
+
+def append(file: FileIO, data: bytes) -> None:
+    """Write all of ``data`` to the end of an unbuffered file, or nothing. Raises `OSError`."""
+    written = file.write(data) or 0
+    if written < len(data):
+        file.truncate(os.fstat(file.fileno()).st_size - written)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), file.name)
+
+
+def sync(path: str | Path) -> None:
+    """Force what was written to a file, or the names in a folder, to the disk. Raises `OSError`."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder, and those above it that are missing, so that a power cut does not take them away."""
+    if path.is_dir():
+        return
+    make_folder(path.parent)
+    path.mkdir(exist_ok=True)
+    sync(path.parent)
+
+
+def recover_folder(path: str | Path) -> None:
+    """Put back the folder that a crash of `atomic_folder` left under its hidden name, if there is one."""
+    path = Path(path)
+    previous = _previous(path)
+    if previous.is_dir() and not path.exists():
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(previous, path)
+
+
+def unfinished(names: str) -> str:
+    """Return the pattern of what a killed process began of files and folders with names like these."""
+    return rf"\.(?:{names})\.(?:[0-9a-f]{{8}}\.partial|previous)"
+
+
+def remove_unfinished(path: str | Path) -> None:
+    """Remove what a process that was killed began of a file or folder: nobody may be writing it now."""
+    path = Path(path)
+    of_this = re.compile(unfinished(re.escape(path.name)))
+    for each in path.parent.iterdir():
+        if of_this.fullmatch(each.name):
+            _remove(each)
+
+
+def recover_folders(parent: str | Path) -> None:
+    """Put folders back that a crash left under hidden names, and remove what a killed process began there.
+
+    Nobody may be writing any of them now.
+    """
+    parent = Path(parent)
+    if parent.is_symlink() or not parent.is_dir():
+        return
+    left = re.compile(unfinished(r"(?P<name>.+)"))
+    for name in {match["name"] for each in parent.iterdir() if (match := left.fullmatch(each.name))}:
+        recover_folder(parent / name)
+        remove_unfinished(parent / name)
+
+
+def _swap_in(new: Path, path: Path) -> None:
+    previous = _previous(path)
+    shutil.rmtree(previous, ignore_errors=True)
+    if path.is_dir():
+        os.rename(path, previous)
+    os.rename(new, path)
+    shutil.rmtree(previous, ignore_errors=True)
+
+
+def _partial(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
+
+
+def _previous(path: Path) -> Path:
+    return path.with_name(f".{path.name}.previous")
+
+
+@contextlib.contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ZooError(f"can't write {path}: {error.strerror or error}") from error
+
+
+def _sync_tree(folder: Path) -> None:
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            sync(os.path.join(parent, name))
+        sync(Path(parent))
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)

@@ -1,0 +1,97 @@
+"""Locks on files: the system takes them away when the process that holds one ends."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+from pathlib import Path
+from types import TracebackType
+
+from zoo.core.printing import one_line
+from zoo.errors import ZooError
+
+
+class FileLock:
+    """A record lock, which child processes don't inherit; one process at a time has it.
+
+    Also what Optuna's journal asks for: its own lock is a file that stays if its holder is killed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._descriptor: int | None = None
+
+    def acquire(self, *, wait: bool = True) -> bool:
+        """Take the lock, once it is free; return False if another process has it and it shall not ``wait``.
+
+        Without ``wait``, a file system without locks grants it. Raises `ZooError` if its file can't be made.
+        """
+        try:
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+        except OSError as error:
+            raise ZooError(
+                f"can't write into {one_line(self.path.parent, 1000)}: {error.strerror}"
+            ) from error
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            os.close(descriptor)
+            return False
+        except BaseException as error:
+            if wait or not isinstance(error, OSError):
+                os.close(descriptor)
+                raise
+        self._descriptor = descriptor
+        return True
+
+    def release(self) -> None:
+        """Let the next one have it."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def __enter__(self) -> None:
+        self.acquire()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+def is_locked(path: Path) -> bool:
+    """Tell whether another process holds the lock; never ask for one that this process holds."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    with contextlib.closing(os.fdopen(descriptor, "rb")):
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return True
+    return False
+
+
+def opened_lock(path: Path) -> int | None:
+    """Open a file for `try_shared_lock`, made if there is none; None where that can't be."""
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    except OSError:
+        return None
+
+
+def try_shared_lock(descriptor: int, *, only_look: bool = False) -> bool | None:
+    """Try to lock an open file, and tell whether that worked; None where there are no locks.
+
+    Unlike a `FileLock`, this one is shared with the children that are given the file. ``only_look`` takes one
+    that does not keep others from looking.
+    """
+    kind = fcntl.LOCK_SH if only_look else fcntl.LOCK_EX
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except OSError as error:
+        return False if error.errno in (errno.EWOULDBLOCK, errno.EACCES) else None
+    return True

@@ -1,0 +1,402 @@
+"""Callbacks: evaluation with the best agent, early stopping, kept agents, histograms and videos."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import VectorEnv
+
+from zoo.agents.find import kept_agents, kept_name
+from zoo.algorithms.callback import PREEMPTED, Callback, InterruptedCallbackError, Training
+from zoo.core import atomic
+from zoo.core.printing import one_line
+from zoo.core.zips import UNREADABLE, move_aside, parse_arrays
+from zoo.envs.adapter import VecEnvAdapter
+from zoo.envs.config import EnvConfig
+from zoo.envs.monitor import EpisodeRecord
+from zoo.envs.vec_env import make_vec_env
+from zoo.errors import ZooError
+from zoo.experiment.evaluation import Env, Evaluation, EvaluationCancelledError, evaluate
+from zoo.experiment.loggers import Trackers
+from zoo.experiment.problems import tell, told
+from zoo.experiment.recording import Look, check_camera, record
+from zoo.experiment.run_folder import RunFolder
+
+
+class EvalCallback(Callback):
+    """Plays ``n_eval_episodes`` episodes every ``every`` environment steps, in environments of its own.
+
+    With a ``run`` each evaluation goes to ``evaluations.npz``, under the names of Stable-Baselines3
+    (timesteps, results, ep_lengths, successes), and the agent to ``best_agent`` when its mean return is the
+    best so far; of two equal ones the later has learned more, and stays. An id, config or function as
+    ``env`` is made into ``n_envs`` environments at the first evaluation. The seeds of an evaluation come from
+    ``seed`` (None: the algorithm's) and its number, and from nothing that happened before.
+
+    With ``confirm`` episodes all evaluations start from the same seeds, and an agent whose mean reaches the
+    best so far plays ``confirm`` other episodes, the same for each such agent; their mean decides. The best
+    of many means of few episodes is otherwise often a lucky one.
+    """
+
+    def __init__(
+        self,
+        env: Env,
+        *,
+        every: int,
+        n_eval_episodes: int = 10,
+        deterministic: bool = True,
+        n_envs: int = 5,
+        seed: int | None = None,
+        confirm: int = 0,
+        run: RunFolder | str | Path | None = None,
+    ) -> None:
+        self.env = env
+        self.every = every
+        self.confirm = confirm
+        self.n_eval_episodes = n_eval_episodes
+        self.deterministic = deterministic
+        self.n_envs = n_envs
+        self.seed = seed
+        self.run = run if run is None or isinstance(run, RunFolder) else RunFolder(run)
+        self.n_evaluations = 0
+        self.best_mean: float | None = None
+        self.last: Evaluation | None = None
+        self._history: list[tuple[int, Evaluation]] = []
+        self._own_envs: VecEnvAdapter | None = None
+        self.evaluated_at: int | None = None
+
+    def on_steps(self, algorithm: Training) -> None:
+        """Evaluate; a signal that comes meanwhile ends the evaluation, which is then still due."""
+        started = time.perf_counter()
+        try:
+            number = 0 if self.confirm else self.n_evaluations
+            evaluation = self._evaluate(algorithm, self.n_eval_episodes, number)
+            candidate = evaluation if self._may_be_best(evaluation) else None
+            if candidate is not None and self.confirm:
+                candidate = self._evaluate(algorithm, self.confirm, 1)
+        except EvaluationCancelledError as error:
+            raise InterruptedCallbackError from error
+        except ZooError as error:
+            if algorithm.stop_reason != PREEMPTED:
+                raise
+            # A signal to the whole group has ended workers that were starting.
+            self.close()
+            raise InterruptedCallbackError from error
+        finally:
+            algorithm.timings["evaluation"] += time.perf_counter() - started
+        self._take_in(algorithm, evaluation, candidate)
+
+    def on_training_end(self, algorithm: Training) -> None:
+        """Close the environments that were made here, and write the last score into the run's record."""
+        self.close()
+        if self.run is not None and self.last is not None and self.run.record.exists():
+            with told("the run's record lacks its score"):
+                summary = {"timesteps": self.evaluated_at, **self.last.summary()}
+                self.run.update_record(evaluation=summary)
+
+    def close(self) -> None:
+        if self._own_envs is not None:
+            self._own_envs.close()
+            self._own_envs = None
+
+    def state(self) -> dict[str, Any]:
+        """Return what later evaluations depend on, and how many rows of ``evaluations.npz`` are valid."""
+        return {
+            "n_evaluations": self.n_evaluations,
+            "best_mean": self.best_mean,
+            "rows": len(self._history),
+            "evaluated_at": self.evaluated_at,
+            "last": None if self.last is None else self.last.as_lists(),
+        }
+
+    def load_state(self, values: dict[str, Any]) -> None:
+        """Go back to that evaluation, and drop what was written after it."""
+        self.n_evaluations = values["n_evaluations"]
+        self.best_mean = values["best_mean"]
+        self.evaluated_at = values["evaluated_at"]
+        self.last = None if values["last"] is None else Evaluation.from_lists(values["last"])
+        if self.run is not None and values["rows"]:
+            self._history = self._read_history(self.run.evaluations)[: values["rows"]]
+            if len(self._history) < values["rows"]:
+                tell(
+                    f"{self.run.evaluations} holds {len(self._history)} of the {values['rows']} evaluations"
+                    " before the checkpoint; the run goes on"
+                )
+            if self._history:
+                self._write_history()
+
+    def card_at(self, num_timesteps: int) -> dict[str, Any]:
+        """Return the score of the agent as it is at this step for its card: nothing, if it has none."""
+        return score_for_card(self.last) if self.last and self.evaluated_at == num_timesteps else {}
+
+    def _read_history(self, path: Path) -> list[tuple[int, Evaluation]]:
+        """Return the evaluations of a file; a damaged one is moved aside, which is told."""
+        try:
+            return read_evaluations(path)
+        except UNREADABLE as error:
+            aside = move_aside(path)
+            tell(f"{path} is damaged ({one_line(error)}): it is {aside.name} now; another one begins")
+            return []
+
+    def _evaluate(self, algorithm: Training, n_episodes: int, number: int) -> Evaluation:
+        seed = algorithm.seed if self.seed is None else self.seed
+        return evaluate(
+            algorithm,
+            self._envs(),
+            n_episodes,
+            deterministic=self.deterministic,
+            seed=(seed, number),
+            cancelled=lambda: algorithm.stop_reason == PREEMPTED,
+        )
+
+    def _envs(self) -> Env:
+        if isinstance(self.env, VecEnvAdapter | VectorEnv | gym.Env):
+            return self.env
+        if self._own_envs is None:
+            n_envs = min(self.n_envs, self.n_eval_episodes)
+            self._own_envs = VecEnvAdapter(make_vec_env(self.env, n_envs, training=False))
+        return self._own_envs
+
+    def _may_be_best(self, evaluation: Evaluation) -> bool:
+        return self.best_mean is None or evaluation.mean >= self.best_mean
+
+    def _take_in(self, algorithm: Training, evaluation: Evaluation, candidate: Evaluation | None) -> None:
+        """Record an evaluation; ``candidate`` is what the agent is judged by if it may be the best so far."""
+        self.n_evaluations += 1
+        self.last, self.evaluated_at = evaluation, algorithm.num_timesteps
+        scalars = {"eval/mean_reward": evaluation.mean, "eval/mean_ep_length": evaluation.mean_length}
+        if evaluation.success_rate is not None:
+            scalars["eval/success_rate"] = evaluation.success_rate
+        algorithm.record_row(scalars)
+        if self.run is not None:
+            self._history.append((algorithm.num_timesteps, evaluation))
+            self._write_history()
+        if candidate is None or not self._may_be_best(candidate):
+            return
+        if self.run is None or self._save_best(algorithm, candidate, self.run):
+            self.best_mean = candidate.mean
+
+    def _save_best(self, algorithm: Training, evaluation: Evaluation, run: RunFolder) -> bool:
+        """Write the agent, and return whether that worked."""
+        is_saved = False
+        with told("the run goes on, and the earlier best agent, if any, stays"):
+            algorithm.save(run.best_agent, card=score_for_card(evaluation))
+            is_saved = True
+        return is_saved
+
+    def _write_history(self) -> None:
+        assert self.run is not None
+        with told("the run goes on"):
+            write_evaluations(self.run.evaluations, self._history)
+
+
+def score_for_card(evaluation: Evaluation) -> dict[str, Any]:
+    """Return an evaluation as an agent's card gives it."""
+    scores = {
+        "mean_return": evaluation.mean,
+        "std_return": evaluation.std,
+        "n_eval_episodes": evaluation.n_episodes,
+    }
+    success_rate = evaluation.success_rate
+    return scores if success_rate is None else {**scores, "success_rate": success_rate}
+
+
+def write_evaluations(path: Path, history: list[tuple[int, Evaluation]]) -> None:
+    """Write evaluations and the steps at which they took place, in Stable-Baselines3's format."""
+    evaluations = [evaluation for _, evaluation in history]
+    arrays: dict[str, Any] = {
+        "timesteps": np.array([timesteps for timesteps, _ in history], dtype=np.int64),
+        "results": np.array([evaluation.returns for evaluation in evaluations]),
+        "ep_lengths": np.array([evaluation.lengths for evaluation in evaluations]),
+    }
+    successes = [evaluation.successes for evaluation in evaluations if evaluation.successes is not None]
+    if successes and len(successes) == len(evaluations):
+        arrays["successes"] = np.array(successes)
+    buffer = io.BytesIO()
+    np.savez(buffer, allow_pickle=False, **arrays)
+    atomic.write_bytes(path, buffer.getvalue())
+
+
+def read_evaluations(path: Path) -> list[tuple[int, Evaluation]]:
+    """Return what `write_evaluations` wrote. Raises what is among `UNREADABLE` for a damaged file."""
+    if not path.exists():
+        return []
+    arrays = parse_arrays(path.read_bytes(), ("timesteps", "results", "ep_lengths", "successes"))
+    successes = arrays.get("successes")
+    rows = zip(
+        arrays["timesteps"],
+        arrays["results"],
+        arrays["ep_lengths"].astype(np.int64),
+        [None] * len(arrays["results"]) if successes is None else successes.astype(np.bool_),
+        strict=True,
+    )
+    return [(int(steps), Evaluation(*values)) for steps, *values in rows]
+
+
+class StopTrainingOnRewardThreshold(Callback):
+    """Ends the run after an evaluation whose mean return is at least ``reward_threshold``.
+
+    It stands after ``evaluation`` in the list of callbacks.
+    """
+
+    def __init__(self, evaluation: EvalCallback, reward_threshold: float) -> None:
+        self.evaluation = evaluation
+        self.reward_threshold = reward_threshold
+        self.every = evaluation.every
+
+    def on_steps(self, algorithm: Training) -> None:
+        latest = self.evaluation.last
+        if latest is None or algorithm.stop_reason is not None:
+            return
+        if latest.mean >= self.reward_threshold:
+            algorithm.request_stop(
+                f"mean return {latest.mean:.4g} has reached the threshold {self.reward_threshold:g}"
+            )
+
+
+class StopTrainingOnNoModelImprovement(Callback):
+    """Ends the run after more than ``max_no_improvement_evals`` evaluations in a row without a better mean.
+
+    The first ``min_evals`` evaluations don't count. It stands after ``evaluation`` in the list of callbacks.
+    """
+
+    def __init__(self, evaluation: EvalCallback, max_no_improvement_evals: int, min_evals: int = 0) -> None:
+        self.evaluation = evaluation
+        self.max_no_improvement_evals = max_no_improvement_evals
+        self.min_evals = min_evals
+        self.every = evaluation.every
+        self._n_seen = 0
+        self._n_without = 0
+        self._best: float | None = None
+
+    def on_steps(self, algorithm: Training) -> None:
+        if self.evaluation.n_evaluations == self._n_seen or self.evaluation.last is None:
+            return
+        self._n_seen = self.evaluation.n_evaluations
+        mean = self.evaluation.last.mean
+        if self._best is None or mean > self._best:
+            self._best, self._n_without = mean, 0
+        elif self._n_seen > self.min_evals:
+            self._n_without += 1
+        if self._n_without > self.max_no_improvement_evals and algorithm.stop_reason is None:
+            algorithm.request_stop(
+                f"no better mean return than {self._best:.4g} in {self._n_without} evaluations"
+            )
+
+    def state(self) -> dict[str, Any]:
+        return {"n_seen": self._n_seen, "n_without": self._n_without, "best": self._best}
+
+    def load_state(self, values: dict[str, Any]) -> None:
+        self._n_seen, self._n_without = values["n_seen"], values["n_without"]
+        self._best = values["best"]
+
+
+class StopTrainingOnMaxEpisodes(Callback):
+    """Ends the run after ``max_episodes`` episodes of all environments together."""
+
+    def __init__(self, max_episodes: int) -> None:
+        self.max_episodes = max_episodes
+
+    def on_episode(self, algorithm: Training, episode: EpisodeRecord) -> None:
+        if algorithm.n_episodes >= self.max_episodes and algorithm.stop_reason is None:
+            algorithm.request_stop(f"{algorithm.n_episodes:,} episodes are done")
+
+
+class KeepAgentsCallback(Callback):
+    """Saves the agent every ``every`` environment steps, whole or not at all, into the run's ``agents``.
+
+    One that ``evaluation`` has scored at the same step has its score on its card.
+    """
+
+    def __init__(self, run: RunFolder, *, every: int, evaluation: EvalCallback | None = None) -> None:
+        self.run, self.every, self.evaluation = run, every, evaluation
+        self._kept_at = 0
+
+    def on_steps(self, algorithm: Training) -> None:
+        """Save; what can't be written is told, and the run goes on."""
+        steps = algorithm.num_timesteps
+        with told("the run goes on, and keeps no agent of this step"):
+            card = {} if self.evaluation is None else self.evaluation.card_at(steps)
+            algorithm.save(self.run.kept_agents / kept_name(steps), card=card)
+            self._kept_at = steps
+
+    def state(self) -> dict[str, Any]:
+        return {"kept_at": self._kept_at}
+
+    def load_state(self, values: dict[str, Any]) -> None:
+        """Go back to there: what was kept later will be once more."""
+        self._kept_at = values["kept_at"]
+        for steps, folder in kept_agents(self.run.path).items():
+            if steps > self._kept_at:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+class HistogramCallback(Callback):
+    """Hands the policy's parameters to the trackers every ``every`` environment steps."""
+
+    def __init__(self, every: int, trackers: Trackers) -> None:
+        self.every = every
+        self.trackers = trackers
+
+    def on_steps(self, algorithm: Training) -> None:
+        self.trackers.tell("histograms", algorithm.get_parameters(), algorithm.num_timesteps)
+
+
+class VideoCallback(Callback):
+    """Films ``length`` images (None: a whole episode) into ``folder`` every ``every`` environment steps.
+
+    The file is called after the steps so far. Seeds follow from the algorithm's and from these steps, so that
+    a run that was killed films the same again when it is resumed. A video that can't be made is told in one
+    line. Raises `ZooError` if the environment can't be drawn here, or nothing here writes videos.
+    """
+
+    def __init__(
+        self,
+        env: EnvConfig,
+        folder: Path,
+        *,
+        every: int,
+        length: int | None = 500,
+        deterministic: bool = True,
+        look: Look | None = None,
+        trackers: Trackers | None = None,
+    ) -> None:
+        self.env, self.folder, self.every = env, folder, every
+        self.length, self.deterministic = length, deterministic
+        self.look = look or Look()
+        self.trackers = trackers or Trackers([])
+        self._is_failing = False
+        check_camera(env)
+
+    def on_steps(self, algorithm: Training) -> None:
+        """Film; a signal that comes meanwhile ends that, and the video is still due."""
+        started, steps = time.perf_counter(), algorithm.num_timesteps
+        try:
+            done = record(
+                algorithm,
+                self.env,
+                [self.folder / f"step-{steps:09}.mp4"],
+                self.look,
+                n_episodes=1 if self.length is None else None,
+                length=self.length,
+                deterministic=self.deterministic,
+                seed=(algorithm.seed, steps, 2),  # others than those of evaluations
+                cancelled=lambda: algorithm.stop_reason == PREEMPTED,
+            )
+        except EvaluationCancelledError as error:
+            raise InterruptedCallbackError from error
+        except (ZooError, OSError) as error:
+            if not self._is_failing:
+                tell(f"no video: {one_line(error, 500)}; the run goes on without it")
+            self._is_failing = True
+        else:
+            self._is_failing = False
+            for each in done.paths:
+                self.trackers.tell("video", "eval/video", each, steps)
+        finally:
+            algorithm.timings["evaluation"] += time.perf_counter() - started

@@ -1,0 +1,304 @@
+"""Playing episodes with a fixed policy, and what their returns say about it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import VectorEnv
+from numpy.typing import NDArray
+
+from zoo.algorithms.collector import Collector, PolicyInput
+from zoo.buffers.arrays import Transition
+from zoo.core.printing import decimal, show
+from zoo.envs.adapter import VecEnvAdapter
+from zoo.envs.config import EnvConfig
+from zoo.envs.monitor import EpisodeRecord
+from zoo.envs.vec_env import make_vec_env
+from zoo.errors import NotFiniteError, ZooError
+from zoo.experiment import statistics
+from zoo.experiment.problems import tell
+
+LONG_EPISODE = 100_000
+"""Steps after which an episode that does not end is spoken of."""
+
+Env = (
+    str
+    | EnvConfig
+    | gym.Env[Any, Any]
+    | Callable[[], gym.Env[Any, Any]]
+    | VectorEnv[Any, Any, Any]
+    | VecEnvAdapter
+)
+
+
+class Predictor(Protocol):
+    """What is evaluated: an algorithm, or whatever else acts."""
+
+    def predict(
+        self,
+        observations: Any,
+        state: Any = None,
+        episode_start: NDArray[np.bool_] | None = None,
+        deterministic: bool = True,
+        *,
+        action_masks: NDArray[np.bool_] | None = None,
+    ) -> tuple[Any, Any]:
+        """Return actions for raw observations (num_envs, …), and the policy's next state."""
+
+
+class EvaluationCancelledError(Exception):
+    """The evaluation was told to stop before its last episode."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The episodes of one evaluation, in the order in which they ended; a return is a sum of raw rewards."""
+
+    returns: NDArray[np.float64]
+    lengths: NDArray[np.int64]
+    successes: NDArray[np.bool_] | None = None
+    """Whether each episode reached its goal, where the environment says so."""
+
+    @classmethod
+    def from_episodes(cls, episodes: Sequence[EpisodeRecord]) -> Evaluation:
+        """Collect what the records of episodes hold."""
+        says_success = all("is_success" in episode.info for episode in episodes)
+        return cls(
+            returns=np.array([episode.episode_return for episode in episodes], dtype=np.float64),
+            lengths=np.array([episode.length for episode in episodes], dtype=np.int64),
+            successes=np.array([episode.info["is_success"] for episode in episodes], dtype=np.bool_)
+            if says_success
+            else None,
+        )
+
+    def as_lists(self) -> dict[str, Any]:
+        """Return the episodes as plain values, for `from_lists`."""
+        arrays = {"returns": self.returns, "lengths": self.lengths, "successes": self.successes}
+        return {name: None if array is None else array.tolist() for name, array in arrays.items()}
+
+    @classmethod
+    def from_lists(cls, values: Mapping[str, Any]) -> Evaluation:
+        """Return the evaluation whose `as_lists` this is."""
+        successes = values["successes"]
+        return cls(
+            np.array(values["returns"], np.float64),
+            np.array(values["lengths"], np.int64),
+            None if successes is None else np.array(successes, np.bool_),
+        )
+
+    @property
+    def n_episodes(self) -> int:
+        return len(self.returns)
+
+    @property
+    def mean(self) -> float:
+        return float(self.returns.mean())
+
+    @property
+    def std(self) -> float:
+        """Standard deviation over the episodes."""
+        return float(self.returns.std())
+
+    @property
+    def iqm(self) -> float:
+        """Interquartile mean: that of the middle half of the returns."""
+        return float(statistics.iqm(self.returns))
+
+    def ci95(self, *, n_resamples: int = 10_000, seed: int = 0) -> tuple[float, float]:
+        """Return the 95 % interval of the mean return, from bootstrap resamples of the episodes."""
+        means = statistics.bootstrapped(
+            statistics.mean_of_means, [self.returns], n_resamples=n_resamples, seed=seed
+        )
+        low, high = statistics.interval(means)
+        return float(low), float(high)
+
+    @property
+    def mean_length(self) -> float:
+        """Mean environment steps of an episode."""
+        return float(self.lengths.mean())
+
+    @property
+    def success_rate(self) -> float | None:
+        return None if self.successes is None else float(self.successes.mean())
+
+    def summary(self) -> dict[str, Any]:
+        """Return the statistics by name, as ``zoo evaluate`` and ``run.json`` give them."""
+        low, high = self.ci95()
+        summary: dict[str, Any] = {
+            "mean_return": self.mean,
+            "std_return": self.std,
+            "iqm_return": self.iqm,
+            "ci95": [low, high],
+            "mean_length": self.mean_length,
+            "n_episodes": self.n_episodes,
+        }
+        if self.success_rate is not None:
+            summary["success_rate"] = self.success_rate
+        return summary
+
+
+def evaluate_policy(
+    model: Predictor,
+    env: Env,
+    n_eval_episodes: int = 10,
+    deterministic: bool = True,
+    *,
+    seed: int | None = None,
+    return_episode_rewards: bool = False,
+    n_envs: int = 1,
+) -> tuple[Any, Any]:
+    """Return mean and standard deviation of the episodes' returns; see `evaluate`, which returns more.
+
+    With ``return_episode_rewards`` the returns and lengths themselves.
+    """
+    evaluation = evaluate(model, env, n_eval_episodes, deterministic=deterministic, seed=seed, n_envs=n_envs)
+    if return_episode_rewards:
+        return evaluation.returns.tolist(), evaluation.lengths.tolist()
+    return evaluation.mean, evaluation.std
+
+
+def evaluate(
+    model: Predictor,
+    env: Env,
+    n_episodes: int = 10,
+    *,
+    deterministic: bool = True,
+    seed: int | Sequence[int] | None = None,
+    n_envs: int = 1,
+    on_episode: Callable[[EpisodeRecord], None] | None = None,
+    cancelled: Callable[[], bool] | None = None,
+) -> Evaluation:
+    """Play ``n_episodes`` episodes with ``model`` and return how they went.
+
+    ``n_envs`` is how many environments are made where ``env`` is not a vector environment already. Each plays
+    a fixed share of the episodes: taking whichever end first would favour short ones. The environments are
+    reset with seeds drawn from ``seed``, so one evaluation never depends on another. Observations go to
+    ``model.predict`` as they are: a model that normalises does so with its own statistics, unchanged.
+
+    Raises `EvaluationCancelledError` once ``cancelled()`` is true.
+    """
+    if n_episodes < 1:
+        raise ZooError(f"n_episodes={n_episodes}: an evaluation takes at least one episode")
+    with playing(model, env, n_episodes, n_envs=n_envs, deterministic=deterministic, seed=seed) as play:
+        n = play.collector.envs.num_envs
+        episodes: list[EpisodeRecord] = []
+        left = [(n_episodes + i) // n for i in range(n)]
+        while any(left):
+            for episode in play.step().outcome.episodes:
+                if left[episode.env_index]:
+                    refuse_not_finite(episode)
+                    left[episode.env_index] -= 1
+                    episodes.append(episode)
+                    if on_episode is not None:
+                        on_episode(episode)
+            if cancelled is not None and cancelled():
+                raise EvaluationCancelledError
+    return Evaluation.from_episodes(episodes)
+
+
+@contextmanager
+def playing(
+    model: Predictor,
+    env: Env,
+    n_episodes: int,
+    *,
+    n_envs: int,
+    deterministic: bool,
+    seed: int | Sequence[int] | None,
+) -> Iterator[EvalLoop]:
+    """Give a model in environments that were reset; those that were made here are closed at the end.
+
+    What the model draws meanwhile comes from ``seed``, too.
+    """
+    is_own = not isinstance(env, VecEnvAdapter | VectorEnv | gym.Env)
+    if not isinstance(env, VecEnvAdapter | VectorEnv):
+        env = make_vec_env(env, min(n_envs, n_episodes) if is_own else 1, training=False)
+    envs = env if isinstance(env, VecEnvAdapter) else VecEnvAdapter(env)
+    generators = getattr(model, "generators", None)
+    try:
+        play = EvalLoop(model, Collector(envs), deterministic)
+        play.collector.reset(seeds_of(seed, envs.num_envs))
+        with nullcontext() if generators is None else generators.predicting_from(seed):
+            yield play
+    finally:
+        if is_own:
+            envs.close()
+
+
+def refuse_not_finite(episode: EpisodeRecord) -> None:
+    """Raise `NotFiniteError` for an episode whose return is not."""
+    if not math.isfinite(episode.episode_return):
+        raise NotFiniteError(
+            f"an evaluation episode returned {episode.episode_return}: environment {episode.env_index}"
+            f" gave a reward that is not finite within {episode.length} steps"
+        )
+
+
+class EvalLoop:
+    """A model in environments, of which it sees everything raw."""
+
+    def __init__(self, model: Predictor, collector: Collector, deterministic: bool) -> None:
+        self.model, self.collector, self.deterministic = model, collector, deterministic
+        self.state: Any = None
+        self.n_steps = 0
+        self.told_of_length = False
+
+    def step(self) -> Transition:
+        """Act once in all environments."""
+        transition = self.collector.step(self._act)
+        self.n_steps += 1
+        if self.n_steps % LONG_EPISODE == 0 and not self.told_of_length:
+            longest = self.collector.envs.longest_unfinished_episode()
+            if longest >= LONG_EPISODE:
+                self.told_of_length = True
+                tell(
+                    f"an evaluation episode has not ended after {longest:,} steps;"
+                    " a time limit ends it: env.max_episode_steps"
+                )
+        return transition
+
+    def _act(self, seen: PolicyInput) -> dict[str, Any]:
+        actions, self.state = self.model.predict(
+            seen["observations"],
+            state=self.state,
+            episode_start=self.collector.episode_starts,
+            action_masks=seen.get("action_masks"),
+            deterministic=self.deterministic,
+        )
+        return {"actions": actions}
+
+
+def seeds_of(seed: int | Sequence[int] | None, n: int) -> list[int]:
+    """Return seeds for ``n`` environments, drawn from ``seed``."""
+    return [int(number) >> 1 for number in np.random.SeedSequence(seed).generate_state(n)]
+
+
+class EpisodeReporter:
+    """Episodes that are played for somebody to see, each told as it ends."""
+
+    def __init__(self) -> None:
+        self.episodes: list[EpisodeRecord] = []
+
+    def add(self, episode: EpisodeRecord) -> None:
+        """Take an episode and print a line about it."""
+        self.episodes.append(episode)
+        success = ""
+        if "is_success" in episode.info:
+            success = ", success" if episode.info["is_success"] else ", no success"
+        number, gained = len(self.episodes), decimal(episode.episode_return)
+        show(f"episode {number}: return {gained} in {episode.length:,} steps{success}", flush=True)
+
+    def summary(self) -> str:
+        """Return one line about all of them."""
+        if not self.episodes:
+            return "no episode was finished"
+        done = Evaluation.from_episodes(self.episodes)
+        success = "" if done.success_rate is None else f", success {done.success_rate:.0%}"
+        episodes = f"{done.n_episodes} episodes{success}"
+        return f"mean return {decimal(done.mean)} in {done.mean_length:,.1f} steps, {episodes}"

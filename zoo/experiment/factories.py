@@ -1,0 +1,282 @@
+"""From a config to a run's algorithm, environments and callbacks."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import inspect
+from collections.abc import Mapping
+from typing import Any, TypeGuard, TypeVar
+
+from zoo.algorithms.algorithm import Algorithm
+from zoo.algorithms.callback import Callback
+from zoo.algorithms.registry import algorithm_class
+from zoo.buffers.config import replay_config
+from zoo.buffers.replay import refuse_too_large_buffer
+from zoo.config.environment_values import as_written
+from zoo.config.fields import build, minutes_of
+from zoo.config.schema import OwnCallbackSettings
+from zoo.config.sections import ALGO_LABELS
+from zoo.config.user_imports import own_class
+from zoo.envs.adapter import VecEnvAdapter
+from zoo.envs.config import EnvConfig
+from zoo.envs.goals import is_goal_space
+from zoo.envs.monitor import EpisodeMonitor
+from zoo.envs.vec_env import make_vec_env
+from zoo.envs.video import parse_size
+from zoo.errors import ZooError
+from zoo.experiment.callbacks import (
+    EvalCallback,
+    HistogramCallback,
+    KeepAgentsCallback,
+    StopTrainingOnMaxEpisodes,
+    StopTrainingOnNoModelImprovement,
+    StopTrainingOnRewardThreshold,
+    VideoCallback,
+)
+from zoo.experiment.checkpoint import CheckpointCallback
+from zoo.experiment.loggers import (
+    ConsoleLogger,
+    CsvLogger,
+    Logger,
+    LoggingCallback,
+    ProgressBarCallback,
+    Trackers,
+)
+from zoo.experiment.problems import tell, warnings_in_one_line
+from zoo.experiment.recording import Look
+from zoo.experiment.run_folder import RunFolder
+from zoo.experiment.trackers import TensorBoardLogger, WandbLogger
+from zoo.experiment.workers import workers_here
+from zoo.policies.config import PolicyConfig
+
+TIMES_IN_A_RUN = {"eval": 20, "checkpoint": 10, "agents": 10, "video": 10}
+"""How often each callback is called where no interval is set."""
+
+REPORTS_IN_A_RUN = 100
+HISTOGRAMS_IN_A_RUN = 20
+
+Base = TypeVar("Base")
+
+
+def make_algorithm(
+    config: Mapping[str, Any], env: EnvConfig, closing: contextlib.ExitStack
+) -> Algorithm[Any]:
+    """Make it, and its environments, which are closed with ``closing``. Raises `ZooError`."""
+    found = algorithm_class(config["algo"]["name"])
+    _check_dataset(found, config.get("dataset"), (config.get("pretrain") or {}).get("dataset"))
+    values = {key: value for key, value in config["algo"].items() if key not in ALGO_LABELS}
+    hyperparameters = build(found.config_class, values, "algo")
+    n_workers = config.get("workers", 1)
+    found.check_workers(hyperparameters, n_workers)
+    with warnings_in_one_line():
+        gamma = float(getattr(hyperparameters, "gamma", 0.99))
+        envs = VecEnvAdapter(make_vec_env(env, config["n_envs"], gamma=gamma))
+    closing.callback(envs.close)
+    options: dict[str, Any] = {}
+    if found.learns_from_experts:
+        options["dataset"] = config.get("dataset")
+    if found.has_replay:
+        options["replay"] = replay_config(config.get("replay"))
+        spaces = envs.observation_space, envs.action_space, envs.mask_size
+        needed = found.buffer_bytes(hyperparameters, *spaces, **options)
+        n_here = workers_here(n_workers)  # each has a memory
+        refuse_too_large_buffer(n_here * int(needed), hyperparameters.buffer_size)
+    with warnings_in_one_line():
+        algorithm = found(
+            build(PolicyConfig, config["policy"], "policy"),
+            envs,
+            seed=config["seed"],
+            device=config["device"],
+            compile=config["compile"],
+            threads=config["threads"],
+            precision=config["precision"],
+            config=hyperparameters,
+            **options,
+        )
+    algorithm.preset, algorithm.env_config = config["algo"].get("preset"), env
+    return algorithm
+
+
+def _check_dataset(found: type[Algorithm[Any]], dataset: str | None, cloned: str | None) -> None:
+    """Raise `ZooError` for expert data that nobody learns from, or where there are none to learn from."""
+    if dataset is not None and not found.learns_from_experts:
+        raise ZooError(
+            f"`dataset={dataset}`: {found.name} learns in environments;"
+            f" pretrain.dataset={dataset} lets it start as the clone of an expert"
+        )
+    if dataset is None and found.learns_from_experts:
+        raise ZooError(
+            f"{found.name} learns from expert data: dataset={cloned or 'PATH'}"
+            " (zoo expert agent=… records what an agent does)"
+        )
+
+
+def watch_episodes(
+    algorithm: Algorithm[Any], run: RunFolder, env: EnvConfig, closing: contextlib.ExitStack, n_workers: int
+) -> None:
+    """Let every finished episode be written to the run's folder; with its success where there are goals.
+
+    There is a file for each environment of all workers.
+    """
+    envs = algorithm.envs
+    assert envs is not None
+    keywords = env.info_keywords
+    if is_goal_space(envs.observation_space) and "is_success" not in keywords:
+        keywords = [*keywords, "is_success"]
+    monitor = EpisodeMonitor(run.monitor, n_workers * envs.num_envs, env_id=env.id, info_keywords=keywords)
+    closing.callback(monitor.close)
+    envs.monitor, envs.start = monitor, monitor.start
+
+
+# -- callbacks --------------------------------------------------------------------------------------------
+
+
+def make_callbacks(config: Mapping[str, Any], run: RunFolder, eval_env: EnvConfig) -> list[Callback]:
+    """Return the callbacks of a run, in the order in which they are called.
+
+    ``config`` is the checked config of ``zoo train``. Raises `ZooError` for settings that don't go together.
+    """
+    trackers = Trackers(_outputs(config, run), run.path, as_written(config))
+    config = with_intervals(config)
+    settings = {name: each for name, each in config["callbacks"].items() if each is not None}
+    ours = {name: each for name, each in settings.items() if _is_ours(each)}
+    callbacks = _evaluation(ours, run, eval_env)
+    if "agents" in ours:  # after the evaluation, which scores them
+        evaluation = next((each for each in callbacks if isinstance(each, EvalCallback)), None)
+        callbacks.append(KeepAgentsCallback(run, every=ours["agents"]["every"], evaluation=evaluation))
+    callbacks += [
+        _own_callback(f"callbacks.{name}", each) for name, each in settings.items() if name not in ours
+    ]
+    if "video" in ours:  # before what logs: a report takes a video along
+        callbacks.append(_video(ours["video"], run, eval_env, trackers))
+    tensorboard = config["logger"]["tensorboard"]
+    if isinstance(tensorboard, Mapping) and tensorboard.get("histograms"):
+        callbacks.append(HistogramCallback(tensorboard["histograms_every"], trackers))
+    if trackers.outputs:
+        callbacks.append(LoggingCallback(config["logger"]["every"], trackers, stays_open=True))
+    if config.get("progress_bar"):
+        callbacks.append(ProgressBarCallback())
+    if "checkpoint" in ours:
+        every = ours["checkpoint"]["every"]
+        minutes = minutes_of(every)
+        steps = 0 if minutes else every
+        callbacks.append(CheckpointCallback(run.checkpoint, steps, tuple(callbacks), minutes=minutes))
+    return callbacks
+
+
+def with_intervals(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the config with each interval that is a share of the run as the number of steps that this is."""
+    n_timesteps = config["n_timesteps"]
+    callbacks = {
+        name: _with(values, "every", n_timesteps, TIMES_IN_A_RUN.get(name))
+        for name, values in config["callbacks"].items()
+    }
+    logger = dict(_with(config["logger"], "every", n_timesteps, REPORTS_IN_A_RUN))
+    if isinstance(logger.get("tensorboard"), Mapping):
+        logger["tensorboard"] = _with(
+            logger["tensorboard"], "histograms_every", n_timesteps, HISTOGRAMS_IN_A_RUN
+        )
+    return {**config, "callbacks": callbacks, "logger": logger}
+
+
+def _with(values: Any, interval: str, n_timesteps: int, times: int | None) -> Any:
+    """Return settings of ours with the interval that divides the run into ``times``, unless they have one."""
+    if times is None or not _is_ours(values) or values.get(interval) is not None:
+        return values
+    return {**values, interval: max(1, n_timesteps // times)}
+
+
+def _is_ours(values: Mapping[str, Any] | None) -> TypeGuard[Mapping[str, Any]]:
+    return values is not None and "_target_" not in values
+
+
+def _evaluation(chosen: Mapping[str, Any], run: RunFolder, eval_env: EnvConfig) -> list[Callback]:
+    """Return the evaluation and what ends a run by it, or by the number of episodes."""
+    callbacks: list[Callback] = []
+    if "eval" in chosen:
+        values = chosen["eval"]
+        # The environment was checked before the training began.
+        evaluation = EvalCallback(
+            dataclasses.replace(eval_env, check=False),
+            every=values["every"],
+            n_eval_episodes=values["n_episodes"],
+            deterministic=values["deterministic"],
+            n_envs=values["n_envs"],
+            confirm=values.get("confirm", 0),  # runs of format 1 that began without it
+            run=run,
+        )
+        callbacks.append(evaluation)
+        if "stop_on_reward" in chosen:
+            threshold = chosen["stop_on_reward"]["threshold"]
+            callbacks.append(StopTrainingOnRewardThreshold(evaluation, threshold))
+        if "stop_on_no_improvement" in chosen:
+            values = chosen["stop_on_no_improvement"]
+            most, first = values["max_evaluations"], values["min_evaluations"]
+            callbacks.append(StopTrainingOnNoModelImprovement(evaluation, most, first))
+    else:
+        for name in ("stop_on_reward", "stop_on_no_improvement"):
+            if name in chosen:
+                raise ZooError(f"`callbacks.{name}` needs `callbacks.eval`, which is switched off")
+    if "stop_on_episodes" in chosen:
+        callbacks.append(StopTrainingOnMaxEpisodes(chosen["stop_on_episodes"]["max_episodes"]))
+    return callbacks
+
+
+def _video(values: Mapping[str, Any], run: RunFolder, env: EnvConfig, trackers: Trackers) -> VideoCallback:
+    return VideoCallback(
+        env,
+        run.videos,
+        every=values["every"],
+        length=values["length"],
+        deterministic=values["deterministic"],
+        look=Look(values["overlay"], parse_size(values["size"])),
+        trackers=trackers,
+    )
+
+
+def _outputs(config: Mapping[str, Any], run: RunFolder) -> list[Logger]:
+    settings = config["logger"]
+    outputs: list[Logger] = []
+    if settings["console"] and config.get("verbose", 1):
+        outputs.append(ConsoleLogger())
+    if settings["csv"]:
+        outputs.append(CsvLogger(run.progress))
+    if settings["tensorboard"] not in (None, False):
+        outputs.append(TensorBoardLogger(run.tensorboard, as_written(config)))
+    if settings["wandb"] is not None:
+        options = {key: value for key, value in settings["wandb"].items() if value is not None}
+        outputs.append(WandbLogger(run.path, as_written(config), **{"name": run.path.name, **options}))
+    for name, values in settings.items():
+        if isinstance(values, Mapping) and not _is_ours(values):
+            outputs.append(_made(f"logger.{name}", Logger, values))
+    return outputs
+
+
+def _own_callback(where: str, values: Mapping[str, Any]) -> Callback:
+    """Make a callback of the user's own; one that takes no ``every`` is given it as an attribute."""
+    arguments, target = dict(values), str(values["_target_"])
+    parameters = inspect.signature(own_class(where, target, Callback).__init__).parameters.values()
+    takes_every = any(each.name == "every" or each.kind is each.VAR_KEYWORD for each in parameters)
+    every = None
+    if "every" in arguments and not takes_every:
+        every = build(OwnCallbackSettings, {"every": arguments.pop("every")}, where).every
+    callback = _made(where, Callback, arguments)
+    if every is not None:
+        callback.every = every
+    if not callback.every and type(callback).on_steps is not Callback.on_steps:
+        tell(
+            f"{where}: on_steps of {target} is never called, for want of an interval;"
+            f" give it one in environment steps: {where}.every=1000"
+        )
+    return callback
+
+
+def _made(where: str, base: type[Base], values: Mapping[str, Any]) -> Base:
+    """Make an object of the user's own class, which ``_target_`` names."""
+    arguments = dict(values)
+    found = own_class(where, str(arguments.pop("_target_")), base)
+    try:
+        return found(**arguments)
+    except (TypeError, ZooError) as error:
+        raise ZooError(f"`{where}`: {error}") from error

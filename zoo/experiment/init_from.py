@@ -1,0 +1,183 @@
+"""Starting a run from an agent, or from where another run ended, with the settings of today."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from zoo.agents.agent_folder import AgentFiles, check_tensors, read_as_data
+from zoo.agents.find import resolve_agent, run_of
+from zoo.algorithms.state_parts import Tensors
+from zoo.config.environment_values import as_written
+from zoo.core.plain_data import value_at
+from zoo.core.printing import one_line
+from zoo.envs.spaces import interfaces_differ, space_from_dict
+from zoo.errors import ZooError
+from zoo.experiment.checkpoint import Checkpoint, check_workers, has_checkpoint, read_checkpoint
+from zoo.experiment.run_folder import CHECKPOINT_FOLDER
+
+if TYPE_CHECKING:
+    from zoo.algorithms.algorithm import Algorithm
+    from zoo.algorithms.off_policy import OffPolicyAlgorithm
+
+SECTIONS = ("algo", "policy", "replay", "env")
+
+WEIGHTS, OPTIMIZER, ALL = "weights", "optimizer", "all"
+"""What a new run takes along."""
+
+OF_THE_MEMORY = ("algo.buffer_size", "algo.optimize_memory_usage", "n_envs", "replay.prioritized")
+"""Settings that two runs have in common which hand on a replay buffer."""
+
+
+def take_from(algorithm: Algorithm[Any], source: str, config: Mapping[str, Any]) -> list[str]:
+    """Take over what ``init_with`` says of the agent or run; return which of its settings are others today.
+
+    Weights are those of an agent, with its running statistics. With the optimizer they are those of the
+    run's last checkpoint, in which the optimizer stands and the replay buffer. Nothing of the agent is run.
+    Raises `ZooError` if there is none, or it does not fit.
+    """
+    files = read_as_data(source)
+    _check_spaces(algorithm, files, source)
+    _check_finite(files, source)
+    what = config.get("init_with", WEIGHTS)
+    if what == WEIGHTS:
+        _take_weights(algorithm, files, source, config)
+        return list(differences(files.config, algorithm, config))
+    where = f"can't take {'all' if what == ALL else 'the optimizer'} from {one_line(source)}"
+    checkpoint = _last_checkpoint(algorithm, files, source, what, where)
+    _take_tensors(algorithm, checkpoint, where)
+    if what == ALL and algorithm.has_replay:
+        _take_buffer(algorithm, checkpoint, files.config, config, where)  # type: ignore[arg-type]
+    return [
+        *differences(files.config, algorithm, config),
+        *_begins_anew(config, files.config, what),
+    ]
+
+
+def _take_weights(
+    algorithm: Algorithm[Any], files: AgentFiles, agent: str, config: Mapping[str, Any]
+) -> None:
+    try:
+        algorithm.set_parameters(files.tensors)
+    except ZooError as error:
+        theirs, ours = (files.config.get("policy") or {}), algorithm.policy_config
+        if theirs.get("recurrent") and ours.recurrent is None:
+            raise ZooError(
+                f"{agent} has a memory, {ours.name} has none; policy={one_line(theirs.get('name'))} has one"
+            ) from error
+        raise ZooError(f"the weights of {agent} don't fit {config['algo']['name']}: {error}") from error
+    if algorithm.normalizer is not None and files.normalization is not None:
+        arrays, values = files.normalization
+        algorithm.normalizer.load_state({"arrays": arrays, "values": values})
+
+
+def _last_checkpoint(
+    algorithm: Algorithm[Any], files: AgentFiles, source: str, what: str, where: str
+) -> Checkpoint:
+    """Return that of the run at ``source``, or of the agent's run. Raises `ZooError`."""
+    trained = files.config["algo"]["name"]
+    if trained != algorithm.name:
+        raise ZooError(
+            f"{where}: it is of {one_line(trained)}, this run of {algorithm.name}; init_with=weights"
+        )
+    given = Path(source).expanduser()
+    run = given if (given / "run.json").is_file() else run_of(resolve_agent(given))
+    if run is None:
+        raise ZooError(
+            f"{where}: it is an agent alone, and only a run has more than weights; init_with=weights"
+        )
+    folder = run / CHECKPOINT_FOLDER
+    if not has_checkpoint(folder):
+        raise ZooError(
+            f"{where}: the run has kept no checkpoint (callbacks.checkpoint.keep=true keeps it);"
+            " init_with=weights"
+        )
+    checkpoint = read_checkpoint(folder)
+    if what == ALL and algorithm.has_replay:
+        check_workers(folder, 1)
+    return checkpoint
+
+
+def _take_tensors(algorithm: Algorithm[Any], checkpoint: Checkpoint, where: str) -> None:
+    """Take networks, optimizer and running statistics."""
+    found = checkpoint.algorithm["tensors"]
+    try:
+        check_tensors({name: tuple(tensor.shape) for name, tensor in algorithm.tensors().items()}, found)
+    except ZooError as error:
+        raise ZooError(f"{where}: its networks or its optimizer are others: {error}") from error
+    Tensors(algorithm.runner.state, algorithm.policy).load_state(found)
+    if algorithm.normalizer is not None and checkpoint.algorithm["normalizer"]:
+        algorithm.normalizer.load_state(checkpoint.algorithm["normalizer"])
+
+
+def _take_buffer(
+    algorithm: OffPolicyAlgorithm[Any],
+    checkpoint: Checkpoint,
+    trained: Mapping[str, Any],
+    config: Mapping[str, Any],
+    where: str,
+) -> None:
+    """Take what was experienced, with all episodes cut: this run begins others."""
+    if config.get("workers", 1) > 1:
+        raise ZooError(f"{where}: each of workers={config['workers']} has a memory; init_with=optimizer")
+    for path in OF_THE_MEMORY:
+        was, now = (value_at(values, path) for values in (trained, config))
+        if path == "replay.prioritized":
+            was, now = (None if each is None else "prioritized" for each in (was, now))
+        if was != now:
+            raise ZooError(f"{where}: its replay buffer is of {path}={was}, not {now}; init_with=optimizer")
+    memory = checkpoint.algorithm["buffer"]
+    chunks = {first: dict(rows) for first, rows in memory["chunks"].items()}  # without their names
+    algorithm.buffer.load_state({**memory, "chunks": chunks})
+    algorithm.buffer.cut()
+
+
+def _begins_anew(config: Mapping[str, Any], trained: Mapping[str, Any], what: str) -> Iterator[str]:
+    """Give what a run does at its start though it has learned already, and how to leave it out."""
+    starts, eps = (config["algo"].get(key) for key in ("learning_starts", "exploration_initial_eps"))
+    if what == ALL and starts:
+        yield f"algo.learning_starts={starts}: steps at random come first again; 0 leaves them out"
+    if eps and eps == trained["algo"].get("exploration_initial_eps"):
+        yield f"algo.exploration_initial_eps={eps}: it explores as at a start; a lower share explores less"
+
+
+def _check_spaces(algorithm: Algorithm[Any], files: AgentFiles, agent: str) -> None:
+    trained = tuple(space_from_dict(files.config[f"{kind}_space"]) for kind in ("observation", "action"))
+    difference = interfaces_differ((trained[0], trained[1]), algorithm.spaces)
+    if difference is not None:
+        what, how = difference
+        raise ZooError(f"can't start from {agent}: its {what} and the environment's differ: {how}")
+
+
+def _check_finite(files: AgentFiles, agent: str) -> None:
+    """Raise `ZooError` for weights that are NaN or infinite: nothing is learned from there."""
+    for name, array in files.tensors.items():
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise ZooError(f"can't start from {one_line(agent)}: {one_line(name)} is not finite")
+
+
+def differences(
+    trained: Mapping[str, Any], algorithm: Algorithm[Any], config: Mapping[str, Any]
+) -> Iterator[str]:
+    """Give ``key: value of the agent → value of today`` for every setting that differs."""
+    today = as_written({**config, "policy": dataclasses.asdict(algorithm.policy_config)})
+    for section in SECTIONS:
+        yield from _differing(trained.get(section) or {}, today.get(section) or {}, section)
+    if algorithm.normalizer is not None and not (trained.get("env") or {}).get("normalize"):
+        yield "the running statistics of observations and rewards start anew: the agent had none"
+
+
+def _differing(then: Mapping[str, Any], now: Mapping[str, Any], path: str) -> Iterator[str]:
+    """Give what differs in the keys that both have; where only one has a mapping, that as a whole."""
+    for key, one in then.items():
+        if key not in now:
+            continue
+        other = now[key]
+        if isinstance(one, Mapping) and isinstance(other, Mapping):
+            yield from _differing(one, other, f"{path}.{key}")
+        elif one != other:
+            yield f"{path}.{key}: {one_line(one)} → {one_line(other)}"

@@ -1,0 +1,511 @@
+"""Logging: reports, the console, progress.csv, the callback that reports, and the progress bar."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import itertools
+import os
+import sys
+import time
+import traceback
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, TextIO
+
+import numpy as np
+
+from zoo.algorithms.callback import Callback, Training, named
+from zoo.core import atomic
+from zoo.core.printing import csv_lines, decimal, duration, one_line, show
+from zoo.core.zips import move_aside
+from zoo.envs.monitor import EpisodeRecord
+from zoo.errors import ZooError
+from zoo.experiment.problems import tell
+
+STEPS = "time/total_timesteps"
+"""The scalar that is the x-axis everywhere."""
+
+
+@dataclass
+class Report:
+    """What there is to say about a run at one moment."""
+
+    timesteps: int
+    scalars: dict[str, float]
+    spent: dict[str, float] = field(default_factory=dict)
+    """What the time since the last report was spent on, in seconds."""
+    note: str | None = None
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a run ended."""
+
+    status: str
+    """``finished``, ``preempted`` (it may be resumed) or ``failed``."""
+    timesteps: int
+    evaluation: Mapping[str, Any] = field(default_factory=dict)
+    """The last evaluation, as ``run.json`` gives it: ``mean_return``, ``n_episodes``, …; or nothing."""
+    best_mean: float | None = None
+    """Mean return of the best agent, if any was evaluated."""
+    agent: Path | None = None
+    """The folder of the best agent, else of the last one, if one was saved."""
+
+
+class Logger:
+    """One place to which reports go, a tracker; override what is needed.
+
+    Whatever it raises is told in one line and never ends a training: it is then switched off, unless it
+    ``keeps_trying``. What needs a slow import does it at the first report.
+    """
+
+    keeps_trying: ClassVar[bool] = False
+    """Whether it is asked again after an `OSError` or `ZooError`, such as one of a full disk."""
+
+    def start(self, folder: Path, config: Mapping[str, Any]) -> None:
+        """Take a run's folder and its config; before everything else, in every process of the run."""
+
+    def write(self, report: Report) -> None:
+        """Take one report."""
+
+    def video(self, name: str, path: Path, timesteps: int) -> None:
+        """Take a video that was filmed after so many environment steps."""
+
+    def histograms(self, tensors: Mapping[str, Any], timesteps: int) -> None:
+        """Take the policy's parameters, arrays by name, if it asked for them."""
+
+    def flush(self) -> None:
+        """Show or send what is still waiting: the training has come to its end."""
+
+    def conclude(self, ending: Ending) -> None:
+        """Take how the run ended, once its agent is saved."""
+
+    def close(self) -> None:
+        """Finish what is open; a later report opens it again."""
+
+    def state(self) -> dict[str, Any]:
+        """Return plain values from which a resumed run goes on where this one is now.
+
+        A checkpoint will hold them: what they count on in files is forced to the disk first.
+        """
+        return {}
+
+    def load_state(self, values: dict[str, Any]) -> None:
+        """Go back to where `state` returned these."""
+
+
+class ConsoleLogger(Logger):
+    """Prints a table, but not more often than every ``seconds``; one may then tell of several reports."""
+
+    keeps_trying = True
+
+    def __init__(self, *, seconds: float = 2.0, stream: TextIO | None = None) -> None:
+        self.seconds = seconds
+        self.stream = stream
+        self._unprinted: Report | None = None
+        self._printed: float | None = None
+
+    def write(self, report: Report) -> None:
+        self._unprinted = report if self._unprinted is None else _merged(self._unprinted, report)
+        now = time.perf_counter()
+        if self._printed is None or now - self._printed >= self.seconds:
+            self._printed = now
+            self.flush()
+
+    def flush(self) -> None:
+        """Print what has not been printed yet."""
+        if self._unprinted is not None:
+            show(table(self._unprinted), file=self.stream or sys.stdout, flush=True)
+            self._unprinted = None
+
+    close = flush
+
+
+def _merged(earlier: Report, later: Report) -> Report:
+    """Return the later report with what only the earlier one says, and the time spent of both."""
+    spent = {name: seconds + earlier.spent.get(name, 0.0) for name, seconds in later.spent.items()}
+    return Report(later.timesteps, {**earlier.scalars, **later.scalars}, spent, later.note)
+
+
+def table(report: Report) -> str:
+    """Return a report as text: scalars by group, how the time divides, and the note."""
+    groups: dict[str, dict[str, str]] = {}
+    for name, value in report.scalars.items():
+        group, _, key = name.rpartition("/")
+        groups.setdefault(group, {})[key] = formatted(value)
+    rows: list[tuple[str, str]] = []
+    for group in sorted(groups):
+        rows.append((f"{group}/", ""))
+        rows += [(f"   {key}", groups[group][key]) for key in sorted(groups[group])]
+    total = sum(report.spent.values())
+    if total > 0:
+        rows.append(("share of time/", ""))
+        rows += [(f"   {name}", f"{seconds / total:.0%}") for name, seconds in report.spent.items()]
+    width = max(len(key) for key, _ in rows)
+    value_width = max(len(value) for _, value in rows)
+    line = "-" * (width + value_width + 7)
+    body = [f"| {key:<{width}} | {value:<{value_width}} |" for key, value in rows]
+    return "\n".join([line, *body, line, *([report.note] if report.note else [])])
+
+
+def formatted(value: float) -> str:
+    """Return a number with four significant digits, whole numbers in full."""
+    if isinstance(value, int) or (abs(value) >= 1e4 and abs(value) < 1e15):
+        return f"{value:.0f}"
+    return f"{value:.4g}"
+
+
+class CsvLogger(Logger):
+    """Appends one row a report to a CSV file, with a column for every scalar that has ever come.
+
+    A file that can't be read is moved aside, and another one begun.
+    """
+
+    keeps_trying = True
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._columns: list[str] | None = None
+        self._n_rows = 0
+
+    def write(self, report: Report) -> None:
+        columns = self._known_columns()
+        new = report.scalars.keys() - columns
+        if new:
+            columns = [STEPS, *sorted({*columns, *new} - {STEPS})]
+            self._rewrite(columns, [*self._rows(), report.scalars])
+        else:
+            with open(self.path, "ab", buffering=0) as file:
+                header = [] if file.tell() else [columns]
+                atomic.append(file, _as_csv(header, columns, [report.scalars]).encode())
+        self._n_rows += 1
+
+    def state(self) -> dict[str, Any]:
+        columns = self._known_columns()
+        with contextlib.suppress(FileNotFoundError):
+            atomic.sync(self.path)
+        return {"columns": columns, "rows": self._n_rows}
+
+    def load_state(self, values: dict[str, Any]) -> None:
+        columns, n_rows = values["columns"], values["rows"]
+        rows = self._rows(columns, n_rows) if n_rows else []
+        if columns:
+            self._rewrite(columns, rows)
+        else:
+            self.path.unlink(missing_ok=True)
+            self._columns = []
+        self._n_rows = len(rows)
+
+    def _known_columns(self) -> list[str]:
+        """Return the columns of the file, which may be there from an earlier call of `learn`."""
+        if self._columns is None:
+            rows = self._rows()
+            self._columns, self._n_rows = list(rows[0]) if rows else [], len(rows)
+        return self._columns
+
+    def _rows(self, columns: Sequence[str] = (STEPS,), limit: int | None = None) -> list[dict[str, str]]:
+        """Return the first whole rows of the file, by ``columns`` and others; none, if it can't be read."""
+        try:
+            with open(self.path, "rb") as file:
+                lines = list(itertools.islice(file, None if limit is None else limit + 1))
+            table = csv.DictReader(line.decode() for line in lines if line.endswith(b"\n"))
+            rows = list(table)
+            if not set(columns) <= set(table.fieldnames or columns) or any(None in row for row in rows):
+                raise ValueError("its columns are not those of a run")
+        except FileNotFoundError:
+            return []
+        except (ValueError, csv.Error) as error:
+            aside = move_aside(self.path)
+            tell(f"{self.path} is damaged ({one_line(error)}): it is {aside.name} now; another one begins")
+            return []
+        return rows
+
+    def _rewrite(self, columns: list[str], rows: Sequence[Mapping[str, Any]]) -> None:
+        atomic.write_text(self.path, _as_csv([columns], columns, rows))
+        self._columns = columns
+
+
+def _as_csv(header: list[list[str]], columns: list[str], rows: Iterable[Mapping[str, Any]]) -> str:
+    return csv_lines([*header, *([row.get(column) for column in columns] for row in rows)])
+
+
+class Trackers:
+    """Hands on what is to be tracked; a tracker that raises is told once and switched off.
+
+    One that ``keeps_trying`` is asked again, after `OSError` and `ZooError`. ``folder`` and ``config`` are
+    those of the run, if there is one.
+    """
+
+    def __init__(
+        self,
+        outputs: Sequence[Logger],
+        folder: Path | None = None,
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.outputs = outputs
+        self._folder, self._config = folder, config or {}
+        self._started: set[int] = set()
+        self._failing: set[int] = set()
+        self._off: set[int] = set()
+
+    def tell(self, method: str, *arguments: Any) -> None:
+        """Call a method of `Logger` on each."""
+        for number, output in enumerate(self.outputs):
+            if number in self._off:
+                continue
+            try:
+                if self._folder is not None and number not in self._started and method != "close":
+                    self._started.add(number)
+                    output.start(self._folder, self._config)
+                getattr(output, method)(*arguments)
+            except Exception as error:
+                self._complain(number, error)
+            else:
+                if method == "write":
+                    self._failing.discard(number)
+
+    def close(self) -> None:
+        """Close all, also those that were switched off."""
+        self._off.clear()
+        self.tell("close")
+
+    def state(self) -> dict[str, Any]:
+        """Return the state of each, by name. Raises `OSError` where a log does not reach the disk."""
+        states = {}
+        for number, (name, output) in enumerate(named(self.outputs)):  # type: ignore[arg-type]
+            if number not in self._off:
+                with self._told(number):
+                    states[name] = output.state()
+        return states
+
+    def load_state(self, states: Mapping[str, Any]) -> None:
+        """Let each go back to where it was, also in its files."""
+        for number, (name, output) in enumerate(named(self.outputs)):  # type: ignore[arg-type]
+            if name in states:
+                with self._told(number):
+                    output.load_state(states[name])
+
+    @contextlib.contextmanager
+    def _told(self, number: int) -> Iterator[None]:
+        """Switch off a tracker that raises, unless it ``keeps_trying``: its error is the checkpoint's."""
+        try:
+            yield
+        except Exception as error:
+            if self.outputs[number].keeps_trying:
+                raise
+            self._complain(number, error)
+
+    def _complain(self, number: int, error: Exception) -> None:
+        output = self.outputs[number]
+        is_passing = output.keeps_trying and isinstance(error, OSError | ZooError)
+        if number not in self._failing:
+            follows = "it is switched off, and the run goes on"
+            if is_passing:
+                follows = "the run goes on, and logs again when it can"
+            kind = "" if isinstance(error, OSError | ZooError) else f"{type(error).__name__}: "
+            reason = one_line(f"{type(output).__name__}: {kind}{error}", 500)
+            tell(f"{reason}; {follows}")
+            if os.environ.get("ZOO_DEBUG") == "1":
+                traceback.print_exception(error)
+        self._failing.add(number)
+        if not is_passing:
+            self._off.add(number)
+
+
+class LoggingCallback(Callback):
+    """Makes a report every ``every`` environment steps and hands it to each of ``outputs``.
+
+    The scalars have Stable-Baselines3's names. With ``stays_open`` the outputs are not closed with the
+    training, because a run goes on with them (`conclude`): whoever asks for that closes.
+    """
+
+    def __init__(self, every: int, outputs: Sequence[Logger] | Trackers, *, stays_open: bool = False) -> None:
+        self.every = every
+        self.trackers = outputs if isinstance(outputs, Trackers) else Trackers(outputs)
+        self.stays_open = stays_open
+        self._elapsed_before = 0.0
+        self._reported_before: int | None = None
+        self._longest = 0
+
+    def on_training_start(self, algorithm: Training) -> None:
+        self._started = self._reported = time.perf_counter()
+        self._compiled_before = algorithm.runtime.compile_clock.seconds
+        self._first_step = algorithm.num_timesteps
+        reported, self._reported_before = self._reported_before, None
+        self._reported_step = algorithm.num_timesteps if reported is None else reported
+        self._timings = dict(algorithm.timings)
+
+    def on_steps(self, algorithm: Training) -> None:
+        """Report; evaluations at steps before come first, each as a row of its own."""
+        self._write_rows(algorithm, before=algorithm.num_timesteps)
+        self.trackers.tell("write", self._report(algorithm))
+
+    def on_training_end(self, algorithm: Training) -> None:
+        """Report what came since the last report, an evaluation after the training too; close the outputs."""
+        if algorithm.num_timesteps > self._reported_step:
+            self.on_steps(algorithm)
+        self._write_rows(algorithm, before=algorithm.num_timesteps + 1)
+        now = time.perf_counter()
+        self._elapsed_before += now - self._started
+        self._started = now
+        self.trackers.tell("flush")
+        if not self.stays_open:
+            self.close()
+
+    def close(self) -> None:
+        self.trackers.close()
+
+    def state(self) -> dict[str, Any]:
+        elapsed = self._elapsed_before + time.perf_counter() - self._started
+        return {"elapsed": elapsed, "reported": self._reported_step, "outputs": self.trackers.state()}
+
+    def load_state(self, values: dict[str, Any]) -> None:
+        self._elapsed_before, self._reported_before = values["elapsed"], values["reported"]
+        self.trackers.load_state(values["outputs"])
+
+    def _write_rows(self, algorithm: Training, *, before: int) -> None:
+        for timesteps, scalars in algorithm.read_rows(before).items():
+            self.trackers.tell("write", Report(timesteps, {STEPS: timesteps, **scalars}))
+
+    def _report(self, algorithm: Training) -> Report:
+        now = time.perf_counter()
+        seconds = now - self._started
+        if algorithm.envs is not None:
+            self._longest = max(self._longest, algorithm.envs.longest_unfinished_episode())
+        scalars = rollout_scalars(algorithm.recent_episodes)
+        scalars["time/episodes"] = algorithm.n_episodes
+        compiling = algorithm.runtime.compile_clock.seconds - self._compiled_before
+        n_steps = algorithm.num_timesteps - self._first_step
+        scalars["time/fps"] = round(n_steps / max(seconds - compiling, 1e-9), 1)
+        scalars["time/time_elapsed"] = round(self._elapsed_before + seconds, 3)
+        scalars[STEPS] = algorithm.num_timesteps
+        scalars["train/n_updates"] = algorithm.n_updates
+        scalars.update(algorithm.read_metrics())
+        spent = {name: total - self._timings.get(name, 0.0) for name, total in algorithm.timings.items()}
+        spent["other"] = max(0.0, now - self._reported - sum(spent.values()))
+        report = Report(algorithm.num_timesteps, scalars, spent, self._note(algorithm))
+        self._reported, self._reported_step = now, algorithm.num_timesteps
+        self._timings = dict(algorithm.timings)
+        return report
+
+    def _note(self, algorithm: Training) -> str | None:
+        if algorithm.n_episodes or not self._longest:  # without a step there is nothing to wait for
+            return None
+        note = f"no episode has finished yet (longest: {self._longest:,} steps); set a time limit?"
+        return f"{note} (env.max_episode_steps)"
+
+
+def rollout_scalars(episodes: Iterable[EpisodeRecord]) -> dict[str, float]:
+    """Return the means over finished episodes: return, length, success, and numeric values of their infos."""
+    records = list(episodes)
+    if not records:
+        return {}
+    scalars = {
+        "rollout/ep_rew_mean": float(np.mean([record.episode_return for record in records])),
+        "rollout/ep_len_mean": float(np.mean([record.length for record in records])),
+    }
+    values: dict[str, list[float]] = {}
+    for record in records:
+        for key, value in record.info.items():
+            if isinstance(value, bool | int | float):
+                values.setdefault(key, []).append(float(value))
+    for key, numbers in values.items():
+        name = "rollout/success_rate" if key == "is_success" else f"rollout/{key}_mean"
+        scalars[name] = float(np.mean(numbers))
+    return scalars
+
+
+class ProgressBarCallback(Callback):
+    """A bar with steps per second, time left and mean return; without a terminal, a line now and then.
+
+    ``seconds`` is the time between two refreshes of the bar, ``line_seconds`` that between two lines.
+    """
+
+    every = 50
+    looks_often = True
+
+    def __init__(
+        self, *, seconds: float = 0.2, line_seconds: float = 30.0, stream: TextIO | None = None
+    ) -> None:
+        self.stream = stream or sys.stderr
+        self.is_terminal = self.stream.isatty()
+        self.seconds = seconds if self.is_terminal else line_seconds
+        self._bar: Any = None
+        self._shown_step: int | None = None
+
+    def on_training_start(self, algorithm: Training) -> None:
+        self._shown = time.perf_counter()
+        self._started = self._clock(algorithm)
+        self._shown_step = None
+        self._first_step = algorithm.num_timesteps
+        if self.is_terminal:
+            self._bar = _bar(self.stream)
+            self._task = self._bar.add_task(
+                algorithm.name, total=algorithm.total_timesteps, completed=algorithm.num_timesteps, facts=""
+            )
+            self._bar.start()
+
+    def on_steps(self, algorithm: Training) -> None:
+        now = time.perf_counter()
+        if now - self._shown >= self.seconds:
+            self._shown = now
+            self._show(algorithm)
+
+    def on_training_end(self, algorithm: Training) -> None:
+        """Show where the run ended, unless the last line has said it."""
+        if self._bar is not None or self._shown_step != algorithm.num_timesteps:
+            self._show(algorithm)
+        self.close()
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+    def _show(self, algorithm: Training) -> None:
+        if self._bar is not None:
+            self._bar.update(
+                self._task, completed=algorithm.num_timesteps, facts=", ".join(self._facts(algorithm))
+            )
+            self._bar.refresh()
+            return
+        self._shown_step = algorithm.num_timesteps
+        done, total = algorithm.num_timesteps, algorithm.total_timesteps
+        share = f" ({min(1.0, done / total):.0%})" if total else ""
+        line = ", ".join([f"{done:,}/{total:,} steps{share}", *self._facts(algorithm)])
+        with contextlib.suppress(OSError):  # it may go to a disk that is full
+            show(line, file=self.stream, flush=True)
+
+    def _facts(self, algorithm: Training) -> list[str]:
+        steps = algorithm.num_timesteps - self._first_step
+        speed = steps / max(self._clock(algorithm) - self._started, 1e-9)
+        facts = [f"{speed:,.0f} steps/s" if speed >= 10 else f"{speed:.2g} steps/s"]
+        left = algorithm.total_timesteps - algorithm.num_timesteps
+        if steps and left > 0:
+            facts.append(f"{duration(left / speed)} left")
+        if algorithm.recent_episodes:
+            mean = np.mean([episode.episode_return for episode in algorithm.recent_episodes])
+            facts.append(f"mean return {decimal(float(mean))}")
+        return facts
+
+    def _clock(self, algorithm: Training) -> float:
+        """Return the time, which stands still while something is compiled: that is done once."""
+        return time.perf_counter() - algorithm.runtime.compile_clock.seconds
+
+
+def _bar(stream: TextIO) -> Any:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[facts]}"),
+        console=Console(file=stream),
+        auto_refresh=False,
+        # What is printed meanwhile appears above the bar, unless it goes elsewhere.
+        redirect_stdout=sys.stdout.isatty(),
+    )

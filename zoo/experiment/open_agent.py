@@ -1,0 +1,189 @@
+"""Opening the agent that a command line names: its files, its environment, and the algorithm that acts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from zoo.agents.agent_folder import AgentFiles, read_agent
+from zoo.agents.card import score, steps
+from zoo.agents.find import find_agent, kept_agent, list_agents, resolve_agent
+from zoo.agents.trust import refuse_foreign_environment, stands_in_own_runs
+from zoo.config import sections
+from zoo.config.compose import env_id
+from zoo.config.paths import search_folders, shown
+from zoo.config.schema import ActingAgent
+from zoo.config.sections import asked_for
+from zoo.core.plain_data import flat
+from zoo.core.printing import one_line
+from zoo.errors import ZooError, nearest
+
+if TYPE_CHECKING:
+    from zoo.algorithms.algorithm import Algorithm
+    from zoo.config.schema import AgentChoice, AgentName
+    from zoo.envs.adapter import VecEnvAdapter
+    from zoo.envs.config import EnvConfig
+
+
+@dataclass(frozen=True)
+class OpenedAgent:
+    """An agent ready to act, and the environment in which it shall."""
+
+    path: Path
+    files: AgentFiles
+    algorithm: Algorithm[Any]
+    env: EnvConfig
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    """What the user set of the environment, beside its id."""
+
+    @property
+    def algo(self) -> str:
+        return asked_for(self.files.config["algo"])
+
+    def introduction(self) -> str:
+        """Return path, steps of training and score, so that nobody takes one agent for another."""
+        card = self.files.card
+        name = f"{self.algo} on {one_line(card.get('env') or self.env.id)}"
+        seed = "?" if card.get("seed") is None else card["seed"]
+        lines = [
+            f"agent  {one_line(shown(self.path))}",
+            f"       {name}, trained for {steps(card)} steps, seed {seed}, return {score(card)}",
+        ]
+        if self.changes:
+            typed = [f"{path}={one_line(value)}" for path, value in flat({"env": self.changes})]
+            lines.append(f"       plays with {', '.join(typed)}")
+        return "\n".join(lines)
+
+    @contextmanager
+    def open_envs(self, n_envs: int = 1, render_mode: str | None = None) -> Iterator[VecEnvAdapter]:
+        """Give environments that fit the agent, until the block ends. Raises `ZooError`.
+
+        A single one is in this process: that is where windows are, and it needs no worker.
+        """
+        from zoo.envs.adapter import VecEnvAdapter
+        from zoo.envs.config import in_this_process
+        from zoo.envs.vec_env import make_vec_env
+
+        is_native = self.env.vectorization == "native" and render_mode is None
+        env = self.env if n_envs > 1 or is_native else in_this_process(self.env)
+        envs = VecEnvAdapter(make_vec_env(replace(env, render_mode=render_mode), n_envs, training=False))
+        try:
+            self.check_spaces(envs)
+            yield envs
+        finally:
+            envs.close()
+
+    def check_spaces(self, envs: VecEnvAdapter) -> None:
+        """Raise `ZooError` if the environment shows or takes something else than the agent has learned."""
+        from zoo.envs.spaces import interfaces_differ
+
+        difference = interfaces_differ(self.algorithm.spaces, envs.spaces)
+        if difference is not None:
+            raise ZooError(
+                f"the agent in {one_line(shown(self.path))} can't act in {self.env.id}:"
+                f" its {difference[0]} and the environment's differ: {difference[1]}"
+            )
+
+
+def open_agent(settings: AgentChoice) -> OpenedAgent:
+    """Find, read and rebuild the agent that ``agent=PATH``, or ``algo=`` and ``env=``, name.
+
+    Raises `ZooError` if there is none, or it is damaged or not trusted.
+    """
+    path = agent_path(settings)
+    trust = settings.trust or stands_in_own_runs(path, settings.runs_dir)
+    files = read_agent(path, trust=trust, own_env=True)
+    changes = _changes(settings)
+    env = _env_config(files, settings, changes, one_line(shown(path)))
+
+    from zoo.algorithms.registry import algorithm_class
+
+    # A few observations at a time are faster on a CPU, and give the same actions on every machine.
+    device = settings.device if isinstance(settings, ActingAgent) else "cpu"
+    algorithm = algorithm_class(files.config["algo"]["name"]).from_files(files, device=device)
+    return OpenedAgent(path, files, algorithm, env, changes)
+
+
+def agent_path(settings: AgentName) -> Path:
+    """Return where the agent is that ``agent=PATH``, or ``algo=`` and ``env=``, name.
+
+    With ``checkpoint=STEPS`` it is the one that the same run kept then. Raises `ZooError` if there is none.
+    """
+    checkpoint = settings.checkpoint if isinstance(settings, ActingAgent) else None
+    env = _named_env(settings)
+    if settings.agent is not None:
+        if settings.algo is not None:
+            raise ZooError("give either agent=PATH, or algo= and env=, not both")
+        if checkpoint is None:
+            return resolve_agent(settings.agent)
+        is_run = (Path(settings.agent).expanduser() / "run.json").is_file()  # it may have kept agents alone
+        return kept_agent(settings.agent if is_run else resolve_agent(settings.agent), checkpoint)
+    if settings.algo is None or env is None:
+        missing = "algo=" if settings.algo is None else "env="
+        raise ZooError(f"which agent? {missing} is missing: give algo=NAME env=ID, or agent=PATH")
+    _check_algorithm(settings.algo, settings.runs_dir)
+    found = find_agent(settings.algo, env_id(env), runs=settings.runs_dir)
+    return found if checkpoint is None else kept_agent(found, checkpoint)
+
+
+def _named_env(settings: AgentName) -> str | None:
+    """Return the id that the user gave, if one."""
+    return settings.env.get("id") if isinstance(settings, ActingAgent) else settings.env
+
+
+def _changes(settings: AgentChoice) -> dict[str, Any]:
+    """Return what the user set of the environment, beside its id."""
+    if not isinstance(settings, ActingAgent):
+        return {}
+    return {key: value for key, value in settings.env.items() if key != "id"}
+
+
+def _check_algorithm(name: str, runs: str) -> None:
+    presets = {file.stem for folder in search_folders("conf") for file in (folder / "algo").glob("*.yaml")}
+    known = sorted({*sections.algorithm_names(), *presets, *(agent.algo for agent in list_agents(runs=runs))})
+    if name not in known:
+        raise ZooError(f"unknown algorithm '{name}'{nearest(name, known)} (known: {', '.join(known)})")
+
+
+def _env_config(
+    files: AgentFiles, settings: AgentChoice, changes: Mapping[str, Any], origin: str
+) -> EnvConfig:
+    """Return the environment of the training, with the id and the ``changes`` that the user gave, if any.
+
+    Observations and rewards stay raw: the agent normalises with its own statistics.
+    """
+    from zoo.algorithms.agent import section_of
+    from zoo.config.fields import build
+    from zoo.envs.config import EnvConfig
+
+    trained_in: Mapping[str, Any] | None = files.config.get("env")
+    named = _named_env(settings)
+    if trained_in is None and named is None:
+        raise ZooError(f"the agent in {origin} does not say in which environment it was trained; give env=ID")
+    values = {} if trained_in is None else section_of(files, "env")
+    wanted = None if named is None else env_id(named)
+    if wanted is not None and wanted != values.get("id"):
+        same_environment = _without_module(wanted) == _without_module(str(values.get("id")))
+        values |= {"id": wanted} | ({} if same_environment else {"kwargs": {}, "max_episode_steps": "auto"})
+    if not files.is_trusted:
+        refuse_foreign_environment(values, origin, named_by_user=named)
+    values = _laid_over(values, changes)
+    return build(EnvConfig, {**values, "normalize": False, "render_mode": None}, "env")
+
+
+def _laid_over(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values with the changes in their places, key by key where both are mappings."""
+    merged = dict(values)
+    for key, change in changes.items():
+        before = merged.get(key)
+        if isinstance(change, Mapping) and isinstance(before, Mapping):
+            change = _laid_over(before, change)
+        merged[key] = change
+    return merged
+
+
+def _without_module(env_id: str) -> str:
+    return env_id.rpartition(":")[2]

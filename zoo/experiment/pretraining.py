@@ -1,0 +1,71 @@
+"""Cloning an expert before a run's first step, as its section ``pretrain`` says."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from zoo.algorithms.algorithm import Algorithm
+from zoo.algorithms.callback import PREEMPTED
+from zoo.config.fields import build
+from zoo.core.atomic import write_text
+from zoo.core.printing import csv_lines, one_line
+from zoo.errors import ZooError
+from zoo.experiment.checkpoint import read_files, remove_files, write_files
+from zoo.experiment.problems import tell, told, warnings_in_one_line
+from zoo.experiment.run_folder import RunFolder
+from zoo.experiment.signals import stop_on_signals
+from zoo.imitation.bc import Epoch, PretrainConfig, Pretraining
+
+logger = logging.getLogger(__name__)
+
+
+def pretrain(algorithm: Algorithm[Any], settings: Mapping[str, Any] | None, run: RunFolder) -> None:
+    """Clone the expert that the settings name, if they name one; leave the losses of all epochs in the run.
+
+    Where a signal has ended it, ``algorithm.stop_reason`` says so, and its policy is as it was.
+    """
+    config = build(PretrainConfig, dict(settings or {}), "pretrain")
+    if config.dataset is None:
+        return
+    with warnings_in_one_line():
+        pretraining = Pretraining(algorithm, config.dataset, config)
+    if run.has_pretraining:
+        try:
+            state = read_files(run.pretraining)[1]
+        except ZooError as error:
+            tell(f"where the pretraining was can't be read: {error}; it begins again")
+        else:
+            pretraining.load_state(state)
+            tell(f"pretraining goes on after epoch {len(pretraining.epochs)} of {config.n_epochs}")
+    every = max(1, config.n_epochs // 10)
+
+    def note(epoch: Epoch) -> bool:
+        if epoch.number % every == 0:
+            logger.info("pretraining, %s", _told(epoch))
+        return algorithm.stop_reason == PREEMPTED
+
+    with stop_on_signals(algorithm):
+        pretraining.run(note)
+        if algorithm.stop_reason != PREEMPTED:
+            pretraining.take_over()
+    write_text(run.pretraining_curves, csv_lines([["epoch", *Epoch._fields[1:]], *pretraining.epochs]))
+    if algorithm.stop_reason == PREEMPTED:
+        _keep(pretraining, run)
+        return
+    remove_files(run.pretraining)
+    logger.info("pretrained from %s: %s", one_line(config.dataset), _told(pretraining.epochs[-1]))
+
+
+def _keep(pretraining: Pretraining, run: RunFolder) -> None:
+    """Write where it stands."""
+    with told("a run that goes on begins its pretraining again"):
+        write_files(run.pretraining, pretraining.state(), {"timesteps": 0})
+    tell(f"pretraining has ended after epoch {len(pretraining.epochs)} of {pretraining.config.n_epochs}")
+
+
+def _told(epoch: Epoch) -> str:
+    validation = "" if math.isnan(epoch.validation_loss) else f", {epoch.validation_loss:.4g} validated"
+    return f"epoch {epoch.number}: loss {epoch.loss:.4g}{validation}"

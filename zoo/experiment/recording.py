@@ -1,0 +1,174 @@
+"""Filming an agent while it plays: for `zoo record`, `zoo enjoy record=true` and videos of a training."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from zoo.agents.find import run_of
+from zoo.envs.adapter import VecEnvAdapter
+from zoo.envs.config import EnvConfig, in_this_process
+from zoo.envs.monitor import EpisodeRecord
+from zoo.envs.sync_vec_env import SyncVecEnv
+from zoo.envs.vec_env import make_vec_env
+from zoo.envs.video import FASTEST_GIF, Canvas, Filmed, ffmpeg, filming, render_offscreen, rgb_image
+from zoo.errors import ZooError
+from zoo.experiment.evaluation import EvaluationCancelledError, Predictor, evaluate
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a video looks: pixels and images a second are the environment's own where they are None."""
+
+    overlay: bool = True
+    size: tuple[int | None, int] | None = None
+    frames_per_second: float | None = None
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What was filmed, and where it is; nothing, if not even one step was played."""
+
+    paths: Sequence[Path]
+    n_frames: int
+
+
+def record(
+    model: Predictor,
+    env: EnvConfig,
+    paths: Sequence[Path],
+    look: Look | None = None,
+    *,
+    n_episodes: int | None = None,
+    length: int | None = None,
+    deterministic: bool = True,
+    seed: int | Sequence[int] | None = None,
+    on_episode: Callable[[EpisodeRecord], None] | None = None,
+    check: Callable[[VecEnvAdapter], None] | None = None,
+    cancelled: Callable[[], bool] | None = None,
+) -> Recording:
+    """Film ``n_episodes`` episodes, or ``length`` images, or whichever comes first; one episode without both.
+
+    ``paths`` end in ``.mp4`` and ``.gif``. ``check`` is called with the environment before the first step.
+    Ctrl-C ends a film, which stays; an error leaves none. Raises `ZooError` where the environment can't be
+    drawn or a file not be written, and `EvaluationCancelledError` once ``cancelled()`` is true.
+    """
+    look = look or Look()
+    with camera(env, paths, look, length=length) as (envs, filmed):
+        if check is not None:
+            check(envs)
+        try:
+            evaluate(
+                model,
+                envs,
+                n_episodes or length or 1,  # an episode has at least one image
+                deterministic=deterministic,
+                seed=seed,
+                on_episode=on_episode,
+                cancelled=lambda: filmed.is_complete or (cancelled is not None and cancelled()),
+            )
+        except EvaluationCancelledError:
+            if not filmed.is_complete:
+                raise
+        except KeyboardInterrupt:
+            if cancelled is not None:
+                raise
+    return Recording(paths if filmed.film.n_frames else [], filmed.film.n_frames)
+
+
+@contextlib.contextmanager
+def camera(
+    env: EnvConfig, paths: Sequence[Path], look: Look, *, length: int | None = None
+) -> Iterator[tuple[VecEnvAdapter, Filmed]]:
+    """Give one environment in this process, of which every step is filmed until the block ends.
+
+    After an error in the block there is no film. Raises `ZooError` if there are no images of it, or nothing
+    here writes videos.
+    """
+    ffmpeg()
+    canvas = Canvas(look.size, overlay=look.overlay)
+    with drawn_env(env) as drawn:
+        rate = look.frames_per_second or drawn.metadata.get("render_fps")
+        wanted = look.frames_per_second or 0
+        if wanted > FASTEST_GIF and any(path.suffix == ".gif" for path in paths):
+            raise ZooError(
+                f"`fps={wanted:g}`: a GIF shows at most {FASTEST_GIF} images a second; format=mp4 shows more"
+            )
+        with filming(paths, rate) as film:
+            filmed = Filmed(drawn.envs[0], film, canvas, length)
+            yield VecEnvAdapter(SyncVecEnv([lambda: filmed], mask_actions=env.mask_actions)), filmed
+
+
+@contextlib.contextmanager
+def drawn_env(env: EnvConfig) -> Iterator[SyncVecEnv]:
+    """Give one environment that renders images, and explain in one line why it does not."""
+    render_offscreen()
+    with drawing_explained(env.id):
+        envs = _made_to_be_drawn(env)
+        try:
+            yield envs
+        finally:
+            envs.close()
+
+
+def _made_to_be_drawn(env: EnvConfig) -> SyncVecEnv:
+    plain = replace(in_this_process(env), render_mode="rgb_array", check=False)
+    try:
+        envs = make_vec_env(plain, training=False)
+    except ZooError:
+        with contextlib.closing(make_vec_env(replace(plain, render_mode=None), training=False)) as envs:
+            if "rgb_array" in (envs.metadata.get("render_modes") or ()):
+                raise
+    if not isinstance(envs, SyncVecEnv) or "rgb_array" not in (envs.metadata.get("render_modes") or ()):
+        envs.close()
+        raise ZooError(f"can't film {env.id}: it renders no images (render_mode='rgb_array')")
+    return envs
+
+
+def check_camera(env: EnvConfig) -> None:
+    """Draw one image and encode nothing: what fails later does so here. Raises `ZooError`."""
+    ffmpeg()
+    Canvas()
+    with drawn_env(env) as envs:
+        try:
+            envs.reset(seed=0)
+            image = envs.render()[0]
+        except ZooError:
+            raise
+        except Exception as error:
+            raise ZooError(f"can't draw {env.id}: {error}") from error
+        rgb_image(image, env.id)
+
+
+@contextlib.contextmanager
+def drawing_explained(env_id: str) -> Iterator[None]:
+    """Say in one line what is missing where an environment acts, but can't be drawn or filmed."""
+    from gymnasium.error import DependencyNotInstalled
+
+    try:
+        yield
+    except ZooError as error:
+        cause = error.__cause__
+        if isinstance(cause, ZooError):
+            raise cause from error
+        if isinstance(cause, DependencyNotInstalled):
+            raise ZooError(f"can't draw {env_id}: {cause}") from error
+        if type(cause).__module__.startswith("pygame"):
+            raise ZooError(f"can't open a window: {cause}; render=false plays without one") from error
+        raise
+
+
+def video_path(
+    agent: Path | None, algo: str, env_id: str, suffix: str = "mp4", folder: Path | None = None
+) -> Path:
+    """Return a new file in ``folder``, else in ``videos`` of the agent's run or of the working folder."""
+    from zoo.envs.registry import folder_name
+
+    if folder is None:
+        run = None if agent is None else run_of(agent)
+        folder = Path("videos") if run is None else run / "videos"
+    time = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+    return folder / f"{algo}-{folder_name(env_id)}-{time}.{suffix}"

@@ -1,0 +1,319 @@
+"""The folder of one run: its paths, its record ``run.json`` and its lock."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from zoo.agents.card import versions
+from zoo.agents.find import KEPT
+from zoo.algorithms.callback import PREEMPTED
+from zoo.core import atomic
+from zoo.core.file_lock import FileLock
+from zoo.core.free_memory import usable_cores
+from zoo.core.plain_data import parse_json, parse_yaml, plain, to_json, to_yaml, with_finite_numbers
+from zoo.core.printing import one_line
+from zoo.core.zips import move_aside
+from zoo.envs.registry import folder_name
+from zoo.errors import ZooError
+from zoo.experiment.checkpoint import has_checkpoint
+from zoo.experiment.problems import tell
+
+if TYPE_CHECKING:
+    from zoo.algorithms.algorithm import Algorithm
+
+CHECKPOINT_FOLDER = "checkpoint"
+
+FINISHED = "finished"
+"""The status of a run that ended by itself."""
+
+
+class StillGoingError(ZooError):
+    """A run that another process trains."""
+
+
+class RunFolder:
+    """The paths in a run's folder, and its record ``run.json``.
+
+    ``status`` in the record is ``running``, ``finished``, ``failed`` or ``preempted``. A run that was killed
+    says ``running`` for ever: whether it still does is told by a lock, which dies with its process.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self.config = self.path / "config.yaml"
+        self.record = self.path / "run.json"
+        self.lock = self.path / ".lock"
+        self.monitor = self.path / "monitor"
+        self.progress = self.path / "progress.csv"
+        self.tensorboard = self.path / "tb"
+        self.evaluations = self.path / "evaluations.npz"
+        self.agent = self.path / "agent"
+        self.best_agent = self.path / "best_agent"
+        self.kept_agents = self.path / KEPT
+        self.checkpoint = self.path / CHECKPOINT_FOLDER
+        self.pretraining = self.path / "pretraining"
+        """Where a pretraining stands that a signal has ended, until it goes on and ends."""
+        self.pretraining_curves = self.path / "pretrain.csv"
+        self.videos = self.path / "videos"
+        self.status: str | None = None
+        """What this process has last written of ``status`` into the record."""
+        self._lock = FileLock(self.lock)
+
+    @classmethod
+    def create(cls, root: str | os.PathLike[str], algo: str, env: str, seed: int) -> RunFolder:
+        """Make ``root/algo/env/<timestamp>_s<seed>``, another one than every other process makes."""
+        parent = Path(root) / algo / folder_name(env)
+        name = f"{datetime.datetime.now():%Y%m%d-%H%M%S}_s{seed}"
+        try:
+            atomic.make_folder(parent)
+            run = cls(_made_anew(parent, name))
+            atomic.sync(parent)
+            run._take_lock()
+        except OSError as error:
+            raise ZooError(f"can't make a run's folder in {parent}: {error.strerror or error}") from error
+        return run
+
+    @classmethod
+    def reopen(cls, path: str | os.PathLike[str], *, for_more_steps: bool = False) -> RunFolder:
+        """Take up an interrupted run; without a checkpoint it starts anew, with what it logged removed.
+
+        Raises `ZooError` if there is no run, if it is still going on, or if it is finished. One that is taken
+        up ``for_more_steps`` than it was to have may be finished, where its checkpoint was kept.
+        """
+        run = cls(path)
+        # A run that was killed before its first record has a config, and nothing else to go on from.
+        is_recorded = run.record.exists() or not run.config.is_file() or run.agent.exists()
+        try:
+            record = run.read_record() if is_recorded else {}
+        except ZooError:
+            if not run.has_checkpoint:
+                raise
+            record = {}
+        if record.get("status") == FINISHED:
+            run._refuse_what_is_done(record, for_more_steps=for_more_steps)
+        run._take_lock()
+        for agent in (run.agent, run.best_agent):
+            atomic.recover_folder(agent)
+        for each in (run.agent, run.best_agent, run.config, run.record, run.progress, run.evaluations):
+            atomic.remove_unfinished(each)
+        atomic.recover_folders(run.kept_agents)
+        if not run.has_checkpoint:
+            for folder in (run.monitor, run.tensorboard, run.kept_agents):
+                shutil.rmtree(folder, ignore_errors=True)
+            for file in (run.progress, run.evaluations):
+                file.unlink(missing_ok=True)
+        return run
+
+    @property
+    def has_checkpoint(self) -> bool:
+        """Whether the run has reached its first checkpoint."""
+        return has_checkpoint(self.checkpoint)
+
+    @property
+    def has_pretraining(self) -> bool:
+        """Whether a signal has ended the run's pretraining, which it can go on with."""
+        return has_checkpoint(self.pretraining)
+
+    def write_config(self, config: Mapping[str, Any]) -> None:
+        """Write the whole resolved config."""
+        atomic.write_text(self.config, to_yaml(config))
+
+    def read_config(self) -> dict[str, Any]:
+        """Return what `write_config` wrote. Raises `ZooError` if it is missing or damaged."""
+        try:
+            return parse_yaml(self.config.read_bytes())
+        except (OSError, ValueError) as error:
+            raise ZooError(f"can't read the run's config {self.config}: {error}") from error
+
+    def read_record(self) -> dict[str, Any]:
+        """Return ``run.json``. Raises `ZooError` if there is no run here."""
+        try:
+            return parse_json(self.record.read_bytes())
+        except FileNotFoundError as error:
+            raise ZooError(f"there is no run in {self.path}: it has no run.json") from error
+        except (OSError, ValueError) as error:
+            raise ZooError(f"can't read the run's record {self.record}: {one_line(error)}") from error
+
+    def update_record(self, **values: Any) -> None:
+        """Write these values into ``run.json`` beside those that stand there."""
+        record = with_finite_numbers(plain(self._record_so_far() | values))
+        atomic.write_text(self.record, to_json(record))
+
+    def close(self) -> None:
+        """Let other processes take up the run."""
+        self._lock.release()
+
+    def start(self, *, seed: int, job: str | None = None) -> None:
+        """Record that the run is going on: who, where, with what; and the ``job`` that it belongs to."""
+        earlier = self._record_so_far()
+        now = _now()
+        again = {"resumed": [*earlier.get("resumed", []), now]} if earlier else {}
+        self.status = "running"
+        self.update_record(
+            status=self.status,
+            command=shlex.join(sys.argv),
+            seed=seed,
+            job=job or earlier.get("job"),
+            host=platform.node(),
+            started=earlier.get("started", now),
+            ended=None,
+            **again,
+            **git_state(),
+            versions=versions(),
+            machine=machine(),
+        )
+
+    def end(self, status: str, **values: Any) -> None:
+        """Record how the run ended, with ``values`` such as ``timesteps`` and ``evaluation``."""
+        self.update_record(status=status, ended=_now(), **values)
+        self.status = status
+
+    def sync_logs(self) -> None:
+        """Force what was logged to the disk; nothing is lost then with the checkpoint. Raises `OSError`."""
+        for folder in (self.monitor, self.tensorboard):
+            for path in [*folder.rglob("*"), folder] if folder.is_dir() else ():
+                atomic.sync(path)
+        if self.progress.exists():
+            atomic.sync(self.progress)
+        atomic.sync(self.path)
+
+    @contextlib.contextmanager
+    def tracked(self, algorithm: Algorithm[Any], *, job: str | None = None) -> Iterator[None]:
+        """Record the run's start, and its end as the block leaves it.
+
+        The status is ``failed`` if the block raises, ``preempted`` if a signal ended the training, else
+        ``finished``. A run that is resumed has been restored before.
+        """
+        first_step, started = algorithm.num_timesteps, _clock(algorithm)
+
+        def reached() -> dict[str, Any]:
+            seconds = max(_clock(algorithm) - started, 1e-9)
+            return {
+                "timesteps": algorithm.num_timesteps,
+                "steps_per_second": round((algorithm.num_timesteps - first_step) / seconds, 1),
+                "stop_reason": algorithm.stop_reason,
+                "seconds": _spent(algorithm),
+            }
+
+        try:
+            self.start(seed=algorithm.seed, job=job)
+            yield
+            self.end("preempted" if algorithm.stop_reason == PREEMPTED else FINISHED, **reached())
+        except BaseException as error:
+            preempted = isinstance(error, KeyboardInterrupt)
+            message = {} if preempted else {"error": f"{type(error).__name__}: {error}"}
+            with contextlib.suppress(ZooError):
+                self.end("preempted" if preempted else "failed", **message, **reached())
+            raise
+
+    def _refuse_what_is_done(self, record: Mapping[str, Any], *, for_more_steps: bool) -> None:
+        """Raise `ZooError` for a finished run, unless it can have more steps."""
+        anew = f"to train its agent further: zoo train init_from={shlex.quote(str(self.agent))} …"
+        if not for_more_steps:
+            more = ", or give it more steps: n_timesteps=…" if self.has_checkpoint else ""
+            raise ZooError(f"the run in {self.path} is finished; {anew}{more}")
+        if not self.has_checkpoint:
+            raise ZooError(
+                f"the run in {self.path} is finished, and its checkpoint was not kept"
+                f" (callbacks.checkpoint.keep=true keeps it); {anew}"
+            )
+        if record.get("stop_reason") is not None:
+            raise ZooError(
+                f"the run in {self.path} ended by itself after {record.get('timesteps')} steps:"
+                f" {one_line(record['stop_reason'])}; with more n_timesteps it would have, too; {anew}"
+            )
+
+    def _record_so_far(self) -> dict[str, Any]:
+        """Return what ``run.json`` says, if there is one; a damaged one is moved aside."""
+        if not self.record.exists():
+            return {}
+        try:
+            return self.read_record()
+        except ZooError as error:
+            if isinstance(error.__cause__, OSError):
+                raise
+            aside = move_aside(self.record)
+            tell(f"{self.record} is damaged ({error.__cause__}): it is {aside.name} now; another one begins")
+            return {}
+
+    def _take_lock(self) -> None:
+        """Hold a lock for as long as this process lives.
+
+        It is a record lock: worker processes don't inherit it, so one that outlives its parent for a moment
+        does not hold it.
+        """
+        if not self._lock.acquire(wait=False):
+            raise StillGoingError(f"the run in {self.path} is still going on in another process")
+
+
+def _made_anew(parent: Path, name: str) -> Path:
+    attempt = 1
+    while True:
+        path = parent / (name if attempt == 1 else f"{name}_{attempt}")
+        try:
+            path.mkdir()
+        except FileExistsError:
+            attempt += 1
+        else:
+            return path
+
+
+def _now() -> str:
+    return datetime.datetime.now().astimezone().isoformat(timespec="seconds")
+
+
+def _clock(algorithm: Algorithm[Any]) -> float:
+    """Return the time, which stands still during evaluations and while something is compiled."""
+    left_out = algorithm.timings["evaluation"] + algorithm.runtime.compile_clock.seconds
+    return time.perf_counter() - left_out
+
+
+def _spent(algorithm: Algorithm[Any]) -> dict[str, float]:
+    """Return what the whole run's seconds were spent on; this process compiled within its updates."""
+    spent = dict(algorithm.timings)
+    compiling = min(algorithm.runtime.compile_clock.seconds, spent["update"])
+    spent["update"] -= compiling
+    return {name: round(seconds, 3) for name, seconds in {**spent, "compiling": compiling}.items()}
+
+
+def machine() -> dict[str, Any]:
+    """Return system, processor and number of cores."""
+    return {"system": platform.platform(), "cpu": _cpu_name(), "cores": usable_cores()}
+
+
+def _cpu_name() -> str:
+    """Return what the processor calls itself."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def git_state() -> dict[str, Any]:
+    """Return the commit checked out in the working folder, and whether files differ from it."""
+    commit = _git("rev-parse", "HEAD")
+    if commit is None:
+        return {"git_commit": None}
+    return {"git_commit": commit, "git_changed": bool(_git("status", "--porcelain", "--untracked-files=no"))}
+
+
+def _git(*arguments: str) -> str | None:
+    """Return what git prints, or None where it can't answer."""
+    command = ["git", "--no-optional-locks", *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()

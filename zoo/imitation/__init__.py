@@ -1,0 +1,1 @@
+"""Expert data, behaviour cloning and generative adversarial imitation."""

@@ -1,0 +1,190 @@
+"""Expert data as a policy learns from them: what it would be shown, and what the expert did."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from zoo.algorithms.agent import Agent
+from zoo.algorithms.on_policy import USUAL_CHUNK
+from zoo.buffers.arrays import Arrays, allocate, assign, observation_spec, transform
+from zoo.config.fields import hyperparameter
+from zoo.envs.normalize import is_training
+from zoo.envs.spaces import is_composite, nested
+from zoo.errors import ZooError
+from zoo.imitation.expert_data import ExpertData
+from zoo.imitation.expert_files import read_expert
+
+Array = np.ndarray
+
+OWN_GENERATOR = 2
+"""What stands beside the seed of a run; 1 is the generator of actions that somebody asks for."""
+
+
+@dataclass
+class EpisodeChoice:
+    """What all that learns from an expert can be told of its episodes."""
+
+    n_episodes: int | None = hyperparameter(None, "episodes to use, the first ones; null: all", ge=1)
+    min_return: float | None = hyperparameter(None, "use only episodes that return so much; null: all")
+
+
+def chosen_episodes(dataset: ExpertData | str | Path, agent: Agent[Any], choice: EpisodeChoice) -> ExpertData:
+    """Return the episodes that the agent is to learn from.
+
+    Raises `ZooError` for other spaces than the agent's, or for none; `ZooWarning` warns of fewer than are
+    wanted.
+    """
+    data = dataset if isinstance(dataset, ExpertData) else read_expert(dataset, agent.spaces)
+    data.check_spaces(*agent.spaces)
+    return data.filtered(min_return=choice.min_return, n_episodes=choice.n_episodes)
+
+
+def expert_checksum(data: ExpertData) -> int:
+    """Return a number that other expert data hardly have."""
+    checksum = 0
+    for column in (data.observations, data.actions, data.lengths):
+        for array in arrays_of(column):
+            checksum = zlib.crc32(np.ascontiguousarray(array).tobytes(), checksum)
+    return checksum
+
+
+def refuse_other_expert(own: int | None, learned_from: int | None) -> None:
+    """Raise `ZooError` if the checksums are of different data; None is of none."""
+    if None not in (own, learned_from) and own != learned_from:
+        raise ZooError(
+            "the expert data are not those that the run has learned from so far; give it the same dataset"
+        )
+
+
+def arrays_of(column: Arrays) -> list[Any]:
+    """Return the arrays of a column, which may be a dictionary of columns."""
+    if not isinstance(column, dict):
+        return [column]
+    return [array for part in column.values() for array in arrays_of(part)]
+
+
+class Demonstrations:
+    """Tensors with a row a step; for a policy that remembers a row a sequence, (rows, time, …).
+
+    Those are as long as `USUAL_CHUNK` at most, and filled up with the last step of their episode, which has
+    the ``weights`` 0 there. ``train`` and ``validation`` say which rows are whose: an episode is one's alone,
+    and a single episode is not split. Raises `ZooError` for data of other spaces than the agent's.
+    """
+
+    def __init__(
+        self, data: ExpertData, agent: Agent[Any], validation_fraction: float, rng: np.random.Generator
+    ) -> None:
+        data.check_spaces(*agent.spaces)
+        self.is_recurrent = bool(getattr(agent.acting.policy, "state_size", 0))
+        length = min(USUAL_CHUNK, int(data.lengths.max())) if self.is_recurrent else 1
+        n_chunks = -(-data.lengths // length)
+        self._chunks = np.concatenate([np.arange(n) for n in n_chunks])
+        """Which sequence of its episode each row is."""
+        episodes = np.repeat(np.arange(data.n_episodes), n_chunks)
+        first = data.starts[episodes] + length * self._chunks
+        steps = first[:, None] + np.arange(length)
+        last = (data.starts + data.lengths - 1)[episodes]
+        self._index = np.minimum(steps, last[:, None])
+        columns: dict[str, Any] = {
+            "observations": self._rows(_shown(data.observations, agent)),
+            "actions": self._rows(agent.action_adapter.from_env(_nested_actions(data))),
+        }
+        if data.action_masks is not None and agent.acting.head.mask_size is not None:
+            columns["action_masks"] = self._rows(data.action_masks)
+        if self.is_recurrent:
+            columns["episode_starts"] = self._rows(data.episode_starts) & (steps <= last[:, None])
+            columns["weights"] = (steps <= last[:, None]).astype(np.float32)
+        self.tensors: dict[str, Any] = transform(
+            lambda array: torch.from_numpy(np.ascontiguousarray(array)).to(agent.device), columns
+        )
+        chosen = validation_episodes(data.n_episodes, validation_fraction, rng)
+        is_validation = np.isin(episodes, chosen)
+        self.train, self.validation = np.flatnonzero(~is_validation), np.flatnonzero(is_validation)
+        self.steps_a_row = length
+
+    @property
+    def n_train(self) -> int:
+        """Steps that are learned from in an epoch."""
+        if not self.is_recurrent:
+            return len(self.train)
+        return int(self.tensors["weights"][torch.from_numpy(self.train)].sum())
+
+    def minibatches(self, rng: np.random.Generator, batch_size: int) -> Array:
+        """Return rows (batches, size) that have each row of `train` once, a few of them twice to be even."""
+        size = min(max(1, batch_size // self.steps_a_row), len(self.train))
+        n_batches = -(-len(self.train) // size)
+        rows = rng.permutation(self.train)
+        return np.resize(rows, (n_batches, size))
+
+    @torch.no_grad()
+    def remember(self, policy: nn.Module) -> None:
+        """Note what the policy, as it is now, remembers before each sequence: ``states``."""
+        if not self.is_recurrent:
+            return
+        states = policy.initial_state(len(self._chunks)).to(self.tensors["weights"].device)  # type: ignore[operator]
+        after = torch.zeros_like(states)
+        for chunk in range(self._chunks.max() + 1):
+            rows = torch.from_numpy(np.flatnonzero(self._chunks == chunk))
+            if chunk:
+                states[rows] = after[rows - 1]
+            seen = transform(lambda column: column[rows], self.tensors)  # noqa: B023
+            after[rows] = policy.action_parameters(seen, states[rows])[1]  # type: ignore[operator]
+        self.tensors["states"] = states
+
+    def _rows(self, column: Arrays) -> Arrays:
+        index = self._index if self.is_recurrent else self._index[:, 0]
+        return transform(lambda array: array[index], column)
+
+
+def take_in_statistics(agent: Agent[Any], data: ExpertData) -> None:
+    """Let a normaliser that has seen nothing yet know what the expert saw, unless it stands still."""
+    if agent.normalizer is None or agent.normalizer.has_seen_observations:
+        return
+    if agent.envs is None or is_training(agent.envs.given_env):
+        agent.normalizer.update_observations(data.observations)
+
+
+def own_generator(seed: int) -> np.random.Generator:
+    """Return the generator from which a cloning draws validation episodes, and a pretraining its minibatches.
+
+    It is another one than that of a run, which learns as it would without.
+    """
+    return np.random.default_rng((seed, OWN_GENERATOR))
+
+
+def validation_episodes(n_episodes: int, fraction: float, rng: np.random.Generator) -> Array:
+    """Return about so many of the episodes, at least one and not all; none of a single one."""
+    if fraction == 0 or n_episodes == 1:
+        return np.zeros(0, np.int64)
+    n = min(max(1, round(fraction * n_episodes)), n_episodes - 1)
+    return rng.permutation(n_episodes)[:n]
+
+
+def _nested_actions(data: ExpertData) -> Any:
+    """Return the actions as the environment takes them."""
+    return nested(data.action_space, data.actions) if is_composite(data.action_space) else data.actions
+
+
+def _shown(observations: Arrays, agent: Agent[Any]) -> Arrays:
+    """Return observations as the policy is shown them: normalised, in the types that memories have."""
+    if agent.normalizer is not None:
+        observations = agent.normalizer.normalize_observations(observations)
+    spec = observation_spec(agent.observation_space, normalized=agent.normalizer is not None)
+    n = len(next(iter(observations.values())) if isinstance(observations, Mapping) else observations)
+    shown = allocate(spec, (n,))
+    assign(shown, slice(None), observations)
+    return shown
+
+
+def on(tensors: Mapping[str, Any], rows: Tensor) -> dict[str, Any]:
+    """Return these rows of all tensors."""
+    batch: dict[str, Any] = transform(lambda column: column[rows], dict(tensors))
+    return batch

@@ -1,0 +1,354 @@
+"""The discriminator of generative adversarial imitation: what it learns from, its loss, and its rewards.
+
+It is trained to tell state-action pairs of an expert (label 1) from those of the policy (label 0); what the
+policy is rewarded with grows with how much a pair looks like the expert's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from zoo.algorithms.agent import Agent
+from zoo.buffers.arrays import Arrays, allocate, assign, observation_spec, pieces, transform
+from zoo.config.fields import Schedule, hyperparameter
+from zoo.envs.config import NormalizeConfig
+from zoo.envs.normalize import Normalizer
+from zoo.envs.spaces import is_composite
+from zoo.envs.spaces import leaves as parts_of
+from zoo.errors import ZooError
+from zoo.imitation.demonstrations import EpisodeChoice, arrays_of, expert_checksum, refuse_other_expert
+from zoo.imitation.discriminator_network import ABSORBING, DiscriminatorNetwork
+from zoo.imitation.expert_data import ExpertData
+from zoo.optim.optimizers import Adam, Updater
+from zoo.optim.parameters import Parameters
+from zoo.optim.spectral import SpectralNorm
+from zoo.optim.state import Outcome, State
+from zoo.policies.config import ACTIVATIONS
+
+Array = np.ndarray
+
+JUDGED_AT_ONCE = 2**24
+"""Numbers of observations in one forward pass without gradients."""
+
+SMALLEST_VARIANCE = 1e-4
+"""Added to the variance of what is observed: a number that hardly changes tells the discriminator little."""
+
+REWARDS: dict[str, Callable[[Tensor], Tensor]] = {
+    "positive": F.softplus,
+    "logit": lambda logits: logits,
+    "negative": lambda logits: -F.softplus(-logits),
+}
+"""The reward of a pair by its logit: −log(1 − D), log D − log(1 − D), log D."""
+
+
+@dataclass
+class DiscriminatorConfig(EpisodeChoice):
+    """Hyperparameters of the discriminator."""
+
+    d_step: int = hyperparameter(1, "gradient steps of the discriminator each time", ge=1)
+    d_learning_rate: Schedule = hyperparameter(3e-4, "step size of its Adam", ge=0)
+    d_batch_size: int | None = hyperparameter(
+        None,
+        "pairs of the policy in one of its steps, and as many of the expert; null: a rollout's, over d_step",
+        unit="steps",
+        ge=1,
+    )
+    d_net_arch: list[int] = hyperparameter(
+        help="its hidden layers, after the encoder", default_factory=lambda: [100, 100]
+    )
+    d_activation: str = hyperparameter("tanh", "non-linearity between them", choices=ACTIVATIONS)
+    d_ent_coef: float = hyperparameter(1e-3, "weight of the entropy of what it says, which it gains", ge=0)
+    d_gradient_penalty: float = hyperparameter(
+        0.0, "weight of (‖∇D‖ − 1)² between pairs of policy and expert; 10 is usual, 0: none", ge=0
+    )
+    d_spectral_norm: bool = hyperparameter(False, "its weights divided by their largest singular value")
+    d_normalize: bool = hyperparameter(True, "it sees observations normalised, by statistics of its own")
+    d_reward: str = hyperparameter(
+        "positive",
+        "of a pair: positive: −log(1 − D), negative: log D, logit: their difference",
+        choices=tuple(REWARDS),
+    )
+    absorbing_states: bool = hyperparameter(
+        False, "an end by itself leads to a state for ever, whose reward is learned; needs gamma < 1"
+    )
+
+
+class Discriminator:
+    """The discriminator of ``agent``, and the expert's steps in the order in which it sees them.
+
+    Raises `ZooError` for absorbing states where nobody knows which episodes ended by themselves.
+    """
+
+    def __init__(self, config: DiscriminatorConfig, data: ExpertData, agent: Agent[Any]) -> None:
+        if config.absorbing_states and data.terminated is None:
+            raise ZooError(
+                "algo.absorbing_states=true: the expert data does not say which episodes ended by themselves,"
+                " and which were cut short"
+            )
+        self.config, self.data, self.device = config, data, agent.device
+        self.spec = observation_spec(agent.observation_space, normalized=config.d_normalize)
+        self.discriminator = DiscriminatorNetwork(
+            *(agent.observation_space, agent.action_space, agent.policy_config),
+            *(config.d_net_arch, config.d_activation),
+            knows_absorbing=config.absorbing_states,
+        ).to(agent.device)
+        self.spectral = SpectralNorm(self.discriminator) if config.d_spectral_norm else None
+        self.updater = Updater(Parameters("discriminator", self.spectral or self.discriminator), Adam())
+        self.order = ExpertOrder(data, with_ends=config.absorbing_states)
+        self.statistics: Normalizer | None = None
+        if config.d_normalize:
+            settings = NormalizeConfig(rewards=False, epsilon=SMALLEST_VARIANCE)
+            self.statistics = Normalizer(agent.observation_space, settings)
+            self.statistics.update_observations(data.observations)
+            self.statistics.share()
+        size = sum(np.prod(each.shape) for each in arrays_of(self.spec))
+        self._rows_at_once = max(1, int(JUDGED_AT_ONCE // max(1, size)))
+
+    # -- rewards ----------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def rewards(self, observations: Arrays, actions: Arrays) -> Array:
+        """Return the rewards (n,) of raw observations and of actions as the environment takes them."""
+        columns = {"observations": self._shown(observations), "actions": actions}
+        parts = [self._judged(part) for part in pieces(columns, self._rows_at_once)]
+        return np.concatenate(parts)
+
+    @torch.no_grad()
+    def absorbing_reward(self) -> float:
+        """Return the reward of one step in the state after an episode's end.
+
+        A pair of the expert gives the columns their form only: with the mark the discriminator sees zeros in
+        the place of its numbers.
+        """
+        first = transform(
+            lambda array: array[:1], {"seen": self.data.observations, "done": self.data.actions}
+        )
+        rows = {"observations": self._shown(first["seen"]), "actions": first["done"]}
+        return float(self._judged({**rows, ABSORBING: np.ones(1, np.float32)})[0])
+
+    def _judged(self, rows: dict[str, Arrays]) -> Array:
+        if self.config.absorbing_states and ABSORBING not in rows:
+            rows = {**rows, ABSORBING: np.zeros(_length(rows["observations"]), np.float32)}
+        numbers = self.discriminator.numbers(self._tensors(rows))
+        logits = self.logits(self.spectral or self.discriminator, numbers, self.shared())
+        rewards: Array = REWARDS[self.config.d_reward](logits).cpu().numpy()
+        return rewards
+
+    # -- learning ---------------------------------------------------------------------------------------
+
+    def minibatches(
+        self,
+        policy: Mapping[str, Arrays],
+        n_absorbed: int,
+        shape: tuple[int, int],
+        rng: np.random.Generator,
+        share: Callable[[Array], Array],
+    ) -> dict[str, Any]:
+        """Return rows for `step` of policy and expert: steps by size of a batch, and what ``shape`` says.
+
+        ``policy`` are raw ``observations`` and ``actions`` as the environment takes them, (n, …), of what the
+        policy did, beside which it was ``n_absorbed`` steps in the state after an end. The statistics take
+        in both, of all workers: ``share`` turns this one's vector (m,) into those of all, (workers, m).
+        """
+        n = shape[0] * shape[1]
+        rows = _drawn(_length(policy["observations"]) + n_absorbed, n, rng)
+        expert = {"observations": self.data.observations, "actions": self.data.actions}
+        columns = {"policy": _rows(policy, rows), "expert": _rows(expert, self.order.next(n, rng))}
+        self._take_in(columns, share)
+        batches: dict[str, Any] = {}
+        for name, column in columns.items():
+            shown = {**column, "observations": self._shown(column["observations"])}
+            if not self.config.absorbing_states:
+                del shown[ABSORBING]
+            batches[name] = self._tensors(
+                transform(lambda array: array.reshape(*shape, *array.shape[1:]), shown)
+            )
+        if self.config.d_gradient_penalty:
+            batches["mix"] = self._tensors(rng.random(shape, dtype=np.float32))
+        return batches
+
+    def shared(self, learning_rate: Tensor | None = None) -> dict[str, Any]:
+        """Return what all steps of an update see."""
+        directions = {} if self.spectral is None else {"directions": self.spectral.directions}
+        return directions if learning_rate is None else {**directions, "learning_rate": learning_rate}
+
+    def step(self, state: State, shared: Any, row: Any) -> Outcome:
+        """Take one gradient step on the pairs of ``row``."""
+        network = self.updater.module(state)
+        policy, expert = (self.discriminator.numbers(row[name]) for name in ("policy", "expert"))
+        loss, metrics = self.loss(network, policy, expert, row.get("mix"), shared)
+        state, norm = self.updater.step(state, network, loss, shared["learning_rate"])
+        metrics |= {"discriminator_loss": loss, "discriminator_grad_norm": norm}
+        return Outcome(state, {name: each.detach() for name, each in metrics.items()})
+
+    def loss(
+        self,
+        network: Any,
+        policy: Mapping[str, Tensor],
+        expert: Mapping[str, Tensor],
+        mix: Tensor | None,
+        shared: Any,
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the loss on as many pairs of policy and expert, as numbers, and what it is made of.
+
+        ``mix`` (n,) says how much of the expert there is where the gradient is penalised.
+        """
+        config = self.config
+        both = {name: torch.cat([policy[name], expert[name]]) for name in policy}
+        logits = self.logits(network, both, shared)
+        policy_logits, expert_logits = logits.chunk(2)
+        bonus = entropy(logits).mean()
+        loss = cross_entropy(policy_logits, expert_logits) - config.d_ent_coef * bonus
+        metrics = {
+            "discriminator_entropy": bonus,
+            "policy_accuracy": (policy_logits < 0).float().mean(),
+            "expert_accuracy": (expert_logits > 0).float().mean(),
+        }
+        if mix is not None:
+            penalty = self._gradient_penalty(network, policy, expert, mix, shared)
+            loss = loss + config.d_gradient_penalty * penalty
+            metrics["gradient_penalty"] = penalty
+        return loss, metrics
+
+    def logits(self, network: Any, numbers: Mapping[str, Tensor], shared: Any) -> Tensor:
+        """Return the logits (n,) of the discriminator at the parameters that ``network`` has."""
+        return network(numbers) if self.spectral is None else network(numbers, shared["directions"])
+
+    def _gradient_penalty(
+        self,
+        network: Any,
+        policy: Mapping[str, Tensor],
+        expert: Mapping[str, Tensor],
+        mix: Tensor,
+        shared: Any,
+    ) -> Tensor:
+        """Return the mean of (‖∇D‖ − 1)² where each pair of one is mixed with one of the other.
+
+        It is equation 3 of Gulrajani et al. 2017 (https://arxiv.org/abs/1704.00028), of the logits.
+        """
+        mixed = {}
+        for name, numbers in policy.items():
+            share = mix.reshape(-1, *[1] * (numbers.dim() - 1))
+            mixed[name] = (numbers + share * (expert[name] - numbers)).detach().requires_grad_()
+        logits = self.logits(network, mixed, shared)
+        grads = torch.autograd.grad(logits.sum(), list(mixed.values()), create_graph=True)
+        squares = torch.stack([grad.flatten(1).square().sum(1) for grad in grads]).sum(0)
+        return ((squares + 1e-12).sqrt() - 1.0).square().mean()
+
+    # -- what is shown ----------------------------------------------------------------------------------
+
+    def _take_in(self, columns: Mapping[str, Mapping[str, Arrays]], share: Callable[[Array], Array]) -> None:
+        if self.statistics is None:
+            return
+        for column in columns.values():
+            self.statistics.update_observations(column["observations"], column[ABSORBING] == 0)
+        self.statistics.take_in(share(self.statistics.seen_since()))
+
+    def _shown(self, observations: Arrays) -> Arrays:
+        """Return raw observations as the discriminator is shown them."""
+        if self.statistics is not None:
+            observations = self.statistics.normalize_observations(observations)
+        shown = allocate(self.spec, (_length(observations),))
+        assign(shown, slice(None), observations)
+        return shown
+
+    def _tensors(self, column: Arrays) -> Any:
+        return transform(lambda array: torch.from_numpy(np.ascontiguousarray(array)).to(self.device), column)
+
+    # -- exact resume -----------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """Return all of it that is no tensor of the program's state."""
+        return {
+            "expert": self.order.state(),
+            "statistics": {} if self.statistics is None else self.statistics.state(),
+            "directions": {} if self.spectral is None else self.spectral.state(),
+        }
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go back to there. Raises `ZooError` if the expert's data are others."""
+        self.order.load_state(state["expert"])
+        if self.statistics is not None:
+            self.statistics.load_state(state["statistics"])
+            self.statistics.share()
+        if self.spectral is not None:
+            self.spectral.load_state(state["directions"])
+
+
+class ExpertOrder:
+    """The steps of an expert, each once in a random order, then in another one, and so on.
+
+    ``with_ends``: the steps in the state after an end are among them, with numbers from ``n_steps`` on.
+    """
+
+    def __init__(self, data: ExpertData, *, with_ends: bool) -> None:
+        self.longest = int(data.lengths.max())
+        """Steps of the longest episode; those that end by themselves are filled up to that."""
+        lengths = data.lengths[data.terminated] if with_ends and data.terminated is not None else []
+        self.n_steps, self.n = data.n_steps, data.n_steps + self.absorbed(lengths)
+        self.checksum = expert_checksum(data)
+        self.order = np.zeros(0, np.int64)
+        self.position = 0
+
+    def absorbed(self, lengths: Any) -> int:
+        """Return how many steps episodes of these lengths are in the state after their end, at least one."""
+        return int(np.maximum(self.longest - np.asarray(lengths, np.int64), 1).sum())
+
+    def next(self, n: int, rng: np.random.Generator) -> Array:
+        """Return the numbers of the next ``n`` steps."""
+        found, missing = [], n
+        while missing:
+            if self.position == len(self.order):
+                self.order, self.position = rng.permutation(self.n), 0
+            part = self.order[self.position : self.position + missing]
+            found.append(part)
+            self.position += len(part)
+            missing -= len(part)
+        return np.concatenate(found)
+
+    def state(self) -> dict[str, Any]:
+        """Return the order, and how far it has been gone through."""
+        return {"order": self.order.copy(), "position": self.position, "checksum": self.checksum}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go back to there. Raises `ZooError` if it is the order of other steps."""
+        refuse_other_expert(self.checksum, state["checksum"])
+        self.order, self.position = np.array(state["order"], np.int64), int(state["position"])
+
+
+def _drawn(n: int, wanted: int, rng: np.random.Generator) -> Array:
+    """Return numbers below ``n`` in a random order, each at most once as long as there are enough."""
+    return rng.choice(n, wanted, replace=False) if wanted <= n else np.resize(rng.permutation(n), wanted)
+
+
+def _rows(columns: Mapping[str, Arrays], rows: Array) -> dict[str, Arrays]:
+    """Return rows of columns (n, …); those from n on are of the state after an end, where nothing is."""
+    is_absorbed = rows >= _length(columns["observations"])
+    real = np.where(is_absorbed, 0, rows)
+    return {**transform(lambda array: array[real], dict(columns)), ABSORBING: is_absorbed.astype(np.float32)}
+
+
+def cross_entropy(policy_logits: Tensor, expert_logits: Tensor) -> Tensor:
+    """Return −log(1 − D) of the policy's pairs plus −log D of the expert's, means of each (equation 17)."""
+    return F.softplus(policy_logits).mean() + F.softplus(-expert_logits).mean()
+
+
+def entropy(logits: Tensor) -> Tensor:
+    """Return the entropy (n,) of who acted, by the logits of its being the expert."""
+    return F.softplus(logits) - logits * torch.sigmoid(logits)
+
+
+def by_path(space: Any, actions: Any) -> Arrays:
+    """Return actions as the environment takes them; of a Tuple or Dict space by path, as experts' are."""
+    return dict(parts_of(space, actions)) if is_composite(space) else actions
+
+
+def _length(column: Arrays) -> int:
+    return len(arrays_of(column)[0])

@@ -1,0 +1,638 @@
+"""Importing an agent of Stable-Baselines3: the same actions for the same observations."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from zoo.agents.agent_folder import AgentFiles
+from zoo.algorithms.agent import agent_config
+from zoo.algorithms.registry import algorithm_class
+from zoo.buffers.config import replay_config
+from zoo.config.fields import build
+from zoo.core.printing import one_line
+from zoo.core.tensors import Arrays
+from zoo.core.zips import UNREADABLE
+from zoo.envs.config import EnvConfig
+from zoo.envs.normalize import SINGLE, Normalizer
+from zoo.envs.spaces import channels_first, describe, is_image, spaces_differ
+from zoo.errors import ZooError, nearest
+from zoo.interop.sb3_zip import (
+    Moments,
+    Sb3Files,
+    VecNormalizeStatistics,
+    is_pickled,
+    read_sb3,
+    read_vecnormalize,
+)
+from zoo.policies.config import ACTIVATIONS, POLICIES, PolicyConfig
+from zoo.policies.networks import activation_class
+
+Space = spaces.Space[Any]
+
+ON_POLICY = ("a2c", "ppo2", "trpo")
+RECURRENT = "recurrent_ppo"
+
+_MODULES = {
+    "stable_baselines3.dqn.policies": ("dqn",),
+    "stable_baselines3.sac.policies": ("sac",),
+    "stable_baselines3.td3.policies": ("td3", "ddpg"),
+    "sb3_contrib.ars.policies": ("ars",),
+    "sb3_contrib.qrdqn.policies": ("qrdqn",),
+    "sb3_contrib.tqc.policies": ("tqc",),
+    "stable_baselines3.common.policies": ("ppo2", "a2c", "trpo"),
+    "sb3_contrib.common.recurrent.policies": ("ppo2",),
+    "sb3_contrib.common.maskable.policies": ("ppo2",),
+}
+"""Which algorithms the policies of a module of SB3 belong to."""
+
+_EXTRACTORS = ("FlattenExtractor", "NatureCNN", "CombinedExtractor")
+
+
+@dataclass(frozen=True)
+class ImportedAgent:
+    """An agent of Zoo's, and what of it the file could not say."""
+
+    algorithm: Any
+    card: dict[str, Any]
+    unknown: list[str] = field(default_factory=list)
+
+
+def import_sb3(
+    file: str | Path,
+    *,
+    algo: str | None = None,
+    env: EnvConfig | None = None,
+    env_spaces: tuple[Space, Space] | None = None,
+    normalize: str | Path | None = None,
+    activation: str | None = None,
+) -> ImportedAgent:
+    """Make an agent of Zoo's out of the zip that SB3's ``save`` wrote; no code that it names is run.
+
+    ``env`` and ``env_spaces`` are those of the environment that it acts in; without them the spaces are those
+    of the file. ``normalize`` is the file that `VecNormalize.save` wrote. ``algo`` and
+    ``activation`` are for files that don't say them. Raises `ZooError` for what can't be known, or not be
+    built here.
+    """
+    files = read_sb3(file)
+    try:
+        return _imported(files, algo, env, env_spaces, normalize, activation)
+    except ZooError as error:
+        raise ZooError(f"can't import {files.origin}: {error}") from error
+    except UNREADABLE as error:
+        form = f"{type(error).__name__}: {one_line(error)}"
+        raise ZooError(f"can't import {files.origin}: it is of another form ({form})") from error
+
+
+def _imported(
+    files: Sb3Files,
+    algo: str | None,
+    env: EnvConfig | None,
+    env_spaces: tuple[Space, Space] | None,
+    normalize: str | Path | None,
+    activation: str | None,
+) -> ImportedAgent:
+    name = _algorithm(files, algo)
+    masks_actions = algo == "maskable_ppo" or ".maskable." in str(
+        files.printed("policy_class").get("__module__")
+    )
+    preset = "maskable_ppo" if masks_actions else RECURRENT if recurrence_of(files.tensors) else None
+    observation_space, action_space = _spaces(files, env_spaces)
+    _check_spaces(name, files, observation_space, action_space)
+    config, unknown = hyperparameters(name, files, action_space)
+    policy = _policy(name, files, observation_space, activation)
+    statistics = None if normalize is None else read_vecnormalize(normalize)
+    if env is not None and statistics is not None:
+        env = dataclasses.replace(env, normalize=normalize_section(statistics))
+    algorithm_type = algorithm_class(name)
+    agent_files = AgentFiles(
+        config=agent_config(
+            *(name, config, policy, env, _whole(files.plain("n_envs")) or 1, observation_space, action_space),
+            replay_config(None) if algorithm_type.has_replay else None,
+            preset,
+            masks_actions=masks_actions,
+        ),
+        tensors=_tensors(name, files, observation_space, action_space, masks_actions=masks_actions),
+        normalization=None if statistics is None else normalization(statistics, observation_space),
+        card={"timesteps": _whole(files.plain("num_timesteps")) or 0},
+    )
+    algorithm = algorithm_type.from_files(agent_files, device="cpu", compile=False)
+    card = {
+        "seed": _whole(files.plain("seed")),
+        "timesteps": algorithm.num_timesteps,
+        "imported_from": f"Stable-Baselines3 {files.version or 'of an unknown version'}",
+    }
+    return ImportedAgent(algorithm, card, unknown)
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+# Which algorithm
+
+
+def _algorithm(files: Sb3Files, given: str | None) -> str:
+    if given is not None:
+        name = "ppo2" if given in ("ppo", "maskable_ppo", RECURRENT) else given
+        if name not in NAMES:
+            raise ZooError(f"unknown algorithm '{given}'{nearest(name, NAMES)} (known: {', '.join(NAMES)})")
+        return name
+    module = files.printed("policy_class").get("__module__")
+    if not isinstance(module, str):
+        raise ZooError("it does not say which algorithm it is of; give algo=NAME")
+    known = _MODULES.get(module)
+    if known is None:
+        raise ZooError(
+            f"its policy is a class that Zoo does not know, in {one_line(module, 80)};"
+            " if it computes as one of SB3's does, say of which algorithm it is: algo=NAME"
+        )
+    if known == ("ppo2", "a2c", "trpo"):
+        if "clip_range" in files.data:
+            return "ppo2"
+        return "trpo" if "cg_max_steps" in files.data else "a2c"
+    if known == ("td3", "ddpg"):
+        is_twin = any(name.startswith("critic.qf1.") for name in files.tensors)
+        return "td3" if is_twin or (files.plain("policy_delay") or 1) != 1 else "ddpg"
+    return known[0]
+
+
+# Spaces
+
+
+def _spaces(files: Sb3Files, given: tuple[Space, Space] | None) -> tuple[Space, Space]:
+    found = []
+    for index, what in enumerate(("observation_space", "action_space")):
+        own = files.space(what)
+        if given is not None:
+            found.append(_fitting(own, given[index], "observations" if index == 0 else "actions"))
+        elif own is not None:
+            found.append(own)
+        else:
+            raise ZooError(f"its {what.replace('_', ' ')} can't be read; name its environment: env=ID")
+    return found[0], found[1]
+
+
+def _fitting(own: Space | None, given: Space, what: str) -> Space:
+    """Return the environment's space. SB3 moves the channels of images to the front, Zoo's policies do."""
+    if own is None or spaces_differ(own, given) is None or spaces_differ(own, _channels_moved(given)) is None:
+        return given
+    raise ZooError(f"its {what} are {describe(own)}, but the environment's are {describe(given)}")
+
+
+def _channels_moved(space: Space) -> Space:
+    if isinstance(space, spaces.Dict):
+        return spaces.Dict([(key, _channels_moved(part)) for key, part in space.items()])
+    if not isinstance(space, spaces.Box) or not is_image(space) or len(space.shape) != 3:
+        return space
+    if channels_first(space.shape):
+        return space
+    low, high = (np.moveaxis(bound, -1, 0) for bound in (space.low, space.high))
+    return spaces.Box(low, high, dtype=space.dtype.type)
+
+
+def _check_spaces(name: str, files: Sb3Files, observation_space: Space, action_space: Space) -> None:
+    supported = algorithm_class(name).supported_actions
+    if not isinstance(action_space, supported):
+        raise ZooError(f"{name} can't act in its action space, {describe(action_space)}")
+    starts = getattr(action_space, "start", 0)
+    if np.any(np.asarray(starts) != 0):
+        raise ZooError(f"its actions, {describe(action_space)}, do not start at 0, where SB3's do")
+    parts = observation_space.values() if isinstance(observation_space, spaces.Dict) else [observation_space]
+    reads_images = any(".cnn." in tensor for tensor in files.tensors)
+    for part in parts:
+        if not is_image(part):
+            continue
+        if not reads_images:
+            raise ZooError(f"it flattens images, {describe(part)}, which SB3 and Zoo do in different orders")
+        if files.printed("policy_kwargs").get("normalize_images", True) is not True:
+            raise ZooError("it reads images that are not divided by 255 (normalize_images=False)")
+
+
+# Networks
+
+
+def _policy(name: str, files: Sb3Files, observation_space: Space, activation: str | None) -> PolicyConfig:
+    kwargs, tensors = files.printed("policy_kwargs"), files.tensors
+    extractor = _class_name(kwargs.get("features_extractor_class", "FlattenExtractor'>"))
+    if extractor not in _EXTRACTORS:
+        raise ZooError(
+            f"its features come from {one_line(extractor, 80)}, a class of its own;"
+            f" Zoo has {', '.join(_EXTRACTORS)}"
+        )
+    if isinstance(observation_space, spaces.Dict):
+        policy = POLICIES["MultiInputPolicy"]
+    else:
+        policy = POLICIES["CnnPolicy" if any(".cnn." in tensor for tensor in tensors) else "MlpPolicy"]
+    recurrence = recurrence_of(tensors)
+    if recurrence:
+        policy = POLICIES[policy.name.replace("Policy", "LstmPolicy")]
+    features = [tensor.size for key, tensor in tensors.items() if key.endswith("linear.0.bias")]
+    sizes = {net: widths(tensors, *prefix) for net, prefix in LAYERS[name].items()}
+    options: dict[str, Any] = {
+        "net_arch": next(iter(sizes.values())) if len(sizes) == 1 else sizes,
+        "activation": activation or _activation(name, kwargs),
+        "features_dim": features[0] if features else policy.features_dim,
+        "share_encoder": name not in ON_POLICY or not has_critic_encoder(tensors),
+        **recurrence,
+    }
+    if files.plain("use_sde") is True and name in (*ON_POLICY, "sac", "tqc"):
+        for option in ("log_std_init", "full_std", "use_expln", "clip_mean"):
+            if option in kwargs:
+                options[option] = kwargs[option]
+        if name in ON_POLICY and kwargs.get("squash_output") is True:
+            options["squash_output"] = True
+    elif kwargs.get("squash_output") is True and name in ON_POLICY:
+        raise ZooError("it squashes actions without state-dependent exploration, which Zoo does not")
+    return build(PolicyConfig, {**dataclasses.asdict(policy), **options}, "policy")
+
+
+def _class_name(printed: Any) -> str:
+    return str(printed).rpartition(".")[2].removesuffix("'>")
+
+
+def _activation(name: str, kwargs: Mapping[str, Any]) -> str:
+    if "activation_fn" not in kwargs:
+        return "tanh" if name in ON_POLICY else "relu"
+    printed = _class_name(kwargs["activation_fn"])
+    for ours in ACTIVATIONS:
+        if activation_class(ours).__name__ == printed:
+            return ours
+    raise ZooError(
+        f"its non-linearity is {one_line(printed, 80)}; Zoo has {', '.join(ACTIVATIONS)}"
+        " (activation=NAME says which it is, if it is one of them)"
+    )
+
+
+def _tensors(
+    name: str, files: Sb3Files, observation_space: Space, action_space: Space, *, masks_actions: bool
+) -> Arrays:
+    tensors = with_joined_critic(files.tensors)
+    network = {"actor.mu": "td3", "mlp_extractor.value_net": "a2c", "action_net": "ars"}
+    prefix = next((each for each, family in network.items() if LAYERS[family] is LAYERS[name]), None)
+    layout = Layout(
+        action={"ars": "action"}.get(name, "mean") if isinstance(action_space, spaces.Box) else "logits",
+        output=0 if prefix is None else 2 * len(widths(tensors, prefix)),
+        has_critic_encoder=name in ON_POLICY and has_critic_encoder(tensors),
+        keys=list(observation_space) if isinstance(observation_space, spaces.Dict) else [],
+    )
+    found = {ours: tensors[theirs] for theirs, ours in renamed(name, tensors, layout).items()}
+    if masks_actions and isinstance(action_space, spaces.MultiBinary):
+        for logits in ("head.logits.weight", "head.logits.bias"):  # of zero and one, bit by bit
+            found[logits] = found[logits][1::2] - found[logits][::2]
+    if name in ("sac", "tqc"):
+        found["temperature.log"] = _log_ent_coef(files.variables)
+    return {ours: np.asarray(tensor, np.float32) for ours, tensor in found.items()}
+
+
+def _log_ent_coef(variables: Arrays) -> np.ndarray[Any, Any]:
+    if "log_ent_coef" in variables:
+        return variables["log_ent_coef"].reshape(1)
+    if "ent_coef_tensor" in variables and np.all(variables["ent_coef_tensor"] > 0):
+        return np.log(variables["ent_coef_tensor"]).reshape(1)
+    return np.zeros(1, np.float32)
+
+
+_OTHERWISE_HERE: dict[str, dict[str, Any]] = {
+    "dqn": {"double": False, "dueling": False},
+    "ddpg": {"actor_learning_rate": None},
+    "trpo": {"max_grad_norm": None},
+}
+"""What SB3 has no name for, and Zoo does otherwise by default."""
+
+_PER_DIMENSION = {"trpo": ("target_kl", "cg_damping")}
+"""What SB3-Contrib holds against the mean over action dimensions, and Zoo against their sum."""
+
+_CONSTANT = re.compile(r"(?:FloatSchedule\()?ConstantSchedule\(val=([-+]?\d[\d.]*(?:e[-+]?\d+)?)\)+")
+
+
+def hyperparameters(name: str, files: Sb3Files, action_space: Space) -> tuple[Any, list[str]]:
+    """Return the config as far as the file says it, and what it does not say."""
+    config_class = algorithm_class(name).config_class
+    values = {**_OTHERWISE_HERE.get(name, {}), **(_rms_prop(files) if name == "a2c" else {})}
+    is_vector, unknown = isinstance(action_space, spaces.Box | spaces.MultiBinary), []
+    for each in dataclasses.fields(config_class):
+        if each.name in values or each.name not in files.data:
+            continue
+        value = _value(files.data[each.name])
+        if each.name in _PER_DIMENSION.get(name, ()) and isinstance(value, float):
+            value *= math.prod(action_space.shape or ()) if is_vector else 1
+        try:
+            build(config_class, {each.name: value}, "algo")
+        except ZooError:
+            unknown.append(each.name)
+        else:
+            values[each.name] = value
+    if name == "ars":
+        values |= _searched(files, action_space)
+    return build(config_class, {**values, **_sizes(name, files, action_space)}, "algo"), unknown
+
+
+def _searched(files: Sb3Files, action_space: Space) -> dict[str, Any]:
+    """Return what an agent of ARS has under other names, or in its policy."""
+    kwargs = files.printed("policy_kwargs")
+    has_layers = bool(widths(files.tensors, "action_net")) or "net_arch" in kwargs  # as MlpPolicy has
+    is_box = isinstance(action_space, spaces.Box)
+    std = _value(files.data.get("delta_std_schedule"))
+    return {
+        **({"delta_std": std} if isinstance(std, float) else {}),
+        "with_bias": any(tensor.endswith("bias") for tensor in files.tensors),
+        "squash_output": is_box and kwargs.get("squash_output", has_layers) is True,
+    }
+
+
+def _value(value: Any) -> Any:
+    """Return a plain value, or the number of a printed constant schedule; else what no config takes."""
+    if not is_pickled(value):
+        return value
+    match = _CONSTANT.fullmatch(str(value.get("value_schedule", "")))
+    return object() if match is None else float(match[1])
+
+
+def _rms_prop(files: Sb3Files) -> dict[str, Any]:
+    """Return which optimizer an agent of A2C has: the file only says of what class, and with what values."""
+    kwargs = files.printed("policy_kwargs")
+    optimizer, given = str(kwargs.get("optimizer_class", "")), kwargs.get("optimizer_kwargs")
+    given = given if isinstance(given, Mapping) else {}
+    names = {"rms_prop_decay": "alpha", "rms_prop_eps": "eps"}
+    return {
+        "use_rms_prop": "RMSprop" in optimizer,
+        "rms_prop_tensorflow": "RMSpropTFLike" in optimizer,
+        **{ours: given[theirs] for ours, theirs in names.items() if isinstance(given.get(theirs), float)},
+    }
+
+
+def _sizes(name: str, files: Sb3Files, action_space: Space) -> dict[str, int]:
+    """Return what tensors' shapes say: the numbers of critics and of quantiles."""
+    critics = {found[1] for tensor in files.tensors if (found := re.match(r"critic\.qf(\d+)\.", tensor))}
+    sizes = {"n_critics": len(critics)} if name in ("sac", "td3", "tqc") else {}
+    if name == "tqc":
+        sizes["n_quantiles"] = _outputs(files.tensors, "critic.qf0")
+    if name == "qrdqn":
+        assert isinstance(action_space, spaces.Discrete)
+        sizes["n_quantiles"] = _outputs(files.tensors, "quantile_net.quantile_net") // int(action_space.n)
+    return sizes
+
+
+def _outputs(tensors: Arrays, prefix: str) -> int:
+    found = [
+        (int(match[1]), len(tensor))
+        for name, tensor in tensors.items()
+        if (match := re.fullmatch(rf"{re.escape(prefix)}\.(\d+)\.bias", name)) and tensor.ndim == 1
+    ]
+    if not found:
+        raise ZooError(f"it has no `{prefix}`")
+    return max(found)[1]
+
+
+def normalize_section(statistics: VecNormalizeStatistics) -> dict[str, Any]:
+    """Return the section ``normalize`` of the environment's config that stands for the statistics."""
+    keys = [key for key in statistics.observations if key is not None]
+    return {
+        "observations": bool(statistics.observations),
+        "rewards": statistics.rewards,
+        **statistics.settings,
+        "keys": keys or None,
+    }
+
+
+def normalization(
+    statistics: VecNormalizeStatistics, observation_space: Space
+) -> tuple[Arrays, dict[str, Any]]:
+    """Return the state of our normaliser, as an agent's files have it.
+
+    Raises `ZooError` for statistics of other observations.
+    """
+    parts: dict[str | None, Space] = {None: observation_space}
+    if isinstance(observation_space, spaces.Dict):
+        parts = dict(observation_space.items())
+    arrays: Arrays = {"returns": np.zeros(1), **_arrays("return", statistics.returns)}
+    for key, moments in statistics.observations.items():
+        part = parts.get(key)
+        if part is None or not isinstance(part, spaces.Box) or part.shape != moments.mean.shape:
+            where = "" if key is None else f" of `{one_line(key, 40)}`"
+            raise ZooError(
+                f"the statistics{where} in the file of normalize= have shape {list(moments.mean.shape)},"
+                f" but its observations are {describe(observation_space)}"
+            )
+        if is_image(part):
+            raise ZooError("its images are normalised by running statistics, which Zoo does not do")
+        arrays |= _arrays("observations" if key is None else f"observations/{key}", moments)
+    values = {
+        "keys": [SINGLE if key is None else key for key in statistics.observations],
+        "rewards": statistics.rewards,
+        **statistics.settings,
+    }
+    state = Normalizer.from_state({"arrays": arrays, "values": values}).state()
+    return state["arrays"], state["values"]
+
+
+def _arrays(name: str, moments: Moments) -> Arrays:
+    return {
+        f"{name}.mean": moments.mean,
+        f"{name}.squares": moments.var * moments.count,
+        f"{name}.count": np.array(moments.count),
+    }
+
+
+# What Stable-Baselines3's parameters are called here, algorithm by algorithm
+
+
+_CRITICS = {
+    r"critic\.qf(\d+)\.(\d+\.\w+)": r"critics.critics.\1.\2",
+    r"critic\.features_extractor\.(.+)": r"critics.encoder.\1",
+    r"(?:actor|critic)_target\..+": "",
+}
+_SQUASHED_ACTOR = {
+    r"actor\.latent_pi\.(\d+\.\w+)": r"actor.trunk.\1",
+    r"actor\.mu\.(?:0\.)?(weight|bias)": r"actor.head.mean.\1",
+    r"actor\.log_std(.*)": r"actor.head.log_std\1",
+    r"actor\.features_extractor\.(.+)": r"actor.encoder.\1",
+    **_CRITICS,
+}
+_DETERMINISTIC_ACTOR = {
+    r"actor\.mu\.<output>\.(weight|bias)": r"actor.head.action.\1",
+    r"actor\.mu\.(\d+\.\w+)": r"actor.trunk.\1",
+    r"actor\.features_extractor\.(.+)": r"actor.encoder.\1",
+    **_CRITICS,
+}
+_SEARCHED = {
+    r"action_net\.<output>\.(weight|bias)": r"head.<action>.\1",
+    r"action_net\.(\d+\.\w+)": r"trunk.\1",
+    r"action_net\.(weight|bias)": r"head.<action>.\1",  # linear policies before version 1.7
+}
+_ACTOR_CRITIC = {
+    r"mlp_extractor\.shared_net\.(\d+\.\w+)": r"shared.\1",
+    r"mlp_extractor\.policy_net\.(\d+\.\w+)": r"actor.\1",
+    r"mlp_extractor\.value_net\.(\d+\.\w+)": r"critic.\1",
+    r"action_net\.(weight|bias)": r"head.<action>.\1",
+    r"value_net\.(weight|bias)": r"critic.<output>.\1",
+    r"log_std": "head.log_std",
+    r"features_extractor\.(.+)": r"encoder.\1",
+    r"pi_features_extractor\.(.+)": r"encoder.\1",
+    r"vf_features_extractor\.(.+)": r"<critic_encoder>\1",
+    r"lstm_actor\.(\w+)_l(\d+)": r"core.layers.\2.\1",
+    r"lstm_critic\.(\w+)_l(\d+)": r"critic_core.layers.\2.\1",
+}
+
+NAMES: dict[str, dict[str, str]] = {
+    "a2c": _ACTOR_CRITIC,
+    "ars": _SEARCHED,
+    "ppo2": _ACTOR_CRITIC,
+    "trpo": _ACTOR_CRITIC,
+    "dqn": {
+        r"q_net\.q_net\.(\d+\.\w+)": r"advantages.\1",
+        r"q_net\.features_extractor\.(.+)": r"encoder.\1",
+        r"q_net_target\..+": "",
+    },
+    "qrdqn": {
+        r"quantile_net\.quantile_net\.(\d+\.\w+)": r"advantages.\1",
+        r"quantile_net\.features_extractor\.(.+)": r"encoder.\1",
+        r"quantile_net_target\..+": "",
+    },
+    "sac": _SQUASHED_ACTOR,
+    "tqc": _SQUASHED_ACTOR,
+    "td3": _DETERMINISTIC_ACTOR,
+    "ddpg": _DETERMINISTIC_ACTOR,
+}
+"""For each algorithm SB3's names, as patterns, and ours; what becomes "" has no part in acting or learning.
+
+``<action>``, ``<output>`` and ``<critic_encoder>`` depend on the agent: `Layout`.
+"""
+
+LAYERS: dict[str, dict[str, tuple[str, ...]]] = {
+    "a2c": {
+        "shared": ("mlp_extractor.shared_net",),
+        "pi": ("mlp_extractor.policy_net",),
+        "vf": ("mlp_extractor.value_net",),
+    },
+    "ars": {"pi": ("action_net",)},
+    "dqn": {"qf": ("q_net.q_net",)},
+    "qrdqn": {"qf": ("quantile_net.quantile_net",)},
+    "sac": {"pi": ("actor.latent_pi",), "qf": ("critic.qf0",)},
+    "td3": {"pi": ("actor.mu",), "qf": ("critic.qf0",)},
+}
+LAYERS |= {"ppo2": LAYERS["a2c"], "trpo": LAYERS["a2c"], "tqc": LAYERS["sac"], "ddpg": LAYERS["td3"]}
+"""Where the layers of each of our networks stand."""
+
+WITH_OUTPUT = ("q_net.q_net", "quantile_net.quantile_net", "critic.qf0", "actor.mu", "action_net")
+"""Those whose last layer is the network's output, not a hidden one."""
+
+_ENCODER = re.compile(
+    r"(?P<before>.*encoder\.)(?:extractors\.(?P<key>.+)\.)?(?P<layer>cnn\.[024]|linear\.0)\.(?P<kind>\w+)"
+)
+_ENCODER_LAYERS = {"cnn.0": "layers.0", "cnn.2": "layers.2", "cnn.4": "layers.4", "linear.0": "layers.7"}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What names depend on beside the algorithm."""
+
+    action: str
+    """The head's layer: ``mean``, ``action`` or ``logits``."""
+    output: int
+    """The place of the output layer among those of its network."""
+    has_critic_encoder: bool
+    keys: Sequence[str]
+    """The keys of dictionary observations, in their order."""
+
+    def filled(self, text: str) -> str:
+        """Return a pattern or a name with what it depends on."""
+        critic_encoder = "critic_encoder." if self.has_critic_encoder else "<nothing>"
+        for name, value in (("action", self.action), ("output", str(self.output))):
+            text = text.replace(f"<{name}>", value)
+        return text.replace("<critic_encoder>", critic_encoder)
+
+
+def renamed(algo: str, tensors: Mapping[str, object], layout: Layout) -> dict[str, str]:
+    """Return our name of each of SB3's tensors, without those that have no part here.
+
+    Raises `ZooError` for a name that is none of this algorithm's.
+    """
+    table = {re.compile(layout.filled(theirs)): layout.filled(ours) for theirs, ours in NAMES[algo].items()}
+    names = {}
+    for name in tensors:
+        pattern = next((each for each in table if each.fullmatch(name)), None)
+        if pattern is None:
+            raise ZooError(f"its policy has `{one_line(name, 80)}`, which {algo} does not have here")
+        ours = pattern.sub(table[pattern], name) if table[pattern] else ""
+        if ours and not ours.startswith("<nothing>"):
+            names[name] = _in_encoder(ours, layout.keys)
+    return names
+
+
+def _in_encoder(name: str, keys: Sequence[str]) -> str:
+    match = _ENCODER.fullmatch(name)
+    if match is None:
+        return name
+    part = "" if match["key"] is None else f"parts.{_index(match['key'], keys)}."
+    return f"{match['before']}{part}{_ENCODER_LAYERS[match['layer']]}.{match['kind']}"
+
+
+def _index(key: str, keys: Sequence[str]) -> int:
+    if key not in keys:
+        raise ZooError(f"its policy reads `{one_line(key, 80)}`, which is no key of its observations")
+    return list(keys).index(key)
+
+
+def widths(tensors: Arrays, prefix: str) -> list[int]:
+    """Return the widths of a network's hidden layers. Raises `ZooError` for layers of other kinds."""
+    found: dict[int, tuple[int, ...]] = {}
+    for name, tensor in tensors.items():
+        match = re.fullmatch(rf"{re.escape(prefix)}\.(\d+)\.weight", name)
+        if match is not None:
+            if tensor.ndim != 2:
+                raise ZooError(f"its `{prefix}` has layers that are not linear, such as {match[1]}")
+            found[int(match[1])] = tensor.shape
+    if sorted(found) != list(range(0, 2 * len(found), 2)):
+        raise ZooError(
+            f"its `{prefix}` has more than linear layers with a non-linearity between them,"
+            f" which Zoo does not build: layers {sorted(found)}"
+        )
+    sizes = [found[index][0] for index in sorted(found)]
+    return sizes[:-1] if prefix in WITH_OUTPUT else sizes
+
+
+def recurrence_of(tensors: Arrays) -> dict[str, object]:
+    """Return the fields of a policy's config that say how SB3-Contrib's policy remembers, if it does."""
+    layers = [name for name in tensors if re.fullmatch(r"lstm_actor\.weight_hh_l\d+", name)]
+    if not layers:
+        return {}
+    own = any(name.startswith("lstm_critic.") for name in tensors)
+    return {
+        "recurrent": "lstm",
+        "lstm_hidden_size": int(tensors[layers[0]].shape[-1]),
+        "n_lstm_layers": len(layers),
+        "critic_lstm": "separate" if own else "none" if "critic.weight" in tensors else "detached",
+    }
+
+
+def with_joined_critic(tensors: Arrays) -> Arrays:
+    """Return the tensors without SB3-Contrib's linear layer in the place of a critic's LSTM.
+
+    No non-linearity follows it, so it and the layer after it are one.
+    """
+    if "critic.weight" not in tensors or "critic.bias" not in tensors:
+        return tensors
+    first = "mlp_extractor.value_net.0" if "mlp_extractor.value_net.0.weight" in tensors else "value_net"
+    joined = {name: tensor for name, tensor in tensors.items() if not name.startswith("critic.")}
+    weight, bias = (tensors[f"{first}.{kind}"].astype(np.float64) for kind in ("weight", "bias"))
+    joined[f"{first}.weight"] = weight @ tensors["critic.weight"]
+    joined[f"{first}.bias"] = bias + weight @ tensors["critic.bias"]
+    return joined
+
+
+def has_critic_encoder(tensors: Arrays) -> bool:
+    """Whether the critic of an on-policy agent reads by weights of its own."""
+    prefix = "vf_features_extractor."
+    own = {key.removeprefix(prefix): tensor for key, tensor in tensors.items() if key.startswith(prefix)}
+    actors = {key: tensors.get(f"features_extractor.{key}", tensor) for key, tensor in own.items()}
+    return any(not np.array_equal(tensor, actors[key]) for key, tensor in own.items())

@@ -1,0 +1,238 @@
+"""The files of a Stable-Baselines3 agent as plain data, spaces and arrays; no code that they name is run.
+
+Its zip holds ``data`` (JSON, in which what JSON can't hold is a pickle, with its printed form beside it),
+``policy.pth`` and ``pytorch_variables.pth`` (tensors, by ``torch.save``). Statistics of its `VecNormalize`
+are a pickle of their own. Tensors are read by `torch.load` with ``weights_only``, pickles by an unpickler
+that knows NumPy's arrays and Gymnasium's spaces, and makes an empty object of everything else.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import os
+import pickle
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from zoo.core.plain_data import parse_json
+from zoo.core.printing import one_line
+from zoo.core.tensors import Arrays
+from zoo.core.zips import UNREADABLE, DamagedFileError, UnreadableZipError, Zip
+from zoo.errors import ZooError, nearest
+
+DATA, POLICY, VARIABLES, VERSION = "data", "policy.pth", "pytorch_variables.pth", "_stable_baselines3_version"
+
+PICKLED = ":serialized:"
+
+_ARRAY_FUNCTIONS = {
+    *(
+        (module, name)
+        for module in ("numpy.core.multiarray", "numpy._core.multiarray")
+        for name in ("_reconstruct", "scalar")
+    ),
+    *((module, "_frombuffer") for module in ("numpy.core.numeric", "numpy._core.numeric")),
+    *(("numpy", name) for name in ("ndarray", "dtype")),
+    ("_action_adapters", "encode"),
+    ("collections", "OrderedDict"),
+}
+"""What pickles of arrays call."""
+
+_UNREADABLE = (pickle.UnpicklingError, ImportError, *UNREADABLE)
+"""What `pickle` raises for a damaged pickle."""
+
+
+@dataclass(frozen=True)
+class Sb3Files:
+    """What the zip says: plain values, tensors by SB3's names, and SB3's version."""
+
+    origin: str
+    data: dict[str, Any]
+    tensors: Arrays
+    variables: Arrays
+    version: str | None
+
+    def plain(self, key: str) -> Any:
+        """Return a value that JSON holds as it is; None if there is none or it is pickled."""
+        value = self.data.get(key)
+        return None if is_pickled(value) else value
+
+    def printed(self, key: str) -> Mapping[str, Any]:
+        """Return what stands beside a pickled value, or a mapping itself: texts and plain values by name."""
+        value = self.data.get(key)
+        return value if isinstance(value, Mapping) else {}
+
+    def space(self, key: str) -> spaces.Space[Any] | None:
+        """Return a space, None if it can't be read."""
+        try:
+            found = _unpickled(base64.b64decode(self.printed(key)[PICKLED]))
+        except _UNREADABLE:
+            return None
+        return found if isinstance(found, spaces.Space) else None
+
+
+def is_pickled(value: Any) -> bool:
+    """Whether a value of ``data`` is a pickle."""
+    return isinstance(value, Mapping) and PICKLED in value
+
+
+def read_sb3(path: str | os.PathLike[str]) -> Sb3Files:
+    """Read the zip of an agent. Raises `ZooError` if it is another one or damaged."""
+    given = existing(path)
+    origin = one_line(given)
+    try:
+        archive = Zip(given, main=DATA)
+        data, weights, variables = archive.read(DATA), archive.read(POLICY), archive.read(VARIABLES)
+        version = archive.read(VERSION)
+        if data is None or weights is None:
+            older = "; files of Stable-Baselines 2 are not read" if "parameters" in archive.names else ""
+            raise ZooError(f"{origin} is not an agent of Stable-Baselines3: no {DATA} or {POLICY}{older}")
+        return Sb3Files(
+            origin,
+            parse_json(data),
+            _tensors(weights),
+            {} if variables is None else _tensors(variables),
+            None if version is None else one_line(version.decode("utf-8", "replace"), 40),
+        )
+    except UnreadableZipError as error:
+        raise ZooError(f"{origin} is not an agent of Stable-Baselines3: {error}") from error
+    except (DamagedFileError, *_UNREADABLE) as error:
+        raise ZooError(f"the agent in {origin} can't be read: {one_line(error)}") from error
+
+
+def existing(path: str | os.PathLike[str]) -> Path:
+    """Return the path of a file, also if its ending was left out. Raises `ZooError` if there is none."""
+    given = Path(path).expanduser()
+    if given.is_file():
+        return given
+    zipped = given.with_name(f"{given.name}.zip")
+    if zipped.is_file():
+        return zipped
+    if given.is_dir():
+        raise ZooError(f"{one_line(given)} is a folder; an agent of Stable-Baselines3 is a zip")
+    names = [each.name for each in given.parent.iterdir()] if given.parent.is_dir() else []
+    raise ZooError(f"there is no file {one_line(given)}{nearest(given.name, names)}")
+
+
+def _tensors(content: bytes) -> Arrays:
+    """Return the tensors of a dictionary that `torch.save` wrote, by name; what is none is left out."""
+    import torch
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise ZooError("it holds other things than tensors where only tensors belong; refused") from error
+    tensors = found if isinstance(found, Mapping) else {}
+    return {
+        str(name): tensor.detach().numpy()
+        for name, tensor in tensors.items()
+        if isinstance(tensor, torch.Tensor)
+    }
+
+
+# Pickles
+
+
+class _Anything:
+    """What stands for an object of a class that is not known: it keeps its state, and does nothing."""
+
+    path = ""
+    """Module and name of its class."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self.state: Any = {}
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+    def __call__(self, *arguments: Any, **options: Any) -> _Anything:
+        return _Anything()
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        pass
+
+    def append(self, value: Any) -> None:
+        pass
+
+
+class _Unpickler(pickle.Unpickler):
+    """Makes arrays and spaces, and of all other classes and functions `_Anything`."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) in _ARRAY_FUNCTIONS:
+            return super().find_class(module, name)
+        if module.startswith(("gym.spaces", "gymnasium.spaces")):
+            found = getattr(spaces, name, None)
+            if isinstance(found, type) and issubclass(found, spaces.Space):
+                return found
+        return type(name.rpartition(".")[2], (_Anything,), {"path": f"{module}.{name}"})
+
+
+def _unpickled(content: bytes) -> Any:
+    return _Unpickler(io.BytesIO(content)).load()
+
+
+# VecNormalize
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Running mean and variance of what was seen, and of how much."""
+
+    mean: NDArray[np.float64]
+    var: NDArray[np.float64]
+    count: float
+
+
+@dataclass(frozen=True)
+class VecNormalizeStatistics:
+    """What a saved `VecNormalize` holds; observations by key, or by None where there are no keys."""
+
+    observations: dict[str | None, Moments]
+    returns: Moments
+    settings: dict[str, float]
+    """``clip_obs``, ``clip_reward``, ``gamma`` and ``epsilon``."""
+    rewards: bool
+
+
+def read_vecnormalize(path: str | os.PathLike[str]) -> VecNormalizeStatistics:
+    """Read the statistics that `VecNormalize.save` wrote. Raises `ZooError` if the file is another one."""
+    given = Path(path).expanduser()
+    origin = one_line(given)
+    try:
+        found = _unpickled(given.read_bytes())
+        if not isinstance(found, _Anything) or not found.path.endswith(".VecNormalize"):
+            raise ValueError("it is something else")
+        return _statistics(found.state)
+    except _UNREADABLE as error:
+        raise ZooError(
+            f"normalize={origin} can't be read as what VecNormalize.save() wrote: {one_line(error)}"
+        ) from error
+
+
+def _statistics(state: Mapping[str, Any]) -> VecNormalizeStatistics:
+    usual = {"clip_obs": 10.0, "clip_reward": 10.0, "gamma": 0.99, "epsilon": 1e-8}
+    settings = {name: float(state.get(name, value)) for name, value in usual.items()}
+    found = state.get("obs_rms")
+    observations: dict[str | None, Moments] = {}
+    if state.get("norm_obs", True):
+        by_key = found if isinstance(found, Mapping) else {None: found}
+        observations = {key: _moments(each) for key, each in by_key.items()}
+    return VecNormalizeStatistics(
+        observations, _moments(state["ret_rms"]), settings, state.get("norm_reward", True) is not False
+    )
+
+
+def _moments(running: Any) -> Moments:
+    mean, var = (np.asarray(running.state[name], np.float64) for name in ("mean", "var"))
+    count = float(running.state["count"])
+    return Moments(mean, var, count)

@@ -1,0 +1,166 @@
+"""Running a command under Hydra: one job, many jobs (``-m``), or only showing the config or the help."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from hydra.core.utils import run_job
+from hydra.types import HydraContext, RunMode
+from omegaconf import DictConfig, OmegaConf
+
+from zoo.config.compose import HYDRA_ERRORS, ConfigLoader, as_zoo_error
+from zoo.config.overrides import as_overrides
+from zoo.config.paths import shown
+from zoo.core.printing import one_line, say, show, without_password
+from zoo.errors import ZooError, nearest
+from zoo.launch.help import command_help, readable_yaml
+from zoo.launch.jobs import Callbacks, Job, Outcome
+from zoo.launch.states import DONE, FAILED, KILLED
+from zoo.launch.sweep import Sweep, SweepSettings, begin, resume, taken_out
+from zoo.launch.table import counts, print_table
+
+
+def run_command(command: str, function: str, arguments: Sequence[str]) -> int:
+    """Do what ``zoo <command> <arguments>`` asks for and return the exit status.
+
+    ``function`` is ``module:name`` of what takes a job's config and returns its exit status, or None for 0;
+    it is imported by the job. Raises `ZooError`.
+    """
+    flags = _flags(command, arguments)
+    sweep, overrides = taken_out(as_overrides(command, flags.overrides))
+    loader = ConfigLoader(command)
+    if flags.help:
+        show(command_help(command, loader, overrides))
+    elif flags.cfg is not None:
+        _show_config(loader, overrides, flags.cfg, flags.package)
+    elif flags.info is not None:
+        for file, section in loader.files(overrides).items():
+            show(f"{shown(file)}: {section or 'the whole'}")
+    elif flags.multirun or (sweep is not None and sweep.resume) or _is_multirun(loader, overrides):
+        return _multirun(loader, function, overrides, sweep or SweepSettings())
+    elif sweep is not None:
+        raise ZooError("what begins with `sweep.` is for many jobs: add -m")
+    else:
+        return _run(loader, function, overrides)
+    return 0
+
+
+def run_single(command: str, function: str, overrides: Sequence[str]) -> int:
+    """Run one job and return its exit status. Raises what the job raises."""
+    return _run(ConfigLoader(command), function, list(overrides))
+
+
+FLAGS = ("--help", "--multirun", "--cfg", "--package", "--info")
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ZooError(f"{message} (see: {self.prog} --help)")
+
+
+def _flags(command: str, arguments: Sequence[str]) -> argparse.Namespace:
+    """Return the flags, with the other arguments as ``overrides``. Raises `ZooError` for an unknown flag."""
+    parser = _Parser(prog=f"zoo {command}", add_help=False, allow_abbrev=False)
+    parser.add_argument("overrides", nargs="*")
+    parser.add_argument("--help", "-h", action="store_true")
+    parser.add_argument("--multirun", "-m", action="store_true")
+    parser.add_argument("--cfg", "-c", choices=("job", "hydra", "all"))
+    parser.add_argument("--package", "-p")
+    parser.add_argument("--info", "-i", choices=("defaults",))
+    flags, unknown = parser.parse_known_intermixed_args(list(arguments))
+    if unknown:
+        hint = nearest(unknown[0], FLAGS) or "; settings have no dashes: algo=ppo2 n_timesteps=1e5"
+        raise ZooError(f"there is no flag {unknown[0]}{hint} (see: {parser.prog} --help)")
+    return flags
+
+
+def _is_multirun(loader: ConfigLoader, overrides: list[str]) -> bool:
+    """Tell whether the overrides, or the experiment that they choose, ask for many jobs."""
+    if "hydra.mode=MULTIRUN" in overrides:
+        return True
+    if not any(override.startswith("experiment=") for override in overrides):
+        return False
+    config = loader.load_configuration(overrides, RunMode.MULTIRUN)
+    return bool(config.hydra.mode == RunMode.MULTIRUN)
+
+
+def _run(loader: ConfigLoader, function: str, overrides: list[str]) -> int:
+    config = loader.load_configuration(overrides, RunMode.RUN)
+    callbacks = Callbacks(config)
+    callbacks.on_run_start(config=config, config_name=loader.command)
+    done = run_job(
+        Job(function),
+        config,
+        job_dir_key="hydra.run.dir",
+        job_subdir_key=None,
+        hydra_context=HydraContext(config_loader=loader.hydra, callbacks=callbacks),  # type: ignore[arg-type]
+        configure_logging=False,
+    )
+    callbacks.on_run_end(config=config, config_name=loader.command, job_return=done)
+    outcome: Outcome = done.return_value
+    if outcome.error is not None:
+        raise outcome.error
+    return outcome.status
+
+
+def _multirun(loader: ConfigLoader, function: str, overrides: list[str], settings: SweepSettings) -> int:
+    _refuse_passwords(overrides)
+    sweep = Sweep(function, loader.command, settings)
+    try:
+        (begin if settings.resume is None else resume)(loader, sweep, overrides)
+    except HYDRA_ERRORS as error:
+        raise as_zoo_error(error) from error
+    except OSError as error:
+        raise ZooError(f"can't write the sweep: {one_line(error)}") from error
+    assert sweep.folder is not None
+    if sweep.is_left_to_slurm:
+        say(f"zoo status {shlex.quote(sweep.folder.shown)}")
+        return 0
+    rows = sweep.folder.write_table()
+    print_table(rows)
+    say(f"zoo: {counts(rows)}")
+    missing = [row for row in rows if row.status != DONE]
+    if missing:
+        again = f"zoo {loader.command} -m {shlex.quote(f'sweep.resume={sweep.folder.shown}')}"
+        say(f"zoo: {len(missing)} of {len(rows)} jobs did not finish; this runs them: {again}", sys.stderr)
+    failures = [row.exit_status for row in missing if row.status in (FAILED, KILLED)]
+    return max(failures or [row.exit_status for row in missing], default=0)
+
+
+def _refuse_passwords(overrides: Sequence[str]) -> None:
+    """Raise `ZooError` for a password in a URL: a sweep's files, which others read, have all overrides."""
+    for override in overrides:
+        if without_password(override) != override:
+            key = override.partition("=")[0]
+            raise ZooError(
+                f"{without_password(override)}: with -m its password would be written into the sweep's files;"
+                f" name an environment variable that has the URL: '{key}=${{oc.env:NAME}}'"
+            )
+
+
+def _show_config(loader: ConfigLoader, overrides: list[str], which: str, package: str | None) -> None:
+    """Print the config; what has not been chosen yet, such as the environment, may be missing in it."""
+    config = loader.load_incomplete(overrides)
+    if which == "hydra":
+        show(_hydra_part(config), end="")
+        return
+    job = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
+    if package is not None:
+        part = OmegaConf.select(job, package)
+        if part is None:
+            raise ZooError(f"the config has no part `{package}`{nearest(package, map(str, job))}")
+        show(OmegaConf.to_yaml(part, resolve=True) if OmegaConf.is_config(part) else part, end="")
+        return
+    show(readable_yaml(loader.command, job), end="")
+    if which == "all":
+        show(_hydra_part(config), end="")
+
+
+def _hydra_part(config: DictConfig) -> str:
+    """Return Hydra's own part of a config as YAML, without its help pages."""
+    names = [str(name) for name in config.hydra if name not in ("help", "hydra_help")]
+    return OmegaConf.to_yaml(OmegaConf.create({"hydra": OmegaConf.masked_copy(config.hydra, names)}))

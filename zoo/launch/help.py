@@ -1,0 +1,145 @@
+"""Showing a config and a command to people: YAML in which every value says what it means, and help pages."""
+
+from __future__ import annotations
+
+import dataclasses
+import textwrap
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
+
+import yaml
+from omegaconf import OmegaConf
+
+from zoo.config import sections
+from zoo.config.fields import variant_of
+from zoo.config.schema import CALLBACKS, SETTINGS, LoggerSettings, TensorBoardSettings, WandbSettings
+from zoo.launch.sweep import SweepSettings
+
+if TYPE_CHECKING:
+    from zoo.config.compose import ConfigLoader
+
+COMMENT_COLUMN = 36
+WIDTH = 79
+
+FLAGS = {
+    "-h, --help": "this page; with algo=NAME also its hyperparameters",
+    "-c, --cfg job": "show the config that would be used, and do nothing",
+    "-m, --multirun": "run every combination of values given as a,b or range(n)",
+    "-i, --info defaults": "show which files the config is put together from",
+}
+
+
+def readable_yaml(command: str, config: Mapping[str, Any]) -> str:
+    """Return the config as YAML, with the meaning of each value beside it."""
+    return "\n".join(_lines(config, _declared(command, config), 0)) + "\n"
+
+
+def _declared(command: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the dataclass of each section, and the settings' own fields by name."""
+    declared: dict[str, Any] = _fields(SETTINGS.get(command))
+    algo = config.get("algo")
+    if isinstance(algo, Mapping) and "name" in algo:
+        declared["algo"] = _fields(_config_class(algo))
+    for section in sections.SECTIONS:
+        values = config.get(section)
+        if isinstance(values, Mapping):
+            declared[section] = _fields_inside(sections.section_class(section), values)
+    declared["callbacks"] = {name: _fields(settings) for name, settings in CALLBACKS.items()}
+    inside = {"tensorboard": _fields(TensorBoardSettings), "wandb": _fields(WandbSettings)}
+    declared["logger"] = {**_fields(LoggerSettings), **inside}
+    return declared
+
+
+def _config_class(algo: Mapping[str, Any]) -> type[Any]:
+    return variant_of(sections.algorithm_config_class(algo["name"]), algo, "algo")
+
+
+def _fields(config_class: type[Any] | None) -> dict[str, Any]:
+    """Return the one line of meaning of each field."""
+    if config_class is None:
+        return {}
+    return {field.name: _meaning(field) for field in dataclasses.fields(config_class)}
+
+
+def _fields_inside(config_class: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the meaning of each field, and of the fields of those that are configs and are not null."""
+    fields = _fields(config_class)
+    for name, hint in get_type_hints(config_class).items():
+        inner: Any = next(filter(dataclasses.is_dataclass, get_args(hint)), None)
+        if inner is not None and isinstance(values.get(name), Mapping):
+            fields[name] = _fields(inner)
+    return fields
+
+
+def _meaning(field: dataclasses.Field[Any]) -> str:
+    text, unit = field.metadata.get("help", ""), field.metadata.get("unit")
+    return f"{text} [{unit}]" if unit and unit not in text else str(text)
+
+
+def _lines(values: Mapping[str, Any], declared: Mapping[str, Any], depth: int) -> Iterator[str]:
+    for key, value in values.items():
+        meaning = declared.get(key, "")
+        start = f"{'  ' * depth}{key}:"
+        if isinstance(meaning, Mapping) and isinstance(value, Mapping) and value:
+            yield start
+            yield from _lines(value, meaning, depth + 1)
+            continue
+        line = f"{start} {_flow(value)}"
+        comment = meaning if isinstance(meaning, str) else ""
+        yield f"{line:<{COMMENT_COLUMN}}  # {comment}" if comment else line
+
+
+def _flow(value: Any) -> str:
+    plain = OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
+    text = yaml.safe_dump(plain, default_flow_style=True, sort_keys=False, width=float("inf"))
+    return text.removesuffix("...\n").strip()
+
+
+def command_help(command: str, loader: ConfigLoader, overrides: list[str]) -> str:
+    """Return the help page of a command: what it does, what can be chosen, what can be set."""
+    config = loader.load_incomplete(overrides)
+    parts = [loader.source.header(command), *_groups(loader), _settings(command, config)]
+    algo = config.get("algo")
+    if isinstance(algo, Mapping):
+        parts.append(_hyperparameters(algo))
+    sweep = {f"sweep.{key}": text for key, text in _fields(SweepSettings).items()}
+    parts.append("\n".join(["key=value, with -m", *_table(sweep)]))
+    parts.append("\n".join(["flags", *_table(FLAGS)]))
+    return "\n\n".join(part for part in parts if part)
+
+
+def _groups(loader: ConfigLoader) -> Iterator[str]:
+    source = loader.source
+    for group in loader.groups():
+        options = loader.hydra.get_group_options(group)
+        if group == "tuned":
+            continue
+        table = {option: source.header(f"{group}/{option}").partition("\n")[0] for option in options}
+        if group.startswith("hydra"):  # without Hydra's own, which ours replace
+            table = {option: meaning for option, meaning in table.items() if meaning}
+        if group == "env":
+            title = "env=ID: any Gymnasium id; module:Id imports the module first"
+            yield "\n".join([f"{title}. With a file of their own:" if options else title, *_table(table)])
+        elif options:
+            yield "\n".join([f"{group}=NAME", *_table(table)])
+
+
+def _settings(command: str, config: Mapping[str, Any]) -> str:
+    meanings = _fields(SETTINGS.get(command))
+    table = {f"{key}={_flow(config[key])}": text for key, text in meanings.items() if key in config}
+    return "\n".join(["key=value", *_table(table)]) if table else ""
+
+
+def _hyperparameters(algo: Mapping[str, Any]) -> str:
+    meanings = _fields(_config_class(algo))
+    table = {f"algo.{key}={_flow(algo[key])}": text for key, text in meanings.items() if key in algo}
+    return "\n".join([f"hyperparameters of {algo['name']}", *_table(table)])
+
+
+def _table(rows: Mapping[str, str]) -> Iterator[str]:
+    column = min(max(map(len, rows), default=0), COMMENT_COLUMN) + 4
+    for name, text in rows.items():
+        indent = " " * column
+        first = f"  {name:<{column - 2}}" if len(name) + 4 <= column else f"  {name}\n{indent}"
+        wrapped = textwrap.wrap(text, WIDTH - column) or [""]
+        yield f"{first}{f'{chr(10)}{indent}'.join(wrapped)}".rstrip()

@@ -29,7 +29,6 @@ from gymnasium import spaces  # noqa: E402
 
 from zoo.buffers.arrays import (  # noqa: E402
     ArraySpec,
-    Transition,
     observation_spec,
     transform,
 )
@@ -38,9 +37,9 @@ from zoo.buffers.hindsight import Hindsight  # noqa: E402
 from zoo.buffers.prioritized import PrioritizedSampler  # noqa: E402
 from zoo.buffers.replay import ReplayBuffer  # noqa: E402
 from zoo.buffers.rings import Rings  # noqa: E402
-from zoo.envs.adapter import Step  # noqa: E402
 from zoo.envs.goals import GoalOutcomes  # noqa: E402
 from zoo.envs.toys import BitFlipping  # noqa: E402
+from zoo.envs.transition import Transition  # noqa: E402
 from zoo.envs.vec_env import make_vec_env  # noqa: E402
 
 BATCH = 256
@@ -100,9 +99,9 @@ def uniform(capacity: int = 1_000_000, n_envs: int = 100) -> Timed:
     theirs = ReplayBuffer(capacity, box, spaces.Box(-1, 1, (ACTED,), np.float32), "cpu", n_envs=n_envs)
     for transition, following in vectors(capacity // n_envs, n_envs):
         memory.add(transition)
-        actions, outcome = transition.columns["actions"], transition.outcome
+        actions = transition.columns["actions"]
         theirs.add(
-            transition.observations, following, actions, outcome.rewards, transition.ended, [{}] * n_envs
+            transition.observations, following, actions, transition.rewards, transition.ended, [{}] * n_envs
         )
     rng = np.random.default_rng(0)
     return {"zoo": lambda: tensors(memory.sample(rng, (BATCH,))), "sb3": lambda: theirs.sample(BATCH)}
@@ -149,10 +148,9 @@ def hindsight(capacity: int = 100_000, n_envs: int = 4) -> Timed:
     theirs = HerReplayBuffer(capacity, space, actions, their_env, "cpu", n_envs=n_envs)
     for transition, following in goals(capacity // n_envs, n_envs):
         memory.add(transition)
-        outcome = transition.outcome
         theirs.add(
             *(transition.observations, following, transition.columns["actions"]),
-            *(outcome.rewards, transition.ended, [{}] * n_envs),
+            *(transition.rewards, transition.ended, [{}] * n_envs),
         )
     rng = np.random.default_rng(0)
     return {"zoo": lambda: tensors(memory.sample(rng, (BATCH,))), "sb3": lambda: theirs.sample(BATCH)}
@@ -201,13 +199,13 @@ def of_step(observations: Any, actions: Any, following: Any, ended: Any) -> Tran
     finished = np.flatnonzero(ended)
     final = transform(lambda array: array[finished], following) if len(finished) else None
     none = np.zeros(n_envs, np.bool_)
-    outcome = Step(
+    return Transition(
         *(following, -np.ones(n_envs, np.float32), none, ended),
-        *(None, None, None, None),  # type: ignore[arg-type]
         finished=finished,
         final_observations=final,
+        observations=observations,
+        columns={"observations": observations, "actions": actions},
     )
-    return Transition({"observations": observations, "actions": actions}, observations, outcome)
 
 
 if __name__ == "__main__":

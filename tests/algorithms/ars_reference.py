@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from zoo.envs.seeds import seeds_of, spaces_of
+from zoo.envs.replay import seeds_of, spaces_of
 
 
 def moved(

@@ -14,11 +14,12 @@ from transitions import transition
 
 from zoo import DQN
 from zoo.buffers import replay, rings
-from zoo.buffers.arrays import ArraySpec, Transition
+from zoo.buffers.arrays import ArraySpec
 from zoo.buffers.replay import ReplayBuffer, Storing, replay_bytes, ring_length
 from zoo.buffers.rings import Drawn, Rings, UniformSampler
 from zoo.core.tensors import join, split
 from zoo.envs.monitor import EpisodeRecord
+from zoo.envs.transition import Transition
 from zoo.errors import ZooError
 from zoo.experiment.checkpoint import read_checkpoint, restore, write_checkpoint
 
@@ -184,7 +185,7 @@ def test_steps_stored_at_once_are_those_stored_one_by_one(
     parts = [[world.taken() for _ in range(n)] for n in (2, 4, 3, 7, 5)]
     for part in parts:
         for step in part:
-            step.outcome.valid = None
+            step.valid = None
             singly.add(step)
     monkeypatch.setattr(ReplayBuffer, "add", None)  # none goes in by itself
     for part in parts:
@@ -405,7 +406,7 @@ def test_nothing_waits_when_an_episode_ends() -> None:
             storing.add(step(number))
         assert not len(memory)
         last = step(3)
-        last.outcome.episodes.append(EpisodeRecord(0, 1.0, 4, 0.1))
+        last.episodes = [EpisodeRecord(0, 1.0, 4, 0.1)]
         storing.add(last)
         assert memory.sizes.tolist() == [4, 4]
 

@@ -74,12 +74,12 @@ def assert_masks_are_those_of_the_observations(envs: VecEnvAdapter) -> None:
     for _ in range(30):
         assert np.array_equal(envs.action_masks(), shown)
         step = envs.step(np.stack([envs.action_space.sample()] * envs.num_envs))
-        shown = step.observations
-        assert step.action_masks is not None
-        assert step.action_masks.dtype == np.bool_
+        shown = step.new_observations
+        assert step.new_action_masks is not None
+        assert step.new_action_masks.dtype == np.bool_
         if envs.next_step_autoreset:
             shown = np.where(step.terminated[:, None], 1, shown)
-        assert np.array_equal(step.action_masks, shown)
+        assert np.array_equal(step.new_action_masks, shown)
         assert (step.final_action_masks is None) == (len(step.finished) == 0)
         if len(step.finished):
             is_over = step.terminated[step.finished]
@@ -152,11 +152,11 @@ def test_vector_env_may_say_all_masks_itself() -> None:
     for _ in range(20):
         assert np.array_equal(envs.action_masks(), shown)
         step = envs.step([0, 0])
-        shown = step.observations
+        shown = step.new_observations
         is_over = step.terminated
-        assert np.array_equal(step.action_masks[~is_over], shown[~is_over])
-        assert step.action_masks[is_over].all()
-        shown = step.action_masks
+        assert np.array_equal(step.new_action_masks[~is_over], shown[~is_over])
+        assert step.new_action_masks[is_over].all()
+        shown = step.new_action_masks
         if len(step.finished):
             assert step.final_action_masks.all()
 
@@ -172,7 +172,7 @@ def test_masks_can_be_ignored(make: Any, options: dict[str, Any]) -> None:
     steps = [envs.step([2, 2]) for _ in range(8)]
     assert envs.mask_size is None
     assert envs.action_masks() is None
-    assert all(step.action_masks is step.final_action_masks is None for step in steps)
+    assert all(step.new_action_masks is step.final_action_masks is None for step in steps)
     assert envs.env.unwrapped.get_attr("asked") == (0, 0)
     envs.close()
 
@@ -238,7 +238,7 @@ def test_end_of_a_game_need_allow_nothing_but_a_time_limit_must(mode: Any, make:
     steps = stepped(envs("terminated"), 8)
     assert sum(len(step.finished) for step in steps) == 4
     for step in steps:
-        assert step.action_masks.any(-1).all()
+        assert step.new_action_masks.any(-1).all()
         if len(step.finished):
             assert step.final_action_masks.all()
     nobody_asked = make is not Closing and mode is AutoresetMode.SAME_STEP
@@ -401,7 +401,7 @@ def test_masker_asks_a_function_or_a_method_by_name(function: Any, expected: lis
     for made in (in_config, in_python):
         envs = VecEnvAdapter(made)
         envs.reset([0])
-        assert envs.step([0]).action_masks.astype(int).tolist() == [expected]
+        assert envs.step([0]).new_action_masks.astype(int).tolist() == [expected]
 
 
 @pytest.mark.parametrize(

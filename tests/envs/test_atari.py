@@ -156,7 +156,7 @@ def test_worker_processes_play_the_same_games() -> None:
         there, stepper = played(make_vec_env(env, 3, **options), 60)
         stepper.close()
         for one, other in zip(here, there, strict=True):
-            assert np.array_equal(one.observations, other.observations)
+            assert np.array_equal(one.new_observations, other.new_observations)
             assert np.array_equal(one.rewards, other.rewards)
             assert np.array_equal(one.terminated, other.terminated)
 

@@ -38,7 +38,7 @@ class Shrinking(gym.Env[Any, Any]):
 def observations(vectorization: str, **options: Any) -> list[Any]:
     envs = VecEnvAdapter(make_vec_env(Shrinking, 2, vectorization=vectorization, check=False, **options))
     with computing_with(threads=1):
-        shown = [envs.reset([0, 1]), *(envs.step(np.zeros(2, np.int64)).observations for _ in range(3))]
+        shown = [envs.reset([0, 1]), *(envs.step(np.zeros(2, np.int64)).new_observations for _ in range(3))]
     envs.close()
     return [each.view(np.uint32).tolist() for each in shown]
 

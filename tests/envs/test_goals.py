@@ -157,7 +157,7 @@ def test_rewards_of_real_steps_are_found_again_however_environments_are_stepped(
     rng, seen = np.random.default_rng(0), set()
     for _ in range(30):
         step = stepper.step(rng.integers(2, size=3))
-        following = {key: values.copy() for key, values in step.observations.items()}
+        following = {key: values.copy() for key, values in step.new_observations.items()}
         for row, i in enumerate(step.finished):
             for key, values in following.items():
                 values[i] = step.final_observations[key][row]

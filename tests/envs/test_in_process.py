@@ -12,7 +12,7 @@ from scripted import Counting, Noisy, assert_same
 
 from zoo.envs import EnvConfig, make_vec_env
 from zoo.envs.config import env_config
-from zoo.envs.seeds import derived_seeds, small_seeds, worker_seed
+from zoo.envs.replay import derived_seeds, small_seeds, worker_seed
 from zoo.errors import ZooError
 
 

@@ -101,8 +101,8 @@ def test_successes_are_told_by_anything_that_is_0_or_1(name: str, said: Any) -> 
     assert [each.info for each in episodes] == [{"is_success": True}]
 
 
-def test_infos_whose_values_change_their_types_are_merged() -> None:
-    values = [1, "one", None, {"x": 1}, np.zeros(2), np.zeros((2, 2)), 1.5]
+def test_infos_whose_values_change_their_types_are_as_they_were_given() -> None:
+    values = [1, "one", None, {"x": 1}, 1.5, [1, 2], True]
 
     class Changing(Counting):
         n_steps = 0
@@ -112,15 +112,11 @@ def test_infos_whose_values_change_their_types_are_merged() -> None:
             self.n_steps += 1
             return *rest, {"it": values[self.n_steps * self.np_random_seed % 7]}
 
-    env = make_vec_env(lambda: Changing((99,)), 3, check=False, nan_check=True)
-    stepper = VecEnvAdapter(env)
+    stepper = VecEnvAdapter(make_vec_env(lambda: Changing((99,)), 3, check=False, nan_check=True))
     stepper.reset([1, 2, 3])
     for n in range(1, 15):
-        infos = stepper.step(np.zeros(3, np.int64)).infos
-        assert infos["_it"].all()
-        for i, value in enumerate(infos["it"]) if isinstance(infos["it"], np.ndarray) else ():
-            expected = values[n * (i + 1) % 7]
-            assert isinstance(value, np.number) or np.array_equal(value, expected)
+        infos = stepper.step(np.zeros(3, np.int64)).step_infos()
+        assert infos == [{"it": values[n * (i + 1) % 7]} for i in range(3)]
 
 
 def test_records_of_gymnasiums_wrapper_below_changed_rewards_are_raw() -> None:

@@ -22,7 +22,7 @@ import pytest
 from scripted import Counting, Failing, Noisy, assert_same
 
 from zoo.envs import VecEnvAdapter, make_vec_env
-from zoo.envs.subproc import SubprocVecEnv
+from zoo.envs.subproc_vec_env import SubprocVecEnv
 from zoo.errors import ZooError
 
 START_METHODS = ["fork", "forkserver"]
@@ -59,9 +59,9 @@ def everything(env: Any, n_steps: int) -> list[Any]:
         episodes = [(episode.env_index, episode.episode_return, episode.length) for episode in step.episodes]
         masks = stepper.action_masks()
         seen.append(
-            (step.observations, step.rewards, step.terminated, step.truncated, step.final_observations)
+            (step.new_observations, step.rewards, step.terminated, step.truncated, step.final_observations)
         )
-        seen.append((episodes, None if masks is None else masks.tolist(), step.infos))
+        seen.append((episodes, None if masks is None else masks.tolist(), step.step_infos()))
     env.close()
     return seen
 
@@ -75,7 +75,7 @@ def test_results_are_those_of_the_in_process_env_bit_for_bit(start_method: str) 
 @pytest.mark.parametrize("n_workers", [1, 2, 3, 8])
 def test_envs_are_divided_among_workers(n_workers: int) -> None:
     env = workers("CartPole-v1", 3, n_workers=n_workers)
-    assert len(env.engine.workers) == min(n_workers, 3)
+    assert len(env.workers) == min(n_workers, 3)
     assert env.call("get_wrapper_attr", "gravity") == (9.8, 9.8, 9.8)
     env.set_attr("gravity", [1.0, 2.0, 3.0])
     assert env.get_attr("gravity") == (1.0, 2.0, 3.0)
@@ -186,16 +186,16 @@ def test_what_cannot_be_sent_between_processes_is_left_out_of_infos() -> None:
 
 
 def test_worker_that_hangs_at_close_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    import zoo.envs.subproc
+    import zoo.envs.subproc_vec_env
 
     class Hanging(Counting):
         def close(self) -> None:
             time.sleep(60)
 
-    monkeypatch.setattr(zoo.envs.subproc, "SECONDS_TO_CLOSE", 0.5)
+    monkeypatch.setattr(zoo.envs.subproc_vec_env, "SECONDS_TO_CLOSE", 0.5)
     env = workers(Hanging, 2)
     env.reset(seed=0)
-    processes = [worker.process for worker in env.engine.workers]
+    processes = [worker.process for worker in env.workers]
     start = time.monotonic()
     env.close()
     assert time.monotonic() - start < 3.0
@@ -316,7 +316,7 @@ def play(envs: VecEnvAdapter, n_steps: int) -> None:
 def test_hanging_env_is_told_with_its_index_and_step(at: str, n_steps: int, which: str) -> None:
     envs = stepper(lambda: Hanging(at), 5, step_timeout=0.4)
     assert isinstance(envs.env, SubprocVecEnv)
-    processes = [worker.process for worker in envs.env.engine.workers]
+    processes = [worker.process for worker in envs.env.workers]
     started = time.monotonic()
     with pytest.raises(ZooError, match=rf"^{which} has not come back for 0\.4 s \(env\.step_timeout\)"):
         play(envs, n_steps)

@@ -23,14 +23,13 @@ from zoo.algorithms.collector import Act, Collector, check_finite, check_policy_
 from zoo.algorithms.distributed import DistributedContext
 from zoo.algorithms.registry import sharing
 from zoo.algorithms.state_parts import Attributes, Generators, Tensors
-from zoo.buffers.arrays import Transition
 from zoo.config.fields import build, scheduled, whole_steps
-from zoo.envs.adapter import Step as Outcome
 from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.config import EnvConfig
 from zoo.envs.monitor import EpisodeRecord, RecentEpisodes
-from zoo.envs.seeds import random_seed, worker_seed
+from zoo.envs.replay import random_seed, worker_seed
 from zoo.envs.spaces import interfaces_differ
+from zoo.envs.transition import Transition
 from zoo.errors import ZooError
 from zoo.imitation.expert_data import ExpertData
 from zoo.optim import schedules
@@ -405,16 +404,17 @@ class Algorithm(Agent[Config]):
     def _interact(self, act: Act, store: Callable[[Transition], None]) -> Transition:
         """Act once in all environments, store what came of it, and count."""
         transition, before = self.collector.step(act), self.num_timesteps
-        self.num_timesteps += self._steps_in(transition.outcome)
+        self.num_timesteps += self._steps_in(transition)
         self.distributed.has_stepped(before)
         store(transition)
-        self.distributed.take(transition.outcome.episodes)
+        self.distributed.take(transition.episodes)
         return transition
 
-    def _steps_in(self, outcome: Outcome) -> int:
+    def _steps_in(self, transition: Transition) -> int:
         """Return how many environment steps all workers have taken at once."""
         if self.collector.envs.next_step_autoreset:
-            return self.distributed.total(self.n_envs if outcome.valid is None else int(outcome.valid.sum()))
+            valid = transition.valid
+            return self.distributed.total(self.n_envs if valid is None else int(valid.sum()))
         return self.n_envs * self.distributed.size
 
     def take_note_of(self, episode: EpisodeRecord) -> None:

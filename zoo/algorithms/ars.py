@@ -29,7 +29,7 @@ from zoo.buffers.arrays import Arrays
 from zoo.config.fields import Schedule, hyperparameter
 from zoo.envs.monitor import EpisodeRecord
 from zoo.envs.normalize import MomentsByRow, Normalizer, is_training
-from zoo.envs.seeds import LARGEST_SEED
+from zoo.envs.replay import LARGEST_SEED
 from zoo.envs.spaces import describe
 from zoo.errors import ZooError
 from zoo.optim.parameters import Parameters
@@ -125,13 +125,13 @@ class PopulationRollout(Collector):
         begin(range(envs.num_envs))
         while playing:
             transition = self.step(lambda seen: {"actions": acting.act(seen)})
-            counted = transition.outcome.valid
+            counted = transition.valid
             counted = everywhere if counted is None else counted
             steps += counted
-            rewards += np.where(counted, transition.outcome.rewards, 0.0)
+            rewards += np.where(counted, transition.rewards, 0.0)
             if moments is not None:
                 moments.update(transition.observations, counted)
-            for record in transition.outcome.episodes:
+            for record in transition.episodes:
                 row = record.env_index
                 result = results[playing.pop(row)]
                 result[:2] = rewards[row], steps[row]
@@ -139,8 +139,8 @@ class PopulationRollout(Collector):
                     result[2:] = moments.seen_by(row)
                 envs.idle[row] = True
                 records.append(record)
-            if transition.outcome.episodes:
-                begin([record.env_index for record in transition.outcome.episodes])
+            if transition.episodes:
+                begin([record.env_index for record in transition.episodes])
             elif steps.max() > LONGEST_EPISODE:
                 self._refuse_to_wait(int(steps.argmax()))
         return EpisodeReporter(results, records)

@@ -249,15 +249,14 @@ class OffPolicyAlgorithm(Algorithm[Config]):
         is_short = self._train_freq < CHECKED_STEPS * self.n_envs * self.distributed.size
         self.collector.looks_at_all = is_short or self._train_unit == "episode"
         steps_before, episodes = self.num_timesteps, 0
-        at_once = 1 if self.collector.reuses_arrays else self.buffer.steps_at_once
-        with Storing(self.buffer, at_once) as storing:
+        with Storing(self.buffer, self.buffer.steps_at_once) as storing:
             while True:
                 transition = self._interact(self._explore, storing.add)
-                if len(transition.outcome.finished):
-                    self.exploration.reset(transition.outcome.finished)
+                if len(transition.finished):
+                    self.exploration.reset(transition.finished)
                 steps = self.num_timesteps - steps_before
                 if self._train_unit == "episode":
-                    episodes += self.distributed.total(len(transition.outcome.episodes))
+                    episodes += self.distributed.total(len(transition.episodes))
                 passed = steps if self._train_unit == "step" else episodes
                 if passed >= self._train_freq or self.num_timesteps >= self.total_timesteps:
                     break

@@ -14,7 +14,6 @@ from zoo.buffers.arrays import (
     Arrays,
     ArraySpec,
     NotFinite,
-    Transition,
     allocate,
     assign,
     find_not_finite,
@@ -35,6 +34,7 @@ from zoo.buffers.rings import (
     windows_of,
 )
 from zoo.core.free_memory import GIB, SHARE, free_bytes
+from zoo.envs.transition import Transition
 from zoo.errors import ZooError, ZooWarning
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ class ReplayBuffer:
         """Store steps of all environments in their order: at once where that is all there is to do."""
         n = len(transitions)
         at_once = self._are_in_step and 1 < n <= self.steps_at_once
-        if not at_once or any(each.outcome.valid is not None for each in transitions):
+        if not at_once or any(each.valid is not None for each in transitions):
             for transition in transitions:
                 self.add(transition)
             return
@@ -214,9 +214,8 @@ class ReplayBuffer:
 
     def add(self, transition: Transition) -> None:
         """Store one step of all environments, but for those that it merely reset."""
-        outcome = transition.outcome
         values = transition.stored()
-        heads, envs, valid = self._heads, self._envs, outcome.valid
+        heads, envs, valid = self._heads, self._envs, transition.valid
         if valid is not None and not valid.all():
             self._are_in_step = False
             heads, envs = heads[valid], envs[valid]
@@ -225,7 +224,7 @@ class ReplayBuffer:
         rows: Any = int(heads[0]) if as_one else (heads, envs)
         self._write(rows, values)
         if self.infos is not None:
-            infos = outcome.own_infos()
+            infos = transition.step_infos()
             for head, env in zip(heads.tolist(), envs.tolist(), strict=True):
                 self.infos[head, env] = infos[env]
         if self.optimize_memory_usage:
@@ -436,7 +435,7 @@ class Storing:
     def add(self, transition: Transition) -> None:
         """Take one step of all environments."""
         self._waiting.append(transition)
-        if len(self._waiting) >= self.at_once or transition.outcome.episodes:
+        if len(self._waiting) >= self.at_once or transition.episodes:
             self._store()
 
     def _store(self) -> None:

@@ -25,8 +25,8 @@ from gymnasium.utils import passive_env_checker as gymnasium_checks
 from zoo.envs.config import EnvConfig, env_config, is_renewed
 from zoo.envs.goals import ACHIEVED, COMPUTE_REWARD, DESIRED, Asked, is_goal_space
 from zoo.envs.masks import AllowedActions
-from zoo.envs.registry import closing_told, env_error
-from zoo.envs.seeds import random_seed, seed_spaces
+from zoo.envs.registry import close_reporting, env_error
+from zoo.envs.replay import random_seed, seed_spaces
 from zoo.envs.spaces import Env, check_supported, describe, is_image, leaf_spaces
 from zoo.envs.vec_env import make_env, source_of
 from zoo.envs.wrappers import flat_env, statistics_kept_apart
@@ -126,7 +126,7 @@ def _made(config: EnvConfig, source: Any) -> Env:
 
 
 def _close(env: Env, config: EnvConfig) -> None:
-    with closing_told(config.id):
+    with close_reporting(config.id):
         env.close()
 
 

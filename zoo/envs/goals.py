@@ -185,8 +185,8 @@ def _method(env: VectorEnv[Any, Any, Any], name: str) -> Answer | None:
     bare: Any = env.unwrapped
     if hasattr(bare, name):
         return getattr(bare, name)
-    if hasattr(bare, "engine"):
-        first = bare.engine.example  # who reads `envs` of ours is taken for somebody who may step them
+    if hasattr(bare, "example"):
+        first = bare.example
     elif getattr(bare, "envs", None):
         first = partial(getitem, bare.envs, 0)
     else:

@@ -16,9 +16,9 @@ from gymnasium.vector.utils import batch_space
 from zoo.envs.atari import silence_emulator
 from zoo.envs.config import ATARI_FRAMES, NO_LIMIT_OF_FRAMES, AtariConfig, EnvConfig, atari_config, is_atari
 from zoo.envs.registry import ENVPOOL_PREFIX, missing_packages_named, resolve
-from zoo.envs.seeds import derived_seeds, random_seed, small_seeds
+from zoo.envs.replay import derived_seeds, random_seed, small_seeds
 from zoo.envs.spaces import check_supported
-from zoo.envs.vector_infos import Games
+from zoo.envs.transition import Games
 from zoo.envs.wrappers import flat_vector_env
 from zoo.errors import ZooError, nearest
 

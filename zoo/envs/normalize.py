@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from zoo.config.aliases import RefusesNames
 from zoo.envs.config import NormalizeConfig
 from zoo.envs.spaces import Observations, Space, describe, is_image
-from zoo.envs.vector_infos import attached
+from zoo.envs.transition import attached
 from zoo.envs.wrappers import flat_vector_env
 from zoo.errors import ZooError, nearest
 
@@ -132,7 +132,7 @@ class Normalizer(RefusesNames):
     ) -> None:
         """Take in one step's rewards, (num_envs,): returns with them count, then the finished are zeroed.
 
-        ``rows`` is False where an environment merely reset (`Step.valid`).
+        ``rows`` is False where an environment merely reset (`Transition.valid`).
         """
         if len(self.returns) != len(rewards):
             self.returns = np.zeros(len(rewards))

@@ -194,7 +194,7 @@ def env_error(error: BaseException, who: str, when: str) -> ZooError:
 
 
 @contextlib.contextmanager
-def closing_told(name: str) -> Iterator[None]:
+def close_reporting(name: str) -> Iterator[None]:
     """Turn what an environment raises as it is closed into one line."""
     try:
         yield

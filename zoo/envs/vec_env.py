@@ -232,23 +232,23 @@ def _vector_env(
     make_envs = [functools.partial(make_env, config, source)] * n_envs
     if config.renew is True and isinstance(env, gym.Env):
         raise ZooError("env.renew: one given environment can't be made anew; give a function that makes it")
-    life: dict[str, Any] = {
+    env_options: dict[str, Any] = {
         "seed": seed,
         "reseed_every": steps_between_seeds(config),
         "renew": is_renewed(config) and not isinstance(env, gym.Env),
         "mask_actions": config.mask_actions,
     }
     if config.vectorization != "workers":
-        vector_env: VectorEnv[Any, Any, Any] = SyncVecEnv(make_envs, **life)
+        vector_env: VectorEnv[Any, Any, Any] = SyncVecEnv(make_envs, **env_options)
     else:
-        from zoo.envs.subproc import SubprocVecEnv
+        from zoo.envs.subproc_vec_env import SubprocVecEnv
 
         vector_env = SubprocVecEnv(
             make_envs,
             n_workers=config.n_workers,
             start_method=config.start_method,
             step_timeout=config.step_timeout,
-            **life,
+            **env_options,
         )
     if isinstance(source, EnvSpec):
         vector_env.spec = source

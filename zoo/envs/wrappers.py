@@ -28,7 +28,9 @@ from zoo.envs.spaces import (
     flat_space,
     is_image,
     mask_size,
+    row,
 )
+from zoo.envs.transition import Transition
 from zoo.errors import ZooError, install_command, nearest
 
 Wrapper = gym.Wrapper[Any, Any, Any, Any]
@@ -508,7 +510,10 @@ def _dtype(space: spaces.Box) -> Any:
 
 
 class NanCheck(VectorWrapper):
-    """Raises `ZooError` for a NaN or an infinity in actions, observations, final observations or rewards."""
+    """Raises `ZooError` for a NaN or an infinity in actions, observations, final observations or rewards.
+
+    `VecEnvAdapter` looks through it and calls its checks.
+    """
 
     def __init__(self, env: Any) -> None:
         super().__init__(env)
@@ -517,29 +522,41 @@ class NanCheck(VectorWrapper):
     def reset(
         self, *, seed: int | Sequence[int] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Reset and look at the observations."""
+        """Reset and check the observations."""
         observations, infos = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]
-        self._check("observation of the reset", observations)
+        self.check("observation of the reset", observations)
         return observations, infos
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Look at the actions, step, and look at what came."""
-        self._n_steps += 1
-        self._check("action given to", actions)
+        """Check the actions, step, and check what came."""
+        self.check_actions(actions)
         observations, rewards, terminated, truncated, infos = self.env.step(actions)
-        self._check("observation of", observations)
-        self._check("reward of", rewards)
+        self.check("observation of", observations)
+        self.check("reward of", rewards)
         for i, final in enumerate(infos.get("final_obs", ())):
             if final is not None and (terminated[i] or truncated[i]):
-                self._check("final observation of", final, only_env=i)
+                self.check("final observation of", final, only_env=i)
         return observations, rewards, terminated, truncated, infos
 
-    def _check(self, what: str, values: Any, key: str = "", only_env: int | None = None) -> None:
+    def check_actions(self, actions: Any) -> None:
+        """Check what the environments are about to be given."""
+        self._n_steps += 1
+        self.check("action given to", actions)
+
+    def check_transition(self, transition: Transition) -> None:
+        """Check what came of a step."""
+        self.check("observation of", transition.new_observations)
+        self.check("reward of", transition.rewards)
+        for i, env in enumerate(transition.finished.tolist()):
+            self.check("final observation of", row(transition.final_observations, i), only_env=env)
+
+    def check(self, what: str, values: Any, key: str = "", only_env: int | None = None) -> None:
+        """Raise for the first number that is not finite; ``what`` names the values in the message."""
         if isinstance(values, tuple):
             values = dict(enumerate(values))
         if isinstance(values, Mapping):
             for part, inner in values.items():
-                self._check(what, inner, f"{key}[{part!r}]", only_env)
+                self.check(what, inner, f"{key}[{part!r}]", only_env)
             return
         array = np.asarray(values)
         if array.dtype.kind != "f" or np.isfinite(array).all():
@@ -550,7 +567,7 @@ class NanCheck(VectorWrapper):
         raise ZooError(f"{bad} in the {what} env {env} at step {self._n_steps}, at {key}{where}")
 
 
-def refuse_one_for_several(envs: Sequence[Any], first_index: int = 0) -> None:
+def check_distinct(envs: Sequence[Any], first_index: int = 0) -> None:
     """Raise `ZooError` if two of these environments are one, which would take the steps of both."""
     places: dict[int, int] = {}
     for i, env in enumerate(envs, start=first_index):

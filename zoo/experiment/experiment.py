@@ -276,7 +276,7 @@ class Experiment:
 
     def _make(self, closing: contextlib.ExitStack) -> None:
         from zoo.envs.config import EnvConfig
-        from zoo.envs.seeds import random_seed
+        from zoo.envs.replay import random_seed
         from zoo.experiment.factories import make_algorithm, make_callbacks, watch_episodes
         from zoo.experiment.init_from import take_from
         from zoo.experiment.pretraining import pretrain

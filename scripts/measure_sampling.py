@@ -120,12 +120,12 @@ def prioritized(capacity: int = 1_000_000, n_envs: int = 100) -> Timed:
     rings = Rings(memory.heads, memory.sizes, memory.length)
     for _ in range(200):
         sampler.draw(rng, (20_000,), rings, 0.5)
-        sampler.learned(rng.lognormal(0, 1, 20_000))
+        sampler.update_priorities(rng.lognormal(0, 1, 20_000))
     errors = rng.lognormal(0, 1, (1000, BATCH))
 
     def learned() -> None:
         sampler.draw(rng, (BATCH,), rings, 0.5)
-        sampler.learned(errors[rng.integers(1000)])
+        sampler.update_priorities(errors[rng.integers(1000)])
 
     return {
         "draw": lambda: sampler.draw(rng, (BATCH,), rings, 0.5),

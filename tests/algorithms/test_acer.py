@@ -24,7 +24,7 @@ from zoo.algorithms import acer
 from zoo.algorithms.acer import Returns, Terms
 from zoo.buffers import replay
 from zoo.errors import ZooError
-from zoo.optim.optimizers import Differentiable
+from zoo.optim.optimizers import FunctionalModule
 from zoo.policies.actor_critic import StochasticDuelingPolicy
 from zoo.policies.config import PolicyConfig
 
@@ -84,7 +84,7 @@ def test_comparison_sees_errors_in_terms(name: str, wrong: Any, monkeypatch: pyt
 
 
 def terms_of(model: ACER, batch: dict[str, Any], average: Tensor | None = None) -> Terms:
-    module = Differentiable(model.policy, [])
+    module = FunctionalModule(model.policy, [])
     parameters, _, _ = model.policy(batch)
     next_values = model._next_values(model.policy, batch)
     return model.kind.terms(module, parameters.detach() if average is None else average, next_values, batch)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 import zoo
 from zoo import DDPG
 from zoo.errors import ZooError
-from zoo.policies.parameter_noise import NoisyActor
+from zoo.policies.parameter_noise import ParameterNoiseActor
 
 GAMMA, TAU, BATCH = 0.9, 0.1, 16
 BOX = spaces.Box(-2.0, 6.0, (2,), np.float32)
@@ -291,7 +291,7 @@ def noisy(**options: Any) -> DDPG:
 @pytest.mark.parametrize(("desired", "factor"), [(1.0, 1.01), (1e-6, 1 / 1.01)])
 def test_parameter_noise_adapts_once_in_an_update(desired: float, factor: float) -> None:
     model = noisy(parameter_noise={"initial_std": 0.2, "desired_action_std": desired})
-    assert isinstance(model.exploration, NoisyActor)
+    assert isinstance(model.exploration, ParameterNoiseActor)
     model.learn(10)
     assert model.n_updates == 3
     assert model.exploration.perturbed.std == (0.2 * 1.01 if factor > 1 else 0.2 / 1.01)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from zoo.buffers.arrays import ArraySpec, find_not_finite, observation_spec, pieces
+from zoo.buffers.arrays import ArraySpec, find_not_finite, observation_spec, split_rows
 
 IMAGE = spaces.Box(0, 255, (4, 5, 3), np.uint8)
 
@@ -33,12 +33,12 @@ def test_dtype_of_stored_observations(space: spaces.Space[Any], raw: Any, normal
 
 def test_pieces_are_views_of_rows_in_their_order() -> None:
     column = {"a": np.arange(7), "b": {"c": np.arange(14).reshape(7, 2)}}
-    cut = list(pieces(column, 3))
+    cut = list(split_rows(column, 3))
     assert [part["a"].tolist() for part in cut] == [[0, 1, 2], [3, 4, 5], [6]]
     assert [part["b"]["c"][:, 0].tolist() for part in cut] == [[0, 2, 4], [6, 8, 10], [12]]
     assert all(np.shares_memory(part["b"]["c"], column["b"]["c"]) for part in cut)
-    assert [part.tolist() for part in pieces(np.arange(4), 4)] == [[0, 1, 2, 3]]
-    assert not list(pieces(np.arange(0), 4))
+    assert [part.tolist() for part in split_rows(np.arange(4), 4)] == [[0, 1, 2, 3]]
+    assert not list(split_rows(np.arange(0), 4))
 
 
 def test_of_all_that_is_not_finite_the_earliest_is_told_and_of_one_step_the_first_column() -> None:

@@ -73,7 +73,7 @@ class Episode:
 class World:
     """Environments that achieve a goal of another number at each step, and plain lists of what they did."""
 
-    memory: ReplayBuffer
+    buffer: ReplayBuffer
     seed: int = 0
     end: float = 0.12
     next_step: bool = False
@@ -171,7 +171,7 @@ def make_world(
     sampler: Any = None,
 ) -> World:
     hindsight = Hindsight(Asked(ends=ends), strategy, n_sampled_goal)
-    memory = ReplayBuffer(
+    buffer = ReplayBuffer(
         length * n_envs,
         n_envs,
         SPECS,
@@ -181,7 +181,7 @@ def make_world(
         sampler=sampler,
         relabelling=hindsight,
     )
-    return World(memory, seed, end, next_step)
+    return World(buffer, seed, end, next_step)
 
 
 def sampled_goals(batch: dict[str, Any]) -> Array:
@@ -322,7 +322,7 @@ def test_a_sampler_says_which_transitions_are_drawn_and_weights_stay_with_them()
 class Noting(Newest):
     """Keeps what it is told of errors."""
 
-    def learned(self, td_errors: Array, rows: Any = None) -> None:
+    def update_priorities(self, td_errors: Array, rows: Any = None) -> None:
         self.rows = rows
 
 
@@ -333,6 +333,6 @@ def test_priorities_are_told_of_errors_under_the_goals_that_were_sought_alone() 
         world.step()
     world.cut()
     batch = world.buffer.sample(world.rng, (3, 10))
-    world.buffer.learned(np.ones((3, 10)))
+    world.buffer.update_priorities(np.ones((3, 10)))
     assert sampler.rows.tolist() == np.flatnonzero(sampled_goals(batch) < 0).tolist()
     assert 0 < len(sampler.rows) < 30

@@ -49,13 +49,13 @@ def number(observations: Any) -> Array:
 
 @dataclass
 class World:
-    """Environments that number all that they show, a memory of them, and plain lists of what it must hold.
+    """Environments that number all that they show, a buffer of them, and plain lists of what it must hold.
 
     With ``next_step`` an environment resets in the step after an episode's end, which is then not valid.
     """
 
     n_envs: int
-    memory: ReplayBuffer
+    buffer: ReplayBuffer
     dictionary: bool
     next_step: bool
     seed: int = 0
@@ -129,8 +129,8 @@ class World:
 def make_world(
     n_envs: int, capacity: int, *, optimize: bool, dictionary: bool, next_step: bool, seed: int
 ) -> World:
-    memory = ReplayBuffer(capacity, n_envs, DICT if dictionary else PLAIN, optimize_memory_usage=optimize)
-    return World(n_envs, memory, dictionary, next_step, seed)
+    buffer = ReplayBuffer(capacity, n_envs, DICT if dictionary else PLAIN, optimize_memory_usage=optimize)
+    return World(n_envs, buffer, dictionary, next_step, seed)
 
 
 worlds = st.builds(
@@ -148,8 +148,8 @@ actions = st.lists(st.sampled_from([*range(6), *range(6), 1, 1, "cut", "save"]),
 
 @given(world=worlds, what=actions)
 @each_example
-def test_memory_holds_the_newest_transitions_as_they_were(world: World, what: list[int | str]) -> None:
-    """Also after a reset from outside, and after a round trip through `state` into a fresh memory."""
+def test_buffer_holds_the_newest_transitions_as_they_were(world: World, what: list[int | str]) -> None:
+    """Also after a reset from outside, and after a round trip through `state` into a fresh buffer."""
     for each in what:
         if isinstance(each, int):
             world.step(each)
@@ -191,18 +191,18 @@ def test_steps_stored_at_once_are_those_stored_one_by_one(
         world.buffer.extend(part)
         world.buffer.extend([])
     assert world.buffer.n_unchecked == singly.n_unchecked == 21
-    for expected, found in zip(*(split(memory.state()) for memory in (singly, world.buffer)), strict=True):
+    for expected, found in zip(*(split(buffer.state()) for buffer in (singly, world.buffer)), strict=True):
         assert expected.keys() == found.keys()
         assert all(np.array_equal(expected[name], found[name]) for name in expected)
 
 
 @pytest.mark.parametrize("optimize", [False, True])
 def test_sampling_is_uniform_over_environments_of_different_fill(optimize: bool) -> None:
-    memory = ReplayBuffer(60, 3, PLAIN, optimize_memory_usage=optimize)
+    buffer = ReplayBuffer(60, 3, PLAIN, optimize_memory_usage=optimize)
     rng = np.random.default_rng(0)
     for step in range(30):
         numbers = 100 * np.arange(3) + step
-        memory.add(
+        buffer.add(
             transition(
                 {"observations": shown(numbers, False), "actions": numbers},
                 shown(numbers + 1, False),
@@ -212,10 +212,10 @@ def test_sampling_is_uniform_over_environments_of_different_fill(optimize: bool)
                 np.array([True, step % 2 == 0, step < 3]),
             )
         )
-    n_stored = len(memory)
+    n_stored = len(buffer)
     assert n_stored == (20 - optimize) + 15 + 3
     n_draws = 400 * n_stored
-    drawn, counts = np.unique(memory.sample(rng, (n_draws,))["actions"], return_counts=True)
+    drawn, counts = np.unique(buffer.sample(rng, (n_draws,))["actions"], return_counts=True)
     assert len(drawn) == n_stored
     expected = n_draws / n_stored
     chi_square = ((counts - expected) ** 2 / expected).sum()
@@ -225,9 +225,9 @@ def test_sampling_is_uniform_over_environments_of_different_fill(optimize: bool)
 @pytest.mark.parametrize("optimize", [False, True])
 @pytest.mark.parametrize("specs", [PLAIN, DICT])
 def test_size_is_known_before_anything_is_allocated(optimize: bool, specs: dict[str, Any]) -> None:
-    memory = ReplayBuffer(60, 3, specs, optimize_memory_usage=optimize)
+    buffer = ReplayBuffer(60, 3, specs, optimize_memory_usage=optimize)
     allocated = 0
-    for column in memory.columns.values():
+    for column in buffer.columns.values():
         allocated += (
             sum(part.nbytes for part in column.values()) if isinstance(column, dict) else column.nbytes
         )
@@ -240,7 +240,7 @@ MASKED = {**PLAIN, "action_masks": ArraySpec((3,), np.bool_)}
 @pytest.mark.parametrize("optimize", [False, True])
 def test_masks_come_with_what_was_shown_before_and_after(optimize: bool) -> None:
     """Also after ends, where the mask of the next episode's first observation is another."""
-    memory = ReplayBuffer(12, 2, MASKED, optimize_memory_usage=optimize)
+    buffer = ReplayBuffer(12, 2, MASKED, optimize_memory_usage=optimize)
     rng = np.random.default_rng(0)
     masks_of: dict[int, tuple[bool, ...]] = {77: (True, True, True)}
     numbers, masks = np.array([0, 1]), rng.random((2, 3)) < 0.5
@@ -250,7 +250,7 @@ def test_masks_come_with_what_was_shown_before_and_after(optimize: bool) -> None
             masks_of.setdefault(int(number_shown), tuple(mask.tolist()))
         ended = rng.random(2) < 0.3
         columns = {"observations": shown(numbers, False), "actions": numbers, "action_masks": masks}
-        memory.add(
+        buffer.add(
             transition(
                 columns, shown(following, False), np.zeros(2), ended & (step % 2 == 0), ended, masks=after
             )
@@ -259,7 +259,7 @@ def test_masks_come_with_what_was_shown_before_and_after(optimize: bool) -> None
         for number_shown, mask in zip(numbers, masks, strict=True):
             masks_of.setdefault(int(number_shown), tuple(mask.tolist()))
         numbers = numbers.copy()
-    batch = memory.sample(rng, (200,))
+    batch = buffer.sample(rng, (200,))
     for name in ("", "next_"):
         numbers_drawn = number(batch[f"{name}observations"])
         for drawn, mask in zip(numbers_drawn, batch[f"{name}action_masks"], strict=True):
@@ -281,59 +281,59 @@ def test_a_sampler_decides_what_is_drawn_and_how_much_it_counts_and_transforms_f
     def add_one(batch: dict[str, Any]) -> dict[str, Any]:
         return {**batch, "rewards": batch["rewards"] + 1}
 
-    memory = ReplayBuffer(20, 2, PLAIN, sampler=NewestWithWeights(), transforms=(double, add_one))
+    buffer = ReplayBuffer(20, 2, PLAIN, sampler=NewestWithWeights(), transforms=(double, add_one))
     for step in range(3):
         numbers = np.array([step, 10 + step])
         no = np.zeros(2, bool)
         columns = {"observations": shown(numbers, False), "actions": numbers}
-        memory.add(transition(columns, shown(numbers + 1, False), numbers, no, no))
-    batch = memory.sample(np.random.default_rng(0), (2, 2))
+        buffer.add(transition(columns, shown(numbers + 1, False), numbers, no, no))
+    batch = buffer.sample(np.random.default_rng(0), (2, 2))
     assert batch["actions"].tolist() == [[2, 12], [2, 12]]
     assert batch["rewards"].tolist() == [[5, 25], [5, 25]]
     assert batch["weights"].tolist() == [[0.5, 1.5], [0.5, 1.5]]
 
 
 def of_rewards(*rewards: list[float], capacity: int = 24, once: bool = False) -> ReplayBuffer:
-    """Return a memory with so many steps; None for an environment that was merely reset."""
-    memory = ReplayBuffer(capacity, 2, PLAIN, optimize_memory_usage=once)
+    """Return a buffer with so many steps; None for an environment that was merely reset."""
+    buffer = ReplayBuffer(capacity, 2, PLAIN, optimize_memory_usage=once)
     for both in rewards:
-        add_rewards(memory, both)
-    return memory
+        add_rewards(buffer, both)
+    return buffer
 
 
-def add_rewards(memory: ReplayBuffer, both: Any, following: float = 0.0, *, ended: bool = False) -> None:
+def add_rewards(buffer: ReplayBuffer, both: Any, following: float = 0.0, *, ended: bool = False) -> None:
     valid, zeros = np.array([reward is not None for reward in both]), np.zeros(2)
     columns = {"observations": np.zeros((2, 2), np.float32), "actions": zeros}
     after = np.full((2, 2), following, np.float32)
     rewards = np.array([reward or 0.0 for reward in both], np.float32)
     ends = np.array([ended, False])
-    memory.add(transition(columns, after, rewards, zeros > 0, ends, None if valid.all() else valid))
+    buffer.add(transition(columns, after, rewards, zeros > 0, ends, None if valid.all() else valid))
 
 
 @pytest.mark.parametrize("capacity", [6, 24])
 def test_first_number_that_is_not_finite_is_found_with_its_environment(capacity: int) -> None:
-    memory = of_rewards([1, 2], [3, 4], capacity=capacity)
-    assert memory.first_not_finite() is None
+    buffer = of_rewards([1, 2], [3, 4], capacity=capacity)
+    assert buffer.first_not_finite() is None
     for both in ([5, np.nan], [np.inf, 6], [7, 8]):
-        add_rewards(memory, both)
-    found = memory.first_not_finite()
+        add_rewards(buffer, both)
+    found = buffer.first_not_finite()
     assert found is not None
     assert found[:2] == ("rewards", 1)
-    assert memory.first_not_finite() is not None, "until it is gone"
+    assert buffer.first_not_finite() is not None, "until it is gone"
 
 
 def test_final_observation_that_is_kept_apart_is_looked_at_too() -> None:
-    memory = of_rewards([1, 0.0], once=True)
-    add_rewards(memory, [1, 2], following=np.inf, ended=True)
-    memory.columns["observations"][:] = 0  # the second environment's own is not looked at here
-    found = memory.first_not_finite()
+    buffer = of_rewards([1, 0.0], once=True)
+    add_rewards(buffer, [1, 2], following=np.inf, ended=True)
+    buffer.columns["observations"][:] = 0  # the second environment's own is not looked at here
+    found = buffer.first_not_finite()
     assert found is not None
     assert found[:2] == ("next_observations", 0)
 
 
 @pytest.mark.parametrize("once", [False, True])
 @pytest.mark.parametrize("capacity", [10, 40])
-def test_rings_of_a_memory_of_another_length_are_refused(capacity: int, once: bool) -> None:
+def test_rings_of_a_buffer_of_another_length_are_refused(capacity: int, once: bool) -> None:
     """In a longer one the rows from where the ring was closed would count, which nobody wrote."""
     state = of_rewards(*([number, number] for number in range(30)), once=once).state()
     of_rewards(once=once).load_state(state)
@@ -349,18 +349,18 @@ def test_each_environment_has_a_row_at_least_or_two_where_observations_are_store
 def test_a_cut_is_written_into_the_next_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of segments of two rows only that is written again whose last transition is an end from now on."""
     monkeypatch.setattr(rings, "SMALLEST_SEGMENT", 1)
-    memory = of_rewards(*[[1.0, 2.0]] * 7, capacity=300)
-    assert memory._segments.n_rows == 2
-    before = memory.state()["chunks"]
-    memory.cut()
-    after = memory.state()["chunks"]
+    buffer = of_rewards(*[[1.0, 2.0]] * 7, capacity=300)
+    assert buffer._segments.n_rows == 2
+    before = buffer.state()["chunks"]
+    buffer.cut()
+    after = buffer.state()["chunks"]
     assert [first for first, part in after.items() if part.name != before[first].name] == ["6"]
 
 
 SMALL = ArraySpec((3,), np.float32)
 
 
-def memory_of(observations: Any, **options: Any) -> ReplayBuffer:
+def buffer_of(observations: Any, **options: Any) -> ReplayBuffer:
     return ReplayBuffer(200, 2, {"observations": observations, "actions": ArraySpec((), np.int64)}, **options)
 
 
@@ -371,8 +371,8 @@ def step(number: int, observations: Any = None) -> Transition:
     return transition(columns, shown, np.zeros(2, np.float32), no, no)
 
 
-def store(memory: ReplayBuffer, numbers: range, ends_with: type[BaseException] | None = None) -> None:
-    with Storing(memory, memory.steps_at_once) as storing:
+def store(buffer: ReplayBuffer, numbers: range, ends_with: type[BaseException] | None = None) -> None:
+    with Storing(buffer, buffer.steps_at_once) as storing:
         for number in numbers:
             storing.add(step(number))
         if ends_with is not None:
@@ -380,34 +380,34 @@ def store(memory: ReplayBuffer, numbers: range, ends_with: type[BaseException] |
 
 
 def test_small_steps_of_a_plain_memory_are_stored_at_once() -> None:
-    memory, sizes = memory_of(SMALL), []
-    with Storing(memory, memory.steps_at_once) as storing:
+    buffer, sizes = buffer_of(SMALL), []
+    with Storing(buffer, buffer.steps_at_once) as storing:
         for number in range(70):
             storing.add(step(number))
-            sizes.append(int(memory.sizes[0]))
+            sizes.append(int(buffer.sizes[0]))
     assert sorted(set(sizes)) == [0, 32, 64]
-    assert memory.columns["actions"][:70, 1].tolist() == list(range(70))
-    assert len(memory) == 140
+    assert buffer.columns["actions"][:70, 1].tolist() == list(range(70))
+    assert len(buffer) == 140
 
 
 def test_what_was_collected_is_stored_when_something_raises() -> None:
-    memory = memory_of(SMALL)
+    buffer = buffer_of(SMALL)
     with pytest.raises(KeyboardInterrupt):
-        store(memory, range(40), ends_with=KeyboardInterrupt)
-    assert memory.columns["actions"][:41, 0].tolist() == [*range(40), 0]
-    assert memory.sizes.tolist() == [40, 40]
+        store(buffer, range(40), ends_with=KeyboardInterrupt)
+    assert buffer.columns["actions"][:41, 0].tolist() == [*range(40), 0]
+    assert buffer.sizes.tolist() == [40, 40]
 
 
 def test_nothing_waits_when_an_episode_ends() -> None:
-    memory = memory_of(SMALL)
-    with Storing(memory, memory.steps_at_once) as storing:
+    buffer = buffer_of(SMALL)
+    with Storing(buffer, buffer.steps_at_once) as storing:
         for number in range(3):
             storing.add(step(number))
-        assert not len(memory)
+        assert not len(buffer)
         last = step(3)
         last.outcome.episodes.append(EpisodeRecord(0, 1.0, 4, 0.1))
         storing.add(last)
-        assert memory.sizes.tolist() == [4, 4]
+        assert buffer.sizes.tolist() == [4, 4]
 
 
 @pytest.mark.parametrize("column", ["observations", "actions", "next_observations", "rewards", "ended"])
@@ -415,26 +415,26 @@ def test_an_interrupted_store_leaves_no_half_written_rows(
     column: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The ring is full: where some columns are new and others not, a row is none that ever was."""
-    memory = memory_of(SMALL)
-    store(memory, range(120))
+    buffer = buffer_of(SMALL)
+    store(buffer, range(120))
     original, has_interrupted = replay.assign, False
 
     def interrupted(target: Any, *rest: Any) -> None:
         nonlocal has_interrupted
-        if target is memory.columns[column] and not has_interrupted:
+        if target is buffer.columns[column] and not has_interrupted:
             has_interrupted = True
             raise KeyboardInterrupt
         original(target, *rest)
 
     monkeypatch.setattr(replay, "assign", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        store(memory, range(120, 150))
+        store(buffer, range(120, 150))
     assert has_interrupted
     numbers = [*range(100, 150), *range(50, 100)]
-    assert memory.columns["actions"][:, 0].tolist() == numbers
+    assert buffer.columns["actions"][:, 0].tolist() == numbers
     for name in ("observations", "next_observations"):
-        assert memory.columns[name][:, 1, 0].tolist() == numbers
-    assert (memory.heads.tolist(), memory.sizes.tolist()) == ([50, 50], [100, 100])
+        assert buffer.columns[name][:, 1, 0].tolist() == numbers
+    assert (buffer.heads.tolist(), buffer.sizes.tolist()) == ([50, 50], [100, 100])
 
 
 def make(env: str = "FrozenLake-v1", **options: Any) -> DQN:

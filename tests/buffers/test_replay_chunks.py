@@ -18,7 +18,7 @@ from zoo.core.tensors import content_files, split
 
 
 def small_world(seed: int, *, n_envs: int, length: int, **options: bool) -> World:
-    """Return a world whose memory has segments of as few rows as can be: one, of the small observations."""
+    """Return a world whose buffer has segments of as few rows as can be: one, of the small observations."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(rings, "SMALLEST_SEGMENT", 1)
         return make_world(n_envs, length * n_envs, seed=seed, **options)
@@ -51,7 +51,7 @@ def are_equal(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 )
 @settings(deadline=None, derandomize=True, max_examples=100)
 def test_a_name_stands_for_one_content(options: dict[str, Any], what: list[str]) -> None:
-    """Also where environments are reset at different steps, and in a memory that took a state over."""
+    """Also where environments are reset at different steps, and in a buffer that took a state over."""
     world = small_world(**options)
     written: dict[str, dict[str, Any]] = {}
     for each in what:
@@ -73,9 +73,9 @@ def test_a_name_stands_for_one_content(options: dict[str, Any], what: list[str])
     assert set(world.sampled(50) if len(world.buffer) else []) <= set(world.kept())
 
 
-def stored_anew(memory: ReplayBuffer, before: Mapping[str, Any]) -> int:
+def stored_anew(buffer: ReplayBuffer, before: Mapping[str, Any]) -> int:
     """Return how many rows stand in segments that have other names than before."""
-    now = contents(memory.state())
+    now = contents(buffer.state())
     return sum(len(content["rewards"]) for name, content in now.items() if name not in before)
 
 

@@ -52,10 +52,10 @@ class Told(Workers):
         self.words = list(words)
         self.n_totals = 0
 
-    def _hear(self) -> tuple[str, dict[str, Any]]:
+    def _receive(self) -> tuple[str, dict[str, Any]]:
         return self.words.pop(0)
 
-    def totals(self, *numbers: float) -> list[float]:
+    def sum(self, *numbers: float) -> list[float]:
         self.n_totals += 1
         return list(numbers)
 
@@ -99,4 +99,4 @@ def test_what_the_first_worker_says_is_heard_as_it_was_said(monkeypatch: pytest.
     first, other = Workers.__new__(Workers), Workers.__new__(Workers)
     first.rank, other.rank = 0, 1
     first.order("note", text="größer", number=3)
-    assert other._hear() == ("note", {"text": "größer", "number": 3})
+    assert other._receive() == ("note", {"text": "größer", "number": 3})

@@ -12,12 +12,12 @@ import torch
 from small_networks import SteepestDescent, batch, network
 from torch import Tensor, nn
 
-from zoo.optim.optimizers import Adam, Differentiable, Momentum, Optimizer, RMSprop, Updater, WeightDecay
+from zoo.optim.optimizers import Adam, FunctionalModule, Momentum, Optimizer, RMSprop, Updater, WeightDecay
 from zoo.optim.parameters import Parameters
 from zoo.optim.runtime import Runtime
-from zoo.optim.state import LiveState, Outcome, State
+from zoo.optim.state import LiveState, State, StepResult
 from zoo.optim.update_runner import UpdateRunner
-from zoo.optim.workers import averaged
+from zoo.optim.workers import average
 
 N_PARAMETERS = 17
 
@@ -98,10 +98,10 @@ def adam_path(grads: Tensor, learning_rate: Tensor, *, compiled: bool) -> Tensor
     """Return where Adam is after each step (steps, parameters), taken by a runner."""
     updater = Updater(Parameters("vector", Vector(grads.dtype)), Adam())
 
-    def step(state: State, learning_rate: Tensor, grads: Tensor) -> Outcome:
+    def step(state: State, learning_rate: Tensor, grads: Tensor) -> StepResult:
         vector = updater.module(state)
         state, _ = updater.step(state, vector, vector(grads), learning_rate)
-        return Outcome(state, {}, {"path": state.snapshot("vector")})
+        return StepResult(state, {}, {"path": state.snapshot("vector")})
 
     runner = UpdateRunner(updater.initial_state(), Runtime(device="cpu", compile=compiled, threads=1))
     path = runner.run(step, learning_rate, grads).outputs["path"]
@@ -203,10 +203,10 @@ def error(model: Callable[..., Tensor], scale: float = 1.0) -> Tensor:
 
 
 def taken(
-    updater: Updater, state: State, rate: Tensor = RATE, scale: float = 1.0, unless: Tensor | None = None
+    updater: Updater, state: State, rate: Tensor = RATE, scale: float = 1.0, skip: Tensor | None = None
 ) -> tuple[State, Tensor]:
     module = updater.module(state)
-    return updater.step(state, module, error(module, scale), rate, unless)
+    return updater.step(state, module, error(module, scale), rate, skip)
 
 
 def copied(state: State) -> State:
@@ -284,7 +284,7 @@ def test_the_smallest_gradients_are_clipped_as_pytorch_clips_them(kind: type[Sta
     torch.nn.utils.clip_grad_norm_(plain.parameters(), 1e-7)
     clipped = torch.cat([parameter.grad.reshape(-1) for parameter in plain.parameters()])
     state = kind(net=torch.zeros(parameters.size))
-    state, _ = ours.step(state, gradient, torch.tensor(1.0))
+    state, _ = ours.apply_gradient(state, gradient, torch.tensor(1.0))
     torch.testing.assert_close(state["net"], -clipped, rtol=1e-4, atol=0.0)
 
 
@@ -315,15 +315,15 @@ def test_descend_leaves_other_parts_of_the_state_as_they_are() -> None:
 
 
 @KINDS
-@pytest.mark.parametrize("unless", [True, False])
-def test_a_step_is_skipped_where_told(kind: type[State], unless: bool) -> None:
+@pytest.mark.parametrize("skip", [True, False])
+def test_a_step_is_skipped_where_told(kind: type[State], skip: bool) -> None:
     ours = updater()
     state = kind(ours.initial_state())
     before = copied(state)
-    state, norm = taken(ours, state, unless=torch.tensor(unless))
+    state, norm = taken(ours, state, skip=torch.tensor(skip))
     assert norm > 0
     for name, tensor in before.items():
-        assert torch.equal(state[name], tensor) == unless, name
+        assert torch.equal(state[name], tensor) == skip, name
 
 
 @KINDS
@@ -334,7 +334,7 @@ def test_a_gradient_can_be_taken_and_stepped_on_apart(kind: type[State]) -> None
     module = parts.module(state)
     gradient = parts.gradient(module, error(module))
     assert gradient.shape == parts.parameters.flat.shape
-    state, norm = parts.step(state, gradient, RATE)
+    state, norm = parts.apply_gradient(state, gradient, RATE)
     assert torch.equal(norm, expected_norm)
     assert all(torch.equal(state[name], tensor) for name, tensor in expected.items())
 
@@ -371,7 +371,7 @@ class Meeting:
         return (sum(self.brought) / 2).to(tensor.dtype)  # type: ignore[union-attr]
 
 
-def half_error(module: Differentiable, half: slice) -> Tensor:
+def half_error(module: FunctionalModule, half: slice) -> Tensor:
     generator = torch.Generator().manual_seed(4)
     values, targets = torch.randn(8, 3, generator=generator), torch.randn(8, 1, generator=generator)
     return (module(values[half]) - targets[half]).square().mean()
@@ -389,14 +389,14 @@ def test_averaged_gradients_of_two_halves_are_those_of_the_whole(kind: type[Stat
         for _ in range(4):
             module = ours.module(state)
             loss = half_error(module, half)
-            mean = ours.averaged(loss.detach())
-            state, norm = ours.step(state, module, loss, torch.tensor(0.01), unless=mean > limit)
+            mean = ours.average(loss.detach())
+            state, norm = ours.step(state, module, loss, torch.tensor(0.01), skip=mean > limit)
             seen += [mean, norm]
         return state, seen
 
     networks = [network() for _ in range(3)]
     meeting = Meeting()
-    expected, expected_seen = work(averaged, slice(0, 8))
+    expected, expected_seen = work(average, slice(0, 8))
     assert (expected["net.count"] == 0) == (limit < 1)
     with ThreadPoolExecutor(2) as pool:
         workers = [pool.submit(work, meeting.average, half) for half in (slice(0, 4), slice(4, 8))]

@@ -14,7 +14,7 @@ from zoo.optim import workers
 from zoo.optim.parameters import Parameters
 from zoo.optim.popart import RunningUnits, output_layer
 from zoo.optim.runtime import Runtime
-from zoo.optim.state import LiveState, Outcome, State
+from zoo.optim.state import LiveState, State, StepResult
 from zoo.optim.update_runner import UpdateRunner
 
 
@@ -154,9 +154,9 @@ def test_a_compiled_step_and_an_eager_one_give_the_same() -> None:
     def states(compile: bool) -> dict[str, Tensor]:
         part, _, state = units()
 
-        def step(state: State, shared: Any, row: Tensor) -> Outcome:
+        def step(state: State, shared: Any, row: Tensor) -> StepResult:
             state = part.update(state, row)
-            return Outcome(state, part.metrics(state))
+            return StepResult(state, part.metrics(state))
 
         runner = UpdateRunner(state, Runtime(device="cpu", compile=compile, threads=1))
         ran = runner.run(step, {}, torch.stack(batches(4)))

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from zoo.optim.state import LiveState, State, form, leaves, mapped, rebuilt, row
+from zoo.optim.state import LiveState, State, tree_leaves, tree_map, tree_row, tree_signature, tree_unflatten
 
 
 def test_a_plain_state_stays_and_the_next_one_has_the_new_tensors() -> None:
@@ -71,24 +71,24 @@ TREE = {
 
 
 def test_leaves_go_back_where_they_were() -> None:
-    again = rebuilt(TREE, leaves(TREE))
+    again = tree_unflatten(TREE, tree_leaves(TREE))
     assert type(again["a"]["pair"]) is Pair
     assert type(again["a"]["list"]) is list
     assert type(again["c"]) is tuple
-    for old, new in zip(leaves(TREE), leaves(again), strict=True):
+    for old, new in zip(tree_leaves(TREE), tree_leaves(again), strict=True):
         assert old is new
     assert again["a"]["pair"].right is TREE["a"]["pair"].right  # type: ignore[index]
 
 
 def test_a_row_is_one_of_each_tensor() -> None:
-    third = row(TREE, 2)
+    third = tree_row(TREE, 2)
     assert third["a"]["pair"].right == 2
     assert third["b"].shape == (2,)
 
 
 def test_form_tells_names_shapes_and_types_apart() -> None:
-    assert form(TREE) == form(mapped(torch.zeros_like, TREE))
-    assert hash(form(TREE)) == hash(form(mapped(torch.zeros_like, TREE)))
+    assert tree_signature(TREE) == tree_signature(tree_map(torch.zeros_like, TREE))
+    assert hash(tree_signature(TREE)) == hash(tree_signature(tree_map(torch.zeros_like, TREE)))
     others = [
         {"x": torch.zeros(3)},
         {"y": torch.zeros(3)},
@@ -98,11 +98,11 @@ def test_form_tells_names_shapes_and_types_apart() -> None:
         (torch.zeros(3),),
         torch.zeros(3),
     ]
-    assert len({form(tree) for tree in others}) == len(others)
-    assert form({"x": torch.zeros(3, 5)}, 1) == form({"x": torch.zeros(4, 5)}, 1)
+    assert len({tree_signature(tree) for tree in others}) == len(others)
+    assert tree_signature({"x": torch.zeros(3, 5)}, 1) == tree_signature({"x": torch.zeros(4, 5)}, 1)
 
 
 @pytest.mark.parametrize("leaf", [None, 1.0, "text"])
 def test_anything_else_is_refused(leaf: object) -> None:
     with pytest.raises(TypeError, match="expected tensors"):
-        leaves({"x": leaf})
+        tree_leaves({"x": leaf})

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from zoo.optim.optimizers import Adam, Updater
 from zoo.optim.parameters import Parameters
 from zoo.optim.runtime import Runtime
-from zoo.optim.state import STOPPED, LiveState, Outcome, State
-from zoo.optim.update_runner import SMALLEST_CAPACITY, UpdateResult, UpdateRunner, counted
+from zoo.optim.state import STOPPED, LiveState, State, StepResult
+from zoo.optim.update_runner import SMALLEST_CAPACITY, UpdateResult, UpdateRunner, count_operations
 
 NAMES = ["loss", "norm", "first"]
 COMPILED = pytest.mark.parametrize("compiled", [False, True])
@@ -43,16 +43,16 @@ class Regression:
         }
         self.runner = UpdateRunner(State(state), runtime(compiled))
 
-    def step(self, state: State, shared: Any, row: Any) -> Outcome:
+    def step(self, state: State, shared: Any, row: Any) -> StepResult:
         module = self.updater.module(state)
         error = module(row["pairs"]["x"]).squeeze(-1) - row["pairs"]["y"] * shared["scale"]
         loss = error.square().mean()
         stop = row["stop"]
-        state, norm = self.updater.step(state, module, loss, shared["learning_rate"], unless=stop)
+        state, norm = self.updater.step(state, module, loss, shared["learning_rate"], skip=stop)
         state = self.parameters.polyak_update(state, "slow", 0.1 * (~stop).float()).replaced({STOPPED: stop})
         first = row["pairs"]["y"][0]
         metrics = {"loss": loss, "norm": norm, "first": first}
-        return Outcome(state, metrics, {"error": error, "is_above": error > 0, "first": first})
+        return StepResult(state, metrics, {"error": error, "is_above": error > 0, "first": first})
 
     def run(self, n_steps: int, *, stop_at: int | None = None, until: int | None = None) -> UpdateResult:
         generator = torch.Generator().manual_seed(n_steps)
@@ -169,8 +169,8 @@ def test_compiled_calls_of_any_length_end_as_eager_ones() -> None:
     torch.testing.assert_close(compiled.network(values), eager.network(values), rtol=1e-3, atol=1e-4)
 
 
-def summed(state: State, shared: Any, row: Any) -> Outcome:
-    return Outcome(state, {"sum": row["x"].sum()}, {})
+def summed(state: State, shared: Any, row: Any) -> StepResult:
+    return StepResult(state, {"sum": row["x"].sum()}, {})
 
 
 def capacities_made(
@@ -182,7 +182,7 @@ def capacities_made(
 
     def noted(step: Any, state: Any, shared: Any, row: Any, capacity: int = 1) -> Any:
         made.append(capacity)
-        return partial(runner._take_one, step)
+        return partial(runner._run_eagerly, step)
 
     monkeypatch.setattr("zoo.optim.compile.compile_single", noted)
     monkeypatch.setattr("zoo.optim.compile.compile_loop", noted)
@@ -226,7 +226,7 @@ class DelayedActor:
         state = State({**self.acting.initial_state(), **self.judging.initial_state(), **targets})
         self.runner = UpdateRunner(state, runtime(compiled))
 
-    def step(self, state: State, rate: Tensor, row: dict[str, Tensor]) -> Outcome:
+    def step(self, state: State, rate: Tensor, row: dict[str, Tensor]) -> StepResult:
         batches = [dict(zip(row, parts, strict=True)) for parts in zip(*row.values(), strict=True)]
         errors = []
         for batch in batches:
@@ -235,17 +235,17 @@ class DelayedActor:
         actor = self.acting.module(state)
         observations = batches[-1]["observations"]
         actions = actor(observations).tanh()
-        loss = -self.critic.at(state["critic"])(torch.cat([observations, actions], -1)).mean()
+        loss = -self.critic.functional(state["critic"])(torch.cat([observations, actions], -1)).mean()
         self.actor_losses += 1
         state, _ = self.acting.step(state, actor, loss, rate)
         state = self.actor.follow(state, "old_actor", 0.05)
         state = self.critic.follow(state, "old_critic", 0.05)
-        return Outcome(state, {"actor_loss": loss}, {"errors": torch.stack(errors)})
+        return StepResult(state, {"actor_loss": loss}, {"errors": torch.stack(errors)})
 
     def critic_step(self, state: State, rate: Tensor, batch: dict[str, Tensor]) -> tuple[State, Tensor]:
         following = batch["next_observations"]
-        actions = self.actor.at(state["old_actor"])(following).tanh()
-        values = self.critic.at(state["old_critic"])(torch.cat([following, actions], -1))
+        actions = self.actor.functional(state["old_actor"])(following).tanh()
+        values = self.critic.functional(state["old_critic"])(torch.cat([following, actions], -1))
         critic = self.judging.module(state)
         found = critic(torch.cat([batch["observations"], batch["actions"]], -1))
         error = (found - (batch["rewards"] + 0.9 * values)).squeeze(-1)
@@ -279,10 +279,10 @@ def test_a_delayed_actor_runs_in_one_loop_as_eagerly() -> None:
 def test_a_longer_delay_costs_steps_of_the_critic_alone() -> None:
     learner = DelayedActor(compiled=False)
     learner.run(1)  # makes the copies for the targets
-    counts = [counted(lambda delay=delay: learner.run(1, delay))[1] for delay in (1, 2, 3)]
+    counts = [count_operations(lambda delay=delay: learner.run(1, delay))[1] for delay in (1, 2, 3)]
     batch = {name: rows[0, 0] for name, rows in learner.rows(1, 1).items()}
     rate = torch.tensor(0.01)
-    step = counted(lambda: learner.critic_step(learner.runner.state, rate, batch))[1]
+    step = count_operations(lambda: learner.critic_step(learner.runner.state, rate, batch))[1]
     assert counts[2] - counts[1] == counts[1] - counts[0] == step
     assert learner.actor_losses == 4
 
@@ -292,8 +292,8 @@ def test_several_steps_and_functions_share_a_program(compiled: bool) -> None:
     regression = Regression(compiled=compiled)
     twin = Regression()
 
-    def shift(state: State, shared: Tensor, row: Tensor) -> Outcome:
-        return Outcome(state.replaced({"untouched": state["untouched"] + row * shared}), {"by": row})
+    def shift(state: State, shared: Tensor, row: Tensor) -> StepResult:
+        return StepResult(state.replaced({"untouched": state["untouched"] + row * shared}), {"by": row})
 
     def both(state: State, x: dict[str, Tensor]) -> dict[str, Any]:
         return {"sum": state["untouched"].sum() + x["a"], "same": (x["a"], state["untouched"])}
@@ -349,13 +349,13 @@ def test_entries_can_change_places(compiled: bool, n_rows: int) -> None:
 def test_what_was_can_be_kept_beside_what_is(compiled: bool, n_rows: int, keeps: bool) -> None:
     regression = Regression(compiled=compiled)
 
-    def step(state: State, shared: Any, row: Any) -> Outcome:
+    def step(state: State, shared: Any, row: Any) -> StepResult:
         old = state.snapshot("net")
         module = regression.updater.module(state)
         loss = module(row).square().mean()
         state, _ = regression.updater.step(state, module, loss, shared)
         new = {"slow": old} if keeps else {}
-        return Outcome(state.replaced(new), {}, {"old": old, "new": state["net"]})
+        return StepResult(state.replaced(new), {}, {"old": old, "new": state["net"]})
 
     start = regression.parameters.flat.clone()
     ran = regression.runner.run(step, torch.tensor(0.1), torch.ones(n_rows, 2, 3))
@@ -368,8 +368,8 @@ def test_what_was_can_be_kept_beside_what_is(compiled: bool, n_rows: int, keeps:
     assert regression.runner.runtime.compiles == compiled
 
 
-def _swap(state: State, shared: Tensor, row: Tensor) -> Outcome:
-    return Outcome(state.replaced({"a": state["b"], "b": state["a"]}), {})
+def _swap(state: State, shared: Tensor, row: Tensor) -> StepResult:
+    return StepResult(state.replaced({"a": state["b"], "b": state["a"]}), {})
 
 
 def test_the_form_is_chosen_after_the_first_eager_step_and_kept() -> None:
@@ -386,7 +386,7 @@ def test_the_form_is_chosen_after_the_first_eager_step_and_kept() -> None:
 
 
 def test_an_error_in_a_step_is_not_swallowed() -> None:
-    def step(state: State, shared: Any, row: Any) -> Outcome:
+    def step(state: State, shared: Any, row: Any) -> StepResult:
         raise ValueError("wrong axis")
 
     for compiled in (False, True):
@@ -427,7 +427,7 @@ def test_a_first_compiled_call_that_fails_midway_leaves_nothing_behind(
 
     def failing(runner: UpdateRunner, *_: Any) -> Any:
         def take(shared: Any, rows: Any, first: int) -> Any:
-            runner._take_one(regression.step, shared, rows, first)
+            runner._run_eagerly(regression.step, shared, rows, first)
             raise RuntimeError("out of memory")
 
         return take
@@ -468,11 +468,11 @@ def test_what_one_graph_cannot_hold_goes_on_eagerly(
         torch.manual_seed(0)
         updater = Updater(Parameters("net", module(3, 1)), Adam())
 
-        def step(state: State, shared: Any, row: Any, updater: Updater = updater) -> Outcome:
+        def step(state: State, shared: Any, row: Any, updater: Updater = updater) -> StepResult:
             network = updater.module(state)
             loss = network(row).square().mean()
             state, _ = updater.step(state, network, loss, torch.tensor(0.1))
-            return Outcome(state, {"loss": loss})
+            return StepResult(state, {"loss": loss})
 
         runner = UpdateRunner(updater.initial_state(), runtime(compiled))
         rows = torch.randn(6, 5, 3, generator=torch.Generator().manual_seed(1))
@@ -486,7 +486,7 @@ def test_what_one_graph_cannot_hold_goes_on_eagerly(
 
 
 def test_eager_runs_load_nothing_that_compiles() -> None:
-    runner = """
+    program = """
 import sys
 from test_update_runner import Regression
 before = set(sys.modules)
@@ -524,10 +524,10 @@ def test_what_a_narrow_product_gives_can_be_viewed_in_another_form() -> None:
 
 def test_backward_passes_count() -> None:
     left, right = torch.randn(2, 2, requires_grad=True), torch.randn(2, 2)
-    product, forward = counted(lambda: left @ right)
+    product, forward = count_operations(lambda: left @ right)
     assert forward == 1
     assert torch.equal(product, left @ right)
-    (gradient,), both = counted(lambda: torch.autograd.grad((left @ right).sum(), left))
+    (gradient,), both = count_operations(lambda: torch.autograd.grad((left @ right).sum(), left))
     assert both > 3
     assert torch.equal(gradient, torch.autograd.grad((left @ right).sum(), left)[0])
 
@@ -538,4 +538,4 @@ def test_the_count_is_the_same_each_time() -> None:
     def step() -> torch.Tensor:
         return torch.autograd.grad(network(torch.ones(2, 3)).square().mean(), network.weight)[0]
 
-    assert counted(step)[1] == counted(step)[1]
+    assert count_operations(step)[1] == count_operations(step)[1]

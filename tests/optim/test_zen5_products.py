@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from zoo.optim.runtime import computing_with
+from zoo.optim.runtime import torch_settings
 
 pytestmark = pytest.mark.usefixtures("needs_compiler")
 
@@ -27,7 +27,7 @@ def compiled(function: Any, *given: Tensor, threads: int = 1) -> list[Tensor]:
     """Return what a function gives that is compiled; it has to be oneDNN that multiplies."""
     from torch._inductor.utils import run_and_get_code
 
-    with computing_with(threads), torch.compiler.config.patch(force_disable_caches=True):
+    with torch_settings(threads), torch.compiler.config.patch(force_disable_caches=True):
         graph = traced(function, *given)
         call = torch.compile(graph, fullgraph=True, dynamic=False)
         results, codes = run_and_get_code(lambda: call(*given))

@@ -21,7 +21,7 @@ from zoo.policies.config import PolicyConfig
 from zoo.policies.distributions import (
     ActionDistribution,
     CompositeDistribution,
-    gather_last,
+    gather,
     make_distribution,
 )
 
@@ -332,7 +332,7 @@ def test_leading_dimensions_are_free(space: spaces.Space[Any], sizes: list[int])
 
 def test_pick_is_gather() -> None:
     values, index = torch.randn(2, 3, 5), torch.randint(5, (2, 3))
-    assert torch.equal(gather_last(values, index), values.gather(-1, index.unsqueeze(-1)).squeeze(-1))
+    assert torch.equal(gather(values, index), values.gather(-1, index.unsqueeze(-1)).squeeze(-1))
 
 
 PARTS = {

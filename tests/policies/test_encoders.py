@@ -18,7 +18,7 @@ from zoo.policies.encoders import (
     SMALLEST_IMAGE,
     NatureCnn,
     VectorEncoder,
-    hidden_after,
+    default_hidden_sizes,
     make_encoder,
     suits_cnn,
 )
@@ -227,8 +227,8 @@ def test_the_cnn_suits_large_images_with_channels_alone() -> None:
     for shape in ((SIDE - 1, SIDE, 3), (SIDE, SIDE - 1, 3), (3, SIDE - 1, SIDE), (3, SIDE, SIDE - 1)):
         assert not suits_cnn(spaces.Box(0, 255, shape, np.uint8))
     assert not suits_cnn(spaces.Box(0, 1, (SIDE, SIDE, 3), np.float32))
-    assert hidden_after(encoder(IMAGE, "CnnPolicy")) == []
-    assert hidden_after(encoder(IMAGE)) == [64, 64]
+    assert default_hidden_sizes(encoder(IMAGE, "CnnPolicy")) == []
+    assert default_hidden_sizes(encoder(IMAGE)) == [64, 64]
 
 
 def test_unknown_policy_names_the_nearest() -> None:

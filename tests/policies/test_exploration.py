@@ -20,9 +20,9 @@ from zoo.policies.continuous import SquashedActor
 from zoo.policies.exploration import (
     ActionNoiseConfig,
     EpsilonGreedy,
-    HeldNoise,
     NormalNoise,
     OrnsteinUhlenbeckNoise,
+    SdeNoise,
     StateDependentExploration,
     StochasticExploration,
     make_action_noise,
@@ -230,16 +230,16 @@ def same_as_before(steps: list[np.ndarray]) -> list[bool]:
 
 def test_noise_is_each_environments_own_and_stays_for_its_steps() -> None:
     head, rng = exploration().acting.head, np.random.default_rng(0)
-    held = HeldNoise(head, 3)
+    held = SdeNoise(head, 3)
     noise = [held.next(rng, 4) for _ in range(8)]
     assert same_as_before(noise) == [True, True, False, True, True, False, True]
     assert len(np.unique(noise[0], axis=0)) == 4
     same = np.random.default_rng(0)
     np.testing.assert_array_equal(noise[0], head.noise(same, (4,)))
     np.testing.assert_array_equal(noise[3], head.noise(same, (4,)))
-    once = HeldNoise(head, -1)
+    once = SdeNoise(head, -1)
     assert all(same_as_before([once.next(rng, 4) for _ in range(50)]))
-    always = HeldNoise(head, 1)
+    always = SdeNoise(head, 1)
     assert not any(same_as_before([always.next(rng, 4) for _ in range(5)]))
 
 

@@ -13,7 +13,7 @@ from own_policies import Witness
 
 from zoo import DDPG, DQN, PPO2, SAC, TD3, evaluate_policy
 from zoo.algorithms.algorithm import Algorithm
-from zoo.policies.own_policy import Modes
+from zoo.policies.custom_policy import PolicyMode
 
 OFF_POLICY = {"learning_starts": 16, "train_freq": 8, "gradient_steps": 3, "batch_size": 16}
 
@@ -147,7 +147,7 @@ def test_zoos_own_policies_are_never_switched() -> None:
     """Switching walks through all modules, which would cost a small network as much as a step."""
     for algorithm, env_id in ((PPO2, "CartPole-v1"), (DQN, "CartPole-v1"), (SAC, "Pendulum-v1")):
         policy = algorithm("LnMlpPolicy", env_id).policy
-        modes = Modes(policy)
+        modes = PolicyMode(policy)
         with modes.training():
             assert not modes.matter
             assert not policy.training

@@ -18,7 +18,7 @@ from zoo.errors import ZooError
 from zoo.policies.acting import ActingPolicy
 from zoo.policies.actor_critic import ActorCritic
 from zoo.policies.config import PolicyConfig
-from zoo.policies.own_policy import make_policy
+from zoo.policies.custom_policy import make_policy
 from zoo.policies.q_networks import QNetwork
 
 OBSERVATIONS = spaces.Box(-1.0, 1.0, (4,), np.float32)

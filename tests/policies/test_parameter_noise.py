@@ -20,9 +20,9 @@ from zoo.policies.config import PolicyConfig
 from zoo.policies.continuous import DeterministicActor
 from zoo.policies.exploration import OrnsteinUhlenbeckNoise
 from zoo.policies.parameter_noise import (
-    NoisyActor,
-    NoisyGreedy,
+    ParameterNoiseActor,
     ParameterNoiseConfig,
+    ParameterNoiseGreedy,
     PerturbedPolicy,
     action_distance,
     epsilon_greedy_kl,
@@ -47,19 +47,21 @@ def perturbed_actor(*, std: float = 0.3, **fields: Any) -> tuple[PerturbedPolicy
     return PerturbedPolicy(ActingPolicy(actor), parameters, std), parameters
 
 
-def noisy_actor(noise: Any = None, **settings: Any) -> NoisyActor:
+def noisy_actor(noise: Any = None, **settings: Any) -> ParameterNoiseActor:
     perturbed, _ = perturbed_actor()
-    return NoisyActor(
+    return ParameterNoiseActor(
         perturbed, make_action_adapter(BOX, scaled=True), noise, 0.0, ParameterNoiseConfig(**settings)
     )
 
 
-def noisy_greedy(rate: float, space: Any = VECTOR, **fields: Any) -> tuple[NoisyGreedy, Parameters]:
+def noisy_greedy(rate: float, space: Any = VECTOR, **fields: Any) -> tuple[ParameterNoiseGreedy, Parameters]:
     torch.manual_seed(0)
     network = QNetwork(space, CHOICES, PolicyConfig(**{"net_arch": [8], **fields}), dueling=True).eval()
     parameters = Parameters("q_network", network)
     action_adapter = make_action_adapter(CHOICES, scaled=False)
-    return NoisyGreedy(ActingPolicy(network), parameters, action_adapter, lambda progress: rate), parameters
+    return ParameterNoiseGreedy(
+        ActingPolicy(network), parameters, action_adapter, lambda progress: rate
+    ), parameters
 
 
 def seen(n: int, seed: int = 1) -> dict[str, Any]:

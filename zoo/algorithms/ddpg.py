@@ -24,13 +24,13 @@ from zoo.errors import ZooError
 from zoo.optim.optimizers import Adam, Updater, WeightDecay
 from zoo.optim.parameters import Parameters
 from zoo.optim.popart import MOMENTS, ReturnUnits, RunningUnits, output_layer
-from zoo.optim.state import Outcome, State
+from zoo.optim.state import State, StepResult
 from zoo.policies.acting import ActingPolicy
 from zoo.policies.continuous import DeterministicPolicy
+from zoo.policies.custom_policy import make_policy
 from zoo.policies.exploration import Exploration, StochasticExploration
-from zoo.policies.own_policy import make_policy
 from zoo.policies.parameter_noise import (
-    NoisyActor,
+    ParameterNoiseActor,
     ParameterNoiseConfig,
     PerturbedPolicy,
     make_parameter_noise,
@@ -133,10 +133,10 @@ class DDPG(OffPolicyAlgorithm[DDPGConfig]):
         if settings is None:
             return StochasticExploration(self.acting, *options)
         perturbed = PerturbedPolicy(self.acting, self.actor_updater.parameters, settings.initial_std)
-        return NoisyActor(perturbed, *options, settings)
+        return ParameterNoiseActor(perturbed, *options, settings)
 
     def update(self) -> None:
-        self._is_to_adapt = isinstance(self.exploration, NoisyActor)
+        self._is_to_adapt = isinstance(self.exploration, ParameterNoiseActor)
         super().update()
 
     def _learn_from(self, batches: Mapping[str, Any], n_steps: int) -> Mapping[str, Tensor]:
@@ -148,13 +148,13 @@ class DDPG(OffPolicyAlgorithm[DDPGConfig]):
 
     def _adapt_noise(self, observations: Arrays) -> None:
         """Adapt the noise, once in an update, by the first batch, before the actor moves."""
-        assert isinstance(self.exploration, NoisyActor)
+        assert isinstance(self.exploration, ParameterNoiseActor)
         seen = {"observations": transform(lambda rows: rows[0].cpu().numpy(), observations)}
         for name, value in self.exploration.adapt(seen, self.rng).items():
             self.record(f"train/{name}", value)
         self._is_to_adapt = False
 
-    def _gradient_step(self, state: State, rates: Any, batch: Any) -> Outcome:
+    def _gradient_step(self, state: State, rates: Any, batch: Any) -> StepResult:
         observations, weights = batch["observations"], batch.get("weights")
         targets = self.targets(state, batch)
         state = self.units.update(state, targets)
@@ -187,12 +187,12 @@ class DDPG(OffPolicyAlgorithm[DDPGConfig]):
             "q_value": values.mean(),
             **self.units.metrics(state),
         }
-        return Outcome(state, metrics, td_errors(batch, values - targets))
+        return StepResult(state, metrics, td_errors(batch, values - targets))
 
     def targets(self, state: State, batch: dict[str, Any]) -> Tensor:
         """Return r + γ·Q_target(s′, π_target(s′)) as returns (batch,) (algorithm 1 of the paper)."""
         next_observations = batch["next_observations"]
-        with self.modes.evaluation():
+        with self.policy_mode.evaluation():
             next_actions = self.actor_updater.parameters.functional(state["target_actor"])(next_observations)
             next_outputs = self._outputs(state["target_critics"], next_observations, next_actions)
         scaled = {**batch, "rewards": self.config.reward_scale * batch["rewards"]}

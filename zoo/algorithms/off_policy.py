@@ -23,8 +23,8 @@ from zoo.buffers.prioritized import BYTES_EACH, PrioritizedSampler
 from zoo.buffers.replay import (
     ReplayBuffer,
     Storing,
-    kept_buffer,
     replay_bytes,
+    reusable_buffer,
     ring_length,
 )
 from zoo.buffers.rings import Episodes, UniformSampler
@@ -161,7 +161,7 @@ class OffPolicyAlgorithm(Algorithm[Config]):
         self._train_freq, self._train_unit = _parse_train_freq(config.train_freq)
         specs = _specs(self.observation_space, self.action_adapter.spec, self._mask_size)
         relabelling, hindsight = self._make_relabelling(), self.replay_config.hindsight
-        kept = kept_buffer(getattr(self, "buffer", None), self.n_envs, specs)
+        kept = reusable_buffer(getattr(self, "buffer", None), self.n_envs, specs)
         self.buffer = (
             kept
             if kept is not None
@@ -295,7 +295,7 @@ class OffPolicyAlgorithm(Algorithm[Config]):
             batches = self.buffer.sample(self.rng, shape, self._progress_before)
             outputs = self._learn_from(self._tensors(batches), n_steps)
             if self.replay_config.prioritized is not None:
-                self.buffer.learned(outputs["td_errors"].cpu().numpy())
+                self.buffer.update_priorities(outputs["td_errors"].cpu().numpy())
             remaining -= n_steps
 
     def _bootstrapped(self, batch: Mapping[str, Any], next_values: Tensor) -> Tensor:

@@ -75,17 +75,17 @@ def transform(function: Callable[[np.ndarray], Any], column: Arrays) -> Arrays:
     return function(column)
 
 
-def in_a_row(column: Arrays) -> Arrays:
+def merge_leading(column: Arrays) -> Arrays:
     """Return views of arrays (a, b, …) as (a · b, …)."""
     return transform(lambda array: array.reshape(array.shape[0] * array.shape[1], *array.shape[2:]), column)
 
 
-def taken(column: Arrays, places: np.ndarray) -> Arrays:
+def take_rows(column: Arrays, places: np.ndarray) -> Arrays:
     """Return the rows of a column at ``places`` (…)."""
     return transform(lambda array: array.take(places, axis=0), column)
 
 
-def pieces(column: Arrays, n_rows: int) -> Iterator[Arrays]:
+def split_rows(column: Arrays, n_rows: int) -> Iterator[Arrays]:
     """Cut a column along its first axis into pieces of ``n_rows``, the last one shorter, without copying."""
     first = column
     while isinstance(first, dict):

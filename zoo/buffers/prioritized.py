@@ -76,7 +76,7 @@ class PrioritizedSampler(UniformSampler):
         positions, envs = np.divmod(self._drawn.reshape(shape), self.n_envs)
         return Drawn(positions, envs, weights.astype(np.float32).reshape(shape))
 
-    def learned(self, td_errors: Array, rows: Array | slice = slice(None)) -> None:
+    def update_priorities(self, td_errors: Array, rows: Array | slice = slice(None)) -> None:
         """Give new priorities to what was drawn last; of several errors of one transition the last counts."""
         priorities = np.abs(td_errors.reshape(-1)[rows].astype(np.float64)) + self.config.epsilon
         if not np.isfinite(td_errors).all() or not len(priorities):

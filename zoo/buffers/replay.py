@@ -18,10 +18,10 @@ from zoo.buffers.arrays import (
     allocate,
     assign,
     find_not_finite,
-    in_a_row,
     joined,
+    merge_leading,
     n_bytes,
-    taken,
+    take_rows,
     transform,
 )
 from zoo.buffers.rings import (
@@ -158,7 +158,7 @@ class ReplayBuffer:
         if not optimize_memory_usage:
             self.columns |= {f"next_{name}": allocate(specs[name], leading) for name in self.shown}
         # Views: columns are written in place, and never replaced.
-        self._rows = {name: in_a_row(column) for name, column in self.columns.items()}
+        self._rows = {name: merge_leading(column) for name, column in self.columns.items()}
         self._segments = ReplayChunks(self.columns, self.length)
         self._final: FinalObservations | None = None
         if optimize_memory_usage:
@@ -323,15 +323,17 @@ class ReplayBuffer:
             batch["rewards"], batch["discounts"] = summed(batch["rewards"], windows.lengths, self.gamma)
         return batch
 
-    def learned(self, td_errors: Array) -> None:
+    def update_priorities(self, td_errors: Array) -> None:
         """Take note of the sizes of the errors of what `sample` gave last, in its shape.
 
         Those under another goal are errors of something else: priorities are those of what was stored.
         """
         if self.relabelling is None:
-            self.sampler.learned(td_errors)
+            self.sampler.update_priorities(td_errors)
         else:
-            self.sampler.learned(td_errors, np.setdiff1d(np.arange(td_errors.size), self._relabelled))
+            self.sampler.update_priorities(
+                td_errors, np.setdiff1d(np.arange(td_errors.size), self._relabelled)
+            )
 
     def _transitions(self, windows: Windows) -> Batch:
         """Return what was shown and done first, what came of it last, and the rewards of all steps."""
@@ -341,11 +343,11 @@ class ReplayBuffer:
             last = windows.last * self.n_envs + windows.envs
             steps = windows.steps * self.n_envs + windows.envs[..., None]
         batch = {
-            name: taken(column, last if name in self._come_last else first)
+            name: take_rows(column, last if name in self._come_last else first)
             for name, column in self._rows.items()
             if name != "rewards" and (name != "ended" or self.optimize_memory_usage)
         }
-        batch["rewards"] = taken(self._rows["rewards"], steps)
+        batch["rewards"] = take_rows(self._rows["rewards"], steps)
         if self.optimize_memory_usage:
             ended = batch.pop("ended")
             for name in self.shown:
@@ -356,7 +358,7 @@ class ReplayBuffer:
     def following(self, positions: Array, envs: Array, key: str) -> Array:
         """Return the part ``key`` of what was observed after the steps at these places, (…) each."""
         if not self.optimize_memory_usage:
-            return taken(self._rows["next_observations"][key], positions * self.n_envs + envs)
+            return take_rows(self._rows["next_observations"][key], positions * self.n_envs + envs)
         return self._followed(positions, envs, self.columns["ended"][positions, envs], "observations", key)
 
     def _followed(
@@ -364,7 +366,7 @@ class ReplayBuffer:
     ) -> Arrays:
         """Return what was shown next where it is stored once: in the row behind, or apart at an end."""
         column = self._rows[name] if key is None else self._rows[name][key]
-        following = taken(column, (positions + 1) % self.length * self.n_envs + envs)
+        following = take_rows(column, (positions + 1) % self.length * self.n_envs + envs)
         if ended.any():
             assert self._final is not None
             places = (positions * self.n_envs + envs)[ended]
@@ -447,7 +449,7 @@ class Storing:
 Memory = TypeVar("Memory", bound=ReplayBuffer)
 
 
-def kept_buffer(before: Memory | None, n_envs: int, specs: Mapping[str, Any]) -> Memory | None:
+def reusable_buffer(before: Memory | None, n_envs: int, specs: Mapping[str, Any]) -> Memory | None:
     """Return the buffer, with all episodes cut, where it fits; otherwise warn of what is lost."""
     if before is None:
         return None

@@ -60,7 +60,7 @@ class UniformSampler:
         newest = (heads[0] if are_equal else heads.take(envs)) - 1
         return Drawn((newest - ages) % length, envs)
 
-    def learned(self, td_errors: Array, rows: Array | slice = slice(None)) -> None:
+    def update_priorities(self, td_errors: Array, rows: Array | slice = slice(None)) -> None:
         """Take note of the sizes of the errors of what was drawn last, of some rows (…, flat) alone."""
 
     def state(self) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from zoo.buffers.arrays import taken
+from zoo.buffers.arrays import take_rows
 from zoo.buffers.replay import Batch, ReplayBuffer, Transform
 from zoo.errors import ZooError
 
@@ -69,7 +69,7 @@ class SequenceBuffer(ReplayBuffer):
         positions = (firsts[..., None] + np.arange(self.n_steps)) % self.length
         places = positions * self.n_envs + self._envs[:, None]
         batch = {
-            name: taken(column, places[..., 0] if name == "states" else places)
+            name: take_rows(column, places[..., 0] if name == "states" else places)
             for name, column in self._rows.items()
         }
         batch |= self._followers(positions, batch["ended"] & ~batch["terminated"])

@@ -113,12 +113,12 @@ class RunningUnits(ReturnUnits):
         batch, n_workers = returns.double(), workers.count()
         n = returns.numel() * n_workers
         mean, count = state["returns.mean"], state["returns.count"]
-        batch_mean, total = workers.averaged(batch.mean()), count + n
+        batch_mean, total = workers.average(batch.mean()), count + n
         delta = batch_mean - mean
         moments = {
             "returns.mean": mean + delta * (n / total),
             "returns.squares": state["returns.squares"]
-            + workers.averaged((batch - batch_mean).square().sum()) * n_workers
+            + workers.average((batch - batch_mean).square().sum()) * n_workers
             + delta.square() * (count * n / total),
             "returns.count": total,
         }

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from zoo.errors import ZooError
 from zoo.policies.config import PolicyConfig
 from zoo.policies.distributions import make_distribution
-from zoo.policies.encoders import Encoder, hidden_after, make_encoder
+from zoo.policies.encoders import Encoder, default_hidden_sizes, make_encoder
 from zoo.policies.networks import LayerStyle, Mlp, layer_sizes, orthogonal
 from zoo.policies.recurrent import RecurrentCore, make_core
 
@@ -46,7 +46,7 @@ class ActorCritic(nn.Module):
         self.critic_encoder: Encoder | None = None
         if not config.share_encoder:
             self.critic_encoder = make_encoder(observation_space, config, ortho_init=ortho_init)
-        sizes = layer_sizes(config, ("shared", "pi", "vf"), hidden_after(self.encoder))
+        sizes = layer_sizes(config, ("shared", "pi", "vf"), default_hidden_sizes(self.encoder))
         style = LayerStyle.of(config, "tanh")
         self.shared = Mlp(self.encoder.features_dim, sizes["shared"], None, style)
         size = critic_size = self.shared.output_size
@@ -219,7 +219,7 @@ class StochasticDuelingPolicy(ActorCritic):
 
 
 def _critic_layers(policy: ActorCritic, config: PolicyConfig) -> list[int]:
-    return layer_sizes(config, ("shared", "pi", "vf"), hidden_after(policy.encoder))["vf"]
+    return layer_sizes(config, ("shared", "pi", "vf"), default_hidden_sizes(policy.encoder))["vf"]
 
 
 def _critic(config: PolicyConfig, size: int, hidden: list[int], n_outputs: int, gain: float) -> Mlp:

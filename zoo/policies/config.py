@@ -119,7 +119,7 @@ RECURRENT_PRESET = "recurrent_ppo"
 """The preset that is for policies that remember, and nothing else."""
 
 
-def refuse_no_recurrence(policy: PolicyConfig) -> None:
+def check_is_recurrent(policy: PolicyConfig) -> None:
     """Raise `ZooError` for a policy of `RECURRENT_PRESET` that remembers nothing."""
     if policy.recurrent is None and policy._target_ is None:
         multi = {"cnn": "CnnLstmPolicy", "multi": "MultiInputLstmPolicy"}
@@ -129,7 +129,7 @@ def refuse_no_recurrence(policy: PolicyConfig) -> None:
         )
 
 
-def refuse_recurrence_options(policy: PolicyConfig) -> None:
+def check_recurrence_options(policy: PolicyConfig) -> None:
     """Raise `ZooError` for what is set of a memory where there is none."""
     if policy.recurrent is not None or policy._target_ is not None:
         return
@@ -149,7 +149,7 @@ def policy_preset(name: str) -> PolicyConfig:
     return replace(POLICIES[name])
 
 
-def reading_dictionaries(config: PolicyConfig) -> PolicyConfig:
+def with_dict_encoder(config: PolicyConfig) -> PolicyConfig:
     """Return the same networks with an encoder for each key, where they would read one vector."""
     if config.encoder != "mlp" or config._target_ is not None:
         return config

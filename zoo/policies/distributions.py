@@ -3,8 +3,8 @@
 A head is a module with the last layers before an action. Its parameters are the numbers (…,
 ``parameter_size``) that its forward pass returns, after `ActionDistribution.masked`: all else is computed
 from them alone, on arrays for acting (with noise drawn ahead), on tensors for updates. Those of Gaussians
-(…, 2n) are n means, then n log standard deviations; a head may put more behind them. Actions here are flat and count from zero;
-`zoo.policies.actions` makes what the environment takes. Leading dimensions are free everywhere.
+(…, 2n) are n means, then n log standard deviations; a head may put more behind them. Actions here are flat
+and count from zero; `zoo.policies.actions` makes what the environment takes. Leading dimensions are free.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def total(parts: Sequence[Tensor]) -> Tensor:
     return functools.reduce(operator.add, parts)
 
 
-def gather_last(values: Tensor, index: Tensor) -> Tensor:
+def gather(values: Tensor, index: Tensor) -> Tensor:
     """Return from each row of ``values`` (…, n) the entry at ``index`` (…).
 
     The gradient of ``gather`` would be a scatter, which compiled updates can't fuse.
@@ -153,7 +153,7 @@ class ActionDistribution(nn.Module, ABC):
         return self.entropy(parameters)
 
 
-class Choices(ActionDistribution):
+class DiscreteDistribution(ActionDistribution):
     """What is drawn from finitely many actions, by logits.
 
     Subclasses turn parameters into tables: log-probabilities (…, n) of each choice's alternatives.
@@ -196,7 +196,7 @@ class Choices(ActionDistribution):
         return self._mean(tables, [a - b for a, b in zip(tables, self._tables(new), strict=True)])
 
 
-class Categorical(Choices):
+class Categorical(DiscreteDistribution):
     """One choice out of n."""
 
     def __init__(self, space: spaces.Discrete, features_dim: int) -> None:
@@ -213,10 +213,10 @@ class Categorical(Choices):
         return (F.log_softmax(parameters, dim=-1),)
 
     def _chosen(self, tables: Sequence[Tensor], actions: Tensor) -> Tensor:
-        return gather_last(tables[0], actions)
+        return gather(tables[0], actions)
 
 
-class MultiCategorical(Choices):
+class MultiCategorical(DiscreteDistribution):
     """Several independent choices; their logits, and their masks, side by side."""
 
     def __init__(self, space: spaces.MultiDiscrete, features_dim: int) -> None:
@@ -246,11 +246,11 @@ class MultiCategorical(Choices):
 
     def _chosen(self, tables: Sequence[Tensor], actions: Tensor) -> Tensor:
         return total(
-            [gather_last(table, action) for table, action in zip(tables, actions.unbind(-1), strict=True)]
+            [gather(table, action) for table, action in zip(tables, actions.unbind(-1), strict=True)]
         )
 
 
-class Bernoulli(Choices):
+class Bernoulli(DiscreteDistribution):
     """Independent bits, by the logit of being one; a mask has two entries a bit: may it be 0, may it be 1."""
 
     def __init__(self, space: spaces.MultiBinary, features_dim: int) -> None:
@@ -372,7 +372,7 @@ class DiagonalGaussian(Gaussian):
         return torch.cat([mean, self.log_std.expand_as(mean)], dim=-1)
 
 
-class Squashed(Gaussian):
+class TanhGaussian(Gaussian):
     """tanh of a Gaussian; actions lie in [−1, 1]."""
 
     def sample(self, parameters: Array, noise: Array) -> Array:
@@ -412,7 +412,7 @@ class Squashed(Gaussian):
         return (torch.tanh(self._mean(parameters)) - actions).square().mean(-1)
 
 
-class SquashedGaussian(Squashed):
+class SquashedGaussian(TanhGaussian):
     """tanh of a Gaussian whose mean and standard deviation are functions of the state."""
 
     def __init__(self, space: spaces.Box, features_dim: int) -> None:
@@ -471,7 +471,7 @@ class Deterministic(ActionDistribution):
         return (parameters - actions).square().mean(-1)
 
 
-class Direct(Deterministic):
+class UnboundedDeterministic(Deterministic):
     """The same without a bound: the action is linear in the features, in the environment's own units."""
 
     def forward(self, features: Tensor) -> Tensor:
@@ -541,7 +541,7 @@ class StateDependentGaussian(Gaussian):
         return mean, log_std
 
 
-class SquashedStateDependentGaussian(Squashed, StateDependentGaussian):
+class SquashedStateDependentGaussian(TanhGaussian, StateDependentGaussian):
     """tanh of a Gaussian whose noise is φ(s)·W; actions lie in [−1, 1].
 
     `rsample` takes a number of noise for each action, as for any Gaussian. That is the same distribution as

@@ -17,8 +17,8 @@ from zoo.config.user_imports import own_class
 from zoo.envs.spaces import channels_first, is_image
 from zoo.errors import ZooError
 from zoo.policies.config import PolicyConfig
+from zoo.policies.custom_policy import check_arguments
 from zoo.policies.networks import orthogonal
-from zoo.policies.own_policy import check_arguments
 
 SMALLEST_IMAGE = 36
 """Height and width in pixels below which the Nature CNN has nothing left to convolve."""
@@ -119,7 +119,7 @@ class DictEncoder(nn.Module):
         )
 
 
-class OwnEncoder(nn.Module):
+class CustomEncoder(nn.Module):
     """A module of the user's own, made with the space and the arguments that ``config`` names beside it.
 
     Whatever leading dimensions there are, it reads rows (n, *shape): float32 of a Box, images with their
@@ -181,13 +181,13 @@ def _with_channels_first(space: spaces.Space[Any]) -> spaces.Space[Any]:
     return spaces.Box(low, high, dtype=np.uint8)
 
 
-Encoder = VectorEncoder | NatureCnn | DictEncoder | OwnEncoder
+Encoder = VectorEncoder | NatureCnn | DictEncoder | CustomEncoder
 
 
 def make_encoder(space: spaces.Space[Any], config: PolicyConfig, *, ortho_init: bool) -> Encoder:
     """Return the encoder that ``config`` names. Raises `ZooError` if it cannot read the space."""
     if isinstance(config.encoder, Mapping):
-        return OwnEncoder(space, config.encoder)
+        return CustomEncoder(space, config.encoder)
     if isinstance(space, spaces.Dict):
         if config.encoder != "multi":
             raise ZooError(f"{config.name} can't read dictionary observations; use policy=MultiInputPolicy")
@@ -216,6 +216,6 @@ def suits_cnn(space: spaces.Space[Any]) -> bool:
     return min(height_and_width) >= SMALLEST_IMAGE
 
 
-def hidden_after(encoder: Encoder) -> list[int]:
+def default_hidden_sizes(encoder: Encoder) -> list[int]:
     """Return the usual widths of hidden layers: none after the CNN, which has a wide layer of its own."""
     return [] if isinstance(encoder, NatureCnn) else [64, 64]

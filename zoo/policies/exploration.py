@@ -221,7 +221,7 @@ def make_action_noise(
     return OrnsteinUhlenbeckNoise(config.std, config.theta, config.dt, n_actions)
 
 
-class HeldNoise:
+class SdeNoise:
     """The noise of a head, of each environment its own, drawn anew every ``every`` steps; -1: only once.
 
     One object is for one collection, which always begins with a new draw. So nothing of it outlasts an
@@ -263,7 +263,7 @@ class StateDependentExploration(StochasticExploration):
         self.start()
 
     def start(self) -> None:
-        self._held = HeldNoise(self.acting.head, self.every)
+        self._held = SdeNoise(self.acting.head, self.every)
 
     def warm_up(self, seen: PolicyInput, rng: np.random.Generator) -> Arrays:
         if self.at_warmup:

@@ -29,7 +29,13 @@ _ZERO = np.zeros((), np.float32)
 _ACTOR_CRITICS = (ActorCritic, ActionValuePolicy, StochasticDuelingPolicy)
 _ACTORS = (SquashedActor, DeterministicActor, LinearPolicy)
 _LOGIT_HEADS = (heads.Categorical, heads.MultiCategorical, heads.Bernoulli)
-_HEADS = (heads.Deterministic, heads.Direct, heads.DiagonalGaussian, heads.SquashedGaussian, *_LOGIT_HEADS)
+_HEADS = (
+    heads.Deterministic,
+    heads.UnboundedDeterministic,
+    heads.DiagonalGaussian,
+    heads.SquashedGaussian,
+    *_LOGIT_HEADS,
+)
 _PARTS = {VectorEncoder, Mlp, nn.Linear, nn.LayerNorm, nn.Tanh, nn.ReLU, *_HEADS}
 
 
@@ -100,7 +106,11 @@ def _step(layer: nn.Module) -> ArrayFunction:
         return _step(layer.logits)
     if isinstance(layer, heads.Deterministic):
         action = _linear(layer.action)
-        return action if isinstance(layer, heads.Direct) else lambda features: np.tanh(action(features))
+        return (
+            action
+            if isinstance(layer, heads.UnboundedDeterministic)
+            else lambda features: np.tanh(action(features))
+        )
     assert isinstance(layer, heads.DiagonalGaussian | heads.SquashedGaussian)
     mean, (low, high) = _linear(layer.mean), heads.LOG_STD_RANGE
     if isinstance(layer, heads.SquashedGaussian):

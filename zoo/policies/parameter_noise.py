@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from zoo.buffers.arrays import Arrays
 from zoo.config.fields import build, hyperparameter
 from zoo.optim.parameters import Parameters
-from zoo.optim.workers import averaged_number
+from zoo.optim.workers import average_number
 from zoo.policies.acting import ActingPolicy, BatchedPolicy
 from zoo.policies.actions import ActionAdapter
 from zoo.policies.exploration import (
@@ -140,7 +140,7 @@ def perturbable(parameters: Parameters, spared: Sequence[str] = ()) -> list[slic
     return [part for name, part in parameters.slices.items() if not name.startswith(left_alone)]
 
 
-class NoisyActor(StochasticExploration):
+class ParameterNoiseActor(StochasticExploration):
     """Explores by a perturbed actor; the noise grows or shrinks by how far it moves actions."""
 
     def __init__(
@@ -172,7 +172,7 @@ class NoisyActor(StochasticExploration):
         self.perturbed.reset(env_indices)
 
     def take_over(self, earlier: Exploration) -> None:
-        if isinstance(earlier, NoisyActor):
+        if isinstance(earlier, ParameterNoiseActor):
             self.perturbed.std = earlier.perturbed.std
 
     def state(self) -> dict[str, Any]:
@@ -183,7 +183,7 @@ class NoisyActor(StochasticExploration):
         self.perturbed.load_state(state["perturbed"])
 
 
-class NoisyGreedy(EpsilonGreedy):
+class ParameterNoiseGreedy(EpsilonGreedy):
     """The best action of a perturbed Q-network, which is as far from the greedy policy as ε-greedy would be.
 
     The distance is the KL divergence of the softmax of action values; the noise grows or shrinks at every
@@ -216,7 +216,7 @@ class NoisyGreedy(EpsilonGreedy):
         self.perturbed.reset(env_indices)
 
     def take_over(self, earlier: Exploration) -> None:
-        if isinstance(earlier, NoisyGreedy):
+        if isinstance(earlier, ParameterNoiseGreedy):
             self.perturbed.std = earlier.perturbed.std
 
     def state(self) -> dict[str, Any]:
@@ -240,7 +240,7 @@ def action_distance(actions: Array, others: Array) -> float:
 
     The mean is one over the rows of all workers.
     """
-    return math.sqrt(averaged_number(float(np.square(actions - others, dtype=np.float64).mean())))
+    return math.sqrt(average_number(float(np.square(actions - others, dtype=np.float64).mean())))
 
 
 def mean_softmax_kl(values: Array, others: Array) -> float:

@@ -8,8 +8,8 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from zoo.policies.config import PolicyConfig
-from zoo.policies.distributions import Categorical, Choices
-from zoo.policies.encoders import NatureCnn, hidden_after, make_encoder
+from zoo.policies.distributions import Categorical, DiscreteDistribution
+from zoo.policies.encoders import NatureCnn, default_hidden_sizes, make_encoder
 from zoo.policies.networks import LayerStyle, Mlp, layer_sizes, orthogonal
 
 
@@ -35,7 +35,7 @@ class QNetwork(nn.Module):
         assert isinstance(action_space, spaces.Discrete)
         self.head = ActionValues(action_space)
         self.encoder = make_encoder(observation_space, config, ortho_init=bool(config.ortho_init))
-        hidden = layer_sizes(config, ("qf",), hidden_after(self.encoder))["qf"]
+        hidden = layer_sizes(config, ("qf",), default_hidden_sizes(self.encoder))["qf"]
         style = LayerStyle.of(config, "relu")
         size = self.encoder.features_dim
         self.advantages = Mlp(size, hidden, n_estimates * self.head.parameter_size, style)
@@ -71,7 +71,7 @@ class ActionValues(Categorical):
     """The choice of a Q-network: the best action, or one by the softmax of the action values."""
 
     def __init__(self, space: spaces.Discrete) -> None:
-        Choices.__init__(self, int(space.n), None)
+        DiscreteDistribution.__init__(self, int(space.n), None)
 
 
 class QuantileNetwork(QNetwork):

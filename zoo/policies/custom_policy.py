@@ -68,7 +68,7 @@ _SAME_IN_BOTH = {
 AS_IT_IS: AbstractContextManager[None] = nullcontext()
 
 
-class Modes:
+class PolicyMode:
     """Switches ``policy``, which is put into evaluation mode, to another mode for a while.
 
     A policy keeps a part in one mode for good by its own method ``train``.

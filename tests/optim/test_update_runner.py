@@ -238,8 +238,8 @@ class DelayedActor:
         loss = -self.critic.functional(state["critic"])(torch.cat([observations, actions], -1)).mean()
         self.actor_losses += 1
         state, _ = self.acting.step(state, actor, loss, rate)
-        state = self.actor.follow(state, "old_actor", 0.05)
-        state = self.critic.follow(state, "old_critic", 0.05)
+        state = self.actor.polyak_update(state, "old_actor", 0.05)
+        state = self.critic.polyak_update(state, "old_critic", 0.05)
         return StepResult(state, {"actor_loss": loss}, {"errors": torch.stack(errors)})
 
     def critic_step(self, state: State, rate: Tensor, batch: dict[str, Tensor]) -> tuple[State, Tensor]:

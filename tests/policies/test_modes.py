@@ -149,5 +149,5 @@ def test_zoos_own_policies_are_never_switched() -> None:
         policy = algorithm("LnMlpPolicy", env_id).policy
         modes = PolicyMode(policy)
         with modes.training():
-            assert not modes.matter
+            assert not modes._is_relevant
             assert not policy.training

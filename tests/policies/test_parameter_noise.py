@@ -149,11 +149,11 @@ def test_the_parameters_themselves_are_never_touched() -> None:
     before = parameters.flat.detach().clone()
     rng = np.random.default_rng(0)
     perturbed.redraw(rng, 3)
-    without, with_noise = perturbed.compared(seen(5), rng)
+    without, with_noise = perturbed.with_and_without_noise(seen(5), rng)
     assert torch.equal(parameters.flat, before)
     np.testing.assert_allclose(without, by_modules(parameters, before, seen(5)["observations"]), atol=1e-6)
     assert np.abs(with_noise - without).max() > 1e-3
-    again, differently = perturbed.compared(seen(5), rng)
+    again, differently = perturbed.with_and_without_noise(seen(5), rng)
     np.testing.assert_array_equal(again, without)
     assert np.abs(with_noise - differently).max() > 1e-3
 
@@ -250,7 +250,7 @@ def test_noise_of_a_q_network_settles_where_it_explores_as_much_as_its_rate() ->
     rng = np.random.default_rng(0)
     for _ in range(1500):
         part.act(seen(8), rng, 0.0)
-    distances = [mean_softmax_kl(*part.perturbed.compared(seen(8), rng)) for _ in range(300)]
+    distances = [mean_softmax_kl(*part.perturbed.with_and_without_noise(seen(8), rng)) for _ in range(300)]
     assert np.median(distances) == pytest.approx(epsilon_greedy_kl(0.3, np.array(4)), rel=0.35)
 
 

@@ -17,7 +17,7 @@ from zoo.errors import ZooError
 from zoo.policies.acting import ActingPolicy
 from zoo.policies.actor_critic import ActorCritic
 from zoo.policies.config import PolicyConfig, policy_preset
-from zoo.policies.recurrent import GatedCore, make_core, unrolled
+from zoo.policies.recurrent import RecurrentLayers, make_core, unrolled
 
 OBSERVATIONS = spaces.Box(-1.0, 1.0, (3,), np.float32)
 ROWS, TIME, INPUT, HIDDEN = 4, 9, 4, 5
@@ -37,7 +37,7 @@ CRITICS: dict[str, dict[str, Any]] = {
 }
 
 
-def core_of(kind: str, **options: Any) -> GatedCore:
+def core_of(kind: str, **options: Any) -> RecurrentLayers:
     torch.manual_seed(0)
     core = make_core(PolicyConfig(**{**KINDS[kind], "lstm_hidden_size": HIDDEN, **options}), INPUT)
     assert core is not None
@@ -264,10 +264,10 @@ def test_the_critic_remembers_as_it_is_told() -> None:
 @pytest.mark.parametrize(
     ("name", "layer", "encoder"),
     [
-        ("MlpLstmPolicy", "LstmLayer", "VectorEncoder"),
-        ("MlpLnLstmPolicy", "NormalizedLstmLayer", "VectorEncoder"),
-        ("CnnLnLstmPolicy", "NormalizedLstmLayer", "NatureCnn"),
-        ("MultiInputLstmPolicy", "LstmLayer", "DictEncoder"),
+        ("MlpLstmPolicy", "LSTMLayer", "VectorEncoder"),
+        ("MlpLnLstmPolicy", "LayerNormLSTMLayer", "VectorEncoder"),
+        ("CnnLnLstmPolicy", "LayerNormLSTMLayer", "NatureCnn"),
+        ("MultiInputLstmPolicy", "LSTMLayer", "DictEncoder"),
     ],
 )
 def test_named_policies(name: str, layer: str, encoder: str) -> None:

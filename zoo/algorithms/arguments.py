@@ -29,7 +29,7 @@ from zoo.policies.config import (
     policy_preset,
     with_dict_encoder,
 )
-from zoo.policies.custom_policy import path_of
+from zoo.policies.custom_policy import path_of_policy
 from zoo.policies.encoders import suits_cnn
 from zoo.policies.exploration import n_rows
 
@@ -103,7 +103,7 @@ def policy_config(policy: Policy, observation_space: spaces.Space[Any]) -> Polic
     elif isinstance(policy, str):
         config = policy_preset(policy)
     elif isinstance(policy, type):
-        config = PolicyConfig(name=policy.__name__, _target_=path_of(policy))
+        config = PolicyConfig(name=policy.__name__, _target_=path_of_policy(policy))
     elif not isinstance(policy, Mapping):
         raise ZooError(
             f"policy is a {type(policy).__name__}; expected a name such as 'MlpPolicy', a dictionary of"

@@ -182,7 +182,7 @@ class OffPolicyAlgorithm(Algorithm[Config]):
         self._steps_per_call = max(1, BATCH_BYTES // (bytes_each * config.batch_size))
         exploration = self._make_exploration()
         if hasattr(self, "exploration"):
-            exploration.take_over(self.exploration)
+            exploration.carry_over(self.exploration)
         self.exploration = exploration
         self._uncredited = 0
 

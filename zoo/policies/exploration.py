@@ -1,6 +1,6 @@
-"""Exploring while learning: parts that act with a policy and add randomness of their own.
+"""Exploration while learning: ε-greedy, action noise, state-dependent noise, random actions.
 
-All randomness comes from the generator that is passed in. Each part says in which order it draws.
+All randomness comes from the generator that is passed in. Each class says in which order it draws.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Exploration(ABC):
         """Return actions while learning."""
 
     def warm_up(self, seen: PolicyInput, rng: np.random.Generator) -> Arrays:
-        """Return actions before learning starts: random ones, unless a part knows better."""
+        """Return actions before learning starts: random ones, unless a subclass has others."""
         return self.random(seen, rng)
 
     def random(self, seen: PolicyInput, rng: np.random.Generator) -> Arrays:
@@ -68,8 +68,8 @@ class Exploration(ABC):
         """Begin anew where an episode ended: in these environments, or in all."""
         return
 
-    def take_over(self, earlier: Exploration) -> None:
-        """Keep what ``earlier`` found out in other environments."""
+    def carry_over(self, earlier: Exploration) -> None:
+        """Keep what ``earlier`` adapted in other environments."""
         return
 
     def state(self) -> dict[str, Any]:
@@ -121,7 +121,7 @@ class StochasticExploration(Exploration):
 
     def act(self, seen: PolicyInput, rng: np.random.Generator, progress: float) -> Array:
         n = n_rows(seen)
-        actions, _ = self.acting.act(seen, self._own_noise(rng, n))
+        actions, _ = self.acting.act(seen, self._policy_noise(rng, n))
         if self.noise is not None:
             actions = (actions + self.noise.draw(rng, n)).clip(-1.0, 1.0)
         if self.random_share > 0:
@@ -129,7 +129,7 @@ class StochasticExploration(Exploration):
             actions = np.where(is_random, self.random(seen, rng), actions)
         return actions
 
-    def _own_noise(self, rng: np.random.Generator, n: int) -> Array:
+    def _policy_noise(self, rng: np.random.Generator, n: int) -> Array:
         return self.acting.head.noise(rng, (n,))
 
     def reset(self, env_indices: Array | None = None) -> None:
@@ -222,10 +222,9 @@ def make_action_noise(
 
 
 class SdeNoise:
-    """The noise of a head, of each environment its own, drawn anew every ``every`` steps; -1: only once.
+    """State-dependent noise: the weights of each environment, drawn anew every ``every`` steps; -1: once.
 
-    One object is for one collection, which always begins with a new draw. So nothing of it outlasts an
-    update, and a checkpoint needs none of it.
+    One object is for one collection, which always begins with a new draw: a checkpoint needs none of it.
     """
 
     def __init__(self, head: ActionDistribution, every: int) -> None:
@@ -242,10 +241,9 @@ class SdeNoise:
 
 
 class StateDependentExploration(StochasticExploration):
-    """Actions whose noise is held for ``every`` steps, also ``at_warmup``, in the place of random ones.
+    """gSDE: the noise's weights are held for ``every`` steps; ``at_warmup`` too, instead of random actions.
 
-    Draws the weights of the noise where they are due, also while actions are random, then as
-    `StochasticExploration`.
+    Draws these weights where they are due, also while actions are random, then as `StochasticExploration`.
     """
 
     def __init__(
@@ -263,13 +261,13 @@ class StateDependentExploration(StochasticExploration):
         self.start()
 
     def start(self) -> None:
-        self._held = SdeNoise(self.acting.head, self.every)
+        self._sde_noise = SdeNoise(self.acting.head, self.every)
 
     def warm_up(self, seen: PolicyInput, rng: np.random.Generator) -> Arrays:
         if self.at_warmup:
             return self.act(seen, rng, 0.0)
-        self._own_noise(rng, n_rows(seen))
+        self._policy_noise(rng, n_rows(seen))
         return self.random(seen, rng)
 
-    def _own_noise(self, rng: np.random.Generator, n: int) -> Array:
-        return self._held.next(rng, n)
+    def _policy_noise(self, rng: np.random.Generator, n: int) -> Array:
+        return self._sde_noise.next(rng, n)

@@ -72,11 +72,11 @@ class PerturbedPolicy(ActingPolicy):
     ) -> None:
         super().__init__(acting.policy, acting.device)
         self.std = std
-        self._own = parameters
+        self._parameters = parameters
         self._noisy = perturbable(parameters, spared)
         self._copies = BatchedPolicy(parameters, 0, self.device)
         self._to_redraw: set[int] = set()
-        self._trial = BatchedPolicy(parameters, 1, self.device)
+        self._comparison = BatchedPolicy(parameters, 1, self.device)
 
     def parameters(
         self, seen: Mapping[str, Arrays], state: Array | None = None
@@ -84,10 +84,12 @@ class PerturbedPolicy(ActingPolicy):
         """Return the parameters of the head (n_envs, …), each row by the copy of its environment."""
         return self._copies.parameters(seen), None
 
-    def compared(self, seen: Mapping[str, Arrays], rng: np.random.Generator) -> tuple[Array, Array]:
+    def with_and_without_noise(
+        self, seen: Mapping[str, Arrays], rng: np.random.Generator
+    ) -> tuple[Array, Array]:
         """Return the parameters of the head without noise, and with as much as the next copies get."""
-        self._perturb(self._trial.vectors[0], rng)
-        return super().parameters(seen)[0], self._trial.parameters(seen)
+        self._perturb(self._comparison.vectors[0], rng)
+        return super().parameters(seen)[0], self._comparison.parameters(seen)
 
     def adapt(self, *, too_far: bool, coefficient: float) -> None:
         """Perturb less from the next copies on, or more."""
@@ -117,17 +119,17 @@ class PerturbedPolicy(ActingPolicy):
     def load_state(self, state: Mapping[str, Any]) -> None:
         copies = [] if state["copies"] is None else state["copies"]
         self._make_copies(len(copies))
-        for own, given in zip(self._copies.vectors, copies, strict=True):
-            own.copy_(torch.from_numpy(np.array(given)))
+        for vector, saved in zip(self._copies.vectors, copies, strict=True):
+            vector.copy_(torch.from_numpy(np.array(saved)))
         self.std, self._to_redraw = float(state["std"]), set(state["to_redraw"])
 
     def _make_copies(self, n_envs: int) -> None:
-        self._copies = BatchedPolicy(self._own, n_envs, self.device)
+        self._copies = BatchedPolicy(self._parameters, n_envs, self.device)
         self._to_redraw = set(range(n_envs))
 
     def _perturb(self, vector: Tensor, rng: np.random.Generator) -> None:
         """Overwrite the vector; draws a number for each parameter that is perturbed, in their order."""
-        vector.copy_(self._own.flat.detach())
+        vector.copy_(self._parameters.flat.detach())
         for part in self._noisy:
             noise = rng.standard_normal(part.stop - part.start, dtype=np.float32)
             vector[part] += torch.from_numpy(np.float32(self.std) * noise).to(vector.device)
@@ -160,7 +162,7 @@ class ParameterNoiseActor(StochasticExploration):
 
     def adapt(self, seen: PolicyInput, rng: np.random.Generator) -> dict[str, float]:
         """Let the noise follow how far it moves actions for what is seen; return both, to be logged."""
-        without, with_noise = map(self.perturbed.head.mode, self.perturbed.compared(seen, rng))
+        without, with_noise = map(self.perturbed.head.mode, self.perturbed.with_and_without_noise(seen, rng))
         distance = action_distance(without, with_noise)
         self.perturbed.adapt(
             too_far=distance > self.config.desired_action_std, coefficient=self.config.adaptation_coefficient
@@ -171,7 +173,7 @@ class ParameterNoiseActor(StochasticExploration):
         super().reset(env_indices)
         self.perturbed.reset(env_indices)
 
-    def take_over(self, earlier: Exploration) -> None:
+    def carry_over(self, earlier: Exploration) -> None:
         if isinstance(earlier, ParameterNoiseActor):
             self.perturbed.std = earlier.perturbed.std
 
@@ -204,7 +206,7 @@ class ParameterNoiseGreedy(EpsilonGreedy):
 
     def act(self, seen: PolicyInput, rng: np.random.Generator, progress: float) -> Array:
         self.perturbed.redraw(rng, n_rows(seen))
-        without, with_noise = self.perturbed.compared(seen, rng)
+        without, with_noise = self.perturbed.with_and_without_noise(seen, rng)
         n_actions = n_valid(seen, without)
         if (n_actions > 1).any():
             distance = mean_softmax_kl(without, with_noise)
@@ -215,7 +217,7 @@ class ParameterNoiseGreedy(EpsilonGreedy):
     def reset(self, env_indices: Array | None = None) -> None:
         self.perturbed.reset(env_indices)
 
-    def take_over(self, earlier: Exploration) -> None:
+    def carry_over(self, earlier: Exploration) -> None:
         if isinstance(earlier, ParameterNoiseGreedy):
             self.perturbed.std = earlier.perturbed.std
 

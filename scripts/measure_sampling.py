@@ -37,7 +37,6 @@ from zoo.buffers.config import PrioritizedConfig  # noqa: E402
 from zoo.buffers.hindsight import Hindsight  # noqa: E402
 from zoo.buffers.prioritized import PrioritizedSampler  # noqa: E402
 from zoo.buffers.replay import ReplayBuffer  # noqa: E402
-from zoo.buffers.rings import Rings  # noqa: E402
 from zoo.envs.adapter import Step  # noqa: E402
 from zoo.envs.goals import GoalOutcomes  # noqa: E402
 from zoo.envs.toys import BitFlipping  # noqa: E402
@@ -117,18 +116,17 @@ def prioritized(capacity: int = 1_000_000, n_envs: int = 100) -> Timed:
         memory.add(transition)
         plain.add(transition)
     rng = np.random.default_rng(0)
-    rings = Rings(memory.heads, memory.sizes, memory.length)
     for _ in range(200):
-        sampler.draw(rng, (20_000,), rings, 0.5)
+        sampler.sample(rng, (20_000,), memory, 0.5)
         sampler.update_priorities(rng.lognormal(0, 1, 20_000))
     errors = rng.lognormal(0, 1, (1000, BATCH))
 
     def learned() -> None:
-        sampler.draw(rng, (BATCH,), rings, 0.5)
+        sampler.sample(rng, (BATCH,), memory, 0.5)
         sampler.update_priorities(errors[rng.integers(1000)])
 
     return {
-        "draw": lambda: sampler.draw(rng, (BATCH,), rings, 0.5),
+        "draw": lambda: sampler.sample(rng, (BATCH,), memory, 0.5),
         "draw and learned": learned,
         "zoo": lambda: tensors(memory.sample(rng, (BATCH,), 0.5)),
         "zoo uniform": lambda: tensors(plain.sample(rng, (BATCH,))),

@@ -61,7 +61,7 @@ def of_behaviour(batch: dict[str, Any]) -> dict[str, Any]:
 
 
 def unfollowed(batch: dict[str, Any]) -> dict[str, Any]:
-    return {**batch, "followed_by": batch["followed_by"].clamp(max=1)}
+    return {**batch, "next_index": batch["next_index"].clamp(max=1)}
 
 
 @pytest.mark.parametrize("error", [ignoring_ends, of_behaviour, unfollowed])

@@ -199,9 +199,9 @@ class OnlineCriticInTargets(Double):
 class ActorTargetStays(Double):
     def _make_state(self) -> State:
         state = super()._make_state()
-        follow = Parameters.follow
+        polyak_update = Parameters.polyak_update
         own = self.actor_updater.parameters
-        own.follow = lambda state, name, tau: follow(own, state, name, 0.0)  # type: ignore[method-assign]
+        own.polyak_update = lambda state, name, tau: polyak_update(own, state, name, 0.0)  # type: ignore[method-assign]
         return state
 
 

@@ -15,8 +15,7 @@ from transitions import transition
 from zoo.buffers.arrays import ArraySpec
 from zoo.buffers.config import PrioritizedConfig
 from zoo.buffers.prioritized import PrioritizedSampler
-from zoo.buffers.replay import Batch, ReplayBuffer, ring_length
-from zoo.buffers.rings import Drawn, UniformSampler, Windows
+from zoo.buffers.replay import Batch, NStepWindows, ReplayBuffer, UniformSampler, ring_length
 from zoo.errors import ZooError
 
 Array = np.ndarray
@@ -162,9 +161,9 @@ def test_rewards_are_normalised_one_by_one_before_they_are_summed_up() -> None:
 class NewGoals:
     """Replaces the rewards of all steps of a window by the numbers of their observations."""
 
-    def relabelled(
-        self, buffer: ReplayBuffer, rng: Any, windows: Windows, batch: Batch
-    ) -> tuple[Windows, Batch, Array]:
+    def relabel(
+        self, buffer: ReplayBuffer, rng: Any, windows: NStepWindows, batch: Batch
+    ) -> tuple[NStepWindows, Batch, Array]:
         shown = buffer.columns["observations"][windows.steps, windows.envs[..., None]]
         return windows, {**batch, "rewards": shown}, np.arange(windows.first.size)
 
@@ -202,9 +201,9 @@ class At(UniformSampler):
     """Draws the places that it is told."""
 
     def __init__(self, positions: Array, envs: Array) -> None:
-        self.drawn = Drawn(positions, envs)
+        self.drawn = positions, envs, None
 
-    def draw(self, *_: Any) -> Drawn:
+    def sample(self, *_: Any) -> tuple[Array, Array, None]:
         return self.drawn
 
 

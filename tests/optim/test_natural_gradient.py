@@ -218,16 +218,6 @@ def test_conjugate_gradient_ends_where_it_has_arrived() -> None:
     assert len(products) == 1
 
 
-@COMPILED
-def test_iterations_that_are_left_change_nothing_where_it_has_arrived(compiled: bool) -> None:
-    """Within the tolerance, but not exactly: what is left of the residual stays."""
-    runner = UpdateRunner(State(x=torch.zeros(1)), Runtime(device="cpu", compile=compiled, threads=1))
-    right_side = torch.tensor([2.0, 1.0])
-    one, all_four = (runner.call(search, right_side) for search in (_one_iteration, _four_iterations))
-    torch.testing.assert_close(all_four, one)
-    assert runner.runtime.compiles == compiled
-
-
 def _stretched(vector: Tensor) -> Tensor:
     return vector * torch.tensor([1.0, 1.1])
 
@@ -296,8 +286,3 @@ def test_it_is_the_nearest_that_is_allowed(seed: int, bound: float) -> None:
             assert normal @ z == pytest.approx(bound)
         else:
             np.testing.assert_array_equal(z, grad)
-
-
-def test_a_divergence_without_slope_leaves_all_as_it_is() -> None:
-    grad = torch.tensor([[1.0, -2.0]])
-    assert projected(grad, torch.zeros(1, 2), 0.1).tolist() == grad.tolist()

@@ -1,23 +1,27 @@
-"""From a loss to the next state: optimizers, clipping and weight decay are PyTorch's, step by step."""
+"""Optimizers against PyTorch's, updaters on both kinds of state, and means over workers."""
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from small_networks import SteepestDescent, batch, network
 from torch import Tensor, nn
+from torch.fx.experimental.proxy_tensor import make_fx
 
+from zoo.optim import workers as module
 from zoo.optim.optimizers import Adam, FunctionalModule, Momentum, Optimizer, RMSprop, Updater, WeightDecay
 from zoo.optim.parameters import Parameters
 from zoo.optim.runtime import Runtime
 from zoo.optim.state import LiveState, State, StepResult
 from zoo.optim.update_runner import UpdateRunner
-from zoo.optim.workers import average
+from zoo.optim.workers import Workers, average
 
 N_PARAMETERS = 17
 
@@ -225,14 +229,6 @@ def test_module_sees_a_step_on_the_live_state() -> None:
     assert torch.equal(ours.parameters.functional(after["net"])(batch()[0]), model(batch()[0]))
 
 
-def test_a_step_goes_down() -> None:
-    ours = updater(SteepestDescent())
-    state: State = LiveState(ours.initial_state())
-    before = error(ours.parameters.module)
-    state, _ = taken(ours, state, torch.tensor(1e-3))
-    assert error(ours.parameters.module) < before
-
-
 def test_a_step_aside_moves_as_one_on_the_live_state_and_leaves_everything_else_as_it_is() -> None:
     ours, live = updater(max_grad_norm=0.5), updater(max_grad_norm=0.5)
     live_state: State = LiveState(live.initial_state())
@@ -302,16 +298,6 @@ def test_parameters_without_a_gradient_and_frozen_ones_stay(kind: type[State]) -
     assert torch.equal(model.body.weight, before["body.weight"])
     assert torch.equal(named["unused.weight"], before["unused.weight"])
     assert not torch.equal(named["head.weight"], before["head.weight"])
-
-
-def test_descend_leaves_other_parts_of_the_state_as_they_are() -> None:
-    ours, other = updater(), updater(seed=3, name="net2")
-    state: State = LiveState({**ours.initial_state(), **other.initial_state()})
-    before = copied(state)
-    state, _ = taken(ours, state)
-    assert state.keys() == before.keys()
-    for name, tensor in before.items():
-        assert torch.equal(state[name], tensor) == name.startswith("net2"), name
 
 
 @KINDS
@@ -417,3 +403,34 @@ def test_it_is_half_the_sum_of_squares_of_weights_that_are_not_spared() -> None:
     (gradient,) = torch.autograd.grad(expected, vector)
     torch.testing.assert_close(decay.gradient(parameters.flat), gradient)
     assert decay.loss(parameters.flat).item() == pytest.approx(expected.item())
+
+
+INTERFACE = "GLOO_SOCKET_IFNAME"
+
+
+@pytest.mark.parametrize(("n_here", "size", "interface"), [(None, 2, "lo"), (2, 2, "lo"), (1, 2, None)])
+def test_workers_of_one_machine_meet_within_it(
+    n_here: int | None, size: int, interface: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str | None] = []
+
+    def init(*arguments: Any, **options: Any) -> None:
+        seen.append(os.environ.get(INTERFACE))
+
+    monkeypatch.delenv(INTERFACE, raising=False)
+    monkeypatch.setattr(module.dist, "init_process_group", init)
+    monkeypatch.setattr(module.socket, "if_nameindex", lambda: [(1, "eth0"), (2, "lo")])
+    workers = Workers(0, size, None, n_here=n_here)
+    assert seen == [interface]
+    assert workers.n_here == (n_here or size)
+    assert INTERFACE not in os.environ
+
+
+def test_mean_of_what_is_compiled_is_the_sum_over_the_number_of_workers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("zoo.optim.compile.traced_sum", lambda tensor: tensor + 6)
+    workers = Workers.__new__(Workers)
+    workers.size = 4
+    graph = make_fx(lambda tensor: workers.mean(tensor), tracing_mode="fake")(torch.ones(3))
+    torch.testing.assert_close(graph(torch.ones(3) * 2), torch.full((3,), 2.0))

@@ -47,32 +47,10 @@ def test_only_long_runs_are_compiled_and_only_once_their_operations_are_known() 
         assert not heard.is_undecided
 
 
-def test_steps_of_more_operations_are_worth_compiling_sooner() -> None:
-    few, many = told(3e4), told(3e4)
-    with few.in_force(), many.in_force():
-        few.decide(50)
-        many.decide(1000)
-    assert many.compiles
-    assert not few.compiles
-
-
-def test_nothing_is_decided_before_it_is_known_how_much_comes() -> None:
-    assert not runtime().is_undecided
-    assert not runtime().compiles
-
-
 def test_a_plain_choice_stands_whatever_the_length() -> None:
     assert told(1, compile=True).compiles
     assert not told(1e9, compile=False).compiles
     assert not told(1e9, compile=False).is_undecided
-
-
-def test_small_networks_get_one_thread() -> None:
-    assert threads(told(1)) == 1
-
-
-def test_given_threads_are_used() -> None:
-    assert threads(told(1, threads=2)) == 2
 
 
 def test_each_run_has_its_own_threads() -> None:
@@ -129,22 +107,6 @@ def test_a_resumed_run_takes_the_decisions_of_the_first_part() -> None:
     assert rest.state() == first.state()
 
 
-def test_a_run_resumed_before_anything_was_decided_decides_as_the_first_part_would_have() -> None:
-    first, rest = told(1e6), runtime()
-    rest.load_state(first.state())
-    rest.expect(1e6, SMALL)
-    for heard in (first, rest):
-        with heard.in_force():
-            heard.decide(1000)
-    assert rest.state() == first.state()
-
-
-def test_nothing_is_decided_by_a_block_before_the_work_is_known() -> None:
-    heard = runtime(compile=False)
-    assert threads(heard) == 1
-    assert heard.state()["threads"] == "auto"
-
-
 # Denormals
 
 
@@ -171,16 +133,6 @@ def test_what_flushed_before_flushes_afterwards() -> None:
             pass
         assert n_not_flushed() == 0
         assert torch.get_num_threads() == 1
-
-
-def test_numbers_are_single_precision_within_the_block_whatever_the_process_has() -> None:
-    torch.set_default_dtype(torch.float64)
-    try:
-        with torch_settings(threads=1):
-            assert torch.zeros(1).dtype is torch.float32
-        assert torch.get_default_dtype() is torch.float64
-    finally:
-        torch.set_default_dtype(torch.float32)
 
 
 @pytest.mark.parametrize("left", [torch.no_grad, torch.inference_mode])

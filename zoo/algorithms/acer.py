@@ -185,7 +185,7 @@ class ACER(Algorithm[ACERConfig]):
         buffer, n_steps, n_replays = self.buffer, self.config.n_steps, 0
         if len(buffer) >= self.config.replay_start:
             n_replays = int(self.rng.poisson(self.config.replay_ratio))
-        firsts = np.concatenate([buffer.newest(), buffer.drawn(self.rng, n_replays)])
+        firsts = np.concatenate([buffer.newest_starts(), buffer.sample_starts(self.rng, n_replays)])
         rates = self.rates(self._progress_before)
         for window in firsts[:, None]:  # as fast as all in one run, whose loop takes far longer to compile
             batch = buffer.windows(window)
@@ -269,10 +269,10 @@ class Returns:
     def __init__(
         self, gamma: float, values: Tensor, next_values: Tensor, taken: Tensor, batch: Batch
     ) -> None:
-        followed_by = batch["followed_by"]
+        next_index = batch["next_index"]
         terminated, ended = batch["terminated"], batch["ended"]
-        apart = next_values[followed_by.clamp(min=0)]
-        following = torch.where(followed_by >= 0, apart, _next(values))
+        apart = next_values[next_index.clamp(min=0)]
+        following = torch.where(next_index >= 0, apart, _next(values))
         targets = batch["rewards"] + gamma * torch.where(terminated, 0.0, following)
         self._taken = taken
         self._td_errors = targets - taken

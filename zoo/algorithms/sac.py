@@ -27,7 +27,7 @@ from zoo.policies.acting import ActingPolicy
 from zoo.policies.config import PolicyConfig
 from zoo.policies.continuous import ContinuousCritics, SquashedActor, Temperature
 from zoo.policies.custom_policy import make_policy
-from zoo.policies.exploration import Exploration, StateDependentExploration, StochasticExploration
+from zoo.policies.exploration import Exploration, StochasticExploration
 
 
 @dataclass
@@ -110,8 +110,8 @@ class SAC(OffPolicyAlgorithm[SACConfig]):
         noise = self.config.make_noise(self.action_adapter.spec.shape[0])
         parts = self.acting, self.action_adapter, noise, self.config.random_exploration
         if self.config.use_sde:
-            every, at_warmup = self.config.sde_sample_freq, self.config.use_sde_at_warmup
-            return StateDependentExploration(*parts, every=every, at_warmup=at_warmup)
+            freq, at_warmup = self.config.sde_sample_freq, self.config.use_sde_at_warmup
+            return StochasticExploration(*parts, sde_sample_freq=freq, sde_at_warmup=at_warmup)
         return StochasticExploration(*parts)
 
     def _learn_from(self, batches: Mapping[str, Any], n_steps: int) -> Mapping[str, Tensor]:

@@ -7,7 +7,7 @@ alike, so that buffers need not know which one they hold.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -167,19 +167,3 @@ class Transition:
                 following[name] = transform(np.copy, column)
                 assign(following[name], outcome.finished, final[name])
         return following
-
-
-def joined(transitions: Sequence[Transition], names: Collection[str]) -> dict[str, Arrays]:
-    """Return what a replay buffer stores of steps that follow each other, (steps, n_envs, …).
-
-    Concatenated, as `np.stack` looks at each array by itself.
-    """
-    each = [transition.stored() for transition in transitions]
-    n = len(each)
-    return {
-        name: transform(
-            lambda array: array.reshape(n, len(array) // n, *array.shape[1:]),
-            join([values[name] for values in each]),
-        )
-        for name in names
-    }

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from zoo.buffers.config import PrioritizedConfig
-from zoo.buffers.rings import Drawn, Rings, UniformSampler
+from zoo.buffers.replay import ReplayBuffer, UniformSampler
 from zoo.optim.schedules import Schedule
 
 Array = np.ndarray
@@ -46,14 +46,14 @@ class PrioritizedSampler(UniformSampler):
         """Give the largest priority so far to the transitions that were written there."""
         self._new.append(positions * self.n_envs + envs)
         if len(self._new) == MOST_NEW:
-            self._take_in_new()
+            self._insert_new()
 
-    def _take_in_new(self) -> None:
+    def _insert_new(self) -> None:
         if self._new:
             self.tree.set(np.concatenate(self._new), self._largest**self.config.alpha)
             self._new = []
 
-    def _give_up(self, heads: Array, is_full: Array) -> None:
+    def _clear_empty(self, heads: Array, is_full: Array) -> None:
         """Take out the rows at the heads of rings that hold no transition there, but what was shown last."""
         if is_full.all():
             return
@@ -62,19 +62,21 @@ class PrioritizedSampler(UniformSampler):
         if len(empty):
             self.tree.set(empty, 0.0)
 
-    def draw(self, rng: np.random.Generator, shape: tuple[int, ...], rings: Rings, progress: float) -> Drawn:
-        """Draw by priority, with weights for the β of this ``progress``.
+    def sample(
+        self, rng: np.random.Generator, shape: tuple[int, ...], buffer: ReplayBuffer, progress: float
+    ) -> tuple[Array, Array, Array]:
+        """Sample by priority, with weights for the β of this ``progress``.
 
         As in the paper, the sum of all priorities is cut into as many equal parts as a batch has
         transitions, and each part gives one of them: so they come in the order of their places.
         """
-        self._take_in_new()
-        self._give_up(rings.heads, rings.sizes == rings.length)
+        self._insert_new()
+        self._clear_empty(buffer.heads, buffer.sizes == buffer.length)
         first, n = np.arange(shape[-1]), shape[-1]
         self._drawn, numbers = self.tree.draw(lambda: ((rng.random(shape) + first) / n).reshape(-1))
         weights = (numbers / self.tree.smallest) ** -self.beta(progress)
         positions, envs = np.divmod(self._drawn.reshape(shape), self.n_envs)
-        return Drawn(positions, envs, weights.astype(np.float32).reshape(shape))
+        return positions, envs, weights.astype(np.float32).reshape(shape)
 
     def update_priorities(self, td_errors: Array, rows: Array | slice = slice(None)) -> None:
         """Give new priorities to what was drawn last; of several errors of one transition the last counts."""
@@ -86,7 +88,7 @@ class PrioritizedSampler(UniformSampler):
 
     def state(self) -> dict[str, Any]:
         """Return the priorities to the power of α, and the largest one so far."""
-        self._take_in_new()
+        self._insert_new()
         return {"priorities": np.trim_zeros(self.tree.numbers, "b").copy(), "largest": self._largest}
 
     def load_state(self, state: Mapping[str, Any]) -> None:

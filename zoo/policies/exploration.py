@@ -16,7 +16,7 @@ from zoo.buffers.arrays import Arrays
 from zoo.config.fields import build, hyperparameter
 from zoo.errors import ZooError
 from zoo.policies.acting import ActingPolicy
-from zoo.policies.actions import ActionAdapter
+from zoo.policies.actions import ActionAdapter, DiscreteAdapter
 from zoo.policies.distributions import ActionDistribution
 
 Array = np.ndarray
@@ -57,10 +57,11 @@ class Exploration(ABC):
 
     def random(self, seen: PolicyInput, rng: np.random.Generator) -> Arrays:
         """Return uniformly random actions; valid ones where ``seen`` has masks."""
-        masks, n = seen.get("action_masks"), n_rows(seen)
-        if masks is None:
-            return self.action_adapter.random(rng, n)
-        head = self.acting.head
+        masks, n, head = seen.get("action_masks"), n_rows(seen), self.acting.head
+        if masks is None and isinstance(self.action_adapter, DiscreteAdapter):
+            return rng.integers(self.action_adapter.n, size=n)
+        if masks is None:  # a Box's
+            return rng.uniform(-1.0, 1.0, (n, *self.action_adapter.spec.shape)).astype(np.float32)
         indifferent = np.zeros((n, head.parameter_size), np.float32)
         return head.sample(head.masked(indifferent, masks), head.noise(rng, (n,)))
 
@@ -105,8 +106,12 @@ class EpsilonGreedy(Exploration):
 class StochasticExploration(Exploration):
     """Actions in [−1, 1] that the policy draws itself, with ``noise`` added, and some random ones instead.
 
+    With ``sde_sample_freq`` the policy's own noise is state-dependent: its weights are held for so many steps
+    (-1: for a whole collection), and with ``sde_at_warmup`` it takes the place of random actions.
+
     Draws the policy's noise, then the added one, then, if ``random_share`` is above 0, a number for each
-    environment and a random action for each.
+    environment and a random action for each. Weights of the noise are drawn where they are due, also while
+    actions are random.
     """
 
     def __init__(
@@ -115,9 +120,18 @@ class StochasticExploration(Exploration):
         action_adapter: ActionAdapter,
         noise: NormalNoise | None = None,
         random_share: float = 0.0,
+        *,
+        sde_sample_freq: int | None = None,
+        sde_at_warmup: bool = False,
     ) -> None:
         super().__init__(acting, action_adapter)
         self.noise, self.random_share = noise, random_share
+        self.sde_sample_freq, self.sde_at_warmup = sde_sample_freq, sde_at_warmup
+        self.start()
+
+    def start(self) -> None:
+        freq = self.sde_sample_freq
+        self._sde_noise = None if freq is None else SdeNoise(self.acting.head, freq)
 
     def act(self, seen: PolicyInput, rng: np.random.Generator, progress: float) -> Array:
         n = n_rows(seen)
@@ -129,7 +143,16 @@ class StochasticExploration(Exploration):
             actions = np.where(is_random, self.random(seen, rng), actions)
         return actions
 
+    def warm_up(self, seen: PolicyInput, rng: np.random.Generator) -> Arrays:
+        if self.sde_at_warmup:
+            return self.act(seen, rng, 0.0)
+        if self._sde_noise is not None:
+            self._policy_noise(rng, n_rows(seen))
+        return self.random(seen, rng)
+
     def _policy_noise(self, rng: np.random.Generator, n: int) -> Array:
+        if self._sde_noise is not None:
+            return self._sde_noise.next(rng, n)
         return self.acting.head.noise(rng, (n,))
 
     def reset(self, env_indices: Array | None = None) -> None:
@@ -238,36 +261,3 @@ class SdeNoise:
             self._noise, self._n_steps = self.head.noise(rng, (n_envs,)), 0
         self._n_steps += 1
         return self._noise
-
-
-class StateDependentExploration(StochasticExploration):
-    """gSDE: the noise's weights are held for ``every`` steps; ``at_warmup`` too, instead of random actions.
-
-    Draws these weights where they are due, also while actions are random, then as `StochasticExploration`.
-    """
-
-    def __init__(
-        self,
-        acting: ActingPolicy,
-        action_adapter: ActionAdapter,
-        noise: NormalNoise | None = None,
-        random_share: float = 0.0,
-        *,
-        every: int = -1,
-        at_warmup: bool = False,
-    ) -> None:
-        super().__init__(acting, action_adapter, noise, random_share)
-        self.every, self.at_warmup = every, at_warmup
-        self.start()
-
-    def start(self) -> None:
-        self._sde_noise = SdeNoise(self.acting.head, self.every)
-
-    def warm_up(self, seen: PolicyInput, rng: np.random.Generator) -> Arrays:
-        if self.at_warmup:
-            return self.act(seen, rng, 0.0)
-        self._policy_noise(rng, n_rows(seen))
-        return self.random(seen, rng)
-
-    def _policy_noise(self, rng: np.random.Generator, n: int) -> Array:
-        return self._sde_noise.next(rng, n)

@@ -51,11 +51,15 @@ class QNetwork(nn.Module):
     def forward(self, observations: Any) -> Tensor:
         """Return the action values (…, actions)."""
         features = self.encoder(observations)
-        advantages: Tensor = self.advantages(features)
+        advantages = self._by_estimate(self.advantages(features))
         if self.state_value is None:
             return advantages
         centred = advantages - advantages.mean(-1, keepdim=True)
-        return self.state_value(features) + centred
+        return self._by_estimate(self.state_value(features)) + centred
+
+    def _by_estimate(self, outputs: Tensor) -> Tensor:
+        """Return outputs (…, estimates · n) as (…, n), or as (…, estimates, n) for several estimates."""
+        return outputs
 
     def action_values(self, estimates: Tensor) -> Tensor:
         """Return the action values (…, actions) of what a forward pass returned."""
@@ -75,7 +79,7 @@ class ActionValues(Categorical):
 
 
 class QuantileNetwork(QNetwork):
-    """The layers of a `QNetwork`, with ``n_quantiles`` numbers where that has one.
+    """The layers of a `QNetwork`, with ``n_quantiles`` numbers where that has one: (…, quantiles, actions).
 
     ``dueling`` splits each quantile by itself into one of the state's value and those of the advantages.
     """
@@ -92,14 +96,8 @@ class QuantileNetwork(QNetwork):
         super().__init__(observation_space, action_space, config, dueling=dueling, n_estimates=n_quantiles)
         self.n_quantiles = n_quantiles
 
-    def forward(self, observations: Any) -> Tensor:
-        """Return the quantiles (…, ``n_quantiles``, actions)."""
-        features = self.encoder(observations)
-        advantages: Tensor = self.advantages(features).unflatten(-1, (self.n_quantiles, -1))
-        if self.state_value is None:
-            return advantages
-        centred = advantages - advantages.mean(-1, keepdim=True)
-        return self.state_value(features).unsqueeze(-1) + centred
+    def _by_estimate(self, outputs: Tensor) -> Tensor:
+        return outputs.unflatten(-1, (self.n_quantiles, -1))
 
     def action_values(self, estimates: Tensor) -> Tensor:
         """Return the means of the quantiles (…, actions)."""

@@ -165,7 +165,7 @@ def test_mean_value_of_the_policys_actions_is_the_value_of_the_state() -> None:
     parameters, values, _ = policy(seen)
     generator = torch.Generator().manual_seed(0)
     noise = torch.randn(4001, 3, 2, generator=generator, dtype=torch.float64)
-    drawn = policy.drawn(parameters, noise[1:])
+    drawn = policy.sample_actions(parameters, noise[1:])
     _, judged, _ = policy({"observations": observations}, None, drawn[0], noise)
     torch.testing.assert_close(judged[0], values)
     of_each = torch.stack([policy(seen, None, drawn[i], noise)[1][1] for i in range(0, 4000, 40)])

@@ -246,7 +246,7 @@ def test_tree_agrees_with_adding_up_whole_numbers(
             continue
         assert tree.smallest == min(number for number in numbers if number)
         targets = np.arange(total) + 0.5
-        found, found_numbers = tree._at(targets / total)
+        found, found_numbers = tree.draw(targets / total)
         assert found.tolist() == [slow_place(numbers, target) for target in targets]
         assert found_numbers.tolist() == [numbers[place] for place in found]
 
@@ -257,6 +257,6 @@ def test_what_is_0_is_never_drawn_however_badly_sums_round(widest_top: int) -> N
     tree = tree_of(2000, widest_top)
     numbers = 10.0 ** rng.uniform(-12, 12, 2000) * (rng.random(2000) < 0.3)
     tree.set(np.arange(2000), numbers)
-    drawn, drawn_numbers = tree.draw(lambda: rng.random(100_000))
+    drawn, drawn_numbers = tree.draw(rng.random(100_000))
     assert (numbers[drawn] > 0).all()
     np.testing.assert_allclose(drawn_numbers, numbers[drawn], rtol=1e-3)

@@ -462,7 +462,7 @@ def test_without_choices_nothing_can_be_masked() -> None:
 def test_cloning_settles_the_entropy_where_it_settles_that_of_any_part() -> None:
     choice, numbers = PARTS["arm/0"], PARTS["arm/1"]
     for parts, settles in (((choice, choice), True), ((choice, numbers), True), ((numbers, numbers), False)):
-        assert composite(spaces.Tuple(parts)).cloning_settles_entropy == settles
+        assert composite(spaces.Tuple(parts)).imitation_depends_on_entropy == settles
 
 
 def test_a_space_without_a_head_is_refused() -> None:

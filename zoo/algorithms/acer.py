@@ -360,7 +360,7 @@ class ContinuousActions:
         statistics, judged, _ = policy(batch, batch.get("states"), actions, noise)
         values, taken, _ = judged
         state_values, taken_values, fresh_values = judged.detach()
-        fresh = self.policy.drawn(statistics, noise[0])
+        fresh = self.policy.sample_actions(statistics, noise[0])
 
         def ratio_of(actions: Tensor) -> Tensor:
             log_ratio = head.log_prob(statistics.detach(), actions) - head.log_prob(behaviour, actions)

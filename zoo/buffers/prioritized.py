@@ -7,7 +7,7 @@ often for a mean over all counts less, by the weight (N·P(i))^−β.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -72,8 +72,10 @@ class PrioritizedSampler(UniformSampler):
         """
         self._insert_new()
         self._clear_empty(buffer.heads, buffer.sizes == buffer.length)
-        first, n = np.arange(shape[-1]), shape[-1]
-        self._drawn, numbers = self.tree.draw(lambda: ((rng.random(shape) + first) / n).reshape(-1))
+        numbers = np.zeros(1)
+        while not numbers.all():  # rounding may lead past the end of a group, to an empty place: very rarely
+            shares = (rng.random(shape) + np.arange(shape[-1])) / shape[-1]
+            self._drawn, numbers = self.tree.draw(shares.reshape(-1))
         weights = (numbers / self.tree.smallest) ** -self.beta(progress)
         positions, envs = np.divmod(self._drawn.reshape(shape), self.n_envs)
         return positions, envs, weights.astype(np.float32).reshape(shape)
@@ -101,9 +103,6 @@ class PrioritizedSampler(UniformSampler):
 
 FAN_OUT = 24
 """Children of a node: wide, because a level costs a few calls of NumPy, whatever its width."""
-
-MOST_TRIES = 100
-"""Draws of which some place is 0, after which no more are made."""
 
 WIDEST_TOP = 2048
 """Nodes that are searched at once at the top, where a further level would cost more."""
@@ -151,20 +150,11 @@ class SumTree:
                 smallest = _positive(children)
             self._smallest[level][indices] = smallest.min(axis=1)
 
-    def draw(self, shares: Callable[[], Array]) -> tuple[Array, Array]:
-        """Return the places (n,) on which random ``shares`` (n,) of the sum fall, and their numbers.
+    def draw(self, shares: Array) -> tuple[Array, Array]:
+        """Return the places (n,) on which ``shares`` (n,) of the sum fall, 0 to less than 1, and their numbers.
 
-        A place whose number is 0 is never drawn. Ascending shares are found faster than others. Raises
-        `ValueError` if all numbers are 0, or can't be summed up.
+        Ascending shares are found faster than others. Raises `ValueError` if all numbers are 0.
         """
-        for _ in range(MOST_TRIES):
-            places, numbers = self._at(shares())
-            if numbers.all():  # else rounding has led past the end of a group: once in many years
-                return places, numbers
-        raise ValueError("the numbers' sum is none: there is nothing to draw")
-
-    def _at(self, shares: Array) -> tuple[Array, Array]:
-        """Return the places that these shares of the sum, from 0 to less than 1, fall on; their numbers."""
         top = self._sums[-1]
         top_ends = top.cumsum()
         total = top_ends[-1]

@@ -92,7 +92,7 @@ class Cloning:
     def __init__(self, policy: nn.Module, terms: CloningTerms) -> None:
         self.terms, self.policy = terms, policy
         self.head: ActionDistribution = policy.head  # type: ignore[assignment]
-        if terms.ent_coef and not self.head.cloning_settles_entropy:
+        if terms.ent_coef and not self.head.imitation_depends_on_entropy:
             raise ZooError(
                 f"`ent_coef={terms.ent_coef:g}`: these actions are numbers, cloned by the squared error,"
                 " which says nothing of how random they are; an entropy bonus is for choices, so leave it out"

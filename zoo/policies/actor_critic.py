@@ -73,26 +73,26 @@ class ActorCritic(nn.Module):
             orthogonal(self.critic, output_gain=1.0)
 
     def _make_core(self, size: int) -> RecurrentCore | None:
-        """Return what remembers, on ``size`` features; None: nothing does."""
+        """Return the recurrent layers on ``size`` features; None without any."""
         return make_core(self.config, size)
 
     def forward(self, seen: PolicyInput, state: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return masked parameters (…, ``head.parameter_size``), values (…), and the state afterwards."""
-        features, critic_features, next_state = self._read(seen, state)
+        features, critic_features, next_state = self._features(seen, state)
         return self._masked(features, seen), self.critic(critic_features).squeeze(-1), next_state
 
-    def _read(self, seen: PolicyInput, state: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    def _features(self, seen: PolicyInput, state: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return the features that the actor reads, those that the critic reads, and the next state."""
         actor_state, critic_state = self._split(state)
         encoded = self.shared(self.encoder(seen["observations"]))
-        features, next_state = self._remembered(encoded, self.core, actor_state, seen)
+        features, next_state = self._run_core(encoded, self.core, actor_state, seen)
         if self.critic_reads == "shared":
             return features, features, next_state
         if self.critic_reads == "detached":
             return features, features.detach(), next_state
         if self.critic_encoder is not None:
             encoded = self.shared(self.critic_encoder(seen["observations"]))
-        critic_features, after = self._remembered(encoded, self.critic_core, critic_state, seen)
+        critic_features, after = self._run_core(encoded, self.critic_core, critic_state, seen)
         if next_state is not None and after is not None:
             next_state = torch.cat([next_state, after], dim=-1)
         return features, critic_features, next_state
@@ -100,16 +100,16 @@ class ActorCritic(nn.Module):
     def action_parameters(
         self, seen: PolicyInput, state: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
-        """Return masked parameters and the next state, without values where no state depends on them."""
+        """Return masked parameters and the next state, without the values."""
         if self.critic_core is not None:
-            features, _, next_state = self._read(seen, state)
+            features, _, next_state = self._features(seen, state)
             return self._masked(features, seen), next_state
         return self.actor_parameters(seen, state)
 
     def actor_parameters(self, seen: PolicyInput, state: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Return masked parameters and the next state of the actor's core, from its state alone."""
         encoded = self.shared(self.encoder(seen["observations"]))
-        features, next_state = self._remembered(encoded, self.core, state, seen)
+        features, next_state = self._run_core(encoded, self.core, state, seen)
         return self._masked(features, seen), next_state
 
     def values(self, seen: PolicyInput, state: Tensor | None = None) -> Tensor:
@@ -117,19 +117,19 @@ class ActorCritic(nn.Module):
         actor_state, critic_state = self._split(state)
         encoded = self.shared((self.critic_encoder or self.encoder)(seen["observations"]))
         if self.critic_reads in ("shared", "detached"):
-            features, _ = self._remembered(encoded, self.core, actor_state, seen)
+            features, _ = self._run_core(encoded, self.core, actor_state, seen)
         else:
-            features, _ = self._remembered(encoded, self.critic_core, critic_state, seen)
+            features, _ = self._run_core(encoded, self.critic_core, critic_state, seen)
         return self.critic(features).squeeze(-1)
 
     def initial_state(self, n: int) -> Tensor | None:
-        """Return the state (n, …) of ``n`` rows before anything was seen; None without a core."""
+        """Return the recurrent state (n, …) of ``n`` rows at the start of an episode; None without a core."""
         states = [core.initial_state(n) for core in self._cores()]
         return torch.cat(states, dim=-1) if states else None
 
     @property
     def state_size(self) -> int:
-        """How many numbers it remembers of each row."""
+        """The size of a row's recurrent state."""
         return sum(core.state_size for core in self._cores())
 
     def _cores(self) -> list[RecurrentCore]:
@@ -141,7 +141,7 @@ class ActorCritic(nn.Module):
             return state, None
         return state[..., : self.core.state_size], state[..., self.core.state_size :]
 
-    def _remembered(
+    def _run_core(
         self, features: Tensor, core: RecurrentCore | None, state: Tensor | None, seen: PolicyInput
     ) -> tuple[Tensor, Tensor | None]:
         return (features, None) if core is None else core(features, state, seen.get("episode_starts"))
@@ -199,20 +199,20 @@ class StochasticDuelingPolicy(ActorCritic):
         """Return parameters, values (…), and the state afterwards.
 
         With ``actions`` (…, n) and standard normal ``noise`` (1 + m, …, n) there are three kinds of values,
-        (3, …): V(s), Q̃(s, a), and Q̃(s, a′) of actions a′ that are `drawn` with the first noise. The mean
+        (3, …): V(s), Q̃(s, a), and Q̃(s, a′) of actions a′ that are drawn with the first noise. The mean
         advantage is taken over those that are drawn with the rest.
         """
-        features, critic_features, next_state = self._read(seen, state)
+        features, critic_features, next_state = self._features(seen, state)
         parameters, values = self._masked(features, seen), self.critic(critic_features).squeeze(-1)
         if actions is None or noise is None:
             return parameters, values, next_state
-        judged = torch.cat([actions[None], self.drawn(parameters, noise)])
-        pairs = torch.cat([critic_features.expand(len(judged), *critic_features.shape), judged], dim=-1)
+        evaluated = torch.cat([actions[None], self.sample_actions(parameters, noise)])
+        pairs = torch.cat([critic_features.expand(len(evaluated), *critic_features.shape), evaluated], dim=-1)
         advantages = self.advantage(pairs).squeeze(-1)
         action_values = values + advantages[:2] - advantages[2:].mean(0)
         return parameters, torch.cat([values[None], action_values]), next_state
 
-    def drawn(self, parameters: Tensor, noise: Tensor) -> Tensor:
+    def sample_actions(self, parameters: Tensor, noise: Tensor) -> Tensor:
         """Return actions drawn with standard normal noise, through which no gradient flows."""
         mean, log_std = parameters.detach().chunk(2, dim=-1)
         return mean + log_std.exp() * noise

@@ -136,7 +136,7 @@ class CustomEncoder(nn.Module):
         self.parts = dict(space.items()) if isinstance(space, spaces.Dict) else {"": space}
         shown = {key: _with_channels_first(part) for key, part in self.parts.items()}
         self._images = {key for key, part in self.parts.items() if is_image(part)}
-        self._turned = {key for key, part in self.parts.items() if shown[key] is not part}
+        self._to_channels_first = {key for key, part in self.parts.items() if shown[key] is not part}
         space = spaces.Dict(shown) if isinstance(space, spaces.Dict) else shown[""]
         check_arguments(where, encoder_class, [space], arguments, {})
         self.module = encoder_class(space, **arguments)
@@ -169,7 +169,7 @@ class CustomEncoder(nn.Module):
             return rows.long()
         if key in self._images and rows.dtype == torch.uint8:
             rows = rows.float() / 255.0
-        return (rows.movedim(-1, 1) if key in self._turned else rows).float()
+        return (rows.movedim(-1, 1) if key in self._to_channels_first else rows).float()
 
 
 def _with_channels_first(space: spaces.Space[Any]) -> spaces.Space[Any]:

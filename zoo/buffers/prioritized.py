@@ -151,7 +151,7 @@ class SumTree:
             self._smallest[level][indices] = smallest.min(axis=1)
 
     def draw(self, shares: Array) -> tuple[Array, Array]:
-        """Return the places (n,) on which ``shares`` (n,) of the sum fall, 0 to less than 1, and their numbers.
+        """Return the places (n,) on which ``shares`` (n,) of the sum fall, from 0 up to 1, and their numbers.
 
         Ascending shares are found faster than others. Raises `ValueError` if all numbers are 0.
         """

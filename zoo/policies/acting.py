@@ -30,8 +30,8 @@ from zoo.policies.q_networks import QNetwork, QuantileNetwork
 class ActingPolicy:
     """Acts with the parameters of ``policy`` as they are at each call.
 
-    ``policy`` has a ``head`` and ``action_parameters(seen, state)``. Make it after `zoo.optim.parameters` has
-    moved the parameters, as it looks at where they lie.
+    ``policy`` has a ``head`` and ``action_parameters(inputs, state)``. Make it after `zoo.optim.parameters`
+    has moved the parameters, as it looks at where they lie.
     """
 
     head: ActionDistribution
@@ -58,38 +58,38 @@ class ActingPolicy:
         return None if state is None else state.cpu().numpy()
 
     def parameters(
-        self, seen: Mapping[str, Arrays], state: Array | None = None
+        self, inputs: Mapping[str, Arrays], state: Array | None = None
     ) -> tuple[Array, Array | None]:
         """Return the masked parameters of the head (n, ``parameter_size``), and the next state.
 
         Raises `ZooError` where a mask leaves no action.
         """
-        masks = seen.get("action_masks")
+        masks = inputs.get("action_masks")
         if self._in_numpy is not None:
-            parameters = self._in_numpy(seen["observations"])
+            parameters = self._in_numpy(inputs["observations"])
             return (parameters if masks is None else self.head.masked(parameters, masks)), None
         if masks is not None:
             self.head.check_masks(masks)
         with self._evaluation():
             last = None if state is None else self._tensors(state)
-            result, next_state = self.policy.action_parameters(self._tensors(seen), last)  # type: ignore[operator]
+            result, next_state = self.policy.action_parameters(self._tensors(inputs), last)  # type: ignore[operator]
         return result.cpu().numpy(), None if next_state is None else next_state.cpu().numpy()
 
     def act(
-        self, seen: Mapping[str, Arrays], noise: Array | None, state: Array | None = None
+        self, inputs: Mapping[str, Arrays], noise: Array | None, state: Array | None = None
     ) -> tuple[Arrays, Array | None]:
         """Return actions (n, …) drawn with ``noise``, or without any the likeliest, and the next state."""
-        parameters, next_state = self.parameters(seen, state)
+        parameters, next_state = self.parameters(inputs, state)
         if noise is None:
             return self.head.mode(parameters), next_state
         return self.head.sample(parameters, noise), next_state
 
-    def values(self, seen: Mapping[str, Arrays], state: Array | None = None) -> Array:
+    def values(self, inputs: Mapping[str, Arrays], state: Array | None = None) -> Array:
         """Return the critic's values (n,) from a state."""
         if self._values_in_numpy is not None:
-            return self._values_in_numpy(seen["observations"])
+            return self._values_in_numpy(inputs["observations"])
         with self._evaluation():
-            tensors = self._tensors(seen)
+            tensors = self._tensors(inputs)
             arguments = (tensors,) if state is None else (tensors, self._tensors(state))
             return self.policy.values(*arguments).cpu().numpy()  # type: ignore[operator]
 
@@ -115,19 +115,21 @@ class BatchedPolicy:
         self.vectors = [parameters.flat.detach().clone() for _ in range(n)]
         self._policies = [ActingPolicy(parameters.module_at(vector), device) for vector in self.vectors]
 
-    def parameters(self, seen: Mapping[str, Arrays]) -> Array:
+    def parameters(self, inputs: Mapping[str, Arrays]) -> Array:
         """Return the masked parameters of the head (n, …)."""
         if len(self._policies) == 1:
-            return self._policies[0].parameters(seen)[0]
+            return self._policies[0].parameters(inputs)[0]
         rows = []
         for i, policy in enumerate(self._policies):
             row = itemgetter(slice(i, i + 1))
-            rows.append(policy.parameters({name: transform(row, column) for name, column in seen.items()})[0])
+            rows.append(
+                policy.parameters({name: transform(row, column) for name, column in inputs.items()})[0]
+            )
         return np.concatenate(rows)
 
-    def act(self, seen: Mapping[str, Arrays]) -> Arrays:
+    def act(self, inputs: Mapping[str, Arrays]) -> Arrays:
         """Return the likeliest actions (n, …)."""
-        return self._policies[0].head.mode(self.parameters(seen))
+        return self._policies[0].head.mode(self.parameters(inputs))
 
 
 # -- forward passes in NumPy -----------------------------------------------------------------------------
@@ -160,7 +162,7 @@ def action_parameters_in_numpy(policy: nn.Module) -> ArrayFunction | None:
     if forward is None or not isinstance(policy, QuantileNetwork):
         return forward
     quantiles, n_quantiles = forward, policy.n_quantiles
-    return lambda seen: quantiles(seen).reshape(len(seen), n_quantiles, -1).mean(1)
+    return lambda inputs: quantiles(inputs).reshape(len(inputs), n_quantiles, -1).mean(1)
 
 
 def values_in_numpy(policy: nn.Module) -> ArrayFunction | None:

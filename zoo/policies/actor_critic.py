@@ -76,50 +76,52 @@ class ActorCritic(nn.Module):
         """Return the recurrent layers on ``size`` features; None without any."""
         return make_core(self.config, size)
 
-    def forward(self, seen: PolicyInput, state: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor | None]:
+    def forward(
+        self, inputs: PolicyInput, state: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return masked parameters (…, ``head.parameter_size``), values (…), and the state afterwards."""
-        features, critic_features, next_state = self._features(seen, state)
-        return self._masked(features, seen), self.critic(critic_features).squeeze(-1), next_state
+        features, critic_features, next_state = self._features(inputs, state)
+        return self._masked(features, inputs), self.critic(critic_features).squeeze(-1), next_state
 
-    def _features(self, seen: PolicyInput, state: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    def _features(self, inputs: PolicyInput, state: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return the features that the actor reads, those that the critic reads, and the next state."""
         actor_state, critic_state = self._split(state)
-        encoded = self.shared(self.encoder(seen["observations"]))
-        features, next_state = self._run_core(encoded, self.core, actor_state, seen)
+        encoded = self.shared(self.encoder(inputs["observations"]))
+        features, next_state = self._run_core(encoded, self.core, actor_state, inputs)
         if self.critic_reads == "shared":
             return features, features, next_state
         if self.critic_reads == "detached":
             return features, features.detach(), next_state
         if self.critic_encoder is not None:
-            encoded = self.shared(self.critic_encoder(seen["observations"]))
-        critic_features, after = self._run_core(encoded, self.critic_core, critic_state, seen)
+            encoded = self.shared(self.critic_encoder(inputs["observations"]))
+        critic_features, after = self._run_core(encoded, self.critic_core, critic_state, inputs)
         if next_state is not None and after is not None:
             next_state = torch.cat([next_state, after], dim=-1)
         return features, critic_features, next_state
 
     def action_parameters(
-        self, seen: PolicyInput, state: Tensor | None = None
+        self, inputs: PolicyInput, state: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
         """Return masked parameters and the next state, without the values."""
         if self.critic_core is not None:
-            features, _, next_state = self._features(seen, state)
-            return self._masked(features, seen), next_state
-        return self.actor_parameters(seen, state)
+            features, _, next_state = self._features(inputs, state)
+            return self._masked(features, inputs), next_state
+        return self.actor_parameters(inputs, state)
 
-    def actor_parameters(self, seen: PolicyInput, state: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    def actor_parameters(self, inputs: PolicyInput, state: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Return masked parameters and the next state of the actor's core, from its state alone."""
-        encoded = self.shared(self.encoder(seen["observations"]))
-        features, next_state = self._run_core(encoded, self.core, state, seen)
-        return self._masked(features, seen), next_state
+        encoded = self.shared(self.encoder(inputs["observations"]))
+        features, next_state = self._run_core(encoded, self.core, state, inputs)
+        return self._masked(features, inputs), next_state
 
-    def values(self, seen: PolicyInput, state: Tensor | None = None) -> Tensor:
+    def values(self, inputs: PolicyInput, state: Tensor | None = None) -> Tensor:
         """Return the critic's values (…)."""
         actor_state, critic_state = self._split(state)
-        encoded = self.shared((self.critic_encoder or self.encoder)(seen["observations"]))
+        encoded = self.shared((self.critic_encoder or self.encoder)(inputs["observations"]))
         if self.critic_reads in ("shared", "detached"):
-            features, _ = self._run_core(encoded, self.core, actor_state, seen)
+            features, _ = self._run_core(encoded, self.core, actor_state, inputs)
         else:
-            features, _ = self._run_core(encoded, self.critic_core, critic_state, seen)
+            features, _ = self._run_core(encoded, self.critic_core, critic_state, inputs)
         return self.critic(features).squeeze(-1)
 
     def initial_state(self, n: int) -> Tensor | None:
@@ -142,12 +144,12 @@ class ActorCritic(nn.Module):
         return state[..., : self.core.state_size], state[..., self.core.state_size :]
 
     def _run_core(
-        self, features: Tensor, core: RecurrentCore | None, state: Tensor | None, seen: PolicyInput
+        self, features: Tensor, core: RecurrentCore | None, state: Tensor | None, inputs: PolicyInput
     ) -> tuple[Tensor, Tensor | None]:
-        return (features, None) if core is None else core(features, state, seen.get("episode_starts"))
+        return (features, None) if core is None else core(features, state, inputs.get("episode_starts"))
 
-    def _masked(self, features: Tensor, seen: PolicyInput) -> Tensor:
-        return self.head.masked(self.head(self.actor(features)), seen.get("action_masks"))
+    def _masked(self, features: Tensor, inputs: PolicyInput) -> Tensor:
+        return self.head.masked(self.head(self.actor(features)), inputs.get("action_masks"))
 
 
 class ActionValuePolicy(ActorCritic):
@@ -163,14 +165,16 @@ class ActionValuePolicy(ActorCritic):
         hidden = _critic_layers(self, config)
         self.critic = _critic(config, self.critic.input_size, hidden, self.head.parameter_size, 0.01)
 
-    def forward(self, seen: PolicyInput, state: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor | None]:
+    def forward(
+        self, inputs: PolicyInput, state: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return masked logits, action values, both (…, actions), and the state afterwards."""
-        parameters, values, next_state = super().forward(seen, state)
+        parameters, values, next_state = super().forward(inputs, state)
         return parameters, values.reshape(parameters.shape), next_state
 
-    def values(self, seen: PolicyInput, state: Tensor | None = None) -> Tensor:
+    def values(self, inputs: PolicyInput, state: Tensor | None = None) -> Tensor:
         """Return the mean action values (…) under the policy."""
-        parameters, values, _ = self(seen, state)
+        parameters, values, _ = self(inputs, state)
         return (torch.softmax(parameters, -1) * values).sum(-1)
 
 
@@ -191,7 +195,7 @@ class StochasticDuelingPolicy(ActorCritic):
 
     def forward(
         self,
-        seen: PolicyInput,
+        inputs: PolicyInput,
         state: Tensor | None = None,
         actions: Tensor | None = None,
         noise: Tensor | None = None,
@@ -202,8 +206,8 @@ class StochasticDuelingPolicy(ActorCritic):
         (3, …): V(s), Q̃(s, a), and Q̃(s, a′) of actions a′ that are drawn with the first noise. The mean
         advantage is taken over those that are drawn with the rest.
         """
-        features, critic_features, next_state = self._features(seen, state)
-        parameters, values = self._masked(features, seen), self.critic(critic_features).squeeze(-1)
+        features, critic_features, next_state = self._features(inputs, state)
+        parameters, values = self._masked(features, inputs), self.critic(critic_features).squeeze(-1)
         if actions is None or noise is None:
             return parameters, values, next_state
         evaluated = torch.cat([actions[None], self.sample_actions(parameters, noise)])

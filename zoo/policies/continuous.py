@@ -57,9 +57,9 @@ class Actor(nn.Module):
         """Return the parameters of the head (…, ``parameter_size``)."""
         return self.head(self.trunk(self.encoder(observations)))
 
-    def action_parameters(self, seen: dict[str, Any], state: Tensor | None = None) -> tuple[Tensor, None]:
-        """Return the same for what is seen, masked."""
-        return self.head.masked(self(seen["observations"]), seen.get("action_masks")), None
+    def action_parameters(self, inputs: dict[str, Any], state: Tensor | None = None) -> tuple[Tensor, None]:
+        """Return the same for policy inputs, masked."""
+        return self.head.masked(self(inputs["observations"]), inputs.get("action_masks")), None
 
 
 class SquashedActor(Actor):
@@ -148,13 +148,13 @@ class LinearPolicy(Actor):
                 for parameter in layer.parameters(recurse=False):
                     nn.init.zeros_(parameter)
 
-    def forward(self, seen: dict[str, Any]) -> Tensor:
+    def forward(self, inputs: dict[str, Any]) -> Tensor:
         """Return the masked parameters of the head (…, ``parameter_size``)."""
-        return self.head.masked(super().forward(seen["observations"]), seen.get("action_masks"))
+        return self.head.masked(super().forward(inputs["observations"]), inputs.get("action_masks"))
 
-    def action_parameters(self, seen: dict[str, Any], state: Tensor | None = None) -> tuple[Tensor, None]:
+    def action_parameters(self, inputs: dict[str, Any], state: Tensor | None = None) -> tuple[Tensor, None]:
         """Return the same; nothing is remembered."""
-        return self(seen), None
+        return self(inputs), None
 
 
 class ContinuousCritics(nn.Module):

@@ -38,7 +38,7 @@ class ActionNoiseConfig:
 
 
 class Exploration(ABC):
-    """Chooses stored actions (n_envs, …) for what is seen, at a ``progress`` from 0 to 1."""
+    """Chooses stored actions (n_envs, …) for policy inputs, at a ``progress`` from 0 to 1."""
 
     def __init__(self, acting: ActingPolicy, action_adapter: ActionAdapter) -> None:
         self.acting, self.action_adapter = acting, action_adapter
@@ -48,16 +48,16 @@ class Exploration(ABC):
         return
 
     @abstractmethod
-    def act(self, seen: PolicyInput, rng: np.random.Generator, progress: float) -> Arrays:
+    def act(self, inputs: PolicyInput, rng: np.random.Generator, progress: float) -> Arrays:
         """Return actions while learning."""
 
-    def warm_up(self, seen: PolicyInput, rng: np.random.Generator) -> Arrays:
+    def warm_up(self, inputs: PolicyInput, rng: np.random.Generator) -> Arrays:
         """Return actions before learning starts: random ones, unless a subclass has others."""
-        return self.random(seen, rng)
+        return self.random(inputs, rng)
 
-    def random(self, seen: PolicyInput, rng: np.random.Generator) -> Arrays:
-        """Return uniformly random actions; valid ones where ``seen`` has masks."""
-        masks, n, head = seen.get("action_masks"), n_rows(seen), self.acting.head
+    def random(self, inputs: PolicyInput, rng: np.random.Generator) -> Arrays:
+        """Return uniformly random actions; valid ones where ``inputs`` has masks."""
+        masks, n, head = inputs.get("action_masks"), n_rows(inputs), self.acting.head
         if masks is None and isinstance(self.action_adapter, DiscreteAdapter):
             return rng.integers(self.action_adapter.n, size=n)
         if masks is None:  # a Box's
@@ -92,15 +92,15 @@ class EpsilonGreedy(Exploration):
         super().__init__(acting, action_adapter)
         self.rate = rate
 
-    def act(self, seen: PolicyInput, rng: np.random.Generator, progress: float) -> Array:
-        is_random = rng.random(n_rows(seen)) < self.rate(progress)
+    def act(self, inputs: PolicyInput, rng: np.random.Generator, progress: float) -> Array:
+        is_random = rng.random(n_rows(inputs)) < self.rate(progress)
         n_random = np.count_nonzero(is_random)  # quicker than any()
         if not n_random:
-            return self.acting.act(seen, None)[0]
-        random_actions: Array = self.random(seen, rng)
+            return self.acting.act(inputs, None)[0]
+        random_actions: Array = self.random(inputs, rng)
         if n_random == len(is_random):
             return random_actions
-        return np.where(is_random, random_actions, self.acting.act(seen, None)[0])
+        return np.where(is_random, random_actions, self.acting.act(inputs, None)[0])
 
 
 class StochasticExploration(Exploration):
@@ -133,22 +133,22 @@ class StochasticExploration(Exploration):
         freq = self.sde_sample_freq
         self._sde_noise = None if freq is None else SdeNoise(self.acting.head, freq)
 
-    def act(self, seen: PolicyInput, rng: np.random.Generator, progress: float) -> Array:
-        n = n_rows(seen)
-        actions, _ = self.acting.act(seen, self._policy_noise(rng, n))
+    def act(self, inputs: PolicyInput, rng: np.random.Generator, progress: float) -> Array:
+        n = n_rows(inputs)
+        actions, _ = self.acting.act(inputs, self._policy_noise(rng, n))
         if self.noise is not None:
             actions = (actions + self.noise.draw(rng, n)).clip(-1.0, 1.0)
         if self.random_share > 0:
             is_random = rng.random((n, 1)) < self.random_share
-            actions = np.where(is_random, self.random(seen, rng), actions)
+            actions = np.where(is_random, self.random(inputs, rng), actions)
         return actions
 
-    def warm_up(self, seen: PolicyInput, rng: np.random.Generator) -> Arrays:
+    def warm_up(self, inputs: PolicyInput, rng: np.random.Generator) -> Arrays:
         if self.sde_at_warmup:
-            return self.act(seen, rng, 0.0)
+            return self.act(inputs, rng, 0.0)
         if self._sde_noise is not None:
-            self._policy_noise(rng, n_rows(seen))
-        return self.random(seen, rng)
+            self._policy_noise(rng, n_rows(inputs))
+        return self.random(inputs, rng)
 
     def _policy_noise(self, rng: np.random.Generator, n: int) -> Array:
         if self._sde_noise is not None:
@@ -167,9 +167,9 @@ class StochasticExploration(Exploration):
             self.noise.load_state(state["noise"])
 
 
-def n_rows(seen: PolicyInput) -> int:
-    """Return how many environments are seen."""
-    observations = seen["observations"]
+def n_rows(inputs: PolicyInput) -> int:
+    """Return the number of environments."""
+    observations = inputs["observations"]
     while isinstance(observations, dict):
         observations = next(iter(observations.values()))
     return len(observations)

@@ -79,17 +79,17 @@ class PerturbedPolicy(ActingPolicy):
         self._comparison = BatchedPolicy(parameters, 1, self.device)
 
     def parameters(
-        self, seen: Mapping[str, Arrays], state: Array | None = None
+        self, inputs: Mapping[str, Arrays], state: Array | None = None
     ) -> tuple[Array, Array | None]:
         """Return the parameters of the head (n_envs, …), each row by the copy of its environment."""
-        return self._copies.parameters(seen), None
+        return self._copies.parameters(inputs), None
 
     def with_and_without_noise(
-        self, seen: Mapping[str, Arrays], rng: np.random.Generator
+        self, inputs: Mapping[str, Arrays], rng: np.random.Generator
     ) -> tuple[Array, Array]:
         """Return the parameters of the head without noise, and with as much as the next copies get."""
         self._perturb(self._comparison.vectors[0], rng)
-        return super().parameters(seen)[0], self._comparison.parameters(seen)
+        return super().parameters(inputs)[0], self._comparison.parameters(inputs)
 
     def adapt(self, *, too_far: bool, coefficient: float) -> None:
         """Perturb less from the next copies on, or more."""
@@ -156,13 +156,15 @@ class ParameterNoiseActor(StochasticExploration):
         super().__init__(perturbed, action_adapter, noise, random_share)
         self.perturbed, self.config = perturbed, config
 
-    def act(self, seen: PolicyInput, rng: np.random.Generator, progress: float) -> Array:
-        self.perturbed.redraw(rng, n_rows(seen))
-        return super().act(seen, rng, progress)
+    def act(self, inputs: PolicyInput, rng: np.random.Generator, progress: float) -> Array:
+        self.perturbed.redraw(rng, n_rows(inputs))
+        return super().act(inputs, rng, progress)
 
-    def adapt(self, seen: PolicyInput, rng: np.random.Generator) -> dict[str, float]:
-        """Let the noise follow how far it moves actions for what is seen; return both, to be logged."""
-        without, with_noise = map(self.perturbed.head.mode, self.perturbed.with_and_without_noise(seen, rng))
+    def adapt(self, inputs: PolicyInput, rng: np.random.Generator) -> dict[str, float]:
+        """Let the noise follow how far it moves actions for these inputs; return both, to be logged."""
+        without, with_noise = map(
+            self.perturbed.head.mode, self.perturbed.with_and_without_noise(inputs, rng)
+        )
         distance = action_distance(without, with_noise)
         self.perturbed.adapt(
             too_far=distance > self.config.desired_action_std, coefficient=self.config.adaptation_coefficient
@@ -204,15 +206,15 @@ class ParameterNoiseGreedy(EpsilonGreedy):
         self.perturbed = PerturbedPolicy(acting, parameters, GREEDY_INITIAL_STD, spared=["encoder"])
         super().__init__(self.perturbed, action_adapter, rate)
 
-    def act(self, seen: PolicyInput, rng: np.random.Generator, progress: float) -> Array:
-        self.perturbed.redraw(rng, n_rows(seen))
-        without, with_noise = self.perturbed.with_and_without_noise(seen, rng)
-        n_actions = n_valid(seen, without)
+    def act(self, inputs: PolicyInput, rng: np.random.Generator, progress: float) -> Array:
+        self.perturbed.redraw(rng, n_rows(inputs))
+        without, with_noise = self.perturbed.with_and_without_noise(inputs, rng)
+        n_actions = n_valid(inputs, without)
         if (n_actions > 1).any():
             distance = mean_softmax_kl(without, with_noise)
             desired = float(epsilon_greedy_kl(self.rate(progress), n_actions).mean())
             self.perturbed.adapt(too_far=distance >= desired, coefficient=GREEDY_ADAPTATION)
-        return self.perturbed.act(seen, None)[0]
+        return self.perturbed.act(inputs, None)[0]
 
     def reset(self, env_indices: Array | None = None) -> None:
         self.perturbed.reset(env_indices)
@@ -259,9 +261,9 @@ def epsilon_greedy_kl(rate: float, n_actions: Array) -> Array:
     return -np.log(1.0 - rate + rate / n_actions)
 
 
-def n_valid(seen: PolicyInput, values: Array) -> Array:
+def n_valid(inputs: PolicyInput, values: Array) -> Array:
     """Return among how many actions each row of ``values`` (n, actions) chooses, (n,)."""
-    masks = seen.get("action_masks")
+    masks = inputs.get("action_masks")
     return np.full(len(values), values.shape[-1]) if masks is None else np.asarray(masks).sum(-1)
 
 

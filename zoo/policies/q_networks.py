@@ -65,10 +65,10 @@ class QNetwork(nn.Module):
         """Return the action values (…, actions) of what a forward pass returned."""
         return estimates
 
-    def action_parameters(self, seen: dict[str, Any], state: Tensor | None = None) -> tuple[Tensor, None]:
+    def action_parameters(self, inputs: dict[str, Any], state: Tensor | None = None) -> tuple[Tensor, None]:
         """Return the action values, those of actions that a mask forbids far below all others."""
-        values = self.action_values(self(seen["observations"]))
-        return self.head.masked(values, seen.get("action_masks")), None
+        values = self.action_values(self(inputs["observations"]))
+        return self.head.masked(values, inputs.get("action_masks")), None
 
 
 class ActionValues(Categorical):

@@ -11,7 +11,7 @@ from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback
 from small_studies import begun, worker_of
 
 from zoo.errors import ZooError
-from zoo.tuning.study import SharedStudy, Storage, goes_on_from, quiet_optuna
+from zoo.tuning.study import SharedStudy, Storage, quiet_optuna, retry_of
 
 
 @pytest.mark.parametrize("storage", ["null", "journal"])
@@ -63,5 +63,5 @@ def test_trial_without_signs_of_life_in_a_database_is_run_by_another_machine() -
             time.sleep(0.2)
         dead, again = other.trials()
     assert [dead.state.name, again.state.name] == ["FAIL", "COMPLETE"]
-    assert goes_on_from(again) == dead.number
+    assert retry_of(again) == dead.number
     assert drawn[0] == drawn[1]

@@ -16,7 +16,7 @@ from small_studies import begun, config_of, drawn_by, tried, worked, worker_of
 import zoo
 from zoo.errors import ZooError
 from zoo.tuning.report import counts, result_of, table
-from zoo.tuning.study import counted, goes_on_from, quiet_optuna
+from zoo.tuning.study import counted, quiet_optuna, retry_of
 from zoo.tuning.tune import Search, search
 
 STUDY = Path("runs/tune/a2c/CartPole-v1/default")
@@ -204,7 +204,7 @@ def test_trial_that_was_interrupted_or_killed_is_run_again_with_the_same_values(
     assert drawn[1] != drawn[0]
     trials = other.shared.trials()
     assert [trial.state.name for trial in trials] == ["FAIL", "COMPLETE", "COMPLETE"]
-    assert [goes_on_from(trial) for trial in trials] == [None, 0, None]
+    assert [retry_of(trial) for trial in trials] == [None, 0, None]
     assert [trial.number for trial in counted(trials)] == [1, 2]
 
 

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
-from optuna.trial import create_trial
 from small_studies import plan_of
 
 from zoo.experiment.evaluation import Evaluation
-from zoo.tuning.objective import Training, steps_to
-from zoo.tuning.reevaluate import Ranked, _score
-from zoo.tuning.report import Result, _source, table
+from zoo.tuning.objective import TrainingResult, steps_to
+from zoo.tuning.reevaluate import score_of
 
 
-def best_return(score: float) -> Training:
-    training = Training(1000)
+def best_return(score: float) -> TrainingResult:
+    training = TrainingResult(1000)
     training.add(1000, Evaluation(np.full(2, score), np.ones(2, np.int64)))
     return training
 
@@ -28,18 +24,9 @@ def test_training_that_misses_a_threshold_counts_more_the_farther_it_stays_away(
     assert 1000 < counted[0] < counted[-1] <= 2000
 
 
-def ranked(*samples: list[float]) -> Ranked:
-    plan = plan_of()
-    found = Ranked(0, samples=list(samples))
-    _score(found, plan.objective)
-    trial = create_trial(value=1.0, user_attrs={"values": {}})
-    trial.number = 0
-    result = Result(plan, [trial], [found], trial, None, Path("trials.csv"), None, [])
-    found.runs = [table(result).splitlines()[1], list(_source(plan, trial, [found], 1))[1]]
-    return found
-
-
-def test_several_fresh_seeds_have_one() -> None:
-    found = ranked([1.0, 2.0, 3.0], [2.0, 3.0, 4.0])
-    assert found.interval is not None
-    assert found.interval[0] < found.score < found.interval[1]
+def test_score_on_several_fresh_seeds_has_an_interval_and_on_one_has_none() -> None:
+    objective = plan_of().objective
+    score, interval = score_of([[1.0, 2.0, 3.0], [2.0, 3.0, 4.0]], objective)
+    assert interval is not None
+    assert interval[0] < score < interval[1]
+    assert score_of([[1.0, 2.0, 3.0]], objective) == (2.0, None)

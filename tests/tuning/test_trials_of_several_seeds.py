@@ -12,9 +12,9 @@ import pytest
 from small_studies import worked
 
 from zoo.experiment.evaluation import Evaluation
-from zoo.tuning.objective import Training
+from zoo.tuning.objective import TrainingResult
 
-Report = Callable[[int, Training], str | None]
+Report = Callable[[int, TrainingResult], str | None]
 
 GOOD = [300.0, 450.0, 490.0, 500.0]
 BAD = [0.0, 0.0, 0.0, 0.0]
@@ -27,11 +27,13 @@ def states_of(
     trainings = iter([scores for each in scores_of_trials for scores in each])
     every = 50
 
-    def train(config: Any, *, keep: bool, report: Report | None = None, **more: Any) -> tuple[Training, Path]:
-        scores, shown = next(trainings), Training(200)
+    def train(
+        config: Any, *, keep: bool, on_evaluation: Report | None = None, **more: Any
+    ) -> tuple[TrainingResult, Path]:
+        scores, shown = next(trainings), TrainingResult(200)
         for steps, score in zip(range(every, 201, every), scores, strict=True):
             shown.add(steps, Evaluation(np.full(2, score), np.ones(2, np.int64)))
-            reason = report(steps, shown) if report is not None and steps < 200 else None
+            reason = on_evaluation(steps, shown) if on_evaluation is not None and steps < 200 else None
             if reason is not None:
                 raise optuna.TrialPruned(reason)
         return shown, Path("run")

@@ -19,7 +19,7 @@ import sqlalchemy
 import waiting_env
 from small_studies import overrides
 
-from zoo.tuning.study import counted, goes_on_from
+from zoo.tuning.study import counted, retry_of
 
 pytest.importorskip("psycopg")
 
@@ -122,8 +122,8 @@ def test_four_workers_lose_and_repeat_no_trial_though_one_dies(server: Server) -
     found = trials(server.url)
     assert [trial.state.name for trial in counted(found)] == ["COMPLETE"] * 12
     assert len({str(trial.params) for trial in counted(found)}) == 12
-    again = [trial for trial in found if goes_on_from(trial) is not None]
-    assert [goes_on_from(trial) for trial in again] == [dead.number]
+    again = [trial for trial in found if retry_of(trial) is not None]
+    assert [retry_of(trial) for trial in again] == [dead.number]
     assert again[0].params == dead.params
     spelled = (PASSWORD, PASSWORD.replace(" ", "%20"))
     assert not any(secret in output for output in outputs for secret in spelled)

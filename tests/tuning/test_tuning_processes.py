@@ -18,7 +18,7 @@ import waiting_env
 from optuna.trial import FrozenTrial
 from small_studies import overrides
 
-from zoo.tuning.study import counted, goes_on_from
+from zoo.tuning.study import counted, retry_of
 
 TUNE = "from zoo.cli import main; main()"
 STUDY = Path("runs/tune/a2c/CartPole-v1/default")
@@ -74,7 +74,7 @@ def test_two_processes_share_a_study_after_a_third_was_killed(working_folder: Pa
     found = trials(*where)
     assert [trial.state.name for trial in counted(found)] == ["COMPLETE"] * 4
     assert [trial.number for trial in found if trial.state.name == "FAIL"] == [dead.number]
-    again = next(trial for trial in found if goes_on_from(trial) == dead.number)
+    again = next(trial for trial in found if retry_of(trial) == dead.number)
     assert again.params == dead.params
     assert len({str(trial.params) for trial in counted(found)}) == 4
     assert (waiting_env.STUDY / "best.yaml").is_file()
@@ -135,7 +135,7 @@ def test_killed_process_is_replaced_by_another_that_runs_its_trial_again(
     assert process.returncode == 0, output
     found = trials(*where)
     assert [trial.state.name for trial in found] == ["FAIL", "COMPLETE", "COMPLETE"]
-    assert goes_on_from(found[1]) == 0
+    assert retry_of(found[1]) == 0
     assert found[1].params == found[0].params
     assert "a process was killed by SIGKILL (out of memory?); another one goes on" in output
 

@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 from synthetic_runs import learning, make_run
 
-from zoo.plots.curves import CurveChoices, DrawnGroup, curves_of, explanation
-from zoo.plots.figures import short
-from zoo.plots.groups import grouped
+from zoo.plots.curves import CurveOptions, GroupCurve, caption, curves_of
+from zoo.plots.figures import short_number
+from zoo.plots.groups import group_runs
 from zoo.plots.runs import find_runs, read_run
 
 
-def drawn(choices: CurveChoices, by: tuple[str, ...] = ()) -> list[DrawnGroup]:
-    return curves_of(grouped([read_run(path) for path in find_runs(["runs"])], by), choices)
+def drawn(choices: CurveOptions, by: tuple[str, ...] = ()) -> list[GroupCurve]:
+    return curves_of(group_runs([read_run(path) for path in find_runs(["runs"])], by), choices)
 
 
 def four_seeds() -> None:
@@ -35,22 +35,22 @@ def four_seeds() -> None:
 def test_every_choice_makes_another_curve() -> None:
     four_seeds()
     choices = [
-        CurveChoices(),
-        CurveChoices(x="episodes"),
-        CurveChoices(x="hours"),
-        CurveChoices(y="eval"),
-        CurveChoices(y="length"),
-        CurveChoices(y="train/loss"),
-        CurveChoices(smooth=1),
-        CurveChoices(smooth=200),
-        CurveChoices(aggregate="iqm"),
-        CurveChoices(interval="std"),
-        CurveChoices(interval="minmax"),
-        CurveChoices(interval="none"),
+        CurveOptions(),
+        CurveOptions(x="episodes"),
+        CurveOptions(x="hours"),
+        CurveOptions(y="eval"),
+        CurveOptions(y="length"),
+        CurveOptions(y="train/loss"),
+        CurveOptions(smooth=1),
+        CurveOptions(smooth=200),
+        CurveOptions(aggregate="iqm"),
+        CurveOptions(interval="std"),
+        CurveOptions(interval="minmax"),
+        CurveOptions(interval="none"),
     ]
     curves = {str((each.x, each.center, each.low)) for (one,) in map(drawn, choices) for each in [one.curve]}
     assert len(curves) == len(choices)
-    assert [each.group.label for each in drawn(CurveChoices(), ("seed",))] == [
+    assert [each.group.label for each in drawn(CurveOptions(), ("seed",))] == [
         f"seed={seed}" for seed in range(4)
     ]
 
@@ -58,7 +58,7 @@ def test_every_choice_makes_another_curve() -> None:
 def test_figure_says_what_its_lines_and_bands_are() -> None:
     four_seeds()
     make_run(Path("runs"), seed=9, returns=[1.0] * 20, status="failed")
-    text = explanation(drawn(CurveChoices()), CurveChoices())
+    text = caption(drawn(CurveOptions()), CurveOptions())
     for words in (
         "Line: mean of the runs",
         "95 % bootstrap interval",
@@ -70,6 +70,6 @@ def test_figure_says_what_its_lines_and_bands_are() -> None:
 
 
 def test_axes_show_thousands_and_millions_shortly() -> None:
-    assert [short(each) for each in (0, 0.5, 950, 1500, 1e6, 2.5e6, -3e9)] == [
+    assert [short_number(each) for each in (0, 0.5, 950, 1500, 1e6, 2.5e6, -3e9)] == [
         *("0", "0.5", "950", "1.5k", "1M", "2.5M", "-3G")
     ]

@@ -9,12 +9,12 @@ import pytest
 from synthetic_runs import learning, make_run, npz, write_monitor
 
 from zoo.errors import ZooError
-from zoo.plots.groups import Group, differences, grouped, keys_of
+from zoo.plots.groups import Group, differences, group_runs, keys_of
 from zoo.plots.runs import find_runs, read_run
 
 
 def groups_in(root: Path, by: str | None = None) -> list[Group]:
-    return grouped([read_run(path) for path in find_runs([str(root)])], keys_of(by))
+    return group_runs([read_run(path) for path in find_runs([str(root)])], keys_of(by))
 
 
 def labels(groups: list[Group]) -> list[tuple[str, str, int]]:

@@ -12,15 +12,15 @@ import pytest
 from synthetic_runs import make_run
 
 from zoo.errors import ZooError
-from zoo.plots.curves import CurveChoices, curves_of
-from zoo.plots.groups import grouped
+from zoo.plots.curves import CurveOptions, curves_of
+from zoo.plots.groups import group_runs
 from zoo.plots.runs import Score, find_runs, read_run
-from zoo.plots.scores import GroupScore, aggregates, improvements, methods_of, read_references, scored
+from zoo.plots.scores import GroupScore, aggregates, improvements, normalized_scores, read_references, scored
 from zoo.plots.tables import aggregate_table, score_table
 
 
 def scores_in(root: Path, kind: Score = "final") -> list[GroupScore]:
-    return scored(grouped([read_run(path) for path in find_runs([str(root)])]), kind)
+    return scored(group_runs([read_run(path) for path in find_runs([str(root)])]), kind)
 
 
 def with_scores(root: Path, algo: str, env: str, scores: list[float], **options: Any) -> None:
@@ -79,7 +79,7 @@ def two_methods(root: Path) -> None:
 
 def test_statistics_are_of_normalised_scores_of_shared_environments(tmp_path: Path) -> None:
     two_methods(tmp_path)
-    methods = methods_of(scores_in(tmp_path), {})
+    methods = normalized_scores(scores_in(tmp_path), {})
     assert (methods.envs, methods.left_out, methods.is_found) == (["A-v1", "B-v1"], ["C-v1"], True)
     by_name = {each.name: each for each in aggregates(methods)["good"]}
     assert by_name["mean"].value == pytest.approx(0.9)
@@ -93,7 +93,7 @@ def test_statistics_are_of_normalised_scores_of_shared_environments(tmp_path: Pa
 def test_given_references_are_the_ends_of_the_scale(tmp_path: Path) -> None:
     two_methods(tmp_path)
     (tmp_path / "returns.yaml").write_text("A-v1: [0, 2]\nB-v1: [-100, 100]\n")
-    methods = methods_of(scores_in(tmp_path), read_references(str(tmp_path / "returns.yaml")))
+    methods = normalized_scores(scores_in(tmp_path), read_references(str(tmp_path / "returns.yaml")))
     assert not methods.is_found
     assert np.allclose(methods.scores["good"], [[0.4, 0.45, 0.5], [0.9, 0.95, 1.0]])
 
@@ -102,14 +102,14 @@ def test_given_references_are_the_ends_of_the_scale(tmp_path: Path) -> None:
 def test_references_that_are_none_are_refused(tmp_path: Path, reference: Any) -> None:
     two_methods(tmp_path)
     with pytest.raises(ZooError, match=r"reference"):
-        methods_of(scores_in(tmp_path), read_references(reference))
+        normalized_scores(scores_in(tmp_path), read_references(reference))
 
 
 def test_groups_without_a_shared_environment_have_no_statistics(tmp_path: Path) -> None:
     with_scores(tmp_path, "one", "A-v1", [1.0])
     with_scores(tmp_path, "two", "B-v1", [1.0])
     with pytest.raises(ZooError, match="no environment has scores of all 2 groups"):
-        methods_of(scores_in(tmp_path), {})
+        normalized_scores(scores_in(tmp_path), {})
 
 
 def test_seed_that_was_run_twice_counts_once_by_its_newest_finished_run(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_reproduced_run_counts_only_without_the_run_that_it_repeats(tmp_path: Pa
     with_scores(tmp_path, "ppo2", "A-v1", [10, 20])
     (found,) = scores_in(tmp_path)
     assert sorted(found.scores) == [10.0, 20.0, 70.0]
-    (curves,) = curves_of([found.group], CurveChoices(y="eval"))
+    (curves,) = curves_of([found.group], CurveOptions(y="eval"))
     assert curves.n_runs == 3
 
 
@@ -145,7 +145,7 @@ def test_repetition_is_no_missing_run_and_each_run_is_named_once(tmp_path: Path)
         make_run(tmp_path, "ppo2", "A-v1", 3, name=f"run{number}", **options)
     (found,) = scores_in(tmp_path)
     assert score_table([found]).values[0][2:4] == [1, 0]
-    named = [Path(line.partition(":")[0]).name for line in found.group.repeats_in_words]
+    named = [Path(line.partition(":")[0]).name for line in found.group.repeat_lines]
     assert sorted(named) == ["run0", "run1", "run2"]
     make_run(tmp_path, "ppo2", "A-v1", 4, name="other", status="failed")
     assert score_table(scores_in(tmp_path)).rows[0][2] == "1 of 2"

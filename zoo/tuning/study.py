@@ -1,8 +1,8 @@
 """A study: where its trials are stored, how it begins or goes on, and how many processes share it.
 
 Optuna stores the trials, claims each for one process, and in a database retries those whose process missed
-its heartbeats. Added here: a lock around claiming, so that all processes together run exactly ``n_trials``, and
-for storages in a file a lock file for each process, by which a killed one's trial is retried at once.
+its heartbeats. Added here: a lock around claiming, so that all processes together run exactly ``n_trials``,
+and for storages in a file a lock file for each process, by which a killed one's trial is retried at once.
 """
 
 from __future__ import annotations

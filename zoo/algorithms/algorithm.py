@@ -395,7 +395,7 @@ class Algorithm(Agent[Config]):
 
     def _take_steps(self, step: Step, shared: Any, rows: Any) -> dict[str, Tensor]:
         """Take a gradient step for each row; return what the steps put out for each sample."""
-        with self.modes.training():
+        with self.policy_mode.training():
             ran = self.runner.run(step, shared, rows)
         self._scalars.record_all([f"train/{name}" for name in ran.names], ran.metrics)
         self.n_updates += ran.n_steps

@@ -244,7 +244,7 @@ def go_back(
         workers = algorithm.distributed.workers
         if workers is not None:
             workers.order(RESTORE, folder=str(folder.absolute()))
-            for rank, problem in enumerate(workers.gathered(None)):
+            for rank, problem in enumerate(workers.gather(None)):
                 if problem is not None:
                     raise ZooError(f"worker {rank}: {problem}")
 
@@ -292,7 +292,7 @@ def _have_others_write(distributed: DistributedContext, folder: Path) -> Callabl
     workers.order(CHECKPOINT, folder=str(folder.absolute()))
 
     def wait() -> list[Record]:
-        _, *shares = workers.gathered(None)
+        _, *shares = workers.gather(None)
         for rank, share in enumerate(shares, 1):
             if "error" in share:
                 raise ZooError(f"worker {rank}: {share['error']}")

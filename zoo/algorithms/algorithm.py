@@ -496,7 +496,7 @@ class Algorithm(Agent[Config]):
         self.distributed = DistributedContext(self)
         self.runtime.shared_by = 1
         if self.normalizer is not None:
-            self.normalizer.share_no_more()
+            self.normalizer.stop_sharing()
 
     def barrier(self) -> None:
         """Cut all episodes and reset the environments of all workers: see `own_barrier`."""

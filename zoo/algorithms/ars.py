@@ -28,7 +28,7 @@ from zoo.algorithms.on_policy import PLAIN_ACTIONS
 from zoo.buffers.arrays import Arrays
 from zoo.config.fields import Schedule, hyperparameter
 from zoo.envs.monitor import EpisodeRecord
-from zoo.envs.normalize import MomentsByRow, Normalizer, is_training
+from zoo.envs.normalize import Normalizer, RowMoments, is_training
 from zoo.envs.replay import LARGEST_SEED
 from zoo.envs.spaces import describe
 from zoo.errors import ZooError
@@ -101,8 +101,8 @@ class PopulationRollout(Collector):
         Raises `ZooError` for an episode without end.
         """
         envs, normalizer = self.envs, self._to_be_told()
-        moments = None if normalizer is None else MomentsByRow(normalizer, envs.num_envs)
-        n_seen = 0 if moments is None else len(moments.seen_by(0))
+        moments = None if normalizer is None else RowMoments(normalizer, envs.num_envs)
+        n_seen = 0 if moments is None else len(moments.row_statistics(0))
         results, records = np.zeros((len(episodes), 2 + n_seen)), []
         steps, rewards = np.zeros(envs.num_envs, np.int64), np.zeros(envs.num_envs)
         everywhere = np.ones(envs.num_envs, np.bool_)
@@ -136,7 +136,7 @@ class PopulationRollout(Collector):
                 result = results[playing.pop(row)]
                 result[:2] = rewards[row], steps[row]
                 if moments is not None:
-                    result[2:] = moments.seen_by(row)
+                    result[2:] = moments.row_statistics(row)
                 envs.idle[row] = True
                 records.append(record)
             if transition.episodes:

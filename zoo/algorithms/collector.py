@@ -22,7 +22,7 @@ from zoo.envs.config import EnvConfig
 from zoo.envs.normalize import Normalizer, is_training
 from zoo.envs.transition import Transition
 from zoo.envs.vec_env import make_vec_env
-from zoo.envs.wrappers import statistics_kept_apart
+from zoo.envs.wrappers import unsaved_statistics
 from zoo.errors import NotFiniteError, ZooError
 
 if TYPE_CHECKING:
@@ -209,7 +209,7 @@ def envs_for(
     if isinstance(env, VecEnvAdapter | VectorEnv):
         if n_envs not in (None, env.num_envs):
             raise ZooError(f"n_envs={n_envs}, but the vector environment has {env.num_envs} of them")
-        for line in statistics_kept_apart(env.given_env if isinstance(env, VecEnvAdapter) else env):
+        for line in unsaved_statistics(env.given_env if isinstance(env, VecEnvAdapter) else env):
             warnings.warn(line, stacklevel=2)
         return None, env if isinstance(env, VecEnvAdapter) else VecEnvAdapter(env)
     if isinstance(env, str):

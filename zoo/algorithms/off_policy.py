@@ -29,7 +29,7 @@ from zoo.buffers.replay import (
 )
 from zoo.config.fields import Schedule, hyperparameter
 from zoo.envs.adapter import VecEnvAdapter
-from zoo.envs.goals import GoalOutcomes
+from zoo.envs.goals import GoalRewards
 from zoo.errors import ZooError, ZooWarning, nearest
 from zoo.policies.actions import make_action_adapter
 from zoo.policies.exploration import (
@@ -197,14 +197,14 @@ class OffPolicyAlgorithm(Algorithm[Config]):
 
     def _check_envs(self, envs: VecEnvAdapter) -> None:
         if self.replay_config.hindsight is not None:
-            GoalOutcomes(envs.env)
+            GoalRewards(envs.env)
 
     def _make_relabelling(self) -> Hindsight | None:
         hindsight = self.replay_config.hindsight
         if hindsight is None:
             return None
         assert self.envs is not None
-        outcomes = GoalOutcomes(self.envs.env, with_infos=hindsight.copy_info_dict)
+        outcomes = GoalRewards(self.envs.env, with_infos=hindsight.copy_info_dict)
         return Hindsight(outcomes, hindsight.goal_selection_strategy, hindsight.n_sampled_goal)
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Any vector environment, whatever its autoreset mode, behind one interface for algorithms and evaluation."""
+"""Steps any vector environment, in any autoreset mode, for algorithms and evaluation."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from zoo.envs.transition import (
     rows_of,
     success_of,
 )
-from zoo.envs.wrappers import NanCheck, check_distinct, flat_vector_env
+from zoo.envs.wrappers import NanCheck, check_distinct, flatten_vector_env
 from zoo.errors import ZooError, nearest
 
 
 class VecEnvAdapter:
-    """Steps any `gymnasium.vector.VectorEnv` and says of each step what learning from it needs.
+    """Steps any `gymnasium.vector.VectorEnv` and returns each step as a `Transition`.
 
     Same-step, next-step and disabled autoreset come out alike, but for ``valid`` (see `Transition`). Actions
     are values of the action space itself: those of ``Discrete(3, start=1)`` are 1, 2 and 3. A `VecNormalize`
@@ -62,7 +62,7 @@ class VecEnvAdapter:
         if isinstance(env, NanCheck):
             self._nan_check, env = env, env.env
         if not isinstance(env.unwrapped, VecEnv):
-            env = flat_vector_env(env, masked=uses_masks)
+            env = flatten_vector_env(env, masked=uses_masks)
         self.env = env
         self.num_envs: int = env.num_envs
         self.observation_space: spaces.Space[Any] = env.single_observation_space
@@ -90,7 +90,7 @@ class VecEnvAdapter:
         return getattr(self._stepped, "last_stepped_by", None) is not self._token
 
     def disturb(self) -> None:
-        """Count the environments as disturbed until they are reset: where they are is not known."""
+        """Mark the environments as disturbed until they are reset."""
         self._stepped.last_stepped_by = None
 
     @property
@@ -143,7 +143,7 @@ class VecEnvAdapter:
             check_shapes(observations, self.observation_space, self.num_envs)
             self.observations = copied(observations)
             if self._masks is not None:
-                self._masks.look_for_them(infos)
+                self._masks.detect(infos)
                 self._action_masks = self._masks.read(infos)
         if self._nan_check is not None:
             self._nan_check.check("observation of the reset", self.observations)
@@ -267,7 +267,7 @@ class VecEnvAdapter:
                 transition.new_action_masks = self._masks.read(reset_infos, reset=self._to_reset)
 
     def _end(self, i: int, info: Mapping[str, Any]) -> EpisodeEnd:
-        """Return how an episode ended, by our own sums, never by what its last ``info`` says."""
+        """Return how an episode ended, by sums of the raw rewards, not by numbers in its last ``info``."""
         games: Games | None = attached(self.env, "games")
         total, length, is_life = self._returns[i], self._n_steps - self._first_steps[i], False
         if isinstance(games, Games):

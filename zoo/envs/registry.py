@@ -1,4 +1,4 @@
-"""Environment ids: what they stand for, what to install where they stand for nothing, folders' names."""
+"""Environment ids: registered specs, packages to install, folder names, and errors of environments."""
 
 from __future__ import annotations
 

@@ -18,7 +18,6 @@ from zoo.errors import ZooError
 
 CACHE_LINE = 64
 NO_ENV = -1
-LARGEST_KNOWN_SEED = 2**63 - 1
 
 
 @dataclass
@@ -104,32 +103,19 @@ def anonymous_memory(size: int) -> Iterator[IO[bytes]]:
 class StepProgress:
     """How far environments are, in rows of an array (num_envs, 4) that other processes can read.
 
-    Each row holds an environment's last seed and the step at which it got it. ``now``, in the first row,
-    holds the environment at work, or `NO_ENV`, and the number of steps that all have begun.
+    Each row holds an environment's last seed, −1 where it is not known, and the step at which it got it.
+    ``now``, in the first row, holds the environment at work, or `NO_ENV`, and the number of steps that all
+    have begun.
     """
 
     def __init__(self, rows: NDArray[np.int64], first_index: int) -> None:
-        self._seeds, self._seeded_at, self.now = rows[:, 0], rows[:, 1], rows[0, 2:]
+        self.seeds, self.seeded_at, self.now = rows[:, 0], rows[:, 1], rows[0, 2:]
         self._first_index = first_index
-
-    def start(self, n_steps: int, since_seeds: Any) -> None:
-        """Set the number of steps begun in all, and of each environment since its seed."""
-        self.now[:] = NO_ENV, n_steps
-        self._seeded_at[:] = n_steps - np.asarray(since_seeds)
-
-    def clear_seeds(self) -> None:
-        """Forget all seeds."""
-        self._seeds[:] = NO_ENV
-
-    def seeded(self, row: int, seed: int, n_steps: int) -> None:
-        """Note that an environment gets a seed after ``n_steps`` steps."""
-        self._seeds[row] = seed if seed <= LARGEST_KNOWN_SEED else NO_ENV
-        self._seeded_at[row] = n_steps
 
     def name(self, row: int) -> str:
         """Return ``env 3 (step 17 after seed 40)``, or what is known of it."""
-        seed, steps = int(self._seeds[row]), int(self.now[1] - self._seeded_at[row])
-        known = [f"step {steps}"] * (steps > 0) + [f"seed {seed}"] * (seed != NO_ENV)
+        seed, steps = int(self.seeds[row]), int(self.now[1] - self.seeded_at[row])
+        known = [f"step {steps}"] * (steps > 0) + [f"seed {seed}"] * (seed >= 0)
         return f"env {self._first_index + row}" + (f" ({' after '.join(known)})" if known else "")
 
     def at_work(self) -> str | None:

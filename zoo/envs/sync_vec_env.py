@@ -91,7 +91,7 @@ class VecEnv(AnswersNames, VectorEnv[Any, Any, Any]):
     def step_envs(self, actions: NDArray[Any]) -> list[EpisodeEnd]:
         """Step every environment, reset the finished ones, and return how those ended.
 
-        Arrays and infos are those of after. The environments may keep ``actions``, or write into them.
+        Arrays and infos are those after the step. The environments may keep ``actions``, or write into them.
         """
 
     @abstractmethod
@@ -115,14 +115,11 @@ class VecEnv(AnswersNames, VectorEnv[Any, Any, Any]):
 
     @abstractmethod
     def load_env_states(self, states: Sequence[EnvState]) -> list[int]:
-        """Seed every environment, replay its actions, and return which came out different.
-
-        Those are reset with the next seed of their sequence.
-        """
+        """Replay each environment from its seed; return those that differ, reset with their next seed."""
 
     @abstractmethod
     def example(self) -> Env:
-        """Return one of the environments, or one more like them, to be asked things."""
+        """Return one of the environments, or one more like them, whose attributes can be read."""
 
     @abstractmethod
     def call_each(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
@@ -387,8 +384,7 @@ class SyncVecEnv(VecEnv):
         self._parts: list[tuple[str | None, NDArray[Any]]] = list(by_key.items())
         self._plain_observations = None if isinstance(arrays.observations, dict) else arrays.observations
         self._progress = StepProgress(arrays.progress, self._first_index)
-        self._progress.clear_seeds()
-        self._progress.start(0, 0)
+        self._progress.seeds[:], self._progress.seeded_at[:], self._progress.now[:] = -1, 0, (NO_ENV, 0)
 
     def step_envs(self, actions: NDArray[Any]) -> list[EpisodeEnd]:
         """Step every environment, reset the finished ones, and return how those ended."""
@@ -428,7 +424,7 @@ class SyncVecEnv(VecEnv):
         if self._masks.size is not None:
             self._masks.write(self._arrays.action_masks, infos)
         elif infos[0] and "action_mask" in infos[0]:
-            self._masks.check_begun(0)
+            self._masks.refuse_late_mask(0)
         return ends
 
     def reset_envs(
@@ -462,7 +458,7 @@ class SyncVecEnv(VecEnv):
                 raise env_error(error, self._progress.name(i), "in a reset") from error
         self._progress.now[0] = NO_ENV
         self._infos = [infos[i] if i in rows else info for i, info in enumerate(self._infos)]
-        self._masks.look_for_them(self._infos)
+        self._masks.detect(self._infos)
         if len(rows):
             self._masks.write(self._arrays.action_masks, self._infos)
         return infos
@@ -486,11 +482,12 @@ class SyncVecEnv(VecEnv):
         self._infos = list(self._infos)
         different = [i for i, state in enumerate(states) if not self._replay(i, state)]
         self._log.restore([state.actions for state in states])
-        self._progress.start(self._log.n_steps, [len(state.actions) for state in states])
+        self._progress.now[:] = NO_ENV, self._log.n_steps
+        self._progress.seeded_at[:] = [self._log.n_steps - len(state.actions) for state in states]
         self._first_steps = [self._log.n_steps - state.length for state in states]
         if different:
             self.reset_envs([None] * self.num_envs, None, different)
-        self._masks.look_for_them(self._infos)
+        self._masks.detect(self._infos)
         if states[0].seed is not None:
             self._masks.write(self._arrays.action_masks, self._infos)
         return different
@@ -529,7 +526,7 @@ class SyncVecEnv(VecEnv):
             total, length = episode_so_far(statistics)
         masks = None
         if self._masks.size is not None:
-            masks = self._masks.at_the_end(i, info, terminated=bool(terminated))
+            masks = self._masks.final_mask(i, info, terminated=bool(terminated))
         final = {key: _row_like(array, observation, key) for key, array in self._parts}
         return EpisodeEnd(i, final.get(None, final), info, masks, total, length, self._has_lost_a_life(i))
 
@@ -561,7 +558,8 @@ class SyncVecEnv(VecEnv):
         self._log.start(i)
         spaces_of_env = self._spaces[i]
         seed, space_seeds = seeds_of(first, self._n_reseeded[i], len(spaces_of_env))
-        self._progress.seeded(i, seed, self._log.n_steps)
+        self._progress.seeds[i] = seed if seed < 2**63 else -1
+        self._progress.seeded_at[i] = self._log.n_steps
         for space, space_seed in zip(spaces_of_env, space_seeds, strict=True):
             space.seed(space_seed)
         return self.envs[i].reset(seed=seed, **({"options": options} if options else {}))

@@ -45,7 +45,7 @@ class Games(NamedTuple):
 
 @dataclass(slots=True)
 class Transition:
-    """One step of all environments: raw values, one row an environment, which nobody overwrites later.
+    """One step of all environments: raw values, one row an environment, which later steps don't overwrite.
 
     ``new_observations`` and ``new_action_masks`` (num_envs, mask_size) are what the environments show after
     the step: where one was reset within it, the start of its next episode. What such episodes ended with is
@@ -175,7 +175,7 @@ def info_of(infos: Any, index: int) -> Info:
 
 
 def success_of(info: Mapping[str, Any]) -> bool | None:
-    """Return whether an episode's last info says that its goal was reached; None where it does not say.
+    """Return whether an episode succeeded, by its last info; None where that holds no success.
 
     That is ``is_success``, or else ``success``, where it is a truth value or a number that is 0 or 1.
     """

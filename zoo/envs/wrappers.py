@@ -1,4 +1,4 @@
-"""Wrappers of environments, and putting around one those that its config names."""
+"""Wrappers of environments, and applying those of a config."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ VELOCITIES = {
 """Name of an environment → where velocities stand in its observation."""
 
 
-def wrapped(env: Env, config: EnvConfig) -> Env:
+def apply_wrappers(env: Env, config: EnvConfig) -> Env:
     """Return ``env`` with the wrappers of ``config`` around it, innermost first.
 
     Repeated actions, masked velocities, the user's own, flat observations, history, time feature. Episodes
@@ -66,8 +66,8 @@ def wrapped(env: Env, config: EnvConfig) -> Env:
         if find_wrapper(env, EpisodeStatistics) is None:
             env = EpisodeStatistics(env)
         for wrapper in config.wrappers:
-            env = _wrapped_by_name(env, wrapper)
-    env = flat_env(env, masked=config.mask_actions)
+            env = _apply_wrapper(env, wrapper)
+    env = flatten_env(env, masked=config.mask_actions)
     if config.history is not None:
         env = History(env, config.history)
     if config.time_feature is not False:
@@ -160,7 +160,7 @@ class FlatVectorObservation(gym.vector.VectorWrapper):
         return self._parts(observations), *rest, infos
 
 
-def flat_env(env: Env, *, masked: bool = True) -> Env:
+def flatten_env(env: Env, *, masked: bool = True) -> Env:
     """Return ``env`` with observations that a policy can read: see `FlatParts`."""
     if not (hasattr(env, "observation_space") and hasattr(env, "action_space")):
         return env  # which is refused by its check
@@ -168,7 +168,7 @@ def flat_env(env: Env, *, masked: bool = True) -> Env:
     return FlatObservation(env, parts) if parts.is_needed else env
 
 
-def flat_vector_env(
+def flatten_vector_env(
     env: gym.vector.VectorEnv[Any, Any, Any], *, masked: bool = True
 ) -> gym.vector.VectorEnv[Any, Any, Any]:
     """Return a vector environment with observations that a policy can read: see `FlatParts`."""
@@ -184,7 +184,7 @@ NORMALIZING = tuple(
 """Wrappers whose running statistics stay in the environment that they are around."""
 
 
-def statistics_kept_apart(env: Any) -> list[str]:
+def unsaved_statistics(env: Any) -> list[str]:
     """Return, in a line each, which wrappers around ``env`` normalise by statistics of their own."""
     found = []
     while isinstance(env, gym.Wrapper | gym.vector.VectorWrapper):
@@ -313,15 +313,15 @@ class TimeFeature(Wrapper):
         """Reset with all the time left."""
         observation, info = self.env.reset(seed=seed, options=options)
         self._elapsed_steps = 0
-        return self._extended(observation), info
+        return self._with_time_left(observation), info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, Info]:
         """Step and count."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         self._elapsed_steps += 1
-        return self._extended(observation), reward, terminated, truncated, info
+        return self._with_time_left(observation), reward, terminated, truncated, info
 
-    def _extended(self, observation: Any) -> Any:
+    def _with_time_left(self, observation: Any) -> Any:
         left = 1.0 if self._test_mode else 1.0 - self._clock._elapsed_steps / self._max_steps
         if self._key is None:
             return np.append(observation, np.asarray(left, dtype=observation.dtype))
@@ -403,14 +403,14 @@ class FrameStack(Wrapper):
         observation, info = self.env.reset(seed=seed, options=options)
         for stack in self._stacks.values():
             stack.clear()
-        return self._pushed(observation), info
+        return self._stacked(observation), info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, Info]:
         """Step and push."""
         observation, reward, terminated, truncated, info = self.env.step(action)
-        return self._pushed(observation), reward, terminated, truncated, info
+        return self._stacked(observation), reward, terminated, truncated, info
 
-    def _pushed(self, observation: Any) -> Any:
+    def _stacked(self, observation: Any) -> Any:
         if not isinstance(observation, Mapping):
             return self._stacks[""].push(observation)
         stacked = {key: stack.push(observation[key]) for key, stack in self._stacks.items()}
@@ -460,7 +460,7 @@ def wrapper_class(name: str) -> type[gym.Wrapper[Any, Any, Any, Any]]:
     return own_class("env.wrappers", name, gym.Wrapper)
 
 
-def _wrapped_by_name(env: Env, wrapper: str | Mapping[str, Any]) -> Env:
+def _apply_wrapper(env: Env, wrapper: str | Mapping[str, Any]) -> Env:
     """Return ``env`` with one wrapper of the config's list around it."""
     if isinstance(wrapper, str):
         name, arguments = wrapper, {}

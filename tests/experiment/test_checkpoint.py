@@ -35,11 +35,11 @@ class StopAt(Callback):
     def __init__(self, timesteps: int) -> None:
         self.every = timesteps
 
-    def on_steps(self, algorithm: Algorithm[Any]) -> None:
+    def on_steps(self, algorithm: Algorithm) -> None:
         algorithm.request_stop(PREEMPTED)
 
 
-def weights(model: Algorithm[Any]) -> dict[str, bytes]:
+def weights(model: Algorithm) -> dict[str, bytes]:
     return {name: tensor.numpy().tobytes() for name, tensor in model.runner.state.items()}
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from zoo.algorithms.state_parts import run_tensors
 from zoo.cli import status_of
 from zoo.config.compose import compose
 from zoo.experiment.checkpoint import read_checkpoint
@@ -46,7 +47,7 @@ def stored(result: Result) -> dict[str, Any]:
 
 
 def has(experiment: Experiment, tensors: dict[str, Any]) -> dict[str, bool]:
-    ours = experiment.algorithm.tensors()
+    ours = run_tensors(experiment.algorithm.runner.state, experiment.algorithm.policy)
     return {name: np.array_equal(ours[name].numpy(), values) for name, values in tensors.items()}
 
 

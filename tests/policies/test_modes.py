@@ -26,14 +26,14 @@ RUNS: dict[str, tuple[Any, str, str, dict[str, Any]]] = {
 }
 
 
-def make(name: str, *, compile: bool = False, seed: int = 1, **witness: Any) -> Algorithm[Any]:
+def make(name: str, *, compile: bool = False, seed: int = 1, **witness: Any) -> Algorithm:
     algorithm, policy, env_id, settings = RUNS[name]
     config = {"_target_": f"own_policies.{policy}", "net_arch": [8], "kwargs": witness}
-    model: Algorithm[Any] = algorithm(config, env_id, seed=seed, compile=compile, threads=1, **settings)
+    model: Algorithm = algorithm(config, env_id, seed=seed, compile=compile, threads=1, **settings)
     return model
 
 
-def observations(model: Algorithm[Any], n: int = 5) -> np.ndarray:
+def observations(model: Algorithm, n: int = 5) -> np.ndarray:
     return (
         np.random.default_rng(0).normal(size=(n, *(model.observation_space.shape or ()))).astype(np.float32)
     )

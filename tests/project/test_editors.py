@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 import zoo
-from zoo.algorithms.registry import CLASSES, PRESETS
+from zoo.algorithms.registry import MODULES
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-NAMES = [*CLASSES, *PRESETS.values()]
+NAMES = [*MODULES]
 
 CHECKED = """
 from zoo import PPO2, SAC

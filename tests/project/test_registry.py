@@ -6,7 +6,7 @@ import ast
 from pathlib import Path
 
 import zoo
-from zoo.algorithms.registry import ALGORITHMS, CLASSES, algorithm_class
+from zoo.algorithms.registry import ALGORITHMS, MODULES, algorithm_class
 from zoo.config.sections import algorithm_names
 
 INIT = Path(zoo.__file__)
@@ -19,7 +19,7 @@ def test_every_algorithm_is_in_the_package_and_every_name_of_it_in_the_stub() ->
     }
     stubbed |= {node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
     assert set(zoo.__all__) - stubbed == set()
-    for name, module in CLASSES.items():
+    for name, module in MODULES.items():
         assert name in zoo.__all__
         assert getattr(zoo, name).__module__ == module
 

@@ -29,14 +29,14 @@ FLOORS = [
 
 BUDGETS = {
     "agents": 800,
-    "algorithms": 5_400,
+    "algorithms": 5_350,
     "buffers": 1_650,
     "commands": 1_700,
     "config": 2_850,
     "core": 1_100,
     "envs": 6_350,
     "experiment": 5_150,
-    "imitation": 2_150,
+    "imitation": 2_200,
     "interop": 1_650,
     "launch": 2_400,
     "optim": 2_500,

@@ -148,7 +148,7 @@ def _n_bytes(algorithm: Training) -> int:
 
 
 def refuse_unfit_barriers(
-    algorithm: Algorithm[Any], config: Mapping[str, Any], before: Mapping[str, Any] | None
+    algorithm: Algorithm, config: Mapping[str, Any], before: Mapping[str, Any] | None
 ) -> None:
     """Raise `ZooError` for checkpoints that reset environments by the clock, or later at other steps.
 
@@ -216,7 +216,7 @@ def read_checkpoint(folder: str | Path, *, for_more_steps: bool = False) -> Chec
     return Checkpoint(record["timesteps"], state, record["callbacks"], record["monitor"])
 
 
-def restore(checkpoint: Checkpoint, algorithm: Algorithm[Any], callbacks: Iterable[Callback] = ()) -> None:
+def restore(checkpoint: Checkpoint, algorithm: Algorithm, callbacks: Iterable[Callback] = ()) -> None:
     """Bring algorithm, callbacks and their files back to where they were at the checkpoint.
 
     Then ``algorithm.learn(algorithm.total_timesteps - algorithm.num_timesteps, callbacks,
@@ -234,7 +234,7 @@ def restore(checkpoint: Checkpoint, algorithm: Algorithm[Any], callbacks: Iterab
 
 
 def go_back(
-    algorithm: Algorithm[Any], folder: Path, callbacks: Sequence[Callback], *, for_more_steps: bool
+    algorithm: Algorithm, folder: Path, callbacks: Sequence[Callback], *, for_more_steps: bool
 ) -> None:
     """Bring a run, with all its workers, back to its checkpoint in ``folder``. Raises `ZooError`."""
     with warnings_in_one_line():
@@ -270,7 +270,7 @@ def write_share(folder: Path, algorithm: Training) -> Record:
         return {"error": str(error)}
 
 
-def restore_share(folder: Path, algorithm: Algorithm[Any], rank: int) -> str | None:
+def restore_share(folder: Path, algorithm: Algorithm, rank: int) -> str | None:
     """Bring back one that is not the first of its workers; return what went wrong, if anything did."""
     try:
         algorithm.load_state(read_files_of_worker(folder, rank))

@@ -61,7 +61,7 @@ Base = TypeVar("Base")
 
 def make_algorithm(
     config: Mapping[str, Any], env: EnvConfig, closing: contextlib.ExitStack
-) -> Algorithm[Any]:
+) -> Algorithm:
     """Make it, and its environments, which are closed with ``closing``. Raises `ZooError`."""
     found = algorithm_class(config["algo"]["name"])
     _check_dataset(found, config.get("dataset"), (config.get("pretrain") or {}).get("dataset"))
@@ -98,7 +98,7 @@ def make_algorithm(
     return algorithm
 
 
-def _check_dataset(found: type[Algorithm[Any]], dataset: str | None, cloned: str | None) -> None:
+def _check_dataset(found: type[Algorithm], dataset: str | None, cloned: str | None) -> None:
     """Raise `ZooError` for expert data that nobody learns from, or where there are none to learn from."""
     if dataset is not None and not found.learns_from_experts:
         raise ZooError(
@@ -113,7 +113,7 @@ def _check_dataset(found: type[Algorithm[Any]], dataset: str | None, cloned: str
 
 
 def watch_episodes(
-    algorithm: Algorithm[Any], run: RunFolder, env: EnvConfig, closing: contextlib.ExitStack, n_workers: int
+    algorithm: Algorithm, run: RunFolder, env: EnvConfig, closing: contextlib.ExitStack, n_workers: int
 ) -> None:
     """Let every finished episode be written to the run's folder; with its success where there are goals.
 

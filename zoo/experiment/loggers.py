@@ -366,7 +366,7 @@ class LoggingCallback(Callback):
         self.trackers.load_state(values["outputs"])
 
     def _write_rows(self, algorithm: Training, *, before: int) -> None:
-        for timesteps, scalars in algorithm.read_rows(before).items():
+        for timesteps, scalars in algorithm.scalars.read_rows(before).items():
             self.trackers.tell("write", Report(timesteps, {STEPS: timesteps, **scalars}))
 
     def _report(self, algorithm: Training) -> Report:

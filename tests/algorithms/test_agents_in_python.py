@@ -17,7 +17,7 @@ from gymnasium import spaces
 import zoo
 from zoo import A2C, DQN, PPO2, QRDQN, SAC, TD3, TQC, make_vec_env
 from zoo.algorithms.algorithm import Algorithm
-from zoo.algorithms.arguments import policy_config, tell_of_unread_images
+from zoo.algorithms.arguments import policy_config, warn_of_unread_images
 from zoo.algorithms.ppo import PPO2Config
 from zoo.algorithms.registry import ALGORITHMS, CLASS_NAMES, PRESETS, algorithm_class
 from zoo.config.paths import data_folder
@@ -573,7 +573,7 @@ VECTORS = spaces.Box(-1.0, 1.0, (36,), np.float32)
 
 def test_images_that_are_read_pixel_by_pixel_are_told_of() -> None:
     with pytest.warns(ZooWarning, match="MlpPolicy reads each pixel of these images by itself"):
-        tell_of_unread_images(IMAGES, policy_config("MlpPolicy", IMAGES))
+        warn_of_unread_images(IMAGES, policy_config("MlpPolicy", IMAGES))
 
 
 @pytest.mark.parametrize(
@@ -582,7 +582,7 @@ def test_images_that_are_read_pixel_by_pixel_are_told_of() -> None:
 def test_nothing_is_told_of_what_fits(name: str, space: spaces.Box) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        tell_of_unread_images(space, policy_config(name, space))
+        warn_of_unread_images(space, policy_config(name, space))
 
 
 def test_one_image_is_enough_for_the_width_of_what_reads_images() -> None:

@@ -71,7 +71,7 @@ def test_products_are_those_of_the_explicit_fisher_matrix(actions: spaces.Space[
     model = trpo(actions, policy={"net_arch": [3]}, cg_damping=0.25)
     rollout = collected(model)
     fisher = explicit_fisher(model, rollout)
-    product = model._damped(rollout)
+    product = model._damped_product(rollout)
     for vector in torch.randn(3, len(fisher)):
         expected = fisher @ vector + 0.25 * vector
         torch.testing.assert_close(product(vector), expected, rtol=1e-3, atol=1e-4)
@@ -97,7 +97,7 @@ def test_products_through_a_memory_are_those_of_the_explicit_fisher_matrix(memor
     assert rollout["episode_starts"][:, 1:].any()
     with unrolled():
         fisher = explicit_fisher(model, rollout)
-    product = model._damped(rollout)
+    product = model._damped_product(rollout)
     for vector in torch.randn(3, len(fisher)):
         expected = fisher @ vector + 0.25 * vector
         torch.testing.assert_close(product(vector), expected, rtol=1e-4, atol=1e-6)

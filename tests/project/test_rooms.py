@@ -29,7 +29,7 @@ FLOORS = [
 
 BUDGETS = {
     "agents": 800,
-    "algorithms": 5_350,
+    "algorithms": 5_400,
     "buffers": 1_650,
     "commands": 1_700,
     "config": 2_850,

@@ -57,11 +57,11 @@ def split(model: TRPO) -> tuple[Tensor, Tensor]:
 def explicit_fisher(model: TRPO, rollout: dict[str, Any]) -> Tensor:
     """Return the Hessian of the mean divergence by the policy's parameters, entry by entry."""
     vector = model.runner.state["policy"].clone()
-    head, at, states = model.policy.head, model.updater.parameters.at, rollout.get("states")
+    head, functional, states = model.policy.head, model.updater.parameters.functional, rollout.get("states")
     old = model.policy(rollout, states)[0].detach()
 
     def kl(moved: Tensor) -> Tensor:
-        return head.kl(old, at(moved)(rollout, states)[0]).mean()
+        return head.kl(old, functional(moved)(rollout, states)[0]).mean()
 
     return torch.autograd.functional.hessian(kl, vector)
 

@@ -14,7 +14,7 @@ import pytest
 import zoo
 from zoo.errors import ZooError
 from zoo.experiment.experiment import Experiment
-from zoo.experiment.resume import begun_once
+from zoo.experiment.resume import one_start_per_job
 from zoo.experiment.run_folder import RunFolder
 
 HOLDING = """
@@ -27,10 +27,10 @@ sys.stdin.read()
 BEGINNING = """
 import json, sys
 from zoo.errors import ZooError
-from zoo.experiment.resume import begun_once
+from zoo.experiment.resume import one_start_per_job
 print("beginning", flush=True)
 try:
-    with begun_once(json.loads(sys.argv[1])):
+    with one_start_per_job(json.loads(sys.argv[1])):
         print("begun")
 except ZooError as error:
     print(error)
@@ -88,7 +88,7 @@ def test_neighbours_with_seeds_that_are_drawn_go_on_side_by_side(tmp_path: Path,
 
 def test_of_two_that_begin_at_once_the_second_is_refused(tmp_path: Path, other: Other) -> None:
     config = {"runs_dir": str(tmp_path), "seed": 3, "job": "night", "callbacks": {}}
-    with begun_once(config):
+    with one_start_per_job(config):
         process = other(BEGINNING, json.dumps(config))
         run = RunFolder.create(tmp_path, "ppo2", "CartPole-v1", seed=3)
         run.write_config(config)

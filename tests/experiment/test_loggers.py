@@ -17,7 +17,7 @@ from gymnasium.wrappers import TimeLimit
 from zoo.algorithms.ppo import PPO2
 from zoo.envs.vec_env import make_vec_env
 from zoo.experiment.callbacks import EvalCallback
-from zoo.experiment.loggers import ConsoleLogger, CsvLogger, Logger, LoggingCallback, Report
+from zoo.experiment.loggers import ConsoleLogger, CsvLogger, LogEntry, Logger, LoggingCallback
 from zoo.experiment.trackers import TensorBoardLogger
 
 
@@ -25,15 +25,15 @@ class Keep(Logger):
     """Keeps reports."""
 
     def __init__(self) -> None:
-        self.reports: list[Report] = []
+        self.reports: list[LogEntry] = []
 
-    def write(self, report: Report) -> None:
+    def write(self, report: LogEntry) -> None:
         self.reports.append(report)
 
 
-def report(timesteps: int, **scalars: float) -> Report:
+def report(timesteps: int, **scalars: float) -> LogEntry:
     named = {name.replace("_", "/", 1): value for name, value in scalars.items()}
-    return Report(timesteps, {"time/total_timesteps": timesteps, **named})
+    return LogEntry(timesteps, {"time/total_timesteps": timesteps, **named})
 
 
 def rows(path: Path) -> list[dict[str, str]]:
@@ -133,7 +133,7 @@ class TestConsole:
         stream = io.StringIO()
         console = ConsoleLogger(stream=stream)
         scalars = {"train/loss": 0.123456, "time/total_timesteps": 1234567, "rollout/ep_rew_mean": 21.5}
-        console.write(Report(1234567, scalars, {"env": 1.0, "update": 3.0}, "a note"))
+        console.write(LogEntry(1234567, scalars, {"env": 1.0, "update": 3.0}, "a note"))
         lines = stream.getvalue().splitlines()
         cells = [[cell.rstrip() for cell in line.split("|")[1:3]] for line in lines if "|" in line]
         assert cells == [

@@ -12,7 +12,7 @@ import pytest
 from gymnasium import spaces
 
 from zoo.envs.config import EnvConfig
-from zoo.experiment.recording import Look, record
+from zoo.experiment.recording import VideoStyle, record
 
 
 class Chance:
@@ -68,7 +68,9 @@ def test_every_kind_of_environment_is_filmed(kind: str, tmp_path: Path) -> None:
 def test_size_pace_and_format_are_as_asked(tmp_path: Path) -> None:
     env = EnvConfig(id="CartPole-v1")
     paths = [tmp_path / "film.mp4", tmp_path / "film.gif"]
-    done = record(Chance(env), env, paths, Look(size=(320, 200), frames_per_second=25), length=30, seed=1)
+    done = record(
+        Chance(env), env, paths, VideoStyle(size=(320, 200), frames_per_second=25), length=30, seed=1
+    )
     assert done.paths == paths
     images, facts = decoded(tmp_path / "film.mp4")
     assert (len(images), facts["size"], facts["fps"]) == (30, (320, 200), 25)
@@ -78,7 +80,7 @@ def test_step_and_return_are_seen_in_the_film(tmp_path: Path) -> None:
     env = EnvConfig(id="CartPole-v1")
     films = []
     for name, overlay in (("with.mp4", True), ("without.mp4", False)):
-        record(Chance(env), env, [tmp_path / name], Look(overlay=overlay), length=5, seed=1)
+        record(Chance(env), env, [tmp_path / name], VideoStyle(overlay=overlay), length=5, seed=1)
         films.append(decoded(tmp_path / name)[0].astype(int))
     difference = np.abs(films[0] - films[1]).mean(axis=(0, 3))
     assert difference[:20, :120].mean() > 50
@@ -136,7 +138,7 @@ gym.register("Painted-v0", Painted)
 @pytest.mark.parametrize("white", [np.uint8(255), np.float32(1), True])
 def test_film_is_as_bright_as_the_pictures_are_meant(tmp_path: Path, white: Any) -> None:
     env = EnvConfig(id="Painted-v0", kwargs={"white": white})
-    record(Chance(env), env, [tmp_path / "film.mp4"], Look(overlay=False))
+    record(Chance(env), env, [tmp_path / "film.mp4"], VideoStyle(overlay=False))
     images, _ = decoded(tmp_path / "film.mp4")
     assert len(images) == 7
     assert images[:, :, :28].max() < 10

@@ -22,7 +22,7 @@ from tensorboard.plugins.hparams.list_session_groups import Handler
 from zoo.config.compose import compose
 from zoo.envs.video import filming
 from zoo.experiment.experiment import Result, train
-from zoo.experiment.loggers import Ending, Report
+from zoo.experiment.loggers import LogEntry, RunSummary
 from zoo.experiment.trackers import TensorBoardLogger
 
 SHORT = [
@@ -130,19 +130,19 @@ def test_resumed_run_has_each_step_once_and_in_order(tmp_path: Path) -> None:
         for _ in range(3):
             film.add(np.zeros((32, 32, 3), np.uint8))
     logger = TensorBoardLogger(tmp_path / "tb", {"seed": 1})
-    logger.write(Report(100, {"train/loss": 1.0}))
+    logger.write(LogEntry(100, {"train/loss": 1.0}))
     logger.video("eval/video", tmp_path / "film.mp4", 150)
     logger.histograms({"weights": np.arange(5.0)}, 160)
     state = logger.state()
-    logger.write(Report(200, {"train/loss": 9.0}))
+    logger.write(LogEntry(200, {"train/loss": 9.0}))
     logger.video("eval/video", tmp_path / "film.mp4", 210)
     logger.close()
     resumed = TensorBoardLogger(tmp_path / "tb", {"seed": 1})
     resumed.load_state(state)
     for steps in (200, 300):
-        resumed.write(Report(steps, {"train/loss": 2.0}))
+        resumed.write(LogEntry(steps, {"train/loss": 2.0}))
     resumed.video("eval/video", tmp_path / "film.mp4", 310)
-    resumed.conclude(Ending("finished", 320, {"mean_return": 7.0}, best_mean=8.0))
+    resumed.conclude(RunSummary("finished", 320, {"mean_return": 7.0}, best_mean=8.0))
     resumed.close()
     found = events(tmp_path / "tb")
     assert [(each.step, each.value) for each in found.Scalars("train/loss")] == [(100, 1), (200, 2), (300, 2)]

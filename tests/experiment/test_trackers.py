@@ -13,7 +13,7 @@ import pytest
 from zoo.config.compose import compose
 from zoo.errors import ZooError
 from zoo.experiment.experiment import train
-from zoo.experiment.loggers import CsvLogger, Ending, Logger, Report, Trackers
+from zoo.experiment.loggers import CsvLogger, LogEntry, Logger, LoggerGroup, RunSummary
 
 SHORT = [
     *("algo=ppo2", "env=CartPole-v1", "tuned=none", "seed=1", "n_timesteps=256", "algo.n_steps=64"),
@@ -41,13 +41,13 @@ def test_tracker_that_raises_is_told_once_and_switched_off(
     method: str, error: Exception, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     raising, csv = Raising(method, error), CsvLogger(tmp_path / "progress.csv")
-    trackers = Trackers([raising, csv], tmp_path, {})
+    trackers = LoggerGroup([raising, csv], tmp_path, {})
     trackers.load_state({"Raising": {}})
     for steps in (1, 2):
-        trackers.tell("write", Report(steps, {"time/total_timesteps": steps}))
+        trackers.call("write", LogEntry(steps, {"time/total_timesteps": steps}))
         trackers.state()
-    trackers.tell("flush")
-    trackers.tell("conclude", Ending("finished", 2))
+    trackers.call("flush")
+    trackers.call("conclude", RunSummary("finished", 2))
     if method != "close":
         assert "CsvLogger" in trackers.state()
     trackers.close()

@@ -18,7 +18,7 @@ from omegaconf import OmegaConf
 
 from zoo.config.compose import compose
 from zoo.experiment.experiment import Result, train
-from zoo.experiment.loggers import Report
+from zoo.experiment.loggers import LogEntry
 from zoo.experiment.trackers import WandbLogger, group_of, seed_group
 
 SHORT = [
@@ -223,12 +223,12 @@ def test_run_that_was_killed_and_resumed_has_each_step_once_under_one_id(
 def test_steps_that_a_killed_process_did_not_hand_on_are_taken_from_progress_csv(tmp_path: Path) -> None:
     first = WandbLogger(tmp_path, mode="offline")
     for steps in (1, 2):
-        first.write(Report(steps, {"time/total_timesteps": steps}))
+        first.write(LogEntry(steps, {"time/total_timesteps": steps}))
     assert steps_of(tmp_path) == [1], "there may be more to say of step 2"
     (tmp_path / "progress.csv").write_text("time/total_timesteps,train/loss\n1,0.5\n2,0.25\n")
     later = WandbLogger(tmp_path, mode="offline")
     for steps in (3, 4):
-        later.write(Report(steps, {"time/total_timesteps": steps}))
+        later.write(LogEntry(steps, {"time/total_timesteps": steps}))
     later.close()
     assert steps_of(tmp_path) == [1, 2, 3, 4]
     assert rows_of(tmp_path)[1] == {"time/total_timesteps": 2.0, "train/loss": 0.25}

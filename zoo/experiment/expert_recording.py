@@ -18,7 +18,7 @@ from zoo.envs.monitor import EpisodeRecord
 from zoo.envs.seeds import random_seed
 from zoo.envs.spaces import Space, describe, is_composite, leaf_spaces, leaves, nested, row
 from zoo.errors import ZooError, ZooWarning
-from zoo.experiment.evaluation import Env, Predictor, playing, refuse_not_finite
+from zoo.experiment.evaluation import Env, Predictor, check_finite_return, eval_loop
 from zoo.imitation.expert_data import (
     ExpertData,
     converted_to,
@@ -64,7 +64,7 @@ def record_expert(
     name = env.id if isinstance(env, EnvConfig) else env if isinstance(env, str) else None
     seed = random_seed() if seed is None else seed
     model: Any = expert
-    with playing(model, env, n_episodes, n_envs=n_envs, deterministic=deterministic, seed=seed) as play:
+    with eval_loop(model, env, n_episodes, n_envs=n_envs, deterministic=deterministic, seed=seed) as play:
         envs = play.collector.envs
         if not hasattr(expert, "predict"):
             play.model = _Function(expert, envs.action_space)  # type: ignore[assignment]
@@ -207,7 +207,7 @@ class _Recorder:
             return
         rewards = np.array([step["rewards"] for step in self._steps[index]], np.float64)
         episode = replace(episode, episode_return=float(rewards.sum()))
-        refuse_not_finite(episode)
+        check_finite_return(episode)
         is_kept = self._is_good(episode)
         self._played.append(episode)
         self._tries[index] -= 1

@@ -19,17 +19,16 @@ import numpy as np
 from zoo.algorithms.callback import Callback, Training, named
 from zoo.core import atomic
 from zoo.core.printing import csv_lines, decimal, duration, one_line, show
-from zoo.core.zips import move_aside
 from zoo.envs.monitor import EpisodeRecord
 from zoo.errors import ZooError
-from zoo.experiment.problems import tell
+from zoo.experiment.messages import move_damaged_aside, print_message
 
 STEPS = "time/total_timesteps"
 """The scalar that is the x-axis everywhere."""
 
 
 @dataclass
-class Report:
+class LogEntry:
     """What there is to say about a run at one moment."""
 
     timesteps: int
@@ -40,7 +39,7 @@ class Report:
 
 
 @dataclass(frozen=True)
-class Ending:
+class RunSummary:
     """How a run ended."""
 
     status: str
@@ -67,7 +66,7 @@ class Logger:
     def start(self, folder: Path, config: Mapping[str, Any]) -> None:
         """Take a run's folder and its config; before everything else, in every process of the run."""
 
-    def write(self, report: Report) -> None:
+    def write(self, report: LogEntry) -> None:
         """Take one report."""
 
     def video(self, name: str, path: Path, timesteps: int) -> None:
@@ -79,7 +78,7 @@ class Logger:
     def flush(self) -> None:
         """Show or send what is still waiting: the training has come to its end."""
 
-    def conclude(self, ending: Ending) -> None:
+    def conclude(self, ending: RunSummary) -> None:
         """Take how the run ended, once its agent is saved."""
 
     def close(self) -> None:
@@ -104,10 +103,10 @@ class ConsoleLogger(Logger):
     def __init__(self, *, seconds: float = 2.0, stream: TextIO | None = None) -> None:
         self.seconds = seconds
         self.stream = stream
-        self._unprinted: Report | None = None
+        self._unprinted: LogEntry | None = None
         self._printed: float | None = None
 
-    def write(self, report: Report) -> None:
+    def write(self, report: LogEntry) -> None:
         self._unprinted = report if self._unprinted is None else _merged(self._unprinted, report)
         now = time.perf_counter()
         if self._printed is None or now - self._printed >= self.seconds:
@@ -123,13 +122,13 @@ class ConsoleLogger(Logger):
     close = flush
 
 
-def _merged(earlier: Report, later: Report) -> Report:
+def _merged(earlier: LogEntry, later: LogEntry) -> LogEntry:
     """Return the later report with what only the earlier one says, and the time spent of both."""
     spent = {name: seconds + earlier.spent.get(name, 0.0) for name, seconds in later.spent.items()}
-    return Report(later.timesteps, {**earlier.scalars, **later.scalars}, spent, later.note)
+    return LogEntry(later.timesteps, {**earlier.scalars, **later.scalars}, spent, later.note)
 
 
-def table(report: Report) -> str:
+def table(report: LogEntry) -> str:
     """Return a report as text: scalars by group, how the time divides, and the note."""
     groups: dict[str, dict[str, str]] = {}
     for name, value in report.scalars.items():
@@ -170,7 +169,7 @@ class CsvLogger(Logger):
         self._columns: list[str] | None = None
         self._n_rows = 0
 
-    def write(self, report: Report) -> None:
+    def write(self, report: LogEntry) -> None:
         columns = self._known_columns()
         new = report.scalars.keys() - columns
         if new:
@@ -217,8 +216,7 @@ class CsvLogger(Logger):
         except FileNotFoundError:
             return []
         except (ValueError, csv.Error) as error:
-            aside = move_aside(self.path)
-            tell(f"{self.path} is damaged ({one_line(error)}): it is {aside.name} now; another one begins")
+            move_damaged_aside(self.path, error)
             return []
         return rows
 
@@ -231,7 +229,7 @@ def _as_csv(header: list[list[str]], columns: list[str], rows: Iterable[Mapping[
     return csv_lines([*header, *([row.get(column) for column in columns] for row in rows)])
 
 
-class Trackers:
+class LoggerGroup:
     """Hands on what is to be tracked; a tracker that raises is told once and switched off.
 
     One that ``keeps_trying`` is asked again, after `OSError` and `ZooError`. ``folder`` and ``config`` are
@@ -250,7 +248,7 @@ class Trackers:
         self._failing: set[int] = set()
         self._off: set[int] = set()
 
-    def tell(self, method: str, *arguments: Any) -> None:
+    def call(self, method: str, *arguments: Any) -> None:
         """Call a method of `Logger` on each."""
         for number, output in enumerate(self.outputs):
             if number in self._off:
@@ -269,7 +267,7 @@ class Trackers:
     def close(self) -> None:
         """Close all, also those that were switched off."""
         self._off.clear()
-        self.tell("close")
+        self.call("close")
 
     def state(self) -> dict[str, Any]:
         """Return the state of each, by name. Raises `OSError` where a log does not reach the disk."""
@@ -306,7 +304,7 @@ class Trackers:
                 follows = "the run goes on, and logs again when it can"
             kind = "" if isinstance(error, OSError | ZooError) else f"{type(error).__name__}: "
             reason = one_line(f"{type(output).__name__}: {kind}{error}", 500)
-            tell(f"{reason}; {follows}")
+            print_message(f"{reason}; {follows}")
             if os.environ.get("ZOO_DEBUG") == "1":
                 traceback.print_exception(error)
         self._failing.add(number)
@@ -321,9 +319,11 @@ class LoggingCallback(Callback):
     training, because a run goes on with them (`conclude`): whoever asks for that closes.
     """
 
-    def __init__(self, every: int, outputs: Sequence[Logger] | Trackers, *, stays_open: bool = False) -> None:
+    def __init__(
+        self, every: int, outputs: Sequence[Logger] | LoggerGroup, *, stays_open: bool = False
+    ) -> None:
         self.every = every
-        self.trackers = outputs if isinstance(outputs, Trackers) else Trackers(outputs)
+        self.trackers = outputs if isinstance(outputs, LoggerGroup) else LoggerGroup(outputs)
         self.stays_open = stays_open
         self._elapsed_before = 0.0
         self._reported_before: int | None = None
@@ -340,7 +340,7 @@ class LoggingCallback(Callback):
     def on_steps(self, algorithm: Training) -> None:
         """Report; evaluations at steps before come first, each as a row of its own."""
         self._write_rows(algorithm, before=algorithm.num_timesteps)
-        self.trackers.tell("write", self._report(algorithm))
+        self.trackers.call("write", self._report(algorithm))
 
     def on_training_end(self, algorithm: Training) -> None:
         """Report what came since the last report, an evaluation after the training too; close the outputs."""
@@ -350,7 +350,7 @@ class LoggingCallback(Callback):
         now = time.perf_counter()
         self._elapsed_before += now - self._started
         self._started = now
-        self.trackers.tell("flush")
+        self.trackers.call("flush")
         if not self.stays_open:
             self.close()
 
@@ -367,9 +367,9 @@ class LoggingCallback(Callback):
 
     def _write_rows(self, algorithm: Training, *, before: int) -> None:
         for timesteps, scalars in algorithm.read_rows(before).items():
-            self.trackers.tell("write", Report(timesteps, {STEPS: timesteps, **scalars}))
+            self.trackers.call("write", LogEntry(timesteps, {STEPS: timesteps, **scalars}))
 
-    def _report(self, algorithm: Training) -> Report:
+    def _report(self, algorithm: Training) -> LogEntry:
         now = time.perf_counter()
         seconds = now - self._started
         if algorithm.envs is not None:
@@ -385,7 +385,7 @@ class LoggingCallback(Callback):
         scalars.update(algorithm.read_metrics())
         spent = {name: total - self._timings.get(name, 0.0) for name, total in algorithm.timings.items()}
         spent["other"] = max(0.0, now - self._reported - sum(spent.values()))
-        report = Report(algorithm.num_timesteps, scalars, spent, self._note(algorithm))
+        report = LogEntry(algorithm.num_timesteps, scalars, spent, self._note(algorithm))
         self._reported, self._reported_step = now, algorithm.num_timesteps
         self._timings = dict(algorithm.timings)
         return report

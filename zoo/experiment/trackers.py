@@ -22,7 +22,7 @@ from zoo.core import atomic
 from zoo.core.plain_data import flat, parse_json, to_json, to_yaml
 from zoo.envs.video import small_gif
 from zoo.errors import ZooError, install_command
-from zoo.experiment.loggers import STEPS, Ending, Logger, Report
+from zoo.experiment.loggers import STEPS, LogEntry, Logger, RunSummary
 
 FINAL, BEST = "final/mean_return", "final/best_mean_return"
 """The scores by which TensorBoard compares runs: the last evaluation's, and the best agent's."""
@@ -62,7 +62,7 @@ class TensorBoardLogger(Logger):
         self._timesteps = 0
         self._purge_step: int | None = None
 
-    def write(self, report: Report) -> None:
+    def write(self, report: LogEntry) -> None:
         self._add_scalars(report.scalars, report.timesteps)
 
     def video(self, name: str, path: Path, timesteps: int) -> None:
@@ -83,7 +83,7 @@ class TensorBoardLogger(Logger):
         ]
         self._add(summaries, timesteps)
 
-    def conclude(self, ending: Ending) -> None:
+    def conclude(self, ending: RunSummary) -> None:
         """Write the final scores, and that this session has ended; one that may be resumed has not."""
         if ending.status != "finished":
             return
@@ -189,7 +189,7 @@ class WandbLogger(Logger):
         self._videos: dict[str, tuple[str, int]] = {}
         self._exit_code: int | None = None
 
-    def write(self, report: Report) -> None:
+    def write(self, report: LogEntry) -> None:
         if self._run is None:
             self._open()
             self._fill_in(report.timesteps)
@@ -214,7 +214,7 @@ class WandbLogger(Logger):
         """Keep a video for the next row."""
         self._videos[name] = str(path), timesteps
 
-    def conclude(self, ending: Ending) -> None:
+    def conclude(self, ending: RunSummary) -> None:
         """Write the scores, and send the agent."""
         if self._run is None:
             self._open()

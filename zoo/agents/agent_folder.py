@@ -61,7 +61,7 @@ AGENT_FILES = (CONFIG, POLICY, NORMALIZATION, CARD, README)
 
 @dataclass
 class AgentFiles:
-    """What an agent's files say, as plain data and arrays."""
+    """Content of an agent's files, as plain data and arrays."""
 
     config: dict[str, Any]
     """``format``, ``algo`` (``name`` and hyperparameters), ``policy``, ``replay`` (of off-policy algorithms),

@@ -77,7 +77,7 @@ def list_agents(*, runs: str | os.PathLike[str] = "runs") -> list[FoundAgent]:
 
 
 def path_of_agent(path: object) -> Path:
-    """Return the path of a folder or zip. Raises `ZooError` for what is none, such as an open file."""
+    """Return the path of a folder or zip. Raises `ZooError` for another type, such as an open file."""
     if isinstance(path, str | os.PathLike):
         return Path(path)
     raise ZooError(

@@ -115,7 +115,7 @@ class EvalCallback(Callback):
         }
 
     def load_state(self, values: dict[str, Any]) -> None:
-        """Go back to that evaluation, and drop what was written after it."""
+        """Restore the counts, and drop later rows of ``evaluations.npz``."""
         self.n_evaluations = values["n_evaluations"]
         self.best_mean = values["best_mean"]
         self.evaluated_at = values["evaluated_at"]
@@ -135,7 +135,7 @@ class EvalCallback(Callback):
         return score_for_card(self.last) if self.last and self.evaluated_at == num_timesteps else {}
 
     def _read_history(self, path: Path) -> list[tuple[int, Evaluation]]:
-        """Return the evaluations of a file; a damaged one is moved aside, which is told."""
+        """Return the evaluations of a file; a damaged one is moved aside."""
         try:
             return read_evaluations(path)
         except UNREADABLE as error:
@@ -222,7 +222,7 @@ def write_evaluations(path: Path, history: list[tuple[int, Evaluation]]) -> None
 
 
 def read_evaluations(path: Path) -> list[tuple[int, Evaluation]]:
-    """Return what `write_evaluations` wrote. Raises what is among `UNREADABLE` for a damaged file."""
+    """Return what `write_evaluations` wrote. Raises one of `UNREADABLE` for a damaged file."""
     if not path.exists():
         return []
     arrays = parse_arrays(path.read_bytes(), ("timesteps", "results", "ep_lengths", "successes"))
@@ -317,7 +317,7 @@ class KeepAgentsCallback(Callback):
         self._kept_at = 0
 
     def on_steps(self, algorithm: Training) -> None:
-        """Save; what can't be written is told, and the run goes on."""
+        """Save the agent; where it can't be written the run goes on."""
         steps = algorithm.num_timesteps
         with report_write_errors("the run goes on, and keeps no agent of this step"):
             card = {} if self.evaluation is None else self.evaluation.card_at(steps)
@@ -328,7 +328,7 @@ class KeepAgentsCallback(Callback):
         return {"kept_at": self._kept_at}
 
     def load_state(self, values: dict[str, Any]) -> None:
-        """Go back to there: what was kept later will be once more."""
+        """Remove the agents that were kept later: they will be kept once more."""
         self._kept_at = values["kept_at"]
         for steps, folder in kept_agents(self.run.path).items():
             if steps > self._kept_at:
@@ -336,22 +336,22 @@ class KeepAgentsCallback(Callback):
 
 
 class HistogramCallback(Callback):
-    """Hands the policy's parameters to the trackers every ``every`` environment steps."""
+    """Hands the policy's parameters to the loggers every ``every`` environment steps."""
 
-    def __init__(self, every: int, trackers: LoggerGroup) -> None:
+    def __init__(self, every: int, loggers: LoggerGroup) -> None:
         self.every = every
-        self.trackers = trackers
+        self.loggers = loggers
 
     def on_steps(self, algorithm: Training) -> None:
-        self.trackers.call("histograms", algorithm.get_parameters(), algorithm.num_timesteps)
+        self.loggers.call("histograms", algorithm.get_parameters(), algorithm.num_timesteps)
 
 
 class VideoCallback(Callback):
     """Films ``length`` images (None: a whole episode) into ``folder`` every ``every`` environment steps.
 
     The file is called after the steps so far. Seeds follow from the algorithm's and from these steps, so that
-    a run that was killed films the same again when it is resumed. A video that can't be made is told in one
-    line. Raises `ZooError` if the environment can't be drawn here, or nothing here writes videos.
+    a run that was killed films the same again when it is resumed. A video that can't be made costs one
+    message. Raises `ZooError` if the environment can't be drawn here, or nothing here writes videos.
     """
 
     def __init__(
@@ -363,12 +363,12 @@ class VideoCallback(Callback):
         length: int | None = 500,
         deterministic: bool = True,
         style: VideoStyle | None = None,
-        trackers: LoggerGroup | None = None,
+        loggers: LoggerGroup | None = None,
     ) -> None:
         self.env, self.folder, self.every = env, folder, every
         self.length, self.deterministic = length, deterministic
         self.style = style or VideoStyle()
-        self.trackers = trackers or LoggerGroup([])
+        self.loggers = loggers or LoggerGroup([])
         self._is_failing = False
         check_rendering(env)
 
@@ -396,6 +396,6 @@ class VideoCallback(Callback):
         else:
             self._is_failing = False
             for each in done.paths:
-                self.trackers.call("video", "eval/video", each, steps)
+                self.loggers.call("video", "eval/video", each, steps)
         finally:
             algorithm.timings["evaluation"] += time.perf_counter() - started

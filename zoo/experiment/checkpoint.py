@@ -69,7 +69,7 @@ class CheckpointCallback(Callback):
     Nothing of the training changes with that. A signal writes one at once, so that the run goes on where it
     was. Only environments that can't be replayed are reset at each checkpoint, and then not at a signal.
     ``callbacks`` are the others of the run, whose state is part of the checkpoint. A checkpoint that can't be
-    written is told in one line; the run goes on, and the previous checkpoint stays.
+    written costs one message; the run goes on, and the previous checkpoint stays.
     """
 
     comes_last = True
@@ -274,7 +274,7 @@ def read_share(folder: Path, rank: int) -> State:
 
 
 class _DamagedError(ZooError):
-    """A checkpoint is not what was written, or not there."""
+    """A checkpoint is damaged or missing."""
 
 
 def has_checkpoint(folder: Path) -> bool:

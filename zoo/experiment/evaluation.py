@@ -1,4 +1,4 @@
-"""Playing episodes with a fixed policy, and what their returns say about it."""
+"""Evaluation: play episodes with a fixed policy and report their returns."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from zoo.experiment import statistics
 from zoo.experiment.messages import print_message
 
 LONG_EPISODE = 100_000
-"""Steps after which an episode that does not end is spoken of."""
+"""Steps after which a message names an episode that has not ended."""
 
 Env = (
     str
@@ -38,7 +38,7 @@ Env = (
 
 
 class Predictor(Protocol):
-    """What is evaluated: an algorithm, or whatever else acts."""
+    """An object that acts: an algorithm, or any other with this method."""
 
     def predict(
         self,
@@ -53,7 +53,7 @@ class Predictor(Protocol):
 
 
 class EvaluationCancelledError(Exception):
-    """The evaluation was told to stop before its last episode."""
+    """The evaluation was cancelled before its last episode."""
 
 
 @dataclass(frozen=True)
@@ -280,7 +280,7 @@ def seeds_of(seed: int | Sequence[int] | None, n: int) -> list[int]:
 
 
 class EpisodeReporter:
-    """Episodes that are played for somebody to see, each told as it ends."""
+    """Prints a line for each episode as it ends."""
 
     def __init__(self) -> None:
         self.episodes: list[EpisodeRecord] = []

@@ -334,7 +334,7 @@ class Experiment:
                 agent=result.agent if result.agent.exists() else None,
             )
             for each in self._logging:
-                each.trackers.call("conclude", summary)
+                each.loggers.call("conclude", summary)
 
     def _sync_logs(self) -> None:
         """Force the last rows to the disk before the run is recorded as finished."""

@@ -98,7 +98,7 @@ def make_algorithm(config: Mapping[str, Any], closing: contextlib.ExitStack) -> 
 
 
 def _check_dataset(found: type[Algorithm[Any]], dataset: str | None, cloned: str | None) -> None:
-    """Raise `ZooError` for expert data that nobody learns from, or where there are none to learn from."""
+    """Raise `ZooError` for expert data that the algorithm can't use, or that it needs and lacks."""
     if dataset is not None and not found.learns_from_experts:
         raise ZooError(
             f"`dataset={dataset}`: {found.name} learns in environments;"
@@ -137,7 +137,7 @@ def make_callbacks(
     ``config`` is the checked config of ``zoo train``. Raises `ZooError` for settings that don't go together.
     """
     eval_env = build(EnvConfig, config["env"], "env")
-    trackers = LoggerGroup(_outputs(config, run), run.path, as_written(config))
+    loggers = LoggerGroup(_outputs(config, run), run.path, as_written(config))
     config = with_intervals(config)
     settings = {name: each for name, each in config["callbacks"].items() if each is not None}
     ours = {name: each for name, each in settings.items() if _is_ours(each)}
@@ -149,12 +149,12 @@ def make_callbacks(
         _own_callback(f"callbacks.{name}", each) for name, each in settings.items() if name not in ours
     ]
     if "video" in ours:  # before what logs: a report takes a video along
-        callbacks.append(_video(ours["video"], run, eval_env, trackers))
+        callbacks.append(_video(ours["video"], run, eval_env, loggers))
     tensorboard = config["logger"]["tensorboard"]
     if isinstance(tensorboard, Mapping) and tensorboard.get("histograms"):
-        callbacks.append(HistogramCallback(tensorboard["histograms_every"], trackers))
-    if trackers.outputs:
-        callbacks.append(LoggingCallback(config["logger"]["every"], trackers, stays_open=True))
+        callbacks.append(HistogramCallback(tensorboard["histograms_every"], loggers))
+    if loggers.outputs:
+        callbacks.append(LoggingCallback(config["logger"]["every"], loggers, stays_open=True))
     if config.get("progress_bar"):
         callbacks.append(ProgressBarCallback())
     if "checkpoint" in ours:
@@ -226,7 +226,7 @@ def _evaluation(chosen: Mapping[str, Any], run: RunFolder, eval_env: EnvConfig) 
     return callbacks
 
 
-def _video(values: Mapping[str, Any], run: RunFolder, env: EnvConfig, trackers: LoggerGroup) -> VideoCallback:
+def _video(values: Mapping[str, Any], run: RunFolder, env: EnvConfig, loggers: LoggerGroup) -> VideoCallback:
     return VideoCallback(
         env,
         run.videos,
@@ -234,7 +234,7 @@ def _video(values: Mapping[str, Any], run: RunFolder, env: EnvConfig, trackers: 
         length=values["length"],
         deterministic=values["deterministic"],
         style=VideoStyle(values["overlay"], parse_size(values["size"])),
-        trackers=trackers,
+        loggers=loggers,
     )
 
 

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 SECTIONS = ("algo", "policy", "replay", "env")
 
 WEIGHTS, OPTIMIZER, ALL = "weights", "optimizer", "all"
-"""What a new run takes along."""
+"""Values of ``init_with``."""
 
 BUFFER_SETTINGS = ("algo.buffer_size", "algo.optimize_memory_usage", "n_envs", "replay.prioritized")
 """Settings that two runs have in common which hand on a replay buffer."""
 
 
 def init_algorithm(algorithm: Algorithm[Any], source: str, config: Mapping[str, Any]) -> list[str]:
-    """Take over what ``init_with`` says of the agent or run; return which of its settings are others today.
+    """Load the parts of an agent or run that ``init_with`` names; return which of its settings differ today.
 
     Weights are those of an agent, with its running statistics. With the optimizer they are those of the
     run's last checkpoint, in which the optimizer stands and the replay buffer. Nothing of the agent is run.
@@ -121,7 +121,7 @@ def _take_buffer(
     config: Mapping[str, Any],
     where: str,
 ) -> None:
-    """Take what was experienced, with all episodes cut: this run begins others."""
+    """Load the replay buffer, with all episodes cut: this run begins others."""
     if config.get("workers", 1) > 1:
         raise ZooError(f"{where}: each of workers={config['workers']} has a memory; init_with=optimizer")
     for path in BUFFER_SETTINGS:
@@ -137,7 +137,7 @@ def _take_buffer(
 
 
 def _restarted_settings(config: Mapping[str, Any], trained: Mapping[str, Any], what: str) -> Iterator[str]:
-    """Give what a run does at its start though it has learned already, and how to leave it out."""
+    """Give the settings by which a run that has learned begins as a new one, and how to leave them out."""
     starts, eps = (config["algo"].get(key) for key in ("learning_starts", "exploration_initial_eps"))
     if what == ALL and starts:
         yield f"algo.learning_starts={starts}: steps at random come first again; 0 leaves them out"

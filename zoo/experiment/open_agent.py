@@ -44,7 +44,7 @@ class OpenedAgent:
         return asked_for(self.files.config["algo"])
 
     def introduction(self) -> str:
-        """Return path, steps of training and score, so that nobody takes one agent for another."""
+        """Return path, steps of training and score, which tell it from other agents."""
         card = self.files.card
         name = f"{self.algo} on {one_line(card.get('env') or self.env.id)}"
         seed = "?" if card.get("seed") is None else card["seed"]

@@ -1,4 +1,4 @@
-"""Cloning an expert before a run's first step, as its section ``pretrain`` says."""
+"""Pretraining: behaviour cloning before a run's first step, by the section ``pretrain``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 def pretrain(algorithm: Algorithm[Any], settings: Mapping[str, Any] | None, run: RunFolder) -> None:
     """Clone the expert that the settings name, if they name one; leave the losses of all epochs in the run.
 
-    Where a signal has ended it, ``algorithm.stop_reason`` says so, and its policy is as it was.
+    After a signal ``algorithm.stop_reason`` is PREEMPTED, and the policy is as it was.
     """
     config = build(PretrainConfig, dict(settings or {}), "pretrain")
     if config.dataset is None:

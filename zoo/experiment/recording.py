@@ -104,7 +104,7 @@ def filmed_env(
 
 @contextlib.contextmanager
 def rendering_env(env: EnvConfig) -> Iterator[SyncVecEnv]:
-    """Give one environment that renders images, and explain in one line why it does not."""
+    """Give one environment that renders images. Raises a one-line `ZooError`."""
     render_offscreen()
     with explain_render_errors(env.id):
         envs = _make_rendering_env(env)
@@ -145,7 +145,7 @@ def check_rendering(env: EnvConfig) -> None:
 
 @contextlib.contextmanager
 def explain_render_errors(env_id: str) -> Iterator[None]:
-    """Say in one line what is missing where an environment acts, but can't be drawn or filmed."""
+    """Raise a one-line `ZooError` where an environment can't be rendered within the block."""
     from gymnasium.error import DependencyNotInstalled
 
     try:

@@ -45,7 +45,7 @@ class RunFolder:
     """The paths in a run's folder, and its record ``run.json``.
 
     ``status`` in the record is ``running``, ``finished``, ``failed`` or ``preempted``. A run that was killed
-    says ``running`` for ever: whether it still does is told by a lock, which dies with its process.
+    says ``running`` for ever: a lock, which dies with its process, shows whether it still does.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -85,7 +85,7 @@ class RunFolder:
 
     @classmethod
     def reopen(cls, path: str | os.PathLike[str], *, for_more_steps: bool = False) -> RunFolder:
-        """Take up an interrupted run; without a checkpoint it starts anew, with what it logged removed.
+        """Reopen an interrupted run; without a checkpoint it starts anew, and its logs are removed.
 
         Raises `ZooError` if there is no run, if it is still going on, or if it is finished. One that is taken
         up ``for_more_steps`` than it was to have may be finished, where its checkpoint was kept.
@@ -179,7 +179,7 @@ class RunFolder:
         self.status = status
 
     def sync_logs(self) -> None:
-        """Force what was logged to the disk; nothing is lost then with the checkpoint. Raises `OSError`."""
+        """Force the logs to the disk. Raises `OSError`."""
         for folder in (self.monitor, self.tensorboard):
             for path in [*folder.rglob("*"), folder] if folder.is_dir() else ():
                 atomic.sync(path)
@@ -234,7 +234,7 @@ class RunFolder:
             )
 
     def _record_so_far(self) -> dict[str, Any]:
-        """Return what ``run.json`` says, if there is one; a damaged one is moved aside."""
+        """Return the record, empty if there is none; a damaged one is moved aside."""
         if not self.record.exists():
             return {}
         try:

@@ -35,7 +35,7 @@ START_SECONDS = 600.0
 """What the other workers have to start in; the tasks of a job may start far apart."""
 
 SECONDS_TO_COME = 60.0
-"""How long tasks of a job that has failed are told so."""
+"""How long a failed first task waits for the others, to dismiss them."""
 
 SECONDS_TO_END = 5.0
 """What they have to end in, before they are killed."""
@@ -49,7 +49,7 @@ LEARN = "learn"
 """The order to learn."""
 
 CONFIG, READY, FAILED, LOST = "config", "ready", "failed", "lost"
-"""What stands in the store: the run's config, and of each worker how far it is, or why it has ended."""
+"""Keys in the store: the run's config, and of each worker that it is ready, or why it has ended."""
 
 
 def worker_task(n_workers: int) -> Task | None:
@@ -176,7 +176,7 @@ class WorkerLauncher:
     def start(self, config: Mapping[str, Any], *, on_gpus: bool = False) -> Workers:
         """Start the others with this config, or meet them, and return this one. Raises what they raise.
 
-        Where ``device`` is auto, this one has chosen for all, on whatever nodes they are.
+        With ``device=auto`` this worker has chosen for all, on all nodes.
         """
         from zoo.optim.workers import Workers
 
@@ -226,7 +226,7 @@ class WorkerLauncher:
         return config if self.size == 1 else worker_config(config, self.n_here, 0, self.task)
 
     def forward(self, number: int) -> None:
-        """Tell the processes that were started here that a signal asks for the end."""
+        """Send SIGTERM to the processes that were started here."""
         for process in self._processes:
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
@@ -235,7 +235,7 @@ class WorkerLauncher:
 
     @contextlib.contextmanager
     def explain_worker_errors(self) -> Iterator[None]:
-        """Let an error that only says that another worker is gone be the one that this has died of."""
+        """Raise the error of the worker that died in place of one that only says that it is gone."""
         if self.size == 1:
             yield
             return
@@ -291,7 +291,7 @@ class WorkerLauncher:
     # -- the end ----------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """End the others, by a word if all is well, and wait for those that were started here."""
+        """End the others, by an order if all is well, and wait for those that were started here."""
         workers, self._workers = self._workers, None
         if self._store is not None and not self._has_called:
             self._dismiss_tasks()
@@ -313,7 +313,7 @@ class WorkerLauncher:
             self._folder.cleanup()
 
     def _dismiss_tasks(self) -> None:
-        """Tell the other tasks of a job that there is no run, which some may ask for only now."""
+        """Dismiss the other tasks of a job, some of which may start only now: there is no run."""
         assert self._store is not None
         self._store.set(CONFIG, json.dumps(None))
         deadline = time.monotonic() + SECONDS_TO_COME
@@ -357,7 +357,7 @@ def _exit_with_first_worker(folder: Path) -> None:
 
 
 def _follow(store: Store, rank: int, size: int, rank_here: int, n_here: int, task: Task | None = None) -> int:
-    """Learn by the config in the store until the first worker says that it is over; return an exit status."""
+    """Learn by the config in the store until the first worker ends the run; return an exit status."""
     from zoo.experiment.checkpoint import CHECKPOINT, RESTORE, restore_share, write_share
     from zoo.experiment.factories import make_algorithm
     from zoo.experiment.signals import stop_on_signals
@@ -367,12 +367,12 @@ def _follow(store: Store, rank: int, size: int, rank_here: int, n_here: int, tas
         config = json.loads(store.get(CONFIG))
     except RuntimeError:  # it has ended before
         return FAILURE
-    if config is None:  # it has found a mistake, and told it
+    if config is None:  # it has found a mistake, and reported it
         store.set(f"{READY}/{rank}", "")
         return FAILURE
     try:
         with contextlib.ExitStack() as closing:
-            warnings.simplefilter("ignore")  # the first one has told
+            warnings.simplefilter("ignore")  # the first one prints them
             config["env"]["check"] = False  # the first one has checked it
             algorithm = make_algorithm(worker_config(config, n_here, rank_here, task), closing)
             closing.enter_context(stop_on_signals(algorithm, leads=False))

@@ -59,7 +59,7 @@ _EXTRACTORS = ("FlattenExtractor", "NatureCNN", "CombinedExtractor")
 
 @dataclass(frozen=True)
 class ImportedAgent:
-    """An agent of Zoo's, and what of it the file could not say."""
+    """An imported agent, its card, and the names of hyperparameters that the file does not hold."""
 
     algorithm: Any
     card: dict[str, Any]
@@ -79,8 +79,7 @@ def import_sb3(
 
     ``env`` and ``env_spaces`` are those of the environment that it acts in; without them the spaces are those
     of the file. ``normalize`` is the file that `VecNormalize.save` wrote. ``algo`` and
-    ``activation`` are for files that don't say them. Raises `ZooError` for what can't be known, or not be
-    built here.
+    ``activation`` are for files that don't hold them. Raises `ZooError` for an agent that Zoo can't build.
     """
     files = read_sb3(file)
     try:
@@ -315,7 +314,7 @@ _CONSTANT = re.compile(r"(?:FloatSchedule\()?ConstantSchedule\(val=([-+]?\d[\d.]
 
 
 def hyperparameters(name: str, files: Sb3Files, action_space: Space) -> tuple[Any, list[str]]:
-    """Return the config as far as the file says it, and what it does not say."""
+    """Return the config by the file, and the names of fields that it does not hold."""
     config_class = algorithm_class(name).config_class
     values = {**_OTHER_DEFAULTS.get(name, {}), **(_optimizer_options(files) if name == "a2c" else {})}
     is_vector, unknown = isinstance(action_space, spaces.Box | spaces.MultiBinary), []
@@ -358,7 +357,7 @@ def _value(value: Any) -> Any:
 
 
 def _optimizer_options(files: Sb3Files) -> dict[str, Any]:
-    """Return which optimizer an agent of A2C has: the file only says of what class, and with what values."""
+    """Return the settings of A2C's optimizer, from the class and keyword arguments in the file."""
     kwargs = files.printed("policy_kwargs")
     optimizer, given = str(kwargs.get("optimizer_class", "")), kwargs.get("optimizer_kwargs")
     given = given if isinstance(given, Mapping) else {}
@@ -371,7 +370,7 @@ def _optimizer_options(files: Sb3Files) -> dict[str, Any]:
 
 
 def _sizes(name: str, files: Sb3Files, action_space: Space) -> dict[str, int]:
-    """Return what tensors' shapes say: the numbers of critics and of quantiles."""
+    """Return the numbers of critics and of quantiles, by the tensors' shapes."""
     critics = {found[1] for tensor in files.tensors if (found := re.match(r"critic\.qf(\d+)\.", tensor))}
     sizes = {"n_critics": len(critics)} if name in ("sac", "td3", "tqc") else {}
     if name == "tqc":
@@ -602,7 +601,7 @@ def hidden_sizes(tensors: Arrays, prefix: str) -> list[int]:
 
 
 def recurrent_options(tensors: Arrays) -> dict[str, object]:
-    """Return the fields of a policy's config that say how SB3-Contrib's policy remembers, if it does."""
+    """Return the recurrent fields of the policy's config; none for a policy without LSTM."""
     layers = [name for name in tensors if re.fullmatch(r"lstm_actor\.weight_hh_l\d+", name)]
     if not layers:
         return {}
@@ -616,7 +615,7 @@ def recurrent_options(tensors: Arrays) -> dict[str, object]:
 
 
 def fold_linear_critic(tensors: Arrays) -> Arrays:
-    """Return the tensors without SB3-Contrib's linear layer in the place of a critic's LSTM.
+    """Return the tensors with SB3-Contrib's linear layer instead of a critic's LSTM folded into the next.
 
     No non-linearity follows it, so it and the layer after it are one.
     """

@@ -51,7 +51,7 @@ _UNREADABLE = (pickle.UnpicklingError, ImportError, *UNREADABLE)
 
 @dataclass(frozen=True)
 class Sb3Files:
-    """What the zip says: plain values, tensors by SB3's names, and SB3's version."""
+    """Content of the zip: plain values, tensors by SB3's names, and SB3's version."""
 
     origin: str
     data: dict[str, Any]
@@ -122,7 +122,7 @@ def existing(path: str | os.PathLike[str]) -> Path:
 
 
 def _tensors(content: bytes) -> Arrays:
-    """Return the tensors of a dictionary that `torch.save` wrote, by name; what is none is left out."""
+    """Return the tensors of a dictionary that `torch.save` wrote, by name; other values are left out."""
     import torch
 
     try:
@@ -186,7 +186,7 @@ def _unpickled(content: bytes) -> Any:
 
 @dataclass(frozen=True)
 class Moments:
-    """Running mean and variance of what was seen, and of how much."""
+    """Running mean, variance and count of samples."""
 
     mean: NDArray[np.float64]
     var: NDArray[np.float64]

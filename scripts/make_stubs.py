@@ -15,7 +15,6 @@ import ast
 import builtins
 import importlib
 import inspect
-import re
 import subprocess
 import sys
 import textwrap

@@ -28,10 +28,10 @@ from zoo import ACER, evaluate_policy, make_vec_env
 from zoo.algorithms import acer
 from zoo.algorithms.acer import Returns, Terms, retrace
 from zoo.buffers import replay
-from zoo.buffers.sequence import NOWHERE
+from zoo.buffers.sequence import NO_INDEX
 from zoo.envs.toys import Masked
 from zoo.errors import ZooError
-from zoo.optim.optimizers import Differentiable
+from zoo.optim.optimizers import FunctionalModule
 from zoo.policies.actor_critic import StochasticDuelingPolicy
 from zoo.policies.config import PolicyConfig
 
@@ -71,7 +71,7 @@ def of_behaviour(batch: dict[str, Any]) -> dict[str, Any]:
 
 
 def unfollowed(batch: dict[str, Any]) -> dict[str, Any]:
-    return {**batch, "followed_by": batch["followed_by"].clamp(max=1)}
+    return {**batch, "next_index": batch["next_index"].clamp(max=1)}
 
 
 @pytest.mark.parametrize("error", [ignoring_ends, of_behaviour, unfollowed])
@@ -94,7 +94,7 @@ def test_comparison_sees_errors_in_terms(name: str, wrong: Any, monkeypatch: pyt
 
 
 def terms_of(model: ACER, batch: dict[str, Any], average: Tensor | None = None) -> Terms:
-    module = Differentiable(model.policy, [])
+    module = FunctionalModule(model.policy, [])
     parameters, _, _ = model.policy(batch)
     next_values = model._next_values(model.policy, batch)
     return model.kind.terms(module, parameters.detach() if average is None else average, next_values, batch)
@@ -175,7 +175,7 @@ def test_mean_value_of_the_policys_actions_is_the_value_of_the_state() -> None:
     parameters, values, _ = policy(seen)
     generator = torch.Generator().manual_seed(0)
     noise = torch.randn(4001, 3, 2, generator=generator, dtype=torch.float64)
-    drawn = policy.drawn(parameters, noise[1:])
+    drawn = policy.sample_actions(parameters, noise[1:])
     _, judged, _ = policy({"observations": observations}, None, drawn[0], noise)
     torch.testing.assert_close(judged[0], values)
     of_each = torch.stack([policy(seen, None, drawn[i], noise)[1][1] for i in range(0, 4000, 40)])
@@ -320,16 +320,16 @@ QUICK: dict[str, Any] = {**RECURRENT_SETTINGS, "learning_rate": 5e-3, "rms_prop_
 @torch.no_grad()
 def assert_windows_lead_on(model: ACER, n: int = 6) -> int:
     """Assert that windows give what was computed step by step; return how many steps were cut short."""
-    rows = model._tensors(model.buffer.windows(model.buffer.drawn(model.rng, n)))
+    rows = model._tensors(model.buffer.windows(model.buffer.sample_starts(model.rng, n)))
     n_cut_short = 0
     for row in range(n):
         batch = {name: column[row] for name, column in rows.items()}
         parameters, _, after = model.policy(batch, batch["states"])
         torch.testing.assert_close(parameters, batch["behaviour"], rtol=1e-4, atol=1e-5)
-        places = batch["followed_by"]
+        places = batch["next_index"]
         assert after is not None
         torch.testing.assert_close(batch["next_states"][places[:, -1]], after, rtol=1e-4, atol=1e-5)
-        for env, step in np.argwhere(places.numpy() != NOWHERE):
+        for env, step in np.argwhere(places.numpy() != NO_INDEX):
             cut = {
                 name: batch[name][env : env + 1, : step + 1] for name in ("observations", "episode_starts")
             }
@@ -442,8 +442,8 @@ def recursion(gamma: float, batch: dict[str, Array], next_values: Array, coeffic
         for t in reversed(range(len(rewards))):
             if batch["terminated"][i, t]:
                 carry = 0.0
-            elif batch["followed_by"][i, t] >= 0:
-                carry = next_values[batch["followed_by"][i, t]]
+            elif batch["next_index"][i, t] >= 0:
+                carry = next_values[batch["next_index"][i, t]]
             targets[i, t] = rewards[t] + gamma * carry
             coefficient = 1.0 if coefficients is None else coefficients[i, t]
             carry = coefficient * (targets[i, t] - batch["taken"][i, t]) + batch["values"][i, t]
@@ -490,7 +490,7 @@ def test_targets_are_those_of_the_recursion(seed: int, length: int, gamma: float
     next_values = rng.normal(size=3 * length)
     is_apart = ended & ~terminated
     is_apart[:, -1] = True
-    batch["followed_by"] = np.where(is_apart, rng.permutation(3 * length).reshape(shape), -1)
+    batch["next_index"] = np.where(is_apart, rng.permutation(3 * length).reshape(shape), -1)
     coefficients = np.minimum(1.0, rng.exponential(size=shape)) if truncates else None
     expected = recursion(gamma, batch, next_values, coefficients)
     found = corrected(gamma, batch, next_values, coefficients)
@@ -514,7 +514,7 @@ def test_small_cases_by_hand(ended: list[bool], terminated: list[bool], targets:
         "values": [[0.0, 1.0]],
         "ended": [ended],
         "terminated": [terminated],
-        "followed_by": [[1 if ended[0] and not terminated[0] else -1, 0]],
+        "next_index": [[1 if ended[0] and not terminated[0] else -1, 0]],
     }
     coefficients = torch.tensor([[2.0, 0.5]]).clamp(max=1.0)
     assert corrected(0.5, batch, [4.0, 6.0], coefficients).tolist() == [targets]

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from zoo import TD3
 from zoo.algorithms.td3 import rounds
-from zoo.optim.state import Outcome, State
+from zoo.optim.state import State, StepResult
 
 # -- TD3's targets, and when its actor and targets move, however the gradient steps are divided into updates
 
@@ -201,7 +201,7 @@ def test_updates_are_the_peers(dtype: torch.dtype, settings: dict[str, Any]) -> 
 
 
 class TargetsFollowEachStep(TD3):
-    def _critic_steps(self, state: State, rates: Any, batches: Any) -> Outcome:
+    def _critic_steps(self, state: State, rates: Any, batches: Any) -> StepResult:
         outcome = super()._critic_steps(state, rates, batches)
         self.critics_updater.parameters.polyak_update(state, "target_critics", 1e-3)
         return outcome
@@ -240,7 +240,7 @@ class OnlineActor(TD3):
 class FirstBatch(TD3):
     """Moves the actor by the first batch of a round, not by the last."""
 
-    def _round(self, state: State, rates: Any, batches: Any) -> Outcome:
+    def _round(self, state: State, rates: Any, batches: Any) -> StepResult:
         turned = {name: column.flip(0) for name, column in batches.items()}
         return super()._round(state, rates, turned)
 
@@ -264,10 +264,10 @@ class BothCritics(TD3):
 class HalfOfTheSquare(TD3):
     """Halves the critics' loss, which Adam all but undoes: only double precision shows it."""
 
-    def _critic_steps(self, state: State, rates: Any, batches: Any) -> Outcome:
+    def _critic_steps(self, state: State, rates: Any, batches: Any) -> StepResult:
         halved = {**batches, "weights": 0.5 * torch.ones_like(batches["rewards"])}
         state, metrics, _ = super()._critic_steps(state, rates, halved)
-        return Outcome(state, metrics)
+        return StepResult(state, metrics)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from zoo.errors import ZooError
 from zoo.experiment.expert_recording import record_expert
 from zoo.imitation.expert_data import ExpertData
 from zoo.imitation.gail import GAIL
-from zoo.optim.state import State, leaves, mapped
+from zoo.optim.state import State, tree_leaves, tree_map
 from zoo.optim.workers import Workers
 
 # -- Two workers learn as one process would from the data of both -----------------------------------------
@@ -101,7 +101,7 @@ def one_update(name: str, workers: Workers) -> tuple[list[Any], dict[str, np.nda
     take = model._take_steps
 
     def noted(step: Any, shared: Any, rows: Any) -> Any:
-        given.append((step.__name__, mapped(torch.clone, shared), mapped(torch.clone, rows)))
+        given.append((step.__name__, tree_map(torch.clone, shared), tree_map(torch.clone, rows)))
         return take(step, shared, rows)
 
     model._take_steps = noted  # type: ignore[method-assign]
@@ -118,8 +118,8 @@ def joined(one: torch.Tensor, two: torch.Tensor) -> torch.Tensor:
 
 
 def joined_trees(one: Any, two: Any) -> Any:
-    others = iter(leaves(two))
-    return mapped(lambda tensor: joined(tensor, next(others)), one)
+    others = iter(tree_leaves(two))
+    return tree_map(lambda tensor: joined(tensor, next(others)), one)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -340,7 +340,7 @@ def one_imitation_update(expert: ExpertData, workers: Workers) -> tuple[list[Any
         if model.discriminator is None or step != model.discriminator.step:
             return take(step, shared, rows)
         before = {name: tensor.numpy().copy() for name, tensor in model.runner.state.items()}
-        given.extend([mapped(torch.clone, shared), mapped(torch.clone, rows), before])
+        given.extend([tree_map(torch.clone, shared), tree_map(torch.clone, rows), before])
         return take(step, shared, rows)
 
     model._take_steps = noted  # type: ignore[method-assign]
@@ -354,8 +354,8 @@ def test_step_of_two_workers_is_that_of_one_with_both_batches(expert: ExpertData
     reference = imitator(expert, "ppo2")
     for name, array in before.items():
         reference.runner.state[name].copy_(torch.from_numpy(array))
-    others = iter(leaves(theirs[1]))
-    rows = mapped(lambda tensor: torch.cat([tensor, next(others)], 1), given[1])
+    others = iter(tree_leaves(theirs[1]))
+    rows = tree_map(lambda tensor: torch.cat([tensor, next(others)], 1), given[1])
     assert reference.discriminator is not None
     reference.runner.run(reference.discriminator.step, given[0], rows)
     for name in ("discriminator", "discriminator.mean", "discriminator.count"):

@@ -56,14 +56,14 @@ from zoo.envs.seeds import random_seed, worker_seed
 from zoo.envs.spaces import describe, interfaces_differ, row
 from zoo.errors import ZooError
 from zoo.optim import schedules
-from zoo.optim.runtime import Runtime, computing_with
+from zoo.optim.runtime import Runtime, torch_settings
 from zoo.optim.state import State, Step
 from zoo.optim.update_runner import UpdateRunner
 from zoo.optim.workers import Workers
 from zoo.policies.acting import ActingPolicy
 from zoo.policies.actions import make_action_adapter
+from zoo.policies.custom_policy import PolicyMode
 from zoo.policies.exploration import n_rows
-from zoo.policies.own_policy import Modes
 
 if TYPE_CHECKING:
     from zoo.imitation.bc import Epoch
@@ -179,10 +179,10 @@ class Algorithm:
         )
         check_recurrence(self.name, self.policy_config, is_recurrent=self.has_recurrence)
         self.action_adapter = make_action_adapter(action_space, scaled=self._is_scaled())
-        with self.generators.torch_of_this_run(), computing_with(threads=1):
+        with self.generators.torch_of_this_run(), torch_settings(threads=1):
             self.policy = self._make_policy().to(self.device)
-        self.modes = Modes(self.policy)
-        self.runtime.stay_eager_for(self.policy)
+        self.policy_mode = PolicyMode(self.policy)
+        self.runtime.check_compilable(self.policy)
         self.runner = UpdateRunner(self._make_state(), self.runtime)
         self.acting = self._make_acting()
         if envs is not None:
@@ -473,7 +473,7 @@ class Algorithm:
 
     def _take_steps(self, step: Step, shared: Any, rows: Any) -> dict[str, Tensor]:
         """Take a gradient step for each row; return what the steps put out for each sample."""
-        with self.modes.training():
+        with self.policy_mode.training():
             result = self.runner.run(step, shared, rows)
         self.scalars.record_all([f"train/{name}" for name in result.names], result.metrics)
         self.n_updates += result.n_steps

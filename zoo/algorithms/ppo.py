@@ -29,8 +29,8 @@ from zoo.config.fields import Schedule, hyperparameter, with_defaults
 from zoo.errors import ZooError
 from zoo.optim import workers
 from zoo.optim.optimizers import Adam, Optimizer
-from zoo.optim.state import STOPPED, Outcome, State
-from zoo.policies.config import refuse_no_recurrence
+from zoo.optim.state import STOPPED, State, StepResult
+from zoo.policies.config import check_is_recurrent
 
 Batch = dict[str, Any]
 
@@ -98,7 +98,7 @@ class PPO2(OnPolicyAlgorithm):
         rollout, config = self.finished_rollout(), self.config
         self._record_explained_variance(rollout)
         if config.normalize_advantage and not self.standardizes_minibatches:
-            with workers.each_alone():
+            with workers.without_averaging():
                 rollout["advantages"] = standardized(rollout["advantages"], rollout)
         if self.buffer.chunk_length is None:  # minibatches are then drawn from the steps that count
             rollout.pop("weights", None)
@@ -108,7 +108,7 @@ class PPO2(OnPolicyAlgorithm):
         # The loop over the (n_epochs × n_minibatches, n_rows) indices is the runner's: it can be compiled.
         self._take_steps(self._gradient_step, shared, self._tensors(minibatches))
 
-    def _gradient_step(self, state: State, shared: Any, rows: Tensor) -> Outcome:
+    def _gradient_step(self, state: State, shared: Any, rows: Tensor) -> StepResult:
         """Take a step on the rows of one minibatch."""
         config, policy = self.config, self.updater.module(state)
         batch = counted(transform(lambda column: column[rows], shared["rollout"]))
@@ -123,9 +123,9 @@ class PPO2(OnPolicyAlgorithm):
         ratio_change = log_ratio.expm1()
         approx_kl, too_far = batch_mean(ratio_change - log_ratio, batch), None
         if config.target_kl is not None:
-            approx_kl = self.updater.averaged(approx_kl)
+            approx_kl = self.updater.average(approx_kl)
             too_far = ~(approx_kl <= 1.5 * config.target_kl)  # NaN is too far as well
-        state, grad_norm = self.updater.step(state, policy, loss, shared["learning_rate"], unless=too_far)
+        state, grad_norm = self.updater.step(state, policy, loss, shared["learning_rate"], skip=too_far)
         if too_far is not None:
             state = state.replaced({STOPPED: too_far})
         metrics = {
@@ -137,7 +137,7 @@ class PPO2(OnPolicyAlgorithm):
             "clip_fraction": batch_mean((ratio_change.abs() > shared["clip_range"]).float(), batch),
             "grad_norm": grad_norm,
         }
-        return Outcome(state, metrics)
+        return StepResult(state, metrics)
 
     def policy_loss(self, log_ratio: Tensor, batch: Batch, clip_range: Tensor) -> Tensor:
         """Return the clipped surrogate (equation 7 of the paper), negated."""
@@ -257,4 +257,4 @@ class RecurrentPPO(PPO2):
     def __init__(self, policy: Policy = "MlpLstmPolicy", env: Any = None, **options: Any) -> None:
         super().__init__(policy, env, **options)
         if options.get("config") is None:  # agents that were saved act as they do
-            refuse_no_recurrence(self.policy_config)
+            check_is_recurrent(self.policy_config)

@@ -259,7 +259,7 @@ def test_only_a_module_of_trained_parameters_alone_is_compiled(caplog: pytest.Lo
     )
     frozen.bias.requires_grad, recurrent.state_size = False, 4
     for module, name in (
-        *((trained, None), (frozen, "bias"), (counting, "running_mean"), (recurrent, "remember")),
+        *((trained, None), (frozen, "bias"), (counting, "running_mean"), (recurrent, "recurrent")),
     ):
         caplog.clear()
         heard, automatic = runtime(compile=True), runtime()

@@ -37,43 +37,7 @@ _HOMES = {
 }
 """Where each public name is; the algorithms are those of the registry."""
 
-__all__ = [
-    "A2C",
-    "ACER",
-    "ACKTR",
-    "ARS",
-    "BC",
-    "DDPG",
-    "DQN",
-    "GAIL",
-    "PPO",
-    "PPO1",
-    "PPO2",
-    "QRDQN",
-    "SAC",
-    "TD3",
-    "TQC",
-    "TRPO",
-    "ExpertData",
-    "HerDDPG",
-    "HerDQN",
-    "HerSAC",
-    "HerTD3",
-    "HerTQC",
-    "MaskablePPO",
-    "RecurrentPPO",
-    "ZooError",
-    "__version__",
-    "check_env",
-    "compose",
-    "evaluate_policy",
-    "load",
-    "make_vec_env",
-    "read_expert",
-    "record_expert",
-    "train",
-    "write_expert",
-]
+__all__ = ["__version__", "load", *_HOMES]
 
 
 def load(path: str | Path, env: Any = None, *, trust: bool = False, **options: Any) -> Algorithm[Any]:

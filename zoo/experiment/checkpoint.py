@@ -233,7 +233,7 @@ def restore_run(
         workers = algorithm.distributed.workers
         if workers is not None:
             workers.order(RESTORE, folder=str(folder.absolute()))
-            for rank, problem in enumerate(workers.gathered(None)):
+            for rank, problem in enumerate(workers.gather(None)):
                 if problem is not None:
                     raise ZooError(f"worker {rank}: {problem}")
 
@@ -296,7 +296,7 @@ def write_files(
         try:
             own = _write_share(folder, values["timesteps"], state)
         finally:
-            others = [] if workers is None else workers.gathered(None)[1:]
+            others = [] if workers is None else workers.gather(None)[1:]
         for rank, share in enumerate(others, 1):
             if "error" in share:
                 raise ZooError(f"worker {rank}: {share['error']}")

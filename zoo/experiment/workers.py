@@ -252,9 +252,9 @@ class WorkerLauncher:
             raise
 
     def _original_error(self, error: Exception) -> Exception | None:
-        from zoo.optim.workers import means_loss
+        from zoo.optim.workers import is_worker_lost
 
-        is_loss = means_loss(error)
+        is_loss = is_worker_lost(error)
         deadline = time.monotonic() + (END_SECONDS if is_loss else 0.0)
         while True:
             failure = self._failure()
@@ -363,7 +363,7 @@ def _run_worker(
     from zoo.experiment.checkpoint import CHECKPOINT, RESTORE, restore_share, write_share
     from zoo.experiment.factories import make_algorithm
     from zoo.experiment.signals import stop_on_signals
-    from zoo.optim.workers import Workers, means_loss
+    from zoo.optim.workers import Workers, is_worker_lost
 
     try:
         config = json.loads(store.get(CONFIG))
@@ -385,15 +385,15 @@ def _run_worker(
             algorithm.join(workers)
             orders = algorithm.distributed.orders
             orders[LEARN] = lambda steps: algorithm.learn(steps, reset_num_timesteps=False)
-            orders[CHECKPOINT] = lambda folder: workers.gathered(write_share(Path(folder), algorithm))
-            orders[RESTORE] = lambda folder: workers.gathered(restore_share(Path(folder), algorithm, rank))
+            orders[CHECKPOINT] = lambda folder: workers.gather(write_share(Path(folder), algorithm))
+            orders[RESTORE] = lambda folder: workers.gather(restore_share(Path(folder), algorithm, rank))
             workers.follow(orders)
         return 0
     except KeyboardInterrupt:
         _report(store, f"{FAILED}/{rank}", ["mistake", "it was interrupted"])
         return INTERRUPTED
     except Exception as error:
-        if means_loss(error):
+        if is_worker_lost(error):
             _report(store, f"{LOST}/{rank}", [])
         elif isinstance(error, ZooError):
             _report(store, f"{FAILED}/{rank}", ["mistake", str(error)])

@@ -48,7 +48,7 @@ from zoo.policies.distributions import (
     Deterministic,
     Gaussian,
     MultiCategorical,
-    Squashed,
+    TanhGaussian,
 )
 
 ONNX, TORCH_EXPORT, DESCRIPTION, README = "policy.onnx", "policy.pt2", "policy.json", "README.md"
@@ -299,7 +299,7 @@ def _mode(head: ActionDistribution, parameters: Tensor) -> Tensor:
         return (parameters > 0).to(torch.int8)
     if isinstance(head, Categorical):
         return parameters.argmax(-1)
-    if isinstance(head, Squashed):
+    if isinstance(head, TanhGaussian):
         return torch.tanh(parameters[..., : head.n_actions])
     if isinstance(head, Gaussian):
         return parameters[..., : head.n_actions]

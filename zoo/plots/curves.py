@@ -39,14 +39,14 @@ class Series:
 
 @dataclass(frozen=True)
 class Curve:
-    """What several runs have in common, at shared values of x."""
+    """The mean or IQM of several runs at shared values of x, with an interval."""
 
     x: Array
     center: Array
     low: Array | None
     high: Array | None
     n_runs: NDArray[np.int64]
-    """How many runs have got to each x."""
+    """How many runs reached each x."""
 
 
 def series_of(run: Run, x: str, y: str) -> Series | None:
@@ -72,21 +72,21 @@ def _episodes(run: Run, x: str, y: str) -> Series | None:
     values = episodes.returns if y == "train" else episodes.lengths
     if x == "episodes":
         return Series(np.arange(1.0, len(values) + 1), values)
-    return _ordered(episodes.ends if x == "steps" else episodes.seconds / 3600, values)
+    return _sorted_series(episodes.ends if x == "steps" else episodes.seconds / 3600, values)
 
 
 def _at_steps(run: Run, x: str, steps: Array, values: Array) -> Series | None:
-    """Return values that are known by their steps, at these steps, or at the episodes or hours until then."""
+    """Return values at environment steps as a series over steps, episodes or hours."""
     if x == "steps":
-        return _ordered(steps, values)
-    ruler = _ruler(run, x)
+        return _sorted_series(steps, values)
+    ruler = _steps_to_x(run, x)
     if ruler is None:
         return None
-    return _ordered(np.interp(steps, *ruler), values)
+    return _sorted_series(np.interp(steps, *ruler), values)
 
 
-def _ruler(run: Run, x: str) -> tuple[Array, Array] | None:
-    """Return steps, and the episodes or hours that had gone by at each."""
+def _steps_to_x(run: Run, x: str) -> tuple[Array, Array] | None:
+    """Return environment steps, and the episodes or hours at each."""
     progress = run.progress()
     name, unit = (ELAPSED, 3600.0) if x == "hours" else ("time/episodes", 1.0)
     if name in progress and STEPS in progress:
@@ -104,7 +104,7 @@ def _ruler(run: Run, x: str) -> tuple[Array, Array] | None:
     return np.concatenate([[0.0], steps[order]]), np.concatenate([[0.0], gone_by[order]])
 
 
-def _ordered(x: Array, y: Array) -> Series | None:
+def _sorted_series(x: Array, y: Array) -> Series | None:
     known = np.isfinite(x) & np.isfinite(y)
     x, y = x[known], y[known]
     if not len(x):
@@ -143,9 +143,9 @@ def smoothed(series: Series, smooth: int | str, y: str) -> Series:
 
 
 def rolling_mean(values: Array, window: int) -> Array:
-    """Return the mean of the ``window`` values around each; at the ends, of those of them that there are.
+    """Return the mean of the ``window`` values around each; at the ends, of fewer.
 
-    Centred, so that nothing is shifted, and nothing is made up beyond the ends.
+    It is centred: a trailing mean would shift the curve.
     """
     if window <= 1 or len(values) < 2:
         return values
@@ -169,7 +169,7 @@ def binned(series: Series, n_bins: int = N_POINTS) -> Series:
     return Series(x, y)
 
 
-def extremes(series: Series, n_bins: int = N_POINTS) -> tuple[Array, Array, Array]:
+def binned_range(series: Series, n_bins: int = N_POINTS) -> tuple[Array, Array, Array]:
     """Return x, lowest and highest y in at most ``n_bins`` bins of equal width."""
     if len(series.x) <= n_bins:
         return series.x, series.y, series.y
@@ -207,7 +207,7 @@ def curve(all_series: Sequence[Series], aggregate: str, interval: str) -> Curve:
 
 
 def _end(last: Sequence[float]) -> float:
-    """Return where the grid ends: with the longest run, or with the shortest where all are about as long.
+    """Return where the grid ends: with the longest run, or the shortest if all are about as long.
 
     Runs of equal steps differ by the end of the last episode.
     """
@@ -238,7 +238,7 @@ def _center(values: Array, aggregate: str) -> Array:
 
 
 def _band(values: Array, aggregate: str, interval: str) -> tuple[Array, Array]:
-    """Return the band's ends for values (n_points, n_runs)."""
+    """Return the lower and upper edge of the band for values (n_points, n_runs)."""
     if interval == "minmax":
         return values.min(axis=1), values.max(axis=1)
     if interval == "std":
@@ -258,8 +258,8 @@ def _bootstrapped_band(values: Array, aggregate: str) -> tuple[Array, Array]:
 
 
 @dataclass(frozen=True)
-class CurveChoices:
-    """What is drawn against what, and how runs become one line; see ``conf/plot.yaml``."""
+class CurveOptions:
+    """The axes of curves, and how runs become one line; see ``conf/plot.yaml``."""
 
     x: str = "steps"
     y: str = "train"
@@ -269,7 +269,7 @@ class CurveChoices:
 
 
 @dataclass(frozen=True)
-class DrawnGroup:
+class GroupCurve:
     """A group with its curve, and how many of its runs are in it."""
 
     group: Group
@@ -277,7 +277,7 @@ class DrawnGroup:
     n_runs: int
 
 
-def curves_of(groups: Sequence[Group], choices: CurveChoices) -> list[DrawnGroup]:
+def curves_of(groups: Sequence[Group], choices: CurveOptions) -> list[GroupCurve]:
     """Return the curve of each group that has one. Raises `ZooError` if none has."""
     drawn = []
     for group in groups:
@@ -286,9 +286,9 @@ def curves_of(groups: Sequence[Group], choices: CurveChoices) -> list[DrawnGroup
             series = series_of(run, choices.x, choices.y)
             if series is not None:
                 found.append(binned(smoothed(series, choices.smooth, choices.y)))
-            run.forget()
+            run.clear_cache()
         if found:
-            drawn.append(DrawnGroup(group, curve(found, choices.aggregate, choices.interval), len(found)))
+            drawn.append(GroupCurve(group, curve(found, choices.aggregate, choices.interval), len(found)))
     if not drawn:
         missing = {"train": "no episode has ended in them", "length": "no episode has ended in them"}
         missing["eval"] = "none was evaluated (y=train shows the training episodes)"
@@ -297,8 +297,8 @@ def curves_of(groups: Sequence[Group], choices: CurveChoices) -> list[DrawnGroup
     return drawn
 
 
-def explanation(drawn: Sequence[DrawnGroup], choices: CurveChoices) -> str:
-    """Return in words what lines and bands are."""
+def caption(drawn: Sequence[GroupCurve], choices: CurveOptions) -> str:
+    """Return the figure's caption: what lines and bands are."""
     parts = []
     if any(each.n_runs > 1 for each in drawn):
         parts.append(f"Line: {'interquartile mean' if choices.aggregate == 'iqm' else 'mean'} of the runs")
@@ -311,14 +311,14 @@ def explanation(drawn: Sequence[DrawnGroup], choices: CurveChoices) -> str:
     window = _window(choices)
     if window:
         parts.append(window)
-    n_left = sum(not run.is_whole for each in drawn for run in each.group.counted)
+    n_left = sum(not run.is_complete for each in drawn for run in each.group.counted)
     if n_left:
         parts.append(f"{n_left} of the runs did not finish: drawn as far as they came")
     text = "; ".join(parts)
     return f"{text[:1].upper()}{text[1:]}." if text else ""
 
 
-def _window(choices: CurveChoices) -> str:
+def _window(choices: CurveOptions) -> str:
     unit = (
         "episodes"
         if choices.y in ("train", "length")

@@ -1,10 +1,4 @@
-"""Every `zoo` command of README and docs is carried out, from an installed wheel, in an empty folder a page.
-
-The commands of a page run one after the other, each as it stands, but short: budgets are some hundred steps,
-sweeps two seeds. What a page speaks of as being there already (a run, a zip of somebody's, a module of one's
-own) is made first, by commands too. What can't run on every machine is listed in `NOT_RUN`, with the reason.
-`make test-slow` runs the pages that take minutes.
-"""
+"""The wheel, the documented commands from it, and how long a user waits."""
 
 from __future__ import annotations
 
@@ -12,14 +6,73 @@ import json
 import os
 import re
 import shlex
+import statistics
 import subprocess
 import sys
+import time
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from _pytest.mark import ParameterSet
-from installed import REPOSITORY
+from installed import REPOSITORY, SHIPPED, run
+
+
+def zoo(home: Path, *arguments: str) -> str:
+    return run([str(home / "venv" / "bin" / "zoo"), *arguments], home)
+
+
+CLASSIC_CONTROL = {
+    "Acrobot-v1",
+    "CartPole-v1",
+    "MountainCar-v0",
+    "MountainCarContinuous-v0",
+    "Pendulum-v1",
+}
+"""The environments whose agents a wheel carries; all others stand in a checkout."""
+
+
+def test_wheel_carries_everything_that_users_edit(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        carried = set(archive.namelist())
+    users = ["conf/**/*", "hyperparams/**/*", *(f"trained_agents/*/{env}/*" for env in CLASSIC_CONTROL)]
+    files = {path for pattern in users for path in REPOSITORY.glob(pattern) if path.is_file()}
+    assert {path.relative_to(REPOSITORY).parts[0] for path in files} == {*SHIPPED[1:]}
+    assert {f"zoo/{path.relative_to(REPOSITORY)}" for path in files} <= carried
+    agents = {Path(name).parts[3] for name in carried if name.startswith("zoo/trained_agents/")}
+    assert agents <= CLASSIC_CONTROL
+
+
+def test_wheel_has_no_tests_and_no_scripts(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        tops = {name.split("/")[0] for name in archive.namelist()}
+    assert tops == {"zoo", wheel.name.split("-py3")[0] + ".dist-info"}
+
+
+def test_installed_wheel_is_what_runs(home: Path) -> None:
+    where = run([str(home / "venv" / "bin" / "python"), "-c", "import zoo; print(zoo.__file__)"], home)
+    assert Path(where.strip()).is_relative_to(home)
+
+
+def test_installed_wheel_trains_and_enjoys(home: Path) -> None:
+    zoo(home, "train", "algo=ppo2", "env=CartPole-v1", "n_timesteps=2048", "seed=1", "compile=false")
+    runs = list((home / "runs" / "ppo2" / "CartPole-v1").iterdir())
+    assert len(runs) == 1
+    assert (runs[0] / "best_agent" / "policy.safetensors").exists()
+    played = zoo(home, "enjoy", "algo=ppo2", "env=CartPole-v1", "n_episodes=2", "render=false")
+    assert str(runs[0].relative_to(home)) in played.replace("\n", "")
+
+
+def test_installed_wheel_finds_the_collection(home: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "nothing here"
+    elsewhere.mkdir()
+    zoo_command = str(home / "venv" / "bin" / "zoo")
+    played = run(
+        [zoo_command, "evaluate", "algo=ppo2", "env=CartPole-v1", "n_episodes=1", "seed=0"], elsewhere
+    )
+    assert "trained_agents" in played
+
 
 PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
 
@@ -127,7 +180,7 @@ hoppers.save("vecnormalize.pkl")
 Carry = Callable[[str, Path], tuple[int, str]]
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(scope="module")
 def carry_out(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Carry]:
     """Return what carries a command line out in a folder: its exit status, and what it printed."""
     scratch = tmp_path_factory.mktemp("output")
@@ -245,3 +298,58 @@ def prepare(page: Path, folder: Path) -> None:
         (folder / name).write_text(code)
     if page.name == "sharing.md":
         subprocess.run([sys.executable, "-c", SB3_AGENTS], cwd=folder, check=True, capture_output=True)
+
+
+ROUNDS = 3
+ZOO = str(Path(sys.executable).with_name("zoo"))
+
+ENDS_AT_FIRST_STEP = """
+import os
+
+import gymnasium as gym
+from gymnasium.envs.classic_control import CartPoleEnv
+
+
+class EndsAtFirstStep(CartPoleEnv):
+    def step(self, action):
+        os._exit(77)
+
+
+gym.register("EndsAtFirstStep-v0", EndsAtFirstStep, max_episode_steps=500)
+"""
+
+
+def seconds(command: list[str], folder: Path, *, status: int = 0) -> float:
+    """Return the time that a command takes to end with ``status``."""
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    started = time.perf_counter()
+    ended = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    duration = time.perf_counter() - started
+    assert ended.returncode == status, f"status {ended.returncode}: {ended.stdout}\n{ended.stderr}"
+    return duration
+
+
+def medians(commands: dict[str, tuple[list[str], int]], folder: Path) -> dict[str, float]:
+    """Return each command's median time over interleaved rounds, so that a busy machine slows all of them."""
+    times: dict[str, list[float]] = {name: [] for name in commands}
+    for _ in range(ROUNDS):
+        for name, (command, status) in commands.items():
+            times[name].append(seconds(command, folder, status=status))
+    return {name: statistics.median(measured) for name, measured in times.items()}
+
+
+def test_help_is_there_at_once(tmp_path: Path) -> None:
+    assert medians({"help": ([ZOO, "--help"], 0)}, tmp_path)["help"] < 0.5
+
+
+def test_first_environment_step_comes_before_torch_could_be_imported_twice(tmp_path: Path) -> None:
+    (tmp_path / "ending.py").write_text(ENDS_AT_FIRST_STEP)
+    train = [ZOO, "train", "algo=ppo2", "env=ending:EndsAtFirstStep-v0", "env.check=false"]
+    took = medians(
+        {
+            "import torch": ([sys.executable, "-c", "import torch"], 0),
+            "first step": (train, 77),
+        },
+        tmp_path,
+    )
+    assert took["first step"] < 2 * took["import torch"], took

@@ -222,8 +222,8 @@ class WorkerLauncher:
             time.sleep(0.01 if missing else 0.0)
 
     def own_config(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the config of this worker."""
-        return config if self.size == 1 else worker_config(config, self.n_here, 0, self.task)
+        """Return the config of the first worker."""
+        return worker_config(config, self.n_here, 0, self.task)
 
     def forward(self, number: int) -> None:
         """Send SIGTERM to the processes that were started here."""

@@ -16,7 +16,7 @@ from zoo.envs.toys import Masked
 
 
 def gru(policy: str = "ActionValue", **fields: Any) -> dict[str, Any]:
-    return {"_target_": f"recurrent_policies.Gru{policy}Policy", "net_arch": [16], **fields}
+    return {"_target_": f"toy_policies.Gru{policy}Policy", "net_arch": [16], **fields}
 
 
 SETTINGS: dict[str, Any] = {"seed": 0, "compile": False, "threads": 1}

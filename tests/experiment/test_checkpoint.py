@@ -14,7 +14,7 @@ import pytest
 import torch
 from gymnasium.envs.classic_control import CartPoleEnv
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from own_sight import OwnSight
+from toy_policies import ChangedObservations
 
 from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.callback import PREEMPTED, Callback, Training
@@ -242,7 +242,7 @@ def test_evaluations_change_nothing_of_a_training_and_depend_on_their_seed_alone
     assert broken.last.returns.tolist() == watch.last.returns.tolist()
 
 
-class DropoutPolicy(OwnSight):
+class DropoutPolicy(ChangedObservations):
     """Draws from torch in each forward pass."""
 
     def changed(self, observations: torch.Tensor) -> torch.Tensor:

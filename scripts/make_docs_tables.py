@@ -34,7 +34,7 @@ from zoo.commands.benchmark import published_of, published_scores
 from zoo.config.aliases import NAMES
 from zoo.config.fields import defaults
 from zoo.envs.registry import folder_name
-from zoo.policies.config import MEMORY_FIELDS, POLICIES
+from zoo.policies.config import POLICIES, RECURRENT_FIELDS
 from zoo.policies.config import PRESETS as POLICY_PRESETS
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -109,7 +109,7 @@ def policy_file(name: str) -> str:
     """Return the YAML file of a named policy: the fields that people change."""
     config, shown = POLICIES[name], ["encoder", "net_arch", "activation", "layer_norm"]
     shown += [] if config.encoder == "mlp" else ["features_dim"]
-    shown += [] if config.recurrent is None else MEMORY_FIELDS
+    shown += [] if config.recurrent is None else RECURRENT_FIELDS
     values = {field: json.dumps(getattr(config, field)).strip('"') for field in shown}
     lines = [
         f"{f'{field}: {value}':<25} # policy.{field}={OVERRIDES[field]}" for field, value in values.items()

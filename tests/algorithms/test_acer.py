@@ -24,7 +24,7 @@ from zoo.algorithms import acer
 from zoo.algorithms.acer import Returns, Terms
 from zoo.buffers import replay
 from zoo.errors import ZooError
-from zoo.optim.optimizers import Differentiable
+from zoo.optim.optimizers import FunctionalModule
 from zoo.policies.actor_critic import StochasticDuelingPolicy
 from zoo.policies.config import PolicyConfig
 
@@ -61,7 +61,7 @@ def of_behaviour(batch: dict[str, Any]) -> dict[str, Any]:
 
 
 def unfollowed(batch: dict[str, Any]) -> dict[str, Any]:
-    return {**batch, "followed_by": batch["followed_by"].clamp(max=1)}
+    return {**batch, "next_index": batch["next_index"].clamp(max=1)}
 
 
 @pytest.mark.parametrize("error", [ignoring_ends, of_behaviour, unfollowed])
@@ -84,7 +84,7 @@ def test_comparison_sees_errors_in_terms(name: str, wrong: Any, monkeypatch: pyt
 
 
 def terms_of(model: ACER, batch: dict[str, Any], average: Tensor | None = None) -> Terms:
-    module = Differentiable(model.policy, [])
+    module = FunctionalModule(model.policy, [])
     parameters, _, _ = model.policy(batch)
     next_values = model._next_values(model.policy, batch)
     return model.kind.terms(module, parameters.detach() if average is None else average, next_values, batch)
@@ -165,7 +165,7 @@ def test_mean_value_of_the_policys_actions_is_the_value_of_the_state() -> None:
     parameters, values, _ = policy(seen)
     generator = torch.Generator().manual_seed(0)
     noise = torch.randn(4001, 3, 2, generator=generator, dtype=torch.float64)
-    drawn = policy.drawn(parameters, noise[1:])
+    drawn = policy.sample_actions(parameters, noise[1:])
     _, judged, _ = policy({"observations": observations}, None, drawn[0], noise)
     torch.testing.assert_close(judged[0], values)
     of_each = torch.stack([policy(seen, None, drawn[i], noise)[1][1] for i in range(0, 4000, 40)])

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 import zoo
 from zoo import DDPG
 from zoo.errors import ZooError
-from zoo.policies.parameter_noise import NoisyActor
+from zoo.policies.parameter_noise import ParameterNoiseActor
 
 GAMMA, TAU, BATCH = 0.9, 0.1, 16
 BOX = spaces.Box(-2.0, 6.0, (2,), np.float32)
@@ -170,7 +170,7 @@ def test_updates_as_written_out(options: dict[str, Any]) -> None:
     assert model.n_updates == len(model.losses) == 20
     state = model.runner.state
     for name, target in (("actor", model.target.actor), ("critics", model.target.critics)):
-        parameters = getattr(model, f"{name}_descent").parameters
+        parameters = getattr(model, f"{name}_updater").parameters
         theirs = model.reference.actor if name == "actor" else model.reference.critics
         start = model.start.actor if name == "actor" else model.start.critics
         assert_same(parameters.named(state[name]), theirs, start)
@@ -181,8 +181,8 @@ def test_updates_as_written_out(options: dict[str, Any]) -> None:
     assert metrics["train/actor_loss"] == pytest.approx(actor_loss, rel=1e-3, abs=1e-5)
     assert metrics["train/q_value"] == pytest.approx(q_value, rel=1e-3, abs=1e-5)
     if "normalize_returns" in options:
-        assert model.units.mean(state).item() == pytest.approx(model.moments.mean, rel=1e-3)
-        assert model.units.std(state).item() == pytest.approx(model.moments.std, rel=1e-3)
+        assert model.return_normalizer.mean(state).item() == pytest.approx(model.moments.mean, rel=1e-3)
+        assert model.return_normalizer.std(state).item() == pytest.approx(model.moments.std, rel=1e-3)
 
 
 # Units of returns
@@ -194,7 +194,7 @@ def values_of(model: DDPG, name: str = "critics") -> Tensor:
     shape = model.observation_space.shape
     observations, actions = torch.randn(50, *shape, generator=generator), torch.zeros(50, 2)  # type: ignore[misc]
     state = model.runner.state
-    return model.units.to_returns(state, model._outputs(state[name], observations, actions))
+    return model.return_normalizer.denormalize(state, model._outputs(state[name], observations, actions))
 
 
 def still(**options: Any) -> DDPG:
@@ -223,7 +223,7 @@ def test_popart_preserves_what_both_critics_say() -> None:
     expected = {name: values_of(model, name) for name in ("critics", "target_critics")}
     before = model.runner.state["critics"].clone()
     model.learn(100)
-    assert model.units.std(model.runner.state) > 5
+    assert model.return_normalizer.std(model.runner.state) > 5
     assert (model.runner.state["critics"] - before).abs().max() > 1e-2
     for name, values in expected.items():
         torch.testing.assert_close(values_of(model, name), values, rtol=1e-4, atol=1e-3)
@@ -249,7 +249,7 @@ def with_units(**options: Any) -> DDPG:
 
 def test_a_saved_critic_says_returns_whatever_units_it_learned_in(tmp_path: Path) -> None:
     model = with_units().learn(200)
-    assert model.units.std(model.runner.state) > 5
+    assert model.return_normalizer.std(model.runner.state) > 5
     expected = values_of(model)
     loaded = zoo.load(model.save(tmp_path / "agent"))
     said = loaded.get_parameters()
@@ -264,10 +264,10 @@ def test_a_saved_critic_says_returns_whatever_units_it_learned_in(tmp_path: Path
 
 def test_a_saved_critic_goes_on_in_the_units_that_it_learned_in(tmp_path: Path) -> None:
     model = with_units(enable_popart=False).learn(200)
-    state, units = model.runner.state, model.units
+    state, units = model.runner.state, model.return_normalizer
     loaded = zoo.load(model.save(tmp_path / "agent"), env=logged_vector_env("own", BOX)[0])
     for moment in ("mean", "std"):
-        assert getattr(loaded.units, moment)(loaded.runner.state) == getattr(units, moment)(state)
+        assert getattr(loaded.return_normalizer, moment)(loaded.runner.state) == getattr(units, moment)(state)
     weights = torch.cat([each.reshape(-1) for each in model.policy.critics.parameters()])
     again = torch.cat([each.reshape(-1) for each in loaded.policy.critics.parameters()])
     torch.testing.assert_close(again, weights, rtol=1e-4, atol=1e-4)
@@ -291,7 +291,7 @@ def noisy(**options: Any) -> DDPG:
 @pytest.mark.parametrize(("desired", "factor"), [(1.0, 1.01), (1e-6, 1 / 1.01)])
 def test_parameter_noise_adapts_once_in_an_update(desired: float, factor: float) -> None:
     model = noisy(parameter_noise={"initial_std": 0.2, "desired_action_std": desired})
-    assert isinstance(model.exploration, NoisyActor)
+    assert isinstance(model.exploration, ParameterNoiseActor)
     model.learn(10)
     assert model.n_updates == 3
     assert model.exploration.perturbed.std == (0.2 * 1.01 if factor > 1 else 0.2 / 1.01)

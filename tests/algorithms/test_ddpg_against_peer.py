@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from zoo import DDPG
 from zoo.optim.parameters import Parameters
-from zoo.optim.state import Outcome, State
+from zoo.optim.state import State, StepResult
 
 sb3 = pytest.importorskip("stable_baselines3")
 from stable_baselines3.common.logger import configure  # noqa: E402
@@ -180,7 +180,7 @@ def planted(change: Callable[[Any, dict[str, Any]], dict[str, Any]]) -> type[DDP
     """Return an algorithm whose steps see another batch."""
 
     class Wrong(Double):
-        def _gradient_step(self, state: State, rates: Any, batch: Any) -> Outcome:
+        def _gradient_step(self, state: State, rates: Any, batch: Any) -> StepResult:
             return super()._gradient_step(state, rates, change(self, batch))
 
     return Wrong
@@ -199,9 +199,9 @@ class OnlineCriticInTargets(Double):
 class ActorTargetStays(Double):
     def _make_state(self) -> State:
         state = super()._make_state()
-        follow = Parameters.follow
+        polyak_update = Parameters.polyak_update
         own = self.actor_updater.parameters
-        own.follow = lambda state, name, tau: follow(own, state, name, 0.0)  # type: ignore[method-assign]
+        own.polyak_update = lambda state, name, tau: polyak_update(own, state, name, 0.0)  # type: ignore[method-assign]
         return state
 
 

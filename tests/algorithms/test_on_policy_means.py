@@ -27,7 +27,7 @@ def test_two_workers_standardise_by_the_mean_and_deviation_of_all_their_steps(
         return (sums + torch.tensor(others)) / 2
 
     monkeypatch.setattr("zoo.algorithms.on_policy.workers.count", lambda: 2)
-    monkeypatch.setattr("zoo.algorithms.on_policy.workers.averaged", averaged)
+    monkeypatch.setattr("zoo.algorithms.on_policy.workers.average", averaged)
     batch = {} if weights is None else {"weights": torch.tensor(counts[0])}
     found = standardized(torch.tensor(both[0]), batch)
     expected = (both[0] - chosen.mean()) / chosen.std(ddof=1)
@@ -44,7 +44,7 @@ def test_steps_that_merely_reset_are_no_part_of_a_mean() -> None:
 
 def test_mean_over_workers_is_that_of_all_their_steps_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """The other worker has one step that counts, so a mean over both divides each sum by 2."""
-    monkeypatch.setattr("zoo.algorithms.on_policy.workers.averaged", lambda own: (own + 1) / 2)
+    monkeypatch.setattr("zoo.algorithms.on_policy.workers.average", lambda own: (own + 1) / 2)
     column, weights = torch.tensor([3.0, 100.0, 5.0, 10.0]), torch.tensor([1.0, 0.0, 1.0, 1.0])
     assert batch_mean(column, counted({"weights": weights})) == 18 / 2
 

@@ -11,7 +11,7 @@ import torch
 from logged_envs import KINDS, logged_vector_env
 
 from zoo import ACER, evaluate_policy, make_vec_env
-from zoo.buffers.sequence import NOWHERE
+from zoo.buffers.sequence import NO_INDEX
 from zoo.envs.toys import Masked
 
 
@@ -26,16 +26,16 @@ QUICK: dict[str, Any] = {**SETTINGS, "learning_rate": 5e-3, "rms_prop_decay": 0.
 @torch.no_grad()
 def assert_windows_lead_on(model: ACER, n: int = 6) -> int:
     """Assert that windows give what was computed step by step; return how many steps were cut short."""
-    rows = model._tensors(model.buffer.windows(model.buffer.drawn(model.rng, n)))
+    rows = model._tensors(model.buffer.windows(model.buffer.sample_starts(model.rng, n)))
     n_cut_short = 0
     for row in range(n):
         batch = {name: column[row] for name, column in rows.items()}
         parameters, _, after = model.policy(batch, batch["states"])
         torch.testing.assert_close(parameters, batch["behaviour"], rtol=1e-4, atol=1e-5)
-        places = batch["followed_by"]
+        places = batch["next_index"]
         assert after is not None
         torch.testing.assert_close(batch["next_states"][places[:, -1]], after, rtol=1e-4, atol=1e-5)
-        for env, step in np.argwhere(places.numpy() != NOWHERE):
+        for env, step in np.argwhere(places.numpy() != NO_INDEX):
             cut = {
                 name: batch[name][env : env + 1, : step + 1] for name in ("observations", "episode_starts")
             }

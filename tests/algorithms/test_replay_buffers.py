@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from zoo import DQN, PPO2
-from zoo.buffers.rings import Drawn
 from zoo.errors import ZooError
 
 SMALL = {"net_arch": [8]}
@@ -28,8 +27,7 @@ def test_priorities_are_the_errors_that_the_last_update_found() -> None:
     model.learn(100, reset_num_timesteps=False)
     drawn = model.buffer.sampler._drawn  # type: ignore[attr-defined]
     numbers = model.buffer.sampler.tree.numbers  # type: ignore[attr-defined]
-    model.buffer.sampler.draw = lambda *_: draws  # type: ignore[method-assign]
-    draws = Drawn(*np.divmod(drawn, 2))
+    model.buffer.sampler.sample = lambda *_: (*np.divmod(drawn, 2), None)  # type: ignore[method-assign]
     batch = model._tensors(model.buffer.sample(model.rng, drawn.shape))
     with torch.no_grad():
         values = model.policy(batch["observations"])
@@ -73,7 +71,7 @@ def test_progress_of_training_reaches_the_sampler() -> None:
 
 
 def test_memories_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(ZooError, match=r"`replay\.n_step=9` is longer than the memory.* keeps 8 steps"):
+    with pytest.raises(ZooError, match=r"`replay\.n_step=9` is longer than the buffer.* keeps 8 steps"):
         dqn(replay={"n_step": 9}, buffer_size=16)
     with pytest.raises(ZooError, match=r"unknown key `replay\.alpha`"):
         dqn(replay={"alpha": 1.0})

@@ -25,8 +25,8 @@ def recursion(gamma: float, batch: dict[str, Array], next_values: Array, coeffic
         for t in reversed(range(len(rewards))):
             if batch["terminated"][i, t]:
                 carry = 0.0
-            elif batch["followed_by"][i, t] >= 0:
-                carry = next_values[batch["followed_by"][i, t]]
+            elif batch["next_index"][i, t] >= 0:
+                carry = next_values[batch["next_index"][i, t]]
             targets[i, t] = rewards[t] + gamma * carry
             coefficient = 1.0 if coefficients is None else coefficients[i, t]
             carry = coefficient * (targets[i, t] - batch["taken"][i, t]) + batch["values"][i, t]
@@ -73,7 +73,7 @@ def test_targets_are_those_of_the_recursion(seed: int, length: int, gamma: float
     next_values = rng.normal(size=3 * length)
     is_apart = ended & ~terminated
     is_apart[:, -1] = True
-    batch["followed_by"] = np.where(is_apart, rng.permutation(3 * length).reshape(shape), -1)
+    batch["next_index"] = np.where(is_apart, rng.permutation(3 * length).reshape(shape), -1)
     coefficients = np.minimum(1.0, rng.exponential(size=shape)) if truncates else None
     expected = recursion(gamma, batch, next_values, coefficients)
     found = corrected(gamma, batch, next_values, coefficients)
@@ -97,7 +97,7 @@ def test_small_cases_by_hand(ended: list[bool], terminated: list[bool], targets:
         "values": [[0.0, 1.0]],
         "ended": [ended],
         "terminated": [terminated],
-        "followed_by": [[1 if ended[0] and not terminated[0] else -1, 0]],
+        "next_index": [[1 if ended[0] and not terminated[0] else -1, 0]],
     }
     coefficients = torch.tensor([[2.0, 0.5]]).clamp(max=1.0)
     assert corrected(0.5, batch, [4.0, 6.0], coefficients).tolist() == [targets]

@@ -11,7 +11,7 @@ from peer_updates import SETTINGS, Nowhere, largest_distance_after, ours, peer_o
 from torch import Tensor
 
 from zoo import TD3
-from zoo.optim.state import Outcome, State
+from zoo.optim.state import State, StepResult
 
 CALLS = (1, 3, 2, 5, 1, 1)
 """Gradient steps of one update after the other: rounds of 2 or 3 begin in one and end in another."""
@@ -66,7 +66,7 @@ def test_updates_are_the_peers(dtype: torch.dtype, settings: dict[str, Any]) -> 
 
 
 class TargetsFollowEachStep(TD3):
-    def _critic_steps(self, state: State, rates: Any, batches: Any) -> Outcome:
+    def _critic_steps(self, state: State, rates: Any, batches: Any) -> StepResult:
         outcome = super()._critic_steps(state, rates, batches)
         self.critics_updater.parameters.polyak_update(state, "target_critics", 1e-3)
         return outcome
@@ -105,7 +105,7 @@ class OnlineActor(TD3):
 class FirstBatch(TD3):
     """Moves the actor by the first batch of a round, not by the last."""
 
-    def _round(self, state: State, rates: Any, batches: Any) -> Outcome:
+    def _round(self, state: State, rates: Any, batches: Any) -> StepResult:
         turned = {name: column.flip(0) for name, column in batches.items()}
         return super()._round(state, rates, turned)
 
@@ -129,10 +129,10 @@ class BothCritics(TD3):
 class HalfOfTheSquare(TD3):
     """Halves the critics' loss, which Adam all but undoes: only double precision shows it."""
 
-    def _critic_steps(self, state: State, rates: Any, batches: Any) -> Outcome:
+    def _critic_steps(self, state: State, rates: Any, batches: Any) -> StepResult:
         halved = {**batches, "weights": 0.5 * torch.ones_like(batches["rewards"])}
         state, metrics, _ = super()._critic_steps(state, rates, halved)
-        return Outcome(state, metrics)
+        return StepResult(state, metrics)
 
 
 @pytest.mark.parametrize(

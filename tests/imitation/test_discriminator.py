@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from gail_reference import Layers, differences, logit, loss, normalized
 from gymnasium import spaces
+from gymnasium.vector.utils import batch_space
 
-from zoo.algorithms.ppo import PPO2
 from zoo.envs.spaces import is_image
 from zoo.imitation import discriminator as module
 from zoo.imitation.discriminator import Discriminator, by_path
@@ -194,15 +194,14 @@ def test_rewards_are_what_they_are_said_to_be(logits: float) -> None:
 @pytest.mark.parametrize("absorbing", [False, True])
 def test_every_kind_of_input_is_judged(observation_space: Any, action_space: Any, absorbing: bool) -> None:
     policy = "CnnPolicy" if is_image(observation_space) else "MlpPolicy"
-    agent = PPO2(policy, observation_space=observation_space, action_space=action_space, compile=False)
     n = 6
     observation_space.seed(0)
     seen = [observation_space.sample() for _ in range(n)]
     is_dict = isinstance(observation_space, spaces.Dict)
     observations = {key: np.stack([s[key] for s in seen]) for key in seen[0]} if is_dict else np.stack(seen)
-    actions = by_path(
-        action_space, agent.action_adapter.to_env(agent.action_adapter.random(np.random.default_rng(0), n))
-    )
+    batch = batch_space(action_space, n)
+    batch.seed(0)
+    actions = by_path(action_space, batch.sample())
     data = ExpertData(
         *(observation_space, action_space, observations, actions, np.ones(n, np.float32)),
         lengths=np.array([4, 2]),

@@ -34,7 +34,7 @@ FLOORS = [
 BUDGETS = {
     "agents": 800,
     "algorithms": 5_400,
-    "buffers": 1_650,
+    "buffers": 1_500,
     "commands": 1_700,
     "config": 2_850,
     "core": 1_100,
@@ -45,7 +45,7 @@ BUDGETS = {
     "launch": 2_400,
     "optim": 2_500,
     "plots": 2_500,
-    "policies": 3_150,
+    "policies": 3_050,
     "tuning": 2_450,
 }
 """The most lines that a room may have; a room that needs more gives back what it no longer needs first."""

@@ -13,7 +13,7 @@ from zoo.envs import EnvConfig
 from zoo.experiment.expert_recording import record_expert
 from zoo.imitation.expert_data import ExpertData
 from zoo.imitation.gail import GAIL
-from zoo.optim.state import leaves, mapped
+from zoo.optim.state import tree_leaves, tree_map
 from zoo.optim.workers import Workers
 
 SHORT = EnvConfig("CartPole-v1", max_episode_steps=20)
@@ -78,7 +78,7 @@ def one_update(expert: ExpertData, workers: Workers) -> tuple[list[Any], Any, An
         if model.discriminator is None or step != model.discriminator.step:
             return take(step, shared, rows)
         before = {name: tensor.numpy().copy() for name, tensor in model.runner.state.items()}
-        given.extend([mapped(torch.clone, shared), mapped(torch.clone, rows), before])
+        given.extend([tree_map(torch.clone, shared), tree_map(torch.clone, rows), before])
         return take(step, shared, rows)
 
     model._take_steps = noted  # type: ignore[method-assign]
@@ -92,8 +92,8 @@ def test_step_of_two_workers_is_that_of_one_with_both_batches(expert: ExpertData
     reference = imitator(expert, "ppo2")
     for name, array in before.items():
         reference.runner.state[name].copy_(torch.from_numpy(array))
-    others = iter(leaves(theirs[1]))
-    rows = mapped(lambda tensor: torch.cat([tensor, next(others)], 1), given[1])
+    others = iter(tree_leaves(theirs[1]))
+    rows = tree_map(lambda tensor: torch.cat([tensor, next(others)], 1), given[1])
     assert reference.discriminator is not None
     reference.runner.run(reference.discriminator.step, given[0], rows)
     for name in ("discriminator", "discriminator.mean", "discriminator.count"):

@@ -13,7 +13,7 @@ from forked_workers import together
 from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.registry import algorithm_class
 from zoo.envs import make_vec_env
-from zoo.optim.state import State, leaves, mapped
+from zoo.optim.state import State, tree_leaves, tree_map
 from zoo.optim.workers import Workers
 
 BATCH = 7
@@ -93,7 +93,7 @@ def one_update(name: str, workers: Workers) -> tuple[list[Any], dict[str, np.nda
     take = model._take_steps
 
     def noted(step: Any, shared: Any, rows: Any) -> Any:
-        given.append((step.__name__, mapped(torch.clone, shared), mapped(torch.clone, rows)))
+        given.append((step.__name__, tree_map(torch.clone, shared), tree_map(torch.clone, rows)))
         return take(step, shared, rows)
 
     model._take_steps = noted  # type: ignore[method-assign]
@@ -110,8 +110,8 @@ def joined(one: torch.Tensor, two: torch.Tensor) -> torch.Tensor:
 
 
 def joined_trees(one: Any, two: Any) -> Any:
-    others = iter(leaves(two))
-    return mapped(lambda tensor: joined(tensor, next(others)), one)
+    others = iter(tree_leaves(two))
+    return tree_map(lambda tensor: joined(tensor, next(others)), one)
 
 
 @pytest.mark.parametrize("name", CASES)

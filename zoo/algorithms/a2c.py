@@ -23,7 +23,7 @@ from zoo.algorithms.on_policy import (
 from zoo.config.fields import hyperparameter, with_defaults
 from zoo.errors import ZooError
 from zoo.optim.optimizers import Adam, Optimizer, RMSprop
-from zoo.optim.state import Outcome, State
+from zoo.optim.state import State, StepResult
 
 
 @dataclass
@@ -87,10 +87,10 @@ class A2C(OneStepAlgorithm[A2CConfig]):
         rollout, rates = self.finished_rollout(), self.rates(self._progress_before)
         self._take_steps(self._gradient_step, rollout, rates["learning_rate"].reshape(1))
 
-    def _gradient_step(self, state: State, rollout: Any, learning_rate: Tensor) -> Outcome:
+    def _gradient_step(self, state: State, rollout: Any, learning_rate: Tensor) -> StepResult:
         rollout, policy = counted(rollout), self.updater.module(state)
         parameters, values, _ = policy(rollout, rollout.get("states"))
         log_prob, entropy = self.policy.head.log_prob_and_entropy(parameters, rollout["actions"])
         loss, metrics = self.losses(log_prob, entropy, values, rollout)
         state, grad_norm = self.updater.step(state, policy, loss, learning_rate)
-        return Outcome(state, {**metrics, "grad_norm": grad_norm})
+        return StepResult(state, {**metrics, "grad_norm": grad_norm})

@@ -22,7 +22,7 @@ from zoo.config.fields import hyperparameter, with_defaults
 from zoo.optim.kfac import COUNT, KFac
 from zoo.optim.optimizers import Momentum, Updater
 from zoo.optim.parameters import Parameters
-from zoo.optim.state import Outcome, State
+from zoo.optim.state import State, StepResult
 from zoo.policies.recurrent import unrolled
 
 
@@ -88,14 +88,14 @@ class ACKTR(OneStepAlgorithm[ACKTRConfig]):
         if n_natural < 0 or n_natural % self.config.kfac_update:
             return
         try:
-            self.kfac.refresh(self.runner.state)
+            self.kfac.update_inverses(self.runner.state)
         except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
             check_parameters(self)
             raise
 
-    def _gradient_step(self, state: State, shared: Any, noise: Tensor) -> Outcome:
+    def _gradient_step(self, state: State, shared: Any, noise: Tensor) -> StepResult:
         config, rollout, policy = self.config, counted(shared["rollout"]), self.updater.module(state)
-        with self.kfac.watching() as watch, unrolled():
+        with self.kfac.recording() as watch, unrolled():
             parameters, values, _ = policy(rollout, rollout.get("states"))
         log_prob, entropy = self.policy.head.log_prob_and_entropy(parameters, rollout["actions"])
         fisher_loss = batch_mean(self.surprise(log_prob, values, noise), rollout)
@@ -103,16 +103,16 @@ class ACKTR(OneStepAlgorithm[ACKTRConfig]):
         factors = self.kfac.factors(watch, fisher_loss, n_samples, rollout.get("weights"))
         loss, metrics = self.losses(log_prob, entropy, values, rollout)
         gradient = self.updater.gradient(policy, loss)
-        natural = self.kfac.natural(state, gradient)
+        natural = self.kfac.natural_gradient(state, gradient)
         step_size = self.step_size(natural, gradient, shared["learning_rate"])
         is_cold = state[COUNT] < config.cold_updates
-        state = self.kfac.averaged(state, factors)
+        state = self.kfac.update_averages(state, factors)
         state, grad_norm = self.cold_descent.apply_gradient(
-            state, gradient, shared["learning_rate"], unless=~is_cold
+            state, gradient, shared["learning_rate"], skip=~is_cold
         )
         rest = torch.full_like(step_size, 1.0 - config.momentum)
-        state, _ = self.updater.apply_gradient(state, step_size * natural, rest, unless=is_cold)
-        return Outcome(state, {**metrics, "grad_norm": grad_norm, "step_size": step_size})
+        state, _ = self.updater.apply_gradient(state, step_size * natural, rest, skip=is_cold)
+        return StepResult(state, {**metrics, "grad_norm": grad_norm, "step_size": step_size})
 
     def surprise(self, log_prob: Tensor, values: Tensor, noise: Tensor) -> Tensor:
         """Return minus the log-likelihoods of actions and values drawn from policy and critic (section 3.1).

@@ -45,12 +45,12 @@ from zoo.envs.normalize import Normalizer
 from zoo.envs.spaces import describe, flat_parts, row, space_from_dict, space_to_dict
 from zoo.envs.wrappers import MASK_KEY
 from zoo.errors import ZooError, ZooWarning
-from zoo.optim.runtime import Runtime, computing_with
+from zoo.optim.runtime import Runtime, torch_settings
 from zoo.policies.acting import ActingPolicy
 from zoo.policies.actions import make_action_adapter
 from zoo.policies.config import PolicyConfig
+from zoo.policies.custom_policy import PolicyMode
 from zoo.policies.exploration import n_rows
-from zoo.policies.own_policy import Modes
 
 Config = TypeVar("Config")
 Array = np.ndarray
@@ -129,10 +129,10 @@ class Agent(ABC, Generic[Config]):
         )
         check_recurrence(self.name, self.policy_config, is_recurrent=self.has_recurrence)
         self.action_adapter = make_action_adapter(action_space, scaled=self._is_scaled())
-        with self.generators.torch_of_this_run(), computing_with(threads=1):
+        with self.generators.torch_of_this_run(), torch_settings(threads=1):
             self.policy = self._make_policy().to(self.device)
-        self.modes = Modes(self.policy)
-        runtime.stay_eager_for(self.policy)
+        self.policy_mode = PolicyMode(self.policy)
+        runtime.check_compilable(self.policy)
 
     acting: ActingPolicy
 

@@ -25,7 +25,7 @@ from zoo.algorithms.registry import sharing
 from zoo.algorithms.state_parts import Attributes, Generators, Tensors
 from zoo.buffers.arrays import Transition
 from zoo.config.fields import build, scheduled, whole_steps
-from zoo.envs.adapter import Step as Outcome
+from zoo.envs.adapter import Step as StepResult
 from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.config import EnvConfig
 from zoo.envs.monitor import EpisodeRecord, RecentEpisodes
@@ -396,7 +396,7 @@ class Algorithm(Agent[Config]):
 
     def _take_steps(self, step: Step, shared: Any, rows: Any) -> dict[str, Tensor]:
         """Take a gradient step for each row; return what the steps put out for each sample."""
-        with self.modes.training():
+        with self.policy_mode.training():
             ran = self.runner.run(step, shared, rows)
         self._scalars.record_all([f"train/{name}" for name in ran.names], ran.metrics)
         self.n_updates += ran.n_steps
@@ -411,7 +411,7 @@ class Algorithm(Agent[Config]):
         self.distributed.take(transition.outcome.episodes)
         return transition
 
-    def _steps_in(self, outcome: Outcome) -> int:
+    def _steps_in(self, outcome: StepResult) -> int:
         """Return how many environment steps all workers have taken at once."""
         if self.collector.envs.next_step_autoreset:
             return self.distributed.total(self.n_envs if outcome.valid is None else int(outcome.valid.sum()))

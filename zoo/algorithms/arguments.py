@@ -25,13 +25,13 @@ from zoo.errors import ZooError, ZooWarning
 from zoo.policies.config import (
     POLICIES,
     PolicyConfig,
+    check_recurrence_options,
     policy_preset,
-    reading_dictionaries,
-    refuse_recurrence_options,
+    with_dict_encoder,
 )
+from zoo.policies.custom_policy import path_of_policy
 from zoo.policies.encoders import suits_cnn
 from zoo.policies.exploration import n_rows
-from zoo.policies.own_policy import path_of
 
 # -- hyperparameters --------------------------------------------------------------------------------------
 
@@ -103,7 +103,7 @@ def policy_config(policy: Policy, observation_space: spaces.Space[Any]) -> Polic
     elif isinstance(policy, str):
         config = policy_preset(policy)
     elif isinstance(policy, type):
-        config = PolicyConfig(name=policy.__name__, _target_=path_of(policy))
+        config = PolicyConfig(name=policy.__name__, _target_=path_of_policy(policy))
     elif not isinstance(policy, Mapping):
         raise ZooError(
             f"policy is a {type(policy).__name__}; expected a name such as 'MlpPolicy', a dictionary of"
@@ -117,7 +117,7 @@ def policy_config(policy: Policy, observation_space: spaces.Space[Any]) -> Polic
             encoder = {"_target_": encoder} if isinstance(encoder, type) else encoder
             values["encoder"] = named_class(encoder, "policy.encoder")
         config = build(PolicyConfig, values, "policy")
-    config = reading_dictionaries(config) if isinstance(observation_space, spaces.Dict) else config
+    config = with_dict_encoder(config) if isinstance(observation_space, spaces.Dict) else config
     _check_features_dim(config, observation_space)
     return config
 
@@ -156,7 +156,7 @@ def check_recurrence(name: str, policy: PolicyConfig, *, is_recurrent: bool) -> 
             f"{name} has no policies that remember (`policy.recurrent={policy.recurrent}`, {policy.name});"
             f" {', '.join(having)} have"
         )
-    refuse_recurrence_options(policy)
+    check_recurrence_options(policy)
 
 
 def check_state(size: int, seen: Mapping[str, Any], state: Any) -> None:

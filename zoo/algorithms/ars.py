@@ -33,11 +33,11 @@ from zoo.envs.seeds import LARGEST_SEED
 from zoo.envs.spaces import describe
 from zoo.errors import ZooError
 from zoo.optim.parameters import Parameters
-from zoo.optim.state import Outcome, State
+from zoo.optim.state import State, StepResult
 from zoo.optim.workers import Workers
 from zoo.policies.acting import BatchedPolicy
 from zoo.policies.continuous import LinearPolicy
-from zoo.policies.own_policy import make_policy
+from zoo.policies.custom_policy import make_policy
 
 DIRECTIONS, EPISODES = 2, 3
 """What is drawn for an update, each from a stream of its own."""
@@ -281,14 +281,14 @@ class ARS(Algorithm[ARSConfig]):
             {name: self._tensors(each[None]) for name, each in found.items()},
         )
 
-    def _step(self, state: State, learning_rate: Any, found: Any) -> Outcome:
+    def _step(self, state: State, learning_rate: Any, found: Any) -> StepResult:
         """Algorithm 1, line 7: θ + α / (b·σ_R) Σ (r(θ + νδ) − r(θ − νδ)) δ, over the b best directions."""
         plus, minus, deltas = found["plus"], found["minus"], found["deltas"]
         deviation = torch.cat([plus, minus]).std()
         step_size = learning_rate / (len(plus) * deviation + 1e-6)
         followed = ((plus - minus).unsqueeze(-1) * deltas).sum(0)
         moved = state["policy"] + (step_size * followed).to(state["policy"].dtype)
-        return Outcome(state.replaced({"policy": moved}), {"step_size": step_size})
+        return StepResult(state.replaced({"policy": moved}), {"step_size": step_size})
 
     def _act(self, seen: PolicyInput, state: Any, *, deterministic: bool) -> tuple[Arrays, Any]:
         return self.acting.act(seen, None, state)  # there is nothing random about it

@@ -55,24 +55,26 @@ class DistributedContext:
 
     def total(self, number: int) -> int:
         """Return the sum over all workers; each has to ask for it."""
-        return number if self.workers is None else int(self.workers.totals(number)[0])
+        return number if self.workers is None else int(self.workers.sum(number)[0])
 
     def rows(self, vector: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the vectors (n,) of all workers as (size, n); each has to ask for it."""
-        return vector[np.newaxis] if self.workers is None else self.workers.rows(vector)
+        return vector[np.newaxis] if self.workers is None else self.workers.gather_vectors(vector)
 
     def begin(self) -> None:
         """Let all start from the first worker's tensors and statistics, and share the latter from now on."""
         if self.workers is None:
             return
         tensors = self.algorithm.tensors().values()
-        self.workers.spread(
+        self.workers.broadcast(
             [each.view(torch.uint8) if each.dtype == torch.bool else each for each in tensors]
         )
         normalizer = self.algorithm.normalizer
         if normalizer is not None:
             state = normalizer.state()
-            self.workers.spread([torch.from_numpy(np.atleast_1d(each)) for each in state["arrays"].values()])
+            self.workers.broadcast(
+                [torch.from_numpy(np.atleast_1d(each)) for each in state["arrays"].values()]
+            )
             normalizer.load_state(state)
             normalizer.share()
 
@@ -90,7 +92,7 @@ class DistributedContext:
         """Take in what all workers have seen since the last time."""
         normalizer = self.algorithm.normalizer
         if self.workers is not None and normalizer is not None:
-            normalizer.take_in(self.workers.rows(normalizer.seen_since()))
+            normalizer.take_in(self.workers.gather_vectors(normalizer.seen_since()))
             self.algorithm.collector.show_again()
 
     def has_collected(self, is_preempted: bool) -> bool:
@@ -98,7 +100,7 @@ class DistributedContext:
         if self.workers is None:
             return is_preempted
         self.share_statistics()
-        n_preempted, self._n_untold = map(int, self.workers.totals(is_preempted, len(self._untold)))
+        n_preempted, self._n_untold = map(int, self.workers.sum(is_preempted, len(self._untold)))
         return n_preempted > 0
 
     def is_to_stop(self, wanted: bool) -> bool:
@@ -138,7 +140,7 @@ class DistributedContext:
             return own
         self.workers.order(METRICS)
         values = defaultdict(list)
-        for metrics in self.workers.gathered(own):
+        for metrics in self.workers.gather(own):
             for name, value in metrics.items():
                 values[name].append(value)
         return {name: float(np.mean(numbers)) for name, numbers in values.items()}
@@ -162,4 +164,4 @@ class DistributedContext:
 
     def _told(self, value: Any) -> list[Any]:
         assert self.workers is not None
-        return self.workers.gathered(value)
+        return self.workers.gather(value)

@@ -24,11 +24,11 @@ from zoo.config.fields import hyperparameter, with_defaults
 from zoo.optim.optimizers import Adam, Updater
 from zoo.optim.parameters import Parameters
 from zoo.optim.schedules import Schedule
-from zoo.optim.state import Outcome, State, Tree, mapped
-from zoo.policies.distributions import gather_last
+from zoo.optim.state import State, StepResult, Tree, tree_map
+from zoo.policies.custom_policy import make_policy
+from zoo.policies.distributions import gather
 from zoo.policies.exploration import EpsilonGreedy
-from zoo.policies.own_policy import make_policy
-from zoo.policies.parameter_noise import NoisyGreedy
+from zoo.policies.parameter_noise import ParameterNoiseGreedy
 from zoo.policies.q_networks import QNetwork
 
 ROWS_AHEAD = 2048
@@ -92,7 +92,7 @@ class DQN(OffPolicyAlgorithm[DQNConfig]):
             fraction=config.exploration_fraction,
         )
         if config.parameter_noise:
-            return NoisyGreedy(self.acting, self.updater.parameters, self.action_adapter, rate)
+            return ParameterNoiseGreedy(self.acting, self.updater.parameters, self.action_adapter, rate)
         return EpsilonGreedy(self.acting, self.action_adapter, rate)
 
     def paced(self) -> dict[str, Any]:
@@ -116,7 +116,7 @@ class DQN(OffPolicyAlgorithm[DQNConfig]):
             self.updater.parameters.polyak_update(self.runner.state, "target", tau)
         super().update()
         self.record("rollout/exploration_rate", self.exploration.rate(self.progress))
-        if isinstance(self.exploration, NoisyGreedy):
+        if isinstance(self.exploration, ParameterNoiseGreedy):
             self.record("train/parameter_noise_std", self.exploration.perturbed.std)
 
     def _learn_from(self, batches: Mapping[str, Any], n_steps: int) -> Mapping[str, Tensor]:
@@ -144,18 +144,18 @@ class DQN(OffPolicyAlgorithm[DQNConfig]):
             parts.append(estimated.unflatten(0, (together, batch_size)))
         return torch.cat([*parts[:-1], parts[-1][len(parts) * together - n_steps :]])
 
-    def _gradient_step(self, state: State, rates: Any, batch: Any) -> Outcome:
+    def _gradient_step(self, state: State, rates: Any, batch: Any) -> StepResult:
         network = self.updater.module(state)
         values = self._of_actions(network(batch["observations"]), batch["actions"])
         losses, errors = self._losses_and_errors(values, self.targets(state, batch))
         loss = mean_loss(losses, batch.get("weights"))
         state, grad_norm = self.updater.step(state, network, loss, rates["learning_rate"])
         metrics = {"loss": loss.detach(), "q_value": values.mean().detach(), "grad_norm": grad_norm}
-        return Outcome(state, metrics, td_errors(batch, errors))
+        return StepResult(state, metrics, td_errors(batch, errors))
 
     def _of_actions(self, estimates: Tensor, actions: Tensor) -> Tensor:
         """Return what the network estimates (batch, …, actions) of these actions (batch,)."""
-        return gather_last(estimates, actions)
+        return gather(estimates, actions)
 
     def _losses_and_errors(self, values: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Return the loss and the temporal-difference error of each sample, both (batch,)."""
@@ -168,7 +168,7 @@ class DQN(OffPolicyAlgorithm[DQNConfig]):
         """
         values = batch["of_target"] if "of_target" in batch else self._of_target(state, batch)
         if self.config.double:
-            with self.modes.evaluation():
+            with self.policy_mode.evaluation():
                 deciding = self.updater.parameters.functional(state["q_network"])(batch["next_observations"])
             values = self._of_best_actions(values, deciding, batch)
         return self._bootstrapped(batch, values)
@@ -178,7 +178,7 @@ class DQN(OffPolicyAlgorithm[DQNConfig]):
 
         Its parameters stand still within an update.
         """
-        with self.modes.evaluation():
+        with self.policy_mode.evaluation():
             estimates = self.updater.parameters.functional(state["target"])(batch["next_observations"])
         return estimates if self.config.double else self._of_best_actions(estimates, estimates, batch)
 
@@ -195,4 +195,4 @@ class DQN(OffPolicyAlgorithm[DQNConfig]):
 
 def _as_one(batches: Tree, start: int, n_batches: int) -> Tree:
     """Return some of the batches (steps, batch, …) as one of many rows."""
-    return mapped(lambda each: each[start : start + n_batches].flatten(0, 1), batches)
+    return tree_map(lambda each: each[start : start + n_batches].flatten(0, 1), batches)

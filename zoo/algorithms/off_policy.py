@@ -18,16 +18,15 @@ from zoo.algorithms.collector import PolicyInput, check_collected
 from zoo.algorithms.state_parts import Attributes
 from zoo.buffers.arrays import Arrays, ArraySpec, observation_spec
 from zoo.buffers.config import ReplayConfig, replay_config
-from zoo.buffers.hindsight import Hindsight
+from zoo.buffers.hindsight import EpisodeIndex, Hindsight
 from zoo.buffers.prioritized import BYTES_EACH, PrioritizedSampler
 from zoo.buffers.replay import (
     ReplayBuffer,
-    Storing,
-    kept_buffer,
+    UniformSampler,
     replay_bytes,
+    reusable_buffer,
     ring_length,
 )
-from zoo.buffers.rings import Episodes, UniformSampler
 from zoo.config.fields import Schedule, hyperparameter
 from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.goals import GoalOutcomes
@@ -161,7 +160,7 @@ class OffPolicyAlgorithm(Algorithm[Config]):
         self._train_freq, self._train_unit = _parse_train_freq(config.train_freq)
         specs = _specs(self.observation_space, self.action_adapter.spec, self._mask_size)
         relabelling, hindsight = self._make_relabelling(), self.replay_config.hindsight
-        kept = kept_buffer(getattr(self, "buffer", None), self.n_envs, specs)
+        kept = reusable_buffer(getattr(self, "buffer", None), self.n_envs, specs)
         self.buffer = (
             kept
             if kept is not None
@@ -182,7 +181,7 @@ class OffPolicyAlgorithm(Algorithm[Config]):
         self._steps_per_call = max(1, BATCH_BYTES // (bytes_each * config.batch_size))
         exploration = self._make_exploration()
         if hasattr(self, "exploration"):
-            exploration.take_over(self.exploration)
+            exploration.carry_over(self.exploration)
         self.exploration = exploration
         self._uncredited = 0
 
@@ -224,7 +223,7 @@ class OffPolicyAlgorithm(Algorithm[Config]):
         if replay is not None and replay.prioritized is not None:
             needed += BYTES_EACH * config.buffer_size
         if replay is not None and replay.hindsight is not None:
-            needed += Episodes.BYTES_EACH * config.buffer_size
+            needed += EpisodeIndex.BYTES_EACH * config.buffer_size
             needed += BYTES_OF_AN_INFO * config.buffer_size * replay.hindsight.copy_info_dict
         return needed
 
@@ -249,18 +248,16 @@ class OffPolicyAlgorithm(Algorithm[Config]):
         is_short = self._train_freq < CHECKED_STEPS * self.n_envs * self.distributed.size
         self.collector.looks_at_all = is_short or self._train_unit == "episode"
         steps_before, episodes = self.num_timesteps, 0
-        at_once = 1 if self.collector.reuses_arrays else self.buffer.steps_at_once
-        with Storing(self.buffer, at_once) as storing:
-            while True:
-                transition = self._interact(self._explore, storing.add)
-                if len(transition.outcome.finished):
-                    self.exploration.reset(transition.outcome.finished)
-                steps = self.num_timesteps - steps_before
-                if self._train_unit == "episode":
-                    episodes += self.distributed.total(len(transition.outcome.episodes))
-                passed = steps if self._train_unit == "step" else episodes
-                if passed >= self._train_freq or self.num_timesteps >= self.total_timesteps:
-                    break
+        while True:
+            transition = self._interact(self._explore, self.buffer.add)
+            if len(transition.outcome.finished):
+                self.exploration.reset(transition.outcome.finished)
+            steps = self.num_timesteps - steps_before
+            if self._train_unit == "episode":
+                episodes += self.distributed.total(len(transition.outcome.episodes))
+            passed = steps if self._train_unit == "step" else episodes
+            if passed >= self._train_freq or self.num_timesteps >= self.total_timesteps:
+                break
         self.cut_short = passed < self._train_freq
         self._collected = steps
         self._uncredited += passed
@@ -295,7 +292,7 @@ class OffPolicyAlgorithm(Algorithm[Config]):
             batches = self.buffer.sample(self.rng, shape, self._progress_before)
             outputs = self._learn_from(self._tensors(batches), n_steps)
             if self.replay_config.prioritized is not None:
-                self.buffer.learned(outputs["td_errors"].cpu().numpy())
+                self.buffer.update_priorities(outputs["td_errors"].cpu().numpy())
             remaining -= n_steps
 
     def _bootstrapped(self, batch: Mapping[str, Any], next_values: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.arguments import SdeConfig, sde_options
 from zoo.algorithms.collector import PolicyInput, check_collected
 from zoo.algorithms.state_parts import RecurrentState
-from zoo.buffers.arrays import Arrays, ArraySpec, Transition, observation_spec, pieces, transform
+from zoo.buffers.arrays import Arrays, ArraySpec, Transition, observation_spec, split_rows, transform
 from zoo.buffers.rollout import RolloutBuffer, Truncations, generalized_advantages
 from zoo.config.fields import Schedule, hyperparameter
 from zoo.errors import ZooError, ZooWarning
@@ -28,8 +28,8 @@ from zoo.optim.optimizers import Optimizer, Updater
 from zoo.optim.parameters import Parameters
 from zoo.optim.state import State
 from zoo.policies.actor_critic import ActorCritic
-from zoo.policies.exploration import HeldNoise
-from zoo.policies.own_policy import make_policy
+from zoo.policies.custom_policy import make_policy
+from zoo.policies.exploration import SdeNoise
 
 PLAIN_ACTIONS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 ANY_ACTIONS = (*PLAIN_ACTIONS, spaces.Tuple, spaces.Dict)
@@ -182,7 +182,7 @@ class OnPolicyAlgorithm(Algorithm[Config]):
         config: Any = self.config
         if not getattr(config, "use_sde", False):
             return iter(head.noise(self.rng, (n_steps, self.n_envs)))
-        held = HeldNoise(head, config.sde_sample_freq)
+        held = SdeNoise(head, config.sde_sample_freq)
         return (held.next(self.rng, self.n_envs) for _ in range(n_steps))
 
     def _act_with(self, noise: Array, seen: PolicyInput) -> dict[str, Arrays]:
@@ -228,7 +228,9 @@ class OnPolicyAlgorithm(Algorithm[Config]):
             rollout |= self._judged(rollout)
             values = rollout["values"].cpu().numpy()
         else:
-            values = np.concatenate([self.acting.values(part) for part in pieces(rows, self._rows_at_once)])
+            values = np.concatenate(
+                [self.acting.values(part) for part in split_rows(rows, self._rows_at_once)]
+            )
             rollout["values"] = self._tensors(values)
         advantages, returns = self._advantages_and_returns(self.buffer.as_steps(values))
         rollout["advantages"] = self._tensors(self.buffer.as_rows(advantages))
@@ -239,7 +241,7 @@ class OnPolicyAlgorithm(Algorithm[Config]):
     def _judged(self, rollout: dict[str, Any]) -> dict[str, Tensor]:
         """Return the policy's values of what it saw, and the log-probabilities of what it did."""
         judged = []
-        for rows in pieces(rollout, self._rows_at_once):
+        for rows in split_rows(rollout, self._rows_at_once):
             parameters, values, _ = self.policy(rows, rows.get("states"))
             judged.append({"values": values})
             if self.uses_old_log_prob:
@@ -271,7 +273,7 @@ class OnPolicyAlgorithm(Algorithm[Config]):
         final: dict[str, Arrays] = {"observations": truncations.final_observations}
         if truncations.states is not None:
             final["states"] = truncations.states
-        parts = pieces(final, self._rows_at_once)
+        parts = split_rows(final, self._rows_at_once)
         return np.concatenate([self.acting.values(part, part.get("states")) for part in parts])
 
     def _record_explained_variance(self, rollout: dict[str, Any]) -> None:
@@ -317,7 +319,7 @@ def counted(batch: Mapping[str, Any]) -> dict[str, Any]:
     of `batch_mean`, averaged over workers, are those over the batches of all together.
     """
     weights = batch.get("weights")
-    return dict(batch) if weights is None else {**batch, COUNTED: workers.averaged(weights.sum())}
+    return dict(batch) if weights is None else {**batch, COUNTED: workers.average(weights.sum())}
 
 
 def batch_mean(column: Tensor, batch: Mapping[str, Any]) -> Tensor:
@@ -353,7 +355,7 @@ def standardized(advantages: Tensor, batch: Mapping[str, Any]) -> Tensor:
 def _standardized_over_workers(advantages: Tensor, weights: Tensor) -> Tensor:
     exact = advantages.double()
     sums = torch.stack([weights.double().sum(), (weights * exact).sum(), (weights * exact.square()).sum()])
-    n, total, squares = (workers.averaged(sums) * workers.count()).unbind()
+    n, total, squares = (workers.average(sums) * workers.count()).unbind()
     mean = total / n
     variance = (squares - n * mean.square()).clamp(min=0.0) / (n - 1).clamp(min=1.0)
     return (advantages - mean.float()) / (variance.sqrt().float() + 1e-8)

@@ -28,7 +28,7 @@ from zoo.config.fields import Schedule, hyperparameter, with_defaults
 from zoo.errors import ZooError
 from zoo.optim import workers
 from zoo.optim.optimizers import Adam, Optimizer
-from zoo.optim.state import STOPPED, Outcome, State
+from zoo.optim.state import STOPPED, State, StepResult
 
 Batch = dict[str, Any]
 
@@ -96,7 +96,7 @@ class PPO2(OnPolicyAlgorithm[PPO2Config]):
         shared = {"rollout": rollout, **self.rates(self._progress_before)}
         self._take_steps(self._gradient_step, shared, self._tensors(minibatches))
 
-    def _gradient_step(self, state: State, shared: Any, rows: Tensor) -> Outcome:
+    def _gradient_step(self, state: State, shared: Any, rows: Tensor) -> StepResult:
         config, policy = self.config, self.updater.module(state)
         batch = counted(transform(lambda column: column[rows], shared["rollout"]))
         parameters, values, _ = policy(batch, batch.get("states"))
@@ -110,9 +110,9 @@ class PPO2(OnPolicyAlgorithm[PPO2Config]):
         ratio_change = log_ratio.expm1()
         approx_kl, too_far = batch_mean(ratio_change - log_ratio, batch), None
         if config.target_kl is not None:
-            approx_kl = self.updater.averaged(approx_kl)
+            approx_kl = self.updater.average(approx_kl)
             too_far = ~(approx_kl <= 1.5 * config.target_kl)  # NaN is too far as well
-        state, grad_norm = self.updater.step(state, policy, loss, shared["learning_rate"], unless=too_far)
+        state, grad_norm = self.updater.step(state, policy, loss, shared["learning_rate"], skip=too_far)
         if too_far is not None:
             state = state.replaced({STOPPED: too_far})
         metrics = {
@@ -124,7 +124,7 @@ class PPO2(OnPolicyAlgorithm[PPO2Config]):
             "clip_fraction": batch_mean((ratio_change.abs() > shared["clip_range"]).float(), batch),
             "grad_norm": grad_norm,
         }
-        return Outcome(state, metrics)
+        return StepResult(state, metrics)
 
     def policy_loss(self, log_ratio: Tensor, batch: Batch, clip_range: Tensor) -> Tensor:
         """Return the clipped surrogate (equation 7 of the paper), negated."""
@@ -195,7 +195,7 @@ class PPO1(PPO2):
         """Return the rollout with advantages that are standardised over this worker's steps alone."""
         rollout = super().finished_rollout()
         if self.config.normalize_advantage:
-            with workers.each_alone():
+            with workers.without_averaging():
                 rollout["advantages"] = standardized(rollout["advantages"], rollout)
         return rollout
 

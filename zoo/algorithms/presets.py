@@ -19,7 +19,7 @@ from zoo.algorithms.td3 import TD3
 from zoo.algorithms.tqc import TQC
 from zoo.buffers.config import ReplayConfig
 from zoo.config.fields import with_defaults
-from zoo.policies.config import refuse_no_recurrence
+from zoo.policies.config import check_is_recurrent
 
 
 @dataclass
@@ -65,7 +65,7 @@ class RecurrentPPO(PPO2):
     def __init__(self, policy: Policy = "MlpLstmPolicy", env: Any = None, **options: Any) -> None:
         super().__init__(policy, env, **options)
         if options.get("config") is None:  # agents that were saved act as they do
-            refuse_no_recurrence(self.policy_config)
+            check_is_recurrent(self.policy_config)
 
 
 class _WithHindsight(OffPolicyAlgorithm[Any]):

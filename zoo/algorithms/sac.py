@@ -22,12 +22,12 @@ from zoo.config.fields import hyperparameter
 from zoo.errors import ZooError
 from zoo.optim.optimizers import Adam, Updater
 from zoo.optim.parameters import Parameters
-from zoo.optim.state import Outcome, State
+from zoo.optim.state import State, StepResult
 from zoo.policies.acting import ActingPolicy
 from zoo.policies.config import PolicyConfig
 from zoo.policies.continuous import ContinuousCritics, SquashedActor, Temperature
-from zoo.policies.exploration import Exploration, StateDependentExploration, StochasticExploration
-from zoo.policies.own_policy import make_policy
+from zoo.policies.custom_policy import make_policy
+from zoo.policies.exploration import Exploration, StochasticExploration
 
 
 @dataclass
@@ -110,8 +110,8 @@ class SAC(OffPolicyAlgorithm[SACConfig]):
         noise = self.config.make_noise(self.action_adapter.spec.shape[0])
         parts = self.acting, self.action_adapter, noise, self.config.random_exploration
         if self.config.use_sde:
-            every, at_warmup = self.config.sde_sample_freq, self.config.use_sde_at_warmup
-            return StateDependentExploration(*parts, every=every, at_warmup=at_warmup)
+            freq, at_warmup = self.config.sde_sample_freq, self.config.use_sde_at_warmup
+            return StochasticExploration(*parts, sde_sample_freq=freq, sde_at_warmup=at_warmup)
         return StochasticExploration(*parts)
 
     def _learn_from(self, batches: Mapping[str, Any], n_steps: int) -> Mapping[str, Tensor]:
@@ -125,7 +125,7 @@ class SAC(OffPolicyAlgorithm[SACConfig]):
         }
         return self._take_steps(self._gradient_step, self.rates(self._progress_before), rows)
 
-    def _gradient_step(self, state: State, rates: Any, batch: Any) -> Outcome:
+    def _gradient_step(self, state: State, rates: Any, batch: Any) -> StepResult:
         learning_rate, observations = rates["learning_rate"], batch["observations"]
         weights = batch.get("weights")
         noise, next_noise = batch["noise"].unbind(0)
@@ -159,12 +159,12 @@ class SAC(OffPolicyAlgorithm[SACConfig]):
             "ent_coef": ent_coef,
             "q_value": values.mean().detach(),
         }
-        return Outcome(state, metrics, td_errors(batch, errors))
+        return StepResult(state, metrics, td_errors(batch, errors))
 
     def targets(self, state: State, batch: dict[str, Any], noise: Tensor, ent_coef: Tensor) -> Tensor:
         """Return r + γ·(min Q_target(s′, a′) − α·log π(a′|s′)), (batch,) (equations 5 and 7 of the paper)."""
         next_observations = batch["next_observations"]
-        with self.modes.evaluation():
+        with self.policy_mode.evaluation():
             next_parameters = self.actor_updater.parameters.functional(state["actor"])(next_observations)
             next_actions, next_log_prob = self.policy.actor.head.rsample(next_parameters, noise)
             target = self.critics_updater.parameters.functional(state["target"])

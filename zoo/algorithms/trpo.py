@@ -28,9 +28,15 @@ from zoo.algorithms.on_policy import (
 from zoo.buffers.arrays import transform
 from zoo.config.fields import Schedule, hyperparameter, with_defaults
 from zoo.errors import ZooError
-from zoo.optim.natural_gradient import Product, conjugate_gradient, fisher_products, line_search, longest_step
+from zoo.optim.natural_gradient import (
+    Product,
+    conjugate_gradient,
+    fisher_vector_product,
+    line_search,
+    longest_step,
+)
 from zoo.optim.optimizers import Adam, Optimizer
-from zoo.optim.state import Outcome, State
+from zoo.optim.state import State, StepResult
 from zoo.policies.recurrent import unrolled
 
 Batch = dict[str, Any]
@@ -97,7 +103,7 @@ class TRPO(OnPolicyAlgorithm[TRPOConfig]):
 
     def _move_policy(self, rollout: Batch) -> None:
         """Take the step, or none where no length of it was accepted."""
-        config, program, averaged = self.config, self.runner, self.updater.averaged
+        config, program, averaged = self.config, self.runner, self.updater.average
         start = program.state.snapshot("policy")
         batch = counted(rollout)
         old = program.call(self._ascent, batch)
@@ -166,7 +172,7 @@ class TRPO(OnPolicyAlgorithm[TRPOConfig]):
             product: Product = partial(program.call, self._fisher_product, batch)
         else:
             product = self._fisher_products(State(program.state), batch)
-        return lambda vector: self.updater.averaged(product(vector)) + damping * vector
+        return lambda vector: self.updater.average(product(vector)) + damping * vector
 
     def _fisher_product(self, state: State, batch: Batch, vector: Tensor) -> Tensor:
         return self._fisher_products(state, batch)(vector)
@@ -176,7 +182,7 @@ class TRPO(OnPolicyAlgorithm[TRPOConfig]):
         with unrolled():
             parameters, _, _ = self.updater.parameters.functional(vector)(batch, batch.get("states"))
         old, kl = parameters.detach(), self.policy.head.kl
-        return fisher_products(parameters, vector, lambda new: batch_mean(kl(old, new), batch))
+        return fisher_vector_product(parameters, vector, lambda new: batch_mean(kl(old, new), batch))
 
     # -- the critic -------------------------------------------------------------------------------------
 
@@ -186,14 +192,14 @@ class TRPO(OnPolicyAlgorithm[TRPOConfig]):
         shared = {"rollout": rollout, "moves": self._moves_no_action(rollout), **rates}
         self._take_steps(self._critic_step, shared, self._tensors(minibatches))
 
-    def _critic_step(self, state: State, shared: Any, rows: Tensor) -> Outcome:
+    def _critic_step(self, state: State, shared: Any, rows: Tensor) -> StepResult:
         policy = self.updater.module(state)
         batch = counted(transform(lambda column: column[rows], shared["rollout"]))
         _, values, _ = policy(batch, batch.get("states"))
         value_loss = batch_mean((values - batch["returns"]).square(), batch)
         gradient = self.updater.gradient(policy, value_loss) * shared["moves"]
         state, grad_norm = self.updater.apply_gradient(state, gradient, shared["learning_rate"])
-        return Outcome(state, {"value_loss": value_loss.detach(), "grad_norm": grad_norm})
+        return StepResult(state, {"value_loss": value_loss.detach(), "grad_norm": grad_norm})
 
     def _moves_no_action(self, rollout: Batch) -> Tensor:
         """Return 1 for each parameter that no action depends on, which is the critic's own; 0 for others."""

@@ -50,12 +50,12 @@ def _film(agent: OpenedAgent, settings: EnjoySettings, played: EpisodeReporter) 
 
 def _play(agent: OpenedAgent, settings: EnjoySettings, played: EpisodeReporter) -> None:
     from zoo.experiment.evaluation import evaluate
-    from zoo.experiment.recording import drawing_explained
+    from zoo.experiment.recording import explain_render_errors
 
     with (
         _stage(agent, settings) as envs,
         contextlib.suppress(KeyboardInterrupt),
-        drawing_explained(agent.env.id),
+        explain_render_errors(agent.env.id),
     ):
         evaluate(
             agent.algorithm,

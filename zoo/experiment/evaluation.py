@@ -1,4 +1,4 @@
-"""Playing episodes with a fixed policy, and what their returns say about it."""
+"""Evaluation: play episodes with a fixed policy and report their returns."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from zoo.envs.monitor import EpisodeRecord
 from zoo.envs.vec_env import make_vec_env
 from zoo.errors import NotFiniteError, ZooError
 from zoo.experiment import statistics
-from zoo.experiment.problems import tell
+from zoo.experiment.messages import print_message
 
 LONG_EPISODE = 100_000
-"""Steps after which an episode that does not end is spoken of."""
+"""Steps after which a message names an episode that has not ended."""
 
 Env = (
     str
@@ -38,7 +38,7 @@ Env = (
 
 
 class Predictor(Protocol):
-    """What is evaluated: an algorithm, or whatever else acts."""
+    """An object that acts: an algorithm, or any other with this method."""
 
     def predict(
         self,
@@ -53,7 +53,7 @@ class Predictor(Protocol):
 
 
 class EvaluationCancelledError(Exception):
-    """The evaluation was told to stop before its last episode."""
+    """The evaluation was cancelled before its last episode."""
 
 
 @dataclass(frozen=True)
@@ -185,14 +185,14 @@ def evaluate(
     """
     if n_episodes < 1:
         raise ZooError(f"n_episodes={n_episodes}: an evaluation takes at least one episode")
-    with playing(model, env, n_episodes, n_envs=n_envs, deterministic=deterministic, seed=seed) as play:
+    with eval_loop(model, env, n_episodes, n_envs=n_envs, deterministic=deterministic, seed=seed) as play:
         n = play.collector.envs.num_envs
         episodes: list[EpisodeRecord] = []
         left = [(n_episodes + i) // n for i in range(n)]
         while any(left):
             for episode in play.step().outcome.episodes:
                 if left[episode.env_index]:
-                    refuse_not_finite(episode)
+                    check_finite_return(episode)
                     left[episode.env_index] -= 1
                     episodes.append(episode)
                     if on_episode is not None:
@@ -203,7 +203,7 @@ def evaluate(
 
 
 @contextmanager
-def playing(
+def eval_loop(
     model: Predictor,
     env: Env,
     n_episodes: int,
@@ -231,7 +231,7 @@ def playing(
             envs.close()
 
 
-def refuse_not_finite(episode: EpisodeRecord) -> None:
+def check_finite_return(episode: EpisodeRecord) -> None:
     """Raise `NotFiniteError` for an episode whose return is not."""
     if not math.isfinite(episode.episode_return):
         raise NotFiniteError(
@@ -247,17 +247,17 @@ class EvalLoop:
         self.model, self.collector, self.deterministic = model, collector, deterministic
         self.state: Any = None
         self.n_steps = 0
-        self.told_of_length = False
+        self.has_warned = False
 
     def step(self) -> Transition:
         """Act once in all environments."""
         transition = self.collector.step(self._act)
         self.n_steps += 1
-        if self.n_steps % LONG_EPISODE == 0 and not self.told_of_length:
+        if self.n_steps % LONG_EPISODE == 0 and not self.has_warned:
             longest = self.collector.envs.longest_unfinished_episode()
             if longest >= LONG_EPISODE:
-                self.told_of_length = True
-                tell(
+                self.has_warned = True
+                print_message(
                     f"an evaluation episode has not ended after {longest:,} steps;"
                     " a time limit ends it: env.max_episode_steps"
                 )
@@ -280,7 +280,7 @@ def seeds_of(seed: int | Sequence[int] | None, n: int) -> list[int]:
 
 
 class EpisodeReporter:
-    """Episodes that are played for somebody to see, each told as it ends."""
+    """Prints a line for each episode as it ends."""
 
     def __init__(self) -> None:
         self.episodes: list[EpisodeRecord] = []

@@ -1,4 +1,4 @@
-"""Recording what an expert does: an agent, or a function from an observation to an action."""
+"""Recording expert data: the episodes of an agent, or of a function from an observation to an action."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from zoo.envs.monitor import EpisodeRecord
 from zoo.envs.seeds import random_seed
 from zoo.envs.spaces import Space, describe, is_composite, leaf_spaces, leaves, nested, row
 from zoo.errors import ZooError, ZooWarning
-from zoo.experiment.evaluation import Env, Predictor, playing, refuse_not_finite
+from zoo.experiment.evaluation import Env, Predictor, check_finite_return, eval_loop
 from zoo.imitation.expert_data import (
     ExpertData,
     converted_to,
@@ -48,10 +48,11 @@ def record_expert(
 ) -> ExpertData:
     """Return ``n_episodes`` episodes of an expert, only such as return ``min_return`` and, if asked, succeed.
 
-    ``expert`` is an agent, or whatever else has its ``predict``; or a function that is given one raw
+    ``expert`` is an agent, another object with its ``predict``, or a function that is given one raw
     observation and returns one action. ``env`` and ``n_envs`` are as for `zoo.evaluate_policy`: each
     environment plays a fixed share of the episodes, and they are returned in the order of their turns: the
-    first of each environment, then the second of each. ``on_episode`` is told each, and whether it was kept.
+    first of each environment, then the second of each. ``on_episode`` is called with each, and whether it is
+    kept.
 
     Rewards are those that the environment gives, as its wrappers leave them; a return is their sum, also the
     one that ``min_return`` is held against.
@@ -64,7 +65,7 @@ def record_expert(
     name = env.id if isinstance(env, EnvConfig) else env if isinstance(env, str) else None
     seed = random_seed() if seed is None else seed
     model: Any = expert
-    with playing(model, env, n_episodes, n_envs=n_envs, deterministic=deterministic, seed=seed) as play:
+    with eval_loop(model, env, n_episodes, n_envs=n_envs, deterministic=deterministic, seed=seed) as play:
         envs = play.collector.envs
         if not hasattr(expert, "predict"):
             play.model = _Function(expert, envs.action_space)  # type: ignore[assignment]
@@ -96,7 +97,7 @@ class _Function:
         return nested(self.space, stacked), None
 
     def _stacked(self, path: str, space: Space, actions: list[dict[str, Any]]) -> np.ndarray:
-        """Return the actions in one array. Raises `ZooError` for what is no action of the space."""
+        """Return the actions in one array. Raises `ZooError` for one outside the space."""
         given = [
             in_shape_of(space, np.asarray(each[path])[None], "the expert returned an action")[0]
             for each in actions
@@ -166,7 +167,7 @@ class _Recorder:
             self._end(episode, bool(outcome.terminated[episode.env_index]))
 
     def data(self, card: dict[str, Any]) -> ExpertData:
-        """Return what was kept. Raises `ZooError` if that is nothing."""
+        """Return the episodes that were kept. Raises `ZooError` if there are none."""
         if not self._kept:
             played = np.array([each.episode_return for each in self._played])
             message = nothing_left(
@@ -207,7 +208,7 @@ class _Recorder:
             return
         rewards = np.array([step["rewards"] for step in self._steps[index]], np.float64)
         episode = replace(episode, episode_return=float(rewards.sum()))
-        refuse_not_finite(episode)
+        check_finite_return(episode)
         is_kept = self._is_good(episode)
         self._played.append(episode)
         self._tries[index] -= 1

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 SECTIONS = ("algo", "policy", "replay", "env")
 
 WEIGHTS, OPTIMIZER, ALL = "weights", "optimizer", "all"
-"""What a new run takes along."""
+"""Values of ``init_with``."""
 
-OF_THE_MEMORY = ("algo.buffer_size", "algo.optimize_memory_usage", "n_envs", "replay.prioritized")
+BUFFER_SETTINGS = ("algo.buffer_size", "algo.optimize_memory_usage", "n_envs", "replay.prioritized")
 """Settings that two runs have in common which hand on a replay buffer."""
 
 
-def take_from(algorithm: Algorithm[Any], source: str, config: Mapping[str, Any]) -> list[str]:
-    """Take over what ``init_with`` says of the agent or run; return which of its settings are others today.
+def init_algorithm(algorithm: Algorithm[Any], source: str, config: Mapping[str, Any]) -> list[str]:
+    """Load the parts of an agent or run that ``init_with`` names; return which of its settings differ today.
 
     Weights are those of an agent, with its running statistics. With the optimizer they are those of the
     run's last checkpoint, in which the optimizer stands and the replay buffer. Nothing of the agent is run.
@@ -54,7 +54,7 @@ def take_from(algorithm: Algorithm[Any], source: str, config: Mapping[str, Any])
         _take_buffer(algorithm, checkpoint, files.config, config, where)  # type: ignore[arg-type]
     return [
         *differences(files.config, algorithm, config),
-        *_begins_anew(config, files.config, what),
+        *_restarted_settings(config, files.config, what),
     ]
 
 
@@ -121,10 +121,10 @@ def _take_buffer(
     config: Mapping[str, Any],
     where: str,
 ) -> None:
-    """Take what was experienced, with all episodes cut: this run begins others."""
+    """Load the replay buffer, with all episodes cut: this run begins others."""
     if config.get("workers", 1) > 1:
         raise ZooError(f"{where}: each of workers={config['workers']} has a memory; init_with=optimizer")
-    for path in OF_THE_MEMORY:
+    for path in BUFFER_SETTINGS:
         was, now = (value_at(values, path) for values in (trained, config))
         if path == "replay.prioritized":
             was, now = (None if each is None else "prioritized" for each in (was, now))
@@ -136,8 +136,8 @@ def _take_buffer(
     algorithm.buffer.cut()
 
 
-def _begins_anew(config: Mapping[str, Any], trained: Mapping[str, Any], what: str) -> Iterator[str]:
-    """Give what a run does at its start though it has learned already, and how to leave it out."""
+def _restarted_settings(config: Mapping[str, Any], trained: Mapping[str, Any], what: str) -> Iterator[str]:
+    """Give the settings by which a run that has learned begins as a new one, and how to leave them out."""
     starts, eps = (config["algo"].get(key) for key in ("learning_starts", "exploration_initial_eps"))
     if what == ALL and starts:
         yield f"algo.learning_starts={starts}: steps at random come first again; 0 leaves them out"

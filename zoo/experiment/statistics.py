@@ -1,4 +1,4 @@
-"""What few runs can say: robust means, profiles, probabilities, and intervals by stratified bootstrap.
+"""Statistics of few runs: robust means, profiles, probabilities, and intervals by stratified bootstrap.
 
 The measures are those of Agarwal et al., "Deep Reinforcement Learning at the Edge of the Statistical
 Precipice" (2021). Scores come as strata: one array for each environment, with the score of each run. A

@@ -40,11 +40,11 @@ from zoo.imitation.expert_data import ExpertData
 from zoo.optim.optimizers import Adam, Updater
 from zoo.optim.parameters import Parameters
 from zoo.optim.runtime import Runtime
-from zoo.optim.state import Outcome, State, Step
+from zoo.optim.state import State, Step, StepResult
 from zoo.optim.update_runner import UpdateRunner
 from zoo.policies.actor_critic import ActorCritic
+from zoo.policies.custom_policy import PolicyMode, make_policy
 from zoo.policies.distributions import ActionDistribution
-from zoo.policies.own_policy import Modes, make_policy
 
 VALIDATED_AT_ONCE = 4096
 """Rows of one forward pass without gradients."""
@@ -92,7 +92,7 @@ class Cloning:
     def __init__(self, policy: nn.Module, terms: CloningTerms) -> None:
         self.terms, self.policy = terms, policy
         self.head: ActionDistribution = policy.head  # type: ignore[assignment]
-        if terms.ent_coef and not self.head.cloning_settles_entropy:
+        if terms.ent_coef and not self.head.imitation_depends_on_entropy:
             raise ZooError(
                 f"`ent_coef={terms.ent_coef:g}`: these actions are numbers, cloned by the squared error,"
                 " which says nothing of how random they are; an entropy bonus is for choices, so leave it out"
@@ -100,7 +100,7 @@ class Cloning:
         self.imitation = Imitation(policy)
         self.parameters = Parameters("policy", self.imitation)
         self.updater = Updater(self.parameters, Adam(), max_grad_norm=terms.max_grad_norm)
-        self.modes = Modes(policy)
+        self.policy_mode = PolicyMode(policy)
         self.patience = Patience(terms.patience)
         self._taught: Tensor | None = None
 
@@ -116,7 +116,7 @@ class Cloning:
         Patience takes note of it. Raises `NotFiniteError` where that has left no numbers.
         """
         rows = torch.from_numpy(demonstrations.minibatches(rng, self.terms.batch_size))
-        with self.modes.training():
+        with self.policy_mode.training():
             shared = self.prepare(demonstrations, learning_rate)
             take_steps(self.step, shared, rows.to(self.parameters.flat.device))
         if not self.parameters.flat.isfinite().all():
@@ -156,7 +156,7 @@ class Cloning:
         flat = self.parameters.flat
         return best is not None and torch.equal(best.to(flat.device), flat)
 
-    def step(self, state: State, shared: Any, rows: Tensor) -> Outcome:
+    def step(self, state: State, shared: Any, rows: Tensor) -> StepResult:
         """Take one gradient step on these rows of the demonstrations."""
         terms, imitation = self.terms, self.updater.module(state)
         batch = counted(on(shared["rows"], rows))
@@ -174,7 +174,7 @@ class Cloning:
             gradient = gradient + terms.l2_coef * taught
             total = total + 0.5 * terms.l2_coef * taught.square().sum()
         state, grad_norm = self.updater.apply_gradient(state, gradient, shared["learning_rate"])
-        return Outcome(state, {**metrics, "loss": total, "grad_norm": grad_norm})
+        return StepResult(state, {**metrics, "loss": total, "grad_norm": grad_norm})
 
     @torch.no_grad()
     def validation_loss(self, demonstrations: Demonstrations) -> float:

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from zoo.algorithms.agent import Agent
-from zoo.buffers.arrays import Arrays, allocate, assign, observation_spec, pieces, transform
+from zoo.buffers.arrays import Arrays, allocate, assign, observation_spec, split_rows, transform
 from zoo.config.fields import Schedule, hyperparameter
 from zoo.envs.config import NormalizeConfig
 from zoo.envs.normalize import Normalizer
@@ -29,7 +29,7 @@ from zoo.imitation.expert_data import ExpertData
 from zoo.optim.optimizers import Adam, Updater
 from zoo.optim.parameters import Parameters
 from zoo.optim.spectral import SpectralNorm
-from zoo.optim.state import Outcome, State
+from zoo.optim.state import State, StepResult
 from zoo.policies.config import ACTIVATIONS
 
 Array = np.ndarray
@@ -117,7 +117,7 @@ class Discriminator:
     def rewards(self, observations: Arrays, actions: Arrays) -> Array:
         """Return the rewards (n,) of raw observations and of actions as the environment takes them."""
         columns = {"observations": self._shown(observations), "actions": actions}
-        parts = [self._judged(part) for part in pieces(columns, self._rows_at_once)]
+        parts = [self._judged(part) for part in split_rows(columns, self._rows_at_once)]
         return np.concatenate(parts)
 
     @torch.no_grad()
@@ -179,14 +179,14 @@ class Discriminator:
         directions = {} if self.spectral is None else {"directions": self.spectral.directions}
         return directions if learning_rate is None else {**directions, "learning_rate": learning_rate}
 
-    def step(self, state: State, shared: Any, row: Any) -> Outcome:
+    def step(self, state: State, shared: Any, row: Any) -> StepResult:
         """Take one gradient step on the pairs of ``row``."""
         network = self.updater.module(state)
         policy, expert = (self.discriminator.numbers(row[name]) for name in ("policy", "expert"))
         loss, metrics = self.loss(network, policy, expert, row.get("mix"), shared)
         state, norm = self.updater.step(state, network, loss, shared["learning_rate"])
         metrics |= {"discriminator_loss": loss, "discriminator_grad_norm": norm}
-        return Outcome(state, {name: each.detach() for name, each in metrics.items()})
+        return StepResult(state, {name: each.detach() for name, each in metrics.items()})
 
     def loss(
         self,

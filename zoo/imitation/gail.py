@@ -32,7 +32,7 @@ from zoo.errors import ZooError, nearest
 from zoo.imitation.demonstrations import chosen_episodes
 from zoo.imitation.discriminator import Discriminator, DiscriminatorConfig, by_path
 from zoo.imitation.expert_data import ExpertData
-from zoo.optim.runtime import computing_with
+from zoo.optim.runtime import torch_settings
 from zoo.optim.state import State
 from zoo.optim.update_runner import UpdateRunner
 from zoo.policies.config import PolicyConfig
@@ -125,7 +125,7 @@ class GAIL(OnPolicyAlgorithm[Any]):
         Raises `ZooError` for data of other spaces, and where no episode is good enough.
         """
         data = chosen_episodes(dataset, self, self.config)
-        with self.generators.torch_of_this_run(), computing_with(threads=1):
+        with self.generators.torch_of_this_run(), torch_settings(threads=1):
             self.discriminator = Discriminator(self.config, data, self)
         before = {name: each for name, each in self.runner.state.items() if "discriminator" not in name}
         state = State({**before, **self.discriminator.updater.initial_state()})

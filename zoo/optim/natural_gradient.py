@@ -17,7 +17,7 @@ Product = Callable[[Tensor], Tensor]
 """What multiplies a vector by a matrix that is never made."""
 
 
-def fisher_products(outputs: Tensor, vector: Tensor, kl: Callable[[Tensor], Tensor]) -> Product:
+def fisher_vector_product(outputs: Tensor, vector: Tensor, kl: Callable[[Tensor], Tensor]) -> Product:
     """Return the product with F = Jᵀ·M·J, the Fisher matrix of a distribution in ``vector``.
 
     ``outputs`` are the distribution's parameters as functions of ``vector``, by the Jacobian J. ``kl`` maps

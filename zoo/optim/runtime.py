@@ -112,12 +112,12 @@ class Runtime:
 
     @contextmanager
     def in_force(self) -> Iterator[None]:
-        """Within the block torch computes as these choices say; see `computing_with`."""
+        """Within the block torch computes as these choices say; see `torch_settings`."""
         keep_freed_memory()
-        with computing_with(self._decided_threads(), self.precision):
+        with torch_settings(self._decided_threads(), self.precision):
             yield
 
-    def stay_eager_for(self, module: nn.Module) -> None:
+    def check_compilable(self, module: nn.Module) -> None:
         """Compile nothing if the module has tensors that a graph can't hold: all but trained parameters.
 
         Neither if it is recurrent: PyTorch's LSTM is no part of a graph, which would hold each of its steps.
@@ -174,7 +174,7 @@ def available_threads() -> int:
 
 
 @contextmanager
-def computing_with(threads: int, precision: str = "float32") -> Iterator[None]:
+def torch_settings(threads: int, precision: str = "float32") -> Iterator[None]:
     """Within the block torch computes with so many threads and takes denormal numbers for zero.
 
     So does all else that this thread computes, environments included, and every thread that is started
@@ -264,5 +264,5 @@ def _precision(name: str, device: torch.device) -> str:
 def _rounds_factors(precision: str, device: torch.device) -> bool:
     """Tell whether PyTorch rounds the factors of products where this precision is asked for."""
     factors = torch.full((256, 256), 1 + 2**-12, device=device)
-    with computing_with(1, precision):
+    with torch_settings(1, precision):
         return not torch.equal(factors @ torch.eye(256, device=device), factors)

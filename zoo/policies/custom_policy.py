@@ -1,4 +1,4 @@
-"""Policies of a user's own: making one from its class path, and its training and evaluation mode."""
+"""Policies of a user's own: made from a class path, and switched between training and evaluation mode."""
 
 from __future__ import annotations
 
@@ -38,64 +38,61 @@ def make_policy(
     return policy_class(*arguments, **options, **config.kwargs)
 
 
-def path_of(own: type[Any]) -> str:
+def path_of_policy(policy_class: type[Any]) -> str:
     """Return the path by which configs and agents name a policy's class. Raises `ZooError` if it has none."""
-    path = path_of_class(own, "policy")
-    if not issubclass(own, nn.Module):
+    path = path_of_class(policy_class, "policy")
+    if not issubclass(policy_class, nn.Module):
         raise ZooError(f"policy={path} is no policy; one is derived from a class in zoo.policies")
     return path
 
 
 def check_arguments(
     where: str,
-    own: type[nn.Module],
+    module_class: type[nn.Module],
     arguments: Sequence[Any],
     kwargs: Mapping[str, Any],
     options: Mapping[str, Any],
 ) -> None:
     """Raise `ZooError` if a class can't be made with the user's ``kwargs`` beside what it is given anyway."""
     try:
-        inspect.signature(own).bind(*arguments, **options, **kwargs)
+        inspect.signature(module_class).bind(*arguments, **options, **kwargs)
     except TypeError as error:
-        raise ZooError(f"`{where}` don't fit {own.__module__}.{own.__qualname__}: {error}") from error
+        name = f"{module_class.__module__}.{module_class.__qualname__}"
+        raise ZooError(f"`{where}` don't fit {name}: {error}") from error
 
 
-_SAME_IN_BOTH = {
+_SAME_IN_BOTH_MODES = {
     *(nn.Linear, nn.Conv2d, nn.LayerNorm, nn.Flatten, nn.Identity, nn.Sequential, nn.ModuleList),
     *map(activation_class, ACTIVATIONS),
 }
 
-AS_IT_IS: AbstractContextManager[None] = nullcontext()
 
-
-class Modes:
-    """Switches ``policy``, which is put into evaluation mode, to another mode for a while.
+class PolicyMode:
+    """Switches ``policy``, which acts in evaluation mode, to training mode for gradient steps, and back.
 
     A policy keeps a part in one mode for good by its own method ``train``.
     """
 
     def __init__(self, policy: nn.Module) -> None:
         self.policy = policy.eval()
-        self.matter = any(_may_differ(module) for module in policy.modules())
+        self._is_relevant = any(
+            type(module) not in _SAME_IN_BOTH_MODES and not type(module).__module__.startswith("zoo.")
+            for module in policy.modules()
+        )
 
     def training(self) -> AbstractContextManager[None]:
-        """Within the block the policy is in training mode: gradient steps are taken."""
-        return self._in_mode(True) if self.matter else AS_IT_IS
+        """Within the block the policy is in training mode: for gradient steps."""
+        return self._switched(True) if self._is_relevant else nullcontext()
 
     def evaluation(self) -> AbstractContextManager[None]:
-        """Within the block the policy is in evaluation mode: steps look for what they shall learn."""
-        return self._in_mode(False) if self.matter else AS_IT_IS
+        """Within the block the policy is in evaluation mode: for targets."""
+        return self._switched(False) if self._is_relevant else nullcontext()
 
     @contextmanager
-    def _in_mode(self, training: bool) -> Iterator[None]:
+    def _switched(self, training: bool) -> Iterator[None]:
         before = self.policy.training
         self.policy.train(training)
         try:
             yield
         finally:
             self.policy.train(before)
-
-
-def _may_differ(module: nn.Module) -> bool:
-    """Whether a module may do something else in training mode: one that is not known not to."""
-    return type(module) not in _SAME_IN_BOTH and not type(module).__module__.startswith("zoo.")

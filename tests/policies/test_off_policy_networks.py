@@ -1,4 +1,4 @@
-"""Actors and critics of continuous actions: their layers, actions within bounds, first weights."""
+"""Q-networks, and actors and critics of continuous actions: formulas, widths, masks, quantiles."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from torch import Tensor, nn
+from torch import nn
 
 from zoo.errors import ZooError
 from zoo.policies.acting import ActingPolicy
@@ -20,13 +20,112 @@ from zoo.policies.continuous import (
     DeterministicActor,
     QuantileCritics,
     SquashedActor,
-    Temperature,
 )
 from zoo.policies.exploration import NormalNoise, StochasticExploration
+from zoo.policies.q_networks import QNetwork, QuantileNetwork
+
+VECTOR = spaces.Box(-1.0, 1.0, (3,), np.float32)
+IMAGE = spaces.Box(0, 255, (36, 36, 1), np.uint8)
+
+
+def q_network(
+    observations: spaces.Space[Any] = VECTOR, name: str = "MlpPolicy", *, dueling: bool = False, **fields: Any
+) -> QNetwork:
+    torch.manual_seed(0)
+    config = policy_preset(name)
+    for field, value in fields.items():
+        setattr(config, field, value)
+    return QNetwork(observations, spaces.Discrete(4, start=1), config, dueling=dueling)
+
+
+def widths(layers: nn.Module | None) -> list[int]:
+    assert layers is not None
+    return [layer.out_features for layer in layers.modules() if isinstance(layer, nn.Linear)]
+
+
+def test_dueling_centres_the_advantages_on_the_state_value() -> None:
+    ours, observations = q_network(dueling=True), torch.randn(5, 3)
+    assert ours.state_value is not None
+    values = ours(observations)
+    torch.testing.assert_close(values.mean(-1), ours.state_value(observations)[:, 0])
+    advantages = ours.advantages(observations)
+    torch.testing.assert_close(
+        values - values.mean(-1, keepdim=True), advantages - advantages.mean(-1, keepdim=True)
+    )
+    gradients = torch.autograd.grad(values[0, 0], list(ours.parameters()))
+    assert all(gradient.any() for gradient in gradients[-2:])
+
+
+def test_after_images_advantages_are_linear_and_the_state_value_is_not() -> None:
+    ours = q_network(IMAGE, "CnnPolicy", dueling=True)
+    assert widths(ours.advantages) == [4]
+    assert widths(ours.state_value) == [64, 64, 1]
+
+
+def test_net_arch_by_network_is_refused() -> None:
+    with pytest.raises(ZooError, match="one list of widths"):
+        q_network(net_arch={"pi": [8]})
+
+
+def test_masked_values_are_below_all_others() -> None:
+    ours, observations = q_network(dueling=True), torch.randn(5, 3)
+    values, masks = ours(observations), torch.rand(5, 4) < 0.5
+    seen = {"observations": observations, "action_masks": masks}
+    parameters, state = ours.action_parameters(seen)
+    assert state is None
+    assert torch.equal(parameters, torch.where(masks, values, -1e8))
+    assert torch.equal(ours.action_parameters({"observations": observations})[0], values)
+
+
+def test_leading_dimensions_are_free() -> None:
+    ours, observations = q_network(dueling=True), torch.randn(6, 3)
+    torch.testing.assert_close(ours(observations.reshape(2, 3, 3)), ours(observations).reshape(2, 3, 4))
+
+
+N, N_ACTIONS = 5, 4
+
+
+def quantile_network(
+    observations: spaces.Space[Any] = VECTOR, name: str = "MlpPolicy", *, dueling: bool = False
+) -> QuantileNetwork:
+    torch.manual_seed(0)
+    space = spaces.Discrete(N_ACTIONS, start=1)
+    return QuantileNetwork(observations, space, policy_preset(name), n_quantiles=N, dueling=dueling)
+
+
+@pytest.mark.parametrize("dueling", [False, True])
+def test_leading_dimensions_of_quantiles_are_free(dueling: bool) -> None:
+    ours, observations = quantile_network(dueling=dueling), torch.randn(6, 3)
+    quantiles = ours(observations)
+    assert quantiles.shape == (6, N, N_ACTIONS)
+    torch.testing.assert_close(ours(observations.reshape(2, 3, 3)), quantiles.reshape(2, 3, N, N_ACTIONS))
+    torch.testing.assert_close(ours(observations[0]), quantiles[0])
+
+
+def test_both_streams_are_of_quantiles() -> None:
+    ours, observations = quantile_network(dueling=True), torch.randn(6, 3)
+    assert widths(ours.advantages) == [64, 64, N * N_ACTIONS]
+    assert widths(ours.state_value) == [64, 64, N]
+    assert ours.state_value is not None
+    quantiles, advantages = ours(observations), ours.advantages(observations)
+    values = ours.state_value(observations)
+    for i in range(N):
+        row = advantages[:, i * N_ACTIONS : (i + 1) * N_ACTIONS]
+        expected = values[:, i, None] + row - row.mean(-1, keepdim=True)
+        torch.testing.assert_close(quantiles[:, i], expected)
+
+
+def test_action_values_are_means_of_quantiles_and_masked_ones_below_all_others() -> None:
+    ours, observations = quantile_network(dueling=True), torch.randn(6, 3)
+    means, masks = ours(observations).mean(1), torch.rand(6, N_ACTIONS) < 0.5
+    parameters, state = ours.action_parameters({"observations": observations, "action_masks": masks})
+    assert state is None
+    assert torch.equal(parameters, torch.where(masks, means, -1e8))
+    assert torch.equal(ours.action_parameters({"observations": observations})[0], means)
+
 
 OBSERVATIONS = spaces.Box(-1.0, 1.0, (3,), np.float32)
 ACTIONS = spaces.Box(-2.0, 2.0, (2,), np.float32)
-IMAGE = spaces.Box(0, 255, (36, 36, 1), np.uint8)
 
 
 def deterministic(
@@ -86,17 +185,6 @@ def test_first_actions_are_near_zero_with_a_small_last_layer() -> None:
     assert deterministic()(torch.randn(50, 3)).abs().max() > 0.05
 
 
-def test_there_is_nothing_to_draw() -> None:
-    head, rng = deterministic().head, np.random.default_rng(0)
-    before = rng.bit_generator.state
-    noise = head.noise(rng, (4,))
-    assert noise.shape == (4, head.noise_size) == (4, 0)
-    assert rng.bit_generator.state == before
-    parameters = np.random.default_rng(1).uniform(-1, 1, (4, 2)).astype(np.float32)
-    np.testing.assert_array_equal(head.sample(parameters, noise), parameters)
-    np.testing.assert_array_equal(head.mode(parameters), parameters)
-
-
 def test_exploring_adds_noise_within_bounds() -> None:
     action_adapter = make_action_adapter(ACTIONS, scaled=True)
     acting = ActingPolicy(deterministic(net_arch=[8]))
@@ -124,11 +212,6 @@ def test_imitating_is_the_squared_distance_to_an_experts_action() -> None:
     assert deterministic().head.imitation_loss(torch.zeros(4, 3, 2), torch.zeros(4, 3, 2)).shape == (4, 3)
 
 
-def test_first_weights_are_pytorchs_unless_asked_otherwise() -> None:
-    assert deterministic().trunk[0].bias.any()
-    assert not deterministic(ortho_init=True).trunk[0].bias.any()
-
-
 def squashed(**config: Any) -> SquashedActor:
     torch.manual_seed(0)
     return SquashedActor(OBSERVATIONS, ACTIONS, PolicyConfig(**config))
@@ -153,16 +236,6 @@ def test_widths_are_the_configs_or_the_algorithms(net_arch: Any, pi: Any, qf: An
         squashed(net_arch={"pi": [8], "vf": [8]})
 
 
-def test_parameters_are_the_heads() -> None:
-    network, observations = squashed(net_arch=[8]), torch.randn(2, 5, 3)
-    parameters = network(observations)
-    assert parameters.shape == (2, 5, 4)
-    torch.testing.assert_close(parameters, network.head(network.trunk(observations)))
-    again, state = network.action_parameters({"observations": observations})
-    assert torch.equal(again, parameters)
-    assert state is None
-
-
 def test_each_critic_has_weights_of_its_own_and_reads_observation_and_action() -> None:
     network = critics(3, net_arch=[8])
     observations, actions = torch.randn(5, 3), torch.randn(5, 2)
@@ -173,12 +246,6 @@ def test_each_critic_has_weights_of_its_own_and_reads_observation_and_action() -
     assert not torch.allclose(values, network(observations, actions + 1))
     pairs = torch.cat([observations, actions], dim=1)
     torch.testing.assert_close(values[1], network.critics[1](pairs)[:, 0])
-
-
-def test_leading_dimensions_are_free() -> None:
-    network, observations, actions = critics(2, net_arch=[8]), torch.randn(6, 3), torch.randn(6, 2)
-    shaped = network(observations.reshape(2, 3, 3), actions.reshape(2, 3, 2))
-    torch.testing.assert_close(shaped, network(observations, actions).reshape(2, 2, 3))
 
 
 def test_orthogonal_weights_come_if_asked_for_and_leave_values_as_large_as_features() -> None:
@@ -204,9 +271,3 @@ def test_quantiles_come_after_the_leading_dimensions() -> None:
     assert quantiles.shape == (2, 4, 3, 5)
     pairs = torch.cat([observations, actions], dim=-1)
     torch.testing.assert_close(quantiles[1], network.critics[1](pairs))
-
-
-def test_temperature_is_kept_as_its_logarithm() -> None:
-    log_coefficient: Tensor = Temperature(0.2)()
-    assert log_coefficient.shape == ()
-    assert log_coefficient.item() == pytest.approx(math.log(0.2))

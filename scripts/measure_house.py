@@ -134,8 +134,8 @@ def files_of(method: str) -> list[str]:
 def files_of_a_config_value() -> list[str]:
     """Return the files that handle the learning rate of a command until PPO2 is constructed.
 
-    Those are counted whose functions hold it, or the section or list that it stands in; not those that pass on
-    the whole config.
+    Those are counted whose functions hold it, or the section or list that it stands in; not those that pass
+    on the whole config.
     """
     from zoo import PPO2
     from zoo.cli import status_of

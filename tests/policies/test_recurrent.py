@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from recurrent_policies import GruActorCritic, IntegratingActorCritic
 from torch import Tensor, nn
+from toy_policies import GruActorCritic, IntegratingActorCritic
 
 from zoo import A2C, DQN, PPO2, SAC, TRPO
 from zoo.errors import ZooError

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from zoo.experiment.checkpoint import read_files, read_files_of_worker
+from zoo.experiment.checkpoint import read_checkpoint, read_share
 
 pytestmark = pytest.mark.usefixtures("no_job_left_behind")
 
@@ -45,9 +45,9 @@ def test_tasks_of_a_job_are_the_workers_of_one_run() -> None:
     assert done.stdout.splitlines() == ["trained 2048"]
     (run,) = Path("runs").glob("*/*/*")
     assert json.loads((run / "run.json").read_text())["status"] == "finished"
-    values, _ = read_files(run / "checkpoint")
-    share = read_files_of_worker(run / "checkpoint", 1)
-    assert share["counts"]["num_timesteps"] == values["timesteps"]
+    checkpoint = read_checkpoint(run / "checkpoint")
+    share = read_share(run / "checkpoint", 1)
+    assert share["counts"]["num_timesteps"] == checkpoint.timesteps
     assert len(list((run / "monitor").iterdir())) == 2
 
 

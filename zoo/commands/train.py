@@ -14,7 +14,7 @@ from zoo.config.sections import asked_for
 from zoo.core.printing import decimal, say, show
 from zoo.errors import INTERRUPTED
 from zoo.experiment.experiment import Experiment, Result
-from zoo.experiment.problems import tell
+from zoo.experiment.messages import print_message
 
 
 def run(config: Mapping[str, Any]) -> int | None:
@@ -55,7 +55,7 @@ class _Telling(logging.Handler):
     """Hands log records to `tell`: above the progress bar, where there is one."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        tell(record.getMessage())
+        print_message(record.getMessage())
 
 
 def _introduce(experiment: Experiment) -> None:

@@ -140,7 +140,7 @@ def rows_of(observations: Observations, rows: NDArray[np.int64]) -> Observations
 def copied(observations: Observations) -> Observations:
     """Return a copy of an array or of a dict of arrays."""
     if isinstance(observations, np.ndarray):
-        return observations.copy()
+        return observations.copy(order="K")  # products of transposed arrays round otherwise
     if isinstance(observations, Mapping):
         return {key: np.array(values) for key, values in observations.items()}
     return np.array(observations)

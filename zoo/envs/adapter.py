@@ -12,7 +12,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
-from zoo.envs.masks import VectorMasks
+from zoo.envs.masks import VectorMasks, with_mask_of
 from zoo.envs.monitor import EpisodeMonitor, EpisodeRecord
 from zoo.envs.normalize import Normalizer, VecNormalize, is_training
 from zoo.envs.registry import close_reporting
@@ -143,7 +143,8 @@ class VecEnvAdapter:
             check_shapes(observations, self.observation_space, self.num_envs)
             self.observations = copied(observations)
             if self._masks is not None:
-                self._masks.detect(infos)
+                if infos.get("action_mask") is not None:
+                    self._masks.detect([with_mask_of(infos, i) for i in range(self.num_envs)])
                 self._action_masks = self._masks.read(infos)
         if self._nan_check is not None:
             self._nan_check.check("observation of the reset", self.observations)

@@ -20,8 +20,8 @@ from zoo.envs.transition import attached, info_of
 from zoo.errors import ZooError
 
 Masks = NDArray[np.bool_]
-Ask = Callable[[Sequence[int]], Sequence[Any]]
-"""What gives the masks of some environments, by their numbers."""
+Query = Callable[[Sequence[int]], Sequence[Any]]
+"""Returns the masks of some environments, by their numbers."""
 
 IGNORING = "env.mask_actions=false leaves masks out"
 
@@ -29,28 +29,28 @@ IGNORING = "env.mask_actions=false leaves masks out"
 class ActionMasks:
     """Reads, checks and flattens the masks of some environments with the same action space.
 
-    ``ask`` is None where infos hold them, if any do. ``size`` is the length of a mask; None where there are
+    ``query`` is None where infos hold them, if any do. ``size`` is the length of a mask; None where there are
     none, and as long as it is not known that infos hold some. ``name`` says in a message which environment is
     meant. With goals an episode that is over may go on with another one in hindsight, so its mask counts;
-    without, nobody acts there, and all is valid. With ``used=False`` nobody is asked.
+    without, nobody acts there, and all is valid. With ``used=False`` masks are ignored.
     """
 
     def __init__(
         self,
         action_space: Space,
         observation_space: Space,
-        ask: Ask | None,
+        query: Query | None,
         name: Callable[[int], str],
         *,
         used: bool = True,
     ) -> None:
         self._action_space, self._name, self._used = action_space, name, used
         self.has_goals = is_goal_space(observation_space)
-        self._ask = ask if used else None
+        self._query = query if used else None
         self._sizes = choice_sizes(action_space)
         self._starts = [end - size for end, size in zip(accumulate(self._sizes), self._sizes, strict=True)]
         self.size: int | None = None
-        if self._ask is not None:
+        if self._query is not None:
             self._begin("a method `action_masks`")
 
     def _begin(self, given_as: str) -> None:
@@ -117,17 +117,17 @@ class ActionMasks:
 
     def given(self, rows: Sequence[int], infos: Sequence[Any]) -> Sequence[Any]:
         """Return the masks of some environments as they give them; ``infos`` are those of the rows."""
-        if self._ask is None:
+        if self._query is None:
             return [info.get("action_mask") for info in infos]
         try:
-            return self._ask(rows)
+            return self._query(rows)
         except ZooError:
             raise
         except (Exception, SystemExit) as error:
             raise env_error(error, self._name(rows[0]), "in action_masks()") from error
 
     def _row(self, i: int, given: Any) -> Masks:
-        if given is None and self._ask is None:
+        if given is None and self._query is None:
             raise self._missing_mask_error(i)
         try:
             return flat_mask(given, self._action_space)
@@ -171,69 +171,52 @@ def masks_of(envs: Sequence[Env], name: Callable[[int], str], *, used: bool = Tr
     return ActionMasks(first.action_space, first.observation_space, ask if asks else None, name, used=used)
 
 
-class VectorMasks:
-    """Reads masks of a foreign vector environment: from its method, those of its environments, or its infos.
-
-    ``masks`` are those of what is shown now (num_envs, size), None where there are none, as before the first
-    reset. ``name`` says in a message which environment is meant, and when.
-    """
+class VectorMasks(ActionMasks):
+    """Reads masks of a foreign vector environment: by its method, those of its environments, or infos."""
 
     def __init__(
         self, env: VectorEnv[Any, Any, Any], action_space: Space, name: Callable[[int], str], *, used: bool
     ) -> None:
-        ask = _vector_method(env) if used else None
-        self._of = ActionMasks(action_space, env.single_observation_space, ask, name, used=used)
+        query = _vector_method(env) if used else None
+        super().__init__(action_space, env.single_observation_space, query, name, used=used)
         self._num_envs = env.num_envs
-        self.masks: Masks | None = None
-
-    @property
-    def size(self) -> int | None:
-        """The length of a mask; None without masks."""
-        return None if self.masks is None else self._of.size
-
-    def detect(self, infos: Mapping[str, Any]) -> None:
-        """Detect masks in the infos of a reset of all environments."""
-        if infos.get("action_mask") is not None:
-            self._of.detect([_with_mask(infos, i) for i in range(self._num_envs)])
+        self._masks: Masks | None = None
+        """Those of the current observations, (num_envs, size)."""
 
     def read(
         self, infos: Mapping[str, Any], over: Masks | None = None, reset: Masks | None = None
     ) -> Masks | None:
-        """Return the masks for the current observations; None without masks.
+        """Return the masks for the current observations, (num_envs, size); None without masks.
 
         Where an episode is ``over`` all actions count as valid. ``reset`` says which rows the infos are of,
         if not of all. Raises `ZooError` for an environment that allows no action, has a mask of another
         length, or has one only sometimes.
         """
-        if self._of.size is None:
+        if self.size is None:
             if infos.get("action_mask") is not None:
-                self._of.refuse_late_mask(int(np.argmax(infos.get("_action_mask", [True]))))
+                self.refuse_late_mask(int(np.argmax(infos.get("_action_mask", [True]))))
             return None
         rows = range(self._num_envs) if reset is None else np.flatnonzero(reset).tolist()
-        before = self.masks
-        masks = np.ones((self._num_envs, self._of.size), np.bool_) if before is None else before.copy()
+        before = self._masks
+        masks = np.ones((self._num_envs, self.size), np.bool_) if before is None else before.copy()
         is_over = np.zeros(self._num_envs, np.bool_) if over is None else over
         masks[is_over] = True
-        asked = [i for i in rows if self._of.has_goals or not is_over[i]]
-        given = self._of.given(asked, [_with_mask(infos, i) for i in asked]) if asked else []
-        for i, mask in zip(asked, given, strict=True):
-            masks[i] = self._of.checked(i, mask, is_over=bool(is_over[i]))
-        self.masks = masks
+        acting = [i for i in rows if self.has_goals or not is_over[i]]
+        given = self.given(acting, [with_mask_of(infos, i) for i in acting]) if acting else []
+        for i, mask in zip(acting, given, strict=True):
+            masks[i] = self.checked(i, mask, is_over=bool(is_over[i]))
+        self._masks = masks
         return masks
 
     def final(self, infos: Sequence[Info], rows: Sequence[int], terminated: Masks) -> Masks | None:
         """Return the masks at the ends of episodes; all true where they are not known."""
-        if self.masks is None:
+        if self.size is None:
             return None
-        everything = np.ones(self._of.size or 0, np.bool_)
-        return np.stack(
-            [
-                self._of.final_mask(i, info, terminated=bool(terminated[i]))
-                if "action_mask" in info
-                else everything
-                for i, info in zip(rows, infos, strict=True)
-            ]
-        )
+        masks = np.ones((len(rows), self.size), np.bool_)
+        for row, (i, info) in enumerate(zip(rows, infos, strict=True)):
+            if "action_mask" in info:
+                masks[row] = self.final_mask(i, info, terminated=bool(terminated[i]))
+        return masks
 
 
 def flat_mask(mask: Any, action_space: Space) -> Masks:
@@ -364,7 +347,7 @@ def _function_called(name: str, env: Env) -> Callable[[Env], Any]:
     return function
 
 
-def _with_mask(infos: Mapping[str, Any], i: int) -> Info:
+def with_mask_of(infos: Mapping[str, Any], i: int) -> Info:
     """Return an info with the mask that one environment gave, if it gave any."""
     present, given = infos.get("_action_mask"), infos.get("action_mask")
     if given is None or (present is not None and not present[i]):
@@ -372,7 +355,7 @@ def _with_mask(infos: Mapping[str, Any], i: int) -> Info:
     return {"action_mask": info_of(given, i) if isinstance(given, Mapping) else given[i]}
 
 
-def _vector_method(env: VectorEnv[Any, Any, Any]) -> Ask | None:
+def _vector_method(env: VectorEnv[Any, Any, Any]) -> Query | None:
     """Return what gives the masks of environments, if anything but their infos does."""
     own: Callable[[], Any] | None = attached(env, "action_masks")
     if own is not None:

@@ -38,7 +38,7 @@ BUDGETS = {
     "commands": 1_700,
     "config": 2_850,
     "core": 1_100,
-    "envs": 6_350,
+    "envs": 6_300,
     "experiment": 5_150,
     "imitation": 2_200,
     "interop": 1_650,

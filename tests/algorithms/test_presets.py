@@ -9,7 +9,7 @@ import pytest
 import zoo
 from zoo.algorithms.registry import PRESETS
 from zoo.config.paths import data_folder
-from zoo.config.sections import ALGO_LABELS
+from zoo.config.schema import ALGO_LABELS
 
 
 def test_every_preset_has_a_class() -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from zoo.errors import ZooError
-from zoo.launch.application import run_command
+from zoo.launch.command import run_command
 
 JOBS = """
 import os
@@ -178,7 +178,7 @@ class Many:
 
     def __init__(self, seeds: str) -> None:
         code = (
-            "import sys; from zoo.launch.application import run_command;"
+            "import sys; from zoo.launch.command import run_command;"
             f"arguments = ['-m', 'env=CartPole-v1', 'seed={seeds}',"
             "'hydra/launcher=joblib', 'hydra.launcher.n_jobs=2'];"
             "sys.exit(run_command('check', 'waiting_jobs:run', arguments))"

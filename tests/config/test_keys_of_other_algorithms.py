@@ -6,8 +6,8 @@ import pytest
 
 import zoo
 from zoo.cli import status_of
+from zoo.config.overrides import format_overrides
 from zoo.errors import ZooError
-from zoo.launch.jobs import spelled
 
 ENV = "env=CartPole-v1"
 
@@ -51,6 +51,6 @@ def test_command_of_others_is_answered(
 
 
 def test_overrides_are_shown_as_they_are_typed() -> None:
-    assert spelled(["compile=False", "callbacks.eval=None", "env.id=True-v0"]) == (
+    assert format_overrides(["compile=False", "callbacks.eval=None", "env.id=True-v0"]) == (
         "compile=false callbacks.eval=null env.id=True-v0"
     )

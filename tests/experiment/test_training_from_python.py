@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import zoo
-from zoo.config.compose import as_hydra_reads
+from zoo.config.overrides import as_hydra_reads
 from zoo.core.tensors import read_tensors
 
 SETTINGS: dict[str, Any] = {"n_timesteps": 512, "seed": 3, "compile": False, "progress_bar": False}

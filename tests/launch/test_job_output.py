@@ -10,8 +10,8 @@ from pathlib import Path
 PRINTING = """
 import os, sys
 from pathlib import Path
-from zoo.launch.local import shown_and_logged
-with shown_and_logged(Path("0.log")) as (stdout, stderr):
+from zoo.launch.local import printed_and_logged
+with printed_and_logged(Path("0.log")) as (stdout, stderr):
     print(os.isatty(stdout), flush=True)
     for part in (b"\\r\\x1b[2K10 steps", b"\\r\\x1b[2K20 ", b"steps\\n", b"\\x1b[1mscore\\x1b[0m 7\\n"):
         os.write(stdout, part)

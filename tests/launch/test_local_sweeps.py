@@ -15,8 +15,8 @@ import yaml
 from zoo.agents.find import find_agent, list_agents
 from zoo.cli import status_of
 from zoo.errors import ZooError
-from zoo.launch.application import run_command
-from zoo.launch.folder import SweepFolder
+from zoo.launch.command import run_command
+from zoo.launch.sweep_folder import SweepFolder
 
 TRAINING = [
     *("algo=ppo2", "env=CartPole-v1", "n_timesteps=3000", "compile=false", "threads=1"),
@@ -53,7 +53,7 @@ def launched() -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
     def launch(command: str, function: str, *arguments: str) -> subprocess.Popen[str]:
         code = (
-            f"import sys; sys.path[:] = {sys.path!r}; from zoo.launch.application import run_command;"
+            f"import sys; sys.path[:] = {sys.path!r}; from zoo.launch.command import run_command;"
             f" sys.exit(run_command({command!r}, {function!r}, {list(arguments)!r}))"
         )
         started = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)

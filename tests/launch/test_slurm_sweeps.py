@@ -14,9 +14,8 @@ import pytest
 
 from zoo.cli import status_of
 from zoo.errors import ZooError
-from zoo.launch.application import run_command
-from zoo.launch.folder import SweepFolder
-from zoo.launch.states import DONE, QUEUED, RUNNING, JobState, StateFiles
+from zoo.launch.command import run_command
+from zoo.launch.sweep_folder import DONE, QUEUED, RUNNING, SweepFolder
 
 pytestmark = pytest.mark.usefixtures("no_job_left_behind")
 
@@ -50,7 +49,7 @@ def table() -> list[dict[str, str]]:
 @contextlib.contextmanager
 def signalled(number: int, name: str) -> Iterator[None]:
     """Signal a job; Slurm 22.05 signals one of an array again and again, which is ended after the block."""
-    job = str(the_sweep().states.read(number).slurm_job)
+    job = str(the_sweep().read_job(number).slurm_job)
     sending = subprocess.Popen(["scancel", f"--signal={name}", job], stderr=subprocess.DEVNULL)
     yield
     sending.kill()
@@ -85,12 +84,12 @@ def test_jobs_end_with_an_agent_each_and_a_preempted_one_goes_on_exactly(
 
     wait_until(lambda: steps(1) >= 1000)
     with signalled(1, "USR2"):
-        wait_until(lambda: sweep.states.read(1).status == "preempted")
+        wait_until(lambda: sweep.read_job(1).status == "preempted")
     assert status_of(["status", str(sweep.path)]) == 0
     assert "of 4,000" in capsys.readouterr().out
     wait_until(lambda: set(statuses()) == {DONE})
     assert "resume  from step" in sweep.log(1).read_text()
-    assert sweep.states.read(1).restarts == 1
+    assert sweep.read_job(1).restarts == 1
     rows = table()
     runs = [sweep.path / row["run"] for row in rows]
     assert len({*runs}) == 3
@@ -137,10 +136,10 @@ def test_signals_before_there_is_anything_to_keep_queue_the_job_again(
     assert submit("5") == 0
     wait_until(lambda: starts(5) == 1)
     with signalled(0, "USR2"), signalled(0, "USR2"):
-        wait_until(lambda: the_sweep().states.read(0).status == "preempted")
+        wait_until(lambda: the_sweep().read_job(0).status == "preempted")
     wait_until(lambda: statuses() == [DONE])
     assert starts(5) == 2
-    assert the_sweep().states.read(0).restarts == 1
+    assert the_sweep().read_job(0).restarts == 1
 
 
 def test_waiting_tells_each_end_and_gives_the_status(capsys: pytest.CaptureFixture[str]) -> None:
@@ -157,7 +156,7 @@ def test_waiting_tells_each_end_and_gives_the_status(capsys: pytest.CaptureFixtu
 def test_cancelled_job_is_not_queued_again(wait_until: Callable[[Callable[[], bool]], None]) -> None:
     assert submit("5") == 0
     wait_until(lambda: starts(5) == 1)
-    subprocess.run(["scancel", str(the_sweep().states.read(0).slurm_job)], check=True)
+    subprocess.run(["scancel", str(the_sweep().read_job(0).slurm_job)], check=True)
     wait_until(lambda: statuses() == ["interrupted"])
 
 
@@ -167,26 +166,19 @@ def test_unknown_partition_is_told_in_slurms_words() -> None:
     assert not list(Path("runs").rglob("*.yaml"))
 
 
-@pytest.mark.parametrize(
-    ("failure", "told"), [(OSError("no space left"), ZooError), (KeyboardInterrupt(), KeyboardInterrupt)]
-)
-def test_jobs_that_cannot_be_written_down_do_not_stay_in_the_queue(
-    failure: BaseException, told: type[BaseException], monkeypatch: pytest.MonkeyPatch
+def test_jobs_that_cannot_be_released_do_not_stay_in_the_queue(
+    working_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before, change = queued_jobs(), StateFiles.change
-    arrays: list[str] = []
-
-    def fail(states: StateFiles, number: int, **values: object) -> JobState:
-        if values.get("slurm_job") is None:
-            return change(states, number, **values)
-        arrays.extend(queued_jobs() - before)
-        raise failure
-
-    monkeypatch.setattr(StateFiles, "change", fail)
-    with pytest.raises(told, match="no space left" if told is ZooError else None):
+    before = queued_jobs()
+    (working_folder / "bin").mkdir()
+    (working_folder / "bin" / "scontrol").write_text("#!/bin/bash\nsqueue --array > queued\nexit 1\n")
+    (working_folder / "bin" / "scontrol").chmod(0o755)
+    monkeypatch.setenv("PATH", str(working_folder / "bin"), prepend=os.pathsep)
+    with pytest.raises(ZooError, match="Slurm did not take the jobs"):
         submit("0,7")
-    assert len(arrays) == 2
+    assert len(Path("queued").read_text().splitlines()) == 1 + len(before) + 2
     assert queued_jobs() == before
+    assert not list(Path("runs").rglob("*.yaml"))
 
 
 def test_time_to_end_that_is_longer_than_the_time_is_refused() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import zoo
 from zoo.algorithms.registry import ALGORITHMS, CLASSES, algorithm_class
-from zoo.config.sections import algorithm_names
+from zoo.config.schema import algorithm_names
 
 INIT = Path(zoo.__file__)
 

@@ -49,7 +49,7 @@ BUDGETS = {
 MOST_FILES = 210
 
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
-DATACLASSES_BY_NAME = PACKAGE / "config" / "sections.py"
+DATACLASSES_BY_NAME = PACKAGE / "config" / "schema.py"
 """The one file that knows upper rooms: it names the dataclasses, which stand beside what they configure."""
 
 EMPTY_NAMES = {"utils", "util", "common", "helpers", "helper", "misc"}

@@ -19,11 +19,11 @@ from typing import Any
 
 from zoo.agents.agent_folder import POLICY, fingerprint, read_card, read_config
 from zoo.agents.find import list_agents
-from zoo.config.compose import as_overrides, env_id
+from zoo.config.compose import env_id
 from zoo.config.fields import build
+from zoo.config.overrides import as_overrides
 from zoo.config.paths import shown
-from zoo.config.schema import BenchmarkSettings
-from zoo.config.sections import asked_for
+from zoo.config.schema import BenchmarkSettings, preset_or_name
 from zoo.core import atomic
 from zoo.core.file_lock import FileLock
 from zoo.core.free_memory import usable_cores
@@ -32,7 +32,7 @@ from zoo.core.printing import decimal, one_line, say, show
 from zoo.envs.config import EnvConfig, is_atari
 from zoo.envs.registry import folder_name
 from zoo.errors import INTERRUPTED, ZooError
-from zoo.launch.processes import JobCommand, RunningJobs
+from zoo.launch.processes import JobCommand, JobProcesses
 from zoo.plots.tables import Table
 
 RESULTS, TABLE, ROWS = "benchmark.json", "benchmark.md", "benchmark.csv"
@@ -150,7 +150,7 @@ def _candidate(path: Path) -> Candidate:
         env = config.get("env") or {}
         return Candidate(
             path,
-            one_line(asked_for(config["algo"]), 40),
+            one_line(preset_or_name(config["algo"]), 40),
             one_line(env.get("id") or "?", 80),
             card.get("timesteps"),
             fingerprint(path),
@@ -186,7 +186,7 @@ class Benchmark:
         waiting = self.missing(agents)
         cores, n_jobs = usable_cores(), self.settings.n_jobs
         at_once = max(1, min(len(waiting), n_jobs if n_jobs > 0 else cores))
-        running = RunningJobs()
+        running = JobProcesses()
         threads = {"OMP_NUM_THREADS": str(max(1, cores // at_once))}
         command = JobCommand("evaluate", "zoo.commands.evaluate:run", environment=threads)
 
@@ -195,10 +195,10 @@ class Benchmark:
             if result is not None:
                 self._keep(agent, result, told)
 
-        with running.heeding_signals(), ThreadPoolExecutor(at_once) as pool:
+        with running.handling_signals(), ThreadPoolExecutor(at_once) as pool:
             list(pool.map(measured, waiting))
         self._write()
-        return not running.is_ending
+        return not running.is_stopping
 
     def rows(self) -> list[Row]:
         """Return all results, ordered by environment and algorithm, the best first."""
@@ -209,7 +209,7 @@ class Benchmark:
 
         return sorted(self._rows.values(), key=place)
 
-    def _evaluated(self, agent: Candidate, command: JobCommand, running: RunningJobs) -> Row | None:
+    def _evaluated(self, agent: Candidate, command: JobCommand, running: JobProcesses) -> Row | None:
         """Return an agent's scores, or the problem with it; None if it was interrupted."""
         settings: dict[str, Any] = {**self.play, "trust": self.settings.trust, "agent": str(agent.path)}
         settings["n_envs"] = min(settings["n_envs"], settings["n_episodes"])
@@ -218,7 +218,7 @@ class Benchmark:
         if not agent.is_native:  # processes of its own would not make one job of many faster
             settings["env"] = {"vectorization": "auto", "step_timeout": None}
         with tempfile.TemporaryFile() as output, open(os.devnull, "wb") as nothing:
-            outcome = command.run(
+            result = command.run(
                 *(running, as_overrides(settings), ()),
                 lock=None,
                 stdout=output.fileno(),
@@ -226,10 +226,10 @@ class Benchmark:
             )
             output.seek(0)
             lines = output.read().splitlines()
-        if outcome.status == INTERRUPTED:
+        if result.exit_status == INTERRUPTED:
             return None
-        if outcome.status != 0:
-            return {"problem": one_line(outcome.message)}
+        if result.exit_status != 0:
+            return {"problem": one_line(result.message)}
         return {key: value for key, value in json.loads(lines[-1]).items() if key not in ("algo", "env")}
 
     def _has(self, agent: Candidate) -> bool:

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from zoo.core.printing import say
-from zoo.launch.folder import Row, SweepFolder
-from zoo.launch.states import FAILED, KILLED, PREEMPTED, QUEUED, RUNNING
-from zoo.launch.table import console, counts, jobs_table
+from zoo.launch.status_table import console, counts, jobs_table
+from zoo.launch.sweep_folder import FAILED, KILLED, PREEMPTED, QUEUED, RUNNING, Row, SweepFolder
 
 UNDER_WAY = (QUEUED, RUNNING, PREEMPTED)
 

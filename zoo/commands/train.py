@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from zoo.config.paths import shown
-from zoo.config.sections import asked_for
+from zoo.config.schema import preset_or_name
 from zoo.core.printing import decimal, say, show
 from zoo.errors import INTERRUPTED
 from zoo.experiment.experiment import Experiment, Result
@@ -64,7 +64,7 @@ def _introduce(experiment: Experiment) -> None:
         show(f"start   with {_what_is_taken(experiment)} {_shown(config['init_from'])}")
         for line in experiment.changed_settings:
             show(f"        {line}")
-    algo, env = asked_for(config["algo"]), config["env"]["id"]
+    algo, env = preset_or_name(config["algo"]), config["env"]["id"]
     show(f"run     {_shown(experiment.run.path)}")
     no_file = {None: f"no file for {algo} on {env}", "none": "left out by tuned=none"}.get(config["tuned"])
     show(f"tuned   {f'{no_file}; defaults of the algorithm' if no_file else config['tuned']}")

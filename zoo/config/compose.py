@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from numbers import Integral, Real
-from pathlib import Path, PurePath
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import hydra
@@ -19,30 +18,25 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, flag_override
 from omegaconf.errors import OmegaConfBaseException
 
-from zoo.config import sections
+from zoo.config import schema
 from zoo.config.aliases import ALGORITHMS, UnknownKeyError, placed
 from zoo.config.environment_values import resolved
 from zoo.config.keys import TRAINING, all_keys, not_of
-from zoo.config.overrides import (
-    as_typed,
-    open_to_new_keys,
-    parse_overrides,
-    quoted,
+from zoo.config.overrides import allow_new_key, as_users_type, parse_overrides, with_config_keys
+from zoo.config.paths import data_folder, search_folders, shown
+from zoo.config.resume import ResumedRun
+from zoo.config.source import SearchPath, ZooConfigSource, chosen_groups
+from zoo.config.validate import (
+    REQUIRED_CHOICES,
+    checked,
     refuse_empty_choices,
     refuse_pretraining_from_nothing,
     refuse_several_values,
     refuse_unknown_names,
-    spelled,
+    require_choices,
 )
-from zoo.config.paths import data_folder, search_folders, shown
-from zoo.config.resume import ResumedRun
-from zoo.config.source import SearchPath, ZooConfigSource, chosen_groups
-from zoo.config.validate import CHOICES, checked, require_choices
 from zoo.core.printing import one_line
 from zoo.errors import ZooError, nearest
-
-SECTIONS = ("algo", "env", "policy", "replay", "pretrain", "callbacks", "logger")
-"""Keys that may be given a dictionary of what is within."""
 
 SEARCHABLE = ("algo.", "env.", "policy.", "replay.", "n_envs")
 """How the names of settings begin that a search may be about."""
@@ -94,7 +88,7 @@ class ConfigLoader:
 
     def load_configuration(self, overrides: Sequence[str], run_mode: RunMode) -> DictConfig:
         """Compose; for a run (not for the frame of a multirun) also check. Raises `ZooError`."""
-        overrides = spelled(self.command, overrides)
+        overrides = with_config_keys(self.command, overrides)
         try:
             return self._composed_and_checked(overrides, run_mode)
         except UnknownKeyError as error:
@@ -113,7 +107,7 @@ class ConfigLoader:
         is_run = run_mode == RunMode.RUN
         try:
             given = parse_overrides(overrides)
-            refuse_unknown_names(given, self.known_keys(), as_typed(self.command, self.known_keys()))
+            refuse_unknown_names(given, self.known_keys(), as_users_type(self.command, self.known_keys()))
             refuse_empty_choices(
                 given, {group: self.hydra.get_group_options(group) for group in self._groups()}
             )
@@ -140,10 +134,10 @@ class ConfigLoader:
         within = {*self._groups(), *dictionaries} - {"hydra"}
         self.source.choose(overrides)
         config = self.hydra.load_configuration(
-            self.command, [open_to_new_keys(each, within) for each in overrides], run_mode
+            self.command, [allow_new_key(each, within) for each in overrides], run_mode
         )
         with flag_override(config, ["struct", "readonly"], [False, False]):
-            for group in set(CHOICES.get(self.command, {})) & set(self._groups()):
+            for group in set(REQUIRED_CHOICES.get(self.command, {})) & set(self._groups()):
                 if self.source.choice(group) is None:
                     config.pop(group, None)
             config.hydra.overrides.task = [
@@ -172,8 +166,8 @@ class ConfigLoader:
         """Return the error with a hint at where its key stands in the whole config, if it is there."""
         if not isinstance(error, UnknownKeyError) or error.is_answered:
             return error
-        chosen = [name for name in algorithms if name in sections.algorithm_names()]
-        keys = all_keys(self.command, chosen or sections.algorithm_names())
+        chosen = [name for name in algorithms if name in schema.algorithm_names()]
+        keys = all_keys(self.command, chosen or schema.algorithm_names())
         return placed(error, keys, lambda: self._others(error, chosen))
 
     def _algorithms(self, overrides: list[str]) -> list[str]:
@@ -249,37 +243,6 @@ def compose(command: str = "train", overrides: Sequence[str] = ()) -> DictConfig
         raise ZooError(f"unknown command '{command}'{nearest(command, sorted(known))}")
     config = ConfigLoader(command).load_configuration(overrides, RunMode.RUN)
     return OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
-
-
-def as_overrides(settings: Mapping[str, Any]) -> list[str]:
-    """Return settings with values of Python's as overrides; what is within a section may be a dictionary.
-
-    ``{"n_envs": 4, "algo": {"gamma": 0.9}}`` is ``n_envs=4 algo.gamma=0.9``.
-    """
-    overrides = []
-    for key, value in settings.items():
-        if key in SECTIONS and isinstance(value, Mapping):
-            overrides += [f"{key}.{name}={as_hydra_reads(each)}" for name, each in value.items()]
-        else:
-            overrides.append(f"{key}={as_hydra_reads(value)}")
-    return overrides
-
-
-def as_hydra_reads(value: Any) -> str:
-    """Return a value of Python's in Hydra's grammar. Raises `ZooError` for one that no config can hold."""
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    if isinstance(value, str | PurePath):
-        return quoted(str(value))
-    if isinstance(value, Real):
-        return repr(int(value) if isinstance(value, Integral) else float(value))
-    if isinstance(value, Mapping) and all(re.fullmatch(r"[\w.-]+", str(key)) for key in value):
-        return f"{{{','.join(f'{key}:{as_hydra_reads(each)}' for key, each in value.items())}}}"
-    if isinstance(value, Sequence):
-        return f"[{','.join(map(as_hydra_reads, value))}]"
-    raise ZooError(
-        f"{one_line(repr(value))} can't stand in a config; expected numbers, texts, lists or dicts of names"
-    )
 
 
 def env_id(name: str) -> str:

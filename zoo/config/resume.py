@@ -10,7 +10,7 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf, flag_override
 
 from zoo.config.overrides import parse_overrides, quoted
-from zoo.config.sections import asked_for
+from zoo.config.schema import preset_or_name
 from zoo.core.plain_data import parse_yaml
 from zoo.core.printing import one_line
 from zoo.errors import ZooError
@@ -99,7 +99,7 @@ _MISSING = object()
 def _choice(config: DictConfig, group: str) -> Any:
     """Return the option of a config group that the run was made with."""
     if group == "algo":
-        return asked_for(config.algo)
+        return preset_or_name(config.algo)
     if group == "env":
         return config.env.id
     if group == "policy":

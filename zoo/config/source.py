@@ -28,7 +28,7 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from zoo.config import sections
+from zoo.config import schema
 from zoo.config.fields import common_class, defaults
 from zoo.config.paths import search_folders, shown
 from zoo.errors import ZooError, nearest
@@ -60,8 +60,8 @@ def tuned_file(algo: str, env: str) -> Path | None:
 
     ``./hyperparams`` is looked at before Zoo's own.
     """
-    names = [env, sections.env_file_name(env), sections.env_file_name(env.rpartition(":")[2])]
-    if sections.is_atari(env):
+    names = [env, schema.env_file_name(env), schema.env_file_name(env.rpartition(":")[2])]
+    if schema.is_atari(env):
         names.append("atari")
     folders = search_folders("hyperparams")
     candidates = (folder / algo / f"{name}.yaml" for name in names for folder in folders)
@@ -152,9 +152,9 @@ class ZooConfigSource(ConfigSource):
             return self._file(config_path) is not None
         if group == "env":
             return True
-        if group == "algo" and name in sections.algorithm_names():
+        if group == "algo" and name in schema.algorithm_names():
             return True
-        if group == "policy" and name in sections.policy_names():
+        if group == "policy" and name in schema.policy_names():
             return True
         if group == "tuned":
             return name != USUAL or self._tuned_file() is not None
@@ -202,8 +202,8 @@ class ZooConfigSource(ConfigSource):
         """Return the comment at the top of a file, which says what it is; empty if it says nothing."""
         file = self._file(config_path)
         group, _, name = config_path.partition("/")
-        if file is None and group == "algo" and name in sections.algorithm_names():
-            return sections.algorithm_summary(name)
+        if file is None and group == "algo" and name in schema.algorithm_names():
+            return schema.algorithm_summary(name)
         lines = file.read_text(encoding="utf-8").splitlines() if file is not None else []
         comments = itertools.takewhile(lambda line: line.startswith("#"), lines)
         return "\n".join(line[1:].removeprefix(" ") for line in comments if not line.startswith("# @"))
@@ -211,10 +211,10 @@ class ZooConfigSource(ConfigSource):
     def _without_file(self, group: str) -> Iterable[str]:
         """Return the options of a group that need no file; an environment's ids are too many to list."""
         if group == "algo":
-            return sections.algorithm_names()
+            return schema.algorithm_names()
         if group == "tuned":
             return (NO_TUNED,)
-        return sections.policy_names() if group == "policy" else ()
+        return schema.policy_names() if group == "policy" else ()
 
     def _load(self, config_path: str) -> Loaded:
         group, _, name = config_path.partition("/")
@@ -227,7 +227,7 @@ class ZooConfigSource(ConfigSource):
         if group == "algo":
             return self._algorithm(name)
         if group == "env":
-            return self._with_defaults(config_path, {**defaults(sections.section_class("env")), "id": name})
+            return self._with_defaults(config_path, {**defaults(schema.section_class("env")), "id": name})
         if name == USUAL and group == "space":
             return self._space()
         if name == USUAL and group in OF_PRESETS:
@@ -236,7 +236,7 @@ class ZooConfigSource(ConfigSource):
             return merged, {**LOCAL}  # type: ignore[return-value]
         if group == "policy":
             return self._with_defaults(
-                config_path, {**defaults(sections.section_class("policy")), "name": name}
+                config_path, {**defaults(schema.section_class("policy")), "name": name}
             )
         return self._read(config_path)
 
@@ -296,7 +296,7 @@ class ZooConfigSource(ConfigSource):
     def base_of(self, algo: str) -> str:
         """Return the algorithm that a preset builds on, over any number of presets; itself for any other."""
         base = self._built_on(algo)
-        return algo if base is None or algo in sections.algorithm_names() else self.base_of(base)
+        return algo if base is None or algo in schema.algorithm_names() else self.base_of(base)
 
     def _built_on(self, algo: str) -> str | None:
         preset = self._file(f"algo/{algo}")
@@ -304,8 +304,8 @@ class ZooConfigSource(ConfigSource):
         return next((each for each in bases if isinstance(each, str) and each != "_self_"), None)
 
     def _algorithm(self, name: str) -> Loaded:
-        if name in sections.algorithm_names():
-            values = defaults(common_class(sections.algorithm_config_class(name)))
+        if name in schema.algorithm_names():
+            values = defaults(common_class(schema.algorithm_config_class(name)))
             return self._with_defaults(f"algo/{name}", {"name": name, **values})
         config, header = self._read(f"algo/{name}")
         _leave_to_usual(config)
@@ -342,7 +342,7 @@ class ZooConfigSource(ConfigSource):
         tuned = config.get("algo")
         if "algo.generator" not in self.chosen or not isinstance(tuned, DictConfig):
             return config
-        common = defaults(common_class(sections.algorithm_config_class("gail")))
+        common = defaults(common_class(schema.algorithm_config_class("gail")))
         if tuned.get("generator", common["generator"]) != self.chosen["algo.generator"]:
             config.algo = {key: tuned[key] for key in tuned if key in common}
         return config
@@ -367,7 +367,7 @@ class ZooConfigSource(ConfigSource):
         while algo is not None and (preset := self._file(f"algo/{algo}")) is not None:
             presets.append(preset)
             algo = self._built_on(algo)
-        usual = [sections.usual_policy(algo or "")] if group == "policy" else []
+        usual = [schema.usual_policy(algo or "")] if group == "policy" else []
         for file in (*([] if tuned is None else [tuned]), *presets):
             option = overridden(read_yaml(file)[0]).get(group)
             if option is not None:
@@ -375,7 +375,7 @@ class ZooConfigSource(ConfigSource):
                 if file is tuned:
                     return usual
                 break
-        if group == "policy" and env is not None and sections.is_atari(env):
+        if group == "policy" and env is not None and schema.is_atari(env):
             return [name.replace("Mlp", "Cnn", 1) for name in usual]
         return usual
 
@@ -422,7 +422,7 @@ def chosen_groups(command: DictConfig) -> list[str]:
 def algorithm_options() -> list[str]:
     """Return what ``algo=`` takes: algorithms, and presets of theirs."""
     presets = {file.stem for folder in search_folders("conf") for file in (folder / "algo").glob("*.yaml")}
-    return sorted(presets | set(sections.algorithm_names()))
+    return sorted(presets | set(schema.algorithm_names()))
 
 
 def _group(default: Any) -> str:

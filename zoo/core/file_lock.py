@@ -75,21 +75,21 @@ def is_locked(path: Path) -> bool:
     return False
 
 
-def opened_lock(path: Path) -> int | None:
-    """Open a file for `try_shared_lock`, made if there is none; None where that can't be."""
+def open_lock(path: Path) -> int | None:
+    """Return the descriptor of a file for `try_lock`, made if there is none; None where that can't be."""
     try:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     except OSError:
         return None
 
 
-def try_shared_lock(descriptor: int, *, only_look: bool = False) -> bool | None:
-    """Try to lock an open file, and tell whether that worked; None where there are no locks.
+def try_lock(descriptor: int, *, shared: bool = False) -> bool | None:
+    """Try to lock an open file, and return whether that worked; None where there are no locks.
 
-    Unlike a `FileLock`, this one is shared with the children that are given the file. ``only_look`` takes one
-    that does not keep others from looking.
+    Unlike a `FileLock`, this one is also held by the children that are given the file. A ``shared`` lock does
+    not keep others from taking one.
     """
-    kind = fcntl.LOCK_SH if only_look else fcntl.LOCK_EX
+    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except OSError as error:

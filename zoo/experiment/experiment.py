@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zoo.algorithms.callback import PREEMPTED, InterruptedCallbackError
-from zoo.config.compose import as_overrides, compose
+from zoo.config.compose import compose
 from zoo.config.environment_values import as_written, resolved
 from zoo.config.fields import build
+from zoo.config.overrides import as_overrides
 from zoo.config.paths import shown
 from zoo.config.resume import FREE_OF_CHECKPOINTS, SHOWN_ONLY
-from zoo.config.sections import asked_for
+from zoo.config.schema import preset_or_name
 from zoo.errors import ZooError
 from zoo.experiment.callbacks import EvalCallback
 from zoo.experiment.checkpoint import CheckpointCallback, drop, go_back, kept_bytes, refuse_unfit_barriers
@@ -304,7 +305,7 @@ class Experiment:
         refuse_unfit_barriers(self.algorithm, config, before)
         if run is None:
             with begun_once(config) if is_seed_given else contextlib.nullcontext():
-                names = asked_for(config["algo"]), config["env"]["id"]
+                names = preset_or_name(config["algo"]), config["env"]["id"]
                 run = RunFolder.create(config["runs_dir"], *names, config["seed"])
                 run.write_config(as_written(config))
             closing.callback(run.close)

@@ -6,7 +6,6 @@ import copy
 import json
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -27,8 +26,7 @@ from zoo.core.file_lock import FileLock
 from zoo.core.free_memory import usable_cores
 from zoo.core.printing import one_line, say, show, without_password
 from zoo.errors import INTERRUPTED, MISTAKE, ZooError
-from zoo.launch.jobs import end_with_the_starter
-from zoo.launch.processes import RunningJobs, death
+from zoo.launch.processes import JobProcesses, describe_exit, end_with_parent
 from zoo.tuning.objective import (
     TOP_RUNS,
     TRIALS,
@@ -74,7 +72,7 @@ class Pool:
 
     def __init__(self, plan: Plan, shared: SharedStudy) -> None:
         self.plan, self.shared = plan, shared
-        self.running = RunningJobs()
+        self.running = JobProcesses()
         self.started = time.time()
         minutes = plan.deadline_minutes
         self.deadline = None if minutes is None else self.started + 60 * minutes
@@ -90,7 +88,7 @@ class Pool:
         n_jobs = cores if n_jobs == -1 else n_jobs
         # Each trial would take all cores for its threads.
         self.environment = {"OMP_NUM_THREADS": str(max(1, cores // n_jobs))} if n_jobs > 1 else {}
-        with self.running.heeding_signals(), ThreadPoolExecutor(n_jobs) as threads:
+        with self.running.handling_signals(), ThreadPoolExecutor(n_jobs) as threads:
             statuses = list(threads.map(lambda _: self._keep_one_at_work(), range(n_jobs)))
         if self.mistakes:
             raise ZooError(self.mistakes[0])
@@ -105,14 +103,14 @@ class Pool:
             if message is not None:
                 self.mistakes += [message] if message else []
                 return status
-            if self.running.is_ending or self.mistakes:
+            if self.running.is_stopping or self.mistakes:
                 return INTERRUPTED
-            say(f"zoo: a process {death(status)}; another one goes on", sys.stderr)
+            say(f"zoo: a process {describe_exit(status)}; another one goes on", sys.stderr)
             n_deaths = 0 if self._has_claimed(name) else n_deaths + 1
             if n_deaths >= MOST_DEATHS:
                 self.mistakes.append(
                     f"{n_deaths} processes one after the other died before their first trial;"
-                    f" the last one {death(status)}"
+                    f" the last one {describe_exit(status)}"
                 )
                 return status
 
@@ -137,7 +135,7 @@ class Pool:
             given.write(json.dumps(job).encode())
             given.flush()
             given.seek(0)
-            status = self.running.run(lambda: self._process(given.fileno(), report.fileno()))
+            status = self._run_process(given.fileno(), report.fileno())
             report.seek(0)
             reported = report.read()
         if status is None:
@@ -147,7 +145,7 @@ class Pool:
         ended: tuple[int, str] = tuple(json.loads(reported))
         return ended
 
-    def _process(self, given: int, report: int) -> subprocess.Popen[bytes]:
+    def _run_process(self, given: int, report: int) -> int | None:
         # Before the process minds signals itself they end it, without a traceback.
         code = (
             f"import sys; sys.path[:] = {sys.path!r};"
@@ -155,13 +153,7 @@ class Pool:
             f" from zoo.tuning.worker import main; main({given}, {report})"
         )
         environment: dict[str, Any] = {**self.environment, **os.environ}
-        return subprocess.Popen(
-            [sys.executable, "-c", code],
-            stdin=subprocess.PIPE,
-            env=environment,
-            pass_fds=[given, report],
-            start_new_session=True,
-        )
+        return self.running.run([sys.executable, "-c", code], env=environment, pass_fds=[given, report])
 
 
 def main(job: int, report: int) -> NoReturn:
@@ -170,7 +162,7 @@ def main(job: int, report: int) -> NoReturn:
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt)
-    end_with_the_starter()
+    end_with_parent()
     with open(job, encoding="utf-8") as given:
         status, message = _outcome(json.load(given))
     with open(report, "w", encoding="utf-8") as file:

@@ -27,7 +27,7 @@ def env_of(folder: Path) -> EnvConfig:
 
 
 def test_the_collection_is_there() -> None:
-    assert len(AGENTS) >= 68
+    assert len(AGENTS) >= 71
 
 
 @every_agent

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 FORMATS = (*PICTURES, "html", *TEXTS)
 PROBLEMS_SHOWN = 10
-USUAL_Y = "train"
+DEFAULT_Y = "train"
 
 
 def run(config: Mapping[str, Any]) -> None:
@@ -49,16 +49,16 @@ def run(config: Mapping[str, Any]) -> None:
     groups = grouped(runs, keys_of(settings.by))
     refuse_unknown_scalar(choices.y, runs)
     figure = _figure(settings, kind, len(runs))
-    out = Path(settings.out).expanduser() if settings.out else _usual_file(runs, figure, kind)
+    out = Path(settings.out).expanduser() if settings.out else _default_file(runs, figure, kind)
     if kind == "html":
         content = _report(runs, groups, settings, choices, out).encode()
     elif kind in TEXTS:
         content = _table(groups, settings, figure, kind).encode()
     else:
         with house_style():
-            content = picture(_drawn(runs, groups, settings, choices, figure), kind)
+            content = picture(_draw(runs, groups, settings, choices, figure), kind)
     atomic.write_bytes(out, content)
-    _tell(runs, groups, settings, None if kind not in TEXTS else content.decode(), kind)
+    _print_scores(runs, groups, settings, None if kind not in TEXTS else content.decode(), kind)
     show(f"wrote  {one_line(shown(out.absolute()))}")
 
 
@@ -91,7 +91,7 @@ def _figure(settings: PlotSettings, kind: str, n_runs: int) -> str:
     asked = settings.figure
     if kind == "html" and asked != "auto":
         raise ZooError(f"a report has every figure: figure={asked} goes with png, svg and pdf")
-    if asked == "run" and settings.y != USUAL_Y:
+    if asked == "run" and settings.y != DEFAULT_Y:
         raise ZooError(
             f"figure=run has a panel for everything: y={one_line(settings.y)} goes with figure=curves"
         )
@@ -103,10 +103,10 @@ def _figure(settings: PlotSettings, kind: str, n_runs: int) -> str:
         return asked
     if kind in TEXTS:
         return "scores"
-    return "run" if n_runs == 1 and settings.y == USUAL_Y else "curves"
+    return "run" if n_runs == 1 and settings.y == DEFAULT_Y else "curves"
 
 
-def _usual_file(runs: Sequence[Run], figure: str, kind: str) -> Path:
+def _default_file(runs: Sequence[Run], figure: str, kind: str) -> Path:
     """Return the file in ``plots/``, called after the run or after what is drawn."""
     if len(runs) == 1:
         name = "-".join([runs[0].algo, runs[0].env, runs[0].path.absolute().name])
@@ -114,7 +114,7 @@ def _usual_file(runs: Sequence[Run], figure: str, kind: str) -> Path:
     return Path("plots") / f"{'report' if kind == 'html' and len(runs) > 1 else figure}.{kind}"
 
 
-def _drawn(
+def _draw(
     runs: Sequence[Run], groups: Sequence[Group], settings: PlotSettings, choices: CurveChoices, figure: str
 ) -> Figure:
     if figure == "run":
@@ -163,7 +163,7 @@ def _report(
     return sweep_report(group_scores, methods, choices, settings.score, settings.title)
 
 
-def _tell(
+def _print_scores(
     runs: Sequence[Run], groups: Sequence[Group], settings: PlotSettings, table: str | None, kind: str
 ) -> None:
     """Print the scores, and what a figure does not show: runs that did not finish, files that are damaged."""

@@ -15,8 +15,12 @@ from zoo.errors import ZooError
 TRAINING = ("train", "tune")
 """Commands whose config has the sections of a training."""
 
-_OF_TRAINING = ("algo", "env", "policy", "replay", "pretrain", "callbacks", "logger", "experiment")
-SECTIONS = {"train": _OF_TRAINING, "tune": (*_OF_TRAINING, "sampler", "pruner", "space"), "check": ("env",)}
+_TRAINING_SECTIONS = ("algo", "env", "policy", "replay", "pretrain", "callbacks", "logger", "experiment")
+SECTIONS = {
+    "train": _TRAINING_SECTIONS,
+    "tune": (*_TRAINING_SECTIONS, "sampler", "pruner", "space"),
+    "check": ("env",),
+}
 """Sections, and groups, by command."""
 
 SCRIPTS = {
@@ -77,7 +81,7 @@ def algorithms_with_key(key: str) -> list[str]:
     return [name for name in schema.algorithm_names() if f"algo.{key}" in hyperparameters([name])]
 
 
-def not_of(key: str, algorithms: Sequence[str], prefix: str = "algo.") -> str:
+def other_algorithms_hint(key: str, algorithms: Sequence[str], prefix: str = "algo.") -> str:
     """Return, for the end of a message, which other algorithms have a hyperparameter, and what these have.
 
     It is "" where no other has it.

@@ -36,7 +36,7 @@ REQUIRED_CHOICES = {
 """What the user has to choose for each command, with an example."""
 
 
-NOT_TO_PLAY_WITH = {
+FIXED_WHEN_PLAYING = {
     "normalize": "an agent normalises with the statistics of its training, and returns are as they come",
     "render_mode": "`record` and `render` say whether the environment is drawn",
 }
@@ -61,7 +61,7 @@ def checked(command: str, config: Mapping[str, Any]) -> dict[str, Any]:
     if command not in SETTINGS:
         return dict(config)
     config = _with_replay_section(config)
-    sections_here = {**_SECTIONS, **_OF_COMMAND.get(command, {})}
+    sections_here = {**_SECTIONS, **_SECTIONS_OF_COMMAND.get(command, {})}
     present = {key: check for key, check in sections_here.items() if isinstance(config.get(key), Mapping)}
     settings_class = SETTINGS[command]
     known = [field.name for field in dataclasses.fields(settings_class)]
@@ -75,16 +75,16 @@ def checked(command: str, config: Mapping[str, Any]) -> dict[str, Any]:
     settings = build(settings_class, {key: config[key] for key in known if key in config}, "")
     values = {**vars(settings), **{key: check(config[key]) for key, check in present.items()}}
     _set_deterministic_evaluation(values)
-    _refuse_random_steps_alone(values)
-    _refuse_taking_from_nothing(values)
-    _refuse_hindsight_lost(values)
+    _refuse_no_learning(values)
+    _refuse_init_with_alone(values)
+    _refuse_replaced_hindsight(values)
     if isinstance(values.get("algo"), Mapping) and isinstance(values.get("policy"), Mapping):
         schema.check_recurrent_policy(values["policy"], values["algo"].get("preset"))
     return {key: values[key] for key in [*config, *known] if key in values}
 
 
 def _with_replay_section(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Give the section ``replay`` to algorithms that replay; refuse one that was set for any other."""
+    """Give the section ``replay`` to algorithms with a replay buffer; refuse one that is set for another."""
     others = {key: value for key, value in config.items() if key != "replay"}
     replay, algo = config.get("replay"), config.get("algo")
     name = algo.get("name") if isinstance(algo, Mapping) else None
@@ -104,7 +104,7 @@ def _set_deterministic_evaluation(values: Mapping[str, Any]) -> None:
         evaluation["deterministic"] = not schema.is_atari(values["env"]["id"])
 
 
-def _refuse_random_steps_alone(values: Mapping[str, Any]) -> None:
+def _refuse_no_learning(values: Mapping[str, Any]) -> None:
     """Raise `ZooError` for a training that would end before its first update."""
     algo, n_timesteps = values.get("algo"), values.get("n_timesteps")
     starts = algo.get("learning_starts") if isinstance(algo, Mapping) else None
@@ -117,10 +117,10 @@ def _refuse_random_steps_alone(values: Mapping[str, Any]) -> None:
         )
 
 
-def _refuse_hindsight_lost(values: Mapping[str, Any]) -> None:
-    """Raise `ZooError` for ``replay=prioritized`` in the place of a preset's hindsight: it was to come to it.
+def _refuse_replaced_hindsight(values: Mapping[str, Any]) -> None:
+    """Raise `ZooError` for ``replay=prioritized``, which replaces the hindsight of a ``her_`` preset.
 
-    Who chooses ``replay=uniform`` means to go without, to compare.
+    ``replay=uniform`` replaces it on purpose, to compare.
     """
     algo, replay = values.get("algo"), values.get("replay")
     if not isinstance(algo, Mapping) or not isinstance(replay, Mapping):
@@ -133,7 +133,7 @@ def _refuse_hindsight_lost(values: Mapping[str, Any]) -> None:
         )
 
 
-def _refuse_taking_from_nothing(values: Mapping[str, Any]) -> None:
+def _refuse_init_with_alone(values: Mapping[str, Any]) -> None:
     """Raise `ZooError` for a run that is to take more than weights from no other."""
     what = values.get("init_with", "weights")
     if what != "weights" and values.get("init_from") is None:
@@ -155,9 +155,9 @@ def _env(values: Mapping[str, Any]) -> dict[str, Any]:
     return env
 
 
-def _env_to_play_in(values: Mapping[str, Any]) -> dict[str, Any]:
+def _playing_env(values: Mapping[str, Any]) -> dict[str, Any]:
     """Check what is set of an environment, and nothing else: the rest is as the agent was trained in."""
-    for key, why in NOT_TO_PLAY_WITH.items():
+    for key, why in FIXED_WHEN_PLAYING.items():
         if key in values:
             raise ZooError(f"`env.{key}` can't be set here: {why}")
     given = {key: value for key, value in values.items() if value is not None or key != "id"}
@@ -212,9 +212,9 @@ _SECTIONS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "logger": _logger,
 }
 
-_OF_COMMAND: dict[str, dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]]] = {
+_SECTIONS_OF_COMMAND: dict[str, dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]]] = {
     "tune": {"sampler": schema.checked_sampler, "pruner": schema.checked_pruner, "space": dict},
-    **{command: {"env": _env_to_play_in} for command in ("enjoy", "evaluate", "record")},
+    **{command: {"env": _playing_env} for command in ("enjoy", "evaluate", "record")},
 }
 """Sections that only some commands have, or have otherwise.
 

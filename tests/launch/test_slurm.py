@@ -1,12 +1,14 @@
-"""Sweeps on a real Slurm of this machine."""
+"""Sweeps, and workers of one run, on a real Slurm of this machine, and the script that starts it."""
 
 from __future__ import annotations
 
 import contextlib
 import csv
+import json
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,6 +16,7 @@ import pytest
 
 from zoo.cli import status_of
 from zoo.errors import ZooError
+from zoo.experiment.checkpoint import read_files, read_files_of_worker
 from zoo.launch.command import run_command
 from zoo.launch.sweep_folder import DONE, QUEUED, RUNNING, SweepFolder
 
@@ -185,3 +188,93 @@ def test_time_to_end_that_is_longer_than_the_time_is_refused() -> None:
     with pytest.raises(ZooError, match="signal_delay_s=40` leaves too little"):
         submit("0", "hydra.launcher.timeout_min=2", "hydra.launcher.signal_delay_s=40")
     assert not list(Path("runs").rglob("*.yaml"))
+
+
+OF_WORKERS = [
+    *("algo=ppo2", "env=CartPole-v1", "n_timesteps=2000", "algo.n_steps=32", "tuned=none", "seed=1"),
+    *("compile=false", "threads=1", "policy.net_arch=[16]", "logger=csv", "callbacks.eval.n_episodes=2"),
+    *("callbacks.checkpoint.keep=true", "verbose=0"),
+]
+
+
+def srun(*arguments: str, code: str = "") -> subprocess.CompletedProcess[str]:
+    code = code or "from zoo.cli import main; main()"
+    command = [sys.executable, "-c", code, "train", *OF_WORKERS, "workers=2", *arguments]
+    return subprocess.run(
+        ["srun", "--ntasks=2", "--cpus-per-task=1", *command],
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+        env=dict(os.environ),
+    )
+
+
+def test_tasks_of_a_job_are_the_workers_of_one_run() -> None:
+    """From Python only the first task comes back from the training."""
+    code = (
+        "import sys, zoo; result = zoo.train(zoo.compose('train', sys.argv[2:]));"
+        " print('trained', result.algorithm.num_timesteps)"
+    )
+    done = srun(code=code)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["trained 2048"]
+    (run,) = Path("runs").glob("*/*/*")
+    assert json.loads((run / "run.json").read_text())["status"] == "finished"
+    values, _ = read_files(run / "checkpoint")
+    share = read_files_of_worker(run / "checkpoint", 1)
+    assert share["counts"]["num_timesteps"] == values["timesteps"]
+    assert len(list((run / "monitor").iterdir())) == 2
+
+
+def test_mistake_in_the_first_task_is_told_once_and_the_other_hangs_nowhere() -> None:
+    failed = srun("policy.features_dim=7")
+    assert failed.returncode == 2
+    assert failed.stderr.count("policy.features_dim") == 1
+
+
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "local_slurm.sh"
+
+
+def call(action: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    command = ["bash", str(SCRIPT), action, str(folder)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_folder_with_files_of_others_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    folder = tmp_path / "a repository"
+    for name in ("state", "spool"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "precious").write_text("precious")
+    for name in ("train.log", "server.pid", "munge.py"):
+        (folder / name).write_text("precious")
+    (folder / "slurm.conf").write_text("ClusterName=somebody-elses\n")
+    folder.chmod(0o755)
+    before = sorted(folder.rglob("*"))
+    try:
+        started = call("start", folder)
+    finally:
+        call("stop", folder)
+    assert started.returncode == 1
+    assert "holds files that are not of this script" in started.stderr
+    assert sorted(folder.rglob("*")) == before
+    assert folder.stat().st_mode & 0o777 == 0o755
+
+
+@pytest.mark.usefixtures("slurm")
+def test_slurm_is_started_again_over_what_a_killed_one_left_and_harms_no_other(tmp_path: Path) -> None:
+    folder = tmp_path / "second slurm"
+    started = call("start", folder)
+    try:
+        assert started.returncode == 0, started.stderr
+        os.kill(int((folder / "slurmctld.pid").read_text()), signal.SIGKILL)
+        os.kill(int((folder / "slurmd.pid").read_text()), signal.SIGKILL)
+        assert call("start", folder).stdout == started.stdout
+        assert call("status", folder).returncode == 0
+    finally:
+        assert call("stop", folder).returncode == 0
+    assert call("status", folder).returncode == 1
+    others = subprocess.run(
+        ["sinfo", "--noheader", "--format=%t"], capture_output=True, text=True, check=True
+    )
+    assert set(others.stdout.split()) <= {"idle", "mix", "alloc"}

@@ -8,10 +8,6 @@ round, so that a machine that slows down slows all of them. Measured is the wall
 that a real run has on: episode monitor, CSV and TensorBoard loggers, an evaluation of five episodes each
 interval. Imports, compilation and everything before the end of the first interval are left out.
 
-On a shared machine two cores may be neighbours at one time and far apart at another (`core_distance.py`).
-The JSON has their distance before and after each measurement. ``--near 400`` begins each one only once a
-message from one core to the other and back takes no more than 400 ns, and repeats it if that had changed.
-
 In the first round each system shows in two tries which of the numbers of threads in `--threads` it runs
 faster with, and keeps it; the fastest try is its first measurement. Prints a table of medians with their
 ranges and ratios, and writes the measurements as JSON.
@@ -21,19 +17,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import platform
 import statistics
 import subprocess
 import sys
 import time
-from contextlib import closing
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from core_distance import CoreDistance
 from measure_speed import PEERS, SYSTEMS, WORKS, systems_for
 from rich.console import Console
 from rich.table import Table
@@ -42,9 +35,6 @@ Measurements = dict[tuple[str, str], list[dict[str, Any]]]
 
 TRIES = 2
 """Measurements with each number of threads before one is chosen; one alone may be a noisy neighbour's."""
-
-MOST_REPEATED = 4
-"""Measurements that are given up because the cores were far apart, before one is kept all the same."""
 
 MEASURE = Path(__file__).with_name("measure_speed.py")
 
@@ -57,8 +47,7 @@ def main() -> None:
         for system in arguments.systems
         if system in systems_for(work)
     ]
-    with closing(CoreDistance()) as distance:
-        measurements = measured_in_turns(contestants, arguments, distance)
+    measurements = measured_in_turns(contestants, arguments)
     console = Console(width=max(Console().width, 110))
     console.print(table(measurements, arguments.work, arguments.systems))
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
@@ -66,17 +55,15 @@ def main() -> None:
     console.print(f"every measurement: {arguments.output}")
 
 
-def measured_in_turns(
-    contestants: list[tuple[str, str]], arguments: argparse.Namespace, distance: CoreDistance
-) -> Measurements:
+def measured_in_turns(contestants: list[tuple[str, str]], arguments: argparse.Namespace) -> Measurements:
     measurements: Measurements = {contestant: [] for contestant in contestants}
     for turn in range(arguments.rounds):
         for contestant in contestants:
             if turn == 0:
-                result = measured_with_best_threads(*contestant, arguments, distance)
+                result = measured_with_best_threads(*contestant, arguments)
             else:
                 threads = measurements[contestant][0]["threads"]
-                result = measure(*contestant, threads, arguments, distance, seed=turn)
+                result = measured(*contestant, threads, arguments.seconds, seed=turn)
             measurements[contestant].append(result)
             report(f"round {turn + 1}/{arguments.rounds}", result)
     return measurements
@@ -97,12 +84,6 @@ def parse_arguments() -> argparse.Namespace:
         default=[1, 2],
         help="numbers of threads that each system may choose from; 0: the system's own choice (default: 1,2)",
     )
-    parser.add_argument(
-        "--near",
-        type=float,
-        metavar="NANOSECONDS",
-        help="measure only while a message between two cores takes no more than this (default: whenever)",
-    )
     parser.add_argument("--output", type=Path, default=Path("runs/speed.json"))
     return parser.parse_args()
 
@@ -118,31 +99,15 @@ def names_among(known: Any) -> Any:
     return parse
 
 
-def measured_with_best_threads(
-    work: str, system: str, arguments: argparse.Namespace, distance: CoreDistance
-) -> dict[str, Any]:
+def measured_with_best_threads(work: str, system: str, arguments: argparse.Namespace) -> dict[str, Any]:
     """Measure the system with each number of threads; return what it does with the one it keeps."""
     n_tries = TRIES if len(arguments.threads) > 1 else 1
     numbers = arguments.threads * n_tries  # in turns
-    tries = [measure(work, system, threads, arguments, distance, seed=0) for threads in numbers]
+    tries = [measured(work, system, threads, arguments.seconds, seed=0) for threads in numbers]
     if len(tries) > 1:
         for result in tries:
             report("threads", result)
     return max(tries, key=lambda result: float(result["steps_per_second"]))
-
-
-def measure(
-    work: str, system: str, threads: int, arguments: argparse.Namespace, distance: CoreDistance, seed: int
-) -> dict[str, Any]:
-    """Measure once; with ``--near`` again where cores were not, `MOST_REPEATED` times at most."""
-    near = math.inf if arguments.near is None else arguments.near
-    for _ in range(1 + MOST_REPEATED):
-        before = distance.wait_until_near(near)
-        result = measured(work, system, threads, arguments.seconds, seed)
-        after = distance.nanoseconds()
-        if max(before, after) <= near:
-            break
-    return {**result, "core_distance_ns": [round(before), round(after)]}
 
 
 def measured(work: str, system: str, threads: int, seconds: float, seed: int) -> dict[str, Any]:
@@ -159,8 +124,7 @@ def report(stage: str, result: dict[str, Any]) -> None:
     print(
         f"{stage:>12}  {result['work']:>4}  {result['system']:<13} {result['threads']} threads "
         f"{result['steps_per_second']:>10,.0f} steps/s  ({result['steps']:,} steps in "
-        f"{result['seconds']:.1f} s after {result['warm_up_seconds']:.1f} s; "
-        f"cores {result['core_distance_ns']} ns apart)",
+        f"{result['seconds']:.1f} s after {result['warm_up_seconds']:.1f} s)",
         flush=True,
     )
 

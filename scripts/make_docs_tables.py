@@ -29,12 +29,12 @@ import yaml
 from measure_speed import PEERS, SYSTEMS
 
 import zoo
-from zoo.algorithms.registry import PRESETS, algorithm_class
+from zoo.algorithms.registry import CLASS_NAMES, MODULES, PRESETS, algorithm_class
 from zoo.commands.benchmark import published_of, published_scores
 from zoo.config.aliases import NAMES
 from zoo.config.fields import defaults
 from zoo.envs.registry import folder_name
-from zoo.policies.config import MEMORY_FIELDS, POLICIES
+from zoo.policies.config import POLICIES, RECURRENT_FIELDS
 from zoo.policies.config import PRESETS as POLICY_PRESETS
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -72,12 +72,13 @@ def main() -> None:
 
 def preset_file(name: str) -> str:
     """Return the config of a preset: what its class has otherwise than its algorithm."""
-    preset = getattr(zoo, PRESETS[name])
+    preset = getattr(zoo, CLASS_NAMES[name])
     algorithm = algorithm_class(preset.name)
     usual = defaults(algorithm.config_class)
     own = [each for each in dataclasses.fields(preset.config_class) if each.default != usual[each.name]]
     meaning = str(inspect.getdoc(preset)).splitlines()[0]
-    lines = [f"# {meaning}", "# From zoo/algorithms/presets.py, by make docs.", "defaults:"]
+    home = f"{MODULES[CLASS_NAMES[name]].replace('.', '/')}.py"
+    lines = [f"# {meaning}", f"# From {home}, by make docs.", "defaults:"]
     lines.append(f"  - {preset.name}")
     if preset.usual_policy != algorithm.usual_policy:
         lines.append(f"  - override /policy: {preset.usual_policy}")
@@ -109,7 +110,7 @@ def policy_file(name: str) -> str:
     """Return the YAML file of a named policy: the fields that people change."""
     config, shown = POLICIES[name], ["encoder", "net_arch", "activation", "layer_norm"]
     shown += [] if config.encoder == "mlp" else ["features_dim"]
-    shown += [] if config.recurrent is None else MEMORY_FIELDS
+    shown += [] if config.recurrent is None else RECURRENT_FIELDS
     values = {field: json.dumps(getattr(config, field)).strip('"') for field in shown}
     lines = [
         f"{f'{field}: {value}':<25} # policy.{field}={OVERRIDES[field]}" for field, value in values.items()

@@ -71,7 +71,7 @@ def make_batch(kind: str, seed: int = 0) -> dict[str, Any]:
         "rewards": rng.normal(size=shape),
         "ended": ended,
         "terminated": terminated,
-        "followed_by": np.array([[-1, 2, -1, 0], [-1, -1, -1, 1]]),
+        "next_index": np.array([[-1, 2, -1, 0], [-1, -1, -1, 1]]),
         "next_observations": rng.uniform(-1, 1, (4, 2)),
     }
     if kind == "discrete":
@@ -121,8 +121,8 @@ def backwards(batch: dict[str, Any], gamma: float, values: Any, taken: Any, foll
         for t in reversed(range(N_STEPS)):
             if batch["terminated"][i, t]:
                 carry = 0.0
-            elif batch["followed_by"][i, t] >= 0:
-                carry = following[batch["followed_by"][i, t]]
+            elif batch["next_index"][i, t] >= 0:
+                carry = following[batch["next_index"][i, t]]
             targets[i, t] = float(batch["rewards"][i, t]) + gamma * carry
             carry = c[i, t] * (targets[i, t] - taken[i, t]) + values[i, t]
     return targets

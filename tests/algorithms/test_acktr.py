@@ -206,9 +206,9 @@ def test_acktr_updates_as_written_out(actions: spaces.Space[Any], hyperparameter
 
 ORIGINAL = {
     "factors": KFac.factors,
-    "averaged": KFac.averaged,
-    "natural": KFac.natural,
-    "surprise": ACKTR.surprise,
+    "update_averages": KFac.update_averages,
+    "natural_gradient": KFac.natural_gradient,
+    "fisher_losses": ACKTR.fisher_losses,
     "step_size": ACKTR.step_size,
     "_eigen": kfac_module._eigen,
 }
@@ -224,17 +224,17 @@ def _scaled_factors(share: float, ending: str) -> Callable[..., Any]:
 
 def _late_average(self: KFac, state: Any, factors: Any) -> Any:
     self.n_plain += 1
-    state = ORIGINAL["averaged"](self, state, factors)
+    state = ORIGINAL["update_averages"](self, state, factors)
     self.n_plain -= 1
     return state
 
 
 def _real_advantages_in_the_fisher(self: ACKTR, log_prob: Tensor, values: Tensor, noise: Tensor) -> Tensor:
-    return ORIGINAL["surprise"](self, log_prob * 1.2, values, noise)
+    return ORIGINAL["fisher_losses"](self, log_prob * 1.2, values, noise)
 
 
 def _noise_halved(self: ACKTR, log_prob: Tensor, values: Tensor, noise: Tensor) -> Tensor:
-    return ORIGINAL["surprise"](self, log_prob, values, 0.9 * noise)
+    return ORIGINAL["fisher_losses"](self, log_prob, values, 0.9 * noise)
 
 
 def _longer(self: ACKTR, natural: Tensor, gradient: Tensor, learning_rate: Tensor) -> Tensor:
@@ -249,9 +249,9 @@ def _cut(matrix: Tensor) -> Any:
 PLANTED: dict[str, tuple[Any, str, Any]] = {
     "G a little small": (KFac, "factors", _scaled_factors(0.95, "outputs")),
     "A a little small": (KFac, "factors", _scaled_factors(0.95, "inputs")),
-    "one more plain mean": (KFac, "averaged", _late_average),
-    "the policy's part of the Fisher loss": (ACKTR, "surprise", _real_advantages_in_the_fisher),
-    "the critic's part of the Fisher loss": (ACKTR, "surprise", _noise_halved),
+    "one more plain mean": (KFac, "update_averages", _late_average),
+    "the policy's part of the Fisher loss": (ACKTR, "fisher_losses", _real_advantages_in_the_fisher),
+    "the critic's part of the Fisher loss": (ACKTR, "fisher_losses", _noise_halved),
     "length of the step": (ACKTR, "step_size", _longer),
     "eigenvalues": (kfac_module, "_eigen", _cut),
 }
@@ -324,11 +324,11 @@ def test_inverses_are_made_anew_after_so_many_natural_updates(
 ) -> None:
     model, counts = acktr(kfac_update=kfac_update), []
 
-    def refresh(self: KFac, state: Any) -> Any:
+    def update_inverses(self: KFac, state: Any) -> Any:
         counts.append(int(state[COUNT]))
         return state
 
-    monkeypatch.setattr(KFac, "refresh", refresh)
+    monkeypatch.setattr(KFac, "update_inverses", update_inverses)
     model.learn(9 * N_ROWS)
     assert counts == list(range(2, 9, kfac_update))
 
@@ -383,12 +383,12 @@ def test_weights_of_steps_are_found_in_the_rows_of_each_layer(name: str) -> None
     rollout, module = model.finished_rollout(), model.updater.module(model.runner.state)
     rollout["episode_starts"][:] = True
     weights = torch.tensor([[1, 1, 1, 0], [0, 1, 1, 1], [0, 0, 1, 0], [1, 0, 0, 0]]).float()
-    with model.kfac.watching() as watch, unrolled():
+    with model.kfac.recording() as watch, unrolled():
         parameters, values, _ = module(rollout, rollout.get("states"))
     loss = (weights * (parameters.cos().sum(-1) + values.square())).sum()
     for layer in model.kfac.layers:
         if not layer.is_exact:
-            uses = watch.uses_of(layer)
+            uses = watch.calls_of(layer)
             grads = torch.autograd.grad(loss, [use.outputs for use in uses], retain_graph=True)
             rows = [use.output_rows(grad) for use, grad in zip(uses, grads, strict=True)]
             found = layer.weights_of_rows(weights, [len(each) for each in rows])
@@ -401,12 +401,12 @@ def test_what_is_seen_of_each_layer_makes_up_its_gradient(name: str) -> None:
     policy, env = POLICIES[name]
     model = ACKTR(policy, env, n_envs=2, seed=0, compile=False, n_steps=6).learn(12)
     rollout, module = model.finished_rollout(), model.updater.module(model.runner.state)
-    with model.kfac.watching() as watch, unrolled():
+    with model.kfac.recording() as watch, unrolled():
         parameters, values, _ = module(rollout, rollout.get("states"))
     loss = (parameters.cos().sum(-1) + values.square()).mean()
     found = {}
     for layer in model.kfac.layers:
-        uses = watch.uses_of(layer)
+        uses = watch.calls_of(layer)
         grads = torch.autograd.grad(loss, [use.outputs for use in uses], retain_graph=True)
         rows = torch.cat([use.output_rows(grad) for use, grad in zip(uses, grads, strict=True)])
         inputs = [torch.ones(len(rows), 1) if layer.is_exact else use.input_rows for use in uses]

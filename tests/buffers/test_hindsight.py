@@ -1,4 +1,4 @@
-"""Hindsight against a slow reference: plain lists of episodes, and every goal looked up in them."""
+"""Hindsight replay, and the index of episodes, against plain lists of what each environment gave."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from transitions import transition
 
 from zoo.buffers.arrays import ArraySpec
 from zoo.buffers.config import GOAL_STRATEGIES
-from zoo.buffers.hindsight import Hindsight
-from zoo.buffers.replay import ReplayBuffer
-from zoo.buffers.rings import Drawn, Rings, UniformSampler
+from zoo.buffers.hindsight import UNDER_WAY, EpisodeIndex, Hindsight
+from zoo.buffers.replay import ReplayBuffer, UniformSampler
 
 Array = np.ndarray
 
@@ -73,7 +72,7 @@ class Episode:
 class World:
     """Environments that achieve a goal of another number at each step, and plain lists of what they did."""
 
-    memory: ReplayBuffer
+    buffer: ReplayBuffer
     seed: int = 0
     end: float = 0.12
     next_step: bool = False
@@ -171,7 +170,7 @@ def make_world(
     sampler: Any = None,
 ) -> World:
     hindsight = Hindsight(Asked(ends=ends), strategy, n_sampled_goal)
-    memory = ReplayBuffer(
+    buffer = ReplayBuffer(
         length * n_envs,
         n_envs,
         SPECS,
@@ -181,7 +180,7 @@ def make_world(
         sampler=sampler,
         relabelling=hindsight,
     )
-    return World(memory, seed, end, next_step)
+    return World(buffer, seed, end, next_step)
 
 
 def sampled_goals(batch: dict[str, Any]) -> Array:
@@ -298,10 +297,12 @@ def test_nothing_is_relabelled_before_an_episode_has_ended_also_where_it_is_long
 class Newest(UniformSampler):
     """Draws the newest transitions, and says that each counts as much as its place in the batch."""
 
-    def draw(self, rng: Any, shape: Any, rings: Rings, progress: float) -> Drawn:
+    def sample(
+        self, rng: Any, shape: Any, buffer: ReplayBuffer, progress: float
+    ) -> tuple[Array, Array, Array]:
         places = np.arange(np.prod(shape)).reshape(shape)
-        return Drawn(
-            (rings.heads[0] - 1 - places % 4) % rings.length,
+        return (
+            (buffer.heads[0] - 1 - places % 4) % buffer.length,
             np.zeros(shape, np.int64),
             places.astype(np.float32),
         )
@@ -322,7 +323,7 @@ def test_a_sampler_says_which_transitions_are_drawn_and_weights_stay_with_them()
 class Noting(Newest):
     """Keeps what it is told of errors."""
 
-    def learned(self, td_errors: Array, rows: Any = None) -> None:
+    def update_priorities(self, td_errors: Array, rows: Any = None) -> None:
         self.rows = rows
 
 
@@ -333,6 +334,46 @@ def test_priorities_are_told_of_errors_under_the_goals_that_were_sought_alone() 
         world.step()
     world.cut()
     batch = world.buffer.sample(world.rng, (3, 10))
-    world.buffer.learned(np.ones((3, 10)))
+    world.buffer.update_priorities(np.ones((3, 10)))
     assert sampler.rows.tolist() == np.flatnonzero(sampled_goals(batch) < 0).tolist()
     assert 0 < len(sampler.rows) < 30
+
+
+def counted_slowly(ended: list[bool]) -> tuple[list[int], list[int]]:
+    """Return how many steps of its episode come before each, and how many behind it."""
+    steps_since_start, steps_to_end = [], []
+    for step in range(len(ended)):
+        steps_since_start.append(step - max([i + 1 for i in range(step) if ended[i]], default=0))
+        ends = [i for i in range(step, len(ended)) if ended[i]]
+        steps_to_end.append(ends[0] - step if ends else UNDER_WAY)
+    return steps_since_start, steps_to_end
+
+
+@pytest.mark.parametrize("n_steps", [1, 5, 20, 57])
+def test_steps_of_an_episode_before_and_behind_each_are_counted(n_steps: int) -> None:
+    """Also those that a ring of 20 has overwritten, as long as their episode goes on."""
+    length, n_envs = 20, 3
+    ended = np.random.default_rng(0).random((n_steps, n_envs)) < [0.02, 0.1, 0.5]
+    episodes, envs = EpisodeIndex(length, n_envs), np.arange(n_envs)
+    for step in range(n_steps):
+        episodes.added(np.full(n_envs, step % length), envs, ended[step])
+    stored = np.arange(max(0, n_steps - length), n_steps)
+    for env in range(n_envs):
+        steps_since_start, steps_to_end = counted_slowly(ended[:, env].tolist())
+        assert episodes.steps_since_start[stored % length, env].tolist() == [
+            steps_since_start[step] for step in stored
+        ]
+        assert episodes.steps_to_end[stored % length, env].tolist() == [steps_to_end[step] for step in stored]
+
+
+def test_counting_goes_on_in_rings_that_were_taken_over() -> None:
+    ended = np.array([[False, True], [True, False], [False, False], [False, True]])
+    added, rebuilt, envs = EpisodeIndex(6, 2), EpisodeIndex(6, 2), np.arange(2)
+    for step in range(4):
+        added.added(np.full(2, step), envs, ended[step])
+    ring = np.concatenate([ended, np.ones((2, 2), np.bool_)])
+    rebuilt.rebuild(ring, np.full(2, 4), np.full(2, 4))
+    for episodes in (added, rebuilt):
+        episodes.added(np.full(2, 4), envs, np.array([True, False]))
+        assert episodes.steps_since_start[:5].T.tolist() == [[0, 1, 0, 1, 2], [0, 0, 1, 2, 0]]
+        assert episodes.steps_to_end[:5].T.tolist() == [[1, 0, 2, 1, 0], [0, 2, 1, 0, UNDER_WAY]]

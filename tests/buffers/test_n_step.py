@@ -15,8 +15,7 @@ from transitions import transition
 from zoo.buffers.arrays import ArraySpec
 from zoo.buffers.config import PrioritizedConfig
 from zoo.buffers.prioritized import PrioritizedSampler
-from zoo.buffers.replay import Batch, ReplayBuffer, ring_length
-from zoo.buffers.rings import Drawn, UniformSampler, Windows
+from zoo.buffers.replay import Batch, NStepWindows, ReplayBuffer, UniformSampler, ring_length
 from zoo.errors import ZooError
 
 Array = np.ndarray
@@ -31,14 +30,14 @@ GAMMA = 0.5
 each_example = settings(deadline=None, derandomize=True, max_examples=80)
 
 
-def memory_of(capacity: int, n_envs: int, n_step: int, *, once: bool = False, **options: Any) -> ReplayBuffer:
+def buffer_of(capacity: int, n_envs: int, n_step: int, *, once: bool = False, **options: Any) -> ReplayBuffer:
     return ReplayBuffer(
         *(capacity, n_envs, SPECS), n_step=n_step, gamma=GAMMA, optimize_memory_usage=once, **options
     )
 
 
 def add(
-    memory: ReplayBuffer,
+    buffer: ReplayBuffer,
     numbers: list[int],
     rewards: list[float],
     terminated: list[bool],
@@ -50,7 +49,7 @@ def add(
     masks = np.stack([shown % 2 == 0, shown % 3 == 0], axis=-1)
     following = np.stack([(shown + 1) % 2 == 0, (shown + 1) % 3 == 0], axis=-1)
     columns = {"observations": shown.astype(np.float32), "actions": shown, "action_masks": masks}
-    memory.add(
+    buffer.add(
         transition(
             columns,
             (shown + 1).astype(np.float32),
@@ -91,7 +90,7 @@ class Lists:
     what=st.lists(st.sampled_from(["add"] * 9 + ["some", "cut"]), min_size=1, max_size=40),
 )
 @each_example
-def test_memory_agrees_with_lists_of_transitions(
+def test_buffer_agrees_with_lists_of_transitions(
     n_envs: int, rows: int, n_step: int, once: bool, prioritized: bool, seed: int, what: list[str]
 ) -> None:
     """In rings that have wrapped, of different fill, with reset steps between, and with episodes cut."""
@@ -101,13 +100,13 @@ def test_memory_agrees_with_lists_of_transitions(
         if prioritized
         else UniformSampler()
     )
-    memory = memory_of(rows * n_envs, n_envs, n_step, once=once, sampler=sampler)
+    buffer = buffer_of(rows * n_envs, n_envs, n_step, once=once, sampler=sampler)
     lists = Lists([[] for _ in range(n_envs)])
     rng = np.random.default_rng(seed)
     numbers = 1000 * np.arange(n_envs)
     for each in what:
         if each == "cut":
-            memory.cut()
+            buffer.cut()
             for env, past in enumerate(lists.past):
                 if past:
                     past[-1] = (*past[-1][:3], True)
@@ -117,7 +116,7 @@ def test_memory_agrees_with_lists_of_transitions(
         rewards, ends = rng.normal(size=n_envs).astype(np.float32), rng.random(n_envs)
         terminated, truncated = (ends < 0.15) & valid, (ends > 0.85) & valid
         add(
-            memory,
+            buffer,
             numbers.tolist(),
             rewards.tolist(),
             terminated.tolist(),
@@ -128,9 +127,9 @@ def test_memory_agrees_with_lists_of_transitions(
             step = (int(numbers[env]), float(rewards[env]), bool(terminated[env]))
             lists.past[env].append((*step, bool(terminated[env] | truncated[env])))
         numbers += np.where(terminated | truncated, 7, 1) * valid
-    if not len(memory):
+    if not len(buffer):
         return
-    batch = memory.sample(rng, (2, 60))
+    batch = buffer.sample(rng, (2, 60))
     assert ("discounts" in batch) == (n_step > 1)
     discounts = batch.get("discounts", np.full((2, 60), GAMMA))
     places = {step[0]: (env, i) for env, past in enumerate(lists.past) for i, step in enumerate(past)}
@@ -152,28 +151,28 @@ def test_rewards_are_normalised_one_by_one_before_they_are_summed_up() -> None:
     def bounded(batch: Batch) -> Batch:
         return {**batch, "rewards": np.clip(batch["rewards"], -1, 1)}
 
-    memory = memory_of(10, 1, 3, transforms=(bounded,))
+    buffer = buffer_of(10, 1, 3, transforms=(bounded,))
     for number, reward in enumerate([10.0, -10.0, 0.5]):
-        add(memory, [number], [reward], [False], [False])
-    batch = memory.sample(np.random.default_rng(0), (50,))
+        add(buffer, [number], [reward], [False], [False])
+    batch = buffer.sample(np.random.default_rng(0), (50,))
     assert set(batch["rewards"][batch["actions"] == 0].tolist()) == {1.0 - 0.5 + 0.125}
 
 
 class NewGoals:
     """Replaces the rewards of all steps of a window by the numbers of their observations."""
 
-    def relabelled(
-        self, memory: ReplayBuffer, rng: Any, windows: Windows, batch: Batch
-    ) -> tuple[Windows, Batch, Array]:
-        shown = memory.columns["observations"][windows.steps, windows.envs[..., None]]
+    def relabel(
+        self, buffer: ReplayBuffer, rng: Any, windows: NStepWindows, batch: Batch
+    ) -> tuple[NStepWindows, Batch, Array]:
+        shown = buffer.columns["observations"][windows.steps, windows.envs[..., None]]
         return windows, {**batch, "rewards": shown}, np.arange(windows.first.size)
 
 
 def test_goals_are_replaced_for_all_steps_of_a_window_before_they_are_summed_up() -> None:
-    memory = memory_of(30, 2, 3, relabelling=NewGoals())
+    buffer = buffer_of(30, 2, 3, relabelling=NewGoals())
     for number in range(10):
-        add(memory, [number, 100 + number], [0.0, 0.0], [False, False], [False, False])
-    batch = memory.sample(np.random.default_rng(0), (4, 50))
+        add(buffer, [number, 100 + number], [0.0, 0.0], [False, False], [False, False])
+    batch = buffer.sample(np.random.default_rng(0), (4, 50))
     first = batch["observations"]
     inside = first % 100 < 8
     expected = first + GAMMA * (first + 1) + GAMMA**2 * (first + 2)
@@ -185,12 +184,12 @@ def test_goals_are_replaced_for_all_steps_of_a_window_before_they_are_summed_up(
 )
 def test_more_steps_than_a_ring_holds_are_refused(capacity: int, once: bool, fits: bool) -> None:
     if fits:
-        memory_of(capacity, 2, 4, once=once)
+        buffer_of(capacity, 2, 4, once=once)
         return
     with pytest.raises(
-        ZooError, match=r"`replay.n_step=4` is longer than the memory: `algo.buffer_size=\d` keeps 3"
+        ZooError, match=r"`replay.n_step=4` is longer than the buffer: `algo.buffer_size=\d` keeps 3"
     ):
-        memory_of(capacity, 2, 4, once=once)
+        buffer_of(capacity, 2, 4, once=once)
 
 
 buffers = pytest.importorskip("stable_baselines3.common.buffers")
@@ -202,9 +201,9 @@ class At(UniformSampler):
     """Draws the places that it is told."""
 
     def __init__(self, positions: Array, envs: Array) -> None:
-        self.drawn = Drawn(positions, envs)
+        self.drawn = positions, envs, None
 
-    def draw(self, *_: Any) -> Drawn:
+    def sample(self, *_: Any) -> tuple[Array, Array, None]:
         return self.drawn
 
 

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from gymnasium import spaces
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from transitions import transition
 
 from zoo import DQN
-from zoo.buffers import replay, rings
-from zoo.buffers.arrays import ArraySpec, Transition
-from zoo.buffers.replay import ReplayBuffer, Storing, replay_bytes, ring_length
-from zoo.buffers.rings import Drawn, Rings, UniformSampler
-from zoo.core.tensors import join, split
-from zoo.envs.monitor import EpisodeRecord
+from zoo.buffers import replay
+from zoo.buffers.arrays import ArraySpec, Transition, find_not_finite, observation_spec, split_rows
+from zoo.buffers.replay import ReplayBuffer, UniformSampler, replay_bytes
+from zoo.core.tensors import content_files, join, split
 from zoo.errors import ZooError
 from zoo.experiment.checkpoint import read_checkpoint, restore, write_checkpoint
 
@@ -49,13 +49,13 @@ def number(observations: Any) -> Array:
 
 @dataclass
 class World:
-    """Environments that number all that they show, a memory of them, and plain lists of what it must hold.
+    """Environments that number all that they show, a buffer of them, and plain lists of what it must hold.
 
     With ``next_step`` an environment resets in the step after an episode's end, which is then not valid.
     """
 
     n_envs: int
-    memory: ReplayBuffer
+    buffer: ReplayBuffer
     dictionary: bool
     next_step: bool
     seed: int = 0
@@ -73,8 +73,8 @@ class World:
         return np.arange(self.count - self.n_envs, self.count)
 
     def step(self, n: int = 1) -> None:
-        """Take some steps, and store them at once."""
-        self.buffer.extend([self.taken() for _ in range(n)])
+        for _ in range(n):
+            self.buffer.add(self.taken())
 
     def taken(self) -> Transition:
         observations, actions, rewards = self.current, self.numbers(), self.rng.normal(size=self.n_envs)
@@ -129,8 +129,8 @@ class World:
 def make_world(
     n_envs: int, capacity: int, *, optimize: bool, dictionary: bool, next_step: bool, seed: int
 ) -> World:
-    memory = ReplayBuffer(capacity, n_envs, DICT if dictionary else PLAIN, optimize_memory_usage=optimize)
-    return World(n_envs, memory, dictionary, next_step, seed)
+    buffer = ReplayBuffer(capacity, n_envs, DICT if dictionary else PLAIN, optimize_memory_usage=optimize)
+    return World(n_envs, buffer, dictionary, next_step, seed)
 
 
 worlds = st.builds(
@@ -148,8 +148,8 @@ actions = st.lists(st.sampled_from([*range(6), *range(6), 1, 1, "cut", "save"]),
 
 @given(world=worlds, what=actions)
 @each_example
-def test_memory_holds_the_newest_transitions_as_they_were(world: World, what: list[int | str]) -> None:
-    """Also after a reset from outside, and after a round trip through `state` into a fresh memory."""
+def test_buffer_holds_the_newest_transitions_as_they_were(world: World, what: list[int | str]) -> None:
+    """Also after a reset from outside, and after a round trip through `state` into a fresh buffer."""
     for each in what:
         if isinstance(each, int):
             world.step(each)
@@ -175,34 +175,13 @@ def test_memory_holds_the_newest_transitions_as_they_were(world: World, what: li
             assert set(world.sampled(300)) == set(expected)
 
 
-@pytest.mark.parametrize("dictionary", [False, True])
-def test_steps_stored_at_once_are_those_stored_one_by_one(
-    monkeypatch: pytest.MonkeyPatch, dictionary: bool
-) -> None:
-    world = make_world(2, 14, optimize=False, dictionary=dictionary, next_step=False, seed=0)
-    singly = copy.deepcopy(world.buffer)
-    parts = [[world.taken() for _ in range(n)] for n in (2, 4, 3, 7, 5)]
-    for part in parts:
-        for step in part:
-            step.outcome.valid = None
-            singly.add(step)
-    monkeypatch.setattr(ReplayBuffer, "add", None)  # none goes in by itself
-    for part in parts:
-        world.buffer.extend(part)
-        world.buffer.extend([])
-    assert world.buffer.n_unchecked == singly.n_unchecked == 21
-    for expected, found in zip(*(split(memory.state()) for memory in (singly, world.buffer)), strict=True):
-        assert expected.keys() == found.keys()
-        assert all(np.array_equal(expected[name], found[name]) for name in expected)
-
-
 @pytest.mark.parametrize("optimize", [False, True])
 def test_sampling_is_uniform_over_environments_of_different_fill(optimize: bool) -> None:
-    memory = ReplayBuffer(60, 3, PLAIN, optimize_memory_usage=optimize)
+    buffer = ReplayBuffer(60, 3, PLAIN, optimize_memory_usage=optimize)
     rng = np.random.default_rng(0)
     for step in range(30):
         numbers = 100 * np.arange(3) + step
-        memory.add(
+        buffer.add(
             transition(
                 {"observations": shown(numbers, False), "actions": numbers},
                 shown(numbers + 1, False),
@@ -212,10 +191,10 @@ def test_sampling_is_uniform_over_environments_of_different_fill(optimize: bool)
                 np.array([True, step % 2 == 0, step < 3]),
             )
         )
-    n_stored = len(memory)
+    n_stored = len(buffer)
     assert n_stored == (20 - optimize) + 15 + 3
     n_draws = 400 * n_stored
-    drawn, counts = np.unique(memory.sample(rng, (n_draws,))["actions"], return_counts=True)
+    drawn, counts = np.unique(buffer.sample(rng, (n_draws,))["actions"], return_counts=True)
     assert len(drawn) == n_stored
     expected = n_draws / n_stored
     chi_square = ((counts - expected) ** 2 / expected).sum()
@@ -225,9 +204,9 @@ def test_sampling_is_uniform_over_environments_of_different_fill(optimize: bool)
 @pytest.mark.parametrize("optimize", [False, True])
 @pytest.mark.parametrize("specs", [PLAIN, DICT])
 def test_size_is_known_before_anything_is_allocated(optimize: bool, specs: dict[str, Any]) -> None:
-    memory = ReplayBuffer(60, 3, specs, optimize_memory_usage=optimize)
+    buffer = ReplayBuffer(60, 3, specs, optimize_memory_usage=optimize)
     allocated = 0
-    for column in memory.columns.values():
+    for column in buffer.columns.values():
         allocated += (
             sum(part.nbytes for part in column.values()) if isinstance(column, dict) else column.nbytes
         )
@@ -240,7 +219,7 @@ MASKED = {**PLAIN, "action_masks": ArraySpec((3,), np.bool_)}
 @pytest.mark.parametrize("optimize", [False, True])
 def test_masks_come_with_what_was_shown_before_and_after(optimize: bool) -> None:
     """Also after ends, where the mask of the next episode's first observation is another."""
-    memory = ReplayBuffer(12, 2, MASKED, optimize_memory_usage=optimize)
+    buffer = ReplayBuffer(12, 2, MASKED, optimize_memory_usage=optimize)
     rng = np.random.default_rng(0)
     masks_of: dict[int, tuple[bool, ...]] = {77: (True, True, True)}
     numbers, masks = np.array([0, 1]), rng.random((2, 3)) < 0.5
@@ -250,7 +229,7 @@ def test_masks_come_with_what_was_shown_before_and_after(optimize: bool) -> None
             masks_of.setdefault(int(number_shown), tuple(mask.tolist()))
         ended = rng.random(2) < 0.3
         columns = {"observations": shown(numbers, False), "actions": numbers, "action_masks": masks}
-        memory.add(
+        buffer.add(
             transition(
                 columns, shown(following, False), np.zeros(2), ended & (step % 2 == 0), ended, masks=after
             )
@@ -259,7 +238,7 @@ def test_masks_come_with_what_was_shown_before_and_after(optimize: bool) -> None
         for number_shown, mask in zip(numbers, masks, strict=True):
             masks_of.setdefault(int(number_shown), tuple(mask.tolist()))
         numbers = numbers.copy()
-    batch = memory.sample(rng, (200,))
+    batch = buffer.sample(rng, (200,))
     for name in ("", "next_"):
         numbers_drawn = number(batch[f"{name}observations"])
         for drawn, mask in zip(numbers_drawn, batch[f"{name}action_masks"], strict=True):
@@ -269,9 +248,11 @@ def test_masks_come_with_what_was_shown_before_and_after(optimize: bool) -> None
 class NewestWithWeights(UniformSampler):
     """Draws the newest transition of each environment, and says how much it counts."""
 
-    def draw(self, rng: Any, shape: Any, rings: Rings, progress: float) -> Drawn:
-        envs = np.arange(np.prod(shape)).reshape(shape) % len(rings.heads)
-        return Drawn((rings.heads[envs] - 1) % rings.length, envs, 0.5 + envs.astype(np.float32))
+    def sample(
+        self, rng: Any, shape: Any, buffer: ReplayBuffer, progress: float
+    ) -> tuple[Array, Array, Array]:
+        envs = np.arange(np.prod(shape)).reshape(shape) % len(buffer.heads)
+        return (buffer.heads[envs] - 1) % buffer.length, envs, (0.5 + envs.astype(np.float32))
 
 
 def test_a_sampler_decides_what_is_drawn_and_how_much_it_counts_and_transforms_follow_in_order() -> None:
@@ -281,59 +262,59 @@ def test_a_sampler_decides_what_is_drawn_and_how_much_it_counts_and_transforms_f
     def add_one(batch: dict[str, Any]) -> dict[str, Any]:
         return {**batch, "rewards": batch["rewards"] + 1}
 
-    memory = ReplayBuffer(20, 2, PLAIN, sampler=NewestWithWeights(), transforms=(double, add_one))
+    buffer = ReplayBuffer(20, 2, PLAIN, sampler=NewestWithWeights(), transforms=(double, add_one))
     for step in range(3):
         numbers = np.array([step, 10 + step])
         no = np.zeros(2, bool)
         columns = {"observations": shown(numbers, False), "actions": numbers}
-        memory.add(transition(columns, shown(numbers + 1, False), numbers, no, no))
-    batch = memory.sample(np.random.default_rng(0), (2, 2))
+        buffer.add(transition(columns, shown(numbers + 1, False), numbers, no, no))
+    batch = buffer.sample(np.random.default_rng(0), (2, 2))
     assert batch["actions"].tolist() == [[2, 12], [2, 12]]
     assert batch["rewards"].tolist() == [[5, 25], [5, 25]]
     assert batch["weights"].tolist() == [[0.5, 1.5], [0.5, 1.5]]
 
 
 def of_rewards(*rewards: list[float], capacity: int = 24, once: bool = False) -> ReplayBuffer:
-    """Return a memory with so many steps; None for an environment that was merely reset."""
-    memory = ReplayBuffer(capacity, 2, PLAIN, optimize_memory_usage=once)
+    """Return a buffer with so many steps; None for an environment that was merely reset."""
+    buffer = ReplayBuffer(capacity, 2, PLAIN, optimize_memory_usage=once)
     for both in rewards:
-        add_rewards(memory, both)
-    return memory
+        add_rewards(buffer, both)
+    return buffer
 
 
-def add_rewards(memory: ReplayBuffer, both: Any, following: float = 0.0, *, ended: bool = False) -> None:
+def add_rewards(buffer: ReplayBuffer, both: Any, following: float = 0.0, *, ended: bool = False) -> None:
     valid, zeros = np.array([reward is not None for reward in both]), np.zeros(2)
     columns = {"observations": np.zeros((2, 2), np.float32), "actions": zeros}
     after = np.full((2, 2), following, np.float32)
     rewards = np.array([reward or 0.0 for reward in both], np.float32)
     ends = np.array([ended, False])
-    memory.add(transition(columns, after, rewards, zeros > 0, ends, None if valid.all() else valid))
+    buffer.add(transition(columns, after, rewards, zeros > 0, ends, None if valid.all() else valid))
 
 
 @pytest.mark.parametrize("capacity", [6, 24])
 def test_first_number_that_is_not_finite_is_found_with_its_environment(capacity: int) -> None:
-    memory = of_rewards([1, 2], [3, 4], capacity=capacity)
-    assert memory.first_not_finite() is None
+    buffer = of_rewards([1, 2], [3, 4], capacity=capacity)
+    assert buffer.first_not_finite() is None
     for both in ([5, np.nan], [np.inf, 6], [7, 8]):
-        add_rewards(memory, both)
-    found = memory.first_not_finite()
+        add_rewards(buffer, both)
+    found = buffer.first_not_finite()
     assert found is not None
     assert found[:2] == ("rewards", 1)
-    assert memory.first_not_finite() is not None, "until it is gone"
+    assert buffer.first_not_finite() is not None, "until it is gone"
 
 
 def test_final_observation_that_is_kept_apart_is_looked_at_too() -> None:
-    memory = of_rewards([1, 0.0], once=True)
-    add_rewards(memory, [1, 2], following=np.inf, ended=True)
-    memory.columns["observations"][:] = 0  # the second environment's own is not looked at here
-    found = memory.first_not_finite()
+    buffer = of_rewards([1, 0.0], once=True)
+    add_rewards(buffer, [1, 2], following=np.inf, ended=True)
+    buffer.columns["observations"][:] = 0  # the second environment's own is not looked at here
+    found = buffer.first_not_finite()
     assert found is not None
     assert found[:2] == ("next_observations", 0)
 
 
 @pytest.mark.parametrize("once", [False, True])
 @pytest.mark.parametrize("capacity", [10, 40])
-def test_rings_of_a_memory_of_another_length_are_refused(capacity: int, once: bool) -> None:
+def test_rings_of_a_buffer_of_another_length_are_refused(capacity: int, once: bool) -> None:
     """In a longer one the rows from where the ring was closed would count, which nobody wrote."""
     state = of_rewards(*([number, number] for number in range(30)), once=once).state()
     of_rewards(once=once).load_state(state)
@@ -341,100 +322,15 @@ def test_rings_of_a_memory_of_another_length_are_refused(capacity: int, once: bo
         of_rewards(capacity=capacity, once=once).load_state(state)
 
 
-def test_each_environment_has_a_row_at_least_or_two_where_observations_are_stored_once() -> None:
-    assert [ring_length(capacity, 4, once=False) for capacity in (1, 8, 11)] == [1, 2, 2]
-    assert [ring_length(capacity, 4, once=True) for capacity in (1, 8, 12)] == [2, 2, 3]
-
-
 def test_a_cut_is_written_into_the_next_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of segments of two rows only that is written again whose last transition is an end from now on."""
-    monkeypatch.setattr(rings, "SMALLEST_SEGMENT", 1)
-    memory = of_rewards(*[[1.0, 2.0]] * 7, capacity=300)
-    assert memory._segments.n_rows == 2
-    before = memory.state()["chunks"]
-    memory.cut()
-    after = memory.state()["chunks"]
+    """Of chunks of two rows only that is written again whose last transition is an end from now on."""
+    monkeypatch.setattr(replay, "SMALLEST_CHUNK", 1)
+    buffer = of_rewards(*[[1.0, 2.0]] * 7, capacity=300)
+    assert buffer._chunks.n_rows == 2
+    before = buffer.state()["chunks"]
+    buffer.cut()
+    after = buffer.state()["chunks"]
     assert [first for first, part in after.items() if part.name != before[first].name] == ["6"]
-
-
-SMALL = ArraySpec((3,), np.float32)
-
-
-def memory_of(observations: Any, **options: Any) -> ReplayBuffer:
-    return ReplayBuffer(200, 2, {"observations": observations, "actions": ArraySpec((), np.int64)}, **options)
-
-
-def step(number: int, observations: Any = None) -> Transition:
-    shown = np.full((2, 3), number, np.float32) if observations is None else observations
-    no = np.zeros(2, np.bool_)
-    columns = {"observations": shown, "actions": np.full(2, number)}
-    return transition(columns, shown, np.zeros(2, np.float32), no, no)
-
-
-def store(memory: ReplayBuffer, numbers: range, ends_with: type[BaseException] | None = None) -> None:
-    with Storing(memory, memory.steps_at_once) as storing:
-        for number in numbers:
-            storing.add(step(number))
-        if ends_with is not None:
-            raise ends_with
-
-
-def test_small_steps_of_a_plain_memory_are_stored_at_once() -> None:
-    memory, sizes = memory_of(SMALL), []
-    with Storing(memory, memory.steps_at_once) as storing:
-        for number in range(70):
-            storing.add(step(number))
-            sizes.append(int(memory.sizes[0]))
-    assert sorted(set(sizes)) == [0, 32, 64]
-    assert memory.columns["actions"][:70, 1].tolist() == list(range(70))
-    assert len(memory) == 140
-
-
-def test_what_was_collected_is_stored_when_something_raises() -> None:
-    memory = memory_of(SMALL)
-    with pytest.raises(KeyboardInterrupt):
-        store(memory, range(40), ends_with=KeyboardInterrupt)
-    assert memory.columns["actions"][:41, 0].tolist() == [*range(40), 0]
-    assert memory.sizes.tolist() == [40, 40]
-
-
-def test_nothing_waits_when_an_episode_ends() -> None:
-    memory = memory_of(SMALL)
-    with Storing(memory, memory.steps_at_once) as storing:
-        for number in range(3):
-            storing.add(step(number))
-        assert not len(memory)
-        last = step(3)
-        last.outcome.episodes.append(EpisodeRecord(0, 1.0, 4, 0.1))
-        storing.add(last)
-        assert memory.sizes.tolist() == [4, 4]
-
-
-@pytest.mark.parametrize("column", ["observations", "actions", "next_observations", "rewards", "ended"])
-def test_an_interrupted_store_leaves_no_half_written_rows(
-    column: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The ring is full: where some columns are new and others not, a row is none that ever was."""
-    memory = memory_of(SMALL)
-    store(memory, range(120))
-    original, has_interrupted = replay.assign, False
-
-    def interrupted(target: Any, *rest: Any) -> None:
-        nonlocal has_interrupted
-        if target is memory.columns[column] and not has_interrupted:
-            has_interrupted = True
-            raise KeyboardInterrupt
-        original(target, *rest)
-
-    monkeypatch.setattr(replay, "assign", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        store(memory, range(120, 150))
-    assert has_interrupted
-    numbers = [*range(100, 150), *range(50, 100)]
-    assert memory.columns["actions"][:, 0].tolist() == numbers
-    for name in ("observations", "next_observations"):
-        assert memory.columns[name][:, 1, 0].tolist() == numbers
-    assert (memory.heads.tolist(), memory.sizes.tolist()) == ([50, 50], [100, 100])
 
 
 def make(env: str = "FrozenLake-v1", **options: Any) -> DQN:
@@ -468,3 +364,139 @@ def test_model_of_another_memory_says_which_setting_is_another_and_learns_no_mor
         restore(saved, model)
     with pytest.raises(ZooError, match="was restored in part; make the model anew"):
         model.learn(10, reset_num_timesteps=False)
+
+
+def small_world(seed: int, *, n_envs: int, length: int, **options: bool) -> World:
+    """Return a world whose buffer has chunks of as few rows as can be: one, of the small observations."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(replay, "SMALLEST_CHUNK", 1)
+        return make_world(n_envs, length * n_envs, seed=seed, **options)
+
+
+def contents(state: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return copies of the arrays of each chunk by its name."""
+    parts = content_files(state).values()
+    return {part.name: {key: array.copy() for key, array in split(part)[0].items()} for part in parts}
+
+
+def are_equal(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return one.keys() == other.keys() and all(np.array_equal(one[key], other[key]) for key in one)
+
+
+@given(
+    options=st.fixed_dictionaries(
+        {name: st.booleans() for name in ("optimize", "dictionary", "next_step")}
+        | {"n_envs": st.integers(1, 3), "length": st.integers(1, 300), "seed": st.integers(0, 999)}
+    ),
+    what=st.lists(
+        st.sampled_from(["step"] * 3 + ["many steps", "cut", "save", "save", "resume"]),
+        min_size=4,
+        max_size=40,
+    ),
+)
+@example(
+    options={"optimize": False, "dictionary": False, "next_step": False, "n_envs": 1, "length": 1, "seed": 0},
+    what=["step", "save", "step", "save"],
+)
+@settings(deadline=None, derandomize=True, max_examples=100)
+def test_a_name_stands_for_one_content(options: dict[str, Any], what: list[str]) -> None:
+    """Also where environments are reset at different steps, and in a buffer that took a state over."""
+    world = small_world(**options)
+    written: dict[str, dict[str, Any]] = {}
+    for each in what:
+        if each == "step":
+            world.step()
+        elif each == "many steps":
+            for _ in range(world.buffer.length // 3):
+                world.step()
+        elif each == "cut":
+            world.cut()
+        else:
+            state = world.buffer.state()
+            for name, content in contents(state).items():
+                assert are_equal(written.setdefault(name, content), content)
+            if each == "resume":
+                fresh = small_world(**options).buffer
+                fresh.load_state(copy.deepcopy(state))
+                world.buffer = fresh
+    assert set(world.sampled(50) if len(world.buffer) else []) <= set(world.kept())
+
+
+def stored_anew(buffer: ReplayBuffer, before: Mapping[str, Any]) -> int:
+    """Return how many rows stand in chunks that have other names than before."""
+    now = contents(buffer.state())
+    return sum(len(content["rewards"]) for name, content in now.items() if name not in before)
+
+
+@pytest.mark.parametrize("next_step", [False, True])
+@pytest.mark.parametrize("optimize", [False, True])
+def test_what_did_not_change_keeps_its_name(optimize: bool, next_step: bool) -> None:
+    world = small_world(0, n_envs=2, length=1000, optimize=optimize, dictionary=False, next_step=next_step)
+    n_rows = -(-1000 // replay.MOST_CHUNKS)
+    for _ in range(30):
+        before = contents(world.buffer.state())
+        assert stored_anew(world.buffer, before) == 0
+        for _ in range(100):
+            world.step()
+        spread = int(np.ptp(world.buffer.state()["heads"]))
+        if spread < 100:  # not where one ring has begun anew and the other has not
+            assert 60 <= stored_anew(world.buffer, before) <= 100 + spread + 3 * n_rows
+    before = contents(world.buffer.state())
+    world.cut()
+    assert 1 <= stored_anew(world.buffer, before) <= 2 * n_rows
+
+
+def test_rows_that_were_cut_otherwise_get_names_of_their_own() -> None:
+    world = small_world(0, n_envs=1, length=300, optimize=False, dictionary=False, next_step=False)
+    for _ in range(200):
+        world.step()
+    state = world.buffer.state()
+    other = make_world(1, 300, optimize=False, dictionary=False, next_step=False, seed=0)
+    other.buffer.load_state(state)
+    world.buffer = other.buffer
+    assert set(world.sampled(100)) <= set(world.kept())
+    assert contents(other.buffer.state()).keys().isdisjoint(contents(state).keys())
+
+
+IMAGE = spaces.Box(0, 255, (4, 5, 3), np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("space", "raw", "normalized"),
+    [
+        (spaces.Box(-1, 1, (3,), np.float32), np.float32, np.float32),
+        (spaces.Box(-1, 1, (3,), np.float64), np.float32, np.float32),
+        (spaces.Box(-5, 5, (3,), np.int64), np.int64, np.float32),
+        (IMAGE, np.uint8, np.uint8),
+        (spaces.Discrete(3), np.int64, np.int64),
+        (spaces.MultiDiscrete([2, 3]), np.int64, np.int64),
+        (spaces.MultiBinary(3), np.int8, np.int8),
+    ],
+    ids=str,
+)
+def test_dtype_of_stored_observations(space: spaces.Space[Any], raw: Any, normalized: Any) -> None:
+    assert observation_spec(space) == ArraySpec(space.shape, np.dtype(raw))
+    assert observation_spec(space, normalized=True) == ArraySpec(space.shape, np.dtype(normalized))
+
+
+def test_pieces_are_views_of_rows_in_their_order() -> None:
+    column = {"a": np.arange(7), "b": {"c": np.arange(14).reshape(7, 2)}}
+    cut = list(split_rows(column, 3))
+    assert [part["a"].tolist() for part in cut] == [[0, 1, 2], [3, 4, 5], [6]]
+    assert [part["b"]["c"][:, 0].tolist() for part in cut] == [[0, 2, 4], [6, 8, 10], [12]]
+    assert all(np.shares_memory(part["b"]["c"], column["b"]["c"]) for part in cut)
+    assert [part.tolist() for part in split_rows(np.arange(4), 4)] == [[0, 1, 2, 3]]
+    assert not list(split_rows(np.arange(0), 4))
+
+
+def test_of_all_that_is_not_finite_the_earliest_is_told_and_of_one_step_the_first_column() -> None:
+    columns: dict[str, Any] = {name: np.zeros((5, 2), np.float32) for name in ("a", "b", "c")}
+    columns["parts"] = {"d": np.zeros((5, 2, 3)), "numbers": np.zeros((5, 2), np.int64)}
+    assert find_not_finite(columns) is None
+    columns["c"][3, 0] = -np.inf
+    assert find_not_finite(columns) == ("c", 0, -np.inf)
+    columns["parts"]["d"][1, 1, 2] = np.inf
+    columns["a"][2, 0] = np.nan
+    assert find_not_finite(columns) == ("parts", 1, np.inf)
+    columns["b"][1, 0] = np.inf
+    assert find_not_finite(columns) == ("b", 0, np.inf)

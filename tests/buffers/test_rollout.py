@@ -71,8 +71,8 @@ SPECS = {
 
 def filled(n_steps: int, n_envs: int, valid: Array | None = None, **sequences: Any) -> RolloutBuffer:
     """Return a rollout whose entries say where they are: 10 × step + env."""
-    memory = RolloutBuffer(n_steps, n_envs, SPECS, **sequences)
-    memory.start()
+    buffer = RolloutBuffer(n_steps, n_envs, SPECS, **sequences)
+    buffer.start()
     for step in range(n_steps):
         where = 10 * step + np.arange(n_envs)
         shown = {"a": np.stack([where, -where], 1), "b": where}
@@ -81,8 +81,8 @@ def filled(n_steps: int, n_envs: int, valid: Array | None = None, **sequences: A
         columns = {"observations": shown, "actions": where, "more_than_is_kept": where}
         columns["states"] = np.stack([where + 0.25, where + 0.5], 1)
         rewards = where.astype(np.float32)
-        memory.add(transition(columns, shown, rewards, ended, ended, mask), rewards)
-    return memory
+        buffer.add(transition(columns, shown, rewards, ended, ended, mask), rewards)
+    return buffer
 
 
 def test_rows_go_step_by_step_through_the_environments() -> None:
@@ -93,15 +93,15 @@ def test_rows_go_step_by_step_through_the_environments() -> None:
 
 
 def test_a_sequence_is_of_one_environment_with_the_state_before_its_first_step() -> None:
-    memory = filled(6, 2, chunk_length=3, state_size=2)
-    rows = memory.rows()
+    buffer = filled(6, 2, chunk_length=3, state_size=2)
+    rows = buffer.rows()
     assert rows["actions"].tolist() == [[0, 10, 20], [1, 11, 21], [30, 40, 50], [31, 41, 51]]
     assert rows["observations"]["a"].tolist() == [[[i, -i] for i in row] for row in rows["actions"].tolist()]
     assert rows["states"].tolist() == [[0.25, 0.5], [1.25, 1.5], [30.25, 30.5], [31.25, 31.5]]
     assert "weights" not in rows
-    assert memory.as_steps(rows["actions"]).tolist() == memory.columns["actions"].tolist()
-    assert memory.n_rows == len(rows["states"])
-    assert memory.steps_a_row == 3
+    assert buffer.as_steps(rows["actions"]).tolist() == buffer.columns["actions"].tolist()
+    assert buffer.n_rows == len(rows["states"])
+    assert buffer.steps_a_row == 3
 
 
 def test_weights_say_which_steps_merely_reset() -> None:
@@ -118,31 +118,31 @@ def test_weights_say_which_steps_merely_reset() -> None:
 
 def test_only_sequences_of_nothing_but_resets_are_in_no_minibatch() -> None:
     valid = np.array([[True, False], [False, False], [True, True], [False, True]])
-    memory = filled(4, 2, valid, chunk_length=2, state_size=2, weighs=True)
-    batches = memory.minibatch_rows(np.random.default_rng(0), 4, 1, 4)
+    buffer = filled(4, 2, valid, chunk_length=2, state_size=2, weighs=True)
+    batches = buffer.minibatch_rows(np.random.default_rng(0), 4, 1, 4)
     assert all(set(batch) == {0, 2, 3} for batch in batches.tolist())
 
 
 def test_truncations_name_step_environment_and_final_observation() -> None:
-    memory = RolloutBuffer(3, 4, {"observations": ArraySpec((1,), np.float32)})
-    memory.start()
-    assert memory.truncations() is None
+    buffer = RolloutBuffer(3, 4, {"observations": ArraySpec((1,), np.float32)})
+    buffer.start()
+    assert buffer.truncations() is None
     blank = np.zeros(4, np.float32)
     for reevaluation in ({1: 5.0}, {}, {0: 6.0, 3: 7.0}):
         ended, seen = np.isin(np.arange(4), list(reevaluation)), {"observations": blank[:, None]}
-        memory.add(transition(seen, blank[:, None], blank, ended, ended), blank)
+        buffer.add(transition(seen, blank[:, None], blank, ended, ended), blank)
         if reevaluation:
-            memory.add_truncations(
+            buffer.add_truncations(
                 np.array(list(reevaluation)), np.array(list(reevaluation.values()), np.float32)[:, None]
             )
-    truncations = memory.truncations()
+    truncations = buffer.truncations()
     assert truncations is not None
     steps, envs, final_observations, _ = truncations
     assert steps.tolist() == [0, 2, 2]
     assert envs.tolist() == [1, 0, 3]
     assert final_observations.tolist() == [[5.0], [6.0], [7.0]]
-    memory.start()
-    assert memory.truncations() is None
+    buffer.start()
+    assert buffer.truncations() is None
 
 
 @given(
@@ -157,10 +157,10 @@ def test_truncations_name_step_environment_and_final_observation() -> None:
 def test_every_epoch_sees_every_row_in_so_many_minibatches_of_one_size(
     n_steps: int, n_envs: int, n_minibatches: int, more: int, n_epochs: int, seed: int
 ) -> None:
-    memory = filled(n_steps, n_envs)
+    buffer = filled(n_steps, n_envs)
     n_rows = n_steps * n_envs
     batch_size = -(-n_rows // n_minibatches) + more
-    batches = memory.minibatch_rows(np.random.default_rng(seed), n_epochs, n_minibatches, batch_size)
+    batches = buffer.minibatch_rows(np.random.default_rng(seed), n_epochs, n_minibatches, batch_size)
     assert batches.shape == (n_epochs * n_minibatches, batch_size)
     for epoch in batches.reshape(n_epochs, -1):
         assert sorted(epoch[:n_rows].tolist()) == list(range(n_rows))
@@ -173,7 +173,7 @@ def test_reset_rows_are_in_no_minibatch(seed: int, n_steps: int, n_minibatches: 
     valid = np.random.default_rng(seed).random((n_steps, 3)) < 0.6
     valid[0, 0] = True
     batch_size = -(-3 * n_steps // n_minibatches)
-    memory = filled(n_steps, 3, valid)
-    batches = memory.minibatch_rows(np.random.default_rng(seed), 2, n_minibatches, batch_size)
+    buffer = filled(n_steps, 3, valid)
+    batches = buffer.minibatch_rows(np.random.default_rng(seed), 2, n_minibatches, batch_size)
     for epoch in batches.reshape(2, -1):
         assert set(epoch.tolist()) == set(np.flatnonzero(valid).tolist())

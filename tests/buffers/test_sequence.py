@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from transitions import transition
 
 from zoo.buffers.arrays import ArraySpec
-from zoo.buffers.sequence import NOWHERE, SequenceBuffer
+from zoo.buffers.sequence import NO_INDEX, SequenceBuffer
 from zoo.core.tensors import join, split
 from zoo.errors import ZooError
 
@@ -42,8 +42,8 @@ class Moment(NamedTuple):
 class World:
     """Environments that number all that they show, and plain lists of it."""
 
-    def __init__(self, n_envs: int, memory: SequenceBuffer, *, next_step: bool, seed: int) -> None:
-        self.n_envs, self.buffer, self.next_step = n_envs, memory, next_step
+    def __init__(self, n_envs: int, buffer: SequenceBuffer, *, next_step: bool, seed: int) -> None:
+        self.n_envs, self.buffer, self.next_step = n_envs, buffer, next_step
         self.rng = np.random.default_rng(seed)
         self.count = 0
         self.lists: list[list[Moment]] = [[] for _ in range(n_envs)]
@@ -127,18 +127,18 @@ def window_of(batch: dict[str, Any], row: int, env: int, lists: list[list[Moment
         assert batch["behaviour"][at].tolist() == [moment.action] * 3
         assert batch["rewards"][at] == np.float32(moment.reward)
         assert (batch["terminated"][at], batch["ended"][at]) == (moment.terminated, moment.ended)
-        place = int(batch["followed_by"][at])
+        place = int(batch["next_index"][at])
         is_last, is_cut_short = step == len(actions) - 1, moment.ended and not moment.terminated
-        assert (place != NOWHERE) == (is_last or is_cut_short)
-        if place != NOWHERE and not (is_last and moment.terminated):
+        assert (place != NO_INDEX) == (is_last or is_cut_short)
+        if place != NO_INDEX and not (is_last and moment.terminated):
             assert_shows(batch, (row, place), moment.following, "next_")
             assert batch["next_states"][row, place].tolist() == state(np.array(moment.following)).tolist()
     return first
 
 
 def world(n_envs: int, length: int, n_steps: int, *, next_step: bool, seed: int) -> World:
-    memory = SequenceBuffer(length * n_envs, n_envs, SPECS, min(n_steps, length - 1))
-    return World(n_envs, memory, next_step=next_step, seed=seed)
+    buffer = SequenceBuffer(length * n_envs, n_envs, SPECS, min(n_steps, length - 1))
+    return World(n_envs, buffer, next_step=next_step, seed=seed)
 
 
 worlds = st.builds(
@@ -165,16 +165,16 @@ def test_windows_are_what_one_environment_gave_in_a_row(world: World, what: list
             old = world.buffer
             world.buffer = SequenceBuffer(old.length * old.n_envs, old.n_envs, SPECS, old.n_steps)
             world.buffer.load_state(join(*split(copy.deepcopy(old.state()))))
-            assert world.buffer.n_places == old.n_places
-        memory = world.buffer
-        assert memory.has_windows == all(len(past) >= memory.n_steps for past in world.lists)
-        if not memory.has_windows:
+            assert world.buffer.n_next == old.n_next
+        buffer = world.buffer
+        assert buffer.has_windows == all(len(past) >= buffer.n_steps for past in world.lists)
+        if not buffer.has_windows:
             continue
-        batch = memory.windows(np.concatenate([memory.newest(), memory.drawn(world.rng, 2)]))
+        batch = buffer.windows(np.concatenate([buffer.newest_starts(), buffer.sample_starts(world.rng, 2)]))
         for env, past in enumerate(world.lists):
-            oldest = max(0, len(past) - (memory.length - 1))
+            oldest = max(0, len(past) - (buffer.length - 1))
             firsts = [window_of(batch, row, env, world.lists) for row in range(3)]
-            assert firsts[0] == len(past) - memory.n_steps
+            assert firsts[0] == len(past) - buffer.n_steps
             assert all(oldest <= first for first in firsts)
 
 
@@ -187,7 +187,7 @@ def filled(n_steps: int, n_envs: int = 2, length: int = 9) -> World:
 
 def test_all_windows_of_an_environment_are_equally_likely() -> None:
     made = filled(n_steps=4)
-    batch = made.buffer.windows(made.buffer.drawn(np.random.default_rng(0), 5000))
+    batch = made.buffer.windows(made.buffer.sample_starts(np.random.default_rng(0), 5000))
     for env in range(2):
         found, counts = np.unique(batch["actions"][:, env, 0], return_counts=True)
         assert len(found) == 8 - 4 + 1
@@ -198,16 +198,16 @@ def test_all_windows_of_an_environment_are_equally_likely() -> None:
 
 
 def test_places_for_what_followed_only_grow() -> None:
-    memory = SequenceBuffer(80, 2, {"observations": ArraySpec((), np.int64)}, 4)
+    buffer = SequenceBuffer(80, 2, {"observations": ArraySpec((), np.int64)}, 4)
     shapes = []
     for step in range(24):
         ended = np.array([step in range(8, 12), step in range(8, 12)])
         shown = np.array([step, step])
-        memory.add(transition({"observations": shown}, shown + 1, np.zeros(2), ended & False, ended))
-        if memory.has_windows:
-            shapes.append(memory.windows(memory.newest())["next_observations"].shape)
+        buffer.add(transition({"observations": shown}, shown + 1, np.zeros(2), ended & False, ended))
+        if buffer.has_windows:
+            shapes.append(buffer.windows(buffer.newest_starts())["next_observations"].shape)
     assert [shape[1] for shape in shapes] == [4] * 7 + [8] * 14
-    assert SequenceBuffer(80, 2, SPECS, 1).n_places == 2  # what follows a single step alone
+    assert SequenceBuffer(80, 2, SPECS, 1).n_next == 2  # what follows a single step alone
 
 
 @pytest.mark.parametrize(("capacity", "n_envs", "enough"), [(40, 2, 42), (20, 1, 21), (9, 3, 63)])
@@ -216,7 +216,7 @@ def test_a_ring_without_room_for_a_window_is_refused(capacity: int, n_envs: int,
         ZooError, match=f"`algo.buffer_size={capacity}`.*`algo.n_steps=20`.* {enough} or more"
     ):
         SequenceBuffer(capacity, n_envs, SPECS, 20)
-    memory = SequenceBuffer(enough, n_envs, SPECS, 20)
-    assert memory.sizes.tolist() == [0] * n_envs
+    buffer = SequenceBuffer(enough, n_envs, SPECS, 20)
+    assert buffer.sizes.tolist() == [0] * n_envs
     with pytest.raises(ZooError):
         SequenceBuffer(enough - 1, n_envs, SPECS, 20)

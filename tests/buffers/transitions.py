@@ -1,4 +1,4 @@
-"""Experiences made by hand, for memories to take in."""
+"""Transitions made by hand, for buffers to store."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import pytest
 
 from zoo import A2C
 from zoo.envs import VecEnvAdapter, make_vec_env
-from zoo.optim.runtime import computing_with
+from zoo.optim.runtime import torch_settings
 
 SMALL = np.float32(1e-30)
 DENORMAL = np.float32(1e-40)
@@ -37,7 +37,7 @@ class Shrinking(gym.Env[Any, Any]):
 
 def observations(vectorization: str, **options: Any) -> list[Any]:
     envs = VecEnvAdapter(make_vec_env(Shrinking, 2, vectorization=vectorization, check=False, **options))
-    with computing_with(threads=1):
+    with torch_settings(threads=1):
         shown = [envs.reset([0, 1]), *(envs.step(np.zeros(2, np.int64)).observations for _ in range(3))]
     envs.close()
     return [each.view(np.uint32).tolist() for each in shown]

@@ -13,6 +13,11 @@ from zoo.envs.vec_env import make_vec_env
 from zoo.experiment.run_folder import RunFolder
 
 
+@pytest.fixture(autouse=True)
+def _working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.fixture
 def ppo2() -> Callable[..., PPO2]:
     """Make PPO2 on CartPole with rollouts of 64 steps."""
@@ -37,6 +42,7 @@ def config() -> dict[str, Any]:
     """Return what `zoo train` hands on about callbacks and loggers, for 640 steps."""
     return {
         "n_timesteps": 640,
+        "env": {"id": "CartPole-v1"},
         "n_envs": 2,
         "verbose": 0,
         "progress_bar": False,

@@ -1,28 +1,39 @@
-"""Checkpoints: whole or not at all, and a run goes on from one as if it had never stopped."""
+"""Checkpoints: whole or not at all, two of them, and with the replay buffer written about once."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
+import os
 import re
+import shutil
 import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
+import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 from gymnasium.envs.classic_control import CartPoleEnv
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from own_sight import OwnSight
+from toy_policies import ChangedObservations
 
+from zoo.algorithms.acer import ACER
 from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.callback import PREEMPTED, Callback, Training
+from zoo.algorithms.dqn import DQN
 from zoo.algorithms.ppo import PPO2
+from zoo.buffers import rings
+from zoo.core import atomic
 from zoo.core.plain_data import to_json
+from zoo.envs.vec_env import make_vec_env
 from zoo.errors import ZooError
 from zoo.experiment.callbacks import EvalCallback
-from zoo.experiment.checkpoint import CheckpointCallback, read_checkpoint, restore
+from zoo.experiment.checkpoint import CheckpointCallback, read_checkpoint, restore, write_checkpoint
 
 SMALL = {"name": "MlpPolicy", "net_arch": [8]}
 
@@ -35,11 +46,11 @@ class StopAt(Callback):
     def __init__(self, timesteps: int) -> None:
         self.every = timesteps
 
-    def on_steps(self, algorithm: Algorithm[Any]) -> None:
+    def on_steps(self, algorithm: Algorithm) -> None:
         algorithm.request_stop(PREEMPTED)
 
 
-def weights(model: Algorithm[Any]) -> dict[str, bytes]:
+def weights(model: Algorithm) -> dict[str, bytes]:
     return {name: tensor.numpy().tobytes() for name, tensor in model.runner.state.items()}
 
 
@@ -242,8 +253,303 @@ def test_evaluations_change_nothing_of_a_training_and_depend_on_their_seed_alone
     assert broken.last.returns.tolist() == watch.last.returns.tolist()
 
 
-class DropoutPolicy(OwnSight):
+class DropoutPolicy(ChangedObservations):
     """Draws from torch in each forward pass."""
 
     def changed(self, observations: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.dropout(observations, 0.3)
+
+
+WIDTH = 500
+
+
+class StopAtReplay(Callback):
+    """Ends a run as a signal does, every so many steps."""
+
+    def __init__(self, every: int) -> None:
+        self.every = every
+
+    def on_steps(self, algorithm: Training) -> None:
+        algorithm.request_stop(PREEMPTED)
+
+
+class Wide(gym.Env[Any, Any]):
+    """Shows many random bytes; episodes have 50 steps, or end by chance before."""
+
+    def __init__(self) -> None:
+        self.observation_space = spaces.Box(0, 255, (WIDTH,), np.uint8)
+        self.action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.steps = 0
+        return self._shown(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        return self._shown(), float(action), self.np_random.random() < 0.01, self.steps == 50, {}
+
+    def _shown(self) -> Any:
+        return self.np_random.integers(0, 256, WIDTH, np.uint8)
+
+
+@pytest.fixture(autouse=True)
+def _small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rings, "SMALLEST_SEGMENT", 32 * WIDTH)
+
+
+def make(n_envs: int = 2, buffer_size: int = 400, *, learning_starts: int = 10**9, **options: Any) -> DQN:
+    envs = make_vec_env(Wide, n_envs)
+    options = {"train_freq": 20, "buffer_size": buffer_size, "batch_size": 8, **options}
+    return DQN(SMALL, envs, seed=1, compile=False, learning_starts=learning_starts, **options)
+
+
+def learned(model: DQN, steps: int) -> DQN:
+    return model.learn(steps, reset_num_timesteps=False)
+
+
+def content(model: DQN) -> dict[str, bytes]:
+    """Return what the memory holds and the policy is, to the bit."""
+    memory = model.buffer
+    rows = {name: column[: len(memory)].tobytes() for name, column in memory.columns.items()}
+    weights = {name: tensor.numpy().tobytes() for name, tensor in model.runner.state.items()}
+    return {**rows, **weights, "rng": repr(model.rng.bit_generator.state).encode()}
+
+
+def named(folder: Path) -> dict[str, list[Path]]:
+    """Return the files with arrays of the newest checkpoint and of the one before, those of rows in order."""
+    files = {}
+    for name in ("checkpoint.json", "previous.json"):
+        with contextlib.suppress(FileNotFoundError):
+            record = json.loads((folder / name).read_text())
+            parts = [f"{part['name']}.safetensors" for part in record["parts"].values()]
+            files[name] = [folder / each for each in (*parts, record["tensors"])]
+    return files
+
+
+def assert_nothing_else(folder: Path) -> None:
+    files = named(folder)
+    assert set(folder.iterdir()) == {folder / name for name in files}.union(*files.values())
+
+
+def row_bytes(folder: Path) -> int:
+    """Return the size of all files with rows of memories."""
+    return sum(path.stat().st_size for path in folder.iterdir() if is_of_rows(path))
+
+
+def is_of_rows(path: Path) -> bool:
+    return re.fullmatch(r"[0-9a-f]{32}\.safetensors", path.name) is not None
+
+
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return the sizes of all files with rows that are put into their place from now on."""
+    sizes: list[int] = []
+    replace = os.replace
+
+    def recording_replace(source: Path, target: Path) -> None:
+        if is_of_rows(target):
+            sizes.append(os.stat(source).st_size)
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", recording_replace)
+    return sizes
+
+
+@pytest.mark.parametrize(("n_envs", "optimize"), [(1, True), (3, False)])
+def test_ten_checkpoints_write_the_memory_about_once(
+    n_envs: int, optimize: bool, written: list[int], tmp_path: Path
+) -> None:
+    """And so do the next ten, when new transitions take the place of the oldest, and the disk holds one."""
+    model = make(n_envs, 3000, optimize_memory_usage=optimize)
+    size = 3000 * WIDTH * (1 if optimize else 2)
+    for _ in range(2):
+        written.clear()
+        checkpoints = CheckpointCallback(tmp_path, every=300, callbacks=[Callback()])
+        model.learn(3000, checkpoints, reset_num_timesteps=False)
+        assert size < sum(written) < 1.2 * size
+        assert size < row_bytes(tmp_path) < 1.3 * size
+    resumed = make(n_envs, 3000, optimize_memory_usage=optimize)
+    restore(read_checkpoint(tmp_path), resumed)
+    assert content(resumed) == content(model)
+    written.clear()
+    write_checkpoint(tmp_path, learned(resumed, 300))
+    assert sum(written) < 0.15 * size, "a resumed run goes on with what is there"
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+def test_resumed_run_ends_as_if_it_had_never_stopped(optimize: bool, tmp_path: Path) -> None:
+    """From any checkpoint, before the ring is full and after."""
+
+    def made() -> DQN:
+        return make(2, 200, learning_starts=50, optimize_memory_usage=optimize)
+
+    straight, model = made().learn(560), made()
+    while model.num_timesteps < 560:
+        model.learn(
+            560 - model.num_timesteps,
+            [CheckpointCallback(tmp_path, 10**9), StopAtReplay(80)],
+            reset_num_timesteps=False,
+        )
+        model = made()
+        restore(read_checkpoint(tmp_path), model)
+    assert content(model) == content(straight)
+
+
+# When something goes wrong
+
+
+class KilledError(BaseException):
+    """A process is no more: whatever it would still do to files is not done."""
+
+
+class Mortal:
+    """Lets a process end before one of its operations on files, or raise `OSError` there once."""
+
+    def __init__(self, patched: pytest.MonkeyPatch, at: int, error: BaseException) -> None:
+        self.at, self.error, self.count = at, error, 0
+        for owner, name in (
+            *((os, name) for name in ("replace", "fsync", "mkdir")),
+            *((Path, name) for name in ("unlink", "mkdir")),
+        ):
+            patched.setattr(owner, name, self._mortal(getattr(owner, name)))
+        patched.setattr(atomic, "open", self._mortal(open), raising=False)
+
+    @property
+    def was_reached(self) -> bool:
+        return self.count > self.at
+
+    def _mortal(self, operation: Callable[..., Any]) -> Callable[..., Any]:
+        def perform(*arguments: Any, **options: Any) -> Any:
+            self.count += 1
+            if self.count == self.at + 1 or (self.was_reached and isinstance(self.error, KilledError)):
+                raise self.error
+            return operation(*arguments, **options)
+
+        return perform
+
+
+@pytest.fixture
+def run_at_200(tmp_path: Path) -> DQN:
+    """Return a run that has left checkpoints at 120 and 160 steps in the folder ``before``."""
+    model = make()
+    for steps in (120, 40):
+        write_checkpoint(tmp_path / "before", learned(model, steps))
+    return learned(model, 40)
+
+
+def written_until(folder: Path, model: DQN, moment: int, error: BaseException) -> bool:
+    """Write a checkpoint until an operation fails; return whether it came to that."""
+    with pytest.MonkeyPatch.context() as patched:
+        life = Mortal(patched, moment, error)
+        with contextlib.suppress(KilledError, ZooError):
+            write_checkpoint(folder, model)
+    return life.was_reached
+
+
+@pytest.mark.parametrize(
+    "error", [KilledError(), OSError(errno.EIO, os.strerror(errno.EIO))], ids=["kill", "error"]
+)
+def test_there_is_a_whole_checkpoint_whichever_operation_is_the_last_or_fails(
+    error: BaseException, run_at_200: DQN, tmp_path: Path
+) -> None:
+    """The run goes on from it, with checkpoints, and nothing stays of what was begun."""
+    found, resumed, last = [], make(), make()
+    for moment in range(1000):
+        shutil.copytree(tmp_path / "before", folder := tmp_path / str(moment))
+        was_reached = written_until(folder, run_at_200, moment, error)
+        restore(read_checkpoint(folder), resumed)
+        found.append(resumed.num_timesteps)
+        write_checkpoint(folder, learned(resumed, 240 - resumed.num_timesteps))
+        assert_nothing_else(folder)
+        restore(read_checkpoint(folder), last)
+        assert content(last) == content(resumed)
+        if not was_reached:
+            break
+    if isinstance(error, KilledError):  # what merely tidies up may fail, and the checkpoint is whole
+        assert found == sorted(found)
+    assert set(found) == {160, 200}
+    assert found.count(160) > 12
+
+
+def test_arrays_are_on_the_disk_before_a_checkpoint_names_them(
+    run_at_200: DQN, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both their content and their names, so that a power cut leaves them there."""
+    folder = tmp_path / "before"
+    before = set(folder.iterdir())
+    synced: set[Path] = set()
+    renamed: dict[Path, Path] = {}
+    on_disk: set[Path] = set()
+    replace, fsync = os.replace, os.fsync
+
+    def recording_fsync(descriptor: int) -> None:
+        fsync(descriptor)
+        path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+        synced.add(path)
+        if path == folder:
+            on_disk.update(target for target, source in renamed.items() if source in synced)
+
+    def recording_replace(source: Path, target: Path) -> None:
+        replace(source, target)
+        renamed[target] = source
+        for path in named(folder)["checkpoint.json"] if target.name == "checkpoint.json" else ():
+            assert path in on_disk | before
+
+    monkeypatch.setattr(os, "fsync", recording_fsync)
+    monkeypatch.setattr(os, "replace", recording_replace)
+    write_checkpoint(folder, run_at_200)
+    assert len(on_disk & set(named(folder)["checkpoint.json"])) >= 3
+
+
+def flip_a_bit_replay(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 4
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("harm", [flip_a_bit_replay, Path.unlink])
+def test_damaged_rows_of_the_newest_make_the_run_go_on_from_the_checkpoint_before(
+    harm: Callable[[Path], None], run_at_200: DQN, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "before"
+    files = named(folder)
+    own = files["checkpoint.json"][-2]
+    assert own not in files["previous.json"]
+    harm(own)
+    checkpoint = read_checkpoint(folder)
+    assert checkpoint.timesteps == 120
+    assert own.name in capsys.readouterr().err
+    resumed = make()
+    restore(checkpoint, resumed)
+    write_checkpoint(folder, learned(resumed, 80))
+    assert_nothing_else(folder)
+    last = make()
+    restore(read_checkpoint(folder), last)
+    assert content(last) == content(run_at_200)
+
+
+def make_acer(n_envs: int = 2, buffer_size: int = 400) -> ACER:
+    envs = make_vec_env(Wide, n_envs)
+    settings = {"n_steps": 10, "replay_start": 40, "replay_ratio": 0.3, "buffer_size": buffer_size}
+    return ACER(SMALL, envs, seed=1, compile=False, **settings)
+
+
+def test_windows_of_acer_are_written_about_once_and_resumed_exactly(
+    written: list[int], tmp_path: Path
+) -> None:
+    model, size = make_acer(buffer_size=1000), 1000 * WIDTH
+    for _ in range(2):
+        written.clear()
+        model.learn(1000, CheckpointCallback(tmp_path, every=100), reset_num_timesteps=False)
+        assert size < sum(written) < 1.6 * size
+    resumed = make_acer(buffer_size=1000)
+    restore(read_checkpoint(tmp_path), resumed)
+    written.clear()
+    write_checkpoint(tmp_path, resumed.learn(100, reset_num_timesteps=False))
+    assert sum(written) < 0.3 * size, "a resumed run goes on with what is there"
+    model.learn(100, reset_num_timesteps=False)
+    for name, tensor in model.runner.state.items():
+        assert resumed.runner.state[name].tolist() == tensor.tolist()
+    for name, column in model.buffer.columns.items():
+        np.testing.assert_array_equal(resumed.buffer.columns[name], column)

@@ -1,4 +1,4 @@
-"""A config is run from Python, in parts or as a whole, and leaves the process as it was."""
+"""A config is trained, evaluated and saved: by `Experiment`, by `zoo.train`, as a job, and until a signal."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import gc
 import json
 import logging
 import os
+import random
 import re
 import resource
 import signal
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +22,16 @@ import pytest
 import torch
 
 import zoo
+from zoo.agents.agent_folder import read_agent, write_agent
 from zoo.algorithms.callback import PREEMPTED, Callback
+from zoo.cli import status_of
+from zoo.config.overrides import as_hydra_reads
+from zoo.core.tensors import read_tensors
 from zoo.errors import ZooError
 from zoo.experiment.checkpoint import read_checkpoint
 from zoo.experiment.experiment import Experiment, TrainingInterrupted, train
+from zoo.experiment.loggers import CsvLogger
+from zoo.experiment.resume import one_start_per_job
 from zoo.experiment.run_folder import RunFolder
 
 SHORT = [
@@ -39,11 +48,6 @@ SHORT = [
     "callbacks.eval.n_episodes=2",
     "seed=3",
 ]
-
-
-@pytest.fixture(autouse=True)
-def _working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def config_of(*overrides: str) -> dict[str, Any]:
@@ -320,3 +324,216 @@ def test_precision_is_in_force_while_a_run_computes_and_part_of_what_it_leaves_b
     assert torch.backends.mkldnn.matmul.fp32_precision == "none"  # type: ignore[attr-defined]
     with pytest.raises(ZooError, match=r"can't take precision=float32 \(the run has bf16\)"):
         zoo.compose("train", [f"resume={run.path}", "precision=float32"])
+
+
+SETTINGS: dict[str, Any] = {"n_timesteps": 512, "seed": 3, "compile": False, "progress_bar": False}
+SHORT_SETTINGS = {**SETTINGS, "logger": "none", "callbacks": "none"}
+
+TRAINED_ALONE = """
+import sys, zoo
+zoo.train("algo=ppo2", "env=CartPole-v1", n_timesteps=512, seed=3, compile=False, progress_bar=False,
+          logger="none", callbacks="none", runs_dir="alone")
+"""
+
+
+def test_overrides_and_python_values_make_the_config_of_the_command_line() -> None:
+    result = zoo.train(
+        "algo=ppo2", "env=CartPole-v1", **SHORT_SETTINGS, algo={"gamma": 0.9}, policy={"net_arch": [8]}
+    )
+    config = result.run.read_config()
+    assert config["algo"]["gamma"] == 0.9
+    assert config["policy"]["net_arch"] == [8]
+    assert config["tuned"].endswith("hyperparams/ppo2/CartPole-v1.yaml")
+    assert config["n_envs"] == 8  # as that file says
+    assert result.algorithm.num_timesteps == 512
+    assert zoo.load(result.agent).num_timesteps == 512
+
+
+def test_what_ran_before_in_the_process_changes_nothing(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", TRAINED_ALONE], cwd=tmp_path, check=True)
+    zoo.PPO2("MlpPolicy", "CartPole-v1", seed=7, compile=False).learn(64)
+    random.seed(1)
+    np.random.seed(2)
+    torch.manual_seed(4)
+    torch.set_default_dtype(torch.float64)
+    try:
+        result = zoo.train("algo=ppo2", "env=CartPole-v1", **SHORT_SETTINGS)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    (alone,) = Path("alone").glob("*/*/*/agent/policy.safetensors")
+    here, there = read_tensors(result.agent / "policy.safetensors"), read_tensors(alone)
+    assert here.keys() == there.keys()
+    assert all(np.array_equal(here[name], there[name]) for name in here)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(1, -2, 1e-5, 0.25, True, False, None, "text", "a,b [c] {d} 'e' \"f\" \\", "", "null", "1e5"),
+        *([64, 64], [], {"pi": [64], "vf": []}, {"type": "linear", "start": 3e-4, "end": 0}),
+    ],
+)
+def test_values_come_through_as_they_are(value: Any) -> None:
+    config = zoo.compose("train", ["algo=ppo2", "env=CartPole-v1", f"env.kwargs.x={as_hydra_reads(value)}"])
+    assert config.env.kwargs.x == value
+    assert type(config.env.kwargs.x) is type(value) or isinstance(value, list | dict)
+
+
+SHORT_INTERRUPTED: dict[str, Any] = {
+    "n_timesteps": 1024,
+    "algo": {"n_steps": 32, "batch_size": 32, "n_epochs": 1},
+    "callbacks": {"eval": None},
+    "logger": {"csv": True, "every": 64},
+    "n_envs": 1,
+    "tuned": "none",
+    "progress_bar": False,
+    "compile": False,
+    "threads": 1,
+    "seed": 1,
+}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signal_ends_a_loop_of_trainings_and_says_how_to_go_on(
+    number: signal.Signals, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write, begun = CsvLogger.write, []
+
+    def write_and_signal(logger: CsvLogger, *arguments: Any, **options: Any) -> None:
+        write(logger, *arguments, **options)
+        if len(begun) == 1:
+            os.kill(os.getpid(), number)
+
+    def train_seeds() -> None:
+        for seed in range(3):
+            begun.append(seed)
+            zoo.train("algo=ppo2", "env=CartPole-v1", **{**SHORT_INTERRUPTED, "seed": seed})
+
+    with monkeypatch.context() as patched:
+        patched.setattr(CsvLogger, "write", write_and_signal)
+        with pytest.raises(KeyboardInterrupt) as raised:
+            train_seeds()
+    assert begun == [0]
+    assert isinstance(raised.value, TrainingInterrupted)
+    result = raised.value.result
+    run = result.run.path
+    assert f"zoo.train(resume='{run}') goes on" in str(raised.value)
+    assert repr(result).startswith("<Result: not complete after 64 steps")
+    resumed = zoo.train(resume=str(run))
+    assert repr(resumed) == f"<Result: complete after 1,024 steps, in {run}>"
+
+
+HOLDING = """
+import sys
+from zoo.experiment.run_folder import RunFolder
+run = RunFolder.reopen(sys.argv[1])
+print("going on", flush=True)
+sys.stdin.read()
+"""
+BEGINNING = """
+import json, sys
+from zoo.errors import ZooError
+from zoo.experiment.resume import one_start_per_job
+print("beginning", flush=True)
+try:
+    with one_start_per_job(json.loads(sys.argv[1])):
+        print("begun")
+except ZooError as error:
+    print(error)
+"""
+
+Other = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def other() -> Iterator[Other]:
+    processes: list[subprocess.Popen[str]] = []
+
+    def started(program: str, *arguments: object) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", program, *map(str, arguments)]
+        processes.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+        assert processes[-1].stdout is not None
+        processes[-1].stdout.readline()
+        return processes[-1]
+
+    yield started
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def job_config(folder: Path, seed: int | None) -> dict[str, Any]:
+    given = ["algo=ppo2", "env=CartPole-v1", "n_timesteps=32", "algo.n_steps=32", "algo.batch_size=32"]
+    quick = ["tuned=none", "threads=1", "compile=false", "callbacks=none", "logger=none", "job=night"]
+    named = [f"seed={'null' if seed is None else seed}", f"runs_dir={folder}"]
+    return dict(zoo.compose("train", [*given, *quick, *named]))
+
+
+def made(folder: Path) -> RunFolder:
+    """Make a run and leave it as if its process had been killed."""
+    with Experiment(job_config(folder, 3)) as experiment:
+        return experiment.run
+
+
+def test_a_job_that_still_goes_on_is_not_begun_again(tmp_path: Path, other: Other) -> None:
+    run = made(tmp_path)
+    process = other(HOLDING, run.path)
+    with pytest.raises(ZooError, match=r"^job night is still going on in .*_s3, with this config and seed"):
+        made(tmp_path)
+    process.kill()
+    process.wait()
+    assert made(tmp_path).path == run.path
+
+
+def test_neighbours_with_seeds_that_are_drawn_go_on_side_by_side(tmp_path: Path, other: Other) -> None:
+    run = made(tmp_path)
+    other(HOLDING, run.path)
+    with Experiment(job_config(tmp_path, None)) as experiment:
+        assert experiment.run.path != run.path
+
+
+def test_of_two_that_begin_at_once_the_second_is_refused(tmp_path: Path, other: Other) -> None:
+    config = {"runs_dir": str(tmp_path), "seed": 3, "job": "night", "callbacks": {}}
+    with one_start_per_job(config):
+        process = other(BEGINNING, json.dumps(config))
+        run = RunFolder.create(tmp_path, "ppo2", "CartPole-v1", seed=3)
+        run.write_config(config)
+    answer, _ = process.communicate()
+    assert answer.startswith(f"job night is still going on in {run.path}")
+
+
+TRAIN = (
+    *("train", "algo=ppo2", "env=Pendulum-v1", "n_timesteps=20", "policy.net_arch=[4]", "tuned=none"),
+    *("callbacks.eval=null", "compile=false", "verbose=0", "algo.n_steps=10", "algo.batch_size=10"),
+)
+
+
+@pytest.fixture
+def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    model = zoo.PPO2("MlpPolicy", "Pendulum-v1", compile=False, device="cpu")
+    return model.save("agent")
+
+
+def test_run_does_not_begin_with_weights_that_are_none(
+    agent: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    files = read_agent(agent)
+    name = next(iter(files.tensors))
+    files.tensors[name].flat[0] = np.nan
+    write_agent(agent, files)
+    assert status_of([*TRAIN, "init_from=agent"]) == 2
+    told = capfd.readouterr().err
+    assert "not finite" in told
+    assert name in told
+    assert not Path("runs").exists()
+
+
+def test_card_and_last_line_have_null(agent: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    files = read_agent(agent)
+    files.card["mean_return"] = float("nan")
+    write_agent(agent, files)
+    assert json.loads((agent / "card.json").read_text())["mean_return"] is None
+    assert status_of(["evaluate", "agent=agent", "n_episodes=1"]) == 0
+    assert json.loads(capfd.readouterr().out.splitlines()[-1], parse_constant=pytest.fail)

@@ -5,7 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import pty
+import select
+import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,23 +22,31 @@ from gymnasium.wrappers import TimeLimit
 from zoo.algorithms.ppo import PPO2
 from zoo.envs.vec_env import make_vec_env
 from zoo.experiment.callbacks import EvalCallback
-from zoo.experiment.loggers import ConsoleLogger, CsvLogger, Logger, LoggingCallback, Report
+from zoo.experiment.loggers import (
+    ConsoleLogger,
+    CsvLogger,
+    LogEntry,
+    Logger,
+    LoggingCallback,
+    ProgressBarCallback,
+)
 from zoo.experiment.trackers import TensorBoardLogger
+from zoo.optim.update_runner import UpdateRunner
 
 
 class Keep(Logger):
-    """Keeps reports."""
+    """Keeps entries."""
 
     def __init__(self) -> None:
-        self.reports: list[Report] = []
+        self.entries: list[LogEntry] = []
 
-    def write(self, report: Report) -> None:
-        self.reports.append(report)
+    def write(self, entry: LogEntry) -> None:
+        self.entries.append(entry)
 
 
-def report(timesteps: int, **scalars: float) -> Report:
+def entry(timesteps: int, **scalars: float) -> LogEntry:
     named = {name.replace("_", "/", 1): value for name, value in scalars.items()}
-    return Report(timesteps, {"time/total_timesteps": timesteps, **named})
+    return LogEntry(timesteps, {"time/total_timesteps": timesteps, **named})
 
 
 def rows(path: Path) -> list[dict[str, str]]:
@@ -45,7 +58,7 @@ class TestLoggingCallback:
     def test_scalars_have_the_names_of_stable_baselines(self, ppo2: Callable[..., PPO2]) -> None:
         keep = Keep()
         ppo2().learn(512, LoggingCallback(128, [keep]))
-        assert [report.timesteps for report in keep.reports] == [128, 256, 384, 512]
+        assert [entry.timesteps for entry in keep.entries] == [128, 256, 384, 512]
         assert {
             "rollout/ep_rew_mean",
             "rollout/ep_len_mean",
@@ -55,7 +68,7 @@ class TestLoggingCallback:
             "train/approx_kl",
             "train/value_loss",
             "train/n_updates",
-        } <= keep.reports[-1].scalars.keys()
+        } <= keep.entries[-1].scalars.keys()
 
     def test_success_and_numbers_from_infos_are_logged_by_name(self) -> None:
         class Informing(CartPoleEnv):
@@ -69,8 +82,8 @@ class TestLoggingCallback:
         keep = Keep()
         envs = make_vec_env(env, 2, info_keywords=["angle"])
         PPO2("MlpPolicy", envs, compile=False, n_steps=32).learn(64, LoggingCallback(64, [keep]))
-        assert keep.reports[0].scalars["rollout/success_rate"] == 1.0
-        assert keep.reports[0].scalars["rollout/angle_mean"] == 0.5
+        assert keep.entries[0].scalars["rollout/success_rate"] == 1.0
+        assert keep.entries[0].scalars["rollout/angle_mean"] == 0.5
 
     def test_time_divides_between_env_policy_update_evaluation_and_the_rest(
         self, ppo2: Callable[..., PPO2]
@@ -78,7 +91,7 @@ class TestLoggingCallback:
         keep = Keep()
         evaluation = EvalCallback("CartPole-v1", every=64)
         ppo2().learn(128, [evaluation, LoggingCallback(64, [keep])])
-        spent = keep.reports[-1].spent
+        spent = keep.entries[-1].seconds
         assert list(spent) == ["env", "policy", "update", "evaluation", "other"]
         assert all(seconds > 0 for seconds in spent.values())
 
@@ -88,30 +101,32 @@ class TestLoggingCallback:
     ) -> None:
         class Scripted(EvalCallback):
             def on_steps(self, algorithm: Any) -> None:
-                algorithm.record_row({"eval/mean_reward": [9.0, 10.0, 8.0, 66.0][self.n_evaluations]})
+                algorithm.scalars.record_row(
+                    algorithm.num_timesteps, {"eval/mean_reward": [9.0, 10.0, 8.0, 66.0][self.n_evaluations]}
+                )
                 self.n_evaluations += 1
 
         keep = Keep()
         callbacks = [Scripted("CartPole-v1", every=64), LoggingCallback(192, [keep])]
         ppo2().learn(256, callbacks[::-1] if logs_first else callbacks)
-        evaluated = [(each.timesteps, each.scalars.get("eval/mean_reward")) for each in keep.reports]
+        evaluated = [(each.timesteps, each.scalars.get("eval/mean_reward")) for each in keep.entries]
         assert [pair for pair in evaluated if pair[1] is not None] == [
             (64, 9),
             (128, 10),
             (192, 8),
             (256, 66),
         ]
-        assert {each.timesteps for each in keep.reports if "train/loss" in each.scalars} == {192, 256}
+        assert {each.timesteps for each in keep.entries if "train/loss" in each.scalars} == {192, 256}
 
     def test_silence_about_episodes_is_explained(self) -> None:
         envs = make_vec_env(lambda: CartPoleEnv(), 2, max_episode_steps=None)
         keep = Keep()
         model = PPO2("MlpPolicy", envs, compile=False, n_steps=4)
         model.learn(8, LoggingCallback(8, [keep]))
-        assert keep.reports[0].note == (
+        assert keep.entries[0].note == (
             "no episode has finished yet (longest: 4 steps); set a time limit? (env.max_episode_steps)"
         )
-        assert "rollout/ep_rew_mean" not in keep.reports[0].scalars
+        assert "rollout/ep_rew_mean" not in keep.entries[0].scalars
 
     def test_output_that_fails_is_told_once_and_the_run_goes_on(
         self, ppo2: Callable[..., PPO2], tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -120,7 +135,7 @@ class TestLoggingCallback:
         keep = Keep()
         failing = [CsvLogger(tmp_path / "file" / "progress.csv"), TensorBoardLogger(tmp_path / "file" / "tb")]
         ppo2().learn(256, LoggingCallback(64, [*failing, keep]))
-        assert len(keep.reports) == 4
+        assert len(keep.entries) == 4
         lines = capsys.readouterr().err.splitlines()
         assert len(lines) == 2
         assert all("the run goes on" in line for line in lines)
@@ -133,7 +148,7 @@ class TestConsole:
         stream = io.StringIO()
         console = ConsoleLogger(stream=stream)
         scalars = {"train/loss": 0.123456, "time/total_timesteps": 1234567, "rollout/ep_rew_mean": 21.5}
-        console.write(Report(1234567, scalars, {"env": 1.0, "update": 3.0}, "a note"))
+        console.write(LogEntry(1234567, scalars, {"env": 1.0, "update": 3.0}, "a note"))
         lines = stream.getvalue().splitlines()
         cells = [[cell.rstrip() for cell in line.split("|")[1:3]] for line in lines if "|" in line]
         assert cells == [
@@ -150,13 +165,13 @@ class TestConsole:
         assert len({len(line) for line in lines[:-1]}) == 1
         assert lines[-1] == "a note"
 
-    def test_reports_that_come_too_fast_are_merged_into_the_next_table(self) -> None:
+    def test_entries_that_come_too_fast_are_merged_into_the_next_table(self) -> None:
         stream = io.StringIO()
         console = ConsoleLogger(seconds=1000, stream=stream)
         for steps in (1, 2, 3):
-            console.write(report(steps))
-        console.write(report(4, eval_mean_reward=7.5))
-        console.write(report(5))
+            console.write(entry(steps))
+        console.write(entry(4, eval_mean_reward=7.5))
+        console.write(entry(5))
         assert stream.getvalue().count("total_timesteps") == 1
         console.close()
         last = stream.getvalue().split("total_timesteps")[-1]
@@ -169,9 +184,9 @@ class TestConsole:
 class TestCsv:
     def test_column_that_appears_later_is_empty_before(self, tmp_path: Path) -> None:
         logger = CsvLogger(tmp_path / "progress.csv")
-        logger.write(report(1, train_loss=0.5))
-        logger.write(report(2, eval_mean_reward=3.0))
-        logger.write(report(3, train_loss=0.25))
+        logger.write(entry(1, train_loss=0.5))
+        logger.write(entry(2, eval_mean_reward=3.0))
+        logger.write(entry(3, train_loss=0.25))
         assert rows(tmp_path / "progress.csv") == [
             {"time/total_timesteps": "1", "eval/mean_reward": "", "train/loss": "0.5"},
             {"time/total_timesteps": "2", "eval/mean_reward": "3.0", "train/loss": ""},
@@ -180,22 +195,22 @@ class TestCsv:
 
     def test_what_came_after_the_checkpoint_is_dropped_with_its_columns(self, tmp_path: Path) -> None:
         logger = CsvLogger(tmp_path / "progress.csv")
-        logger.write(report(1, train_loss=0.5))
+        logger.write(entry(1, train_loss=0.5))
         state = json.loads(json.dumps(logger.state()))
-        logger.write(report(2, eval_mean_reward=3.0))
+        logger.write(entry(2, eval_mean_reward=3.0))
         resumed = CsvLogger(tmp_path / "progress.csv")
         resumed.load_state(state)
-        resumed.write(report(2, train_loss=0.25))
+        resumed.write(entry(2, train_loss=0.25))
         assert (tmp_path / "progress.csv").read_text() == "time/total_timesteps,train/loss\n1,0.5\n2,0.25\n"
 
     def test_full_disk_leaves_whole_rows(self, tmp_path: Path, no_larger_files: Callable[[int], Any]) -> None:
         logger = CsvLogger(tmp_path / "progress.csv")
-        logger.write(report(1, train_loss=0.5))
+        logger.write(entry(1, train_loss=0.5))
         before = (tmp_path / "progress.csv").read_text()
         with no_larger_files(len(before) + 3), pytest.raises(OSError, match=r"No space left|too large"):
-            logger.write(report(2, train_loss=0.25))
+            logger.write(entry(2, train_loss=0.25))
         assert (tmp_path / "progress.csv").read_text() == before
-        logger.write(report(3, train_loss=0.125))
+        logger.write(entry(3, train_loss=0.125))
         assert [row["time/total_timesteps"] for row in rows(tmp_path / "progress.csv")] == ["1", "3"]
 
     @pytest.mark.parametrize(
@@ -210,9 +225,59 @@ class TestCsv:
     ) -> None:
         path = tmp_path / "progress.csv"
         logger = CsvLogger(path)
-        logger.write(report(1, train_loss=0.5))
+        logger.write(entry(1, train_loss=0.5))
         state = logger.state()
         path.write_bytes(damage)
         CsvLogger(path).load_state(state)
         assert "progress.csv is damaged" in capsys.readouterr().err
         assert (tmp_path / "progress.csv.damaged").read_bytes() == damage
+
+
+def test_without_a_terminal_lines_say_steps_speed_time_and_return(
+    ppo2: Callable[..., PPO2],
+) -> None:
+    stream = io.StringIO()
+    ppo2().learn(1280, ProgressBarCallback(line_seconds=0, stream=stream))
+    lines = stream.getvalue().splitlines()
+    assert lines[0].startswith("64/1,280 steps (5%), ")
+    assert "steps/s" in lines[0]
+    assert "left" in lines[0]
+    assert "mean return" in lines[5]
+    assert lines[-1].startswith("1,280/1,280 steps (100%), ")
+    assert "left" not in lines[-1]
+    assert [line.partition(" ")[0] for line in lines] == [f"{64 * n:,}/1,280" for n in range(1, 21)]
+
+
+def test_terminal_shows_a_bar(ppo2: Callable[..., PPO2]) -> None:
+    reading, writing = pty.openpty()
+    with open(writing, "w") as terminal:
+        ppo2().learn(640, ProgressBarCallback(seconds=0, stream=terminal))
+        terminal.flush()
+        shown = ""
+        while "640/640" not in shown:  # a pseudo-terminal gives what is there, not all
+            assert select.select([reading], [], [], 10)[0], shown
+            shown += os.read(reading, 1_000_000).decode(errors="replace")
+    os.close(reading)
+    assert "640/640" in shown
+    assert "ppo2" in shown
+    assert "steps/s" in shown
+
+
+@pytest.fixture
+def slow_to_compile(ppo2: Callable[..., PPO2], monkeypatch: pytest.MonkeyPatch) -> Callable[..., PPO2]:
+    """Make PPO2 that says it compiles and takes two weeks for it, by the clock."""
+    two_weeks, now = 1_209_600.0, time.perf_counter
+    past = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: now() + past[0])
+
+    def compile_step(runner: UpdateRunner, step: Any, *example: Any) -> Any:
+        past[0] += two_weeks
+        return partial(runner._take_one, step)
+
+    def make() -> PPO2:
+        algorithm = ppo2()
+        algorithm.runtime.compile = True
+        monkeypatch.setattr(UpdateRunner, "_compile_step", compile_step)
+        return algorithm
+
+    return make

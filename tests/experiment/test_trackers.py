@@ -1,21 +1,426 @@
-"""A tracker may be anybody's, and whatever it does, the training goes on."""
+"""Runs are tracked by Weights & Biases, TensorBoard and loggers of one's own."""
 
 from __future__ import annotations
 
+import csv
+import io
+import json
+import os
 import re
+import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import yaml
+from omegaconf import OmegaConf
+from PIL import Image
+from tensorboard.backend.event_processing import data_provider
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.backend.event_processing.plugin_event_multiplexer import EventMultiplexer
+from tensorboard.context import RequestContext
+from tensorboard.plugins.base_plugin import TBContext
+from tensorboard.plugins.hparams import api_pb2
+from tensorboard.plugins.hparams.backend_context import Context
+from tensorboard.plugins.hparams.list_session_groups import Handler
 
 from zoo.config.compose import compose
+from zoo.envs.video import filming
 from zoo.errors import ZooError
-from zoo.experiment.experiment import train
-from zoo.experiment.loggers import CsvLogger, Ending, Logger, Report, Trackers
+from zoo.experiment.experiment import Result, train
+from zoo.experiment.loggers import CsvLogger, LogEntry, Logger, LoggerGroup, RunSummary
+from zoo.experiment.trackers import TensorBoardLogger, WandbLogger, group_of, seed_group
 
 SHORT = [
+    *("algo=ppo2", "env=CartPole-v1", "tuned=none", "n_timesteps=512", "algo.n_steps=64"),
+    *("algo.batch_size=64", "compile=false", "threads=1", "logger=wandb", "logger.wandb.mode=offline"),
+    *("logger.every=64", "logger.console=false", "verbose=0", "progress_bar=false"),
+    *("callbacks.eval.every=128", "callbacks.eval.n_episodes=2", "callbacks.checkpoint.every=192"),
+]
+CLOCK = ("time/fps", "time/time_elapsed")
+
+STAND_IN = """
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+errors = SimpleNamespace(Error=RuntimeError)
+Settings = dict
+CALLS = None
+
+def tell(kind, **values):
+    with open(CALLS, "a") as file:
+        file.write(json.dumps([kind, values]) + chr(10))
+
+def Video(path, caption, format):
+    return {"video": Path(path).name, "caption": caption}
+
+class Artifact:
+    def __init__(self, name, type, metadata):
+        self.values = {"name": name, "type": type, "metadata": metadata}
+
+    def add_dir(self, path):
+        self.values["files"] = sorted(each.name for each in Path(path).iterdir())
+
+class Run:
+    offline, url, starting_step = True, None, 0
+
+    def __init__(self, id):
+        self.id = id
+        self.summary = SimpleNamespace(update=lambda values: tell("summary", **values))
+
+    def define_metric(self, name, step_metric):
+        tell("metric", name=name, step_metric=step_metric)
+
+    def log(self, row, step, commit):
+        tell("row", row=row, step=step)
+
+    def log_artifact(self, artifact):
+        tell("artifact", **artifact.values)
+
+    def mark_preempting(self):
+        tell("preempting")
+
+    def finish(self, exit_code):
+        tell("finish", exit_code=exit_code)
+
+def init(*, dir, id, settings, **options):
+    global CALLS
+    CALLS = Path(dir, "calls.jsonl")
+    tell("init", id=id, **options)
+    return Run(id)
+"""
+"""A client with W&B's public names that writes what it is told into the run's folder."""
+
+pytest.importorskip("wandb")
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    for name in ("DATA", "CACHE", "CONFIG"):
+        monkeypatch.setenv(f"WANDB_{name}_DIR", str(tmp_path / name.lower()))
+    for name in ("WANDB_MODE", "WANDB_API_KEY", "WANDB_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Put the stand-in in the place of W&B's client; return the folder to import it from."""
+    folder = tmp_path / "stand_in"
+    folder.mkdir()
+    (folder / "wandb.py").write_text(STAND_IN)
+    monkeypatch.syspath_prepend(folder)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "wandb"]:
+        monkeypatch.delitem(sys.modules, name)
+    yield folder
+    sys.modules.pop("wandb", None)
+
+
+def trained(*overrides: str) -> Result:
+    return train(compose("train", [*SHORT, *overrides]))
+
+
+def run_id(run: Path) -> str:
+    return str(json.loads((run / "wandb.json").read_text())["id"])
+
+
+def calls(run: Path, kind: str) -> list[dict[str, Any]]:
+    """Return what the stand-in was told of one kind."""
+    lines = (run / "calls.jsonl").read_text().splitlines()
+    return [values for name, values in map(json.loads, lines) if name == kind]
+
+
+def rows_of(run: Path) -> list[dict[str, Any]]:
+    return [each["row"] for each in calls(run, "row")]
+
+
+def steps_of(run: Path) -> list[int]:
+    return [each["step"] for each in calls(run, "row")]
+
+
+def progress(run: Path) -> list[dict[str, float]]:
+    """Return the rows of progress.csv without what was not logged in them."""
+    with open(run / "progress.csv") as file:
+        return [
+            {name: float(value) for name, value in row.items() if value != ""} for row in csv.DictReader(file)
+        ]
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_every_evaluation_is_a_row_at_its_own_step() -> None:
+    run = trained("seed=1", "n_timesteps=576", "logger.every=256").run.path
+    with np.load(run / "evaluations.npz") as file:
+        evaluations = list(zip(file["timesteps"].tolist(), file["results"].mean(axis=1), strict=True))
+    assert [steps for steps, _ in evaluations] == [128, 256, 384, 512, 576]
+    rows, written = rows_of(run), progress(run)
+    assert rows == [*written[:4], {**written[4], **written[5]}]  # an evaluation after the last report
+    assert [row["time/total_timesteps"] for row in rows] == steps_of(run) == [128, 256, 384, 512, 576]
+    evaluated = [row for row in rows if "eval/mean_reward" in row]
+    assert [(row["time/total_timesteps"], row["eval/mean_reward"]) for row in evaluated] == evaluations
+    assert [row["time/total_timesteps"] for row in rows if "train/loss" in row] == [256, 512, 576]
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_config_scores_agent_and_videos_are_sent() -> None:
+    result = trained("seed=1", "callbacks.video.every=256", "callbacks.video.length=5")
+    run = result.run.path
+    (started,) = calls(run, "init")
+    assert started["config"]["seed"] == 1
+    assert started["config"]["algo"]["gamma"] == result.algorithm.config.gamma
+    assert (started["project"], started["name"], started["job_type"]) == ("zoo", run.name, "train")
+    (summary,) = calls(run, "summary")
+    assert result.evaluation is not None
+    assert summary["final/mean_return"] == result.evaluation.mean
+    assert summary["final/best_mean_return"] == result.best_mean
+    assert summary["status"] == "finished"
+    (artifact,) = calls(run, "artifact")
+    assert artifact["type"] == "model"
+    assert {"policy.safetensors", "config.yaml", "card.json"} <= set(artifact["files"])
+    filmed = [each["step"] for each in calls(run, "row") if "eval/video" in each["row"]]
+    assert filmed == [256, 512]
+
+
+DYING = """
+import os, signal
+from pathlib import Path
+from zoo.algorithms.callback import Callback
+
+class Dies(Callback):
+    every = 320
+
+    def on_steps(self, algorithm):
+        if not Path("died").exists():
+            Path("died").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("client", ["stand-in", pytest.param("real", marks=pytest.mark.slow)])
+def test_run_that_was_killed_and_resumed_has_each_step_once_under_one_id(
+    tmp_path: Path, stand_in: Path, client: str
+) -> None:
+    """The checkpoint is at step 192; the rows of 256 were logged, and are computed once more."""
+    (tmp_path / "dying.py").write_text(DYING)
+    path = (
+        os.pathsep.join([str(stand_in), *sys.path])
+        if client == "stand-in"
+        else os.pathsep.join(each for each in sys.path if each != str(stand_in))
+    )
+    # W&B's process of these tests is not shared with those that die.
+    alone = {name: value for name, value in os.environ.items() if name != "WANDB_SERVICE"}
+    alone["PYTHONPATH"] = path
+    again = [sys.executable, "-m", "zoo", "train"]
+    own = ["+callbacks.dies._target_=dying.Dies", "seed=1"]
+    killed = subprocess.run([*again, *SHORT, *own], env=alone, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    (run,) = Path("runs").glob("*/*/*")
+    before = run_id(run)
+    assert subprocess.run([*again, f"resume={run}"], env=alone, check=False).returncode == 0
+    assert run_id(run) == before
+    if client == "real":
+        assert len(list(run.glob(f"wandb/offline-run-*-{before}"))) == 2
+        return
+    assert [each["id"] for each in calls(run, "init")] == [before, before]
+    assert steps_of(run) == list(range(64, 513, 64))
+    for ours, theirs in zip(progress(run), rows_of(run), strict=True):
+        assert theirs.keys() == ours.keys()
+        assert all(theirs[name] == ours[name] for name in ours if name not in CLOCK)
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_steps_that_a_killed_process_did_not_hand_on_are_taken_from_progress_csv(tmp_path: Path) -> None:
+    first = WandbLogger(tmp_path, mode="offline")
+    for steps in (1, 2):
+        first.write(LogEntry(steps, {"time/total_timesteps": steps}))
+    assert steps_of(tmp_path) == [1], "there may be more to say of step 2"
+    (tmp_path / "progress.csv").write_text("time/total_timesteps,train/loss\n1,0.5\n2,0.25\n")
+    later = WandbLogger(tmp_path, mode="offline")
+    for steps in (3, 4):
+        later.write(LogEntry(steps, {"time/total_timesteps": steps}))
+    later.close()
+    assert steps_of(tmp_path) == [1, 2, 3, 4]
+    assert rows_of(tmp_path)[1] == {"time/total_timesteps": 2.0, "train/loss": 0.25}
+    assert len({each["id"] for each in calls(tmp_path, "init")}) == 1
+
+
+def test_runs_that_differ_in_their_seed_alone_share_a_group() -> None:
+    def config(*overrides: str) -> dict[str, Any]:
+        plain: Any = OmegaConf.to_container(compose("train", [*SHORT, *overrides]))
+        return dict(plain)
+
+    one = group_of(config("seed=1"))
+    assert one == seed_group(config("seed=1"))
+    assert one.startswith("ppo2-CartPole-v1-")
+    assert one == group_of(config("seed=2", "runs_dir=elsewhere", "logger.wandb.tags=[a]"))
+    assert one != group_of(config("seed=1", "algo.gamma=0.5"))
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_runs_of_a_multirun_share_its_folder_as_their_group(tmp_path: Path) -> None:
+    first = trained("seed=1", "n_timesteps=128", "runs_dir=runs/multirun/20260131-120000").run.path
+    (started,) = calls(first, "init")
+    assert started["group"] == "multirun-20260131-120000"
+    (tmp_path / "night").mkdir()
+    (tmp_path / "night" / "sweep.csv").touch()
+    assert group_of({"runs_dir": str(tmp_path / "night")}) == "multirun-night"
+
+
+@pytest.mark.slow
+def test_server_that_cannot_be_reached_is_told_in_one_line_and_the_run_finishes(tmp_path: Path) -> None:
+    environment = {
+        **os.environ,
+        "WANDB_MODE": "online",
+        "WANDB_API_KEY": "0" * 40,
+        "WANDB_BASE_URL": "http://localhost:9",
+        "WANDB_INIT_TIMEOUT": "2",
+    }
+    code = "from zoo.cli import main; main()"
+    online = [each for each in SHORT if each != "logger.wandb.mode=offline"]
+    done = subprocess.run(
+        [sys.executable, "-c", code, "train", *online, "seed=1"],
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    lines = [line for line in done.stderr.splitlines() if line.startswith("zoo: ")]
+    assert len(lines) == 1
+    assert lines[0].startswith("zoo: Weights & Biases: ")
+    assert lines[0].endswith("it is switched off, and the run goes on")
+    (run,) = Path("runs").glob("*/*/*")
+    assert json.loads((run / "run.json").read_text())["status"] == "finished"
+    assert len(progress(run)) == 8
+
+
+SHORT_TENSORBOARD = [
+    *("algo=ppo2", "env=CartPole-v1", "tuned=none", "n_timesteps=256", "algo.n_steps=64"),
+    *("algo.batch_size=64", "compile=false", "threads=1", "logger=tensorboard", "progress_bar=false"),
+    *("verbose=0", "callbacks.eval.every=128", "callbacks.eval.n_episodes=2"),
+]
+
+
+def trained_tensorboard(*overrides: str, alone: bool = False) -> Result:
+    quiet = ["verbose=0", "progress_bar=false"]
+    return train(compose("train", [*(quiet if alone else SHORT_TENSORBOARD), *overrides]))
+
+
+def events(folder: Path) -> EventAccumulator:
+    found = EventAccumulator(str(folder), size_guidance={"images": 0, "histograms": 0, "scalars": 0})
+    found.Reload()
+    return found
+
+
+def sessions(folder: Path) -> list[Any]:
+    """Return what the tab HParams lists of the runs below a folder."""
+    runs = EventMultiplexer()
+    runs.AddRunsFromDirectory(str(folder))
+    runs.Reload()
+    context = Context(TBContext(data_provider=data_provider.MultiplexerDataProvider(runs, str(folder))))
+    statuses = [api_pb2.STATUS_SUCCESS, api_pb2.STATUS_UNKNOWN, api_pb2.STATUS_RUNNING]
+    metrics = [
+        api_pb2.ColParams(metric=api_pb2.MetricName(tag=tag))
+        for tag in ("final/mean_return", "final/best_mean_return")
+    ]
+    request = api_pb2.ListSessionGroupsRequest(
+        start_index=0, slice_size=100, allowed_statuses=statuses, col_params=metrics
+    )
+    return list(Handler(RequestContext(), context, "", request).run().session_groups)
+
+
+def test_hparams_tab_compares_runs_by_their_settings_and_scores() -> None:
+    results = [trained_tensorboard("seed=1"), trained_tensorboard("seed=2", "algo.learning_rate=0.01")]
+    groups = sessions(Path("runs"))
+    assert len(groups) == 2
+    for result in results:
+        (group,) = [each for each in groups if each.hparams["seed"].number_value == result.algorithm.seed]
+        assert group.hparams["algo.learning_rate"].number_value == result.algorithm.config.learning_rate
+        assert group.hparams["env.id"].string_value == "CartPole-v1"
+        assert group.hparams["algo.normalize_advantage"].string_value == "true"
+        assert not [name for name in group.hparams if name.startswith("logger")]
+        metrics = {each.name.tag: each.value for each in group.metric_values}
+        assert result.evaluation is not None
+        assert metrics["final/mean_return"] == pytest.approx(result.evaluation.mean)
+        assert metrics["final/best_mean_return"] == pytest.approx(result.best_mean)
+        assert group.sessions[0].status == api_pb2.STATUS_SUCCESS
+
+
+def test_config_is_shown_as_text_once() -> None:
+    result = trained_tensorboard("seed=1")
+    found = events(result.run.tensorboard)
+    (text,) = found.Tensors("config/text_summary")
+    assert text.step == 0
+    shown = text.tensor_proto.string_val[0].decode()
+    assert shown.startswith("```yaml\n")
+    assert shown.endswith("\n```")
+    expected = result.run.read_config()
+    assert yaml.safe_load(shown[len("```yaml\n") : -3]) == {
+        key: value
+        for key, value in expected.items()
+        if key not in ("resume", "job", "verbose", "progress_bar")
+    }
+    assert found.SummaryMetadata("config/text_summary").plugin_data.plugin_name == "text"
+
+
+def test_videos_are_shown_as_moving_images() -> None:
+    result = trained_tensorboard("seed=1", "callbacks.video.every=128", "callbacks.video.length=9")
+    images = events(result.run.tensorboard).Images("eval/video")
+    assert [image.step for image in images] == [128, 256]
+    with Image.open(io.BytesIO(images[0].encoded_image_string)) as gif:
+        assert gif.format == "GIF"
+        assert gif.n_frames >= 2
+        assert gif.size == (images[0].width, images[0].height) == (320, 213)
+
+
+def test_policy_histograms_come_on_request_every_so_many_steps() -> None:
+    result = trained_tensorboard(
+        "seed=1", "logger.tensorboard.histograms=true", "logger.tensorboard.histograms_every=128"
+    )
+    found = events(result.run.tensorboard)
+    parameters = result.algorithm.get_parameters()
+    assert sorted(found.Tags()["histograms"]) == sorted(f"policy/{name}" for name in parameters)
+    for name, values in parameters.items():
+        first, last = found.Histograms(f"policy/{name}")
+        assert (first.step, last.step) == (128, 256)
+        assert last.histogram_value.num == values.size
+        assert last.histogram_value.sum == pytest.approx(values.astype(np.float64).sum(), abs=1e-6)
+        assert sum(last.histogram_value.bucket) == values.size
+
+
+def test_resumed_run_has_each_step_once_and_in_order(tmp_path: Path) -> None:
+    """What was filmed before the checkpoint stays, though the last report is older; what came after goes."""
+    with filming(tmp_path / "film.mp4", 10) as film:
+        for _ in range(3):
+            film.add(np.zeros((32, 32, 3), np.uint8))
+    logger = TensorBoardLogger(tmp_path / "tb", {"seed": 1})
+    logger.write(LogEntry(100, {"train/loss": 1.0}))
+    logger.video("eval/video", tmp_path / "film.mp4", 150)
+    logger.histograms({"weights": np.arange(5.0)}, 160)
+    state = logger.state()
+    logger.write(LogEntry(200, {"train/loss": 9.0}))
+    logger.video("eval/video", tmp_path / "film.mp4", 210)
+    logger.close()
+    resumed = TensorBoardLogger(tmp_path / "tb", {"seed": 1})
+    resumed.load_state(state)
+    for steps in (200, 300):
+        resumed.write(LogEntry(steps, {"train/loss": 2.0}))
+    resumed.video("eval/video", tmp_path / "film.mp4", 310)
+    resumed.conclude(RunSummary("finished", 320, {"mean_return": 7.0}, best_mean=8.0))
+    resumed.close()
+    found = events(tmp_path / "tb")
+    assert [(each.step, each.value) for each in found.Scalars("train/loss")] == [(100, 1), (200, 2), (300, 2)]
+    assert [each.step for each in found.Images("eval/video")] == [150, 310]
+    assert [each.step for each in found.Histograms("policy/weights")] == [160]
+    assert [(each.step, each.value) for each in found.Scalars("final/mean_return")] == [(320, 7.0)]
+
+
+SHORT_OWN = [
     *("algo=ppo2", "env=CartPole-v1", "tuned=none", "seed=1", "n_timesteps=256", "algo.n_steps=64"),
     *("algo.batch_size=64", "compile=false", "threads=1", "logger=csv", "logger.every=64", "verbose=0"),
     *("progress_bar=false", "callbacks.eval.every=128", "callbacks.eval.n_episodes=2"),
@@ -41,16 +446,16 @@ def test_tracker_that_raises_is_told_once_and_switched_off(
     method: str, error: Exception, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     raising, csv = Raising(method, error), CsvLogger(tmp_path / "progress.csv")
-    trackers = Trackers([raising, csv], tmp_path, {})
-    trackers.load_state({"Raising": {}})
+    loggers = LoggerGroup([raising, csv], tmp_path, {})
+    loggers.load_state({"Raising": {}})
     for steps in (1, 2):
-        trackers.tell("write", Report(steps, {"time/total_timesteps": steps}))
-        trackers.state()
-    trackers.tell("flush")
-    trackers.tell("conclude", Ending("finished", 2))
+        loggers.call("write", LogEntry(steps, {"time/total_timesteps": steps}))
+        loggers.state()
+    loggers.call("flush")
+    loggers.call("conclude", RunSummary("finished", 2))
     if method != "close":
-        assert "CsvLogger" in trackers.state()
-    trackers.close()
+        assert "CsvLogger" in loggers.state()
+    loggers.close()
     assert raising.calls == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("zoo: Raising: ")
@@ -96,7 +501,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 def test_tracker_of_ones_own_sees_the_whole_run_beside_others(module: str) -> None:
     own = [f"+logger.mine._target_={module}.Lines", "+logger.mine.path=lines.txt"]
-    result = train(compose("train", [*SHORT, *own]))
+    result = train(compose("train", [*SHORT_OWN, *own]))
     assert result.evaluation is not None
     assert (result.run.path / "lines.txt").read_text().splitlines() == [
         "start CartPole-v1",
@@ -121,7 +526,7 @@ def test_tracker_of_ones_own_sees_the_whole_run_beside_others(module: str) -> No
 )
 def test_wrong_tracker_is_named_before_anything_starts(module: str, own: list[str], message: str) -> None:
     with pytest.raises(ZooError) as caught:
-        train(compose("train", [*SHORT, *own]))
+        train(compose("train", [*SHORT_OWN, *own]))
     assert message in str(caught.value)
     assert "logger." in str(caught.value)
     assert not list(Path("runs").glob("*/*/*"))
@@ -135,7 +540,9 @@ def test_documented_example_of_a_tracker_works(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "my_trackers.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
     own = [each for each in command.split() if each.startswith("+")]
-    result = train(compose("train", [*SHORT, *own, "callbacks.video.every=128", "callbacks.video.length=3"]))
+    result = train(
+        compose("train", [*SHORT_OWN, *own, "callbacks.video.every=128", "callbacks.video.length=3"])
+    )
     lines = (result.run.path / "log.txt").read_text().splitlines()
     assert "128 steps: filmed step-000000128.mp4" in lines
     assert len([line for line in lines if re.fullmatch(r"\d+ steps: [\d.]+", line)]) == 4

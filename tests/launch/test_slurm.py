@@ -16,7 +16,7 @@ import pytest
 
 from zoo.cli import status_of
 from zoo.errors import ZooError
-from zoo.experiment.checkpoint import read_files, read_files_of_worker
+from zoo.experiment.checkpoint import read_checkpoint, read_share
 from zoo.launch.command import run_command
 from zoo.launch.sweep_folder import DONE, QUEUED, RUNNING, SweepFolder
 
@@ -221,9 +221,9 @@ def test_tasks_of_a_job_are_the_workers_of_one_run() -> None:
     assert done.stdout.splitlines() == ["trained 2048"]
     (run,) = Path("runs").glob("*/*/*")
     assert json.loads((run / "run.json").read_text())["status"] == "finished"
-    values, _ = read_files(run / "checkpoint")
-    share = read_files_of_worker(run / "checkpoint", 1)
-    assert share["counts"]["num_timesteps"] == values["timesteps"]
+    checkpoint = read_checkpoint(run / "checkpoint")
+    share = read_share(run / "checkpoint", 1)
+    assert share["counts"]["num_timesteps"] == checkpoint.timesteps
     assert len(list((run / "monitor").iterdir())) == 2
 
 

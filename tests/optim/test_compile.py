@@ -1,13 +1,20 @@
-"""Compiled code is kept in the user's own cache, and what is private in PyTorch can be done without."""
+"""What compiling changes: products, and where graphs are kept."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from zoo.optim.runtime import torch_settings
 
 COMPILING = """
 import sys
@@ -15,7 +22,7 @@ from test_update_runner import Regression
 {before}
 eager, compiled = Regression(), Regression(compiled=True)
 for _ in range(2):
-    eager.run(4), compiled.run(4)
+    eager.run(1), compiled.run(1)
 assert compiled.runner.runtime.compiles == {compiles}
 assert eager.runner.state["net"].allclose(compiled.runner.state["net"], rtol=1e-3, atol=1e-5)
 """
@@ -58,3 +65,136 @@ def test_without_what_is_private_in_pytorch_a_run_goes_on_eagerly(tmp_path: Path
     """As with a release of PyTorch in which it is no more."""
     said = run(tmp_path, compiles=False, before="sys.modules['torch._inductor'] = None")
     assert "going on without" in said
+
+
+def traced(function: Any, *given: Tensor) -> torch.fx.GraphModule:
+    from zoo.optim import compile, zen5_products
+
+    table = {**compile.DECOMPOSITIONS, torch.ops.aten.mm.default: zen5_products.product}
+    return make_fx(function, table, tracing_mode="fake")(*given)
+
+
+def compiled(function: Any, *given: Tensor, threads: int = 1) -> list[Tensor]:
+    """Return what a function gives that is compiled; it has to be oneDNN that multiplies."""
+    from torch._inductor.utils import run_and_get_code
+
+    with torch_settings(threads), torch.compiler.config.patch(force_disable_caches=True):
+        graph = traced(function, *given)
+        call = torch.compile(graph, fullgraph=True, dynamic=False)
+        results, codes = run_and_get_code(lambda: call(*given))
+    assert "at::native::cpublas::brgemm(" in "".join(codes)
+    return list(results)
+
+
+def matrix(rows: int, columns: int, transposed: bool = False, **options: Any) -> Tensor:
+    return torch.randn(columns, rows, **options).t() if transposed else torch.randn(rows, columns, **options)
+
+
+def products(graph: torch.fx.GraphModule) -> list[tuple[int, ...]]:
+    """Return the shapes of what comes out of blocks."""
+    nodes = [node for node in graph.graph.nodes if "blocked_product" in str(node.target)]
+    return [tuple(node.meta["val"].shape) for node in nodes]
+
+
+@pytest.mark.usefixtures("needs_compiler")
+@pytest.mark.parametrize(
+    ("shape", "transposed", "computed"),
+    [
+        ((64, 256, 256), "", [(64, 256)]),
+        ((64, 256, 256), "right", [(256, 64)]),  # a layer's few rows are copied, not its weights
+        ((256, 64, 256), "left", [(256, 256)]),
+        ((256, 64, 4), "left", [(4, 256)]),  # to fill vectors
+        ((64, 256, 3), "", [(64, 3)]),
+        ((1, 64, 256), "", [(1, 256)]),
+        ((64, 256, 2), "", []),  # sums
+        ((64, 2, 256), "", []),  # outer products
+        ((0, 100, 20), "", []),
+        ((100, 0, 20), "", []),
+    ],
+)
+def test_factors_are_swapped_where_that_is_less_work(
+    shape: tuple[int, int, int], transposed: str, computed: list[tuple[int, int]]
+) -> None:
+    rows, inner, columns = shape
+    left, right = matrix(rows, inner, transposed == "left"), matrix(inner, columns, transposed == "right")
+    graph = traced(torch.mm, left, right)
+    assert products(graph) == computed
+    torch.testing.assert_close(graph(left, right), left @ right, rtol=1e-4, atol=2e-4)
+
+
+@pytest.mark.usefixtures("needs_compiler")
+@pytest.mark.parametrize("options", [{"dtype": torch.float64}, {"device": "meta"}], ids=str)
+def test_other_products_are_not_taken_in_blocks(options: dict[str, Any]) -> None:
+    assert products(traced(torch.mm, matrix(100, 100, **options), matrix(100, 150, **options))) == []
+
+
+@pytest.mark.usefixtures("needs_compiler")
+def test_blocks_make_up_the_product_of_factors_in_any_layout() -> None:
+    def all_products(*factors: Tensor) -> list[Tensor]:
+        return [left @ right for left, right in zip(factors[::2], factors[1::2], strict=True)]
+
+    layouts = list(itertools.product([False, True], repeat=2))
+    shapes = [(300, 1100, 40)] * 2 + [(3, 5, 7), (520, 33, 550)]
+    factors = []
+    for (rows, inner, columns), (one, other) in zip(shapes, layouts, strict=True):
+        factors += [matrix(rows, inner, one), matrix(inner, columns, other)]
+    found = compiled(all_products, *factors, threads=2)
+    for product, expected in zip(found, all_products(*factors), strict=True):
+        torch.testing.assert_close(product, expected, rtol=1e-4, atol=2e-4)
+
+
+@pytest.mark.usefixtures("needs_compiler")
+def test_products_of_parts_and_what_they_fuse_with_are_right() -> None:
+    def layers(one: Tensor, other: Tensor, column: Tensor) -> list[Tensor]:
+        row, later = one[:1].expand(128, 128), other.view(-1)[256 : 256 + 128 * 40].view(128, 40)
+        parts = [one[5:45, 3:60] @ other[2:59, 7:], one[::2, ::3] @ other[:43], one @ later, row @ other]
+        hidden = torch.addmm(one[0], one, other.t()).relu()
+        outer = torch.where(one > 0, column @ column.t(), 0.0)
+        return [*parts, hidden, hidden @ other, hidden.sum(0), outer, outer.t() @ one, (one @ column).relu()]
+
+    given = matrix(128, 128), matrix(128, 128), matrix(128, 1)
+    for found, expected in zip(compiled(layers, *given), layers(*given), strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.usefixtures("needs_compiler")
+@pytest.mark.parametrize(
+    ("shape", "threads", "expected"),
+    [
+        ((64, 256, 256), 1, (64, 256, 256, 1)),
+        ((64, 256, 256), 2, (64, 256, 128, 2)),
+        ((256, 256, 64), 2, (128, 256, 64, 2)),
+        ((1100, 256, 256), 2, (192, 256, 256, 2)),  # six blocks, three for each
+        ((64, 1100, 256), 2, (64, 368, 128, 2)),
+        ((64, 1100, 256), 1, (64, 368, 256, 1)),
+        ((64, 64, 64), 2, (64, 64, 64, 1)),  # too little to share
+    ],
+)
+def test_blocks_are_as_many_as_threads_can_share(
+    shape: tuple[int, int, int], threads: int, expected: tuple[int, int, int, int]
+) -> None:
+    from zoo.optim.zen5_products import blocks
+
+    assert blocks(*shape, threads) == expected
+
+
+@pytest.mark.usefixtures("needs_compiler")
+@pytest.mark.parametrize(
+    ("maker", "family", "capability", "expected"),
+    [
+        ("AuthenticAMD", 26, "AVX512", True),
+        ("AuthenticAMD", 25, "AVX512", False),
+        ("AuthenticAMD", 26, "AVX2", False),
+        ("GenuineIntel", 26, "AVX512", False),
+    ],
+)
+def test_other_processors_have_other_products(
+    maker: str, family: int, capability: str, expected: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from zoo.optim.zen5_products import is_zen_5
+
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text(f"processor\t: 0\nvendor_id\t: {maker}\ncpu family\t: {family}\nmodel\t\t: 2\n")
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    assert is_zen_5(cpuinfo) is expected
+    assert not is_zen_5(tmp_path / "missing")

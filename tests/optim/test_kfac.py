@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.errors import ZooError
-from zoo.optim.kfac import COUNT, KFac, Layer
+from zoo.optim.kfac import COUNT, KFac
 from zoo.optim.optimizers import Momentum, Updater
 from zoo.optim.parameters import Parameters
 from zoo.optim.state import State
@@ -71,7 +71,7 @@ def losses(outputs: Tensor, weights: Tensor) -> Tensor:
 
 def factors_of(kfac: KFac, batch: Tensor, weights: Tensor) -> dict[str, Tensor]:
     module = kfac.updater.parameters.module
-    with kfac.watching() as watch:
+    with kfac.recording() as watch:
         outputs = module(batch)
     return kfac.factors(watch, losses(outputs, weights).mean(), len(batch))
 
@@ -217,10 +217,10 @@ PATHS = {"eigen": damped_product, "cholesky": product_of_damped}
 @pytest.mark.parametrize("inverse", PATHS)
 def test_natural_gradient_is_that_of_the_explicit_kronecker_products(inverse: str, bias: bool) -> None:
     kfac = kfac_of(small(bias=bias), inverse=inverse)
-    state = kfac.averaged(kfac.initial_state(), factors_of(kfac, pictures(), weights_of()))
-    state = kfac.refresh(state)
+    state = kfac.update_averages(kfac.initial_state(), factors_of(kfac, pictures(), weights_of()))
+    state = kfac.update_inverses(state)
     gradient = torch.randn(kfac.updater.parameters.size, dtype=torch.float64)
-    found = kfac.updater.parameters.named(kfac.natural(state, gradient))
+    found = kfac.updater.parameters.named(kfac.natural_gradient(state, gradient))
     expected = explicit_step(kfac, state, gradient, PATHS[inverse])
     assert found.keys() == expected.keys()
     for name, part in expected.items():
@@ -232,8 +232,10 @@ def test_without_any_curvature_only_the_damping_divides(inverse: str) -> None:
     kfac = kfac_of(small(), inverse=inverse)
     gradient = torch.randn(kfac.updater.parameters.size, dtype=torch.float64)
     state = kfac.initial_state()
-    assert not kfac.natural(state, gradient).any(), "there are no inverses yet"
-    torch.testing.assert_close(kfac.natural(kfac.refresh(state), gradient), gradient / DAMPING)
+    assert not kfac.natural_gradient(state, gradient).any(), "there are no inverses yet"
+    torch.testing.assert_close(
+        kfac.natural_gradient(kfac.update_inverses(state), gradient), gradient / DAMPING
+    )
 
 
 def test_running_averages_are_plain_means_first_and_move_a_little_from_then_on() -> None:
@@ -241,7 +243,7 @@ def test_running_averages_are_plain_means_first_and_move_a_little_from_then_on()
     batches = [factors_of(kfac, pictures(seed), weights_of()) for seed in range(5)]
     state, states = kfac.initial_state(), []
     for batch in batches:
-        state = kfac.averaged(state, batch)
+        state = kfac.update_averages(state, batch)
         states.append(state)
     assert [int(each[COUNT]) for each in states] == [1, 2, 3, 4, 5]
     for name in batches[0]:
@@ -286,7 +288,7 @@ def test_uses_of_one_layer_are_taken_together() -> None:
     module = Twice().double()
     kfac = kfac_of(module)
     values, weights = torch.randn(N_SAMPLES, 3, dtype=torch.float64), weights_of()
-    with kfac.watching() as watch:
+    with kfac.recording() as watch:
         loss = losses(module(values), weights).mean()
     found = kfac.factors(watch, loss, N_SAMPLES)
     second = torch.cat([weights, torch.zeros(N_SAMPLES, 1, dtype=torch.float64)], dim=1)
@@ -305,23 +307,10 @@ def test_rows_may_have_several_leading_dimensions() -> None:
     kfac = kfac_of(module)
     values, weights = torch.randn(N_SAMPLES, 3, dtype=torch.float64), weights_of()
     flat = factors_of(kfac, values, weights)
-    with kfac.watching() as watch:
+    with kfac.recording() as watch:
         loss = losses(module(values.reshape(2, 3, 3)), weights.reshape(2, 3, 2)).mean()
     for name, factor in kfac.factors(watch, loss, N_SAMPLES).items():
         torch.testing.assert_close(factor, flat[name])
-
-
-def test_nothing_is_noted_outside_of_watching() -> None:
-    module = small()
-    kfac = kfac_of(module)
-    with kfac.watching() as watch:
-        module(pictures())
-    module(pictures())
-    assert {name: len(noted) for name, noted in watch.uses.items()} == dict.fromkeys(watch.uses, 1)
-    assert set(watch.uses) == {
-        *(f"{layer}.weight" for layer in ("convolution", "linear", "norm", "output")),
-        "repeated.vector",
-    }
 
 
 class Used(nn.Module):
@@ -384,9 +373,9 @@ def test_layers_that_share_a_weight_are_one() -> None:
     shared = nn.Sequential(nn.Linear(2, 2, bias=False), nn.Tanh(), nn.Linear(2, 2, bias=False)).double()
     shared[2].weight = shared[0].weight
     kfac = kfac_of(shared)
-    with kfac.watching() as watch:
+    with kfac.recording() as watch:
         shared(torch.randn(N_SAMPLES, 2, dtype=torch.float64))
-    assert {name: len(noted) for name, noted in watch.uses.items()} == {"0.weight": 2}
+    assert {name: len(noted) for name, noted in watch.calls.items()} == {"0.weight": 2}
 
 
 class Gates(nn.Module):
@@ -430,7 +419,7 @@ def test_samples_that_a_weighted_loss_leaves_out_are_left_out_of_the_factors() -
     kfac = kfac_of(module)
     batch, weights = pictures(), weights_of()
     counted = torch.tensor([1.0, 0.0, 1.0, 1.0, 0.0, 1.0], dtype=torch.float64)
-    with kfac.watching() as watch:
+    with kfac.recording() as watch:
         loss = (counted * losses(module(batch), weights)).sum() / counted.sum()
     found = kfac.factors(watch, loss, counted.sum(), counted)
     rows = counted > 0
@@ -447,33 +436,17 @@ def test_samples_without_a_gradient_count_as_others_do() -> None:
     assert 20 < int((module[:2](values) == 0).all(1).sum()) < 180
     expected = factors_of(kfac, values, weights_of(200))
     everything = torch.ones(200, dtype=torch.float64)
-    with kfac.watching() as watch:
+    with kfac.recording() as watch:
         loss = losses(module(values), weights_of(200)).mean()
     found = kfac.factors(watch, loss, everything.sum(), everything)
     for name, factor in expected.items():
         assert torch.equal(found[name], factor), name
 
 
-def test_rows_of_input_have_the_weights_of_their_samples_in_the_order_in_which_they_stand() -> None:
-    linear, of_steps = nn.Linear(2, 3), nn.Linear(2, 3)
-    of_steps.is_time_first = True  # type: ignore[assignment]
-    layer, recurrent = (Layer(each, "weight", "weight", []) for each in (linear, of_steps))
-    weights = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
-    step_by_step = [1, 4, 2, 5, 3, 6]
-    assert layer.weights_of_rows(weights, [6]).tolist() == [1, 2, 3, 4, 5, 6]
-    assert layer.weights_of_rows(weights, [12]).tolist() == [1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6]
-    assert layer.weights_of_rows(weights, [2, 2, 2]).tolist() == step_by_step
-    assert layer.weights_of_rows(weights, [2] * 6).tolist() == 2 * step_by_step
-    assert recurrent.weights_of_rows(weights, [6]).tolist() == step_by_step
-    for each, lengths in ((layer, [2, 2]), (layer, [6, 7]), (recurrent, [6, 1])):
-        with pytest.raises(ZooError, match="can't tell which steps `weight` is used for"):
-            each.weights_of_rows(weights, lengths)
-
-
 def test_a_layer_of_which_it_is_not_known_when_it_is_used_is_refused_where_steps_do_not_count() -> None:
     module = nn.Linear(3, 2).double()
     kfac = kfac_of(module)
-    with kfac.watching() as watch:
+    with kfac.recording() as watch:
         loss = module(torch.randn(7, 3, dtype=torch.float64)).mean()
     with pytest.raises(ZooError, match=r"can't tell which steps `weight` is used for: rows of \[7\]"):
         kfac.factors(watch, loss, 4, torch.ones(2, 2, dtype=torch.float64))

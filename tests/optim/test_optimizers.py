@@ -1,23 +1,27 @@
-"""From a loss to the next state: optimizers, clipping and weight decay are PyTorch's, step by step."""
+"""Optimizers against PyTorch's, updaters on both kinds of state, and means over workers."""
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from small_networks import SteepestDescent, batch, network
 from torch import Tensor, nn
+from torch.fx.experimental.proxy_tensor import make_fx
 
-from zoo.optim.optimizers import Adam, Differentiable, Momentum, Optimizer, RMSprop, Updater, WeightDecay
+from zoo.optim import workers as module
+from zoo.optim.optimizers import Adam, FunctionalModule, Momentum, Optimizer, RMSprop, Updater, WeightDecay
 from zoo.optim.parameters import Parameters
 from zoo.optim.runtime import Runtime
-from zoo.optim.state import LiveState, Outcome, State
+from zoo.optim.state import LiveState, State, StepResult
 from zoo.optim.update_runner import UpdateRunner
-from zoo.optim.workers import averaged
+from zoo.optim.workers import Workers, average
 
 N_PARAMETERS = 17
 
@@ -43,19 +47,6 @@ def walk(optimizer: Optimizer, start: Tensor, steps: list[Tensor], learning_rate
     for name, slot in slots.items():
         torch.testing.assert_close(own_slots[name], slot, rtol=1e-4, atol=1e-7)
     return parameters
-
-
-def test_both_forms_of_adam_can_take_turns() -> None:
-    """A run that was compiled goes on eagerly, and the other way round."""
-    steps, start, rate = gradients(40), torch.linspace(-1.0, 1.0, N_PARAMETERS), torch.tensor(1e-2)
-    optimizer = Adam()
-    mixed, slots = start.clone(), optimizer.initial(start)
-    for i, gradient in enumerate(steps):
-        if i // 10 % 2:
-            optimizer.step_(mixed, gradient, slots, rate)
-        else:
-            mixed, slots = optimizer.step(mixed, gradient, slots, rate)
-    torch.testing.assert_close(mixed, walk(optimizer, start, steps, [1e-2] * 40), rtol=2e-4, atol=2e-6)
 
 
 def torch_walk(
@@ -98,10 +89,10 @@ def adam_path(grads: Tensor, learning_rate: Tensor, *, compiled: bool) -> Tensor
     """Return where Adam is after each step (steps, parameters), taken by a runner."""
     updater = Updater(Parameters("vector", Vector(grads.dtype)), Adam())
 
-    def step(state: State, learning_rate: Tensor, grads: Tensor) -> Outcome:
+    def step(state: State, learning_rate: Tensor, grads: Tensor) -> StepResult:
         vector = updater.module(state)
         state, _ = updater.step(state, vector, vector(grads), learning_rate)
-        return Outcome(state, {}, {"path": state.snapshot("vector")})
+        return StepResult(state, {}, {"path": state.snapshot("vector")})
 
     runner = UpdateRunner(updater.initial_state(), Runtime(device="cpu", compile=compiled, threads=1))
     path = runner.run(step, learning_rate, grads).outputs["path"]
@@ -152,14 +143,6 @@ def test_momentum_walks_as_pytorchs(decay: float) -> None:
     torch.testing.assert_close(walk(Momentum(decay), start, steps, rates), theirs, rtol=2e-4, atol=2e-6)
 
 
-@pytest.mark.parametrize(("tensorflow_form", "moved"), [(True, -0.288674), (False, -0.99997)])
-def test_first_step_of_each_form_of_rmsprop(tensorflow_form: bool, moved: float) -> None:
-    optimizer = RMSprop(decay=0.99, eps=1e-5, tensorflow_form=tensorflow_form)
-    start = torch.zeros(1)
-    after, _ = optimizer.step(start, torch.tensor([3.0]), optimizer.initial(start), torch.tensor(0.1))
-    assert after.item() == pytest.approx(moved, abs=5e-6)
-
-
 def test_rmsprop_in_tensorflows_form_keeps_epsilon_inside_the_root() -> None:
     optimizer = RMSprop(decay=0.5, eps=0.25)
     parameters, slots = torch.zeros(1), optimizer.initial(torch.zeros(1))
@@ -203,10 +186,10 @@ def error(model: Callable[..., Tensor], scale: float = 1.0) -> Tensor:
 
 
 def taken(
-    updater: Updater, state: State, rate: Tensor = RATE, scale: float = 1.0, unless: Tensor | None = None
+    updater: Updater, state: State, rate: Tensor = RATE, scale: float = 1.0, skip: Tensor | None = None
 ) -> tuple[State, Tensor]:
     module = updater.module(state)
-    return updater.step(state, module, error(module, scale), rate, unless)
+    return updater.step(state, module, error(module, scale), rate, skip)
 
 
 def copied(state: State) -> State:
@@ -223,14 +206,6 @@ def test_module_sees_a_step_on_the_live_state() -> None:
     assert after["net"] is ours.parameters.flat
     assert not torch.equal(model.head.weight, before)
     assert torch.equal(ours.parameters.functional(after["net"])(batch()[0]), model(batch()[0]))
-
-
-def test_a_step_goes_down() -> None:
-    ours = updater(SteepestDescent())
-    state: State = LiveState(ours.initial_state())
-    before = error(ours.parameters.module)
-    state, _ = taken(ours, state, torch.tensor(1e-3))
-    assert error(ours.parameters.module) < before
 
 
 def test_a_step_aside_moves_as_one_on_the_live_state_and_leaves_everything_else_as_it_is() -> None:
@@ -273,22 +248,6 @@ def test_steps_and_clipping_are_pytorchs(max_grad_norm: float | None, scale: flo
 
 
 @KINDS
-def test_the_smallest_gradients_are_clipped_as_pytorch_clips_them(kind: type[State]) -> None:
-    """Next to the 1e-6 by which it keeps from dividing by 0."""
-    parameters = Parameters("net", network())
-    ours = Updater(parameters, SteepestDescent(), max_grad_norm=1e-7)
-    plain = network()
-    gradient = torch.full_like(parameters.flat, 1e-6 / parameters.size**0.5)
-    for name, parameter in plain.named_parameters():
-        parameter.grad = gradient[parameters.slices[name]].view_as(parameter).clone()
-    torch.nn.utils.clip_grad_norm_(plain.parameters(), 1e-7)
-    clipped = torch.cat([parameter.grad.reshape(-1) for parameter in plain.parameters()])
-    state = kind(net=torch.zeros(parameters.size))
-    state, _ = ours.step(state, gradient, torch.tensor(1.0))
-    torch.testing.assert_close(state["net"], -clipped, rtol=1e-4, atol=0.0)
-
-
-@KINDS
 def test_parameters_without_a_gradient_and_frozen_ones_stay(kind: type[State]) -> None:
     model = network()
     model.body.requires_grad_(False)
@@ -304,39 +263,16 @@ def test_parameters_without_a_gradient_and_frozen_ones_stay(kind: type[State]) -
     assert not torch.equal(named["head.weight"], before["head.weight"])
 
 
-def test_descend_leaves_other_parts_of_the_state_as_they_are() -> None:
-    ours, other = updater(), updater(seed=3, name="net2")
-    state: State = LiveState({**ours.initial_state(), **other.initial_state()})
-    before = copied(state)
-    state, _ = taken(ours, state)
-    assert state.keys() == before.keys()
-    for name, tensor in before.items():
-        assert torch.equal(state[name], tensor) == name.startswith("net2"), name
-
-
 @KINDS
-@pytest.mark.parametrize("unless", [True, False])
-def test_a_step_is_skipped_where_told(kind: type[State], unless: bool) -> None:
+@pytest.mark.parametrize("skip", [True, False])
+def test_a_step_is_skipped_where_told(kind: type[State], skip: bool) -> None:
     ours = updater()
     state = kind(ours.initial_state())
     before = copied(state)
-    state, norm = taken(ours, state, unless=torch.tensor(unless))
+    state, norm = taken(ours, state, skip=torch.tensor(skip))
     assert norm > 0
     for name, tensor in before.items():
-        assert torch.equal(state[name], tensor) == unless, name
-
-
-@KINDS
-def test_a_gradient_can_be_taken_and_stepped_on_apart(kind: type[State]) -> None:
-    whole, parts = updater(max_grad_norm=0.5), updater(max_grad_norm=0.5)
-    expected, expected_norm = taken(whole, kind(whole.initial_state()))
-    state = kind(parts.initial_state())
-    module = parts.module(state)
-    gradient = parts.gradient(module, error(module))
-    assert gradient.shape == parts.parameters.flat.shape
-    state, norm = parts.step(state, gradient, RATE)
-    assert torch.equal(norm, expected_norm)
-    assert all(torch.equal(state[name], tensor) for name, tensor in expected.items())
+        assert torch.equal(state[name], tensor) == skip, name
 
 
 @KINDS
@@ -371,7 +307,7 @@ class Meeting:
         return (sum(self.brought) / 2).to(tensor.dtype)  # type: ignore[union-attr]
 
 
-def half_error(module: Differentiable, half: slice) -> Tensor:
+def half_error(module: FunctionalModule, half: slice) -> Tensor:
     generator = torch.Generator().manual_seed(4)
     values, targets = torch.randn(8, 3, generator=generator), torch.randn(8, 1, generator=generator)
     return (module(values[half]) - targets[half]).square().mean()
@@ -389,14 +325,14 @@ def test_averaged_gradients_of_two_halves_are_those_of_the_whole(kind: type[Stat
         for _ in range(4):
             module = ours.module(state)
             loss = half_error(module, half)
-            mean = ours.averaged(loss.detach())
-            state, norm = ours.step(state, module, loss, torch.tensor(0.01), unless=mean > limit)
+            mean = ours.average(loss.detach())
+            state, norm = ours.step(state, module, loss, torch.tensor(0.01), skip=mean > limit)
             seen += [mean, norm]
         return state, seen
 
     networks = [network() for _ in range(3)]
     meeting = Meeting()
-    expected, expected_seen = work(averaged, slice(0, 8))
+    expected, expected_seen = work(average, slice(0, 8))
     assert (expected["net.count"] == 0) == (limit < 1)
     with ThreadPoolExecutor(2) as pool:
         workers = [pool.submit(work, meeting.average, half) for half in (slice(0, 4), slice(4, 8))]
@@ -417,3 +353,34 @@ def test_it_is_half_the_sum_of_squares_of_weights_that_are_not_spared() -> None:
     (gradient,) = torch.autograd.grad(expected, vector)
     torch.testing.assert_close(decay.gradient(parameters.flat), gradient)
     assert decay.loss(parameters.flat).item() == pytest.approx(expected.item())
+
+
+INTERFACE = "GLOO_SOCKET_IFNAME"
+
+
+@pytest.mark.parametrize(("n_here", "size", "interface"), [(None, 2, "lo"), (2, 2, "lo"), (1, 2, None)])
+def test_workers_of_one_machine_meet_within_it(
+    n_here: int | None, size: int, interface: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str | None] = []
+
+    def init(*arguments: Any, **options: Any) -> None:
+        seen.append(os.environ.get(INTERFACE))
+
+    monkeypatch.delenv(INTERFACE, raising=False)
+    monkeypatch.setattr(module.dist, "init_process_group", init)
+    monkeypatch.setattr(module.socket, "if_nameindex", lambda: [(1, "eth0"), (2, "lo")])
+    workers = Workers(0, size, None, n_here=n_here)
+    assert seen == [interface]
+    assert workers.n_here == (n_here or size)
+    assert INTERFACE not in os.environ
+
+
+def test_mean_of_what_is_compiled_is_the_sum_over_the_number_of_workers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("zoo.optim.compile.traced_sum", lambda tensor: tensor + 6)
+    workers = Workers.__new__(Workers)
+    workers.size = 4
+    graph = make_fx(lambda tensor: workers.mean(tensor), tracing_mode="fake")(torch.ones(3))
+    torch.testing.assert_close(graph(torch.ones(3) * 2), torch.full((3,), 2.0))

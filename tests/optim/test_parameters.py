@@ -1,18 +1,20 @@
-"""A module on one flat vector: its own, any other, and copies that follow."""
+"""States, trees of tensors, the parameters of a module as one vector, and spectral normalisation."""
 
 from __future__ import annotations
 
-import gc
+from typing import NamedTuple
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_networks import batch, network
-from torch import Tensor
+from torch import Tensor, nn
 
 from zoo.optim.parameters import Parameters
-from zoo.optim.state import LiveState, State
+from zoo.optim.spectral import SpectralNorm
+from zoo.optim.state import LiveState, State, tree_leaves, tree_map, tree_signature, tree_unflatten
 
 KINDS = pytest.mark.parametrize("kind", [State, LiveState])
 
@@ -106,25 +108,6 @@ def test_the_module_at_a_live_vector_is_kept_and_follows_what_is_written() -> No
     assert not parameters.functional(vector)(batch()[0]).any()
 
 
-def test_the_module_at_a_live_vector_is_in_the_modules_mode() -> None:
-    parameters = Parameters("net", network())
-    for training in (True, False, True):
-        parameters.module.train(training)
-        assert parameters.module_at(parameters.flat).training == training
-
-
-def test_copies_go_when_their_vectors_go() -> None:
-    parameters = Parameters("net", network())
-    kept = vector_of(3)
-    for seed in range(5):
-        vector = vector_of(seed)
-        assert torch.equal(parameters.functional(vector)(batch()[0]), network(seed)(batch()[0]))
-        parameters.functional(kept)
-    del vector
-    gc.collect()
-    assert len(parameters._copies) == 1
-
-
 @KINDS
 @given(tau=st.floats(0, 1, width=32, allow_subnormal=False))
 @settings(deadline=None, derandomize=True, max_examples=30)
@@ -141,12 +124,108 @@ def test_a_copy_follows_by_a_fraction(kind: type[State], tau: float) -> None:
         )
 
 
-@KINDS
-def test_following_by_one_is_a_copy_and_by_zero_changes_nothing(kind: type[State]) -> None:
-    parameters = Parameters("net", network())
-    state = kind(net=parameters.flat, target=torch.randn(parameters.size) * 1e3)
-    before = state["target"].clone()
-    for zero in (0.0, torch.tensor(0.0)):
-        assert torch.equal(parameters.polyak_update(state, "target", zero)["target"], before)
-    for one in (1.0, torch.tensor(1.0)):
-        assert torch.equal(parameters.polyak_update(state, "target", one)["target"], state["net"])
+def test_a_plain_state_stays_and_the_next_one_has_the_new_tensors() -> None:
+    state = State(a=torch.zeros(2), b=torch.ones(2))
+    after = state.replaced({"a": torch.full((2,), 5.0)})
+    assert torch.equal(state["a"], torch.zeros(2))
+    assert torch.equal(after["a"], torch.full((2,), 5.0))
+    assert after["b"] is state["b"]
+    assert type(after) is State
+
+
+def test_a_live_state_is_overwritten_and_returned() -> None:
+    tensor, value = torch.zeros(2), torch.full((2,), 5.0, requires_grad=True)
+    state = LiveState(a=tensor, b=torch.ones(2))
+    assert state.replaced({"a": value}) is state
+    assert state["a"] is tensor
+    assert torch.equal(tensor, torch.full((2,), 5.0))
+    assert not tensor.requires_grad
+
+
+@pytest.mark.parametrize("kind", [State, LiveState])
+def test_a_snapshot_keeps_the_old_tensor(kind: type[State]) -> None:
+    state = kind(a=torch.zeros(2))
+    old = state.snapshot("a")
+    after = state.replaced({"a": torch.ones(2)})
+    assert torch.equal(old, torch.zeros(2))
+    assert torch.equal(after["a"], torch.ones(2))
+
+
+@pytest.mark.parametrize("kind", [State, LiveState])
+def test_tensors_can_change_places(kind: type[State]) -> None:
+    state = kind(a=torch.zeros(2), b=torch.ones(2), c=torch.tensor([1.0, 2.0]))
+    state = state.replaced({"a": state["b"], "b": state["a"], "c": state["c"].flip(0)})
+    state = state.replaced({"c": state["c"][:], "a": state["c"][:]})
+    assert torch.equal(state["a"], torch.tensor([2.0, 1.0]))
+    assert torch.equal(state["b"], torch.zeros(2))
+    assert torch.equal(state["c"], torch.tensor([2.0, 1.0]))
+
+
+@pytest.mark.parametrize("kind", [State, LiveState])
+def test_what_does_not_fit_is_refused(kind: type[State]) -> None:
+    state = kind(a=torch.zeros(2))
+    with pytest.raises(ValueError, match=r"a: \(1,\) cannot replace \(2,\)"):
+        state.replaced({"a": torch.ones(1)})
+    with pytest.raises(KeyError):
+        state.replaced({"other": torch.ones(2)})
+    assert torch.equal(state["a"], torch.zeros(2))
+
+
+class Pair(NamedTuple):
+    left: Tensor
+    right: Tensor
+
+
+TREE = {
+    "b": torch.zeros(4, 2),
+    "a": {"pair": Pair(torch.ones(4), torch.arange(4)), "list": [torch.ones(4, 1)]},
+    "c": (torch.full((4,), 7.0),),
+}
+
+
+def test_leaves_go_back_where_they_were() -> None:
+    again = tree_unflatten(TREE, tree_leaves(TREE))
+    assert type(again["a"]["pair"]) is Pair
+    assert type(again["a"]["list"]) is list
+    assert type(again["c"]) is tuple
+    for old, new in zip(tree_leaves(TREE), tree_leaves(again), strict=True):
+        assert old is new
+    assert again["a"]["pair"].right is TREE["a"]["pair"].right  # type: ignore[index]
+
+
+def test_form_tells_names_shapes_and_types_apart() -> None:
+    assert tree_signature(TREE) == tree_signature(tree_map(torch.zeros_like, TREE))
+    assert hash(tree_signature(TREE)) == hash(tree_signature(tree_map(torch.zeros_like, TREE)))
+    others = [
+        {"x": torch.zeros(3)},
+        {"y": torch.zeros(3)},
+        {"x": torch.zeros(2)},
+        {"x": torch.zeros(3, dtype=torch.int64)},
+        [torch.zeros(3)],
+        (torch.zeros(3),),
+        torch.zeros(3),
+    ]
+    assert len({tree_signature(tree) for tree in others}) == len(others)
+    assert tree_signature({"x": torch.zeros(3, 5)}, 1) == tree_signature({"x": torch.zeros(4, 5)}, 1)
+
+
+@pytest.mark.parametrize("leaf", [None, 1.0, "text"])
+def test_anything_else_is_refused(leaf: object) -> None:
+    with pytest.raises(TypeError, match="expected tensors"):
+        tree_leaves({"x": leaf})
+
+
+@pytest.mark.parametrize("rows", [1, 4])
+def test_directions_follow_the_weights_by_two_steps(rows: int) -> None:
+    torch.manual_seed(0)
+    spectral = SpectralNorm(nn.Linear(5, rows))
+    before = spectral.directions["weight"][0].numpy().astype(np.float64)
+    weights = torch.randn(rows, 5)
+    spectral.network.weight.data.copy_(weights)  # type: ignore[union-attr, operator]
+    spectral.follow()
+    matrix, u = weights.numpy().astype(np.float64), before
+    for _ in range(2):
+        v = matrix.T @ u / np.linalg.norm(matrix.T @ u)
+        u = matrix @ v / np.linalg.norm(matrix @ v)
+    for found, expected in zip(spectral.directions["weight"], (u, v), strict=True):
+        np.testing.assert_allclose(found.numpy(), expected, atol=1e-6)

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from zoo.errors import ZooError
 from zoo.optim import workers
 from zoo.optim.parameters import Parameters
-from zoo.optim.popart import RunningUnits, output_layer
+from zoo.optim.popart import RunningReturnNormalizer, output_layer
 from zoo.optim.runtime import Runtime
-from zoo.optim.state import LiveState, Outcome, State
+from zoo.optim.state import LiveState, State, StepResult
 from zoo.optim.update_runner import UpdateRunner
 
 
@@ -23,19 +23,23 @@ def critic() -> nn.Sequential:
     return nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1))
 
 
-def units(*, preserve: bool = True, double: bool = False) -> tuple[RunningUnits, Parameters, State]:
+def normalizer_and_state(
+    *, preserve: bool = True, double: bool = False
+) -> tuple[RunningReturnNormalizer, Parameters, State]:
     """Return units of a critic and of a target with other weights."""
     parameters = Parameters("critic", critic().double() if double else critic())
-    part = RunningUnits(parameters, ("critic", "target"), preserve=preserve)
+    part = RunningReturnNormalizer(parameters, ("critic", "target"), preserve=preserve)
     target = parameters.flat + 0.1 * torch.randn_like(parameters.flat)
     return part, parameters, State({"critic": parameters.flat, "target": target, **part.initial_state()})
 
 
-def means(part: RunningUnits, parameters: Parameters, state: State, inputs: Tensor) -> dict[str, Tensor]:
+def means(
+    part: RunningReturnNormalizer, parameters: Parameters, state: State, inputs: Tensor
+) -> dict[str, Tensor]:
     """Return what critic and target say of returns."""
     with torch.no_grad():
         return {
-            name: part.to_returns(state, parameters.functional(state[name])(inputs))
+            name: part.denormalize(state, parameters.functional(state[name])(inputs))
             for name in ("critic", "target")
         }
 
@@ -48,7 +52,7 @@ def batches(n: int = 6) -> list[Tensor]:
 
 @pytest.mark.parametrize("live", [False, True])
 def test_outputs_mean_the_same_before_and_after_new_units_in_the_target_too(live: bool) -> None:
-    part, parameters, state = units(double=True)
+    part, parameters, state = normalizer_and_state(double=True)
     if live:
         state = LiveState(state)
     inputs = torch.randn(200, 3, dtype=torch.float64)
@@ -66,7 +70,7 @@ def test_outputs_mean_the_same_before_and_after_new_units_in_the_target_too(live
 
 
 def test_outputs_are_as_close_as_single_precision_allows() -> None:
-    part, parameters, state = units()
+    part, parameters, state = normalizer_and_state()
     inputs = torch.randn(500, 3)
     expected = means(part, parameters, state, inputs)
     for name, values in means(part, parameters, part.update(state, batches()[0]), inputs).items():
@@ -74,7 +78,7 @@ def test_outputs_are_as_close_as_single_precision_allows() -> None:
 
 
 def test_moments_are_those_of_all_targets_so_far_and_of_a_hundredth_of_a_standard_normal_one() -> None:
-    part, _, state = units()
+    part, _, state = normalizer_and_state()
     for batch in batches():
         state = part.update(state, batch)
     values = torch.cat(batches()).double().numpy()
@@ -84,14 +88,14 @@ def test_moments_are_those_of_all_targets_so_far_and_of_a_hundredth_of_a_standar
     assert part.mean(state).item() == pytest.approx(mean, rel=1e-9)
     assert part.std(state).item() == pytest.approx(np.sqrt(variance), rel=1e-9)
     returns = torch.tensor([1.0, -2.0, 300.0])
-    torch.testing.assert_close(part.to_returns(state, part.to_units(state, returns)), returns)
+    torch.testing.assert_close(part.denormalize(state, part.normalize(state, returns)), returns)
     expected = (returns.double() - mean) / np.sqrt(variance)
-    torch.testing.assert_close(part.to_units(state, returns), expected.float())
+    torch.testing.assert_close(part.normalize(state, returns), expected.float())
 
 
 def test_targets_of_other_workers_count_as_own_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three workers with the same targets, whose means are then those of each."""
-    (alone, _, expected), (together, _, state) = units(), units()
+    (alone, _, expected), (together, _, state) = normalizer_and_state(), normalizer_and_state()
     with monkeypatch.context() as within:
         within.setattr(workers, "count", lambda: 3)
         for batch in batches(3):
@@ -104,34 +108,18 @@ def test_targets_of_other_workers_count_as_own_ones(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("constant", [0.0, -7.5, 1e6])
 def test_constant_returns_keep_the_smallest_unit_and_stay_numbers(constant: float) -> None:
-    part, parameters, state = units()
+    part, parameters, state = normalizer_and_state()
     for _ in range(300):
         state = part.update(state, torch.full((64,), constant))
     if constant != 1e6:  # the hundredth of a zero among so large ones is no constant
         assert part.std(state).item() == pytest.approx(0.1)
     assert all(tensor.isfinite().all() for tensor in state.values())
-    assert part.to_units(state, torch.tensor([constant])).abs().item() < 0.1
+    assert part.normalize(state, torch.tensor([constant])).abs().item() < 0.1
     assert all(each.isfinite().all() for each in means(part, parameters, state, torch.randn(9, 3)).values())
 
 
-def test_units_alone_leave_the_parameters_as_they_are() -> None:
-    part, _, state = units(preserve=False)
-    new = part.update(state, batches()[1])
-    assert part.std(new) > 100 * part.std(state)
-    assert all(torch.equal(new[name], state[name]) for name in ("critic", "target"))
-
-
-def test_parameters_in_units_of_returns_say_returns() -> None:
-    part, parameters, state = units()
-    state = part.update(state, batches()[1])
-    inputs = torch.randn(20, 3)
-    with torch.no_grad():
-        plain = parameters.functional(part.in_returns(state, state["target"]))(inputs)
-    torch.testing.assert_close(plain, means(part, parameters, state, inputs)["target"], rtol=1e-4, atol=1e-3)
-
-
 def test_outputs_mean_the_same_in_no_units_and_in_those_of_moments_that_are_given_back() -> None:
-    part, parameters, state = units(double=True)
+    part, parameters, state = normalizer_and_state(double=True)
     state = part.update(state, batches()[1])
     inputs, moments = torch.randn(20, 3, dtype=torch.float64), part.moments(state)
     assert part.metrics(state) == {
@@ -139,9 +127,9 @@ def test_outputs_mean_the_same_in_no_units_and_in_those_of_moments_that_are_give
         "returns_std": part.std(state).float(),
     }
     expected = means(part, parameters, state, inputs)
-    plain = part.restart(state)
+    plain = part.reset(state)
     assert (part.mean(plain), part.std(plain)) == (0.0, 1.0)
-    again = part.resumed(plain, moments)
+    again = part.with_moments(plain, moments)
     for name, values in expected.items():
         with torch.no_grad():
             torch.testing.assert_close(parameters.functional(plain[name])(inputs), values)
@@ -152,11 +140,11 @@ def test_outputs_mean_the_same_in_no_units_and_in_those_of_moments_that_are_give
 
 def test_a_compiled_step_and_an_eager_one_give_the_same() -> None:
     def states(compile: bool) -> dict[str, Tensor]:
-        part, _, state = units()
+        part, _, state = normalizer_and_state()
 
-        def step(state: State, shared: Any, row: Tensor) -> Outcome:
+        def step(state: State, shared: Any, row: Tensor) -> StepResult:
             state = part.update(state, row)
-            return Outcome(state, part.metrics(state))
+            return StepResult(state, part.metrics(state))
 
         runner = UpdateRunner(state, Runtime(device="cpu", compile=compile, threads=1))
         ran = runner.run(step, {}, torch.stack(batches(4)))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,8 @@ from torch import Tensor, nn
 from zoo.optim.optimizers import Adam, Updater
 from zoo.optim.parameters import Parameters
 from zoo.optim.runtime import Runtime
-from zoo.optim.state import STOPPED, LiveState, Outcome, State
-from zoo.optim.update_runner import SMALLEST_CAPACITY, UpdateResult, UpdateRunner, counted
+from zoo.optim.state import STOPPED, LiveState, State, StepResult
+from zoo.optim.update_runner import SMALLEST_CAPACITY, UpdateResult, UpdateRunner, count_operations
 
 NAMES = ["loss", "norm", "first"]
 COMPILED = pytest.mark.parametrize("compiled", [False, True])
@@ -43,16 +42,16 @@ class Regression:
         }
         self.runner = UpdateRunner(State(state), runtime(compiled))
 
-    def step(self, state: State, shared: Any, row: Any) -> Outcome:
+    def step(self, state: State, shared: Any, row: Any) -> StepResult:
         module = self.updater.module(state)
         error = module(row["pairs"]["x"]).squeeze(-1) - row["pairs"]["y"] * shared["scale"]
         loss = error.square().mean()
         stop = row["stop"]
-        state, norm = self.updater.step(state, module, loss, shared["learning_rate"], unless=stop)
+        state, norm = self.updater.step(state, module, loss, shared["learning_rate"], skip=stop)
         state = self.parameters.polyak_update(state, "slow", 0.1 * (~stop).float()).replaced({STOPPED: stop})
         first = row["pairs"]["y"][0]
         metrics = {"loss": loss, "norm": norm, "first": first}
-        return Outcome(state, metrics, {"error": error, "is_above": error > 0, "first": first})
+        return StepResult(state, metrics, {"error": error, "is_above": error > 0, "first": first})
 
     def run(self, n_steps: int, *, stop_at: int | None = None, until: int | None = None) -> UpdateResult:
         generator = torch.Generator().manual_seed(n_steps)
@@ -169,131 +168,13 @@ def test_compiled_calls_of_any_length_end_as_eager_ones() -> None:
     torch.testing.assert_close(compiled.network(values), eager.network(values), rtol=1e-3, atol=1e-4)
 
 
-def summed(state: State, shared: Any, row: Any) -> Outcome:
-    return Outcome(state, {"sum": row["x"].sum()}, {})
-
-
-def capacities_made(
-    device: str, calls: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
-) -> tuple[list[int], list[UpdateResult]]:
-    """Make calls (steps, size of a batch); what is compiled is only noted, and steps taken eagerly."""
-    runner = UpdateRunner(State(x=torch.zeros(1, device=device)), runtime(True))
-    made: list[int] = []
-
-    def noted(step: Any, state: Any, shared: Any, row: Any, capacity: int = 1) -> Any:
-        made.append(capacity)
-        return partial(runner._take_one, step)
-
-    monkeypatch.setattr("zoo.optim.compile.compile_single", noted)
-    monkeypatch.setattr("zoo.optim.compile.compile_loop", noted)
-    return made, [runner.run(summed, {}, {"x": torch.ones(*call)}) for call in calls]
-
-
-@pytest.mark.parametrize(
-    ("calls", "capacities"),
-    [
-        ([(1, 4), (3, 4), (7, 4), (1, 4), (40, 4)], [1, SMALLEST_CAPACITY]),
-        ([(3, 4), (2, 4), (3, 4), (7, 4), (40, 4)], [3, SMALLEST_CAPACITY]),
-        ([(20, 4), (3, 4), (50, 4), (1, 4), (20, 4)], [20, 1]),
-        ([(3, 4), (3, 5), (2, 5), (3, 4)], [3, 3]),
-    ],
-    ids=["from one step", "from a few", "from many", "of other batches"],
-)
-def test_a_graph_has_room_for_the_steps_of_the_first_call_and_for_more_once_calls_have_grown(
-    calls: list[tuple[int, int]], capacities: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made, ran = capacities_made("cpu", calls, monkeypatch)
-    assert [(each.n_steps, *each.metrics.tolist()) for each in ran] == calls
-    assert made == capacities
-
-
-def test_a_graph_of_what_is_on_no_processor_has_room_for_one_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    made, ran = capacities_made("meta", [(3, 4), (7, 4)], monkeypatch)
-    assert [each.n_steps for each in ran] == [3, 7]
-    assert made == [1]
-
-
-class DelayedActor:
-    """Deterministic policy gradients as in TD3: a row is ``delay`` batches, then one step of the actor."""
-
-    def __init__(self, *, compiled: bool) -> None:
-        torch.manual_seed(0)
-        self.actor = Parameters("actor", nn.Sequential(nn.Linear(3, 16), nn.ReLU(), nn.Linear(16, 1)))
-        self.critic = Parameters("critic", nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 1)))
-        self.acting, self.judging = Updater(self.actor, Adam()), Updater(self.critic, Adam())
-        self.actor_losses = 0
-        targets = {"old_actor": self.actor.flat.clone(), "old_critic": self.critic.flat.clone()}
-        state = State({**self.acting.initial_state(), **self.judging.initial_state(), **targets})
-        self.runner = UpdateRunner(state, runtime(compiled))
-
-    def step(self, state: State, rate: Tensor, row: dict[str, Tensor]) -> Outcome:
-        batches = [dict(zip(row, parts, strict=True)) for parts in zip(*row.values(), strict=True)]
-        errors = []
-        for batch in batches:
-            state, error = self.critic_step(state, rate, batch)
-            errors.append(error)
-        actor = self.acting.module(state)
-        observations = batches[-1]["observations"]
-        actions = actor(observations).tanh()
-        loss = -self.critic.at(state["critic"])(torch.cat([observations, actions], -1)).mean()
-        self.actor_losses += 1
-        state, _ = self.acting.step(state, actor, loss, rate)
-        state = self.actor.follow(state, "old_actor", 0.05)
-        state = self.critic.follow(state, "old_critic", 0.05)
-        return Outcome(state, {"actor_loss": loss}, {"errors": torch.stack(errors)})
-
-    def critic_step(self, state: State, rate: Tensor, batch: dict[str, Tensor]) -> tuple[State, Tensor]:
-        following = batch["next_observations"]
-        actions = self.actor.at(state["old_actor"])(following).tanh()
-        values = self.critic.at(state["old_critic"])(torch.cat([following, actions], -1))
-        critic = self.judging.module(state)
-        found = critic(torch.cat([batch["observations"], batch["actions"]], -1))
-        error = (found - (batch["rewards"] + 0.9 * values)).squeeze(-1)
-        state, _ = self.judging.step(state, critic, error.square().mean(), rate)
-        return state, error
-
-    def rows(self, n_rows: int, delay: int) -> dict[str, Tensor]:
-        generator = torch.Generator().manual_seed(n_rows)
-        sizes = {"observations": 3, "actions": 1, "next_observations": 3, "rewards": 1}
-        shape = n_rows, delay, 8
-        return {name: torch.randn(*shape, size, generator=generator) for name, size in sizes.items()}
-
-    def run(self, n_rows: int, delay: int = 2) -> UpdateResult:
-        return self.runner.run(self.step, torch.tensor(0.01), self.rows(n_rows, delay))
-
-
-def test_a_delayed_actor_runs_in_one_loop_as_eagerly() -> None:
-    eager, compiled = DelayedActor(compiled=False), DelayedActor(compiled=True)
-    for _ in range(3):
-        expected, ran = eager.run(4), compiled.run(4)
-        assert_same(ran, expected)
-        assert ran.outputs["errors"].shape == (4, 2, 8)
-        assert_same_state(compiled.runner, eager.runner)
-    assert compiled.runner.runtime.compiles
-    assert len(compiled.runner._graphs) == 1
-    assert compiled.runner.state["critic.count"] == 3 * 4 * 2
-    assert compiled.runner.state["actor.count"] == 3 * 4
-    assert compiled.actor_losses == 1  # traced once
-
-
-def test_a_longer_delay_costs_steps_of_the_critic_alone() -> None:
-    learner = DelayedActor(compiled=False)
-    learner.run(1)  # makes the copies for the targets
-    counts = [counted(lambda delay=delay: learner.run(1, delay))[1] for delay in (1, 2, 3)]
-    batch = {name: rows[0, 0] for name, rows in learner.rows(1, 1).items()}
-    rate = torch.tensor(0.01)
-    step = counted(lambda: learner.critic_step(learner.runner.state, rate, batch))[1]
-    assert counts[2] - counts[1] == counts[1] - counts[0] == step
-    assert learner.actor_losses == 4
-
-
 @COMPILED
 def test_several_steps_and_functions_share_a_program(compiled: bool) -> None:
     regression = Regression(compiled=compiled)
     twin = Regression()
 
-    def shift(state: State, shared: Tensor, row: Tensor) -> Outcome:
-        return Outcome(state.replaced({"untouched": state["untouched"] + row * shared}), {"by": row})
+    def shift(state: State, shared: Tensor, row: Tensor) -> StepResult:
+        return StepResult(state.replaced({"untouched": state["untouched"] + row * shared}), {"by": row})
 
     def both(state: State, x: dict[str, Tensor]) -> dict[str, Any]:
         return {"sum": state["untouched"].sum() + x["a"], "same": (x["a"], state["untouched"])}
@@ -349,13 +230,13 @@ def test_entries_can_change_places(compiled: bool, n_rows: int) -> None:
 def test_what_was_can_be_kept_beside_what_is(compiled: bool, n_rows: int, keeps: bool) -> None:
     regression = Regression(compiled=compiled)
 
-    def step(state: State, shared: Any, row: Any) -> Outcome:
+    def step(state: State, shared: Any, row: Any) -> StepResult:
         old = state.snapshot("net")
         module = regression.updater.module(state)
         loss = module(row).square().mean()
         state, _ = regression.updater.step(state, module, loss, shared)
         new = {"slow": old} if keeps else {}
-        return Outcome(state.replaced(new), {}, {"old": old, "new": state["net"]})
+        return StepResult(state.replaced(new), {}, {"old": old, "new": state["net"]})
 
     start = regression.parameters.flat.clone()
     ran = regression.runner.run(step, torch.tensor(0.1), torch.ones(n_rows, 2, 3))
@@ -368,8 +249,8 @@ def test_what_was_can_be_kept_beside_what_is(compiled: bool, n_rows: int, keeps:
     assert regression.runner.runtime.compiles == compiled
 
 
-def _swap(state: State, shared: Tensor, row: Tensor) -> Outcome:
-    return Outcome(state.replaced({"a": state["b"], "b": state["a"]}), {})
+def _swap(state: State, shared: Tensor, row: Tensor) -> StepResult:
+    return StepResult(state.replaced({"a": state["b"], "b": state["a"]}), {})
 
 
 def test_the_form_is_chosen_after_the_first_eager_step_and_kept() -> None:
@@ -386,7 +267,7 @@ def test_the_form_is_chosen_after_the_first_eager_step_and_kept() -> None:
 
 
 def test_an_error_in_a_step_is_not_swallowed() -> None:
-    def step(state: State, shared: Any, row: Any) -> Outcome:
+    def step(state: State, shared: Any, row: Any) -> StepResult:
         raise ValueError("wrong axis")
 
     for compiled in (False, True):
@@ -397,28 +278,6 @@ def test_an_error_in_a_step_is_not_swallowed() -> None:
             runner.call(step, torch.zeros(()), torch.zeros(2))
 
 
-def test_what_fails_after_a_graph_has_worked_is_raised(caplog: pytest.LogCaptureFixture) -> None:
-    regression = Regression(compiled=True)
-    regression.run(3)
-    ((key, graph),) = regression.runner._graphs.items()
-    pieces = []
-
-    def broken(*arguments: Any) -> Any:
-        pieces.append(arguments)
-        if len(pieces) == 2:
-            raise RuntimeError("power cut")
-        return graph(*arguments)
-
-    regression.runner._graphs[key] = broken
-    before = regression.snapshot()
-    regression.run(3)
-    with pytest.raises(RuntimeError, match="power cut"):
-        regression.run(3)
-    assert regression.runner.runtime.compiles
-    assert not torch.equal(regression.runner.state["net"], before["net"])
-    assert "going on without" not in caplog.text
-
-
 @pytest.mark.parametrize("n_rows", [1, 3])
 def test_a_first_compiled_call_that_fails_midway_leaves_nothing_behind(
     n_rows: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -427,7 +286,7 @@ def test_a_first_compiled_call_that_fails_midway_leaves_nothing_behind(
 
     def failing(runner: UpdateRunner, *_: Any) -> Any:
         def take(shared: Any, rows: Any, first: int) -> Any:
-            runner._take_one(regression.step, shared, rows, first)
+            runner._run_eagerly(regression.step, shared, rows, first)
             raise RuntimeError("out of memory")
 
         return take
@@ -468,11 +327,11 @@ def test_what_one_graph_cannot_hold_goes_on_eagerly(
         torch.manual_seed(0)
         updater = Updater(Parameters("net", module(3, 1)), Adam())
 
-        def step(state: State, shared: Any, row: Any, updater: Updater = updater) -> Outcome:
+        def step(state: State, shared: Any, row: Any, updater: Updater = updater) -> StepResult:
             network = updater.module(state)
             loss = network(row).square().mean()
             state, _ = updater.step(state, network, loss, torch.tensor(0.1))
-            return Outcome(state, {"loss": loss})
+            return StepResult(state, {"loss": loss})
 
         runner = UpdateRunner(updater.initial_state(), runtime(compiled))
         rows = torch.randn(6, 5, 3, generator=torch.Generator().manual_seed(1))
@@ -486,7 +345,7 @@ def test_what_one_graph_cannot_hold_goes_on_eagerly(
 
 
 def test_eager_runs_load_nothing_that_compiles() -> None:
-    runner = """
+    program = """
 import sys
 from test_update_runner import Regression
 before = set(sys.modules)
@@ -524,18 +383,9 @@ def test_what_a_narrow_product_gives_can_be_viewed_in_another_form() -> None:
 
 def test_backward_passes_count() -> None:
     left, right = torch.randn(2, 2, requires_grad=True), torch.randn(2, 2)
-    product, forward = counted(lambda: left @ right)
+    product, forward = count_operations(lambda: left @ right)
     assert forward == 1
     assert torch.equal(product, left @ right)
-    (gradient,), both = counted(lambda: torch.autograd.grad((left @ right).sum(), left))
+    (gradient,), both = count_operations(lambda: torch.autograd.grad((left @ right).sum(), left))
     assert both > 3
     assert torch.equal(gradient, torch.autograd.grad((left @ right).sum(), left)[0])
-
-
-def test_the_count_is_the_same_each_time() -> None:
-    network = torch.nn.Linear(3, 1)
-
-    def step() -> torch.Tensor:
-        return torch.autograd.grad(network(torch.ones(2, 3)).square().mean(), network.weight)[0]
-
-    assert counted(step)[1] == counted(step)[1]

@@ -1,17 +1,24 @@
-"""`zoo record` writes what was asked for, where it was asked for, and says where that is."""
+"""`zoo record` and `zoo expert` write what was asked for, where it was asked for."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
+import gymnasium as gym
 import imageio_ffmpeg
 import pytest
+from gymnasium import spaces
 from PIL import Image
+from playing_agents import RUN
 
+from zoo.cli import status_of
 from zoo.commands import record
 from zoo.config.compose import compose
 from zoo.errors import ZooError
+from zoo.experiment.expert_recording import record_expert
+from zoo.imitation.expert_files import read_expert, write_expert
 
 
 def film(*overrides: str) -> None:
@@ -62,3 +69,52 @@ def test_mp4_and_gif_of_a_length_stand_where_they_shall(run_folder: Path) -> Non
 def test_wrong_choice_is_one_message_and_no_file(run_folder: Path, override: str, message: str) -> None:
     assert message in refusal(f"agent={run_folder}", override)
     assert not list(Path().rglob("*.mp4"))
+
+
+def test_agent_is_recorded_and_shown(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recorded = ["expert", f"agent={RUN}", "n_episodes=4", "n_envs=2", "seed=1", "out=experts/cartpole.npz"]
+    assert status_of(recorded) == 0
+    out = capsys.readouterr().out
+    assert "episode 4 of 4" in out
+    data = read_expert("experts/cartpole.npz")
+    assert data.n_episodes == 4
+    assert data.card["env"] == "CartPole-v1"
+    assert data.card["source"] == {"agent": f"{RUN}/best_agent", "algo": "ppo2", "timesteps": 40_000}
+    assert (data.card["seed"], data.card["deterministic"]) == (1, True)
+    assert status_of(["expert", "show=experts/cartpole.npz"]) == 0
+    shown = capsys.readouterr().out
+    for part in ("CartPole-v1", "algo ppo2", "Box(4,) float32", "Discrete(2)", "4, ", "returns", "█"):
+        assert part in shown
+
+
+def test_what_is_shown_is_what_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    class Growing(gym.Env[Any, Any]):
+        observation_space, action_space = spaces.Discrete(2), spaces.Discrete(2)
+        n_resets = 0
+
+        def reset(self, **options: Any) -> Any:
+            self.n_resets += 1
+            return 0, {}
+
+        def step(self, action: Any) -> Any:
+            return 0, float(self.n_resets), True, False, {"is_success": self.n_resets != 3}
+
+    write_expert("growing.npz", record_expert(lambda _: 0, Growing, 4, seed=0))
+
+    def shown(*asked: str) -> str:
+        assert status_of(["expert", "show=growing.npz", *asked]) == 0
+        return capsys.readouterr().out
+
+    assert "growing.npz\n" in shown()
+    assert "growing.npz: 2 of its 4 episodes\n" in shown("n_episodes=2")
+    for asked, expected in (
+        ((), ["1.00", "4.00"]),
+        (("min_return=2", "n_episodes=1"), ["2.00"]),
+        (("min_return=3", "successes_only=true"), ["4.00"]),
+    ):
+        data = shown(*asked)
+        assert all(each.rstrip("0").rstrip(".") in data.partition("returns")[2] for each in expected)
+    assert status_of(["expert", "show=growing.npz", "min_return=9"]) == 2
+    assert "min_return=9 leaves nothing of 4 episodes" in capsys.readouterr().err
+    assert status_of(["expert", "show=growing.npz", "n_episodes=9"]) == 0
+    assert "zoo: the expert data have 4 episodes; 9 were wanted\n" in capsys.readouterr().err

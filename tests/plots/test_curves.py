@@ -1,20 +1,107 @@
-"""Every choice about curves changes them, and the figure says in words what it shows."""
+"""Learning curves: points of a run, means over runs, and what the choices change."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import numpy as np
-from synthetic_runs import learning, make_run
+import pytest
+from synthetic_runs import learning, make_run, write_monitor
 
-from zoo.plots.curves import CurveChoices, DrawnGroup, curves_of, explanation
-from zoo.plots.figures import short
-from zoo.plots.groups import grouped
+from zoo.plots.curves import (
+    CurveOptions,
+    GroupCurve,
+    Series,
+    caption,
+    curve,
+    curves_of,
+    rolling_mean,
+    series_of,
+)
+from zoo.plots.figures import short_number
+from zoo.plots.groups import group_runs
 from zoo.plots.runs import find_runs, read_run
 
 
-def drawn(choices: CurveChoices, by: tuple[str, ...] = ()) -> list[DrawnGroup]:
-    return curves_of(grouped([read_run(path) for path in find_runs(["runs"])], by), choices)
+def line(*points: tuple[float, float]) -> Series:
+    x, y = zip(*points, strict=True)
+    return Series(np.array(x, float), np.array(y, float))
+
+
+@pytest.mark.parametrize("window", [1, 2, 5, 6, 50])
+def test_rolling_mean_is_that_of_the_values_around_each(window: int) -> None:
+    values = np.random.default_rng(0).normal(1e6, 1, 40)
+    expected = [
+        values[max(0, i - (window - 1) // 2) : i + window // 2 + 1].mean() for i in range(len(values))
+    ]
+    assert np.allclose(rolling_mean(values, window), expected, rtol=0, atol=1e-8)
+
+
+def test_curve_is_mean_over_runs_interpolated_between_their_own_points() -> None:
+    found = curve([line((0, 0), (10, 10)), line((0, 0), (5, 10), (10, 0))], "mean", "none")
+    assert found.x.tolist() == [0, 5, 10]
+    assert found.center.tolist() == [0, 7.5, 5]
+    assert found.low is None
+
+
+def test_longer_run_goes_on_alone_and_without_an_interval() -> None:
+    found = curve([line((0, 0), (10, 0), (20, 8)), line((0, 2), (10, 2))], "mean", "minmax")
+    assert found.n_runs.tolist() == [2, 2, 1]
+    assert found.center.tolist() == [1, 1, 8]
+    assert found.low is not None
+    assert np.array_equal(found.low, [0, 0, np.nan], equal_nan=True)
+
+
+def test_runs_of_equal_steps_end_together_though_their_last_episodes_do_not() -> None:
+    found = curve([line((0, 0), (980, 1)), line((0, 0), (1000, 1))], "mean", "ci")
+    assert (found.x[-1], found.n_runs[-1]) == (980, 2)
+
+
+@pytest.mark.parametrize("interval", ["ci", "std", "minmax"])
+def test_interval_holds_the_center(interval: str) -> None:
+    rng = np.random.default_rng(0)
+    runs = [Series(np.arange(600.0), rng.normal(i, 1, 600)) for i in range(5)]
+    found = curve(runs, "iqm", interval)
+    assert found.low is not None
+    assert found.high is not None
+    assert (found.low <= found.center).all()
+    assert (found.center <= found.high).all()
+
+
+def test_bootstrap_interval_of_a_curve_is_that_of_its_points() -> None:
+    found = curve([line((0, float(value))) for value in range(8)], "mean", "ci")
+    rng = np.random.default_rng(1)
+    means = rng.integers(8, size=(20_000, 8)).mean(axis=1)
+    assert found.low is not None
+    assert found.high is not None
+    assert np.allclose([found.low[0], found.high[0]], np.percentile(means, [2.5, 97.5]), atol=0.2)
+
+
+def test_episodes_end_at_the_steps_of_all_environments_together(tmp_path: Path) -> None:
+    path = make_run(tmp_path, returns=[1, 2], lengths=[10, 30], config={"n_envs": 2})
+    write_monitor(path / "monitor" / "1.monitor.csv", [5], [15], "CartPole-v1")
+    series = series_of(read_run(path), "steps", "train")
+    assert series is not None
+    assert (series.x.tolist(), series.y.tolist()) == ([20, 30, 80], [1, 5, 2])
+
+
+def test_evaluations_and_scalars_are_put_at_their_hours_and_episodes(tmp_path: Path) -> None:
+    progress = {
+        "time/total_timesteps": [100, 200],
+        "time/time_elapsed": [3600, 10800],
+        "time/episodes": [10, 30],
+        "train/loss": [2, 1],
+    }
+    run = read_run(make_run(tmp_path, evaluations={150: [1.0]}, progress=progress))
+    hours, episodes = series_of(run, "hours", "eval"), series_of(run, "episodes", "train/loss")
+    assert hours is not None
+    assert episodes is not None
+    assert hours.x.tolist() == [2]
+    assert episodes.x.tolist() == [10, 30]
+
+
+def drawn(choices: CurveOptions, by: tuple[str, ...] = ()) -> list[GroupCurve]:
+    return curves_of(group_runs([read_run(path) for path in find_runs(["runs"])], by), choices)
 
 
 def four_seeds() -> None:
@@ -35,22 +122,22 @@ def four_seeds() -> None:
 def test_every_choice_makes_another_curve() -> None:
     four_seeds()
     choices = [
-        CurveChoices(),
-        CurveChoices(x="episodes"),
-        CurveChoices(x="hours"),
-        CurveChoices(y="eval"),
-        CurveChoices(y="length"),
-        CurveChoices(y="train/loss"),
-        CurveChoices(smooth=1),
-        CurveChoices(smooth=200),
-        CurveChoices(aggregate="iqm"),
-        CurveChoices(interval="std"),
-        CurveChoices(interval="minmax"),
-        CurveChoices(interval="none"),
+        CurveOptions(),
+        CurveOptions(x="episodes"),
+        CurveOptions(x="hours"),
+        CurveOptions(y="eval"),
+        CurveOptions(y="length"),
+        CurveOptions(y="train/loss"),
+        CurveOptions(smooth=1),
+        CurveOptions(smooth=200),
+        CurveOptions(aggregate="iqm"),
+        CurveOptions(interval="std"),
+        CurveOptions(interval="minmax"),
+        CurveOptions(interval="none"),
     ]
     curves = {str((each.x, each.center, each.low)) for (one,) in map(drawn, choices) for each in [one.curve]}
     assert len(curves) == len(choices)
-    assert [each.group.label for each in drawn(CurveChoices(), ("seed",))] == [
+    assert [each.group.label for each in drawn(CurveOptions(), ("seed",))] == [
         f"seed={seed}" for seed in range(4)
     ]
 
@@ -58,7 +145,7 @@ def test_every_choice_makes_another_curve() -> None:
 def test_figure_says_what_its_lines_and_bands_are() -> None:
     four_seeds()
     make_run(Path("runs"), seed=9, returns=[1.0] * 20, status="failed")
-    text = explanation(drawn(CurveChoices()), CurveChoices())
+    text = caption(drawn(CurveOptions()), CurveOptions())
     for words in (
         "Line: mean of the runs",
         "95 % bootstrap interval",
@@ -70,6 +157,6 @@ def test_figure_says_what_its_lines_and_bands_are() -> None:
 
 
 def test_axes_show_thousands_and_millions_shortly() -> None:
-    assert [short(each) for each in (0, 0.5, 950, 1500, 1e6, 2.5e6, -3e9)] == [
+    assert [short_number(each) for each in (0, 0.5, 950, 1500, 1e6, 2.5e6, -3e9)] == [
         *("0", "0.5", "950", "1.5k", "1M", "2.5M", "-3G")
     ]

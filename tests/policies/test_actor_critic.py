@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from zoo.buffers.arrays import transform
 from zoo.policies.actor_critic import ActionValuePolicy, ActorCritic, StochasticDuelingPolicy
 from zoo.policies.config import PolicyConfig, policy_preset
-from zoo.policies.distributions import DiagonalGaussian
 
 VECTOR = spaces.Box(-1.0, 1.0, (3,), np.float32)
 IMAGE = spaces.Box(0, 255, (36, 36, 1), np.uint8)
@@ -81,29 +80,6 @@ def test_forward_agrees_with_the_parts(
     torch.testing.assert_close(shaped_values, values.reshape(2, 3))
 
 
-def test_masks_that_are_seen_reach_the_parameters() -> None:
-    network, observed = policy(), batch(VECTOR)
-    masks = torch.rand(6, 4) < 0.5
-    free, _, _ = network({"observations": observed})
-    masked, _, _ = network({"observations": observed, "action_masks": masks})
-    assert torch.equal(masked, network.head.masked(free, masks))
-    assert (masked[~masks] == -1e8).all()
-    again, _ = network.action_parameters({"observations": observed, "action_masks": masks})
-    assert torch.equal(again, masked)
-
-
-def test_by_default_actor_and_critic_have_hidden_layers_of_their_own() -> None:
-    network = policy()
-    assert widths(network.shared) == []
-    assert widths(network.actor) == [64, 64]
-    assert widths(network.head) == [4]
-    assert widths(network.critic) == [64, 64, 1]
-    assert sum(isinstance(layer, nn.Tanh) for layer in network.modules()) == 4
-    _, values, _ = network({"observations": batch(VECTOR)})
-    gradients = torch.autograd.grad(values.sum(), list(network.actor.parameters()), allow_unused=True)
-    assert gradients == (None,) * len(gradients)
-
-
 @pytest.mark.parametrize(
     ("net_arch", "shared", "pi", "vf"),
     [
@@ -122,24 +98,6 @@ def test_forms_of_net_arch(net_arch: Any, shared: list[int], pi: list[int], vf: 
     assert network.head.logits.in_features == [network.shared.output_size, *pi][-1]
     assert widths(network.critic) == [*vf, 1]
     network({"observations": batch(VECTOR)})
-
-
-def test_images_are_read_by_one_encoder_with_heads_on_its_output() -> None:
-    network = policy(IMAGE, name="CnnPolicy")
-    assert widths(network.actor) == []
-    assert widths(network.head) == [4]
-    assert widths(network.critic) == [1]
-    assert network.critic_encoder is None
-
-
-def test_linear_policy_is_linear() -> None:
-    network, observed = policy(name="LinearPolicy"), batch(VECTOR)
-
-    def logits(rows: Tensor) -> Tensor:
-        return network.action_parameters({"observations": rows})[0]
-
-    zero, sums = logits(torch.zeros(1, 3)), logits(observed).sum(0)
-    torch.testing.assert_close(logits(observed.sum(0, keepdim=True))[0], sums - 5 * zero[0])
 
 
 @pytest.mark.parametrize("share", [True, False])
@@ -177,18 +135,6 @@ def test_first_weights_are_orthogonal_with_a_small_actor_head() -> None:
     assert spectral_norms(network.critic) == pytest.approx([math.sqrt(2), math.sqrt(2), 1.0], rel=1e-4)
     probabilities = network({"observations": batch(VECTOR)})[0].softmax(-1)
     torch.testing.assert_close(probabilities, torch.full((6, 4), 0.25), atol=0.02, rtol=0)
-
-
-def test_orthogonal_weights_can_be_switched_off() -> None:
-    assert spectral_norms(policy(ortho_init=False).head)[0] > 0.1
-
-
-@pytest.mark.parametrize(("given_start", "start"), [(None, 0.0), (0.0, 0.0), (-2.0, -2.0), (-2, -2.0)])
-def test_log_std_starts_where_the_config_says(given_start: float | None, start: float) -> None:
-    network = policy(actions=ACTIONS[3], log_std_init=given_start)
-    assert isinstance(network.head, DiagonalGaussian)
-    assert network.head.log_std.dtype == torch.float32
-    assert network.head.log_std.tolist() == [start] * 2
 
 
 THREE_NUMBERS = spaces.Box(-1.0, 1.0, (3,), np.float32)
@@ -229,13 +175,6 @@ def test_forbidden_actions_are_worth_nothing_to_the_mean() -> None:
     torch.testing.assert_close(policy.values(seen), policy(seen)[1][..., 2])
 
 
-def test_first_action_values_are_near_zero() -> None:
-    critic = action_values(net_arch=[8, 8]).critic
-    assert widths(critic) == [8, 8, 4]
-    assert spectral_norms(critic) == pytest.approx([math.sqrt(2), math.sqrt(2), 0.01], rel=1e-4)
-    assert spectral_norms(action_values(net_arch=[8], ortho_init=False).critic)[-1] > 0.1
-
-
 @pytest.mark.parametrize(
     ("net_arch", "hidden"),
     [([], [64, 64]), ([16, 8], [16, 8]), ({"pi": [8], "vf": [4]}, [4]), ({"shared": [8]}, [64, 64])],
@@ -267,15 +206,3 @@ def test_an_action_is_worth_its_advantage_over_the_mean_of_those_that_are_drawn(
         level = values[row] - sum(advantage(each) for each in drawn[1:]) / 3
         torch.testing.assert_close(of_actions[row], level + advantage(actions[row]))
         torch.testing.assert_close(of_drawn[row], level + advantage(drawn[0]))
-
-
-def test_no_gradient_flows_through_drawn_actions() -> None:
-    parameters = torch.randn(5, 6, requires_grad=True)
-    assert not dueling(net_arch=[8]).drawn(parameters, torch.randn(3, 5, 3)).requires_grad
-
-
-@pytest.mark.parametrize("missing", ["actions", "noise"])
-def test_without_actions_or_noise_there_is_one_value_of_each_state(missing: str) -> None:
-    policy = dueling(net_arch=[8])
-    given = {"actions": torch.randn(4, 5, 3), "noise": torch.randn(4, 4, 5, 3), missing: None}
-    torch.testing.assert_close(policy(SEEN, **given)[1], policy.values(SEEN))

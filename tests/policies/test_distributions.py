@@ -1,4 +1,4 @@
-"""Distributions over finitely many actions, and of actions with parts: torch's formulas, draws, masks."""
+"""Action distributions: torch's formulas, integrals, draws, and masks."""
 
 from __future__ import annotations
 
@@ -12,16 +12,24 @@ from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor, distributions
+from torch import Tensor, distributions, nn
 from torch import distributions as torch_distributions
 
 from zoo.errors import ZooError
 from zoo.policies.actions import leaf_spaces, make_action_adapter
+from zoo.policies.actor_critic import ActorCritic
 from zoo.policies.config import PolicyConfig
+from zoo.policies.continuous import SquashedActor
 from zoo.policies.distributions import (
+    LOG_STD_RANGE,
     ActionDistribution,
     CompositeDistribution,
-    gather_last,
+    DiagonalGaussian,
+    SquashedGaussian,
+    SquashedStateDependentGaussian,
+    StateDependentGaussian,
+    expln,
+    gather,
     make_distribution,
 )
 
@@ -332,7 +340,7 @@ def test_leading_dimensions_are_free(space: spaces.Space[Any], sizes: list[int])
 
 def test_pick_is_gather() -> None:
     values, index = torch.randn(2, 3, 5), torch.randint(5, (2, 3))
-    assert torch.equal(gather_last(values, index), values.gather(-1, index.unsqueeze(-1)).squeeze(-1))
+    assert torch.equal(gather(values, index), values.gather(-1, index.unsqueeze(-1)).squeeze(-1))
 
 
 PARTS = {
@@ -399,7 +407,6 @@ def test_actions_go_to_the_environment_and_back(space: spaces.Space[Any]) -> Non
     for actions in (
         composite_draw(ours, parameters),
         ours.mode(parameters.numpy()),
-        action_adapter.random(np.random.default_rng(0), 7),
     ):
         assert actions.keys() == action_adapter.spec.keys()
         for path, part in actions.items():
@@ -455,10 +462,393 @@ def test_without_choices_nothing_can_be_masked() -> None:
 def test_cloning_settles_the_entropy_where_it_settles_that_of_any_part() -> None:
     choice, numbers = PARTS["arm/0"], PARTS["arm/1"]
     for parts, settles in (((choice, choice), True), ((choice, numbers), True), ((numbers, numbers), False)):
-        assert composite(spaces.Tuple(parts)).cloning_settles_entropy == settles
+        assert composite(spaces.Tuple(parts)).imitation_depends_on_entropy == settles
 
 
 def test_a_space_without_a_head_is_refused() -> None:
     for space in (spaces.Text(3), spaces.Tuple((spaces.Discrete(2), spaces.Text(3)))):
         with pytest.raises(ZooError, match="not supported"):
             make_distribution(space, 3, PolicyConfig())
+
+
+def box(n: int) -> spaces.Box:
+    return spaces.Box(-1.0, 1.0, (n,), np.float32)
+
+
+def gaussian(n: int) -> DiagonalGaussian:
+    return DiagonalGaussian(box(n), 3, 0.0)
+
+
+def squashed(n: int) -> SquashedGaussian:
+    return SquashedGaussian(box(n), 3)
+
+
+def normal_numbers(seed: int, *shape: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def normal(parameters: Tensor) -> torch_distributions.Independent:
+    mean, log_std = parameters.double().chunk(2, dim=-1)
+    return torch_distributions.Independent(torch_distributions.Normal(mean, log_std.exp()), 1)
+
+
+@given(
+    n=st.integers(1, 4),
+    batch=st.integers(1, 5),
+    scale=st.sampled_from([0.1, 1.0, 30.0]),
+    seed=st.integers(0, 999),
+)
+@each_example
+def test_diagonal_gaussian_is_torchs(n: int, batch: int, scale: float, seed: int) -> None:
+    head = gaussian(n)
+    old, new = (
+        torch.cat([scale * normal_numbers(s, batch, n), normal_numbers(s + 2, batch, n)], -1)
+        for s in (seed, seed + 1)
+    )
+    actions = scale * normal_numbers(seed + 9, batch, n)
+    log_prob, entropy = head.log_prob_and_entropy(old, actions)
+    close = {"rtol": 1e-4, "atol": 1e-4}
+    torch.testing.assert_close(log_prob, normal(old).log_prob(actions.double()).float(), **close)
+    torch.testing.assert_close(entropy, normal(old).entropy().float(), **close)
+    torch.testing.assert_close(head.log_prob(old, actions), log_prob)
+    torch.testing.assert_close(head.entropy(old), entropy)
+    divergence = torch_distributions.kl_divergence(normal(old), normal(new))
+    torch.testing.assert_close(head.kl(old, new), divergence.float(), **close)
+    torch.testing.assert_close(squashed(n).kl(old, new), divergence.float(), **close)
+
+
+def test_gaussian_draws_have_their_moments() -> None:
+    head, log_std = gaussian(2), np.log(np.array([0.1, 2.0]))
+    parameters = np.tile(np.float32([0.5, -3.0, *log_std]), (N_DRAWS, 1))
+    before = parameters.copy()
+    noise = head.noise(np.random.default_rng(0), (N_DRAWS,))
+    actions = head.sample(parameters, noise)
+    standardised = (actions - [0.5, -3.0]) / [0.1, 2.0]
+    np.testing.assert_allclose(standardised.mean(0), 0.0, atol=5 / math.sqrt(N_DRAWS))
+    np.testing.assert_allclose(standardised.std(0), 1.0, atol=5 / math.sqrt(2 * N_DRAWS))
+    assert abs(np.corrcoef(standardised.T)[0, 1]) < 5 / math.sqrt(N_DRAWS)
+    np.testing.assert_array_equal(parameters, before)
+    np.testing.assert_array_equal(squashed(2).sample(parameters, noise), np.tanh(actions))
+
+
+@pytest.mark.parametrize("start", [0.0, -2.0])
+def test_log_std_is_a_parameter_that_all_states_share(start: float) -> None:
+    head = DiagonalGaussian(box(2), 3, start)
+    parameters = head(torch.randn(4, 5, 3))
+    assert parameters.shape == (4, 5, 4)
+    assert (parameters[..., 2:] == start).all()
+    (gradient,) = torch.autograd.grad(parameters[..., 2:].sum(), head.log_std)
+    assert gradient.tolist() == [20.0, 20.0]
+
+
+def test_descriptions_and_modes() -> None:
+    parameters = np.float32([[0.5, -2.0, 0.0, math.log(3.0)]])
+    for head in (gaussian(2), squashed(2)):
+        mean, std = head.describe(parameters)
+        np.testing.assert_allclose(mean, [[0.5, -2.0]])
+        np.testing.assert_allclose(std, [[1.0, 3.0]], rtol=1e-6)
+    np.testing.assert_allclose(gaussian(2).mode(parameters), [[0.5, -2.0]])
+    np.testing.assert_allclose(squashed(2).mode(parameters), np.tanh([[0.5, -2.0]]), rtol=1e-6)
+
+
+def test_imitation_moves_the_mean_action_and_leaves_the_deviation_alone() -> None:
+    parameters = torch.tensor([[0.5, -1.0, 0.3, 0.3]], requires_grad=True)
+    expert = torch.tensor([[0.1, 0.2]])
+    for head, mean in ((gaussian(2), parameters[:, :2]), (squashed(2), parameters[:, :2].tanh())):
+        loss = head.imitation_loss(parameters, expert)
+        torch.testing.assert_close(loss, nn.functional.mse_loss(mean, expert).reshape(1))
+        (gradient,) = torch.autograd.grad(loss.sum(), parameters)
+        assert gradient[:, :2].all()
+        assert not gradient[:, 2:].any()
+
+
+def test_numbers_can_not_be_masked() -> None:
+    with pytest.raises(ZooError, match="can't be masked"):
+        gaussian(2).masked(np.zeros((1, 4), np.float32), np.ones((1, 2), bool))
+
+
+def transformed(parameters: Tensor) -> torch_distributions.TransformedDistribution:
+    return torch_distributions.TransformedDistribution(
+        normal(parameters), [torch_distributions.TanhTransform(cache_size=1)]
+    )
+
+
+def test_squashed_log_prob_is_that_of_a_transformed_normal() -> None:
+    head, noise = squashed(2), torch.randn(6, 10, 2)
+    parameters = head(torch.randn(6, 10, 3)).detach().requires_grad_()
+    actions, log_prob = head.rsample(parameters, noise)
+    mean, log_std = parameters.double().chunk(2, dim=-1)
+    theirs = torch.tanh(mean + log_std.exp() * noise)
+    expected = transformed(parameters).log_prob(theirs)
+    assert log_prob.shape == (6, 10)
+    torch.testing.assert_close(log_prob, expected.float(), rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(actions, theirs.float())
+    (gradient,) = torch.autograd.grad((log_prob + actions.sum(-1)).sum(), parameters, retain_graph=True)
+    (their_gradient,) = torch.autograd.grad((expected + theirs.sum(-1)).sum(), parameters)
+    torch.testing.assert_close(gradient, their_gradient, rtol=1e-3, atol=1e-3)
+    given_actions = 1.9 * torch.rand(6, 10, 2) - 0.95
+    expected = transformed(parameters).log_prob(given_actions.double())
+    torch.testing.assert_close(
+        head.log_prob(parameters, given_actions), expected.float(), rtol=1e-3, atol=1e-3
+    )
+
+
+@pytest.mark.parametrize(("mean", "log_std"), [(0.0, 0.0), (0.7, -1.0), (-1.5, 0.5)])
+def test_probabilities_of_all_squashed_actions_add_up_to_one(mean: float, log_std: float) -> None:
+    noise = torch.linspace(-9.0, 9.0, 20_001)[:, None]
+    parameters = torch.tensor([[mean, log_std]]).expand(len(noise), 2)
+    actions, log_prob = squashed(1).rsample(parameters, noise)
+    integral = torch.trapezoid(log_prob.double().exp(), actions[:, 0].double())
+    assert integral.item() == pytest.approx(1.0, abs=2e-3)
+
+
+@pytest.mark.parametrize(("mean", "log_std"), [(0.0, 0.0), (0.7, -3.0), (-1.5, 1.0)])
+def test_squashed_entropy_is_the_integral(mean: float, log_std: float) -> None:
+    noise = torch.linspace(-10, 10, 100_001, dtype=torch.float64)
+    u = mean + math.exp(log_std) * noise
+    log_density = -0.5 * noise**2 - 0.5 * math.log(2 * math.pi) - log_std
+    weight = (-0.5 * noise**2).exp() / math.sqrt(2 * math.pi)
+    expected = torch.trapezoid(weight * -(log_density + 2 * u.cosh().log()), noise).item()
+    parameters = torch.tensor([mean, log_std])
+    assert squashed(1).entropy(parameters).item() == pytest.approx(expected, abs=0.01)
+    assert squashed(1).log_prob_and_entropy(parameters, torch.zeros(1))[1] == squashed(1).entropy(parameters)
+
+
+def test_everything_is_finite_where_tanh_saturates() -> None:
+    for mean in (30.0, -30.0, 1000.0):
+        parameters = torch.tensor([[mean, 2.0]] * 3, requires_grad=True)
+        actions, log_prob = squashed(1).rsample(parameters, torch.tensor([[-2.0], [0.0], [2.0]]))
+        assert log_prob.isfinite().all()
+        assert (actions.abs() <= 1).all()
+        assert torch.autograd.grad(log_prob.sum(), parameters)[0].isfinite().all()
+        assert squashed(1).log_prob(parameters, actions).isfinite().all()
+
+
+@pytest.mark.parametrize(("given_log_std", "used"), [(-100.0, LOG_STD_RANGE[0]), (100.0, LOG_STD_RANGE[1])])
+def test_squashed_log_std_is_bounded(given_log_std: float, used: float) -> None:
+    head = squashed(2)
+    nn.init.zeros_(head.log_std.weight)
+    nn.init.constant_(head.log_std.bias, given_log_std)
+    assert (head(torch.randn(4, 3))[:, 2:] == used).all()
+
+
+@pytest.mark.parametrize("make", [gaussian, squashed])
+def test_leading_dimensions_of_gaussians_are_free(make: Any) -> None:
+    head = make(2)
+    parameters, actions = head(torch.randn(3, 4, 3)), torch.rand(3, 4, 2) - 0.5
+    for values in (*head.log_prob_and_entropy(parameters, actions), head.kl(parameters, parameters + 1)):
+        assert values.shape == (3, 4)
+    flat, _ = head.log_prob_and_entropy(parameters.flatten(0, 1), actions.flatten(0, 1))
+    torch.testing.assert_close(head.log_prob(parameters, actions).flatten(), flat)
+
+
+N, F = 2, 5
+BOX = spaces.Box(-1.0, 1.0, (N,), np.float32)
+VECTOR = spaces.Box(-1.0, 1.0, (3,), np.float32)
+KINDS = pytest.mark.parametrize("full_std", [True, False], ids=["full", "by feature"])
+CURVES = pytest.mark.parametrize("use_expln", [False, True], ids=["exp", "expln"])
+
+
+def sde(
+    squash: bool = False, *, learns: bool = True, usual_bound: float = 0.0, **fields: Any
+) -> StateDependentGaussian:
+    torch.manual_seed(0)
+    head_class = SquashedStateDependentGaussian if squash else StateDependentGaussian
+    made = head_class(
+        BOX, F, PolicyConfig(**fields), learns_features=learns, log_std_init=-1.0, clip_mean=usual_bound
+    )
+    with torch.no_grad():
+        made.log_std.add_(torch.randn_like(made.log_std))
+    return made
+
+
+def deviations(made: StateDependentGaussian) -> Tensor:
+    """Return σ (features, actions) in double precision, written out."""
+    log_std = made.log_std.detach().double().expand(F, N)
+    if not made.use_expln:
+        return log_std.exp()
+    sizes = [1 + np.log(1 + x) if x > 0 else np.exp(x) for x in log_std.flatten().tolist()]
+    return torch.tensor(sizes).reshape(F, N)
+
+
+def sde_normal(made: StateDependentGaussian, features: Tensor) -> torch_distributions.Normal:
+    """Return the distribution of each action in double precision, written out."""
+    features = features.detach().double()
+    mean = features @ made.mean.weight.detach().double().T + made.mean.bias.detach().double()
+    sizes = deviations(made)
+    variance = torch.stack([(features**2 * sizes[:, j] ** 2).sum(-1) for j in range(N)], dim=-1)
+    return torch_distributions.Normal(mean, (variance + 1e-6).sqrt())
+
+
+@KINDS
+@CURVES
+def test_parameters_are_mean_deviation_and_features(full_std: bool, use_expln: bool) -> None:
+    made = sde(full_std=full_std, use_expln=use_expln)
+    assert made.log_std.shape == (F, N if full_std else 1)
+    features = torch.randn(3, 4, F)
+    parameters = made(features)
+    assert parameters.shape == (3, 4, made.parameter_size)
+    expected = sde_normal(made, features)
+    mean, std = made.describe(parameters.detach().numpy())
+    np.testing.assert_allclose(mean, expected.mean, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(std, expected.stddev, rtol=1e-4)
+    torch.testing.assert_close(parameters[..., 2 * N :], features)
+    np.testing.assert_array_equal(made.mode(parameters.detach().numpy()), mean)
+
+
+@KINDS
+@CURVES
+def test_noise_has_the_variance_that_the_log_probability_knows(full_std: bool, use_expln: bool) -> None:
+    made, n_draws = sde(full_std=full_std, use_expln=use_expln), 40_000
+    features = torch.randn(1, F)
+    parameters = made(features).detach().numpy()
+    noise = made.noise(np.random.default_rng(0), (n_draws,))
+    assert noise.shape == (n_draws, made.noise_size) == (n_draws, F * N)
+    sde_drawn = made.sample(np.tile(parameters, (n_draws, 1)), noise)
+    assert sde_drawn.dtype == np.float32
+    expected = sde_normal(made, features)
+    within = 6 / np.sqrt(n_draws)
+    np.testing.assert_allclose(
+        (sde_drawn - expected.mean.numpy()).mean(0), 0, atol=within * float(expected.stddev.max())
+    )
+    np.testing.assert_allclose(sde_drawn.var(0), expected.variance[0], rtol=within)
+    assert abs(np.corrcoef(sde_drawn.T)[0, 1]) < within
+    weights = noise.reshape(n_draws, F, N)
+    np.testing.assert_allclose(weights.std(0), deviations(made), rtol=within)
+
+
+def test_each_row_has_noise_by_its_own_weights() -> None:
+    made = sde()
+    parameters = made(torch.randn(6, F)).detach().numpy()
+    noise = made.noise(np.random.default_rng(0), (6,))
+    slow = np.zeros((6, N))
+    for row in range(6):
+        for action in range(N):
+            for feature in range(F):
+                weight = noise[row].reshape(F, N)[feature, action]
+                slow[row, action] += parameters[row, 2 * N + feature] * weight
+    np.testing.assert_allclose(made.sample(parameters, noise), parameters[:, :N] + slow, rtol=1e-4, atol=1e-5)
+    squashing = sde(squash=True)
+    np.testing.assert_allclose(
+        squashing.sample(parameters, noise), np.tanh(parameters[:, :N] + slow), rtol=1e-4, atol=1e-5
+    )
+    np.testing.assert_allclose(squashing.mode(parameters), np.tanh(parameters[:, :N]), rtol=1e-6)
+
+
+@KINDS
+def test_log_probability_entropy_and_divergence_are_a_normals(full_std: bool) -> None:
+    made, other = sde(full_std=full_std), sde(full_std=full_std, use_expln=True)
+    features, actions = torch.randn(7, F), torch.randn(7, N)
+    parameters, expected = made(features), sde_normal(made, features)
+    log_prob, entropy = made.log_prob_and_entropy(parameters, actions)
+    close: dict[str, Any] = {"rtol": 1e-4, "atol": 1e-4, "check_dtype": False}
+    torch.testing.assert_close(log_prob, expected.log_prob(actions.double()).sum(-1), **close)
+    torch.testing.assert_close(entropy, expected.entropy().sum(-1), **close)
+    torch.testing.assert_close(made.log_prob(parameters, actions), log_prob)
+    torch.testing.assert_close(made.entropy(parameters), entropy)
+    divergence = torch_distributions.kl_divergence(expected, sde_normal(other, features)).sum(-1)
+    torch.testing.assert_close(made.kl(parameters, other(features)), divergence, **close)
+    error = (expected.mean - actions).square().mean(-1)
+    torch.testing.assert_close(made.imitation_loss(parameters, actions), error, **close)
+
+
+def test_squashed_log_probability_is_a_transformed_normals() -> None:
+    made = sde(squash=True).double()
+    assert isinstance(made, SquashedStateDependentGaussian)
+    features, noise = torch.randn(7, F).double(), torch.randn(7, N).double()
+    parameters, gaussian = made(features), sde_normal(made, features)
+    actions, log_prob = made.rsample(parameters, noise)
+    unsquashed = gaussian.mean + gaussian.stddev * noise
+    transformed = torch_distributions.TransformedDistribution(
+        gaussian, [torch_distributions.TanhTransform(cache_size=1)]
+    )
+    torch.testing.assert_close(actions, unsquashed.tanh())
+    expected = transformed.log_prob(unsquashed.tanh()).sum(-1)
+    torch.testing.assert_close(log_prob, expected)
+    torch.testing.assert_close(made.log_prob(parameters, actions), expected)
+    many = gaussian.mean + gaussian.stddev * torch.randn(40_000, 7, N).double()
+    surprise = -(gaussian.log_prob(many) - torch.log1p(-many.tanh().square())).sum(-1)
+    torch.testing.assert_close(made.entropy(parameters), surprise.mean(0), rtol=0, atol=0.05)
+
+
+@pytest.mark.parametrize("learns", [True, False])
+def test_only_where_they_are_learned_features_get_gradients_of_the_deviation(learns: bool) -> None:
+    made, features = sde(learns=learns), torch.randn(6, F, requires_grad=True)
+    log_prob, entropy = made.log_prob_and_entropy(made(features), torch.randn(6, N))
+    by_entropy = torch.autograd.grad(
+        entropy.sum(), [features, made.log_std], retain_graph=True, allow_unused=True
+    )
+    assert (by_entropy[0] is not None and bool(by_entropy[0].any())) == learns
+    assert by_entropy[1] is not None
+    assert by_entropy[1].all()
+    by_mean, through_mean = torch.autograd.grad(log_prob.sum(), [features, made.mean.weight])
+    assert by_mean.any()
+    assert through_mean.any()
+
+
+def test_gradients_are_the_mean_of_those_through_the_weights() -> None:
+    """Of E f(a), by a number for each action as by a W for each sample, in the closed form of a quadratic."""
+    made = sde(squash=True, use_expln=True).double()
+    assert isinstance(made, SquashedStateDependentGaussian)
+    row = torch.randn(1, F).double().requires_grad_()
+    of = [row, made.log_std, made.mean.weight, made.mean.bias]
+    n_draws = 200_000
+    wanted = torch.tensor([0.3, -0.2]).double()
+    generator = torch.Generator().manual_seed(0)
+
+    def gradients(actions: Tensor) -> list[Tensor]:
+        return list(torch.autograd.grad((actions - wanted).square().sum(-1).mean(), of))
+
+    standard = torch.randn(n_draws, N, generator=generator, dtype=torch.float64)
+    ours = gradients(made.rsample(made(row).expand(n_draws, -1), standard)[0])
+    weights = made.deviations() * torch.randn(n_draws, F, N, generator=generator, dtype=torch.float64)
+    through_weights = gradients(torch.tanh(made.mean(row) + torch.einsum("bf,nfa->na", row, weights)))
+    for one, other in zip(ours, through_weights, strict=True):
+        assert one.abs().max() > 0.01
+        torch.testing.assert_close(one, other, rtol=0.03, atol=0.01)
+
+
+def test_means_are_clipped_where_a_bound_is_given() -> None:
+    features = 50 * torch.randn(20, F)
+    free = sde()(features)[:, :N]
+    assert free.abs().max() > 2
+    clipped = sde(usual_bound=2.0)(features)[:, :N]
+    torch.testing.assert_close(clipped, free.clamp(-2, 2))
+    torch.testing.assert_close(sde(clip_mean=2.0)(features)[:, :N], clipped)
+    torch.testing.assert_close(sde(usual_bound=2.0, clip_mean=0.0)(features)[:, :N], free)
+
+
+def test_expln_is_smooth_at_zero_and_slower_than_exp_above() -> None:
+    values = torch.tensor([-3.0, -1e-3, 0.0, 1e-3, 2.0], dtype=torch.float64, requires_grad=True)
+    sizes = expln(values)
+    expected = [np.exp(-3.0), np.exp(-1e-3), 1.0, 1 + np.log1p(1e-3), 1 + np.log(3)]
+    np.testing.assert_allclose(sizes.detach(), expected)
+    (grads,) = torch.autograd.grad(sizes.sum(), values)
+    np.testing.assert_allclose(grads, [np.exp(-3.0), np.exp(-1e-3), 1.0, 1 / 1.001, 1 / 3])
+
+
+def test_where_the_features_vanish_the_density_stays_finite() -> None:
+    made, features = sde(), torch.zeros(2, F, requires_grad=True)
+    log_prob, entropy = made.log_prob_and_entropy(made(features), torch.zeros(2, N))
+    gradients = torch.autograd.grad((log_prob + entropy).sum(), [features, made.log_std])
+    assert all(bool(each.isfinite().all()) for each in (log_prob, entropy, *gradients))
+
+
+def test_each_family_has_its_own_defaults() -> None:
+    def heads(**fields: Any) -> tuple[Any, Any]:
+        config = PolicyConfig(**fields)
+        return tuple(kind(VECTOR, BOX, config, use_sde=True).head for kind in (ActorCritic, SquashedActor))  # type: ignore[return-value]
+
+    on_policy, off_policy = heads()
+    assert [type(each) for each in (on_policy, off_policy)] == [
+        StateDependentGaussian,
+        SquashedStateDependentGaussian,
+    ]
+    assert (on_policy.learns_features, on_policy.clip_mean) == (False, 0.0)
+    assert (off_policy.learns_features, off_policy.clip_mean) == (True, 2.0)
+    assert (on_policy.log_std == 0).all()
+    assert (off_policy.log_std == -3).all()
+    assert all((each.log_std == -2).all() for each in heads(log_std_init=-2))
+    squashed_head, _ = heads(squash_output=True)
+    assert type(squashed_head) is SquashedStateDependentGaussian
+    assert not squashed_head.learns_features

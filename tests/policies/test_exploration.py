@@ -1,4 +1,4 @@
-"""Exploration: whose randomness, in which order it is drawn, noise and its state."""
+"""Exploration: random actions, added noise, state-dependent noise, and noise on parameters."""
 
 from __future__ import annotations
 
@@ -12,26 +12,41 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
+from zoo.core.tensors import join, split
 from zoo.errors import ZooError
+from zoo.optim.parameters import Parameters
+from zoo.policies import parameter_noise
 from zoo.policies.acting import ActingPolicy
 from zoo.policies.actions import make_action_adapter
 from zoo.policies.config import PolicyConfig
-from zoo.policies.continuous import SquashedActor
+from zoo.policies.continuous import DeterministicActor, SquashedActor
 from zoo.policies.exploration import (
-    ActionNoiseConfig,
     EpsilonGreedy,
-    HeldNoise,
     NormalNoise,
     OrnsteinUhlenbeckNoise,
-    StateDependentExploration,
+    SdeNoise,
     StochasticExploration,
     make_action_noise,
+)
+from zoo.policies.parameter_noise import (
+    ParameterNoiseActor,
+    ParameterNoiseConfig,
+    ParameterNoiseGreedy,
+    PerturbedPolicy,
+    epsilon_greedy_kl,
+    make_parameter_noise,
+    mean_softmax_kl,
+    perturbable,
 )
 from zoo.policies.q_networks import QNetwork
 
 VECTOR = spaces.Box(-1.0, 1.0, (3,), np.float32)
 CHOICES = spaces.Discrete(5, start=3)
 BOX = spaces.Box(-2.0, 2.0, (2,), np.float32)
+
+
+def seen(n: int, seed: int = 1) -> dict[str, Any]:
+    return {"observations": np.random.default_rng(seed).normal(size=(n, 3)).astype(np.float32)}
 
 
 def epsilon_greedy(rate: Any) -> EpsilonGreedy:
@@ -48,10 +63,6 @@ def stochastic(**options: Any) -> StochasticExploration:
     return StochasticExploration(ActingPolicy(actor), make_action_adapter(BOX, scaled=True), **options)
 
 
-def seen(n: int) -> dict[str, Any]:
-    return {"observations": np.random.default_rng(1).normal(size=(n, 3)).astype(np.float32)}
-
-
 def test_each_environment_has_a_random_number_of_its_own() -> None:
     part, rng = epsilon_greedy(lambda progress: 0.5), np.random.default_rng(0)
     actions = np.stack([part.act(seen(8), rng, 0.0) for _ in range(500)])
@@ -61,13 +72,6 @@ def test_each_environment_has_a_random_number_of_its_own() -> None:
     assert mixed.mean() > 0.9
     for action in (0, 2, 3, 4):
         assert (actions == action).mean() == pytest.approx(0.1, abs=0.02)
-
-
-def test_the_rate_follows_progress() -> None:
-    part, rng = epsilon_greedy(lambda progress: 1.0 - progress), np.random.default_rng(0)
-    assert (part.act(seen(1000), rng, 1.0) == 1).all()
-    assert np.bincount(part.act(seen(5000), rng, 0.0)).tolist() == pytest.approx([1000] * 5, rel=0.15)
-    assert (part.act(seen(5000), rng, 0.75) == 1).mean() == pytest.approx(0.8, abs=0.03)
 
 
 def test_numbers_are_drawn_in_the_order_that_is_said() -> None:
@@ -139,11 +143,6 @@ def test_state_goes_on_where_it_was() -> None:
     normal.reset()
 
 
-def test_dictionaries_of_observations_are_counted_by_their_rows() -> None:
-    part, rng = epsilon_greedy(lambda progress: 1.0), np.random.default_rng(0)
-    assert part.act({"observations": {"a": np.zeros((7, 2))}}, rng, 0.0).shape == (7,)
-
-
 def draws(noise: Any, n: int, n_envs: int = 3) -> np.ndarray:
     rng = np.random.default_rng(0)
     return np.stack([noise.draw(rng, n_envs).copy() for _ in range(n)])
@@ -190,16 +189,6 @@ def test_correlated_noise_starts_at_zero_only_where_an_episode_ended() -> None:
     assert not noise.draw(Still(), 5).any()  # type: ignore[arg-type]
 
 
-def test_configs_make_their_process() -> None:
-    assert make_action_noise(None, 2) is None
-    normal = make_action_noise({"type": "normal", "std": 0.3}, 2)
-    assert isinstance(normal, NormalNoise)
-    assert normal.std == pytest.approx(0.3)
-    correlated = make_action_noise(ActionNoiseConfig(type="ornstein-uhlenbeck", theta=0.5), 2)
-    assert isinstance(correlated, OrnsteinUhlenbeckNoise)
-    assert correlated.theta == 0.5
-
-
 @pytest.mark.parametrize(
     ("config", "named"),
     [
@@ -218,10 +207,11 @@ def test_other_configs_are_refused(config: dict[str, Any], named: str) -> None:
 SEEN = {"observations": np.ones((4, 3), np.float32)}
 
 
-def exploration(**options: Any) -> StateDependentExploration:
+def exploration(sde_sample_freq: int = -1, **options: Any) -> StochasticExploration:
     torch.manual_seed(0)
     actor = SquashedActor(VECTOR, BOX, PolicyConfig(net_arch=[8], log_std_init=0.0), use_sde=True)
-    return StateDependentExploration(ActingPolicy(actor), make_action_adapter(BOX, scaled=True), **options)
+    adapter = make_action_adapter(BOX, scaled=True)
+    return StochasticExploration(ActingPolicy(actor), adapter, sde_sample_freq=sde_sample_freq, **options)
 
 
 def same_as_before(steps: list[np.ndarray]) -> list[bool]:
@@ -230,33 +220,21 @@ def same_as_before(steps: list[np.ndarray]) -> list[bool]:
 
 def test_noise_is_each_environments_own_and_stays_for_its_steps() -> None:
     head, rng = exploration().acting.head, np.random.default_rng(0)
-    held = HeldNoise(head, 3)
+    held = SdeNoise(head, 3)
     noise = [held.next(rng, 4) for _ in range(8)]
     assert same_as_before(noise) == [True, True, False, True, True, False, True]
     assert len(np.unique(noise[0], axis=0)) == 4
     same = np.random.default_rng(0)
     np.testing.assert_array_equal(noise[0], head.noise(same, (4,)))
     np.testing.assert_array_equal(noise[3], head.noise(same, (4,)))
-    once = HeldNoise(head, -1)
+    once = SdeNoise(head, -1)
     assert all(same_as_before([once.next(rng, 4) for _ in range(50)]))
-    always = HeldNoise(head, 1)
+    always = SdeNoise(head, 1)
     assert not any(same_as_before([always.next(rng, 4) for _ in range(5)]))
 
 
-def test_like_states_get_like_actions_until_a_new_collection_starts() -> None:
-    part, rng = exploration(), np.random.default_rng(0)
-    part.start()
-    first = [part.act(SEEN, rng, 0.0) for _ in range(5)]
-    assert all(same_as_before(first))
-    assert len(np.unique(first[0], axis=0)) == 4
-    part.reset(np.array([0, 1]))
-    np.testing.assert_array_equal(part.act(SEEN, rng, 0.0), first[0])
-    part.start()
-    assert not (part.act(SEEN, rng, 0.0) == first[0]).any()
-
-
 def test_steps_are_counted_while_actions_are_random_too() -> None:
-    part, rng = exploration(every=3), np.random.default_rng(0)
+    part, rng = exploration(3), np.random.default_rng(0)
     part.start()
     warm = [part.warm_up(SEEN, rng) for _ in range(2)]
     assert not (warm[0] == warm[1]).any()
@@ -265,17 +243,253 @@ def test_steps_are_counted_while_actions_are_random_too() -> None:
 
 
 def test_at_warmup_the_noise_takes_the_place_of_random_actions() -> None:
-    part, rng = exploration(at_warmup=True), np.random.default_rng(0)
+    part, rng = exploration(sde_at_warmup=True), np.random.default_rng(0)
     part.start()
     warm = [part.warm_up(SEEN, rng) for _ in range(3)]
     assert all(same_as_before(warm))
     np.testing.assert_array_equal(part.act(SEEN, rng, 0.0), warm[0])
 
 
-@pytest.mark.parametrize("n", [1, 6])
-def test_another_number_of_environments_has_noise_from_the_next_start_on(n: int) -> None:
-    part, rng = exploration(), np.random.default_rng(0)
-    part.start()
-    part.act(SEEN, rng, 0.0)
-    part.start()
-    assert part.act({"observations": np.ones((n, 3), np.float32)}, rng, 0.0).shape == (n, 2)
+FOUR_CHOICES = spaces.Discrete(4)
+
+
+def perturbed_actor(*, std: float = 0.3, **fields: Any) -> tuple[PerturbedPolicy, Parameters]:
+    torch.manual_seed(0)
+    actor = DeterministicActor(
+        VECTOR, BOX, PolicyConfig(**{"net_arch": [8, 8], "layer_norm": True, **fields})
+    )
+    parameters = Parameters("actor", actor.eval())
+    return PerturbedPolicy(ActingPolicy(actor), parameters, std), parameters
+
+
+def noisy_actor(noise: Any = None, **settings: Any) -> ParameterNoiseActor:
+    perturbed, _ = perturbed_actor()
+    return ParameterNoiseActor(
+        perturbed, make_action_adapter(BOX, scaled=True), noise, 0.0, ParameterNoiseConfig(**settings)
+    )
+
+
+def noisy_greedy(rate: float, space: Any = VECTOR, **fields: Any) -> tuple[ParameterNoiseGreedy, Parameters]:
+    torch.manual_seed(0)
+    network = QNetwork(space, FOUR_CHOICES, PolicyConfig(**{"net_arch": [8], **fields}), dueling=True).eval()
+    parameters = Parameters("q_network", network)
+    action_adapter = make_action_adapter(FOUR_CHOICES, scaled=False)
+    return ParameterNoiseGreedy(
+        ActingPolicy(network), parameters, action_adapter, lambda progress: rate
+    ), parameters
+
+
+def same(n: int) -> dict[str, Any]:
+    """Return the same observation for all."""
+    return {"observations": np.tile(np.array([[0.3, -0.7, 0.5]], np.float32), (n, 1))}
+
+
+def by_modules(parameters: Parameters, vector: Any, observations: np.ndarray) -> np.ndarray:
+    with torch.no_grad():
+        return parameters.functional(torch.as_tensor(vector))(torch.from_numpy(observations)).numpy()
+
+
+def test_each_environment_acts_with_a_copy_of_its_own() -> None:
+    perturbed, parameters = perturbed_actor()
+    rng = np.random.default_rng(0)
+    perturbed.redraw(rng, 3)
+    shown = seen(3)
+    actions, _ = perturbed.act(shown, None)
+    copies = perturbed.state()["copies"]
+    for i in range(3):
+        row = shown["observations"][i : i + 1]
+        np.testing.assert_allclose(actions[i : i + 1], by_modules(parameters, copies[i], row), atol=1e-6)
+    alike, _ = perturbed.act(same(3), None)
+    plain = by_modules(parameters, parameters.flat.detach(), same(1)["observations"])
+    assert all(
+        np.abs(row - other).max() > 1e-3 for row, other in zip(alike, np.roll(alike, 1, 0), strict=True)
+    )
+    assert np.abs(alike - plain).max(1).min() > 1e-3
+
+
+def test_what_is_drawn_is_normal_noise_on_all_but_layer_normalisation() -> None:
+    perturbed, parameters = perturbed_actor(std=0.3, net_arch=[60, 60])
+    perturbed.redraw(np.random.default_rng(0), 20)
+    noise = perturbed.state()["copies"] - parameters.flat.detach().numpy()
+    for name, part in parameters.slices.items():
+        is_norm = name in ("trunk.1.weight", "trunk.1.bias", "trunk.4.weight", "trunk.4.bias")
+        assert bool(noise[:, part].any()) is not is_norm, name
+        if not is_norm:
+            assert noise[:, part].std() == pytest.approx(0.3, rel=0.15), name
+            assert noise[:, part].mean() == pytest.approx(0.0, abs=0.1), name
+    assert "head.action.bias" in parameters.slices
+    drawn = noise[:, np.r_[tuple(perturbable(parameters))]]
+    correlation = np.corrcoef(drawn) - np.eye(20)
+    assert np.abs(correlation).max() < 0.1
+
+
+def test_copies_are_drawn_anew_only_where_an_episode_ended_and_from_the_parameters_of_then() -> None:
+    perturbed, parameters = perturbed_actor()
+    rng = np.random.default_rng(0)
+    perturbed.redraw(rng, 3)
+    first = perturbed.state()["copies"]
+    with torch.no_grad():
+        parameters.flat.add_(100.0)  # updates go on within the episodes
+    perturbed.redraw(rng, 3)
+    np.testing.assert_array_equal(perturbed.state()["copies"], first)
+    perturbed.reset(np.array([1]))
+    np.testing.assert_array_equal(perturbed.state()["copies"], first)
+    perturbed.redraw(rng, 3)
+    second = perturbed.state()["copies"]
+    np.testing.assert_array_equal(second[[0, 2]], first[[0, 2]])
+    assert (second[1] > first[1] + 90).all()
+    perturbed.reset()
+    assert perturbed.state()["copies"] is None
+    perturbed.redraw(rng, 2)
+    third = perturbed.state()["copies"]
+    assert third.shape == (2, parameters.size)
+    assert (third > 90).all()
+
+
+def test_the_parameters_themselves_are_never_touched() -> None:
+    perturbed, parameters = perturbed_actor()
+    before = parameters.flat.detach().clone()
+    rng = np.random.default_rng(0)
+    perturbed.redraw(rng, 3)
+    without, with_noise = perturbed.with_and_without_noise(seen(5), rng)
+    assert torch.equal(parameters.flat, before)
+    np.testing.assert_allclose(without, by_modules(parameters, before, seen(5)["observations"]), atol=1e-6)
+    assert np.abs(with_noise - without).max() > 1e-3
+    again, differently = perturbed.with_and_without_noise(seen(5), rng)
+    np.testing.assert_array_equal(again, without)
+    assert np.abs(with_noise - differently).max() > 1e-3
+
+
+def test_noise_grows_and_shrinks_by_exactly_its_coefficient() -> None:
+    part, rng = noisy_actor(desired_action_std=1e6), np.random.default_rng(0)
+    std = part.perturbed.std
+    logged = part.adapt(seen(64), rng)
+    assert part.perturbed.std == logged["parameter_noise_std"] == std * 1.01
+    part = noisy_actor(desired_action_std=1e-9, adaptation_coefficient=1.5)
+    logged = part.adapt(seen(64), rng)
+    assert part.perturbed.std == std / 1.5
+    assert logged["parameter_noise_distance"] > 1e-9
+
+
+def test_noise_settles_where_actions_are_as_far_as_wanted() -> None:
+    part, rng = noisy_actor(desired_action_std=0.2, adaptation_coefficient=1.05), np.random.default_rng(0)
+    part.perturbed.std = 1e-3
+    distances = [part.adapt(seen(64), rng)["parameter_noise_distance"] for _ in range(400)]
+    assert distances[0] < 0.01
+    assert np.mean(distances[200:]) == pytest.approx(0.2, rel=0.25)
+
+
+@pytest.mark.parametrize("greedy", [False, True])
+def test_state_of_parameter_noise_goes_on_where_it_was(greedy: bool) -> None:
+    def fresh() -> Any:
+        return noisy_greedy(0.3)[0] if greedy else noisy_actor(OrnsteinUhlenbeckNoise(0.5, 0.15, 0.01, 2))
+
+    def go_on(part: Any) -> list[np.ndarray]:
+        actions = []
+        for i in range(6):
+            actions.append(part.act(seen(3, i), rng, 0.0))
+            if not greedy:
+                part.adapt(seen(8, i), rng)
+            if i == 2:
+                part.reset(np.array([1]))
+        return actions
+
+    part, rng = fresh(), np.random.default_rng(0)
+    go_on(part)
+    part.reset(np.array([0, 2]))
+    arrays, values = split(part.state())
+    position = rng.bit_generator.state
+    expected, std = go_on(part), part.perturbed.std
+    resumed = fresh()
+    resumed.perturbed.redraw(np.random.default_rng(9), 5)
+    resumed.load_state(join(arrays, values))
+    rng.bit_generator.state = position
+    for ours, theirs in zip(go_on(resumed), expected, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert resumed.perturbed.std == std
+    unused = fresh()
+    unused.load_state(fresh().state())
+    assert (
+        unused.state()["perturbed" if not greedy else "std"]
+        == fresh().state()["perturbed" if not greedy else "std"]
+    )
+
+
+# Q-networks
+
+
+def test_a_noisy_q_network_acts_greedily_by_its_copies() -> None:
+    part, parameters = noisy_greedy(1.0)
+    part.perturbed.std = 1.0
+    rng = np.random.default_rng(0)
+    actions = np.array([part.act(same(40), rng, 0.0) for _ in range(5)])
+    assert (actions == actions[0]).all()  # within an episode the same
+    assert len(np.unique(actions)) > 1
+    copies = part.perturbed.state()["copies"]
+    for i in range(40):
+        values = by_modules(parameters, copies[i], same(1)["observations"])
+        assert actions[0, i] == values.argmax()
+
+
+def test_noise_of_a_q_network_settles_where_it_explores_as_much_as_its_rate() -> None:
+    part, _ = noisy_greedy(0.3)
+    rng = np.random.default_rng(0)
+    for _ in range(1500):
+        part.act(seen(8), rng, 0.0)
+    distances = [mean_softmax_kl(*part.perturbed.with_and_without_noise(seen(8), rng)) for _ in range(300)]
+    assert np.median(distances) == pytest.approx(epsilon_greedy_kl(0.3, np.array(4)), rel=0.35)
+
+
+def test_desired_distance_is_that_of_epsilon_greedy_in_closed_form() -> None:
+    assert epsilon_greedy_kl(1.0, np.array([7, 1, 2])) == pytest.approx([math.log(7), 0.0, math.log(2)])
+    assert (epsilon_greedy_kl(0.0, np.array([7, 1])) == 0.0).all()
+    greedy, epsilon = np.array([1.0, 0.0, 0.0]), np.array([0.8, 0.1, 0.1])
+    assert epsilon_greedy_kl(0.3, np.array(3)) == pytest.approx(greedy[0] * math.log(greedy[0] / epsilon[0]))
+
+
+def test_divergence_is_that_of_the_softmax_as_torch_has_it() -> None:
+    generator = np.random.default_rng(0)
+    values, others = (generator.normal(size=(50, 4)).astype(np.float32) * 30 for _ in range(2))
+    logs = (torch.log_softmax(torch.from_numpy(each).double(), -1) for each in (others, values))
+    expected = torch.nn.functional.kl_div(*logs, log_target=True, reduction="batchmean")
+    assert mean_softmax_kl(values, others) == pytest.approx(expected.item(), rel=1e-6)
+    shifted = others + generator.normal(size=(50, 1)).astype(np.float32)  # a dueling network's state value
+    assert mean_softmax_kl(values, shifted) == pytest.approx(expected.item(), rel=1e-4)
+    assert mean_softmax_kl(values, others.astype(np.float64) + 1000) == pytest.approx(expected.item())
+
+
+def test_masked_actions_are_not_chosen_and_do_not_count() -> None:
+    part, _ = noisy_greedy(0.5)
+    part.perturbed.std = 5.0
+    masks = np.tile([True, False, False, True], (200, 1))
+    actions = part.act({**seen(200), "action_masks": masks}, np.random.default_rng(0), 0.0)
+    assert set(actions.tolist()) == {0, 3}
+    values = np.array([[1.0, -1e8, -1e8, 2.0]])
+    assert mean_softmax_kl(values, values[:, [3, 1, 2, 0]]) == pytest.approx(
+        mean_softmax_kl(values[:, [0, 3]], values[:, [3, 0]])
+    )
+
+
+MASKS = np.array([[True, False, False, True], [False, True, False, False]])
+
+
+@pytest.mark.parametrize(("distance", "grows"), [(0.25, True), (0.26, False)])
+def test_wanted_distance_is_the_mean_over_what_each_environment_may_choose_among(
+    distance: float, grows: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """−log(0.2 + 0.8 / 2) of two actions is 0.511, of one it is 0; of four it would be 0.916."""
+    monkeypatch.setattr(parameter_noise, "mean_softmax_kl", lambda values, others: distance)
+    part, _ = noisy_greedy(0.8)
+    part.act({**seen(2), "action_masks": MASKS}, np.random.default_rng(0), 0.0)
+    assert (part.perturbed.std > 0.01) is grows
+
+
+def test_configs_are_checked() -> None:
+    assert make_parameter_noise(None) is None
+    settings = make_parameter_noise({"initial_std": 0.2})
+    assert settings == ParameterNoiseConfig(0.2, 0.1, 1.01)
+    assert make_parameter_noise(settings) is settings
+    with pytest.raises(ZooError, match=r"unknown key `algo.parameter_noise.std`"):
+        make_parameter_noise({"std": 0.2})
+    with pytest.raises(ZooError, match=r"`algo.parameter_noise.adaptation_coefficient=1` is out of range"):
+        make_parameter_noise({"adaptation_coefficient": 1})

@@ -1,33 +1,29 @@
-"""Fully connected networks: their widths and layers, and their first weights."""
+"""Layers and encoders: widths, initial weights, spaces that they read."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import nn
 
 from zoo.errors import ZooError
-from zoo.policies.config import PolicyConfig
+from zoo.policies.config import PolicyConfig, policy_preset
+from zoo.policies.encoders import (
+    SMALLEST_IMAGE,
+    NatureCnn,
+    VectorEncoder,
+    default_hidden_sizes,
+    make_encoder,
+    suits_cnn,
+)
 from zoo.policies.networks import LayerStyle, Mlp, layer_sizes, orthogonal
-
-
-def kinds(network: nn.Sequential) -> list[str]:
-    return [type(layer).__name__ for layer in network]
-
-
-def test_layers_in_their_order() -> None:
-    network = Mlp(4, [8, 6], 2, LayerStyle("relu", layer_norm=True))
-    assert kinds(network) == ["Linear", "LayerNorm", "ReLU", "Linear", "LayerNorm", "ReLU", "Linear"]
-    assert (network.input_size, network.output_size) == (4, 2)
-
-
-def test_no_output_layer_ends_with_the_non_linearity() -> None:
-    network = Mlp(4, [8], None, LayerStyle("tanh", layer_norm=False))
-    assert kinds(network) == ["Linear", "Tanh"]
-    assert network.output_size == 8
-    assert Mlp(4, [], None, LayerStyle("tanh", layer_norm=False)).output_size == 4
 
 
 @pytest.mark.parametrize(("width", "size"), [(64, 4), (4, 64), (16, 16)])
@@ -39,16 +35,6 @@ def test_orthogonal_weights_have_their_gain(width: int, size: int, gain: float) 
     product = weight @ weight.T if width <= size else weight.T @ weight
     torch.testing.assert_close(product, torch.eye(min(width, size)), rtol=1e-4, atol=1e-4)
     assert not layer.bias.any()
-
-
-def test_gains_of_hidden_and_output_layers() -> None:
-    network = Mlp(8, [8, 8], 8, LayerStyle("tanh", layer_norm=False))
-    orthogonal(network, output_gain=0.01)
-    gains = [
-        torch.linalg.matrix_norm(layer.weight, 2).item() for layer in network if isinstance(layer, nn.Linear)
-    ]
-    assert gains == pytest.approx([math.sqrt(2), math.sqrt(2), 0.01], rel=1e-4)
-    assert not any(layer.bias.any() for layer in network if isinstance(layer, nn.Linear))
 
 
 def test_widths_by_network() -> None:
@@ -73,3 +59,183 @@ def test_widths_that_no_layer_can_have_are_refused() -> None:
 def test_unknown_non_linearity_is_named() -> None:
     with pytest.raises(ZooError, match=r"unknown activation 'tahn'; did you mean 'tanh'\?"):
         Mlp(3, [8], 2, LayerStyle("tahn", layer_norm=False))
+
+
+SIDE = SMALLEST_IMAGE
+IMAGE = spaces.Box(0, 255, (SIDE, SIDE + 2, 3), np.uint8)
+
+
+def encoder(space: spaces.Space[Any], name: str = "MlpPolicy", **fields: Any) -> Any:
+    torch.manual_seed(0)
+    config = policy_preset(name)
+    for field, value in fields.items():
+        setattr(config, field, value)
+    return make_encoder(space, config, ortho_init=False)
+
+
+def batch(space: spaces.Space[Any], n: int = 5, seed: int = 0) -> np.ndarray:
+    space.seed(seed)
+    return np.stack([np.asarray(space.sample()) for _ in range(n)])
+
+
+@given(
+    shape=st.lists(st.integers(1, 4), max_size=3).map(tuple),
+    dtype=st.sampled_from([np.float32, np.float64, np.int16, np.int64]),
+    n=st.integers(1, 4),
+)
+@settings(deadline=None, derandomize=True, max_examples=40)
+def test_numbers_are_flattened(shape: tuple[int, ...], dtype: Any, n: int) -> None:
+    space = spaces.Box(-3, 3, shape, dtype)
+    observations = batch(space, n)
+    network = encoder(space)
+    features = network(torch.from_numpy(observations))
+    assert features.shape == (n, network.features_dim)
+    assert features.dtype == torch.float32
+    np.testing.assert_array_equal(features.numpy(), observations.reshape(n, -1).astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("space", "divisor"),
+    [
+        (spaces.Box(0, 1, (3, 3), np.uint8), 1.0),
+        (spaces.Box(0, 2, (8, 8, 2), np.uint8), 1.0),
+        (spaces.Box(1, 255, (3, 3), np.uint8), 1.0),
+        (spaces.Box(0, 255, (3,), np.uint8), 1.0),
+        (spaces.Box(0, 255, (3, 3), np.int16), 1.0),
+        (spaces.Box(0, 255, (3, 3), np.uint8), 255.0),
+        (spaces.Box(0, 255, (3, 3, 1), np.uint8), 255.0),
+    ],
+    ids=str,
+)
+def test_only_bytes_up_to_255_are_pixels(space: spaces.Box, divisor: float) -> None:
+    observations = batch(space)
+    features = encoder(space)(torch.from_numpy(observations))
+    expected = observations.reshape(len(observations), -1) / divisor
+    np.testing.assert_allclose(features.numpy(), expected, rtol=1e-6)
+
+
+def test_discrete_numbers_become_one_hot_from_their_start() -> None:
+    network = encoder(spaces.Discrete(3, start=-1))
+    assert network.features_dim == 3
+    assert network(torch.tensor([-1, 1, 0])).tolist() == [[1, 0, 0], [0, 0, 1], [0, 1, 0]]
+
+
+@pytest.mark.parametrize(
+    ("name", "space"),
+    [
+        ("MlpPolicy", spaces.Box(-1, 1, (2, 3), np.float32)),
+        ("MlpPolicy", spaces.Box(0, 255, (3, 3), np.uint8)),
+        ("MlpPolicy", spaces.Box(-1, 1, (), np.float64)),
+        ("MlpPolicy", spaces.Discrete(4, start=2)),
+        ("MlpPolicy", spaces.MultiDiscrete([2, 3])),
+        ("MlpPolicy", spaces.MultiDiscrete(np.array([[2], [3]]))),
+        ("MlpPolicy", spaces.MultiBinary((2, 2))),
+        ("CnnPolicy", IMAGE),
+        ("CnnPolicy", spaces.Box(0, 255, (3, SIDE, SIDE + 2), np.uint8)),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("leading", [(6, 1), (2, 3), (1, 2, 3)], ids=str)
+def test_leading_dimensions_are_free(name: str, space: spaces.Space[Any], leading: tuple[int, ...]) -> None:
+    network, rows = encoder(space, name, features_dim=8), torch.from_numpy(batch(space, 6))
+    features = network(rows)
+    assert features.shape == (6, network.features_dim)
+    shaped = network(rows.reshape(*leading, *rows.shape[1:]))
+    torch.testing.assert_close(shaped, features.reshape(*leading, -1))
+
+
+@pytest.mark.parametrize("channels", [1, 4])
+def test_both_channel_orders_of_an_image_give_the_same_features(channels: int) -> None:
+    last = spaces.Box(0, 255, (SIDE, SIDE + 9, channels), np.uint8)
+    first = spaces.Box(0, 255, (channels, SIDE, SIDE + 9), np.uint8)
+    ours, theirs = encoder(last, "CnnPolicy"), encoder(first, "CnnPolicy")
+    images = torch.from_numpy(batch(last))
+    features = ours(images)
+    assert features.shape == (5, 512)
+    torch.testing.assert_close(features, theirs(images.permute(0, 3, 1, 2)))
+
+
+def test_image_bytes_are_divided_by_255_before_the_first_convolution() -> None:
+    network, images = encoder(IMAGE, "CnnPolicy", features_dim=16), torch.from_numpy(batch(IMAGE))
+    scaled = images.double().div(255).float().permute(0, 3, 1, 2)
+    torch.testing.assert_close(network(images), network.layers(scaled))
+    torch.testing.assert_close(network(images), network(images.float() / 255))
+
+
+def test_the_nature_network_has_its_layers() -> None:
+    network = encoder(spaces.Box(0, 255, (84, 84, 4), np.uint8), "CnnPolicy")
+    shapes = [tuple(p.shape) for name, p in network.named_parameters() if name.endswith("weight")]
+    assert shapes == [(32, 4, 8, 8), (64, 32, 4, 4), (64, 64, 3, 3), (512, 3136)]
+    with_norm = encoder(spaces.Box(0, 255, (84, 84, 4), np.uint8), "LnCnnPolicy")
+    assert [type(layer).__name__ for layer in with_norm.layers][-3:] == ["Linear", "LayerNorm", "ReLU"]
+
+
+DICT = spaces.Dict(
+    {
+        "vector": spaces.Box(-1, 1, (2,), np.float32),
+        "image": IMAGE,
+        "icon": spaces.Box(0, 255, (4, 4, 1), np.uint8),
+        "number": spaces.Discrete(3, start=1),
+        "bits": spaces.MultiBinary(2),
+    }
+)
+
+
+def test_a_dictionary_is_encoded_key_by_key() -> None:
+    network = encoder(DICT, "MultiInputPolicy", features_dim=16)
+    observations = {key: torch.from_numpy(batch(part)) for key, part in DICT.spaces.items()}
+    features = network(observations)
+    assert network.features_dim == 2 + 16 + 16 + 3 + 2
+    assert features.shape == (5, network.features_dim)
+    parts = dict(zip(network.keys, network.parts, strict=True))
+    assert isinstance(parts["image"], NatureCnn)
+    assert isinstance(parts["icon"], VectorEncoder)
+    expected = torch.cat([parts[key](observations[key]) for key in network.keys], dim=1)
+    torch.testing.assert_close(features, expected)
+    shuffled = {key: observations[key] for key in reversed(list(observations))}
+    torch.testing.assert_close(network(shuffled), features)
+
+
+@pytest.mark.parametrize(
+    ("name", "space", "message"),
+    [
+        ("MlpPolicy", DICT, "MlpPolicy can't read dictionary observations; use policy=MultiInputPolicy"),
+        ("CnnPolicy", DICT, "CnnPolicy can't read dictionary observations; use policy=MultiInputPolicy"),
+        ("MultiInputPolicy", IMAGE, "MultiInputPolicy reads dictionaries.*use MlpPolicy"),
+        ("CnnPolicy", spaces.Box(-1, 1, (4,), np.float32), "CnnPolicy reads images.*use policy=MlpPolicy"),
+        ("CnnPolicy", spaces.Discrete(4), "CnnPolicy reads images"),
+        ("CnnPolicy", spaces.Box(0, 1, (84, 84, 1), np.float32), "CnnPolicy reads images"),
+        (
+            "CnnPolicy",
+            spaces.Box(0, 255, (20, 84, 3), np.uint8),
+            "CnnPolicy reads images.*at least 36×36 pixels",
+        ),
+        ("MlpPolicy", spaces.Tuple([spaces.Discrete(2)]), "can't read observations of Tuple"),
+        ("MlpPolicy", spaces.Text(5), "can't read observations of Text"),
+        ("MlpPolicy", spaces.Sequence(spaces.Discrete(2)), "can't read observations of Sequence"),
+        (
+            "MultiInputPolicy",
+            spaces.Dict({"a": spaces.Dict({"b": spaces.Discrete(2)})}),
+            "can't read observations of Dict",
+        ),
+    ],
+)
+def test_a_policy_that_cannot_read_a_space_says_so(name: str, space: spaces.Space[Any], message: str) -> None:
+    with pytest.raises(ZooError, match=message):
+        make_encoder(space, policy_preset(name), ortho_init=False)
+
+
+def test_the_cnn_suits_large_images_with_channels_alone() -> None:
+    assert suits_cnn(IMAGE)
+    assert suits_cnn(spaces.Box(0, 255, (12, SIDE, SIDE), np.uint8))
+    assert not suits_cnn(spaces.Box(0, 255, (SIDE, SIDE), np.uint8))
+    for shape in ((SIDE - 1, SIDE, 3), (SIDE, SIDE - 1, 3), (3, SIDE - 1, SIDE), (3, SIDE, SIDE - 1)):
+        assert not suits_cnn(spaces.Box(0, 255, shape, np.uint8))
+    assert not suits_cnn(spaces.Box(0, 1, (SIDE, SIDE, 3), np.float32))
+    assert default_hidden_sizes(encoder(IMAGE, "CnnPolicy")) == []
+    assert default_hidden_sizes(encoder(IMAGE)) == [64, 64]
+
+
+def test_unknown_policy_names_the_nearest() -> None:
+    with pytest.raises(ZooError, match="unknown policy 'MlpPolicies'; did you mean 'MlpPolicy'"):
+        policy_preset("MlpPolicies")

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from recurrent_policies import GruActorCritic, IntegratingActorCritic
 from torch import Tensor, nn
+from toy_policies import GruActorCritic, IntegratingActorCritic
 
 from zoo import A2C, DQN, PPO2, SAC, TRPO
 from zoo.errors import ZooError
 from zoo.policies.acting import ActingPolicy
 from zoo.policies.actor_critic import ActorCritic
 from zoo.policies.config import PolicyConfig, policy_preset
-from zoo.policies.recurrent import GatedCore, make_core, unrolled
+from zoo.policies.recurrent import RecurrentLayers, make_core, unrolled
 
 OBSERVATIONS = spaces.Box(-1.0, 1.0, (3,), np.float32)
 ROWS, TIME, INPUT, HIDDEN = 4, 9, 4, 5
@@ -37,7 +37,7 @@ CRITICS: dict[str, dict[str, Any]] = {
 }
 
 
-def core_of(kind: str, **options: Any) -> GatedCore:
+def core_of(kind: str, **options: Any) -> RecurrentLayers:
     torch.manual_seed(0)
     core = make_core(PolicyConfig(**{**KINDS[kind], "lstm_hidden_size": HIDDEN, **options}), INPUT)
     assert core is not None
@@ -211,34 +211,6 @@ def test_gradients_flow_through_time_and_stop_where_an_episode_starts(
     assert gradient[1].any(-1).all()
 
 
-def test_sequences_in_which_nothing_starts_need_not_say_so() -> None:
-    network, batch = policy(), seen()
-    batch["episode_starts"] = torch.zeros(ROWS, TIME, dtype=torch.bool)
-    whole = network(batch)
-    del batch["episode_starts"]
-    torch.testing.assert_close(network(batch), whole, rtol=0, atol=0)
-
-
-def test_without_a_core_there_is_no_state() -> None:
-    network = ActorCritic(OBSERVATIONS, spaces.Discrete(3), PolicyConfig())
-    assert network.initial_state(4) is None
-    assert ActingPolicy(network).initial_state(4) is None
-    parameters, values, state = network(seen())
-    assert (parameters.shape, values.shape, state) == ((ROWS, TIME, 3), (ROWS, TIME), None)
-
-
-def test_acting_follows_what_is_learned_and_keeps_the_state_that_it_is_given() -> None:
-    network = policy()
-    acting, observations = ActingPolicy(network), np.ones((2, 3), np.float32)
-    state = np.ones((2, network.state_size), np.float32)
-    before = acting.parameters({"observations": observations}, state)
-    assert (state == 1).all()
-    moved(network.core)
-    after = acting.parameters({"observations": observations}, state)
-    assert not np.allclose(before[0], after[0])
-    assert not np.allclose(before[1], after[1])
-
-
 def gradients(critic: str) -> dict[str, bool]:
     """Return which parts the loss of the critic moves."""
     network = policy("lstm", critic)
@@ -264,10 +236,10 @@ def test_the_critic_remembers_as_it_is_told() -> None:
 @pytest.mark.parametrize(
     ("name", "layer", "encoder"),
     [
-        ("MlpLstmPolicy", "LstmLayer", "VectorEncoder"),
-        ("MlpLnLstmPolicy", "NormalizedLstmLayer", "VectorEncoder"),
-        ("CnnLnLstmPolicy", "NormalizedLstmLayer", "NatureCnn"),
-        ("MultiInputLstmPolicy", "LstmLayer", "DictEncoder"),
+        ("MlpLstmPolicy", "LSTMLayer", "VectorEncoder"),
+        ("MlpLnLstmPolicy", "LayerNormLSTMLayer", "VectorEncoder"),
+        ("CnnLnLstmPolicy", "LayerNormLSTMLayer", "NatureCnn"),
+        ("MultiInputLstmPolicy", "LSTMLayer", "DictEncoder"),
     ],
 )
 def test_named_policies(name: str, layer: str, encoder: str) -> None:
@@ -320,10 +292,3 @@ def test_states_that_do_not_fit_are_refused(state: Any, starts: Any, named: str)
     assert np.shape(action) == ()
     assert after.shape == (1, 20)
     assert A2C("MlpPolicy", **options).predict(np.zeros((3, 3), np.float32), "anything")[1] is None
-
-
-def test_recurrent_policies_read_dictionaries() -> None:
-    space = spaces.Dict({"a": OBSERVATIONS})
-    model = PPO2("MlpLstmPolicy", observation_space=space, action_space=spaces.Discrete(2))
-    assert model.policy_config.name == "MultiInputLstmPolicy"
-    assert model.policy.core is not None

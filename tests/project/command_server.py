@@ -19,13 +19,7 @@ def main() -> None:
     import zoo
     from zoo.cli import main as command_line
 
-    for module in (
-        "agents.agent_folder",
-        "config.composing",
-        "training.experiment",
-        "algorithms.registry",
-        "envs",
-    ):
+    for module in ("config.compose", "experiment.experiment", "envs.env_checker"):
         importlib.import_module(f"zoo.{module}")
     assert "site-packages" in (zoo.__file__ or ""), "not the installed Zoo"
     print("ready, with torch", torch.__version__, flush=True)

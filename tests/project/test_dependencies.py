@@ -1,18 +1,22 @@
-"""What the project needs is declared, pinned, and named without saying where it comes from."""
+"""What is installed: extras, constraints, private parts of libraries."""
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from packaging.version import Version
+from test_rooms import modules
 
 import zoo
 from zoo.errors import install_command
@@ -101,3 +105,45 @@ for name in SAMPLERS:
 
 def test_version_of_package_and_metadata_agree() -> None:
     assert zoo.__version__ == version("zoo")
+
+
+def test_constraints_hold_released_versions_without_the_peers_of_the_speed_comparison() -> None:
+    pinned = pins()
+    assert len(pinned) > 50
+    assert [name for name, each in pinned.items() if Version(each).is_prerelease or "nightly" in name] == []
+    assert not {"sbx-rl", "jax", "flax"} & pinned.keys()
+
+
+def test_container_has_a_user_and_a_base_of_one_release() -> None:
+    lines = (REPOSITORY / "Dockerfile").read_text().splitlines()
+    assert any(
+        re.fullmatch(r"ARG BASE=python:\d+\.\d+\.\d+-slim-\w+(@sha256:[0-9a-f]{64})?", line) for line in lines
+    )
+    users = [line.split()[1] for line in lines if line.startswith("USER ")]
+    assert users == ["zoo"]
+    assert lines.index("USER zoo") < next(i for i, line in enumerate(lines) if line.startswith("ENTRYPOINT"))
+
+
+def internals(source: str) -> Iterator[str]:
+    """Give the private modules and names of Hydra and OmegaConf that a file takes, and calls of such."""
+    for node in ast.walk(ast.parse(source)):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Attribute) and not isinstance(node.value, ast.Name):
+            names = [f"omegaconf.{node.attr}"] if node.attr in ("_get_node", "_metadata", "_internal") else []
+        for name in names:
+            package, *parts = name.split(".")
+            if package in ("hydra", "omegaconf") and any(part.startswith("_") for part in parts):
+                yield name
+
+
+def test_no_file_reaches_into_hydra() -> None:
+    assert {path: found for path in modules() if (found := list(internals(path.read_text())))} == {}
+
+
+def test_the_check_sees_what_is_inside() -> None:
+    source = "from hydra._internal.hydra import Hydra\nfrom hydra import _internal\nimport omegaconf._utils\n"
+    assert len(list(internals(source))) == 3

@@ -22,7 +22,7 @@ from zoo.errors import ZooError
 from zoo.interop.export import (
     TOLERANCE,
     DeterministicPolicy,
-    TensorFacts,
+    TensorSpec,
     export_agent,
     random_masks,
     random_observations,
@@ -81,8 +81,8 @@ def agent(algo: str, observation_space: spaces.Space, action_space: spaces.Space
 
 def expected(made: Any, observations: list[np.ndarray]) -> np.ndarray:
     space = made.observation_space
-    seen = dict(zip(space, observations, strict=True)) if isinstance(space, spaces.Dict) else observations[0]
-    return made.predict(seen)[0]
+    named = dict(zip(space, observations, strict=True)) if isinstance(space, spaces.Dict) else None
+    return made.predict(observations[0] if named is None else named)[0]
 
 
 CASES = {
@@ -112,10 +112,10 @@ def test_policy_as_tensors_acts_as_the_agent(case: str) -> None:
     observations = random_observations(made, 8 if CASES[case][1] in (IMAGE, SEEN) else 100, seed=1)
     with torch.inference_mode():
         (actions,) = DeterministicPolicy(made).eval()(*map(torch.from_numpy, observations))
-    wanted = expected(made, observations)
-    assert actions.numpy().dtype == wanted.dtype
-    np.testing.assert_allclose(actions.numpy(), wanted, rtol=1e-5, atol=1e-5)
-    assert len(np.unique(wanted, axis=0)) > 1
+    expected_part = expected(made, observations)
+    assert actions.numpy().dtype == expected_part.dtype
+    np.testing.assert_allclose(actions.numpy(), expected_part, rtol=1e-5, atol=1e-5)
+    assert len(np.unique(expected_part, axis=0)) > 1
 
 
 @pytest.mark.parametrize("memory", ["lstm", "normalised", "gru", "one for both"])
@@ -129,7 +129,7 @@ def test_policy_that_remembers_acts_as_the_agent_step_by_step(memory: str) -> No
     made = agent("ppo2", PARTS, NUMBERS, policy=policy, normalize=True)
     module = DeterministicPolicy(made).eval()
     size = (1 if memory == "gru" else 2) * 2 * 6
-    assert [(facts.name, facts.shape, facts.dtype) for facts in module.inputs[-2:]] == [
+    assert [(spec.name, spec.shape, spec.dtype) for spec in module.inputs[-2:]] == [
         ("state", (size,), "float32"),
         ("episode_start", (), "bool"),
     ]
@@ -138,11 +138,11 @@ def test_policy_that_remembers_acts_as_the_agent_step_by_step(memory: str) -> No
     for step in range(4):
         observations = random_observations(made, 5, seed=step)
         starts = np.arange(5) == step
-        seen = dict(zip(PARTS, observations, strict=True))
-        wanted, their_state = made.predict(seen, their_state, starts)
+        policy_input = dict(zip(PARTS, observations, strict=True))
+        expected_part, their_state = made.predict(policy_input, their_state, starts)
         with torch.inference_mode():
             actions, state = module(*map(torch.from_numpy, observations), state, torch.from_numpy(starts))
-        np.testing.assert_allclose(actions.numpy(), wanted, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(actions.numpy(), expected_part, rtol=1e-5, atol=1e-5)
         np.testing.assert_allclose(state.numpy(), their_state[:, :size], rtol=1e-5, atol=1e-5)
 
 
@@ -185,12 +185,12 @@ def test_onnx_acts_as_the_agent(case: str, onnxruntime: Any, tmp_path: Path) -> 
     assert {each.name for each in (tmp_path / "out").iterdir()} == {"policy.onnx", "policy.json", "README.md"}
     for size in (1, n):
         observations = random_observations(made, size, seed=2)
-        actions, wanted = (
+        actions, expected_part = (
             as_in_onnx(onnxruntime, tmp_path / "out", observations),
             expected(made, observations),
         )
-        assert actions.dtype == wanted.dtype
-        np.testing.assert_allclose(actions, wanted, rtol=1e-5, atol=1e-5)
+        assert actions.dtype == expected_part.dtype
+        np.testing.assert_allclose(actions, expected_part, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -247,18 +247,18 @@ def test_masked_policy_as_tensors_acts_as_the_agent(algo: str, action_space: spa
     if algo != "ppo2" and action_space is not ACTIONS["choice"]:
         return
     made = agent(algo, PARTS, action_space, normalize=True)
-    assert "action_masks" not in [facts.name for facts in DeterministicPolicy(made).inputs]
+    assert "action_masks" not in [spec.name for spec in DeterministicPolicy(made).inputs]
     made.masks_actions = True
     module = DeterministicPolicy(made).eval()
     observations, masks = random_observations(made, 200), random_masks(made, 200)
-    assert module.inputs[-1] == TensorFacts("action_masks", masks.shape[1:], "bool")
+    assert module.inputs[-1] == TensorSpec("action_masks", masks.shape[1:], "bool")
     with torch.inference_mode():
         actions = module(*map(torch.from_numpy, [*observations, masks]))
-    wanted, _ = made.predict(dict(zip(PARTS, observations, strict=True)), action_masks=masks)
+    expected_part, _ = made.predict(dict(zip(PARTS, observations, strict=True)), action_masks=masks)
     unmasked, _ = made.predict(dict(zip(PARTS, observations, strict=True)))
-    by_path = dict(leaves(action_space, wanted))
-    for facts, part in zip(module.outputs, actions, strict=True):
-        expected_part = by_path["" if facts.name == "action" else facts.name]
+    by_path = dict(leaves(action_space, expected_part))
+    for spec, part in zip(module.outputs, actions, strict=True):
+        expected_part = by_path["" if spec.name == "action" else spec.name]
         np.testing.assert_allclose(part.numpy(), expected_part, rtol=1e-5, atol=1e-5)
     assert any(not np.array_equal(part, by_path[path]) for path, part in leaves(action_space, unmasked))
 

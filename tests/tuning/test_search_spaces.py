@@ -59,7 +59,7 @@ def test_preset_has_the_space_of_what_it_builds_on(working_folder: Path) -> None
         "defaults:\n  - ppo\n  - _self_\nn_steps: 64\n"
     )
     for preset in ("mine", "maskable_ppo"):
-        assert plan_for(preset).space.describe() == plan_for("ppo2").space.describe()
+        assert plan_for(preset).space.described() == plan_for("ppo2").space.described()
 
 
 def test_key_on_the_command_line_is_not_searched() -> None:
@@ -73,7 +73,7 @@ def test_space_is_changed_extended_and_shortened_on_the_command_line() -> None:
     new = "space.algo.adam_eps={type: float, low: 1e-8, high: 1e-4, log: true}"
     without = ("~space.algo.vf_coef", "space.algo.ent_coef=null")
     plan = plan_for("ppo2", "space.algo.gamma.low=0.95", new, *without)
-    gamma = plan.space.describe()["algo.gamma"]
+    gamma = plan.space.described()["algo.gamma"]
     assert gamma == "{type: float, low: 0.95, high: 0.9999, log: true, complement: true}"
     assert "algo.adam_eps" in plan.space.dimensions
     assert not {"algo.vf_coef", "algo.ent_coef"} & plan.space.dimensions.keys()

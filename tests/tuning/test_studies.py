@@ -1,22 +1,27 @@
-"""Studies: their trials, what fails and what is ended, going on with one, and what comes out of it."""
+"""Studies: their trials, what fails and what is pruned, going on with one, and the result."""
 
 from __future__ import annotations
 
 import csv
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import optuna
 import pytest
 from optuna.trial import TrialState
-from small_studies import begun, config_of, drawn_by, tried, worked, worker_of
+from small_studies import begun, config_of, drawn_by, plan_of, tried, worked, worker_of
 
 import zoo
 from zoo.errors import ZooError
+from zoo.experiment.evaluation import Evaluation
+from zoo.tuning.objective import TrainingResult, steps_to
+from zoo.tuning.reevaluate import score_of
 from zoo.tuning.report import counts, result_of, table
-from zoo.tuning.study import counted, goes_on_from, quiet_optuna
+from zoo.tuning.study import counted, quiet_optuna, retry_of
 from zoo.tuning.tune import Search, search
 
 STUDY = Path("runs/tune/a2c/CartPole-v1/default")
@@ -204,7 +209,7 @@ def test_trial_that_was_interrupted_or_killed_is_run_again_with_the_same_values(
     assert drawn[1] != drawn[0]
     trials = other.shared.trials()
     assert [trial.state.name for trial in trials] == ["FAIL", "COMPLETE", "COMPLETE"]
-    assert [goes_on_from(trial) for trial in trials] == [None, 0, None]
+    assert [retry_of(trial) for trial in trials] == [None, 0, None]
     assert [trial.number for trial in counted(trials)] == [1, 2]
 
 
@@ -365,3 +370,68 @@ def test_warm_start_that_is_mistaken_is_refused_each_time() -> None:
             assert "secret" not in str(raised.value)
             assert not Path("runs/tune/a2c/CartPole-v1/new").exists()
     assert search({**config, "study": "new"}).remarks == []
+
+
+Report = Callable[[int, TrainingResult], str | None]
+
+GOOD = [300.0, 450.0, 490.0, 500.0]
+BAD = [0.0, 0.0, 0.0, 0.0]
+
+
+def states_of(
+    monkeypatch: pytest.MonkeyPatch, pruner: str, scores_of_trials: list[list[list[float]]]
+) -> list[str]:
+    """Return how trials end whose trainings have these evaluations, the last of each at its end."""
+    trainings = iter([scores for each in scores_of_trials for scores in each])
+    every = 50
+
+    def train(
+        config: Any, *, keep: bool, on_evaluation: Report | None = None, **more: Any
+    ) -> tuple[TrainingResult, Path]:
+        scores, shown = next(trainings), TrainingResult(200)
+        for steps, score in zip(range(every, 201, every), scores, strict=True):
+            shown.add(steps, Evaluation(np.full(2, score), np.ones(2, np.int64)))
+            reason = on_evaluation(steps, shown) if on_evaluation is not None and steps < 200 else None
+            if reason is not None:
+                raise optuna.TrialPruned(reason)
+        return shown, Path("run")
+
+    monkeypatch.setattr("zoo.tuning.worker.train", train)
+    settings = (f"n_trials={len(scores_of_trials)}", f"n_seeds={len(scores_of_trials[0])}", "n_evaluations=4")
+    found = worked(*settings, *pruner.split(), "pruner.n_startup_trials=1", "sampler=random")
+    return [trial.state.name for trial in found.shared.trials()]
+
+
+def test_trial_whose_next_training_begins_low_again_is_not_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    at_once = [500.0, 500.0, 500.0, 500.0]
+    patient = "pruner=patient pruner.patience=1"
+    assert states_of(monkeypatch, patient, [[at_once, at_once], [GOOD, GOOD]]) == ["COMPLETE"] * 2
+
+
+def test_trial_whose_second_training_is_bad_is_ended_before_the_third(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lucky = [600.0, 600.0, 600.0, 600.0]
+    trials = [[GOOD, GOOD, GOOD], [lucky, BAD, GOOD]]
+    assert states_of(monkeypatch, "pruner=median", trials) == ["COMPLETE", "PRUNED"]
+
+
+def best_return(score: float) -> TrainingResult:
+    training = TrainingResult(1000)
+    training.add(1000, Evaluation(np.full(2, score), np.ones(2, np.int64)))
+    return training
+
+
+@pytest.mark.parametrize("threshold", [475.0, 0.0, -1e-12, -200.0])
+def test_training_that_misses_a_threshold_counts_more_the_farther_it_stays_away(threshold: float) -> None:
+    counted = [steps_to(threshold, best_return(threshold - missing)) for missing in (0.01, 5, 500, 1e6)]
+    assert counted == sorted(set(counted))
+    assert 1000 < counted[0] < counted[-1] <= 2000
+
+
+def test_score_on_several_fresh_seeds_has_an_interval_and_on_one_has_none() -> None:
+    objective = plan_of().objective
+    score, interval = score_of([[1.0, 2.0, 3.0], [2.0, 3.0, 4.0]], objective)
+    assert interval is not None
+    assert interval[0] < score < interval[1]
+    assert score_of([[1.0, 2.0, 3.0]], objective) == (2.0, None)

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import optuna
 import pytest
-import waiting_env
 from optuna.trial import FrozenTrial
-from small_studies import overrides
+from small_studies import WAITING, WAITING_NAME, WAITING_STUDY, kill_all, overrides, wait_until, write_module
 
-from zoo.tuning.study import counted, goes_on_from
+from zoo.tuning.study import counted, retry_of
 
 TUNE = "from zoo.cli import main; main()"
 STUDY = Path("runs/tune/a2c/CartPole-v1/default")
@@ -57,14 +56,14 @@ def running(*where: Any) -> list[FrozenTrial]:
 
 
 def test_two_processes_share_a_study_after_a_third_was_killed(working_folder: Path) -> None:
-    settings = ("n_trials=4", "sampler=random", "pruner=none", "verbose=1", *waiting_env.SETTINGS)
-    where = (waiting_env.STUDY, waiting_env.NAME)
-    waiting_env.write_module(working_folder, hold=True)
+    settings = ("n_trials=4", "sampler=random", "pruner=none", "verbose=1", *WAITING)
+    where = (WAITING_STUDY, WAITING_NAME)
+    write_module(working_folder, hold=True)
     first = started(*settings)
     with ended_at_last(first):
-        waiting_env.wait_until(lambda: running(*where))
+        wait_until(lambda: running(*where))
         [dead] = running(*where)
-        waiting_env.kill_all(first.pid)
+        kill_all(first.pid)
         first.communicate()
     (working_folder / "hold").unlink()
     two = [started(*settings), started(*settings)]
@@ -74,31 +73,17 @@ def test_two_processes_share_a_study_after_a_third_was_killed(working_folder: Pa
     found = trials(*where)
     assert [trial.state.name for trial in counted(found)] == ["COMPLETE"] * 4
     assert [trial.number for trial in found if trial.state.name == "FAIL"] == [dead.number]
-    again = next(trial for trial in found if goes_on_from(trial) == dead.number)
+    again = next(trial for trial in found if retry_of(trial) == dead.number)
     assert again.params == dead.params
     assert len({str(trial.params) for trial in counted(found)}) == 4
-    assert (waiting_env.STUDY / "best.yaml").is_file()
-    check_page_is_self_contained(waiting_env.STUDY / "report.html")
-
-
-class References(HTMLParser):
-    """Collects what a page would load from elsewhere."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: list[str] = []
-
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        for name, value in attributes:
-            if name in ("src", "href") and value and not value.startswith("data:"):
-                self.found.append(f"{tag} {name}={value}")
+    assert (WAITING_STUDY / "best.yaml").is_file()
+    check_page_is_self_contained(WAITING_STUDY / "report.html")
 
 
 def check_page_is_self_contained(page: Path) -> None:
     text = page.read_text()
-    references = References()
-    references.feed(text)
-    assert references.found == []
+    tags = re.sub(r"(<script[^>]*>).*?</script>", r"\1", text, flags=re.DOTALL)
+    assert re.findall(r"""<[^>]*\s(?:src|href)=["'](?!data:)[^>]*>""", tags) == []
     assert text.count("Plotly.newPlot(") == 5
     assert "<h2>Importance</h2>" in text
 
@@ -107,7 +92,7 @@ def test_signal_ends_the_study_cleanly_and_the_same_command_goes_on() -> None:
     settings = ("n_trials=1", "pruner=none", "n_timesteps=10000000", "n_evaluations=1000", "algo.n_steps=16")
     process = started(*settings)
     with ended_at_last(process):
-        waiting_env.wait_until(running)
+        wait_until(running)
         process.send_signal(signal.SIGTERM)
         output = process.communicate(timeout=60)[0]
     assert process.returncode == 130, output
@@ -119,11 +104,11 @@ def test_signal_ends_the_study_cleanly_and_the_same_command_goes_on() -> None:
 def test_killed_process_is_replaced_by_another_that_runs_its_trial_again(
     working_folder: Path,
 ) -> None:
-    where = (waiting_env.STUDY, waiting_env.NAME)
-    waiting_env.write_module(working_folder, hold=True)
-    process = started("n_trials=2", "pruner=none", "verbose=1", *waiting_env.SETTINGS)
+    where = (WAITING_STUDY, WAITING_NAME)
+    write_module(working_folder, hold=True)
+    process = started("n_trials=2", "pruner=none", "verbose=1", *WAITING)
     with ended_at_last(process):
-        waiting_env.wait_until(lambda: running(*where))
+        wait_until(lambda: running(*where))
         (working_folder / "hold").unlink()
         [worker] = [
             int(pid)
@@ -135,7 +120,7 @@ def test_killed_process_is_replaced_by_another_that_runs_its_trial_again(
     assert process.returncode == 0, output
     found = trials(*where)
     assert [trial.state.name for trial in found] == ["FAIL", "COMPLETE", "COMPLETE"]
-    assert goes_on_from(found[1]) == 0
+    assert retry_of(found[1]) == 0
     assert found[1].params == found[0].params
     assert "a process was killed by SIGKILL (out of memory?); another one goes on" in output
 

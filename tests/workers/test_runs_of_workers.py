@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,12 +23,12 @@ from zoo.cli import status_of
 from zoo.errors import ZooError
 from zoo.experiment.checkpoint import (
     check_workers,
-    read_files,
-    read_files_of_worker,
+    read_checkpoint,
+    read_share,
     write_files,
 )
 from zoo.experiment.slurm import Task, first_host, slurm_task, tasks_on_nodes
-from zoo.experiment.workers import config_of
+from zoo.experiment.workers import worker_config
 
 COMMON = [
     *("workers=2", "tuned=none", "seed=3", "threads=1", "compile=false", "verbose=0", "logger=csv"),
@@ -121,10 +122,11 @@ def _all_stands_in_one_folder(whole: Path, resumed: Path, n_envs: int) -> None:
     steps = [json.loads((run / "run.json").read_text())["timesteps"] for run in (whole, resumed)]
     assert steps[0] == steps[1] >= 700
     for run in (whole, resumed):
-        values, state = read_files(run / "checkpoint")
-        share = read_files_of_worker(run / "checkpoint", 1)
+        checkpoint = read_checkpoint(run / "checkpoint")
+        state = checkpoint.algorithm
+        share = read_share(run / "checkpoint", 1)
         assert state["counts"]["n_episodes"] <= n_episodes
-        assert share["counts"]["num_timesteps"] == values["timesteps"]
+        assert share["counts"]["num_timesteps"] == checkpoint.timesteps
         assert_equal(state["tensors"], share["tensors"])
         generators = state["generators"]["rng"], share["generators"]["rng"]
         assert generators[0] != generators[1], "workers draw the same numbers"
@@ -162,8 +164,8 @@ def test_worker_that_dies_ends_the_run_and_its_checkpoint_stays(
     record = json.loads((run / "run.json").read_text())
     assert record["status"] == "failed"
     assert told[0] in record["error"]
-    values, _ = read_files(run / "checkpoint")
-    assert values["timesteps"] == read_files_of_worker(run / "checkpoint", 1)["counts"]["num_timesteps"]
+    checkpoint = read_checkpoint(run / "checkpoint")
+    assert checkpoint.timesteps == read_share(run / "checkpoint", 1)["counts"]["num_timesteps"]
 
 
 def test_first_worker_that_is_killed_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -204,8 +206,8 @@ def test_signal_ends_all_workers_after_the_same_update(to_all: bool, tmp_path: P
     run = run_in(tmp_path / "preempted")
     record = json.loads((run / "run.json").read_text())
     assert record["status"] == "preempted"
-    values, _ = read_files(run / "checkpoint")
-    assert values["timesteps"] == record["timesteps"]
+    checkpoint = read_checkpoint(run / "checkpoint")
+    assert checkpoint.timesteps == record["timesteps"]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU, which this test asks for in vain")
@@ -280,7 +282,7 @@ def test_each_worker_has_a_gpu_of_its_own(
 ) -> None:
     """A task of a job may see its own alone, which is the first one that it sees."""
     monkeypatch.setattr(torch.cuda, "device_count", lambda: n_gpus)
-    config = config_of({"device": asked, "compile": "auto"}, 2, 1, of)
+    config = worker_config({"device": asked, "compile": "auto"}, 2, 1, of)
     assert config == {"device": device, "compile": "auto" if device == "cpu" else False}
     assert capsys.readouterr().err == ""
 
@@ -288,7 +290,8 @@ def test_each_worker_has_a_gpu_of_its_own(
 def test_checkpoint_of_other_workers_is_refused(tmp_path: Path) -> None:
     """A config that somebody has edited does not make another run of this one, with a part of its state."""
     share = {"tensors": "8-0123abcd.safetensors", "tensors_checksum": 0, "parts": {}, "algorithm": {}}
-    write_files(tmp_path, {}, {"timesteps": 8}, lambda: lambda: [share])
+    workers: Any = SimpleNamespace(order=lambda *_, **__: None, gather=lambda _: [None, share])
+    write_files(tmp_path, {}, {"timesteps": 8}, workers)
     check_workers(tmp_path, 2)
     for n_workers in (1, 3):
         with pytest.raises(ZooError, match=rf"of workers=2, and can't go on with workers={n_workers}"):

@@ -61,7 +61,7 @@ AGENT_FILES = (CONFIG, POLICY, NORMALIZATION, CARD, README)
 
 @dataclass
 class AgentFiles:
-    """What an agent's files say, as plain data and arrays."""
+    """Content of an agent's files, as plain data and arrays."""
 
     config: dict[str, Any]
     """``format``, ``algo`` (``name`` and hyperparameters), ``policy``, ``replay`` (of off-policy algorithms),
@@ -75,7 +75,7 @@ class AgentFiles:
 
 
 class MisfitError(ZooError):
-    """An agent's weights are others than its networks have."""
+    """An agent's weights differ from those of its networks in name or shape."""
 
 
 def write_agent(path: str | os.PathLike[str], agent: AgentFiles) -> Path:
@@ -120,17 +120,20 @@ def _read_agent(folder: Path, *, trust: bool, own_env: bool) -> AgentFiles:
     raw = _read_files(folder, (CONFIG, POLICY, NORMALIZATION, CARD), origin)
     for name in (CONFIG, POLICY):
         if raw[name] is None:
-            raise _not_whole(folder, name)
+            raise _missing_file(folder, name)
     config = _parse_config(raw[CONFIG] or b"", origin)
     if not trust:
         refuse_foreign_code(config, origin, own_env=own_env)
     config["env"] = _with_limit(config.get("env"), EPISODE_LIMITS)
-    card_text, statistics = raw[CARD], raw[NORMALIZATION]
+    normalization = None
+    if (content := raw[NORMALIZATION]) is not None:
+        arrays, metadata = _parse_tensors(content, NORMALIZATION, origin)
+        normalization = arrays, _parse_json(metadata.get("values", "{}"), NORMALIZATION, origin)
     return AgentFiles(
         config=config,
         tensors=_parse_tensors(raw[POLICY] or b"", POLICY, origin)[0],
-        normalization=_parse_normalization(statistics, origin) if statistics is not None else None,
-        card=_parse_card(card_text, origin) if card_text is not None else {},
+        normalization=normalization,
+        card={} if (card := raw[CARD]) is None else _parse_json(card, CARD, origin),
         is_trusted=trust,
     )
 
@@ -138,19 +141,19 @@ def _read_agent(folder: Path, *, trust: bool, own_env: bool) -> AgentFiles:
 def read_card(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read the card alone, for lists; empty where an agent has none. Raises `ZooError` if it is damaged."""
     origin, content = _read_one(path, CARD)
-    return _parse_card(content, origin) if content is not None else {}
+    return _parse_json(content, CARD, origin) if content is not None else {}
 
 
 def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read the config alone, as data: nothing that it names is looked for. Raises `ZooError`."""
     origin, content = _read_one(path, CONFIG)
     if content is None:
-        raise _not_whole(resolve_agent(path), CONFIG)
+        raise _missing_file(resolve_agent(path), CONFIG)
     return _parse_config(content, origin)
 
 
 def fingerprint(path: str | os.PathLike[str]) -> str:
-    """Return what changes with all by which an agent acts (SHA-256). Raises `ZooError`."""
+    """Return the SHA-256 of all files by which an agent acts. Raises `ZooError`."""
     digest = hashlib.sha256()
     for name in (CONFIG, POLICY, NORMALIZATION):
         _, content = _read_one(path, name)
@@ -161,7 +164,9 @@ def fingerprint(path: str | os.PathLike[str]) -> str:
 def check_tensors(expected: Mapping[str, tuple[int, ...]], tensors: Mapping[str, NDArray[Any]]) -> None:
     """Raise `MisfitError` if tensors are not those that a policy expects, by name and shape."""
     problems = [
-        f"{name} is missing" if name not in tensors else _shape_problem(name, shape, tensors[name].shape)
+        f"{name} has shape {list(tensors[name].shape)}, expected {list(shape)}"
+        if name in tensors
+        else f"{name} is missing"
         for name, shape in expected.items()
         if name not in tensors or tuple(tensors[name].shape) != tuple(shape)
     ]
@@ -169,10 +174,6 @@ def check_tensors(expected: Mapping[str, tuple[int, ...]], tensors: Mapping[str,
     if problems:
         more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
         raise MisfitError(f"the parameters don't fit the policy: {'; '.join(problems[:3])}{more}")
-
-
-def _shape_problem(name: str, expected: tuple[int, ...], found: tuple[int, ...]) -> str:
-    return f"{name} has shape {list(found)}, expected {list(expected)}"
 
 
 # Writing
@@ -262,10 +263,6 @@ def _parse_config(content: bytes, origin: str) -> dict[str, Any]:
     return _renamed(config, FORMAT_1_KEYS)
 
 
-def _parse_card(content: bytes, origin: str) -> dict[str, Any]:
-    return _parse_json(content, CARD, origin)
-
-
 def _parse_json(content: bytes | str, name: str, origin: str) -> dict[str, Any]:
     try:
         return parse_json(content)
@@ -282,12 +279,7 @@ def _parse_tensors(content: bytes, name: str, origin: str) -> tuple[Arrays, dict
         raise _damaged(origin, name, f"it is truncated or no safetensors file ({one_line(error)})") from error
 
 
-def _parse_normalization(content: bytes, origin: str) -> tuple[Arrays, dict[str, Any]]:
-    arrays, metadata = _parse_tensors(content, NORMALIZATION, origin)
-    return arrays, _parse_json(metadata.get("values", "{}"), NORMALIZATION, origin)
-
-
-def _not_whole(path: Path, name: str) -> ZooError:
+def _missing_file(path: Path, name: str) -> ZooError:
     """Return the error for an agent without one of its files: it may be of Stable-Baselines3."""
     if path.is_file() and {"data", "policy.pth"} <= Zip(path, main=CONFIG).names:
         return ZooError(f"{one_line(path)} is of Stable-Baselines3; first: zoo import {one_line(path)}")

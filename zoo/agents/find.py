@@ -38,13 +38,19 @@ class FoundAgent:
 def find_agent(algo: str, env: str, *, runs: str | os.PathLike[str] = "runs") -> Path:
     """Return the folder of the newest own run's agent, else the one of ``./trained_agents``, else Zoo's own.
 
-    Raises `ZooError` naming what there is instead.
+    Raises `ZooError` that names the nearest environment, and the algorithms with an agent on this one.
     """
     folder, agents = folder_name(env), list_agents(runs=runs)
     for agent in agents:
         if (agent.algo, agent.env) == (algo, folder):
             return agent.path
-    raise ZooError(_nothing_found(algo, env, folder, agents))
+    environments = sorted({_env_id(agent) for agent in agents if agent.algo == algo})
+    algorithms = sorted({agent.algo for agent in agents if agent.env == folder})
+    others = f"; on {env} there is: {', '.join(map(one_line, algorithms))}" if algorithms else ""
+    raise ZooError(
+        f"there is no agent of {algo} on {env} in your runs or in {COLLECTION}{nearest(env, environments)}"
+        f"{others}; `zoo agents` lists all, zoo train algo={algo} env={env} trains one"
+    )
 
 
 def list_agents(*, runs: str | os.PathLike[str] = "runs") -> list[FoundAgent]:
@@ -71,7 +77,7 @@ def list_agents(*, runs: str | os.PathLike[str] = "runs") -> list[FoundAgent]:
 
 
 def path_of_agent(path: object) -> Path:
-    """Return the path of a folder or zip. Raises `ZooError` for what is none, such as an open file."""
+    """Return the path of a folder or zip. Raises `ZooError` for another type, such as an open file."""
     if isinstance(path, str | os.PathLike):
         return Path(path)
     raise ZooError(
@@ -152,17 +158,6 @@ def run_of(agent: Path) -> Path | None:
     """Return the folder of the run that left this agent there, if one did."""
     run = agent.parent.parent if agent.parent.name == KEPT else agent.parent
     return run if (run / "run.json").is_file() else None
-
-
-def _nothing_found(algo: str, env: str, folder: str, agents: list[FoundAgent]) -> str:
-    message = f"there is no agent of {algo} on {env}, neither among your runs nor in {COLLECTION}"
-    environments = sorted({_env_id(agent) for agent in agents if agent.algo == algo})
-    algorithms = sorted({agent.algo for agent in agents if agent.env == folder})
-    if environments:
-        message += f"; {algo} has: {', '.join(map(one_line, environments))}{nearest(env, environments)}"
-    if algorithms:
-        message += f"; on {env} there is: {', '.join(map(one_line, algorithms))}"
-    return f"{message} (a wheel carries classic control only); train one: zoo train algo={algo} env={env}"
 
 
 def _env_id(agent: FoundAgent) -> str:

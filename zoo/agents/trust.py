@@ -2,7 +2,7 @@
 
 An agent may come from anybody: a folder, a zip, the Hub. Texts name its environment, wrappers and policy.
 Names that stand in Zoo or in `gymnasium.wrappers`, and ids of registered environments, are followed. A text
-that would import a module of somebody else's (``module:Id``, a ``_target_``), or read the user's environment
+that would import another module (``module:Id``, a ``_target_``), or read the user's environment
 variables (``${…}``), is refused. Runs, experiments, tuned files, studies and ``./conf`` are the user's own
 code, and so are the agents below the user's ``runs`` folder.
 """
@@ -26,7 +26,7 @@ MASK_FUNCTION = "action_mask_fn"
 
 
 def refuse_foreign_code(config: Mapping[str, Any], origin: str, *, own_env: bool = False) -> None:
-    """Raise `ZooError` for the first text in an agent's config that names code of somebody else's.
+    """Raise `ZooError` for the first text in an agent's config that names foreign code.
 
     ``origin`` names the agent in the message. With ``own_env`` the section ``env`` is left unchecked, because
     the caller brings an environment and builds none from it.
@@ -75,7 +75,7 @@ def _problem(path: str, key: Any, value: Any) -> str | None:
 def _is_known(name: str) -> bool:
     """Tell whether code is named alone, which is looked for in known places, or with one of these.
 
-    Gymnasium's `RecordVideo` is left out: it writes where its arguments say.
+    Gymnasium's `RecordVideo` is left out: it writes to any path in its arguments.
     """
     is_known = "." not in name or name.startswith(TRUSTED_PACKAGES)
     return is_known and not name.endswith("RecordVideo")

@@ -20,22 +20,21 @@ import torch.nn.functional as F
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from zoo.algorithms.agent import Array
 from zoo.algorithms.algorithm import Algorithm
-from zoo.algorithms.collector import PolicyInput, check_collected
+from zoo.algorithms.collector import Array, PolicyInput, check_collected
 from zoo.algorithms.state_parts import RecurrentState
 from zoo.buffers.arrays import Arrays, ArraySpec, observation_spec
-from zoo.buffers.replay import kept_buffer, refuse_too_large_buffer, replay_bytes
+from zoo.buffers.replay import refuse_too_large_buffer, replay_bytes, reusable_buffer
 from zoo.buffers.sequence import SequenceBuffer
 from zoo.config.fields import Schedule, hyperparameter
 from zoo.errors import ZooError
 from zoo.optim.natural_gradient import projected
-from zoo.optim.optimizers import Differentiable, RMSprop, Updater
+from zoo.optim.optimizers import FunctionalModule, RMSprop, Updater
 from zoo.optim.parameters import Parameters
-from zoo.optim.state import Outcome, State
+from zoo.optim.state import State, StepResult
 from zoo.policies.actor_critic import ActionValuePolicy, StochasticDuelingPolicy
-from zoo.policies.distributions import gather_last
-from zoo.policies.own_policy import make_policy
+from zoo.policies.custom_policy import make_policy
+from zoo.policies.distributions import gather
 
 EPSILON = 1e-6
 """Added to probabilities before they are divided by, or their logarithms taken."""
@@ -45,7 +44,7 @@ Function = Callable[[Tensor], Tensor]
 """Of statistics (…, k) to a number for each step (…)."""
 
 N_DRAWN = 6
-"""Actions drawn at each step where they are numbers: one to judge, five for the mean advantage."""
+"""Box actions drawn at each step: one to correct the policy's gradient by, five for the mean advantage."""
 
 
 @dataclass
@@ -92,7 +91,7 @@ class ACERConfig:
                 raise ZooError(f"`algo.{name}` is of the trust region, which is off; leave it out")
 
 
-class ACER(Algorithm[ACERConfig]):
+class ACER(Algorithm):
     """ACER, for Box actions with the paper's stochastic dueling network."""
 
     name = "acer"
@@ -141,7 +140,7 @@ class ACER(Algorithm[ACERConfig]):
         if self.recurrent.array is not None:
             specs["states"] = ArraySpec(self.recurrent.array.shape[1:], np.float32)
             specs["episode_starts"] = ArraySpec((), np.bool_)
-        buffer = kept_buffer(getattr(self, "buffer", None), self.n_envs, specs)
+        buffer = reusable_buffer(getattr(self, "buffer", None), self.n_envs, specs)
         if buffer is None:
             needed = replay_bytes(config.buffer_size, specs, optimize_memory_usage=True)
             refuse_too_large_buffer(needed, config.buffer_size)
@@ -161,17 +160,17 @@ class ACER(Algorithm[ACERConfig]):
             self._interact(partial(self._act_with, noise), self.buffer.add)
         check_collected(self)
 
-    def _act_with(self, noise: Array, seen: PolicyInput) -> dict[str, Arrays]:
+    def _act_with(self, noise: Array, policy_input: PolicyInput) -> dict[str, Arrays]:
         before = self.recurrent.array
         if before is not None:
-            seen = {**seen, "episode_starts": self.collector.episode_starts}
-        parameters, self.recurrent.array = self.acting.parameters(seen, before)
+            policy_input = {**policy_input, "episode_starts": self.collector.episode_starts}
+        parameters, self.recurrent.array = self.acting.parameters(policy_input, before)
         acted = {"actions": self.acting.head.sample(parameters, noise), "behaviour": parameters}
         if before is not None:
             acted |= {
                 "states": before,
                 "next_states": self.recurrent.array,
-                "episode_starts": seen["episode_starts"],
+                "episode_starts": policy_input["episode_starts"],
             }
         return acted
 
@@ -185,7 +184,7 @@ class ACER(Algorithm[ACERConfig]):
         buffer, n_steps, n_replays = self.buffer, self.config.n_steps, 0
         if len(buffer) >= self.config.replay_start:
             n_replays = int(self.rng.poisson(self.config.replay_ratio))
-        firsts = np.concatenate([buffer.newest(), buffer.drawn(self.rng, n_replays)])
+        firsts = np.concatenate([buffer.newest_starts(), buffer.sample_starts(self.rng, n_replays)])
         rates = self.rates(self._progress_before)
         for window in firsts[:, None]:  # as fast as all in one run, whose loop takes far longer to compile
             batch = buffer.windows(window)
@@ -193,10 +192,10 @@ class ACER(Algorithm[ACERConfig]):
                 batch["noise"] = self.acting.head.noise(self.rng, (1, N_DRAWN, *window.shape[1:], n_steps))
             self._take_steps(self._gradient_step, rates, self._tensors(batch))
 
-    def _gradient_step(self, state: State, rates: Any, batch: Any) -> Outcome:
+    def _gradient_step(self, state: State, rates: Any, batch: Any) -> StepResult:
         policy, parameters = self.updater.module(state), self.updater.parameters
         average = None
-        with self.modes.evaluation():
+        with self.policy_mode.evaluation():
             if self.config.trust_region:
                 average, _, _ = parameters.functional(state["average"])(batch, batch.get("states"))
             next_values = self._next_values(parameters.functional(state["policy"]), batch)
@@ -207,14 +206,16 @@ class ACER(Algorithm[ACERConfig]):
         state, grad_norm = self.updater.step(state, policy, loss, rates["learning_rate"])
         if self.config.trust_region:
             state = parameters.polyak_update(state, "average", 1.0 - self.config.alpha)
-        return Outcome(state, {**metrics, "critic_loss": terms.critic_loss.detach(), "grad_norm": grad_norm})
+        return StepResult(
+            state, {**metrics, "critic_loss": terms.critic_loss.detach(), "grad_norm": grad_norm}
+        )
 
     def _grad(self, terms: Terms) -> tuple[Tensor, dict[str, Tensor]]:
         """Return what each step's statistics shall climb, within the trust region (equation 12); metrics."""
         statistics = terms.statistics.detach().requires_grad_()
         objective, entropy = terms.objective(statistics), terms.entropy(statistics)
-        wanted = objective + self.config.ent_coef * entropy
-        (grad,) = torch.autograd.grad(wanted.sum(), statistics)
+        regularized = objective + self.config.ent_coef * entropy
+        (grad,) = torch.autograd.grad(regularized.sum(), statistics)
         metrics = {"policy_loss": -objective.detach().mean(), "entropy_loss": -entropy.detach().mean()}
         if self.config.trust_region:
             divergence = terms.divergence(statistics)
@@ -225,8 +226,8 @@ class ACER(Algorithm[ACERConfig]):
 
     def _next_values(self, policy: Any, batch: Any) -> Tensor:
         """Return the values of what followed the steps whose window does not show it."""
-        shown = {name.removeprefix("next_"): batch[name] for name in batch if name.startswith("next_")}
-        parameters, values, _ = policy(shown, shown.get("states"))
+        inputs = {name.removeprefix("next_"): batch[name] for name in batch if name.startswith("next_")}
+        parameters, values, _ = policy(inputs, inputs.get("states"))
         return self.kind.state_values(parameters, values).detach()
 
     def gradient_steps_in(self, total_timesteps: int) -> float:
@@ -267,10 +268,10 @@ class Returns:
     def __init__(
         self, gamma: float, values: Tensor, next_values: Tensor, taken: Tensor, batch: Batch
     ) -> None:
-        followed_by = batch["followed_by"]
+        next_index = batch["next_index"]
         terminated, ended = batch["terminated"], batch["ended"]
-        apart = next_values[followed_by.clamp(min=0)]
-        following = torch.where(followed_by >= 0, apart, _next(values))
+        separate = next_values[next_index.clamp(min=0)]
+        following = torch.where(next_index >= 0, separate, _next(values))
         targets = batch["rewards"] + gamma * torch.where(terminated, 0.0, following)
         self._taken = taken
         self._td_errors = targets - taken
@@ -298,7 +299,7 @@ class DiscreteActions:
         return (torch.softmax(parameters, -1) * values).sum(-1)
 
     def terms(
-        self, policy: Differentiable, average: Tensor | None, next_values: Tensor, batch: Batch
+        self, policy: FunctionalModule, average: Tensor | None, next_values: Tensor, batch: Batch
     ) -> Terms:
         """Return the terms of an update on a batch (sequences, time, …).
 
@@ -307,17 +308,17 @@ class DiscreteActions:
         """
         logits, action_values, _ = policy(batch, batch.get("states"))
         actions, statistics = batch["actions"], torch.softmax(logits, -1)
-        probabilities, judged = statistics.detach(), action_values.detach()
+        probabilities, q_values = statistics.detach(), action_values.detach()
         ratios = probabilities / (torch.softmax(batch["behaviour"], -1) + EPSILON)
-        ratio, taken = gather_last(ratios, actions), gather_last(action_values, actions)
-        values = (probabilities * judged).sum(-1)
+        ratio, taken = gather(ratios, actions), gather(action_values, actions)
+        values = (probabilities * q_values).sum(-1)
         returns = Returns(self.gamma, values, next_values, taken.detach(), batch)
         targets = returns.corrected(ratio.clamp(max=1.0))
         # Equation 9: what truncation leaves out of the first part is in the second, over all actions.
         seen_weight = ratio.clamp(max=self.truncation) * (targets - values)
         unseen_weights = torch.relu(1.0 - self.truncation / (ratios + EPSILON)) * probabilities
-        unseen_weights = unseen_weights * (judged - values.unsqueeze(-1))
-        # A mask leaves an action probability 0, and no slope: nothing of it may count in the projection.
+        unseen_weights = unseen_weights * (q_values - values.unsqueeze(-1))
+        # A mask leaves an action probability 0, and no gradient: nothing of it may count in the projection.
         possible = probabilities > 0
 
         def log(statistics: Tensor) -> Tensor:
@@ -325,7 +326,7 @@ class DiscreteActions:
 
         def objective(statistics: Tensor) -> Tensor:
             logs = log(statistics)
-            return seen_weight * gather_last(logs, actions) + (unseen_weights * logs).sum(-1)
+            return seen_weight * gather(logs, actions) + (unseen_weights * logs).sum(-1)
 
         def entropy(statistics: Tensor) -> Tensor:
             return -(statistics * log(statistics)).sum(-1)
@@ -352,13 +353,13 @@ class ContinuousActions:
         return values
 
     def terms(
-        self, policy: Differentiable, average: Tensor | None, next_values: Tensor, batch: Batch
+        self, policy: FunctionalModule, average: Tensor | None, next_values: Tensor, batch: Batch
     ) -> Terms:
         actions, behaviour, noise, head = batch["actions"], batch["behaviour"], batch["noise"], self.head
-        statistics, judged, _ = policy(batch, batch.get("states"), actions, noise)
-        values, taken, _ = judged
-        state_values, taken_values, fresh_values = judged.detach()
-        fresh = self.policy.drawn(statistics, noise[0])
+        statistics, all_values, _ = policy(batch, batch.get("states"), actions, noise)
+        values, taken, _ = all_values
+        state_values, taken_values, fresh_values = all_values.detach()
+        fresh = self.policy.sample_actions(statistics, noise[0])
 
         def ratio_of(actions: Tensor) -> Tensor:
             log_ratio = head.log_prob(statistics.detach(), actions) - head.log_prob(behaviour, actions)

@@ -1,8 +1,9 @@
 """Deep deterministic policy gradient (Lillicrap et al. 2016, https://arxiv.org/abs/1509.02971).
 
-A critic estimates the value of an action; the actor, which gives one action for what it sees, climbs the
-critic's slope. Targets of both follow slowly. What explores is noise on the actions or, adaptively, on the
-actor's parameters. The critic may learn in running units of returns, with pop-art or without.
+A critic estimates the value of an action; the actor, which gives one action for an observation, climbs the
+gradient of that value. Target networks of both follow slowly. Exploration is by noise on the actions or,
+adaptively, on the actor's parameters. The critic may learn in running units of returns, with pop-art or
+without.
 """
 
 from __future__ import annotations
@@ -16,21 +17,21 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from zoo.agents.agent_folder import check_tensors
-from zoo.algorithms.agent import Array
+from zoo.algorithms.collector import Array
 from zoo.algorithms.off_policy import ContinuousConfig, OffPolicyAlgorithm, mean_loss, td_errors
 from zoo.buffers.arrays import Arrays, transform
 from zoo.config.fields import Schedule, hyperparameter, with_defaults
 from zoo.errors import ZooError
 from zoo.optim.optimizers import Adam, Updater, WeightDecay
 from zoo.optim.parameters import Parameters
-from zoo.optim.popart import MOMENTS, ReturnUnits, RunningUnits, output_layer
-from zoo.optim.state import Outcome, State
+from zoo.optim.popart import MOMENTS, ReturnNormalizer, RunningReturnNormalizer, output_layer
+from zoo.optim.state import State, StepResult
 from zoo.policies.acting import ActingPolicy
 from zoo.policies.continuous import DeterministicPolicy
+from zoo.policies.custom_policy import make_policy
 from zoo.policies.exploration import Exploration, StochasticExploration
-from zoo.policies.own_policy import make_policy
 from zoo.policies.parameter_noise import (
-    NoisyActor,
+    ParameterNoiseActor,
     ParameterNoiseConfig,
     PerturbedPolicy,
     make_parameter_noise,
@@ -83,13 +84,15 @@ class DDPGPolicy(DeterministicPolicy):
         super().__init__(*spaces_and_config, n_critics=1, last_layer_range=LAST_LAYER_RANGE)
 
 
-class DDPG(OffPolicyAlgorithm[DDPGConfig]):
+class DDPG(OffPolicyAlgorithm):
     """DDPG as in Stable-Baselines: actor and critic step from the same weights, then both targets follow."""
 
     name = "ddpg"
     config_class = DDPGConfig
     supported_actions = (spaces.Box,)
     scales_actions = True
+
+    config: DDPGConfig
 
     policy: DDPGPolicy
     _is_to_adapt = False
@@ -110,14 +113,16 @@ class DDPG(OffPolicyAlgorithm[DDPGConfig]):
             Parameters("critics", self.policy.critics), Adam(), max_grad_norm=bound
         )
         critic = self.critics_updater.parameters
-        self.units = ReturnUnits()
+        self.return_normalizer = ReturnNormalizer()
         if config.normalize_returns:
-            self.units = RunningUnits(critic, ("critics", "target_critics"), preserve=config.enable_popart)
+            self.return_normalizer = RunningReturnNormalizer(
+                critic, ("critics", "target_critics"), preserve=config.enable_popart
+            )
         self.decay: WeightDecay | None = None
         if config.critic_l2_reg:
             spared = [f"{output_layer(critic.module)}.weight"]
             self.decay = WeightDecay(critic, config.critic_l2_reg, spared=spared)
-        state = self.units.initial_state()
+        state = self.return_normalizer.initial_state()
         for updater in (self.actor_updater, self.critics_updater):
             state |= updater.initial_state()
             state[f"target_{updater.parameters.name}"] = updater.parameters.flat.clone()
@@ -133,10 +138,10 @@ class DDPG(OffPolicyAlgorithm[DDPGConfig]):
         if settings is None:
             return StochasticExploration(self.acting, *options)
         perturbed = PerturbedPolicy(self.acting, self.actor_updater.parameters, settings.initial_std)
-        return NoisyActor(perturbed, *options, settings)
+        return ParameterNoiseActor(perturbed, *options, settings)
 
     def update(self) -> None:
-        self._is_to_adapt = isinstance(self.exploration, NoisyActor)
+        self._is_to_adapt = isinstance(self.exploration, ParameterNoiseActor)
         super().update()
 
     def _learn_from(self, batches: Mapping[str, Any], n_steps: int) -> Mapping[str, Tensor]:
@@ -148,28 +153,28 @@ class DDPG(OffPolicyAlgorithm[DDPGConfig]):
 
     def _adapt_noise(self, observations: Arrays) -> None:
         """Adapt the noise, once in an update, by the first batch, before the actor moves."""
-        assert isinstance(self.exploration, NoisyActor)
-        seen = {"observations": transform(lambda rows: rows[0].cpu().numpy(), observations)}
-        for name, value in self.exploration.adapt(seen, self.rng).items():
+        assert isinstance(self.exploration, ParameterNoiseActor)
+        policy_input = {"observations": transform(lambda rows: rows[0].cpu().numpy(), observations)}
+        for name, value in self.exploration.adapt(policy_input, self.rng).items():
             self.record(f"train/{name}", value)
         self._is_to_adapt = False
 
-    def _gradient_step(self, state: State, rates: Any, batch: Any) -> Outcome:
+    def _gradient_step(self, state: State, rates: Any, batch: Any) -> StepResult:
         observations, weights = batch["observations"], batch.get("weights")
         targets = self.targets(state, batch)
-        state = self.units.update(state, targets)
+        state = self.return_normalizer.update(state, targets)
 
         actor = self.actor_updater.module(state)
         actor_outputs = self._outputs(state["critics"], observations, actor(observations))
-        actor_loss = -mean_loss(self.units.to_returns(state, actor_outputs), weights)
+        actor_loss = -mean_loss(self.return_normalizer.denormalize(state, actor_outputs), weights)
         actor_gradient = self.actor_updater.gradient(actor, actor_loss)
 
         critic = self.critics_updater.module(state)
         outputs = critic(observations, batch["actions"]).squeeze(0)
-        wanted = self.units.to_units(state, targets)
+        scaled_targets = self.return_normalizer.normalize(state, targets)
         if self.config.return_range is not None:
-            wanted = wanted.clamp(*self.config.return_range)
-        errors = outputs - wanted
+            scaled_targets = scaled_targets.clamp(*self.config.return_range)
+        errors = outputs - scaled_targets
         critic_loss = mean_loss(errors.square(), weights)
         critic_gradient = self.critics_updater.gradient(critic, critic_loss)
         if self.decay is not None:
@@ -180,23 +185,23 @@ class DDPG(OffPolicyAlgorithm[DDPGConfig]):
         state, _ = self.actor_updater.apply_gradient(state, actor_gradient, rates["actor_learning_rate"])
         state = self.critics_updater.parameters.polyak_update(state, "target_critics", self.config.tau)
         state = self.actor_updater.parameters.polyak_update(state, "target_actor", self.config.tau)
-        values = self.units.to_returns(state, outputs.detach())
+        values = self.return_normalizer.denormalize(state, outputs.detach())
         metrics = {
             "actor_loss": actor_loss.detach(),
             "critic_loss": critic_loss.detach(),
             "q_value": values.mean(),
-            **self.units.metrics(state),
+            **self.return_normalizer.metrics(state),
         }
-        return Outcome(state, metrics, td_errors(batch, values - targets))
+        return StepResult(state, metrics, td_errors(batch, values - targets))
 
     def targets(self, state: State, batch: dict[str, Any]) -> Tensor:
         """Return r + γ·Q_target(s′, π_target(s′)) as returns (batch,) (algorithm 1 of the paper)."""
         next_observations = batch["next_observations"]
-        with self.modes.evaluation():
+        with self.policy_mode.evaluation():
             next_actions = self.actor_updater.parameters.functional(state["target_actor"])(next_observations)
             next_outputs = self._outputs(state["target_critics"], next_observations, next_actions)
         scaled = {**batch, "rewards": self.config.reward_scale * batch["rewards"]}
-        return self._bootstrapped(scaled, self.units.to_returns(state, next_outputs))
+        return self._bootstrapped(scaled, self.return_normalizer.denormalize(state, next_outputs))
 
     def _outputs(self, critic: Tensor, observations: Any, actions: Tensor) -> Tensor:
         """Return what the critic with these parameters says, (batch,), in its units."""
@@ -209,10 +214,10 @@ class DDPG(OffPolicyAlgorithm[DDPGConfig]):
         The moments of returns, where they are kept, are among them (`zoo.optim.popart.MOMENTS`).
         """
         state = self.runner.state
-        plain = self.units.in_returns(state, state["critics"])
+        plain = self.return_normalizer.denormalized(state, state["critics"])
         named = self.critics_updater.parameters.named(plain.detach())
         critic = {f"critics.{name}": value.cpu().numpy().copy() for name, value in named.items()}
-        moments = {name: value.cpu().numpy() for name, value in self.units.moments(state).items()}
+        moments = {name: value.cpu().numpy() for name, value in self.return_normalizer.moments(state).items()}
         return {**super().get_parameters(), **critic, **moments}
 
     def set_parameters(self, parameters: Mapping[str, Array], exact_match: bool = True) -> None:
@@ -221,14 +226,14 @@ class DDPG(OffPolicyAlgorithm[DDPGConfig]):
         others = {name: value for name, value in parameters.items() if name not in given}
         self._check_parameters(others, exact_match=exact_match)
         moments = self._moments(given)
-        self.units.restart(self.runner.state)
+        self.return_normalizer.reset(self.runner.state)
         super().set_parameters(others, exact_match)
-        self.units.resumed(self.runner.state, moments)
+        self.return_normalizer.with_moments(self.runner.state, moments)
 
     def _moments(self, given: Mapping[str, Array]) -> dict[str, Tensor]:
         """Return the moments to go on with: those given, else those of now."""
         if not given:
-            return self.units.moments(self.runner.state)
+            return self.return_normalizer.moments(self.runner.state)
         check_tensors(dict.fromkeys(MOMENTS, ()), given)
         return {name: torch.tensor(float(given[name]), dtype=torch.float64) for name in MOMENTS}
 

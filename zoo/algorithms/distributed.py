@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from zoo.algorithms.state_parts import run_tensors
 from zoo.envs.monitor import EpisodeRecord
 from zoo.optim.workers import Workers
 
@@ -30,15 +31,13 @@ EPISODES, METRICS, BARRIER = "episodes", "metrics", "barrier"
 class DistributedContext:
     """The workers of whom ``algorithm`` is one. ``orders`` are what the first can have the others do."""
 
-    def __init__(self, algorithm: Algorithm[Any], workers: Workers | None = None) -> None:
-        self.algorithm: Algorithm[Any] = weakref.proxy(
-            algorithm
-        )  # no circle: an algorithm let go closes its envs
+    def __init__(self, algorithm: Algorithm, workers: Workers | None = None) -> None:
+        self.algorithm: Algorithm = weakref.proxy(algorithm)  # no circle: an algorithm let go closes its envs
         self.workers = workers
         self.size = 1 if workers is None else workers.size
         self.orders: dict[str, Any] = {
             EPISODES: self._told_episodes,
-            METRICS: lambda: self._told(self.algorithm.read_own_metrics()),
+            METRICS: lambda: self._told(self.algorithm.scalars.read()),
             BARRIER: self._reset,
         }
         self._untold: list[EpisodeRecord] = []
@@ -55,30 +54,32 @@ class DistributedContext:
 
     def total(self, number: int) -> int:
         """Return the sum over all workers; each has to ask for it."""
-        return number if self.workers is None else int(self.workers.totals(number)[0])
+        return number if self.workers is None else int(self.workers.sum(number)[0])
 
     def rows(self, vector: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the vectors (n,) of all workers as (size, n); each has to ask for it."""
-        return vector[np.newaxis] if self.workers is None else self.workers.rows(vector)
+        return vector[np.newaxis] if self.workers is None else self.workers.gather_vectors(vector)
 
     def begin(self) -> None:
         """Let all start from the first worker's tensors and statistics, and share the latter from now on."""
         if self.workers is None:
             return
-        tensors = self.algorithm.tensors().values()
-        self.workers.spread(
+        tensors = run_tensors(self.algorithm.runner.state, self.algorithm.policy).values()
+        self.workers.broadcast(
             [each.view(torch.uint8) if each.dtype == torch.bool else each for each in tensors]
         )
         normalizer = self.algorithm.normalizer
         if normalizer is not None:
             state = normalizer.state()
-            self.workers.spread([torch.from_numpy(np.atleast_1d(each)) for each in state["arrays"].values()])
+            self.workers.broadcast(
+                [torch.from_numpy(np.atleast_1d(each)) for each in state["arrays"].values()]
+            )
             normalizer.load_state(state)
             normalizer.share()
 
     # -- while it learns --------------------------------------------------------------------------------
 
-    def has_stepped(self, before: int) -> None:
+    def share_early_statistics(self, before: int) -> None:
         """After a step of the environments: share statistics early while there are few.
 
         That is when the number of steps, which was ``before``, comes to a power of two.
@@ -90,15 +91,15 @@ class DistributedContext:
         """Take in what all workers have seen since the last time."""
         normalizer = self.algorithm.normalizer
         if self.workers is not None and normalizer is not None:
-            normalizer.take_in(self.workers.rows(normalizer.seen_since()))
-            self.algorithm.collector.show_again()
+            normalizer.take_in(self.workers.gather_vectors(normalizer.seen_since()))
+            self.algorithm.collector.renormalize()
 
-    def has_collected(self, is_preempted: bool) -> bool:
+    def meet_before_update(self, is_preempted: bool) -> bool:
         """Before an update hear what the others have to say; return whether a signal came to any."""
         if self.workers is None:
             return is_preempted
         self.share_statistics()
-        n_preempted, self._n_untold = map(int, self.workers.totals(is_preempted, len(self._untold)))
+        n_preempted, self._n_untold = map(int, self.workers.sum(is_preempted, len(self._untold)))
         return n_preempted > 0
 
     def is_to_stop(self, wanted: bool) -> bool:
@@ -107,15 +108,15 @@ class DistributedContext:
 
     # -- what the first worker hears --------------------------------------------------------------------
 
-    def take(self, episodes: Iterable[EpisodeRecord]) -> None:
+    def add_episodes(self, episodes: Iterable[EpisodeRecord]) -> None:
         """Take note of episodes that ended here; the first of several workers does so when it asks."""
         if self.workers is not None:
             self._untold.extend(episodes)
             return
         for episode in episodes:
-            self.algorithm.take_note_of(episode)
+            self.algorithm.record_episode(episode)
 
-    def hear_episodes(self) -> None:
+    def gather_episodes(self) -> None:
         """Take note of the episodes that have ended since the last time, worker by worker."""
         if self.workers is None or not self.leads or not self._n_untold:
             return
@@ -130,15 +131,15 @@ class DistributedContext:
                     record.seconds += start - envs.start
                     if envs.monitor is not None:
                         envs.monitor.write(record)
-                self.algorithm.take_note_of(record)
+                self.algorithm.record_episode(record)
 
-    def hear_metrics(self, own: dict[str, float]) -> dict[str, float]:
+    def mean_metrics(self, own: dict[str, float]) -> dict[str, float]:
         """Return the means of scalars over the workers that have recorded them."""
         if self.workers is None or not self.leads:
             return own
         self.workers.order(METRICS)
         values = defaultdict(list)
-        for metrics in self.workers.gathered(own):
+        for metrics in self.workers.gather(own):
             for name, value in metrics.items():
                 values[name].append(value)
         return {name: float(np.mean(numbers)) for name, numbers in values.items()}
@@ -150,7 +151,7 @@ class DistributedContext:
         self._reset()
 
     def _reset(self) -> None:
-        self.algorithm.own_barrier()
+        self.algorithm.reset_own_envs()
         self.share_statistics()
 
     def _told_episodes(self) -> list[Any]:
@@ -162,4 +163,4 @@ class DistributedContext:
 
     def _told(self, value: Any) -> list[Any]:
         assert self.workers is not None
-        return self.workers.gathered(value)
+        return self.workers.gather(value)

@@ -24,11 +24,11 @@ from zoo.config.fields import hyperparameter, with_defaults
 from zoo.optim.optimizers import Adam, Updater
 from zoo.optim.parameters import Parameters
 from zoo.optim.schedules import Schedule
-from zoo.optim.state import Outcome, State, Tree, mapped
-from zoo.policies.distributions import gather_last
+from zoo.optim.state import State, StepResult, Tree, tree_map
+from zoo.policies.custom_policy import make_policy
+from zoo.policies.distributions import gather
 from zoo.policies.exploration import EpsilonGreedy
-from zoo.policies.own_policy import make_policy
-from zoo.policies.parameter_noise import NoisyGreedy
+from zoo.policies.parameter_noise import ParameterNoiseGreedy
 from zoo.policies.q_networks import QNetwork
 
 ROWS_AHEAD = 2048
@@ -56,12 +56,14 @@ class DQNConfig(OffPolicyConfig):
     max_grad_norm: float | None = hyperparameter(10.0, "bound of the gradient's norm; null: none", gt=0)
 
 
-class DQN(OffPolicyAlgorithm[DQNConfig]):
+class DQN(OffPolicyAlgorithm):
     """DQN, by default double and dueling as in Stable-Baselines; both off is Stable-Baselines3's."""
 
     name = "dqn"
     config_class = DQNConfig
     supported_actions = (spaces.Discrete,)
+
+    config: DQNConfig
 
     policy: QNetwork
     exploration: EpsilonGreedy
@@ -92,21 +94,24 @@ class DQN(OffPolicyAlgorithm[DQNConfig]):
             fraction=config.exploration_fraction,
         )
         if config.parameter_noise:
-            return NoisyGreedy(self.acting, self.updater.parameters, self.action_adapter, rate)
+            return ParameterNoiseGreedy(self.acting, self.updater.parameters, self.action_adapter, rate)
         return EpsilonGreedy(self.acting, self.action_adapter, rate)
 
-    def paced(self) -> dict[str, Any]:
+    def progress_dependent_settings(self) -> dict[str, Any]:
         config = self.config
         if config.exploration_initial_eps == config.exploration_final_eps:
-            return super().paced()
-        return {**super().paced(), "algo.exploration_fraction": config.exploration_fraction}
+            return super().progress_dependent_settings()
+        return {
+            **super().progress_dependent_settings(),
+            "algo.exploration_fraction": config.exploration_fraction,
+        }
 
-    def _act(self, seen: PolicyInput, state: Any, *, deterministic: bool) -> tuple[Arrays, Any]:
+    def _act(self, policy_input: PolicyInput, state: Any, *, deterministic: bool) -> tuple[Arrays, Any]:
         if deterministic:
-            return self.acting.act(seen, None, state)
+            return self.acting.act(policy_input, None, state)
         rate = self.config.exploration_final_eps
         greedy = EpsilonGreedy(self.acting, self.action_adapter, lambda _: rate)
-        return greedy.act(seen, self.predict_rng, self.progress), state
+        return greedy.act(policy_input, self.predict_rng, self.progress), state
 
     def update(self) -> None:
         interval = self.config.target_update_interval
@@ -116,7 +121,7 @@ class DQN(OffPolicyAlgorithm[DQNConfig]):
             self.updater.parameters.polyak_update(self.runner.state, "target", tau)
         super().update()
         self.record("rollout/exploration_rate", self.exploration.rate(self.progress))
-        if isinstance(self.exploration, NoisyGreedy):
+        if isinstance(self.exploration, ParameterNoiseGreedy):
             self.record("train/parameter_noise_std", self.exploration.perturbed.std)
 
     def _learn_from(self, batches: Mapping[str, Any], n_steps: int) -> Mapping[str, Tensor]:
@@ -137,25 +142,27 @@ class DQN(OffPolicyAlgorithm[DQNConfig]):
         Every number of batches has a graph of its own, so these are powers of two; the last ones overlap.
         """
         n_steps, batch_size = batches["rewards"].shape
-        seen = {name: batches[name] for name in ("next_observations", "next_action_masks") if name in batches}
+        next_input = {
+            name: batches[name] for name in ("next_observations", "next_action_masks") if name in batches
+        }
         parts = []
         for start in [*range(0, n_steps - together, together), n_steps - together]:
-            estimated = self.runner.call(self._of_target, _as_one(seen, start, together))
+            estimated = self.runner.call(self._of_target, _as_one(next_input, start, together))
             parts.append(estimated.unflatten(0, (together, batch_size)))
         return torch.cat([*parts[:-1], parts[-1][len(parts) * together - n_steps :]])
 
-    def _gradient_step(self, state: State, rates: Any, batch: Any) -> Outcome:
+    def _gradient_step(self, state: State, rates: Any, batch: Any) -> StepResult:
         network = self.updater.module(state)
         values = self._of_actions(network(batch["observations"]), batch["actions"])
         losses, errors = self._losses_and_errors(values, self.targets(state, batch))
         loss = mean_loss(losses, batch.get("weights"))
         state, grad_norm = self.updater.step(state, network, loss, rates["learning_rate"])
         metrics = {"loss": loss.detach(), "q_value": values.mean().detach(), "grad_norm": grad_norm}
-        return Outcome(state, metrics, td_errors(batch, errors))
+        return StepResult(state, metrics, td_errors(batch, errors))
 
     def _of_actions(self, estimates: Tensor, actions: Tensor) -> Tensor:
         """Return what the network estimates (batch, …, actions) of these actions (batch,)."""
-        return gather_last(estimates, actions)
+        return gather(estimates, actions)
 
     def _losses_and_errors(self, values: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Return the loss and the temporal-difference error of each sample, both (batch,)."""
@@ -168,7 +175,7 @@ class DQN(OffPolicyAlgorithm[DQNConfig]):
         """
         values = batch["of_target"] if "of_target" in batch else self._of_target(state, batch)
         if self.config.double:
-            with self.modes.evaluation():
+            with self.policy_mode.evaluation():
                 deciding = self.updater.parameters.functional(state["q_network"])(batch["next_observations"])
             values = self._of_best_actions(values, deciding, batch)
         return self._bootstrapped(batch, values)
@@ -178,7 +185,7 @@ class DQN(OffPolicyAlgorithm[DQNConfig]):
 
         Its parameters stand still within an update.
         """
-        with self.modes.evaluation():
+        with self.policy_mode.evaluation():
             estimates = self.updater.parameters.functional(state["target"])(batch["next_observations"])
         return estimates if self.config.double else self._of_best_actions(estimates, estimates, batch)
 
@@ -195,4 +202,4 @@ class DQN(OffPolicyAlgorithm[DQNConfig]):
 
 def _as_one(batches: Tree, start: int, n_batches: int) -> Tree:
     """Return some of the batches (steps, batch, …) as one of many rows."""
-    return mapped(lambda each: each[start : start + n_batches].flatten(0, 1), batches)
+    return tree_map(lambda each: each[start : start + n_batches].flatten(0, 1), batches)

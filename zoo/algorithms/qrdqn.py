@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from zoo.algorithms.dqn import DQN, DQNConfig
 from zoo.config.fields import hyperparameter, with_defaults
-from zoo.policies.distributions import gather_last
-from zoo.policies.own_policy import make_policy
+from zoo.policies.custom_policy import make_policy
+from zoo.policies.distributions import gather
 from zoo.policies.q_networks import QuantileNetwork
 
 
@@ -64,7 +64,7 @@ class QRDQN(DQN):
 
     def _of_actions(self, estimates: Tensor, actions: Tensor) -> Tensor:
         """Return the quantiles (batch, quantiles) of these actions (batch,)."""
-        return gather_last(estimates, actions[:, None])
+        return gather(estimates, actions[:, None])
 
     def _losses_and_errors(self, values: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Return the quantile Huber loss, summed over the quantiles, and the error of their mean."""

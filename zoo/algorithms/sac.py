@@ -22,12 +22,12 @@ from zoo.config.fields import hyperparameter
 from zoo.errors import ZooError
 from zoo.optim.optimizers import Adam, Updater
 from zoo.optim.parameters import Parameters
-from zoo.optim.state import Outcome, State
+from zoo.optim.state import State, StepResult
 from zoo.policies.acting import ActingPolicy
 from zoo.policies.config import PolicyConfig
 from zoo.policies.continuous import ContinuousCritics, SquashedActor, Temperature
-from zoo.policies.exploration import Exploration, StateDependentExploration, StochasticExploration
-from zoo.policies.own_policy import make_policy
+from zoo.policies.custom_policy import make_policy
+from zoo.policies.exploration import Exploration, StochasticExploration
 
 
 @dataclass
@@ -68,7 +68,7 @@ class SACPolicy(nn.Module):
         self.temperature = Temperature(ent_coef)
 
 
-class SAC(OffPolicyAlgorithm[SACConfig]):
+class SAC(OffPolicyAlgorithm):
     """SAC without a separate state-value network, with a learned entropy coefficient by default."""
 
     name = "sac"
@@ -76,6 +76,8 @@ class SAC(OffPolicyAlgorithm[SACConfig]):
     supported_actions = (spaces.Box,)
     scales_actions = True
     policy_class: ClassVar[type[SACPolicy]] = SACPolicy
+
+    config: SACConfig
 
     policy: SACPolicy
 
@@ -110,8 +112,8 @@ class SAC(OffPolicyAlgorithm[SACConfig]):
         noise = self.config.make_noise(self.action_adapter.spec.shape[0])
         parts = self.acting, self.action_adapter, noise, self.config.random_exploration
         if self.config.use_sde:
-            every, at_warmup = self.config.sde_sample_freq, self.config.use_sde_at_warmup
-            return StateDependentExploration(*parts, every=every, at_warmup=at_warmup)
+            freq, at_warmup = self.config.sde_sample_freq, self.config.use_sde_at_warmup
+            return StochasticExploration(*parts, sde_sample_freq=freq, sde_at_warmup=at_warmup)
         return StochasticExploration(*parts)
 
     def _learn_from(self, batches: Mapping[str, Any], n_steps: int) -> Mapping[str, Tensor]:
@@ -125,7 +127,7 @@ class SAC(OffPolicyAlgorithm[SACConfig]):
         }
         return self._take_steps(self._gradient_step, self.rates(self._progress_before), rows)
 
-    def _gradient_step(self, state: State, rates: Any, batch: Any) -> Outcome:
+    def _gradient_step(self, state: State, rates: Any, batch: Any) -> StepResult:
         learning_rate, observations = rates["learning_rate"], batch["observations"]
         weights = batch.get("weights")
         noise, next_noise = batch["noise"].unbind(0)
@@ -146,8 +148,8 @@ class SAC(OffPolicyAlgorithm[SACConfig]):
         critic_loss = mean_loss(losses, weights)
         state, _ = self.critics_updater.step(state, critics, critic_loss, learning_rate)
 
-        judge = self.critics_updater.parameters.functional(state["critics"])
-        actor_values = self._actor_values(judge(observations, actions))
+        new_critics = self.critics_updater.parameters.functional(state["critics"])
+        actor_values = self._actor_values(new_critics(observations, actions))
         actor_loss = mean_loss(ent_coef * log_prob - actor_values, weights)
         state, _ = self.actor_updater.step(state, actor, actor_loss, learning_rate)
 
@@ -159,12 +161,12 @@ class SAC(OffPolicyAlgorithm[SACConfig]):
             "ent_coef": ent_coef,
             "q_value": values.mean().detach(),
         }
-        return Outcome(state, metrics, td_errors(batch, errors))
+        return StepResult(state, metrics, td_errors(batch, errors))
 
     def targets(self, state: State, batch: dict[str, Any], noise: Tensor, ent_coef: Tensor) -> Tensor:
         """Return r + γ·(min Q_target(s′, a′) − α·log π(a′|s′)), (batch,) (equations 5 and 7 of the paper)."""
         next_observations = batch["next_observations"]
-        with self.modes.evaluation():
+        with self.policy_mode.evaluation():
             next_parameters = self.actor_updater.parameters.functional(state["actor"])(next_observations)
             next_actions, next_log_prob = self.policy.actor.head.rsample(next_parameters, noise)
             target = self.critics_updater.parameters.functional(state["target"])
@@ -173,9 +175,9 @@ class SAC(OffPolicyAlgorithm[SACConfig]):
 
     # What the critics' values (critics, batch) mean: all that differs where these are distributions.
 
-    def _soft_values(self, next_values: Tensor, surprise: Tensor) -> Tensor:
+    def _soft_values(self, next_values: Tensor, weighted_log_prob: Tensor) -> Tensor:
         """Return what the critics agree on at the next state, less the weighted log-probability (batch,)."""
-        return next_values.amin(0) - surprise
+        return next_values.amin(0) - weighted_log_prob
 
     def _losses_and_errors(self, values: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Return the critics' losses, and how far their values are from the targets, (batch,) each."""
@@ -183,11 +185,11 @@ class SAC(OffPolicyAlgorithm[SACConfig]):
         return 0.5 * errors.square().sum(0), errors.abs().mean(0)
 
     def _actor_values(self, values: Tensor) -> Tensor:
-        """Return the value (batch,) that the actor's actions are judged by."""
+        """Return the value (batch,) that the actor maximises."""
         return values.amin(0)
 
-    def _overrule(self, changed: Collection[str]) -> None:
-        super()._overrule(changed)
+    def _apply_changed(self, changed: Collection[str]) -> None:
+        super()._apply_changed(changed)
         if "ent_coef" in changed:
             start, _ = _entropy_coefficient(self.config.ent_coef)
             nn.init.constant_(self.policy.temperature.log, math.log(start))

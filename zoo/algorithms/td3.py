@@ -20,11 +20,11 @@ from zoo.algorithms.off_policy import OffPolicyAlgorithm, SeveralCriticsConfig, 
 from zoo.config.fields import hyperparameter, with_defaults
 from zoo.optim.optimizers import Adam, Updater
 from zoo.optim.parameters import Parameters
-from zoo.optim.state import Outcome, State, Step, Tree, mapped, row
+from zoo.optim.state import State, Step, StepResult, Tree, tree_map, tree_row
 from zoo.policies.acting import ActingPolicy
 from zoo.policies.continuous import DeterministicPolicy
+from zoo.policies.custom_policy import make_policy
 from zoo.policies.exploration import Exploration, StochasticExploration
-from zoo.policies.own_policy import make_policy
 
 
 @dataclass
@@ -45,7 +45,7 @@ class TD3Policy(DeterministicPolicy):
     """Actor and critics."""
 
 
-class TD3(OffPolicyAlgorithm[TD3Config]):
+class TD3(OffPolicyAlgorithm):
     """TD3, with Stable-Baselines' values, which updates 100 times after every 100 steps.
 
     Stable-Baselines3's are `buffer_size=1e6, batch_size=256, learning_rate=1e-3, train_freq=1,
@@ -57,6 +57,8 @@ class TD3(OffPolicyAlgorithm[TD3Config]):
     config_class = TD3Config
     supported_actions = (spaces.Box,)
     scales_actions = True
+
+    config: TD3Config
 
     policy: TD3Policy
 
@@ -94,24 +96,24 @@ class TD3(OffPolicyAlgorithm[TD3Config]):
             start += n_rows * length
         return {name: torch.cat([each[name].flatten(0, 1) for each in outputs]) for name in outputs[0]}
 
-    def _round(self, state: State, rates: Any, batches: Any) -> Outcome:
+    def _round(self, state: State, rates: Any, batches: Any) -> StepResult:
         """Take a step of the critics on each batch, then one of the actor on the last; all targets follow."""
         state, metrics, outputs = self._critic_steps(state, rates, batches)
-        batch = row(batches, -1)
+        batch = tree_row(batches, -1)
         actor = self.actor_updater.module(state)
-        judge = self.critics_updater.parameters.functional(state["critics"])
-        values = judge(batch["observations"], actor(batch["observations"]), first=1).squeeze(0)
+        critics = self.critics_updater.parameters.functional(state["critics"])
+        values = critics(batch["observations"], actor(batch["observations"]), first=1).squeeze(0)
         actor_loss = -mean_loss(values, batch.get("weights"))
         state, _ = self.actor_updater.step(state, actor, actor_loss, rates["learning_rate"])
         state = self.actor_updater.parameters.polyak_update(state, "target_actor", self.config.tau)
         state = self.critics_updater.parameters.polyak_update(state, "target_critics", self.config.tau)
-        return Outcome(state, {"actor_loss": actor_loss.detach(), **metrics}, outputs)
+        return StepResult(state, {"actor_loss": actor_loss.detach(), **metrics}, outputs)
 
-    def _critic_steps(self, state: State, rates: Any, batches: Any) -> Outcome:
+    def _critic_steps(self, state: State, rates: Any, batches: Any) -> StepResult:
         """Take a step of the critics on each batch (steps, batch_size, …)."""
         losses, means, errors = [], [], []
         for index in range(len(batches["rewards"])):
-            batch = row(batches, index)
+            batch = tree_row(batches, index)
             targets = self.targets(state, batch)
             critics = self.critics_updater.module(state)
             values = critics(batch["observations"], batch["actions"])
@@ -122,12 +124,12 @@ class TD3(OffPolicyAlgorithm[TD3Config]):
             errors.append(td_errors(batch, (values - targets).abs().mean(0)))
         metrics = {"critic_loss": torch.stack(losses).mean(), "q_value": torch.stack(means).mean()}
         outputs = {name: torch.stack([each[name] for each in errors]) for name in errors[0]}
-        return Outcome(state, metrics, outputs)
+        return StepResult(state, metrics, outputs)
 
     def targets(self, state: State, batch: dict[str, Any]) -> Tensor:
         """Return r + γ·min Q_target(s′, π_target(s′) + ε), (batch,) (algorithm 1 of the paper)."""
         next_observations = batch["next_observations"]
-        with self.modes.evaluation():
+        with self.policy_mode.evaluation():
             next_actions = self.actor_updater.parameters.functional(state["target_actor"])(next_observations)
             smoothed = (next_actions + batch["noise"]).clamp(-1.0, 1.0)
             target = self.critics_updater.parameters.functional(state["target_critics"])
@@ -143,8 +145,8 @@ def _rows(samples: Tree, start: int, n_rows: int, length: int) -> Tree:
     """Return samples (steps, …) from ``start`` on as (n_rows, length, …)."""
     end = start + n_rows * length
     if n_rows == 1:  # as ever where an update is one step, and quicker
-        return mapped(lambda tensor: tensor[None, start:end], samples)
-    return mapped(lambda tensor: tensor[start:end].unflatten(0, (n_rows, length)), samples)
+        return tree_map(lambda tensor: tensor[None, start:end], samples)
+    return tree_map(lambda tensor: tensor[start:end].unflatten(0, (n_rows, length)), samples)
 
 
 def rounds(n_before: int, n_steps: int, delay: int) -> list[tuple[int, int, bool]]:

@@ -7,7 +7,7 @@ alike, so that buffers need not know which one they hold.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -75,17 +75,17 @@ def transform(function: Callable[[np.ndarray], Any], column: Arrays) -> Arrays:
     return function(column)
 
 
-def in_a_row(column: Arrays) -> Arrays:
+def merge_leading(column: Arrays) -> Arrays:
     """Return views of arrays (a, b, …) as (a · b, …)."""
     return transform(lambda array: array.reshape(array.shape[0] * array.shape[1], *array.shape[2:]), column)
 
 
-def taken(column: Arrays, places: np.ndarray) -> Arrays:
+def take_rows(column: Arrays, places: np.ndarray) -> Arrays:
     """Return the rows of a column at ``places`` (…)."""
     return transform(lambda array: array.take(places, axis=0), column)
 
 
-def pieces(column: Arrays, n_rows: int) -> Iterator[Arrays]:
+def split_rows(column: Arrays, n_rows: int) -> Iterator[Arrays]:
     """Cut a column along its first axis into pieces of ``n_rows``, the last one shorter, without copying."""
     first = column
     while isinstance(first, dict):
@@ -167,19 +167,3 @@ class Transition:
                 following[name] = transform(np.copy, column)
                 assign(following[name], outcome.finished, final[name])
         return following
-
-
-def joined(transitions: Sequence[Transition], names: Collection[str]) -> dict[str, Arrays]:
-    """Return what a replay buffer stores of steps that follow each other, (steps, n_envs, …).
-
-    Concatenated, as `np.stack` looks at each array by itself.
-    """
-    each = [transition.stored() for transition in transitions]
-    n = len(each)
-    return {
-        name: transform(
-            lambda array: array.reshape(n, len(array) // n, *array.shape[1:]),
-            join([values[name] for values in each]),
-        )
-        for name in names
-    }

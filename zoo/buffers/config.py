@@ -68,4 +68,4 @@ def replay_config(values: ReplayConfig | Mapping[str, Any] | None) -> ReplayConf
             f"replay={values!r}: expected a mapping, such as"
             " {'prioritized': {}, 'hindsight': {}, 'n_step': 3}"
         )
-    return build(ReplayConfig, values or {}, "buffer")
+    return build(ReplayConfig, values or {}, "replay")

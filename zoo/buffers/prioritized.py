@@ -7,13 +7,13 @@ often for a mean over all counts less, by the weight (N·P(i))^−β.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from zoo.buffers.config import PrioritizedConfig
-from zoo.buffers.rings import Drawn, Rings, UniformSampler
+from zoo.buffers.replay import ReplayBuffer, UniformSampler
 from zoo.optim.schedules import Schedule
 
 Array = np.ndarray
@@ -46,14 +46,14 @@ class PrioritizedSampler(UniformSampler):
         """Give the largest priority so far to the transitions that were written there."""
         self._new.append(positions * self.n_envs + envs)
         if len(self._new) == MOST_NEW:
-            self._take_in_new()
+            self._insert_new()
 
-    def _take_in_new(self) -> None:
+    def _insert_new(self) -> None:
         if self._new:
             self.tree.set(np.concatenate(self._new), self._largest**self.config.alpha)
             self._new = []
 
-    def _give_up(self, heads: Array, is_full: Array) -> None:
+    def _clear_empty(self, heads: Array, is_full: Array) -> None:
         """Take out the rows at the heads of rings that hold no transition there, but what was shown last."""
         if is_full.all():
             return
@@ -62,21 +62,25 @@ class PrioritizedSampler(UniformSampler):
         if len(empty):
             self.tree.set(empty, 0.0)
 
-    def draw(self, rng: np.random.Generator, shape: tuple[int, ...], rings: Rings, progress: float) -> Drawn:
-        """Draw by priority, with weights for the β of this ``progress``.
+    def sample(
+        self, rng: np.random.Generator, shape: tuple[int, ...], buffer: ReplayBuffer, progress: float
+    ) -> tuple[Array, Array, Array]:
+        """Sample by priority, with weights for the β of this ``progress``.
 
         As in the paper, the sum of all priorities is cut into as many equal parts as a batch has
         transitions, and each part gives one of them: so they come in the order of their places.
         """
-        self._take_in_new()
-        self._give_up(rings.heads, rings.sizes == rings.length)
-        first, n = np.arange(shape[-1]), shape[-1]
-        self._drawn, numbers = self.tree.draw(lambda: ((rng.random(shape) + first) / n).reshape(-1))
+        self._insert_new()
+        self._clear_empty(buffer.heads, buffer.sizes == buffer.length)
+        numbers = np.zeros(1)
+        while not numbers.all():  # rounding may lead past the end of a group, to an empty place: very rarely
+            shares = (rng.random(shape) + np.arange(shape[-1])) / shape[-1]
+            self._drawn, numbers = self.tree.draw(shares.reshape(-1))
         weights = (numbers / self.tree.smallest) ** -self.beta(progress)
         positions, envs = np.divmod(self._drawn.reshape(shape), self.n_envs)
-        return Drawn(positions, envs, weights.astype(np.float32).reshape(shape))
+        return positions, envs, weights.astype(np.float32).reshape(shape)
 
-    def learned(self, td_errors: Array, rows: Array | slice = slice(None)) -> None:
+    def update_priorities(self, td_errors: Array, rows: Array | slice = slice(None)) -> None:
         """Give new priorities to what was drawn last; of several errors of one transition the last counts."""
         priorities = np.abs(td_errors.reshape(-1)[rows].astype(np.float64)) + self.config.epsilon
         if not np.isfinite(td_errors).all() or not len(priorities):
@@ -86,7 +90,7 @@ class PrioritizedSampler(UniformSampler):
 
     def state(self) -> dict[str, Any]:
         """Return the priorities to the power of α, and the largest one so far."""
-        self._take_in_new()
+        self._insert_new()
         return {"priorities": np.trim_zeros(self.tree.numbers, "b").copy(), "largest": self._largest}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -99,9 +103,6 @@ class PrioritizedSampler(UniformSampler):
 
 FAN_OUT = 24
 """Children of a node: wide, because a level costs a few calls of NumPy, whatever its width."""
-
-MOST_TRIES = 100
-"""Draws of which some place is 0, after which no more are made."""
 
 WIDEST_TOP = 2048
 """Nodes that are searched at once at the top, where a further level would cost more."""
@@ -149,20 +150,11 @@ class SumTree:
                 smallest = _positive(children)
             self._smallest[level][indices] = smallest.min(axis=1)
 
-    def draw(self, shares: Callable[[], Array]) -> tuple[Array, Array]:
-        """Return the places (n,) on which random ``shares`` (n,) of the sum fall, and their numbers.
+    def draw(self, shares: Array) -> tuple[Array, Array]:
+        """Return the places (n,) on which ``shares`` (n,) of the sum fall, from 0 up to 1, and their numbers.
 
-        A place whose number is 0 is never drawn. Ascending shares are found faster than others. Raises
-        `ValueError` if all numbers are 0, or can't be summed up.
+        Ascending shares are found faster than others. Raises `ValueError` if all numbers are 0.
         """
-        for _ in range(MOST_TRIES):
-            places, numbers = self._at(shares())
-            if numbers.all():  # else rounding has led past the end of a group: once in many years
-                return places, numbers
-        raise ValueError("the numbers' sum is none: there is nothing to draw")
-
-    def _at(self, shares: Array) -> tuple[Array, Array]:
-        """Return the places that these shares of the sum, from 0 to less than 1, fall on; their numbers."""
         top = self._sums[-1]
         top_ends = top.cumsum()
         total = top_ends[-1]

@@ -1,12 +1,14 @@
-"""Past transitions in a ring for each environment: stored, sampled, and transformed on the way out."""
+"""Replay buffers: past transitions in a ring for each environment, stored, sampled, and transformed."""
 
 from __future__ import annotations
 
 import json
 import logging
+import secrets
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from operator import itemgetter
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -18,27 +20,16 @@ from zoo.buffers.arrays import (
     allocate,
     assign,
     find_not_finite,
-    in_a_row,
-    joined,
+    join,
+    merge_leading,
     n_bytes,
-    taken,
+    take_rows,
     transform,
 )
-from zoo.buffers.rings import (
-    Episodes,
-    FinalObservations,
-    ReplayChunks,
-    Rings,
-    UniformSampler,
-    Windows,
-    summed,
-    windows_of,
-)
+from zoo.buffers.hindsight import EpisodeIndex, Hindsight
 from zoo.core.free_memory import GIB, SHARE, free_bytes
+from zoo.core.tensors import ContentFile
 from zoo.errors import ZooError, ZooWarning
-
-if TYPE_CHECKING:
-    from zoo.buffers.hindsight import Hindsight
 
 logger = logging.getLogger(__name__)
 
@@ -46,19 +37,10 @@ Array = np.ndarray
 Batch = dict[str, Arrays]
 
 Transform = Callable[[Batch], Batch]
-"""What is done to sampled transitions, such as normalising; ``rewards`` are still (*shape, n_step)."""
+"""A change of sampled transitions, such as normalising; ``rewards`` are still (*shape, n_step)."""
 
-OUTCOME = ("terminated", "ended")
-"""Columns that say how a step ended."""
-
-SHOWN = ("observations", "action_masks", "states")
+POLICY_COLUMNS = ("observations", "action_masks", "states")
 """Columns that a policy is given, so that a transition has them before and after its step."""
-
-MOST_STEPS_AT_ONCE = 32
-"""Steps that are put together before they are stored; more save nothing."""
-
-MOST_BYTES_AT_ONCE = 64 * 2**10
-"""What these take at most: they stay in a core's own cache."""
 
 
 def ring_length(capacity: int, n_envs: int, *, once: bool) -> int:
@@ -69,13 +51,8 @@ def ring_length(capacity: int, n_envs: int, *, once: bool) -> int:
 def replay_bytes(capacity: int, specs: Mapping[str, Any], *, optimize_memory_usage: bool = False) -> int:
     """Return what a `ReplayBuffer` of these columns takes, in bytes."""
     copies = 1 if optimize_memory_usage else 2
-    row = sum(n_bytes(spec) * (copies if name in SHOWN else 1) for name, spec in specs.items()) + 6
+    row = sum(n_bytes(spec) * (copies if name in POLICY_COLUMNS else 1) for name, spec in specs.items()) + 6
     return capacity * row
-
-
-def steps_at_once(specs: Mapping[str, Any], n_envs: int) -> int:
-    """Return how many steps of these columns are put together before they are stored; 1 if large."""
-    return max(1, min(MOST_STEPS_AT_ONCE, MOST_BYTES_AT_ONCE // replay_bytes(n_envs, specs)))
 
 
 def refuse_too_large_buffer(needed: int, buffer_size: int) -> None:
@@ -94,22 +71,61 @@ def refuse_too_large_buffer(needed: int, buffer_size: int) -> None:
     )
 
 
+class UniformSampler:
+    """Samples transitions uniformly with replacement."""
+
+    def added(self, positions: Array, envs: Array) -> None:
+        """Note that transitions were written to these places; the arrays change when it returns."""
+
+    def sample(
+        self, rng: np.random.Generator, shape: tuple[int, ...], buffer: ReplayBuffer, progress: float
+    ) -> tuple[Array, Array, Array | None]:
+        """Return positions, environments and importance weights (None: all 1) of that shape.
+
+        ``progress`` is that of training. Transitions are numbered, the newest of each environment first, and
+        numbers are drawn.
+        """
+        sizes = buffer.sizes.tolist()
+        numbers = rng.integers(0, sum(sizes), size=shape)
+        if len(sizes) == 1:
+            ages, envs = numbers, np.zeros(shape, np.int64)
+        elif min(sizes) == max(sizes):
+            ages, envs = np.divmod(numbers, len(sizes))
+        else:
+            ends = np.cumsum(buffer.sizes)
+            envs = np.searchsorted(ends, numbers, side="right")
+            ages = numbers - (ends - buffer.sizes)[envs]
+        are_equal = len(set(buffer.heads.tolist())) == 1
+        newest = (buffer.heads[0] if are_equal else buffer.heads.take(envs)) - 1
+        return (newest - ages) % buffer.length, envs, None
+
+    def update_priorities(self, td_errors: Array, rows: Array | slice = slice(None)) -> None:
+        """Note the sizes of the errors of the last sample, or of some rows (…, flat) of it."""
+
+    def state(self) -> dict[str, Any]:
+        """Return all that the next samples depend on, beside the buffer."""
+        return {}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Take over what `state` returned."""
+
+
 class ReplayBuffer:
     """A ring of ``capacity // n_envs`` transitions for each of ``n_envs`` environments.
 
-    ``specs`` name the columns, of which ``observations`` is one; what was shown next, rewards and the two
-    kinds of episode ends are added here. With ``optimize_memory_usage`` what was shown is stored once: the
-    next observation is the row behind it, and only where an episode ended the final one is kept beside the
-    ring, so that truncated episodes are bootstrapped exactly. The oldest row of each environment is then
-    given up to hold its newest observation.
+    ``specs`` name the columns, of which ``observations`` is one; the next observations, rewards and the two
+    kinds of episode ends are added here. With ``optimize_memory_usage`` observations are stored once: the
+    next one is the row behind, and only where an episode ended the final one is kept beside the ring, so
+    that truncated episodes are bootstrapped exactly. The oldest row of each environment is then given up to
+    hold its newest observation.
 
     Observations are kept raw. A batch has the columns ``observations``, ``actions``, ``rewards``,
     ``terminated`` (float32), ``next_observations``, the masks where there are any, and ``weights`` where the
     sampler gives some. Steps that merely reset an environment are never stored.
 
     With ``n_step`` above 1 a transition goes that many steps ahead, or to the end of its episode or of what
-    is stored: ``rewards`` are discounted sums, and ``discounts`` are those of the next state's value. What is
-    drawn passes first through ``relabelling``, then through ``transforms``, and is summed up last, so that
+    is stored: ``rewards`` are discounted sums, and ``discounts`` are those of the next state's value. A
+    sample passes first through ``relabelling``, then through ``transforms``, and is summed up last, so that
     single steps' rewards are normalised within their bounds.
 
     With ``keeps_infos`` there are the infos of the steps too, for the ``relabelling``.
@@ -132,166 +148,129 @@ class ReplayBuffer:
         keeps_infos: bool = False,
     ) -> None:
         self.length = ring_length(capacity, n_envs, once=optimize_memory_usage)
-        if n_step > self.length - optimize_memory_usage:
+        self.optimize_memory_usage = optimize_memory_usage
+        if n_step > self._most_rows:
             raise ZooError(
                 f"`replay.n_step={n_step}` is longer than the buffer: `algo.buffer_size={capacity}` keeps"
-                f" {self.length - optimize_memory_usage} steps of each environment"
+                f" {self._most_rows} steps of each environment"
             )
         self.n_step, self.gamma = n_step, gamma
         self.n_envs = n_envs
         self.specs = dict(specs)
-        self.optimize_memory_usage = optimize_memory_usage
         self.sampler = sampler or UniformSampler()
         self.relabelling = relabelling
-        self.episodes = Episodes(self.length, n_envs) if relabelling is not None else None
-        self._relabelled = np.array([], np.int64)
+        self.episodes = EpisodeIndex(self.length, n_envs) if relabelling is not None else None
+        self._relabelled_rows = np.array([], np.int64)
         self.infos = np.full((self.length, n_envs), None, object) if keeps_infos else None
         """The info of each step (length, n_envs), dictionaries, where they are kept."""
         self.transforms = transforms
-        self.shown = [name for name in SHOWN if name in specs]
-        self._come_last = {*OUTCOME, *(f"next_{name}" for name in self.shown)}
+        self.policy_columns = [name for name in POLICY_COLUMNS if name in specs]
         leading = (self.length, n_envs)
         self.columns: dict[str, Arrays] = {name: allocate(spec, leading) for name, spec in specs.items()}
         self.columns["rewards"] = allocate(ArraySpec((), np.float32), leading)
         self.columns["terminated"] = allocate(ArraySpec((), np.bool_), leading)
         self.columns["ended"] = allocate(ArraySpec((), np.bool_), leading)
         if not optimize_memory_usage:
-            self.columns |= {f"next_{name}": allocate(specs[name], leading) for name in self.shown}
+            self.columns |= {f"next_{name}": allocate(specs[name], leading) for name in self.policy_columns}
         # Views: columns are written in place, and never replaced.
-        self._rows = {name: in_a_row(column) for name, column in self.columns.items()}
-        self._segments = ReplayChunks(self.columns, self.length)
-        self._final: FinalObservations | None = None
-        if optimize_memory_usage:
-            self._final = FinalObservations(self.shown)
-        is_plain = type(self.sampler) is UniformSampler and self._final is None and self.episodes is None
-        self.steps_at_once = min(self.length, steps_at_once(specs, n_envs)) if is_plain else 1
-        """How many steps `extend` had better be given: no more are stored at once."""
+        self._rows = {name: merge_leading(column) for name, column in self.columns.items()}
+        self._of_last_step = {"terminated", "ended", *(f"next_{name}" for name in self.policy_columns)}
+        self._chunks = ReplayChunks(self.columns, self.length)
+        self._final: dict[int, dict[str, Arrays]] = {}
+        """With ``optimize_memory_usage``: the final observations of ended episodes, by row · n_envs + env."""
         self._envs = np.arange(n_envs)
-        self._heads = np.zeros(n_envs, np.int64)
-        self._sizes = np.zeros(n_envs, np.int64)
-        self._are_in_step = True  # heads and sizes of all rings
+        self.heads = np.zeros(n_envs, np.int64)
+        """The row of each ring that is written next; the newest one stands before it."""
+        self.sizes = np.zeros(n_envs, np.int64)
+        """How many transitions each ring holds."""
+        self._are_in_step = True
+        """Whether heads and sizes of all rings are equal."""
         self.n_unchecked = 0
         """Steps added since `first_not_finite` found nothing."""
         self._n_added = self._n_added_before = 0
         self._bad_final: NotFinite | None = None
 
     def __len__(self) -> int:
-        return int(self._sizes.sum())
-
-    @property
-    def heads(self) -> Array:
-        """The row of each ring (n_envs,) that is written next; the newest one stands before it."""
-        return self._heads
-
-    @property
-    def sizes(self) -> Array:
-        """How many transitions each ring (n_envs,) holds."""
-        return self._sizes
-
-    # -- storing ----------------------------------------------------------------------------------------
-
-    def extend(self, transitions: Sequence[Transition]) -> None:
-        """Store steps of all environments in their order: at once where that is all there is to do."""
-        n = len(transitions)
-        at_once = self._are_in_step and 1 < n <= self.steps_at_once
-        if not at_once or any(each.outcome.valid is not None for each in transitions):
-            for transition in transitions:
-                self.add(transition)
-            return
-        values = joined(transitions, self.columns)
-        rows = (int(self._heads[0]) + np.arange(n)) % self.length
-        try:
-            self._write(rows, values)
-        except KeyboardInterrupt:  # or rows of a full ring would be half those of a lap ago
-            self._write(rows, values)
-            self._move_on(n)
-            raise
-        self._move_on(n)
-
-    def _write(self, rows: Any, values: Mapping[str, Arrays]) -> None:
-        for name, column in self.columns.items():
-            assign(column, rows, values[name])
-
-    def add(self, transition: Transition) -> None:
-        """Store one step of all environments, but for those that it merely reset."""
-        outcome = transition.outcome
-        values = transition.stored()
-        heads, envs, valid = self._heads, self._envs, outcome.valid
-        if valid is not None and not valid.all():
-            self._are_in_step = False
-            heads, envs = heads[valid], envs[valid]
-            values = {name: transform(lambda array: array[valid], value) for name, value in values.items()}
-        as_one = self._are_in_step and not self.optimize_memory_usage
-        rows: Any = int(heads[0]) if as_one else (heads, envs)
-        self._write(rows, values)
-        if self.infos is not None:
-            infos = outcome.own_infos()
-            for head, env in zip(heads.tolist(), envs.tolist(), strict=True):
-                self.infos[head, env] = infos[env]
-        if self.optimize_memory_usage:
-            following = {name: values[f"next_{name}"] for name in self.shown}
-            self._keep_once(heads, envs, following, values["ended"])
-        self.sampler.added(heads, envs)
-        if self.episodes is not None:
-            self.episodes.added(heads, envs, values["ended"])
-        self._move_on(1, envs)
-
-    def _move_on(self, n_steps: int, envs: Array | slice = slice(None)) -> None:
-        """Note that so many rows of these rings were written."""
-        if self._are_in_step:
-            self._heads.fill((int(self._heads[0]) + n_steps) % self.length)
-            self._sizes.fill(min(int(self._sizes[0]) + n_steps, self._most_rows))
-        else:
-            self._heads[envs] = (self._heads[envs] + n_steps) % self.length
-            self._sizes[envs] = np.minimum(self._sizes[envs] + n_steps, self._most_rows)
-        self.n_unchecked += n_steps
-        self._n_added += n_steps
-
-    def cut(self, envs: Sequence[int] | None = None) -> None:
-        """Mark the newest transition of these environments (None: all) as the last before a reset."""
-        written = self._sizes > 0
-        if envs is not None:
-            written &= np.isin(self._envs, envs)
-        rows = (self._heads[written] - 1) % self.length, self._envs[written]
-        if self.optimize_memory_usage:
-            heads = self._heads[written], self._envs[written]
-            newest = {
-                name: transform(lambda array: array[heads].copy(), self.columns[name]) for name in self.shown
-            }
-            self._keep_final(rows, newest, ~self.columns["ended"][rows])
-        self.columns["ended"][rows] = True
-        self._segments.changed(rows[0])
-        if self.episodes is not None:
-            self.episodes.ended(*rows)
-
-    def _keep_once(self, heads: Array, envs: Array, following: dict[str, Arrays], ended: Array) -> None:
-        behind = (heads + 1) % self.length
-        for name, column in following.items():
-            assign(self.columns[name], (behind, envs), column)
-        assert self._final is not None
-        self._final.forget(behind * self.n_envs + envs)
-        self._keep_final((heads, envs), following, ended)
-
-    def _keep_final(self, rows: tuple[Array, Array], final: dict[str, Arrays], where: Array) -> None:
-        if not where.any():
-            return
-        assert self._final is not None
-        kept = {name: transform(lambda array: array[where], column) for name, column in final.items()}
-        envs = rows[1][where]
-        self._final.keep(rows[0][where] * self.n_envs + envs, kept)
-        one_step = transform(lambda array: array[None], kept["observations"])
-        found = find_not_finite({"next_observations": one_step})
-        if found is not None:
-            self._bad_final = found._replace(env=int(envs[found.env]))
+        return int(self.sizes.sum())
 
     @property
     def _most_rows(self) -> int:
         return self.length - 1 if self.optimize_memory_usage else self.length
 
+    # -- storing ----------------------------------------------------------------------------------------
+
+    def add(self, transition: Transition) -> None:
+        """Store one step of all environments, but for those that it merely reset."""
+        outcome = transition.outcome
+        values = transition.stored()
+        heads, envs, valid = self.heads, self._envs, outcome.valid
+        if valid is not None and not valid.all():
+            self._are_in_step = False
+            heads, envs = heads[valid], envs[valid]
+            values = {name: transform(lambda array: array[valid], value) for name, value in values.items()}
+        is_one_row = self._are_in_step and not self.optimize_memory_usage
+        rows: Any = int(heads[0]) if is_one_row else (heads, envs)
+        for name, column in self.columns.items():
+            assign(column, rows, values[name])
+        if self.infos is not None:
+            infos = outcome.own_infos()
+            for head, env in zip(heads.tolist(), envs.tolist(), strict=True):
+                self.infos[head, env] = infos[env]
+        if self.optimize_memory_usage:
+            following = {name: values[f"next_{name}"] for name in self.policy_columns}
+            self._store_following(heads, envs, following, values["ended"])
+        self.sampler.added(heads, envs)
+        if self.episodes is not None:
+            self.episodes.added(heads, envs, values["ended"])
+        if self._are_in_step:
+            self.heads.fill((int(heads[0]) + 1) % self.length)
+            self.sizes.fill(min(int(self.sizes[0]) + 1, self._most_rows))
+        else:
+            self.heads[envs] = (heads + 1) % self.length
+            self.sizes[envs] = np.minimum(self.sizes[envs] + 1, self._most_rows)
+        self.n_unchecked += 1
+        self._n_added += 1
+
+    def cut(self, envs: Sequence[int] | None = None) -> None:
+        """Mark the newest transition of these environments (None: all) as the last before a reset."""
+        is_cut = self.sizes > 0
+        if envs is not None:
+            is_cut &= np.isin(self._envs, envs)
+        heads, indices = self.heads[is_cut], self._envs[is_cut]
+        rows = (heads - 1) % self.length
+        if self.optimize_memory_usage:
+            newest = {
+                name: transform(lambda array: array[heads, indices], self.columns[name])
+                for name in self.policy_columns
+            }
+            self._keep_final(rows, indices, newest, ~self.columns["ended"][rows, indices])
+        self.columns["ended"][rows, indices] = True
+        self._chunks.changed(rows)
+        if self.episodes is not None:
+            self.episodes.ended(rows, indices)
+
+    def _store_following(self, heads: Array, envs: Array, following: dict[str, Arrays], ended: Array) -> None:
+        """Store the observations after the steps at ``heads`` in the rows behind, or as final ones."""
+        behind = (heads + 1) % self.length
+        for name, column in following.items():
+            assign(self.columns[name], (behind, envs), column)
+        for place in (behind * self.n_envs + envs).tolist():
+            self._final.pop(place, None)
+        self._keep_final(heads, envs, following, ended)
+
+    def _keep_final(self, rows: Array, envs: Array, final: dict[str, Arrays], ended: Array) -> None:
+        for i in np.flatnonzero(ended).tolist():
+            kept = {name: transform(lambda array: array[i].copy(), final[name]) for name in final}  # noqa: B023
+            self._final[int(rows[i]) * self.n_envs + int(envs[i])] = kept
+            as_step = transform(lambda array: np.asarray(array)[None, None], kept["observations"])
+            found = find_not_finite({"next_observations": as_step})
+            if found is not None:
+                self._bad_final = found._replace(env=int(envs[i]))
+
     def first_not_finite(self) -> NotFinite | None:
         """Return the first number that is NaN or infinite among what was added since the last call."""
         n = min(self.n_unchecked, self.length)
-        rows = (self._heads - np.arange(n, 0, -1)[:, None]) % self.length, self._envs
+        rows = (self.heads - np.arange(n, 0, -1)[:, None]) % self.length, self._envs
 
         def added(array: Array) -> Array:
             return array[rows] if array.dtype.kind == "f" else array[:0]
@@ -306,94 +285,116 @@ class ReplayBuffer:
 
     def sample(self, rng: np.random.Generator, shape: tuple[int, ...], progress: float = 1.0) -> Batch:
         """Draw transitions: columns of shape (*shape, …), transformed. ``progress`` is that of training."""
-        drawn = self.sampler.draw(rng, shape, Rings(self._heads, self._sizes, self.length), progress)
-        windows = windows_of(
-            *(drawn.positions, drawn.envs, self.n_step), *(self._heads, self.length, self.columns["ended"])
-        )
+        positions, envs, weights = self.sampler.sample(rng, shape, self, progress)
+        windows = self._n_step_windows(positions, envs)
         batch = self._transitions(windows)
-        if drawn.weights is not None:
-            batch["weights"] = drawn.weights
+        if weights is not None:
+            batch["weights"] = weights
         if self.relabelling is not None:
-            windows, batch, self._relabelled = self.relabelling.relabelled(self, rng, windows, batch)
+            windows, batch, self._relabelled_rows = self.relabelling.relabel(self, rng, windows, batch)
         for change in self.transforms:
             batch = change(batch)
         if self.n_step == 1:
             batch["rewards"] = batch["rewards"][..., 0]
         else:
-            batch["rewards"], batch["discounts"] = summed(batch["rewards"], windows.lengths, self.gamma)
+            batch["rewards"], batch["discounts"] = discounted_sums(
+                batch["rewards"], windows.lengths, self.gamma
+            )
         return batch
 
-    def learned(self, td_errors: Array) -> None:
-        """Take note of the sizes of the errors of what `sample` gave last, in its shape.
+    def update_priorities(self, td_errors: Array) -> None:
+        """Give the last sample the priorities of its errors, in its shape.
 
-        Those under another goal are errors of something else: priorities are those of what was stored.
+        Errors under another goal are left out: priorities are those of what was stored.
         """
         if self.relabelling is None:
-            self.sampler.learned(td_errors)
+            self.sampler.update_priorities(td_errors)
         else:
-            self.sampler.learned(td_errors, np.setdiff1d(np.arange(td_errors.size), self._relabelled))
+            as_stored = np.setdiff1d(np.arange(td_errors.size), self._relabelled_rows)
+            self.sampler.update_priorities(td_errors, as_stored)
 
-    def _transitions(self, windows: Windows) -> Batch:
-        """Return what was shown and done first, what came of it last, and the rewards of all steps."""
+    def _n_step_windows(self, positions: Array, envs: Array) -> NStepWindows:
+        """Return windows of at most ``n_step`` steps that begin at ``positions`` in the rings of ``envs``.
+
+        They end where the episode did, and at the newest step of the ring.
+        """
+        n = self.n_step
+        if n == 1:
+            return NStepWindows(envs, positions[..., None], np.ones(positions.shape, np.int64), positions)
+        ages = (self.heads[envs] - 1 - positions) % self.length
+        steps = (positions[..., None] + np.arange(n)) % self.length
+        ends = self._rows["ended"].take(steps[..., :-1] * self.n_envs + envs[..., None])
+        goes_on = ~ends & (np.arange(n - 1) < ages[..., None])
+        lengths = 1 + np.logical_and.accumulate(goes_on, axis=-1).sum(-1)
+        return NStepWindows(envs, steps, lengths, (positions + lengths - 1) % self.length)
+
+    def _transitions(self, windows: NStepWindows) -> Batch:
+        """Return the first observations and actions, the last outcome, and the rewards of all steps."""
         first = last = windows.first * self.n_envs + windows.envs
         steps = first[..., None]
         if self.n_step > 1:
             last = windows.last * self.n_envs + windows.envs
             steps = windows.steps * self.n_envs + windows.envs[..., None]
         batch = {
-            name: taken(column, last if name in self._come_last else first)
+            name: take_rows(column, last if name in self._of_last_step else first)
             for name, column in self._rows.items()
             if name != "rewards" and (name != "ended" or self.optimize_memory_usage)
         }
-        batch["rewards"] = taken(self._rows["rewards"], steps)
+        batch["rewards"] = take_rows(self._rows["rewards"], steps)
         if self.optimize_memory_usage:
             ended = batch.pop("ended")
-            for name in self.shown:
-                batch[f"next_{name}"] = self._followed(windows.last, windows.envs, ended, name)
+            for name in self.policy_columns:
+                batch[f"next_{name}"] = self._following(windows.last, windows.envs, ended, name)
         batch["terminated"] = batch["terminated"].astype(np.float32)
         return batch
 
-    def following(self, positions: Array, envs: Array, key: str) -> Array:
-        """Return the part ``key`` of what was observed after the steps at these places, (…) each."""
+    def next_observations(self, positions: Array, envs: Array, key: str) -> Array:
+        """Return the part ``key`` of the observations after the steps at these places, (…) each."""
         if not self.optimize_memory_usage:
-            return taken(self._rows["next_observations"][key], positions * self.n_envs + envs)
-        return self._followed(positions, envs, self.columns["ended"][positions, envs], "observations", key)
+            return take_rows(self._rows["next_observations"][key], positions * self.n_envs + envs)
+        return self._following(positions, envs, self.columns["ended"][positions, envs], "observations", key)
 
-    def _followed(
+    def _following(
         self, positions: Array, envs: Array, ended: Array, name: str, key: str | None = None
     ) -> Arrays:
-        """Return what was shown next where it is stored once: in the row behind, or apart at an end."""
+        """Return a column after these steps, where it is stored once: from the row behind, or a final one."""
         column = self._rows[name] if key is None else self._rows[name][key]
-        following = taken(column, (positions + 1) % self.length * self.n_envs + envs)
+        following = take_rows(column, (positions + 1) % self.length * self.n_envs + envs)
         if ended.any():
-            assert self._final is not None
             places = (positions * self.n_envs + envs)[ended]
-            assign(following, ended, self._final.at(places, name, key))
+            assign(following, ended, self._final_rows(places.tolist(), name, key))
         return following
+
+    def _final_rows(self, places: Sequence[int], name: str, key: str | None = None) -> Arrays:
+        """Return a column, or the part ``key`` of it, of the final observations at these places."""
+        rows = [self._final[place][name] for place in places]
+        rows = rows if key is None else [row[key] for row in rows]
+        return join([transform(lambda array: np.asarray(array)[None], row) for row in rows])
 
     # -- exact resume -----------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
         """Return all that is stored: views of the rows in use, and plain values.
 
-        Rows that did not change since the last call stand in segments that have their names still.
+        Chunks of rows that did not change since the last call keep their names.
         """
         if n_added := min(self._n_added - self._n_added_before, self.length):
-            newest = 0 if self.optimize_memory_usage else 1  # what was shown last stands in a row of its own
-            self._segments.changed((self._heads - np.arange(newest, n_added + 1)[:, None]) % self.length)
+            newest = 0 if self.optimize_memory_usage else 1  # the last observation stands in a row of its own
+            self._chunks.changed((self.heads - np.arange(newest, n_added + 1)[:, None]) % self.length)
             self._n_added_before = self._n_added
-        used = int(self._sizes.max(initial=0))
+        used = int(self.sizes.max(initial=0))
         if self.optimize_memory_usage and used:
             used += 1
-        final = self._final
-        rings = {"used": used, "heads": self._heads.copy(), "sizes": self._sizes.copy()}
+        places = sorted(self._final)
         return {
-            **rings,
-            "chunks": self._segments.state(used),
-            "final_slots": np.empty(0, np.int64) if final is None else final.places,
-            "final": {} if final is None else final.all(),
+            "used": used,
+            "heads": self.heads.copy(),
+            "sizes": self.sizes.copy(),
+            "chunks": self._chunks.state(used),
+            "final_slots": np.array(places, np.int64),
+            "final": {name: self._final_rows(places, name) for name in self.policy_columns} if places else {},
             "sampler": self.sampler.state(),
-            **({} if self.infos is None else {"infos": packed_infos(self.infos[:used])}),
+            **({} if self.infos is None else {"infos": pack_infos(self.infos[:used])}),
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -401,53 +402,52 @@ class ReplayBuffer:
         used, heads, sizes = int(state["used"]), state["heads"], state["sizes"]
         if used > self.length or not ((heads == sizes) | (sizes == self._most_rows)).all():
             raise ZooError("the checkpoint's buffer is longer or shorter: is `algo.buffer_size` another?")
-        self._bad_final, self.n_unchecked = None, 0
-        self._segments.load_state(state["chunks"], used)
+        self._chunks.load_state(state["chunks"], used)
         if self.infos is not None:
-            self.infos[:used] = unpacked_infos(state["infos"], (used, self.n_envs))
+            self.infos[:used] = unpack_infos(state["infos"], (used, self.n_envs))
         self._n_added_before = self._n_added
-        self._heads, self._sizes = heads.astype(np.int64), sizes.astype(np.int64)
-        self._are_in_step = all((each == each[0]).all() for each in (self._heads, self._sizes))
-        if self._final is not None:
-            self._final.load(state["final_slots"], state["final"])
+        self.heads, self.sizes = heads.astype(np.int64), sizes.astype(np.int64)
+        self._are_in_step = all((each == each[0]).all() for each in (self.heads, self.sizes))
+        self._final = {}
+        places = state["final_slots"]
+        for i, place in enumerate(places.tolist()):
+            self._final[place] = transform(lambda array: array[i].copy(), dict(state["final"]))  # noqa: B023
+        self._bad_final, self.n_unchecked = None, 0
         self.sampler.load_state(state["sampler"])
         if self.episodes is not None:
-            self.episodes.rebuild(self.columns["ended"], self._heads, self._sizes)
+            self.episodes.rebuild(self.columns["ended"], self.heads, self.sizes)
 
 
-class Storing:
-    """Gives ``replay`` what is added in a block of ``with``: ``at_once`` steps at a time, and all by the end.
+class NStepWindows(NamedTuple):
+    """Some steps of one episode each, one after the other: positions in the ring of an environment.
 
-    With more than one, what is added has to stay as it is until the block's end. Nothing waits any longer
-    when an episode ends.
+    ``steps`` (*shape, n) are all that a window could have; its own are as many as ``lengths`` (*shape) says,
+    from ``first`` (*shape) to ``last`` (*shape).
     """
 
-    def __init__(self, buffer: ReplayBuffer, at_once: int) -> None:
-        self.buffer = buffer
-        self.at_once = at_once
-        self._waiting: list[Transition] = []
+    envs: Array
+    steps: Array
+    lengths: Array
+    last: Array
 
-    def __enter__(self) -> Storing:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._store()
-
-    def add(self, transition: Transition) -> None:
-        """Take one step of all environments."""
-        self._waiting.append(transition)
-        if len(self._waiting) >= self.at_once or transition.outcome.episodes:
-            self._store()
-
-    def _store(self) -> None:
-        ready, self._waiting = self._waiting, []  # first: if interrupted, nothing is stored twice
-        self.buffer.extend(ready)
+    @property
+    def first(self) -> Array:
+        """Where each window begins."""
+        return self.steps[..., 0]
 
 
-Memory = TypeVar("Memory", bound=ReplayBuffer)
+def discounted_sums(rewards: Array, lengths: Array, gamma: float) -> tuple[Array, Array]:
+    """Return Σ γ^i·r_i over each window and γ^length, both float32 (*shape), of rewards (*shape, n)."""
+    powers = gamma ** np.arange(rewards.shape[-1] + 1)
+    is_part = np.arange(rewards.shape[-1]) < lengths[..., None]
+    sums = np.where(is_part, rewards, 0.0) @ powers[:-1]
+    return sums.astype(np.float32), powers.astype(np.float32)[lengths]
 
 
-def kept_buffer(before: Memory | None, n_envs: int, specs: Mapping[str, Any]) -> Memory | None:
+Buffer = TypeVar("Buffer", bound=ReplayBuffer)
+
+
+def reusable_buffer(before: Buffer | None, n_envs: int, specs: Mapping[str, Any]) -> Buffer | None:
     """Return the buffer, with all episodes cut, where it fits; otherwise warn of what is lost."""
     if before is None:
         return None
@@ -468,16 +468,66 @@ def kept_buffer(before: Memory | None, n_envs: int, specs: Mapping[str, Any]) ->
     return None
 
 
-def packed_infos(infos: Array) -> Array:
+MOST_CHUNKS = 128
+"""Chunks that a ring is cut into at most: where one row changed, its whole chunk is written again."""
+
+SMALLEST_CHUNK = 2**20
+"""Bytes of a chunk at least."""
+
+
+class ReplayChunks:
+    """Chunks of ``columns`` (length, …); checkpoints write only those that have changed.
+
+    A chunk has a name of its own, which stands for one content for ever, also in other processes. So report
+    the rows that have `changed` before the next `state`.
+    """
+
+    def __init__(self, columns: Mapping[str, Arrays], length: int) -> None:
+        sizes: list[int] = []
+        transform(lambda array: sizes.append(array.nbytes), dict(columns))
+        row_bytes = max(1, sum(sizes) // length)
+        self.columns = columns
+        self.n_rows = max(-(-length // MOST_CHUNKS), -(-SMALLEST_CHUNK // row_bytes))
+        self._names: list[str | None] = [None] * -(-length // self.n_rows)
+
+    def changed(self, rows: Array) -> None:
+        """Forget the names of the chunks in which these rows stand."""
+        has_changed = np.zeros(len(self._names), np.bool_)
+        has_changed[rows // self.n_rows] = True
+        for chunk in np.flatnonzero(has_changed).tolist():
+            self._names[chunk] = None
+
+    def state(self, used: int) -> dict[str, ContentFile]:
+        """Return views of the first ``used`` rows, by the first row of each chunk."""
+        parts = {}
+        for chunk, first in enumerate(range(0, used, self.n_rows)):
+            name = self._names[chunk] = self._names[chunk] or secrets.token_hex(16)
+            rows = slice(first, min(first + self.n_rows, used))
+            parts[str(first)] = ContentFile(name, transform(itemgetter(rows), dict(self.columns)))
+        return parts
+
+    def load_state(self, state: Mapping[str, Mapping[str, Any]], used: int) -> None:
+        """Take over the rows that `state` returned, and their names where they were cut as they are here."""
+        firsts = [int(first) for first in state]
+        for first, last, part in zip(firsts, [*firsts, used][1:], state.values(), strict=True):
+            for name, column in self.columns.items():
+                assign(column, slice(first, last), part[name])
+        self._names = [None] * len(self._names)
+        if firsts == list(range(0, used, self.n_rows)):
+            for chunk, part in enumerate(state.values()):
+                self._names[chunk] = part.name if isinstance(part, ContentFile) else None
+
+
+def pack_infos(infos: Array) -> Array:
     """Return infos (n, n_envs) as the bytes of a JSON text; what is no plain value or array is left out."""
-    text = json.dumps(infos.reshape(-1).tolist(), default=_plain, skipkeys=True)
+    text = json.dumps(infos.reshape(-1).tolist(), default=_to_json, skipkeys=True)
     return np.frombuffer(text.encode(), np.uint8)
 
 
-def unpacked_infos(packed: Array, shape: tuple[int, int]) -> Array:
-    """Return the infos of which `packed_infos` made these bytes."""
+def unpack_infos(packed: Array, shape: tuple[int, int]) -> Array:
+    """Return the infos of which `pack_infos` made these bytes."""
     infos = np.full(shape, None, object)
-    infos.reshape(-1)[:] = json.loads(packed.tobytes(), object_hook=_as_it_was)
+    infos.reshape(-1)[:] = json.loads(packed.tobytes(), object_hook=_from_json)
     return infos
 
 
@@ -485,13 +535,13 @@ _ARRAY = "array of"
 """The key of an array's type in JSON, beside its values."""
 
 
-def _plain(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
     if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biuf":
         return {_ARRAY: value.dtype.str, "shape": value.shape, "values": value.reshape(-1).tolist()}
     return dict(value) if isinstance(value, Mapping) else None
 
 
-def _as_it_was(found: dict[str, Any]) -> Any:
+def _from_json(found: dict[str, Any]) -> Any:
     if _ARRAY not in found:
         return found
     return np.array(found["values"], np.dtype(found[_ARRAY])).reshape(found["shape"])[()]

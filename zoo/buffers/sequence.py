@@ -7,28 +7,28 @@ from typing import Any
 
 import numpy as np
 
-from zoo.buffers.arrays import taken
+from zoo.buffers.arrays import take_rows
 from zoo.buffers.replay import Batch, ReplayBuffer, Transform
 from zoo.errors import ZooError
 
 Array = np.ndarray
 
-NOWHERE = -1
-"""The place of what followed a step where the window itself shows it, or where nothing did."""
+NO_INDEX = -1
+"""The ``next_index`` of a step whose next observation is in the window itself, or which ended its episode."""
 
 
 class SequenceBuffer(ReplayBuffer):
     """A replay buffer whose batches are windows of ``n_steps`` steps of one environment, one after the other.
 
     A window may reach over ends of episodes; it never mixes environments, and none runs over the head of a
-    ring. What was shown is stored once, and kept raw. In a batch, window i is one of environment i, and
+    ring. Observations are stored once, and kept raw. In a batch, window i is one of environment i, and
     columns have the shape (rows, n_envs, n_steps, …):
 
-    - those of ``specs``, ``rewards``, ``terminated`` and ``ended`` (so, or cut short); of ``states`` only
-      those before the first steps, (rows, n_envs, …);
-    - ``followed_by``: where ``next_observations`` (rows, places, …), and masks and states alike, show what
-      followed a step. That is so for the last step of each window and for those that were cut short; all
-      others are `NOWHERE`. The number of places only grows, so that batches seldom change their shape.
+    - those of ``specs``, ``rewards``, ``terminated`` and ``ended`` (terminated or truncated); of ``states``
+      only those before the first steps, (rows, n_envs, …);
+    - ``next_index``: the index into ``next_observations`` (rows, n_next, …), and masks and states alike, of
+      the last step of each window and of truncated ones; `NO_INDEX` for all others. ``n_next`` only grows,
+      so that batches seldom change their shape.
 
     Raises `ZooError` if a ring has no room for a window.
     """
@@ -43,7 +43,7 @@ class SequenceBuffer(ReplayBuffer):
     ) -> None:
         super().__init__(capacity, n_envs, specs, optimize_memory_usage=True, transforms=transforms)
         self.n_steps = n_steps
-        self.n_places = n_envs if n_steps == 1 else 2 * n_envs  # one for the last step, one for a cut
+        self.n_next = n_envs if n_steps == 1 else 2 * n_envs  # one for the last step, one for a cut
         if n_steps > self._most_rows:
             raise ZooError(
                 f"`algo.buffer_size={capacity}` keeps {self._most_rows} steps of each of {n_envs} envs,"
@@ -55,11 +55,11 @@ class SequenceBuffer(ReplayBuffer):
         """Whether every environment has one."""
         return bool((self.sizes >= self.n_steps).all())
 
-    def newest(self) -> Array:
+    def newest_starts(self) -> Array:
         """Return where the windows of the last steps begin, (1, n_envs)."""
         return (self.heads - self.n_steps)[None] % self.length
 
-    def drawn(self, rng: np.random.Generator, n_rows: int) -> Array:
+    def sample_starts(self, rng: np.random.Generator, n_rows: int) -> Array:
         """Draw where windows begin, (n_rows, n_envs): of each environment all are equally likely."""
         ages = rng.integers(0, self.sizes - self.n_steps + 1, size=(n_rows, self.n_envs))
         return (self.heads - self.n_steps - ages) % self.length
@@ -69,38 +69,40 @@ class SequenceBuffer(ReplayBuffer):
         positions = (firsts[..., None] + np.arange(self.n_steps)) % self.length
         places = positions * self.n_envs + self._envs[:, None]
         batch = {
-            name: taken(column, places[..., 0] if name == "states" else places)
+            name: take_rows(column, places[..., 0] if name == "states" else places)
             for name, column in self._rows.items()
         }
-        batch |= self._followers(positions, batch["ended"] & ~batch["terminated"])
+        batch |= self._next_columns(positions, batch["ended"] & ~batch["terminated"])
         for change in self.transforms:
             batch = change(batch)
         return batch
 
-    def _followers(self, positions: Array, cut_short: Array) -> Batch:
+    def _next_columns(self, positions: Array, truncated: Array) -> Batch:
         """Return what followed the last steps (rows, n_envs, n_steps) and those that were cut short."""
-        cut_short[..., -1] = False  # the last step of a window has a place of its own
-        per_row = cut_short.reshape(len(cut_short), -1)
+        truncated[..., -1] = False  # the last step of a window has a place of its own
+        per_row = truncated.reshape(len(truncated), -1)
         most = self.n_envs + int(per_row.sum(1).max())
-        while self.n_places < most:
-            self.n_places *= 2
-        numbers = self.n_envs + per_row.cumsum(1).reshape(cut_short.shape) - 1
-        followed_by = np.where(cut_short, numbers, NOWHERE)
-        followed_by[..., -1] = self._envs
-        rows, envs, _ = is_followed = np.nonzero(followed_by != NOWHERE)
-        shape = len(positions), self.n_places
-        followed, of_envs = np.repeat(positions[:, :1, -1], self.n_places, axis=1), np.zeros(shape, np.int64)
-        at = rows, followed_by[is_followed]
+        while self.n_next < most:
+            self.n_next *= 2
+        numbers = self.n_envs + per_row.cumsum(1).reshape(truncated.shape) - 1
+        next_index = np.where(truncated, numbers, NO_INDEX)
+        next_index[..., -1] = self._envs
+        rows, envs, _ = is_followed = np.nonzero(next_index != NO_INDEX)
+        shape = len(positions), self.n_next
+        followed, of_envs = np.repeat(positions[:, :1, -1], self.n_next, axis=1), np.zeros(shape, np.int64)
+        at = rows, next_index[is_followed]
         followed[at], of_envs[at] = positions[is_followed], envs
         ended = self.columns["ended"][followed, of_envs]
-        following = {f"next_{name}": self._followed(followed, of_envs, ended, name) for name in self.shown}
-        return {"followed_by": followed_by, **following}
+        following = {
+            f"next_{name}": self._following(followed, of_envs, ended, name) for name in self.policy_columns
+        }
+        return {"next_index": next_index, **following}
 
     def state(self) -> dict[str, Any]:
         """Return all that is stored, and how many places batches have for what followed."""
-        return {**super().state(), "n_places": self.n_places}
+        return {**super().state(), "n_places": self.n_next}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Take over what `state` returned. Raises `ZooError` for rings of another length."""
         super().load_state(state)
-        self.n_places = int(state["n_places"])
+        self.n_next = int(state["n_places"])

@@ -11,8 +11,8 @@ from zoo.config.schema import CompareSettings
 from zoo.core.plain_data import plain, with_finite_numbers
 from zoo.core.printing import one_line, say, show
 from zoo.errors import ZooError
-from zoo.plots.compare import Comparison, compared_sides, sentence, two_sides
-from zoo.plots.groups import as_typed, keys_of
+from zoo.plots.compare import Comparison, compare_sides, sentence, sides_of
+from zoo.plots.groups import as_override, keys_of
 from zoo.plots.runs import Run, Score, find_runs, problems_of, read_run
 from zoo.plots.scores import SCORE_NAMES, read_references
 
@@ -23,8 +23,8 @@ def run(config: Mapping[str, Any]) -> None:
     """Compare two runs, groups or folders; the last line of stdout is one JSON object."""
     settings = build(CompareSettings, config, "")
     given = [(_text(each), _runs_of(each)) for each in _given(settings.runs)]
-    sides = two_sides(given, keys_of(settings.by))
-    comparison = compared_sides(
+    sides = sides_of(given, keys_of(settings.by))
+    comparison = compare_sides(
         sides,
         cast(Score, settings.score),
         cast(Literal["mean", "iqm"], settings.aggregate),
@@ -83,4 +83,4 @@ def _has_config(runs: list[Run]) -> bool:
 
 
 def _values(values: list[Any]) -> str:
-    return one_line(", ".join(map(as_typed, values)) or "not there", 60)
+    return one_line(", ".join(map(as_override, values)) or "not there", 60)

@@ -41,7 +41,7 @@ def run(config: Mapping[str, Any]) -> None:
 
 def _show_file(settings: ExpertSettings, path: str) -> None:
     """Print what the file at ``path`` holds, of the episodes that are asked for."""
-    from zoo.experiment.problems import warnings_in_one_line
+    from zoo.experiment.messages import warnings_as_messages
     from zoo.imitation.expert_data import summary
     from zoo.imitation.expert_files import read_expert
 
@@ -49,7 +49,7 @@ def _show_file(settings: ExpertSettings, path: str) -> None:
     if given:
         raise ZooError(f"show=PATH shows what a file holds; leave out {', '.join(given)}")
     whole = read_expert(path)
-    with warnings_in_one_line():
+    with warnings_as_messages():
         data = whole.filtered(
             min_return=settings.min_return,
             successes_only=settings.successes_only,
@@ -61,13 +61,13 @@ def _show_file(settings: ExpertSettings, path: str) -> None:
 
 def _record(agent: OpenedAgent, settings: ExpertSettings) -> ExpertData:
     from zoo.experiment.expert_recording import record_expert
-    from zoo.experiment.problems import warnings_in_one_line
+    from zoo.experiment.messages import warnings_as_messages
 
     n_episodes = settings.n_episodes or DEFAULT_EPISODES
     source = {"agent": shown(agent.path), "algo": agent.algo, "timesteps": agent.files.card.get("timesteps")}
     with (
         agent.open_envs(min(settings.n_envs, n_episodes)) as envs,
-        warnings_in_one_line(),
+        warnings_as_messages(),
         warnings.catch_warnings(),
     ):
         data = record_expert(

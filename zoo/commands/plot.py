@@ -14,22 +14,22 @@ from zoo.config.schema import PlotSettings
 from zoo.core import atomic
 from zoo.core.printing import one_line, say, show
 from zoo.errors import ZooError, nearest
-from zoo.plots.curves import CurveChoices, curves_of, refuse_unknown_scalar
+from zoo.plots.curves import CurveOptions, curves_of, refuse_unknown_scalar
 from zoo.plots.figures import (
     PICTURES,
     aggregates_figure,
     curves_figure,
     house_style,
     improvement_figure,
-    picture,
     profiles_figure,
+    render,
     run_figure,
     scores_figure,
 )
-from zoo.plots.groups import Group, grouped, keys_of
+from zoo.plots.groups import Group, group_runs, keys_of
 from zoo.plots.report import run_report, sweep_report
 from zoo.plots.runs import Run, Score, find_runs, problems_of, read_run
-from zoo.plots.scores import GroupScore, Methods, methods_of, read_references, scored
+from zoo.plots.scores import GroupScore, Methods, normalized_scores, read_references, scored
 from zoo.plots.tables import TEXTS, aggregate_table, improvement_table, profile_table, score_table
 
 if TYPE_CHECKING:
@@ -44,19 +44,19 @@ def run(config: Mapping[str, Any]) -> None:
     """Draw the runs that the config names, or tabulate their scores, or write a report about them."""
     settings = build(PlotSettings, config, "")
     kind = _format(settings)
-    choices = _choices(settings)
+    options = _curve_options(settings)
     runs = [read_run(path) for path in find_runs(_paths(settings.runs))]
-    groups = grouped(runs, keys_of(settings.by))
-    refuse_unknown_scalar(choices.y, runs)
+    groups = group_runs(runs, keys_of(settings.by))
+    refuse_unknown_scalar(options.y, runs)
     figure = _figure(settings, kind, len(runs))
     out = Path(settings.out).expanduser() if settings.out else _default_file(runs, figure, kind)
     if kind == "html":
-        content = _report(runs, groups, settings, choices, out).encode()
+        content = _report(runs, groups, settings, options, out).encode()
     elif kind in TEXTS:
         content = _table(groups, settings, figure, kind).encode()
     else:
         with house_style():
-            content = picture(_draw(runs, groups, settings, choices, figure), kind)
+            content = render(_draw(runs, groups, settings, options, figure), kind)
     atomic.write_bytes(out, content)
     _print_scores(runs, groups, settings, None if kind not in TEXTS else content.decode(), kind)
     show(f"wrote  {one_line(shown(out.absolute()))}")
@@ -77,10 +77,10 @@ def _format(settings: PlotSettings) -> str:
     return ending or "png"
 
 
-def _choices(settings: PlotSettings) -> CurveChoices:
+def _curve_options(settings: PlotSettings) -> CurveOptions:
     if isinstance(settings.smooth, str) and settings.smooth != "auto":
         raise ZooError(f"`smooth={one_line(settings.smooth)}` is neither auto nor a number of episodes")
-    return CurveChoices(settings.x, settings.y, settings.smooth, settings.aggregate, settings.interval)
+    return CurveOptions(settings.x, settings.y, settings.smooth, settings.aggregate, settings.interval)
 
 
 def _paths(runs: str | Sequence[str]) -> list[str]:
@@ -115,12 +115,12 @@ def _default_file(runs: Sequence[Run], figure: str, kind: str) -> Path:
 
 
 def _draw(
-    runs: Sequence[Run], groups: Sequence[Group], settings: PlotSettings, choices: CurveChoices, figure: str
+    runs: Sequence[Run], groups: Sequence[Group], settings: PlotSettings, options: CurveOptions, figure: str
 ) -> Figure:
     if figure == "run":
-        return run_figure(runs[0], choices.x, choices.smooth, settings.title)
+        return run_figure(runs[0], options.x, options.smooth, settings.title)
     if figure == "curves":
-        return curves_figure(curves_of(groups, choices), choices, settings.title)
+        return curves_figure(curves_of(groups, options), options, settings.title)
     group_scores = scored(groups, cast(Score, settings.score))
     if figure == "scores":
         return scores_figure(group_scores, settings.score, settings.title)
@@ -141,17 +141,17 @@ def _table(groups: Sequence[Group], settings: PlotSettings, figure: str, kind: s
 
 
 def _methods(group_scores: Sequence[GroupScore], settings: PlotSettings) -> Methods:
-    methods = methods_of(group_scores, read_references(settings.reference))
+    methods = normalized_scores(group_scores, read_references(settings.reference))
     if methods.left_out:
         say(f"left out  {', '.join(methods.left_out)}: not all groups have scores there", sys.stderr)
     return methods
 
 
 def _report(
-    runs: Sequence[Run], groups: Sequence[Group], settings: PlotSettings, choices: CurveChoices, out: Path
+    runs: Sequence[Run], groups: Sequence[Group], settings: PlotSettings, options: CurveOptions, out: Path
 ) -> str:
     if len(runs) == 1:
-        return run_report(runs[0], choices, out, settings.title)
+        return run_report(runs[0], options, out, settings.title)
     group_scores = scored(groups, cast(Score, settings.score))
     is_over_envs = len({each.group.env for each in group_scores if len(each.scores)}) > 1
     methods = None
@@ -160,7 +160,7 @@ def _report(
             methods = _methods(group_scores, settings)
         except ZooError as error:
             say(f"no statistics over environments: {error}", sys.stderr)
-    return sweep_report(group_scores, methods, choices, settings.score, settings.title)
+    return sweep_report(group_scores, methods, options, settings.score, settings.title)
 
 
 def _print_scores(
@@ -172,9 +172,9 @@ def _print_scores(
     elif len(runs) > 1 and len(groups) <= 60:
         group_scores = scored(groups, cast(Score, settings.score))
         show(score_table(group_scores).text("md"), end="")
-    unfinished = [f"{each.name}: {each.ending}" for each in runs if not each.is_whole]
+    unfinished = [f"{each.name}: {each.ending}" for each in runs if not each.is_complete]
     problems = problems_of(runs)
-    repeats = [line for group in groups for line in group.repeats_in_words]
+    repeats = [line for group in groups for line in group.repeat_lines]
     for what, lines in (("did not finish", unfinished), ("left out", repeats), ("damaged", problems)):
         for line in lines[:PROBLEMS_SHOWN]:
             say(f"{what}  {line}", sys.stderr)

@@ -18,23 +18,23 @@ from zoo.experiment.open_agent import OpenedAgent, open_agent
 def run(config: Mapping[str, Any]) -> None:
     """Film the agent that the config names, and say where the video is."""
     from zoo.envs.video import parse_size
-    from zoo.experiment.recording import Look, record
+    from zoo.experiment.recording import VideoStyle, record
 
     settings = build(RecordSettings, config, "")
-    look = Look(settings.overlay, parse_size(settings.size), settings.fps)
+    style = VideoStyle(settings.overlay, parse_size(settings.size), settings.fps)
     agent = open_agent(settings)
     show(agent.introduction(), flush=True)
-    played = EpisodeReporter()
+    reporter = EpisodeReporter()
     recording = record(
         agent.algorithm,
         agent.env,
         _paths(settings, agent),
-        look,
+        style,
         n_episodes=settings.n_episodes,
         length=settings.length,
         deterministic=settings.deterministic,
         seed=settings.seed,
-        on_episode=played.add,
+        on_episode=reporter.add,
         check=agent.check_spaces,
     )
     if not recording.paths:

@@ -14,7 +14,7 @@ from zoo.config.schema import preset_or_name
 from zoo.core.printing import decimal, say, show
 from zoo.errors import INTERRUPTED
 from zoo.experiment.experiment import Experiment, Result
-from zoo.experiment.problems import tell
+from zoo.experiment.messages import print_message
 
 
 def run(config: Mapping[str, Any]) -> int | None:
@@ -52,10 +52,10 @@ def _logging_to_terminal(verbose: int) -> Iterator[None]:
 
 
 class _TerminalHandler(logging.Handler):
-    """Hands log records to `tell`: above the progress bar, where there is one."""
+    """Prints log records as messages: above the progress bar, where there is one."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        tell(record.getMessage())
+        print_message(record.getMessage())
 
 
 def _print_start(experiment: Experiment) -> None:

@@ -32,7 +32,7 @@ def run(config: Mapping[str, Any]) -> int | None:
 def _print_start(found: Search) -> None:
     plan = found.plan
     show(f"study   {_shown(plan.folder)}")
-    show(f"trials  {plan.config['n_trials']} in {found.shared.storage.shown}")
+    show(f"trials  {plan.config['n_trials']} in {found.shared.storage.name}")
     for remark in found.remarks:
         show(f"        {remark}")
     show(f"search  {', '.join(plan.space.dimensions)}")

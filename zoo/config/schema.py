@@ -632,8 +632,8 @@ def check_recurrent_policy(policy: Mapping[str, Any], preset: Any) -> None:
     """Raise `ZooError` for a policy without a memory where there has to be one, or where its options are."""
     config = section_class("policy")(**policy)
     if preset == _imported("zoo.policies.config:RECURRENT_PRESET"):
-        _imported("zoo.policies.config:refuse_no_recurrence")(config)
-    _imported("zoo.policies.config:refuse_recurrence_options")(config)
+        _imported("zoo.policies.config:check_is_recurrent")(config)
+    _imported("zoo.policies.config:check_recurrence_options")(config)
 
 
 def env_file_name(env_id: str) -> str:

@@ -16,16 +16,16 @@ from zoo.agents.find import kept_agents, kept_name
 from zoo.algorithms.callback import PREEMPTED, Callback, InterruptedCallbackError, Training
 from zoo.core import atomic
 from zoo.core.printing import one_line
-from zoo.core.zips import UNREADABLE, move_aside, parse_arrays
+from zoo.core.zips import UNREADABLE, parse_arrays
 from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.config import EnvConfig
 from zoo.envs.monitor import EpisodeRecord
 from zoo.envs.vec_env import make_vec_env
 from zoo.errors import ZooError
 from zoo.experiment.evaluation import Env, Evaluation, EvaluationCancelledError, evaluate
-from zoo.experiment.loggers import Trackers
-from zoo.experiment.problems import tell, told
-from zoo.experiment.recording import Look, check_camera, record
+from zoo.experiment.loggers import LoggerGroup
+from zoo.experiment.messages import move_damaged_aside, print_message, report_write_errors
+from zoo.experiment.recording import VideoStyle, check_rendering, record
 from zoo.experiment.run_folder import RunFolder
 
 
@@ -76,7 +76,7 @@ class EvalCallback(Callback):
         try:
             number = 0 if self.confirm else self.n_evaluations
             evaluation = self._evaluate(algorithm, self.n_eval_episodes, number)
-            candidate = evaluation if self._may_be_best(evaluation) else None
+            candidate = evaluation if self._is_best(evaluation) else None
             if candidate is not None and self.confirm:
                 candidate = self._evaluate(algorithm, self.confirm, 1)
         except EvaluationCancelledError as error:
@@ -89,13 +89,13 @@ class EvalCallback(Callback):
             raise InterruptedCallbackError from error
         finally:
             algorithm.timings["evaluation"] += time.perf_counter() - started
-        self._take_in(algorithm, evaluation, candidate)
+        self._record(algorithm, evaluation, candidate)
 
     def on_training_end(self, algorithm: Training) -> None:
         """Close the environments that were made here, and write the last score into the run's record."""
         self.close()
         if self.run is not None and self.last is not None and self.run.record.exists():
-            with told("the run's record lacks its score"):
+            with report_write_errors("the run's record lacks its score"):
                 summary = {"timesteps": self.evaluated_at, **self.last.summary()}
                 self.run.update_record(evaluation=summary)
 
@@ -115,7 +115,7 @@ class EvalCallback(Callback):
         }
 
     def load_state(self, values: dict[str, Any]) -> None:
-        """Go back to that evaluation, and drop what was written after it."""
+        """Restore the counts, and drop later rows of ``evaluations.npz``."""
         self.n_evaluations = values["n_evaluations"]
         self.best_mean = values["best_mean"]
         self.evaluated_at = values["evaluated_at"]
@@ -123,7 +123,7 @@ class EvalCallback(Callback):
         if self.run is not None and values["rows"]:
             self._history = self._read_history(self.run.evaluations)[: values["rows"]]
             if len(self._history) < values["rows"]:
-                tell(
+                print_message(
                     f"{self.run.evaluations} holds {len(self._history)} of the {values['rows']} evaluations"
                     " before the checkpoint; the run goes on"
                 )
@@ -135,12 +135,11 @@ class EvalCallback(Callback):
         return score_for_card(self.last) if self.last and self.evaluated_at == num_timesteps else {}
 
     def _read_history(self, path: Path) -> list[tuple[int, Evaluation]]:
-        """Return the evaluations of a file; a damaged one is moved aside, which is told."""
+        """Return the evaluations of a file; a damaged one is moved aside."""
         try:
             return read_evaluations(path)
         except UNREADABLE as error:
-            aside = move_aside(path)
-            tell(f"{path} is damaged ({one_line(error)}): it is {aside.name} now; another one begins")
+            move_damaged_aside(path, error)
             return []
 
     def _evaluate(self, algorithm: Training, n_episodes: int, number: int) -> Evaluation:
@@ -162,21 +161,21 @@ class EvalCallback(Callback):
             self._own_envs = VecEnvAdapter(make_vec_env(self.env, n_envs, training=False))
         return self._own_envs
 
-    def _may_be_best(self, evaluation: Evaluation) -> bool:
+    def _is_best(self, evaluation: Evaluation) -> bool:
         return self.best_mean is None or evaluation.mean >= self.best_mean
 
-    def _take_in(self, algorithm: Training, evaluation: Evaluation, candidate: Evaluation | None) -> None:
+    def _record(self, algorithm: Training, evaluation: Evaluation, candidate: Evaluation | None) -> None:
         """Record an evaluation; ``candidate`` is what the agent is judged by if it may be the best so far."""
         self.n_evaluations += 1
         self.last, self.evaluated_at = evaluation, algorithm.num_timesteps
         scalars = {"eval/mean_reward": evaluation.mean, "eval/mean_ep_length": evaluation.mean_length}
         if evaluation.success_rate is not None:
             scalars["eval/success_rate"] = evaluation.success_rate
-        algorithm.record_row(scalars)
+        algorithm.scalars.record_row(algorithm.num_timesteps, scalars)
         if self.run is not None:
             self._history.append((algorithm.num_timesteps, evaluation))
             self._write_history()
-        if candidate is None or not self._may_be_best(candidate):
+        if candidate is None or not self._is_best(candidate):
             return
         if self.run is None or self._save_best(algorithm, candidate, self.run):
             self.best_mean = candidate.mean
@@ -184,14 +183,14 @@ class EvalCallback(Callback):
     def _save_best(self, algorithm: Training, evaluation: Evaluation, run: RunFolder) -> bool:
         """Write the agent, and return whether that worked."""
         is_saved = False
-        with told("the run goes on, and the earlier best agent, if any, stays"):
+        with report_write_errors("the run goes on, and the earlier best agent, if any, stays"):
             algorithm.save(run.best_agent, card=score_for_card(evaluation))
             is_saved = True
         return is_saved
 
     def _write_history(self) -> None:
         assert self.run is not None
-        with told("the run goes on"):
+        with report_write_errors("the run goes on"):
             write_evaluations(self.run.evaluations, self._history)
 
 
@@ -223,7 +222,7 @@ def write_evaluations(path: Path, history: list[tuple[int, Evaluation]]) -> None
 
 
 def read_evaluations(path: Path) -> list[tuple[int, Evaluation]]:
-    """Return what `write_evaluations` wrote. Raises what is among `UNREADABLE` for a damaged file."""
+    """Return what `write_evaluations` wrote. Raises one of `UNREADABLE` for a damaged file."""
     if not path.exists():
         return []
     arrays = parse_arrays(path.read_bytes(), ("timesteps", "results", "ep_lengths", "successes"))
@@ -318,9 +317,9 @@ class KeepAgentsCallback(Callback):
         self._kept_at = 0
 
     def on_steps(self, algorithm: Training) -> None:
-        """Save; what can't be written is told, and the run goes on."""
+        """Save the agent; where it can't be written the run goes on."""
         steps = algorithm.num_timesteps
-        with told("the run goes on, and keeps no agent of this step"):
+        with report_write_errors("the run goes on, and keeps no agent of this step"):
             card = {} if self.evaluation is None else self.evaluation.card_at(steps)
             algorithm.save(self.run.kept_agents / kept_name(steps), card=card)
             self._kept_at = steps
@@ -329,7 +328,7 @@ class KeepAgentsCallback(Callback):
         return {"kept_at": self._kept_at}
 
     def load_state(self, values: dict[str, Any]) -> None:
-        """Go back to there: what was kept later will be once more."""
+        """Remove the agents that were kept later: they will be kept once more."""
         self._kept_at = values["kept_at"]
         for steps, folder in kept_agents(self.run.path).items():
             if steps > self._kept_at:
@@ -337,22 +336,22 @@ class KeepAgentsCallback(Callback):
 
 
 class HistogramCallback(Callback):
-    """Hands the policy's parameters to the trackers every ``every`` environment steps."""
+    """Hands the policy's parameters to the loggers every ``every`` environment steps."""
 
-    def __init__(self, every: int, trackers: Trackers) -> None:
+    def __init__(self, every: int, loggers: LoggerGroup) -> None:
         self.every = every
-        self.trackers = trackers
+        self.loggers = loggers
 
     def on_steps(self, algorithm: Training) -> None:
-        self.trackers.tell("histograms", algorithm.get_parameters(), algorithm.num_timesteps)
+        self.loggers.call("histograms", algorithm.get_parameters(), algorithm.num_timesteps)
 
 
 class VideoCallback(Callback):
     """Films ``length`` images (None: a whole episode) into ``folder`` every ``every`` environment steps.
 
     The file is called after the steps so far. Seeds follow from the algorithm's and from these steps, so that
-    a run that was killed films the same again when it is resumed. A video that can't be made is told in one
-    line. Raises `ZooError` if the environment can't be drawn here, or nothing here writes videos.
+    a run that was killed films the same again when it is resumed. A video that can't be made costs one
+    message. Raises `ZooError` if the environment can't be drawn here, or nothing here writes videos.
     """
 
     def __init__(
@@ -363,15 +362,15 @@ class VideoCallback(Callback):
         every: int,
         length: int | None = 500,
         deterministic: bool = True,
-        look: Look | None = None,
-        trackers: Trackers | None = None,
+        style: VideoStyle | None = None,
+        loggers: LoggerGroup | None = None,
     ) -> None:
         self.env, self.folder, self.every = env, folder, every
         self.length, self.deterministic = length, deterministic
-        self.look = look or Look()
-        self.trackers = trackers or Trackers([])
+        self.style = style or VideoStyle()
+        self.loggers = loggers or LoggerGroup([])
         self._is_failing = False
-        check_camera(env)
+        check_rendering(env)
 
     def on_steps(self, algorithm: Training) -> None:
         """Film; a signal that comes meanwhile ends that, and the video is still due."""
@@ -381,7 +380,7 @@ class VideoCallback(Callback):
                 algorithm,
                 self.env,
                 [self.folder / f"step-{steps:09}.mp4"],
-                self.look,
+                self.style,
                 n_episodes=1 if self.length is None else None,
                 length=self.length,
                 deterministic=self.deterministic,
@@ -392,11 +391,11 @@ class VideoCallback(Callback):
             raise InterruptedCallbackError from error
         except (ZooError, OSError) as error:
             if not self._is_failing:
-                tell(f"no video: {one_line(error, 500)}; the run goes on without it")
+                print_message(f"no video: {one_line(error, 500)}; the run goes on without it")
             self._is_failing = True
         else:
             self._is_failing = False
             for each in done.paths:
-                self.trackers.tell("video", "eval/video", each, steps)
+                self.loggers.call("video", "eval/video", each, steps)
         finally:
             algorithm.timings["evaluation"] += time.perf_counter() - started

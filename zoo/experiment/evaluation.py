@@ -1,4 +1,4 @@
-"""Playing episodes with a fixed policy, and what their returns say about it."""
+"""Evaluation: play episodes with a fixed policy and report their returns."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from zoo.envs.monitor import EpisodeRecord
 from zoo.envs.vec_env import make_vec_env
 from zoo.errors import NotFiniteError, ZooError
 from zoo.experiment import statistics
-from zoo.experiment.problems import tell
+from zoo.experiment.messages import print_message
 
 LONG_EPISODE = 100_000
-"""Steps after which an episode that does not end is spoken of."""
+"""Steps after which a message names an episode that has not ended."""
 
 Env = (
     str
@@ -38,7 +38,7 @@ Env = (
 
 
 class Predictor(Protocol):
-    """What is evaluated: an algorithm, or whatever else acts."""
+    """An object that acts: an algorithm, or any other with this method."""
 
     def predict(
         self,
@@ -53,7 +53,7 @@ class Predictor(Protocol):
 
 
 class EvaluationCancelledError(Exception):
-    """The evaluation was told to stop before its last episode."""
+    """The evaluation was cancelled before its last episode."""
 
 
 @dataclass(frozen=True)
@@ -185,14 +185,14 @@ def evaluate(
     """
     if n_episodes < 1:
         raise ZooError(f"n_episodes={n_episodes}: an evaluation takes at least one episode")
-    with playing(model, env, n_episodes, n_envs=n_envs, deterministic=deterministic, seed=seed) as play:
-        n = play.collector.envs.num_envs
+    with eval_loop(model, env, n_episodes, n_envs=n_envs, deterministic=deterministic, seed=seed) as loop:
+        n = loop.collector.envs.num_envs
         episodes: list[EpisodeRecord] = []
         left = [(n_episodes + i) // n for i in range(n)]
         while any(left):
-            for episode in play.step().outcome.episodes:
+            for episode in loop.step().outcome.episodes:
                 if left[episode.env_index]:
-                    refuse_not_finite(episode)
+                    check_finite_return(episode)
                     left[episode.env_index] -= 1
                     episodes.append(episode)
                     if on_episode is not None:
@@ -203,7 +203,7 @@ def evaluate(
 
 
 @contextmanager
-def playing(
+def eval_loop(
     model: Predictor,
     env: Env,
     n_episodes: int,
@@ -222,16 +222,16 @@ def playing(
     envs = env if isinstance(env, VecEnvAdapter) else VecEnvAdapter(env)
     generators = getattr(model, "generators", None)
     try:
-        play = EvalLoop(model, Collector(envs), deterministic)
-        play.collector.reset(seeds_of(seed, envs.num_envs))
+        loop = EvalLoop(model, Collector(envs), deterministic)
+        loop.collector.reset(seeds_of(seed, envs.num_envs))
         with nullcontext() if generators is None else generators.predicting_from(seed):
-            yield play
+            yield loop
     finally:
         if is_own:
             envs.close()
 
 
-def refuse_not_finite(episode: EpisodeRecord) -> None:
+def check_finite_return(episode: EpisodeRecord) -> None:
     """Raise `NotFiniteError` for an episode whose return is not."""
     if not math.isfinite(episode.episode_return):
         raise NotFiniteError(
@@ -241,34 +241,34 @@ def refuse_not_finite(episode: EpisodeRecord) -> None:
 
 
 class EvalLoop:
-    """A model in environments, of which it sees everything raw."""
+    """Steps a model in environments; its observations are raw."""
 
     def __init__(self, model: Predictor, collector: Collector, deterministic: bool) -> None:
         self.model, self.collector, self.deterministic = model, collector, deterministic
         self.state: Any = None
         self.n_steps = 0
-        self.told_of_length = False
+        self.has_warned = False
 
     def step(self) -> Transition:
         """Act once in all environments."""
         transition = self.collector.step(self._act)
         self.n_steps += 1
-        if self.n_steps % LONG_EPISODE == 0 and not self.told_of_length:
+        if self.n_steps % LONG_EPISODE == 0 and not self.has_warned:
             longest = self.collector.envs.longest_unfinished_episode()
             if longest >= LONG_EPISODE:
-                self.told_of_length = True
-                tell(
+                self.has_warned = True
+                print_message(
                     f"an evaluation episode has not ended after {longest:,} steps;"
                     " a time limit ends it: env.max_episode_steps"
                 )
         return transition
 
-    def _act(self, seen: PolicyInput) -> dict[str, Any]:
+    def _act(self, inputs: PolicyInput) -> dict[str, Any]:
         actions, self.state = self.model.predict(
-            seen["observations"],
+            inputs["observations"],
             state=self.state,
             episode_start=self.collector.episode_starts,
-            action_masks=seen.get("action_masks"),
+            action_masks=inputs.get("action_masks"),
             deterministic=self.deterministic,
         )
         return {"actions": actions}
@@ -280,7 +280,7 @@ def seeds_of(seed: int | Sequence[int] | None, n: int) -> list[int]:
 
 
 class EpisodeReporter:
-    """Episodes that are played for somebody to see, each told as it ends."""
+    """Prints a line for each episode as it ends."""
 
     def __init__(self) -> None:
         self.episodes: list[EpisodeRecord] = []
@@ -298,7 +298,7 @@ class EpisodeReporter:
         """Return one line about all of them."""
         if not self.episodes:
             return "no episode was finished"
-        done = Evaluation.from_episodes(self.episodes)
-        success = "" if done.success_rate is None else f", success {done.success_rate:.0%}"
-        episodes = f"{done.n_episodes} episodes{success}"
-        return f"mean return {decimal(done.mean)} in {done.mean_length:,.1f} steps, {episodes}"
+        evaluation = Evaluation.from_episodes(self.episodes)
+        success = "" if evaluation.success_rate is None else f", success {evaluation.success_rate:.0%}"
+        episodes = f"{evaluation.n_episodes} episodes{success}"
+        return f"mean return {decimal(evaluation.mean)} in {evaluation.mean_length:,.1f} steps, {episodes}"

@@ -1,4 +1,4 @@
-"""An experiment: environments and algorithm are made by a config, an agent learns, is evaluated and saved.
+"""An experiment: make environments, algorithm and callbacks by a config; train, evaluate and save an agent.
 
 Afterwards torch, signals, files and environments are as they were before.
 """
@@ -14,28 +14,32 @@ from typing import TYPE_CHECKING, Any
 
 from zoo.algorithms.callback import PREEMPTED, InterruptedCallbackError
 from zoo.config.compose import compose
-from zoo.config.environment_values import as_written, resolved
-from zoo.config.fields import build
+from zoo.config.environment_values import as_written, plain_config
 from zoo.config.overrides import as_overrides
 from zoo.config.paths import shown
-from zoo.config.resume import FREE_OF_CHECKPOINTS, SHOWN_ONLY
 from zoo.config.schema import preset_or_name
 from zoo.errors import ZooError
 from zoo.experiment.callbacks import EvalCallback
-from zoo.experiment.checkpoint import CheckpointCallback, drop, go_back, kept_bytes, refuse_unfit_barriers
-from zoo.experiment.loggers import Ending, LoggingCallback
-from zoo.experiment.problems import tell, told, warnings_in_one_line
+from zoo.experiment.checkpoint import (
+    CheckpointCallback,
+    check_barriers,
+    drop_checkpoints,
+    max_kept_bytes,
+    restore_run,
+)
+from zoo.experiment.loggers import LoggingCallback, RunSummary
+from zoo.experiment.messages import print_message, report_write_errors, warnings_as_messages
 from zoo.experiment.resume import (
-    begun_once,
-    extended,
-    unfinished_run,
-    what_follows_the_length,
-    write_extended,
+    extended_config,
+    length_dependent_settings,
+    one_start_per_job,
+    reopen_run,
+    write_extended_config,
 )
 from zoo.experiment.run_folder import FINISHED, RunFolder
 from zoo.experiment.signals import stop_on_signals
 from zoo.experiment.slurm import is_requeued, slurm_job
-from zoo.experiment.workers import LEARN, WorkerLauncher, config_of, worker_launcher
+from zoo.experiment.workers import LEARN, worker_launcher
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -72,7 +76,7 @@ def train(config: Mapping[str, Any] | str | None = None, *overrides: str, **sett
 
 
 class TrainingInterrupted(KeyboardInterrupt):
-    """A signal ended a training, which is saved as far as it came; ``result`` is what came out."""
+    """A signal ended a training, which is saved as far as it came, in ``result``."""
 
     def __init__(self, result: Result) -> None:
         self.result = result
@@ -84,10 +88,10 @@ class TrainingInterrupted(KeyboardInterrupt):
 
 @dataclass(frozen=True, repr=False)
 class Result:
-    """What came out of an experiment."""
+    """The run, the trained algorithm and its scores."""
 
     run: RunFolder
-    algorithm: Algorithm[Any]
+    algorithm: Algorithm
     """The agent as it is now; it acts, and can be given an environment again with `set_env`."""
     evaluation: Evaluation | None
     """The last one, if there were any; of the agent as it is now, unless the run was interrupted."""
@@ -111,27 +115,27 @@ class Result:
 
 
 class Experiment:
-    """One run of a config, made where a block begins and closed where it ends; its parts can be called alone.
+    """One run of a config, made where a ``with`` block begins and closed where it ends.
 
     Within the block there are ``run`` (its folder), ``algorithm``, ``callbacks`` and the ``config`` with the
-    seed in it. ``is_resumed`` tells whether an earlier run goes on, ``changed_settings`` how the agent that
-    ``init_from`` names was trained otherwise.
+    seed in it; `learn`, `evaluate` and `save` can be called alone, `run_through` does all of them.
     """
 
     run: RunFolder
-    algorithm: Algorithm[Any]
+    algorithm: Algorithm
     callbacks: list[Callback]
 
     def __init__(self, config: Mapping[str, Any]) -> None:
-        self.config = _plain(config)
+        self.config = plain_config(config)
         self.is_resumed = False
+        """Whether an earlier run goes on."""
         self.resumes_pretraining = False
-        """Whether it was still being pretrained."""
+        """Whether that run was still being pretrained."""
         self.n_timesteps_before: int | None = None
-        """Those that a run was to have which goes on; None for a new one."""
+        """Number of steps that the resumed run was begun with; None for a new run."""
         self.changed_settings: list[str] = []
+        """How the agent that ``init_from`` names was trained otherwise."""
         self._closing = contextlib.ExitStack()
-        self._launcher: WorkerLauncher | None = None
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as closing:
@@ -145,26 +149,113 @@ class Experiment:
         finally:
             self._closing.close()
 
+    # -- making it ----------------------------------------------------------------------------------------
+
+    def _make(self, closing: contextlib.ExitStack) -> None:
+        self._launcher = worker_launcher(self.config.get("workers", 1))
+        closing.callback(self._launcher.close)
+        run, is_seed_given = self._reopen_run(closing), self.config["seed"] is not None
+        self._make_algorithm(run, closing)
+        self.run = self._make_run_folder(closing, is_seed_given) if run is None else run
+        restores = self.run.has_checkpoint
+        if restores and self.is_extended:
+            self.config = extended_config(self.algorithm, self.run, self.config, self.n_timesteps_before)
+        try:
+            self._make_callbacks(closing)
+            if not restores:
+                self._pretrain()
+            self._start_workers(closing)
+        except ZooError:
+            if not self.is_resumed:
+                shutil.rmtree(self.run.path)  # no folder is left after a mistake
+            raise
+        if restores:
+            with self._launcher.explain_worker_errors():
+                folder, is_longer = self.run.checkpoint, self.is_extended
+                restore_run(self.algorithm, folder, self.callbacks, for_more_steps=is_longer)
+        if self.is_extended:
+            self.config = write_extended_config(self.run, self.config, self.algorithm)
+
+    def _reopen_run(self, closing: contextlib.ExitStack) -> RunFolder | None:
+        """Return the run that ``resume`` names, or that this job has begun, if there is one."""
+        job = self.config["job"] or (slurm_job() if is_requeued() else None)
+        if self.config["resume"] is None and job is None:
+            return None
+        run, self.config = reopen_run(self.config, job)
+        if run is not None:
+            closing.callback(run.close)
+            self.is_resumed = True
+        return run
+
+    def _make_algorithm(self, run: RunFolder | None, closing: contextlib.ExitStack) -> None:
+        """Make the algorithm and its environments; an agent that ``init_from`` names gives its weights."""
+        from zoo.envs.seeds import random_seed
+        from zoo.experiment.factories import make_algorithm
+        from zoo.experiment.init_from import init_algorithm
+
+        previous = None if run is None else plain_config(run.read_config())
+        if previous is not None:
+            self.n_timesteps_before = previous.get("n_timesteps")
+        elif self.config["seed"] is None:
+            self.config = {**self.config, "seed": random_seed()}
+        launcher = self._launcher
+        own_config = self.config if launcher.size == 1 else launcher.own_config(self.config)
+        self.algorithm = make_algorithm(own_config, closing)
+        if self.config["init_from"] is not None and not (run is not None and run.has_checkpoint):
+            self.changed_settings = init_algorithm(self.algorithm, self.config["init_from"], self.config)
+        check_barriers(self.algorithm, self.config, previous)
+
+    def _make_run_folder(self, closing: contextlib.ExitStack, is_seed_given: bool) -> RunFolder:
+        config = self.config
+        is_named = config["job"] is not None and is_seed_given
+        with one_start_per_job(config) if is_named else contextlib.nullcontext():
+            names = preset_or_name(config["algo"]), config["env"]["id"]
+            run = RunFolder.create(config["runs_dir"], *names, config["seed"])
+            run.write_config(as_written(config))
+        closing.callback(run.close)
+        return run
+
+    def _make_callbacks(self, closing: contextlib.ExitStack) -> None:
+        from zoo.experiment.factories import make_callbacks, monitor_episodes
+
+        self.callbacks = make_callbacks(self.config, self.run, closing)
+        monitor_episodes(self.algorithm, self.run, closing, n_workers=self._launcher.size)
+
+    def _pretrain(self) -> None:
+        from zoo.experiment.pretraining import pretrain
+
+        self.resumes_pretraining = self.run.has_pretraining
+        pretrain(self.algorithm, self.config.get("pretrain"), self.run)
+
+    def _start_workers(self, closing: contextlib.ExitStack) -> None:
+        if self._launcher.size == 1 or self.algorithm.stop_reason == PREEMPTED:
+            return
+        on_gpus = self.algorithm.device.type == "cuda"
+        self.algorithm.join(self._launcher.start(self.config, on_gpus=on_gpus))
+        closing.callback(self.algorithm.leave)
+        closing.callback(self._launcher.close)
+
     # -- the run ------------------------------------------------------------------------------------------
 
     def run_through(self) -> Result:
         """Learn, evaluate, save, and record in the run's folder, and wherever it is tracked, how it went."""
-        forward = None if self._launcher is None else self._launcher.forward
         try:
             with (
                 self.run.tracked(self.algorithm, job=self.config["job"] or slurm_job()),
-                stop_on_signals(self.algorithm, forward=forward),
+                stop_on_signals(self.algorithm, forward=self._launcher.forward),
             ):
                 try:
-                    with self._causes_told():
+                    with self._launcher.explain_worker_errors():
                         self._learn_evaluate_save()
                 except ZooError as error:
                     if self.algorithm.stop_reason != PREEMPTED:
                         raise
                     # A signal to the whole group may have ended what an environment needs.
-                    tell(f"after the signal: {error}; the run can be resumed from its last checkpoint")
+                    print_message(
+                        f"after the signal: {error}; the run can be resumed from its last checkpoint"
+                    )
         finally:
-            self._conclude_logging()
+            self._log_summary()
         self._sync_logs()
         self._drop_checkpoints()
         return self.result()
@@ -176,7 +267,7 @@ class Experiment:
         is_evaluated = self.algorithm.stop_reason != PREEMPTED and self.evaluate()
         for each in self.callbacks:
             if isinstance(each, CheckpointCallback):
-                each.leave_last(self.algorithm, self._kept_bytes, is_outdated=is_evaluated)
+                each.write_last(self.algorithm, self._max_kept_bytes, is_outdated=is_evaluated)
         stop_reason = self.algorithm.stop_reason
         self.save()
         self._sync_logs()
@@ -185,7 +276,7 @@ class Experiment:
     def learn(self) -> None:
         """Train for the steps of the config that are left: none, if the last update went beyond them."""
         steps = max(0, self.config["n_timesteps"] - self.algorithm.num_timesteps)
-        with warnings_in_one_line():
+        with warnings_as_messages():
             if self.algorithm.distributed.workers is not None:
                 self.algorithm.distributed.workers.order(LEARN, steps=steps)
             self.algorithm.learn(steps, self.callbacks, reset_num_timesteps=False)
@@ -213,13 +304,13 @@ class Experiment:
         self.algorithm.save(self.run.agent, card=card)
 
     def result(self) -> Result:
-        """Return what came out so far."""
+        """Return the run as far as it came."""
         last, best = (getattr(self._evaluation, name, None) for name in ("last", "best_mean"))
         return Result(self.run, self.algorithm, last, best)
 
     @property
     def is_finished(self) -> bool:
-        """Whether the run is recorded as finished; whatever is left to do changes nothing of that."""
+        """Whether the run is recorded as finished."""
         return hasattr(self, "run") and self.run.status == FINISHED
 
     @property
@@ -230,7 +321,9 @@ class Experiment:
     @property
     def can_be_extended(self) -> bool:
         """Whether nothing of the run depends on its number of steps, and it did not end by itself before."""
-        return self.algorithm.stop_reason is None and not what_follows_the_length(self.algorithm, self.config)
+        return self.algorithm.stop_reason is None and not length_dependent_settings(
+            self.algorithm, self.config
+        )
 
     @property
     def _evaluation(self) -> EvalCallback | None:
@@ -240,11 +333,11 @@ class Experiment:
     def _logging(self) -> list[LoggingCallback]:
         return [each for each in self.callbacks if isinstance(each, LoggingCallback)]
 
-    def _conclude_logging(self) -> None:
-        """Tell the loggers what stands in the run's record and which agent came out."""
-        with contextlib.suppress(ZooError):  # a record that can't be read has been told
+    def _log_summary(self) -> None:
+        """Hand the loggers what stands in the run's record, and the agent."""
+        with contextlib.suppress(ZooError):  # that a record can't be read has been printed
             record, result = self.run.read_record(), self.result()
-            ending = Ending(
+            summary = RunSummary(
                 status=record["status"],
                 timesteps=self.algorithm.num_timesteps,
                 evaluation=record.get("evaluation") or {},
@@ -252,116 +345,18 @@ class Experiment:
                 agent=result.agent if result.agent.exists() else None,
             )
             for each in self._logging:
-                each.trackers.tell("conclude", ending)
+                each.loggers.call("conclude", summary)
 
     def _sync_logs(self) -> None:
-        """See to it that the last rows are on the disk before the run is recorded as finished."""
-        with told("the last rows of the logs may not be on the disk"):
+        """Force the last rows to the disk before the run is recorded as finished."""
+        with report_write_errors("the last rows of the logs may not be on the disk"):
             self.run.sync_logs()
 
     def _drop_checkpoints(self) -> None:
         """Remove those of a run that is recorded as finished, unless the config keeps them."""
         if self.is_finished:
-            drop(self.run.checkpoint, self._kept_bytes)
+            drop_checkpoints(self.run.checkpoint, self._max_kept_bytes)
 
     @property
-    def _kept_bytes(self) -> float:
-        """What the checkpoint of a finished run may take."""
-        return kept_bytes((self.config["callbacks"].get("checkpoint") or {}).get("keep", False))
-
-    def _causes_told(self) -> contextlib.AbstractContextManager[None]:
-        """Within the block, the error of another worker is told in the place of that it is gone."""
-        return contextlib.nullcontext() if self._launcher is None else self._launcher.causes_told()
-
-    # -- making it ----------------------------------------------------------------------------------------
-
-    def _make(self, closing: contextlib.ExitStack) -> None:
-        from zoo.envs.config import EnvConfig
-        from zoo.envs.seeds import random_seed
-        from zoo.experiment.factories import make_algorithm, make_callbacks, watch_episodes
-        from zoo.experiment.init_from import take_from
-        from zoo.experiment.pretraining import pretrain
-
-        n_workers = self.config.get("workers", 1)
-        if n_workers > 1:
-            self._launcher = worker_launcher(n_workers)
-            closing.callback(self._launcher.close)
-        run = self._interrupted_run()
-        before: Config | None = None
-        if run is not None:
-            closing.callback(run.close)
-            self.is_resumed, before = True, _plain(run.read_config())
-            self.n_timesteps_before = before.get("n_timesteps")
-        is_seed_given = self.config["seed"] is not None
-        if run is None and not is_seed_given:
-            self.config["seed"] = random_seed()
-        config, launcher = self.config, self._launcher
-        env = build(EnvConfig, config["env"], "env")
-        own_config = config if launcher is None else config_of(config, launcher.n_here, 0, launcher.task)
-        self.algorithm = make_algorithm(own_config, env, closing)
-        has_checkpoint = run is not None and run.has_checkpoint
-        if config["init_from"] is not None and not has_checkpoint:
-            self.changed_settings = take_from(self.algorithm, config["init_from"], config)
-        refuse_unfit_barriers(self.algorithm, config, before)
-        if run is None:
-            with begun_once(config) if is_seed_given else contextlib.nullcontext():
-                names = preset_or_name(config["algo"]), config["env"]["id"]
-                run = RunFolder.create(config["runs_dir"], *names, config["seed"])
-                run.write_config(as_written(config))
-            closing.callback(run.close)
-        self.run = run
-        goes_further = has_checkpoint and self.is_extended
-        if goes_further:
-            config = self.config = extended(self.algorithm, run, config, self.n_timesteps_before)
-        try:
-            self.callbacks = make_callbacks(config, run, env)
-            closing.callback(_close_all, self.callbacks)
-            watch_episodes(self.algorithm, run, env, closing, n_workers=n_workers)
-            if not has_checkpoint:
-                self.resumes_pretraining = run.has_pretraining
-                pretrain(self.algorithm, config.get("pretrain"), run)
-            if launcher is not None and self.algorithm.stop_reason != PREEMPTED:
-                on_gpus = self.algorithm.device.type == "cuda"
-                self.algorithm.join(launcher.start(config, on_gpus=on_gpus))
-                closing.callback(self.algorithm.leave)
-                closing.callback(launcher.close)
-        except ZooError:
-            if not self.is_resumed:
-                shutil.rmtree(run.path)  # no folder is left after a mistake
-            raise
-        if has_checkpoint:
-            with self._causes_told():
-                go_back(self.algorithm, run.checkpoint, self.callbacks, for_more_steps=goes_further)
-        if self.is_extended:
-            self.config = write_extended(run, self.config, self.algorithm)
-
-    def _interrupted_run(self) -> RunFolder | None:
-        """Return the run to go on with, that of ``resume`` or of the job, whose config is then taken."""
-        if self.config["resume"] is not None:
-            before = RunFolder(self.config["resume"]).read_config().get("n_timesteps")
-            is_longer = before not in (None, self.config["n_timesteps"])
-            return RunFolder.reopen(self.config["resume"], for_more_steps=is_longer)
-        job = self.config["job"] or (slurm_job() if is_requeued() else None)
-        found = None if job is None else unfinished_run(self.config, job)
-        if found is None:
-            return None
-        run, config = found
-        given, self.config = self.config, _plain(config)
-        self.config |= {key: given[key] for key in SHOWN_ONLY if key in given}
-        checkpoint = self.config["callbacks"].get("checkpoint")
-        if checkpoint is not None:
-            checkpoint |= {key: given["callbacks"]["checkpoint"][key] for key in FREE_OF_CHECKPOINTS}
-        return run
-
-
-def _plain(config: Mapping[str, Any]) -> Config:
-    from omegaconf import OmegaConf
-
-    return resolved(OmegaConf.create(dict(config)))
-
-
-def _close_all(callbacks: list[Callback]) -> None:
-    """Close what callbacks keep open, which they do themselves only if the training comes to its end."""
-    for each in callbacks:
-        if (close := getattr(each, "close", None)) is not None:
-            close()
+    def _max_kept_bytes(self) -> float:
+        return max_kept_bytes((self.config["callbacks"].get("checkpoint") or {}).get("keep", False))

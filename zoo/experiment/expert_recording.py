@@ -1,4 +1,4 @@
-"""Recording what an expert does: an agent, or a function from an observation to an action."""
+"""Recording expert data: the episodes of an agent, or of a function from an observation to an action."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from zoo.envs.monitor import EpisodeRecord
 from zoo.envs.seeds import random_seed
 from zoo.envs.spaces import Space, describe, is_composite, leaf_spaces, leaves, nested, row
 from zoo.errors import ZooError, ZooWarning
-from zoo.experiment.evaluation import Env, Predictor, playing, refuse_not_finite
+from zoo.experiment.evaluation import Env, Predictor, check_finite_return, eval_loop
 from zoo.imitation.expert_data import (
     ExpertData,
     converted_to,
@@ -29,7 +29,7 @@ from zoo.imitation.expert_data import (
 )
 from zoo.version import __version__
 
-TRIES = 10
+MAX_TRIES = 10
 """Episodes that are played for each that is wanted, before those that were good enough have to do."""
 
 
@@ -48,10 +48,11 @@ def record_expert(
 ) -> ExpertData:
     """Return ``n_episodes`` episodes of an expert, only such as return ``min_return`` and, if asked, succeed.
 
-    ``expert`` is an agent, or whatever else has its ``predict``; or a function that is given one raw
+    ``expert`` is an agent, another object with its ``predict``, or a function that is given one raw
     observation and returns one action. ``env`` and ``n_envs`` are as for `zoo.evaluate_policy`: each
     environment plays a fixed share of the episodes, and they are returned in the order of their turns: the
-    first of each environment, then the second of each. ``on_episode`` is told each, and whether it was kept.
+    first of each environment, then the second of each. ``on_episode`` is called with each, and whether it is
+    kept.
 
     Rewards are those that the environment gives, as its wrappers leave them; a return is their sum, also the
     one that ``min_return`` is held against.
@@ -64,13 +65,13 @@ def record_expert(
     name = env.id if isinstance(env, EnvConfig) else env if isinstance(env, str) else None
     seed = random_seed() if seed is None else seed
     model: Any = expert
-    with playing(model, env, n_episodes, n_envs=n_envs, deterministic=deterministic, seed=seed) as play:
-        envs = play.collector.envs
+    with eval_loop(model, env, n_episodes, n_envs=n_envs, deterministic=deterministic, seed=seed) as loop:
+        envs = loop.collector.envs
         if not hasattr(expert, "predict"):
-            play.model = _Function(expert, envs.action_space)  # type: ignore[assignment]
-        recorder = _Recorder(envs, n_episodes, min_return, successes_only, on_episode)
+            loop.model = _FunctionPolicy(expert, envs.action_space)  # type: ignore[assignment]
+        recorder = _EpisodeRecorder(envs, n_episodes, min_return, successes_only, on_episode)
         while recorder.is_recording:
-            recorder.add(play.step())
+            recorder.add(loop.step())
     if source is None:
         source = {
             "expert": getattr(expert, "name", None) or getattr(expert, "__name__", type(expert).__name__)
@@ -79,8 +80,8 @@ def record_expert(
     return recorder.data({**card, "deterministic": deterministic, "seed": seed})
 
 
-class _Function:
-    """A function from one observation to one action, as what an interaction asks."""
+class _FunctionPolicy:
+    """A policy that calls a function from one observation to one action."""
 
     def __init__(self, function: Any, space: Space) -> None:
         self.function, self.space = function, space
@@ -96,7 +97,7 @@ class _Function:
         return nested(self.space, stacked), None
 
     def _stacked(self, path: str, space: Space, actions: list[dict[str, Any]]) -> np.ndarray:
-        """Return the actions in one array. Raises `ZooError` for what is no action of the space."""
+        """Return the actions in one array. Raises `ZooError` for one outside the space."""
         given = [
             in_shape_of(space, np.asarray(each[path])[None], "the expert returned an action")[0]
             for each in actions
@@ -112,18 +113,18 @@ class _Function:
         return converted
 
 
-class _Kept(NamedTuple):
-    """An episode that was good enough."""
+class _RecordedEpisode(NamedTuple):
+    """An episode that is kept."""
 
-    turn: int
-    """How many its environment has played before."""
+    number: int
+    """Its number among those of its environment."""
     record: EpisodeRecord
     terminated: bool
     steps: list[dict[str, Arrays]]
 
 
-class _Recorder:
-    """The steps of the episodes under way, and of those that were kept."""
+class _EpisodeRecorder:
+    """Collects the steps of episodes, and keeps those of good ones."""
 
     def __init__(
         self,
@@ -137,16 +138,16 @@ class _Recorder:
         self.min_return, self.successes_only = min_return, successes_only
         self.on_episode = on_episode
         shares = np.array([(n_episodes + i) // envs.num_envs for i in range(envs.num_envs)])
-        self._wanted, self._tries = shares, TRIES * shares
+        self._missing, self._tries_left = shares, MAX_TRIES * shares
         self._steps: list[list[dict[str, Arrays]]] = [[] for _ in range(envs.num_envs)]
-        self._turns = [0] * envs.num_envs
-        self._kept: list[_Kept] = []
-        self._played: list[EpisodeRecord] = []
+        self._n_played = [0] * envs.num_envs
+        self._kept: list[_RecordedEpisode] = []
+        self._all_episodes: list[EpisodeRecord] = []
 
     @property
     def is_recording(self) -> bool:
         """Whether an environment has to go on: it lacks episodes, and has tries left."""
-        return bool(((self._wanted > 0) & (self._tries > 0)).any())
+        return bool(((self._missing > 0) & (self._tries_left > 0)).any())
 
     def add(self, transition: Transition) -> None:
         """Take one step of all environments, and the episodes that it ended."""
@@ -160,23 +161,23 @@ class _Recorder:
         if "action_masks" in transition.columns:
             columns["action_masks"] = transition.columns["action_masks"]
         for index, steps in enumerate(self._steps):
-            if self._goes_on(index) and (outcome.valid is None or outcome.valid[index]):
+            if self._is_active(index) and (outcome.valid is None or outcome.valid[index]):
                 steps.append(transform(lambda array: np.array(array[index]), columns))  # noqa: B023
         for episode in outcome.episodes:
             self._end(episode, bool(outcome.terminated[episode.env_index]))
 
     def data(self, card: dict[str, Any]) -> ExpertData:
-        """Return what was kept. Raises `ZooError` if that is nothing."""
+        """Return the episodes that were kept. Raises `ZooError` if there are none."""
         if not self._kept:
-            played = np.array([each.episode_return for each in self._played])
+            played = np.array([each.episode_return for each in self._all_episodes])
             message = nothing_left(
-                played, self._successes(self._played), self.min_return, self.successes_only
+                played, self._successes(self._all_episodes), self.min_return, self.successes_only
             )
             raise ZooError(message)
         if len(self._kept) < self.n_episodes:
-            message = too_few(len(self._played), len(self._kept), self.n_episodes)
+            message = too_few(len(self._all_episodes), len(self._kept), self.n_episodes)
             warnings.warn(message, ZooWarning, stacklevel=3)
-        kept = sorted(self._kept, key=lambda each: (each.turn, each.record.env_index))
+        kept = sorted(self._kept, key=lambda each: (each.number, each.record.env_index))
         records = [each.record for each in kept]
         steps = [step for each in kept for step in each.steps]
         columns = {name: _stacked([step[name] for step in steps]) for name in steps[0]}
@@ -192,34 +193,36 @@ class _Recorder:
             action_masks=columns.get("action_masks"),
             card={
                 **card,
-                "n_played": len(self._played),
+                "n_played": len(self._all_episodes),
                 "min_return": self.min_return,
                 "successes_only": self.successes_only,
             },
         )
 
-    def _goes_on(self, index: int) -> bool:
-        return bool(self._wanted[index] > 0 and self._tries[index] > 0)
+    def _is_active(self, index: int) -> bool:
+        return bool(self._missing[index] > 0 and self._tries_left[index] > 0)
 
     def _end(self, episode: EpisodeRecord, terminated: bool) -> None:
         index = episode.env_index
-        if not self._goes_on(index):
+        if not self._is_active(index):
             return
         rewards = np.array([step["rewards"] for step in self._steps[index]], np.float64)
         episode = replace(episode, episode_return=float(rewards.sum()))
-        refuse_not_finite(episode)
-        is_kept = self._is_good(episode)
-        self._played.append(episode)
-        self._tries[index] -= 1
+        check_finite_return(episode)
+        is_kept = self._passes(episode)
+        self._all_episodes.append(episode)
+        self._tries_left[index] -= 1
         if is_kept:
-            self._wanted[index] -= 1
-            self._kept.append(_Kept(self._turns[index], episode, terminated, self._steps[index]))
-        self._turns[index] += 1
+            self._missing[index] -= 1
+            self._kept.append(
+                _RecordedEpisode(self._n_played[index], episode, terminated, self._steps[index])
+            )
+        self._n_played[index] += 1
         self._steps[index] = []
         if self.on_episode is not None:
             self.on_episode(episode, is_kept)
 
-    def _is_good(self, episode: EpisodeRecord) -> bool:
+    def _passes(self, episode: EpisodeRecord) -> bool:
         if self.successes_only:
             if "is_success" not in episode.info:
                 raise ZooError(

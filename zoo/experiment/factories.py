@@ -1,4 +1,4 @@
-"""From a config to a run's algorithm, environments and callbacks."""
+"""Making a run's algorithm, environments and callbacks by its config."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ from zoo.experiment.loggers import (
     ConsoleLogger,
     CsvLogger,
     Logger,
+    LoggerGroup,
     LoggingCallback,
     ProgressBarCallback,
-    Trackers,
 )
-from zoo.experiment.problems import tell, warnings_in_one_line
-from zoo.experiment.recording import Look
+from zoo.experiment.messages import print_message, warnings_as_messages
+from zoo.experiment.recording import VideoStyle
 from zoo.experiment.run_folder import RunFolder
 from zoo.experiment.trackers import TensorBoardLogger, WandbLogger
 from zoo.experiment.workers import workers_here
@@ -58,17 +58,16 @@ HISTOGRAMS_IN_A_RUN = 20
 Base = TypeVar("Base")
 
 
-def make_algorithm(
-    config: Mapping[str, Any], env: EnvConfig, closing: contextlib.ExitStack
-) -> Algorithm[Any]:
-    """Make it, and its environments, which are closed with ``closing``. Raises `ZooError`."""
+def make_algorithm(config: Mapping[str, Any], closing: contextlib.ExitStack) -> Algorithm:
+    """Make the algorithm and its environments, which are closed with ``closing``. Raises `ZooError`."""
+    env = build(EnvConfig, config["env"], "env")
     found = algorithm_class(config["algo"]["name"])
     _check_dataset(found, config.get("dataset"), (config.get("pretrain") or {}).get("dataset"))
     values = {key: value for key, value in config["algo"].items() if key not in ALGO_LABELS}
     hyperparameters = build(found.config_class, values, "algo")
     n_workers = config.get("workers", 1)
     found.check_workers(hyperparameters, n_workers)
-    with warnings_in_one_line():
+    with warnings_as_messages():
         gamma = float(getattr(hyperparameters, "gamma", 0.99))
         envs = VecEnvAdapter(make_vec_env(env, config["n_envs"], gamma=gamma))
     closing.callback(envs.close)
@@ -81,7 +80,7 @@ def make_algorithm(
         needed = found.buffer_bytes(hyperparameters, *spaces, **options)
         n_here = workers_here(n_workers)  # each has a memory
         refuse_too_large_buffer(n_here * int(needed), hyperparameters.buffer_size)
-    with warnings_in_one_line():
+    with warnings_as_messages():
         algorithm = found(
             build(PolicyConfig, config["policy"], "policy"),
             envs,
@@ -97,8 +96,8 @@ def make_algorithm(
     return algorithm
 
 
-def _check_dataset(found: type[Algorithm[Any]], dataset: str | None, cloned: str | None) -> None:
-    """Raise `ZooError` for expert data that nobody learns from, or where there are none to learn from."""
+def _check_dataset(found: type[Algorithm], dataset: str | None, cloned: str | None) -> None:
+    """Raise `ZooError` for expert data that the algorithm can't use, or that it needs and lacks."""
     if dataset is not None and not found.learns_from_experts:
         raise ZooError(
             f"`dataset={dataset}`: {found.name} learns in environments;"
@@ -111,15 +110,13 @@ def _check_dataset(found: type[Algorithm[Any]], dataset: str | None, cloned: str
         )
 
 
-def watch_episodes(
-    algorithm: Algorithm[Any], run: RunFolder, env: EnvConfig, closing: contextlib.ExitStack, n_workers: int
+def monitor_episodes(
+    algorithm: Algorithm, run: RunFolder, closing: contextlib.ExitStack, *, n_workers: int
 ) -> None:
-    """Let every finished episode be written to the run's folder; with its success where there are goals.
-
-    There is a file for each environment of all workers.
-    """
-    envs = algorithm.envs
+    """Write every finished episode to the run's folder: a file for each environment of all workers."""
+    envs, env = algorithm.envs, algorithm.env_config
     assert envs is not None
+    assert env is not None
     keywords = env.info_keywords
     if is_goal_space(envs.observation_space) and "is_success" not in keywords:
         keywords = [*keywords, "is_success"]
@@ -131,12 +128,15 @@ def watch_episodes(
 # -- callbacks --------------------------------------------------------------------------------------------
 
 
-def make_callbacks(config: Mapping[str, Any], run: RunFolder, eval_env: EnvConfig) -> list[Callback]:
-    """Return the callbacks of a run, in the order in which they are called.
+def make_callbacks(
+    config: Mapping[str, Any], run: RunFolder, closing: contextlib.ExitStack
+) -> list[Callback]:
+    """Return the callbacks of a run in the order in which they are called; ``closing`` closes their files.
 
     ``config`` is the checked config of ``zoo train``. Raises `ZooError` for settings that don't go together.
     """
-    trackers = Trackers(_outputs(config, run), run.path, as_written(config))
+    eval_env = build(EnvConfig, config["env"], "env")
+    loggers = LoggerGroup(_outputs(config, run), run.path, as_written(config))
     config = with_intervals(config)
     settings = {name: each for name, each in config["callbacks"].items() if each is not None}
     ours = {name: each for name, each in settings.items() if _is_ours(each)}
@@ -148,12 +148,12 @@ def make_callbacks(config: Mapping[str, Any], run: RunFolder, eval_env: EnvConfi
         _own_callback(f"callbacks.{name}", each) for name, each in settings.items() if name not in ours
     ]
     if "video" in ours:  # before what logs: a report takes a video along
-        callbacks.append(_video(ours["video"], run, eval_env, trackers))
+        callbacks.append(_video(ours["video"], run, eval_env, loggers))
     tensorboard = config["logger"]["tensorboard"]
     if isinstance(tensorboard, Mapping) and tensorboard.get("histograms"):
-        callbacks.append(HistogramCallback(tensorboard["histograms_every"], trackers))
-    if trackers.outputs:
-        callbacks.append(LoggingCallback(config["logger"]["every"], trackers, stays_open=True))
+        callbacks.append(HistogramCallback(tensorboard["histograms_every"], loggers))
+    if loggers.outputs:
+        callbacks.append(LoggingCallback(config["logger"]["every"], loggers, stays_open=True))
     if config.get("progress_bar"):
         callbacks.append(ProgressBarCallback())
     if "checkpoint" in ours:
@@ -161,6 +161,9 @@ def make_callbacks(config: Mapping[str, Any], run: RunFolder, eval_env: EnvConfi
         minutes = minutes_of(every)
         steps = 0 if minutes else every
         callbacks.append(CheckpointCallback(run.checkpoint, steps, tuple(callbacks), minutes=minutes))
+    for each in callbacks:  # they close themselves only where the training comes to its end
+        if (close := getattr(each, "close", None)) is not None:
+            closing.callback(close)
     return callbacks
 
 
@@ -222,15 +225,15 @@ def _evaluation(chosen: Mapping[str, Any], run: RunFolder, eval_env: EnvConfig) 
     return callbacks
 
 
-def _video(values: Mapping[str, Any], run: RunFolder, env: EnvConfig, trackers: Trackers) -> VideoCallback:
+def _video(values: Mapping[str, Any], run: RunFolder, env: EnvConfig, loggers: LoggerGroup) -> VideoCallback:
     return VideoCallback(
         env,
         run.videos,
         every=values["every"],
         length=values["length"],
         deterministic=values["deterministic"],
-        look=Look(values["overlay"], parse_size(values["size"])),
-        trackers=trackers,
+        style=VideoStyle(values["overlay"], parse_size(values["size"])),
+        loggers=loggers,
     )
 
 
@@ -264,7 +267,7 @@ def _own_callback(where: str, values: Mapping[str, Any]) -> Callback:
     if every is not None:
         callback.every = every
     if not callback.every and type(callback).on_steps is not Callback.on_steps:
-        tell(
+        print_message(
             f"{where}: on_steps of {target} is never called, for want of an interval;"
             f" give it one in environment steps: {where}.every=1000"
         )

@@ -1,4 +1,4 @@
-"""Logging: reports, the console, progress.csv, the callback that reports, and the progress bar."""
+"""Loggers: the console, progress.csv, the callback that calls all of them, and the progress bar."""
 
 from __future__ import annotations
 
@@ -19,28 +19,27 @@ import numpy as np
 from zoo.algorithms.callback import Callback, Training, named
 from zoo.core import atomic
 from zoo.core.printing import csv_lines, decimal, duration, one_line, show
-from zoo.core.zips import move_aside
 from zoo.envs.monitor import EpisodeRecord
 from zoo.errors import ZooError
-from zoo.experiment.problems import tell
+from zoo.experiment.messages import move_damaged_aside, print_message
 
 STEPS = "time/total_timesteps"
 """The scalar that is the x-axis everywhere."""
 
 
 @dataclass
-class Report:
-    """What there is to say about a run at one moment."""
+class LogEntry:
+    """One row of a log."""
 
     timesteps: int
     scalars: dict[str, float]
-    spent: dict[str, float] = field(default_factory=dict)
-    """What the time since the last report was spent on, in seconds."""
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Seconds since the last entry, by what they were spent on."""
     note: str | None = None
 
 
 @dataclass(frozen=True)
-class Ending:
+class RunSummary:
     """How a run ended."""
 
     status: str
@@ -55,35 +54,35 @@ class Ending:
 
 
 class Logger:
-    """One place to which reports go, a tracker; override what is needed.
+    """Base class of loggers; override what is needed.
 
-    Whatever it raises is told in one line and never ends a training: it is then switched off, unless it
-    ``keeps_trying``. What needs a slow import does it at the first report.
+    An exception costs one message and never ends a training: the logger is then switched off, unless it
+    ``keeps_trying``. What needs a slow import does it at the first entry.
     """
 
     keeps_trying: ClassVar[bool] = False
     """Whether it is asked again after an `OSError` or `ZooError`, such as one of a full disk."""
 
     def start(self, folder: Path, config: Mapping[str, Any]) -> None:
-        """Take a run's folder and its config; before everything else, in every process of the run."""
+        """Receive a run's folder and its config; called first, in every process of the run."""
 
-    def write(self, report: Report) -> None:
-        """Take one report."""
+    def write(self, entry: LogEntry) -> None:
+        """Write one entry."""
 
     def video(self, name: str, path: Path, timesteps: int) -> None:
-        """Take a video that was filmed after so many environment steps."""
+        """Log a video that was filmed after so many environment steps."""
 
     def histograms(self, tensors: Mapping[str, Any], timesteps: int) -> None:
-        """Take the policy's parameters, arrays by name, if it asked for them."""
+        """Log the policy's parameters, arrays by name, if the config asks for them."""
 
     def flush(self) -> None:
-        """Show or send what is still waiting: the training has come to its end."""
+        """Print or send what is still waiting, at the end of the training."""
 
-    def conclude(self, ending: Ending) -> None:
-        """Take how the run ended, once its agent is saved."""
+    def conclude(self, summary: RunSummary) -> None:
+        """Receive how the run ended, once its agent is saved."""
 
     def close(self) -> None:
-        """Finish what is open; a later report opens it again."""
+        """Close files and connections; a later entry opens them again."""
 
     def state(self) -> dict[str, Any]:
         """Return plain values from which a resumed run goes on where this one is now.
@@ -97,18 +96,18 @@ class Logger:
 
 
 class ConsoleLogger(Logger):
-    """Prints a table, but not more often than every ``seconds``; one may then tell of several reports."""
+    """Prints a table, at most every ``seconds``; entries that come faster are merged."""
 
     keeps_trying = True
 
     def __init__(self, *, seconds: float = 2.0, stream: TextIO | None = None) -> None:
         self.seconds = seconds
         self.stream = stream
-        self._unprinted: Report | None = None
+        self._unprinted: LogEntry | None = None
         self._printed: float | None = None
 
-    def write(self, report: Report) -> None:
-        self._unprinted = report if self._unprinted is None else _merged(self._unprinted, report)
+    def write(self, entry: LogEntry) -> None:
+        self._unprinted = entry if self._unprinted is None else _merged(self._unprinted, entry)
         now = time.perf_counter()
         if self._printed is None or now - self._printed >= self.seconds:
             self._printed = now
@@ -123,31 +122,31 @@ class ConsoleLogger(Logger):
     close = flush
 
 
-def _merged(earlier: Report, later: Report) -> Report:
-    """Return the later report with what only the earlier one says, and the time spent of both."""
-    spent = {name: seconds + earlier.spent.get(name, 0.0) for name, seconds in later.spent.items()}
-    return Report(later.timesteps, {**earlier.scalars, **later.scalars}, spent, later.note)
+def _merged(earlier: LogEntry, later: LogEntry) -> LogEntry:
+    """Return the later entry with the scalars that only the earlier one has, and the time of both."""
+    spent = {name: seconds + earlier.seconds.get(name, 0.0) for name, seconds in later.seconds.items()}
+    return LogEntry(later.timesteps, {**earlier.scalars, **later.scalars}, spent, later.note)
 
 
-def table(report: Report) -> str:
-    """Return a report as text: scalars by group, how the time divides, and the note."""
+def table(entry: LogEntry) -> str:
+    """Return an entry as text: scalars by group, how the time divides, and the note."""
     groups: dict[str, dict[str, str]] = {}
-    for name, value in report.scalars.items():
+    for name, value in entry.scalars.items():
         group, _, key = name.rpartition("/")
         groups.setdefault(group, {})[key] = formatted(value)
     rows: list[tuple[str, str]] = []
     for group in sorted(groups):
         rows.append((f"{group}/", ""))
         rows += [(f"   {key}", groups[group][key]) for key in sorted(groups[group])]
-    total = sum(report.spent.values())
+    total = sum(entry.seconds.values())
     if total > 0:
         rows.append(("share of time/", ""))
-        rows += [(f"   {name}", f"{seconds / total:.0%}") for name, seconds in report.spent.items()]
+        rows += [(f"   {name}", f"{seconds / total:.0%}") for name, seconds in entry.seconds.items()]
     width = max(len(key) for key, _ in rows)
     value_width = max(len(value) for _, value in rows)
     line = "-" * (width + value_width + 7)
     body = [f"| {key:<{width}} | {value:<{value_width}} |" for key, value in rows]
-    return "\n".join([line, *body, line, *([report.note] if report.note else [])])
+    return "\n".join([line, *body, line, *([entry.note] if entry.note else [])])
 
 
 def formatted(value: float) -> str:
@@ -158,7 +157,7 @@ def formatted(value: float) -> str:
 
 
 class CsvLogger(Logger):
-    """Appends one row a report to a CSV file, with a column for every scalar that has ever come.
+    """Appends one row an entry to a CSV file, with a column for every scalar so far.
 
     A file that can't be read is moved aside, and another one begun.
     """
@@ -170,16 +169,16 @@ class CsvLogger(Logger):
         self._columns: list[str] | None = None
         self._n_rows = 0
 
-    def write(self, report: Report) -> None:
+    def write(self, entry: LogEntry) -> None:
         columns = self._known_columns()
-        new = report.scalars.keys() - columns
+        new = entry.scalars.keys() - columns
         if new:
             columns = [STEPS, *sorted({*columns, *new} - {STEPS})]
-            self._rewrite(columns, [*self._rows(), report.scalars])
+            self._rewrite(columns, [*self._rows(), entry.scalars])
         else:
             with open(self.path, "ab", buffering=0) as file:
                 header = [] if file.tell() else [columns]
-                atomic.append(file, _as_csv(header, columns, [report.scalars]).encode())
+                atomic.append(file, _as_csv(header, columns, [entry.scalars]).encode())
         self._n_rows += 1
 
     def state(self) -> dict[str, Any]:
@@ -217,8 +216,7 @@ class CsvLogger(Logger):
         except FileNotFoundError:
             return []
         except (ValueError, csv.Error) as error:
-            aside = move_aside(self.path)
-            tell(f"{self.path} is damaged ({one_line(error)}): it is {aside.name} now; another one begins")
+            move_damaged_aside(self.path, error)
             return []
         return rows
 
@@ -231,8 +229,8 @@ def _as_csv(header: list[list[str]], columns: list[str], rows: Iterable[Mapping[
     return csv_lines([*header, *([row.get(column) for column in columns] for row in rows)])
 
 
-class Trackers:
-    """Hands on what is to be tracked; a tracker that raises is told once and switched off.
+class LoggerGroup:
+    """Calls all loggers of a run; one that raises is named in one message and switched off.
 
     One that ``keeps_trying`` is asked again, after `OSError` and `ZooError`. ``folder`` and ``config`` are
     those of the run, if there is one.
@@ -250,126 +248,126 @@ class Trackers:
         self._failing: set[int] = set()
         self._off: set[int] = set()
 
-    def tell(self, method: str, *arguments: Any) -> None:
+    def call(self, method: str, *arguments: Any) -> None:
         """Call a method of `Logger` on each."""
         for number, output in enumerate(self.outputs):
             if number in self._off:
                 continue
-            try:
+            with self._guarded(number):
                 if self._folder is not None and number not in self._started and method != "close":
                     self._started.add(number)
                     output.start(self._folder, self._config)
                 getattr(output, method)(*arguments)
-            except Exception as error:
-                self._complain(number, error)
-            else:
                 if method == "write":
                     self._failing.discard(number)
 
     def close(self) -> None:
         """Close all, also those that were switched off."""
         self._off.clear()
-        self.tell("close")
+        self.call("close")
 
     def state(self) -> dict[str, Any]:
         """Return the state of each, by name. Raises `OSError` where a log does not reach the disk."""
         states = {}
         for number, (name, output) in enumerate(named(self.outputs)):  # type: ignore[arg-type]
             if number not in self._off:
-                with self._told(number):
+                with self._guarded(number, for_checkpoint=True):
                     states[name] = output.state()
         return states
 
     def load_state(self, states: Mapping[str, Any]) -> None:
-        """Let each go back to where it was, also in its files."""
+        """Restore the state of each, also in its files."""
         for number, (name, output) in enumerate(named(self.outputs)):  # type: ignore[arg-type]
             if name in states:
-                with self._told(number):
+                with self._guarded(number, for_checkpoint=True):
                     output.load_state(states[name])
 
     @contextlib.contextmanager
-    def _told(self, number: int) -> Iterator[None]:
-        """Switch off a tracker that raises, unless it ``keeps_trying``: its error is the checkpoint's."""
+    def _guarded(self, number: int, *, for_checkpoint: bool = False) -> Iterator[None]:
+        """Print an exception within the block once, and switch its logger off unless it ``keeps_trying``.
+
+        An exception ``for_checkpoint`` of one that does is raised: the checkpoint fails.
+        """
+        output = self.outputs[number]
         try:
             yield
         except Exception as error:
-            if self.outputs[number].keeps_trying:
+            if for_checkpoint and output.keeps_trying:
                 raise
-            self._complain(number, error)
-
-    def _complain(self, number: int, error: Exception) -> None:
-        output = self.outputs[number]
-        is_passing = output.keeps_trying and isinstance(error, OSError | ZooError)
-        if number not in self._failing:
-            follows = "it is switched off, and the run goes on"
-            if is_passing:
+            is_expected = isinstance(error, OSError | ZooError)
+            tries_again = output.keeps_trying and is_expected
+            if number not in self._failing:
+                kind = "" if is_expected else f"{type(error).__name__}: "
+                reason = one_line(f"{type(output).__name__}: {kind}{error}", 500)
                 follows = "the run goes on, and logs again when it can"
-            kind = "" if isinstance(error, OSError | ZooError) else f"{type(error).__name__}: "
-            reason = one_line(f"{type(output).__name__}: {kind}{error}", 500)
-            tell(f"{reason}; {follows}")
-            if os.environ.get("ZOO_DEBUG") == "1":
-                traceback.print_exception(error)
-        self._failing.add(number)
-        if not is_passing:
-            self._off.add(number)
+                print_message(
+                    f"{reason}; {follows if tries_again else 'it is switched off, and the run goes on'}"
+                )
+                if os.environ.get("ZOO_DEBUG") == "1":
+                    traceback.print_exception(error)
+            self._failing.add(number)
+            if not tries_again:
+                self._off.add(number)
 
 
 class LoggingCallback(Callback):
-    """Makes a report every ``every`` environment steps and hands it to each of ``outputs``.
+    """Makes a log entry every ``every`` environment steps and hands it to each of ``outputs``.
 
     The scalars have Stable-Baselines3's names. With ``stays_open`` the outputs are not closed with the
-    training, because a run goes on with them (`conclude`): whoever asks for that closes.
+    training, because a run calls their `conclude` after it, and closes them.
     """
 
-    def __init__(self, every: int, outputs: Sequence[Logger] | Trackers, *, stays_open: bool = False) -> None:
+    def __init__(
+        self, every: int, outputs: Sequence[Logger] | LoggerGroup, *, stays_open: bool = False
+    ) -> None:
         self.every = every
-        self.trackers = outputs if isinstance(outputs, Trackers) else Trackers(outputs)
+        self.loggers = outputs if isinstance(outputs, LoggerGroup) else LoggerGroup(outputs)
         self.stays_open = stays_open
         self._elapsed_before = 0.0
-        self._reported_before: int | None = None
+        self._restored_step: int | None = None
         self._longest = 0
 
     def on_training_start(self, algorithm: Training) -> None:
-        self._started = self._reported = time.perf_counter()
+        self._started = self._logged = time.perf_counter()
         self._compiled_before = algorithm.runtime.compile_clock.seconds
         self._first_step = algorithm.num_timesteps
-        reported, self._reported_before = self._reported_before, None
-        self._reported_step = algorithm.num_timesteps if reported is None else reported
+        reported, self._restored_step = self._restored_step, None
+        self._logged_step = algorithm.num_timesteps if reported is None else reported
         self._timings = dict(algorithm.timings)
 
     def on_steps(self, algorithm: Training) -> None:
         """Report; evaluations at steps before come first, each as a row of its own."""
         self._write_rows(algorithm, before=algorithm.num_timesteps)
-        self.trackers.tell("write", self._report(algorithm))
+        self.loggers.call("write", self._entry(algorithm))
 
     def on_training_end(self, algorithm: Training) -> None:
-        """Report what came since the last report, an evaluation after the training too; close the outputs."""
-        if algorithm.num_timesteps > self._reported_step:
+        """Log what came since the last entry, an evaluation after the training too; close the outputs."""
+        if algorithm.num_timesteps > self._logged_step:
             self.on_steps(algorithm)
         self._write_rows(algorithm, before=algorithm.num_timesteps + 1)
         now = time.perf_counter()
         self._elapsed_before += now - self._started
         self._started = now
-        self.trackers.tell("flush")
+        self.loggers.call("flush")
         if not self.stays_open:
             self.close()
 
     def close(self) -> None:
-        self.trackers.close()
+        self.loggers.close()
 
     def state(self) -> dict[str, Any]:
         elapsed = self._elapsed_before + time.perf_counter() - self._started
-        return {"elapsed": elapsed, "reported": self._reported_step, "outputs": self.trackers.state()}
+        return {"elapsed": elapsed, "reported": self._logged_step, "outputs": self.loggers.state()}
 
     def load_state(self, values: dict[str, Any]) -> None:
-        self._elapsed_before, self._reported_before = values["elapsed"], values["reported"]
-        self.trackers.load_state(values["outputs"])
+        self._elapsed_before, self._restored_step = values["elapsed"], values["reported"]
+        self.loggers.load_state(values["outputs"])
 
     def _write_rows(self, algorithm: Training, *, before: int) -> None:
-        for timesteps, scalars in algorithm.read_rows(before).items():
-            self.trackers.tell("write", Report(timesteps, {STEPS: timesteps, **scalars}))
+        for timesteps, scalars in algorithm.scalars.read_rows(before).items():
+            self.loggers.call("write", LogEntry(timesteps, {STEPS: timesteps, **scalars}))
 
-    def _report(self, algorithm: Training) -> Report:
+    def _entry(self, algorithm: Training) -> LogEntry:
         now = time.perf_counter()
         seconds = now - self._started
         if algorithm.envs is not None:
@@ -384,11 +382,11 @@ class LoggingCallback(Callback):
         scalars["train/n_updates"] = algorithm.n_updates
         scalars.update(algorithm.read_metrics())
         spent = {name: total - self._timings.get(name, 0.0) for name, total in algorithm.timings.items()}
-        spent["other"] = max(0.0, now - self._reported - sum(spent.values()))
-        report = Report(algorithm.num_timesteps, scalars, spent, self._note(algorithm))
-        self._reported, self._reported_step = now, algorithm.num_timesteps
+        spent["other"] = max(0.0, now - self._logged - sum(spent.values()))
+        entry = LogEntry(algorithm.num_timesteps, scalars, spent, self._note(algorithm))
+        self._logged, self._logged_step = now, algorithm.num_timesteps
         self._timings = dict(algorithm.timings)
-        return report
+        return entry
 
     def _note(self, algorithm: Training) -> str | None:
         if algorithm.n_episodes or not self._longest:  # without a step there is nothing to wait for
@@ -454,7 +452,7 @@ class ProgressBarCallback(Callback):
             self._show(algorithm)
 
     def on_training_end(self, algorithm: Training) -> None:
-        """Show where the run ended, unless the last line has said it."""
+        """Print the last step, unless the last line has it."""
         if self._bar is not None or self._shown_step != algorithm.num_timesteps:
             self._show(algorithm)
         self.close()

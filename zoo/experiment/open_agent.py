@@ -32,7 +32,7 @@ class OpenedAgent:
 
     path: Path
     files: AgentFiles
-    algorithm: Algorithm[Any]
+    algorithm: Algorithm
     env: EnvConfig
     changes: Mapping[str, Any] = field(default_factory=dict)
     """What the user set of the environment, beside its id."""
@@ -42,7 +42,7 @@ class OpenedAgent:
         return preset_or_name(self.files.config["algo"])
 
     def introduction(self) -> str:
-        """Return path, steps of training and score, so that nobody takes one agent for another."""
+        """Return path, steps of training and score, which tell it from other agents."""
         card = self.files.card
         name = f"{self.algo} on {one_line(card.get('env') or self.env.id)}"
         seed = "?" if card.get("seed") is None else card["seed"]
@@ -153,7 +153,7 @@ def _env_config(
 
     Observations and rewards stay raw: the agent normalises with its own statistics.
     """
-    from zoo.algorithms.agent import section_of
+    from zoo.algorithms.saving import section_of
     from zoo.config.fields import build
     from zoo.envs.config import EnvConfig
 
@@ -168,17 +168,17 @@ def _env_config(
         values |= {"id": wanted} | ({} if same_environment else {"kwargs": {}, "max_episode_steps": "auto"})
     if not files.is_trusted:
         refuse_foreign_environment(values, origin, named_by_user=named)
-    values = _laid_over(values, changes)
+    values = _merged(values, changes)
     return build(EnvConfig, {**values, "normalize": False, "render_mode": None}, "env")
 
 
-def _laid_over(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+def _merged(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values with the changes in their places, key by key where both are mappings."""
     merged = dict(values)
     for key, change in changes.items():
         before = merged.get(key)
         if isinstance(change, Mapping) and isinstance(before, Mapping):
-            change = _laid_over(before, change)
+            change = _merged(before, change)
         merged[key] = change
     return merged
 

@@ -1,4 +1,4 @@
-"""Cloning an expert before a run's first step, as its section ``pretrain`` says."""
+"""Pretraining: behaviour cloning before a run's first step, by the section ``pretrain``."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from zoo.config.fields import build
 from zoo.core.atomic import write_text
 from zoo.core.printing import csv_lines, one_line
 from zoo.errors import ZooError
-from zoo.experiment.checkpoint import read_files, remove_files, write_files
-from zoo.experiment.problems import tell, told, warnings_in_one_line
+from zoo.experiment.checkpoint import read_checkpoint, remove_checkpoints, write_files
+from zoo.experiment.messages import print_message, report_write_errors, warnings_as_messages
 from zoo.experiment.run_folder import RunFolder
 from zoo.experiment.signals import stop_on_signals
 from zoo.imitation.bc import Epoch, PretrainConfig, Pretraining
@@ -22,24 +22,24 @@ from zoo.imitation.bc import Epoch, PretrainConfig, Pretraining
 logger = logging.getLogger(__name__)
 
 
-def pretrain(algorithm: Algorithm[Any], settings: Mapping[str, Any] | None, run: RunFolder) -> None:
+def pretrain(algorithm: Algorithm, settings: Mapping[str, Any] | None, run: RunFolder) -> None:
     """Clone the expert that the settings name, if they name one; leave the losses of all epochs in the run.
 
-    Where a signal has ended it, ``algorithm.stop_reason`` says so, and its policy is as it was.
+    After a signal ``algorithm.stop_reason`` is PREEMPTED, and the policy is as it was.
     """
     config = build(PretrainConfig, dict(settings or {}), "pretrain")
     if config.dataset is None:
         return
-    with warnings_in_one_line():
+    with warnings_as_messages():
         pretraining = Pretraining(algorithm, config.dataset, config)
     if run.has_pretraining:
         try:
-            state = read_files(run.pretraining)[1]
+            state = read_checkpoint(run.pretraining).algorithm
         except ZooError as error:
-            tell(f"where the pretraining was can't be read: {error}; it begins again")
+            print_message(f"where the pretraining was can't be read: {error}; it begins again")
         else:
             pretraining.load_state(state)
-            tell(f"pretraining goes on after epoch {len(pretraining.epochs)} of {config.n_epochs}")
+            print_message(f"pretraining goes on after epoch {len(pretraining.epochs)} of {config.n_epochs}")
     every = max(1, config.n_epochs // 10)
 
     def note(epoch: Epoch) -> bool:
@@ -55,15 +55,17 @@ def pretrain(algorithm: Algorithm[Any], settings: Mapping[str, Any] | None, run:
     if algorithm.stop_reason == PREEMPTED:
         _keep(pretraining, run)
         return
-    remove_files(run.pretraining)
+    remove_checkpoints(run.pretraining)
     logger.info("pretrained from %s: %s", one_line(config.dataset), _told(pretraining.epochs[-1]))
 
 
 def _keep(pretraining: Pretraining, run: RunFolder) -> None:
     """Write where it stands."""
-    with told("a run that goes on begins its pretraining again"):
+    with report_write_errors("a run that goes on begins its pretraining again"):
         write_files(run.pretraining, pretraining.state(), {"timesteps": 0})
-    tell(f"pretraining has ended after epoch {len(pretraining.epochs)} of {pretraining.config.n_epochs}")
+    print_message(
+        f"pretraining has ended after epoch {len(pretraining.epochs)} of {pretraining.config.n_epochs}"
+    )
 
 
 def _told(epoch: Epoch) -> str:

@@ -20,7 +20,7 @@ from zoo.experiment.evaluation import EvaluationCancelledError, Predictor, evalu
 
 
 @dataclass(frozen=True)
-class Look:
+class VideoStyle:
     """How a video looks: pixels and images a second are the environment's own where they are None."""
 
     overlay: bool = True
@@ -40,7 +40,7 @@ def record(
     model: Predictor,
     env: EnvConfig,
     paths: Sequence[Path],
-    look: Look | None = None,
+    style: VideoStyle | None = None,
     *,
     n_episodes: int | None = None,
     length: int | None = None,
@@ -56,8 +56,8 @@ def record(
     Ctrl-C ends a film, which stays; an error leaves none. Raises `ZooError` where the environment can't be
     drawn or a file not be written, and `EvaluationCancelledError` once ``cancelled()`` is true.
     """
-    look = look or Look()
-    with camera(env, paths, look, length=length) as (envs, filmed):
+    style = style or VideoStyle()
+    with filmed_env(env, paths, style, length=length) as (envs, filmed):
         if check is not None:
             check(envs)
         try:
@@ -80,8 +80,8 @@ def record(
 
 
 @contextlib.contextmanager
-def camera(
-    env: EnvConfig, paths: Sequence[Path], look: Look, *, length: int | None = None
+def filmed_env(
+    env: EnvConfig, paths: Sequence[Path], style: VideoStyle, *, length: int | None = None
 ) -> Iterator[tuple[VecEnvAdapter, Filmed]]:
     """Give one environment in this process, of which every step is filmed until the block ends.
 
@@ -89,10 +89,10 @@ def camera(
     here writes videos.
     """
     ffmpeg()
-    canvas = Canvas(look.size, overlay=look.overlay)
-    with drawn_env(env) as drawn:
-        rate = look.frames_per_second or drawn.metadata.get("render_fps")
-        wanted = look.frames_per_second or 0
+    canvas = Canvas(style.size, overlay=style.overlay)
+    with rendering_env(env) as drawn:
+        rate = style.frames_per_second or drawn.metadata.get("render_fps")
+        wanted = style.frames_per_second or 0
         if wanted > FASTEST_GIF and any(path.suffix == ".gif" for path in paths):
             raise ZooError(
                 f"`fps={wanted:g}`: a GIF shows at most {FASTEST_GIF} images a second; format=mp4 shows more"
@@ -103,18 +103,18 @@ def camera(
 
 
 @contextlib.contextmanager
-def drawn_env(env: EnvConfig) -> Iterator[SyncVecEnv]:
-    """Give one environment that renders images, and explain in one line why it does not."""
+def rendering_env(env: EnvConfig) -> Iterator[SyncVecEnv]:
+    """Give one environment that renders images. Raises a one-line `ZooError`."""
     render_offscreen()
-    with drawing_explained(env.id):
-        envs = _made_to_be_drawn(env)
+    with explain_render_errors(env.id):
+        envs = _make_rendering_env(env)
         try:
             yield envs
         finally:
             envs.close()
 
 
-def _made_to_be_drawn(env: EnvConfig) -> SyncVecEnv:
+def _make_rendering_env(env: EnvConfig) -> SyncVecEnv:
     plain = replace(in_this_process(env), render_mode="rgb_array", check=False)
     try:
         envs = make_vec_env(plain, training=False)
@@ -128,11 +128,11 @@ def _made_to_be_drawn(env: EnvConfig) -> SyncVecEnv:
     return envs
 
 
-def check_camera(env: EnvConfig) -> None:
+def check_rendering(env: EnvConfig) -> None:
     """Draw one image and encode nothing: what fails later does so here. Raises `ZooError`."""
     ffmpeg()
     Canvas()
-    with drawn_env(env) as envs:
+    with rendering_env(env) as envs:
         try:
             envs.reset(seed=0)
             image = envs.render()[0]
@@ -144,8 +144,8 @@ def check_camera(env: EnvConfig) -> None:
 
 
 @contextlib.contextmanager
-def drawing_explained(env_id: str) -> Iterator[None]:
-    """Say in one line what is missing where an environment acts, but can't be drawn or filmed."""
+def explain_render_errors(env_id: str) -> Iterator[None]:
+    """Raise a one-line `ZooError` where an environment can't be rendered within the block."""
     from gymnasium.error import DependencyNotInstalled
 
     try:

@@ -1,4 +1,4 @@
-"""Running a run's config again, and comparing what comes of it with what the run left behind, bit for bit."""
+"""Reproducing a run: train by its config again, and compare the files of both runs bit for bit."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from zoo.experiment.experiment import Experiment
 from zoo.experiment.run_folder import FINISHED, RunFolder
 
 ENVIRONMENT = ("versions", "machine", "host", "git_commit", "git_changed")
-"""What of a run's record may explain that the same config led elsewhere."""
+"""Entries of a run's record that may explain a difference."""
 
 Episodes = list[dict[str, str]]
 
 
 @dataclass
 class Comparison:
-    """Whether one thing is equal in both runs (None: there is nothing to compare), and how that was seen."""
+    """Whether something is equal in both runs (None: there is nothing to compare), and the details."""
 
     equal: bool | None
     detail: str
@@ -40,7 +40,7 @@ class Comparison:
 
 @dataclass
 class Reproduction:
-    """What came of running a run again."""
+    """Two runs of one config, compared."""
 
     run: Path
     again: Path
@@ -49,7 +49,7 @@ class Reproduction:
     """Whether the new run came to its end, or as far as was asked for."""
     comparisons: dict[str, Comparison] = field(default_factory=dict)
     differences: dict[str, tuple[Any, Any]] = field(default_factory=dict)
-    """What is another around the two runs: versions, machine, commit."""
+    """Versions, machine and commit that differ, as (then, now)."""
 
     @property
     def equal(self) -> bool:
@@ -83,19 +83,19 @@ def reproduce(path: Path, *, until: int | None = None, runs_dir: str = "runs") -
             f"the run in {one_line(path)} is {one_line(record.get('status'))}, not finished;"
             f" compare it as far as it came: until={reached or 'STEPS'}"
         )
-    before = _left_by(run, agents=until is None)
-    checkpoint = read_checkpoint(run.checkpoint) if until is not None and run.has_checkpoint else None
-    watch = _Watch(until, checkpoint)
-    with Experiment(_again(config, runs_dir)) as experiment:
-        experiment.callbacks += [watch, _Mark(experiment.run, path)]
+    is_part = until is not None
+    before = _read_files(run, agents=not is_part)
+    checkpoint = read_checkpoint(run.checkpoint) if is_part and run.has_checkpoint else None
+    with Experiment(_config_of_repetition(config, runs_dir)) as experiment:
+        repetition = _Repetition(experiment.run, path, until, checkpoint)
+        experiment.callbacks.append(repetition)
         result = experiment.run_through()
     done = Reproduction(path, result.run.path, experiment.algorithm.num_timesteps, result.is_complete)
     if not result.is_complete:
         return done
-    after = _left_by(result.run, agents=until is None)
-    is_part = until is not None
+    after = _read_files(result.run, agents=not is_part)
     done.comparisons = {
-        "weights": watch.comparison() if is_part else _compare_agents(before.agents, after.agents),
+        "weights": repetition.weights if is_part else _compare_agents(before.agents, after.agents),
         "evaluations": _compare_evaluations(before.evaluations, after.evaluations, done.timesteps, is_part),
         "monitor": _compare_episodes(before.episodes, after.episodes, is_part),
     }
@@ -105,41 +105,32 @@ def reproduce(path: Path, *, until: int | None = None, runs_dir: str = "runs") -
     return done
 
 
-class _Watch(Callback):
-    """Ends a run at ``until`` environment steps, and looks whether it passes the checkpoint as it was."""
+class _Repetition(Callback):
+    """Ends a run at ``until`` environment steps, and compares it with the checkpoint of the first run.
+
+    The new run's record names the run in ``path``, so that the two count as one.
+    """
 
     every = 1
     looks_often = True
 
-    def __init__(self, until: int | None, checkpoint: Checkpoint | None) -> None:
-        self.until, self.checkpoint = until, checkpoint
-        self.found: Comparison | None = None
+    def __init__(self, run: RunFolder, path: Path, until: int | None, checkpoint: Checkpoint | None) -> None:
+        self.run, self.path, self.until, self.checkpoint = run, path, until, checkpoint
+        reason = "the run has kept no checkpoint"
+        if checkpoint is not None:
+            reason = f"the run's checkpoint is of step {checkpoint.timesteps:,}"
+        self.weights = Comparison(None, reason)
+
+    def on_training_start(self, algorithm: Training) -> None:
+        self.run.update_record(reproduces=str(self.path.absolute()))
 
     def on_steps(self, algorithm: Training) -> None:
         steps = algorithm.num_timesteps
         if self.checkpoint is not None and steps == self.checkpoint.timesteps:
             theirs, ours = self.checkpoint.algorithm["tensors"], algorithm.state()["tensors"]
-            self.found = _compared_arrays(theirs, ours, f"at the checkpoint of step {steps:,}")
+            self.weights = _compare_arrays(theirs, ours, f"at the checkpoint of step {steps:,}")
         if self.until is not None and steps >= self.until:
             algorithm.request_stop(f"until={self.until}")
-
-    def comparison(self) -> Comparison:
-        """Return how the weights compare."""
-        if self.found is not None:
-            return self.found
-        if self.checkpoint is None:
-            return Comparison(None, "the run has kept no checkpoint")
-        return Comparison(None, f"the run's checkpoint is of step {self.checkpoint.timesteps:,}")
-
-
-class _Mark(Callback):
-    """Records of which run the new one is a repetition: the two are one where runs are counted."""
-
-    def __init__(self, run: RunFolder, path: Path) -> None:
-        self.run, self.path = run, path
-
-    def on_training_start(self, algorithm: Training) -> None:
-        self.run.update_record(reproduces=str(self.path.absolute()))
 
 
 def _config(run: RunFolder) -> dict[str, Any]:
@@ -149,7 +140,7 @@ def _config(run: RunFolder) -> dict[str, Any]:
     return checked("train", {**{str(key): usual[key] for key in usual if key != "replay"}, **config})
 
 
-def _again(config: Mapping[str, Any], runs_dir: str) -> dict[str, Any]:
+def _config_of_repetition(config: Mapping[str, Any], runs_dir: str) -> dict[str, Any]:
     """Return the config for the second time: the same training, which is not tracked and not filmed."""
     logger = {"every": config["logger"].get("every"), "console": False, "csv": True}
     return {
@@ -165,8 +156,8 @@ def _again(config: Mapping[str, Any], runs_dir: str) -> dict[str, Any]:
 
 
 @dataclass
-class _Left:
-    """What a run has left behind."""
+class _RunFiles:
+    """Agents, evaluations and episodes of a run."""
 
     agents: dict[str, Arrays]
     """By file."""
@@ -176,8 +167,8 @@ class _Left:
     """By monitor."""
 
 
-def _left_by(run: RunFolder, *, agents: bool) -> _Left:
-    """Read it all, before anything is trained. Raises `ZooError` for a file that is damaged."""
+def _read_files(run: RunFolder, *, agents: bool) -> _RunFiles:
+    """Read all files that are compared. Raises `ZooError` for a damaged one."""
     folders = (run.agent, run.best_agent) if agents else ()
     names = ("policy.safetensors", "normalization.safetensors")
     files = [path for folder in folders for name in names if (path := folder / name).exists()]
@@ -194,7 +185,7 @@ def _left_by(run: RunFolder, *, agents: bool) -> _Left:
             episodes[path.name] = [{key: each for key, each in row.items() if key != "t"} for row in rows]
     except UNREADABLE as error:
         raise ZooError(f"can't read {one_line(path)}: {one_line(error)}") from error
-    return _Left(tensors, evaluations, episodes)
+    return _RunFiles(tensors, evaluations, episodes)
 
 
 def _compare_agents(before: Mapping[str, Arrays], after: Mapping[str, Arrays]) -> Comparison:
@@ -203,13 +194,13 @@ def _compare_agents(before: Mapping[str, Arrays], after: Mapping[str, Arrays]) -
     for name in sorted(before.keys() | after.keys()):
         if name not in before or name not in after:
             return Comparison(False, f"{name} is in one of the runs only")
-        compared = _compared_arrays(before[name], after[name], f"in {name}")
+        compared = _compare_arrays(before[name], after[name], f"in {name}")
         if not compared.equal:
             return compared
     return Comparison(True, "agent and best agent")
 
 
-def _compared_arrays(theirs: Mapping[str, Any], ours: Mapping[str, Any], where: str) -> Comparison:
+def _compare_arrays(theirs: Mapping[str, Any], ours: Mapping[str, Any], where: str) -> Comparison:
     if theirs.keys() != ours.keys():
         return Comparison(False, f"other tensors {where}")
     pairs = [(np.asarray(theirs[name]), np.asarray(ours[name])) for name in theirs]
@@ -261,7 +252,7 @@ def _compare_episodes(
 
 
 def _differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return what is another around the runs, by its path, as (then, now)."""
+    """Return the entries of two records that differ, by path, as (then, now)."""
     then, now = _facts(theirs), _facts(ours)
     return {name: (then.get(name), now.get(name)) for name in then | now if then.get(name) != now.get(name)}
 

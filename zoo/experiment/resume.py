@@ -1,4 +1,4 @@
-"""Which run goes on: a job's own where the same command is given again, or one that is given more steps.
+"""Resuming a run: one that is named, a job's own where the same command is given again, or for more steps.
 
 A run that is given more steps goes on from its last checkpoint, and ends bit for bit as if it had been begun
 with its config as it stands afterwards: with the new number of steps, the intervals that followed from the
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zoo.config.environment_values import as_written
+from zoo.config.environment_values import as_written, plain_config
 from zoo.config.resume import FREE_OF_CHECKPOINTS, SHOWN_ONLY
 from zoo.core.atomic import make_folder
 from zoo.core.file_lock import FileLock, is_locked
@@ -30,10 +30,30 @@ DECIDED = ("compile", "threads")
 """Settings that may be ``auto``: what is decided depends on the number of steps."""
 
 
+def reopen_run(config: Config, job: str | None) -> tuple[RunFolder | None, Config]:
+    """Reopen the run that ``resume`` names or that the ``job`` has begun; return it and its config.
+
+    The run is None if a new one is to be made. Raises `ZooError`.
+    """
+    if config["resume"] is not None:
+        before = RunFolder(config["resume"]).read_config().get("n_timesteps")
+        is_longer = before not in (None, config["n_timesteps"])
+        return RunFolder.reopen(config["resume"], for_more_steps=is_longer), config
+    found = None if job is None else find_unfinished_run(config, job)
+    if found is None:
+        return None, config
+    run, own_config = found[0], plain_config(found[1])
+    own_config |= {key: config[key] for key in SHOWN_ONLY if key in config}
+    checkpoint = own_config["callbacks"].get("checkpoint")
+    if checkpoint is not None:
+        checkpoint |= {key: config["callbacks"]["checkpoint"][key] for key in FREE_OF_CHECKPOINTS}
+    return run, own_config
+
+
 # -- the run of a job -------------------------------------------------------------------------------------
 
 
-def unfinished_run(config: Mapping[str, Any], job: str) -> tuple[RunFolder, Config] | None:
+def find_unfinished_run(config: Mapping[str, Any], job: str) -> tuple[RunFolder, Config] | None:
     """Take up the newest unfinished run of a job that has the same config; return it, and its own config.
 
     None if there is no such run. Runs that still go on in another process, a neighbour in the same job, are
@@ -51,14 +71,11 @@ def unfinished_run(config: Mapping[str, Any], job: str) -> tuple[RunFolder, Conf
 
 
 @contextlib.contextmanager
-def begun_once(config: Mapping[str, Any]) -> Iterator[None]:
-    """Let one process at a time make the run's folder within the block, where the config names a job.
+def one_start_per_job(config: Mapping[str, Any]) -> Iterator[None]:
+    """Let one process at a time make the run's folder of a config that names a job and a seed.
 
     Raises `ZooError` if another process has done so for this job with the same config, and goes on.
     """
-    if config["job"] is None:
-        yield
-        return
     root = Path(config["runs_dir"])
     make_folder(root)
     with FileLock(root / ".jobs.lock"):
@@ -106,9 +123,10 @@ def _still_going(job: str, run: RunFolder) -> ZooError:
 # -- more steps -------------------------------------------------------------------------------------------
 
 
-def what_follows_the_length(algorithm: Algorithm[Any], config: Mapping[str, Any]) -> list[str]:
+def length_dependent_settings(algorithm: Algorithm, config: Mapping[str, Any]) -> list[str]:
     """Return the settings by which what a run computes depends on its number of steps."""
-    settings = [f"{name}={one_line(value)}" for name, value in algorithm.paced().items()]
+    dependent = algorithm.progress_dependent_settings()
+    settings = [f"{name}={one_line(value)}" for name, value in dependent.items()]
     checkpoint = config["callbacks"].get("checkpoint")
     is_replayable = algorithm.envs is None or algorithm.envs.is_replayable
     if not is_replayable and isinstance(checkpoint, Mapping) and checkpoint.get("every") is None:
@@ -116,14 +134,14 @@ def what_follows_the_length(algorithm: Algorithm[Any], config: Mapping[str, Any]
     return settings
 
 
-def extended(algorithm: Algorithm[Any], run: RunFolder, config: Config, n_before: int | None) -> Config:
+def extended_config(algorithm: Algorithm, run: RunFolder, config: Config, n_before: int | None) -> Config:
     """Return a run's config for more steps, in the intervals of the ``n_before`` steps that it had.
 
     Raises `ZooError` if what the run has computed so far would have been another with more steps.
     """
     from zoo.experiment.factories import with_intervals
 
-    reasons = what_follows_the_length(algorithm, config)
+    reasons = length_dependent_settings(algorithm, config)
     if not reasons:
         return {**with_intervals({**config, "n_timesteps": n_before}), "n_timesteps": config["n_timesteps"]}
     path = shlex.quote(str(run.path))
@@ -135,7 +153,7 @@ def extended(algorithm: Algorithm[Any], run: RunFolder, config: Config, n_before
     )
 
 
-def write_extended(run: RunFolder, config: Mapping[str, Any], algorithm: Algorithm[Any]) -> Config:
+def write_extended_config(run: RunFolder, config: Mapping[str, Any], algorithm: Algorithm) -> Config:
     """Write the config of a run that has been brought back to its checkpoint, and return it.
 
     First the run is recorded as one that is to go on. Raises `ZooError` if it can't be written.

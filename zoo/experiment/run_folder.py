@@ -23,11 +23,10 @@ from zoo.core.file_lock import FileLock
 from zoo.core.free_memory import usable_cores
 from zoo.core.plain_data import parse_json, parse_yaml, plain, to_json, to_yaml, with_finite_numbers
 from zoo.core.printing import one_line
-from zoo.core.zips import move_aside
 from zoo.envs.registry import folder_name
 from zoo.errors import ZooError
 from zoo.experiment.checkpoint import has_checkpoint
-from zoo.experiment.problems import tell
+from zoo.experiment.messages import move_damaged_aside
 
 if TYPE_CHECKING:
     from zoo.algorithms.algorithm import Algorithm
@@ -46,7 +45,7 @@ class RunFolder:
     """The paths in a run's folder, and its record ``run.json``.
 
     ``status`` in the record is ``running``, ``finished``, ``failed`` or ``preempted``. A run that was killed
-    says ``running`` for ever: whether it still does is told by a lock, which dies with its process.
+    says ``running`` for ever: a lock, which dies with its process, shows whether it still does.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -77,7 +76,7 @@ class RunFolder:
         name = f"{datetime.datetime.now():%Y%m%d-%H%M%S}_s{seed}"
         try:
             atomic.make_folder(parent)
-            run = cls(_made_anew(parent, name))
+            run = cls(_make_new_folder(parent, name))
             atomic.sync(parent)
             run._take_lock()
         except OSError as error:
@@ -86,7 +85,7 @@ class RunFolder:
 
     @classmethod
     def reopen(cls, path: str | os.PathLike[str], *, for_more_steps: bool = False) -> RunFolder:
-        """Take up an interrupted run; without a checkpoint it starts anew, with what it logged removed.
+        """Reopen an interrupted run; without a checkpoint it starts anew, and its logs are removed.
 
         Raises `ZooError` if there is no run, if it is still going on, or if it is finished. One that is taken
         up ``for_more_steps`` than it was to have may be finished, where its checkpoint was kept.
@@ -101,7 +100,7 @@ class RunFolder:
                 raise
             record = {}
         if record.get("status") == FINISHED:
-            run._refuse_what_is_done(record, for_more_steps=for_more_steps)
+            run._check_extendable(record, for_more_steps=for_more_steps)
         run._take_lock()
         for agent in (run.agent, run.best_agent):
             atomic.recover_folder(agent)
@@ -180,7 +179,7 @@ class RunFolder:
         self.status = status
 
     def sync_logs(self) -> None:
-        """Force what was logged to the disk; nothing is lost then with the checkpoint. Raises `OSError`."""
+        """Force the logs to the disk. Raises `OSError`."""
         for folder in (self.monitor, self.tensorboard):
             for path in [*folder.rglob("*"), folder] if folder.is_dir() else ():
                 atomic.sync(path)
@@ -189,7 +188,7 @@ class RunFolder:
         atomic.sync(self.path)
 
     @contextlib.contextmanager
-    def tracked(self, algorithm: Algorithm[Any], *, job: str | None = None) -> Iterator[None]:
+    def tracked(self, algorithm: Algorithm, *, job: str | None = None) -> Iterator[None]:
         """Record the run's start, and its end as the block leaves it.
 
         The status is ``failed`` if the block raises, ``preempted`` if a signal ended the training, else
@@ -217,7 +216,7 @@ class RunFolder:
                 self.end("preempted" if preempted else "failed", **message, **reached())
             raise
 
-    def _refuse_what_is_done(self, record: Mapping[str, Any], *, for_more_steps: bool) -> None:
+    def _check_extendable(self, record: Mapping[str, Any], *, for_more_steps: bool) -> None:
         """Raise `ZooError` for a finished run, unless it can have more steps."""
         anew = f"to train its agent further: zoo train init_from={shlex.quote(str(self.agent))} …"
         if not for_more_steps:
@@ -235,7 +234,7 @@ class RunFolder:
             )
 
     def _record_so_far(self) -> dict[str, Any]:
-        """Return what ``run.json`` says, if there is one; a damaged one is moved aside."""
+        """Return the record, empty if there is none; a damaged one is moved aside."""
         if not self.record.exists():
             return {}
         try:
@@ -243,8 +242,7 @@ class RunFolder:
         except ZooError as error:
             if isinstance(error.__cause__, OSError):
                 raise
-            aside = move_aside(self.record)
-            tell(f"{self.record} is damaged ({error.__cause__}): it is {aside.name} now; another one begins")
+            move_damaged_aside(self.record, error.__cause__)
             return {}
 
     def _take_lock(self) -> None:
@@ -257,7 +255,7 @@ class RunFolder:
             raise StillGoingError(f"the run in {self.path} is still going on in another process")
 
 
-def _made_anew(parent: Path, name: str) -> Path:
+def _make_new_folder(parent: Path, name: str) -> Path:
     attempt = 1
     while True:
         path = parent / (name if attempt == 1 else f"{name}_{attempt}")
@@ -273,13 +271,13 @@ def _now() -> str:
     return datetime.datetime.now().astimezone().isoformat(timespec="seconds")
 
 
-def _clock(algorithm: Algorithm[Any]) -> float:
+def _clock(algorithm: Algorithm) -> float:
     """Return the time, which stands still during evaluations and while something is compiled."""
     left_out = algorithm.timings["evaluation"] + algorithm.runtime.compile_clock.seconds
     return time.perf_counter() - left_out
 
 
-def _spent(algorithm: Algorithm[Any]) -> dict[str, float]:
+def _spent(algorithm: Algorithm) -> dict[str, float]:
     """Return what the whole run's seconds were spent on; this process compiled within its updates."""
     spent = dict(algorithm.timings)
     compiling = min(algorithm.runtime.compile_clock.seconds, spent["update"])

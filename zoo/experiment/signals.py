@@ -29,7 +29,7 @@ def stop_on_signals(
     second Ctrl-C raises `KeyboardInterrupt` at once, and so does an environment that does not come back.
     Outside the main thread, where Python delivers no signals, nothing changes.
 
-    Of several workers the first one ``leads``: it says that it ends, and hands the first signal on by
+    Of several workers the first one ``leads``: it prints a message, and hands the first signal on by
     ``forward``. The others leave Ctrl-C, which reaches all of them, to it.
     """
     if threading.current_thread() is not threading.main_thread():

@@ -19,7 +19,7 @@ class Task:
     """One of the tasks that `srun` has started: which of how many, in all and on its node.
 
     The first one listens at ``address`` and ``port``. ``gpus_here`` are all that the step has on this node,
-    where Slurm tells.
+    where Slurm sets that.
     """
 
     rank: int

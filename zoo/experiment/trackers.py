@@ -22,7 +22,7 @@ from zoo.core import atomic
 from zoo.core.plain_data import flat, parse_json, to_json, to_yaml
 from zoo.envs.video import small_gif
 from zoo.errors import ZooError, install_command
-from zoo.experiment.loggers import STEPS, Ending, Logger, Report
+from zoo.experiment.loggers import STEPS, LogEntry, Logger, RunSummary
 
 FINAL, BEST = "final/mean_return", "final/best_mean_return"
 """The scores by which TensorBoard compares runs: the last evaluation's, and the best agent's."""
@@ -48,7 +48,7 @@ class TensorBoardLogger(Logger):
     With a ``config`` its values are the run's hyperparameters, by their paths, beside the final scores; as a
     whole it is shown as text, once more where a run is resumed.
 
-    No file says which hyperparameters and scores there are in all, as ``SummaryWriter.add_hparams`` does: of
+    No file lists all hyperparameters and scores, as ``SummaryWriter.add_hparams`` does: of
     several runs TensorBoard would show those of an arbitrary one. And its writer's thread would print a
     traceback where a disk is full, so the summaries are torch's, and their file is written here.
     """
@@ -62,8 +62,8 @@ class TensorBoardLogger(Logger):
         self._timesteps = 0
         self._purge_step: int | None = None
 
-    def write(self, report: Report) -> None:
-        self._add_scalars(report.scalars, report.timesteps)
+    def write(self, entry: LogEntry) -> None:
+        self._add_scalars(entry.scalars, entry.timesteps)
 
     def video(self, name: str, path: Path, timesteps: int) -> None:
         """Show a video among the images: TensorBoard plays GIFs."""
@@ -83,14 +83,14 @@ class TensorBoardLogger(Logger):
         ]
         self._add(summaries, timesteps)
 
-    def conclude(self, ending: Ending) -> None:
+    def conclude(self, summary: RunSummary) -> None:
         """Write the final scores, and that this session has ended; one that may be resumed has not."""
-        if ending.status != "finished":
+        if summary.status != "finished":
             return
         from torch.utils.tensorboard.summary import hparams
 
-        scores = {FINAL: ending.evaluation.get("mean_return"), BEST: ending.best_mean}
-        self._add_scalars({tag: each for tag, each in scores.items() if each is not None}, ending.timesteps)
+        scores = {FINAL: summary.evaluation.get("mean_return"), BEST: summary.best_mean}
+        self._add_scalars({tag: each for tag, each in scores.items() if each is not None}, summary.timesteps)
         _, _, end = hparams({}, {})
         self._add([end], 0)
 
@@ -185,51 +185,51 @@ class WandbLogger(Logger):
         self._id: str | None = None
         self._next_step = 0
         self._row: tuple[int, dict[str, Any]] | None = None
-        """The latest, which waits for what else there is to say of its step: a report, an evaluation."""
+        """The latest row, which waits for other scalars of its step: of training, of an evaluation."""
         self._videos: dict[str, tuple[str, int]] = {}
         self._exit_code: int | None = None
 
-    def write(self, report: Report) -> None:
+    def write(self, entry: LogEntry) -> None:
         if self._run is None:
             self._open()
-            self._fill_in(report.timesteps)
+            self._fill_in(entry.timesteps)
         import wandb
 
         videos, self._videos = self._videos, {}
         row = {
-            **report.scalars,
+            **entry.scalars,
             **{
                 name: wandb.Video(path, caption=f"after {timesteps:,} steps", format="mp4")
                 for name, (path, timesteps) in videos.items()
                 if Path(path).is_file()
             },
         }
-        if self._row is not None and self._row[0] == report.timesteps:
+        if self._row is not None and self._row[0] == entry.timesteps:
             row = {**self._row[1], **row}
         else:
             self._send_row()
-        self._row = report.timesteps, row
+        self._row = entry.timesteps, row
 
     def video(self, name: str, path: Path, timesteps: int) -> None:
         """Keep a video for the next row."""
         self._videos[name] = str(path), timesteps
 
-    def conclude(self, ending: Ending) -> None:
+    def conclude(self, summary: RunSummary) -> None:
         """Write the scores, and send the agent."""
         if self._run is None:
             self._open()
         self._send_row()
-        summary = {f"final/{name}": value for name, value in ending.evaluation.items()}
-        if ending.best_mean is not None:
-            summary["final/best_mean_return"] = ending.best_mean
-        self._run.summary.update({**summary, "status": ending.status})
-        if ending.status == "finished":
+        scores = {f"final/{name}": value for name, value in summary.evaluation.items()}
+        if summary.best_mean is not None:
+            scores["final/best_mean_return"] = summary.best_mean
+        self._run.summary.update({**scores, "status": summary.status})
+        if summary.status == "finished":
             self._exit_code = 0
-            if self.agent and ending.agent is not None:
-                self._send_agent(ending.agent, summary)
+            if self.agent and summary.agent is not None:
+                self._send_agent(summary.agent, scores)
         else:
             self._exit_code = 1
-            if ending.status == "preempted":
+            if summary.status == "preempted":
                 self._run.mark_preempting()
 
     def close(self) -> None:

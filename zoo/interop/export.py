@@ -22,7 +22,8 @@ from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
 from torch import Tensor, nn
 
-from zoo.algorithms.agent import Agent
+from zoo.algorithms.algorithm import Algorithm
+from zoo.algorithms.arguments import policy_input
 from zoo.core.atomic import atomic_folder
 from zoo.core.plain_data import to_json
 from zoo.core.printing import one_line
@@ -48,7 +49,7 @@ from zoo.policies.distributions import (
     Deterministic,
     Gaussian,
     MultiCategorical,
-    Squashed,
+    TanhGaussian,
 )
 
 ONNX, TORCH_EXPORT, DESCRIPTION, README = "policy.onnx", "policy.pt2", "policy.json", "README.md"
@@ -64,7 +65,7 @@ Run = Callable[[Sequence[Array]], Sequence[Array]]
 
 
 def export_agent(
-    agent: Agent[Any], folder: str | Path, *, formats: Sequence[str], title: str
+    agent: Algorithm, folder: str | Path, *, formats: Sequence[str], title: str
 ) -> dict[str, float]:
     """Write the policy in the ``formats`` (``onnx``, ``torch_export``) into ``folder``, whole or not at all.
 
@@ -111,7 +112,7 @@ def _traced(module: DeterministicPolicy, examples: Sequence[Array]) -> torch.exp
     tensors = tuple(torch.from_numpy(np.array(example)) for example in examples)
     shapes = tuple({0: batch} for _ in tensors)
     try:
-        with _quietly():
+        with _silenced():
             return torch.export.export(module, tensors, dynamic_shapes=(shapes,), strict=False)
     except ZooError:
         raise
@@ -121,7 +122,7 @@ def _traced(module: DeterministicPolicy, examples: Sequence[Array]) -> torch.exp
 
 def _as_torch_export(program: torch.export.ExportedProgram) -> tuple[bytes, Run]:
     file = io.BytesIO()
-    with _quietly():
+    with _silenced():
         torch.export.save(program, file)
         file.seek(0)
         module = torch.export.load(file).module()
@@ -137,12 +138,12 @@ def _as_onnx(module: DeterministicPolicy, program: torch.export.ExportedProgram)
     import onnxruntime
 
     try:
-        with _quietly():
+        with _silenced():
             exported = torch.onnx.export(
                 program,
                 dynamo=True,
-                input_names=[facts.name for facts in module.inputs],
-                output_names=[facts.name for facts in module.outputs],
+                input_names=[spec.name for spec in module.inputs],
+                output_names=[spec.name for spec in module.outputs],
                 verbose=False,
             )
     except Exception as error:
@@ -150,7 +151,7 @@ def _as_onnx(module: DeterministicPolicy, program: torch.export.ExportedProgram)
     assert exported is not None
     content: bytes = exported.model_proto.SerializeToString()
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
-    names = [facts.name for facts in module.inputs]
+    names = [spec.name for spec in module.inputs]
 
     def run(observations: Sequence[Array]) -> Sequence[Array]:
         found: Sequence[Array] = session.run(None, dict(zip(names, observations, strict=True)))
@@ -160,7 +161,7 @@ def _as_onnx(module: DeterministicPolicy, program: torch.export.ExportedProgram)
 
 
 @contextlib.contextmanager
-def _quietly() -> Iterator[None]:
+def _silenced() -> Iterator[None]:
     """Keep the exporters' progress and their advice to themselves."""
     level = logging.root.manager.disable
     logging.disable(logging.ERROR)
@@ -176,7 +177,7 @@ def _quietly() -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class TensorFacts:
+class TensorSpec:
     """Name, shape (without the batch) and type of an input or an output."""
 
     name: str
@@ -192,13 +193,13 @@ class DeterministicPolicy(nn.Module):
     masks. Raises `ZooError` for a policy whose head is of a user's own.
     """
 
-    def __init__(self, agent: Agent[Any]) -> None:
+    def __init__(self, agent: Algorithm) -> None:
         super().__init__()
         acting, space = agent.acting, agent.observation_space
         self.policy: nn.Module = acting.policy
         self.is_dictionary = isinstance(space, spaces.Dict)
         parts = space.spaces if isinstance(space, spaces.Dict) else {"observation": space}
-        self.inputs = [_facts(name, part) for name, part in parts.items()]
+        self.inputs = [_tensor_spec(name, part) for name, part in parts.items()]
         whole, policy = acting.initial_state(1), self.policy
         self.state_size: int = 0 if whole is None else whole.shape[1]
         # What the critic remembers is no part of acting; what a class of a user's own does is not known.
@@ -208,19 +209,19 @@ class DeterministicPolicy(nn.Module):
             self.memory_size = policy.core.state_size
         if self.memory_size:
             names = ("policy_state", "episode_start") if "state" in parts else ("state", "episode_start")
-            self.inputs += [TensorFacts(names[0], (self.memory_size,), "float32")]
-            self.inputs += [TensorFacts(names[1], (), "bool")]
+            self.inputs += [TensorSpec(names[0], (self.memory_size,), "float32")]
+            self.inputs += [TensorSpec(names[1], (), "bool")]
         self.masks_actions = agent.masks_actions
         if agent.masks_actions:
-            self.inputs.append(TensorFacts("action_masks", (acting.head.mask_size or 0,), "bool"))
+            self.inputs.append(TensorSpec("action_masks", (acting.head.mask_size or 0,), "bool"))
         moments = {} if agent.normalizer is None else agent.normalizer.moments
         self.normalizers = nn.ModuleList(
             _Normalize(agent, key) if key in moments else nn.Identity()
             for key in (parts if self.is_dictionary else [SINGLE])
         )
-        self.heads = _parts_of(acting.head)
+        self.heads = _flat_distributions(acting.head)
         self.action_adapters = [
-            _Action(action_adapter) for action_adapter in _action_adapters(agent.action_adapter)
+            _ToEnvAction(action_adapter) for action_adapter in _action_adapters(agent.action_adapter)
         ]
         self.actions = nn.ModuleList(self.action_adapters)
         paths = (
@@ -229,46 +230,46 @@ class DeterministicPolicy(nn.Module):
             else ["action"]
         )
         self.outputs = [
-            TensorFacts(path, action.shape, action.dtype)
+            TensorSpec(path, action.shape, action.dtype)
             for path, action in zip(paths, self.action_adapters, strict=True)
         ]
         if self.memory_size:
-            self.outputs.append(TensorFacts("next_state", (self.memory_size,), "float32"))
+            self.outputs.append(TensorSpec("next_state", (self.memory_size,), "float32"))
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         """Return the actions, one tensor (n, …) for each of ``outputs``."""
         n_parts = len(self.normalizers)
         observations, rest = inputs[:n_parts], list(inputs[n_parts:])
         parts = [norm(part) for norm, part in zip(self.normalizers, observations, strict=True)]
-        shown: Any = parts[0]
+        observation: Any = parts[0]
         if self.is_dictionary:
-            shown = {facts.name: part for facts, part in zip(self.inputs[:n_parts], parts, strict=True)}
-        seen = {"observations": shown}
+            observation = {spec.name: part for spec, part in zip(self.inputs[:n_parts], parts, strict=True)}
+        policy_input: dict[str, Any] = {"observations": observation}
         if self.masks_actions:
-            seen["action_masks"] = rest.pop()
+            policy_input["action_masks"] = rest.pop()
         state = None
         if self.memory_size:
-            state, seen["episode_starts"] = rest
+            state, policy_input["episode_starts"] = rest
         policy: Any = self.policy
-        judge = policy.actor_parameters if self.is_actor_alone else policy.action_parameters
-        parameters, after = judge(seen, state)
+        act = policy.actor_parameters if self.is_actor_alone else policy.action_parameters
+        parameters, next_state = act(policy_input, state)
         sizes = [head.parameter_size for head in self.heads]
         each = parameters.split(sizes, dim=-1) if len(sizes) > 1 else (parameters,)
         actions = tuple(
             action(_mode(head, part))
             for head, part, action in zip(self.heads, each, self.action_adapters, strict=True)
         )
-        return (*actions, after) if self.memory_size else actions
+        return (*actions, next_state) if self.memory_size else actions
 
 
-def _facts(name: str, space: spaces.Space[Any]) -> TensorFacts:
-    return TensorFacts(name, tuple(space.shape or ()), str(space.dtype))
+def _tensor_spec(name: str, space: spaces.Space[Any]) -> TensorSpec:
+    return TensorSpec(name, tuple(space.shape or ()), str(space.dtype))
 
 
 class _Normalize(nn.Module):
     """(o − mean) / sqrt(var + ε), clipped, in the precision of the statistics, as `Normalizer` does."""
 
-    def __init__(self, agent: Agent[Any], key: str) -> None:
+    def __init__(self, agent: Algorithm, key: str) -> None:
         super().__init__()
         normalizer = agent.normalizer
         assert normalizer is not None
@@ -284,10 +285,10 @@ class _Normalize(nn.Module):
         return normalized.clamp(-self.clip_obs, self.clip_obs).float()
 
 
-def _parts_of(head: ActionDistribution) -> list[ActionDistribution]:
+def _flat_distributions(head: ActionDistribution) -> list[ActionDistribution]:
     """Return the heads side by side, nested ones too, in their order."""
     if isinstance(head, CompositeDistribution):
-        return [part for each in head.heads.values() for part in _parts_of(each)]
+        return [part for each in head.heads.values() for part in _flat_distributions(each)]
     return [head]
 
 
@@ -299,7 +300,7 @@ def _mode(head: ActionDistribution, parameters: Tensor) -> Tensor:
         return (parameters > 0).to(torch.int8)
     if isinstance(head, Categorical):
         return parameters.argmax(-1)
-    if isinstance(head, Squashed):
+    if isinstance(head, TanhGaussian):
         return torch.tanh(parameters[..., : head.n_actions])
     if isinstance(head, Gaussian):
         return parameters[..., : head.n_actions]
@@ -316,7 +317,7 @@ def _action_adapters(action_adapter: ActionAdapter) -> list[ActionAdapter]:
     )
 
 
-class _Action(nn.Module):
+class _ToEnvAction(nn.Module):
     """From stored actions to the environment's, as `ActionAdapter.to_env` does for arrays."""
 
     def __init__(self, action_adapter: ActionAdapter) -> None:
@@ -359,7 +360,7 @@ class _Action(nn.Module):
 # Comparing
 
 
-def random_observations(agent: Agent[Any], n: int | None = None, seed: int = 0) -> list[Array]:
+def random_observations(agent: Algorithm, n: int | None = None, seed: int = 0) -> list[Array]:
     """Return ``n`` random observations, an array (n, …) for each part; such as the agent may have seen."""
     space = agent.observation_space
     parts = space.spaces if isinstance(space, spaces.Dict) else {SINGLE: space}
@@ -383,7 +384,7 @@ def random_observations(agent: Agent[Any], n: int | None = None, seed: int = 0) 
     return drawn
 
 
-def random_masks(agent: Agent[Any], n: int, seed: int = 0) -> Array:
+def random_masks(agent: Algorithm, n: int, seed: int = 0) -> Array:
     """Return ``n`` random masks of valid actions, each of which leaves something to choose."""
     rng, sizes = np.random.default_rng(seed), choice_sizes(agent.action_space)
     masks = rng.random((n, sum(sizes))) < 0.5
@@ -392,7 +393,7 @@ def random_masks(agent: Agent[Any], n: int, seed: int = 0) -> Array:
     return masks
 
 
-def _random_inputs(agent: Agent[Any], module: DeterministicPolicy) -> list[Array]:
+def _random_inputs(agent: Algorithm, module: DeterministicPolicy) -> list[Array]:
     """Return observations, state and episode starts, and masks, where there are any."""
     inputs = random_observations(agent)
     n, rng = len(inputs[0]), np.random.default_rng(0)
@@ -401,9 +402,9 @@ def _random_inputs(agent: Agent[Any], module: DeterministicPolicy) -> list[Array
     return [*inputs, random_masks(agent, n)] if agent.masks_actions else inputs
 
 
-def _difference(agent: Agent[Any], module: DeterministicPolicy, inputs: Sequence[Array], run: Run) -> float:
+def _difference(agent: Algorithm, module: DeterministicPolicy, inputs: Sequence[Array], run: Run) -> float:
     """Return how far the exported policy's actions are from the agent's. Raises `ZooError` if too far."""
-    n_parts, names = len(module.normalizers), [facts.name for facts in module.inputs]
+    n_parts, names = len(module.normalizers), [spec.name for spec in module.inputs]
     observations: Any = dict(zip(names, inputs[:n_parts], strict=False))
     if not module.is_dictionary:
         observations = inputs[0]
@@ -412,58 +413,56 @@ def _difference(agent: Agent[Any], module: DeterministicPolicy, inputs: Sequence
     if module.memory_size:
         state, starts = inputs[n_parts : n_parts + 2]
         state = np.pad(state, ((0, 0), (0, module.state_size - module.memory_size)))
-    actions, after = agent.predict(observations, state, starts, action_masks=masks, deterministic=True)
+    actions, next_state = agent.predict(observations, state, starts, action_masks=masks, deterministic=True)
     expected = [part for _, part in leaves(agent.action_space, actions)]
     if module.memory_size:
-        expected.append(after[:, : module.memory_size])
+        expected.append(next_state[:, : module.memory_size])
     # One at a time and another number of them: the batch must not be part of what was exported.
     found = [run([part[:1] for part in inputs]), run([part[1:] for part in inputs])]
-    worst = 0.0
+    largest = 0.0
     ties = _nearly_tied(agent, observations, masks, state, starts)
-    for index, wanted in enumerate(expected):
+    for index, expected_part in enumerate(expected):
         actions = np.concatenate([each[index] for each in found])
-        if actions.shape != wanted.shape or actions.dtype != wanted.dtype:
+        if actions.shape != expected_part.shape or actions.dtype != expected_part.dtype:
             raise ZooError(
                 f"the exported policy gives {actions.dtype} {actions.shape},"
-                f" the agent {wanted.dtype} {wanted.shape}"
+                f" the agent {expected_part.dtype} {expected_part.shape}"
             )
-        error = np.abs(actions.astype(np.float64) - wanted) / np.maximum(1.0, np.abs(wanted))
-        if wanted.dtype.kind in "iu":
+        error = np.abs(actions.astype(np.float64) - expected_part) / np.maximum(1.0, np.abs(expected_part))
+        if expected_part.dtype.kind in "iu":
             error = error[~ties]
-        worst = max(worst, float(error.max(initial=0.0)))
-    if not worst <= TOLERANCE:
+        largest = max(largest, float(error.max(initial=0.0)))
+    if not largest <= TOLERANCE:
         raise ZooError(
-            f"the exported policy acts otherwise than the agent: by up to {worst:.2g} on"
+            f"the exported policy acts otherwise than the agent: by up to {largest:.2g} on"
             f" {len(inputs[0]):,} random observations; nothing was written"
         )
-    return worst
+    return largest
 
 
 def _nearly_tied(
-    agent: Agent[Any], observations: Any, masks: Array | None, state: Array | None, starts: Array | None
+    agent: Algorithm, observations: Any, masks: Array | None, state: Array | None, starts: Array | None
 ) -> Array:
     """Return for which rows (n,) rounding decides between two actions."""
-    seen, _ = agent._seen(observations, masks)
-    if starts is not None:
-        seen["episode_starts"] = starts
-    parameters, _ = agent.acting.parameters(seen, state)
-    return _tied(agent.acting.head, parameters)
+    inputs, _ = policy_input(agent, observations, state, starts, masks)
+    parameters, _ = agent.acting.parameters(inputs, state)
+    return _tied_rows(agent.acting.head, parameters)
 
 
-def _tied(head: ActionDistribution, parameters: Array) -> Array:
+def _tied_rows(head: ActionDistribution, parameters: Array) -> Array:
     if isinstance(head, CompositeDistribution):
         parts = np.split(parameters, np.cumsum(head.parameter_sizes)[:-1], axis=-1)
         return np.logical_or.reduce(
-            [_tied(part, each) for part, each in zip(head.heads.values(), parts, strict=True)]
+            [_tied_rows(part, each) for part, each in zip(head.heads.values(), parts, strict=True)]
         )
     if isinstance(head, Bernoulli):
         return np.asarray((np.abs(parameters) < TOLERANCE).any(-1))
     if isinstance(head, MultiCategorical):
-        return np.logical_or.reduce([_close(parameters[..., part]) for part in head.slices])
-    return _close(parameters)
+        return np.logical_or.reduce([_nearly_equal(parameters[..., part]) for part in head.slices])
+    return _nearly_equal(parameters)
 
 
-def _close(values: Array) -> Array:
+def _nearly_equal(values: Array) -> Array:
     """Return where the best two of (n, alternatives) are as good as equal."""
     if values.shape[-1] < 2:
         return np.zeros(len(values), np.bool_)
@@ -477,8 +476,8 @@ def _close(values: Array) -> Array:
 def _description(module: DeterministicPolicy, files: list[str]) -> dict[str, Any]:
     return {
         "files": files,
-        "inputs": [asdict(facts) for facts in module.inputs],
-        "outputs": [asdict(facts) for facts in module.outputs],
+        "inputs": [asdict(spec) for spec in module.inputs],
+        "outputs": [asdict(spec) for spec in module.outputs],
     }
 
 
@@ -504,9 +503,9 @@ policy = torch.export.load("policy.pt2").module()
 
 def _readme(title: str, module: DeterministicPolicy, files: list[str]) -> str:
     rows = [
-        f"| {what} | `{one_line(facts.name, 80)}` | {json.dumps(['n', *facts.shape])} | {facts.dtype} |"
+        f"| {what} | `{one_line(spec.name, 80)}` | {json.dumps(['n', *spec.shape])} | {spec.dtype} |"
         for what, each in (("input", module.inputs), ("output", module.outputs))
-        for facts in each
+        for spec in each
     ]
     parts = [
         f"# {one_line(title)}\n",

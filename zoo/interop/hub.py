@@ -1,4 +1,4 @@
-"""Where agents go to and come from: a folder, a zip, or a repository on the Hugging Face Hub."""
+"""Pushing and pulling agents: to and from a folder, a zip, or a repository on the Hugging Face Hub."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def is_repository(place: str) -> bool:
 def push(
     agent: Path, to: str, *, private: bool = False, video: Path | None = None, message: str | None = None
 ) -> str:
-    """Give the agent at ``agent`` to a place, with its page and its video; return where it is then.
+    """Copy the agent at ``agent`` to a place, with its page and its video; return its address.
 
     Raises `ZooError`.
     """
@@ -174,7 +174,7 @@ def _written(path: Path, files: AgentFiles, video: Path | None, *, has_page: boo
 
 
 def pull(source: str, to: str | None = None, *, revision: str | None = None) -> tuple[Path, AgentFiles]:
-    """Get an agent from a place, as data; return where it is now, and what it says.
+    """Copy an agent from a place, as data; return its path and its files.
 
     Only an agent's own files are taken, and nothing in them is run or imported. Raises `ZooError`.
     """

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,8 @@ import numpy as np
 from gymnasium import spaces
 
 from zoo.agents.agent_folder import AgentFiles
-from zoo.algorithms.agent import agent_config
 from zoo.algorithms.registry import algorithm_class
+from zoo.algorithms.saving import agent_config
 from zoo.buffers.config import replay_config
 from zoo.config.fields import build
 from zoo.core.printing import one_line
@@ -59,7 +60,7 @@ _EXTRACTORS = ("FlattenExtractor", "NatureCNN", "CombinedExtractor")
 
 @dataclass(frozen=True)
 class ImportedAgent:
-    """An agent of Zoo's, and what of it the file could not say."""
+    """An imported agent, its card, and the names of hyperparameters that the file does not hold."""
 
     algorithm: Any
     card: dict[str, Any]
@@ -79,12 +80,56 @@ def import_sb3(
 
     ``env`` and ``env_spaces`` are those of the environment that it acts in; without them the spaces are those
     of the file. ``normalize`` is the file that `VecNormalize.save` wrote. ``algo`` and
-    ``activation`` are for files that don't say them. Raises `ZooError` for what can't be known, or not be
-    built here.
+    ``activation`` are for files that don't hold them. Raises `ZooError` for an agent that Zoo can't build.
     """
     files = read_sb3(file)
+    with _explain_errors(files):
+        name = _algorithm(files, algo)
+        masks_actions = algo == "maskable_ppo" or ".maskable." in str(
+            files.printed("policy_class").get("__module__")
+        )
+        preset = "maskable_ppo" if masks_actions else RECURRENT if recurrent_options(files.tensors) else None
+        observation_space, action_space = _spaces(files, env_spaces)
+        _check_spaces(name, files, observation_space, action_space)
+        config, unknown = hyperparameters(name, files, action_space)
+        policy = _policy(name, files, observation_space, activation)
+        statistics = None if normalize is None else read_vecnormalize(normalize)
+        if env is not None and statistics is not None:
+            env = dataclasses.replace(env, normalize=normalize_config(statistics))
+        algorithm_type = algorithm_class(name)
+        agent_files = AgentFiles(
+            config=agent_config(
+                *(
+                    name,
+                    config,
+                    policy,
+                    env,
+                    _count(files.plain("n_envs")) or 1,
+                    observation_space,
+                    action_space,
+                ),
+                replay_config(None) if algorithm_type.has_replay else None,
+                preset,
+                masks_actions=masks_actions,
+            ),
+            tensors=_tensors(name, files, observation_space, action_space, masks_actions=masks_actions),
+            normalization=None if statistics is None else normalization(statistics, observation_space),
+            card={"timesteps": _count(files.plain("num_timesteps")) or 0},
+        )
+        algorithm = algorithm_type.from_files(agent_files, device="cpu", compile=False)
+        card = {
+            "seed": _count(files.plain("seed")),
+            "timesteps": algorithm.num_timesteps,
+            "imported_from": f"Stable-Baselines3 {files.version or 'of an unknown version'}",
+        }
+        return ImportedAgent(algorithm, card, unknown)
+
+
+@contextlib.contextmanager
+def _explain_errors(files: Sb3Files) -> Iterator[None]:
+    """Name the file in errors within the block."""
     try:
-        return _imported(files, algo, env, env_spaces, normalize, activation)
+        yield
     except ZooError as error:
         raise ZooError(f"can't import {files.origin}: {error}") from error
     except UNREADABLE as error:
@@ -92,48 +137,7 @@ def import_sb3(
         raise ZooError(f"can't import {files.origin}: it is of another form ({form})") from error
 
 
-def _imported(
-    files: Sb3Files,
-    algo: str | None,
-    env: EnvConfig | None,
-    env_spaces: tuple[Space, Space] | None,
-    normalize: str | Path | None,
-    activation: str | None,
-) -> ImportedAgent:
-    name = _algorithm(files, algo)
-    masks_actions = algo == "maskable_ppo" or ".maskable." in str(
-        files.printed("policy_class").get("__module__")
-    )
-    preset = "maskable_ppo" if masks_actions else RECURRENT if recurrence_of(files.tensors) else None
-    observation_space, action_space = _spaces(files, env_spaces)
-    _check_spaces(name, files, observation_space, action_space)
-    config, unknown = hyperparameters(name, files, action_space)
-    policy = _policy(name, files, observation_space, activation)
-    statistics = None if normalize is None else read_vecnormalize(normalize)
-    if env is not None and statistics is not None:
-        env = dataclasses.replace(env, normalize=normalize_section(statistics))
-    algorithm_type = algorithm_class(name)
-    agent_files = AgentFiles(
-        config=agent_config(
-            *(name, config, policy, env, _whole(files.plain("n_envs")) or 1, observation_space, action_space),
-            replay_config(None) if algorithm_type.has_replay else None,
-            preset,
-            masks_actions=masks_actions,
-        ),
-        tensors=_tensors(name, files, observation_space, action_space, masks_actions=masks_actions),
-        normalization=None if statistics is None else normalization(statistics, observation_space),
-        card={"timesteps": _whole(files.plain("num_timesteps")) or 0},
-    )
-    algorithm = algorithm_type.from_files(agent_files, device="cpu", compile=False)
-    card = {
-        "seed": _whole(files.plain("seed")),
-        "timesteps": algorithm.num_timesteps,
-        "imported_from": f"Stable-Baselines3 {files.version or 'of an unknown version'}",
-    }
-    return ImportedAgent(algorithm, card, unknown)
-
-
-def _whole(value: Any) -> int | None:
+def _count(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
@@ -173,7 +177,7 @@ def _spaces(files: Sb3Files, given: tuple[Space, Space] | None) -> tuple[Space, 
     for index, what in enumerate(("observation_space", "action_space")):
         own = files.space(what)
         if given is not None:
-            found.append(_fitting(own, given[index], "observations" if index == 0 else "actions"))
+            found.append(_check_space(own, given[index], "observations" if index == 0 else "actions"))
         elif own is not None:
             found.append(own)
         else:
@@ -181,7 +185,7 @@ def _spaces(files: Sb3Files, given: tuple[Space, Space] | None) -> tuple[Space, 
     return found[0], found[1]
 
 
-def _fitting(own: Space | None, given: Space, what: str) -> Space:
+def _check_space(own: Space | None, given: Space, what: str) -> Space:
     """Return the environment's space. SB3 moves the channels of images to the front, Zoo's policies do."""
     if own is None or spaces_differ(own, given) is None or spaces_differ(own, _channels_moved(given)) is None:
         return given
@@ -232,11 +236,11 @@ def _policy(name: str, files: Sb3Files, observation_space: Space, activation: st
         policy = POLICIES["MultiInputPolicy"]
     else:
         policy = POLICIES["CnnPolicy" if any(".cnn." in tensor for tensor in tensors) else "MlpPolicy"]
-    recurrence = recurrence_of(tensors)
+    recurrence = recurrent_options(tensors)
     if recurrence:
         policy = POLICIES[policy.name.replace("Policy", "LstmPolicy")]
     features = [tensor.size for key, tensor in tensors.items() if key.endswith("linear.0.bias")]
-    sizes = {net: widths(tensors, *prefix) for net, prefix in LAYERS[name].items()}
+    sizes = {net: hidden_sizes(tensors, *prefix) for net, prefix in LAYERS[name].items()}
     options: dict[str, Any] = {
         "net_arch": next(iter(sizes.values())) if len(sizes) == 1 else sizes,
         "activation": activation or _activation(name, kwargs),
@@ -275,16 +279,16 @@ def _activation(name: str, kwargs: Mapping[str, Any]) -> str:
 def _tensors(
     name: str, files: Sb3Files, observation_space: Space, action_space: Space, *, masks_actions: bool
 ) -> Arrays:
-    tensors = with_joined_critic(files.tensors)
+    tensors = fold_linear_critic(files.tensors)
     network = {"actor.mu": "td3", "mlp_extractor.value_net": "a2c", "action_net": "ars"}
     prefix = next((each for each, family in network.items() if LAYERS[family] is LAYERS[name]), None)
     layout = Layout(
         action={"ars": "action"}.get(name, "mean") if isinstance(action_space, spaces.Box) else "logits",
-        output=0 if prefix is None else 2 * len(widths(tensors, prefix)),
+        output=0 if prefix is None else 2 * len(hidden_sizes(tensors, prefix)),
         has_critic_encoder=name in ON_POLICY and has_critic_encoder(tensors),
         keys=list(observation_space) if isinstance(observation_space, spaces.Dict) else [],
     )
-    found = {ours: tensors[theirs] for theirs, ours in renamed(name, tensors, layout).items()}
+    found = {ours: tensors[theirs] for theirs, ours in rename_tensors(name, tensors, layout).items()}
     if masks_actions and isinstance(action_space, spaces.MultiBinary):
         for logits in ("head.logits.weight", "head.logits.bias"):  # of zero and one, bit by bit
             found[logits] = found[logits][1::2] - found[logits][::2]
@@ -301,7 +305,7 @@ def _log_ent_coef(variables: Arrays) -> np.ndarray[Any, Any]:
     return np.zeros(1, np.float32)
 
 
-_OTHERWISE_HERE: dict[str, dict[str, Any]] = {
+_OTHER_DEFAULTS: dict[str, dict[str, Any]] = {
     "dqn": {"double": False, "dueling": False},
     "ddpg": {"actor_learning_rate": None},
     "trpo": {"max_grad_norm": None},
@@ -315,9 +319,9 @@ _CONSTANT = re.compile(r"(?:FloatSchedule\()?ConstantSchedule\(val=([-+]?\d[\d.]
 
 
 def hyperparameters(name: str, files: Sb3Files, action_space: Space) -> tuple[Any, list[str]]:
-    """Return the config as far as the file says it, and what it does not say."""
+    """Return the config by the file, and the names of fields that it does not hold."""
     config_class = algorithm_class(name).config_class
-    values = {**_OTHERWISE_HERE.get(name, {}), **(_rms_prop(files) if name == "a2c" else {})}
+    values = {**_OTHER_DEFAULTS.get(name, {}), **(_optimizer_options(files) if name == "a2c" else {})}
     is_vector, unknown = isinstance(action_space, spaces.Box | spaces.MultiBinary), []
     for each in dataclasses.fields(config_class):
         if each.name in values or each.name not in files.data:
@@ -332,14 +336,14 @@ def hyperparameters(name: str, files: Sb3Files, action_space: Space) -> tuple[An
         else:
             values[each.name] = value
     if name == "ars":
-        values |= _searched(files, action_space)
+        values |= _ars_options(files, action_space)
     return build(config_class, {**values, **_sizes(name, files, action_space)}, "algo"), unknown
 
 
-def _searched(files: Sb3Files, action_space: Space) -> dict[str, Any]:
+def _ars_options(files: Sb3Files, action_space: Space) -> dict[str, Any]:
     """Return what an agent of ARS has under other names, or in its policy."""
     kwargs = files.printed("policy_kwargs")
-    has_layers = bool(widths(files.tensors, "action_net")) or "net_arch" in kwargs  # as MlpPolicy has
+    has_layers = bool(hidden_sizes(files.tensors, "action_net")) or "net_arch" in kwargs  # as MlpPolicy has
     is_box = isinstance(action_space, spaces.Box)
     std = _value(files.data.get("delta_std_schedule"))
     return {
@@ -357,8 +361,8 @@ def _value(value: Any) -> Any:
     return object() if match is None else float(match[1])
 
 
-def _rms_prop(files: Sb3Files) -> dict[str, Any]:
-    """Return which optimizer an agent of A2C has: the file only says of what class, and with what values."""
+def _optimizer_options(files: Sb3Files) -> dict[str, Any]:
+    """Return the settings of A2C's optimizer, from the class and keyword arguments in the file."""
     kwargs = files.printed("policy_kwargs")
     optimizer, given = str(kwargs.get("optimizer_class", "")), kwargs.get("optimizer_kwargs")
     given = given if isinstance(given, Mapping) else {}
@@ -371,7 +375,7 @@ def _rms_prop(files: Sb3Files) -> dict[str, Any]:
 
 
 def _sizes(name: str, files: Sb3Files, action_space: Space) -> dict[str, int]:
-    """Return what tensors' shapes say: the numbers of critics and of quantiles."""
+    """Return the numbers of critics and of quantiles, by the tensors' shapes."""
     critics = {found[1] for tensor in files.tensors if (found := re.match(r"critic\.qf(\d+)\.", tensor))}
     sizes = {"n_critics": len(critics)} if name in ("sac", "td3", "tqc") else {}
     if name == "tqc":
@@ -393,7 +397,7 @@ def _outputs(tensors: Arrays, prefix: str) -> int:
     return max(found)[1]
 
 
-def normalize_section(statistics: VecNormalizeStatistics) -> dict[str, Any]:
+def normalize_config(statistics: VecNormalizeStatistics) -> dict[str, Any]:
     """Return the section ``normalize`` of the environment's config that stands for the statistics."""
     keys = [key for key in statistics.observations if key is not None]
     return {
@@ -464,7 +468,7 @@ _DETERMINISTIC_ACTOR = {
     r"actor\.features_extractor\.(.+)": r"actor.encoder.\1",
     **_CRITICS,
 }
-_SEARCHED = {
+_LINEAR_POLICY = {
     r"action_net\.<output>\.(weight|bias)": r"head.<action>.\1",
     r"action_net\.(\d+\.\w+)": r"trunk.\1",
     r"action_net\.(weight|bias)": r"head.<action>.\1",  # linear policies before version 1.7
@@ -485,7 +489,7 @@ _ACTOR_CRITIC = {
 
 NAMES: dict[str, dict[str, str]] = {
     "a2c": _ACTOR_CRITIC,
-    "ars": _SEARCHED,
+    "ars": _LINEAR_POLICY,
     "ppo2": _ACTOR_CRITIC,
     "trpo": _ACTOR_CRITIC,
     "dqn": {
@@ -552,7 +556,7 @@ class Layout:
         return text.replace("<critic_encoder>", critic_encoder)
 
 
-def renamed(algo: str, tensors: Mapping[str, object], layout: Layout) -> dict[str, str]:
+def rename_tensors(algo: str, tensors: Mapping[str, object], layout: Layout) -> dict[str, str]:
     """Return our name of each of SB3's tensors, without those that have no part here.
 
     Raises `ZooError` for a name that is none of this algorithm's.
@@ -583,7 +587,7 @@ def _index(key: str, keys: Sequence[str]) -> int:
     return list(keys).index(key)
 
 
-def widths(tensors: Arrays, prefix: str) -> list[int]:
+def hidden_sizes(tensors: Arrays, prefix: str) -> list[int]:
     """Return the widths of a network's hidden layers. Raises `ZooError` for layers of other kinds."""
     found: dict[int, tuple[int, ...]] = {}
     for name, tensor in tensors.items():
@@ -601,8 +605,8 @@ def widths(tensors: Arrays, prefix: str) -> list[int]:
     return sizes[:-1] if prefix in WITH_OUTPUT else sizes
 
 
-def recurrence_of(tensors: Arrays) -> dict[str, object]:
-    """Return the fields of a policy's config that say how SB3-Contrib's policy remembers, if it does."""
+def recurrent_options(tensors: Arrays) -> dict[str, object]:
+    """Return the recurrent fields of the policy's config; none for a policy without LSTM."""
     layers = [name for name in tensors if re.fullmatch(r"lstm_actor\.weight_hh_l\d+", name)]
     if not layers:
         return {}
@@ -615,8 +619,8 @@ def recurrence_of(tensors: Arrays) -> dict[str, object]:
     }
 
 
-def with_joined_critic(tensors: Arrays) -> Arrays:
-    """Return the tensors without SB3-Contrib's linear layer in the place of a critic's LSTM.
+def fold_linear_critic(tensors: Arrays) -> Arrays:
+    """Return the tensors with SB3-Contrib's linear layer instead of a critic's LSTM folded into the next.
 
     No non-linearity follows it, so it and the layer after it are one.
     """

@@ -40,7 +40,7 @@ _ARRAY_FUNCTIONS = {
     ),
     *((module, "_frombuffer") for module in ("numpy.core.numeric", "numpy._core.numeric")),
     *(("numpy", name) for name in ("ndarray", "dtype")),
-    ("_action_adapters", "encode"),
+    ("_codecs", "encode"),
     ("collections", "OrderedDict"),
 }
 """What pickles of arrays call."""
@@ -51,7 +51,7 @@ _UNREADABLE = (pickle.UnpicklingError, ImportError, *UNREADABLE)
 
 @dataclass(frozen=True)
 class Sb3Files:
-    """What the zip says: plain values, tensors by SB3's names, and SB3's version."""
+    """Content of the zip: plain values, tensors by SB3's names, and SB3's version."""
 
     origin: str
     data: dict[str, Any]
@@ -122,7 +122,7 @@ def existing(path: str | os.PathLike[str]) -> Path:
 
 
 def _tensors(content: bytes) -> Arrays:
-    """Return the tensors of a dictionary that `torch.save` wrote, by name; what is none is left out."""
+    """Return the tensors of a dictionary that `torch.save` wrote, by name; other values are left out."""
     import torch
 
     try:
@@ -142,7 +142,7 @@ def _tensors(content: bytes) -> Arrays:
 # Pickles
 
 
-class _Anything:
+class _Placeholder:
     """What stands for an object of a class that is not known: it keeps its state, and does nothing."""
 
     path = ""
@@ -154,8 +154,8 @@ class _Anything:
     def __setstate__(self, state: Any) -> None:
         self.state = state
 
-    def __call__(self, *arguments: Any, **options: Any) -> _Anything:
-        return _Anything()
+    def __call__(self, *arguments: Any, **options: Any) -> _Placeholder:
+        return _Placeholder()
 
     def __setitem__(self, key: Any, value: Any) -> None:
         pass
@@ -165,7 +165,7 @@ class _Anything:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Makes arrays and spaces, and of all other classes and functions `_Anything`."""
+    """Makes arrays and spaces, and of all other classes and functions `_Placeholder`."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) in _ARRAY_FUNCTIONS:
@@ -174,7 +174,7 @@ class _Unpickler(pickle.Unpickler):
             found = getattr(spaces, name, None)
             if isinstance(found, type) and issubclass(found, spaces.Space):
                 return found
-        return type(name.rpartition(".")[2], (_Anything,), {"path": f"{module}.{name}"})
+        return type(name.rpartition(".")[2], (_Placeholder,), {"path": f"{module}.{name}"})
 
 
 def _unpickled(content: bytes) -> Any:
@@ -186,7 +186,7 @@ def _unpickled(content: bytes) -> Any:
 
 @dataclass(frozen=True)
 class Moments:
-    """Running mean and variance of what was seen, and of how much."""
+    """Running mean, variance and count of samples."""
 
     mean: NDArray[np.float64]
     var: NDArray[np.float64]
@@ -210,7 +210,7 @@ def read_vecnormalize(path: str | os.PathLike[str]) -> VecNormalizeStatistics:
     origin = one_line(given)
     try:
         found = _unpickled(given.read_bytes())
-        if not isinstance(found, _Anything) or not found.path.endswith(".VecNormalize"):
+        if not isinstance(found, _Placeholder) or not found.path.endswith(".VecNormalize"):
             raise ValueError("it is something else")
         return _statistics(found.state)
     except _UNREADABLE as error:

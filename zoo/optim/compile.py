@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from zoo.optim.state import STOPPED, LiveState, State, Step, Tree, leaves, mapped, rebuilt
-from zoo.optim.update_runner import Taken
+from zoo.optim.state import STOPPED, LiveState, State, Step, Tree, tree_leaves, tree_map, tree_unflatten
+from zoo.optim.update_runner import RowsResult
 
 INDUCTOR_OPTIONS: dict[str, Any] = {
     "cpp_wrapper": True,
@@ -75,51 +75,51 @@ class _Traced(NamedTuple):
 
 def compile_single(
     step: Step, state: LiveState, shared: Tree, row: Tree
-) -> Callable[[Tree, Tree, int], Taken]:
-    """Return what takes the step on one row; the arguments here are examples."""
+) -> Callable[[Tree, Tree, int], RowsResult]:
+    """Return a function that takes the step on one row; the arguments here are examples."""
     traced = _trace(step, state, shared, row)
     is_cuda = state.is_cuda
     overwrites = not is_cuda and not traced.moves
     call = _overwriting(traced) if overwrites else _inductor(traced.graph, traced.example)
     changed = [] if overwrites else traced.changed
 
-    def take(shared: Tree, rows: Tree, first: int) -> Taken:
-        row = [tensor[first] for tensor in leaves(rows)]
-        results = call(*state.values(), *leaves(shared), *row)
+    def run(shared: Tree, rows: Tree, first: int) -> RowsResult:
+        row = [tensor[first] for tensor in tree_leaves(rows)]
+        results = call(*state.values(), *tree_leaves(shared), *row)
         if is_cuda:  # its results lie where the next replay writes
             results = [result.clone() for result in results]
         elif not overwrites:
-            results = state.apart(results)
+            results = state.without_aliases(results)
         state.replaced(dict(zip(changed, results[: len(changed)], strict=True)))
         metrics, *outputs = results[len(changed) :]
         named = zip(traced.outputs, (output[None] for output in outputs), strict=True)
-        return Taken(1, traced.metrics, metrics, dict(named))
+        return RowsResult(1, traced.metrics, metrics, dict(named))
 
-    return take
+    return run
 
 
 def compile_loop(
     step: Step, state: LiveState, shared: Tree, row: Tree, capacity: int
-) -> Callable[[Tree, Tree, int], Taken]:
+) -> Callable[[Tree, Tree, int], RowsResult]:
     """Return what takes the step on up to ``capacity`` of the rows in one call; on one if entries move."""
     traced = _trace(step, state, shared, row)
     if traced.moves:
         return compile_single(step, state, shared, row)
-    call = _loop(traced, len(leaves(shared)))
+    call = _loop(traced, len(tree_leaves(shared)))
 
-    def take(shared: Tree, rows: Tree, first: int) -> Taken:
-        pieces = [tensor[first : first + capacity] for tensor in leaves(rows)]
-        n_rows, sums = torch.tensor(len(pieces[0])), torch.zeros(len(traced.metrics))
-        missing = capacity - len(pieces[0])
+    def run(shared: Tree, rows: Tree, first: int) -> RowsResult:
+        parts = [tensor[first : first + capacity] for tensor in tree_leaves(rows)]
+        n_rows, sums = torch.tensor(len(parts[0])), torch.zeros(len(traced.metrics))
+        missing = capacity - len(parts[0])
         if missing:
-            pieces = [torch.cat([piece, piece.new_zeros((missing, *piece.shape[1:]))]) for piece in pieces]
+            parts = [torch.cat([part, part.new_zeros((missing, *part.shape[1:]))]) for part in parts]
         outputs = [torch.zeros((capacity, *shape), dtype=dtype) for shape, dtype in traced.outputs.values()]
         with torch.no_grad():  # in which torch lets a loop overwrite tensors
-            n_taken = int(call(n_rows, sums, outputs, *state.values(), *leaves(shared), *pieces))
-        named = zip(traced.outputs, (output[:n_taken] for output in outputs), strict=True)
-        return Taken(n_taken, traced.metrics, sums, dict(named))
+            n_done = int(call(n_rows, sums, outputs, *state.values(), *tree_leaves(shared), *parts))
+        named = zip(traced.outputs, (output[:n_done] for output in outputs), strict=True)
+        return RowsResult(n_done, traced.metrics, sums, dict(named))
 
-    return take
+    return run
 
 
 def compile_function(
@@ -129,18 +129,18 @@ def compile_function(
     results: list[Tree] = []
 
     def flat(*tensors: Tensor) -> list[Tensor]:
-        old, *arguments = rebuilt([dict(state), *trees], tensors)
-        results[:] = [mapped(lambda tensor: tensor, function(State(old), *arguments))]
-        return [_apart(tensor, tensors) for tensor in leaves(results[0])]
+        old, *arguments = tree_unflatten([dict(state), *trees], tensors)
+        results[:] = [tree_map(lambda tensor: tensor, function(State(old), *arguments))]
+        return [_clone_alias(tensor, tensors) for tensor in tree_leaves(results[0])]
 
-    example = [*state.values(), *leaves(list(trees))]
+    example = [*state.values(), *tree_leaves(list(trees))]
     graph = make_fx(flat, DECOMPOSITIONS, tracing_mode="fake")(*example)
     is_cuda = state.is_cuda
     call = _inductor(graph, example)
 
     def compiled(*trees: Tree) -> Tree:
-        tensors = call(*state.values(), *leaves(list(trees)))
-        return rebuilt(results[0], [tensor.clone() for tensor in tensors] if is_cuda else tensors)
+        tensors = call(*state.values(), *tree_leaves(list(trees)))
+        return tree_unflatten(results[0], [tensor.clone() for tensor in tensors] if is_cuda else tensors)
 
     return compiled
 
@@ -161,32 +161,32 @@ def _trace(step: Step, live: LiveState, shared: Tree, row: Tree) -> _Traced:
     moved: list[bool] = []
 
     def flat_step(*tensors: Tensor) -> list[Tensor]:
-        old, *arguments = rebuilt([dict(live), shared, row], tensors)
-        outcome = step(State(old), *arguments)
-        new = State(old).replaced(outcome.state)
+        old, *arguments = tree_unflatten([dict(live), shared, row], tensors)
+        result = step(State(old), *arguments)
+        new = State(old).replaced(result.state)
         changed[:] = [name for name in names if new[name] is not old[name]]
-        given = [*(new[name] for name in changed), *outcome.outputs.values()]
-        moved[:] = [_is_shared(tensor, list(old.values())) for tensor in given]
-        metrics[:] = list(outcome.metrics)
-        outputs.update({name: (output.shape, output.dtype) for name, output in outcome.outputs.items()})
-        values = [value.float() for value in outcome.metrics.values()]
+        given = [*(new[name] for name in changed), *result.outputs.values()]
+        moved[:] = [_is_alias(tensor, list(old.values())) for tensor in given]
+        metrics[:] = list(result.metrics)
+        outputs.update({name: (output.shape, output.dtype) for name, output in result.outputs.items()})
+        values = [value.float() for value in result.metrics.values()]
         return [
-            *(_apart(new[name].to(old[name].dtype), tensors) for name in changed),
+            *(_clone_alias(new[name].to(old[name].dtype), tensors) for name in changed),
             torch.stack(values) if values else tensors[0].new_zeros(0, dtype=torch.float32),
-            *(_apart(output, tensors) for output in outcome.outputs.values()),
+            *(_clone_alias(output, tensors) for output in result.outputs.values()),
         ]
 
-    example = [*live.values(), *leaves(shared), *leaves(row)]
+    example = [*live.values(), *tree_leaves(shared), *tree_leaves(row)]
     graph = make_fx(flat_step, DECOMPOSITIONS, tracing_mode="fake")(*example)
     return _Traced(graph, example, names, changed, metrics, outputs, any(moved))
 
 
-def _apart(result: Tensor, tensors: Sequence[Tensor]) -> Tensor:
+def _clone_alias(result: Tensor, tensors: Sequence[Tensor]) -> Tensor:
     """Return the result in memory of its own, which a loop asks of what it carries."""
-    return result.clone() if _is_shared(result, tensors) else result
+    return result.clone() if _is_alias(result, tensors) else result
 
 
-def _is_shared(result: Tensor, tensors: Sequence[Tensor]) -> bool:
+def _is_alias(result: Tensor, tensors: Sequence[Tensor]) -> bool:
     return any(torch._C._is_alias_of(result, each) for each in tensors)  # type: ignore[attr-defined]
 
 
@@ -242,8 +242,8 @@ def _loop(traced: _Traced, n_shared: int) -> Callable[..., Tensor]:
                 buffer.index_copy_(0, index, output[None])
             return (i + 1,)
 
-        (n_taken,) = torch.while_loop(unfinished, body, (torch.zeros((), dtype=torch.int64),))
-        return n_taken
+        (n_done,) = torch.while_loop(unfinished, body, (torch.zeros((), dtype=torch.int64),))
+        return n_done
 
     # Torch refuses the ninth compilation of a code object, so each loop gets one of its own.
     loop.__code__ = loop.__code__.replace(co_name=f"loop_{next(_loop_numbers)}")

@@ -34,16 +34,16 @@ LEAST_EIGENVALUE = 1e-12
 
 
 class KFac:
-    """The curvature of what ``descent`` moves: running averages of factors, and inverses made of them.
+    """The curvature of what ``updater`` moves: running averages of factors, and inverses made of them.
 
     The averages are plain means of the first ``n_plain`` batches; after those each batch has a weight of
     1 − ``decay``. ``damping`` is added to the diagonal of every block: exactly so with ``inverse="eigen"``,
     by the eigenvalues of A ⊗ G; with ``"cholesky"`` it is shared out between A and G by their mean
     eigenvalues (section 6.3), which damps more, and costs a fraction for wide layers. Blocks of one factor
-    are damped exactly by both. The inverses only change in `refresh`.
+    are damped exactly by both. The inverses only change in `update_inverses`.
 
-    All its tensors are entries of the state. It puts nothing on the modules: `watching` sees what is computed
-    within its block, and nothing else.
+    All its tensors are entries of the state. It puts no hooks on the modules: `recording` sees what is
+    computed within its block.
     """
 
     def __init__(
@@ -74,12 +74,12 @@ class KFac:
 
     # -- statistics -------------------------------------------------------------------------------------
 
-    def watching(self) -> Watch:
-        """Return what notes the uses of all layers within a ``with`` block."""
-        return Watch(self.layers)
+    def recording(self) -> CallRecorder:
+        """Return a context that records the calls of all layers."""
+        return CallRecorder(self.layers)
 
     def factors(
-        self, watch: Watch, loss: Tensor, n_samples: Tensor | int, weights: Tensor | None = None
+        self, recorder: CallRecorder, loss: Tensor, n_samples: Tensor | int, weights: Tensor | None = None
     ) -> dict[str, Tensor]:
         """Return the factors of a batch, averaged over workers.
 
@@ -92,26 +92,26 @@ class KFac:
         layer at each step) uses are taken for independent: the block is the number of uses for each sample
         times E[a·aᵀ] ⊗ E[g·gᵀ], with means over all uses. G holds that number.
         """
-        uses = {layer.name: watch.uses_of(layer) for layer in self.layers}
-        outputs = [use.outputs for noted in uses.values() for use in noted]
+        calls = {layer.name: recorder.calls_of(layer) for layer in self.layers}
+        outputs = [call.outputs for own in calls.values() for call in own]
         grads = iter(
             torch.autograd.grad(loss, outputs, retain_graph=True, allow_unused=True, materialize_grads=True)
         )
         factors = {}
         for layer in self.layers:
-            noted = uses[layer.name]
-            rows = torch.cat([use.output_rows(next(grads)) for use in noted])
+            own = calls[layer.name]
+            rows = torch.cat([call.output_rows(next(grads)) for call in own])
             factors[_entry(layer, "outputs")] = n_samples * (rows.T @ rows)
             if not layer.is_exact:
-                factors[_entry(layer, "inputs")] = _mean_square(layer, noted, n_samples, weights)
-        return self._averaged_over_workers(factors)
+                factors[_entry(layer, "inputs")] = _mean_square(layer, own, n_samples, weights)
+        return self._average_over_workers(factors)
 
-    def _averaged_over_workers(self, factors: dict[str, Tensor]) -> dict[str, Tensor]:
-        flat = self.updater.averaged(torch.cat([factor.reshape(-1) for factor in factors.values()]))
+    def _average_over_workers(self, factors: dict[str, Tensor]) -> dict[str, Tensor]:
+        flat = self.updater.average(torch.cat([factor.reshape(-1) for factor in factors.values()]))
         parts = flat.split([factor.numel() for factor in factors.values()])
         return {name: part.view_as(factors[name]) for name, part in zip(factors, parts, strict=True)}
 
-    def averaged(self, state: State, factors: dict[str, Tensor]) -> State:
+    def update_averages(self, state: State, factors: dict[str, Tensor]) -> State:
         """Return the state with a batch's factors in its running averages."""
         count = state[COUNT]
         weight = torch.where(count < self.n_plain, 1.0 / (count + 1.0), 1.0 - self.decay)
@@ -126,7 +126,7 @@ class KFac:
     # -- inverses ---------------------------------------------------------------------------------------
 
     @torch.no_grad()
-    def refresh(self, state: State) -> State:
+    def update_inverses(self, state: State) -> State:
         """Return the state with inverses of today's averages, computed in double precision.
 
         Between updates: no graph holds a decomposition. Raises `torch.linalg.LinAlgError` where the averages
@@ -158,12 +158,12 @@ class KFac:
             _entry(layer, "scale"): scale.to(inputs.dtype),
         }
 
-    def natural(self, state: State, gradient: Tensor) -> Tensor:
-        """Return (F + damping)⁻¹ · ``gradient``, by the inverses of the last `refresh`."""
+    def natural_gradient(self, state: State, gradient: Tensor) -> Tensor:
+        """Return (F + damping)⁻¹ · ``gradient``, by the inverses of the last `update_inverses`."""
         named = self.updater.parameters.named(gradient)
         found: dict[str, Tensor] = {}
         for layer in self.layers:
-            found |= layer.parts(self._preconditioned(layer, state, layer.matrix(named)))
+            found |= layer.named(self._preconditioned(layer, state, layer.matrix(named)))
         return torch.cat([found[key].reshape(-1) for key in named])
 
     def _preconditioned(self, layer: Layer, state: State, matrix: Tensor) -> Tensor:
@@ -182,9 +182,11 @@ def _entry(layer: Layer, name: str) -> str:
     return f"kfac.{layer.name}.{name}"
 
 
-def _mean_square(layer: Layer, uses: list[Use], n_samples: Tensor | int, weights: Tensor | None) -> Tensor:
+def _mean_square(
+    layer: Layer, calls: list[LayerCall], n_samples: Tensor | int, weights: Tensor | None
+) -> Tensor:
     """Return the mean of a·aᵀ over the rows a of all uses of a layer, as far as their samples count."""
-    all_rows = [use.input_rows for use in uses if use.input_rows is not None]
+    all_rows = [call.input_rows for call in calls if call.input_rows is not None]
     rows = torch.cat(all_rows)
     if weights is None:
         return rows.T @ rows / len(rows)
@@ -208,12 +210,12 @@ def _mean_eigenvalue(matrix: Tensor) -> Tensor:
     return matrix.double().trace().clamp(min=LEAST_EIGENVALUE) / len(matrix)
 
 
-class Use(NamedTuple):
+class LayerCall(NamedTuple):
     """One call of a function with the parameters of a layer."""
 
     outputs: Tensor
     version: int
-    """Of the outputs, which grows if they are overwritten."""
+    """PyTorch's count of writes to the outputs."""
     input_rows: Tensor | None
     """What the weights were multiplied with, (rows, inputs); None for a matrix (size, 1)."""
     output_rows: Callable[[Tensor], Tensor]
@@ -248,7 +250,7 @@ class Layer:
         parts += [named[bias][:, None] for bias in self.biases]
         return torch.cat(parts, dim=0 if self.is_exact else 1)
 
-    def parts(self, matrix: Tensor) -> dict[str, Tensor]:
+    def named(self, matrix: Tensor) -> dict[str, Tensor]:
         """Return the entries of a matrix by the parameters' names in the vector, in any shape."""
         names = [self.name, *self.biases]
         if self.is_exact:
@@ -299,12 +301,12 @@ def layers_of(parameters: Parameters) -> list[Layer]:
     return list(layers.values())
 
 
-class Watch(TorchFunctionMode):
-    """As long as it is in force, notes each use of the layers by a function that K-FAC knows."""
+class CallRecorder(TorchFunctionMode):
+    """Within its block, records each call of the layers by a function that K-FAC knows."""
 
     def __init__(self, layers: list[Layer]) -> None:
         super().__init__()
-        self.uses: dict[str, list[Use]] = {layer.name: [] for layer in layers}
+        self.calls: dict[str, list[LayerCall]] = {layer.name: [] for layer in layers}
         self._layers = layers
         self._by_parameter: dict[int, Layer] = {}
 
@@ -318,23 +320,23 @@ class Watch(TorchFunctionMode):
             layer = self._by_parameter.get(id(call.weight))
             if layer is not None:
                 with torch.no_grad():
-                    self.uses[layer.name].append(_use(layer, call, outputs))
+                    self.calls[layer.name].append(_layer_call(layer, call, outputs))
         return outputs
 
-    def uses_of(self, layer: Layer) -> list[Use]:
-        """Return what was noted of a layer. Raises `ZooError` where that does not tell its curvature."""
-        uses = self.uses[layer.name]
-        if not uses:
+    def calls_of(self, layer: Layer) -> list[LayerCall]:
+        """Return the calls of a layer. Raises `ZooError` where they do not tell its curvature."""
+        calls = self.calls[layer.name]
+        if not calls:
             known = ", ".join(function.__name__ for function in _READERS)
             raise ZooError(
                 f"K-FAC knows no curvature of `{layer.name}`, which no forward pass uses by one of {known}"
             )
-        if any(use.outputs._version != use.version for use in uses):
+        if any(call.outputs._version != call.version for call in calls):
             raise ZooError(f"K-FAC needs what comes out with `{layer.name}`, and it is overwritten in place")
-        return uses
+        return calls
 
 
-class _Call(NamedTuple):
+class _KnownCall(NamedTuple):
     """A call of a known function: its parameters, and how rows are made."""
 
     weight: Tensor | None
@@ -344,7 +346,7 @@ class _Call(NamedTuple):
     """Of the gradient, and whether the bias is trained."""
 
 
-def _use(layer: Layer, call: _Call, outputs: Tensor) -> Use:
+def _layer_call(layer: Layer, call: _KnownCall, outputs: Tensor) -> LayerCall:
     n_biases = len(layer.biases)
     if n_biases and call.bias is None:
         raise ZooError(
@@ -353,11 +355,15 @@ def _use(layer: Layer, call: _Call, outputs: Tensor) -> Use:
     rows = None if call.input_rows is None else call.input_rows()
     if rows is not None and n_biases:
         rows = F.pad(rows, (0, n_biases), value=1.0)
-    return Use(outputs, outputs._version, rows, lambda gradients: call.output_rows(gradients, n_biases > 0))
+    return LayerCall(
+        outputs, outputs._version, rows, lambda gradients: call.output_rows(gradients, n_biases > 0)
+    )
 
 
-def _linear(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> _Call:
-    return _Call(weight, bias, lambda: inputs.detach().flatten(0, -2), lambda grads, _: grads.flatten(0, -2))
+def _linear(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> _KnownCall:
+    return _KnownCall(
+        weight, bias, lambda: inputs.detach().flatten(0, -2), lambda grads, _: grads.flatten(0, -2)
+    )
 
 
 def _convolution(
@@ -368,7 +374,7 @@ def _convolution(
     padding: Any = 0,
     dilation: Any = 1,
     groups: int = 1,
-) -> _Call:
+) -> _KnownCall:
     """A linear function of a patch of the input at each place (Grosse and Martens 2016).
 
     https://arxiv.org/abs/1602.01407
@@ -380,7 +386,7 @@ def _convolution(
         unfolded = F.unfold(input.detach(), weight.shape[2:], dilation, padding, stride)
         return unfolded.transpose(1, 2).flatten(0, 1)
 
-    return _Call(weight, bias, patches, lambda grads, _: grads.flatten(2).transpose(1, 2).flatten(0, 1))
+    return _KnownCall(weight, bias, patches, lambda grads, _: grads.flatten(2).transpose(1, 2).flatten(0, 1))
 
 
 def _layer_norm(
@@ -389,19 +395,19 @@ def _layer_norm(
     weight: Tensor | None = None,
     bias: Tensor | None = None,
     eps: float = 1e-5,
-) -> _Call:
+) -> _KnownCall:
     def rows(grads: Tensor, has_bias: bool) -> Tensor:
         scaled = grads * F.layer_norm(input.detach(), normalized_shape, eps=eps)
         return (torch.cat([scaled, grads], dim=-1) if has_bias else scaled).flatten(0, -2)
 
-    return _Call(weight, bias, None, rows)
+    return _KnownCall(weight, bias, None, rows)
 
 
-def _expand_as(vector: Tensor, other: Tensor) -> _Call:
-    return _Call(vector, None, None, lambda grads, _: grads.flatten(0, -2))
+def _expand_as(vector: Tensor, other: Tensor) -> _KnownCall:
+    return _KnownCall(vector, None, None, lambda grads, _: grads.flatten(0, -2))
 
 
-_READERS: dict[Any, Callable[..., _Call]] = {
+_READERS: dict[Any, Callable[..., _KnownCall]] = {
     F.linear: _linear,
     F.conv2d: _convolution,
     F.layer_norm: _layer_norm,

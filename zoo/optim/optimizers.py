@@ -15,13 +15,13 @@ from torch.optim.adam import adam
 
 from zoo.optim.parameters import Parameters
 from zoo.optim.state import LiveState, State, is_concrete
-from zoo.optim.workers import averaged
+from zoo.optim.workers import average
 
 Slots = dict[str, Tensor]
 """An optimizer's own tensors."""
 
 
-def kept(scalar: Tensor) -> Tensor:
+def computed_once(scalar: Tensor) -> Tensor:
     """Return the same number, which a compiled graph computes once.
 
     It computes what is cheap anew for each parameter that is moved by it; the largest of some numbers isn't.
@@ -76,8 +76,8 @@ class Adam:
         square = torch.addcmul(self.beta2 * slots["square"], gradient, gradient, value=1 - self.beta2)
         mean_correction, square_correction = (1 - beta_powers).to(parameters.dtype)
         correction = square_correction.sqrt()
-        step_size = kept((learning_rate * correction / mean_correction).to(parameters.dtype))
-        eps = kept(self.eps * correction)
+        step_size = computed_once((learning_rate * correction / mean_correction).to(parameters.dtype))
+        eps = computed_once(self.eps * correction)
         parameters = torch.addcdiv(parameters, mean * -step_size, square.sqrt() + eps)
         count = slots["count"] + 1
         return parameters, {"mean": mean, "square": square, "beta_powers": beta_powers, "count": count}
@@ -153,11 +153,11 @@ class Momentum:
         parameters.sub_(learning_rate * momentum)
 
 
-class Differentiable(NamedTuple):
-    """A module at a state's parameters, to be called as the module, and what its losses are derived by."""
+class FunctionalModule(NamedTuple):
+    """A module with a state's parameters, to be called as the module, and the tensors that hold these."""
 
     module: Callable[..., Any]
-    leaves: list[Tensor]
+    parameters: list[Tensor]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.module(*args, **kwargs)
@@ -166,10 +166,10 @@ class Differentiable(NamedTuple):
 class Updater:
     """Moves ``parameters`` down the gradients of losses, by ``optimizer``.
 
-    ``max_grad_norm`` bounds the global norm of the gradient; None leaves it as it is. ``average`` is where
-    data-parallel workers meet: it maps a tensor of this worker's to the mean over all of them, by default
-    over those of `zoo.optim.workers`. ``name`` goes before the optimizer's tensors in the state, and is the
-    parameters' own unless there is a second descent.
+    ``max_grad_norm`` bounds the global norm of the gradient; None leaves it as it is. ``average`` maps a
+    tensor of this data-parallel worker to the mean over all of them (`zoo.optim.workers`): gradients, and
+    anything else that decides what all do next, such as a KL divergence. ``name`` goes before the optimizer's
+    tensors in the state, and is the parameters' own unless a second updater moves them.
     """
 
     def __init__(
@@ -178,7 +178,7 @@ class Updater:
         optimizer: Optimizer,
         *,
         max_grad_norm: float | None = None,
-        average: Callable[[Tensor], Tensor] = averaged,
+        average: Callable[[Tensor], Tensor] = average,
         name: str | None = None,
     ) -> None:
         self.parameters = parameters
@@ -194,56 +194,52 @@ class Updater:
         named = {name: slots[slot] for slot, name in self._slot_names.items()}
         return State({self.parameters.name: self.parameters.flat, **named})
 
-    def module(self, state: State) -> Differentiable:
+    def module(self, state: State) -> FunctionalModule:
         """Return the module at the state's parameters, ready for `gradient`."""
         parameters = self.parameters
         if isinstance(state, LiveState):
-            return Differentiable(parameters.module, list(parameters.leaves.values()))
+            return FunctionalModule(parameters.module, list(parameters.leaves.values()))
         vector = state[parameters.name].detach().requires_grad_()
-        return Differentiable(parameters.functional(vector), [vector])
+        return FunctionalModule(parameters.functional(vector), [vector])
 
-    def gradient(self, module: Differentiable, loss: Tensor) -> Tensor:
+    def gradient(self, module: FunctionalModule, loss: Tensor) -> Tensor:
         """Return the flat gradient of ``loss``, averaged over workers, for the module that made the loss."""
-        parts = torch.autograd.grad(loss, module.leaves, allow_unused=True, materialize_grads=True)
+        parts = torch.autograd.grad(loss, module.parameters, allow_unused=True, materialize_grads=True)
         flat = [part.reshape(-1) for part in parts]
-        return self.averaged(flat[0] if len(flat) == 1 else torch.cat(flat))
+        return self.average(flat[0] if len(flat) == 1 else torch.cat(flat))
 
     def apply_gradient(
-        self, state: State, gradient: Tensor, learning_rate: Tensor, unless: Tensor | None = None
+        self, state: State, gradient: Tensor, learning_rate: Tensor, skip: Tensor | None = None
     ) -> tuple[State, Tensor]:
         """Take one optimizer step; return the next state and the unclipped gradient's norm.
 
-        Where the bool scalar ``unless`` is true, the next state is the old one.
+        Where the bool scalar ``skip`` is true, the next state is the old one.
         """
         norm = torch.linalg.vector_norm(gradient)
         if self.max_grad_norm is not None:
-            gradient = gradient * kept((self.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))
+            gradient = gradient * computed_once((self.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))
         vector = state[self.parameters.name]
         slots = {slot: state[name] for slot, name in self._slot_names.items()}
         if isinstance(state, LiveState):
-            if unless is None or not unless:
+            if skip is None or not skip:
                 self.optimizer.step_(vector, gradient, slots, learning_rate)
             return state, norm
         vector, slots = self.optimizer.step(vector, gradient, slots, learning_rate)
         new = {self.parameters.name: vector, **{self._slot_names[slot]: slots[slot] for slot in slots}}
-        if unless is not None:
-            new = {name: torch.where(unless, state[name], tensor) for name, tensor in new.items()}
+        if skip is not None:
+            new = {name: torch.where(skip, state[name], tensor) for name, tensor in new.items()}
         return state.replaced(new), norm
 
     def step(
         self,
         state: State,
-        module: Differentiable,
+        module: FunctionalModule,
         loss: Tensor,
         learning_rate: Tensor,
-        unless: Tensor | None = None,
+        skip: Tensor | None = None,
     ) -> tuple[State, Tensor]:
         """Take one step down the gradient of ``loss``; see `apply_gradient`."""
-        return self.apply_gradient(state, self.gradient(module, loss), learning_rate, unless)
-
-    def averaged(self, tensor: Tensor) -> Tensor:
-        """Return the mean over workers of anything that decides what they do next, such as a KL."""
-        return self.average(tensor)
+        return self.apply_gradient(state, self.gradient(module, loss), learning_rate, skip)
 
 
 class WeightDecay:

@@ -1,7 +1,7 @@
-"""Running units of values: mean and standard deviation of all targets so far, in which a critic learns.
+"""Normalised returns: a critic learns in units of the running mean and standard deviation of its targets.
 
-Pop-art (van Hasselt et al. 2016, https://arxiv.org/abs/1602.07714) changes the critic's last layer with the
-units, so that what it says of returns stays the same.
+Pop-art (van Hasselt et al. 2016, https://arxiv.org/abs/1602.07714) changes the critic's last layer with these
+statistics, so that its values stay the same.
 """
 
 from __future__ import annotations
@@ -20,59 +20,59 @@ INITIAL_COUNT = 0.01
 """How many targets the initial mean 0 and variance 1 count for."""
 
 SMALLEST_VARIANCE = 0.01
-"""Constant targets have none; their unit is a standard deviation of 0.1."""
+"""Constant targets have none; they are divided by a standard deviation of 0.1."""
 
 MOMENTS = ("returns.mean", "returns.squares", "returns.count")
-"""The entries of the state that units follow from: mean, sum of squared deviations, and count of targets."""
+"""The entries of the state: mean, sum of squared deviations, and count of all targets."""
 
 
-class ReturnUnits:
-    """Turns returns into the units that a critic's outputs are in, and back: here they are the same."""
+class ReturnNormalizer:
+    """Leaves returns as they are; `RunningReturnNormalizer` is the one that changes them."""
 
     def initial_state(self) -> State:
-        """Return what the units follow from."""
+        """Return the entries of the state."""
         return State()
 
     def update(self, state: State, returns: Tensor) -> State:
-        """Return the state after a step that has these returns (batch,) for targets."""
+        """Return the state with these targets (batch,), and other workers', among the statistics."""
         return state
 
-    def to_units(self, state: State, returns: Tensor) -> Tensor:
-        """Return what the critic should say for these returns."""
+    def normalize(self, state: State, returns: Tensor) -> Tensor:
+        """Return the critic's targets for these returns."""
         return returns
 
-    def to_returns(self, state: State, outputs: Tensor) -> Tensor:
-        """Return what outputs of the critic mean."""
+    def denormalize(self, state: State, outputs: Tensor) -> Tensor:
+        """Return the returns that outputs of the critic stand for."""
         return outputs
 
-    def in_returns(self, state: State, vector: Tensor) -> Tensor:
-        """Return parameters whose outputs are returns, of ``vector``, whose outputs are in units."""
+    def denormalized(self, state: State, vector: Tensor) -> Tensor:
+        """Return parameters whose outputs are returns, of ``vector``, whose outputs are normalised."""
         return vector
 
-    def restart(self, state: State) -> State:
-        """Return the state with outputs that are returns, and no targets seen."""
+    def reset(self, state: State) -> State:
+        """Return the state without statistics, and with parameters whose outputs are returns."""
         return state
 
     def moments(self, state: State) -> dict[str, Tensor]:
-        """Return copies of what the units follow from, by the names of `MOMENTS`, if any are kept."""
+        """Return copies of the statistics, by the names of `MOMENTS`, if any are kept."""
         return {}
 
-    def resumed(self, state: State, moments: Mapping[str, Tensor]) -> State:
-        """Return the state with units by these ``moments``, of one whose outputs are returns."""
+    def with_moments(self, state: State, moments: Mapping[str, Tensor]) -> State:
+        """Return the state with these statistics, of one whose outputs are returns."""
         return state
 
     def metrics(self, state: State) -> dict[str, Tensor]:
-        """Return what is worth logging."""
+        """Return what is logged."""
         return {}
 
 
-class RunningUnits(ReturnUnits):
-    """The mean and standard deviation of all targets so far.
+class RunningReturnNormalizer(ReturnNormalizer):
+    """Subtracts the mean of all targets so far, and divides by their standard deviation.
 
-    ``names`` are the vectors of the state, all of the form of ``parameters``, whose outputs are in these
-    units: a critic and its target. `update` lets the units follow targets; with ``preserve`` it changes the
-    last layers of all of them so that ``std·output + mean`` stays what it was (equation 4 of the paper).
-    Optimizer moments stay as they are, as in Stable-Baselines.
+    ``names`` are the vectors of the state, all of the form of ``parameters``, whose outputs are normalised: a
+    critic and its target. With ``preserve`` an `update` changes the last layers of all of them so that
+    ``std·output + mean`` stays what it was (equation 4 of the paper). Optimizer moments stay as they are, as
+    in Stable-Baselines.
     """
 
     def __init__(self, parameters: Parameters, names: Sequence[str], *, preserve: bool) -> None:
@@ -82,43 +82,40 @@ class RunningUnits(ReturnUnits):
         self._device = parameters.flat.device
 
     def initial_state(self) -> State:
-        """Return the moments of no targets."""
+        """Return the statistics of no targets."""
         start = zip(MOMENTS, (0.0, INITIAL_COUNT, INITIAL_COUNT), strict=True)
         return State(
             {name: torch.tensor(value, dtype=torch.float64, device=self._device) for name, value in start}
         )
 
     def mean(self, state: State) -> Tensor:
-        """Return the value that an output of 0 means, a float64 scalar."""
+        """Return the mean, a float64 scalar."""
         return state["returns.mean"]
 
     def std(self, state: State) -> Tensor:
-        """Return how much one unit is, a float64 scalar."""
+        """Return the standard deviation, a float64 scalar."""
         return (state["returns.squares"] / state["returns.count"]).clamp(min=SMALLEST_VARIANCE).sqrt()
 
     def metrics(self, state: State) -> dict[str, Tensor]:
         return {"returns_mean": self.mean(state).float(), "returns_std": self.std(state).float()}
 
-    def to_units(self, state: State, returns: Tensor) -> Tensor:
+    def normalize(self, state: State, returns: Tensor) -> Tensor:
         return ((returns - self.mean(state)) / self.std(state)).to(returns.dtype)
 
-    def to_returns(self, state: State, outputs: Tensor) -> Tensor:
+    def denormalize(self, state: State, outputs: Tensor) -> Tensor:
         return (outputs * self.std(state) + self.mean(state)).to(outputs.dtype)
 
     def update(self, state: State, returns: Tensor) -> State:
-        """Return the state with these returns (batch,), and other workers', among the moments.
-
-        They are taken in by Chan's parallel formula.
-        """
+        """Return the state with these targets (batch,), and other workers', by Chan's parallel formula."""
         batch, n_workers = returns.double(), workers.count()
         n = returns.numel() * n_workers
         mean, count = state["returns.mean"], state["returns.count"]
-        batch_mean, total = workers.averaged(batch.mean()), count + n
+        batch_mean, total = workers.average(batch.mean()), count + n
         delta = batch_mean - mean
         moments = {
             "returns.mean": mean + delta * (n / total),
             "returns.squares": state["returns.squares"]
-            + workers.averaged((batch - batch_mean).square().sum()) * n_workers
+            + workers.average((batch - batch_mean).square().sum()) * n_workers
             + delta.square() * (count * n / total),
             "returns.count": total,
         }
@@ -127,31 +124,29 @@ class RunningUnits(ReturnUnits):
         old_mean, old_std = state.snapshot("returns.mean"), self.std(state)
         state = state.replaced(moments)
         scale, shift = old_std / self.std(state), (old_mean - self.mean(state)) / self.std(state)
-        return state.replaced({name: self._changed(state[name], scale, shift) for name in self.names})
+        return state.replaced({name: self._rescaled(state[name], scale, shift) for name in self.names})
 
-    def in_returns(self, state: State, vector: Tensor) -> Tensor:
-        return self._changed(vector, self.std(state), self.mean(state))
+    def denormalized(self, state: State, vector: Tensor) -> Tensor:
+        return self._rescaled(vector, self.std(state), self.mean(state))
 
-    def restart(self, state: State) -> State:
-        plain = {name: self.in_returns(state, state[name]) for name in self.names}
+    def reset(self, state: State) -> State:
+        plain = {name: self.denormalized(state, state[name]) for name in self.names}
         return state.replaced({**plain, **self.initial_state()})
 
     def moments(self, state: State) -> dict[str, Tensor]:
         return {name: state[name].detach().clone() for name in MOMENTS}
 
-    def resumed(self, state: State, moments: Mapping[str, Tensor]) -> State:
+    def with_moments(self, state: State, moments: Mapping[str, Tensor]) -> State:
         state = state.replaced({name: moments[name].to(state[name]) for name in MOMENTS})
         scale, shift = 1.0 / self.std(state), -self.mean(state) / self.std(state)
-        return state.replaced({name: self._changed(state[name], scale, shift) for name in self.names})
+        return state.replaced({name: self._rescaled(state[name], scale, shift) for name in self.names})
 
-    def _changed(self, vector: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+    def _rescaled(self, vector: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
         """Return parameters whose outputs are ``scale·output + shift``."""
         weight, bias = vector[self.weight].double() * scale, vector[self.bias].double() * scale + shift
-        parts = [
-            *(vector[: self.weight.start], weight.to(vector.dtype)),
-            *(vector[self.weight.stop : self.bias.start], bias.to(vector.dtype), vector[self.bias.stop :]),
-        ]
-        return torch.cat(parts)
+        before, between = vector[: self.weight.start], vector[self.weight.stop : self.bias.start]
+        after = vector[self.bias.stop :]
+        return torch.cat([before, weight.to(vector.dtype), between, bias.to(vector.dtype), after])
 
 
 def output_layer(module: nn.Module) -> str:

@@ -37,7 +37,7 @@ MULTIPLICATIONS_FOR_THREADS = {"eager": 8e6, "compiled": 3e6}
 """Multiplications in one forward pass from which a second thread gives more than it costs."""
 
 MOST_THREADS = 4
-"""Threads that a gradient step gets at most, if nobody asks for more."""
+"""Threads that a gradient step gets at most with ``threads=auto``."""
 
 THREADS_A_CORE = 4
 """More threads than that only wait for each other."""
@@ -63,7 +63,7 @@ class CompileClock:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Take the time of the block, which compiles; the user hears of the first one."""
+        """Take the time of the block, which compiles; the first one is logged."""
         if not self.seconds:
             logger.info("compiling the update, about 20 s")
         started, was_running = time.perf_counter(), self.is_running
@@ -112,19 +112,19 @@ class Runtime:
 
     @contextmanager
     def in_force(self) -> Iterator[None]:
-        """Within the block torch computes as these choices say; see `computing_with`."""
+        """Within the block torch computes by these choices; see `torch_settings`."""
         keep_freed_memory()
-        with computing_with(self._decided_threads(), self.precision):
+        with torch_settings(self._decided_threads(), self.precision):
             yield
 
-    def stay_eager_for(self, module: nn.Module) -> None:
+    def check_compilable(self, module: nn.Module) -> None:
         """Compile nothing if the module has tensors that a graph can't hold: all but trained parameters.
 
         Neither if it is recurrent: PyTorch's LSTM is no part of a graph, which would hold each of its steps.
         """
         if getattr(module, "state_size", 0):
             if self.compile is True:
-                logger.warning("the update runs eagerly: policies that remember are not compiled")
+                logger.warning("the update runs eagerly: recurrent policies are not compiled")
             self.compile = False
         frozen = [name for name, each in module.named_parameters() if not each.requires_grad]
         others = [*frozen, *(name for name, _ in module.named_buffers())]
@@ -165,7 +165,7 @@ class Runtime:
 def available_threads() -> int:
     """Return what OMP_NUM_THREADS, which launchers of several jobs set, or the number of cores allows.
 
-    Not what torch says: that is whatever this process made of it before.
+    Torch's own number may have been changed by this process before.
     """
     given = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
     if given.isdecimal() and int(given) > 0:
@@ -174,12 +174,12 @@ def available_threads() -> int:
 
 
 @contextmanager
-def computing_with(threads: int, precision: str = "float32") -> Iterator[None]:
+def torch_settings(threads: int, precision: str = "float32") -> Iterator[None]:
     """Within the block torch computes with so many threads and takes denormal numbers for zero.
 
     So does all else that this thread computes, environments included, and every thread that is started
     within; threads that torch has started before keep their own. Matrix products, in compiled graphs too, are
-    as precise as one of `PRECISIONS` says. Afterwards all is as it was.
+    as precise as ``precision``, one of `PRECISIONS`. Afterwards torch's settings are what they were.
     """
     threads_before, dtype_before = torch.get_num_threads(), torch.get_default_dtype()
     flushed_before = bool(torch.full((), 1e-40, dtype=torch.float32) * 0.5 == 0)
@@ -264,5 +264,5 @@ def _precision(name: str, device: torch.device) -> str:
 def _rounds_factors(precision: str, device: torch.device) -> bool:
     """Tell whether PyTorch rounds the factors of products where this precision is asked for."""
     factors = torch.full((256, 256), 1 + 2**-12, device=device)
-    with computing_with(1, precision):
+    with torch_settings(1, precision):
         return not torch.equal(factors @ torch.eye(256, device=device), factors)

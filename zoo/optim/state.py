@@ -1,4 +1,4 @@
-"""The tensors that updates read and replace, and what a step makes of them.
+"""The tensors that updates read and replace, and what one step returns.
 
 A step is a function of a state. Given a plain `State` it leaves it alone and returns the next one: so it is
 traced into a graph. Given the runner's `LiveState` it overwrites the tensors themselves, which takes far
@@ -30,10 +30,10 @@ class State(dict[str, Tensor]):
 
     def replaced(self, tensors: Mapping[str, Tensor]) -> State:
         """Return the next state, with these tensors in place of its own of the same names and shapes."""
-        self._check(tensors)
+        self._check_shapes(tensors)
         return State({**self, **tensors})
 
-    def _check(self, tensors: Mapping[str, Tensor]) -> None:
+    def _check_shapes(self, tensors: Mapping[str, Tensor]) -> None:
         for name, tensor in tensors.items():
             if tensor.shape != self[name].shape:
                 raise ValueError(f"{name}: {tuple(tensor.shape)} cannot replace {tuple(self[name].shape)}")
@@ -54,27 +54,27 @@ class LiveState(State):
     def replaced(self, tensors: Mapping[str, Tensor]) -> LiveState:
         """Copy the tensors into those of the same names, and return this state itself."""
         new = {name: tensor.detach() for name, tensor in tensors.items() if tensor is not self[name]}
-        self._check(new)
-        for name, tensor in zip(new, self.apart(new.values()), strict=True):  # one may be what another was
+        self._check_shapes(new)
+        for name, tensor in zip(new, self.without_aliases(new.values()), strict=True):
             self[name].copy_(tensor)
         return self
 
-    def apart(self, tensors: Iterable[Tensor]) -> list[Tensor]:
+    def without_aliases(self, tensors: Iterable[Tensor]) -> list[Tensor]:
         """Return the tensors, with a copy for each that shares memory with this state."""
         given = list(tensors)
         own = {tensor.untyped_storage().data_ptr() for tensor in self.values()} if given else set()
         return [each.clone() if each.untyped_storage().data_ptr() in own else each for each in given]
 
 
-class Outcome(NamedTuple):
-    """What one step gives: the next state, scalar metrics, and outputs for each sample of its row."""
+class StepResult(NamedTuple):
+    """What one step returns: the next state, scalar metrics, and outputs for each sample of its row."""
 
     state: State
     metrics: dict[str, Tensor]
     outputs: Mapping[str, Tensor] = MappingProxyType({})
 
 
-Step = Callable[[State, Any, Any], Outcome]
+Step = Callable[[State, Any, Any], StepResult]
 """One update, in ordinary PyTorch: of the state, of what all steps share, and of this step's row.
 
 The last two are trees. No ``.item()``, no NumPy, no branch on a value.
@@ -82,56 +82,46 @@ The last two are trees. No ``.item()``, no NumPy, no branch on a value.
 
 
 def is_concrete(tensor: Tensor) -> bool:
-    """Return whether the tensor holds numbers; those that a step is traced with only stand for some."""
+    """Return whether the tensor holds numbers; those that a step is traced with have none."""
     return type(tensor) is Tensor
 
 
-def leaves(tree: Tree) -> list[Tensor]:
+def tree_leaves(tree: Tree) -> list[Tensor]:
     """Return the tensors of a tree, always in the same order. Raises `TypeError` for anything else in it."""
     if isinstance(tree, Tensor):
         return [tree]
     if not isinstance(tree, dict | tuple | list):
-        raise _unexpected(tree)
-    found: list[Tensor] = []
-    for part in tree.values() if isinstance(tree, dict) else tree:
-        if isinstance(part, Tensor):
-            found.append(part)
-        else:
-            found.extend(leaves(part))
-    return found
+        raise TypeError(f"expected tensors, or dicts, tuples and lists of them; found {type(tree).__name__}")
+    return [
+        leaf for part in (tree.values() if isinstance(tree, dict) else tree) for leaf in tree_leaves(part)
+    ]
 
 
-def mapped(function: Callable[[Tensor], Any], tree: Tree) -> Tree:
+def tree_map(function: Callable[[Tensor], Any], tree: Tree) -> Tree:
     """Return the tree with the function's result in the place of each tensor."""
     if isinstance(tree, Tensor):
         return function(tree)
     if isinstance(tree, dict):
-        return {name: mapped(function, part) for name, part in tree.items()}
-    if isinstance(tree, tuple | list):
-        parts = [mapped(function, part) for part in tree]
-        return type(tree)(*parts) if hasattr(tree, "_fields") else type(tree)(parts)
-    raise _unexpected(tree)
+        return {name: tree_map(function, part) for name, part in tree.items()}
+    parts = [tree_map(function, part) for part in tree]
+    return type(tree)(*parts) if hasattr(tree, "_fields") else type(tree)(parts)
 
 
-def _unexpected(tree: Any) -> TypeError:
-    return TypeError(f"expected tensors, or dicts, tuples and lists of them; found {type(tree).__name__}")
+def tree_unflatten(tree: Tree, tensors: Iterable[Tensor]) -> Tree:
+    """Return a tree of the same form that holds these tensors, as many as it has `tree_leaves`."""
+    remaining = iter(tensors)
+    return tree_map(lambda _: next(remaining), tree)
 
 
-def rebuilt(tree: Tree, tensors: Iterable[Tensor]) -> Tree:
-    """Return a tree of the same form that holds these tensors, as many as it has `leaves`."""
-    following = iter(tensors)
-    return mapped(lambda _: next(following), tree)
-
-
-def row(rows: Tree, index: int) -> Tree:
+def tree_row(rows: Tree, index: int) -> Tree:
     """Return one row of tensors with a leading dimension."""
-    return mapped(lambda tensor: tensor[index], rows)
+    return tree_map(lambda tensor: tensor[index], rows)
 
 
-def form(tree: Tree, first_dimension: int = 0) -> Hashable:
+def tree_signature(tree: Tree, first_dimension: int = 0) -> Hashable:
     """Return what two trees share if one graph serves both: names, shapes from that dimension on, dtypes."""
     if isinstance(tree, dict):
-        return tuple((name, form(part, first_dimension)) for name, part in tree.items())
+        return tuple((name, tree_signature(part, first_dimension)) for name, part in tree.items())
     if isinstance(tree, tuple | list):
-        return type(tree), *(form(part, first_dimension) for part in tree)
+        return type(tree), *(tree_signature(part, first_dimension) for part in tree)
     return tree.shape[first_dimension:], tree.dtype

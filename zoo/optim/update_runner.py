@@ -1,9 +1,9 @@
 """Running steps of updates: eagerly on the live state, or as compiled graphs.
 
-An algorithm writes one step, ``step(state, shared, row) -> Outcome``, in ordinary PyTorch. Compiled, it is
+An algorithm writes one step, ``step(state, shared, row) -> StepResult``, in ordinary PyTorch. Compiled, it is
 traced once with its gradients and its optimizer into a single graph of tensor operations, and a loop over
 the rows is put around that graph (`zoo.optim.compile`); on a GPU each step is a CUDA graph. Eager and
-compiled runs see the same numbers, because whatever is random is drawn outside and passed in.
+compiled runs see the same numbers, because random numbers are drawn outside and passed in.
 """
 
 from __future__ import annotations
@@ -20,8 +20,18 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from zoo.optim.runtime import Runtime
-from zoo.optim.state import STOPPED, LiveState, State, Step, Tree, form, leaves, rebuilt, row
-from zoo.optim.workers import in_force
+from zoo.optim.state import (
+    STOPPED,
+    LiveState,
+    State,
+    Step,
+    Tree,
+    tree_leaves,
+    tree_row,
+    tree_signature,
+    tree_unflatten,
+)
+from zoo.optim.workers import current_workers
 
 SMALLEST_CAPACITY = 16
 """Steps that a compiled loop holds at least, once the number of steps in a call has grown."""
@@ -31,8 +41,8 @@ Result = TypeVar("Result")
 logger = logging.getLogger(__name__)
 
 
-class Taken(NamedTuple):
-    """What some rows gave: their number, sums of the metrics, and outputs (n_rows, …)."""
+class RowsResult(NamedTuple):
+    """What the steps on some rows returned: how many rows, sums of the metrics, and outputs (n_rows, …)."""
 
     n_rows: int
     names: list[str]
@@ -40,8 +50,8 @@ class Taken(NamedTuple):
     outputs: dict[str, Tensor]
 
 
-Take = Callable[[Tree, Tree, int], Taken]
-"""Takes some of the steps on ``(shared, rows, first row)`` and overwrites the live state."""
+RunRows = Callable[[Tree, Tree, int], RowsResult]
+"""Takes the steps on some of the rows, of ``(shared, rows, first row)``, and overwrites the live state."""
 
 
 class UpdateResult(NamedTuple):
@@ -76,59 +86,58 @@ class UpdateRunner:
 
         ``shared`` is what all steps see.
         """
-        n_rows = len(leaves(rows)[0])
-        take, taken = self._first(step, shared, rows, n_rows)
-        parts, n_seen = [taken], taken.n_rows
-        while not (stopped := self._stopped()) and n_seen < n_rows:
-            part = take(shared, rows, n_seen)
-            parts.append(part)
-            n_seen += part.n_rows
+        n_rows = len(tree_leaves(rows)[0])
+        run_rows, first = self._run_first(step, shared, rows, n_rows)
+        parts, n_done = [first], first.n_rows
+        while not (stopped := self._stopped()) and n_done < n_rows:
+            parts.append(run_rows(shared, rows, n_done))
+            n_done += parts[-1].n_rows
         sums = parts[0].sums
         for part in parts[1:]:
             sums = sums + part.sums
-        outputs = {name: torch.cat([part.outputs[name] for part in parts]) for name in taken.outputs}
-        means = sums if n_seen == 1 else sums / n_seen
-        return UpdateResult(taken.names, means, outputs, n_seen - stopped)
+        outputs = {name: torch.cat([part.outputs[name] for part in parts]) for name in first.outputs}
+        means = sums if n_done == 1 else sums / n_done
+        return UpdateResult(first.names, means, outputs, n_done - stopped)
 
     def call(self, function: Callable[..., Tree], *trees: Tree) -> Tree:
         """Return ``function(state, *trees)``, which only reads the state: a product, an evaluation."""
         compiled = None
         if self.runtime.compiles:
-            key = function, *(form(tree) for tree in trees)
-            compiled = self._compiled(key, partial(self._compile_function, function, trees), *trees)
+            key = function, *(tree_signature(tree) for tree in trees)
+            compiled = self._run_compiled(key, partial(self._compile_function, function, trees), *trees)
         result = function(State(self.state), *trees) if compiled is None else compiled[1]
-        return rebuilt(result, self.state.apart(tensor.detach() for tensor in leaves(result)))
+        tensors = self.state.without_aliases(tensor.detach() for tensor in tree_leaves(result))
+        return tree_unflatten(result, tensors)
 
-    def _first(self, step: Step, shared: Tree, rows: Tree, n_rows: int) -> tuple[Take, Taken]:
-        """Return how the steps of this call are taken, and what the first of them gave."""
+    def _run_first(self, step: Step, shared: Tree, rows: Tree, n_rows: int) -> tuple[RunRows, RowsResult]:
+        """Return what runs the rows of this call, and the result of the first ones."""
         if self.runtime.compiles:
             capacity = self._capacity(step, n_rows)
-            key = step, capacity, form(shared), form(rows, first_dimension=1)
-            compiled = self._compiled(
-                key, partial(self._compile_step, step, shared, rows, capacity), shared, rows, 0
-            )
+            key = step, capacity, tree_signature(shared), tree_signature(rows, first_dimension=1)
+            make = partial(self._compile_step, step, shared, rows, capacity)
+            compiled = self._run_compiled(key, make, shared, rows, 0)
             if compiled is not None:
                 return compiled
-        take = partial(self._take_one, step)
+        run_row = partial(self._run_eagerly, step)
         if not self.runtime.is_undecided:
-            return take, take(shared, rows, 0)
-        taken, operations = counted(lambda: take(shared, rows, 0))
-        self.runtime.decide(operations)
-        return take, taken
+            return run_row, run_row(shared, rows, 0)
+        result, n_operations = count_operations(partial(run_row, shared, rows, 0))
+        self.runtime.decide(n_operations)
+        return run_row, result
 
-    def _take_one(self, step: Step, shared: Tree, rows: Tree, index: int) -> Taken:
-        outcome = step(self.state, shared, row(rows, index))
-        self.state.replaced(outcome.state)
-        values = [value.detach() for value in outcome.metrics.values()]
+    def _run_eagerly(self, step: Step, shared: Tree, rows: Tree, index: int) -> RowsResult:
+        result = step(self.state, shared, tree_row(rows, index))
+        self.state.replaced(result.state)
+        values = [value.detach() for value in result.metrics.values()]
         sums = torch.stack(values) if values else torch.tensor([])
-        outputs = self.state.apart(output.detach()[None] for output in outcome.outputs.values())
-        return Taken(1, list(outcome.metrics), sums, dict(zip(outcome.outputs, outputs, strict=True)))
+        outputs = self.state.without_aliases(output.detach()[None] for output in result.outputs.values())
+        return RowsResult(1, list(result.metrics), sums, dict(zip(result.outputs, outputs, strict=True)))
 
-    def _compiled(
+    def _run_compiled(
         self, key: Hashable, make: Callable[[], Callable[..., Result]], *arguments: Any
     ) -> tuple[Callable[..., Result], Result] | None:
         """Return a graph and its result; None, and the state as it was, if its first call failed."""
-        workers = in_force()
+        workers = current_workers()
         key = workers, key
         if key in self._graphs:
             return self._graphs[key], self._graphs[key](*arguments)
@@ -149,12 +158,13 @@ class UpdateRunner:
         self._graphs[key] = graph
         return graph, result
 
-    def _compile_step(self, step: Step, shared: Tree, rows: Tree, capacity: int) -> Take:
+    def _compile_step(self, step: Step, shared: Tree, rows: Tree, capacity: int) -> RunRows:
         from zoo.optim.compile import compile_loop, compile_single
 
+        row = tree_row(rows, 0)
         if capacity == 1:
-            return compile_single(step, self.state, shared, row(rows, 0))
-        return compile_loop(step, self.state, shared, row(rows, 0), capacity)
+            return compile_single(step, self.state, shared, row)
+        return compile_loop(step, self.state, shared, row, capacity)
 
     def _compile_function(self, function: Callable[..., Tree], trees: Tree) -> Callable[..., Tree]:
         from zoo.optim.compile import compile_function
@@ -164,18 +174,20 @@ class UpdateRunner:
     def _capacity(self, step: Step, n_rows: int) -> int:
         """Return how many steps a graph holds: those of the first call; where calls grow, a few more, once.
 
-        Compiling takes many seconds, so the longer calls after that are taken in pieces. One step needs no
+        Compiling takes many seconds, so the longer calls after that are taken in parts. One step needs no
         loop, and a CUDA graph can't hold any.
         """
         if next(iter(self.state.values())).device.type != "cpu":
             return 1
-        known = self._capacities.setdefault(step, n_rows)
-        if n_rows > 1 and known < min(n_rows, SMALLEST_CAPACITY):
-            known = self._capacities[step] = max(n_rows, SMALLEST_CAPACITY)
-        return 1 if n_rows == 1 else known
+        capacity = self._capacities.setdefault(step, n_rows)
+        if n_rows == 1:
+            return 1
+        if capacity < min(n_rows, SMALLEST_CAPACITY):
+            capacity = self._capacities[step] = max(n_rows, SMALLEST_CAPACITY)
+        return capacity
 
     def _stopped(self) -> bool:
-        """Return whether the last step asked for an end, and forget it."""
+        """Return whether the last step asked for an end, and clear that."""
         if STOPPED not in self.state:
             return False
         stopped = bool(self.state[STOPPED])
@@ -183,19 +195,19 @@ class UpdateRunner:
         return stopped
 
 
-class _Counter(TorchDispatchMode):
-    """Counts the operations in it, those of backward passes included."""
+class _OperationCounter(TorchDispatchMode):
+    """Counts the tensor operations within its block, those of backward passes included."""
 
-    count = 0
+    n_operations = 0
 
     def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.count += 1
+        self.n_operations += 1
         return operation(*args, **(kwargs or {}))
 
 
-def counted(function: Callable[[], Result]) -> tuple[Result, int]:
+def count_operations(function: Callable[[], Result]) -> tuple[Result, int]:
     """Call the function; return its result and the number of tensor operations that it took."""
-    counter = _Counter()  # type: ignore[no-untyped-call]
+    counter = _OperationCounter()  # type: ignore[no-untyped-call]
     with counter:
         result = function()
-    return result, counter.count
+    return result, counter.n_operations

@@ -1,9 +1,9 @@
 """Data-parallel workers: processes that learn as one, because all that decides what they do is averaged.
 
 Each has environments of its own. Where an update comes to a gradient, or to anything else on which it depends
-what is done next, it takes the mean over all workers (`averaged`), which is the same for all of them to the
+what is done next, it takes the mean over all workers (`average`), which is the same for all of them to the
 last bit. So weights that are equal once stay equal. The first worker leads: between two updates it alone
-decides what comes next, and the others do as they are told (`Workers.order`, `Workers.follow`).
+decides what comes next, and the others carry out its orders (`Workers.order`, `Workers.follow`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from zoo.errors import ZooError
 from zoo.optim.state import is_concrete
 
 GO_ON, STOP, END = "go on", "stop", "end"
-"""What the first worker says of the next update, and once there is nothing more to do."""
+"""The first worker's answers to whether there is a next update, and its order to end the process."""
 
 ORDER_BYTES = 8192
 """Room for an order."""
@@ -44,7 +44,7 @@ Store = Any
 """A `torch.distributed.Store`, which type checkers don't know."""
 
 Orders = Mapping[str, Callable[..., Any]]
-"""What a worker can be told to do, by name."""
+"""What the first worker can order, by name."""
 
 
 class Workers:
@@ -73,8 +73,8 @@ class Workers:
 
     def end(self) -> None:
         """Have the others end; they have to be waiting for orders."""
-        self._say(END)
-        self.totals(0)  # so that none goes before all have heard it
+        self._send(END)
+        self.sum(0)  # so that none leaves before all have received it
 
     def close(self) -> None:
         """Leave the others."""
@@ -84,12 +84,12 @@ class Workers:
 
     @contextmanager
     def in_force(self) -> Iterator[None]:
-        """Within the block `averaged` is the mean over these workers."""
-        token = _in_force.set(self)
+        """Within the block `average` is the mean over these workers."""
+        token = _current.set(self)
         try:
             yield
         finally:
-            _in_force.reset(token)
+            _current.reset(token)
 
     def mean(self, tensor: Tensor) -> Tensor:
         """Return the mean of a floating-point tensor over all workers, also in what is being compiled."""
@@ -103,22 +103,22 @@ class Workers:
 
     # -- between updates --------------------------------------------------------------------------------
 
-    def totals(self, *numbers: float) -> list[float]:
+    def sum(self, *numbers: float) -> list[float]:
         """Return the sum of each number over all workers; signals are heeded meanwhile."""
         sums = torch.tensor(numbers, dtype=torch.float64)
         _wait(dist.all_reduce(sums, async_op=True))
         return [float(total) for total in sums.tolist()]
 
-    def rows(self, vector: NDArray[np.float64]) -> NDArray[np.float64]:
+    def gather_vectors(self, vector: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the vectors (n,) of all workers as (size, n)."""
         parts = [torch.zeros(len(vector), dtype=torch.float64) for _ in range(self.size)]
         _wait(dist.all_gather(parts, torch.from_numpy(vector), async_op=True))
         return torch.stack(parts).numpy()
 
-    def gathered(self, value: Any) -> list[Any]:
+    def gather(self, value: Any) -> list[Any]:
         """Return the plain values of all workers, in their order; what JSON does not know becomes text."""
         own = torch.frombuffer(bytearray(json.dumps(value, default=str).encode()), dtype=torch.uint8)
-        lengths = [int(length) for length in self.rows(np.array([len(own)], np.float64))[:, 0]]
+        lengths = [int(length) for length in self.gather_vectors(np.array([len(own)], np.float64))[:, 0]]
         parts = [torch.zeros(max(lengths), dtype=torch.uint8) for _ in lengths]
         padded = torch.zeros(max(lengths), dtype=torch.uint8)
         padded[: len(own)] = own
@@ -126,7 +126,7 @@ class Workers:
         texts = [bytes(part[:length].numpy()) for part, length in zip(parts, lengths, strict=True)]
         return [json.loads(text) for text in texts]
 
-    def spread(self, tensors: Sequence[Tensor]) -> None:
+    def broadcast(self, tensors: Sequence[Tensor]) -> None:
         """Overwrite the tensors with those of the first worker."""
         for tensor in tensors:
             _wait(dist.broadcast(tensor, 0, async_op=True))
@@ -134,35 +134,35 @@ class Workers:
     def is_to_stop(self, wanted: bool, orders: Orders) -> bool:
         """Return whether all end before the next update: what the first worker wants.
 
-        The others carry out its ``orders`` until it says.
+        The others carry out its ``orders`` until it answers.
         """
         if self.is_first:
-            self._say(STOP if wanted else GO_ON)
+            self._send(STOP if wanted else GO_ON)
             return wanted
         return self.follow(orders) != GO_ON
 
     def order(self, name: str, **arguments: Any) -> None:
         """Have the other workers do something, in which this one then takes its part."""
         assert self.is_first, f"only the first worker gives orders: {name}"
-        self._say(name, **arguments)
+        self._send(name, **arguments)
 
     def follow(self, orders: Orders) -> str:
-        """Do what the first worker orders until it says how to go on, and return that."""
+        """Carry out the first worker's orders until it sends `GO_ON`, `STOP` or `END`; return that."""
         while True:
-            name, arguments = self._hear()
+            name, arguments = self._receive()
             if name == END:
-                self.totals(0)
+                self.sum(0)
             if name in (GO_ON, STOP, END):
                 return name
             orders[name](**arguments)
 
-    def _say(self, name: str, **arguments: Any) -> None:
+    def _send(self, name: str, **arguments: Any) -> None:
         text = json.dumps([name, arguments], ensure_ascii=False).encode()
         assert len(text) <= ORDER_BYTES, f"an order of {len(text)} bytes"
         message = torch.frombuffer(bytearray(text.ljust(ORDER_BYTES)), dtype=torch.uint8)
         _wait(dist.broadcast(message, 0, async_op=True))
 
-    def _hear(self) -> tuple[str, dict[str, Any]]:
+    def _receive(self) -> tuple[str, dict[str, Any]]:
         message = torch.zeros(ORDER_BYTES, dtype=torch.uint8)
         _wait(dist.broadcast(message, 0, async_op=True))
         name, arguments = json.loads(bytes(message.numpy()))
@@ -171,7 +171,7 @@ class Workers:
 
 @contextmanager
 def _on_loopback() -> Iterator[None]:
-    """Within the block gloo takes the way within this machine, whatever network its name leads to."""
+    """Within the block gloo connects over the loopback interface."""
     variable = "GLOO_SOCKET_IFNAME"
     names = [name for _, name in socket.if_nameindex() if name in ("lo", "lo0")]
     if variable in os.environ or not names:
@@ -184,47 +184,47 @@ def _on_loopback() -> Iterator[None]:
         del os.environ[variable]
 
 
-_in_force: ContextVar[Workers | None] = ContextVar("workers", default=None)
+_current: ContextVar[Workers | None] = ContextVar("workers", default=None)
 
 
-def in_force() -> Workers | None:
+def current_workers() -> Workers | None:
     """Return the workers whose update is under way, None where a process learns alone."""
-    return _in_force.get()
+    return _current.get()
 
 
 @contextmanager
-def each_alone() -> Iterator[None]:
+def without_averaging() -> Iterator[None]:
     """Within the block of an update each worker has its own means."""
-    token = _in_force.set(None)
+    token = _current.set(None)
     try:
         yield
     finally:
-        _in_force.reset(token)
+        _current.reset(token)
 
 
-def averaged(tensor: Tensor) -> Tensor:
+def average(tensor: Tensor) -> Tensor:
     """Return the mean of a floating-point tensor over all workers; a process alone has its own."""
-    workers = in_force()
+    workers = current_workers()
     return tensor if workers is None else workers.mean(tensor)
 
 
-def averaged_number(number: float) -> float:
+def average_number(number: float) -> float:
     """Return the mean of a number over all workers."""
-    workers = in_force()
-    return number if workers is None else workers.totals(number)[0] / workers.size
+    workers = current_workers()
+    return number if workers is None else workers.sum(number)[0] / workers.size
 
 
 def count() -> int:
     """Return how many workers share the update under way."""
-    workers = in_force()
+    workers = current_workers()
     return 1 if workers is None else workers.size
 
 
-def means_loss(error: BaseException | None) -> bool:
-    """Tell whether an error says that another worker has died.
+def is_worker_lost(error: BaseException | None) -> bool:
+    """Whether an error means that another worker has died.
 
-    Those of gloo are of no class of their own, but name its source files. A `ZooError` says what it means:
-    an environment, too, may have lost a connection.
+    Errors of gloo have no class of their own, but name its source files. A `ZooError` never means it: an
+    environment may have lost a connection too.
     """
     while error is not None and not isinstance(error, ZooError):
         if isinstance(error, dist.DistError):

@@ -1,4 +1,4 @@
-"""Which of two sets of runs is better, environment by environment, and how sure that is."""
+"""Compare two sets of runs on each environment: which is better, and with what confidence."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from numpy.typing import NDArray
 from zoo.core.printing import decimal, one_line
 from zoo.errors import ZooError
 from zoo.experiment import statistics
-from zoo.plots.groups import Group, differences, grouped
+from zoo.plots.groups import Group, differences, group_runs
 from zoo.plots.runs import Run, Score
-from zoo.plots.scores import GroupScore, Methods, methods_of, scored_group
+from zoo.plots.scores import GroupScore, Methods, normalized_scores, scored_group
 
 Array = NDArray[np.float64]
 Side = Literal["a", "b"]
 
-CHANCE = 0.05
-"""How often equal methods may differ by as much as these two, for a difference to be called one."""
+SIGNIFICANCE_LEVEL = 0.05
+"""A difference is significant if two equal methods would differ as much less often than this."""
 
 
 @dataclass(frozen=True)
 class Sides:
-    """The two that are compared, with their names and their groups by environment."""
+    """The two sets of runs, with their names and their groups by environment."""
 
     names: tuple[str, str]
     groups: tuple[dict[str, Group], dict[str, Group]]
@@ -38,21 +38,21 @@ class Sides:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What can be said of one environment, or of several together."""
+    """The comparison on one environment, or on all of them together."""
 
     place: str
     n_runs: tuple[int, int]
     values: tuple[float, float]
     """Mean or IQM of each."""
     basis: Literal["seeds", "episodes"]
-    """What the interval is over: runs with other seeds, or only the episodes of one evaluation each."""
+    """Whether the interval is over runs with different seeds, or over episodes of single runs."""
     ci95: tuple[float, float] | None = None
-    """Of the difference, first minus second."""
+    """The 95 % interval of the difference, first minus second."""
     probability: float | None = None
     """How likely a run of the first beats one of the second."""
     probability_ci95: tuple[float, float] | None = None
-    chance: float = 1.0
-    """How often two methods that are the same would differ by as much, with as many runs."""
+    p_value: float = 1.0
+    """How often two equal methods would differ by as much, with as many runs."""
 
     @property
     def difference(self) -> float:
@@ -60,25 +60,25 @@ class Verdict:
 
     @property
     def ahead(self) -> Side | None:
-        """Who has the higher value."""
+        """The side with the higher value."""
         return None if self.difference == 0 else "a" if self.difference > 0 else "b"
 
     @property
     def lead_ci95(self) -> tuple[float, float] | None:
-        """The interval of how far the one ahead is ahead."""
+        """The 95 % interval of the difference, seen from the side that is ahead."""
         if self.ci95 is None or self.ahead != "b":
             return self.ci95
         return -self.ci95[1], -self.ci95[0]
 
     @property
     def is_clear(self) -> bool:
-        """Whether the interval leaves 0 out."""
+        """Whether the interval excludes 0."""
         return self.ci95 is not None and (self.ci95[0] > 0 or self.ci95[1] < 0)
 
     @property
     def better(self) -> Side | None:
-        """Who is better, as far as seeds can tell; None where they can't."""
-        is_sure = self.basis == "seeds" and self.is_clear and self.chance <= CHANCE
+        """The side that is significantly better over seeds; None if neither is."""
+        is_sure = self.basis == "seeds" and self.is_clear and self.p_value <= SIGNIFICANCE_LEVEL
         return self.ahead if is_sure else None
 
     def as_json(self) -> dict[str, Any]:
@@ -90,15 +90,15 @@ class Verdict:
             "ci95": None if self.ci95 is None else list(self.ci95),
             "probability_of_improvement": self.probability,
             "probability_ci95": None if self.probability_ci95 is None else list(self.probability_ci95),
-            "chance_if_equal": None if self.probability_ci95 is None else self.chance,
+            "chance_if_equal": None if self.probability_ci95 is None else self.p_value,
             "basis": self.basis,
             "ahead": self.ahead,
             "better": self.better,
         }
 
 
-def two_sides(given: Sequence[tuple[str, list[Run]]], by: Sequence[str]) -> Sides:
-    """Return what is to be compared: two sets of runs, or the two groups of one set.
+def sides_of(given: Sequence[tuple[str, list[Run]]], by: Sequence[str]) -> Sides:
+    """Return the two sides: two sets of runs, or the two groups of one set.
 
     Raises `ZooError` if there are not two, if one has several groups on an environment, if both have the same
     run, or if they share no environment.
@@ -107,7 +107,7 @@ def two_sides(given: Sequence[tuple[str, list[Run]]], by: Sequence[str]) -> Side
         sides = _sides_of_one(given[0][1], by)
     elif len(given) == 2:
         _refuse_shared_runs(given)
-        joint = grouped([run for _, runs in given for run in runs], by)
+        joint = group_runs([run for _, runs in given for run in runs], by)
         names = _names(given, joint)
         sides = Sides(names, (_by_env(*given[0], by), _by_env(*given[1], by)))
     else:
@@ -122,7 +122,7 @@ def two_sides(given: Sequence[tuple[str, list[Run]]], by: Sequence[str]) -> Side
 
 
 def _sides_of_one(runs: list[Run], by: Sequence[str]) -> Sides:
-    groups = grouped(runs, by)
+    groups = group_runs(runs, by)
     labels = list(dict.fromkeys(group.label for group in groups))
     if len(labels) != 2:
         names = "; ".join(labels[:6])
@@ -142,7 +142,7 @@ def _refuse_shared_runs(given: Sequence[tuple[str, list[Run]]]) -> None:
 
 
 def _names(given: Sequence[tuple[str, list[Run]]], joint: Sequence[Group]) -> tuple[str, str]:
-    """Return the labels of the two, or their paths where labels don't tell them apart."""
+    """Return the labels of the two sides, or their paths where the labels are equal or several."""
     label_of = {id(run): group.label for group in joint for run in group.runs}
     labels = [{label_of[id(run)] for run in runs} for _, runs in given]
     if len(labels[0]) == len(labels[1]) == 1 and labels[0] != labels[1]:
@@ -152,9 +152,9 @@ def _names(given: Sequence[tuple[str, list[Run]]], joint: Sequence[Group]) -> tu
 
 def _by_env(text: str, runs: list[Run], by: Sequence[str]) -> dict[str, Group]:
     groups: dict[str, Group] = {}
-    for group in grouped(runs, by):
+    for group in group_runs(runs, by):
         if group.env in groups:
-            labels = [each.label for each in grouped(runs, by) if each.env == group.env]
+            labels = [each.label for each in group_runs(runs, by) if each.env == group.env]
             raise ZooError(
                 f"{one_line(text, 80)} holds {len(labels)} groups on {group.env} ({'; '.join(labels[:4])}):"
                 " name one of them, or put them together by what they share: by=[algo]"
@@ -165,7 +165,7 @@ def _by_env(text: str, runs: list[Run], by: Sequence[str]) -> dict[str, Group]:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What can be said about two sides."""
+    """The comparison of two sides."""
 
     sides: Sides
     verdicts: list[Verdict]
@@ -189,7 +189,7 @@ class Comparison:
         }
 
 
-def compared_sides(
+def compare_sides(
     sides: Sides, kind: Score, aggregate: Literal["mean", "iqm"], references: Mapping[str, Any]
 ) -> Comparison:
     """Compare the two. Raises `ZooError` if there is no environment on which both have a score."""
@@ -210,12 +210,12 @@ def compared_sides(
 def _verdict(env: str, first: GroupScore, second: GroupScore, kind: Score, aggregate: str) -> Verdict:
     n_runs = len(first.scores), len(second.scores)
     if n_runs == (1, 1):
-        return _of_single_runs(env, first, second, kind)
+        return _verdict_of_episodes(env, first, second, kind)
     value = statistics.pooled_iqm if aggregate == "iqm" else statistics.mean_of_means
-    return _of_strata(env, n_runs, [first.scores], [second.scores], value)
+    return _verdict_of_runs(env, n_runs, [first.scores], [second.scores], value)
 
 
-def _of_strata(
+def _verdict_of_runs(
     place: str,
     n_runs: tuple[int, int],
     first: Sequence[Array],
@@ -231,12 +231,12 @@ def _of_strata(
     probability_ci95 = statistics.bootstrap_interval(
         statistics.probability_of_improvement, first, second, width=width
     )
-    # By means, whatever is shown: deals of few runs have too few different interquartile means to decide.
-    chance = statistics.chance_of_difference(statistics.mean_of_means, first, second)
-    return Verdict(place, n_runs, values, "seeds", difference, probability, probability_ci95, chance)
+    # By means even for aggregate=iqm: permutations of few runs have too few distinct interquartile means.
+    p_value = statistics.chance_of_difference(statistics.mean_of_means, first, second)
+    return Verdict(place, n_runs, values, "seeds", difference, probability, probability_ci95, p_value)
 
 
-def _of_single_runs(env: str, first: GroupScore, second: GroupScore, kind: Score) -> Verdict:
+def _verdict_of_episodes(env: str, first: GroupScore, second: GroupScore, kind: Score) -> Verdict:
     """Compare two agents by the episodes of their evaluations."""
     values = float(first.scores[0]), float(second.scores[0])
     episodes = [_episodes_of(each, kind) for each in (first, second)]
@@ -250,7 +250,7 @@ def _of_single_runs(env: str, first: GroupScore, second: GroupScore, kind: Score
 
 
 def _episodes_of(each: GroupScore, kind: Score) -> Array | None:
-    run = next(run for run in each.group.counted if run.is_whole and run.score(kind) is not None)
+    run = next(run for run in each.group.counted if run.is_complete and run.score(kind) is not None)
     return run.scored_returns(kind)
 
 
@@ -262,52 +262,48 @@ def _overall(
         for env, pair in measured.items()
         for name, each in zip(("a", "b"), pair, strict=True)
     ]
-    methods: Methods = methods_of(renamed, references)
+    methods: Methods = normalized_scores(renamed, references)
     first, second = methods.scores["a"], methods.scores["b"]
     value = statistics.pooled_iqm if aggregate == "iqm" else statistics.mean_of_means
     n_runs = sum(map(len, first)), sum(map(len, second))
-    return _of_strata(f"{len(methods.envs)} environments together, normalised", n_runs, first, second, value)
-
-
-def sentence(verdict: Verdict, names: tuple[str, str]) -> str:
-    """Say in plain words what is known."""
-    if verdict.basis == "episodes":
-        return f"{verdict.place}: {_of_single(verdict, names)}"
-    if verdict.ahead is None:
-        return f"{verdict.place}: no difference, {_numbers(verdict, names)}."
-    ahead = names[verdict.ahead == "b"]
-    by = decimal(abs(verdict.difference))
-    if verdict.lead_ci95 is None:
-        alone = [name for name, n in zip(names, verdict.n_runs, strict=True) if n == 1]
-        single = f"of {alone[0]} there is a single run" if alone else "on some there is a single run of one"
-        return (
-            f"{verdict.place}: {ahead} is ahead by {by}, but {single}: how much of"
-            f" that is luck of the seed is not known. {_numbers(verdict, names)}."
-        )
-    span = f"{decimal(verdict.lead_ci95[0])} to {decimal(verdict.lead_ci95[1])}"
-    one_in = max(1, round(1 / verdict.chance))
-    if verdict.better is not None:
-        return (
-            f"{verdict.place}: {ahead} is better, by {by} (95 % interval {span});"
-            f" {_odds(verdict, names)}, and two equal methods would differ as much in 1 of {one_in:,} such"
-            f" comparisons. {_numbers(verdict, names)}."
-        )
-    if verdict.is_clear:
-        return (
-            f"{verdict.place}: {ahead} is ahead by {by} (95 % interval {span}), but so few seeds can't decide"
-            f" it: two equal methods would differ as much in 1 of {one_in} such comparisons."
-            f" {_numbers(verdict, names)}."
-        )
-    return (
-        f"{verdict.place}: not decided. {ahead} is ahead by {by}, but the 95 % interval of the difference,"
-        f" {span}, holds 0; {_odds(verdict, names)}. {_numbers(verdict, names)}."
+    return _verdict_of_runs(
+        f"{len(methods.envs)} environments together, normalised", n_runs, first, second, value
     )
 
 
-def _of_single(verdict: Verdict, names: tuple[str, str]) -> str:
+def sentence(verdict: Verdict, names: tuple[str, str]) -> str:
+    """Return a verdict as a sentence."""
+    if verdict.basis == "episodes":
+        return f"{verdict.place}: {_single_run_text(verdict, names)}"
+    values = _values_text(verdict, names)
+    if verdict.ahead is None:
+        return f"{verdict.place}: no difference, {values}."
+    ahead, by = names[verdict.ahead == "b"], decimal(abs(verdict.difference))
+    if verdict.lead_ci95 is None:
+        alone = [name for name, n in zip(names, verdict.n_runs, strict=True) if n == 1]
+        single = f"of {alone[0]} there is a single run" if alone else "on some there is a single run of one"
+        text = f"{ahead} is ahead by {by}, but {single}: how much of that is luck of the seed is not known"
+        return f"{verdict.place}: {text}. {values}."
+    span = f"{decimal(verdict.lead_ci95[0])} to {decimal(verdict.lead_ci95[1])}"
+    one_in = max(1, round(1 / verdict.p_value))
+    if_equal = f"two equal methods would differ as much in 1 of {one_in:,} such comparisons"
+    probability = _probability_text(verdict, names)
+    if verdict.better is not None:
+        text = f"{ahead} is better, by {by} (95 % interval {span}); {probability}, and {if_equal}"
+    elif verdict.is_clear:
+        text = (
+            f"{ahead} is ahead by {by} (95 % interval {span}), but so few seeds can't decide it: {if_equal}"
+        )
+    else:
+        interval = f"the 95 % interval of the difference, {span}, holds 0"
+        text = f"not decided. {ahead} is ahead by {by}, but {interval}; {probability}"
+    return f"{verdict.place}: {text}. {values}."
+
+
+def _single_run_text(verdict: Verdict, names: tuple[str, str]) -> str:
     start = f"one run each, so nothing can be said about {names[0]} and {names[1]} beyond evaluation noise; "
     if verdict.lead_ci95 is None or verdict.ahead is None:
-        return f"{start}of these two agents {_numbers(verdict, names, 'agent')}."
+        return f"{start}of these two agents {_values_text(verdict, names, 'agent')}."
     ahead = names[verdict.ahead == "b"]
     by = decimal(abs(verdict.difference))
     span = f"95 % interval of its lead {decimal(verdict.lead_ci95[0])} to {decimal(verdict.lead_ci95[1])}"
@@ -316,7 +312,7 @@ def _of_single(verdict: Verdict, names: tuple[str, str]) -> str:
     return f"{start}of these two agents {ahead}'s is better, by {by} ({span}). Train more seeds."
 
 
-def _odds(verdict: Verdict, names: tuple[str, str]) -> str:
+def _probability_text(verdict: Verdict, names: tuple[str, str]) -> str:
     assert verdict.probability is not None
     is_second = verdict.ahead == "b"
     probability = 1 - verdict.probability if is_second else verdict.probability
@@ -328,7 +324,7 @@ def _odds(verdict: Verdict, names: tuple[str, str]) -> str:
     return f"{odds} ({low:.0%} to {high:.0%})"
 
 
-def _numbers(verdict: Verdict, names: tuple[str, str], noun: str = "run") -> str:
+def _values_text(verdict: Verdict, names: tuple[str, str], noun: str = "run") -> str:
     parts = [
         f"{name} {decimal(value)} ({n} {noun}{'s' * (n != 1)})"
         for name, value, n in zip(names, verdict.values, verdict.n_runs, strict=True)

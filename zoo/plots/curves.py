@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +27,7 @@ N_POINTS = 400
 SAME_LENGTH = 0.93
 """Runs are as long as each other where the shortest has this share of the longest."""
 
-_RESAMPLES = 2_000
+N_RESAMPLES = 2_000
 
 
 @dataclass(frozen=True)
@@ -39,14 +40,14 @@ class Series:
 
 @dataclass(frozen=True)
 class Curve:
-    """What several runs have in common, at shared values of x."""
+    """The mean or IQM of several runs at shared values of x, with an interval."""
 
     x: Array
     center: Array
     low: Array | None
     high: Array | None
     n_runs: NDArray[np.int64]
-    """How many runs have got to each x."""
+    """How many runs reached each x."""
 
 
 def series_of(run: Run, x: str, y: str) -> Series | None:
@@ -72,21 +73,21 @@ def _episodes(run: Run, x: str, y: str) -> Series | None:
     values = episodes.returns if y == "train" else episodes.lengths
     if x == "episodes":
         return Series(np.arange(1.0, len(values) + 1), values)
-    return _ordered(episodes.ends if x == "steps" else episodes.seconds / 3600, values)
+    return _sorted_series(episodes.ends if x == "steps" else episodes.seconds / 3600, values)
 
 
 def _at_steps(run: Run, x: str, steps: Array, values: Array) -> Series | None:
-    """Return values that are known by their steps, at these steps, or at the episodes or hours until then."""
+    """Return values at environment steps as a series over steps, episodes or hours."""
     if x == "steps":
-        return _ordered(steps, values)
-    ruler = _ruler(run, x)
+        return _sorted_series(steps, values)
+    ruler = _steps_to_x(run, x)
     if ruler is None:
         return None
-    return _ordered(np.interp(steps, *ruler), values)
+    return _sorted_series(np.interp(steps, *ruler), values)
 
 
-def _ruler(run: Run, x: str) -> tuple[Array, Array] | None:
-    """Return steps, and the episodes or hours that had gone by at each."""
+def _steps_to_x(run: Run, x: str) -> tuple[Array, Array] | None:
+    """Return environment steps, and the episodes or hours at each."""
     progress = run.progress()
     name, unit = (ELAPSED, 3600.0) if x == "hours" else ("time/episodes", 1.0)
     if name in progress and STEPS in progress:
@@ -104,7 +105,7 @@ def _ruler(run: Run, x: str) -> tuple[Array, Array] | None:
     return np.concatenate([[0.0], steps[order]]), np.concatenate([[0.0], gone_by[order]])
 
 
-def _ordered(x: Array, y: Array) -> Series | None:
+def _sorted_series(x: Array, y: Array) -> Series | None:
     known = np.isfinite(x) & np.isfinite(y)
     x, y = x[known], y[known]
     if not len(x):
@@ -143,9 +144,9 @@ def smoothed(series: Series, smooth: int | str, y: str) -> Series:
 
 
 def rolling_mean(values: Array, window: int) -> Array:
-    """Return the mean of the ``window`` values around each; at the ends, of those of them that there are.
+    """Return the mean of the ``window`` values around each; at the ends, of fewer.
 
-    Centred, so that nothing is shifted, and nothing is made up beyond the ends.
+    It is centred: a trailing mean would shift the curve.
     """
     if window <= 1 or len(values) < 2:
         return values
@@ -169,7 +170,7 @@ def binned(series: Series, n_bins: int = N_POINTS) -> Series:
     return Series(x, y)
 
 
-def extremes(series: Series, n_bins: int = N_POINTS) -> tuple[Array, Array, Array]:
+def binned_range(series: Series, n_bins: int = N_POINTS) -> tuple[Array, Array, Array]:
     """Return x, lowest and highest y in at most ``n_bins`` bins of equal width."""
     if len(series.x) <= n_bins:
         return series.x, series.y, series.y
@@ -207,7 +208,7 @@ def curve(all_series: Sequence[Series], aggregate: str, interval: str) -> Curve:
 
 
 def _end(last: Sequence[float]) -> float:
-    """Return where the grid ends: with the longest run, or with the shortest where all are about as long.
+    """Return where the grid ends: with the longest run, or the shortest if all are about as long.
 
     Runs of equal steps differ by the end of the last episode.
     """
@@ -215,51 +216,39 @@ def _end(last: Sequence[float]) -> float:
 
 
 def _aggregated(grid: Array, values: Array, aggregate: str, interval: str) -> Curve:
-    there = np.isfinite(values)
-    n_runs = there.sum(axis=0)
-    reached = n_runs > 0
-    grid, values, there, n_runs = grid[reached], values[:, reached], there[:, reached], n_runs[reached]
-    center, low, high = (np.full(len(grid), np.nan) for _ in range(3))
-    patterns, which = np.unique(there, axis=1, return_inverse=True)
-    for number, pattern in enumerate(patterns.T):
-        columns = np.flatnonzero(which.reshape(-1) == number)
-        present = values[np.ix_(pattern, columns)].T
-        center[columns] = _center(present, aggregate)
-        if len(present.T) > 1:
-            low[columns], high[columns] = _band(present, aggregate, interval)
-    has_band = interval != "none" and bool(np.isfinite(low).any())
-    return Curve(grid, center, low if has_band else None, high if has_band else None, n_runs)
+    """Return the curve of values (n_runs, n_points), NaN beyond the end of a run."""
+    n_runs = np.isfinite(values).sum(axis=0)
+    grid, values, n_runs = grid[n_runs > 0], values[:, n_runs > 0], n_runs[n_runs > 0]
+    present = [point[np.isfinite(point)] for point in values.T]
+    center = np.array([_center(point, aggregate) for point in present])
+    if interval == "none" or n_runs.max() == 1:
+        return Curve(grid, center, None, None, n_runs)
+    bands = [_band(point, aggregate, interval) if len(point) > 1 else (np.nan, np.nan) for point in present]
+    low, high = np.array(bands, np.float64).T
+    return Curve(grid, center, low, high, n_runs)
 
 
-def _center(values: Array, aggregate: str) -> Array:
+def _center(values: Array, aggregate: str) -> Any:
     """Return mean or IQM over the last axis."""
-    center: Array = statistics.iqm(values) if aggregate == "iqm" else values.mean(axis=-1)
-    return center
+    return statistics.iqm(values) if aggregate == "iqm" else values.mean(axis=-1)
 
 
-def _band(values: Array, aggregate: str, interval: str) -> tuple[Array, Array]:
-    """Return the band's ends for values (n_points, n_runs)."""
+def _band(values: Array, aggregate: str, interval: str) -> tuple[float, float]:
+    """Return the lower and upper end of the interval at one point, for the values of all runs there."""
     if interval == "minmax":
-        return values.min(axis=1), values.max(axis=1)
+        return values.min(), values.max()
     if interval == "std":
-        center, std = _center(values, aggregate), values.std(axis=1, ddof=1)
+        center, std = _center(values, aggregate), values.std(ddof=1)
         return center - std, center + std
-    if interval == "none":
-        return np.full(len(values), np.nan), np.full(len(values), np.nan)
-    return _bootstrapped_band(values, aggregate)
-
-
-def _bootstrapped_band(values: Array, aggregate: str) -> tuple[Array, Array]:
-    """Return the 95 % interval at each point; whole runs are drawn, the same ones for all points."""
-    n_runs = values.shape[1]
-    drawn = np.random.default_rng(0).integers(n_runs, size=(_RESAMPLES, n_runs))
-    ends = np.array([statistics.interval(_center(point[drawn], aggregate)) for point in values])
-    return ends[:, 0], ends[:, 1]
+    # Whole runs are resampled: the same seed at each point draws the same runs.
+    drawn = np.random.default_rng(0).integers(len(values), size=(N_RESAMPLES, len(values)))
+    low, high = statistics.interval(_center(values[drawn], aggregate))
+    return low, high
 
 
 @dataclass(frozen=True)
-class CurveChoices:
-    """What is drawn against what, and how runs become one line; see ``conf/plot.yaml``."""
+class CurveOptions:
+    """The axes of curves, and how runs become one line; see ``conf/plot.yaml``."""
 
     x: str = "steps"
     y: str = "train"
@@ -269,7 +258,7 @@ class CurveChoices:
 
 
 @dataclass(frozen=True)
-class DrawnGroup:
+class GroupCurve:
     """A group with its curve, and how many of its runs are in it."""
 
     group: Group
@@ -277,7 +266,7 @@ class DrawnGroup:
     n_runs: int
 
 
-def curves_of(groups: Sequence[Group], choices: CurveChoices) -> list[DrawnGroup]:
+def curves_of(groups: Sequence[Group], choices: CurveOptions) -> list[GroupCurve]:
     """Return the curve of each group that has one. Raises `ZooError` if none has."""
     drawn = []
     for group in groups:
@@ -286,9 +275,9 @@ def curves_of(groups: Sequence[Group], choices: CurveChoices) -> list[DrawnGroup
             series = series_of(run, choices.x, choices.y)
             if series is not None:
                 found.append(binned(smoothed(series, choices.smooth, choices.y)))
-            run.forget()
+            run.clear_cache()
         if found:
-            drawn.append(DrawnGroup(group, curve(found, choices.aggregate, choices.interval), len(found)))
+            drawn.append(GroupCurve(group, curve(found, choices.aggregate, choices.interval), len(found)))
     if not drawn:
         missing = {"train": "no episode has ended in them", "length": "no episode has ended in them"}
         missing["eval"] = "none was evaluated (y=train shows the training episodes)"
@@ -297,8 +286,8 @@ def curves_of(groups: Sequence[Group], choices: CurveChoices) -> list[DrawnGroup
     return drawn
 
 
-def explanation(drawn: Sequence[DrawnGroup], choices: CurveChoices) -> str:
-    """Return in words what lines and bands are."""
+def caption(drawn: Sequence[GroupCurve], choices: CurveOptions) -> str:
+    """Return the figure's caption: what lines and bands are."""
     parts = []
     if any(each.n_runs > 1 for each in drawn):
         parts.append(f"Line: {'interquartile mean' if choices.aggregate == 'iqm' else 'mean'} of the runs")
@@ -311,14 +300,14 @@ def explanation(drawn: Sequence[DrawnGroup], choices: CurveChoices) -> str:
     window = _window(choices)
     if window:
         parts.append(window)
-    n_left = sum(not run.is_whole for each in drawn for run in each.group.counted)
+    n_left = sum(not run.is_complete for each in drawn for run in each.group.counted)
     if n_left:
         parts.append(f"{n_left} of the runs did not finish: drawn as far as they came")
     text = "; ".join(parts)
     return f"{text[:1].upper()}{text[1:]}." if text else ""
 
 
-def _window(choices: CurveChoices) -> str:
+def _window(choices: CurveOptions) -> str:
     unit = (
         "episodes"
         if choices.y in ("train", "length")

@@ -1,4 +1,4 @@
-"""Figures: how all of them look, one run on a page, and scores over several environments.
+"""Figures: their common style, one run on a page, and scores over several environments.
 
 They are drawn by matplotlib without a display or the user's settings.
 """
@@ -20,15 +20,15 @@ from zoo.errors import ZooError, install_command
 from zoo.experiment import statistics
 from zoo.plots.curves import (
     Curve,
-    CurveChoices,
-    DrawnGroup,
+    CurveOptions,
+    GroupCurve,
     binned,
-    explanation,
-    extremes,
+    binned_range,
+    caption,
     series_of,
     smoothed,
 )
-from zoo.plots.runs import Run, number
+from zoo.plots.runs import Run, finite_number
 from zoo.plots.scores import (
     AGGREGATES,
     N_THRESHOLDS,
@@ -60,7 +60,7 @@ X_LABELS = {"steps": "environment steps", "episodes": "episodes", "hours": "hour
 Y_LABELS = {"train": "return in training", "eval": "return in evaluation", "length": "episode length"}
 
 N_SCALARS = 5
-_FIRST = (
+_SCALAR_ORDER = (
     "loss",
     "entropy",
     "approx_kl",
@@ -72,7 +72,7 @@ _FIRST = (
     "q_",
 )
 """Parts of names of scalars that are drawn before others, in this order."""
-_SETTINGS = ("n_updates", "learning_rate", "clip_range")
+_NOT_DRAWN = ("n_updates", "learning_rate", "clip_range")
 
 ACTIVITIES = {
     "env": "environments",
@@ -123,7 +123,7 @@ _NO_DATES: dict[str, dict[str, Any]] = {
 
 @contextlib.contextmanager
 def house_style() -> Iterator[None]:
-    """Draw within the block as all figures look, whatever the user's matplotlibrc says.
+    """Use the style of all figures within the block, not the user's matplotlibrc.
 
     Raises `ZooError` where matplotlib is missing.
     """
@@ -138,15 +138,15 @@ def house_style() -> Iterator[None]:
         yield
 
 
-def new_figure(width: float, height: float) -> Figure:
-    """Return an empty figure of this size in inches, on no screen; within `house_style`."""
+def make_figure(width: float, height: float) -> Figure:
+    """Return an empty figure of this size in inches; within `house_style`."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height))
 
 
-def panels_of(figure: Figure, n: int) -> list[Axes]:
-    """Divide a figure into ``n`` panels, at most three beside one another."""
+def make_panels(figure: Figure, n: int) -> list[Axes]:
+    """Divide a figure into ``n`` panels, at most three in a row."""
     n_columns = min(3, n)
     panels = list(figure.subplots(math.ceil(n / n_columns), n_columns, squeeze=False).flat)
     for axes in panels[n:]:
@@ -154,22 +154,22 @@ def panels_of(figure: Figure, n: int) -> list[Axes]:
     return panels[:n]
 
 
-def picture(figure: Figure, kind: str) -> bytes:
-    """Return the figure as ``png``, ``svg`` or ``pdf``; the same figure is the same bytes at any time."""
+def render(figure: Figure, kind: str) -> bytes:
+    """Return the figure as ``png``, ``svg`` or ``pdf``, without dates."""
     file = io.BytesIO()
     figure.savefig(file, format=kind, metadata=_NO_DATES[kind])
     return file.getvalue()
 
 
-def look(place: int) -> dict[str, Any]:
-    """Return colour and line of the n-th group."""
+def line_style(place: int) -> dict[str, Any]:
+    """Return colour and line style of the n-th group."""
     return {
         "color": COLORS[place % len(COLORS)],
         "linestyle": LINES[place // len(COLORS) % len(LINES)],
     }
 
 
-def short(value: float, _position: object = None) -> str:
+def short_number(value: float, _position: object = None) -> str:
     """Return a number as an axis shows it: 1.5k, 1M."""
     size = abs(value)
     for unit, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
@@ -179,28 +179,28 @@ def short(value: float, _position: object = None) -> str:
 
 
 def shorten_ticks(axis: Any) -> None:
-    """Let an axis show 1M for 1000000, on few ticks."""
+    """Format an axis with few ticks: 1M for 1000000."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
-    axis.set_major_formatter(FuncFormatter(short))
+    axis.set_major_formatter(FuncFormatter(short_number))
 
 
-def along(axes: Axes, x_label: str) -> None:
-    """Let a panel's x-axis begin at 0."""
+def format_axes(axes: Axes, x_label: str) -> None:
+    """Format both axes and label the x-axis, which begins at 0."""
     shorten_ticks(axes.xaxis)
     shorten_ticks(axes.yaxis)
     axes.set_xlim(left=0)
     axes.set_xlabel(x_label)
 
 
-def title(axes: Axes, text: str) -> None:
-    """Write the title of a panel, cut to what fits."""
+def set_title(axes: Axes, text: str) -> None:
+    """Set a panel's title, cut to what fits."""
     axes.set_title(one_line(text, 60), loc="left", color="#222222", fontweight="bold")
 
 
-def describe(figure: Figure, heading: str | None, text: str) -> None:
-    """Write a heading, and below the figure what is seen."""
+def add_caption(figure: Figure, heading: str | None, text: str) -> None:
+    """Add a heading, and a caption below the figure."""
     if heading:
         figure.suptitle(one_line(heading, 100), x=0.01, ha="left", fontsize=12, fontweight="bold")
     lines = textwrap.wrap(one_line(text, 1_000), int(figure.get_figwidth() * 17))[:6]
@@ -208,7 +208,7 @@ def describe(figure: Figure, heading: str | None, text: str) -> None:
 
 
 def x_unit(x: str, largest: float) -> tuple[float, str]:
-    """Return by what to multiply x, and what it then is: hours of short runs are minutes, or seconds."""
+    """Return x's scale and label: hours of short runs are shown as minutes, or seconds."""
     if x != "hours" or largest >= 1.5:
         return 1.0, X_LABELS[x]
     return (60.0, "minutes") if largest >= 1.5 / 60 else (3600.0, "seconds")
@@ -217,30 +217,30 @@ def x_unit(x: str, largest: float) -> tuple[float, str]:
 # -- curves -----------------------------------------------------------------------------------------------
 
 
-def curves_figure(drawn: Sequence[DrawnGroup], choices: CurveChoices, heading: str | None = None) -> Figure:
+def curves_figure(drawn: Sequence[GroupCurve], choices: CurveOptions, heading: str | None = None) -> Figure:
     """Draw the curves; within `house_style`."""
     envs = list(dict.fromkeys(each.group.env for each in drawn))
     labels = list(dict.fromkeys(each.group.label for each in drawn))
     n_columns = 2 if len(labels) > 4 else 1
     size = (6.4, 4.1) if len(envs) == 1 else (3.7 * min(3, len(envs)), 2.9 * math.ceil(len(envs) / 3))
-    figure = new_figure(size[0], size[1] + 0.22 * math.ceil(len(labels) / n_columns) + 0.3)
+    figure = make_figure(size[0], size[1] + 0.22 * math.ceil(len(labels) / n_columns) + 0.3)
     scale, x_label = x_unit(choices.x, max(float(each.curve.x[-1]) for each in drawn))
     handles: dict[str, Artist] = {}
-    for axes, env in zip(panels_of(figure, len(envs)), envs, strict=True):
+    for axes, env in zip(make_panels(figure, len(envs)), envs, strict=True):
         for each in (each for each in drawn if each.group.env == env):
             label = each.group.label
-            handles[label] = _draw(axes, each.curve, scale, **look(labels.index(label)))
-        title(axes, env)
-        along(axes, x_label)
+            handles[label] = _draw_curve(axes, each.curve, scale, **line_style(labels.index(label)))
+        set_title(axes, env)
+        format_axes(axes, x_label)
         axes.set_ylabel(one_line(Y_LABELS.get(choices.y, choices.y), 60))
     names = [f"{label} ({_n_runs(drawn, label)})" for label in labels]
     figure.legend([handles[label] for label in labels], names, loc="outside upper left", ncols=n_columns)
-    describe(figure, heading, explanation(drawn, choices))
+    add_caption(figure, heading, caption(drawn, choices))
     return figure
 
 
-def _draw(axes: Axes, drawn: Curve, scale: float, *, color: str, linestyle: Any) -> Artist:
-    """Draw a curve, dotted where some runs have ended, and return what a legend shows."""
+def _draw_curve(axes: Axes, drawn: Curve, scale: float, *, color: str, linestyle: Any) -> Artist:
+    """Draw a curve, dotted where some runs have ended, and return its handle for the legend."""
     x = drawn.x * scale
     if drawn.low is not None and drawn.high is not None:
         axes.fill_between(x, drawn.low, drawn.high, color=color, alpha=0.18, linewidth=0)
@@ -258,7 +258,7 @@ def _draw(axes: Axes, drawn: Curve, scale: float, *, color: str, linestyle: Any)
     return handle
 
 
-def _n_runs(drawn: Sequence[DrawnGroup], label: str) -> str:
+def _n_runs(drawn: Sequence[GroupCurve], label: str) -> str:
     counts = sorted({each.n_runs for each in drawn if each.group.label == label})
     number = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     return f"{number} run{'' if counts[-1] == 1 else 's'}"
@@ -275,64 +275,65 @@ def run_figure(run: Run, x: str, smooth: int | str, heading: str | None = None) 
     panels = _panels(run, x, smooth)
     if not panels:
         raise ZooError(f"nothing to draw in {run.name}: no episode has ended, and nothing was logged")
-    figure = new_figure(3.7 * min(3, len(panels)), 2.6 * math.ceil(len(panels) / 3) + 0.8)
-    for axes, (name, draw) in zip(panels_of(figure, len(panels)), panels.items(), strict=True):
-        title(axes, name)
+    figure = make_figure(3.7 * min(3, len(panels)), 2.6 * math.ceil(len(panels) / 3) + 0.8)
+    for axes, (name, draw) in zip(make_panels(figure, len(panels)), panels.items(), strict=True):
+        set_title(axes, name)
         draw(axes)
     seed = "" if run.seed is None else f", seed {run.seed}"
     window = "100 episodes (a tenth of shorter runs)" if smooth == "auto" else f"{smooth} episodes"
-    ending = "" if run.is_whole else f" This run {run.ending}."
+    ending = "" if run.is_complete else f" This run {run.ending}."
     seen = f"Thick lines: rolling mean over {window}; behind them: each episode, or the range of many."
-    describe(figure, heading or f"{run.algo} on {run.env}{seed}", f"{seen}{ending}")
+    add_caption(figure, heading or f"{run.algo} on {run.env}{seed}", f"{seen}{ending}")
     return figure
 
 
 def _panels(run: Run, x: str, smooth: int | str) -> dict[str, Panel]:
-    """Return what can be drawn of a run, by title."""
+    """Return the functions that draw a run's panels, by title."""
     panels: dict[str, Panel] = {}
     if series_of(run, x, "train") is not None:
-        panels["Return in training"] = lambda axes: _episodes(axes, run, x, "train", smooth, COLORS[0])
+        panels["Return in training"] = lambda axes: _draw_episodes(axes, run, x, "train", smooth, COLORS[0])
     if series_of(run, x, "eval") is not None:
-        panels["Return in evaluation"] = lambda axes: _evaluations(axes, run, x)
+        panels["Return in evaluation"] = lambda axes: _draw_evaluations(axes, run, x)
     if series_of(run, x, "length") is not None:
-        panels["Episode length"] = lambda axes: _episodes(axes, run, x, "length", smooth, COLORS[2])
+        panels["Episode length"] = lambda axes: _draw_episodes(axes, run, x, "length", smooth, COLORS[2])
     if seconds_by_activity(run):
-        panels["Where the time went"] = lambda axes: _time(axes, run)
+        panels["Where the time went"] = lambda axes: _draw_time(axes, run)
     for name in training_scalars(run):
-        panels[name] = lambda axes, name=name: _scalar(axes, run, x, name)  # type: ignore[misc]
+        panels[name] = lambda axes, name=name: _draw_scalar(axes, run, x, name)  # type: ignore[misc]
     return panels
 
 
 def training_scalars(run: Run) -> list[str]:
-    """Return the logged scalars of the updates that say most, losses first."""
+    """Return the most telling scalars of the updates, losses first."""
     names = [
         name
         for name, values in run.progress().items()
         if name.startswith("train/")
-        and not any(part in name for part in _SETTINGS)
+        and not any(part in name for part in _NOT_DRAWN)
         and np.isfinite(values).sum() > 1
     ]
-    ranks = {
-        name: next((rank for rank, part in enumerate(_FIRST) if part in name), len(_FIRST)) for name in names
-    }
-    return sorted(names, key=lambda name: (ranks[name], name))[:N_SCALARS]
+
+    def rank(name: str) -> int:
+        return next((place for place, part in enumerate(_SCALAR_ORDER) if part in name), len(_SCALAR_ORDER))
+
+    return sorted(names, key=lambda name: (rank(name), name))[:N_SCALARS]
 
 
 def seconds_by_activity(run: Run) -> dict[str, float]:
-    """Return on what a run spent how many seconds, as its record says; nothing where it does not."""
+    """Return a run's seconds by activity from its record, if it has them."""
     recorded = run.record.get("seconds")
     if not isinstance(recorded, Mapping):
         return {}
-    found = {name: number(recorded.get(name)) for name in ACTIVITIES}
+    found = {name: finite_number(recorded.get(name)) for name in ACTIVITIES}
     spent = {name: seconds for name, seconds in found.items() if seconds is not None and seconds > 0}
     rest = (run.seconds() or 0.0) - sum(spent.values())
     return {**spent, "other": rest} if spent and rest > 0 else spent
 
 
-def _episodes(axes: Axes, run: Run, x: str, y: str, smooth: int | str, color: str) -> None:
+def _draw_episodes(axes: Axes, run: Run, x: str, y: str, smooth: int | str, color: str) -> None:
     series = series_of(run, x, y)
     assert series is not None
-    places, low, high = extremes(series)
+    places, low, high = binned_range(series)
     scale, x_label = x_unit(x, float(series.x[-1]))
     if len(series.x) > len(places):
         axes.fill_between(places * scale, low, high, color=color, alpha=0.16, linewidth=0)
@@ -340,10 +341,10 @@ def _episodes(axes: Axes, run: Run, x: str, y: str, smooth: int | str, color: st
         axes.plot(series.x * scale, series.y, color=color, alpha=0.3, linewidth=0.7)
     line = binned(smoothed(series, smooth, y))
     axes.plot(line.x * scale, line.y, color=color, marker="o" if len(line.x) == 1 else "")
-    along(axes, x_label)
+    format_axes(axes, x_label)
 
 
-def _evaluations(axes: Axes, run: Run, x: str) -> None:
+def _draw_evaluations(axes: Axes, run: Run, x: str) -> None:
     series, evaluations = series_of(run, x, "eval"), run.evaluations()
     assert series is not None
     assert evaluations is not None
@@ -354,10 +355,10 @@ def _evaluations(axes: Axes, run: Run, x: str) -> None:
     axes.plot(places, series.y, color=COLORS[1], marker="." if len(series.x) <= 60 else "")
     seen = f"± std of {evaluations.returns.shape[1]} episodes"
     axes.text(0.99, 0.03, seen, transform=axes.transAxes, ha="right", fontsize=7, color=GREY)
-    along(axes, x_label)
+    format_axes(axes, x_label)
 
 
-def _scalar(axes: Axes, run: Run, x: str, name: str) -> None:
+def _draw_scalar(axes: Axes, run: Run, x: str, name: str) -> None:
     series = series_of(run, x, name)
     if series is None:
         axes.text(0.5, 0.5, f"not known by {x}", transform=axes.transAxes, ha="center", color=GREY)
@@ -365,10 +366,10 @@ def _scalar(axes: Axes, run: Run, x: str, name: str) -> None:
     line = binned(series)
     scale, x_label = x_unit(x, float(series.x[-1]))
     axes.plot(line.x * scale, line.y, color=COLORS[3], linewidth=1.3)
-    along(axes, x_label)
+    format_axes(axes, x_label)
 
 
-def _time(axes: Axes, run: Run) -> None:
+def _draw_time(axes: Axes, run: Run) -> None:
     spent = seconds_by_activity(run)
     total = sum(spent.values())
     axes.barh([ACTIVITIES[name] for name in spent], list(spent.values()), color=COLORS[5], height=0.6)
@@ -395,19 +396,19 @@ def scores_figure(group_scores: Sequence[GroupScore], kind: str, heading: str | 
     envs = list(dict.fromkeys(each.group.env for each in shown))
     labels = list(dict.fromkeys(each.group.label for each in shown))
     height = max(1.6, 0.32 * len(labels) + 0.9)
-    figure = new_figure(max(6.4, 3.7 * min(3, len(envs))), height * math.ceil(len(envs) / 3) + 0.6)
-    for axes, env in zip(panels_of(figure, len(envs)), envs, strict=True):
-        title(axes, env)
+    figure = make_figure(max(6.4, 3.7 * min(3, len(envs))), height * math.ceil(len(envs) / 3) + 0.6)
+    for axes, env in zip(make_panels(figure, len(envs)), envs, strict=True):
+        set_title(axes, env)
         for each in (each for each in shown if each.group.env == env):
             place = labels.index(each.group.label)
-            color = look(place)["color"]
-            _interval(axes, place, each.iqm, each.ci95, color)
+            color = line_style(place)["color"]
+            _draw_interval(axes, place, each.iqm, each.ci95, color)
             rows = np.full(len(each.scores), place)
             axes.plot(each.scores, rows, "o", color=color, alpha=0.35, markersize=4, mec="none")
-        _name_rows(axes, labels)
+        _label_rows(axes, labels)
         axes.set_xlabel("return")
         shorten_ticks(axes.xaxis)
-    describe(
+    add_caption(
         figure,
         heading,
         f"Dot: a run's score, the {SCORE_NAMES[kind]}; diamond: interquartile mean, bar: its 95 % bootstrap"
@@ -416,13 +417,15 @@ def scores_figure(group_scores: Sequence[GroupScore], kind: str, heading: str | 
     return figure
 
 
-def _interval(axes: Axes, place: int, value: float, ci95: tuple[float, float] | None, color: str) -> None:
+def _draw_interval(
+    axes: Axes, place: int, value: float, ci95: tuple[float, float] | None, color: str
+) -> None:
     if ci95 is not None:
         axes.barh(place, ci95[1] - ci95[0], left=ci95[0], height=0.5, color=color, alpha=0.35, linewidth=0)
     axes.plot([value], [place], "D", color=color, markersize=5)
 
 
-def _name_rows(axes: Axes, labels: Sequence[str]) -> None:
+def _label_rows(axes: Axes, labels: Sequence[str]) -> None:
     axes.set_yticks(range(len(labels)), [one_line(label, 50) for label in labels])
     axes.set_ylim(len(labels) - 0.4, -0.6)
     axes.grid(visible=False, axis="y")
@@ -433,17 +436,17 @@ def aggregates_figure(methods: Methods, kind: str, heading: str | None = None) -
     """Draw median, IQM, mean and optimality gap of the normalised scores, with their intervals."""
     labels = list(methods.scores)
     found = aggregates(methods)
-    figure = new_figure(9.5, max(1.3, 0.3 * len(labels) + 0.8) + 0.7)
+    figure = make_figure(9.5, max(1.3, 0.3 * len(labels) + 0.8) + 0.7)
     panels = figure.subplots(1, len(AGGREGATES), sharey=True, squeeze=False)
     for column, (axes, name) in enumerate(zip(panels.flat, AGGREGATES, strict=True)):
-        title(axes, f"{name[0].upper()}{name[1:]}")
+        set_title(axes, f"{name[0].upper()}{name[1:]}")
         for place, label in enumerate(labels):
             each = found[label][column]
-            _interval(axes, place, each.value, each.ci95, look(place)["color"])
-        _name_rows(axes, labels)
+            _draw_interval(axes, place, each.value, each.ci95, line_style(place)["color"])
+        _label_rows(axes, labels)
         shorten_ticks(axes.xaxis)
     gap = "The gap is how far runs stay below 1: less is better. Bars: 95 % stratified bootstrap intervals."
-    describe(figure, heading, f"{normalisation(methods, kind)} {gap}")
+    add_caption(figure, heading, f"{normalization_text(methods, kind)} {gap}")
     return figure
 
 
@@ -451,10 +454,10 @@ def profiles_figure(methods: Methods, kind: str, heading: str | None = None) -> 
     """Draw for each method the share of its runs whose normalised score is above each threshold."""
     labels = list(methods.scores)
     thresholds = profile_thresholds(methods)
-    figure = new_figure(6.4, 4.2)
+    figure = make_figure(6.4, 4.2)
     axes = figure.subplots()
     for place, label in enumerate(labels):
-        strata, style = methods.scores[label], look(place)
+        strata, style = methods.scores[label], line_style(place)
         axes.plot(thresholds, statistics.performance_profile(strata, thresholds), label=label, **style)
         if any(len(scores) > 1 for scores in strata):
             resamples = statistics.bootstrapped(
@@ -470,10 +473,10 @@ def profiles_figure(methods: Methods, kind: str, heading: str | None = None) -> 
     axes.set_ylim(-0.02, 1.02)
     axes.set_xlim(thresholds[0], thresholds[-1])
     n_envs = len(methods.envs)
-    title(axes, f"Performance profiles, {n_envs} environment{'' if n_envs == 1 else 's'}")
+    set_title(axes, f"Performance profiles, {n_envs} environment{'' if n_envs == 1 else 's'}")
     figure.legend(loc="outside upper left", ncols=2 if len(labels) > 4 else 1)
     bands = "Higher is better. Bands: 95 % stratified bootstrap intervals."
-    describe(figure, heading, f"{normalisation(methods, kind)} {bands}")
+    add_caption(figure, heading, f"{normalization_text(methods, kind)} {bands}")
     return figure
 
 
@@ -484,15 +487,15 @@ def improvement_figure(methods: Methods, kind: str, heading: str | None = None) 
     over = f", mean over {n_envs} environments" if n_envs > 1 else f" on {methods.envs[0]}"
     if not pairs:
         raise ZooError("figure=improvement compares groups, and there is one only")
-    figure = new_figure(7.2, max(1.4, 0.36 * len(pairs) + 0.9) + 0.6)
+    figure = make_figure(7.2, max(1.4, 0.36 * len(pairs) + 0.9) + 0.6)
     axes = figure.subplots()
     for place, pair in enumerate(pairs):
-        _interval(axes, place, pair.probability, pair.ci95, COLORS[0])
+        _draw_interval(axes, place, pair.probability, pair.ci95, COLORS[0])
     axes.axvline(0.5, color=GREY, linewidth=1, linestyle=(0, (4, 3)))
-    _name_rows(axes, [f"{one_line(pair.first, 30)}  >  {one_line(pair.second, 30)}" for pair in pairs])
+    _label_rows(axes, [f"{one_line(pair.first, 30)}  >  {one_line(pair.second, 30)}" for pair in pairs])
     axes.set_xlim(-0.02, 1.02)
     axes.set_xlabel("probability of improvement")
-    describe(
+    add_caption(
         figure,
         heading,
         f"How likely a run of the first beats one of the second{over};"
@@ -502,7 +505,7 @@ def improvement_figure(methods: Methods, kind: str, heading: str | None = None) 
     return figure
 
 
-def normalisation(methods: Methods, kind: str) -> str:
-    """Return in words what 0 and 1 of the normalised scores are."""
+def normalization_text(methods: Methods, kind: str) -> str:
+    """Return a sentence on what 0 and 1 of the normalised scores are."""
     how = "the lowest run here, 1 the highest" if methods.is_found else "the lower reference, 1 the higher"
     return f"Score: {SCORE_NAMES[kind]}, normalised for each environment: 0 is {how}."

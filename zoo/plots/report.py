@@ -15,20 +15,20 @@ import jinja2
 from zoo.core.plain_data import to_yaml
 from zoo.core.printing import decimal, one_line, printable
 from zoo.errors import ZooError
-from zoo.plots.curves import CurveChoices, curves_of
+from zoo.plots.curves import CurveOptions, curves_of
 from zoo.plots.figures import (
     aggregates_figure,
     curves_figure,
     house_style,
     improvement_figure,
-    normalisation,
-    picture,
+    normalization_text,
     profiles_figure,
+    render,
     run_figure,
     scores_figure,
 )
-from zoo.plots.groups import Group, as_typed, differences
-from zoo.plots.runs import Run, number, problems_of
+from zoo.plots.groups import Group, as_override, differences
+from zoo.plots.runs import Run, finite_number, problems_of
 from zoo.plots.scores import SCORE_NAMES, GroupScore, Methods
 from zoo.plots.tables import aggregate_table, duration, improvement_table, score_table
 from zoo.version import __version__
@@ -42,15 +42,15 @@ RUNS_LIMIT = 1_000
 """Runs that are listed."""
 
 
-def run_report(run: Run, choices: CurveChoices, out: Path, heading: str | None = None) -> str:
-    """Return the page about one run. ``out`` is where it will stand, for links to what stands beside."""
+def run_report(run: Run, choices: CurveOptions, out: Path, heading: str | None = None) -> str:
+    """Return the page about one run. ``out`` is its file, which links to videos are relative to."""
     seed = "" if run.seed is None else f", seed {run.seed}"
     title = heading or f"{run.algo} on {run.env}{seed}"
     about = {
         "name": run.name,
-        "ending": None if run.is_whole else run.ending,
+        "ending": None if run.is_complete else run.ending,
         "outcome": _outcome(run),
-        "curves": _drawn(lambda: run_figure(run, choices.x, choices.smooth), f"Curves of {title}"),
+        "curves": _figure(lambda: run_figure(run, choices.x, choices.smooth), f"Curves of {title}"),
         "videos": _videos(run, out),
         "card": _card(run),
         "origin": _origin(run),
@@ -62,7 +62,7 @@ def run_report(run: Run, choices: CurveChoices, out: Path, heading: str | None =
 def sweep_report(
     group_scores: Sequence[GroupScore],
     methods: Methods | None,
-    choices: CurveChoices,
+    choices: CurveOptions,
     kind: str,
     heading: str | None = None,
 ) -> str:
@@ -72,13 +72,13 @@ def sweep_report(
     envs = list(dict.fromkeys(group.env for group in groups))
     places = ", ".join([*envs[:3], *(["…"] if len(envs) > 3 else [])])
     about = {
-        "unfinished": [f"{run.name}: {run.ending}" for run in runs if not run.is_whole],
+        "unfinished": [f"{run.name}: {run.ending}" for run in runs if not run.is_complete],
         "score_name": SCORE_NAMES[kind],
         "scores": score_table(group_scores),
-        "scores_figure": _drawn(lambda: scores_figure(group_scores, kind), "Scores of all runs"),
-        "curves": [_curves(groups, choices, y) for y in dict.fromkeys([choices.y, "eval", "train"])],
+        "scores_figure": _figure(lambda: scores_figure(group_scores, kind), "Scores of all runs"),
+        "curves": [_curves_figure(groups, choices, y) for y in dict.fromkeys([choices.y, "eval", "train"])],
         **_statistics(methods, kind),
-        "differences": _told_apart(groups),
+        "differences": _config_tables(groups),
         "runs": [
             [group.label, group.env, "" if run.seed is None else run.seed, run.status or "–", run.name]
             for group in groups
@@ -103,11 +103,11 @@ def _page(title: str, problems: Sequence[str], **about: Mapping[str, Any]) -> st
     return template.render(title=one_line(title, 300), problems=problems, version=__version__, **about)
 
 
-def _drawn(draw: Callable[[], Figure], description: str) -> dict[str, str]:
+def _figure(draw: Callable[[], Figure], description: str) -> dict[str, str]:
     """Return a figure as an image, or why there is none."""
     try:
         with house_style():
-            return _image(picture(draw(), "svg"), "svg+xml", description)
+            return _image(render(draw(), "svg"), "svg+xml", description)
     except ZooError as error:
         return {"text": str(error)}
 
@@ -116,9 +116,9 @@ def _image(content: bytes, kind: str, text: str) -> dict[str, str]:
     return {"kind": kind, "data": base64.b64encode(content).decode(), "text": text}
 
 
-def _curves(groups: Sequence[Group], choices: CurveChoices, y: str) -> dict[str, str]:
+def _curves_figure(groups: Sequence[Group], choices: CurveOptions, y: str) -> dict[str, str]:
     these = replace(choices, y=y, smooth=choices.smooth if y == choices.y else "auto")
-    return _drawn(lambda: curves_figure(curves_of(groups, these), these), f"Learning curves, {y}")
+    return _figure(lambda: curves_figure(curves_of(groups, these), these), f"Learning curves, {y}")
 
 
 def _statistics(methods: Methods | None, kind: str) -> dict[str, Any]:
@@ -127,24 +127,24 @@ def _statistics(methods: Methods | None, kind: str) -> dict[str, Any]:
     found: dict[str, Any] = {"envs_left_out": methods.left_out}
     if len(methods.envs) > 1:
         found["aggregates"] = {
-            "normalisation": normalisation(methods, kind),
+            "normalization_text": normalization_text(methods, kind),
             "table": aggregate_table(methods),
-            "figure": _drawn(lambda: aggregates_figure(methods, kind), "Aggregated scores"),
-            "profiles": _drawn(lambda: profiles_figure(methods, kind), "Performance profiles"),
+            "figure": _figure(lambda: aggregates_figure(methods, kind), "Aggregated scores"),
+            "profiles": _figure(lambda: profiles_figure(methods, kind), "Performance profiles"),
         }
     if len(methods.scores) > 1:
         found["improvements"] = {
             "table": improvement_table(methods),
-            "figure": _drawn(lambda: improvement_figure(methods, kind), "Probability of improvement"),
+            "figure": _figure(lambda: improvement_figure(methods, kind), "Probability of improvement"),
         }
     return found
 
 
 def _outcome(run: Run) -> dict[str, Any]:
     evaluation, final = run.record.get("evaluation"), run.score("final")
-    spread = number(evaluation.get("std_return")) if isinstance(evaluation, Mapping) else None
+    spread = finite_number(evaluation.get("std_return")) if isinstance(evaluation, Mapping) else None
     best, steps, seconds = run.score("best"), run.timesteps(), run.seconds()
-    speed = number(run.record.get("steps_per_second"))
+    speed = finite_number(run.record.get("steps_per_second"))
     return {
         "algorithm": run.algo,
         "environment": run.env,
@@ -179,7 +179,7 @@ def _origin(run: Run) -> dict[str, Any]:
 
 
 def _card(run: Run) -> tuple[str, str] | None:
-    """Return what the card of the best agent is called, and its text."""
+    """Return heading and text of the best agent's card."""
     for agent in ("best_agent", "agent"):
         card = run.path / agent / "README.md"
         if card.is_file():
@@ -188,7 +188,7 @@ def _card(run: Run) -> tuple[str, str] | None:
 
 
 def _videos(run: Run, out: Path) -> list[dict[str, str]]:
-    """Return the newest video, inside the page if it is small enough, and links to the others."""
+    """Return the newest video, embedded if it is small enough, and links to the others."""
     paths = sorted(path for kind in ("mp4", "gif") for path in (run.path / "videos").glob(f"[!.]*.{kind}"))
     found = []
     for path in reversed(paths[-10:]):
@@ -200,15 +200,15 @@ def _videos(run: Run, out: Path) -> list[dict[str, str]]:
     return found
 
 
-def _told_apart(groups: Sequence[Group]) -> list[tuple[list[str], list[list[str]]]]:
-    """Return tables of the values of the configs that differ between the groups of an environment."""
+def _config_tables(groups: Sequence[Group]) -> list[tuple[list[str], list[list[str]]]]:
+    """Return tables of the config values that differ between the two groups of an environment."""
     tables = []
     for env in dict.fromkeys(group.env for group in groups):
         here = [group for group in groups if group.env == env and any(run.config for run in group.runs)]
         if len(here) == 2:
             found = differences(here[0].runs, here[1].runs)
             cells = [
-                [key, *(", ".join(map(as_typed, values)) or "–" for values in found[key])]
+                [key, *(", ".join(map(as_override, values)) or "–" for values in found[key])]
                 for key in sorted(found)
             ]
             if cells:

@@ -29,10 +29,10 @@ Read = TypeVar("Read")
 RECORD, EVALUATIONS, MONITOR = "run.json", "evaluations.npz", "monitor.csv"
 
 TRIALS, TRIALS_TABLE = "trials", "trials.csv"
-"""The folder with the trials of a study of `zoo tune`, and what stands beside it.
+"""The folder with the trials of a study of `zoo tune`, and the table beside it.
 
-The best of many trials were lucky too: only those that were trained again count as runs, unless a study's
-trials are named themselves.
+The best of many trials were lucky too: only those that were trained again are found as runs, unless the path
+is that of the trials.
 """
 
 LAST_EPISODES = 100
@@ -87,7 +87,7 @@ def _run_of(path: Path) -> Path:
     for candidate in (folder, folder.parent):
         if (candidate / RECORD).is_file():
             return candidate
-    if path.is_file() and not _is_of_a_peer([path.name]):
+    if path.is_file() and not _has_sb3_files([path.name]):
         raise ZooError(
             f"{one_line(path)} is no run: expected a folder with {RECORD}, {MONITOR} or {EVALUATIONS}"
         )
@@ -102,11 +102,11 @@ def _runs_below(top: Path) -> Iterator[Path]:
         if RECORD in files:
             folders.clear()
             yield Path(folder)
-        elif _is_of_a_peer(files):
+        elif _has_sb3_files(files):
             yield Path(folder)
 
 
-def _is_of_a_peer(names: Sequence[str]) -> bool:
+def _has_sb3_files(names: Sequence[str]) -> bool:
     return any(name == EVALUATIONS or _is_monitor(name) for name in names)
 
 
@@ -124,7 +124,7 @@ class Monitor:
     returns: Array
     lengths: Array
     seconds: Array
-    """Since the monitor's start, at which ``t_start`` is the time."""
+    """Since ``t_start``, the time at which the monitor began."""
     t_start: float
     env_id: str
     n_damaged: int
@@ -132,7 +132,7 @@ class Monitor:
 
 @dataclass(frozen=True)
 class Evaluations:
-    """Evaluations in the order of their steps; a row of returns (n_evaluations, n_episodes) is one."""
+    """Evaluations in the order of their steps; returns have shape (n_evaluations, n_episodes)."""
 
     timesteps: Array
     returns: Array
@@ -162,7 +162,7 @@ def parse_monitor(content: bytes) -> Monitor:
     returns, lengths, seconds = rows[is_episode].T
     env_id = one_line(start.get("env_id") or "", 80)
     n_damaged += int((~is_episode).sum())
-    return Monitor(returns, lengths, seconds, number(start.get("t_start")) or 0.0, env_id, n_damaged)
+    return Monitor(returns, lengths, seconds, finite_number(start.get("t_start")) or 0.0, env_id, n_damaged)
 
 
 def parse_progress(content: bytes) -> tuple[dict[str, Array], int]:
@@ -194,7 +194,7 @@ def _number(cell: str) -> float:
 
 
 def parse_evaluations(content: bytes) -> Evaluations:
-    """Return what an ``evaluations.npz`` holds; evaluations with a return that is none are left out.
+    """Return the evaluations of an ``evaluations.npz`` without those with NaN.
 
     Raises `ValueError` in one line for another file.
     """
@@ -226,31 +226,31 @@ class Episodes:
 
 @dataclass
 class Run:
-    """A run's folder. Files are read when they are asked for; what is wrong with them is in ``problems``."""
+    """A run's folder. Its files are read on demand; damaged ones are noted in ``problems``."""
 
     path: Path
     algo: str
-    """Name or preset; of a peer's run, a name made from its folder."""
+    """Name or preset; of SB3's run, a name made from its folder."""
     env: str
     seed: int | None = None
     status: str | None = None
-    """``running``, ``finished``, ``failed`` or ``preempted``; None for a peer's run."""
+    """``running``, ``finished``, ``failed`` or ``preempted``; None for SB3's run."""
     config: dict[str, Any] | None = None
     record: dict[str, Any] = field(default_factory=dict)
-    is_peer: bool = False
+    is_sb3: bool = False
     problems: dict[str, str] = field(default_factory=dict)
-    """By file, what is wrong with it, in one line."""
+    """What is wrong with a file, in one line, by its name."""
     _contents: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @property
     def name(self) -> str:
-        """The path as it is shown to people."""
+        """The path as messages show it."""
         return one_line(shown(self.path.absolute()), 200)
 
     @property
-    def is_whole(self) -> bool:
-        """Whether the run has come to its end; a trial of a study that was pruned has not."""
-        return self.is_peer or (self.status == "finished" and not self._is_pruned)
+    def is_complete(self) -> bool:
+        """Whether the run has come to its end and was not pruned as a trial of a study."""
+        return self.is_sb3 or (self.status == "finished" and not self._is_pruned)
 
     @property
     def _is_pruned(self) -> bool:
@@ -258,7 +258,7 @@ class Run:
 
     @property
     def ending(self) -> str:
-        """How the run ended, for one that is not whole."""
+        """How the run ended, for one that is not complete."""
         if self.status == "failed":
             return f"failed: {one_line(self.record.get('error') or 'no reason recorded', 120)}"
         if self._is_pruned:
@@ -269,9 +269,9 @@ class Run:
 
     def episodes(self) -> Episodes | None:
         """Return the training episodes, or None if none has ended."""
-        folder = self.path if self.is_peer else self.path / "monitor"
+        folder = self.path if self.is_sb3 else self.path / "monitor"
         names = sorted(name for name in _names_in(folder) if _is_monitor(name))
-        prefix = "" if self.is_peer else "monitor/"
+        prefix = "" if self.is_sb3 else "monitor/"
         monitors = []
         for name in names:
             monitor = self._read(f"{prefix}{name}", parse_monitor)
@@ -282,8 +282,10 @@ class Run:
         if not monitors:
             return None
         config = self.config or {}
-        n_envs = int((number(config.get("n_envs")) or len(names)) * (number(config.get("workers")) or 1))
-        return _merged(monitors, n_envs)
+        n_envs = int(
+            (finite_number(config.get("n_envs")) or len(names)) * (finite_number(config.get("workers")) or 1)
+        )
+        return _merge_monitors(monitors, n_envs)
 
     def progress(self) -> dict[str, Array]:
         """Return the logged scalars by name; nothing for a run without ``progress.csv``."""
@@ -303,10 +305,10 @@ class Run:
         if returns is not None:
             return float(returns.mean())
         recorded = self.record.get("evaluation") if kind != "train" else None
-        return number(recorded.get("mean_return")) if isinstance(recorded, Mapping) else None
+        return finite_number(recorded.get("mean_return")) if isinstance(recorded, Mapping) else None
 
     def scored_returns(self, kind: Score) -> Array | None:
-        """Return the episodes whose mean `score` is."""
+        """Return the returns of the episodes whose mean `score` is."""
         if kind == "train":
             episodes = self.episodes()
             return None if episodes is None else episodes.returns[-LAST_EPISODES:]
@@ -317,7 +319,7 @@ class Run:
 
     def timesteps(self) -> float | None:
         """Return how many environment steps the run took."""
-        recorded = number(self.record.get("timesteps"))
+        recorded = finite_number(self.record.get("timesteps"))
         if recorded is not None:
             return recorded
         episodes, evaluations = self.episodes(), self.evaluations()
@@ -326,7 +328,7 @@ class Run:
         return float(max(ends)) if ends else None
 
     def seconds(self) -> float | None:
-        """Return how long the run took, as far as it was logged."""
+        """Return the seconds that the run took, as far as they were logged."""
         elapsed = self.progress().get(ELAPSED)
         if elapsed is not None and np.isfinite(elapsed).any():
             return float(np.nanmax(elapsed))
@@ -334,25 +336,25 @@ class Run:
         return None if episodes is None else float(episodes.seconds.max())
 
     def _read(self, name: str, parse: Callable[[bytes], Read]) -> Read | None:
-        """Return what a file holds; None if there is none, or, with the reason noted, if it is damaged."""
+        """Return a file's parsed content; None if it is missing, or damaged (noted in ``problems``)."""
         if name not in self._contents:
             exists = (self.path / name).exists()
-            self._contents[name] = _parsed(self.path, name, parse, self.problems) if exists else None
+            self._contents[name] = _read_file(self.path, name, parse, self.problems) if exists else None
         found: Read | None = self._contents[name]
         return found
 
-    def forget(self) -> None:
-        """Let go of what the files hold; it is read again when it is asked for."""
+    def clear_cache(self) -> None:
+        """Free the files' content; it is read again on demand."""
         self._contents.clear()
 
 
 def read_run(path: Path) -> Run:
     """Return the run in a folder; a damaged record or config is among its problems."""
     if not (path / RECORD).is_file():
-        return _peer(path)
+        return _sb3_run(path)
     problems: dict[str, str] = {}
-    record = _parsed(path, RECORD, parse_json, problems) or {}
-    config = _parsed(path, "config.yaml", parse_yaml, problems)
+    record = _read_file(path, RECORD, parse_json, problems) or {}
+    config = _read_file(path, "config.yaml", parse_yaml, problems)
     algo, env = ((config or {}).get(section) for section in ("algo", "env"))
     algo_name = (algo.get("preset") or algo.get("name")) if isinstance(algo, Mapping) else None
     env_id = env.get("id") if isinstance(env, Mapping) else None
@@ -369,16 +371,16 @@ def read_run(path: Path) -> Run:
     )
 
 
-def number(value: Any) -> float | None:
-    """Return a value as a number if it is a finite one."""
+def finite_number(value: Any) -> float | None:
+    """Return a finite number as a float, None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
     return float(value)
 
 
-def _peer(path: Path) -> Run:
-    """Return a run of Stable-Baselines3's files; its monitor names the environment, its folder the rest."""
-    run = Run(path, algo="", env="", is_peer=True)
+def _sb3_run(path: Path) -> Run:
+    """Return a run of Stable-Baselines3: its monitor names the environment, its folder the algorithm."""
+    run = Run(path, algo="", env="", is_sb3=True)
     name, parent = path.absolute().name, path.absolute().parent.name
     monitors = [run._read(file, parse_monitor) for file in sorted(filter(_is_monitor, _names_in(path)))]
     run.env = next((each.env_id for each in monitors if each is not None and each.env_id), "")
@@ -392,7 +394,9 @@ def _peer(path: Path) -> Run:
     return run
 
 
-def _parsed(path: Path, name: str, parse: Callable[[bytes], Read], problems: dict[str, str]) -> Read | None:
+def _read_file(
+    path: Path, name: str, parse: Callable[[bytes], Read], problems: dict[str, str]
+) -> Read | None:
     try:
         return parse((path / name).read_bytes())
     except FileNotFoundError:
@@ -407,8 +411,8 @@ def _names_in(folder: Path) -> list[str]:
     return os.listdir(folder) if folder.is_dir() else []
 
 
-def _merged(monitors: list[Monitor], n_envs: int) -> Episodes:
-    """Return the episodes of environments side by side: k steps of each are n_envs·k of the run."""
+def _merge_monitors(monitors: list[Monitor], n_envs: int) -> Episodes:
+    """Merge the episodes of parallel environments: k steps of each are n_envs·k of the run."""
     first_start = min(monitor.t_start for monitor in monitors)
     ends = np.concatenate([np.cumsum(monitor.lengths) * n_envs for monitor in monitors])
     order = np.argsort(ends, kind="stable")
@@ -422,5 +426,5 @@ def _merged(monitors: list[Monitor], n_envs: int) -> Episodes:
 
 
 def problems_of(runs: Iterable[Run]) -> list[str]:
-    """Return what is wrong with the files of these runs, one line a file."""
+    """Return the problems of these runs, one line a file."""
     return [f"{run.name}/{name}: {problem}" for run in runs for name, problem in run.problems.items()]

@@ -16,7 +16,7 @@ from zoo.core.printing import one_line
 from zoo.errors import ZooError
 from zoo.experiment import statistics
 from zoo.plots.groups import Group
-from zoo.plots.runs import Run, Score, number
+from zoo.plots.runs import Run, Score, finite_number
 
 Array = NDArray[np.float64]
 References = dict[str, tuple[float, float]]
@@ -34,12 +34,12 @@ SCORE_NAMES = {
 
 @dataclass(frozen=True)
 class GroupScore:
-    """What the runs of a group that have ended and were measured scored."""
+    """The scores of a group's complete runs."""
 
     group: Group
     scores: Array
     left_out: list[str]
-    """Runs that are not among them, each with its reason."""
+    """Runs without a score, each with its reason."""
     steps: float | None
     """Median environment steps of a run."""
     hours: float | None
@@ -47,7 +47,7 @@ class GroupScore:
 
     @property
     def n_missing(self) -> int:
-        """How many runs have no score though nothing of the same config and seed stands for them."""
+        """How many runs have no score and are not repeated by one that has."""
         return len(self.group.counted) - len(self.scores)
 
     @property
@@ -56,7 +56,7 @@ class GroupScore:
 
     @property
     def std(self) -> float | None:
-        """Standard deviation of the runs in a population of which these are a sample; None for one run."""
+        """Sample standard deviation over the runs; None for one run."""
         return float(self.scores.std(ddof=1)) if len(self.scores) > 1 else None
 
     @property
@@ -83,16 +83,16 @@ def scored_group(group: Group, kind: Score) -> GroupScore:
     """Return the scores of one group."""
     scores, left_out, steps, seconds = [], [], [], []
     for run in group.runs:
-        score = run.score(kind) if run.is_whole else None
-        if run.is_whole and run.path in group.repeats:
-            left_out.append(f"{run.name}: {group.why_not_counted(run)}")
+        score = run.score(kind) if run.is_complete else None
+        if run.is_complete and run.path in group.repeats:
+            left_out.append(f"{run.name}: {group.why_repeated(run)}")
         elif score is None:
             left_out.append(f"{run.name}: {_why_without_score(run, kind)}")
         else:
             scores.append(score)
             steps.append(run.timesteps())
             seconds.append(run.seconds())
-        run.forget()
+        run.clear_cache()
     return GroupScore(
         group,
         np.array(scores, np.float64),
@@ -103,7 +103,7 @@ def scored_group(group: Group, kind: Score) -> GroupScore:
 
 
 def _why_without_score(run: Run, kind: Score) -> str:
-    if not run.is_whole:
+    if not run.is_complete:
         return run.ending
     if kind == "train":
         return "no episode has ended"
@@ -124,12 +124,12 @@ class Methods:
     """For each label an array for each of ``envs``."""
     references: References
     is_found: bool
-    """Whether the references, some at least, are the lowest and the highest score here."""
+    """Whether any references are the lowest and highest score of these runs."""
     left_out: list[str]
     """Environments that not all labels have."""
 
 
-def methods_of(group_scores: Sequence[GroupScore], given: Mapping[str, Any]) -> Methods:
+def normalized_scores(group_scores: Sequence[GroupScore], given: Mapping[str, Any]) -> Methods:
     """Return the scores by method, each return normalised by the references of its environment.
 
     Raises `ZooError` if no environment is shared, or for a reference that is none.
@@ -151,13 +151,13 @@ def methods_of(group_scores: Sequence[GroupScore], given: Mapping[str, Any]) -> 
         )
     references, is_found = _references(envs, by_label, given)
     scores = {
-        label: [_normalised(found[env], *references[env]) for env in envs]
+        label: [_normalized(found[env], *references[env]) for env in envs]
         for label, found in by_label.items()
     }
     return Methods(envs, scores, references, is_found, [env for env in every if env not in envs])
 
 
-def _normalised(scores: Array, low: float, high: float) -> Array:
+def _normalized(scores: Array, low: float, high: float) -> Array:
     return (scores - low) / (high - low)
 
 
@@ -178,7 +178,7 @@ def _references(
 
 
 def _checked_reference(env: str, value: Any) -> tuple[float, float]:
-    match [number(each) for each in value] if isinstance(value, list | tuple) else None:
+    match [finite_number(each) for each in value] if isinstance(value, list | tuple) else None:
         case [float(low), float(high)] if low != high:
             return low, high
     raise ZooError(

@@ -1,28 +1,37 @@
-"""Acting with a policy: no gradients, arrays in and arrays out, in NumPy or in torch."""
+"""Acting with a policy: no gradients, arrays in and arrays out.
+
+Plain MLP policies act in NumPy, which is an order of magnitude faster on a small batch than modules are. The
+weights there are views of the modules' own parameters, so updates in place are seen at once. Only modules of
+exactly the classes named here are known, as a subclass may do anything; all others act through torch.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from zoo.buffers.arrays import Arrays, transform
 from zoo.optim.parameters import Parameters
+from zoo.policies import distributions as heads
+from zoo.policies.actor_critic import ActionValuePolicy, ActorCritic, StochasticDuelingPolicy
+from zoo.policies.continuous import DeterministicActor, LinearPolicy, SquashedActor
 from zoo.policies.distributions import ActionDistribution, Array
-from zoo.policies.fast_act import action_parameters_in_numpy, values_in_numpy
+from zoo.policies.encoders import VectorEncoder
+from zoo.policies.networks import Mlp
+from zoo.policies.q_networks import QNetwork, QuantileNetwork
 
 
 class ActingPolicy:
-    """Acts with the parameters of ``policy`` as they are at each call: its own, or those of a copy.
+    """Acts with the parameters of ``policy`` as they are at each call.
 
-    ``policy`` has a ``head`` and ``action_parameters(seen, state)``. This is the one place that decides
-    between NumPy and torch: NumPy where the arithmetic of every part is known (`zoo.policies.fast_act`).
-    It looks at where the parameters lie, so it is made after `zoo.optim.parameters` has moved them.
+    ``policy`` has a ``head`` and ``action_parameters(inputs, state)``. Make it after `zoo.optim.parameters`
+    has moved the parameters, as it looks at where they lie.
     """
 
     head: ActionDistribution
@@ -41,7 +50,7 @@ class ActingPolicy:
         return self._in_numpy is not None
 
     def initial_state(self, n: int) -> Array | None:
-        """Return the state of ``n`` rows before anything was seen; None where the policy has no memory."""
+        """Return the state of ``n`` rows at the start of an episode; None for a policy without recurrence."""
         if not hasattr(self.policy, "initial_state"):
             return None
         with torch.inference_mode():
@@ -49,39 +58,38 @@ class ActingPolicy:
         return None if state is None else state.cpu().numpy()
 
     def parameters(
-        self, seen: Mapping[str, Arrays], state: Array | None = None
+        self, inputs: Mapping[str, Arrays], state: Array | None = None
     ) -> tuple[Array, Array | None]:
         """Return the masked parameters of the head (n, ``parameter_size``), and the next state.
 
         Raises `ZooError` where a mask leaves no action.
         """
-        masks = seen.get("action_masks")
+        masks = inputs.get("action_masks")
         if self._in_numpy is not None:
-            parameters = self._in_numpy(seen["observations"])
+            parameters = self._in_numpy(inputs["observations"])
             return (parameters if masks is None else self.head.masked(parameters, masks)), None
         if masks is not None:
             self.head.check_masks(masks)
         with self._evaluation():
-            tensors = {name: self._tensors(column) for name, column in seen.items()}
             last = None if state is None else self._tensors(state)
-            result, next_state = self.policy.action_parameters(tensors, last)  # type: ignore[operator]
+            result, next_state = self.policy.action_parameters(self._tensors(inputs), last)  # type: ignore[operator]
         return result.cpu().numpy(), None if next_state is None else next_state.cpu().numpy()
 
     def act(
-        self, seen: Mapping[str, Arrays], noise: Array | None, state: Array | None = None
+        self, inputs: Mapping[str, Arrays], noise: Array | None, state: Array | None = None
     ) -> tuple[Arrays, Array | None]:
-        """Return actions (n, …) drawn with ``noise``, or the likeliest ones, and the next state."""
-        parameters, next_state = self.parameters(seen, state)
+        """Return actions (n, …) drawn with ``noise``, or without any the likeliest, and the next state."""
+        parameters, next_state = self.parameters(inputs, state)
         if noise is None:
             return self.head.mode(parameters), next_state
         return self.head.sample(parameters, noise), next_state
 
-    def values(self, seen: Mapping[str, Arrays], state: Array | None = None) -> Array:
-        """Return the values (n,) that the policy's critic gives to what is seen, from a state."""
+    def values(self, inputs: Mapping[str, Arrays], state: Array | None = None) -> Array:
+        """Return the critic's values (n,) from a state."""
         if self._values_in_numpy is not None:
-            return self._values_in_numpy(seen["observations"])
+            return self._values_in_numpy(inputs["observations"])
         with self._evaluation():
-            tensors = {name: self._tensors(column) for name, column in seen.items()}
+            tensors = self._tensors(inputs)
             arguments = (tensors,) if state is None else (tensors, self._tensors(state))
             return self.policy.values(*arguments).cpu().numpy()  # type: ignore[operator]
 
@@ -100,23 +108,146 @@ class ActingPolicy:
 class BatchedPolicy:
     """Acts in each of ``n`` environments with parameters of its own: in the i-th by the i-th of ``vectors``.
 
-    Whoever writes into ``vectors`` changes what is done. What comes of a row never depends on the others.
+    Write into ``vectors`` to change them. A row's actions never depend on the other rows.
     """
 
     def __init__(self, parameters: Parameters, n: int, device: torch.device | str = "cpu") -> None:
         self.vectors = [parameters.flat.detach().clone() for _ in range(n)]
-        self._acting = [ActingPolicy(parameters.module_at(vector), device) for vector in self.vectors]
+        self._policies = [ActingPolicy(parameters.module_at(vector), device) for vector in self.vectors]
 
-    def parameters(self, seen: Mapping[str, Arrays]) -> Array:
+    def parameters(self, inputs: Mapping[str, Arrays]) -> Array:
         """Return the masked parameters of the head (n, …)."""
-        if len(self._acting) == 1:
-            return self._acting[0].parameters(seen)[0]
+        if len(self._policies) == 1:
+            return self._policies[0].parameters(inputs)[0]
         rows = []
-        for i, acting in enumerate(self._acting):
+        for i, policy in enumerate(self._policies):
             row = itemgetter(slice(i, i + 1))
-            rows.append(acting.parameters({name: transform(row, column) for name, column in seen.items()})[0])
+            rows.append(
+                policy.parameters({name: transform(row, column) for name, column in inputs.items()})[0]
+            )
         return np.concatenate(rows)
 
-    def act(self, seen: Mapping[str, Arrays]) -> Arrays:
+    def act(self, inputs: Mapping[str, Arrays]) -> Arrays:
         """Return the likeliest actions (n, …)."""
-        return self._acting[0].head.mode(self.parameters(seen))
+        return self._policies[0].head.mode(self.parameters(inputs))
+
+
+# -- forward passes in NumPy -----------------------------------------------------------------------------
+
+ArrayFunction = Callable[[Array], Array]
+
+_ZERO = np.zeros((), np.float32)
+"""0 as an array: NumPy would make one of a Python number at every call."""
+
+_ACTOR_CRITICS = (ActorCritic, ActionValuePolicy, StochasticDuelingPolicy)
+_ACTORS = (SquashedActor, DeterministicActor, LinearPolicy)
+_LOGIT_HEADS = (heads.Categorical, heads.MultiCategorical, heads.Bernoulli)
+_DETERMINISTIC_HEADS = (heads.Deterministic, heads.UnboundedDeterministic)
+_HEADS = (*_LOGIT_HEADS, *_DETERMINISTIC_HEADS, heads.DiagonalGaussian, heads.SquashedGaussian)
+_MODULES = {VectorEncoder, Mlp, nn.Linear, nn.LayerNorm, nn.Tanh, nn.ReLU, *_HEADS}
+
+
+def action_parameters_in_numpy(policy: nn.Module) -> ArrayFunction | None:
+    """Return the function from observations (n, …) to the parameters of the head (n, …), before masks.
+
+    Those of a dueling Q-network lack the state value, which all actions of a row share.
+    """
+    if isinstance(policy, ActorCritic) and type(policy) in _ACTOR_CRITICS and policy.core is None:
+        return _chain(policy.encoder, policy.shared, policy.actor, policy.head)
+    if isinstance(policy, _ACTORS) and type(policy) in _ACTORS:
+        return _chain(policy.encoder, policy.trunk, policy.head)
+    if not isinstance(policy, QNetwork) or type(policy) not in (QNetwork, QuantileNetwork):
+        return None
+    forward = _chain(policy.encoder, policy.advantages)
+    if forward is None or not isinstance(policy, QuantileNetwork):
+        return forward
+    quantiles, n_quantiles = forward, policy.n_quantiles
+    return lambda inputs: quantiles(inputs).reshape(len(inputs), n_quantiles, -1).mean(1)
+
+
+def values_in_numpy(policy: nn.Module) -> ArrayFunction | None:
+    """Return the function from observations (n, …) to the values (n,) of the policy's critic."""
+    if type(policy) is not ActorCritic or policy.core is not None:
+        return None
+    values = _chain(policy.critic_encoder or policy.encoder, policy.shared, policy.critic)
+    return None if values is None else lambda observations: values(observations)[:, 0]
+
+
+def _chain(encoder: nn.Module, *networks: nn.Module) -> ArrayFunction | None:
+    """Return the forward pass of an encoder of vectors and the networks behind it."""
+    if not all(_is_known(module) for part in (encoder, *networks) for module in part.modules()):
+        return None
+    if not isinstance(encoder, VectorEncoder) or encoder.sizes or encoder.reads_image:
+        return None
+    features_dim = encoder.features_dim
+    layers = [_layer(layer) for each in networks for layer in (each if isinstance(each, Mlp) else [each])]
+
+    def forward(observations: Array) -> Array:
+        values = observations.reshape(-1, features_dim)
+        if values.dtype != np.float32:
+            values = values.astype(np.float32)
+        for layer in layers:
+            values = layer(values)
+        return values
+
+    return forward
+
+
+def _is_known(module: nn.Module) -> bool:
+    """Whether a module is of a known class, on the CPU and without hooks."""
+    on_cpu = all(parameter.device.type == "cpu" for parameter in module.parameters(recurse=False))
+    is_hooked = module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module)
+    return type(module) in _MODULES and on_cpu and not is_hooked
+
+
+def _layer(layer: nn.Module) -> ArrayFunction:
+    """Return the forward pass of a layer or a head; activations overwrite their input."""
+    if isinstance(layer, nn.Linear):
+        return _linear(layer)
+    if isinstance(layer, nn.Tanh):
+        return lambda values: np.tanh(values, out=values)
+    if isinstance(layer, nn.ReLU):
+        return lambda values: np.maximum(values, _ZERO, out=values)
+    if isinstance(layer, nn.LayerNorm):
+        return _layer_norm(layer)
+    if isinstance(layer, _LOGIT_HEADS):
+        return _layer(layer.logits)
+    if isinstance(layer, heads.UnboundedDeterministic):
+        return _linear(layer.action)
+    if isinstance(layer, heads.Deterministic):
+        action = _linear(layer.action)
+        return lambda features: np.tanh(action(features))
+    assert isinstance(layer, heads.DiagonalGaussian | heads.SquashedGaussian)
+    mean, (low, high) = _linear(layer.mean), heads.LOG_STD_RANGE
+    if isinstance(layer, heads.SquashedGaussian):
+        log_std = _linear(layer.log_std)
+        return lambda features: np.concatenate([mean(features), log_std(features).clip(low, high)], axis=-1)
+    constant, n_actions = layer.log_std.detach().numpy(), layer.n_actions
+    return lambda features: np.concatenate(
+        [mean(features), np.broadcast_to(constant, (len(features), n_actions))], axis=-1
+    )
+
+
+def _linear(layer: nn.Linear) -> ArrayFunction:
+    weight = layer.weight.detach().numpy().T
+    bias: Tensor | None = dict(layer.named_parameters()).get("bias")
+    if bias is None:
+        return lambda values: values.dot(weight)
+    row = bias.detach().numpy()[None]  # for (n, …) alone, but NumPy adds it sooner to one row
+
+    def linear(values: Array) -> Array:
+        result = values.dot(weight)
+        result += row
+        return result
+
+    return linear
+
+
+def _layer_norm(layer: nn.LayerNorm) -> ArrayFunction:
+    weight, bias, eps = layer.weight.detach().numpy(), layer.bias.detach().numpy(), np.float32(layer.eps)
+
+    def normalized(values: Array) -> Array:
+        centred = values - values.mean(-1, keepdims=True)
+        return centred / np.sqrt(np.square(centred).mean(-1, keepdims=True) + eps) * weight + bias
+
+    return normalized

@@ -1,4 +1,4 @@
-"""Between actions as heads draw and memories store them, and actions as the environment takes them.
+"""Between actions as policies draw and buffers store them, and actions as the environment takes them.
 
 Stored actions (n, …) are flat and count from zero. Those of a Tuple or Dict space are one dictionary of
 arrays, by the paths of its parts: ``"arm/0"`` is the first part of the part ``"arm"``.
@@ -34,10 +34,6 @@ class ActionAdapter(ABC):
     def from_env(self, actions: Any) -> Arrays:
         """Return an environment's actions as they are stored: the inverse of `to_env`."""
 
-    @abstractmethod
-    def random(self, rng: np.random.Generator, n: int) -> Arrays:
-        """Draw ``n`` uniformly random actions, as stored."""
-
 
 class DiscreteAdapter(ActionAdapter):
     """One number, counted from the space's start."""
@@ -51,9 +47,6 @@ class DiscreteAdapter(ActionAdapter):
 
     def from_env(self, actions: Any) -> Array:
         return np.asarray(actions).astype(np.int64) - self.start
-
-    def random(self, rng: np.random.Generator, n: int) -> Array:
-        return rng.integers(self.n, size=n)
 
 
 class MultiDiscreteAdapter(ActionAdapter):
@@ -71,9 +64,6 @@ class MultiDiscreteAdapter(ActionAdapter):
         counted = np.asarray(actions).astype(np.int64) - self.space.start
         return counted.reshape(len(counted), -1)
 
-    def random(self, rng: np.random.Generator, n: int) -> Array:
-        return rng.integers(self.space.nvec.reshape(-1), size=(n, self.space.nvec.size))
-
 
 class MultiBinaryAdapter(ActionAdapter):
     """Bits in a row."""
@@ -87,9 +77,6 @@ class MultiBinaryAdapter(ActionAdapter):
 
     def from_env(self, actions: Any) -> Array:
         return np.asarray(actions, np.int8).reshape(len(actions), -1)
-
-    def random(self, rng: np.random.Generator, n: int) -> Array:
-        return rng.integers(2, size=(n, *self.spec.shape), dtype=np.int8)
 
 
 class BoxAdapter(ActionAdapter):
@@ -112,22 +99,6 @@ class BoxAdapter(ActionAdapter):
 
     def from_env(self, actions: Any) -> Array:
         return np.asarray(actions, np.float32).reshape(len(actions), -1)
-
-    def random(self, rng: np.random.Generator, n: int) -> Array:
-        """Draw from between the bounds; like Gymnasium, normally or exponentially where there are none."""
-        margin = 0.5 if self.is_whole else 0.0  # so that the outermost whole numbers are as likely as others
-        low = self.space.low.reshape(-1).astype(np.float64) - margin
-        high = self.space.high.reshape(-1).astype(np.float64) + margin
-        has_low, has_high = self.space.bounded_below.reshape(-1), self.space.bounded_above.reshape(-1)
-        share, tail, free = (
-            rng.random((n, low.size)),
-            rng.exponential(size=(n, low.size)),
-            rng.normal(size=(n, low.size)),
-        )
-        drawn = np.where(has_low, low + tail, np.where(has_high, high - tail, free))
-        with np.errstate(invalid="ignore"):
-            drawn = np.where(has_low & has_high, low + share * (high - low), drawn)
-        return drawn.astype(np.float32)
 
 
 class ScaledBoxAdapter(ActionAdapter):
@@ -157,9 +128,6 @@ class ScaledBoxAdapter(ActionAdapter):
         width = np.where(high > low, high - low + one, np.inf)
         share = np.where(high > low, (np.asarray(actions, np.float64) - low + 0.5 * one) / width, 0.5)
         return (2.0 * share - 1.0).astype(np.float32).reshape(len(actions), -1)
-
-    def random(self, rng: np.random.Generator, n: int) -> Array:
-        return rng.uniform(-1.0, 1.0, (n, *self.spec.shape)).astype(np.float32)
 
 
 def holds_whole_numbers(space: spaces.Box) -> bool:
@@ -203,9 +171,6 @@ class CompositeAdapter(ActionAdapter):
     def from_env(self, actions: Any) -> Arrays:
         by_path = dict(leaves(self.space, actions))
         return {path: action_adapter.from_env(by_path[path]) for path, action_adapter in self.parts.items()}
-
-    def random(self, rng: np.random.Generator, n: int) -> Arrays:
-        return {path: action_adapter.random(rng, n) for path, action_adapter in self.parts.items()}
 
 
 def make_action_adapter(space: Space, *, scaled: bool) -> ActionAdapter:

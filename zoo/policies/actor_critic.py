@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from zoo.errors import ZooError
 from zoo.policies.config import PolicyConfig
 from zoo.policies.distributions import make_distribution
-from zoo.policies.encoders import Encoder, hidden_after, make_encoder
+from zoo.policies.encoders import Encoder, default_hidden_sizes, make_encoder
 from zoo.policies.networks import LayerStyle, Mlp, layer_sizes, orthogonal
 from zoo.policies.recurrent import RecurrentCore, make_core
 
@@ -28,8 +28,8 @@ class ActorCritic(nn.Module):
 
     By default nothing is shared but the encoder, there is no core, and the hidden layers are 64-64 tanh
     (none after images). ``net_arch={shared: [64], pi: [64], vf: [64]}`` puts layers before both. With
-    ``share_encoder=False`` actor and critic have an encoder each, and ``critic_lstm`` says which core the
-    critic reads: see `PolicyConfig`. ``use_sde``: noise is a function of the actor's last features.
+    ``share_encoder=False`` actor and critic have an encoder each, and ``critic_lstm`` chooses the critic's
+    core: see `PolicyConfig`. ``use_sde``: noise is a function of the actor's last features.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class ActorCritic(nn.Module):
         self.critic_encoder: Encoder | None = None
         if not config.share_encoder:
             self.critic_encoder = make_encoder(observation_space, config, ortho_init=ortho_init)
-        sizes = layer_sizes(config, ("shared", "pi", "vf"), hidden_after(self.encoder))
+        sizes = layer_sizes(config, ("shared", "pi", "vf"), default_hidden_sizes(self.encoder))
         style = LayerStyle.of(config, "tanh")
         self.shared = Mlp(self.encoder.features_dim, sizes["shared"], None, style)
         size = critic_size = self.shared.output_size
@@ -73,63 +73,65 @@ class ActorCritic(nn.Module):
             orthogonal(self.critic, output_gain=1.0)
 
     def _make_core(self, size: int) -> RecurrentCore | None:
-        """Return what remembers, on ``size`` features; None: nothing does."""
+        """Return the recurrent layers on ``size`` features; None without any."""
         return make_core(self.config, size)
 
-    def forward(self, seen: PolicyInput, state: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor | None]:
+    def forward(
+        self, inputs: PolicyInput, state: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return masked parameters (…, ``head.parameter_size``), values (…), and the state afterwards."""
-        features, critic_features, next_state = self._read(seen, state)
-        return self._masked(features, seen), self.critic(critic_features).squeeze(-1), next_state
+        features, critic_features, next_state = self._features(inputs, state)
+        return self._masked(features, inputs), self.critic(critic_features).squeeze(-1), next_state
 
-    def _read(self, seen: PolicyInput, state: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    def _features(self, inputs: PolicyInput, state: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return the features that the actor reads, those that the critic reads, and the next state."""
         actor_state, critic_state = self._split(state)
-        encoded = self.shared(self.encoder(seen["observations"]))
-        features, next_state = self._remembered(encoded, self.core, actor_state, seen)
+        encoded = self.shared(self.encoder(inputs["observations"]))
+        features, next_state = self._run_core(encoded, self.core, actor_state, inputs)
         if self.critic_reads == "shared":
             return features, features, next_state
         if self.critic_reads == "detached":
             return features, features.detach(), next_state
         if self.critic_encoder is not None:
-            encoded = self.shared(self.critic_encoder(seen["observations"]))
-        critic_features, after = self._remembered(encoded, self.critic_core, critic_state, seen)
+            encoded = self.shared(self.critic_encoder(inputs["observations"]))
+        critic_features, after = self._run_core(encoded, self.critic_core, critic_state, inputs)
         if next_state is not None and after is not None:
             next_state = torch.cat([next_state, after], dim=-1)
         return features, critic_features, next_state
 
     def action_parameters(
-        self, seen: PolicyInput, state: Tensor | None = None
+        self, inputs: PolicyInput, state: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
-        """Return masked parameters and the next state, without values where no state depends on them."""
+        """Return masked parameters and the next state, without the values."""
         if self.critic_core is not None:
-            features, _, next_state = self._read(seen, state)
-            return self._masked(features, seen), next_state
-        return self.actor_parameters(seen, state)
+            features, _, next_state = self._features(inputs, state)
+            return self._masked(features, inputs), next_state
+        return self.actor_parameters(inputs, state)
 
-    def actor_parameters(self, seen: PolicyInput, state: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    def actor_parameters(self, inputs: PolicyInput, state: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Return masked parameters and the next state of the actor's core, from its state alone."""
-        encoded = self.shared(self.encoder(seen["observations"]))
-        features, next_state = self._remembered(encoded, self.core, state, seen)
-        return self._masked(features, seen), next_state
+        encoded = self.shared(self.encoder(inputs["observations"]))
+        features, next_state = self._run_core(encoded, self.core, state, inputs)
+        return self._masked(features, inputs), next_state
 
-    def values(self, seen: PolicyInput, state: Tensor | None = None) -> Tensor:
+    def values(self, inputs: PolicyInput, state: Tensor | None = None) -> Tensor:
         """Return the critic's values (…)."""
         actor_state, critic_state = self._split(state)
-        encoded = self.shared((self.critic_encoder or self.encoder)(seen["observations"]))
+        encoded = self.shared((self.critic_encoder or self.encoder)(inputs["observations"]))
         if self.critic_reads in ("shared", "detached"):
-            features, _ = self._remembered(encoded, self.core, actor_state, seen)
+            features, _ = self._run_core(encoded, self.core, actor_state, inputs)
         else:
-            features, _ = self._remembered(encoded, self.critic_core, critic_state, seen)
+            features, _ = self._run_core(encoded, self.critic_core, critic_state, inputs)
         return self.critic(features).squeeze(-1)
 
     def initial_state(self, n: int) -> Tensor | None:
-        """Return the state (n, …) of ``n`` rows before anything was seen; None without a core."""
+        """Return the recurrent state (n, …) of ``n`` rows at the start of an episode; None without a core."""
         states = [core.initial_state(n) for core in self._cores()]
         return torch.cat(states, dim=-1) if states else None
 
     @property
     def state_size(self) -> int:
-        """How many numbers it remembers of each row."""
+        """The size of a row's recurrent state."""
         return sum(core.state_size for core in self._cores())
 
     def _cores(self) -> list[RecurrentCore]:
@@ -141,13 +143,13 @@ class ActorCritic(nn.Module):
             return state, None
         return state[..., : self.core.state_size], state[..., self.core.state_size :]
 
-    def _remembered(
-        self, features: Tensor, core: RecurrentCore | None, state: Tensor | None, seen: PolicyInput
+    def _run_core(
+        self, features: Tensor, core: RecurrentCore | None, state: Tensor | None, inputs: PolicyInput
     ) -> tuple[Tensor, Tensor | None]:
-        return (features, None) if core is None else core(features, state, seen.get("episode_starts"))
+        return (features, None) if core is None else core(features, state, inputs.get("episode_starts"))
 
-    def _masked(self, features: Tensor, seen: PolicyInput) -> Tensor:
-        return self.head.masked(self.head(self.actor(features)), seen.get("action_masks"))
+    def _masked(self, features: Tensor, inputs: PolicyInput) -> Tensor:
+        return self.head.masked(self.head(self.actor(features)), inputs.get("action_masks"))
 
 
 class ActionValuePolicy(ActorCritic):
@@ -163,14 +165,16 @@ class ActionValuePolicy(ActorCritic):
         hidden = _critic_layers(self, config)
         self.critic = _critic(config, self.critic.input_size, hidden, self.head.parameter_size, 0.01)
 
-    def forward(self, seen: PolicyInput, state: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor | None]:
+    def forward(
+        self, inputs: PolicyInput, state: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return masked logits, action values, both (…, actions), and the state afterwards."""
-        parameters, values, next_state = super().forward(seen, state)
+        parameters, values, next_state = super().forward(inputs, state)
         return parameters, values.reshape(parameters.shape), next_state
 
-    def values(self, seen: PolicyInput, state: Tensor | None = None) -> Tensor:
+    def values(self, inputs: PolicyInput, state: Tensor | None = None) -> Tensor:
         """Return the mean action values (…) under the policy."""
-        parameters, values, _ = self(seen, state)
+        parameters, values, _ = self(inputs, state)
         return (torch.softmax(parameters, -1) * values).sum(-1)
 
 
@@ -191,7 +195,7 @@ class StochasticDuelingPolicy(ActorCritic):
 
     def forward(
         self,
-        seen: PolicyInput,
+        inputs: PolicyInput,
         state: Tensor | None = None,
         actions: Tensor | None = None,
         noise: Tensor | None = None,
@@ -199,27 +203,27 @@ class StochasticDuelingPolicy(ActorCritic):
         """Return parameters, values (…), and the state afterwards.
 
         With ``actions`` (…, n) and standard normal ``noise`` (1 + m, …, n) there are three kinds of values,
-        (3, …): V(s), Q̃(s, a), and Q̃(s, a′) of actions a′ that are `drawn` with the first noise. The mean
+        (3, …): V(s), Q̃(s, a), and Q̃(s, a′) of actions a′ that are drawn with the first noise. The mean
         advantage is taken over those that are drawn with the rest.
         """
-        features, critic_features, next_state = self._read(seen, state)
-        parameters, values = self._masked(features, seen), self.critic(critic_features).squeeze(-1)
+        features, critic_features, next_state = self._features(inputs, state)
+        parameters, values = self._masked(features, inputs), self.critic(critic_features).squeeze(-1)
         if actions is None or noise is None:
             return parameters, values, next_state
-        judged = torch.cat([actions[None], self.drawn(parameters, noise)])
-        pairs = torch.cat([critic_features.expand(len(judged), *critic_features.shape), judged], dim=-1)
+        evaluated = torch.cat([actions[None], self.sample_actions(parameters, noise)])
+        pairs = torch.cat([critic_features.expand(len(evaluated), *critic_features.shape), evaluated], dim=-1)
         advantages = self.advantage(pairs).squeeze(-1)
         action_values = values + advantages[:2] - advantages[2:].mean(0)
         return parameters, torch.cat([values[None], action_values]), next_state
 
-    def drawn(self, parameters: Tensor, noise: Tensor) -> Tensor:
+    def sample_actions(self, parameters: Tensor, noise: Tensor) -> Tensor:
         """Return actions drawn with standard normal noise, through which no gradient flows."""
         mean, log_std = parameters.detach().chunk(2, dim=-1)
         return mean + log_std.exp() * noise
 
 
 def _critic_layers(policy: ActorCritic, config: PolicyConfig) -> list[int]:
-    return layer_sizes(config, ("shared", "pi", "vf"), hidden_after(policy.encoder))["vf"]
+    return layer_sizes(config, ("shared", "pi", "vf"), default_hidden_sizes(policy.encoder))["vf"]
 
 
 def _critic(config: PolicyConfig, size: int, hidden: list[int], n_outputs: int, gain: float) -> Mlp:

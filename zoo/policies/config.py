@@ -53,16 +53,16 @@ class PolicyConfig:
     )
     recurrent: str | None = hyperparameter(
         None,
-        "what remembers what was seen before, after the encoder and `shared` layers; null: nothing",
+        "kind of recurrent layers after the encoder and `shared` layers; null: none",
         choices=("lstm", "gru"),
     )
-    lstm_hidden_size: int = hyperparameter(256, "numbers that each layer of it gives out", ge=1)
-    n_lstm_layers: int = hyperparameter(1, "its layers", ge=1, le=100)
+    lstm_hidden_size: int = hyperparameter(256, "size of each recurrent layer's output", ge=1)
+    n_lstm_layers: int = hyperparameter(1, "number of recurrent layers", ge=1, le=100)
     lstm_layer_norm: bool = hyperparameter(False, "layer normalisation of an LSTM's gates and cell")
     critic_lstm: str = hyperparameter(
         "separate",
-        "what the critic remembers by: separate (an LSTM of its own), shared (the actor's, which both train),"
-        " detached (the actor's, which only the actor trains), none (nothing)",
+        "the critic's recurrent layers: separate (its own), shared (the actor's, which both train), detached"
+        " (the actor's, which only the actor trains), none",
         choices=("separate", "shared", "detached", "none"),
     )
     _target_: str | None = hyperparameter(None, "class path of a policy of your own, see docs/algorithms.md")
@@ -71,7 +71,7 @@ class PolicyConfig:
     )
 
 
-MEMORY_FIELDS = ("recurrent", "lstm_hidden_size", "n_lstm_layers", "lstm_layer_norm", "critic_lstm")
+RECURRENT_FIELDS = ("recurrent", "lstm_hidden_size", "n_lstm_layers", "lstm_layer_norm", "critic_lstm")
 
 PRESETS: dict[str, tuple[str, dict[str, Any]]] = {
     "MlpPolicy": ("Fully connected networks, for vectors.", {}),
@@ -90,7 +90,7 @@ PRESETS: dict[str, tuple[str, dict[str, Any]]] = {
         {"encoder": "multi", "features_dim": 256},
     ),
     "MlpLstmPolicy": (
-        "Networks with a memory, for vectors of which each shows only a part of what matters.",
+        "Recurrent networks, for vectors of which each shows only a part of what matters.",
         {"recurrent": "lstm"},
     ),
     "MlpLnLstmPolicy": (
@@ -116,29 +116,28 @@ POLICIES = {name: PolicyConfig(name=name, **fields) for name, (_, fields) in PRE
 
 
 RECURRENT_PRESET = "recurrent_ppo"
-"""The preset that is for policies that remember, and nothing else."""
+"""The preset for recurrent policies."""
 
 
-def refuse_no_recurrence(policy: PolicyConfig) -> None:
-    """Raise `ZooError` for a policy of `RECURRENT_PRESET` that remembers nothing."""
+def check_is_recurrent(policy: PolicyConfig) -> None:
+    """Raise `ZooError` for a policy of `RECURRENT_PRESET` that is not recurrent."""
     if policy.recurrent is None and policy._target_ is None:
         multi = {"cnn": "CnnLstmPolicy", "multi": "MultiInputLstmPolicy"}
         raise ZooError(
-            f"{RECURRENT_PRESET} is for policies that remember, {policy.name} does not:"
-            f" policy={multi.get(str(policy.encoder), 'MlpLstmPolicy')} does; without a memory it is algo=ppo"
+            f"{RECURRENT_PRESET} is for recurrent policies, {policy.name} is none: policy="
+            f"{multi.get(str(policy.encoder), 'MlpLstmPolicy')} is one; for other policies it is algo=ppo"
         )
 
 
-def refuse_recurrence_options(policy: PolicyConfig) -> None:
-    """Raise `ZooError` for what is set of a memory where there is none."""
+def check_recurrence_options(policy: PolicyConfig) -> None:
+    """Raise `ZooError` for options of recurrent layers where there are none."""
     if policy.recurrent is not None or policy._target_ is not None:
         return
     usual = PolicyConfig()
-    for option in MEMORY_FIELDS[1:]:
+    for option in RECURRENT_FIELDS[1:]:
         if getattr(policy, option) != getattr(usual, option):
             raise ZooError(
-                f"`policy.{option}` is of policies that remember: policy=MlpLstmPolicy, or"
-                " policy.recurrent=lstm"
+                f"`policy.{option}` is of recurrent policies: policy=MlpLstmPolicy, or policy.recurrent=lstm"
             )
 
 
@@ -149,8 +148,8 @@ def policy_preset(name: str) -> PolicyConfig:
     return replace(POLICIES[name])
 
 
-def reading_dictionaries(config: PolicyConfig) -> PolicyConfig:
-    """Return the same networks with an encoder for each key, where they would read one vector."""
+def with_dict_encoder(config: PolicyConfig) -> PolicyConfig:
+    """Return the same networks with an encoder for each key, where they have one for vectors."""
     if config.encoder != "mlp" or config._target_ is not None:
         return config
     usual, multi = POLICIES["MlpPolicy"], POLICIES["MultiInputPolicy"]

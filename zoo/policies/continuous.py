@@ -15,13 +15,13 @@ from zoo.policies.config import PolicyConfig
 from zoo.policies.distributions import (
     ActionDistribution,
     Deterministic,
-    Direct,
-    Squashed,
     SquashedGaussian,
     SquashedStateDependentGaussian,
+    TanhGaussian,
+    UnboundedDeterministic,
     make_distribution,
 )
-from zoo.policies.encoders import hidden_after, make_encoder
+from zoo.policies.encoders import default_hidden_sizes, make_encoder
 from zoo.policies.networks import LayerStyle, Mlp, layer_sizes, orthogonal, uniform
 
 OFF_POLICY_WIDTHS = (256, 256)
@@ -46,7 +46,7 @@ class Actor(nn.Module):
     ) -> None:
         super().__init__()
         self.encoder = make_encoder(observation_space, config, ortho_init=bool(config.ortho_init))
-        default = hidden_after(self.encoder) if default is None else default
+        default = default_hidden_sizes(self.encoder) if default is None else default
         hidden = layer_sizes(config, networks, list(default))["pi"]
         self.trunk = Mlp(self.encoder.features_dim, hidden, None, LayerStyle.of(config, "relu"))
         if config.ortho_init:
@@ -57,9 +57,9 @@ class Actor(nn.Module):
         """Return the parameters of the head (…, ``parameter_size``)."""
         return self.head(self.trunk(self.encoder(observations)))
 
-    def action_parameters(self, seen: dict[str, Any], state: Tensor | None = None) -> tuple[Tensor, None]:
-        """Return the same for what is seen, masked."""
-        return self.head.masked(self(seen["observations"]), seen.get("action_masks")), None
+    def action_parameters(self, inputs: dict[str, Any], state: Tensor | None = None) -> tuple[Tensor, None]:
+        """Return the same for policy inputs, masked."""
+        return self.head.masked(self(inputs["observations"]), inputs.get("action_masks")), None
 
 
 class SquashedActor(Actor):
@@ -68,7 +68,7 @@ class SquashedActor(Actor):
     ``use_sde``: noise is a function of the last features.
     """
 
-    head: Squashed
+    head: TanhGaussian
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ class LinearPolicy(Actor):
     ) -> None:
         make: Callable[[int], ActionDistribution] = partial(make_distribution, action_space, config=config)
         if isinstance(action_space, spaces.Box):
-            make = partial(Deterministic if squash else Direct, action_space)
+            make = partial(Deterministic if squash else UnboundedDeterministic, action_space)
         super().__init__(observation_space, config, make, networks=("pi",))
         if config.ortho_init:
             orthogonal(self.head, 0.01)
@@ -147,14 +147,6 @@ class LinearPolicy(Actor):
             if zero and not isinstance(layer, nn.LayerNorm):
                 for parameter in layer.parameters(recurse=False):
                     nn.init.zeros_(parameter)
-
-    def forward(self, seen: dict[str, Any]) -> Tensor:
-        """Return the masked parameters of the head (…, ``parameter_size``)."""
-        return self.head.masked(super().forward(seen["observations"]), seen.get("action_masks"))
-
-    def action_parameters(self, seen: dict[str, Any], state: Tensor | None = None) -> tuple[Tensor, None]:
-        """Return the same; nothing is remembered."""
-        return self(seen), None
 
 
 class ContinuousCritics(nn.Module):
@@ -185,9 +177,10 @@ class ContinuousCritics(nn.Module):
 
     def forward(self, observations: Any, actions: Tensor, first: int | None = None) -> Tensor:
         """Return the value of each pair by each critic, or by the ``first`` ones alone, (critics, …)."""
-        return self._outputs(observations, actions, first).squeeze(-1)
+        return self.outputs(observations, actions, first).squeeze(-1)
 
-    def _outputs(self, observations: Any, actions: Tensor, first: int | None = None) -> Tensor:
+    def outputs(self, observations: Any, actions: Tensor, first: int | None = None) -> Tensor:
+        """Return the outputs (critics, …, ``n_outputs``) for each pair."""
         pairs = torch.cat([self.encoder(observations), actions], dim=-1)
         return torch.stack([critic(pairs) for critic in list(self.critics)[:first]])
 
@@ -200,7 +193,7 @@ class QuantileCritics(ContinuousCritics):
 
     def forward(self, observations: Any, actions: Tensor, first: int | None = None) -> Tensor:
         """Return the quantiles for each pair by each critic, (critics, …, quantiles)."""
-        return self._outputs(observations, actions, first)
+        return self.outputs(observations, actions, first)
 
 
 class Temperature(nn.Module):

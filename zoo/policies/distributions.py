@@ -3,8 +3,8 @@
 A head is a module with the last layers before an action. Its parameters are the numbers (…,
 ``parameter_size``) that its forward pass returns, after `ActionDistribution.masked`: all else is computed
 from them alone, on arrays for acting (with noise drawn ahead), on tensors for updates. Those of Gaussians
-(…, 2n) are n means, then n log standard deviations; a head may put more behind them. Actions here are flat and count from zero;
-`zoo.policies.actions` makes what the environment takes. Leading dimensions are free everywhere.
+(…, 2n) are n means, then n log standard deviations; a head may put more behind them. Actions here are flat
+and count from zero; `zoo.policies.actions` makes what the environment takes. Leading dimensions are free.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def total(parts: Sequence[Tensor]) -> Tensor:
     return functools.reduce(operator.add, parts)
 
 
-def gather_last(values: Tensor, index: Tensor) -> Tensor:
+def gather(values: Tensor, index: Tensor) -> Tensor:
     """Return from each row of ``values`` (…, n) the entry at ``index`` (…).
 
     The gradient of ``gather`` would be a scatter, which compiled updates can't fuse.
@@ -77,8 +77,8 @@ class ActionDistribution(nn.Module, ABC):
     parameter_size: int
     noise_size: int
     mask_size: int | None = None
-    cloning_settles_entropy: bool = True
-    """Whether `imitation_loss` says how random actions shall be: a likelihood does, an error does not."""
+    imitation_depends_on_entropy: bool = True
+    """Whether `imitation_loss` depends on the entropy: a likelihood does, a squared error does not."""
 
     @abstractmethod
     def forward(self, features: Tensor) -> Tensor:
@@ -103,13 +103,13 @@ class ActionDistribution(nn.Module, ABC):
             raise ZooError(
                 f"an action mask has {masks.shape[-1]} entries, but this space needs {self.mask_size}"
             )
-        if not self._has_choice(masks):
+        if not self._has_valid_action(masks):
             raise ZooError("an action mask forbids every action; an env must leave at least one")
 
     def _masked(self, parameters: Any, masks: Any) -> Any:
         return where(masks, parameters, INVALID)
 
-    def _has_choice(self, masks: Array) -> bool:
+    def _has_valid_action(self, masks: Array) -> bool:
         return bool(np.logical_or.reduce(masks, axis=-1).all())
 
     @abstractmethod
@@ -126,7 +126,7 @@ class ActionDistribution(nn.Module, ABC):
 
     @abstractmethod
     def describe(self, parameters: Array) -> Any:
-        """Return what people want to know of the distribution: probabilities, or mean and deviation."""
+        """Return probabilities, or mean and standard deviation."""
 
     def log_prob(self, parameters: Tensor, actions: Any) -> Tensor:
         """Return the actions' log-probabilities (…)."""
@@ -145,18 +145,18 @@ class ActionDistribution(nn.Module, ABC):
         """Return KL(old ‖ new) (…), summed over action dimensions."""
 
     def imitation_loss(self, parameters: Tensor, actions: Any) -> Tensor:
-        """Return how far (…) the distribution is from an expert's actions: minus their log-probability."""
+        """Return the loss (…) of cloning an expert's actions: minus their log-probability."""
         return -self.log_prob(parameters, actions)
 
     def imitation_entropy(self, parameters: Tensor) -> Tensor:
-        """Return the entropies (…) of what `imitation_loss` holds; there are none where it settles none."""
+        """Return the entropies (…) on which `imitation_loss` depends."""
         return self.entropy(parameters)
 
 
-class Choices(ActionDistribution):
-    """What is drawn from finitely many actions, by logits.
+class DiscreteDistribution(ActionDistribution):
+    """A distribution over finitely many actions, by logits.
 
-    Subclasses turn parameters into tables: log-probabilities (…, n) of each choice's alternatives.
+    Subclasses turn parameters into log-probabilities (…, n), one tensor for each choice.
     """
 
     def __init__(self, n_logits: int, features_dim: int | None) -> None:
@@ -174,29 +174,29 @@ class Choices(ActionDistribution):
         return self.mode(parameters + noise)
 
     @abstractmethod
-    def _tables(self, parameters: Tensor) -> Sequence[Tensor]: ...
+    def _log_probs(self, parameters: Tensor) -> Sequence[Tensor]: ...
 
     @abstractmethod
-    def _chosen(self, tables: Sequence[Tensor], actions: Tensor) -> Tensor: ...
+    def _select(self, log_probs: Sequence[Tensor], actions: Tensor) -> Tensor: ...
 
-    def _mean(self, tables: Sequence[Tensor], values: Sequence[Tensor]) -> Tensor:
+    def _mean(self, log_probs: Sequence[Tensor], values: Sequence[Tensor]) -> Tensor:
         """Return Σ p·value over all alternatives and choices."""
-        return total([(log.exp() * value).sum(-1) for log, value in zip(tables, values, strict=True)])
+        return total([(log.exp() * value).sum(-1) for log, value in zip(log_probs, values, strict=True)])
 
     def entropy(self, parameters: Tensor) -> Tensor:
-        tables = self._tables(parameters)
-        return -self._mean(tables, tables)
+        log_probs = self._log_probs(parameters)
+        return -self._mean(log_probs, log_probs)
 
     def log_prob_and_entropy(self, parameters: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
-        tables = self._tables(parameters)
-        return self._chosen(tables, actions), -self._mean(tables, tables)
+        log_probs = self._log_probs(parameters)
+        return self._select(log_probs, actions), -self._mean(log_probs, log_probs)
 
     def kl(self, old: Tensor, new: Tensor) -> Tensor:
-        tables = self._tables(old)
-        return self._mean(tables, [a - b for a, b in zip(tables, self._tables(new), strict=True)])
+        log_probs = self._log_probs(old)
+        return self._mean(log_probs, [a - b for a, b in zip(log_probs, self._log_probs(new), strict=True)])
 
 
-class Categorical(Choices):
+class Categorical(DiscreteDistribution):
     """One choice out of n."""
 
     def __init__(self, space: spaces.Discrete, features_dim: int) -> None:
@@ -209,14 +209,14 @@ class Categorical(Choices):
         """Return the probabilities (…, n)."""
         return softmax(parameters)
 
-    def _tables(self, parameters: Tensor) -> Sequence[Tensor]:
+    def _log_probs(self, parameters: Tensor) -> Sequence[Tensor]:
         return (F.log_softmax(parameters, dim=-1),)
 
-    def _chosen(self, tables: Sequence[Tensor], actions: Tensor) -> Tensor:
-        return gather_last(tables[0], actions)
+    def _select(self, log_probs: Sequence[Tensor], actions: Tensor) -> Tensor:
+        return gather(log_probs[0], actions)
 
 
-class MultiCategorical(Choices):
+class MultiCategorical(DiscreteDistribution):
     """Several independent choices; their logits, and their masks, side by side."""
 
     def __init__(self, space: spaces.MultiDiscrete, features_dim: int) -> None:
@@ -225,7 +225,7 @@ class MultiCategorical(Choices):
         self.slices = [slice(end - size, end) for size, end in zip(self.sizes, ends, strict=True)]
         super().__init__(sum(self.sizes), features_dim)
 
-    def _has_choice(self, masks: Array) -> bool:
+    def _has_valid_action(self, masks: Array) -> bool:
         return all(bool(part.any(-1).all()) for part in self._parts(masks))
 
     def mode(self, parameters: Array) -> Array:
@@ -241,16 +241,16 @@ class MultiCategorical(Choices):
     def _parts(self, parameters: Array) -> list[Array]:
         return [parameters[..., part] for part in self.slices]
 
-    def _tables(self, parameters: Tensor) -> Sequence[Tensor]:
+    def _log_probs(self, parameters: Tensor) -> Sequence[Tensor]:
         return [F.log_softmax(logits, dim=-1) for logits in parameters.split(self.sizes, dim=-1)]
 
-    def _chosen(self, tables: Sequence[Tensor], actions: Tensor) -> Tensor:
+    def _select(self, log_probs: Sequence[Tensor], actions: Tensor) -> Tensor:
         return total(
-            [gather_last(table, action) for table, action in zip(tables, actions.unbind(-1), strict=True)]
+            [gather(table, action) for table, action in zip(log_probs, actions.unbind(-1), strict=True)]
         )
 
 
-class Bernoulli(Choices):
+class Bernoulli(DiscreteDistribution):
     """Independent bits, by the logit of being one; a mask has two entries a bit: may it be 0, may it be 1."""
 
     def __init__(self, space: spaces.MultiBinary, features_dim: int) -> None:
@@ -261,7 +261,7 @@ class Bernoulli(Choices):
         pairs = self._pairs(masks)
         return where(pairs[..., 1], where(pairs[..., 0], parameters, -INVALID), INVALID)
 
-    def _has_choice(self, masks: Array) -> bool:
+    def _has_valid_action(self, masks: Array) -> bool:
         return bool(self._pairs(masks).any(-1).all())
 
     def _pairs(self, masks: Any) -> Any:
@@ -277,15 +277,15 @@ class Bernoulli(Choices):
         """Return the probability of each bit (…, bits)."""
         return softmax(np.stack([parameters, np.zeros_like(parameters)], axis=-1))[..., 0]
 
-    def _tables(self, parameters: Tensor) -> Sequence[Tensor]:
+    def _log_probs(self, parameters: Tensor) -> Sequence[Tensor]:
         return F.logsigmoid(-parameters), F.logsigmoid(parameters)
 
-    def _chosen(self, tables: Sequence[Tensor], actions: Tensor) -> Tensor:
-        log_zero, log_one = tables
+    def _select(self, log_probs: Sequence[Tensor], actions: Tensor) -> Tensor:
+        log_zero, log_one = log_probs
         return torch.where(actions > 0, log_one, log_zero).sum(-1)
 
-    def _mean(self, tables: Sequence[Tensor], values: Sequence[Tensor]) -> Tensor:
-        return total([log.exp() * value for log, value in zip(tables, values, strict=True)]).sum(-1)
+    def _mean(self, log_probs: Sequence[Tensor], values: Sequence[Tensor]) -> Tensor:
+        return total([log.exp() * value for log, value in zip(log_probs, values, strict=True)]).sum(-1)
 
 
 LOG_STD_RANGE = (-20.0, 2.0)
@@ -301,7 +301,7 @@ QUADRATURE = np.polynomial.hermite_e.hermegauss(48)
 class Gaussian(ActionDistribution):
     """Independent normal distributions of ``n_actions`` numbers."""
 
-    cloning_settles_entropy = False
+    imitation_depends_on_entropy = False
 
     def __init__(self, space: spaces.Box) -> None:
         super().__init__()
@@ -331,9 +331,9 @@ class Gaussian(ActionDistribution):
         mean, log_std = self._mean_and_log_std(parameters)
         total_log_std = log_std.sum(-1)
         deviation = (actions - mean) / log_std.exp()
-        surprise = torch.add(total_log_std, deviation.square().sum(-1), alpha=0.5)
+        negative_log_density = torch.add(total_log_std, deviation.square().sum(-1), alpha=0.5)
         n = self.n_actions
-        return -n * HALF_LOG_2PI - surprise, total_log_std + n * (HALF_LOG_2PI + 0.5)
+        return -n * HALF_LOG_2PI - negative_log_density, total_log_std + n * (HALF_LOG_2PI + 0.5)
 
     def kl(self, old: Tensor, new: Tensor) -> Tensor:
         (old_mean, old_log_std), (mean, log_std) = (self._mean_and_log_std(each) for each in (old, new))
@@ -359,7 +359,7 @@ class Gaussian(ActionDistribution):
 class DiagonalGaussian(Gaussian):
     """A Gaussian with a standard deviation that does not depend on the state.
 
-    The environment gets the action clipped to its bounds; memory and log-probability keep it as drawn.
+    The environment gets the action clipped to its bounds; buffer and log-probability keep it as drawn.
     """
 
     def __init__(self, space: spaces.Box, features_dim: int, log_std_init: float) -> None:
@@ -372,7 +372,7 @@ class DiagonalGaussian(Gaussian):
         return torch.cat([mean, self.log_std.expand_as(mean)], dim=-1)
 
 
-class Squashed(Gaussian):
+class TanhGaussian(Gaussian):
     """tanh of a Gaussian; actions lie in [−1, 1]."""
 
     def sample(self, parameters: Array, noise: Array) -> Array:
@@ -388,21 +388,21 @@ class Squashed(Gaussian):
         """
         mean, log_std = self._mean_and_log_std(parameters)
         unsquashed = mean + log_std.exp() * noise
-        surprise = 0.5 * noise.square() + HALF_LOG_2PI + log_std + log_volume(unsquashed)
-        return torch.tanh(unsquashed), -surprise.sum(-1)
+        negative_log_density = 0.5 * noise.square() + HALF_LOG_2PI + log_std + log_tanh_derivative(unsquashed)
+        return torch.tanh(unsquashed), -negative_log_density.sum(-1)
 
     def log_prob(self, parameters: Tensor, actions: Tensor) -> Tensor:
         unsquashed = torch.atanh(actions.clamp(-LARGEST_BELOW_ONE, LARGEST_BELOW_ONE))
         log_prob, _ = super().log_prob_and_entropy(parameters, unsquashed)
-        return log_prob - log_volume(unsquashed).sum(-1)
+        return log_prob - log_tanh_derivative(unsquashed).sum(-1)
 
     def entropy(self, parameters: Tensor) -> Tensor:
         """Return the Gaussian's entropy plus the mean log volume of tanh, by Gauss–Hermite quadrature."""
         mean, log_std = self._mean_and_log_std(parameters)
         points, weights = (mean.new_tensor(values) for values in QUADRATURE)
         unsquashed = mean.unsqueeze(-1) + log_std.exp().unsqueeze(-1) * points
-        mean_log_volume = (log_volume(unsquashed) * (weights / weights.sum())).sum(-1)
-        return super().entropy(parameters) + mean_log_volume.sum(-1)
+        mean_log_derivative = (log_tanh_derivative(unsquashed) * (weights / weights.sum())).sum(-1)
+        return super().entropy(parameters) + mean_log_derivative.sum(-1)
 
     def log_prob_and_entropy(self, parameters: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
         return self.log_prob(parameters, actions), self.entropy(parameters)
@@ -412,7 +412,7 @@ class Squashed(Gaussian):
         return (torch.tanh(self._mean(parameters)) - actions).square().mean(-1)
 
 
-class SquashedGaussian(Squashed):
+class SquashedGaussian(TanhGaussian):
     """tanh of a Gaussian whose mean and standard deviation are functions of the state."""
 
     def __init__(self, space: spaces.Box, features_dim: int) -> None:
@@ -424,7 +424,7 @@ class SquashedGaussian(Squashed):
         return torch.cat([self.mean(features), self.log_std(features).clamp(*LOG_STD_RANGE)], dim=-1)
 
 
-def log_volume(unsquashed: Tensor) -> Tensor:
+def log_tanh_derivative(unsquashed: Tensor) -> Tensor:
     """Return log(1 − tanh²u), how tanh shrinks volume, in a form that stays finite where tanh saturates."""
     return 2.0 * (math.log(2.0) - unsquashed - F.softplus(-2.0 * unsquashed))
 
@@ -437,7 +437,7 @@ class Deterministic(ActionDistribution):
     """
 
     noise_size = 0
-    cloning_settles_entropy = False
+    imitation_depends_on_entropy = False
 
     def __init__(self, space: spaces.Box, features_dim: int) -> None:
         super().__init__()
@@ -471,7 +471,7 @@ class Deterministic(ActionDistribution):
         return (parameters - actions).square().mean(-1)
 
 
-class Direct(Deterministic):
+class UnboundedDeterministic(Deterministic):
     """The same without a bound: the action is linear in the features, in the environment's own units."""
 
     def forward(self, features: Tensor) -> Tensor:
@@ -541,7 +541,7 @@ class StateDependentGaussian(Gaussian):
         return mean, log_std
 
 
-class SquashedStateDependentGaussian(Squashed, StateDependentGaussian):
+class SquashedStateDependentGaussian(TanhGaussian, StateDependentGaussian):
     """tanh of a Gaussian whose noise is φ(s)·W; actions lie in [−1, 1].
 
     `rsample` takes a number of noise for each action, as for any Gaussian. That is the same distribution as
@@ -552,7 +552,7 @@ class SquashedStateDependentGaussian(Squashed, StateDependentGaussian):
 
 def expln(values: Tensor) -> Tensor:
     """Return exp(x), above 0 the slower 1 + log(1 + x): positive, and smooth between both."""
-    below = values.clamp(max=0)  # also where it is not chosen: an infinite slope would become NaN
+    below = values.clamp(max=0)  # also where it is not chosen: an infinite gradient would become NaN
     return torch.where(values > 0, values.clamp(min=0).log1p() + 1.0, below.exp())
 
 
@@ -603,7 +603,7 @@ class CompositeDistribution(ActionDistribution):
         self.mask_sizes = [head.mask_size or 0 for head in heads]
         self.parameter_size, self.noise_size = sum(self.parameter_sizes), sum(self.noise_sizes)
         self.mask_size = sum(self.mask_sizes) or None
-        self.cloning_settles_entropy = any(head.cloning_settles_entropy for head in heads)
+        self.imitation_depends_on_entropy = any(head.imitation_depends_on_entropy for head in heads)
 
     def forward(self, features: Tensor) -> Tensor:
         return torch.cat([head(features) for head in self.heads.values()], dim=-1)
@@ -615,9 +615,9 @@ class CompositeDistribution(ActionDistribution):
         is_tensor = isinstance(parameters, Tensor)
         return torch.cat(masked, dim=-1) if is_tensor else np.concatenate(masked, axis=-1)
 
-    def _has_choice(self, masks: Array) -> bool:
+    def _has_valid_action(self, masks: Array) -> bool:
         parts = zip(self.heads.values(), split(masks, self.mask_sizes), strict=True)
-        return all(head.mask_size is None or head._has_choice(mask) for head, mask in parts)
+        return all(head.mask_size is None or head._has_valid_action(mask) for head, mask in parts)
 
     def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
         return np.concatenate([head.noise(rng, shape) for head in self.heads.values()], axis=-1)
@@ -630,7 +630,7 @@ class CompositeDistribution(ActionDistribution):
         return {path: head.mode(part) for path, head, part in self._parts(parameters)}
 
     def describe(self, parameters: Array) -> Any:
-        """Return what the parts say, in tuples and dictionaries like the actions."""
+        """Return the parts' descriptions, in tuples and dictionaries like the actions."""
         return nested(self.space, {path: head.describe(part) for path, head, part in self._parts(parameters)})
 
     def entropy(self, parameters: Tensor) -> Tensor:
@@ -651,8 +651,8 @@ class CompositeDistribution(ActionDistribution):
         return total([head.imitation_loss(part, actions[path]) for path, head, part in parts])
 
     def imitation_entropy(self, parameters: Tensor) -> Tensor:
-        """Return the sum (…) of the entropies of those parts that the loss holds."""
-        held = [each for each in self._parts(parameters) if each[1].cloning_settles_entropy]
+        """Return the sum (…) of the entropies of the parts whose loss depends on them."""
+        held = [each for each in self._parts(parameters) if each[1].imitation_depends_on_entropy]
         return total([head.imitation_entropy(part) for _, head, part in held])
 
     def _parts(self, parameters: Any) -> list[tuple[str, ActionDistribution, Any]]:

@@ -17,8 +17,8 @@ from zoo.config.user_imports import own_class
 from zoo.envs.spaces import channels_first, is_image
 from zoo.errors import ZooError
 from zoo.policies.config import PolicyConfig
+from zoo.policies.custom_policy import check_arguments
 from zoo.policies.networks import orthogonal
-from zoo.policies.own_policy import check_arguments
 
 SMALLEST_IMAGE = 36
 """Height and width in pixels below which the Nature CNN has nothing left to convolve."""
@@ -119,12 +119,12 @@ class DictEncoder(nn.Module):
         )
 
 
-class OwnEncoder(nn.Module):
+class CustomEncoder(nn.Module):
     """A module of the user's own, made with the space and the arguments that ``config`` names beside it.
 
     Whatever leading dimensions there are, it reads rows (n, *shape): float32 of a Box, images with their
     channels first and bytes divided by 255; whole numbers of other spaces; a dictionary of such for a Dict.
-    Its ``features_dim`` says how many numbers (n, ``features_dim``) it returns.
+    Its ``features_dim`` is the width of what it returns, (n, ``features_dim``).
     """
 
     def __init__(self, space: spaces.Space[Any], config: Mapping[str, Any]) -> None:
@@ -136,7 +136,7 @@ class OwnEncoder(nn.Module):
         self.parts = dict(space.items()) if isinstance(space, spaces.Dict) else {"": space}
         shown = {key: _with_channels_first(part) for key, part in self.parts.items()}
         self._images = {key for key, part in self.parts.items() if is_image(part)}
-        self._turned = {key for key, part in self.parts.items() if shown[key] is not part}
+        self._to_channels_first = {key for key, part in self.parts.items() if shown[key] is not part}
         space = spaces.Dict(shown) if isinstance(space, spaces.Dict) else shown[""]
         check_arguments(where, encoder_class, [space], arguments, {})
         self.module = encoder_class(space, **arguments)
@@ -169,7 +169,7 @@ class OwnEncoder(nn.Module):
             return rows.long()
         if key in self._images and rows.dtype == torch.uint8:
             rows = rows.float() / 255.0
-        return (rows.movedim(-1, 1) if key in self._turned else rows).float()
+        return (rows.movedim(-1, 1) if key in self._to_channels_first else rows).float()
 
 
 def _with_channels_first(space: spaces.Space[Any]) -> spaces.Space[Any]:
@@ -181,13 +181,13 @@ def _with_channels_first(space: spaces.Space[Any]) -> spaces.Space[Any]:
     return spaces.Box(low, high, dtype=np.uint8)
 
 
-Encoder = VectorEncoder | NatureCnn | DictEncoder | OwnEncoder
+Encoder = VectorEncoder | NatureCnn | DictEncoder | CustomEncoder
 
 
 def make_encoder(space: spaces.Space[Any], config: PolicyConfig, *, ortho_init: bool) -> Encoder:
     """Return the encoder that ``config`` names. Raises `ZooError` if it cannot read the space."""
     if isinstance(config.encoder, Mapping):
-        return OwnEncoder(space, config.encoder)
+        return CustomEncoder(space, config.encoder)
     if isinstance(space, spaces.Dict):
         if config.encoder != "multi":
             raise ZooError(f"{config.name} can't read dictionary observations; use policy=MultiInputPolicy")
@@ -216,6 +216,6 @@ def suits_cnn(space: spaces.Space[Any]) -> bool:
     return min(height_and_width) >= SMALLEST_IMAGE
 
 
-def hidden_after(encoder: Encoder) -> list[int]:
+def default_hidden_sizes(encoder: Encoder) -> list[int]:
     """Return the usual widths of hidden layers: none after the CNN, which has a wide layer of its own."""
     return [] if isinstance(encoder, NatureCnn) else [64, 64]

@@ -1,6 +1,6 @@
-"""Exploring while learning: parts that act with a policy and add randomness of their own.
+"""Exploration while learning: ε-greedy, action noise, state-dependent noise, random actions.
 
-All randomness comes from the generator that is passed in. Each part says in which order it draws.
+All randomness comes from the generator that is passed in. Each class says in which order it draws.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from zoo.buffers.arrays import Arrays
 from zoo.config.fields import build, hyperparameter
 from zoo.errors import ZooError
 from zoo.policies.acting import ActingPolicy
-from zoo.policies.actions import ActionAdapter
+from zoo.policies.actions import ActionAdapter, DiscreteAdapter
 from zoo.policies.distributions import ActionDistribution
 
 Array = np.ndarray
@@ -38,7 +38,7 @@ class ActionNoiseConfig:
 
 
 class Exploration(ABC):
-    """Chooses stored actions (n_envs, …) for what is seen, at a ``progress`` from 0 to 1."""
+    """Chooses stored actions (n_envs, …) for policy inputs, at a ``progress`` from 0 to 1."""
 
     def __init__(self, acting: ActingPolicy, action_adapter: ActionAdapter) -> None:
         self.acting, self.action_adapter = acting, action_adapter
@@ -48,19 +48,20 @@ class Exploration(ABC):
         return
 
     @abstractmethod
-    def act(self, seen: PolicyInput, rng: np.random.Generator, progress: float) -> Arrays:
+    def act(self, inputs: PolicyInput, rng: np.random.Generator, progress: float) -> Arrays:
         """Return actions while learning."""
 
-    def warm_up(self, seen: PolicyInput, rng: np.random.Generator) -> Arrays:
-        """Return actions before learning starts: random ones, unless a part knows better."""
-        return self.random(seen, rng)
+    def warm_up(self, inputs: PolicyInput, rng: np.random.Generator) -> Arrays:
+        """Return actions before learning starts: random ones, unless a subclass has others."""
+        return self.random(inputs, rng)
 
-    def random(self, seen: PolicyInput, rng: np.random.Generator) -> Arrays:
-        """Return uniformly random actions; valid ones where ``seen`` has masks."""
-        masks, n = seen.get("action_masks"), n_rows(seen)
-        if masks is None:
-            return self.action_adapter.random(rng, n)
-        head = self.acting.head
+    def random(self, inputs: PolicyInput, rng: np.random.Generator) -> Arrays:
+        """Return uniformly random actions; valid ones where ``inputs`` has masks."""
+        masks, n, head = inputs.get("action_masks"), n_rows(inputs), self.acting.head
+        if masks is None and isinstance(self.action_adapter, DiscreteAdapter):
+            return rng.integers(self.action_adapter.n, size=n)
+        if masks is None:  # a Box's
+            return rng.uniform(-1.0, 1.0, (n, *self.action_adapter.spec.shape)).astype(np.float32)
         indifferent = np.zeros((n, head.parameter_size), np.float32)
         return head.sample(head.masked(indifferent, masks), head.noise(rng, (n,)))
 
@@ -68,8 +69,8 @@ class Exploration(ABC):
         """Begin anew where an episode ended: in these environments, or in all."""
         return
 
-    def take_over(self, earlier: Exploration) -> None:
-        """Keep what ``earlier`` found out in other environments."""
+    def carry_over(self, earlier: Exploration) -> None:
+        """Keep what ``earlier`` adapted in other environments."""
         return
 
     def state(self) -> dict[str, Any]:
@@ -91,22 +92,26 @@ class EpsilonGreedy(Exploration):
         super().__init__(acting, action_adapter)
         self.rate = rate
 
-    def act(self, seen: PolicyInput, rng: np.random.Generator, progress: float) -> Array:
-        is_random = rng.random(n_rows(seen)) < self.rate(progress)
+    def act(self, inputs: PolicyInput, rng: np.random.Generator, progress: float) -> Array:
+        is_random = rng.random(n_rows(inputs)) < self.rate(progress)
         n_random = np.count_nonzero(is_random)  # quicker than any()
         if not n_random:
-            return self.acting.act(seen, None)[0]
-        random_actions: Array = self.random(seen, rng)
+            return self.acting.act(inputs, None)[0]
+        random_actions: Array = self.random(inputs, rng)
         if n_random == len(is_random):
             return random_actions
-        return np.where(is_random, random_actions, self.acting.act(seen, None)[0])
+        return np.where(is_random, random_actions, self.acting.act(inputs, None)[0])
 
 
 class StochasticExploration(Exploration):
     """Actions in [−1, 1] that the policy draws itself, with ``noise`` added, and some random ones instead.
 
+    With ``sde_sample_freq`` the policy's own noise is state-dependent: its weights are held for so many steps
+    (-1: for a whole collection), and with ``sde_at_warmup`` it takes the place of random actions.
+
     Draws the policy's noise, then the added one, then, if ``random_share`` is above 0, a number for each
-    environment and a random action for each.
+    environment and a random action for each. Weights of the noise are drawn where they are due, also while
+    actions are random.
     """
 
     def __init__(
@@ -115,21 +120,39 @@ class StochasticExploration(Exploration):
         action_adapter: ActionAdapter,
         noise: NormalNoise | None = None,
         random_share: float = 0.0,
+        *,
+        sde_sample_freq: int | None = None,
+        sde_at_warmup: bool = False,
     ) -> None:
         super().__init__(acting, action_adapter)
         self.noise, self.random_share = noise, random_share
+        self.sde_sample_freq, self.sde_at_warmup = sde_sample_freq, sde_at_warmup
+        self.start()
 
-    def act(self, seen: PolicyInput, rng: np.random.Generator, progress: float) -> Array:
-        n = n_rows(seen)
-        actions, _ = self.acting.act(seen, self._own_noise(rng, n))
+    def start(self) -> None:
+        freq = self.sde_sample_freq
+        self._sde_noise = None if freq is None else SdeNoise(self.acting.head, freq)
+
+    def act(self, inputs: PolicyInput, rng: np.random.Generator, progress: float) -> Array:
+        n = n_rows(inputs)
+        actions, _ = self.acting.act(inputs, self._policy_noise(rng, n))
         if self.noise is not None:
             actions = (actions + self.noise.draw(rng, n)).clip(-1.0, 1.0)
         if self.random_share > 0:
             is_random = rng.random((n, 1)) < self.random_share
-            actions = np.where(is_random, self.random(seen, rng), actions)
+            actions = np.where(is_random, self.random(inputs, rng), actions)
         return actions
 
-    def _own_noise(self, rng: np.random.Generator, n: int) -> Array:
+    def warm_up(self, inputs: PolicyInput, rng: np.random.Generator) -> Arrays:
+        if self.sde_at_warmup:
+            return self.act(inputs, rng, 0.0)
+        if self._sde_noise is not None:
+            self._policy_noise(rng, n_rows(inputs))
+        return self.random(inputs, rng)
+
+    def _policy_noise(self, rng: np.random.Generator, n: int) -> Array:
+        if self._sde_noise is not None:
+            return self._sde_noise.next(rng, n)
         return self.acting.head.noise(rng, (n,))
 
     def reset(self, env_indices: Array | None = None) -> None:
@@ -144,9 +167,9 @@ class StochasticExploration(Exploration):
             self.noise.load_state(state["noise"])
 
 
-def n_rows(seen: PolicyInput) -> int:
-    """Return how many environments are seen."""
-    observations = seen["observations"]
+def n_rows(inputs: PolicyInput) -> int:
+    """Return the number of environments."""
+    observations = inputs["observations"]
     while isinstance(observations, dict):
         observations = next(iter(observations.values()))
     return len(observations)
@@ -221,11 +244,10 @@ def make_action_noise(
     return OrnsteinUhlenbeckNoise(config.std, config.theta, config.dt, n_actions)
 
 
-class HeldNoise:
-    """The noise of a head, of each environment its own, drawn anew every ``every`` steps; -1: only once.
+class SdeNoise:
+    """State-dependent noise: the weights of each environment, drawn anew every ``every`` steps; -1: once.
 
-    One object is for one collection, which always begins with a new draw. So nothing of it outlasts an
-    update, and a checkpoint needs none of it.
+    One object is for one collection, which always begins with a new draw: a checkpoint needs none of it.
     """
 
     def __init__(self, head: ActionDistribution, every: int) -> None:
@@ -239,37 +261,3 @@ class HeldNoise:
             self._noise, self._n_steps = self.head.noise(rng, (n_envs,)), 0
         self._n_steps += 1
         return self._noise
-
-
-class StateDependentExploration(StochasticExploration):
-    """Actions whose noise is held for ``every`` steps, also ``at_warmup``, in the place of random ones.
-
-    Draws the weights of the noise where they are due, also while actions are random, then as
-    `StochasticExploration`.
-    """
-
-    def __init__(
-        self,
-        acting: ActingPolicy,
-        action_adapter: ActionAdapter,
-        noise: NormalNoise | None = None,
-        random_share: float = 0.0,
-        *,
-        every: int = -1,
-        at_warmup: bool = False,
-    ) -> None:
-        super().__init__(acting, action_adapter, noise, random_share)
-        self.every, self.at_warmup = every, at_warmup
-        self.start()
-
-    def start(self) -> None:
-        self._held = HeldNoise(self.acting.head, self.every)
-
-    def warm_up(self, seen: PolicyInput, rng: np.random.Generator) -> Arrays:
-        if self.at_warmup:
-            return self.act(seen, rng, 0.0)
-        self._own_noise(rng, n_rows(seen))
-        return self.random(seen, rng)
-
-    def _own_noise(self, rng: np.random.Generator, n: int) -> Array:
-        return self._held.next(rng, n)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from zoo.buffers.arrays import Arrays
 from zoo.config.fields import build, hyperparameter
 from zoo.optim.parameters import Parameters
-from zoo.optim.workers import averaged_number
+from zoo.optim.workers import average_number
 from zoo.policies.acting import ActingPolicy, BatchedPolicy
 from zoo.policies.actions import ActionAdapter
 from zoo.policies.exploration import (
@@ -72,22 +72,24 @@ class PerturbedPolicy(ActingPolicy):
     ) -> None:
         super().__init__(acting.policy, acting.device)
         self.std = std
-        self._own = parameters
+        self._parameters = parameters
         self._noisy = perturbable(parameters, spared)
         self._copies = BatchedPolicy(parameters, 0, self.device)
         self._to_redraw: set[int] = set()
-        self._trial = BatchedPolicy(parameters, 1, self.device)
+        self._comparison = BatchedPolicy(parameters, 1, self.device)
 
     def parameters(
-        self, seen: Mapping[str, Arrays], state: Array | None = None
+        self, inputs: Mapping[str, Arrays], state: Array | None = None
     ) -> tuple[Array, Array | None]:
         """Return the parameters of the head (n_envs, …), each row by the copy of its environment."""
-        return self._copies.parameters(seen), None
+        return self._copies.parameters(inputs), None
 
-    def compared(self, seen: Mapping[str, Arrays], rng: np.random.Generator) -> tuple[Array, Array]:
+    def with_and_without_noise(
+        self, inputs: Mapping[str, Arrays], rng: np.random.Generator
+    ) -> tuple[Array, Array]:
         """Return the parameters of the head without noise, and with as much as the next copies get."""
-        self._perturb(self._trial.vectors[0], rng)
-        return super().parameters(seen)[0], self._trial.parameters(seen)
+        self._perturb(self._comparison.vectors[0], rng)
+        return super().parameters(inputs)[0], self._comparison.parameters(inputs)
 
     def adapt(self, *, too_far: bool, coefficient: float) -> None:
         """Perturb less from the next copies on, or more."""
@@ -117,17 +119,17 @@ class PerturbedPolicy(ActingPolicy):
     def load_state(self, state: Mapping[str, Any]) -> None:
         copies = [] if state["copies"] is None else state["copies"]
         self._make_copies(len(copies))
-        for own, given in zip(self._copies.vectors, copies, strict=True):
-            own.copy_(torch.from_numpy(np.array(given)))
+        for vector, saved in zip(self._copies.vectors, copies, strict=True):
+            vector.copy_(torch.from_numpy(np.array(saved)))
         self.std, self._to_redraw = float(state["std"]), set(state["to_redraw"])
 
     def _make_copies(self, n_envs: int) -> None:
-        self._copies = BatchedPolicy(self._own, n_envs, self.device)
+        self._copies = BatchedPolicy(self._parameters, n_envs, self.device)
         self._to_redraw = set(range(n_envs))
 
     def _perturb(self, vector: Tensor, rng: np.random.Generator) -> None:
         """Overwrite the vector; draws a number for each parameter that is perturbed, in their order."""
-        vector.copy_(self._own.flat.detach())
+        vector.copy_(self._parameters.flat.detach())
         for part in self._noisy:
             noise = rng.standard_normal(part.stop - part.start, dtype=np.float32)
             vector[part] += torch.from_numpy(np.float32(self.std) * noise).to(vector.device)
@@ -140,7 +142,7 @@ def perturbable(parameters: Parameters, spared: Sequence[str] = ()) -> list[slic
     return [part for name, part in parameters.slices.items() if not name.startswith(left_alone)]
 
 
-class NoisyActor(StochasticExploration):
+class ParameterNoiseActor(StochasticExploration):
     """Explores by a perturbed actor; the noise grows or shrinks by how far it moves actions."""
 
     def __init__(
@@ -154,13 +156,15 @@ class NoisyActor(StochasticExploration):
         super().__init__(perturbed, action_adapter, noise, random_share)
         self.perturbed, self.config = perturbed, config
 
-    def act(self, seen: PolicyInput, rng: np.random.Generator, progress: float) -> Array:
-        self.perturbed.redraw(rng, n_rows(seen))
-        return super().act(seen, rng, progress)
+    def act(self, inputs: PolicyInput, rng: np.random.Generator, progress: float) -> Array:
+        self.perturbed.redraw(rng, n_rows(inputs))
+        return super().act(inputs, rng, progress)
 
-    def adapt(self, seen: PolicyInput, rng: np.random.Generator) -> dict[str, float]:
-        """Let the noise follow how far it moves actions for what is seen; return both, to be logged."""
-        without, with_noise = map(self.perturbed.head.mode, self.perturbed.compared(seen, rng))
+    def adapt(self, inputs: PolicyInput, rng: np.random.Generator) -> dict[str, float]:
+        """Let the noise follow how far it moves actions for these inputs; return both, to be logged."""
+        without, with_noise = map(
+            self.perturbed.head.mode, self.perturbed.with_and_without_noise(inputs, rng)
+        )
         distance = action_distance(without, with_noise)
         self.perturbed.adapt(
             too_far=distance > self.config.desired_action_std, coefficient=self.config.adaptation_coefficient
@@ -171,8 +175,8 @@ class NoisyActor(StochasticExploration):
         super().reset(env_indices)
         self.perturbed.reset(env_indices)
 
-    def take_over(self, earlier: Exploration) -> None:
-        if isinstance(earlier, NoisyActor):
+    def carry_over(self, earlier: Exploration) -> None:
+        if isinstance(earlier, ParameterNoiseActor):
             self.perturbed.std = earlier.perturbed.std
 
     def state(self) -> dict[str, Any]:
@@ -183,7 +187,7 @@ class NoisyActor(StochasticExploration):
         self.perturbed.load_state(state["perturbed"])
 
 
-class NoisyGreedy(EpsilonGreedy):
+class ParameterNoiseGreedy(EpsilonGreedy):
     """The best action of a perturbed Q-network, which is as far from the greedy policy as ε-greedy would be.
 
     The distance is the KL divergence of the softmax of action values; the noise grows or shrinks at every
@@ -202,21 +206,21 @@ class NoisyGreedy(EpsilonGreedy):
         self.perturbed = PerturbedPolicy(acting, parameters, GREEDY_INITIAL_STD, spared=["encoder"])
         super().__init__(self.perturbed, action_adapter, rate)
 
-    def act(self, seen: PolicyInput, rng: np.random.Generator, progress: float) -> Array:
-        self.perturbed.redraw(rng, n_rows(seen))
-        without, with_noise = self.perturbed.compared(seen, rng)
-        n_actions = n_valid(seen, without)
+    def act(self, inputs: PolicyInput, rng: np.random.Generator, progress: float) -> Array:
+        self.perturbed.redraw(rng, n_rows(inputs))
+        without, with_noise = self.perturbed.with_and_without_noise(inputs, rng)
+        n_actions = n_valid(inputs, without)
         if (n_actions > 1).any():
             distance = mean_softmax_kl(without, with_noise)
             desired = float(epsilon_greedy_kl(self.rate(progress), n_actions).mean())
             self.perturbed.adapt(too_far=distance >= desired, coefficient=GREEDY_ADAPTATION)
-        return self.perturbed.act(seen, None)[0]
+        return self.perturbed.act(inputs, None)[0]
 
     def reset(self, env_indices: Array | None = None) -> None:
         self.perturbed.reset(env_indices)
 
-    def take_over(self, earlier: Exploration) -> None:
-        if isinstance(earlier, NoisyGreedy):
+    def carry_over(self, earlier: Exploration) -> None:
+        if isinstance(earlier, ParameterNoiseGreedy):
             self.perturbed.std = earlier.perturbed.std
 
     def state(self) -> dict[str, Any]:
@@ -240,7 +244,7 @@ def action_distance(actions: Array, others: Array) -> float:
 
     The mean is one over the rows of all workers.
     """
-    return math.sqrt(averaged_number(float(np.square(actions - others, dtype=np.float64).mean())))
+    return math.sqrt(average_number(float(np.square(actions - others, dtype=np.float64).mean())))
 
 
 def mean_softmax_kl(values: Array, others: Array) -> float:
@@ -257,9 +261,9 @@ def epsilon_greedy_kl(rate: float, n_actions: Array) -> Array:
     return -np.log(1.0 - rate + rate / n_actions)
 
 
-def n_valid(seen: PolicyInput, values: Array) -> Array:
+def n_valid(inputs: PolicyInput, values: Array) -> Array:
     """Return among how many actions each row of ``values`` (n, actions) chooses, (n,)."""
-    masks = seen.get("action_masks")
+    masks = inputs.get("action_masks")
     return np.full(len(values), values.shape[-1]) if masks is None else np.asarray(masks).sum(-1)
 
 

@@ -8,8 +8,8 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from zoo.policies.config import PolicyConfig
-from zoo.policies.distributions import Categorical, Choices
-from zoo.policies.encoders import NatureCnn, hidden_after, make_encoder
+from zoo.policies.distributions import Categorical, DiscreteDistribution
+from zoo.policies.encoders import NatureCnn, default_hidden_sizes, make_encoder
 from zoo.policies.networks import LayerStyle, Mlp, layer_sizes, orthogonal
 
 
@@ -35,7 +35,7 @@ class QNetwork(nn.Module):
         assert isinstance(action_space, spaces.Discrete)
         self.head = ActionValues(action_space)
         self.encoder = make_encoder(observation_space, config, ortho_init=bool(config.ortho_init))
-        hidden = layer_sizes(config, ("qf",), hidden_after(self.encoder))["qf"]
+        hidden = layer_sizes(config, ("qf",), default_hidden_sizes(self.encoder))["qf"]
         style = LayerStyle.of(config, "relu")
         size = self.encoder.features_dim
         self.advantages = Mlp(size, hidden, n_estimates * self.head.parameter_size, style)
@@ -51,31 +51,35 @@ class QNetwork(nn.Module):
     def forward(self, observations: Any) -> Tensor:
         """Return the action values (…, actions)."""
         features = self.encoder(observations)
-        advantages: Tensor = self.advantages(features)
+        advantages = self._by_estimate(self.advantages(features))
         if self.state_value is None:
             return advantages
         centred = advantages - advantages.mean(-1, keepdim=True)
-        return self.state_value(features) + centred
+        return self._by_estimate(self.state_value(features)) + centred
+
+    def _by_estimate(self, outputs: Tensor) -> Tensor:
+        """Return outputs (…, estimates · n) as (…, n), or as (…, estimates, n) for several estimates."""
+        return outputs
 
     def action_values(self, estimates: Tensor) -> Tensor:
         """Return the action values (…, actions) of what a forward pass returned."""
         return estimates
 
-    def action_parameters(self, seen: dict[str, Any], state: Tensor | None = None) -> tuple[Tensor, None]:
+    def action_parameters(self, inputs: dict[str, Any], state: Tensor | None = None) -> tuple[Tensor, None]:
         """Return the action values, those of actions that a mask forbids far below all others."""
-        values = self.action_values(self(seen["observations"]))
-        return self.head.masked(values, seen.get("action_masks")), None
+        values = self.action_values(self(inputs["observations"]))
+        return self.head.masked(values, inputs.get("action_masks")), None
 
 
 class ActionValues(Categorical):
     """The choice of a Q-network: the best action, or one by the softmax of the action values."""
 
     def __init__(self, space: spaces.Discrete) -> None:
-        Choices.__init__(self, int(space.n), None)
+        DiscreteDistribution.__init__(self, int(space.n), None)
 
 
 class QuantileNetwork(QNetwork):
-    """The layers of a `QNetwork`, with ``n_quantiles`` numbers where that has one.
+    """The layers of a `QNetwork`, with ``n_quantiles`` numbers where that has one: (…, quantiles, actions).
 
     ``dueling`` splits each quantile by itself into one of the state's value and those of the advantages.
     """
@@ -92,14 +96,8 @@ class QuantileNetwork(QNetwork):
         super().__init__(observation_space, action_space, config, dueling=dueling, n_estimates=n_quantiles)
         self.n_quantiles = n_quantiles
 
-    def forward(self, observations: Any) -> Tensor:
-        """Return the quantiles (…, ``n_quantiles``, actions)."""
-        features = self.encoder(observations)
-        advantages: Tensor = self.advantages(features).unflatten(-1, (self.n_quantiles, -1))
-        if self.state_value is None:
-            return advantages
-        centred = advantages - advantages.mean(-1, keepdim=True)
-        return self.state_value(features).unsqueeze(-1) + centred
+    def _by_estimate(self, outputs: Tensor) -> Tensor:
+        return outputs.unflatten(-1, (self.n_quantiles, -1))
 
     def action_values(self, estimates: Tensor) -> Tensor:
         """Return the means of the quantiles (…, actions)."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -40,11 +39,11 @@ class RecurrentCore(nn.Module, ABC):
         if state is None:
             state = self.initial_state(len(features))
         if features.dim() == 2:
-            return self.step(features, fresh(state, episode_starts))
+            return self.step(features, zero_at_starts(state, episode_starts))
         starts = [None] * features.shape[1] if episode_starts is None else episode_starts.unbind(1)
         outputs = []
         for step_features, step_starts in zip(features.unbind(1), starts, strict=True):
-            output, state = self.step(step_features, fresh(state, step_starts))
+            output, state = self.step(step_features, zero_at_starts(state, step_starts))
             outputs.append(output)
         return torch.stack(outputs, dim=1), state
 
@@ -53,7 +52,7 @@ class RecurrentCore(nn.Module, ABC):
         return torch.zeros(n, self.state_size, device=next(self.parameters()).device)
 
 
-def fresh(state: Tensor, episode_starts: Tensor | None) -> Tensor:
+def zero_at_starts(state: Tensor, episode_starts: Tensor | None) -> Tensor:
     """Return a state (rows, …) with zeros where an episode starts, (rows)."""
     if episode_starts is None:
         return state
@@ -76,117 +75,84 @@ def unrolled() -> Iterator[None]:
         _unrolled.pop()
 
 
-class GatedLayer(nn.Module):
-    """A layer of a recurrent network, whose gates are linear in its input and in what it gave out before.
-
-    It has the parameters of PyTorch's layers, by their names, with their initial values: uniform within
-    ±1/√``hidden_size``.
-    """
-
-    n_gates: ClassVar[int]
-    n_states: ClassVar[int]
-    is_time_first: ClassVar = True
-    """Whether it reads (time, rows, …), for K-FAC."""
-
-    weight_ih: Tensor
-    weight_hh: Tensor
-    bias_ih: Tensor
-    bias_hh: Tensor
-
-    def __init__(self, input_size: int, hidden_size: int) -> None:
-        super().__init__()
-        self.hidden_size = hidden_size
-        rows, bound = self.n_gates * hidden_size, 1 / math.sqrt(hidden_size)
-        shapes = {"weight_ih": (rows, input_size), "weight_hh": (rows, hidden_size)}
-        for name, shape in {**shapes, **self._biases(rows)}.items():
-            setattr(self, name, nn.Parameter(torch.empty(shape).uniform_(-bound, bound)))
-
-    def _biases(self, rows: int) -> dict[str, tuple[int, ...]]:
-        return {"bias_ih": (rows,), "bias_hh": (rows,)}
-
-    @abstractmethod
-    def read(self, features: Tensor) -> Tensor:
-        """Return the input's part of the gates, of any number of steps at once."""
-
-    @abstractmethod
-    def step(self, read: Tensor, states: Sequence[Tensor]) -> Sequence[Tensor]:
-        """Return the next states (rows, hidden), of which the first is what comes out."""
-
-
-class LstmLayer(GatedLayer):
+class LSTMLayer(nn.LSTMCell):
     """Long short-term memory (Hochreiter and Schmidhuber 1997) with forget gates (Gers et al. 2000)."""
 
-    n_gates, n_states = 4, 2
+    n_states: ClassVar = 2
+    is_time_first: ClassVar = True
+    """That it reads (time, rows, …), for K-FAC."""
     biases_of: ClassVar = {"weight_ih": ("bias_ih", "bias_hh"), "weight_hh": ()}
     """To which product each bias is added, for K-FAC."""
 
-    def read(self, features: Tensor) -> Tensor:
+    def input_gates(self, features: Tensor) -> Tensor:
+        """Return the input's part of the gates, of any number of steps at once."""
         return F.linear(features, self.weight_ih, self.bias_ih + self.bias_hh)
 
-    def step(self, read: Tensor, states: Sequence[Tensor]) -> Sequence[Tensor]:
+    def step(self, gates: Tensor, states: Sequence[Tensor]) -> Sequence[Tensor]:
+        """Return the next h and c (rows, hidden); h is the output."""
         h, c = states
-        i, f, g, o = (read + F.linear(h, self.weight_hh)).chunk(4, dim=-1)
+        i, f, g, o = (gates + F.linear(h, self.weight_hh)).chunk(4, dim=-1)
         c = f.sigmoid() * c + i.sigmoid() * g.tanh()
         return o.sigmoid() * c.tanh(), c
 
 
-class NormalizedLstmLayer(GatedLayer):
+class LayerNormLSTMLayer(nn.LSTMCell):
     """An LSTM with layer normalisation (Ba et al. 2016, equations 20 to 22), which brings the biases."""
 
-    n_gates, n_states = 4, 2
+    n_states: ClassVar = 2
+    is_time_first: ClassVar = True
 
     def __init__(self, input_size: int, hidden_size: int) -> None:
-        super().__init__(input_size, hidden_size)
+        super().__init__(input_size, hidden_size, bias=False)
         self.norm_ih = nn.LayerNorm(4 * hidden_size)
         self.norm_hh = nn.LayerNorm(4 * hidden_size)
         self.norm_cell = nn.LayerNorm(hidden_size)
 
-    def _biases(self, rows: int) -> dict[str, tuple[int, ...]]:
-        return {}
-
-    def read(self, features: Tensor) -> Tensor:
+    def input_gates(self, features: Tensor) -> Tensor:
         return self.norm_ih(F.linear(features, self.weight_ih))
 
-    def step(self, read: Tensor, states: Sequence[Tensor]) -> Sequence[Tensor]:
+    def step(self, gates: Tensor, states: Sequence[Tensor]) -> Sequence[Tensor]:
         h, c = states
-        i, f, g, o = (read + self.norm_hh(F.linear(h, self.weight_hh))).chunk(4, dim=-1)
+        i, f, g, o = (gates + self.norm_hh(F.linear(h, self.weight_hh))).chunk(4, dim=-1)
         c = f.sigmoid() * c + i.sigmoid() * g.tanh()
         return o.sigmoid() * self.norm_cell(c).tanh(), c
 
 
-class GruLayer(GatedLayer):
+class GRULayer(nn.GRUCell):
     """Gated recurrent unit (Cho et al. 2014), in PyTorch's form: the reset gate comes after the product."""
 
-    n_gates, n_states = 3, 1
+    n_states: ClassVar = 1
+    is_time_first: ClassVar = True
 
-    def read(self, features: Tensor) -> Tensor:
+    def input_gates(self, features: Tensor) -> Tensor:
         return F.linear(features, self.weight_ih, self.bias_ih)
 
-    def step(self, read: Tensor, states: Sequence[Tensor]) -> Sequence[Tensor]:
+    def step(self, gates: Tensor, states: Sequence[Tensor]) -> Sequence[Tensor]:
         (h,) = states
-        r, z, n = read.chunk(3, dim=-1)
+        r, z, n = gates.chunk(3, dim=-1)
         h_r, h_z, h_n = F.linear(h, self.weight_hh, self.bias_hh).chunk(3, dim=-1)
         n = (n + (r + h_r).sigmoid() * h_n).tanh()
         return (n + (z + h_z).sigmoid() * (h - n),)
 
 
-class GatedCore(RecurrentCore):
+Layer = LSTMLayer | LayerNormLSTMLayer | GRULayer
+
+
+class RecurrentLayers(RecurrentCore):
     """Layers of one kind on top of each other; the state is that of the layers, of an LSTM h, then c.
 
     Gradients through the sequences of an LSTM are those of PyTorch's own layers, which are several times as
     fast; the state after the sequences is not returned then (None).
     """
 
-    def __init__(
-        self, layer_class: type[GatedLayer], input_size: int, hidden_size: int, n_layers: int
-    ) -> None:
+    def __init__(self, layer_class: type[Layer], input_size: int, hidden_size: int, n_layers: int) -> None:
         super().__init__()
         self.layers = nn.ModuleList()
         for index in range(n_layers):  # one by one, so that a limit on parameters is met early
             self.layers.append(layer_class(hidden_size if index else input_size, hidden_size))
         self.output_size = hidden_size
         self.state_size = n_layers * layer_class.n_states * hidden_size
-        self.is_lstm = layer_class is LstmLayer
+        self.is_lstm = layer_class is LSTMLayer
 
     def step(self, features: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         outputs, last = self._step_by_step(features[:, None], state, None)
@@ -198,7 +164,7 @@ class GatedCore(RecurrentCore):
         if state is None:
             state = self.initial_state(len(features))
         if features.dim() == 2:
-            return self.step(features, fresh(state, episode_starts))
+            return self.step(features, zero_at_starts(state, episode_starts))
         if not self.is_lstm or _unrolled or not torch.is_grad_enabled():
             return self._step_by_step(features, state, episode_starts)
         if episode_starts is None:
@@ -210,16 +176,16 @@ class GatedCore(RecurrentCore):
         self, features: Tensor, state: Tensor, episode_starts: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """Read (rows, time, f) by PyTorch's elementary operations."""
-        keep = None if episode_starts is None else 1.0 - episode_starts.to(state.dtype).T[..., None]
+        goes_on = None if episode_starts is None else 1.0 - episode_starts.to(state.dtype).T[..., None]
         last: list[Tensor] = []
         for layer, before in zip(self.layers, state.chunk(len(self.layers), dim=-1), strict=True):
-            assert isinstance(layer, GatedLayer)
+            assert isinstance(layer, Layer)
             states: Sequence[Tensor] = before.chunk(layer.n_states, dim=-1)
             outputs = []
-            for t, read in enumerate(layer.read(features.transpose(0, 1)).to(state.dtype).unbind(0)):
-                if keep is not None:
-                    states = [each * keep[t] for each in states]
-                states = layer.step(read, states)
+            for t, gates in enumerate(layer.input_gates(features.transpose(0, 1)).to(state.dtype).unbind(0)):
+                if goes_on is not None:
+                    states = [each * goes_on[t] for each in states]
+                states = layer.step(gates, states)
                 outputs.append(states[0])
             features = torch.stack(outputs, dim=1)
             last += states
@@ -230,22 +196,22 @@ LSTM_WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
 
 def lstm(features: Tensor, state: Tensor, episode_starts: Tensor, weights: Sequence[Tensor]) -> Tensor:
-    """Return what PyTorch's LSTM gives for features (rows, time, f), from the state of `GatedCore`.
+    """Return the outputs of PyTorch's LSTM for features (rows, time, f), from the state of `RecurrentLayers`.
 
-    Each part of an episode is a sequence of its own there, filled up at its end to the longest.
+    Each part of an episode is a sequence of its own, padded at its end to the longest.
     """
     rows, time = episode_starts.shape
     if not episode_starts[:, 1:].any():
-        return _lstm_sequences(features, fresh(state, episode_starts[:, 0]), weights)
+        return _lstm_sequences(features, zero_at_starts(state, episode_starts[:, 0]), weights)
     begins = episode_starts.clone()
     begins[:, 0] = True
     row, first = begins.nonzero(as_tuple=True)
-    part = begins.flatten().cumsum(0) - 1
-    place = torch.arange(time, device=state.device).repeat(rows) - first[part]
-    filled = features.new_zeros(len(row), int(place.max()) + 1, features.shape[-1])
-    filled = filled.index_put((part, place), features.flatten(0, 1))
-    outputs = _lstm_sequences(filled, fresh(state[row], episode_starts[row, first]), weights)
-    return outputs[part, place].reshape(rows, time, -1)
+    sequence = begins.flatten().cumsum(0) - 1
+    step = torch.arange(time, device=state.device).repeat(rows) - first[sequence]
+    padded = features.new_zeros(len(row), int(step.max()) + 1, features.shape[-1])
+    padded = padded.index_put((sequence, step), features.flatten(0, 1))
+    outputs = _lstm_sequences(padded, zero_at_starts(state[row], episode_starts[row, first]), weights)
+    return outputs[sequence, step].reshape(rows, time, -1)
 
 
 def _lstm_sequences(features: Tensor, state: Tensor, weights: Sequence[Tensor]) -> Tensor:
@@ -259,12 +225,12 @@ def _lstm_sequences(features: Tensor, state: Tensor, weights: Sequence[Tensor]) 
     return outputs
 
 
-def make_core(config: PolicyConfig, input_size: int) -> GatedCore | None:
-    """Return the memory that ``config`` names; None: none. Raises `ZooError` for one that there is not."""
+def make_core(config: PolicyConfig, input_size: int) -> RecurrentLayers | None:
+    """Return the recurrent layers that ``config`` names; None without any. Raises `ZooError`."""
     if config.recurrent is None:
         return None
     if config.recurrent == "gru" and config.lstm_layer_norm:
         raise ZooError("`policy.lstm_layer_norm=true` is of an LSTM: set `policy.recurrent=lstm`")
-    lstm = NormalizedLstmLayer if config.lstm_layer_norm else LstmLayer
-    layer_class: type[GatedLayer] = GruLayer if config.recurrent == "gru" else lstm
-    return GatedCore(layer_class, input_size, config.lstm_hidden_size, config.n_lstm_layers)
+    lstm_class = LayerNormLSTMLayer if config.lstm_layer_norm else LSTMLayer
+    layer_class: type[Layer] = GRULayer if config.recurrent == "gru" else lstm_class
+    return RecurrentLayers(layer_class, input_size, config.lstm_hidden_size, config.n_lstm_layers)

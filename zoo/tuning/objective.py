@@ -1,4 +1,4 @@
-"""What a trial is worth: its trainings, watched by a pruner, and a number for each objective from them."""
+"""The objectives of a study, and the trainings of a trial whose scores they are."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import optuna
@@ -22,59 +22,41 @@ from zoo.experiment.experiment import Experiment
 from zoo.experiment.run_folder import RunFolder
 from zoo.experiment.statistics import iqm
 
-if TYPE_CHECKING:
-    from zoo.tuning.plan import Plan
+STEPS_OF_A_SMOKE_TEST = 200
+"""Environment steps after which the smoke test of a study ends if there was no update before."""
 
-STEPS_OF_A_TRY = 200
-"""Environment steps after which the small try ends, if there was an update by then."""
-
-FIRST_RANDOM_STEPS = 20
+LEARNING_STARTS_OF_A_SMOKE_TEST = 20
 
 TRIALS, TOP_RUNS = "trials", "top"
-"""Folders, below the study's, of the runs of trials and of those that train the best ones again."""
-
-Begun = Callable[[Path], None]
-"""Takes the folder of a training's run as soon as there is one."""
+"""Subfolders of a study: the runs of its trials, and those that train the best ones again."""
 
 Direction = Literal["minimize", "maximize"]
 
 
 class NoSuccessError(ZooError):
-    """The environment does not say whether an episode was a success: no trial can have a success rate."""
+    """The environment does not tell whether an episode was a success, so no trial has a success rate."""
 
 
 @dataclass
-class Training:
-    """What one training of a trial has shown so far."""
+class TrainingResult:
+    """The evaluations of one training of a trial, so far."""
 
     n_timesteps: int
-    """Steps that it would take to its end."""
+    """Steps of the whole training."""
     evaluations: list[tuple[int, Evaluation]] = field(default_factory=list)
-    """Each evaluation, after so many environment steps."""
+    """Each evaluation with its environment step."""
     steps_per_second: float = 0.0
 
     def add(self, steps: int, evaluation: Evaluation) -> None:
-        """Take in an evaluation, unless it is the latest once more."""
+        """Add an evaluation, unless that step has one already."""
         if not self.evaluations or self.evaluations[-1][0] != steps:
             self.evaluations.append((steps, evaluation))
 
-    @property
-    def last(self) -> Evaluation:
-        """The latest evaluation."""
-        return self.evaluations[-1][1]
 
-
-Trainings = Sequence[Training]
-
-Report = Callable[[int, Training], str | None]
-"""Takes the steps of a training so far and what it has shown; returns why it should end, if it should."""
-
-
-def steps_to(threshold: float, training: Training) -> float:
+def steps_to(threshold: float, training: TrainingResult) -> float:
     """Return the environment steps to the first evaluation whose mean return is at least ``threshold``.
 
-    One that does not come there gets more than all its steps, the more the farther its best stays away, and
-    never more than twice as many.
+    A training that never reaches it counts one to two times all its steps: the more, the lower its best mean.
     """
     for steps, evaluation in training.evaluations:
         if evaluation.mean >= threshold:
@@ -107,69 +89,70 @@ class Objective:
 
     @property
     def is_single(self) -> bool:
-        """Whether there is one objective, by which a trial can be ended early."""
+        """Whether there is one objective, by which trials can be pruned."""
         return len(self.names) == 1
 
     @property
     def directions(self) -> list[Direction]:
-        """Whether more or less is better, for each."""
+        """The direction of each objective."""
         return ["minimize" if name == TO_THRESHOLD else "maximize" for name in self.names]
-
-    def values(self, trainings: Trainings) -> list[float]:
-        """Return what these trainings are worth. Raises `NoSuccessError`."""
-        found = []
-        for name in self.names:
-            pooled = np.concatenate([self._samples(name, each) for each in trainings])
-            found.append(float(iqm(pooled) if name == "iqm" else pooled.mean()))
-        return found
-
-    def samples(self, training: Training) -> list[float]:
-        """Return the numbers of one training by whose middle its values are ranked on fresh seeds."""
-        return self._samples(self.names[0], training)
 
     @property
     def ranks_by_mean(self) -> bool:
-        """Whether fresh seeds are compared by the mean of their samples, else by the interquartile mean."""
+        """Whether reevaluated trials are ranked by the mean, else by the interquartile mean."""
         return self.names[0] not in ("mean_return", "iqm")
 
-    def _samples(self, name: str, training: Training) -> list[float]:
+    def values(self, trainings: Sequence[TrainingResult]) -> list[float]:
+        """Return the value of each objective over these trainings. Raises `NoSuccessError`."""
+        found = []
+        for name in self.names:
+            pooled = np.concatenate([self.samples(each, name) for each in trainings])
+            found.append(float(iqm(pooled) if name == "iqm" else pooled.mean()))
+        return found
+
+    def samples(self, training: TrainingResult, name: str | None = None) -> list[float]:
+        """Return what an objective averages over for one training; by default the first objective."""
+        name = name or self.names[0]
         if name == TO_THRESHOLD:
             assert self.threshold is not None
             return [steps_to(self.threshold, training)]
         if name == "steps_per_second":
             return [training.steps_per_second]
-        shown = training.last.successes if name == "success_rate" else training.last.returns
-        if shown is None:
+        last = training.evaluations[-1][1]
+        samples = last.successes if name == "success_rate" else last.returns
+        if samples is None:
             raise NoSuccessError(
                 "objective=success_rate: the environment does not say whether an episode was a success"
                 " (`is_success` or `success` in the info of its last step)"
             )
-        return [float(each) for each in shown]
-
-
-# -- trainings ------------------------------------------------------------------------------------------
+        return [float(each) for each in samples]
 
 
 class InterruptedTrialError(KeyboardInterrupt):
-    """A signal ended a training before its end; none of Optuna's failures."""
+    """A signal ended a training; Optuna does not count it as a failure of the trial."""
 
 
 def train(
-    config: Mapping[str, Any], *, keep: bool, report: Report | None = None, begun: Begun | None = None
-) -> tuple[Training, Path]:
-    """Train by a config; return what the training has shown, and its run's folder.
+    config: Mapping[str, Any],
+    *,
+    keep: bool,
+    on_evaluation: Callable[[int, TrainingResult], str | None] | None = None,
+    on_start: Callable[[Path], None] | None = None,
+) -> tuple[TrainingResult, Path]:
+    """Train by a config; return the evaluations and the run's folder, without agents unless ``keep``.
 
-    Without ``keep`` the agents are removed. Raises `InterruptedTrialError`, `optuna.TrialPruned`, and
-    whatever goes wrong.
+    ``on_start`` is called with the run's folder, ``on_evaluation`` with the step and the evaluations so far;
+    it returns a reason to prune the trial, or None. Raises `InterruptedTrialError`, `optuna.TrialPruned`, and
+    any error of the training.
     """
-    shown = Training(int(config["n_timesteps"]))
+    training = TrainingResult(int(config["n_timesteps"]))
     with Experiment(config) as experiment:
         run, algorithm = experiment.run, experiment.algorithm
         evaluation = next(each for each in experiment.callbacks if isinstance(each, EvalCallback))
-        watch = _Watch(evaluation, shown, report)
-        experiment.callbacks.append(watch)
-        if begun is not None:
-            begun(run.path)
+        pruning = _PruningCallback(evaluation, training, on_evaluation)
+        experiment.callbacks.append(pruning)
+        if on_start is not None:
+            on_start(run.path)
         try:
             result = experiment.run_through()
         finally:
@@ -178,16 +161,43 @@ def train(
                     shutil.rmtree(folder, ignore_errors=True)
         if not result.is_complete:
             raise InterruptedTrialError
-        if watch.reason is not None:
-            raise optuna.TrialPruned(watch.reason)
+        if pruning.reason is not None:
+            raise optuna.TrialPruned(pruning.reason)
         assert result.evaluation is not None
-        shown.add(algorithm.num_timesteps, result.evaluation)
-        shown.steps_per_second = float(run.read_record().get("steps_per_second") or 0.0)
-        return shown, run.path
+        training.add(algorithm.num_timesteps, result.evaluation)
+        training.steps_per_second = float(run.read_record().get("steps_per_second") or 0.0)
+        return training, run.path
+
+
+class _PruningCallback(Callback):
+    """Passes every evaluation on, and ends the training for the reason that comes back."""
+
+    def __init__(
+        self,
+        evaluation: EvalCallback,
+        training: TrainingResult,
+        on_evaluation: Callable[[int, TrainingResult], str | None] | None,
+    ) -> None:
+        self.evaluation, self.training, self.on_evaluation = evaluation, training, on_evaluation
+        self.every = evaluation.every
+        self.reason: str | None = None
+
+    def on_steps(self, algorithm: Algorithm) -> None:
+        latest: Evaluation | None = self.evaluation.last
+        if latest is None or self.evaluation.evaluated_at != algorithm.num_timesteps:
+            return
+        self.training.add(algorithm.num_timesteps, latest)
+        is_over = algorithm.num_timesteps >= algorithm.total_timesteps
+        if self.on_evaluation is None or is_over or algorithm.stop_reason is not None:
+            return
+        # Rounded, so that trials with rollouts of other lengths are compared at the same steps.
+        self.reason = self.on_evaluation(algorithm.num_timesteps // self.every * self.every, self.training)
+        if self.reason is not None:
+            algorithm.request_stop(self.reason)
 
 
 def steps_trained(runs: Sequence[str]) -> int:
-    """Return the environment steps of these runs, by their records; of one that was killed none are known."""
+    """Return the environment steps of these runs by their records, 0 for a killed one."""
     total = 0
     for run in runs:
         with contextlib.suppress(ZooError):
@@ -196,70 +206,43 @@ def steps_trained(runs: Sequence[str]) -> int:
     return total
 
 
-def seeds(study_seed: int, number: int, n: int) -> list[int]:
-    """Return the seeds of a trial's trainings: those of no other trial."""
-    return _drawn(study_seed, (0, number), n)
+def trial_seeds(study_seed: int, number: int, n: int) -> list[int]:
+    """Return the seeds of a trial's trainings; no two trials share one."""
+    return _spawned_seeds(study_seed, (0, number), n)
 
 
 def fresh_seeds(study_seed: int, n: int) -> list[int]:
-    """Return the seeds on which the best trials are trained again: those of no trial."""
-    return _drawn(study_seed, (1,), n)
+    """Return the seeds on which the best trials are trained again; no trial has them."""
+    return _spawned_seeds(study_seed, (1,), n)
 
 
-def _drawn(study_seed: int, key: tuple[int, ...], n: int) -> list[int]:
+def _spawned_seeds(study_seed: int, key: tuple[int, ...], n: int) -> list[int]:
     sequence = np.random.SeedSequence(study_seed, spawn_key=key)
     return [int(number) >> 1 for number in sequence.generate_state(n)]
 
 
-def try_small(plan: Plan, seed: int) -> None:
-    """Train for a moment as trials will, so that a mistake in the environment or the config shows at once."""
-    with tempfile.TemporaryDirectory(prefix="zoo-try-") as folder:
-        _try_small(plan.config_of_trial({}, seed, Path(folder)))
-
-
-def _try_small(config: Mapping[str, Any]) -> None:
+def smoke_test(config: Mapping[str, Any]) -> None:
+    """Train a trial's config up to the first update, so that a mistake shows before any trial runs."""
     algo = dict(config["algo"])
     if "learning_starts" in algo:
-        algo["learning_starts"] = min(algo["learning_starts"], FIRST_RANDOM_STEPS)
-    unlogged = dict.fromkeys(config["logger"]) | {"console": False, "csv": False}
-    small = {
-        **config,
-        "algo": algo,
-        "compile": False,
-        "callbacks": dict.fromkeys(config["callbacks"]),
-        "logger": unlogged,
-    }
-    with Experiment(small) as experiment:
-        experiment.callbacks.append(_EndSoon())
-        experiment.learn()
+        algo["learning_starts"] = min(algo["learning_starts"], LEARNING_STARTS_OF_A_SMOKE_TEST)
+    with tempfile.TemporaryDirectory(prefix="zoo-smoke-test-") as folder:
+        small = {
+            **config,
+            "algo": algo,
+            "compile": False,
+            "callbacks": dict.fromkeys(config["callbacks"]),
+            "logger": dict.fromkeys(config["logger"]) | {"console": False, "csv": False},
+            "runs_dir": folder,
+        }
+        with Experiment(small) as experiment:
+            experiment.callbacks.append(_StopAtFirstUpdate())
+            experiment.learn()
 
 
-class _EndSoon(Callback):
+class _StopAtFirstUpdate(Callback):
     every = 1
 
     def on_steps(self, algorithm: Algorithm) -> None:
-        if algorithm.n_updates or algorithm.num_timesteps >= STEPS_OF_A_TRY:
-            algorithm.request_stop("it was only a try")
-
-
-class _Watch(Callback):
-    """Reports every evaluation, and ends the training for the reason that the answer gives."""
-
-    def __init__(self, evaluation: EvalCallback, shown: Training, report: Report | None) -> None:
-        self.evaluation, self.shown, self.report = evaluation, shown, report
-        self.every = evaluation.every
-        self.reason: str | None = None
-
-    def on_steps(self, algorithm: Algorithm) -> None:
-        latest: Evaluation | None = self.evaluation.last
-        if latest is None or self.evaluation.evaluated_at != algorithm.num_timesteps:
-            return
-        self.shown.add(algorithm.num_timesteps, latest)
-        # Trials are compared at the same steps, whatever the length of their rollouts.
-        steps = algorithm.num_timesteps // self.every * self.every
-        is_over = algorithm.num_timesteps >= algorithm.total_timesteps
-        if self.report is None or is_over or algorithm.stop_reason is not None:
-            return
-        self.reason = self.report(steps, self.shown)
-        if self.reason is not None:
-            algorithm.request_stop(self.reason)
+        if algorithm.n_updates or algorithm.num_timesteps >= STEPS_OF_A_SMOKE_TEST:
+            algorithm.request_stop("it was a smoke test")

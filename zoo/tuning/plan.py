@@ -1,4 +1,4 @@
-"""What a study is: the config of its trials, what is searched and for what, and where it all stands."""
+"""The plan of a study: the config of its trials, its space, objective, sampler and pruner, and its folder."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ FREE = (
     *("resume", "job", "runs_dir", "progress_bar", "verbose", "device", "threads", "compile"),
     *("tuned", "seed", "logger", "callbacks.checkpoint"),
 )
-"""Settings of a training in which two commands on one study may differ."""
+"""Settings of a training that may change between two commands on one study."""
 
 
 class Plan:
-    """A study by the checked config of `zoo tune`, as plain data. Raises `ZooError` for what does not fit."""
+    """A study as the checked config of `zoo tune` describes it, as plain data. Raises `ZooError`."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self.config = dict(config)
@@ -46,7 +46,7 @@ class Plan:
         self.n_seeds, self.n_timesteps = int(config["n_seeds"]), int(config["n_timesteps"])
 
     def check(self) -> None:
-        """Raise `ZooError` for what would go wrong in every trial."""
+        """Raise `ZooError` for settings that would fail in every trial."""
         for key in ("resume", "job"):
             if self.config[key] is not None:
                 raise ZooError(
@@ -62,7 +62,7 @@ class Plan:
 
     @property
     def deadline_minutes(self) -> float | None:
-        """Minutes after which no trial starts; None: there is no such time."""
+        """Minutes after which no trial starts; None: no limit."""
         timeout = self.config["timeout"]
         if timeout is None:
             return None
@@ -93,7 +93,7 @@ class Plan:
         return self.n_timesteps * self.n_seeds
 
     def settings(self) -> dict[str, Any]:
-        """Return what two commands on one study have to agree in, by name, as JSON has it."""
+        """Return the settings that two commands on one study must share, as JSON stores them."""
         base = {
             path: each
             for path, each in flat(as_written(self.base))
@@ -106,7 +106,7 @@ class Plan:
             "threshold": self.objective.threshold,
             "n_seeds": self.n_seeds,
             "callbacks.eval.every": self.interval,
-            **{f"space.{path}": each for path, each in self.space.describe().items()},
+            **{f"space.{path}": each for path, each in self.space.described().items()},
         }
         plain: dict[str, Any] = json.loads(json.dumps(settings, default=str))
         return plain
@@ -123,7 +123,7 @@ class Plan:
 
 
 def differences(now: Mapping[str, Any], was: Mapping[str, Any]) -> list[str]:
-    """Return where two settings of a study differ, each on one line."""
+    """Return the differences of two settings of a study, one line each."""
     found = []
     for key in [*was, *(key for key in now if key not in was)]:
         if key not in now:
@@ -136,7 +136,7 @@ def differences(now: Mapping[str, Any], was: Mapping[str, Any]) -> list[str]:
 
 
 def _training(config: Mapping[str, Any]) -> Config:
-    """Return what of a config of `zoo tune` is one of `zoo train`."""
+    """Return the part of a config of `zoo tune` that is a config of `zoo train`."""
     kept = {"algo", "callbacks", "logger", *SECTIONS, *(field.name for field in fields(TrainSettings))}
     return {key: each for key, each in config.items() if key in kept}
 

@@ -1,4 +1,4 @@
-"""What comes out of a study: the best values as a tuned file, every trial in a table, and a page of plots."""
+"""The result of a study: the best values as a tuned file, every trial in a table, and a page of plots."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from zoo.core import atomic
 from zoo.core.plain_data import to_yaml, value_at
 from zoo.core.printing import csv_lines, one_line
 from zoo.tuning.plan import Plan
-from zoo.tuning.reevaluate import Ranked, best_trials, ranking, values_of
+from zoo.tuning.reevaluate import RankedTrial, best_trials, ranking, values_of
 from zoo.tuning.space import put_at
-from zoo.tuning.study import DIED, REASON, SharedStudy, counted, goes_on_from, quiet_optuna
+from zoo.tuning.study import DIED, REASON, SharedStudy, counted, quiet_optuna, retry_of
 
 ROWS_SHOWN = 10
 
@@ -39,19 +39,19 @@ PLOTS = {
 }
 """Optuna's plots of each objective, and their headings."""
 
-FEWEST_TRIALS = 2
-"""Complete trials without which there is nothing to plot."""
+MIN_TRIALS = 2
+"""Complete trials that a plot needs."""
 
 
 @dataclass
 class Result:
-    """What came out of a study so far."""
+    """The result of a study so far."""
 
     plan: Plan
     trials: list[FrozenTrial]
-    """Those that count, in the order in which they began."""
-    ranking: list[Ranked]
-    """The best trials by how they did on fresh seeds; empty if they were not trained again."""
+    """Those that count, by number."""
+    ranking: list[RankedTrial]
+    """The best trials by their scores on fresh seeds; empty without reevaluation."""
     best: FrozenTrial | None
     best_file: Path | None
     """The best values, as ``zoo train tuned=PATH`` takes them."""
@@ -67,7 +67,7 @@ class Result:
 
 
 def result_of(plan: Plan, shared: SharedStudy) -> Result:
-    """Rank what there is; write ``best.yaml``, ``trials.csv`` and ``report.html`` into the study's folder."""
+    """Return the result so far, and write its three files into the study's folder."""
     with quiet_optuna():
         everything = shared.trials()
         ranked = ranking(plan, shared)
@@ -94,7 +94,7 @@ def table(result: Result) -> str:
     for number in best_first:
         trial, rank = trials[number], ranks.get(number)
         scores = [f"{each:,.6g}" for each in trial.values]
-        rows.append([str(number), *scores, _fresh(rank), _spelled(trial)])
+        rows.append([str(number), *scores, _fresh_score(rank), _values_text(trial)])
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
     lines = [
         "  ".join([*(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=False)), row[-1]])
@@ -119,7 +119,7 @@ def counts(result: Result) -> str:
     return "\n".join(lines)
 
 
-def _fresh(rank: Ranked | None) -> str:
+def _fresh_score(rank: RankedTrial | None) -> str:
     if rank is None:
         return ""
     spread = "n/a" if rank.interval is None else "{:,.6g}, {:,.6g}".format(*rank.interval)
@@ -127,24 +127,24 @@ def _fresh(rank: Ranked | None) -> str:
     return f"{rank.score:,.6g} [{spread}]{failed}"
 
 
-def _spelled(trial: FrozenTrial) -> str:
-    return " ".join(f"{path}={_flow(value)}" for path, value in values_of(trial).items())
+def _values_text(trial: FrozenTrial) -> str:
+    return " ".join(f"{path}={_as_flow(value)}" for path, value in values_of(trial).items())
 
 
-def _flow(value: Any) -> str:
+def _as_flow(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _write_best(plan: Plan, best: FrozenTrial, ranked: list[Ranked], n_trials: int) -> Path:
+def _write_best(plan: Plan, best: FrozenTrial, ranked: list[RankedTrial], n_trials: int) -> Path:
     values = values_of(best)
     path = plan.folder / "best.yaml"
     config = without_variables(plan.config_of_trial(values, 0, plan.folder))
-    header = "".join(f"# {line}\n" for line in _source(plan, best, ranked, n_trials))
+    header = "".join(f"# {line}\n" for line in header_lines(plan, best, ranked, n_trials))
     atomic.write_text(path, header + to_yaml(_as_tuned(plan, config)))
     return path
 
 
-def _source(plan: Plan, best: FrozenTrial, ranked: list[Ranked], n_trials: int) -> Iterator[str]:
+def header_lines(plan: Plan, best: FrozenTrial, ranked: list[RankedTrial], n_trials: int) -> Iterator[str]:
     pairs = zip(plan.objective.names, best.values, strict=False)
     scores = ", ".join(f"{name} {value:,.6g}" for name, value in pairs)
     today = datetime.date.today().isoformat()
@@ -160,7 +160,7 @@ def _source(plan: Plan, best: FrozenTrial, ranked: list[Ranked], n_trials: int) 
 
 
 def _as_tuned(plan: Plan, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what differs from the algorithm's defaults, as a tuned file says it."""
+    """Return a tuned file's content: the values that differ from the algorithm's defaults."""
     overrides = [f"algo='{plan.algo}'", f"env='{plan.env}'", "tuned=none"]
     usual: Any = compose("train", overrides)
     tuned: dict[str, Any] = {}
@@ -174,13 +174,13 @@ def _as_tuned(plan: Plan, config: Mapping[str, Any]) -> dict[str, Any]:
         changed = {key: value for key, value in changed.items() if section != "algo" or key not in LABELS}
         if changed:
             tuned[section] = changed
-    for path in plan.space.dimensions:  # also what came out as usual
+    for path in plan.space.dimensions:  # also values equal to the defaults
         put_at(tuned, path, value_at(config, path))
     return tuned
 
 
 def _changed(values: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is not as usual; a mapping that is none usually is given as a whole."""
+    """Return the values that differ from ``usual``, a mapping as a whole where ``usual`` has none."""
     changed: dict[str, Any] = {}
     for key, value in values.items():
         was = usual.get(key)
@@ -192,7 +192,7 @@ def _changed(values: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, A
     return changed
 
 
-def _as_csv(plan: Plan, trials: list[FrozenTrial], ranked: list[Ranked]) -> str:
+def _as_csv(plan: Plan, trials: list[FrozenTrial], ranked: list[RankedTrial]) -> str:
     paths = list(plan.space.dimensions)
     names = plan.objective.names
     columns = (
@@ -202,17 +202,19 @@ def _as_csv(plan: Plan, trials: list[FrozenTrial], ranked: list[Ranked]) -> str:
     places = {each.number: (place, each) for place, each in enumerate(ranked, 1)}
     lines: list[Sequence[Any]] = [columns]
     for trial in trials:
-        told = trial.user_attrs
+        attributes = trial.user_attrs
         row: dict[str, Any] = {
             "trial": trial.number,
             "state": trial.state.name.lower(),
             **dict(zip(names, trial.values or (), strict=False)),
-            **{key: told[key] for key in ("steps", "seconds", "origin") if key in told},
+            **{key: attributes[key] for key in ("steps", "seconds", "origin") if key in attributes},
             "started": trial.datetime_start and trial.datetime_start.isoformat(timespec="seconds"),
             "reason": _reason(trial),
-            "goes_on_from": goes_on_from(trial),
-            **{path: _flow(value) for path, value in told.get("values", {}).items() if path in paths},
-            "runs": " ".join(told.get("runs", [])),
+            "goes_on_from": retry_of(trial),
+            **{
+                path: _as_flow(value) for path, value in attributes.get("values", {}).items() if path in paths
+            },
+            "runs": " ".join(attributes.get("runs", [])),
         }
         if trial.number in places:
             place, rank = places[trial.number]
@@ -235,7 +237,7 @@ def write_report(plan: Plan, study: Study) -> tuple[Path | None, str | None]:
     if importlib.util.find_spec("plotly") is None:
         return None, "the page of plots needs: pip install plotly"
     complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    if len(complete) < FEWEST_TRIALS:
+    if len(complete) < MIN_TRIALS:
         return None, None
     path = plan.folder / "report.html"
     atomic.write_text(path, _page(plan, study))
@@ -255,7 +257,7 @@ def _page(plan: Plan, study: Study) -> str:
 
 
 def _plots(study: Study, names: Sequence[str]) -> Iterator[tuple[str, str, str]]:
-    """Give each plot's heading, its HTML, and why there is none; the first brings the script for all."""
+    """Yield each plot's heading, HTML and error; the first one's HTML includes plotly's script."""
     from optuna import visualization
 
     wanted: list[tuple[str, str, dict[str, Any]]] = []

@@ -1,7 +1,7 @@
 """Optuna's samplers and pruners by name, or by ``_target_``, with the settings of `conf/tune/`.
 
-A sampler is made anew for each trial, with a seed of that trial's own: what it draws depends on the study's
-seed, the trial's number and the trials before, in whatever process it is at work.
+Each trial has a sampler of its own, with a seed from the study's seed and the trial's number: its draws don't
+depend on the process that runs it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SAMPLERS: dict[str, tuple[str, dict[str, str]]] = {
         {"population": "population_size", "crossover": "crossover_prob", "mutation": "mutation_prob"},
     ),
 }
-"""Optuna's class of each name, and its arguments for settings that are called something else here."""
+"""Optuna's class by name, and its names for settings that are called otherwise here."""
 
 PRUNERS: dict[str, tuple[str, dict[str, Any]]] = {
     "none": ("NopPruner", {}),
@@ -41,10 +41,10 @@ PRUNERS: dict[str, tuple[str, dict[str, Any]]] = {
     "hyperband": ("HyperbandPruner", {"reduction_factor": 3}),
     "patient": ("PatientPruner", {"patience": 2}),
 }
-"""Optuna's class of each name, and its arguments where settings don't say them."""
+"""Optuna's class by name, and its default arguments."""
 
 NEEDS = {"cmaes": "cmaes", "gp": "scipy", "qmc": "scipy"}
-"""Packages that samplers are made of, beside Optuna."""
+"""Packages that samplers need beside Optuna."""
 
 PLAIN: dict[str, tuple[type, ...]] = {
     "int": (int,),
@@ -56,7 +56,7 @@ PLAIN: dict[str, tuple[type, ...]] = {
 """Types of arguments, as Optuna's signatures spell them."""
 
 WARM_UP = 0.2
-"""Share of a trial in which, unless it is told otherwise, no pruner of percentiles ends it."""
+"""Share of a trial before which the median and percentile pruners don't prune by default."""
 
 
 def make_sampler(values: Mapping[str, Any], study_seed: int, trial_seed: int) -> BaseSampler:
@@ -66,7 +66,7 @@ def make_sampler(values: Mapping[str, Any], study_seed: int, trial_seed: int) ->
     """
     from optuna import samplers
 
-    name, settings = _named(values, "sampler", SAMPLERS)
+    name, settings = _name_and_settings(values, "sampler", SAMPLERS)
     if name is None:
         kind, renamed = own_class("sampler", str(values["_target_"]), samplers.BaseSampler), {}  # type: ignore[type-abstract]
     else:
@@ -74,7 +74,7 @@ def make_sampler(values: Mapping[str, Any], study_seed: int, trial_seed: int) ->
     usual: dict[str, Any] = {"seed": trial_seed}
     if issubclass(kind, samplers.QMCSampler):  # the sequence is the study's; each trial has its next point
         usual = {"seed": study_seed, "independent_sampler": samplers.RandomSampler(seed=trial_seed)}
-    sampler: BaseSampler = _made(kind, "sampler", settings, usual, renamed)
+    sampler: BaseSampler = _construct(kind, "sampler", settings, usual, renamed)
     return sampler
 
 
@@ -86,7 +86,7 @@ def make_pruner(values: Mapping[str, Any], first: int, last: int) -> BasePruner:
     """
     from optuna import pruners
 
-    name, settings = _named(values, "pruner", PRUNERS)
+    name, settings = _name_and_settings(values, "pruner", PRUNERS)
     if name is None:
         kind, usual = own_class("pruner", str(values["_target_"]), pruners.BasePruner), {}  # type: ignore[type-abstract]
     else:
@@ -100,7 +100,7 @@ def make_pruner(values: Mapping[str, Any], first: int, last: int) -> BasePruner:
         settings["min_resource"] = min(settings.get("min_resource") or first, last)
     if name == "patient":
         usual["wrapped_pruner"] = _wrapped(settings, first, last)
-    pruner: BasePruner = _made(kind, "pruner", settings, usual, {})
+    pruner: BasePruner = _construct(kind, "pruner", settings, usual, {})
     return pruner
 
 
@@ -125,7 +125,7 @@ def require_sampler(name: str | None, n_objectives: int) -> None:
         raise ZooError("sampler=cmaes searches for one objective only; sampler=nsgaii or tpe take several")
 
 
-def _named(
+def _name_and_settings(
     values: Mapping[str, Any], what: str, known: Mapping[str, Any]
 ) -> tuple[str | None, dict[str, Any]]:
     """Return the name, None for a section with a ``_target_``, and the settings."""
@@ -139,7 +139,7 @@ def _named(
 
 
 def _wrapped(settings: dict[str, Any], first: int, last: int) -> BasePruner | None:
-    """Return the pruner inside a patient one, by what its settings say of it; these are taken out."""
+    """Return the pruner inside a patient one, and remove its settings from ``settings``."""
     inner = settings.pop("wrapped", "median")
     n_startup_trials = settings.pop("n_startup_trials", None)
     known = [name for name in PRUNERS if name != "patient"]
@@ -155,10 +155,10 @@ def _wrapped(settings: dict[str, Any], first: int, last: int) -> BasePruner | No
     return make_pruner(values, first, last)
 
 
-def _made(
+def _construct(
     kind: Any, what: str, settings: Mapping[str, Any], usual: Mapping[str, Any], renamed: Mapping[str, str]
 ) -> Any:
-    """Make an object of Optuna's; ``usual`` has what is given where settings say nothing, or null."""
+    """Construct ``kind`` of Optuna's from settings; ``usual`` has the arguments for missing or null ones."""
     parameters = inspect.signature(kind).parameters
     known = [*renamed, *(key for key in parameters if key not in renamed.values())]
     arguments = {key: value for key, value in usual.items() if key in parameters}
@@ -167,7 +167,7 @@ def _made(
             raise ZooError(f"unknown key `{what}.{key}`{nearest(key, known)}")
         argument = renamed.get(key, key)
         if value is not None or argument not in arguments:
-            arguments[argument] = _of_type(value, str(parameters[argument].annotation), f"{what}.{key}")
+            arguments[argument] = _converted(value, str(parameters[argument].annotation), f"{what}.{key}")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # some are called experimental
@@ -176,8 +176,8 @@ def _made(
         raise ZooError(f"`{what}`: {one_line(error)}") from error
 
 
-def _of_type(value: Any, annotation: str, path: str) -> Any:
-    """Return a value for an argument of plain types. Raises `ZooError` for one of another type."""
+def _converted(value: Any, annotation: str, path: str) -> Any:
+    """Return a value converted to an argument's type. Raises `ZooError` for one of another type."""
     types = annotation.split(" | ")
     if not set(types) <= PLAIN.keys():
         return value

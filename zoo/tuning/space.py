@@ -1,7 +1,7 @@
-"""What is searched: how each hyperparameter's value is found, held against what the algorithm allows.
+"""The space that is searched: one dimension for each hyperparameter, checked against the algorithm.
 
-A sampler may be asked for something else than the value where that is easier to model: for the exponent of
-a power, or for what is missing to 1. Its parameter is called so: ``log2 algo.n_steps``, ``1 - algo.gamma``.
+A sampler draws something else than the value where that is easier to model: the exponent of a power, or the
+difference to 1. Its parameter is named so: ``log2 algo.n_steps``, ``1 - algo.gamma``.
 """
 
 from __future__ import annotations
@@ -9,115 +9,120 @@ from __future__ import annotations
 import copy
 import json
 import math
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass, fields
+from graphlib import CycleError, TopologicalSorter
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+from optuna.trial import Trial
 
 from zoo.config.compose import SEARCHABLE
 from zoo.config.fields import build, hyperparameter
 from zoo.config.validate import checked
 from zoo.core.plain_data import value_at
 from zoo.errors import ZooError, nearest
-
-if TYPE_CHECKING:
-    from optuna.distributions import BaseDistribution
-    from optuna.trial import Trial
+from zoo.optim import schedules
 
 Config = dict[str, Any]
 """A config of `zoo train`."""
 
 Values = dict[str, Any]
-"""Values of a trial by their place in the config: ``{"algo.gamma": 0.99}``."""
+"""Hyperparameters of a trial by their path in the config: ``{"algo.gamma": 0.99}``."""
 
 Lookup = Callable[[str], Any]
-"""Returns the value of a setting of the trial by its path."""
+"""Returns the value of another setting of the trial by its path."""
 
 Parameters = dict[str, Any]
-"""What a sampler draws, by the names that it knows them by."""
+"""What a sampler draws, by Optuna's names for it."""
 
 SCHEDULES = ("constant", "linear")
 SIGNIFICANT_DIGITS = 4
 
 
 class Dimension(ABC):
-    """How the value at one place of the config is found."""
+    """How the value of one hyperparameter is drawn; ``path`` is the hyperparameter's path in the config."""
 
     @abstractmethod
     def distributions(self, path: str) -> dict[str, BaseDistribution]:
-        """Return what a sampler draws, by name. Raises `ValueError` for bounds that don't go together."""
+        """Return Optuna's distributions by name. Raises `ValueError` for bounds that don't go together."""
 
     @abstractmethod
     def value(self, path: str, drawn: Mapping[str, Any], lookup: Lookup) -> Any:
-        """Return the value that was drawn."""
+        """Return the hyperparameter's value for drawn parameters."""
 
     @abstractmethod
     def parameters(self, path: str, value: Any) -> Parameters | None:
-        """Return what would have to be drawn to get ``value``; None if it can't be."""
+        """Return the parameters that give ``value``, the inverse of `value`; None if none do."""
 
     def extremes(self, path: str) -> list[Parameters]:
-        """Return draws whose values, if they are allowed, all are."""
-        names = self.distributions(path)
-        return [dict(zip(names, ends, strict=True)) for ends in product(*map(_ends, names.values()))]
+        """Return the parameters at the edge of the dimension: all choices, or both bounds."""
+        distributions = self.distributions(path)
+        return [
+            dict(zip(distributions, ends, strict=True))
+            for ends in product(*map(_ends, distributions.values()))
+        ]
 
     def needed(self) -> list[str]:
-        """Return the settings that `value` looks up, which have to be known before."""
+        """Return the paths that `value` looks up."""
         return []
 
     def described(self) -> str:
-        """Return what stands in a space for it, without what is usual."""
+        """Return the dimension as a config spells it, without defaults."""
         kind = next(name for name, each in KINDS.items() if isinstance(self, each))
-        usual = {each.name: each.default for each in fields(self)}  # type: ignore[arg-type]
-        own = {
-            key: value for key, value in vars(self).items() if usual[key] is MISSING or value != usual[key]
-        }
-        return (
-            "{" + ", ".join(f"{key}: {_written(each)}" for key, each in {"type": kind, **own}.items()) + "}"
-        )
+        texts = [f"type: {kind}"]
+        for field in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            if value != field.default:
+                texts.append(f"{field.name}: {value if isinstance(value, str) else json.dumps(value)}")
+        return f"{{{', '.join(texts)}}}"
 
     def suggest(self, path: str, trial: Trial, lookup: Lookup) -> Any:
-        """Let the sampler of a trial draw, and return the value."""
-        drawn = {name: _drawn(trial, name, each) for name, each in self.distributions(path).items()}
+        """Let a trial's sampler draw, and return the value."""
+        drawn = {name: _suggest(trial, name, each) for name, each in self.distributions(path).items()}
         return self.value(path, drawn, lookup)
 
 
 def _ends(distribution: Any) -> Sequence[Any]:
-    is_choice = hasattr(distribution, "choices")
-    return distribution.choices if is_choice else (distribution.low, distribution.high)
+    if isinstance(distribution, CategoricalDistribution):
+        return distribution.choices
+    return distribution.low, distribution.high
 
 
-def _can_draw(distribution: Any, value: Any) -> bool:
-    if hasattr(distribution, "choices"):
+def _contains(distribution: Any, value: Any) -> bool:
+    if isinstance(distribution, CategoricalDistribution):
         return value in distribution.choices
     return isinstance(value, int | float) and bool(distribution.low <= value <= distribution.high)
 
 
-def _drawn(trial: Trial, name: str, distribution: Any) -> Any:
-    if hasattr(distribution, "choices"):
+def _suggest(trial: Trial, name: str, distribution: Any) -> Any:
+    if isinstance(distribution, CategoricalDistribution):
         return trial.suggest_categorical(name, distribution.choices)
-    bounds = {"low": distribution.low, "high": distribution.high, "step": distribution.step}
-    suggest = trial.suggest_int if isinstance(distribution.low, int) else trial.suggest_float
-    return suggest(name, log=distribution.log, **bounds)
+    suggest = trial.suggest_int if isinstance(distribution, IntDistribution) else trial.suggest_float
+    return suggest(name, distribution.low, distribution.high, step=distribution.step, log=distribution.log)
 
 
 @dataclass
 class FloatDimension(Dimension):
-    """A number; four digits of it are kept."""
+    """A number of four significant digits."""
 
     low: float = hyperparameter(help="smallest value")
     high: float = hyperparameter(help="largest value")
     log: bool = hyperparameter(False, "evenly in its logarithm")
     step: float | None = hyperparameter(None, "distance of neighbouring values", gt=0)
-    complement: bool = hyperparameter(False, "draw what is missing to 1")
+    complement: bool = hyperparameter(False, "draw the difference to 1")
     schedules: list[str] | None = hyperparameter(
         None, "as a constant, or linear: falling from the value to 0", choices=None
     )
 
     def distributions(self, path: str) -> dict[str, BaseDistribution]:
-        from optuna.distributions import CategoricalDistribution, FloatDistribution
-
         if self.complement and self.high >= 1 and self.log:
             raise ValueError(f"high={self.high:g}, expected less than 1 with log and complement")
         low, high = (1 - self.high, 1 - self.low) if self.complement else (self.low, self.high)
@@ -125,8 +130,7 @@ class FloatDimension(Dimension):
             self._name(path): FloatDistribution(low, high, log=self.log, step=self.step)
         }
         if self.schedules is not None:
-            unknown = [each for each in self.schedules if each not in SCHEDULES]
-            if unknown or not self.schedules:
+            if not self.schedules or not set(self.schedules) <= set(SCHEDULES):
                 raise ValueError(f"schedules={self.schedules}, expected some of {', '.join(SCHEDULES)}")
             found[f"{path} schedule"] = CategoricalDistribution(self.schedules)
         return found
@@ -136,17 +140,22 @@ class FloatDimension(Dimension):
         if self.complement:
             number = round(1 - number, 12)
         number = min(max(number, self.low), self.high)
-        is_linear = drawn.get(f"{path} schedule") == "linear"
-        return f"lin_{number:g}" if is_linear else number
+        return f"lin_{number:g}" if drawn.get(f"{path} schedule") == "linear" else number
 
     def parameters(self, path: str, value: Any) -> Parameters | None:
-        number, schedule = _as_scheduled(value)
-        if number is None or not self.low <= number <= self.high:
+        try:
+            schedule = schedules.parse(value)
+        except ZooError:
+            return None
+        number, kind = schedule.start, schedule.type
+        falls_to_zero = kind == "linear" and schedule.end == 0 and schedule.fraction == 1
+        allowed = ("constant",) if self.schedules is None else self.schedules
+        if kind not in allowed or not (kind == "constant" or falls_to_zero):
+            return None
+        if not self.low <= number <= self.high:
             return None
         found: Parameters = {self._name(path): 1 - number if self.complement else number}
-        if self.schedules is None:
-            return found if schedule == "constant" else None
-        return found | {f"{path} schedule": schedule} if schedule in self.schedules else None
+        return found if self.schedules is None else {**found, f"{path} schedule": kind}
 
     def _name(self, path: str) -> str:
         return f"1 - {path}" if self.complement else path
@@ -166,8 +175,6 @@ class IntDimension(Dimension):
     )
 
     def distributions(self, path: str) -> dict[str, BaseDistribution]:
-        from optuna.distributions import IntDistribution
-
         if self.powers_of is None:
             return {path: IntDistribution(self.low, self.high, log=self.log, step=self.step)}
         low, high = (_exponent(each, self.powers_of) for each in (self.low, self.high))
@@ -201,15 +208,19 @@ class IntDimension(Dimension):
         return path if self.powers_of is None else f"log{self.powers_of} {path}"
 
 
+def _exponent(value: int, base: int) -> int | None:
+    """Return the logarithm of a power of ``base``, None for any other number."""
+    exponent = round(math.log(value, base)) if value > 0 else 0
+    return exponent if base**exponent == value else None
+
+
 @dataclass
 class CategoricalDimension(Dimension):
-    """One of several values; those that are no plain ones have names."""
+    """One of several values; lists and mappings among them have names."""
 
     choices: list[Any] | dict[str, Any] = hyperparameter(help="values, or names of values")
 
     def distributions(self, path: str) -> dict[str, BaseDistribution]:
-        from optuna.distributions import CategoricalDistribution
-
         if not self.choices:
             raise ValueError("it has no choices")
         compound = [each for each in self.choices if isinstance(each, list | dict)]
@@ -222,10 +233,8 @@ class CategoricalDimension(Dimension):
         return self.choices[chosen] if isinstance(self.choices, dict) else chosen
 
     def parameters(self, path: str, value: Any) -> Parameters | None:
-        named = (
-            self.choices.items() if isinstance(self.choices, dict) else zip(*[self.choices] * 2, strict=True)
-        )
-        for name, choice in named:
+        for name in self.choices:
+            choice = self.choices[name] if isinstance(self.choices, dict) else name
             if choice == value and isinstance(choice, bool) == isinstance(value, bool):
                 return {path: name}
         return None
@@ -263,10 +272,14 @@ def is_dimension(values: Any) -> bool:
     return not isinstance(values, Mapping) or isinstance(values.get("type"), str) or _lacks_type(values)
 
 
-def dimension_of(path: str, values: Any, others: Iterable[str] = ()) -> Dimension:
-    """Make a dimension from what stands in a space; ``others`` are what one without a type may be meant for.
+def _lacks_type(values: Mapping[str, Any]) -> bool:
+    return "type" not in values and bool({"choices", "low", "high"} & values.keys())
 
-    Raises `ZooError` for what it does not take.
+
+def dimension_of(path: str, values: Any, others: Iterable[str] = ()) -> Dimension:
+    """Make a dimension from its part of a config. Raises `ZooError`.
+
+    ``others`` are the paths of dimensions with a type, for a hint where the type is missing.
     """
     where = f"space.{path}"
     if not isinstance(values, Mapping):
@@ -276,7 +289,12 @@ def dimension_of(path: str, values: Any, others: Iterable[str] = ()) -> Dimensio
     kind = values["type"]
     if kind not in KINDS:
         raise ZooError(f"`{where}.type={kind}` is not one of {', '.join(KINDS)}{nearest(kind, KINDS)}")
-    dimension = build(KINDS[kind], _of_its_kind(values), where)
+    # The command line is merged over the file, whose dimension may be of another type: its keys don't count.
+    own = {field.name for field in fields(KINDS[kind])}
+    foreign = {field.name for each in KINDS.values() for field in fields(each)} - own | {"type"}
+    dimension: Dimension = build(
+        KINDS[kind], {key: value for key, value in values.items() if key not in foreign}, where
+    )
     try:
         dimension.distributions(path)
     except ValueError as error:
@@ -284,60 +302,24 @@ def dimension_of(path: str, values: Any, others: Iterable[str] = ()) -> Dimensio
     return dimension
 
 
-def _of_its_kind(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values without what only other kinds have.
-
-    A dimension that the command line writes anew is laid over that of the file, which may be of another kind.
-    """
-    own = {field.name for field in fields(KINDS[values["type"]])}
-    others = {field.name for kind in KINDS.values() for field in fields(kind)} - own
-    return {key: value for key, value in values.items() if key != "type" and key not in others}
-
-
-def _written(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
-
-
-def _lacks_type(values: Mapping[str, Any]) -> bool:
-    is_leaf = "choices" in values or "low" in values or "high" in values
-    return is_leaf and "type" not in values
-
-
-def _exponent(value: int, base: int) -> int | None:
-    """Return the logarithm of a power of ``base``, None for any other number."""
-    exponent = 0
-    while value > 1 and value % base == 0:
-        value //= base
-        exponent += 1
-    return exponent if value == 1 else None
-
-
-def _as_scheduled(value: Any) -> tuple[float | None, str]:
-    """Return a number and whether it is constant, or linear: falls to 0; no number for anything else."""
-    if isinstance(value, bool):
-        return None, "constant"
-    if isinstance(value, int | float):
-        return float(value), "constant"
-    match = re.fullmatch(r"lin_([0-9.e+-]+)", value) if isinstance(value, str) else None
-    try:
-        return (float(match[1]), "linear") if match else (None, "constant")
-    except ValueError:
-        return None, "constant"
-
-
 class Space:
-    """The dimensions by their place in the config; ``left_out`` are places that the user has set instead."""
+    """The dimensions by path, without those that overlap with ``fixed``: these are in ``left_out``."""
 
     def __init__(self, values: Mapping[str, Any], fixed: Iterable[str] = ()) -> None:
         flat = dict(_flat(values, ""))
-        self.taken_away = [path for path, each in flat.items() if each is None]
+        self.removed = [path for path, each in flat.items() if each is None]
         given = {path: each for path, each in flat.items() if each is not None}
         typed = [path for path, each in given.items() if isinstance(each, Mapping) and "type" in each]
         found = {path: dimension_of(path, each, typed) for path, each in given.items()}
         fixed = list(fixed)
         self.left_out = [path for path in found if any(_overlap(path, each) for each in fixed)]
         kept = {path: each for path, each in found.items() if path not in self.left_out}
-        self.dimensions = {path: kept[path] for path in _in_order(kept)}
+        # A dimension with `at_most` comes after those whose values it looks up.
+        needed = {path: [name for name in each.needed() if name in kept] for path, each in kept.items()}
+        try:
+            self.dimensions = {path: kept[path] for path in TopologicalSorter(needed).static_order()}
+        except CycleError as error:
+            raise ZooError(f"`at_most` goes round in a circle: {', '.join(error.args[1])}") from None
 
     def check(self, base: Config) -> None:
         """Raise `ZooError` unless the algorithm of ``base`` takes every value at the edge of the space."""
@@ -347,7 +329,7 @@ class Space:
             if not path.startswith(SEARCHABLE):
                 known = ", ".join(f"{each}…" for each in SEARCHABLE)
                 raise ZooError(f"`space.{path}` can't be searched; expected one of {known}")
-        for path in self.taken_away:
+        for path in self.removed:
             section, _, key = path.rpartition(".")
             siblings = value_at(base, section) if section else base
             if isinstance(siblings, Mapping) and key not in siblings:
@@ -355,32 +337,35 @@ class Space:
         first = {path: each.extremes(path)[0] for path, each in self.dimensions.items()}
         for path, dimension in self.dimensions.items():
             for extreme in dimension.extremes(path):
-                drawn = {**first, path: extreme}
+                parameters = {**first, path: extreme}
+                values: Values = {}
+                for place, each in self.dimensions.items():
+                    values[place] = each.value(place, parameters[place], _lookup(values, base))
                 try:
-                    self.config_with(base, self._values(base, drawn))
+                    self.config_with(base, values)
                 except ZooError as error:
                     raise ZooError(f"the space does not fit: {error}") from error
 
     def suggest(self, trial: Trial, base: Config) -> Values:
-        """Let a trial's sampler draw; return the values."""
+        """Let a trial's sampler draw all hyperparameters, and return them."""
         values: Values = {}
         for path, dimension in self.dimensions.items():
-            values[path] = dimension.suggest(path, trial, lambda key: _looked_up(key, values, base))
+            values[path] = dimension.suggest(path, trial, _lookup(values, base))
         return values
 
-    def of_this_space(self, parameters: Parameters) -> Parameters:
-        """Return what of another study's parameters is drawn here too; nothing if one lies outside."""
+    def shared_parameters(self, parameters: Parameters) -> Parameters:
+        """Return those parameters of another study that this space has; none if one is out of its bounds."""
         known = {
             name: distribution
             for path, each in self.dimensions.items()
             for name, distribution in each.distributions(path).items()
             if name in parameters
         }
-        fits = all(_can_draw(distribution, parameters[name]) for name, distribution in known.items())
+        fits = all(_contains(distribution, parameters[name]) for name, distribution in known.items())
         return {name: parameters[name] for name in known} if fits else {}
 
     def parameters_of(self, config: Config) -> tuple[Parameters, list[str]]:
-        """Return what would have to be drawn to get a config's values, and which of these can't be drawn."""
+        """Return the parameters that give a config's values, and the paths for which none do."""
         found: Parameters = {}
         outside = []
         for path, dimension in self.dimensions.items():
@@ -391,26 +376,20 @@ class Space:
                 found |= parameters
         return found, outside
 
-    def describe(self) -> dict[str, str]:
-        """Return each dimension as text, in which two that differ are different."""
+    def described(self) -> dict[str, str]:
+        """Return each dimension as text; texts are equal where dimensions are."""
         return {path: each.described() for path, each in self.dimensions.items()}
 
     def config_with(self, base: Config, values: Values) -> Config:
-        """Return the config with these values in it. Raises `ZooError` for those that it does not take."""
+        """Return the config with these values. Raises `ZooError` for values that it does not take."""
         config = copy.deepcopy(base)
         for path, value in values.items():
             put_at(config, path, copy.deepcopy(value))
         return checked("train", config)
 
-    def _values(self, base: Config, drawn: Mapping[str, Parameters]) -> Values:
-        values: Values = {}
-        for path, each in self.dimensions.items():
-            values[path] = each.value(path, drawn[path], lambda key: _looked_up(key, values, base))
-        return values
-
 
 def _flat(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-    """Give every hyperparameter of a space and its place, also of what is null."""
+    """Yield the path of every hyperparameter of a space and what the space says of it."""
     for key, value in values.items():
         path = f"{prefix}{key}"
         if value is None or is_dimension(value):
@@ -420,32 +399,22 @@ def _flat(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
 
 
 def _overlap(path: str, other: str) -> bool:
-    """Tell whether one of the places is the other, or within it."""
+    """Tell whether one of the paths is the other, or within it."""
     return path == other or path.startswith(f"{other}.") or other.startswith(f"{path}.")
 
 
-def _in_order(dimensions: Mapping[str, Dimension]) -> list[str]:
-    """Return the places so that each comes after those that it looks up."""
-    ordered: list[str] = []
-    waiting = dict(dimensions)
-    while waiting:
-        ready = [path for path, each in waiting.items() if not waiting.keys() & set(each.needed()) - {path}]
-        if not ready:
-            raise ZooError(f"`at_most` goes round in a circle: {', '.join(waiting)}")
-        ordered += ready
-        waiting = {path: each for path, each in waiting.items() if path not in ready}
-    return ordered
+def _lookup(values: Values, base: Config) -> Lookup:
+    def lookup(path: str) -> Any:
+        value = values[path] if path in values else value_at(base, path)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ZooError(f"`at_most` names {path}, which is {value!r}, not a number")
+        return value
 
-
-def _looked_up(path: str, values: Values, base: Config) -> Any:
-    value = values[path] if path in values else value_at(base, path)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ZooError(f"`at_most` names {path}, which is {value!r}, not a number")
-    return value
+    return lookup
 
 
 def put_at(config: Config, path: str, value: Any) -> None:
-    """Set the value at a place of a config; sections that are missing are made."""
+    """Set the value at a path of a config; sections that are missing are made."""
     *sections, last = path.split(".")
     for section in sections:
         if not isinstance(config.get(section), dict):

@@ -1,8 +1,8 @@
-"""A study: where its trials are kept, how it begins or goes on, and how many processes share it.
+"""A study: where its trials are stored, how it begins or goes on, and how many processes share it.
 
-Optuna keeps the trials, hands each out once, and runs a stale one of a database again. What is added here:
-processes take turns at claiming, so that together they run as many trials as were asked for, and one that
-shares a file holds a lock that ends with it, so that the trial of a killed one is run again.
+Optuna stores the trials, claims each for one process, and in a database retries those whose process missed
+its heartbeats. Added here: a lock around claiming, so that all processes together run exactly ``n_trials``,
+and for storages in a file a lock file for each process, by which a killed one's trial is retried at once.
 """
 
 from __future__ import annotations
@@ -37,11 +37,10 @@ from zoo.tuning.objective import NoSuccessError
 from zoo.tuning.plan import Plan, differences
 
 SETTINGS, SEED = "settings", "seed"
-ORIGIN = "origin"
-"""Of a trial whose values did not come from the sampler: where they are from."""
+"""Attributes of a study."""
 
-WORKER, REASON, TRACEBACK = "worker", "reason", "traceback"
-"""Of a trial: who ran it, why it ended, and where it failed."""
+ORIGIN, WORKER, REASON, TRACEBACK = "origin", "worker", "reason", "traceback"
+"""Attributes of a trial: where its values came from, who ran it, why it ended, and the traceback."""
 
 DIED = "its process died"
 
@@ -49,20 +48,17 @@ WARM_TRIALS = 5
 """Trials of another study that a warm start takes."""
 
 TOP = "/top"
-"""How the name of the second study ends, in which the best trials are trained again."""
+"""Suffix of the name of the second study, in which the best trials are trained again."""
 
-ALIKE = 3
-"""So many trials that fail alike one after the other end the study."""
+MOST_EQUAL_FAILURES = 3
+"""Trials that fail in a row for one reason before the study ends."""
 
 JOURNAL = "journal"
 JOURNAL_SUFFIXES = (".journal", ".log")
 SQLITE_SUFFIXES = (".db", ".sqlite", ".sqlite3")
 
-SECONDS_FOR_A_LOCK = 60
-"""How long SQLite waits for another process that writes."""
-
-SECONDS_TO_CONNECT = 10
-"""How long a server may take to answer."""
+SQLITE_TIMEOUT, CONNECT_TIMEOUT = 60, 10
+"""Seconds: how long SQLite waits for another process's write, and how long a server may take to answer."""
 
 MISSED_HEARTBEATS = 4
 
@@ -74,41 +70,49 @@ MOST_RETRIES = 3
 
 @dataclass
 class Storage:
-    """An open storage. ``locks`` is the folder of the locks of those who share it."""
+    """An open storage of Optuna's."""
 
     optuna: BaseStorage
-    shown: str
-    """What to call it in messages: a path, or a URL without its password."""
+    name: str
+    """Its path, or its URL without the password."""
     locks: Path
+    """Folder of the lock files of the processes that share it."""
     is_file: bool = True
 
     def close(self) -> None:
-        """Close the database; what is asked of it afterwards opens it again."""
+        """Close the database; Optuna opens it again when asked for anything more."""
         if isinstance(self.optuna, RDBStorage):
             self.optuna.remove_session()
             self.optuna.engine.dispose()
 
     @contextlib.contextmanager
-    def mistakes_told(self) -> Iterator[None]:
-        """Raise `ZooError`, in one line, for a storage that can't be reached or written any more."""
+    def one_line_errors(self) -> Iterator[None]:
+        """Raise `ZooError`, in one line, for a storage that can no longer be reached or written."""
         try:
             yield
         except (StorageInternalError, sqlalchemy.exc.SQLAlchemyError) as error:
             reason = _reason(error.__cause__ if isinstance(error.__cause__, Exception) else error)
-            raise ZooError(f"can't go on with the storage {self.shown}: {reason}") from error
+            raise ZooError(f"can't go on with the storage {self.name}: {reason}") from error
 
     @contextlib.contextmanager
-    def turn(self, study: str) -> Iterator[None]:
-        """Keep all others who share the study waiting within the block."""
-        if isinstance(self.optuna, RDBStorage) and self.optuna.engine.dialect.name == "postgresql":
-            with _advisory_lock(self.optuna, study):
+    def lock(self, study: str) -> Iterator[None]:
+        """Hold the lock of a study, which one of the processes that share it has at a time."""
+        if not isinstance(self.optuna, RDBStorage) or self.optuna.engine.dialect.name != "postgresql":
+            with FileLock(self.locks / "turn.lock"):
                 yield
             return
-        with FileLock(self.locks / "turn.lock"):
-            yield
+        # PostgreSQL gives its own lock up when the connection ends, however that comes.
+        digest = hashlib.sha256(study.encode()).digest()
+        key = {"key": int.from_bytes(digest[:8], "big", signed=True)}
+        with self.optuna.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.execute(sqlalchemy.text("SELECT pg_advisory_lock(:key)"), key)
+            try:
+                yield
+            finally:
+                connection.execute(sqlalchemy.text("SELECT pg_advisory_unlock(:key)"), key)
 
-    def lock_of(self, worker: str) -> Path:
-        """Return the file that a process holds locked for as long as it takes part."""
+    def worker_lock(self, worker: str) -> Path:
+        """Return the file that a process holds locked while it works on a study."""
         return self.locks / f"{worker}.lock"
 
 
@@ -124,7 +128,7 @@ def open_storage(setting: str | None, folder: Path, heartbeat: int) -> Storage:
         atomic.make_folder(file.parent)
         locks = _locks_of(file)
         atomic.make_folder(locks)
-        with FileLock(locks / "turn.lock"):  # two that make a database's tables at once would fail
+        with FileLock(locks / "turn.lock"):  # SQLite fails if two processes make the tables at once
             return Storage(_on_file(file), shown(file), locks)
     except OSError as error:
         raise ZooError(f"can't write into {error.filename}: {error.strerror or error}") from error
@@ -153,13 +157,13 @@ def _locks_of(file: Path) -> Path:
 
 def _on_file(file: Path) -> BaseStorage:
     if file.suffix not in JOURNAL_SUFFIXES:
-        options = {"connect_args": {"timeout": SECONDS_FOR_A_LOCK}}
+        options = {"connect_args": {"timeout": SQLITE_TIMEOUT}}
         return _rdb(f"sqlite:///{file}", shown(file), options)
     try:
-        # Optuna's own lock stays if its holder is killed, and lets one of two processes wait for long.
+        # Optuna's own lock stays behind when its holder is killed.
         lock: Any = FileLock(_locks_of(file) / "journal.lock")
         return JournalStorage(JournalFileBackend(str(file), lock))
-    except (ValueError, KeyError, TypeError) as error:  # what Optuna raises of a file that is no journal
+    except (ValueError, KeyError, TypeError) as error:  # from Optuna, for another file
         raise ZooError(f"can't read the journal {shown(file)}: {one_line(error)}") from error
 
 
@@ -169,7 +173,7 @@ def _database(url: str, folder: Path, heartbeat: int) -> Storage:
     masked = without_password(url)
     options: dict[str, Any] = {"pool_pre_ping": True}
     if url.startswith("postgresql"):
-        options["connect_args"] = {"connect_timeout": SECONDS_TO_CONNECT}
+        options["connect_args"] = {"connect_timeout": CONNECT_TIMEOUT}
     storage = _rdb(url, masked, options, heartbeat)
     locks = folder / "workers"
     atomic.make_folder(locks)
@@ -185,7 +189,7 @@ def _rdb(url: str, masked: str, options: dict[str, Any], heartbeat: int | None =
                 engine_kwargs=options,
                 heartbeat_interval=heartbeat,
                 grace_period=None if heartbeat is None else MISSED_HEARTBEATS * heartbeat,
-                heartbeat_stale_trial_callback=None if heartbeat is None else _retry_of_dead(),
+                heartbeat_stale_trial_callback=None if heartbeat is None else _retry_callback(),
             )
     except ImportError as error:
         reason = one_line(error.__cause__ or error)
@@ -198,43 +202,29 @@ def _rdb(url: str, masked: str, options: dict[str, Any], heartbeat: int | None =
 
 
 def _reason(error: Exception) -> str:
-    """Return what a database says went wrong, on one line and without any password."""
+    """Return a database's error on one line and without any password."""
     return without_password(one_line(getattr(error, "orig", None) or error)).rstrip(".")
-
-
-@contextlib.contextmanager
-def _advisory_lock(server: RDBStorage, name: str) -> Iterator[None]:
-    """Hold PostgreSQL's lock of that name; it is given up when the connection ends, however that comes."""
-    digest = hashlib.sha256(name.encode()).digest()
-    key = {"key": int.from_bytes(digest[:8], "big", signed=True)}
-    with server.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        connection.execute(sqlalchemy.text("SELECT pg_advisory_lock(:key)"), key)
-        try:
-            yield
-        finally:
-            connection.execute(sqlalchemy.text("SELECT pg_advisory_unlock(:key)"), key)
 
 
 # -- beginning, and going on ------------------------------------------------------------------------------
 
-
 FirstTrials = list[tuple[dict[str, Any], str]]
-"""The parameters that the queue of a study begins with, each with where they are from."""
+"""Parameters of the first trials of a study, each with where they are from."""
 
 
 def open_study(plan: Plan) -> tuple[SharedStudy, list[str]]:
-    """Begin the study, or go on with it; return it, and what to say of that.
+    """Begin the study, or go on with it; return it, and remarks for the user.
 
     Raises `ZooError` for a storage that can't be reached, and for a study that was begun with other settings.
     """
     with quiet_optuna():
-        # Before there is anything: a mistake in it is told each time, and leaves nothing behind.
+        # Before anything is written: a mistake in `warm_start` leaves nothing behind.
         early = None if plan.folder.exists() else _warm_start(plan)
         storage = open_storage(plan.config["storage"], plan.folder, plan.config["heartbeat"])
-        with storage.mistakes_told(), storage.turn(plan.full_name):
+        with storage.one_line_errors(), storage.lock(plan.full_name):
             study = existing_study(plan.full_name, storage)
-            if study is not None and not has_begun(study) and _differences(plan, study):
-                # Nothing was tried: perhaps for a mistake that is mended now.
+            if study is not None and n_claimed(study) == 0 and _differences(plan, study):
+                # No trial was run yet, so nothing is lost with the old settings.
                 optuna.delete_study(study_name=plan.full_name, storage=storage.optuna)
                 study = None
             if study is None:
@@ -251,10 +241,10 @@ def join_study(plan: Plan, storage: Storage) -> SharedStudy:
 
     Raises `ZooError` if it is gone, or was begun anew with other settings by another command meanwhile.
     """
-    with quiet_optuna(), storage.turn(plan.full_name):
+    with quiet_optuna(), storage.lock(plan.full_name):
         study = existing_study(plan.full_name, storage)
         if study is None:
-            raise ZooError(f"the study {plan.full_name} is no longer in {storage.shown}")
+            raise ZooError(f"the study {plan.full_name} is no longer in {storage.name}")
         _check_settings(plan, study)
         study.sampler = plan.sampler(seed_of(study), seed_of(study))
         study.pruner = plan.pruner()
@@ -269,9 +259,9 @@ def existing_study(name: str, storage: Storage) -> Study | None:
         return None
 
 
-def has_begun(study: Study) -> bool:
-    """Tell whether a trial of the study was ever run."""
-    return any(trial.state != TrialState.WAITING for trial in study.get_trials(deepcopy=False))
+def n_claimed(study: Study) -> int:
+    """Return how many trials of the study have ever been run."""
+    return sum(trial.state != TrialState.WAITING for trial in study.get_trials(deepcopy=False))
 
 
 def seed_of(study: Study) -> int:
@@ -281,7 +271,7 @@ def seed_of(study: Study) -> int:
 
 @contextlib.contextmanager
 def quiet_optuna() -> Iterator[None]:
-    """Keep Optuna from printing what we say ourselves, and that parts of it are experimental."""
+    """Turn off Optuna's log, and its warnings that parts of it are experimental."""
     before = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     try:
@@ -319,10 +309,10 @@ def _differences(plan: Plan, study: Study) -> list[str]:
 def _check_settings(plan: Plan, study: Study) -> None:
     found = _differences(plan, study)
     if found:
-        told = "; ".join(found[:5]) + (f"; and {len(found) - 5} more" if len(found) > 5 else "")
+        listed = "; ".join(found[:5]) + (f"; and {len(found) - 5} more" if len(found) > 5 else "")
         raise ZooError(
             f"the study '{plan.name}' of {plan.algo} on {plan.env} was begun with other settings:"
-            f" {one_line(told, 800)}. Another study: study=NAME"
+            f" {one_line(listed, 800)}. Another study: study=NAME"
         )
 
 
@@ -330,7 +320,7 @@ def _check_settings(plan: Plan, study: Study) -> None:
 
 
 def _warm_start(plan: Plan) -> tuple[FirstTrials, list[str]]:
-    """Return the trials to begin with, and what to say of them: as far as the space has their values."""
+    """Return the first trials, from the tuned file or another study, and remarks for the user."""
     setting, tuned = plan.config["warm_start"], plan.base["tuned"]
     if isinstance(setting, str):
         return _from_study(plan, setting)
@@ -342,7 +332,7 @@ def _warm_start(plan: Plan) -> tuple[FirstTrials, list[str]]:
 
 
 def _from_study(plan: Plan, place: str) -> tuple[FirstTrials, list[str]]:
-    """Let the first trials have the values of another study's best, as far as the space has them."""
+    """Return the best trials of another study, as far as the space has their values, and remarks."""
     if "://" in place:
         raise ZooError(
             f"warm_start={without_password(place)}: a database can't be given here;"
@@ -357,12 +347,12 @@ def _from_study(plan: Plan, place: str) -> tuple[FirstTrials, list[str]]:
         )
     try:
         storage = Storage(_on_file(file.absolute()), shown(file), file.parent)
-        with contextlib.closing(storage) as other, other.mistakes_told():
+        with contextlib.closing(storage) as other, other.one_line_errors():
             best = _best_of(other.optuna)
     except (ZooError, optuna.exceptions.OptunaError) as error:
         raise ZooError(f"warm_start={place}: {one_line(error)}") from error
-    found = [(plan.space.of_this_space(trial.params), f"trial {trial.number} of {place}") for trial in best]
-    first = [each for each in found if each[0]]
+    found = [(trial.number, plan.space.shared_parameters(trial.params)) for trial in best]
+    first = [(parameters, f"trial {number} of {place}") for number, parameters in found if parameters]
     if not first:
         raise ZooError(f"warm_start={place}: none of its best trials has values within this space")
     which = "trial" if len(first) == 1 else f"{len(first)} trials"
@@ -385,41 +375,41 @@ def _best_of(storage: BaseStorage) -> list[FrozenTrial]:
 
 
 class SharedStudy:
-    """An Optuna study as one process sees it; ``worker`` is the name by which others know that process."""
+    """An Optuna study that several processes work on; ``worker`` is the name of this process."""
 
     def __init__(self, study: Study, storage: Storage, n_trials: int, worker: str = "") -> None:
         self.study, self.storage, self.n_trials, self.worker = study, storage, n_trials, worker
 
     def trials(self) -> list[FrozenTrial]:
-        """Return all trials, in the order in which they were claimed."""
+        """Return all trials in the order of their numbers."""
         return self.study.get_trials(deepcopy=False)
 
-    def turn(self) -> contextlib.AbstractContextManager[None]:
-        """Keep all others who share the study waiting within the block."""
-        return self.storage.turn(self.study.study_name)
+    def lock(self) -> contextlib.AbstractContextManager[None]:
+        """Hold the study's lock within the block."""
+        return self.storage.lock(self.study.study_name)
 
     def run_next(
-        self, objective: Callable[[Trial], Sequence[float]], ended: Callable[[FrozenTrial], None]
+        self, objective: Callable[[Trial], Sequence[float]], on_end: Callable[[FrozenTrial], None]
     ) -> bool:
-        """Run a trial, of the queue or a new one; return False if there are as many as were asked for.
+        """Run a trial, queued or new; return False if ``n_trials`` are claimed already.
 
-        ``ended`` takes it when it is complete, pruned or failed. An interrupted one goes into the queue again
-        and the interruption is raised, as are `NoSuccessError` and what ``ended`` raises.
+        ``on_end`` is called with it when it is complete, pruned or failed. An interrupted one is queued again
+        and the interruption is raised, as are `NoSuccessError` and what ``on_end`` raises.
         """
-        hopeless: list[NoSuccessError] = []
-        with contextlib.ExitStack() as turn:
-            turn.enter_context(self.turn())
+        no_success: list[NoSuccessError] = []
+        with contextlib.ExitStack() as lock:
+            lock.enter_context(self.lock())
             self.requeue_dead()
             if len(counted(self.trials())) >= self.n_trials:
                 return False
 
             def run(trial: Trial) -> Sequence[float]:
                 trial.set_user_attr(WORKER, self.worker)
-                turn.close()
+                lock.close()
                 try:
                     return objective(trial)
                 except KeyboardInterrupt:
-                    self._put_back(trial.number, RetryHeartbeatStaleTrialCallback())
+                    self._requeue(trial.number, RetryHeartbeatStaleTrialCallback())
                     trial.set_user_attr(REASON, "interrupted")
                     raise
                 except optuna.TrialPruned as error:
@@ -428,67 +418,64 @@ class SharedStudy:
                 except Exception as error:
                     trial.set_user_attr(REASON, reason_of(error))
                     trial.set_user_attr(TRACEBACK, "".join(traceback.format_exception(error))[-4000:])
-                    hopeless.extend([error] if isinstance(error, NoSuccessError) else [])
+                    no_success.extend([error] if isinstance(error, NoSuccessError) else [])
                     raise
 
             def after(study: Study, trial: FrozenTrial) -> None:
-                if not hopeless:
-                    ended(trial)
+                if not no_success:
+                    on_end(trial)
 
             self.study.optimize(run, n_trials=1, catch=(Exception,), callbacks=[after])
-        if hopeless:
-            raise hopeless[0]
+        if no_success:
+            raise no_success[0]
         return True
 
     def requeue_dead(self) -> None:
-        """Put the trials of processes that died into the queue again. Only in one's turn.
+        """Queue the trials of dead processes again; call it with the lock held.
 
-        Of a database these are known by their heartbeat, of a file by the lock that their process held.
+        In a database a dead process is known by its heartbeat, in a file by its lock, which nobody holds.
         """
         optuna.storages.fail_stale_trials(self.study)
         if not self.storage.is_file:
             return
         for trial in self.trials():
             worker = str(trial.user_attrs.get(WORKER, ""))
-            is_ours = worker == self.worker  # asking for our own lock would give it up
-            if trial.state == TrialState.RUNNING and not (is_ours or is_locked(self.storage.lock_of(worker))):
-                self._put_back(trial.number, _retry_of_dead())
+            if trial.state != TrialState.RUNNING or worker == self.worker:  # closing our own lock frees it
+                continue
+            if not is_locked(self.storage.worker_lock(worker)):
+                self._requeue(trial.number, _retry_callback())
                 self.study.tell(trial.number, state=TrialState.FAIL, skip_if_finished=True)
 
     def is_over(self) -> bool:
-        """Tell whether as many trials have ended as were asked for."""
+        """Tell whether ``n_trials`` have ended."""
         return n_ended(self.study) >= self.n_trials
 
     def is_anyone_running(self) -> bool:
-        """Tell whether a trial is under way, in whatever process, after those of dead ones were put back."""
-        with self.turn():
+        """Tell whether a living process runs a trial."""
+        with self.lock():
             self.requeue_dead()
             return any(trial.state == TrialState.RUNNING for trial in self.trials())
 
-    def has_claimed(self, worker: str) -> bool:
-        """Tell whether a process has claimed a trial."""
-        return any(trial.user_attrs.get(WORKER) == worker for trial in self.trials())
-
-    def failed_alike(self, since: float) -> FrozenTrial | None:
-        """Return the latest trial if the last few that ended since then all failed, and for one reason."""
+    def repeated_failure(self, since: float) -> FrozenTrial | None:
+        """Return the latest trial if the last few that ended after ``since`` all failed for one reason."""
         ends = [(trial.datetime_complete, trial) for trial in counted(self.trials())]
         recent = [(end.timestamp(), trial) for end, trial in ends if end and end.timestamp() >= since]
-        latest = [trial for _, trial in sorted(recent, key=lambda each: each[0])[-ALIKE:]]
-        if len(latest) < ALIKE or any(trial.state != TrialState.FAIL for trial in latest):
+        latest = [trial for _, trial in sorted(recent, key=lambda each: each[0])[-MOST_EQUAL_FAILURES:]]
+        if len(latest) < MOST_EQUAL_FAILURES or any(trial.state != TrialState.FAIL for trial in latest):
             return None
-        # An environment's own failure is told with its index and seed, which differ each time.
+        # Without numbers: an environment's failure names its index and seed, which differ each time.
         reasons = {re.sub(r"\d+", "", str(trial.user_attrs.get(REASON, DIED))) for trial in latest}
         return latest[-1] if len(reasons) == 1 else None
 
-    def _put_back(self, number: int, retry: RetryHeartbeatStaleTrialCallback) -> None:
-        """Let a trial be run again with the same values, unless it is in the queue already."""
+    def _requeue(self, number: int, retry: RetryHeartbeatStaleTrialCallback) -> None:
+        """Queue a trial's values again, unless they are queued already."""
         trials = self.trials()
         if number not in _retried(trials):
             retry(self.study, next(trial for trial in trials if trial.number == number))
 
 
 def counted(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
-    """Return the trials that count: not those that wait, and not those that were put into the queue again."""
+    """Return the trials that count towards ``n_trials``: neither waiting nor queued again."""
     retried = _retried(trials)
     return [trial for trial in trials if trial.state != TrialState.WAITING and trial.number not in retried]
 
@@ -498,33 +485,33 @@ def n_ended(study: Study) -> int:
     return sum(trial.state.is_finished() for trial in counted(study.get_trials(deepcopy=False)))
 
 
-def goes_on_from(trial: FrozenTrial) -> int | None:
-    """Return the number of the interrupted trial that this one is a repetition of."""
-    history = _history(trial)
+def retry_of(trial: FrozenTrial) -> int | None:
+    """Return the number of the interrupted trial that this one repeats."""
+    history = _retry_history(trial)
     return history[-1] if history else None
 
 
 def _retried(trials: Sequence[FrozenTrial]) -> set[int]:
-    return {number for trial in trials for number in _history(trial)}
+    return {number for trial in trials for number in _retry_history(trial)}
 
 
-def _history(trial: FrozenTrial) -> list[int]:
-    """Return what `RetryHeartbeatStaleTrialCallback.retry_history` does, which warns at each call."""
+def _retry_history(trial: FrozenTrial) -> list[int]:
+    """Return what `RetryHeartbeatStaleTrialCallback.retry_history` does, without a warning at each call."""
     history: list[int] = trial.system_attrs.get("retry_history", [])
     return history
 
 
-def _retry_of_dead() -> RetryHeartbeatStaleTrialCallback:
-    """Return what runs the trial of a dead process again, but not for ever: it may be what kills them."""
+def _retry_callback() -> RetryHeartbeatStaleTrialCallback:
+    """Return the callback that queues a dead process's trial again, up to `MOST_RETRIES` times."""
     return RetryHeartbeatStaleTrialCallback(max_retry=MOST_RETRIES)
 
 
 def new_worker_name() -> str:
-    """Return a name that no other process has."""
+    """Return a unique name."""
     return f"{platform.node()}-{secrets.token_hex(6)}"
 
 
 def reason_of(error: BaseException) -> str:
-    """Return an exception on one line; of an environment's own, with its traceback, the ends."""
+    """Return an exception on one line; of a long one, such as an environment's traceback, start and end."""
     text = first_and_last(error)
     return one_line(text if isinstance(error, ZooError) else f"{type(error).__name__}: {text}", 500)

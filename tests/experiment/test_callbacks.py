@@ -1,0 +1,438 @@
+"""Callbacks: evaluation, early stopping, kept agents, videos, and how a config makes them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import imageio_ffmpeg
+import numpy as np
+import pytest
+from gymnasium.envs.classic_control import CartPoleEnv
+from gymnasium.wrappers import TimeLimit
+
+import zoo
+from zoo.agents.agent_folder import read_agent
+from zoo.agents.find import kept_agents
+from zoo.algorithms.algorithm import Algorithm
+from zoo.algorithms.callback import PREEMPTED, Callback
+from zoo.algorithms.ppo import PPO2
+from zoo.config.compose import compose
+from zoo.envs.config import EnvConfig
+from zoo.envs.vec_env import make_vec_env
+from zoo.errors import ZooError
+from zoo.experiment.callbacks import (
+    EvalCallback,
+    StopTrainingOnMaxEpisodes,
+    StopTrainingOnNoModelImprovement,
+    StopTrainingOnRewardThreshold,
+    VideoCallback,
+    read_evaluations,
+)
+from zoo.experiment.checkpoint import CheckpointCallback
+from zoo.experiment.evaluation import evaluate
+from zoo.experiment.experiment import Experiment, Result, train
+from zoo.experiment.factories import make_callbacks
+from zoo.experiment.loggers import LoggingCallback
+from zoo.experiment.run_folder import RunFolder
+
+
+class Spy(Callback):
+    """Keeps what was logged at each evaluation."""
+
+    def __init__(self, every: int) -> None:
+        self.every = every
+        self.metrics: list[dict[str, float]] = []
+
+    def on_steps(self, algorithm: Algorithm) -> None:
+        self.metrics.append(algorithm.read_metrics())
+
+
+def test_evaluations_are_written_under_the_names_of_stable_baselines(
+    run: RunFolder, ppo2: Callable[..., PPO2]
+) -> None:
+    ppo2().learn(384, EvalCallback("CartPole-v1", every=128, n_eval_episodes=3, run=run))
+    with np.load(run.evaluations) as file:
+        assert sorted(file.files) == ["ep_lengths", "results", "timesteps"]
+        assert file["timesteps"].tolist() == [128, 256, 384]
+        assert file["results"].shape == file["ep_lengths"].shape == (3, 3)
+
+
+def test_successes_are_written_where_there_are_any(run: RunFolder, ppo2: Callable[..., PPO2]) -> None:
+    class Succeeding(CartPoleEnv):
+        def step(self, action: Any) -> Any:
+            observation, reward, terminated, truncated, info = super().step(action)
+            return observation, reward, terminated, truncated, {**info, "is_success": not terminated}
+
+    def env() -> TimeLimit[Any, Any, Any]:
+        return TimeLimit(Succeeding(), 10)
+
+    spy = Spy(128)
+    ppo2().learn(256, [EvalCallback(env, every=128, n_eval_episodes=4, run=run), spy])
+    with np.load(run.evaluations) as file:
+        assert file["successes"].shape == (2, 4)
+        assert spy.metrics[0]["eval/success_rate"] == file["successes"][0].mean()
+
+
+def test_best_agent_is_the_one_that_scored_best(run: RunFolder, ppo2: Callable[..., PPO2]) -> None:
+    evaluation = EvalCallback("CartPole-v1", every=64, n_eval_episodes=3, seed=5, run=run)
+    ppo2().learn(1280, evaluation)
+    results = [each.mean for _, each in read_evaluations(run.evaluations)]
+    card = json.loads((run.best_agent / "card.json").read_text())
+    assert card["mean_return"] == max(results)
+    assert card["n_eval_episodes"] == 3
+    # Of equal ones it is the latest.
+    number = max(i for i, result in enumerate(results) if result == max(results))
+    assert card["timesteps"] == 64 * (number + 1)
+    best = PPO2.load(run.best_agent)
+    again = evaluate(best, make_vec_env("CartPole-v1", 3), 3, seed=(5, number))
+    assert again.mean == max(results)
+
+
+def test_confirmed_best_agent_is_judged_by_more_episodes_from_the_same_seeds(
+    run: RunFolder, ppo2: Callable[..., PPO2]
+) -> None:
+    evaluation = EvalCallback("CartPole-v1", every=64, n_eval_episodes=2, seed=5, confirm=20, run=run)
+    confirmed = []
+
+    class Judged(Callback):
+        every = 64
+
+        def on_steps(self, algorithm: Algorithm) -> None:
+            short, long = (
+                evaluate(algorithm, make_vec_env("CartPole-v1", 2), n, seed=(5, i)).mean
+                for i, n in enumerate((2, 20))
+            )
+            best = max(confirmed, default=-np.inf)
+            if short >= best and long >= best:
+                confirmed.append(long)
+
+    ppo2().learn(1280, [Judged(), evaluation])
+    card = json.loads((run.best_agent / "card.json").read_text())
+    assert len(confirmed) > 1
+    assert card["mean_return"] == confirmed[-1] == max(confirmed)
+    assert card["n_eval_episodes"] == 20
+    assert {each.n_episodes for _, each in read_evaluations(run.evaluations)} == {2}
+
+
+def test_evaluation_that_a_signal_interrupts_counts_for_nothing(
+    run: RunFolder, ppo2: Callable[..., PPO2]
+) -> None:
+    class Signal(Callback):
+        every = 128
+
+        def on_steps(self, algorithm: Algorithm) -> None:
+            algorithm.request_stop(PREEMPTED)
+
+    evaluation = EvalCallback("CartPole-v1", every=128, run=run)
+    ppo2().learn(256, [Signal(), evaluation])
+    assert evaluation.n_evaluations == 0
+    assert not run.evaluations.exists()
+
+
+def test_of_agents_that_score_the_same_the_latest_is_the_best(
+    run: RunFolder, ppo2: Callable[..., PPO2]
+) -> None:
+    env = TimeLimit(CartPoleEnv(), 3)  # no pole falls so soon
+    ppo2().learn(192, EvalCallback(env, every=64, n_eval_episodes=1, run=run))
+    assert json.loads((run.best_agent / "card.json").read_text())["timesteps"] == 192
+
+
+ALREADY_PERFECT = {"n_seen": 0, "n_without": 0, "best": 500.0}
+
+
+@pytest.fixture
+def evaluation() -> EvalCallback:
+    return EvalCallback("CartPole-v1", every=64, n_eval_episodes=2, seed=0)
+
+
+def test_reaching_the_threshold_exactly_is_enough(
+    ppo2: Callable[..., PPO2], evaluation: EvalCallback
+) -> None:
+    """Many environments have a best return that no agent can exceed."""
+    ppo2().learn(64, evaluation)
+    assert evaluation.last is not None
+    reached = evaluation.last.mean
+    for threshold, steps in ((reached, 64), (np.nextafter(reached, np.inf), 128)):
+        again = EvalCallback("CartPole-v1", every=64, n_eval_episodes=2, seed=0)
+        model = ppo2().learn(128, [again, StopTrainingOnRewardThreshold(again, float(threshold))])
+        assert model.num_timesteps == steps
+
+
+def test_run_ends_after_evaluations_without_a_better_one(
+    ppo2: Callable[..., PPO2], evaluation: EvalCallback
+) -> None:
+    model, stop = ppo2(), StopTrainingOnNoModelImprovement(evaluation, max_no_improvement_evals=2)
+    stop.load_state(ALREADY_PERFECT)
+    model.learn(6400, [evaluation, stop])
+    assert evaluation.n_evaluations == 3
+    assert model.stop_reason == "no better mean return than 500 in 3 evaluations"
+
+
+def test_first_evaluations_do_not_count_for_no_improvement(
+    ppo2: Callable[..., PPO2], evaluation: EvalCallback
+) -> None:
+    stop = StopTrainingOnNoModelImprovement(evaluation, max_no_improvement_evals=2, min_evals=4)
+    stop.load_state(ALREADY_PERFECT)
+    ppo2().learn(6400, [evaluation, stop])
+    assert evaluation.n_evaluations == 7
+
+
+def test_run_ends_with_the_last_episode_it_may_have(ppo2: Callable[..., PPO2]) -> None:
+    model = ppo2()
+    model.learn(6400, StopTrainingOnMaxEpisodes(5))
+    assert model.stop_reason == "5 episodes are done"
+    assert 5 <= model.n_episodes < 15
+    assert model.num_timesteps < 6400
+
+
+SHORT = [
+    *("algo=ppo2", "env=CartPole-v1", "tuned=none", "n_timesteps=512", "n_envs=2", "algo.n_steps=32"),
+    *("algo.batch_size=64", "algo.n_epochs=1", "compile=false", "threads=1", "logger=none", "verbose=0"),
+    *("progress_bar=false", "callbacks.eval.every=128", "callbacks.eval.n_episodes=2", "seed=3"),
+    *("callbacks.agents.every=100", "callbacks.checkpoint.every=192"),
+]
+
+
+def trained(*overrides: str) -> Result:
+    return train(compose("train", [*SHORT, *overrides]))
+
+
+def assert_same_agents(first: Path, second: Path) -> None:
+    ours, theirs = kept_agents(first), kept_agents(second)
+    assert list(ours) == list(theirs)
+    for steps in ours:
+        ones, others = (read_agent(found[steps]).tensors for found in (ours, theirs))
+        assert all(np.array_equal(ones[name], others[name]) for name in ones)
+
+
+def test_agents_are_named_by_their_steps_and_carry_their_score() -> None:
+    result = trained()
+    agents = kept_agents(result.run.path)
+    assert list(agents) == [128, 256, 320, 448, 512]
+    assert [path.name for path in agents.values()][:2] == ["step-000000128", "step-000000256"]
+    cards = {steps: read_agent(path).card for steps, path in agents.items()}
+    assert all(card["timesteps"] == steps for steps, card in cards.items())
+    assert [steps for steps, card in cards.items() if card.get("mean_return") is not None] == [128, 256, 512]
+    last = zoo.load(agents[512])
+    own = result.algorithm.get_parameters()
+    assert all(np.array_equal(values, own[name]) for name, values in last.get_parameters().items())
+    first = zoo.load(agents[128]).get_parameters()
+    assert not all(np.array_equal(values, own[name]) for name, values in first.items())
+
+
+def test_interrupted_run_keeps_the_same_agents_as_one_that_never_stopped() -> None:
+    """What was kept after the checkpoint is kept once more; what a kill left half written goes."""
+    whole = trained()
+    with Experiment(compose("train", [*SHORT, "seed=3"])) as experiment:
+        experiment.config["n_timesteps"] = 448  # as if it were killed there
+        experiment.learn()
+    run = experiment.run.path
+    assert list(kept_agents(run)) == [128, 256, 320, 448]  # and the last checkpoint is of 384
+    stale = run / "agents" / "step-000000433"
+    (run / "agents" / "step-000000448").rename(stale)
+    half = run / "agents" / ".step-000000512.0123abcd.partial"
+    half.mkdir()
+    (half / "config.yaml").write_text("format: 1")
+    lost = run / "agents" / ".step-000000320.previous"
+    (run / "agents" / "step-000000320").rename(lost)
+    train(compose("train", [f"resume={run}", "verbose=0", "progress_bar=false"]))
+    assert sorted(each.name for each in (run / "agents").iterdir()) == [
+        each.name for each in kept_agents(whole.run.path).values()
+    ]
+    assert_same_agents(run, whole.run.path)
+
+
+def names(callbacks: list[Callback]) -> list[str]:
+    return [type(callback).__name__ for callback in callbacks]
+
+
+def test_callbacks_come_in_the_order_in_which_they_need_each_other(
+    config: dict[str, Any], run: RunFolder
+) -> None:
+    config["callbacks"] |= {
+        "stop_on_reward": {"threshold": 475.0},
+        "stop_on_no_improvement": {"max_evaluations": 5, "min_evaluations": 0},
+        "stop_on_episodes": {"max_episodes": 100},
+        "own": {"_target_": "zoo.experiment.callbacks.StopTrainingOnMaxEpisodes", "max_episodes": 7},
+    }
+    config["progress_bar"] = True
+    callbacks = make_callbacks(config, run, ExitStack())
+    assert names(callbacks) == [
+        "EvalCallback",
+        "StopTrainingOnRewardThreshold",
+        "StopTrainingOnNoModelImprovement",
+        "StopTrainingOnMaxEpisodes",
+        "StopTrainingOnMaxEpisodes",
+        "LoggingCallback",
+        "ProgressBarCallback",
+        "CheckpointCallback",
+    ]
+    checkpoint = callbacks[-1]
+    assert isinstance(checkpoint, CheckpointCallback)
+    assert list(checkpoint.callbacks) == callbacks[:-1]
+
+
+def test_run_is_divided_where_no_interval_is_set(config: dict[str, Any], run: RunFolder) -> None:
+    config["n_timesteps"] = 50_000
+    config["callbacks"]["eval"]["every"] = config["callbacks"]["checkpoint"]["every"] = None
+    config["logger"]["every"] = None
+    callbacks = make_callbacks(config, run, ExitStack())
+    assert {type(callback): callback.every for callback in callbacks} == {
+        EvalCallback: 2_500,
+        LoggingCallback: 500,
+        CheckpointCallback: 5_000,
+    }
+
+
+def test_stopping_by_evaluations_without_any_is_refused(config: dict[str, Any], run: RunFolder) -> None:
+    config["callbacks"] |= {"eval": None, "stop_on_reward": {"threshold": 475.0}}
+    with pytest.raises(ZooError, match=r"`callbacks\.stop_on_reward` needs `callbacks\.eval`"):
+        make_callbacks(config, run, ExitStack())
+
+
+OWN_CALLBACKS = """
+from zoo.algorithms.callback import Callback
+
+
+class Plain(Callback):
+    def on_steps(self, algorithm):
+        pass
+
+
+class WithArguments(Plain):
+    def __init__(self, size=1):
+        self.size = size
+
+
+class WatchesEpisodes(Callback):
+    def on_episode(self, algorithm, episode):
+        pass
+"""
+
+
+@pytest.fixture
+def own_callbacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    (tmp_path / "own_callbacks.py").write_text(OWN_CALLBACKS)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield "own_callbacks"
+    sys.modules.pop("own_callbacks", None)
+
+
+@pytest.mark.parametrize(("name", "arguments"), [("Plain", {}), ("WithArguments", {"size": 3})])
+def test_callback_that_takes_no_interval_gets_one(
+    config: dict[str, Any],
+    run: RunFolder,
+    own_callbacks: str,
+    name: str,
+    arguments: dict[str, Any],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    config["callbacks"]["mine"] = {"_target_": f"{own_callbacks}.{name}", "every": 1e3, **arguments}
+    (mine,) = [each for each in make_callbacks(config, run, ExitStack()) if type(each).__name__ == name]
+    assert (mine.every, type(mine.every)) == (1000, int)
+    assert {key: getattr(mine, key) for key in arguments} == arguments
+    assert capsys.readouterr().err == ""
+
+
+def test_callback_that_would_never_be_called_is_told(
+    config: dict[str, Any], run: RunFolder, own_callbacks: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config["callbacks"]["mine"] = {"_target_": f"{own_callbacks}.Plain"}
+    make_callbacks(config, run, ExitStack())
+    assert capsys.readouterr().err == (
+        "zoo: callbacks.mine: on_steps of own_callbacks.Plain is never called, for want of an interval;"
+        " give it one in environment steps: callbacks.mine.every=1000\n"
+    )
+    config["callbacks"]["mine"] = {"_target_": f"{own_callbacks}.WatchesEpisodes"}
+    make_callbacks(config, run, ExitStack())
+    assert capsys.readouterr().err == ""
+
+
+CARTPOLE = EnvConfig(id="CartPole-v1")
+
+SHORT_VIDEOS = [
+    *("algo=ppo2", "env=CartPole-v1", "tuned=none", "seed=3", "n_timesteps=512", "algo.n_steps=64"),
+    *("algo.batch_size=64", "compile=false", "threads=1", "logger=csv", "progress_bar=false", "verbose=0"),
+    *("callbacks.eval.every=128", "callbacks.eval.n_episodes=2", "callbacks.checkpoint.every=192"),
+]
+FILMING = ["callbacks.video.every=128", "callbacks.video.length=10", "callbacks.video.size=100"]
+
+
+def same(first: dict[str, Any], second: dict[str, Any]) -> bool:
+    return all(np.array_equal(first[name], second[name]) for name in first)
+
+
+def n_frames(video: Path) -> int:
+    count: int = imageio_ffmpeg.count_frames_and_secs(str(video))[0]
+    return count
+
+
+def test_run_with_videos_ends_with_the_same_weights_bit_for_bit() -> None:
+    plain = train(compose("train", [*SHORT_VIDEOS, "runs_dir=plain"]))
+    filmed = train(compose("train", [*SHORT_VIDEOS, "runs_dir=filmed", *FILMING]))
+    assert same(plain.algorithm.get_parameters(), filmed.algorithm.get_parameters())
+    assert plain.run.evaluations.read_bytes() == filmed.run.evaluations.read_bytes()
+    assert sorted(path.name for path in filmed.run.videos.iterdir()) == [
+        f"step-{steps:09}.mp4" for steps in (128, 256, 384, 512)
+    ]
+    assert all(n_frames(path) == 10 for path in filmed.run.videos.iterdir())
+    assert not plain.run.videos.exists()
+
+
+class Preempt(Callback):
+    """Acts like a signal after so many steps."""
+
+    def __init__(self, at: int) -> None:
+        self.every = at
+
+    def on_steps(self, algorithm: Any) -> None:
+        algorithm.request_stop(PREEMPTED)
+
+
+def test_interrupted_run_is_resumed_exactly_and_films_what_was_due() -> None:
+    whole = train(compose("train", [*SHORT_VIDEOS, "runs_dir=whole", *FILMING]))
+    with Experiment(compose("train", [*SHORT_VIDEOS, "runs_dir=parts", *FILMING])) as experiment:
+        experiment.callbacks.insert(1, Preempt(256))  # before the video that is due then
+        first = experiment.run_through()
+    assert [path.name for path in first.run.videos.iterdir()] == ["step-000000128.mp4"]
+    resumed = train(compose("train", [f"resume={first.run.path}"]))
+    assert same(whole.algorithm.get_parameters(), resumed.algorithm.get_parameters())
+    videos = {path.name: path.read_bytes() for path in whole.run.videos.iterdir()}
+    assert videos == {path.name: path.read_bytes() for path in resumed.run.videos.iterdir()}
+
+
+def test_signal_during_a_video_leaves_no_part_of_it(ppo2: Callable[..., PPO2], tmp_path: Path) -> None:
+    model = ppo2()
+    video = VideoCallback(CARTPOLE, tmp_path / "videos", every=64, length=100_000)
+
+    predict = model.predict
+    calls = 0
+
+    def preempted(*arguments: Any, **options: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 20:
+            model.request_stop(PREEMPTED)
+        return predict(*arguments, **options)
+
+    model.predict = preempted  # type: ignore[method-assign]
+    model.learn(640, [video])
+    assert model.num_timesteps == 64
+    assert model.state()["still_due"]["VideoCallback"] == 64
+    assert not list((tmp_path / "videos").iterdir())
+
+
+def test_what_cannot_be_filmed_is_refused_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ZooError, match="can't film Zoo/Identity-v0"):
+        train(compose("train", [*SHORT_VIDEOS, "env=Zoo/Identity-v0", *FILMING]))
+    with pytest.raises(ZooError, match="`size=641"):
+        train(compose("train", [*SHORT_VIDEOS, *FILMING, "callbacks.video.size=641"]))
+    monkeypatch.setitem(__import__("sys").modules, "moviepy", None)
+    with pytest.raises(ZooError, match="moviepy"):
+        train(compose("train", [*SHORT_VIDEOS, *FILMING]))
+    assert not list(Path("runs").glob("*/*/*"))

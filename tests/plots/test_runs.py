@@ -1,0 +1,191 @@
+"""Finding runs, reading their files, and grouping them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from synthetic_runs import learning, make_run, npz, write_monitor
+
+from zoo.errors import ZooError
+from zoo.plots.groups import Group, differences, group_runs, keys_of
+from zoo.plots.runs import find_runs, parse_evaluations, parse_monitor, parse_progress, read_run
+
+HEAD = b'#{"t_start": 5.0, "env_id": "CartPole-v1"}\nr,l,t\n'
+
+
+def test_monitor_is_read_by_its_columns() -> None:
+    monitor = parse_monitor(b'#{"t_start": 5, "env_id": "E"}\nl,note,r,t\n7,"a,b",1.5,0.1\n9,,2.5,0.2\n')
+    assert (monitor.returns.tolist(), monitor.lengths.tolist()) == ([1.5, 2.5], [7, 9])
+    assert (monitor.t_start, monitor.env_id, monitor.n_damaged) == (5.0, "E", 0)
+
+
+def test_row_that_is_being_written_is_left_out() -> None:
+    assert parse_monitor(HEAD + b"1,2,3\n4,5,6").returns.tolist() == [1.0]
+
+
+def test_damaged_rows_are_counted_and_left_out() -> None:
+    rows = b"1,2,3\nx,y,z\n1,2\n1,2,3,4\n\xff,2,3\nnan,2,3\n5,-1,3\n5,6,7\n"
+    monitor = parse_monitor(HEAD + rows)
+    assert (monitor.returns.tolist(), monitor.n_damaged) == ([1.0, 5.0], 6)
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"", "no column r, l, t"),
+        (b"\x00\x01\n" * 9, "no column"),
+        (b"#{oops\nr,l,t\n", "Expecting"),
+        (b"r,t\n1,2\n", "no column l"),
+    ],
+)
+def test_what_is_no_monitor_is_refused_in_one_line(content: bytes, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem) as raised:
+        parse_monitor(content)
+    assert "\n" not in str(raised.value)
+
+
+def test_progress_keeps_gaps_and_skips_damaged_rows() -> None:
+    columns, n_damaged = parse_progress(b"time/total_timesteps,train/loss\n1,0.5\n2,\n3\n4,x\n5,0.1")
+    assert np.array_equal(columns["train/loss"], [0.5, np.nan, np.nan], equal_nan=True)
+    assert n_damaged == 1
+
+
+def test_evaluations_are_sorted_and_those_not_finite_left_out() -> None:
+    read = parse_evaluations(npz({300: [3.0, 5.0], 100: [1.0, 1.0], 200: [np.nan, 1.0]}))
+    assert (read.timesteps.tolist(), read.means.tolist()) == ([100, 300], [1.0, 4.0])
+
+
+@pytest.mark.parametrize("content", [b"", b"no zip", npz({100: [1.0, 2.0]})[:-50]])
+def test_what_are_no_evaluations_is_refused_in_one_line(content: bytes) -> None:
+    with pytest.raises(ValueError, match=r".") as raised:
+        parse_evaluations(content)
+    assert "\n" not in str(raised.value)
+
+
+def test_damaged_files_are_named_and_the_rest_is_read(tmp_path: Path) -> None:
+    path = make_run(tmp_path, evaluations=learning(1), progress={"time/total_timesteps": [1, 2]})
+    (path / "evaluations.npz").write_bytes(b"damaged")
+    (path / "config.yaml").write_text("a: [")
+    run = read_run(path)
+    assert run.evaluations() is None
+    assert run.episodes() is not None
+    assert set(run.problems) == {"evaluations.npz", "config.yaml"}
+    assert (run.algo, run.env) == ("ppo2", "CartPole-v1")
+
+
+def groups_in(root: Path, by: str | None = None) -> list[Group]:
+    return group_runs([read_run(path) for path in find_runs([str(root)])], keys_of(by))
+
+
+def labels(groups: list[Group]) -> list[tuple[str, str, int]]:
+    return [(group.label, group.env, len(group.runs)) for group in groups]
+
+
+def with_rate(rate: float) -> dict[str, Any]:
+    return {"algo": {"name": "ppo2", "learning_rate": rate, "gamma": 0.99}}
+
+
+def test_runs_that_differ_in_seed_and_what_is_only_shown_are_one_group(tmp_path: Path) -> None:
+    for seed in range(3):
+        make_run(tmp_path, seed=seed, config={"logger": {"csv": seed > 0}, "job": f"night_{seed}"})
+    assert labels(groups_in(tmp_path)) == [("ppo2", "CartPole-v1", 3)]
+
+
+def test_groups_of_an_algorithm_are_called_after_what_differs(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        make_run(tmp_path, seed=seed, name=f"a{seed}", config=with_rate(0.001))
+        make_run(tmp_path, seed=seed, name=f"b{seed}", config=with_rate(0.01))
+    make_run(tmp_path, "a2c")
+    make_run(tmp_path, env="ALE/Pong-v5")
+    assert labels(groups_in(tmp_path)) == [
+        ("ppo2", "ALE/Pong-v5", 1),
+        ("a2c", "CartPole-v1", 1),
+        ("ppo2, learning_rate=0.001", "CartPole-v1", 2),
+        ("ppo2, learning_rate=0.01", "CartPole-v1", 2),
+    ]
+
+
+def test_by_puts_together_what_shares_the_named_keys(tmp_path: Path) -> None:
+    make_run(tmp_path, name="a", config=with_rate(0.001))
+    make_run(tmp_path, name="b", config=with_rate(0.01), seed=2)
+    assert labels(groups_in(tmp_path, "algo")) == [("ppo2", "CartPole-v1", 2)]
+    assert [label for label, *_ in labels(groups_in(tmp_path, "algo, algo.learning_rate"))] == [
+        "ppo2, learning_rate=0.001",
+        "ppo2, learning_rate=0.01",
+    ]
+    with pytest.raises(ZooError, match=r"did you mean 'algo.learning_rate'"):
+        groups_in(tmp_path, "algo.learning_rat")
+
+
+def test_peers_runs_are_grouped_and_called_by_their_folders(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        (tmp_path / "ppo" / f"CartPole-v1_{seed}").mkdir(parents=True)
+        write_monitor(tmp_path / "ppo" / f"CartPole-v1_{seed}" / "0.monitor.csv", [1], [1], "CartPole-v1")
+        (tmp_path / f"sb3_dqn_seed{seed}").mkdir()
+        (tmp_path / f"sb3_dqn_seed{seed}" / "evaluations.npz").write_bytes(npz(learning(seed)))
+    make_run(tmp_path / "runs")
+    assert labels(groups_in(tmp_path)) == [
+        ("ppo", "CartPole-v1", 2),
+        ("ppo2", "CartPole-v1", 1),
+        ("sb3_dqn", "CartPole-v1", 2),
+    ]
+
+
+def test_differences_name_every_key_and_both_sides(tmp_path: Path) -> None:
+    first = read_run(make_run(tmp_path, name="a", config=with_rate(0.001)))
+    second = read_run(make_run(tmp_path, name="b", seed=7, config={**with_rate(0.01), "n_envs": 8}))
+    assert differences([first], [second]) == {
+        "algo.learning_rate": ([0.001], [0.01]),
+        "n_envs": ([1], [8]),
+    }
+
+
+def test_runs_are_found_below_folders_by_patterns_and_by_what_is_in_them(tmp_path: Path) -> None:
+    runs = [make_run(tmp_path / "sweep" / name, seed=1) for name in ("a", "b")]
+    agent = runs[0] / "best_agent"
+    agent.mkdir()
+    (agent / "policy.safetensors").touch()
+    assert find_runs([str(tmp_path)]) == runs
+    assert find_runs([str(tmp_path / "sweep" / "*")]) == runs
+    assert find_runs([str(agent), str(runs[0]), str(runs[0] / "run.json")]) == runs[:1]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["sweeep"], r"nothing at sweeep; did you mean 'sweep'\?"),
+        (["sweep"], "there is no run in sweep"),
+        (["*.none"], "no path is like"),
+        (["note.txt"], "is no run"),
+    ],
+)
+def test_paths_that_lead_to_no_run_are_told(given: list[str], message: str, working_folder: Path) -> None:
+    (working_folder / "sweep").mkdir()
+    (working_folder / "note.txt").touch()
+    with pytest.raises(ZooError, match=message):
+        find_runs(given)
+
+
+def test_trials_of_a_study_are_left_out_unless_they_are_named(tmp_path: Path) -> None:
+    """The best of many were lucky too: what counts are those that were trained again."""
+    study = tmp_path / "tune" / "ppo2" / "CartPole-v1" / "default"
+    trial = make_run(study / "trials", seed=5)
+    again = make_run(study / "top", seed=6)
+    (study / "trials.csv").write_text("trial,state\n")
+    assert find_runs([str(tmp_path)]) == [again]
+    assert find_runs([str(study / "trials")]) == [trial]
+
+
+def test_values_that_mean_the_same_are_one_group(tmp_path: Path) -> None:
+    spelled_out = {"type": "linear", "start": 0.001, "end": 0}
+    for seed, rate in enumerate(["lin_1e-3", "lin_0.001", "linear_0.0010", spelled_out]):
+        config = {"algo": {"name": "ppo2", "learning_rate": rate, "gamma": 1.0 if seed else 1}}
+        make_run(tmp_path, seed=seed, name=f"a{seed}", config=config)
+    assert labels(groups_in(tmp_path)) == [("ppo2", "CartPole-v1", 4)]
+    (group,) = groups_in(tmp_path)
+    assert not differences(group.runs[:1], group.runs[1:])
+    make_run(tmp_path, seed=9, name="b", config={"algo": {"name": "ppo2", "learning_rate": "cos_1e-3"}})
+    assert len(groups_in(tmp_path)) == 2

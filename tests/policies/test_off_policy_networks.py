@@ -1,0 +1,239 @@
+"""Q-networks, and actors and critics of continuous actions: formulas, widths, masks, quantiles."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from torch import nn
+
+from zoo.errors import ZooError
+from zoo.policies.acting import ActingPolicy
+from zoo.policies.config import PolicyConfig, policy_preset
+from zoo.policies.continuous import (
+    ContinuousCritics,
+    DeterministicActor,
+    QuantileCritics,
+    SquashedActor,
+)
+from zoo.policies.q_networks import QNetwork, QuantileNetwork
+
+VECTOR = spaces.Box(-1.0, 1.0, (3,), np.float32)
+IMAGE = spaces.Box(0, 255, (36, 36, 1), np.uint8)
+
+
+def q_network(
+    observations: spaces.Space[Any] = VECTOR, name: str = "MlpPolicy", *, dueling: bool = False, **fields: Any
+) -> QNetwork:
+    torch.manual_seed(0)
+    config = policy_preset(name)
+    for field, value in fields.items():
+        setattr(config, field, value)
+    return QNetwork(observations, spaces.Discrete(4, start=1), config, dueling=dueling)
+
+
+def widths(layers: nn.Module | None) -> list[int]:
+    assert layers is not None
+    return [layer.out_features for layer in layers.modules() if isinstance(layer, nn.Linear)]
+
+
+def test_dueling_centres_the_advantages_on_the_state_value() -> None:
+    ours, observations = q_network(dueling=True), torch.randn(5, 3)
+    assert ours.state_value is not None
+    values = ours(observations)
+    torch.testing.assert_close(values.mean(-1), ours.state_value(observations)[:, 0])
+    advantages = ours.advantages(observations)
+    torch.testing.assert_close(
+        values - values.mean(-1, keepdim=True), advantages - advantages.mean(-1, keepdim=True)
+    )
+    gradients = torch.autograd.grad(values[0, 0], list(ours.parameters()))
+    assert all(gradient.any() for gradient in gradients[-2:])
+
+
+def test_after_images_advantages_are_linear_and_the_state_value_is_not() -> None:
+    ours = q_network(IMAGE, "CnnPolicy", dueling=True)
+    assert widths(ours.advantages) == [4]
+    assert widths(ours.state_value) == [64, 64, 1]
+
+
+def test_masked_values_are_below_all_others() -> None:
+    ours, observations = q_network(dueling=True), torch.randn(5, 3)
+    values, masks = ours(observations), torch.rand(5, 4) < 0.5
+    seen = {"observations": observations, "action_masks": masks}
+    parameters, state = ours.action_parameters(seen)
+    assert state is None
+    assert torch.equal(parameters, torch.where(masks, values, -1e8))
+    assert torch.equal(ours.action_parameters({"observations": observations})[0], values)
+
+
+def test_leading_dimensions_are_free() -> None:
+    ours, observations = q_network(dueling=True), torch.randn(6, 3)
+    torch.testing.assert_close(ours(observations.reshape(2, 3, 3)), ours(observations).reshape(2, 3, 4))
+
+
+N, N_ACTIONS = 5, 4
+
+
+def quantile_network(
+    observations: spaces.Space[Any] = VECTOR, name: str = "MlpPolicy", *, dueling: bool = False
+) -> QuantileNetwork:
+    torch.manual_seed(0)
+    space = spaces.Discrete(N_ACTIONS, start=1)
+    return QuantileNetwork(observations, space, policy_preset(name), n_quantiles=N, dueling=dueling)
+
+
+@pytest.mark.parametrize("dueling", [False, True])
+def test_leading_dimensions_of_quantiles_are_free(dueling: bool) -> None:
+    ours, observations = quantile_network(dueling=dueling), torch.randn(6, 3)
+    quantiles = ours(observations)
+    assert quantiles.shape == (6, N, N_ACTIONS)
+    torch.testing.assert_close(ours(observations.reshape(2, 3, 3)), quantiles.reshape(2, 3, N, N_ACTIONS))
+    torch.testing.assert_close(ours(observations[0]), quantiles[0])
+
+
+def test_both_streams_are_of_quantiles() -> None:
+    ours, observations = quantile_network(dueling=True), torch.randn(6, 3)
+    assert widths(ours.advantages) == [64, 64, N * N_ACTIONS]
+    assert widths(ours.state_value) == [64, 64, N]
+    assert ours.state_value is not None
+    quantiles, advantages = ours(observations), ours.advantages(observations)
+    values = ours.state_value(observations)
+    for i in range(N):
+        row = advantages[:, i * N_ACTIONS : (i + 1) * N_ACTIONS]
+        expected = values[:, i, None] + row - row.mean(-1, keepdim=True)
+        torch.testing.assert_close(quantiles[:, i], expected)
+
+
+def test_action_values_are_means_of_quantiles_and_masked_ones_below_all_others() -> None:
+    ours, observations = quantile_network(dueling=True), torch.randn(6, 3)
+    means, masks = ours(observations).mean(1), torch.rand(6, N_ACTIONS) < 0.5
+    parameters, state = ours.action_parameters({"observations": observations, "action_masks": masks})
+    assert state is None
+    assert torch.equal(parameters, torch.where(masks, means, -1e8))
+    assert torch.equal(ours.action_parameters({"observations": observations})[0], means)
+
+
+OBSERVATIONS = spaces.Box(-1.0, 1.0, (3,), np.float32)
+ACTIONS = spaces.Box(-2.0, 2.0, (2,), np.float32)
+
+
+def deterministic(
+    observations: spaces.Space[Any] = OBSERVATIONS,
+    name: str = "MlpPolicy",
+    *,
+    options: Any = None,
+    **fields: Any,
+) -> DeterministicActor:
+    torch.manual_seed(0)
+    config = policy_preset(name)
+    for field, value in fields.items():
+        setattr(config, field, value)
+    return DeterministicActor(observations, ACTIONS, config, **(options or {}))
+
+
+def hidden_widths(network: nn.Module) -> list[int]:
+    return [layer.out_features for layer in network.modules() if isinstance(layer, nn.Linear)]
+
+
+def test_parameters_are_actions_within_bounds_behind_any_leading_dimensions() -> None:
+    network, observations = deterministic(net_arch=[8]), 100.0 * torch.randn(2, 5, 3)
+    actions = network(observations)
+    assert actions.shape == (2, 5, 2)
+    assert actions.abs().max() <= 1
+    hidden = observations @ network.trunk[0].weight.T + network.trunk[0].bias
+    last = hidden.clamp(min=0) @ network.head.action.weight.T + network.head.action.bias
+    torch.testing.assert_close(actions, torch.tanh(last))
+    again, state = network.action_parameters({"observations": observations})
+    assert torch.equal(again, actions)
+    assert state is None
+
+
+@pytest.mark.parametrize(
+    ("space", "name"),
+    [(IMAGE, "CnnPolicy"), (spaces.Dict({"a": OBSERVATIONS, "b": IMAGE}), "MultiInputPolicy")],
+)
+def test_images_and_dictionaries_are_read_too(space: spaces.Space[Any], name: str) -> None:
+    space.seed(0)
+    seen = {"observations": space.sample()}
+    if isinstance(space, spaces.Dict):
+        batch = {"observations": {key: part[None] for key, part in seen["observations"].items()}}
+    else:
+        batch = {"observations": seen["observations"][None]}
+    actions, _ = ActingPolicy(deterministic(space, name, features_dim=8, net_arch=[8])).act(batch, None)
+    assert actions.shape == (1, 2)
+    assert np.abs(actions).max() <= 1
+
+
+def test_first_actions_are_near_zero_with_a_small_last_layer() -> None:
+    network = deterministic(options={"last_layer_range": 3e-3})
+    weights = network.head.action.weight
+    assert 2.9e-3 < weights.abs().max() <= 3e-3
+    assert weights.std().item() == pytest.approx(3e-3 / 3**0.5, rel=0.1)
+    assert not network.head.action.bias.any()
+    assert network(torch.randn(50, 3)).abs().max() < 0.05
+    assert deterministic()(torch.randn(50, 3)).abs().max() > 0.05
+
+
+def squashed(**config: Any) -> SquashedActor:
+    torch.manual_seed(0)
+    return SquashedActor(OBSERVATIONS, ACTIONS, PolicyConfig(**config))
+
+
+def critics(n_critics: int, **config: Any) -> ContinuousCritics:
+    torch.manual_seed(0)
+    return ContinuousCritics(OBSERVATIONS, ACTIONS, PolicyConfig(**config), n_critics=n_critics)
+
+
+@pytest.mark.parametrize(
+    ("net_arch", "pi", "qf"),
+    [(None, None, [256, 256]), ([], [], []), ([32, 16],) * 3, ({"pi": [8], "qf": [16, 4]}, [8], [16, 4])],
+)
+def test_widths_are_the_configs_or_the_algorithms(net_arch: Any, pi: Any, qf: Any) -> None:
+    usual = {"squashed": [256, 256], "deterministic": [400, 300]}
+    assert hidden_widths(squashed(net_arch=net_arch)) == [*(usual["squashed"] if pi is None else pi), 2, 2]
+    expected = [*(usual["deterministic"] if pi is None else pi), 2]
+    assert hidden_widths(deterministic(net_arch=net_arch)) == expected
+    assert hidden_widths(critics(2, net_arch=net_arch)) == [*qf, 1] * 2
+    with pytest.raises(ZooError, match=r"unknown key `policy.net_arch.vf`; known: pi, qf"):
+        squashed(net_arch={"pi": [8], "vf": [8]})
+
+
+def test_each_critic_has_weights_of_its_own_and_reads_observation_and_action() -> None:
+    network = critics(3, net_arch=[8])
+    observations, actions = torch.randn(5, 3), torch.randn(5, 2)
+    values = network(observations, actions)
+    assert values.shape == (3, 5)
+    assert not torch.allclose(values[0], values[1])
+    assert not torch.allclose(values, network(observations + 1, actions))
+    assert not torch.allclose(values, network(observations, actions + 1))
+    pairs = torch.cat([observations, actions], dim=1)
+    torch.testing.assert_close(values[1], network.critics[1](pairs)[:, 0])
+
+
+def test_orthogonal_weights_come_if_asked_for_and_leave_values_as_large_as_features() -> None:
+    asked, usual = (critics(2, net_arch=[8], ortho_init=ortho_init).critics for ortho_init in (True, None))
+    for critic in asked:
+        norms = [torch.linalg.matrix_norm(critic[i].weight, 2).item() for i in (0, -1)]  # type: ignore[index]
+        assert norms == pytest.approx([math.sqrt(2), 1.0], rel=1e-4)
+    assert all(critic[0].bias.any() for critic in usual)  # type: ignore[index]
+
+
+def test_the_first_critics_can_be_asked_alone() -> None:
+    network = critics(3, net_arch=[8])
+    pairs = torch.randn(5, 3), torch.randn(5, 2)
+    assert torch.equal(network(*pairs, first=1), network(*pairs)[:1])
+    assert torch.equal(network(*pairs, first=2), network(*pairs)[:2])
+
+
+def test_quantiles_come_after_the_leading_dimensions() -> None:
+    torch.manual_seed(0)
+    network = QuantileCritics(OBSERVATIONS, ACTIONS, PolicyConfig(net_arch=[8]), n_critics=2, n_quantiles=5)
+    observations, actions = torch.randn(4, 3, 3), torch.randn(4, 3, 2)
+    quantiles = network(observations, actions)
+    assert quantiles.shape == (2, 4, 3, 5)
+    pairs = torch.cat([observations, actions], dim=-1)
+    torch.testing.assert_close(quantiles[1], network.critics[1](pairs))

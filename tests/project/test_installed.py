@@ -1,0 +1,355 @@
+"""The wheel, the documented commands from it, and how long a user waits."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import statistics
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from _pytest.mark import ParameterSet
+from installed import REPOSITORY, SHIPPED, run
+
+
+def zoo(home: Path, *arguments: str) -> str:
+    return run([str(home / "venv" / "bin" / "zoo"), *arguments], home)
+
+
+CLASSIC_CONTROL = {
+    "Acrobot-v1",
+    "CartPole-v1",
+    "MountainCar-v0",
+    "MountainCarContinuous-v0",
+    "Pendulum-v1",
+}
+"""The environments whose agents a wheel carries; all others stand in a checkout."""
+
+
+def test_wheel_carries_everything_that_users_edit(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        carried = set(archive.namelist())
+    users = ["conf/**/*", "hyperparams/**/*", *(f"trained_agents/*/{env}/*" for env in CLASSIC_CONTROL)]
+    files = {path for pattern in users for path in REPOSITORY.glob(pattern) if path.is_file()}
+    assert {path.relative_to(REPOSITORY).parts[0] for path in files} == {*SHIPPED[1:]}
+    assert {f"zoo/{path.relative_to(REPOSITORY)}" for path in files} <= carried
+    agents = {Path(name).parts[3] for name in carried if name.startswith("zoo/trained_agents/")}
+    assert agents <= CLASSIC_CONTROL
+
+
+def test_wheel_has_no_tests_and_no_scripts(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        tops = {name.split("/")[0] for name in archive.namelist()}
+    assert tops == {"zoo", wheel.name.split("-py3")[0] + ".dist-info"}
+
+
+def test_installed_wheel_is_what_runs(home: Path) -> None:
+    where = run([str(home / "venv" / "bin" / "python"), "-c", "import zoo; print(zoo.__file__)"], home)
+    assert Path(where.strip()).is_relative_to(home)
+
+
+def test_installed_wheel_trains_and_enjoys(home: Path) -> None:
+    zoo(home, "train", "algo=ppo2", "env=CartPole-v1", "n_timesteps=2048", "seed=1", "compile=false")
+    runs = list((home / "runs" / "ppo2" / "CartPole-v1").iterdir())
+    assert len(runs) == 1
+    assert (runs[0] / "best_agent" / "policy.safetensors").exists()
+    played = zoo(home, "enjoy", "algo=ppo2", "env=CartPole-v1", "n_episodes=2", "render=false")
+    assert str(runs[0].relative_to(home)) in played.replace("\n", "")
+
+
+def test_installed_wheel_finds_the_collection(home: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "nothing here"
+    elsewhere.mkdir()
+    zoo_command = str(home / "venv" / "bin" / "zoo")
+    played = run(
+        [zoo_command, "evaluate", "algo=ppo2", "env=CartPole-v1", "n_episodes=1", "seed=0"], elsewhere
+    )
+    assert "trained_agents" in played
+
+
+PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+
+NOT_RUN = {
+    "a card": r"device=cuda",
+    "a cluster; the tests of sweeps start a real Slurm": r"launcher=slurm|^zoo status watch=true",
+    "the network": r"to=me/|from=somebody/|logger=wandb(?! logger.wandb.mode=offline)",
+}
+
+SHORT = {
+    "train": "n_timesteps=512 compile=false threads=1 progress_bar=false callbacks.eval.n_episodes=1",
+    "tune": "n_trials=1 n_timesteps=256 compile=false threads=1 top_k=1 top_seeds=1 n_evaluations=2",
+    "evaluate": "n_episodes=2",
+    "enjoy": "n_episodes=1",
+    "record": "n_episodes=1 length=20",
+    "expert": "n_episodes=3",
+    "benchmark": "n_episodes=1",
+    "reproduce": "until=256",
+    "export": "",
+}
+"""What a verb's commands get besides."""
+
+A_RUN = "zoo train algo=ppo2 env=CartPole-v1 seed=1 callbacks.agents.every=256"
+A_SAC = "zoo train algo=sac env=Pendulum-v1 seed=1"
+A_SWEEP = "zoo train -m algo=ppo2 env=CartPole-v1 seed=1,2"
+
+BEFORE = {
+    "README.md": [],
+    "agents.md": [
+        A_RUN,
+        A_SAC,
+        "zoo push agent=trained_agents/ppo2/CartPole-v1 to=downloads/mine.zip",
+        "zoo train algo=ppo2 env=my_module:MyEnv-v0",
+        "zoo push algo=ppo2 env=my_module:MyEnv-v0 to=downloads/somebody.zip",
+    ],
+    "configuration.md": [A_RUN, A_SAC],
+    "experts.md": ["zoo expert agent=trained_agents/sac/Pendulum-v1 out=experts/pendulum.npz"],
+    "plots.md": [
+        A_RUN,
+        *(f"zoo train algo=ppo2 env=CartPole-v1 seed=1 runs_dir=runs/{name}" for name in ("before", "after")),
+        A_SWEEP,
+        "zoo train algo=a2c env=CartPole-v1 seed=1",
+    ],
+    "resume.md": [
+        A_SAC,
+        "zoo train algo=ppo2 env=CartPole-v1 seed=1 callbacks.ends._target_=my_module.Interrupts",
+    ],
+    "sharing.md": [A_RUN],
+    "sweeps.md": [A_SWEEP],
+    "tracking-and-video.md": [A_RUN],
+}
+"""What is there before a page's commands run."""
+
+
+MY_MODULE = """
+import signal
+from pathlib import Path
+
+import gymnasium as gym
+from gymnasium.envs.classic_control import CartPoleEnv
+
+from zoo.algorithms.callback import Callback
+from zoo.policies.actor_critic import ActorCritic
+
+
+class MyCallback(Callback):
+    def __init__(self, every):
+        self.every = every
+
+
+class Interrupts(Callback):
+    # Presses Ctrl-C once: a run that can be resumed.
+
+    every = 256
+
+    def on_steps(self, algorithm):
+        if not Path("pressed").exists():
+            Path("pressed").touch()
+            signal.raise_signal(signal.SIGINT)
+
+
+class MyEnv(CartPoleEnv):
+    pass
+
+
+class MyActorCritic(ActorCritic):
+    def __init__(self, observation_space, action_space, config, width):
+        super().__init__(observation_space, action_space, config)
+
+
+gym.register("MyEnv-v0", MyEnv, max_episode_steps=1000)
+"""
+
+SB3_AGENTS = """
+import gymnasium as gym
+from stable_baselines3 import PPO
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+
+PPO("MlpPolicy", "CartPole-v1", n_steps=64).save("ppo_cartpole.zip")
+hoppers = VecNormalize(DummyVecEnv([lambda: gym.make("Hopper-v5")]))
+PPO("MlpPolicy", hoppers, n_steps=64).save("ppo_hopper.zip")
+hoppers.save("vecnormalize.pkl")
+"""
+
+Carry = Callable[[str, Path], tuple[int, str]]
+
+
+@pytest.fixture(scope="module")
+def carry_out(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Carry]:
+    """Return what carries a command line out in a folder: its exit status, and what it printed."""
+    scratch = tmp_path_factory.mktemp("output")
+    server = subprocess.Popen(
+        [home / "venv" / "bin" / "python", Path(__file__).with_name("command_server.py")],
+        cwd=scratch,
+        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert server.stdin is not None
+    assert server.stdout is not None
+    assert server.stdout.readline().startswith("ready")
+
+    def carry_out(command: str, folder: Path) -> tuple[int, str]:
+        asked = {
+            "arguments": shlex.split(command, comments=True)[1:],
+            "folder": str(folder),
+            "output": str(scratch / "output.txt"),
+        }
+        print(json.dumps(asked), file=server.stdin, flush=True)
+        status = int(server.stdout.readline())
+        return status, (scratch / "output.txt").read_text(errors="replace")
+
+    yield carry_out
+    server.communicate(timeout=60)
+
+
+def commands_of(page: Path) -> list[str]:
+    blocks = re.findall(r"```bash\n(.*?)```", page.read_text(), re.DOTALL)
+    return [line for block in blocks for line in block.splitlines() if line.startswith("zoo ")]
+
+
+def shortened(command: str) -> str:
+    """Return the command with small budgets; what its comment says is left out."""
+    command = shlex.join(shlex.split(command, comments=True))
+    command = re.sub(r"range\(\d+\)", "range(2)", command)
+    command = re.sub(r"(n_trials|n_episodes|n_jobs|n_seeds)=\d+", r"\1=2", command)
+    command = re.sub(
+        r"agents\.every=\d+|video\.every=\d+|reseed_every=\d+",
+        lambda m: m[0].rpartition("=")[0] + "=256",
+        command,
+    )
+    command = re.sub(r"until=\d+", "until=256", command)
+    words = command.split()
+    if {"--cfg", "-i", "--help"} & set(words):
+        return command
+    given = {word.partition("=")[0] for word in words} | ({"n_episodes"} if "sort=" in command else set())
+    if "n_timesteps" in given:
+        command = re.sub(r"n_timesteps=\S+", "n_timesteps=4096", command)
+    more = [word for word in SHORT.get(words[1], "").split() if word.partition("=")[0] not in given]
+    if words[1] == "train" and re.search(r"resume=", command):
+        more = []
+    if re.search(r"algo=(dqn|qrdqn|sac|td3|tqc|ddpg|her_\w+)\b", command) and words[1] in ("train", "tune"):
+        more += ["algo.learning_starts=64"] if "algo.learning_starts" not in given else []
+    return " ".join([command, *more])
+
+
+def fitted(command: str, folder: Path) -> str:
+    """Return the command with the runs that there are instead of the documented ones."""
+
+    def newest(pattern: str) -> str:
+        found = sorted(folder.glob(pattern), key=lambda path: path.stat().st_mtime)
+        assert found, f"no {pattern} for {command}"
+        return str(found[-1].relative_to(folder))
+
+    command = re.sub(
+        r"runs/(\w+)/([\w-]+)/20260131-120000_s1", lambda m: newest(f"runs/{m[1]}/{m[2]}/*_s1*"), command
+    )
+    command = re.sub(r"runs/multirun/20260131-120000-\d+", lambda _: newest("runs/multirun/*"), command)
+    if re.search(r"\bRUN\b", command):
+        (checkpoint,) = folder.glob("runs/sac/Pendulum-v1/*_s1/checkpoint")
+        command = re.sub(r"\bRUN\b", str(checkpoint.parent.relative_to(folder)), command)
+    if "checkpoint=20480" in command:
+        kept = newest("runs/ppo2/CartPole-v1/*/agents/*")
+        command = command.replace("20480", str(int(kept.rpartition("-")[2])))
+    return command
+
+
+def shown(page: Path) -> ParameterSet:
+    """Return a page as a parameter: all but two take minutes."""
+    marks = () if page.name in ("README.md", "agents.md") else pytest.mark.slow
+    return pytest.param(page, marks=marks, id=page.name)
+
+
+@pytest.mark.parametrize("page", [shown(page) for page in PAGES if commands_of(page)])
+def test_commands_of_the_page_run(page: Path, tmp_path: Path, carry_out: Carry) -> None:
+    prepare(page, tmp_path)
+    failed = []
+    for number, command in enumerate([*BEFORE.get(page.name, []), *commands_of(page)]):
+        if any(re.search(pattern, command) for pattern in NOT_RUN.values()):
+            continue
+        line = fitted(shortened(command), tmp_path)
+        if line.startswith("zoo tune ") and " study=" not in line:
+            line += f" study=page_{number}"  # they are alternatives: one study has one way of searching
+        expected = 2 if "# refused" in command else 130 if "Interrupts" in command else 0
+        status, printed = carry_out(line, tmp_path)
+        if status != expected or "Traceback" in printed:
+            failed.append(f"{command}\n  as {line}\n  ended with {status}: {printed[-600:]}")
+    assert not failed, "\n\n".join(failed)
+
+
+def prepare(page: Path, folder: Path) -> None:
+    """Write the modules that the page names or shows, and what other systems leave."""
+    (folder / "my_module.py").write_text(MY_MODULE)
+    for code in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
+        first = code.splitlines()[0]
+        if (named := re.fullmatch(r"# (\w+\.py)", first)) and named[1] != "my_module.py":
+            (folder / named[1]).write_text(code)
+    sections = re.findall(
+        r"^## An? .*?: `(my_\w+\.py)`\n.*?```python\n(.*?)```", page.read_text(), re.M | re.S
+    )
+    for name, code in sections:
+        (folder / name).write_text(code)
+    if page.name == "sharing.md":
+        subprocess.run([sys.executable, "-c", SB3_AGENTS], cwd=folder, check=True, capture_output=True)
+
+
+ROUNDS = 3
+ZOO = str(Path(sys.executable).with_name("zoo"))
+
+ENDS_AT_FIRST_STEP = """
+import os
+
+import gymnasium as gym
+from gymnasium.envs.classic_control import CartPoleEnv
+
+
+class EndsAtFirstStep(CartPoleEnv):
+    def step(self, action):
+        os._exit(77)
+
+
+gym.register("EndsAtFirstStep-v0", EndsAtFirstStep, max_episode_steps=500)
+"""
+
+
+def seconds(command: list[str], folder: Path, *, status: int = 0) -> float:
+    """Return the time that a command takes to end with ``status``."""
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    started = time.perf_counter()
+    ended = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    duration = time.perf_counter() - started
+    assert ended.returncode == status, f"status {ended.returncode}: {ended.stdout}\n{ended.stderr}"
+    return duration
+
+
+def medians(commands: dict[str, tuple[list[str], int]], folder: Path) -> dict[str, float]:
+    """Return each command's median time over interleaved rounds, so that a busy machine slows all of them."""
+    times: dict[str, list[float]] = {name: [] for name in commands}
+    for _ in range(ROUNDS):
+        for name, (command, status) in commands.items():
+            times[name].append(seconds(command, folder, status=status))
+    return {name: statistics.median(measured) for name, measured in times.items()}
+
+
+def test_help_is_there_at_once(tmp_path: Path) -> None:
+    assert medians({"help": ([ZOO, "--help"], 0)}, tmp_path)["help"] < 0.5
+
+
+def test_first_environment_step_comes_before_torch_could_be_imported_twice(tmp_path: Path) -> None:
+    (tmp_path / "ending.py").write_text(ENDS_AT_FIRST_STEP)
+    train = [ZOO, "train", "algo=ppo2", "env=ending:EndsAtFirstStep-v0", "env.check=false"]
+    took = medians(
+        {
+            "import torch": ([sys.executable, "-c", "import torch"], 0),
+            "first step": (train, 77),
+        },
+        tmp_path,
+    )
+    assert took["first step"] < 2 * took["import torch"], took

@@ -1,0 +1,150 @@
+"""Public names: the registry, the stub for editors, and parts of a user's own."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import os
+import pydoc
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import zoo
+from zoo.algorithms.registry import ALGORITHMS, MODULES, algorithm_class
+from zoo.cli import status_of
+from zoo.config.schema import algorithm_names
+
+INIT = Path(zoo.__file__)
+
+
+def test_every_algorithm_is_in_the_package_and_every_name_of_it_in_the_stub() -> None:
+    tree = ast.parse(INIT.with_suffix(".pyi").read_text())
+    stubbed = {
+        alias.asname for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
+    stubbed |= {node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
+    assert set(zoo.__all__) - stubbed == set()
+    for name, module in MODULES.items():
+        assert name in zoo.__all__
+        assert getattr(zoo, name).__module__ == module
+
+
+def test_every_algorithm_is_found_by_its_own_name() -> None:
+    assert all(algorithm_class(name).name == name for name in ALGORITHMS)
+    assert set(algorithm_names()) == set(ALGORITHMS)
+
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+NAMES = [*MODULES]
+
+CHECKED = """
+from zoo import PPO2, SAC
+
+model = PPO2("MlpPolicy", "CartPole-v1", learning_rate=3e-4, n_envs=4, clip_range_vf=None)
+model.learn(64).save("x")
+PPO2("MlpPolicy", "CartPole-v1", learning_rat=3e-4)
+PPO2("MlpPolicy", "CartPole-v1", n_steps="many")
+SAC("MlpPolicy", "Pendulum-v1", clip_range=0.1)
+model.learn(64, calback=None)
+model.logger
+"""
+WRONG_LINES = [6, 7, 8, 9, 10]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_help_shows_type_default_and_meaning_of_every_hyperparameter(name: str) -> None:
+    found = getattr(zoo, name)
+    page = pydoc.render_doc(found, renderer=pydoc.plaintext)
+    words = " ".join(re.sub(r"^ \|", "", page, flags=re.MULTILINE).split())
+    parameters = inspect.signature(found).parameters
+    for field in dataclasses.fields(found.config_class):
+        if field.default is not dataclasses.MISSING:
+            assert parameters[field.name].default == field.default
+            assert f"{field.name} (" in words
+            assert f"default {field.default!r}" in words
+        assert " ".join(str(field.metadata["help"]).split()) in words
+    assert {"policy", "env", "n_envs", "seed", "device"} <= parameters.keys()
+    assert not any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+
+
+def test_arguments_of_a_subclass_come_first_and_hyperparameters_if_it_hands_them_on() -> None:
+    class Open(zoo.PPO2):
+        """Mine."""
+
+        def __init__(self, mine: int = 3, **others: object) -> None:
+            super().__init__(**others)
+
+    class Closed(zoo.PPO2):
+        def __init__(self, mine: int = 3) -> None:
+            super().__init__("MlpPolicy", "CartPole-v1")
+
+    assert list(inspect.signature(Open).parameters)[:3] == ["mine", "policy", "env"]
+    assert "learning_rate" in inspect.signature(Open).parameters
+    assert (Open.__doc__ or "").startswith("Mine.")
+    assert list(inspect.signature(Closed).parameters) == ["mine"]
+
+
+def test_stub_is_what_the_code_declares() -> None:
+    script = REPOSITORY / "scripts" / "make_stubs.py"
+    checked = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+@pytest.mark.slow
+def test_type_checker_tells_of_misspelt_arguments(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(CHECKED)
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), "mine.py"]
+    environment = {**os.environ, "MYPYPATH": str(REPOSITORY)}
+    told = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    wrong = {int(line.split(":")[1]) for line in told.stdout.splitlines() if line.startswith("mine.py")}
+    assert sorted(wrong) == WRONG_LINES, told.stdout
+
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "own-parts.md"
+SHORT = ["n_timesteps=512", "seed=1", "compile=false", "threads=1", "progress_bar=false"]
+
+SECTIONS = dict(
+    re.findall(r"^## An? .*?: `(my_\w+)\.py`\n(.*?)(?=^## |\Z)", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+)
+
+
+@pytest.fixture(autouse=True)
+def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copy each section's file, its first block of Python, into an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name, section in SECTIONS.items():
+        monkeypatch.delitem(sys.modules, name, raising=False)
+        (tmp_path / f"{name}.py").write_text(re.findall(r"```python\n(.*?)```", section, re.DOTALL)[0])
+
+
+def test_page_has_all_five() -> None:
+    assert list(SECTIONS) == ["my_env", "my_wrapper", "my_encoder", "my_policy", "my_callback"]
+
+
+@pytest.mark.parametrize("name", SECTIONS)
+def test_commands_run(name: str, capfd: pytest.CaptureFixture[str]) -> None:
+    commands = [
+        line
+        for block in re.findall(r"```bash\n(.*?)```", SECTIONS[name], re.DOTALL)
+        for line in block.splitlines()
+    ]
+    assert commands
+    for command in commands:
+        verb, *arguments = shlex.split(command)[1:]
+        short = SHORT if verb == "train" else []
+        assert status_of([verb, *arguments, *short]) == 0, f"{command}\n{capfd.readouterr().err}"
+
+
+@pytest.mark.parametrize("name", [name for name in SECTIONS if name != "my_wrapper"])
+def test_python_runs(name: str) -> None:
+    (example,) = re.findall(r"```python\n(.*?)```", SECTIONS[name], re.DOTALL)[1:]
+    names: dict[str, object] = {}
+    exec(compile(example.replace("10_000", "512"), "docs/own-parts.md", "exec"), names)
+    assert names["model"].num_timesteps >= 512  # type: ignore[attr-defined]

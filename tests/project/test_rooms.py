@@ -42,7 +42,7 @@ BUDGETS = {
     "experiment": 5_150,
     "imitation": 2_200,
     "interop": 1_650,
-    "launch": 2_400,
+    "launch": 2_050,
     "optim": 2_500,
     "plots": 2_500,
     "policies": 3_050,

@@ -12,7 +12,7 @@ import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.vector.utils import create_empty_array
 from logged_envs import Logged
-from own_sight import OwnSight
+from toy_policies import ChangedObservations
 
 from zoo import ACER, ARS, DDPG, DQN, PPO2, SAC, TD3, TQC, TRPO, evaluate_policy, make_vec_env
 from zoo.algorithms.algorithm import Algorithm
@@ -160,7 +160,7 @@ def test_another_seed_gives_other_numbers() -> None:
     assert first == same != other
 
 
-class Peculiar(OwnSight):
+class Peculiar(ChangedObservations):
     """A policy with a frozen layer, a buffer that each update's forward pass moves, and dropout."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:

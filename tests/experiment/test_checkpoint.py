@@ -20,14 +20,14 @@ import torch
 from gymnasium import spaces
 from gymnasium.envs.classic_control import CartPoleEnv
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from own_sight import OwnSight
+from toy_policies import ChangedObservations
 
 from zoo.algorithms.acer import ACER
 from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.callback import PREEMPTED, Callback, Training
 from zoo.algorithms.dqn import DQN
 from zoo.algorithms.ppo import PPO2
-from zoo.buffers import rings
+from zoo.buffers import replay
 from zoo.core import atomic
 from zoo.core.plain_data import to_json
 from zoo.envs.vec_env import make_vec_env
@@ -253,7 +253,7 @@ def test_evaluations_change_nothing_of_a_training_and_depend_on_their_seed_alone
     assert broken.last.returns.tolist() == watch.last.returns.tolist()
 
 
-class DropoutPolicy(OwnSight):
+class DropoutPolicy(ChangedObservations):
     """Draws from torch in each forward pass."""
 
     def changed(self, observations: torch.Tensor) -> torch.Tensor:
@@ -295,7 +295,7 @@ class Wide(gym.Env[Any, Any]):
 
 @pytest.fixture(autouse=True)
 def _small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rings, "SMALLEST_SEGMENT", 32 * WIDTH)
+    monkeypatch.setattr(replay, "SMALLEST_CHUNK", 32 * WIDTH)
 
 
 def make(n_envs: int = 2, buffer_size: int = 400, *, learning_starts: int = 10**9, **options: Any) -> DQN:

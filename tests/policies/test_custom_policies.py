@@ -33,14 +33,6 @@ DOCS = Path(__file__).resolve().parents[2] / "docs" / "algorithms.md"
 NOT_A_CLASS = 3
 
 
-class Favourite(ActorCritic):
-    """Has an argument of its own."""
-
-    def __init__(self, *args: Any, favourite: int = 1) -> None:
-        super().__init__(*args)
-        self.favourite = favourite
-
-
 def made(target: str | None = None, **kwargs: Any) -> ActorCritic:
     config = PolicyConfig(_target_=target, net_arch=[8], kwargs=kwargs)
     return make_policy(ActorCritic, OBSERVATIONS, spaces.Discrete(2), config)

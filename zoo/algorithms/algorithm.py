@@ -426,7 +426,7 @@ class Algorithm:
 
         pretraining = Pretraining(self, dataset, build(PretrainConfig, settings, "pretrain"))
         pretraining.run(on_epoch)
-        pretraining.take_over()
+        pretraining.apply()
         return self
 
     def check_finite(self) -> None:

@@ -1,4 +1,4 @@
-"""What constructors and methods of models take, and the errors for what does not fit."""
+"""The arguments of models' constructors and methods, and the errors for those that do not fit."""
 
 from __future__ import annotations
 
@@ -43,7 +43,10 @@ if TYPE_CHECKING:
 
 
 def built_config(algorithm: type[Any], given: Mapping[str, Any]) -> Any:
-    """Return the config with these hyperparameters. Raises `ZooError`, which says whose an unknown one is."""
+    """Return the config with these hyperparameters.
+
+    Raises `ZooError` for an unknown one, with the algorithms that have it.
+    """
     try:
         return build(algorithm.config_class, given, algorithm.name)
     except UnknownKeyError as error:

@@ -40,7 +40,7 @@ from zoo.policies.continuous import LinearPolicy
 from zoo.policies.custom_policy import make_policy
 
 DIRECTIONS, EPISODES = 2, 3
-"""What is drawn for an update, each from a stream of its own."""
+"""The streams from which the directions and the episodes of an update are drawn."""
 
 
 Array = np.ndarray
@@ -78,8 +78,9 @@ class EpisodeReporter(NamedTuple):
     """The results of some episodes, in the order of the request."""
 
     results: Array
-    """Of each the sum of the rewards that its environment gave, its steps, and what it has shown
-    (`Normalizer.merge`): (episodes, 2 + …). Wrappers change that sum, other than the return of its record."""
+    """Of each the sum of the rewards that its environment gave, its steps, and the
+    moments of its observations (`Normalizer.merge`): (episodes, 2 + …). The sum is of rewards as the wrappers
+    changed them, the return in its record is not."""
     records: list[EpisodeRecord]
     """In the order in which they ended."""
 
@@ -146,13 +147,13 @@ class PopulationRollout(Collector):
         return EpisodeReporter(results, records)
 
     def _updated_normalizer(self) -> Normalizer | None:
-        """Return the normaliser whose statistics are to follow what the episodes show, if there is one."""
+        """Return the normaliser whose statistics follow the observations of the episodes, if there is one."""
         normalizer = self.normalizer
         follows = normalizer is not None and normalizer.observations and is_training(self.envs.given_env)
         return normalizer if follows else None
 
     def _updated_at_each_step(self) -> None:
-        """While episodes are played no statistics change."""
+        """Return no normaliser: while episodes are played no statistics change."""
 
     def _refuse_endless_episode(self, row: int) -> None:
         raise ZooError(
@@ -185,7 +186,7 @@ class ARS(Algorithm):
     def __init__(
         self, policy: Any = "LinearPolicy", env: Any = None, *, device: str = "auto", **options: Any
     ) -> None:
-        # Nothing that it computes is worth the way to a GPU, unless networks are large.
+        # Only large networks would be faster on a GPU.
         super().__init__(policy, env, device="cpu" if device == "auto" else device, **options)
 
     def _make_policy(self) -> nn.Module:
@@ -223,7 +224,7 @@ class ARS(Algorithm):
         self.buffer = self.collector  # numbers are looked at as they come; no other is kept
 
     def _reset_envs(self) -> None:
-        """Reset all environments: they may say only then which actions are valid."""
+        """Reset all environments, as action masks may be known only then."""
         with self.runtime.in_force():
             self.collector.reset(self._drawn(EPISODES).integers(LARGEST_SEED, size=self.n_envs).tolist())
         self._note_masks()

@@ -46,7 +46,7 @@ class Collector:
     """
 
     checks_every_step = False
-    """Whether it looks for numbers that are not finite also where no normaliser hides them from a buffer."""
+    """Whether each step is searched for NaN and infinity; with a normaliser, which hides them, always."""
 
     def __init__(
         self,
@@ -73,12 +73,12 @@ class Collector:
 
     @property
     def raw_observations(self) -> Arrays:
-        """What the environments show, not normalised."""
+        """The latest observations, not normalised."""
         return self._observations
 
     @property
     def episode_starts(self) -> Array:
-        """Whether each environment shows the first observation of an episode."""
+        """Whether the latest observation of each environment is the first of an episode."""
         starts = np.zeros(self.envs.num_envs, np.bool_)
         if len(self._starting):
             starts[self._starting] = True
@@ -95,7 +95,7 @@ class Collector:
         self._starting = self._everywhere
 
     def set_observations(self, observations: Arrays) -> None:
-        """Go on from these raw observations."""
+        """Take these raw observations as the latest ones."""
         self._observations = observations
         self.policy_input = {"observations": self.normalized(observations)}
         masks = self.envs.action_masks()
@@ -103,12 +103,12 @@ class Collector:
             self.policy_input["action_masks"] = masks
 
     def renormalize(self) -> None:
-        """Go on from the same observations, by the statistics of now."""
+        """Normalise the latest observations again, by the present statistics."""
         if self.is_under_way:
             self.policy_input["observations"] = self.normalized(self._observations)
 
     def normalized(self, observations: Arrays) -> Arrays:
-        """Return observations as the policy is shown them."""
+        """Return observations as the policy reads them."""
         return (
             observations if self.normalizer is None else self.normalizer.normalize_observations(observations)
         )
@@ -136,12 +136,12 @@ class Collector:
         return transition
 
     def _updated_at_each_step(self) -> Normalizer | None:
-        """Return the normaliser whose statistics follow what is seen at each step, if there is one."""
+        """Return the normaliser if its statistics are updated at each step."""
         follows = self.normalizer is not None and is_training(self.envs.given_env)
         return self.normalizer if follows else None
 
     def _find_not_finite(self, transition: Transition) -> None:
-        """Note the first number that is not finite while it is raw: normalising spreads it, or clips it."""
+        """Keep the first number that is not finite while it is raw: normalising spreads it, or clips it."""
         if self.not_finite is not None:
             return
         shown = _as_one_step(transition.new_observations)
@@ -152,11 +152,11 @@ class Collector:
         self.not_finite = found
 
     def first_not_finite(self) -> NotFinite | None:
-        """Return the first raw number that was NaN or infinite: where it is all that keeps any."""
+        """Return `not_finite`, as a buffer does: for algorithms without one."""
         return self.not_finite
 
     def _set_starts(self, transition: Transition) -> None:
-        """Note which environments now show the first observation of an episode."""
+        """Find the environments whose latest observation is the first of an episode."""
         if not self.envs.next_step_autoreset:
             starts = transition.finished
         elif transition.valid is not None:
@@ -201,7 +201,7 @@ def _as_one_step(observations: Arrays) -> Arrays:
 def envs_for(
     env: Any, n_envs: int | None, usual: int, config: Any = None
 ) -> tuple[EnvConfig | None, VecEnvAdapter]:
-    """Return what steps ``env``, whatever it is, and its config where that is known.
+    """Return a vector environment of any ``env``, and its config where that is known.
 
     Of an id, a config or a function ``n_envs`` environments are made, ``usual`` ones if that is None.
     ``config`` is the algorithm's: its discount is that of normalised rewards. Raises `ZooError`.

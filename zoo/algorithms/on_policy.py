@@ -1,4 +1,4 @@
-"""What on-policy algorithms share: hyperparameters, rollouts of the current policy, advantages."""
+"""On-policy algorithms: hyperparameters, rollouts of the current policy, advantages."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ USUAL_CHUNK = 32
 """The longest sequences that a recurrent policy learns from by default."""
 
 COUNTED = "n_counted"
-"""How many steps of a batch count, as a mean over workers."""
+"""The key of a batch with its number of steps that count, averaged over workers."""
 
 PIECE_BYTES = 64 * 2**20
-"""What the observations of one forward pass without gradients may take, as floats."""
+"""Bytes that the observations of one forward pass without gradients may take, as floats."""
 
 
 @dataclass
@@ -97,7 +97,7 @@ class OnPolicyAlgorithm(Algorithm):
         return self.updater.initial_state()
 
     def _specs(self) -> dict[str, Any]:
-        """Return what is kept of each step of each environment."""
+        """Return the columns of the rollout buffer."""
         specs = {
             "observations": observation_spec(self.observation_space, normalized=self.normalizer is not None),
             "actions": self.action_adapter.spec,
@@ -162,7 +162,7 @@ class OnPolicyAlgorithm(Algorithm):
         return self.distributed.total(not self.buffer.valid.any()) > 0
 
     def _noise(self) -> Iterator[Array]:
-        """Return what actions are drawn with at each step of a rollout, (n_envs, …)."""
+        """Return the noise of the actions at each step of a rollout, (n_envs, …)."""
         head, n_steps = self.acting.head, self.buffer.n_steps
         config: Any = self.config
         if not getattr(config, "use_sde", False):
@@ -195,7 +195,7 @@ class OnPolicyAlgorithm(Algorithm):
             states = None if state is None else state[envs]
             self.buffer.add_truncations(envs, self.collector.normalized(final), states)
 
-    # -- what updates start from ------------------------------------------------------------------------
+    # -- the finished rollout ---------------------------------------------------------------------------
 
     def finished_rollout(self) -> dict[str, Any]:
         """Return the rollout as tensors with one row a step, (n_steps × n_envs, …).
@@ -224,7 +224,7 @@ class OnPolicyAlgorithm(Algorithm):
 
     @torch.inference_mode()
     def _values_and_log_prob(self, rollout: dict[str, Any]) -> dict[str, Tensor]:
-        """Return the policy's values of what it saw, and the log-probabilities of what it did."""
+        """Return the policy's values, and where needed the log-probabilities of the actions, of a rollout."""
         parts = []
         for rows in split_rows(rollout, self._rows_at_once):
             parameters, values, _ = self.policy(rows, rows.get("states"))
@@ -254,7 +254,7 @@ class OnPolicyAlgorithm(Algorithm):
         return advantages, advantages + values
 
     def _final_values(self, truncations: Truncations) -> Array:
-        """Return the values of what episodes that were cut short ended with."""
+        """Return the values of the final observations of truncated episodes."""
         final: dict[str, Arrays] = {"observations": truncations.final_observations}
         if truncations.states is not None:
             final["states"] = truncations.states

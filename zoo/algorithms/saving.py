@@ -1,4 +1,4 @@
-"""What an agent's config says of an algorithm, and how it is made anew from that."""
+"""An algorithm as an agent on disk: its config and card, and how it is made again from them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def agent_config(
 
 
 CHOICES = ("seed", "device", "compile", "threads", "precision")
-"""What is chosen anew each time that an agent is loaded."""
+"""Arguments that are not saved with an agent, but chosen when it is loaded."""
 
 
 def constructor_arguments(

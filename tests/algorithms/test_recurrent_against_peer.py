@@ -13,7 +13,7 @@ from peer_updates import RATE, Nowhere, peer_of
 from torch import Tensor, nn
 
 from zoo import PPO2
-from zoo.interop.sb3_import import Layout, rename_tensors
+from zoo.interop.sb3_import import rename_tensors
 from zoo.optim.update_runner import UpdateRunner
 
 contrib = pytest.importorskip("sb3_contrib")
@@ -74,9 +74,9 @@ class Pair:
             **SETTINGS,
         )
         self.ours.policy.double().encoder = nn.Identity()  # the usual one makes all single
-        layout = Layout("logits" if actions == "choice" else "mean", 2, has_critic_encoder=False, keys=[])
+        action = "logits" if actions == "choice" else "mean"
         tensors = self.peer.policy.state_dict()
-        self.names = rename_tensors("ppo2", tensors, layout)
+        self.names = rename_tensors("ppo2", tensors, action=action, output=2)
         self.ours.policy.load_state_dict({name: tensors[theirs] for theirs, name in self.names.items()})
         self.ours.runner = UpdateRunner(self.ours._make_state(), self.ours.runtime)
         self.start = {name: each.clone() for name, each in self.ours.policy.state_dict().items()}

@@ -132,7 +132,11 @@ def files_of(method: str) -> list[str]:
 
 
 def files_of_a_config_value() -> list[str]:
-    """Return the files in which a function holds the learning rate of a command until PPO2 is constructed."""
+    """Return the files that handle the learning rate of a command until PPO2 is constructed.
+
+    Those are counted whose functions hold it, or the section or list that it stands in; not those that pass
+    on the whole config.
+    """
     from zoo import PPO2
     from zoo.cli import status_of
 
@@ -143,7 +147,7 @@ def files_of_a_config_value() -> list[str]:
         nonlocal is_constructed
         if is_constructed or event == "call":
             return
-        if holds_value([*frame.f_locals.values(), result]):
+        if any(holds_value(each) for each in [*frame.f_locals.values(), result]):
             files.add(file_of(frame))
         is_constructed = frame.f_code.co_name == "__init__" and type(frame.f_locals.get("self")) is PPO2
 
@@ -162,8 +166,8 @@ def files_of_a_config_value() -> list[str]:
     return sorted(files)
 
 
-def holds_value(each: Any, depth: int = 6) -> bool:
-    """Tell whether a tree of plain values holds the learning rate, as a number or as text."""
+def holds_value(each: Any, depth: int = 1) -> bool:
+    """Tell whether a value is the learning rate, as a number or within a text, or a container that has it."""
     from omegaconf import DictConfig, ListConfig, OmegaConf
 
     if isinstance(each, DictConfig | ListConfig):

@@ -1,4 +1,4 @@
-"""What every test relies on: one thread a process, signals as in a terminal, and nothing left behind."""
+"""Every test has one thread a process, signals as in a terminal, and leaves no process behind."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SECONDS_TO_END = 5.0
-LASTING = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "wandb-core")
-"""What Python, and W&B, keep one process of for as long as a process lives that asked for it once."""
+PERMANENT = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "wandb-core")
+"""Processes of Python and W&B that live as long as the one that started them."""
 
 BECOME_SUBREAPER = 36
 if sys.platform == "linux":
-    ctypes.CDLL(None).prctl(BECOME_SUBREAPER, 1)  # what a killed child leaves behind becomes ours
+    ctypes.CDLL(None).prctl(BECOME_SUBREAPER, 1)  # orphans of a killed child become ours
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_config_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Keep what programs look up in a user's own settings out of the tests."""
+    """Keep a user's own settings out of the tests."""
     os.environ["XDG_CONFIG_HOME"] = str(tmp_path_factory.mktemp("config"))
 
 
 @pytest.fixture(autouse=True)
-def _logging_as_before() -> Iterator[None]:
-    """Take off the handlers that a command put on: they write to the streams that its test captured."""
+def _restore_logging() -> Iterator[None]:
+    """Remove the handlers that a command added: they write to the streams that its test captured."""
     root = logging.getLogger()
     before, level = root.handlers[:], root.level
     yield
@@ -54,7 +54,7 @@ def _logging_as_before() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _no_process_left_behind() -> Iterator[None]:
-    """End what a test has started, and fail it for that, unless it ends by itself in a few seconds."""
+    """Fail a test whose processes don't end by themselves in a few seconds, and kill them."""
     before = _children()
     yield
     deadline = time.monotonic() + SECONDS_TO_END
@@ -74,19 +74,19 @@ def _children() -> set[int]:
         with contextlib.suppress(OSError):  # the thread has ended since
             pids |= set(map(int, path.read_text(encoding="ascii").split()))
     return {
-        pid for pid in pids if (command := _command(pid)) and not any(part in command for part in LASTING)
+        pid for pid in pids if (command := _command(pid)) and not any(part in command for part in PERMANENT)
     }
 
 
 def _command(pid: int) -> str:
-    """Return the command of a process; nothing for one that has ended."""
+    """Return the command of a process, "" for one that has ended."""
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     return ""
 
 
 @pytest.fixture(autouse=True)
-def _skipped_where_nothing_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
+def _skip_without_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     """Skip a test once it compiles, where PyTorch can't."""
     reason = _why_not_compiled()
     if reason is None:

@@ -20,7 +20,7 @@ import torch
 from gymnasium import spaces
 from gymnasium.envs.classic_control import CartPoleEnv
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from own_sight import OwnSight
+from toy_policies import ChangedObservations
 
 from zoo.algorithms.acer import ACER
 from zoo.algorithms.algorithm import Algorithm
@@ -46,11 +46,11 @@ class StopAt(Callback):
     def __init__(self, timesteps: int) -> None:
         self.every = timesteps
 
-    def on_steps(self, algorithm: Algorithm[Any]) -> None:
+    def on_steps(self, algorithm: Algorithm) -> None:
         algorithm.request_stop(PREEMPTED)
 
 
-def weights(model: Algorithm[Any]) -> dict[str, bytes]:
+def weights(model: Algorithm) -> dict[str, bytes]:
     return {name: tensor.numpy().tobytes() for name, tensor in model.runner.state.items()}
 
 
@@ -253,7 +253,7 @@ def test_evaluations_change_nothing_of_a_training_and_depend_on_their_seed_alone
     assert broken.last.returns.tolist() == watch.last.returns.tolist()
 
 
-class DropoutPolicy(OwnSight):
+class DropoutPolicy(ChangedObservations):
     """Draws from torch in each forward pass."""
 
     def changed(self, observations: torch.Tensor) -> torch.Tensor:

@@ -17,6 +17,7 @@ from safetensors.numpy import load_file
 
 import zoo
 from zoo.agents.agent_folder import read_agent
+from zoo.algorithms.state_parts import run_tensors
 from zoo.cli import status_of
 from zoo.config.compose import compose
 from zoo.envs.config import EnvConfig
@@ -55,7 +56,7 @@ def stored(result: Result) -> dict[str, Any]:
 
 
 def has(experiment: Experiment, tensors: dict[str, Any]) -> dict[str, bool]:
-    ours = experiment.algorithm.tensors()
+    ours = run_tensors(experiment.algorithm.runner.state, experiment.algorithm.policy)
     return {name: np.array_equal(ours[name].numpy(), values) for name, values in tensors.items()}
 
 

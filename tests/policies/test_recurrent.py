@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from recurrent_policies import GruActorCritic, IntegratingActorCritic
 from torch import Tensor, nn
+from toy_policies import GruActorCritic, IntegratingActorCritic
 
 from zoo import A2C, DQN, PPO2, SAC, TRPO
 from zoo.errors import ZooError
@@ -209,14 +209,6 @@ def test_gradients_flow_through_time_and_stop_where_an_episode_starts(
     assert not gradient[0, :4].any()
     assert gradient[0, 4:].any(-1).all()
     assert gradient[1].any(-1).all()
-
-
-def test_without_a_core_there_is_no_state() -> None:
-    network = ActorCritic(OBSERVATIONS, spaces.Discrete(3), PolicyConfig())
-    assert network.initial_state(4) is None
-    assert ActingPolicy(network).initial_state(4) is None
-    parameters, values, state = network(seen())
-    assert (parameters.shape, values.shape, state) == ((ROWS, TIME, 3), (ROWS, TIME), None)
 
 
 def gradients(critic: str) -> dict[str, bool]:

@@ -40,7 +40,7 @@ BUDGETS = {
     "core": 1_100,
     "envs": 6_350,
     "experiment": 5_150,
-    "imitation": 2_150,
+    "imitation": 2_200,
     "interop": 1_650,
     "launch": 2_400,
     "optim": 2_500,
@@ -57,13 +57,13 @@ EMPTY_NAMES = {"utils", "util", "common", "helpers", "helper", "misc"}
 
 
 CEILINGS = {
-    "files of one collected step": 15,
-    "files of one update": 18,
-    "files of one config value": 19,
-    "modules that ppo imports": 82,
+    "files of one collected step": 14,
+    "files of one update": 17,
+    "files of one config value": 17,
+    "modules that ppo imports": 81,
     "levels of these imports": 12,
     "classes from PPO2 to object": 6,
-    "old names": 69,
+    "old names": 22,
 }
 """The most that `scripts/measure_house.py` may count; lowered with every change that lowers them."""
 

@@ -171,7 +171,7 @@ class EvalCallback(Callback):
         scalars = {"eval/mean_reward": evaluation.mean, "eval/mean_ep_length": evaluation.mean_length}
         if evaluation.success_rate is not None:
             scalars["eval/success_rate"] = evaluation.success_rate
-        algorithm.record_row(scalars)
+        algorithm.scalars.record_row(algorithm.num_timesteps, scalars)
         if self.run is not None:
             self._history.append((algorithm.num_timesteps, evaluation))
             self._write_history()

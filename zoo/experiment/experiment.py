@@ -90,7 +90,7 @@ class Result:
     """The run, the trained algorithm and its scores."""
 
     run: RunFolder
-    algorithm: Algorithm[Any]
+    algorithm: Algorithm
     """The agent as it is now; it acts, and can be given an environment again with `set_env`."""
     evaluation: Evaluation | None
     """The last one, if there were any; of the agent as it is now, unless the run was interrupted."""
@@ -121,7 +121,7 @@ class Experiment:
     """
 
     run: RunFolder
-    algorithm: Algorithm[Any]
+    algorithm: Algorithm
     callbacks: list[Callback]
 
     def __init__(self, config: Mapping[str, Any]) -> None:

@@ -123,9 +123,10 @@ def _still_going(job: str, run: RunFolder) -> ZooError:
 # -- more steps -------------------------------------------------------------------------------------------
 
 
-def length_dependent_settings(algorithm: Algorithm[Any], config: Mapping[str, Any]) -> list[str]:
+def length_dependent_settings(algorithm: Algorithm, config: Mapping[str, Any]) -> list[str]:
     """Return the settings by which what a run computes depends on its number of steps."""
-    settings = [f"{name}={one_line(value)}" for name, value in algorithm.paced().items()]
+    dependent = algorithm.progress_dependent_settings()
+    settings = [f"{name}={one_line(value)}" for name, value in dependent.items()]
     checkpoint = config["callbacks"].get("checkpoint")
     is_replayable = algorithm.envs is None or algorithm.envs.is_replayable
     if not is_replayable and isinstance(checkpoint, Mapping) and checkpoint.get("every") is None:
@@ -134,7 +135,7 @@ def length_dependent_settings(algorithm: Algorithm[Any], config: Mapping[str, An
 
 
 def extended_config(
-    algorithm: Algorithm[Any], run: RunFolder, config: Config, n_before: int | None
+    algorithm: Algorithm, run: RunFolder, config: Config, n_before: int | None
 ) -> Config:
     """Return a run's config for more steps, in the intervals of the ``n_before`` steps that it had.
 
@@ -154,7 +155,7 @@ def extended_config(
     )
 
 
-def write_extended_config(run: RunFolder, config: Mapping[str, Any], algorithm: Algorithm[Any]) -> Config:
+def write_extended_config(run: RunFolder, config: Mapping[str, Any], algorithm: Algorithm) -> Config:
     """Write the config of a run that has been brought back to its checkpoint, and return it.
 
     First the run is recorded as one that is to go on. Raises `ZooError` if it can't be written.

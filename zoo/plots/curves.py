@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +27,7 @@ N_POINTS = 400
 SAME_LENGTH = 0.93
 """Runs are as long as each other where the shortest has this share of the longest."""
 
-_RESAMPLES = 2_000
+N_RESAMPLES = 2_000
 
 
 @dataclass(frozen=True)
@@ -215,46 +216,34 @@ def _end(last: Sequence[float]) -> float:
 
 
 def _aggregated(grid: Array, values: Array, aggregate: str, interval: str) -> Curve:
-    there = np.isfinite(values)
-    n_runs = there.sum(axis=0)
-    reached = n_runs > 0
-    grid, values, there, n_runs = grid[reached], values[:, reached], there[:, reached], n_runs[reached]
-    center, low, high = (np.full(len(grid), np.nan) for _ in range(3))
-    patterns, which = np.unique(there, axis=1, return_inverse=True)
-    for number, pattern in enumerate(patterns.T):
-        columns = np.flatnonzero(which.reshape(-1) == number)
-        present = values[np.ix_(pattern, columns)].T
-        center[columns] = _center(present, aggregate)
-        if len(present.T) > 1:
-            low[columns], high[columns] = _band(present, aggregate, interval)
-    has_band = interval != "none" and bool(np.isfinite(low).any())
-    return Curve(grid, center, low if has_band else None, high if has_band else None, n_runs)
+    """Return the curve of values (n_runs, n_points), NaN beyond the end of a run."""
+    n_runs = np.isfinite(values).sum(axis=0)
+    grid, values, n_runs = grid[n_runs > 0], values[:, n_runs > 0], n_runs[n_runs > 0]
+    present = [point[np.isfinite(point)] for point in values.T]
+    center = np.array([_center(point, aggregate) for point in present])
+    if interval == "none" or n_runs.max() == 1:
+        return Curve(grid, center, None, None, n_runs)
+    bands = [_band(point, aggregate, interval) if len(point) > 1 else (np.nan, np.nan) for point in present]
+    low, high = np.array(bands, np.float64).T
+    return Curve(grid, center, low, high, n_runs)
 
 
-def _center(values: Array, aggregate: str) -> Array:
+def _center(values: Array, aggregate: str) -> Any:
     """Return mean or IQM over the last axis."""
-    center: Array = statistics.iqm(values) if aggregate == "iqm" else values.mean(axis=-1)
-    return center
+    return statistics.iqm(values) if aggregate == "iqm" else values.mean(axis=-1)
 
 
-def _band(values: Array, aggregate: str, interval: str) -> tuple[Array, Array]:
-    """Return the lower and upper edge of the band for values (n_points, n_runs)."""
+def _band(values: Array, aggregate: str, interval: str) -> tuple[float, float]:
+    """Return the lower and upper end of the interval at one point, for the values of all runs there."""
     if interval == "minmax":
-        return values.min(axis=1), values.max(axis=1)
+        return values.min(), values.max()
     if interval == "std":
-        center, std = _center(values, aggregate), values.std(axis=1, ddof=1)
+        center, std = _center(values, aggregate), values.std(ddof=1)
         return center - std, center + std
-    if interval == "none":
-        return np.full(len(values), np.nan), np.full(len(values), np.nan)
-    return _bootstrapped_band(values, aggregate)
-
-
-def _bootstrapped_band(values: Array, aggregate: str) -> tuple[Array, Array]:
-    """Return the 95 % interval at each point; whole runs are drawn, the same ones for all points."""
-    n_runs = values.shape[1]
-    drawn = np.random.default_rng(0).integers(n_runs, size=(_RESAMPLES, n_runs))
-    ends = np.array([statistics.interval(_center(point[drawn], aggregate)) for point in values])
-    return ends[:, 0], ends[:, 1]
+    # Whole runs are resampled: the same seed at each point draws the same runs.
+    drawn = np.random.default_rng(0).integers(len(values), size=(N_RESAMPLES, len(values)))
+    low, high = statistics.interval(_center(values[drawn], aggregate))
+    return low, high
 
 
 @dataclass(frozen=True)

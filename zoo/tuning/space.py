@@ -12,6 +12,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from graphlib import CycleError, TopologicalSorter
 from itertools import product
 from typing import Any
 
@@ -313,12 +314,12 @@ class Space:
         fixed = list(fixed)
         self.left_out = [path for path in found if any(_overlap(path, each) for each in fixed)]
         kept = {path: each for path, each in found.items() if path not in self.left_out}
-        bounded = {path for path, each in kept.items() if each.needed()}
-        for path in bounded:
-            if others := bounded.intersection(kept[path].needed()):
-                raise ZooError(f"`space.{path}.at_most` names {min(others)}, which has `at_most` itself")
-        # Dimensions with `at_most` come last: they look up the others' values.
-        self.dimensions = dict(sorted(kept.items(), key=lambda item: item[0] in bounded))
+        # A dimension with `at_most` comes after those whose values it looks up.
+        needed = {path: [name for name in each.needed() if name in kept] for path, each in kept.items()}
+        try:
+            self.dimensions = {path: kept[path] for path in TopologicalSorter(needed).static_order()}
+        except CycleError as error:
+            raise ZooError(f"`at_most` goes round in a circle: {', '.join(error.args[1])}") from None
 
     def check(self, base: Config) -> None:
         """Raise `ZooError` unless the algorithm of ``base`` takes every value at the edge of the space."""

@@ -1,12 +1,33 @@
-"""Toy policies with a memory."""
+"""Toy policies of a user's own: one that changes its observations, and some with a memory."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from zoo.policies.actor_critic import ActionValuePolicy, ActorCritic, StochasticDuelingPolicy
 from zoo.policies.recurrent import RecurrentCore
+
+
+class ChangedObservations(ActorCritic):
+    """An actor-critic that acts on ``changed(observations)``, which a test defines."""
+
+    def changed(self, observations: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def forward(self, seen: Any, state: Any = None) -> Any:
+        return super().forward(self._seen(seen), state)
+
+    def action_parameters(self, seen: Any, state: Any = None) -> Any:
+        return super().action_parameters(self._seen(seen), state)
+
+    def values(self, seen: Any, state: Any = None) -> Any:
+        return super().values(self._seen(seen), state)
+
+    def _seen(self, seen: Any) -> Any:
+        return {**seen, "observations": self.changed(seen["observations"])}
 
 
 class LeakyIntegrator(RecurrentCore):

@@ -59,9 +59,7 @@ def stub() -> str:
     """Return the text of the stub, formatted as all code is."""
     used = {name: NAMES[name] for name in ("Any", "Path")}
     classes = [class_stub(name, module, used) for name, module in sorted(MODULES.items())]
-    exported = [
-        f"from {home} import {name} as {name}" for name, home in HOMES.items() if name not in MODULES
-    ]
+    exported = [f"from {home} import {name} as {name}" for name, home in HOMES.items() if name not in MODULES]
     lines = [
         '"""Made by scripts/make_stubs.py from the declarations of the hyperparameters."""',
         *(line for name, line in used.items() if name not in HOMES),

@@ -126,14 +126,14 @@ def _read_agent(folder: Path, *, trust: bool, own_env: bool) -> AgentFiles:
         refuse_foreign_code(config, origin, own_env=own_env)
     config["env"] = _with_limit(config.get("env"), EPISODE_LIMITS)
     normalization = None
-    if raw[NORMALIZATION] is not None:
-        arrays, metadata = _parse_tensors(raw[NORMALIZATION], NORMALIZATION, origin)
+    if (content := raw[NORMALIZATION]) is not None:
+        arrays, metadata = _parse_tensors(content, NORMALIZATION, origin)
         normalization = arrays, _parse_json(metadata.get("values", "{}"), NORMALIZATION, origin)
     return AgentFiles(
         config=config,
         tensors=_parse_tensors(raw[POLICY] or b"", POLICY, origin)[0],
         normalization=normalization,
-        card={} if raw[CARD] is None else _parse_json(raw[CARD], CARD, origin),
+        card={} if (card := raw[CARD]) is None else _parse_json(card, CARD, origin),
         is_trusted=trust,
     )
 

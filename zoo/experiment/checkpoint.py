@@ -146,9 +146,7 @@ def _n_bytes(algorithm: Training) -> int:
     return algorithm.distributed.size * sum(array.nbytes for array in split(algorithm.state())[0].values())
 
 
-def check_barriers(
-    algorithm: Algorithm, config: Mapping[str, Any], before: Mapping[str, Any] | None
-) -> None:
+def check_barriers(algorithm: Algorithm, config: Mapping[str, Any], before: Mapping[str, Any] | None) -> None:
     """Raise `ZooError` for checkpoints that reset environments by the clock, or later at other steps.
 
     ``before`` is the config of the run that goes on, if one does.

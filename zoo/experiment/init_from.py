@@ -58,9 +58,7 @@ def init_algorithm(algorithm: Algorithm, source: str, config: Mapping[str, Any])
     ]
 
 
-def _take_weights(
-    algorithm: Algorithm, files: AgentFiles, agent: str, config: Mapping[str, Any]
-) -> None:
+def _take_weights(algorithm: Algorithm, files: AgentFiles, agent: str, config: Mapping[str, Any]) -> None:
     try:
         algorithm.set_parameters(files.tensors)
     except ZooError as error:
@@ -161,9 +159,7 @@ def _check_finite(files: AgentFiles, agent: str) -> None:
             raise ZooError(f"can't start from {one_line(agent)}: {one_line(name)} is not finite")
 
 
-def differences(
-    trained: Mapping[str, Any], algorithm: Algorithm, config: Mapping[str, Any]
-) -> Iterator[str]:
+def differences(trained: Mapping[str, Any], algorithm: Algorithm, config: Mapping[str, Any]) -> Iterator[str]:
     """Give ``key: value of the agent → value of today`` for every setting that differs."""
     today = as_written({**config, "policy": dataclasses.asdict(algorithm.policy_config)})
     for section in SECTIONS:

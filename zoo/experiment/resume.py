@@ -134,9 +134,7 @@ def length_dependent_settings(algorithm: Algorithm, config: Mapping[str, Any]) -
     return settings
 
 
-def extended_config(
-    algorithm: Algorithm, run: RunFolder, config: Config, n_before: int | None
-) -> Config:
+def extended_config(algorithm: Algorithm, run: RunFolder, config: Config, n_before: int | None) -> Config:
     """Return a run's config for more steps, in the intervals of the ``n_before`` steps that it had.
 
     Raises `ZooError` if what the run has computed so far would have been another with more steps.

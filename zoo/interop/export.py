@@ -244,15 +244,15 @@ class DeterministicPolicy(nn.Module):
         observation: Any = parts[0]
         if self.is_dictionary:
             observation = {spec.name: part for spec, part in zip(self.inputs[:n_parts], parts, strict=True)}
-        inputs = {"observations": observation}
+        policy_input: dict[str, Any] = {"observations": observation}
         if self.masks_actions:
-            inputs["action_masks"] = rest.pop()
+            policy_input["action_masks"] = rest.pop()
         state = None
         if self.state_size:
-            state, inputs["episode_starts"] = rest
+            state, policy_input["episode_starts"] = rest
         policy: Any = self.policy
         act = policy.actor_parameters if self.is_actor_alone else policy.action_parameters
-        parameters, next_state = act(inputs, state)
+        parameters, next_state = act(policy_input, state)
         sizes = [head.parameter_size for head in self.heads]
         each = parameters.split(sizes, dim=-1) if len(sizes) > 1 else (parameters,)
         actions = tuple(

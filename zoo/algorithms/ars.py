@@ -28,8 +28,8 @@ from zoo.algorithms.on_policy import PLAIN_ACTIONS
 from zoo.buffers.arrays import Arrays
 from zoo.config.fields import Schedule, hyperparameter
 from zoo.envs.monitor import EpisodeRecord
-from zoo.envs.normalize import MomentsByRow, Normalizer, is_training
-from zoo.envs.seeds import LARGEST_SEED
+from zoo.envs.normalize import Normalizer, RowMoments, is_training
+from zoo.envs.replay import LARGEST_SEED
 from zoo.envs.spaces import describe
 from zoo.errors import ZooError
 from zoo.optim.parameters import Parameters
@@ -101,8 +101,8 @@ class PopulationRollout(Collector):
         Raises `ZooError` for an episode without end.
         """
         envs, normalizer = self.envs, self._updated_normalizer()
-        moments = None if normalizer is None else MomentsByRow(normalizer, envs.num_envs)
-        n_seen = 0 if moments is None else len(moments.seen_by(0))
+        moments = None if normalizer is None else RowMoments(normalizer, envs.num_envs)
+        n_seen = 0 if moments is None else len(moments.row_statistics(0))
         results, records = np.zeros((len(episodes), 2 + n_seen)), []
         steps, rewards = np.zeros(envs.num_envs, np.int64), np.zeros(envs.num_envs)
         everywhere = np.ones(envs.num_envs, np.bool_)
@@ -125,22 +125,22 @@ class PopulationRollout(Collector):
         begin(range(envs.num_envs))
         while playing:
             transition = self.step(lambda policy_input: {"actions": acting.act(policy_input)})
-            counted = transition.outcome.valid
+            counted = transition.valid
             counted = everywhere if counted is None else counted
             steps += counted
-            rewards += np.where(counted, transition.outcome.rewards, 0.0)
+            rewards += np.where(counted, transition.rewards, 0.0)
             if moments is not None:
                 moments.update(transition.observations, counted)
-            for record in transition.outcome.episodes:
+            for record in transition.episodes:
                 row = record.env_index
                 result = results[playing.pop(row)]
                 result[:2] = rewards[row], steps[row]
                 if moments is not None:
-                    result[2:] = moments.seen_by(row)
+                    result[2:] = moments.row_statistics(row)
                 envs.idle[row] = True
                 records.append(record)
-            if transition.outcome.episodes:
-                begin([record.env_index for record in transition.outcome.episodes])
+            if transition.episodes:
+                begin([record.env_index for record in transition.episodes])
             elif steps.max() > LONGEST_EPISODE:
                 self._refuse_endless_episode(int(steps.argmax()))
         return EpisodeReporter(results, records)

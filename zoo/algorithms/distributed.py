@@ -91,7 +91,7 @@ class DistributedContext:
         """Take in what all workers have seen since the last time."""
         normalizer = self.algorithm.normalizer
         if self.workers is not None and normalizer is not None:
-            normalizer.take_in(self.workers.gather_vectors(normalizer.seen_since()))
+            normalizer.merge_shared(self.workers.gather_vectors(normalizer.local_statistics()))
             self.algorithm.collector.renormalize()
 
     def meet_before_update(self, is_preempted: bool) -> bool:

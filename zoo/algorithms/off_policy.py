@@ -28,7 +28,7 @@ from zoo.buffers.replay import (
 )
 from zoo.config.fields import Schedule, hyperparameter
 from zoo.envs.adapter import VecEnvAdapter
-from zoo.envs.goals import GoalOutcomes
+from zoo.envs.goals import GoalRewards
 from zoo.errors import ZooError, ZooWarning, nearest
 from zoo.policies.actions import make_action_adapter
 from zoo.policies.exploration import (
@@ -193,14 +193,14 @@ class OffPolicyAlgorithm(Algorithm):
 
     def _check_envs(self, envs: VecEnvAdapter) -> None:
         if self.replay_config.hindsight is not None:
-            GoalOutcomes(envs.env)
+            GoalRewards(envs.env)
 
     def _make_relabelling(self) -> Hindsight | None:
         hindsight = self.replay_config.hindsight
         if hindsight is None:
             return None
         assert self.envs is not None
-        outcomes = GoalOutcomes(self.envs.env, with_infos=hindsight.copy_info_dict)
+        outcomes = GoalRewards(self.envs.env, with_infos=hindsight.copy_info_dict)
         return Hindsight(outcomes, hindsight.goal_selection_strategy, hindsight.n_sampled_goal)
 
     @classmethod
@@ -246,11 +246,11 @@ class OffPolicyAlgorithm(Algorithm):
         steps_before, episodes = self.num_timesteps, 0
         while True:
             transition = self._interact(self._explore, self.buffer.add)
-            if len(transition.outcome.finished):
-                self.exploration.reset(transition.outcome.finished)
+            if len(transition.finished):
+                self.exploration.reset(transition.finished)
             steps = self.num_timesteps - steps_before
             if self._train_unit == "episode":
-                episodes += self.distributed.total(len(transition.outcome.episodes))
+                episodes += self.distributed.total(len(transition.episodes))
             passed = steps if self._train_unit == "step" else episodes
             if passed >= self._train_freq or self.num_timesteps >= self.total_timesteps:
                 break

@@ -18,9 +18,10 @@ from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.arguments import sde_options
 from zoo.algorithms.collector import Array, PolicyInput, check_collected
 from zoo.algorithms.state_parts import RecurrentState
-from zoo.buffers.arrays import Arrays, ArraySpec, Transition, observation_spec, split_rows, transform
+from zoo.buffers.arrays import Arrays, ArraySpec, observation_spec, split_rows, transform
 from zoo.buffers.rollout import RolloutBuffer, Truncations, generalized_advantages
 from zoo.config.fields import Schedule, hyperparameter
+from zoo.envs.transition import Transition
 from zoo.errors import ZooError, ZooWarning
 from zoo.optim import workers
 from zoo.optim.optimizers import Optimizer, Updater
@@ -151,7 +152,7 @@ class OnPolicyAlgorithm(Algorithm):
 
     def _store(self, transition: Transition) -> None:
         self.buffer.add(transition, self._rewards(transition))
-        if len(transition.outcome.finished):
+        if len(transition.finished):
             self._keep_truncations(transition)
 
     def _is_empty_anywhere(self) -> bool:
@@ -182,15 +183,15 @@ class OnPolicyAlgorithm(Algorithm):
         return {**policy_input, "episode_starts": self.collector.episode_starts}
 
     def _rewards(self, transition: Transition) -> Array:
-        rewards = transition.outcome.rewards
+        rewards = transition.rewards
         return rewards if self.normalizer is None else self.normalizer.normalize_rewards(rewards)
 
     def _keep_truncations(self, transition: Transition) -> None:
-        outcome = transition.outcome
-        cut_short = outcome.truncated[outcome.finished]
+        finished = transition.finished
+        cut_short = transition.truncated[finished]
         if cut_short.any():
-            final = transform(lambda array: array[cut_short].copy(), outcome.final_observations)
-            envs, state = outcome.finished[cut_short], self.recurrent.array
+            final = transform(lambda array: array[cut_short].copy(), transition.final_observations)
+            envs, state = finished[cut_short], self.recurrent.array
             states = None if state is None else state[envs]
             self.buffer.add_truncations(envs, self.collector.normalized(final), states)
 

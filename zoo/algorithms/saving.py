@@ -13,7 +13,7 @@ from zoo.buffers.config import ReplayConfig
 from zoo.config.aliases import unknown_key
 from zoo.config.environment_values import resolved_values
 from zoo.config.fields import build, variant_of
-from zoo.config.sections import ALGO_LABELS
+from zoo.config.schema import ALGO_LABELS
 from zoo.envs.config import EnvConfig
 from zoo.envs.normalize import Normalizer
 from zoo.envs.spaces import space_from_dict, space_to_dict

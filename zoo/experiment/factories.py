@@ -15,8 +15,7 @@ from zoo.buffers.config import replay_config
 from zoo.buffers.replay import refuse_too_large_buffer
 from zoo.config.environment_values import as_written
 from zoo.config.fields import build, minutes_of
-from zoo.config.schema import OwnCallbackSettings
-from zoo.config.sections import ALGO_LABELS
+from zoo.config.schema import ALGO_LABELS, OwnCallbackSettings
 from zoo.config.user_imports import own_class
 from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.config import EnvConfig

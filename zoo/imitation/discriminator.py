@@ -256,7 +256,7 @@ class Discriminator:
             return
         for column in columns.values():
             self.statistics.update_observations(column["observations"], column[ABSORBING] == 0)
-        self.statistics.take_in(share(self.statistics.seen_since()))
+        self.statistics.merge_shared(share(self.statistics.local_statistics()))
 
     def _input_observations(self, observations: Arrays) -> Arrays:
         """Return raw observations as the discriminator is stored them."""

@@ -147,7 +147,7 @@ def make_callbacks(
     callbacks += [
         _own_callback(f"callbacks.{name}", each) for name, each in settings.items() if name not in ours
     ]
-    if "video" in ours:  # before what logs: a report takes a video along
+    if "video" in ours:  # before the loggers, which write it beside the next entry
         callbacks.append(_video(ours["video"], run, eval_env, loggers))
     tensorboard = config["logger"]["tensorboard"]
     if isinstance(tensorboard, Mapping) and tensorboard.get("histograms"):

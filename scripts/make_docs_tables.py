@@ -29,7 +29,7 @@ import yaml
 from measure_speed import PEERS, SYSTEMS
 
 import zoo
-from zoo.algorithms.registry import PRESETS, algorithm_class
+from zoo.algorithms.registry import CLASS_NAMES, MODULES, PRESETS, algorithm_class
 from zoo.commands.benchmark import published_of, published_scores
 from zoo.config.aliases import NAMES
 from zoo.config.fields import defaults
@@ -72,12 +72,13 @@ def main() -> None:
 
 def preset_file(name: str) -> str:
     """Return the config of a preset: what its class has otherwise than its algorithm."""
-    preset = getattr(zoo, PRESETS[name])
+    preset = getattr(zoo, CLASS_NAMES[name])
     algorithm = algorithm_class(preset.name)
     usual = defaults(algorithm.config_class)
     own = [each for each in dataclasses.fields(preset.config_class) if each.default != usual[each.name]]
     meaning = str(inspect.getdoc(preset)).splitlines()[0]
-    lines = [f"# {meaning}", "# From zoo/algorithms/presets.py, by make docs.", "defaults:"]
+    home = f"{MODULES[CLASS_NAMES[name]].replace('.', '/')}.py"
+    lines = [f"# {meaning}", f"# From {home}, by make docs.", "defaults:"]
     lines.append(f"  - {preset.name}")
     if preset.usual_policy != algorithm.usual_policy:
         lines.append(f"  - override /policy: {preset.usual_policy}")

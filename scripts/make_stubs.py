@@ -15,7 +15,6 @@ import ast
 import builtins
 import importlib
 import inspect
-import re
 import subprocess
 import sys
 import textwrap
@@ -24,7 +23,7 @@ from typing import Any
 
 import zoo
 from zoo.algorithms.arguments import signature_of
-from zoo.algorithms.registry import CLASSES, PRESETS
+from zoo.algorithms.registry import MODULES
 
 HOMES: dict[str, str] = vars(zoo)["_HOMES"]
 STUB = Path(zoo.__file__).with_name("__init__.pyi")
@@ -58,16 +57,13 @@ def main() -> None:
 
 def stub() -> str:
     """Return the text of the stub, formatted as all code is."""
-    algorithms = {**CLASSES, **dict.fromkeys(PRESETS.values(), "zoo.algorithms.presets")}
     used = {name: NAMES[name] for name in ("Any", "Path")}
-    classes = [class_stub(name, module, used) for name, module in sorted(algorithms.items())]
-    exported = [
-        f"from {home} import {name} as {name}" for name, home in HOMES.items() if name not in algorithms
-    ]
+    classes = [class_stub(name, module, used) for name, module in sorted(MODULES.items())]
+    exported = [f"from {home} import {name} as {name}" for name, home in HOMES.items() if name not in MODULES]
     lines = [
         '"""Made by scripts/make_stubs.py from the declarations of the hyperparameters."""',
         *(line for name, line in used.items() if name not in HOMES),
-        *(f"from {module} import {name} as _{name}" for name, module in algorithms.items()),
+        *(f"from {module} import {name} as _{name}" for name, module in MODULES.items()),
         "from zoo.algorithms.algorithm import Algorithm",
         *exported,
         "from zoo.version import __version__ as __version__",
@@ -92,7 +88,7 @@ def class_stub(name: str, module: str, used: dict[str, str]) -> str:
     used[config.__name__] = f"from {config.__module__} import {config.__name__}"
     arguments, is_keyword_only = ["self"], False
     for each in signature_of(found, found.config_class).parameters.values():
-        annotation = re.sub(r"\bConfig\b", config.__name__, str(each.annotation))
+        annotation = f"{config.__name__} | None" if each.name == "config" else str(each.annotation)
         note_names(annotation, found, used)
         if each.kind is each.KEYWORD_ONLY and not is_keyword_only:
             arguments.append("*")

@@ -6,7 +6,7 @@ import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
-from zoo.algorithms.registry import ALGORITHMS, CLASSES, PRESETS
+from zoo.algorithms.registry import CLASS_NAMES, MODULES
 from zoo.version import __version__
 
 # These have to stand before NumPy and torch are imported. OpenBLAS' own threads fight torch's. And torch's
@@ -22,8 +22,7 @@ if TYPE_CHECKING:  # what editors and type checkers read of this module stands i
     from zoo.algorithms.algorithm import Algorithm
 
 _HOMES = {
-    **CLASSES,
-    **dict.fromkeys(PRESETS.values(), "zoo.algorithms.presets"),
+    **MODULES,
     "ExpertData": "zoo.imitation.expert_data",
     "ZooError": "zoo.errors",
     "check_env": "zoo.envs.env_checker",
@@ -40,7 +39,7 @@ _HOMES = {
 __all__ = ["__version__", "load", *_HOMES]
 
 
-def load(path: str | Path, env: Any = None, *, trust: bool = False, **options: Any) -> Algorithm[Any]:
+def load(path: str | Path, env: Any = None, *, trust: bool = False, **options: Any) -> Algorithm:
     """Rebuild an agent from its folder or zip, whatever its algorithm.
 
     ``options`` are the constructor's (n_envs, seed, device, …), and hyperparameters that shall be others from
@@ -83,7 +82,7 @@ def __getattr__(name: str) -> Any:
 
     Algorithms and presets also answer to what ``algo=`` calls them: ``zoo.recurrent_ppo``.
     """
-    place = ALGORITHMS.get(name, "").rpartition(":")[2] or PRESETS.get(name, name)
+    place = CLASS_NAMES.get(name, name)
     if place in _HOMES:
         return getattr(importlib.import_module(_HOMES[place]), place)
     if name.startswith("_"):

@@ -21,18 +21,17 @@ from zoo.algorithms.ddpg import DDPG as _DDPG
 from zoo.algorithms.ddpg import DDPGConfig
 from zoo.algorithms.dqn import DQN as _DQN
 from zoo.algorithms.dqn import DQNConfig
+from zoo.algorithms.ppo import PPO as _PPO
 from zoo.algorithms.ppo import PPO1 as _PPO1
 from zoo.algorithms.ppo import PPO2 as _PPO2
-from zoo.algorithms.ppo import PPO1Config, PPO2Config
-from zoo.algorithms.presets import PPO as _PPO
+from zoo.algorithms.ppo import MaskablePPO as _MaskablePPO
+from zoo.algorithms.ppo import PPO1Config, PPO2Config, PPOConfig, RecurrentPPOConfig
+from zoo.algorithms.ppo import RecurrentPPO as _RecurrentPPO
 from zoo.algorithms.presets import HerDDPG as _HerDDPG
 from zoo.algorithms.presets import HerDQN as _HerDQN
 from zoo.algorithms.presets import HerSAC as _HerSAC
 from zoo.algorithms.presets import HerTD3 as _HerTD3
 from zoo.algorithms.presets import HerTQC as _HerTQC
-from zoo.algorithms.presets import MaskablePPO as _MaskablePPO
-from zoo.algorithms.presets import PPOConfig, RecurrentPPOConfig
-from zoo.algorithms.presets import RecurrentPPO as _RecurrentPPO
 from zoo.algorithms.qrdqn import QRDQN as _QRDQN
 from zoo.algorithms.qrdqn import QRDQNConfig
 from zoo.algorithms.sac import SAC as _SAC
@@ -60,7 +59,6 @@ from zoo.imitation.expert_files import read_expert as read_expert
 from zoo.imitation.expert_files import write_expert as write_expert
 from zoo.imitation.gail import GAIL as _GAIL
 from zoo.imitation.gail import GAILOnTRPOConfig
-from zoo.policies.config import PolicyConfig
 from zoo.policies.exploration import ActionNoiseConfig
 from zoo.policies.parameter_noise import ParameterNoiseConfig
 from zoo.version import __version__ as __version__
@@ -80,10 +78,10 @@ class A2C(_A2C):
         max_grad_norm (float | None, default 0.5, > 0): bound of the gradient's norm; null: none
         chunk_length (int | None, default None, ≥ 1): length of the sequences that a recurrent policy
             learns from, which divides n_steps; null: the longest up to 32 [steps]
-        vf_coef (float, default 0.25, ≥ 0): weight of the value's mean squared error
         use_sde (bool, default False): state-dependent exploration (gSDE), see below; for Box actions
         sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
             collection starts [steps]
+        vf_coef (float, default 0.25, ≥ 0): weight of the value's mean squared error
         use_rms_prop (bool, default True): RMSprop; false: Adam
         rms_prop_decay (float, default 0.99, ≥ 0, < 1): decay of RMSprop's running square
         rms_prop_eps (float, default 1e-05, > 0): epsilon of RMSprop, or of Adam
@@ -112,9 +110,9 @@ class A2C(_A2C):
         ent_coef: float = 0.01,
         max_grad_norm: float | None = 0.5,
         chunk_length: int | None = None,
-        vf_coef: float = 0.25,
         use_sde: bool = False,
         sde_sample_freq: int = -1,
+        vf_coef: float = 0.25,
         use_rms_prop: bool = True,
         rms_prop_decay: float = 0.99,
         rms_prop_eps: float = 1e-05,
@@ -177,7 +175,7 @@ class ACER(_ACER):
     ) -> None: ...
 
 class ACKTR(_ACKTR):
-    """ACKTR.
+    """ACKTR, for actions that are no tuples or dictionaries.
 
     Hyperparameters:
         learning_rate (Schedule, default 'lin_0.25', ≥ 0): step size of the optimizer
@@ -523,7 +521,7 @@ class GAIL(_GAIL):
     """
     def __init__(
         self,
-        policy: str | PolicyConfig | Mapping[str, Any] = "MlpPolicy",
+        policy: Policy = "MlpPolicy",
         env: Any = None,
         dataset: ExpertData | str | Path | None = None,
         *,
@@ -929,10 +927,10 @@ class MaskablePPO(_MaskablePPO):
         max_grad_norm (float | None, default 0.5, > 0): bound of the gradient's norm; null: none
         chunk_length (int | None, default None, ≥ 1): length of the sequences that a recurrent policy
             learns from, which divides n_steps; null: the longest up to 32 [steps]
-        vf_coef (float, default 0.5, ≥ 0): weight of the value's mean squared error
         use_sde (bool, default False): state-dependent exploration (gSDE), see below; for Box actions
         sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
             collection starts [steps]
+        vf_coef (float, default 0.5, ≥ 0): weight of the value's mean squared error
         n_epochs (int, default 10, ≥ 1): passes over each rollout
         clip_range (Schedule, default 0.2, > 0): change of an action's probability ratio beyond which
             nothing is gained
@@ -967,9 +965,9 @@ class MaskablePPO(_MaskablePPO):
         ent_coef: float = 0.0,
         max_grad_norm: float | None = 0.5,
         chunk_length: int | None = None,
-        vf_coef: float = 0.5,
         use_sde: bool = False,
         sde_sample_freq: int = -1,
+        vf_coef: float = 0.5,
         n_epochs: int = 10,
         clip_range: Schedule = 0.2,
         adam_eps: float = 1e-05,
@@ -994,10 +992,10 @@ class PPO(_PPO):
         max_grad_norm (float | None, default 0.5, > 0): bound of the gradient's norm; null: none
         chunk_length (int | None, default None, ≥ 1): length of the sequences that a recurrent policy
             learns from, which divides n_steps; null: the longest up to 32 [steps]
-        vf_coef (float, default 0.5, ≥ 0): weight of the value's mean squared error
         use_sde (bool, default False): state-dependent exploration (gSDE), see below; for Box actions
         sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
             collection starts [steps]
+        vf_coef (float, default 0.5, ≥ 0): weight of the value's mean squared error
         n_epochs (int, default 10, ≥ 1): passes over each rollout
         clip_range (Schedule, default 0.2, > 0): change of an action's probability ratio beyond which
             nothing is gained
@@ -1032,9 +1030,9 @@ class PPO(_PPO):
         ent_coef: float = 0.0,
         max_grad_norm: float | None = 0.5,
         chunk_length: int | None = None,
-        vf_coef: float = 0.5,
         use_sde: bool = False,
         sde_sample_freq: int = -1,
+        vf_coef: float = 0.5,
         n_epochs: int = 10,
         clip_range: Schedule = 0.2,
         adam_eps: float = 1e-05,
@@ -1059,10 +1057,10 @@ class PPO1(_PPO1):
         max_grad_norm (float | None, default None, > 0): bound of the gradient's norm; null: none
         chunk_length (int | None, default None, ≥ 1): length of the sequences that a recurrent policy
             learns from, which divides n_steps; null: the longest up to 32 [steps]
-        vf_coef (float, default 1.0, ≥ 0): weight of the value's mean squared error
         use_sde (bool, default False): state-dependent exploration (gSDE), see below; for Box actions
         sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
             collection starts [steps]
+        vf_coef (float, default 1.0, ≥ 0): weight of the value's mean squared error
         n_epochs (int, default 4, ≥ 1): passes over each rollout
         clip_range (Schedule, default 'lin_0.2', > 0): change of an action's probability ratio beyond
             which nothing is gained
@@ -1092,9 +1090,9 @@ class PPO1(_PPO1):
         ent_coef: float = 0.01,
         max_grad_norm: float | None = None,
         chunk_length: int | None = None,
-        vf_coef: float = 1.0,
         use_sde: bool = False,
         sde_sample_freq: int = -1,
+        vf_coef: float = 1.0,
         n_epochs: int = 4,
         clip_range: Schedule = "lin_0.2",
         adam_eps: float = 1e-05,
@@ -1116,10 +1114,10 @@ class PPO2(_PPO2):
         max_grad_norm (float | None, default 0.5, > 0): bound of the gradient's norm; null: none
         chunk_length (int | None, default None, ≥ 1): length of the sequences that a recurrent policy
             learns from, which divides n_steps; null: the longest up to 32 [steps]
-        vf_coef (float, default 0.25, ≥ 0): weight of the value's mean squared error
         use_sde (bool, default False): state-dependent exploration (gSDE), see below; for Box actions
         sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
             collection starts [steps]
+        vf_coef (float, default 0.25, ≥ 0): weight of the value's mean squared error
         n_epochs (int, default 4, ≥ 1): passes over each rollout
         clip_range (Schedule, default 0.2, > 0): change of an action's probability ratio beyond which
             nothing is gained
@@ -1154,9 +1152,9 @@ class PPO2(_PPO2):
         ent_coef: float = 0.01,
         max_grad_norm: float | None = 0.5,
         chunk_length: int | None = None,
-        vf_coef: float = 0.25,
         use_sde: bool = False,
         sde_sample_freq: int = -1,
+        vf_coef: float = 0.25,
         n_epochs: int = 4,
         clip_range: Schedule = 0.2,
         adam_eps: float = 1e-05,
@@ -1232,7 +1230,7 @@ class QRDQN(_QRDQN):
     ) -> None: ...
 
 class RecurrentPPO(_RecurrentPPO):
-    """PPO2 with the defaults of SB3-Contrib's RecurrentPPO, for policies that remember.
+    """PPO2 with the defaults of SB3-Contrib's RecurrentPPO, for recurrent policies.
 
     Hyperparameters:
         learning_rate (Schedule, default 0.0003, ≥ 0): step size of the optimizer
@@ -1246,10 +1244,10 @@ class RecurrentPPO(_RecurrentPPO):
         max_grad_norm (float | None, default 0.5, > 0): bound of the gradient's norm; null: none
         chunk_length (int | None, default None, ≥ 1): length of the sequences that a recurrent policy
             learns from, which divides n_steps; null: the longest up to 32 [steps]
-        vf_coef (float, default 0.5, ≥ 0): weight of the value's mean squared error
         use_sde (bool, default False): state-dependent exploration (gSDE), see below; for Box actions
         sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
             collection starts [steps]
+        vf_coef (float, default 0.5, ≥ 0): weight of the value's mean squared error
         n_epochs (int, default 10, ≥ 1): passes over each rollout
         clip_range (Schedule, default 0.2, > 0): change of an action's probability ratio beyond which
             nothing is gained
@@ -1284,9 +1282,9 @@ class RecurrentPPO(_RecurrentPPO):
         ent_coef: float = 0.0,
         max_grad_norm: float | None = 0.5,
         chunk_length: int | None = None,
-        vf_coef: float = 0.5,
         use_sde: bool = False,
         sde_sample_freq: int = -1,
+        vf_coef: float = 0.5,
         n_epochs: int = 10,
         clip_range: Schedule = 0.2,
         adam_eps: float = 1e-05,
@@ -1574,7 +1572,7 @@ class TRPO(_TRPO):
         adam_eps: float = 1e-05,
     ) -> None: ...
 
-def load(path: str | Path, env: Any = None, *, trust: bool = False, **options: Any) -> Algorithm[Any]:
+def load(path: str | Path, env: Any = None, *, trust: bool = False, **options: Any) -> Algorithm:
     """Rebuild an agent from its folder or zip, whatever its algorithm.
 
     ``options`` are the constructor's (n_envs, seed, device, …), and hyperparameters that shall be others from

@@ -1,10 +1,11 @@
-"""ACER's update against the paper's formulas, and what it does between updates."""
+"""ACER: updates and Retrace's targets, against a slow reference in NumPy; recurrent policies."""
 
 from __future__ import annotations
 
 from functools import cache
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -17,16 +18,25 @@ from acer_reference import (
     make_model,
 )
 from gymnasium import spaces
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from logged_envs import KINDS as ENV_KINDS
+from logged_envs import logged_vector_env
 from torch import Tensor
 
-from zoo import ACER
+from zoo import ACER, evaluate_policy, make_vec_env
 from zoo.algorithms import acer
-from zoo.algorithms.acer import Returns, Terms
+from zoo.algorithms.acer import Returns, Terms, retrace
 from zoo.buffers import replay
+from zoo.buffers.sequence import NO_INDEX
+from zoo.envs.toys import Masked
 from zoo.errors import ZooError
 from zoo.optim.optimizers import FunctionalModule
 from zoo.policies.actor_critic import StochasticDuelingPolicy
 from zoo.policies.config import PolicyConfig
+
+# -- ACER's update against the paper's formulas, and what it does between updates -------------------------
+
 
 KINDS = list(ACTIONS)
 
@@ -294,3 +304,226 @@ def test_memory_that_does_not_fit_is_refused_before_the_first_step(monkeypatch: 
     with pytest.raises(ZooError, match=r"`algo.buffer_size=50000` needs .* GiB .* algo.buffer_size=\d+ fits"):
         small()
     small(buffer_size=5000)
+
+
+# -- ACER with policies that remember, and under masks: windows begin with the state that was there -------
+
+
+def gru(policy: str = "ActionValue", **fields: Any) -> dict[str, Any]:
+    return {"_target_": f"recurrent_policies.Gru{policy}Policy", "net_arch": [16], **fields}
+
+
+RECURRENT_SETTINGS: dict[str, Any] = {"seed": 0, "compile": False, "threads": 1}
+QUICK: dict[str, Any] = {**RECURRENT_SETTINGS, "learning_rate": 5e-3, "rms_prop_decay": 0.9}
+
+
+@torch.no_grad()
+def assert_windows_lead_on(model: ACER, n: int = 6) -> int:
+    """Assert that windows give what was computed step by step; return how many steps were cut short."""
+    rows = model._tensors(model.buffer.windows(model.buffer.sample_starts(model.rng, n)))
+    n_cut_short = 0
+    for row in range(n):
+        batch = {name: column[row] for name, column in rows.items()}
+        parameters, _, after = model.policy(batch, batch["states"])
+        torch.testing.assert_close(parameters, batch["behaviour"], rtol=1e-4, atol=1e-5)
+        places = batch["next_index"]
+        assert after is not None
+        torch.testing.assert_close(batch["next_states"][places[:, -1]], after, rtol=1e-4, atol=1e-5)
+        for env, step in np.argwhere(places.numpy() != NO_INDEX):
+            cut = {
+                name: batch[name][env : env + 1, : step + 1] for name in ("observations", "episode_starts")
+            }
+            _, _, state = model.policy(cut, batch["states"][env : env + 1])
+            assert state is not None
+            torch.testing.assert_close(
+                batch["next_states"][places[env, step]], state[0], rtol=1e-4, atol=1e-5
+            )
+            n_cut_short += int(step) < model.config.n_steps - 1
+    return n_cut_short
+
+
+@pytest.mark.parametrize(("kind", "share_encoder"), [*((kind, True) for kind in ENV_KINDS), ("own", False)])
+def test_windows_give_the_outputs_of_stepping_one_by_one(kind: str, share_encoder: bool) -> None:
+    """Also where episodes end in them, are cut short, or reset in a step of their own."""
+    vector_env, _ = logged_vector_env(kind)
+    policy = gru(share_encoder=share_encoder)
+    model = ACER(
+        policy,
+        vector_env,
+        n_steps=6,
+        buffer_size=60,
+        replay_start=30,
+        learning_rate=0.0,
+        **RECURRENT_SETTINGS,
+    )
+    model.learn(150)
+    assert model.buffer.columns["episode_starts"].any()
+    assert assert_windows_lead_on(model) > 0
+
+
+def test_continuous_actions_remember_too() -> None:
+    model = ACER(
+        gru("StochasticDueling"),
+        "Pendulum-v1",
+        n_envs=2,
+        n_steps=6,
+        learning_rate=0.0,
+        **RECURRENT_SETTINGS,
+    )
+    model.learn(300)
+    assert_windows_lead_on(model)
+    trained = ACER(
+        gru("StochasticDueling"),
+        "Pendulum-v1",
+        n_envs=2,
+        n_steps=6,
+        replay_start=50,
+        **RECURRENT_SETTINGS,
+    )
+    before = trained.get_parameters()
+    trained.learn(200)
+    moved = [
+        name for name, value in trained.get_parameters().items() if not np.array_equal(before[name], value)
+    ]
+    assert set(moved) == set(before)
+
+
+def test_a_cue_that_is_gone_is_remembered() -> None:
+    """No policy without a memory gets more than 0 on average."""
+    policy = {"recurrent": "gru", "lstm_hidden_size": 12, "critic_lstm": "shared", "net_arch": []}
+    options = {**QUICK, "learning_rate": 2e-2, "n_steps": 12, "replay_start": 200, "gamma": 0.95}
+    model = ACER(policy, "Zoo/Memory-v0", n_envs=8, **options).learn(6000)
+    mean, _ = evaluate_policy(model, "Zoo/Memory-v0", n_eval_episodes=40)
+    assert mean > 0.9
+
+
+class Untold(gym.Env[Any, Any]):
+    """Keeps masks to itself."""
+
+    def __init__(self) -> None:
+        self.masked = Masked()
+        self.observation_space, self.action_space = self.masked.observation_space, self.masked.action_space
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return self.masked.reset(seed=seed)
+
+    def step(self, action: Any) -> Any:
+        return self.masked.step(action)
+
+
+@pytest.mark.parametrize(("env", "low", "high"), [(Masked, 0.8, 1.01), (Untold, -2.0, 0.6)])
+def test_invalid_actions_are_never_taken_where_masks_tell(env: Any, low: float, high: float) -> None:
+    """The mean reward of a step shows it: half of the actions are forbidden, and cost 1."""
+    envs = make_vec_env(lambda: gym.wrappers.TimeLimit(env(), 20), 8, check=False)
+    model = ACER({"net_arch": [32]}, envs, n_steps=10, replay_start=500, gamma=0.5, **QUICK)
+    model.learn(6000)
+    memory = model.buffer
+    masks = memory.columns.get("action_masks")
+    assert (masks is not None) == (env is Masked)
+    if masks is not None:
+        assert np.take_along_axis(masks[:500], memory.columns["actions"][:500, :, None], -1).all()
+        assert memory.columns["behaviour"][:500][~masks[:500]].max() < -1e7
+    rows = (memory.heads[0] - np.arange(1, 100)) % memory.length
+    assert low < memory.columns["rewards"][rows].mean() < high
+
+
+# -- Retrace's targets against its recursion, step by step, and against small cases by hand ---------------
+
+
+each_example = settings(deadline=None, derandomize=True, max_examples=80)
+Array = np.ndarray
+
+
+def recursion(gamma: float, batch: dict[str, Array], next_values: Array, coefficients: Array | None) -> Array:
+    """Return Q^ret (sequences, time), backwards; the carry to step t − 1 has the coefficient of step t."""
+    targets = np.zeros_like(batch["rewards"])
+    for i, rewards in enumerate(batch["rewards"]):
+        carry = np.nan
+        for t in reversed(range(len(rewards))):
+            if batch["terminated"][i, t]:
+                carry = 0.0
+            elif batch["next_index"][i, t] >= 0:
+                carry = next_values[batch["next_index"][i, t]]
+            targets[i, t] = rewards[t] + gamma * carry
+            coefficient = 1.0 if coefficients is None else coefficients[i, t]
+            carry = coefficient * (targets[i, t] - batch["taken"][i, t]) + batch["values"][i, t]
+    return targets
+
+
+def tensors(batch: dict[str, Any]) -> dict[str, Tensor]:
+    return {name: torch.as_tensor(column) for name, column in batch.items()}
+
+
+def corrected(
+    gamma: float,
+    batch: dict[str, Any],
+    next_values: Any,
+    coefficients: Any,
+    *,
+    sequences: slice = slice(None),
+) -> Array:
+    columns = tensors(batch)
+    returns = Returns(gamma, columns["values"], torch.as_tensor(next_values), columns["taken"], columns)
+    given_ones = None if coefficients is None else torch.as_tensor(coefficients)
+    return returns.corrected(given_ones).numpy()
+
+
+@given(
+    seed=st.integers(0, 999),
+    length=st.integers(1, 21),
+    gamma=st.sampled_from([0.0, 0.5, 0.99, 1.0]),
+    truncates=st.booleans(),
+)
+@each_example
+def test_targets_are_those_of_the_recursion(seed: int, length: int, gamma: float, truncates: bool) -> None:
+    rng = np.random.default_rng(seed)
+    shape = 3, length
+    ended = rng.random(shape) < 0.3
+    terminated = ended & (rng.random(shape) < 0.5)
+    batch = {
+        "rewards": rng.normal(size=shape),
+        "taken": rng.normal(size=shape),
+        "values": rng.normal(size=shape),
+        "ended": ended,
+        "terminated": terminated,
+    }
+    next_values = rng.normal(size=3 * length)
+    is_apart = ended & ~terminated
+    is_apart[:, -1] = True
+    batch["next_index"] = np.where(is_apart, rng.permutation(3 * length).reshape(shape), -1)
+    coefficients = np.minimum(1.0, rng.exponential(size=shape)) if truncates else None
+    expected = recursion(gamma, batch, next_values, coefficients)
+    found = corrected(gamma, batch, next_values, coefficients)
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("ended", "terminated", "targets"),
+    [
+        ([False, False], [False, False], [2.25, 4.0]),
+        ([True, False], [True, False], [1.0, 4.0]),
+        ([True, False], [False, False], [1.0 + 0.5 * 6.0, 4.0]),
+        ([False, True], [False, True], [1.0 + 0.5 * (0.5 * (2.0 - 1.0) + 1.0), 2.0]),
+    ],
+    ids=["goes on", "terminal", "cut short", "terminal at the end"],
+)
+def test_small_cases_by_hand(ended: list[bool], terminated: list[bool], targets: list[float]) -> None:
+    batch = {
+        "rewards": [[1.0, 2.0]],
+        "taken": [[0.5, 1.0]],
+        "values": [[0.0, 1.0]],
+        "ended": [ended],
+        "terminated": [terminated],
+        "next_index": [[1 if ended[0] and not terminated[0] else -1, 0]],
+    }
+    coefficients = torch.tensor([[2.0, 0.5]]).clamp(max=1.0)
+    assert corrected(0.5, batch, [4.0, 6.0], coefficients).tolist() == [targets]
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 8, 20])
+def test_sum_reaches_to_the_end_and_no_further(length: int) -> None:
+    errors, weights = torch.ones(2, length), torch.full((2, length), 0.5)
+    expected = [2.0 - 0.5**k for k in reversed(range(length))]
+    assert retrace(errors, weights)[1].tolist() == pytest.approx(expected)
+    weights[0, -1] = float("inf")
+    assert retrace(errors, weights)[0].tolist() == pytest.approx(expected), "the last weight is not read"

@@ -208,7 +208,7 @@ ORIGINAL = {
     "factors": KFac.factors,
     "update_averages": KFac.update_averages,
     "natural_gradient": KFac.natural_gradient,
-    "surprise": ACKTR.surprise,
+    "fisher_losses": ACKTR.fisher_losses,
     "step_size": ACKTR.step_size,
     "_eigen": kfac_module._eigen,
 }
@@ -230,11 +230,11 @@ def _late_average(self: KFac, state: Any, factors: Any) -> Any:
 
 
 def _real_advantages_in_the_fisher(self: ACKTR, log_prob: Tensor, values: Tensor, noise: Tensor) -> Tensor:
-    return ORIGINAL["surprise"](self, log_prob * 1.2, values, noise)
+    return ORIGINAL["fisher_losses"](self, log_prob * 1.2, values, noise)
 
 
 def _noise_halved(self: ACKTR, log_prob: Tensor, values: Tensor, noise: Tensor) -> Tensor:
-    return ORIGINAL["surprise"](self, log_prob, values, 0.9 * noise)
+    return ORIGINAL["fisher_losses"](self, log_prob, values, 0.9 * noise)
 
 
 def _longer(self: ACKTR, natural: Tensor, gradient: Tensor, learning_rate: Tensor) -> Tensor:
@@ -250,8 +250,8 @@ PLANTED: dict[str, tuple[Any, str, Any]] = {
     "G a little small": (KFac, "factors", _scaled_factors(0.95, "outputs")),
     "A a little small": (KFac, "factors", _scaled_factors(0.95, "inputs")),
     "one more plain mean": (KFac, "update_averages", _late_average),
-    "the policy's part of the Fisher loss": (ACKTR, "surprise", _real_advantages_in_the_fisher),
-    "the critic's part of the Fisher loss": (ACKTR, "surprise", _noise_halved),
+    "the policy's part of the Fisher loss": (ACKTR, "fisher_losses", _real_advantages_in_the_fisher),
+    "the critic's part of the Fisher loss": (ACKTR, "fisher_losses", _noise_halved),
     "length of the step": (ACKTR, "step_size", _longer),
     "eigenvalues": (kfac_module, "_eigen", _cut),
 }

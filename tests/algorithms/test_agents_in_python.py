@@ -1,8 +1,9 @@
-"""The Python API of an agent: predicting, parameters, saving and loading, other environments, mistakes."""
+"""Algorithms as Python objects: made, asked, saved, loaded, pickled; presets and policies by name."""
 
 from __future__ import annotations
 
 import copy
+import dataclasses
 import warnings
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,17 @@ from gymnasium import spaces
 import zoo
 from zoo import A2C, DQN, PPO2, QRDQN, SAC, TD3, TQC, make_vec_env
 from zoo.algorithms.algorithm import Algorithm
+from zoo.algorithms.arguments import policy_config, warn_of_unread_images
 from zoo.algorithms.ppo import PPO2Config
-from zoo.algorithms.registry import ALGORITHMS, algorithm_class
+from zoo.algorithms.registry import ALGORITHMS, CLASS_NAMES, PRESETS, algorithm_class
+from zoo.config.paths import data_folder
+from zoo.config.sections import ALGO_LABELS
 from zoo.envs import VecNormalize
 from zoo.envs.config import EnvConfig
 from zoo.errors import ZooError, ZooWarning
+
+# -- The Python API of an agent: predicting, parameters, saving and loading, other environments, mistakes ---
+
 
 SMALL = {"net_arch": [8]}
 
@@ -45,7 +52,7 @@ AGENTS: dict[str, tuple[Any, Any, str, dict[str, Any]]] = {
 KINDS = ("ppo2_normalized", "ppo2_dict", "ppo2_image", "a2c_bits", "a2c_choices", "dqn", "td3", "tqc")
 
 
-def make(name: str, *, n_envs: int = 2, seed: int = 0) -> Algorithm[Any]:
+def make(name: str, *, n_envs: int = 2, seed: int = 0) -> Algorithm:
     algorithm, policy, env_id, options = AGENTS[name]
     hyperparameters: dict[str, Any] = {"n_steps": 16} if algorithm in (PPO2, A2C) else {"learning_starts": 20}
     if algorithm not in (PPO2, A2C):
@@ -56,7 +63,7 @@ def make(name: str, *, n_envs: int = 2, seed: int = 0) -> Algorithm[Any]:
     return algorithm(policy, envs, seed=seed, compile=False, threads=1, **hyperparameters)
 
 
-def observations(model: Algorithm[Any], n: int = 7) -> Any:
+def observations(model: Algorithm, n: int = 7) -> Any:
     space = model.observation_space
     space.seed(3)
     rows = [space.sample() for _ in range(n)]
@@ -508,3 +515,78 @@ def test_statistics_of_a_frozen_vec_normalize_stand_still_while_an_algorithm_lea
     model.learn(64)
     assert seen.state()["arrays"]["observations.count"] > before["arrays"]["observations.count"]
     assert seen.state()["arrays"]["return.count"] > before["arrays"]["return.count"]
+
+
+# -- Classes of presets: the same as ``algo=`` of that name is on the command line ------------------------
+
+
+def test_every_preset_has_a_class() -> None:
+    folder = data_folder("conf")
+    assert folder is not None
+    assert {file.stem for file in (folder / "algo").glob("*.yaml")} == set(PRESETS)
+    assert {CLASS_NAMES[name] for name in PRESETS} <= set(zoo.__all__)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_preset_is_what_the_command_line_makes(preset: str) -> None:
+    found = getattr(zoo, CLASS_NAMES[preset])
+    config = zoo.compose("train", [f"algo={preset}", "env=CartPole-v1", "tuned=none"])
+    values = {key: value for key, value in config.algo.items() if key not in ALGO_LABELS}
+    assert dataclasses.asdict(found.config_class()) == values
+    assert (found.name, found.of_preset) == (config.algo.name, preset)
+    assert found.usual_policy == config.policy.name
+    assert getattr(zoo, preset) is found
+
+
+def test_recurrent_ppo_remembers_and_her_relabels() -> None:
+    model = zoo.RecurrentPPO(env="CartPole-v1", compile=False, threads=1)
+    assert model.policy_config.recurrent == "lstm"
+    from zoo.envs.toys import BitFlipping
+
+    relabelling = zoo.HerDQN("MultiInputPolicy", BitFlipping, compile=False, threads=1)
+    assert relabelling.replay_config.hindsight is not None
+    with_more = zoo.HerDQN("MultiInputPolicy", BitFlipping, replay={"n_step": 2, "prioritized": {}})
+    assert with_more.replay_config.n_step == 2
+    assert with_more.replay_config.prioritized is not None
+    assert with_more.replay_config.hindsight is not None
+    plain = zoo.HerDQN("MultiInputPolicy", BitFlipping, replay={"hindsight": None})
+    assert plain.replay_config.hindsight is None
+
+
+def test_names_of_others_are_answered() -> None:
+    for name, meant in {
+        "PPO3": "'PPO",
+        "SubprocVecEnv": "vectorization='workers'",
+        "evaluate": "evaluate_",
+    }.items():
+        with pytest.raises(AttributeError, match=meant):
+            getattr(zoo, name)
+    assert not hasattr(zoo, "_nothing")
+
+
+# -- What is told of a policy that fits an environment badly ----------------------------------------------
+
+
+IMAGES = spaces.Box(0, 255, (36, 36, 3), np.uint8)
+VECTORS = spaces.Box(-1.0, 1.0, (36,), np.float32)
+
+
+def test_images_that_are_read_pixel_by_pixel_are_told_of() -> None:
+    with pytest.warns(ZooWarning, match="MlpPolicy reads each pixel of these images by itself"):
+        warn_of_unread_images(IMAGES, policy_config("MlpPolicy", IMAGES))
+
+
+@pytest.mark.parametrize(
+    ("name", "space"), [("CnnPolicy", IMAGES), ("MlpPolicy", VECTORS), ("LinearPolicy", VECTORS)]
+)
+def test_nothing_is_told_of_what_fits(name: str, space: spaces.Box) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_of_unread_images(space, policy_config(name, space))
+
+
+def test_one_image_is_enough_for_the_width_of_what_reads_images() -> None:
+    both = spaces.Dict({"vector": VECTORS, "image": IMAGES})
+    assert policy_config({"features_dim": 64}, both).features_dim == 64
+    with pytest.raises(ZooError, match=r"`policy\.features_dim=64` is the width of what reads images"):
+        policy_config({"features_dim": 64}, spaces.Dict({"one": VECTORS, "other": VECTORS}))

@@ -82,7 +82,7 @@ OTHERS: list[tuple[Any, str, dict[str, Any], int, float]] = [
 """Those that do not take every kind of action, and that learn from four environments."""
 
 
-def mean_reward(model: Algorithm[Any], env_id: str, n_steps: int = 30) -> float:
+def mean_reward(model: Algorithm, env_id: str, n_steps: int = 30) -> float:
     """Return the mean reward of a step, acting deterministically in ten environments."""
     env = make_vec_env(env_id, 10)
     observations, _ = env.reset(seed=list(range(10)))

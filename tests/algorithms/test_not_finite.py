@@ -179,7 +179,7 @@ DIVERGING: dict[str, Any] = {
 
 @pytest.mark.parametrize("make", DIVERGING.values(), ids=DIVERGING)
 def test_parameters_that_diverge_are_named_before_anything_is_written(make: Any) -> None:
-    model: Algorithm[Any] = make()
+    model: Algorithm = make()
     expected = r"(after \d+ updates `[\w.]+` is not finite|the policy's action .* is not finite)"
     with pytest.raises(NotFiniteError, match=rf"{expected}.*; smaller algo\.learning_rate.* may help$"):
         model.learn(2000, Written())

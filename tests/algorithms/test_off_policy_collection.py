@@ -118,7 +118,10 @@ def test_nothing_leads_across_a_step_that_an_interrupt_left_out(
     memory = ReplayConfig(n_step=2)
     model = dqn(env, **settings, optimize_memory_usage=optimize, replay=memory)
     watching, calls = Watching(raises_at=8 if place == "callback" else 0), itertools.count(1)
-    patched = {"before it is shown": (model.collector, "show"), "before it is stored": (model.buffer, "add")}
+    patched = {
+        "before it is shown": (model.collector, "set_observations"),
+        "before it is stored": (model.buffer, "add"),
+    }
 
     def interrupted(*arguments: Any) -> Any:
         if next(calls) == 11:
@@ -436,7 +439,7 @@ def test_storing_observations_once_trains_to_the_same_weights(algorithm: Any) ->
 def test_memory_is_told_beforehand_to_a_few_bytes(name: str, optimize: bool) -> None:
     algorithm: Any = DQN if name == "dqn" else SAC
     env = "CartPole-v1" if name == "dqn" else "Pendulum-v1"
-    model: OffPolicyAlgorithm[Any] = algorithm(SMALL, env, buffer_size=100, optimize_memory_usage=optimize)
+    model: OffPolicyAlgorithm = algorithm(SMALL, env, buffer_size=100, optimize_memory_usage=optimize)
     told = algorithm.buffer_bytes(model.config, model.observation_space, model.action_space)
     taken = sum(column.nbytes for column in model.buffer.columns.values())
     assert told == taken

@@ -1,4 +1,4 @@
-"""Gradient steps of DQN and SAC against the same written out plainly with PyTorch's own parts."""
+"""Updates of off-policy algorithms against slow references: schedules, large batches, compiled."""
 
 from __future__ import annotations
 
@@ -12,8 +12,13 @@ from gymnasium import spaces
 from logged_envs import logged_vector_env
 from torch import Tensor, distributions, nn
 
-from zoo import DQN, SAC
+import zoo
+from zoo import ACER, ACKTR, DDPG, DQN, PPO2, SAC, TRPO
+from zoo.errors import ZooWarning
 from zoo.policies.continuous import SquashedActor
+
+# -- Gradient steps of DQN and SAC against the same written out plainly with PyTorch's own parts ----------
+
 
 GAMMA = 0.9
 BATCH = 16
@@ -231,3 +236,128 @@ def test_forms_of_the_entropy_coefficient(given: Any, start: float, learned: boo
     model = SAC({"net_arch": [8]}, "Pendulum-v1", ent_coef=given)
     assert model.policy.temperature.log.item() == pytest.approx(np.log(start), abs=1e-6)
     assert model.learns_ent_coef == learned
+
+
+# -- Schedules stand where the steps began that an update follows, also in the last, short one ------------
+
+
+OFF_POLICY = {"train_freq": 64, "gradient_steps": -1, "learning_starts": 0, "batch_size": 8}
+
+RUNS: dict[str, tuple[Any, str, dict[str, Any]]] = {
+    "ppo2": (PPO2, "CartPole-v1", {"n_steps": 32, "n_epochs": 1}),
+    "acer": (ACER, "CartPole-v1", {"n_steps": 32}),
+    "trpo": (TRPO, "CartPole-v1", {"n_steps": 32, "batch_size": 64, "n_critic_updates": 1}),
+    "dqn": (DQN, "CartPole-v1", OFF_POLICY),
+    "ddpg": (DDPG, "Pendulum-v1", OFF_POLICY),
+    "sac": (SAC, "Pendulum-v1", OFF_POLICY),
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_no_update_stands_at_the_end_of_its_schedule(name: str) -> None:
+    """Updates come after 64 steps of two environments; 160 steps are two and a half."""
+    algorithm, env_id, settings = RUNS[name]
+
+    class Noting(algorithm):  # type: ignore[misc]
+        def rates(self, progress: float) -> dict[str, Tensor]:
+            rates: dict[str, Tensor] = super().rates(progress)
+            remaining.append(rates["learning_rate"].item() / 1e-3)
+            return rates
+
+    remaining: list[float] = []
+    model = Noting({"net_arch": [8]}, env_id, n_envs=2, seed=0, learning_rate="lin_1e-3", **settings)
+    model.learn(160)
+    assert remaining == pytest.approx([1 - begun / 160 for begun in (0, 64, 128)])
+
+    remaining.clear()
+    before = model.num_timesteps
+    model.learn(160, reset_num_timesteps=False)
+    total = before + 160
+    assert remaining == pytest.approx([1 - (before + begun) / total for begun in (0, 64, 128)])
+
+    remaining.clear()
+    model.learn(64)
+    assert remaining == pytest.approx([1.0])
+
+
+# -- A batch that is larger than what it is drawn from: all of a rollout is one batch, and the user is told -
+
+
+ENV = "CartPole-v1"
+QUIET: dict[str, Any] = {"seed": 0, "compile": False, "threads": 1}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "policy", "options", "n_updates"),
+    [
+        (zoo.PPO, "MlpPolicy", {"n_steps": 32}, 10),  # n_epochs, one batch each
+        (zoo.RecurrentPPO, "MlpLstmPolicy", {"n_steps": 16, "n_envs": 2}, 10),
+        (zoo.PPO1, "MlpPolicy", {"n_steps": 32}, 4),
+        (zoo.PPO2, "MlpPolicy", {"n_steps": 32, "batch_size": 33}, 4),
+        (zoo.TRPO, "MlpPolicy", {"n_steps": 32}, 11),  # one of the actor, ten of the critic
+    ],
+)
+def test_rollout_is_the_batch(
+    algorithm: type[Any], policy: str, options: dict[str, Any], n_updates: int
+) -> None:
+    with pytest.warns(ZooWarning, match="batch_size") as told:
+        model = algorithm(policy, ENV, **options, **QUIET).learn(32)
+    assert len([each for each in told if "batch_size" in str(each.message)]) == 1
+    assert model.n_updates == n_updates
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "env", "options"),
+    [
+        (zoo.DQN, ENV, {"buffer_size": 20}),
+        (zoo.DQN, ENV, {"buffer_size": 20, "replay": {"prioritized": {}}}),
+        (zoo.SAC, "Pendulum-v1", {"buffer_size": 30}),
+    ],
+)
+def test_memory_that_is_smaller_than_a_batch_is_learned_from(
+    algorithm: type[Any], env: str, options: dict[str, Any]
+) -> None:
+    with pytest.warns(ZooWarning, match="batch_size"):
+        model = algorithm("MlpPolicy", env, learning_starts=10, train_freq=1, **options, **QUIET)
+    assert model.learn(40).n_updates == 30
+
+
+# -- Each algorithm's update is one graph that a compiler takes, and learns what the eager one learns -----
+
+
+LEARNING = {"learning_starts": 16, "train_freq": 8, "gradient_steps": 4, "batch_size": 8}
+UNITS = {"normalize_returns": True, "enable_popart": True, "critic_l2_reg": 0.1, "max_grad_norm": 1.0}
+
+COMPILED_RUNS: dict[str, tuple[Any, str, dict[str, Any]]] = {
+    "acer": (ACER, "CartPole-v1", {"n_steps": 5, "replay_start": 20}),
+    "acktr": (ACKTR, "CartPole-v1", {"n_steps": 8, "cold_updates": 2, "kfac_update": 2}),
+    "ddpg": (DDPG, "Pendulum-v1", {**LEARNING, **UNITS, "return_range": [-2.0, 2.0]}),
+}
+"""Those that the compiled cells of `tests/golden` leave out."""
+
+
+@pytest.mark.parametrize("name", COMPILED_RUNS)
+def test_compiled_run_learns_what_the_eager_one_learns(name: str) -> None:
+    algorithm, env, hyperparameters = COMPILED_RUNS[name]
+    models = [
+        algorithm(
+            env=env,
+            n_envs=2,
+            seed=0,
+            compile=compile,
+            threads=1,
+            learning_rate=0.01,
+            **{"policy": {"net_arch": [8]}, **hyperparameters},
+        )
+        for compile in (False, True)
+    ]
+    start = models[0].get_parameters()
+    eager, compiled = (model.learn(64) for model in models)
+    assert compiled.runtime.compiles
+    assert not eager.runtime.compiles
+    assert eager.n_updates == compiled.n_updates > 1
+    for key, expected in eager.get_parameters().items():
+        moved = np.abs(expected - start[key]).max()
+        np.testing.assert_allclose(compiled.get_parameters()[key], expected, atol=0.02 * moved + 1e-6)
+    metrics = compiled.read_metrics()
+    assert metrics == pytest.approx(eager.read_metrics(), rel=0.02, abs=1e-4, nan_ok=True)

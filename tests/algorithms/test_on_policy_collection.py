@@ -28,13 +28,13 @@ def collected(kind: str, **hyperparameters: Any) -> tuple[A2C, list[list[Transit
     return model, [env.log[start:] for env, start in zip(envs, before, strict=True)]
 
 
-def value(model: OnPolicyAlgorithm[Any], observation: np.ndarray) -> float:
+def value(model: OnPolicyAlgorithm, observation: np.ndarray) -> float:
     with torch.no_grad():
         return float(model.policy.values({"observations": torch.from_numpy(observation[None])})[0])
 
 
 def slow_advantages(
-    model: OnPolicyAlgorithm[Any], log: list[Transition], gamma: float, gae_lambda: float
+    model: OnPolicyAlgorithm, log: list[Transition], gamma: float, gae_lambda: float
 ) -> list[float]:
     """Return A = r + γ·V(s′) − V(s) + γλ·A′, with no V(s′) after a termination, no A′ over any end."""
     advantages: list[float] = []

@@ -1,4 +1,4 @@
-"""Whole updates of PPO2 and A2C against the same written out plainly with PyTorch's own parts."""
+"""Updates of PPO1, PPO2 and A2C against slow references."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from gymnasium import spaces
 from logged_envs import Logged
 from torch import Tensor, distributions, nn
 
-from zoo import A2C, PPO, PPO2, make_vec_env
-from zoo.algorithms.on_policy import explained_variance
+from zoo import A2C, PPO, PPO1, PPO2, make_vec_env
+from zoo.algorithms.on_policy import batch_mean, counted, explained_variance, standardized
 from zoo.errors import ZooError
 from zoo.policies.actor_critic import ActorCritic
 from zoo.policies.distributions import Bernoulli, DiagonalGaussian, MultiCategorical
+
+# -- Whole updates of PPO2 and A2C against the same written out plainly with PyTorch's own parts ----------
+
 
 ACTIONS: list[spaces.Space[Any]] = [
     spaces.Discrete(3),
@@ -64,7 +67,7 @@ def advantages_and_values(policy: ActorCritic, model: Any) -> tuple[Tensor, Tens
     with torch.no_grad():
         values = value_of(policy, memory.columns["observations"].reshape(-1, 3))
         table = values.reshape(N_STEPS, N_ENVS).numpy()
-        last = value_of(policy, model.collector.seen["observations"]).numpy()
+        last = value_of(policy, model.collector.policy_input["observations"]).numpy()
         rewards = memory.rewards.copy()
         for step, env, final in zip(*memory.truncations()[:3], strict=True):
             rewards[step, env] += GAMMA * float(value_of(policy, final[None]))
@@ -364,3 +367,139 @@ def test_what_would_do_nothing_is_refused(algorithm: Any, options: dict[str, Any
     given = {"observation_space": VECTORS, "action_space": spaces.Discrete(2), **options}
     with pytest.raises(ZooError, match=message):
         algorithm(compile=False, **given)
+
+
+# -- Whole updates of PPO1 against the same written out plainly, and what it does where PPO2 does otherwise -
+
+
+class WatchedPPO1(PPO1):
+    """Does every update a second time, plainly, on a copy of its policy."""
+
+    def update(self) -> None:
+        if self.n_updates == 0:
+            self.start, self.reference = copy.deepcopy(self.policy), copy.deepcopy(self.policy)
+            self.optimizer = torch.optim.Adam(self.reference.parameters(), eps=self.config.adam_eps)
+        rng = copy.deepcopy(self.rng)
+        advantages, old_values = advantages_and_values(self.reference, self)
+        super().update()
+        config, memory, rows = self.config, self.buffer, self.buffer.rows()
+        observations, actions = (torch.from_numpy(rows[name]) for name in ("observations", "actions"))
+        with torch.no_grad():
+            old_log_prob, _ = log_prob_and_entropy(self.reference, observations, actions)
+        returns = advantages + old_values
+        if config.normalize_advantage:
+            advantages = (advantages - advantages.mean()) / advantages.std()
+        done = (self.num_timesteps - N_STEPS * N_ENVS) / self.total_timesteps
+        self.optimizer.param_groups[0]["lr"] = 0.02 * (1 - done)
+        clip = 0.1 * (1 - done)
+        for batch in memory.minibatch_rows(rng, config.n_epochs, *self._minibatches()):
+            log_prob, entropy = log_prob_and_entropy(self.reference, observations[batch], actions[batch])
+            ratio, advantage = (log_prob - old_log_prob[batch]).exp(), advantages[batch]
+            surrogate = torch.min(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage)
+            error = (value_of(self.reference, observations[batch]) - returns[batch]) ** 2
+            loss = -surrogate.mean() - config.ent_coef * entropy.mean() + config.vf_coef * error.mean()
+            self.optimizer.zero_grad()
+            loss.backward()
+            if config.max_grad_norm is not None:
+                nn.utils.clip_grad_norm_(self.reference.parameters(), config.max_grad_norm)
+            self.optimizer.step()
+
+
+@pytest.mark.parametrize(
+    ("actions", "hyperparameters"),
+    [
+        *((space, {}) for space in ACTIONS),
+        (ACTIONS[0], {"batch_size": 7, "ent_coef": 0.2, "max_grad_norm": 0.1}),
+        (ACTIONS[3], {"normalize_advantage": False, "vf_coef": 0.3}),
+    ],
+    ids=str,
+)
+def test_ppo1_updates_as_written_out(actions: spaces.Space[Any], hyperparameters: dict[str, Any]) -> None:
+    settings = {"n_steps": N_STEPS, "batch_size": 16, "n_epochs": 3, **hyperparameters}
+    settings |= {
+        "learning_rate": "lin_0.02",
+        "clip_range": "lin_0.1",
+        "gamma": GAMMA,
+        "gae_lambda": GAE_LAMBDA,
+    }
+    model = WatchedPPO1(POLICY, logged_env(actions), seed=1, compile=False, **settings)
+    model.learn(3 * N_STEPS * N_ENVS)
+    metrics = model.read_metrics()
+    assert metrics["train/clip_fraction"] > 0.05
+    assert metrics["train/learning_rate"] == pytest.approx(0.02 * 2 / 3)
+    assert metrics["train/clip_range"] == pytest.approx(0.1 * 2 / 3)
+    assert_same_parameters(model.policy, model.reference, model.start)
+
+
+def ppo1(**hyperparameters: Any) -> PPO1:
+    settings = {"n_steps": N_STEPS, "batch_size": 16, "n_epochs": 3, **hyperparameters}
+    return PPO1(POLICY, logged_env(), seed=1, compile=False, **settings)
+
+
+def test_what_fills_no_minibatch_is_left_out_of_an_epoch() -> None:
+    model = ppo1(batch_size=12).learn(N_STEPS * N_ENVS)
+    assert model.n_updates == 3 * 2 == model.gradient_steps_in(N_STEPS * N_ENVS)
+    rows = model.buffer.minibatch_rows(model.rng, 3, *model._minibatches())
+    assert rows.shape == (6, 12)
+    for epoch in rows.reshape(3, 24):
+        assert len(set(epoch.tolist())) == 24, "no step twice"
+    assert len(set(rows.reshape(-1).tolist())) > 24, "not always the same steps"
+
+
+# -- Means and sizes that on-policy updates depend on: written out with NumPy, and by hand ----------------
+
+
+SHORT, PAIR = 8, 2
+
+
+@pytest.mark.parametrize("weights", [None, [[1.0, 0.0, 1.0, 1.0], [1.0, 1.0, 0.0, 1.0]]])
+def test_two_workers_standardise_by_the_mean_and_deviation_of_all_their_steps(
+    weights: list[list[float]] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both sums of what the other worker has are put in where the mean over workers is taken."""
+    both = np.random.default_rng(0).normal(3.0, 2.0, (2, 4))
+    counts = np.ones((2, 4)) if weights is None else np.array(weights)
+    chosen = both[counts > 0]
+
+    def averaged(sums: Tensor) -> Tensor:
+        other, count = both[1], counts[1]
+        others = [count.sum(), (count * other).sum(), (count * other**2).sum()]
+        return (sums + torch.tensor(others)) / 2
+
+    monkeypatch.setattr("zoo.algorithms.on_policy.workers.count", lambda: 2)
+    monkeypatch.setattr("zoo.algorithms.on_policy.workers.average", averaged)
+    batch = {} if weights is None else {"weights": torch.tensor(counts[0])}
+    found = standardized(torch.tensor(both[0]), batch)
+    expected = (both[0] - chosen.mean()) / chosen.std(ddof=1)
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-6)
+
+
+def test_steps_that_merely_reset_are_no_part_of_a_mean() -> None:
+    column, weights = torch.tensor([3.0, 100.0, 5.0, 10.0]), torch.tensor([1.0, 0.0, 1.0, 1.0])
+    batch = {"weights": weights}
+    assert counted(batch)["n_counted"] == 3
+    assert batch_mean(column, batch) == batch_mean(column, counted(batch)) == 6
+    assert batch_mean(column, {}) == batch_mean(column, counted({})) == 29.5
+
+
+def test_mean_over_workers_is_that_of_all_their_steps_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other worker has one step that counts, so a mean over both divides each sum by 2."""
+    monkeypatch.setattr("zoo.algorithms.on_policy.workers.average", lambda own: (own + 1) / 2)
+    column, weights = torch.tensor([3.0, 100.0, 5.0, 10.0]), torch.tensor([1.0, 0.0, 1.0, 1.0])
+    assert batch_mean(column, counted({"weights": weights})) == 18 / 2
+
+
+@pytest.mark.parametrize("weights", [None, [1.0, 0.0, 1.0, 1.0, 0.0, 1.0]])
+def test_one_worker_standardises_by_the_steps_that_count(weights: list[float] | None) -> None:
+    advantages = np.random.default_rng(0).normal(3.0, 2.0, 6)
+    chosen = advantages if weights is None else advantages[np.array(weights) > 0]
+    batch = {} if weights is None else {"weights": torch.tensor(weights, dtype=torch.float64)}
+    found = standardized(torch.tensor(advantages), batch)
+    np.testing.assert_allclose(found.numpy(), (advantages - chosen.mean()) / chosen.std(ddof=1), rtol=1e-6)
+
+
+def test_one_step_that_counts_alone_is_no_deviation_at_all() -> None:
+    batch = {"weights": torch.tensor([0.0, 1.0])}
+    found = standardized(torch.tensor([7.0, 5.0]), batch)
+    assert found[1] == 0
+    assert found.isfinite().all()

@@ -19,7 +19,7 @@ from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.callback import Callback, Training
 from zoo.core.tensors import join, split
 
-Run = tuple[type[Algorithm[Any]], str, dict[str, Any]]
+Run = tuple[type[Algorithm], str, dict[str, Any]]
 
 STARTING = {"learning_starts": 40, "buffer_size": 200, "batch_size": 16}
 NOISE = {"type": "ornstein-uhlenbeck", "std": 0.3}
@@ -65,16 +65,14 @@ RUNS: dict[str, Run] = {
 }
 
 
-def make(
-    name: str, *, seed: int | None = 1, n_envs: int = 2, env: Any = None, **options: Any
-) -> Algorithm[Any]:
+def make(name: str, *, seed: int | None = 1, n_envs: int = 2, env: Any = None, **options: Any) -> Algorithm:
     algorithm, env_id, hyperparameters = RUNS[name]
     envs = make_vec_env(env_id, n_envs, **options) if env is None else env
     options = {"policy": {"net_arch": [8]}, **hyperparameters}
     return algorithm(env=envs, seed=seed, compile=False, threads=1, **options)
 
 
-def numbers(model: Algorithm[Any]) -> dict[str, bytes]:
+def numbers(model: Algorithm) -> dict[str, bytes]:
     """Return everything that the rest of a run depends on, to the bit."""
     arrays, values = split(model.state())
     del values["counts"]["timings"], values["recent_episodes"]
@@ -129,7 +127,7 @@ class Watch(Callback):
         algorithm.predict(create_empty_array(algorithm.observation_space, 3))
 
 
-def assert_goes_on_exactly(straight: Algorithm[Any], fresh: list[Algorithm[Any]], total: int) -> None:
+def assert_goes_on_exactly(straight: Algorithm, fresh: list[Algorithm], total: int) -> None:
     """Run once through, then from each of the first checkpoints in another object."""
     keep = Keep(110)
     straight.learn(total, [Watch(), keep])

@@ -1,7 +1,8 @@
-"""What TRPO's update promises: its bound, what it leaves alone, and what its options change."""
+"""TRPO: its step, and its updates against SB3-Contrib."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -10,12 +11,16 @@ import pytest
 import torch
 from gymnasium import spaces
 from logged_envs import Logged
-from torch import Tensor
+from peer_updates import N_OBSERVED, RATE, Nowhere, flat, in_precision, peer_of
+from torch import Tensor, nn
 
 from zoo import TRPO, make_vec_env
 from zoo.algorithms.on_policy import standardized
 from zoo.optim.natural_gradient import longest_step
 from zoo.policies.recurrent import unrolled
+
+# -- What TRPO's update promises: its bound, what it leaves alone, and what its options change ------------
+
 
 N_STEPS, N_ENVS = 32, 2
 POLICY = {"net_arch": [6]}
@@ -52,11 +57,11 @@ def split(model: TRPO) -> tuple[Tensor, Tensor]:
 def explicit_fisher(model: TRPO, rollout: dict[str, Any]) -> Tensor:
     """Return the Hessian of the mean divergence by the policy's parameters, entry by entry."""
     vector = model.runner.state["policy"].clone()
-    head, at, states = model.policy.head, model.updater.parameters.at, rollout.get("states")
+    head, functional, states = model.policy.head, model.updater.parameters.functional, rollout.get("states")
     old = model.policy(rollout, states)[0].detach()
 
     def kl(moved: Tensor) -> Tensor:
-        return head.kl(old, at(moved)(rollout, states)[0]).mean()
+        return head.kl(old, functional(moved)(rollout, states)[0]).mean()
 
     return torch.autograd.functional.hessian(kl, vector)
 
@@ -66,7 +71,7 @@ def test_products_are_those_of_the_explicit_fisher_matrix(actions: spaces.Space[
     model = trpo(actions, policy={"net_arch": [3]}, cg_damping=0.25)
     rollout = collected(model)
     fisher = explicit_fisher(model, rollout)
-    product = model._damped(rollout)
+    product = model._damped_product(rollout)
     for vector in torch.randn(3, len(fisher)):
         expected = fisher @ vector + 0.25 * vector
         torch.testing.assert_close(product(vector), expected, rtol=1e-3, atol=1e-4)
@@ -92,7 +97,7 @@ def test_products_through_a_memory_are_those_of_the_explicit_fisher_matrix(memor
     assert rollout["episode_starts"][:, 1:].any()
     with unrolled():
         fisher = explicit_fisher(model, rollout)
-    product = model._damped(rollout)
+    product = model._damped_product(rollout)
     for vector in torch.randn(3, len(fisher)):
         expected = fisher @ vector + 0.25 * vector
         torch.testing.assert_close(product(vector), expected, rtol=1e-4, atol=1e-6)
@@ -200,3 +205,167 @@ def test_steps_that_merely_reset_do_not_count() -> None:
         learned.append(model.get_parameters())
     for name, value in learned[0].items():
         np.testing.assert_array_equal(learned[1][name], value)
+
+
+# -- Whole updates of TRPO against SB3-Contrib's: same weights, same rollouts, same minibatches -----------
+
+
+contrib = pytest.importorskip("sb3_contrib")
+
+ROWS, BATCH = 48, 16
+ACTIONS: dict[str, tuple[spaces.Space[Any], int]] = {
+    "choice": (spaces.Discrete(3), 1),
+    "choices": (spaces.MultiDiscrete([2, 3]), 1),
+    "number": (spaces.Box(-2.0, 2.0, (1,), np.float32), 1),
+    "numbers": (spaces.Box(-2.0, 2.0, (3,), np.float32), 3),
+}
+"""Action spaces, and by how many dimensions SB3-Contrib divides the divergence."""
+
+SETTINGS: dict[str, Any] = {
+    "n_steps": ROWS,
+    "batch_size": BATCH,
+    "learning_rate": RATE,
+    "n_critic_updates": 2,
+    "cg_max_steps": 5,
+    "cg_damping": 0.0625,
+    "target_kl": 0.0625,
+}
+
+
+class InPrecision(TRPO):
+    def _make_policy(self) -> nn.Module:
+        return in_precision(super()._make_policy(), torch.float64)
+
+
+class Both:
+    """Zoo's algorithm and SB3-Contrib's, with one set of weights."""
+
+    def __init__(self, actions: str, ours: dict[str, Any], theirs: dict[str, Any]) -> None:
+        env = Nowhere()
+        env.action_space, dimensions = ACTIONS[actions]
+        settings = {**SETTINGS, **theirs}
+        nets = {"policy_kwargs": {"net_arch": [8, 8]}}
+        peer = contrib.TRPO("MlpPolicy", env, seed=0, device="cpu", **nets, **settings)
+        self.peer = peer_of(peer, torch.float64)
+        for summed in ("target_kl", "cg_damping"):
+            settings[summed] *= dimensions
+        settings |= ours
+        self.model = InPrecision({"net_arch": [8, 8]}, env, seed=0, compile=False, **settings)
+        self.model._progress_before = 0.0
+        own, their = self.model.policy, self.peer.policy
+        self.own = [*own.actor.parameters(), *own.head.parameters(), *own.critic.parameters()]
+        nets, output = their.mlp_extractor, their.action_net.parameters()
+        names = [name for name, _ in own.head.named_parameters()]
+        head = [their.log_std if name == "log_std" else next(output) for name in names]
+        critic = [*nets.value_net.parameters(), *their.value_net.parameters()]
+        self.theirs = [*nets.policy_net.parameters(), *head, *critic]
+        generator = torch.Generator().manual_seed(3)
+        with torch.no_grad():
+            for ours_, theirs_ in zip(self.own, self.theirs, strict=True):
+                ours_.add_(0.3 * torch.randn(ours_.shape, generator=generator, dtype=ours_.dtype))
+                assert ours_.shape == theirs_.shape
+                theirs_.copy_(ours_)
+        self.start = flat(self.theirs)
+        self.kls: list[float] = []
+
+    def update(self, seed: int) -> None:
+        rollout, minibatches = self._rollout(seed)
+        self._give_peer(rollout, minibatches)
+        self.peer.train()
+        self.model.finished_rollout = lambda: dict(rollout)  # type: ignore[method-assign]
+        self.model.buffer.minibatch_rows = lambda *_: minibatches.numpy()  # type: ignore[method-assign]
+        self.model.update()
+        self.kls.append(self.model.read_metrics()["train/kl_divergence_loss"])
+
+    def distance(self) -> float:
+        reached = flat(self.theirs)
+        way = (reached - self.start).abs().max()
+        assert way > 1e-2
+        return ((flat(self.own) - reached).abs().max() / way).item()
+
+    def _rollout(self, seed: int) -> tuple[dict[str, Tensor], Tensor]:
+        generator = torch.Generator().manual_seed(seed)
+
+        def drawn(*shape: int) -> Tensor:
+            return torch.randn(ROWS, *shape, generator=generator, dtype=torch.float64)
+
+        space = self.model.action_space
+        space.seed(seed)
+        actions = torch.as_tensor(np.stack([space.sample() for _ in range(ROWS)]))
+        if isinstance(space, spaces.Box):
+            actions = actions.double()
+        seen = {"observations": drawn(N_OBSERVED)}
+        with torch.no_grad():
+            parameters, values, _ = self.model.policy(seen)
+            log_prob = self.model.policy.head.log_prob(parameters, actions) + 0.1 * drawn()
+        rollout = {**seen, "actions": actions, "values": values, "log_prob": log_prob}
+        rollout |= {"advantages": drawn() + 0.5, "returns": drawn()}
+        passes = [torch.randperm(ROWS, generator=generator).reshape(-1, BATCH) for _ in range(2)]
+        return rollout, torch.cat(passes)
+
+    def _give_peer(self, rollout: dict[str, Tensor], minibatches: Tensor) -> None:
+        named = {**rollout, "old_log_prob": rollout["log_prob"]}
+        if rollout["actions"].dim() == 1:
+            named["actions"] = rollout["actions"].unsqueeze(-1)
+        waiting = list(minibatches)
+
+        def get(batch_size: int | None) -> Any:
+            passes = [slice(None)] if batch_size is None else [waiting.pop(0) for _ in range(ROWS // BATCH)]
+            for rows in passes:
+                yield SimpleNamespace(**{name: column[rows] for name, column in named.items()})
+
+        columns = {name: rollout[name].numpy() for name in ("values", "returns")}
+        self.peer.rollout_buffer = SimpleNamespace(get=get, **columns)
+
+
+def distance_after_updates(
+    monkeypatch: pytest.MonkeyPatch, actions: str, ours: dict[str, Any], theirs: dict[str, Any]
+) -> tuple[float, list[float]]:
+    from sb3_contrib.trpo.trpo import kl_divergence
+
+    turned = "sb3_contrib.trpo.trpo.kl_divergence"
+    monkeypatch.setattr(turned, lambda new, old: kl_divergence(old, new))
+    monkeypatch.setattr(torch, "randn_like", torch.zeros_like)
+    monkeypatch.setattr("stable_baselines3.common.policies.preprocess_obs", lambda seen, *_, **__: seen)
+    both = Both(actions, ours, theirs)
+    for seed in range(3):
+        both.update(seed)
+    return both.distance(), both.kls
+
+
+@pytest.mark.parametrize("actions", ACTIONS)
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"target_kl": 1.0}, {"cg_max_steps": 12, "normalize_advantage": False}],
+    ids=["usual", "far", "unnormalised"],
+)
+def test_updates_are_those_of_sb3_contrib(
+    monkeypatch: pytest.MonkeyPatch, actions: str, settings: dict[str, Any]
+) -> None:
+    distance, kls = distance_after_updates(monkeypatch, actions, {}, settings)
+    assert distance < 1e-6
+    bound = ACTIONS[actions][1] * {**SETTINGS, **settings}["target_kl"]
+    assert all(0 < kl < bound for kl in kls)
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        {"cg_damping": 0.0625},
+        {"target_kl": 0.0625},
+        {"cg_max_steps": 4},
+        {"line_search_shrinking_factor": 0.5, "target_kl": 3.0},
+        {"line_search_kl_factor": 1.5, "target_kl": 3.0},
+        {"ent_coef": 0.01},
+        {"normalize_advantage": False},
+        {"learning_rate": 2 * RATE},
+        {"adam_eps": 1e-3},
+        {"max_grad_norm": 0.1},
+        {"gamma": 0.5, "sub_sampling_factor": 3},
+    ],
+    ids=str,
+)
+def test_what_differs_is_seen(monkeypatch: pytest.MonkeyPatch, planted: dict[str, Any]) -> None:
+    theirs = {"target_kl": 1.0} if planted.get("target_kl") == 3.0 else {}
+    distance, _ = distance_after_updates(monkeypatch, "numbers", planted, theirs)
+    assert distance > 1e-3

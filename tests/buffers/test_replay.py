@@ -17,7 +17,7 @@ from transitions import transition
 from zoo import DQN
 from zoo.buffers import replay
 from zoo.buffers.arrays import ArraySpec, Transition, find_not_finite, observation_spec, split_rows
-from zoo.buffers.replay import ReplayBuffer, UniformSampler, replay_bytes, ring_length
+from zoo.buffers.replay import ReplayBuffer, UniformSampler, replay_bytes
 from zoo.core.tensors import content_files, join, split
 from zoo.errors import ZooError
 from zoo.experiment.checkpoint import read_checkpoint, restore, write_checkpoint
@@ -322,11 +322,6 @@ def test_rings_of_a_buffer_of_another_length_are_refused(capacity: int, once: bo
         of_rewards(capacity=capacity, once=once).load_state(state)
 
 
-def test_each_environment_has_a_row_at_least_or_two_where_observations_are_stored_once() -> None:
-    assert [ring_length(capacity, 4, once=False) for capacity in (1, 8, 11)] == [1, 2, 2]
-    assert [ring_length(capacity, 4, once=True) for capacity in (1, 8, 12)] == [2, 2, 3]
-
-
 def test_a_cut_is_written_into_the_next_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of chunks of two rows only that is written again whose last transition is an end from now on."""
     monkeypatch.setattr(replay, "SMALLEST_CHUNK", 1)
@@ -449,16 +444,6 @@ def test_what_did_not_change_keeps_its_name(optimize: bool, next_step: bool) -> 
     before = contents(world.buffer.state())
     world.cut()
     assert 1 <= stored_anew(world.buffer, before) <= 2 * n_rows
-
-
-def test_rows_keep_their_names_in_a_memory_that_takes_them_over() -> None:
-    world = small_world(0, n_envs=2, length=300, optimize=True, dictionary=True, next_step=False)
-    for _ in range(450):
-        world.step()
-    state = copy.deepcopy(world.buffer.state())
-    fresh = small_world(0, n_envs=2, length=300, optimize=True, dictionary=True, next_step=False).buffer
-    fresh.load_state(state)
-    assert contents(fresh.state()).keys() == contents(state).keys()
 
 
 def test_rows_that_were_cut_otherwise_get_names_of_their_own() -> None:

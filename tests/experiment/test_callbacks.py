@@ -48,7 +48,7 @@ class Spy(Callback):
         self.every = every
         self.metrics: list[dict[str, float]] = []
 
-    def on_steps(self, algorithm: Algorithm[Any]) -> None:
+    def on_steps(self, algorithm: Algorithm) -> None:
         self.metrics.append(algorithm.read_metrics())
 
 
@@ -102,7 +102,7 @@ def test_confirmed_best_agent_is_judged_by_more_episodes_from_the_same_seeds(
     class Judged(Callback):
         every = 64
 
-        def on_steps(self, algorithm: Algorithm[Any]) -> None:
+        def on_steps(self, algorithm: Algorithm) -> None:
             short, long = (
                 evaluate(algorithm, make_vec_env("CartPole-v1", 2), n, seed=(5, i)).mean
                 for i, n in enumerate((2, 20))
@@ -125,7 +125,7 @@ def test_evaluation_that_a_signal_interrupts_counts_for_nothing(
     class Signal(Callback):
         every = 128
 
-        def on_steps(self, algorithm: Algorithm[Any]) -> None:
+        def on_steps(self, algorithm: Algorithm) -> None:
             algorithm.request_stop(PREEMPTED)
 
     evaluation = EvalCallback("CartPole-v1", every=128, run=run)

@@ -27,7 +27,7 @@ from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.callback import PREEMPTED, Callback, Training
 from zoo.algorithms.dqn import DQN
 from zoo.algorithms.ppo import PPO2
-from zoo.buffers import rings
+from zoo.buffers import replay
 from zoo.core import atomic
 from zoo.core.plain_data import to_json
 from zoo.envs.vec_env import make_vec_env
@@ -46,11 +46,11 @@ class StopAt(Callback):
     def __init__(self, timesteps: int) -> None:
         self.every = timesteps
 
-    def on_steps(self, algorithm: Algorithm[Any]) -> None:
+    def on_steps(self, algorithm: Algorithm) -> None:
         algorithm.request_stop(PREEMPTED)
 
 
-def weights(model: Algorithm[Any]) -> dict[str, bytes]:
+def weights(model: Algorithm) -> dict[str, bytes]:
     return {name: tensor.numpy().tobytes() for name, tensor in model.runner.state.items()}
 
 
@@ -295,7 +295,7 @@ class Wide(gym.Env[Any, Any]):
 
 @pytest.fixture(autouse=True)
 def _small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rings, "SMALLEST_SEGMENT", 32 * WIDTH)
+    monkeypatch.setattr(replay, "SMALLEST_CHUNK", 32 * WIDTH)
 
 
 def make(n_envs: int = 2, buffer_size: int = 400, *, learning_starts: int = 10**9, **options: Any) -> DQN:

@@ -17,6 +17,7 @@ from safetensors.numpy import load_file
 
 import zoo
 from zoo.agents.agent_folder import read_agent
+from zoo.algorithms.state_parts import run_tensors
 from zoo.cli import status_of
 from zoo.config.compose import compose
 from zoo.envs.config import EnvConfig
@@ -55,7 +56,7 @@ def stored(result: Result) -> dict[str, Any]:
 
 
 def has(experiment: Experiment, tensors: dict[str, Any]) -> dict[str, bool]:
-    ours = experiment.algorithm.tensors()
+    ours = run_tensors(experiment.algorithm.runner.state, experiment.algorithm.policy)
     return {name: np.array_equal(ours[name].numpy(), values) for name, values in tensors.items()}
 
 
@@ -111,63 +112,45 @@ def test_what_begins_anew_all_the_same_is_said() -> None:
 
 
 def test_what_does_not_fit_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    dqn, a2c = (
-        trained(*DQN).run.path,
-        trained("algo=a2c", "env=CartPole-v1", "n_timesteps=64", *USUAL).run.path,
-    )
-    gone = trained(*DQN, "callbacks.checkpoint.keep=false").run.path
-    wrong = {
-        (
-            *DQN,
-            f"init_from={a2c}",
-        ): "can't take all from .*: it is of a2c, this run of dqn; init_with=weights",
-        (*DQN, f"init_from={dqn}", "env=Acrobot-v1"): "its observations and the environment's differ",
-        (
-            *DQN,
-            f"init_from={dqn}",
-            "policy.net_arch=[8]",
-        ): "its networks or its optimizer are others: .*q_network has shape",
-        (
-            *DQN,
-            f"init_from={dqn}",
-            "n_envs=2",
-        ): "its replay buffer is of n_envs=1, not 2; init_with=optimizer",
-        (*DQN, f"init_from={dqn}", "algo.buffer_size=99"): "of algo.buffer_size=50000, not 99",
-        (*DQN, f"init_from={dqn}", "replay=prioritized"): "of replay.prioritized=None, not prioritized",
-        (*DQN, f"init_from={dqn}", "algo.optimize_memory_usage=true"): "of algo.optimize_memory_usage=False",
-        (*DQN, f"init_from={dqn}", "workers=2"): "each of workers=2 has a memory; init_with=optimizer",
-        (
-            *DQN,
-            f"init_from={gone}",
-        ): "the run has kept no checkpoint .callbacks.checkpoint.keep=true keeps it.",
-        (*DQN,): "`init_with=all` says what to take of init_from=RUN, which is missing",
-        ("algo=a2c", "env=CartPole-v1", *USUAL, f"init_from={a2c}", "algo.use_rms_prop=false"): (
-            "its networks or its optimizer are others: "
-        ),
-    }
-    for given, expected in wrong.items():
-        assert status_of(["train", *given, "init_with=all"]) == 2, given
+    a2c = ["algo=a2c", "env=CartPole-v1", *USUAL]
+    from_dqn = [*DQN, f"init_from={trained(*DQN).run.path}"]
+    from_a2c = f"init_from={trained(*a2c, 'n_timesteps=64').run.path}"
+    without_checkpoint = trained(*DQN, "callbacks.checkpoint.keep=false").run.path
+    everything = "init_with=all"
+    wrong = [
+        ([*DQN, from_a2c, everything], "can't take all from .*: it is of a2c, this run of dqn"),
+        ([*from_dqn, "env=Acrobot-v1", everything], "its observations and the environment's differ"),
+        ([*from_dqn, "policy.net_arch=[8]", everything], "its optimizer are others: .*q_network has shape"),
+        ([*from_dqn, "n_envs=2", everything], "its replay buffer is of n_envs=1, not 2"),
+        ([*from_dqn, "algo.buffer_size=99", everything], "of algo.buffer_size=50000, not 99"),
+        ([*from_dqn, "replay=prioritized", everything], "of replay.prioritized=None, not prioritized"),
+        ([*from_dqn, "algo.optimize_memory_usage=true", everything], "of algo.optimize_memory_usage=False"),
+        ([*from_dqn, "workers=2", everything], "workers=2 has a memory; init_with=optimizer"),
+        ([*DQN, f"init_from={without_checkpoint}", everything], "callbacks.checkpoint.keep=true keeps it"),
+        ([*DQN, everything], "`init_with=all` says what to take of init_from=RUN, which is missing"),
+        ([*a2c, from_a2c, "algo.use_rms_prop=false", everything], "or its optimizer are others: "),
+        ([*from_dqn, "init_with=everything"], "is not one of weights, optimizer, all"),
+        ([*from_dqn, "init_from.what=all"], "init_from.what"),
+    ]
+    for given, expected in wrong:
+        assert status_of(["train", *given]) == 2, given
         message = capsys.readouterr().err
         assert message.count("\n") == 1, message
         assert re.search(expected, message), message
-    assert status_of(["train", *DQN, f"init_from={dqn}", "init_with=everything"]) == 2
-    assert "is not one of weights, optimizer, all" in capsys.readouterr().err
-    assert status_of(["train", *DQN, f"init_from={dqn}", "init_from.what=all"]) == 2
-    assert "init_from.what" in capsys.readouterr().err
 
 
 SMALL = {"net_arch": [8]}
 
 
-def told(then: dict[str, Any], now: dict[str, Any]) -> list[str]:
+def changes(then: dict[str, Any], now: dict[str, Any]) -> list[str]:
     model = zoo.DQN(SMALL, "CartPole-v1", seed=0, compile=False)
     return list(differences(then, model, now))
 
 
-def test_a_memory_that_was_switched_on_or_off_is_told() -> None:
+def test_prioritized_replay_that_was_switched_on_or_off_is_named() -> None:
     plain = {"replay": {"n_step": 1, "prioritized": None}}
     prioritized = {"replay": {"n_step": 1, "prioritized": {"alpha": 0.6}}}
-    (on,), (off,) = told(plain, prioritized), told(prioritized, plain)
+    (on,), (off,) = changes(plain, prioritized), changes(prioritized, plain)
     assert on.startswith("replay.prioritized: None → {")
     assert off.startswith("replay.prioritized: {")
     assert off.endswith("→ None")
@@ -176,7 +159,7 @@ def test_a_memory_that_was_switched_on_or_off_is_told() -> None:
 def test_values_within_what_both_have_are_told_one_by_one() -> None:
     then = {"replay": {"prioritized": {"alpha": 0.6, "beta": 0.4}}}
     now = {"replay": {"prioritized": {"alpha": 0.7, "beta": 0.4}}}
-    assert told(then, now) == ["replay.prioritized.alpha: 0.6 → 0.7"]
+    assert changes(then, now) == ["replay.prioritized.alpha: 0.6 → 0.7"]
 
 
 def test_a_policy_that_reads_dictionaries_as_the_agents_did_is_no_difference(tmp_path: Path) -> None:

@@ -101,7 +101,9 @@ class TestLoggingCallback:
     ) -> None:
         class Scripted(EvalCallback):
             def on_steps(self, algorithm: Any) -> None:
-                algorithm.record_row({"eval/mean_reward": [9.0, 10.0, 8.0, 66.0][self.n_evaluations]})
+                algorithm.scalars.record_row(
+                    algorithm.num_timesteps, {"eval/mean_reward": [9.0, 10.0, 8.0, 66.0][self.n_evaluations]}
+                )
                 self.n_evaluations += 1
 
         keep = Keep()

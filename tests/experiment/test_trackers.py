@@ -130,18 +130,18 @@ def run_id(run: Path) -> str:
     return str(json.loads((run / "wandb.json").read_text())["id"])
 
 
-def told(run: Path, kind: str) -> list[dict[str, Any]]:
+def calls(run: Path, kind: str) -> list[dict[str, Any]]:
     """Return what the stand-in was told of one kind."""
     lines = (run / "calls.jsonl").read_text().splitlines()
     return [values for name, values in map(json.loads, lines) if name == kind]
 
 
 def rows_of(run: Path) -> list[dict[str, Any]]:
-    return [each["row"] for each in told(run, "row")]
+    return [each["row"] for each in calls(run, "row")]
 
 
 def steps_of(run: Path) -> list[int]:
-    return [each["step"] for each in told(run, "row")]
+    return [each["step"] for each in calls(run, "row")]
 
 
 def progress(run: Path) -> list[dict[str, float]]:
@@ -170,19 +170,19 @@ def test_every_evaluation_is_a_row_at_its_own_step() -> None:
 def test_config_scores_agent_and_videos_are_sent() -> None:
     result = trained("seed=1", "callbacks.video.every=256", "callbacks.video.length=5")
     run = result.run.path
-    (started,) = told(run, "init")
+    (started,) = calls(run, "init")
     assert started["config"]["seed"] == 1
     assert started["config"]["algo"]["gamma"] == result.algorithm.config.gamma
     assert (started["project"], started["name"], started["job_type"]) == ("zoo", run.name, "train")
-    (summary,) = told(run, "summary")
+    (summary,) = calls(run, "summary")
     assert result.evaluation is not None
     assert summary["final/mean_return"] == result.evaluation.mean
     assert summary["final/best_mean_return"] == result.best_mean
     assert summary["status"] == "finished"
-    (artifact,) = told(run, "artifact")
+    (artifact,) = calls(run, "artifact")
     assert artifact["type"] == "model"
     assert {"policy.safetensors", "config.yaml", "card.json"} <= set(artifact["files"])
-    filmed = [each["step"] for each in told(run, "row") if "eval/video" in each["row"]]
+    filmed = [each["step"] for each in calls(run, "row") if "eval/video" in each["row"]]
     assert filmed == [256, 512]
 
 
@@ -226,7 +226,7 @@ def test_run_that_was_killed_and_resumed_has_each_step_once_under_one_id(
     if client == "real":
         assert len(list(run.glob(f"wandb/offline-run-*-{before}"))) == 2
         return
-    assert [each["id"] for each in told(run, "init")] == [before, before]
+    assert [each["id"] for each in calls(run, "init")] == [before, before]
     assert steps_of(run) == list(range(64, 513, 64))
     for ours, theirs in zip(progress(run), rows_of(run), strict=True):
         assert theirs.keys() == ours.keys()
@@ -246,7 +246,7 @@ def test_steps_that_a_killed_process_did_not_hand_on_are_taken_from_progress_csv
     later.close()
     assert steps_of(tmp_path) == [1, 2, 3, 4]
     assert rows_of(tmp_path)[1] == {"time/total_timesteps": 2.0, "train/loss": 0.25}
-    assert len({each["id"] for each in told(tmp_path, "init")}) == 1
+    assert len({each["id"] for each in calls(tmp_path, "init")}) == 1
 
 
 def test_runs_that_differ_in_their_seed_alone_share_a_group() -> None:
@@ -264,7 +264,7 @@ def test_runs_that_differ_in_their_seed_alone_share_a_group() -> None:
 @pytest.mark.usefixtures("stand_in")
 def test_runs_of_a_multirun_share_its_folder_as_their_group(tmp_path: Path) -> None:
     first = trained("seed=1", "n_timesteps=128", "runs_dir=runs/multirun/20260131-120000").run.path
-    (started,) = told(first, "init")
+    (started,) = calls(first, "init")
     assert started["group"] == "multirun-20260131-120000"
     (tmp_path / "night").mkdir()
     (tmp_path / "night" / "sweep.csv").touch()

@@ -1,22 +1,32 @@
-"""Behaviour cloning as an algorithm: epochs, early end, exact resume, and what can go on from it."""
+"""Behaviour cloning, alone and before reinforcement learning."""
 
 from __future__ import annotations
 
 import json
+import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from gymnasium import spaces
 
 from zoo.algorithms.callback import Callback
 from zoo.algorithms.ppo import PPO2
+from zoo.algorithms.registry import ALGORITHMS, algorithm_class
 from zoo.core.tensors import join, split
 from zoo.envs.config import EnvConfig
 from zoo.errors import ZooError
 from zoo.experiment.expert_recording import record_expert
-from zoo.imitation.bc import BC
+from zoo.imitation.bc import BC, Cloning, CloningTerms, Epoch, Patience
+from zoo.imitation.demonstrations import Demonstrations, validation_episodes
 from zoo.imitation.expert_data import ExpertData
+from zoo.imitation.expert_files import write_expert
+from zoo.optim.state import LiveState
+
+# -- Behaviour cloning as an algorithm: epochs, early end, exact resume, and what can go on from it -------
+
 
 LSTM = {"name": "MlpLstmPolicy", "lstm_hidden_size": 8, "net_arch": [8]}
 
@@ -122,3 +132,260 @@ def test_wrong_input_gets_one_clear_line(cartpole: ExpertData) -> None:
     with pytest.raises(ZooError, match=r"there is no nothing\.npz"):
         BC("MlpPolicy", "CartPole-v1", dataset="nothing.npz")
     assert spaces.Tuple in BC.supported_actions
+
+
+# -- Behaviour cloning: its terms against explicit computations, its batches, and what it leaves alone ----
+
+
+BOX = spaces.Box(-3.0, 3.0, (2,), np.float32)
+NUMBERS = spaces.Box(-2.0, 2.0, (1,), np.float32)
+CHOICES = spaces.Discrete(3, start=1)
+
+
+def linear_expert(action_space: Any = CHOICES, lengths: Any = (5, 3, 7), **changes: Any) -> ExpertData:
+    """Return what an expert did who goes by the sign, or a linear function, of what it sees."""
+    lengths = np.array(lengths)
+    observations = np.random.default_rng(0).uniform(-1, 1, (lengths.sum(), 2)).astype(np.float32)
+    if isinstance(action_space, spaces.Discrete):
+        actions: Any = action_space.start + (observations[:, 0] > 0).astype(np.int64)
+    else:
+        actions = (0.5 * observations[:, :1] + 0.5).astype(np.float32)
+    values: dict[str, Any] = {
+        "observation_space": BOX,
+        "action_space": action_space,
+        "observations": observations,
+        "actions": actions,
+        "rewards": np.ones(lengths.sum(), np.float32),
+        "lengths": lengths,
+        "returns": lengths.astype(np.float64),
+    }
+    return ExpertData(**{**values, **changes})
+
+
+def agent(
+    name: str = "ppo2", policy: Any = "LinearPolicy", action_space: Any = CHOICES, **options: Any
+) -> Any:
+    return algorithm_class(name)(
+        policy, observation_space=BOX, action_space=action_space, seed=0, compile=False, threads=1, **options
+    )
+
+
+def one_step(learner: Any, data: ExpertData, **terms: Any) -> tuple[Any, dict[str, float], Any, torch.Tensor]:
+    cloning = Cloning(learner.acting.policy, CloningTerms(**terms))
+    demonstrations = Demonstrations(data, learner, 0.0, np.random.default_rng(0))
+    shared = cloning.prepare(demonstrations, torch.tensor(0.0))
+    state = LiveState(cloning.updater.initial_state())
+    gradients = []
+    cloning.updater.apply_gradient = lambda state, gradient, rate: (
+        gradients.append(gradient),
+        (state, gradient.norm()),
+    )[1]  # type: ignore
+    outcome = cloning.step(state, shared, torch.arange(data.n_steps))
+    metrics = {name: float(value) for name, value in outcome.metrics.items()}
+    return cloning, metrics, demonstrations, gradients[0]
+
+
+def test_choices_are_learned_by_cross_entropy_with_entropy_and_l2_terms() -> None:
+    learner, data = agent(), linear_expert()
+    cloning, metrics, _, gradient = one_step(learner, data, ent_coef=0.3, l2_coef=0.2)
+    head = learner.policy.head.logits
+    weight, bias = (each.detach().double().requires_grad_() for each in (head.weight, head.bias))
+    logits = torch.from_numpy(data.observations).double() @ weight.T + bias
+    log_probs = logits - logits.exp().sum(1, keepdim=True).log()
+    chosen = torch.stack([log_probs[i, a - 1].detach() for i, a in enumerate(data.actions.tolist())])
+    entropy = -(log_probs.exp() * log_probs).sum(1).mean()
+    l2 = 0.5 * (weight.square().sum() + bias.square().sum())
+    assert metrics["imitation_loss"] == pytest.approx(-float(chosen.detach().mean()), rel=1e-5)
+    assert metrics["entropy"] == pytest.approx(float(entropy), rel=1e-5)
+    picked = log_probs[torch.arange(data.n_steps), torch.from_numpy(data.actions) - 1]
+    loss = -picked.mean() - 0.3 * entropy + 0.2 * l2
+    assert metrics["loss"] == pytest.approx(float(loss), rel=1e-5)
+    expected = torch.autograd.grad(loss, [weight, bias])
+    slices = cloning.parameters.slices
+    for name, each in zip(("policy.head.logits.weight", "policy.head.logits.bias"), expected, strict=True):
+        torch.testing.assert_close(gradient[slices[name]].double(), each.reshape(-1), rtol=1e-4, atol=1e-6)
+    others = [part for name, part in slices.items() if "head" not in name]
+    assert others
+    assert all(
+        not gradient[part].any() for part in others
+    )  # a critic is taught nothing, and not made smaller
+
+
+@pytest.mark.parametrize("l2_coef", [0.0, 1.0])
+def test_weights_beside_those_that_are_taught_are_kept_small_as_well(l2_coef: float) -> None:
+    """Of what is observed one number is always 0: only a penalty moves the weights that it has."""
+    data, learner = linear_expert(), agent()
+    data.observations[:, 1] = 0.0
+    before = learner.get_parameters()["head.logits.weight"].copy()
+    learner.pretrain(data, n_epochs=1, learning_rate=1e-4, l2_coef=l2_coef, validation_fraction=0.0)
+    after = learner.get_parameters()["head.logits.weight"]
+    assert (before[:, 0] != after[:, 0]).all()
+    if l2_coef:
+        assert (np.abs(after[:, 1]) < np.abs(before[:, 1])).all()
+    else:
+        np.testing.assert_array_equal(after[:, 1], before[:, 1])
+
+
+def test_numbers_are_learned_by_squared_error_and_the_deviation_left_alone() -> None:
+    learner, data = agent(action_space=NUMBERS), linear_expert(NUMBERS)
+    cloning, metrics, _, gradient = one_step(learner, data, l2_coef=1.0)
+    mean = learner.predict(data.observations)[0]
+    assert metrics["imitation_loss"] == pytest.approx(float(np.square(mean - data.actions).mean()), rel=1e-4)
+    assert not gradient[cloning.parameters.slices["policy.head.log_std"]].any()
+
+
+def test_clone_of_a_linear_expert_comes_as_near_as_asked() -> None:
+    learner, data = agent(action_space=NUMBERS), linear_expert(NUMBERS, lengths=(60, 60))
+    epochs: list[Epoch] = []
+    learner.pretrain(
+        data, n_epochs=150, learning_rate=0.03, patience=None, on_epoch=lambda e: epochs.append(e)
+    )
+    assert epochs[-1].validation_loss < 1e-4 < epochs[0].validation_loss
+    np.testing.assert_allclose(learner.predict(data.observations)[0], data.actions, atol=0.05)
+
+
+@pytest.mark.parametrize("name", sorted(set(ALGORITHMS) - {"ars", "gail", "bc"}))
+def test_every_algorithm_can_be_pretrained(name: str) -> None:
+    space: Any = NUMBERS if name in ("ddpg", "sac", "td3", "tqc") else CHOICES
+    learner, data = agent(name, "MlpPolicy", space), linear_expert(space, lengths=(60, 60))
+    before = learner.get_parameters()
+
+    def error() -> float:
+        return float(np.abs(learner.predict(data.observations)[0] - data.actions).mean())
+
+    untrained = error()
+    learner.pretrain(data, n_epochs=25, learning_rate=3e-3)
+    assert error() < 0.35 * untrained + 0.01
+    state = learner.runner.state
+    for target, online in (("target", "q_network"), ("target_actor", "actor"), ("target_critics", "critics")):
+        if target in state and online in state:
+            torch.testing.assert_close(state[target], state[online])
+    after = learner.get_parameters()
+    for part in ("critic", "critics", "head.log_std", "temperature"):
+        for key in (key for key in before if key.startswith(part)):
+            if not (name == "acer" and part == "critic"):
+                np.testing.assert_array_equal(after[key], before[key])
+
+
+def ends(patience: Patience, losses: list[float], vectors: list[torch.Tensor]) -> list[bool]:
+    """Return after each validation loss whether it was one too many."""
+    told = []
+    for loss, vector in zip(losses, vectors, strict=False):
+        patience.note(loss, vector)
+        told.append(patience.is_over)
+    return told
+
+
+def test_best_parameters_are_taken_and_patience_ends() -> None:
+    patience = Patience(2)
+    vectors = [torch.tensor([float(i)]) for i in range(5)]
+    losses = [1.0, 0.5, 0.6, 0.5]
+    assert ends(patience, losses, vectors) == [False, False, False, True]
+    assert patience.best_vector is not None
+    assert patience.best_vector.item() == 1.0
+    assert not any(ends(Patience(None), [1.0, 2.0, 3.0], vectors))
+    assert not any(ends(Patience(1), [math.nan], vectors))
+    learner, epochs = agent(action_space=NUMBERS), list[Epoch]()
+    learner.pretrain(
+        linear_expert(NUMBERS),
+        n_epochs=60,
+        learning_rate=3.0,
+        patience=4,
+        on_epoch=lambda e: epochs.append(e),
+    )
+    assert len(epochs) < 60
+    best = min(range(len(epochs)), key=lambda i: epochs[i].validation_loss)
+    assert len(epochs) - 1 - best == 4
+
+
+def test_sequences_are_whole_episodes_in_pieces() -> None:
+    data = linear_expert(lengths=(40, 3))
+    learner = agent("a2c", {"name": "MlpLstmPolicy", "lstm_hidden_size": 8}, n_steps=32)
+    demonstrations = Demonstrations(data, learner, 0.0, np.random.default_rng(0))
+    tensors = demonstrations.tensors
+    assert tensors["observations"].shape == (3, 32, 2)
+    assert tensors["weights"].sum(1).tolist() == [32.0, 8.0, 3.0]
+    assert tensors["episode_starts"].nonzero().tolist() == [[0, 0], [2, 0]]
+    assert demonstrations.n_train == 43
+    np.testing.assert_array_equal(tensors["observations"][1, :8], data.observations[32:40])
+    demonstrations.update_states(learner.policy)
+    state = learner.policy.initial_state(1)
+    for step in range(32):
+        seen = {"observations": torch.from_numpy(data.observations[step : step + 1])}
+        state = learner.policy.action_parameters(seen, state)[1].detach()
+    torch.testing.assert_close(tensors["states"][1:2], state)
+    assert not tensors["states"][[0, 2]].any()
+    learner.pretrain(data, n_epochs=2)
+
+
+@pytest.mark.parametrize("policy", ["LinearPolicy", {"name": "MlpLstmPolicy", "lstm_hidden_size": 8}])
+def test_validation_loss_is_the_mean_over_all_steps(monkeypatch: pytest.MonkeyPatch, policy: Any) -> None:
+    monkeypatch.setattr("zoo.imitation.bc.VALIDATED_AT_ONCE", 4)
+    data = linear_expert(lengths=(3, 40, 33, 7))
+    learner = agent("a2c", policy, n_steps=32)
+    cloning = Cloning(learner.acting.policy, CloningTerms())
+    demonstrations = Demonstrations(data, learner, 0.6, np.random.default_rng(0))
+    assert len(demonstrations.validation) > 2
+    found = cloning.validation_loss(demonstrations)
+    chosen = demonstrations.validation
+    episodes = validation_episodes(4, 0.6, np.random.default_rng(0))
+    losses: list[float] = []
+    for episode in episodes:
+        state = None
+        for step in data.steps_of(np.array([episode])):
+            seen = {"observations": torch.from_numpy(data.observations[step : step + 1])}
+            if state is None and demonstrations.is_recurrent:
+                state = learner.policy.initial_state(1)
+            with torch.no_grad():
+                logits, state = learner.policy.action_parameters(seen, state)
+            losses.append(-float(torch.log_softmax(logits.reshape(-1), 0)[data.actions[step] - 1]))
+    assert len(chosen) <= len(losses)
+    assert found == pytest.approx(np.mean(losses), rel=1e-5)
+
+
+def test_recurrent_policy_learns_what_only_memory_tells() -> None:
+    rng = np.random.default_rng(0)
+    observations = np.zeros((400, 2), np.float32)
+    cues = rng.integers(0, 2, 100)
+    observations[::4, 0] = 2 * cues - 1
+    observations[3::4, 1] = 1
+    actions = 1 + np.repeat(cues, 4)  # the cue is seen at the first of four steps alone
+    data = linear_expert(lengths=[4] * 100, observations=observations, actions=actions)
+    learner = agent("a2c", {"name": "MlpLstmPolicy", "lstm_hidden_size": 16}, n_steps=32)
+    epochs: list[Epoch] = []
+    learner.pretrain(data, n_epochs=25, learning_rate=0.02, on_epoch=lambda e: epochs.append(e))
+    assert epochs[-1].validation_loss < 0.05
+
+
+def test_masks_make_what_is_forbidden_no_alternative() -> None:
+    data = linear_expert()
+    masks = np.zeros((15, 3), np.bool_)
+    masks[np.arange(15), data.actions - 1] = True
+    _, metrics, _, _ = one_step(agent(), linear_expert(action_masks=masks))
+    assert metrics["imitation_loss"] == pytest.approx(0.0, abs=1e-6)
+
+
+def test_normaliser_that_has_seen_nothing_takes_in_what_the_expert_saw() -> None:
+    data = record_expert(lambda _: [0.0], "Pendulum-v1", 2, seed=0)
+    learner = algorithm_class("ppo2")(
+        "MlpPolicy", EnvConfig("Pendulum-v1", normalize=True), seed=0, compile=False, threads=1, n_steps=32
+    )
+    learner.pretrain(data, n_epochs=1)
+    shown = learner.normalizer.normalize_observations(data.observations)
+    np.testing.assert_allclose(shown.std(0), 1.0, atol=0.05)
+    learner.learn(64)
+
+
+def test_wrong_pretraining_gets_one_clear_line(tmp_path: Path) -> None:
+    with pytest.raises(ZooError, match=r"actions .* differ"):
+        agent(action_space=NUMBERS).pretrain(linear_expert())
+    path = write_expert(tmp_path / "expert.npz", linear_expert())
+    with pytest.raises(ZooError, match=r"the actions of .*expert\.npz and the environment's differ"):
+        agent(action_space=NUMBERS).pretrain(path)
+    with pytest.raises(ZooError, match=r"unknown key `pretrain.epochs`; did you mean `pretrain.n_epochs`"):
+        agent().pretrain(path, epochs=3)
+    with pytest.raises(ZooError, match=r"min_return=99 leaves nothing of 3 episodes"):
+        agent().pretrain(path, min_return=99)
+    for name in ("td3", "ppo2", "sac"):
+        with pytest.raises(ZooError, match=r"`ent_coef=0\.1`: these actions are numbers, .* leave it out"):
+            agent(name, "MlpPolicy", NUMBERS).pretrain(linear_expert(NUMBERS), ent_coef=0.1)

@@ -100,7 +100,7 @@ def check_returns(model: GAIL) -> None:
         if cut is None
         else dict(zip(zip(cut.steps.tolist(), cut.envs.tolist(), strict=True), final, strict=True))
     )
-    last = model.acting.values(model.collector.seen)
+    last = model.acting.values(model.collector.policy_input)
     assert model.discriminator is not None
     gamma, end = model.config.gamma, model.discriminator.absorbing_reward()
     expected = np.zeros(rewards.shape)
@@ -112,7 +112,8 @@ def check_returns(model: GAIL) -> None:
             elif (step, env) in outcomes:
                 following = end * sum(gamma**k for k in range(3000))
             following = expected[step, env] = float(rewards[step, env]) + gamma * following
-    rollout = model.finished_rollout()
+    model.relabel_rewards()
+    rollout = model.generator.finished_rollout()
     found = model.buffer.as_steps(rollout["returns"].numpy())
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
@@ -129,8 +130,8 @@ def test_an_end_is_worth_the_rewards_of_a_state_for_ever(chain: ExpertData, rewa
 
 PLANTED: dict[str, tuple[Any, str, Any]] = {
     "nothing after an end": (Discriminator, "absorbing_reward", lambda self: 0.0),
-    "time limits are ends": (GAIL, "_ended_by_itself", lambda self: self.buffer.ended),
-    "no step is an end": (GAIL, "_ended_by_itself", lambda self: np.zeros_like(self.buffer.ended)),
+    "time limits are ends": (GAIL, "_terminated", lambda self: self.buffer.ended),
+    "no step is an end": (GAIL, "_terminated", lambda self: np.zeros_like(self.buffer.ended)),
     "one step in the state": (
         Discriminator,
         "absorbing_reward",
@@ -153,14 +154,14 @@ def test_check_of_returns_sees_a_planted_error(
     assert real > 0
     name = PLANTED[planted]
     if name[0] is Discriminator:  # the rollout is wrong, what it is compared with is right
-        reward = model._reward_imitation
+        reward = model.relabel_rewards
 
         def wrong() -> None:
             with monkeypatch.context() as patch:
                 patch.setattr(*name)
                 reward()
 
-        monkeypatch.setattr(model, "_reward_imitation", wrong)
+        monkeypatch.setattr(model, "relabel_rewards", wrong)
     else:
         monkeypatch.setattr(*name)
     with pytest.raises(AssertionError):
@@ -170,16 +171,16 @@ def test_check_of_returns_sees_a_planted_error(
 def test_rewards_are_the_discriminators_and_returns_the_environments(cartpole: ExpertData) -> None:
     model = imitator(cartpole, generator="ppo2", n_steps=64)
     seen: list[tuple[Array, Array]] = []
-    take = model.finished_rollout
+    take = model.generator.finished_rollout
 
     def noted() -> dict[str, Any]:
         rollout = take()
-        states = model._steps_of_policy()
+        states = model._policy_pairs()
         judged = model.imitation_rewards(states["observations"], states["actions"])
         seen.append((model.buffer.rewards.reshape(-1).copy(), judged))
         return rollout
 
-    model.finished_rollout = noted  # type: ignore[method-assign]
+    model.generator.finished_rollout = noted  # type: ignore[method-assign]
     model.learn(1000)
     for used, judged in seen:
         np.testing.assert_allclose(used, judged, rtol=1e-5)
@@ -197,7 +198,7 @@ def test_rewards_are_the_discriminators_and_returns_the_environments(cartpole: E
 @pytest.mark.parametrize("generator", GENERATORS)
 def test_every_generator_moves_and_so_does_the_discriminator(cartpole: ExpertData, generator: str) -> None:
     model = imitator(cartpole, generator=generator, g_step=2, d_step=3)
-    assert isinstance(model, zoo.algorithms.registry.algorithm_class(generator))  # type: ignore[attr-defined]
+    assert model.generator.name == generator
     assert isinstance(model, GAIL)
     before, judge = model.get_parameters(), model.runner.state["discriminator"].clone()
     model.learn(64)
@@ -214,7 +215,7 @@ def test_generator_learns_as_it_does_alone_from_the_same_rewards(
     cartpole: ExpertData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the environment's rewards left in place, and no steps of a discriminator, it is that itself."""
-    monkeypatch.setattr(GAIL, "_reward_imitation", lambda self: None)
+    monkeypatch.setattr(GAIL, "relabel_rewards", lambda self: None)
     imitating = imitator(cartpole, generator="ppo2", g_step=1000).learn(600)
     alone = PPO2(
         {"net_arch": [8]}, "CartPole-v1", n_envs=2, n_steps=32, seed=1, compile=False, threads=1
@@ -397,7 +398,7 @@ def test_discriminator_sees_clipped_actions_and_raw_observations() -> None:
     data = record_expert(lambda _: np.zeros(1, np.float32), "Pendulum-v1", 1, seed=0)
     model = imitator(data, {"net_arch": [8], "log_std_init": 2.0}, env=env)
     model.learn(200)
-    steps, columns = model._steps_of_policy(), model.buffer.columns
+    steps, columns = model._policy_pairs(), model.buffer.columns
     assert np.abs(columns["actions"]).max() > 2.0
     assert np.abs(steps["actions"]).max() == 2.0
     raw = steps["observations"]

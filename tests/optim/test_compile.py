@@ -22,7 +22,7 @@ from test_update_runner import Regression
 {before}
 eager, compiled = Regression(), Regression(compiled=True)
 for _ in range(2):
-    eager.run(4), compiled.run(4)
+    eager.run(1), compiled.run(1)
 assert compiled.runner.runtime.compiles == {compiles}
 assert eager.runner.state["net"].allclose(compiled.runner.state["net"], rtol=1e-3, atol=1e-5)
 """
@@ -67,9 +67,6 @@ def test_without_what_is_private_in_pytorch_a_run_goes_on_eagerly(tmp_path: Path
     assert "going on without" in said
 
 
-pytestmark = pytest.mark.usefixtures("needs_compiler")
-
-
 def traced(function: Any, *given: Tensor) -> torch.fx.GraphModule:
     from zoo.optim import compile, zen5_products
 
@@ -99,6 +96,7 @@ def products(graph: torch.fx.GraphModule) -> list[tuple[int, ...]]:
     return [tuple(node.meta["val"].shape) for node in nodes]
 
 
+@pytest.mark.usefixtures("needs_compiler")
 @pytest.mark.parametrize(
     ("shape", "transposed", "computed"),
     [
@@ -124,26 +122,28 @@ def test_factors_are_swapped_where_that_is_less_work(
     torch.testing.assert_close(graph(left, right), left @ right, rtol=1e-4, atol=2e-4)
 
 
+@pytest.mark.usefixtures("needs_compiler")
 @pytest.mark.parametrize("options", [{"dtype": torch.float64}, {"device": "meta"}], ids=str)
 def test_other_products_are_not_taken_in_blocks(options: dict[str, Any]) -> None:
     assert products(traced(torch.mm, matrix(100, 100, **options), matrix(100, 150, **options))) == []
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_blocks_make_up_the_product_of_factors_in_any_layout(threads: int) -> None:
+@pytest.mark.usefixtures("needs_compiler")
+def test_blocks_make_up_the_product_of_factors_in_any_layout() -> None:
     def all_products(*factors: Tensor) -> list[Tensor]:
         return [left @ right for left, right in zip(factors[::2], factors[1::2], strict=True)]
 
     layouts = list(itertools.product([False, True], repeat=2))
-    shapes = [(300, 1100, 40)] * 4 + [(3, 5, 7), (64, 256, 256), (16, 400, 270), (520, 33, 550)]
+    shapes = [(300, 1100, 40)] * 2 + [(3, 5, 7), (520, 33, 550)]
     factors = []
-    for (rows, inner, columns), (one, other) in zip(shapes, 2 * layouts, strict=True):
+    for (rows, inner, columns), (one, other) in zip(shapes, layouts, strict=True):
         factors += [matrix(rows, inner, one), matrix(inner, columns, other)]
-    found = compiled(all_products, *factors, threads=threads)
+    found = compiled(all_products, *factors, threads=2)
     for product, expected in zip(found, all_products(*factors), strict=True):
         torch.testing.assert_close(product, expected, rtol=1e-4, atol=2e-4)
 
 
+@pytest.mark.usefixtures("needs_compiler")
 def test_products_of_parts_and_what_they_fuse_with_are_right() -> None:
     def layers(one: Tensor, other: Tensor, column: Tensor) -> list[Tensor]:
         row, later = one[:1].expand(128, 128), other.view(-1)[256 : 256 + 128 * 40].view(128, 40)
@@ -157,6 +157,7 @@ def test_products_of_parts_and_what_they_fuse_with_are_right() -> None:
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-3)
 
 
+@pytest.mark.usefixtures("needs_compiler")
 @pytest.mark.parametrize(
     ("shape", "threads", "expected"),
     [
@@ -177,6 +178,7 @@ def test_blocks_are_as_many_as_threads_can_share(
     assert blocks(*shape, threads) == expected
 
 
+@pytest.mark.usefixtures("needs_compiler")
 @pytest.mark.parametrize(
     ("maker", "family", "capability", "expected"),
     [

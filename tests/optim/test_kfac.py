@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.errors import ZooError
-from zoo.optim.kfac import COUNT, KFac, Layer
+from zoo.optim.kfac import COUNT, KFac
 from zoo.optim.optimizers import Momentum, Updater
 from zoo.optim.parameters import Parameters
 from zoo.optim.state import State
@@ -313,19 +313,6 @@ def test_rows_may_have_several_leading_dimensions() -> None:
         torch.testing.assert_close(factor, flat[name])
 
 
-def test_nothing_is_recorded_outside_of_the_block() -> None:
-    module = small()
-    kfac = kfac_of(module)
-    with kfac.recording() as watch:
-        module(pictures())
-    module(pictures())
-    assert {name: len(noted) for name, noted in watch.calls.items()} == dict.fromkeys(watch.calls, 1)
-    assert set(watch.calls) == {
-        *(f"{layer}.weight" for layer in ("convolution", "linear", "norm", "output")),
-        "repeated.vector",
-    }
-
-
 class Used(nn.Module):
     """Calls a function with a module, or with its parameters."""
 
@@ -454,22 +441,6 @@ def test_samples_without_a_gradient_count_as_others_do() -> None:
     found = kfac.factors(watch, loss, everything.sum(), everything)
     for name, factor in expected.items():
         assert torch.equal(found[name], factor), name
-
-
-def test_rows_of_input_have_the_weights_of_their_samples_in_the_order_in_which_they_stand() -> None:
-    linear, of_steps = nn.Linear(2, 3), nn.Linear(2, 3)
-    of_steps.is_time_first = True  # type: ignore[assignment]
-    layer, recurrent = (Layer(each, "weight", "weight", []) for each in (linear, of_steps))
-    weights = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
-    step_by_step = [1, 4, 2, 5, 3, 6]
-    assert layer.weights_of_rows(weights, [6]).tolist() == [1, 2, 3, 4, 5, 6]
-    assert layer.weights_of_rows(weights, [12]).tolist() == [1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6]
-    assert layer.weights_of_rows(weights, [2, 2, 2]).tolist() == step_by_step
-    assert layer.weights_of_rows(weights, [2] * 6).tolist() == 2 * step_by_step
-    assert recurrent.weights_of_rows(weights, [6]).tolist() == step_by_step
-    for each, lengths in ((layer, [2, 2]), (layer, [6, 7]), (recurrent, [6, 1])):
-        with pytest.raises(ZooError, match="can't tell which steps `weight` is used for"):
-            each.weights_of_rows(weights, lengths)
 
 
 def test_a_layer_of_which_it_is_not_known_when_it_is_used_is_refused_where_steps_do_not_count() -> None:

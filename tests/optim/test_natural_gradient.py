@@ -174,18 +174,6 @@ def test_the_slope_of_the_divergence_is_0_where_the_policies_are_one() -> None:
     torch.testing.assert_close(grad, torch.zeros_like(grad), rtol=0, atol=1e-7)
 
 
-def test_parameters_that_the_distribution_does_not_depend_on_are_left_alone() -> None:
-    policy = Policy(compiled=False)
-    before = policy.parameters.flat.clone()
-    shared = {name: getattr(policy, name) for name in ("observations", "actions", "advantages")}
-    policy.runner.run(policy.natural_step, shared, torch.tensor([0.01]))
-    critic = torch.zeros(policy.parameters.size, dtype=torch.bool)
-    for name, part in policy.parameters.slices.items():
-        critic[part] = "critic" in name
-    assert torch.equal(policy.parameters.flat[critic], before[critic])
-    assert not torch.equal(policy.parameters.flat[~critic], before[~critic])
-
-
 def test_a_whole_natural_step_in_one_graph_ends_as_an_eager_one() -> None:
     eager, compiled = Policy(compiled=False), Policy(compiled=True)
     shared = {name: getattr(eager, name) for name in ("observations", "actions", "advantages")}
@@ -204,30 +192,8 @@ def test_a_whole_natural_step_in_one_graph_ends_as_an_eager_one() -> None:
     torch.testing.assert_close(compiled.parameters.flat, eager.parameters.flat, rtol=1e-3, atol=1e-4)
 
 
-def test_conjugate_gradient_ends_where_it_has_arrived() -> None:
-    products = []
-
-    def product(vector: Tensor) -> Tensor:
-        products.append(vector)
-        return 2.0 * vector
-
-    assert torch.equal(conjugate_gradient(product, torch.tensor([2.0, 4.0])), torch.tensor([1.0, 2.0]))
-    assert len(products) == 1
-    assert torch.equal(conjugate_gradient(product, torch.zeros(2)), torch.zeros(2))
-    assert torch.equal(conjugate_gradient(product, torch.tensor([0.5]), tolerance=0.25), torch.zeros(1))
-    assert len(products) == 1
-
-
 def _stretched(vector: Tensor) -> Tensor:
     return vector * torch.tensor([1.0, 1.1])
-
-
-def _one_iteration(state: State, right_side: Tensor) -> Tensor:
-    return conjugate_gradient(_stretched, right_side, 1, tolerance=0.1)
-
-
-def _four_iterations(state: State, right_side: Tensor) -> Tensor:
-    return conjugate_gradient(_stretched, right_side, 4, tolerance=0.1)
 
 
 @COMPILED

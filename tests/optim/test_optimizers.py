@@ -49,19 +49,6 @@ def walk(optimizer: Optimizer, start: Tensor, steps: list[Tensor], learning_rate
     return parameters
 
 
-def test_both_forms_of_adam_can_take_turns() -> None:
-    """A run that was compiled goes on eagerly, and the other way round."""
-    steps, start, rate = gradients(40), torch.linspace(-1.0, 1.0, N_PARAMETERS), torch.tensor(1e-2)
-    optimizer = Adam()
-    mixed, slots = start.clone(), optimizer.initial(start)
-    for i, gradient in enumerate(steps):
-        if i // 10 % 2:
-            optimizer.step_(mixed, gradient, slots, rate)
-        else:
-            mixed, slots = optimizer.step(mixed, gradient, slots, rate)
-    torch.testing.assert_close(mixed, walk(optimizer, start, steps, [1e-2] * 40), rtol=2e-4, atol=2e-6)
-
-
 def torch_walk(
     make: Callable[[list[Tensor]], torch.optim.Optimizer],
     start: Tensor,
@@ -154,14 +141,6 @@ def test_momentum_walks_as_pytorchs(decay: float) -> None:
     steps, start, rates = gradients(20), torch.linspace(-1.0, 1.0, N_PARAMETERS), [1e-2] * 20
     theirs = torch_walk(lambda values: torch.optim.SGD(values, momentum=decay), start, steps, rates)
     torch.testing.assert_close(walk(Momentum(decay), start, steps, rates), theirs, rtol=2e-4, atol=2e-6)
-
-
-@pytest.mark.parametrize(("tensorflow_form", "moved"), [(True, -0.288674), (False, -0.99997)])
-def test_first_step_of_each_form_of_rmsprop(tensorflow_form: bool, moved: float) -> None:
-    optimizer = RMSprop(decay=0.99, eps=1e-5, tensorflow_form=tensorflow_form)
-    start = torch.zeros(1)
-    after, _ = optimizer.step(start, torch.tensor([3.0]), optimizer.initial(start), torch.tensor(0.1))
-    assert after.item() == pytest.approx(moved, abs=5e-6)
 
 
 def test_rmsprop_in_tensorflows_form_keeps_epsilon_inside_the_root() -> None:
@@ -269,22 +248,6 @@ def test_steps_and_clipping_are_pytorchs(max_grad_norm: float | None, scale: flo
 
 
 @KINDS
-def test_the_smallest_gradients_are_clipped_as_pytorch_clips_them(kind: type[State]) -> None:
-    """Next to the 1e-6 by which it keeps from dividing by 0."""
-    parameters = Parameters("net", network())
-    ours = Updater(parameters, SteepestDescent(), max_grad_norm=1e-7)
-    plain = network()
-    gradient = torch.full_like(parameters.flat, 1e-6 / parameters.size**0.5)
-    for name, parameter in plain.named_parameters():
-        parameter.grad = gradient[parameters.slices[name]].view_as(parameter).clone()
-    torch.nn.utils.clip_grad_norm_(plain.parameters(), 1e-7)
-    clipped = torch.cat([parameter.grad.reshape(-1) for parameter in plain.parameters()])
-    state = kind(net=torch.zeros(parameters.size))
-    state, _ = ours.apply_gradient(state, gradient, torch.tensor(1.0))
-    torch.testing.assert_close(state["net"], -clipped, rtol=1e-4, atol=0.0)
-
-
-@KINDS
 def test_parameters_without_a_gradient_and_frozen_ones_stay(kind: type[State]) -> None:
     model = network()
     model.body.requires_grad_(False)
@@ -310,19 +273,6 @@ def test_a_step_is_skipped_where_told(kind: type[State], skip: bool) -> None:
     assert norm > 0
     for name, tensor in before.items():
         assert torch.equal(state[name], tensor) == skip, name
-
-
-@KINDS
-def test_a_gradient_can_be_taken_and_stepped_on_apart(kind: type[State]) -> None:
-    whole, parts = updater(max_grad_norm=0.5), updater(max_grad_norm=0.5)
-    expected, expected_norm = taken(whole, kind(whole.initial_state()))
-    state = kind(parts.initial_state())
-    module = parts.module(state)
-    gradient = parts.gradient(module, error(module))
-    assert gradient.shape == parts.parameters.flat.shape
-    state, norm = parts.apply_gradient(state, gradient, RATE)
-    assert torch.equal(norm, expected_norm)
-    assert all(torch.equal(state[name], tensor) for name, tensor in expected.items())
 
 
 @KINDS

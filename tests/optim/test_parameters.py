@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from zoo.optim.parameters import Parameters
 from zoo.optim.spectral import SpectralNorm
-from zoo.optim.state import LiveState, State, tree_leaves, tree_map, tree_row, tree_signature, tree_unflatten
+from zoo.optim.state import LiveState, State, tree_leaves, tree_map, tree_signature, tree_unflatten
 
 KINDS = pytest.mark.parametrize("kind", [State, LiveState])
 
@@ -108,13 +108,6 @@ def test_the_module_at_a_live_vector_is_kept_and_follows_what_is_written() -> No
     assert not parameters.functional(vector)(batch()[0]).any()
 
 
-def test_the_module_at_a_live_vector_is_in_the_modules_mode() -> None:
-    parameters = Parameters("net", network())
-    for training in (True, False, True):
-        parameters.module.train(training)
-        assert parameters.module_at(parameters.flat).training == training
-
-
 @KINDS
 @given(tau=st.floats(0, 1, width=32, allow_subnormal=False))
 @settings(deadline=None, derandomize=True, max_examples=30)
@@ -198,12 +191,6 @@ def test_leaves_go_back_where_they_were() -> None:
     for old, new in zip(tree_leaves(TREE), tree_leaves(again), strict=True):
         assert old is new
     assert again["a"]["pair"].right is TREE["a"]["pair"].right  # type: ignore[index]
-
-
-def test_a_row_is_one_of_each_tensor() -> None:
-    third = tree_row(TREE, 2)
-    assert third["a"]["pair"].right == 2
-    assert third["b"].shape == (2,)
 
 
 def test_form_tells_names_shapes_and_types_apart() -> None:

@@ -11,10 +11,9 @@ from torch import Tensor, nn
 from zoo.algorithms.ddpg import DDPGPolicy
 from zoo.algorithms.sac import SACPolicy
 from zoo.algorithms.td3 import TD3Policy
-from zoo.algorithms.tqc import TQCPolicy
 from zoo.policies.actor_critic import ActorCritic
 from zoo.policies.config import PolicyConfig
-from zoo.policies.q_networks import QNetwork, QuantileNetwork
+from zoo.policies.q_networks import QNetwork
 
 
 class FixedActorCritic(ActorCritic):
@@ -51,23 +50,6 @@ class Residual(nn.Module):
 
     def forward(self, values: Tensor) -> Tensor:
         return self.scale * self.layers(values) - values.mean(-1, keepdim=True)
-
-
-class FixedQNetwork(QNetwork):
-    """Values the last action highest, whatever the inherited layers say."""
-
-    def forward(self, observations: Any) -> Tensor:
-        return super().forward(observations) * 0 + torch.arange(self.advantages.output_size)
-
-
-class FixedQuantileNetwork(QuantileNetwork):
-    """Has the highest quantiles for the first action, and the best mean for the last."""
-
-    def forward(self, observations: Any) -> Tensor:
-        quantiles = super().forward(observations) * 0
-        quantiles[..., -1, 0] = 3.0
-        quantiles[..., -1] += 2.0
-        return quantiles
 
 
 class TimidSACPolicy(SACPolicy):
@@ -121,8 +103,6 @@ def witnessed(policy_class: type[nn.Module], *parts: str) -> Any:
 
 WitnessedActorCritic = witnessed(ActorCritic, "")
 WitnessedQNetwork = witnessed(QNetwork, "")
-WitnessedQuantileNetwork = witnessed(QuantileNetwork, "")
 WitnessedDDPGPolicy = witnessed(DDPGPolicy, "actor", "critics")
 WitnessedSACPolicy = witnessed(SACPolicy, "actor", "critics")
 WitnessedTD3Policy = witnessed(TD3Policy, "actor", "critics")
-WitnessedTQCPolicy = witnessed(TQCPolicy, "actor", "critics")

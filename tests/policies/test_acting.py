@@ -147,18 +147,6 @@ def test_numpy_gives_what_torch_gives(make: Callable[[], nn.Module]) -> None:
             )
 
 
-@pytest.mark.parametrize(
-    "space", [spaces.Box(-1, 1, (2, 2), np.float64), spaces.MultiBinary(4), spaces.Box(-5, 5, (3,), np.int16)]
-)
-def test_vectors_of_all_kinds_are_read_by_numpy(space: spaces.Space[Any]) -> None:
-    policy, seen = on_policy(spaces.Discrete(4), space), {"observations": observed(space)}
-    acting = ActingPolicy(policy)
-    assert acting.uses_numpy
-    parameters, _ = acting.parameters(seen)
-    assert parameters.dtype == np.float32
-    np.testing.assert_allclose(parameters, by_modules(policy, seen), rtol=1e-4, atol=1e-6)
-
-
 @pytest.mark.parametrize("hooked", ["critic", "critic_encoder"])
 def test_values_of_a_critic_that_is_hooked_into_come_from_the_modules(hooked: str) -> None:
     policy = on_policy(BOX, share_encoder=False)
@@ -212,17 +200,6 @@ def changed(make: Callable[[], Any], change: Callable[[Any], Any]) -> nn.Module:
     policy = make()
     change(policy)
     return policy
-
-
-def without_bias(policy: Any) -> None:
-    policy.actor[0] = nn.Linear(3, 64, bias=False)
-
-
-def test_a_layer_without_bias_gives_in_numpy_what_it_gives_in_torch() -> None:
-    policy, seen = changed(discrete, without_bias), {"observations": observed()}
-    acting = ActingPolicy(policy)
-    assert acting.uses_numpy
-    np.testing.assert_allclose(acting.parameters(seen)[0], by_modules(policy, seen), rtol=1e-5, atol=1e-6)
 
 
 def discrete() -> ActorCritic:
@@ -284,12 +261,3 @@ def test_masks_hold_while_acting_and_a_row_without_a_choice_is_refused(make: Any
     masks[2] = False
     with pytest.raises(ZooError, match="forbids every action"):
         acting.act(seen, None)
-
-
-def test_actions_are_drawn_with_the_noise_and_without_it_the_likeliest() -> None:
-    for policy in (on_policy(BOX), squashed(), discrete()):
-        acting: Any = ActingPolicy(policy)
-        seen, noise = {"observations": observed()}, acting.head.noise(np.random.default_rng(0), (N,))
-        parameters, _ = acting.parameters(seen)
-        np.testing.assert_array_equal(acting.act(seen, noise)[0], acting.head.sample(parameters, noise))
-        np.testing.assert_array_equal(acting.act(seen, None)[0], acting.head.mode(parameters))

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from zoo.buffers.arrays import transform
 from zoo.policies.actor_critic import ActionValuePolicy, ActorCritic, StochasticDuelingPolicy
 from zoo.policies.config import PolicyConfig, policy_preset
-from zoo.policies.distributions import DiagonalGaussian
 
 VECTOR = spaces.Box(-1.0, 1.0, (3,), np.float32)
 IMAGE = spaces.Box(0, 255, (36, 36, 1), np.uint8)
@@ -81,18 +80,6 @@ def test_forward_agrees_with_the_parts(
     torch.testing.assert_close(shaped_values, values.reshape(2, 3))
 
 
-def test_by_default_actor_and_critic_have_hidden_layers_of_their_own() -> None:
-    network = policy()
-    assert widths(network.shared) == []
-    assert widths(network.actor) == [64, 64]
-    assert widths(network.head) == [4]
-    assert widths(network.critic) == [64, 64, 1]
-    assert sum(isinstance(layer, nn.Tanh) for layer in network.modules()) == 4
-    _, values, _ = network({"observations": batch(VECTOR)})
-    gradients = torch.autograd.grad(values.sum(), list(network.actor.parameters()), allow_unused=True)
-    assert gradients == (None,) * len(gradients)
-
-
 @pytest.mark.parametrize(
     ("net_arch", "shared", "pi", "vf"),
     [
@@ -111,24 +98,6 @@ def test_forms_of_net_arch(net_arch: Any, shared: list[int], pi: list[int], vf: 
     assert network.head.logits.in_features == [network.shared.output_size, *pi][-1]
     assert widths(network.critic) == [*vf, 1]
     network({"observations": batch(VECTOR)})
-
-
-def test_images_are_read_by_one_encoder_with_heads_on_its_output() -> None:
-    network = policy(IMAGE, name="CnnPolicy")
-    assert widths(network.actor) == []
-    assert widths(network.head) == [4]
-    assert widths(network.critic) == [1]
-    assert network.critic_encoder is None
-
-
-def test_linear_policy_is_linear() -> None:
-    network, observed = policy(name="LinearPolicy"), batch(VECTOR)
-
-    def logits(rows: Tensor) -> Tensor:
-        return network.action_parameters({"observations": rows})[0]
-
-    zero, sums = logits(torch.zeros(1, 3)), logits(observed).sum(0)
-    torch.testing.assert_close(logits(observed.sum(0, keepdim=True))[0], sums - 5 * zero[0])
 
 
 @pytest.mark.parametrize("share", [True, False])
@@ -166,14 +135,6 @@ def test_first_weights_are_orthogonal_with_a_small_actor_head() -> None:
     assert spectral_norms(network.critic) == pytest.approx([math.sqrt(2), math.sqrt(2), 1.0], rel=1e-4)
     probabilities = network({"observations": batch(VECTOR)})[0].softmax(-1)
     torch.testing.assert_close(probabilities, torch.full((6, 4), 0.25), atol=0.02, rtol=0)
-
-
-@pytest.mark.parametrize(("given_start", "start"), [(None, 0.0), (0.0, 0.0), (-2.0, -2.0), (-2, -2.0)])
-def test_log_std_starts_where_the_config_says(given_start: float | None, start: float) -> None:
-    network = policy(actions=ACTIONS[3], log_std_init=given_start)
-    assert isinstance(network.head, DiagonalGaussian)
-    assert network.head.log_std.dtype == torch.float32
-    assert network.head.log_std.tolist() == [start] * 2
 
 
 THREE_NUMBERS = spaces.Box(-1.0, 1.0, (3,), np.float32)

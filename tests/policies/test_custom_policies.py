@@ -33,14 +33,6 @@ DOCS = Path(__file__).resolve().parents[2] / "docs" / "algorithms.md"
 NOT_A_CLASS = 3
 
 
-class Favourite(ActorCritic):
-    """Has an argument of its own."""
-
-    def __init__(self, *args: Any, favourite: int = 1) -> None:
-        super().__init__(*args)
-        self.favourite = favourite
-
-
 def made(target: str | None = None, **kwargs: Any) -> ActorCritic:
     config = PolicyConfig(_target_=target, net_arch=[8], kwargs=kwargs)
     return make_policy(ActorCritic, OBSERVATIONS, spaces.Discrete(2), config)
@@ -302,14 +294,14 @@ RUNS: dict[str, tuple[Any, str, str, dict[str, Any]]] = {
 }
 
 
-def make(name: str, *, compile: bool = False, seed: int = 1, **witness: Any) -> Algorithm[Any]:
+def make(name: str, *, compile: bool = False, seed: int = 1, **witness: Any) -> Algorithm:
     algorithm, policy, env_id, settings = RUNS[name]
     config = {"_target_": f"own_policies.{policy}", "net_arch": [8], "kwargs": witness}
-    model: Algorithm[Any] = algorithm(config, env_id, seed=seed, compile=compile, threads=1, **settings)
+    model: Algorithm = algorithm(config, env_id, seed=seed, compile=compile, threads=1, **settings)
     return model
 
 
-def observations(model: Algorithm[Any], n: int = 5) -> np.ndarray:
+def observations(model: Algorithm, n: int = 5) -> np.ndarray:
     return (
         np.random.default_rng(0).normal(size=(n, *(model.observation_space.shape or ()))).astype(np.float32)
     )

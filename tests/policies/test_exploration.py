@@ -233,18 +233,6 @@ def test_noise_is_each_environments_own_and_stays_for_its_steps() -> None:
     assert not any(same_as_before([always.next(rng, 4) for _ in range(5)]))
 
 
-def test_like_states_get_like_actions_until_a_new_collection_starts() -> None:
-    part, rng = exploration(), np.random.default_rng(0)
-    part.start()
-    first = [part.act(SEEN, rng, 0.0) for _ in range(5)]
-    assert all(same_as_before(first))
-    assert len(np.unique(first[0], axis=0)) == 4
-    part.reset(np.array([0, 1]))
-    np.testing.assert_array_equal(part.act(SEEN, rng, 0.0), first[0])
-    part.start()
-    assert not (part.act(SEEN, rng, 0.0) == first[0]).any()
-
-
 def test_steps_are_counted_while_actions_are_random_too() -> None:
     part, rng = exploration(3), np.random.default_rng(0)
     part.start()
@@ -262,7 +250,6 @@ def test_at_warmup_the_noise_takes_the_place_of_random_actions() -> None:
     np.testing.assert_array_equal(part.act(SEEN, rng, 0.0), warm[0])
 
 
-IMAGE = spaces.Box(0, 255, (36, 36, 1), np.uint8)
 FOUR_CHOICES = spaces.Discrete(4)
 
 
@@ -334,15 +321,6 @@ def test_what_is_drawn_is_normal_noise_on_all_but_layer_normalisation() -> None:
     drawn = noise[:, np.r_[tuple(perturbable(parameters))]]
     correlation = np.corrcoef(drawn) - np.eye(20)
     assert np.abs(correlation).max() < 0.1
-
-
-def test_what_reads_images_takes_no_noise_in_a_q_network() -> None:
-    part, parameters = noisy_greedy(0.5, IMAGE, encoder="cnn", features_dim=16, layer_norm=True)
-    part.perturbed.redraw(np.random.default_rng(0), 2)
-    noise = part.perturbed.state()["copies"] - parameters.flat.detach().numpy()
-    noisy = {name for name, where in parameters.slices.items() if noise[:, where].any()}
-    norms = {"advantages.1.weight", "advantages.1.bias", "state_value.1.weight", "state_value.1.bias"}
-    assert noisy == {name for name in parameters.slices if not name.startswith("encoder.")} - norms
 
 
 def test_copies_are_drawn_anew_only_where_an_episode_ended_and_from_the_parameters_of_then() -> None:

@@ -26,10 +26,6 @@ from zoo.policies.encoders import (
 from zoo.policies.networks import LayerStyle, Mlp, layer_sizes, orthogonal
 
 
-def kinds(network: nn.Sequential) -> list[str]:
-    return [type(layer).__name__ for layer in network]
-
-
 @pytest.mark.parametrize(("width", "size"), [(64, 4), (4, 64), (16, 16)])
 @pytest.mark.parametrize("gain", [math.sqrt(2), 0.01, 1.0])
 def test_orthogonal_weights_have_their_gain(width: int, size: int, gain: float) -> None:
@@ -39,16 +35,6 @@ def test_orthogonal_weights_have_their_gain(width: int, size: int, gain: float) 
     product = weight @ weight.T if width <= size else weight.T @ weight
     torch.testing.assert_close(product, torch.eye(min(width, size)), rtol=1e-4, atol=1e-4)
     assert not layer.bias.any()
-
-
-def test_gains_of_hidden_and_output_layers() -> None:
-    network = Mlp(8, [8, 8], 8, LayerStyle("tanh", layer_norm=False))
-    orthogonal(network, output_gain=0.01)
-    gains = [
-        torch.linalg.matrix_norm(layer.weight, 2).item() for layer in network if isinstance(layer, nn.Linear)
-    ]
-    assert gains == pytest.approx([math.sqrt(2), math.sqrt(2), 0.01], rel=1e-4)
-    assert not any(layer.bias.any() for layer in network if isinstance(layer, nn.Linear))
 
 
 def test_widths_by_network() -> None:
@@ -182,13 +168,6 @@ def test_the_nature_network_has_its_layers() -> None:
     assert shapes == [(32, 4, 8, 8), (64, 32, 4, 4), (64, 64, 3, 3), (512, 3136)]
     with_norm = encoder(spaces.Box(0, 255, (84, 84, 4), np.uint8), "LnCnnPolicy")
     assert [type(layer).__name__ for layer in with_norm.layers][-3:] == ["Linear", "LayerNorm", "ReLU"]
-
-
-def test_orthogonal_start_reaches_convolutions() -> None:
-    network = NatureCnn(IMAGE, 32, ortho_init=True, layer_norm=False)
-    weight = network.layers[0].weight.detach().reshape(32, -1)
-    torch.testing.assert_close(weight @ weight.T, 2 * torch.eye(32), rtol=1e-4, atol=1e-4)
-    assert not network.layers[0].bias.any()
 
 
 DICT = spaces.Dict(

@@ -13,7 +13,6 @@ from torch import nn
 
 from zoo.errors import ZooError
 from zoo.policies.acting import ActingPolicy
-from zoo.policies.actions import make_action_adapter
 from zoo.policies.config import PolicyConfig, policy_preset
 from zoo.policies.continuous import (
     ContinuousCritics,
@@ -21,7 +20,6 @@ from zoo.policies.continuous import (
     QuantileCritics,
     SquashedActor,
 )
-from zoo.policies.exploration import NormalNoise, StochasticExploration
 from zoo.policies.q_networks import QNetwork, QuantileNetwork
 
 VECTOR = spaces.Box(-1.0, 1.0, (3,), np.float32)
@@ -60,11 +58,6 @@ def test_after_images_advantages_are_linear_and_the_state_value_is_not() -> None
     ours = q_network(IMAGE, "CnnPolicy", dueling=True)
     assert widths(ours.advantages) == [4]
     assert widths(ours.state_value) == [64, 64, 1]
-
-
-def test_net_arch_by_network_is_refused() -> None:
-    with pytest.raises(ZooError, match="one list of widths"):
-        q_network(net_arch={"pi": [8]})
 
 
 def test_masked_values_are_below_all_others() -> None:
@@ -183,33 +176,6 @@ def test_first_actions_are_near_zero_with_a_small_last_layer() -> None:
     assert not network.head.action.bias.any()
     assert network(torch.randn(50, 3)).abs().max() < 0.05
     assert deterministic()(torch.randn(50, 3)).abs().max() > 0.05
-
-
-def test_exploring_adds_noise_within_bounds() -> None:
-    action_adapter = make_action_adapter(ACTIONS, scaled=True)
-    acting = ActingPolicy(deterministic(net_arch=[8]))
-    exploration = StochasticExploration(acting, action_adapter, NormalNoise(0.5, 2))
-    seen = {"observations": np.random.default_rng(0).normal(size=(2000, 3)).astype(np.float32)}
-    explored = exploration.act(seen, np.random.default_rng(1), 0.0)
-    plain, _ = acting.act(seen, None)
-    assert np.abs(explored).max() == 1.0
-    inside = (np.abs(plain) < 0.2).all(1)
-    assert (explored - plain)[inside].std() == pytest.approx(0.46, rel=0.1)  # a little is cut off
-
-
-def test_what_follows_from_a_density_is_refused() -> None:
-    head, actions = deterministic().head, torch.zeros(1, 2)
-    for ask in (head.entropy, lambda each: head.log_prob(each, each), lambda each: head.kl(each, each)):
-        with pytest.raises(TypeError, match="no density"):
-            ask(actions)
-    with pytest.raises(ZooError, match="can't be masked"):
-        head.masked(actions, np.ones((1, 2), bool))
-
-
-def test_imitating_is_the_squared_distance_to_an_experts_action() -> None:
-    loss = deterministic().head.imitation_loss(torch.tensor([[0.5, 0.5]]), torch.tensor([[1.0, -0.5]]))
-    assert loss.tolist() == [pytest.approx(0.625)]
-    assert deterministic().head.imitation_loss(torch.zeros(4, 3, 2), torch.zeros(4, 3, 2)).shape == (4, 3)
 
 
 def squashed(**config: Any) -> SquashedActor:

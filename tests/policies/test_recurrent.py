@@ -211,14 +211,6 @@ def test_gradients_flow_through_time_and_stop_where_an_episode_starts(
     assert gradient[1].any(-1).all()
 
 
-def test_without_a_core_there_is_no_state() -> None:
-    network = ActorCritic(OBSERVATIONS, spaces.Discrete(3), PolicyConfig())
-    assert network.initial_state(4) is None
-    assert ActingPolicy(network).initial_state(4) is None
-    parameters, values, state = network(seen())
-    assert (parameters.shape, values.shape, state) == ((ROWS, TIME, 3), (ROWS, TIME), None)
-
-
 def gradients(critic: str) -> dict[str, bool]:
     """Return which parts the loss of the critic moves."""
     network = policy("lstm", critic)

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import zoo
-from zoo.algorithms.registry import ALGORITHMS, CLASSES, PRESETS, algorithm_class
+from zoo.algorithms.registry import ALGORITHMS, MODULES, algorithm_class
 from zoo.cli import status_of
 from zoo.config.sections import algorithm_names
 
@@ -30,7 +30,7 @@ def test_every_algorithm_is_in_the_package_and_every_name_of_it_in_the_stub() ->
     }
     stubbed |= {node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
     assert set(zoo.__all__) - stubbed == set()
-    for name, module in CLASSES.items():
+    for name, module in MODULES.items():
         assert name in zoo.__all__
         assert getattr(zoo, name).__module__ == module
 
@@ -41,7 +41,7 @@ def test_every_algorithm_is_found_by_its_own_name() -> None:
 
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-NAMES = [*CLASSES, *PRESETS.values()]
+NAMES = [*MODULES]
 
 CHECKED = """
 from zoo import PPO2, SAC

@@ -40,7 +40,7 @@ BUDGETS = {
     "core": 1_100,
     "envs": 6_350,
     "experiment": 5_150,
-    "imitation": 2_150,
+    "imitation": 2_200,
     "interop": 1_650,
     "launch": 2_400,
     "optim": 2_500,

@@ -51,7 +51,7 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[LocalHub]:
         yield server
 
 
-def told(*arguments: str) -> str:
+def error_of(*arguments: str) -> str:
     """Return the one line that a command line is refused with."""
     with pytest.raises(ZooError) as caught:
         run(arguments)
@@ -101,21 +101,21 @@ def test_page_tells_the_hub_what_it_is(agent: Path, hub: LocalHub) -> None:
 def test_mistakes_with_the_hub_are_told_in_a_line(
     agent: Path, hub: LocalHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "there is no such repository" in told("pull", "from=me/nothing")
+    assert "there is no such repository" in error_of("pull", "from=me/nothing")
     run(["push", "agent=agent", f"to={REPOSITORY}"])
-    message = told("push", "agent=agent", f"to={REPOSITORY}", "private=true")
+    message = error_of("push", "agent=agent", f"to={REPOSITORY}", "private=true")
     assert "is there already and public" in message
-    assert "it has no revision v9" in told("pull", f"from={REPOSITORY}", "revision=v9")
+    assert "it has no revision v9" in error_of("pull", f"from={REPOSITORY}", "revision=v9")
     del hub.repositories[REPOSITORY]["config.yaml"]
-    assert "is not an agent of Zoo's: it has no config.yaml" in told("pull", f"from={REPOSITORY}")
+    assert "is not an agent of Zoo's: it has no config.yaml" in error_of("pull", f"from={REPOSITORY}")
     monkeypatch.setenv("HF_TOKEN", "hf_wrongwrongwrong")
-    message = told("push", "agent=agent", f"to={REPOSITORY}")
+    message = error_of("push", "agent=agent", f"to={REPOSITORY}")
     assert "hf auth login" in message
     assert "hf_wrong" not in message
     monkeypatch.delenv("HF_TOKEN")
-    assert "you are not logged in" in told("push", "agent=agent", f"to={REPOSITORY}")
+    assert "you are not logged in" in error_of("push", "agent=agent", f"to={REPOSITORY}")
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    assert "can't be reached" in told("pull", f"from={REPOSITORY}")
+    assert "can't be reached" in error_of("pull", f"from={REPOSITORY}")
 
 
 @pytest.mark.parametrize("place", ["shared/cartpole", "shared/cartpole.zip"])
@@ -140,10 +140,10 @@ def test_video_of_the_run_goes_with_its_agent(agent: Path) -> None:
 
 def test_zip_that_is_none_and_names_that_are_missing_are_told(working_folder: Path) -> None:
     Path("text.zip").write_text("no zip")
-    assert "is not an agent: no readable zip" in told("pull", "from=text.zip")
+    assert "is not an agent: no readable zip" in error_of("pull", "from=text.zip")
     with zipfile.ZipFile("other.zip", "w") as archive:
         archive.writestr("../config.yaml", "")
-    assert "would lie outside" in told("pull", "from=other.zip")
-    assert "there is no agent at nowhere" in told("pull", "from=nowhere")
-    assert "from where?" in told("pull")
-    assert "where to?" in told("push", "agent=nowhere")
+    assert "would lie outside" in error_of("pull", "from=other.zip")
+    assert "there is no agent at nowhere" in error_of("pull", "from=nowhere")
+    assert "from where?" in error_of("pull")
+    assert "where to?" in error_of("push", "agent=nowhere")

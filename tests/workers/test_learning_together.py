@@ -1,4 +1,4 @@
-"""Two workers learn as one process would from the data of both."""
+"""Several workers learn as one: gradient algorithms, random search, imitation."""
 
 from __future__ import annotations
 
@@ -10,11 +10,19 @@ import pytest
 import torch
 from forked_workers import together
 
+from zoo import ARS
 from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.registry import algorithm_class
-from zoo.envs import make_vec_env
+from zoo.envs import EnvConfig, make_vec_env
+from zoo.errors import ZooError
+from zoo.experiment.expert_recording import record_expert
+from zoo.imitation.expert_data import ExpertData
+from zoo.imitation.gail import GAIL
 from zoo.optim.state import State, tree_leaves, tree_map
 from zoo.optim.workers import Workers
+
+# -- Two workers learn as one process would from the data of both -----------------------------------------
+
 
 BATCH = 7
 """A size that nothing else has: where arrays are that long, they hold the samples of a batch."""
@@ -45,7 +53,7 @@ LED_BY_RESULTS: dict[str, dict[str, Any]] = {
 ON_POLICY = ("a2c", "ppo2", "ppo1", "acktr", *LED_BY_RESULTS)
 
 
-def algorithm(name: str, *, seed: int = 0, n_steps: int | None = None, **options: Any) -> Algorithm[Any]:
+def algorithm(name: str, *, seed: int = 0, n_steps: int | None = None, **options: Any) -> Algorithm:
     found = algorithm_class(name.split()[0])
     env = "CartPole-v1" if name in (*ON_POLICY, "dqn") else "Pendulum-v1"
     values = {"policy": {"net_arch": [16]}, **(CASES | LED_BY_RESULTS)[name]}
@@ -53,7 +61,7 @@ def algorithm(name: str, *, seed: int = 0, n_steps: int | None = None, **options
         values |= {"batch_size": BATCH, "learning_starts": 20, "buffer_size": 500}
     if n_steps is not None:
         values["n_steps"] = n_steps
-    made: Algorithm[Any] = found(
+    made: Algorithm = found(
         env=make_vec_env(env, 1, **options),
         seed=seed,
         compile=False,
@@ -63,7 +71,7 @@ def algorithm(name: str, *, seed: int = 0, n_steps: int | None = None, **options
     return made
 
 
-def learn(model: Algorithm[Any], workers: Workers, n_steps: int) -> None:
+def learn(model: Algorithm, workers: Workers, n_steps: int) -> None:
     """Learn as one of them, and do what the first one asks for until it has all that it wants to know."""
     model.join(workers)
     model.learn(n_steps)
@@ -77,7 +85,7 @@ def numbers(state: State) -> dict[str, np.ndarray]:
     return {name: tensor.detach().numpy().copy() for name, tensor in state.items()}
 
 
-def soften(model: Algorithm[Any]) -> None:
+def soften(model: Algorithm) -> None:
     """Let optimizers step in proportion to gradients, so that rounding stays rounding."""
     for updater in vars(model).values():
         if hasattr(getattr(updater, "optimizer", None), "eps"):
@@ -175,7 +183,7 @@ def test_scalars_of_all_reach_the_first_and_what_it_resets_is_reset_everywhere()
         model = algorithm("a2c")
         model.join(workers)
         model.learn(28)
-        model.read_own_metrics()
+        model.scalars.read()
         model.record("x", 1.0 + 2.0 * workers.rank)
         if workers.rank:
             model.record("y", 7.0)
@@ -199,7 +207,8 @@ def test_signal_to_any_worker_is_heard_by_all() -> None:
     def work(workers: Workers) -> Any:
         model = algorithm("a2c")
         model.join(workers)
-        heard = [model.distributed.has_collected(False), model.distributed.has_collected(workers.rank == 1)]
+        meet = model.distributed.meet_before_update
+        heard = [meet(False), meet(workers.rank == 1)]
         if workers.is_first:
             workers.end()
         else:
@@ -207,3 +216,149 @@ def test_signal_to_any_worker_is_heard_by_all() -> None:
         return heard
 
     assert together(work) == [[False, True]] * 2
+
+
+# -- Workers that share the candidates of ARS come to what one alone comes to, to the last bit ------------
+
+
+def model(n_envs: int = 2, *, seed: int = 0, **options: Any) -> ARS:
+    envs = make_vec_env("CartPole-v1", n_envs, normalize=True, max_episode_steps=50)
+    return ARS("LinearPolicy", envs, seed=seed, compile=False, threads=1, n_delta=4, n_top=3, **options)
+
+
+def search_numbers(found: ARS) -> dict[str, np.ndarray]:
+    moments = found.normalizer.moments[""]
+    return {
+        "weights": found.get_parameters()["head.logits.weight"],
+        "mean": moments.mean,
+        "squares": moments.squares,
+        "counts": np.array([moments.count, found.num_timesteps, found.n_updates]),
+    }
+
+
+def learned(workers: Workers, steps: int) -> tuple[dict[str, np.ndarray], int, list[float]]:
+    found = model(seed=workers.rank)  # all take the first one's
+    found.join(workers)
+    found.learn(steps)
+    if workers.is_first:
+        workers.end()
+    else:
+        workers.follow(found.distributed.orders)
+    returns = sorted(each.episode_return for each in found.recent_episodes)
+    return search_numbers(found), found.n_episodes, returns
+
+
+def test_four_workers_come_to_the_weights_of_one() -> None:
+    alone = model(3).learn(1000)
+    (first, n_episodes, returns), *others = together(lambda workers: learned(workers, 1000), 4)
+    for found, _, _ in others:
+        for name, array in first.items():
+            np.testing.assert_array_equal(found[name], array)
+    for name, array in search_numbers(alone).items():
+        np.testing.assert_array_equal(first[name], array)
+    assert n_episodes == alone.n_episodes == 8 * alone.n_updates > 16
+    assert returns == sorted(each.episode_return for each in alone.recent_episodes)
+
+
+def test_workers_that_do_not_divide_the_episodes_are_refused() -> None:
+    def refused(workers: Workers) -> str:
+        found = model()
+        found.join(workers)
+        with pytest.raises(ZooError) as raised:
+            found.learn(100)
+        return str(raised.value)
+
+    for message in together(refused, 3):
+        assert message == (
+            "3 workers can't share the 8 episodes of an update (2 × algo.n_delta × algo.n_eval_episodes)"
+            " evenly; change one of them"
+        )
+
+
+# -- GAIL's discriminator learns from what all workers did, and is the same for all -----------------------
+
+
+SHORT = EnvConfig("CartPole-v1", max_episode_steps=20)
+
+
+@pytest.fixture(scope="module")
+def expert() -> ExpertData:
+    return record_expert(lambda seen: int(seen[2] + seen[3] > 0), SHORT, 3, seed=0)
+
+
+def imitator(expert: ExpertData, generator: str) -> GAIL:
+    batch = {"batch_size": 16} if generator == "trpo" else {}
+    return GAIL(
+        *({"net_arch": [8]}, SHORT, expert),
+        **{"generator": generator, "n_steps": 16, "seed": 3, "compile": False, "threads": 1, **batch},
+        g_step=1,
+        d_step=2,
+        d_gradient_penalty=1.0,
+        d_spectral_norm=True,
+        d_net_arch=[6],
+    )
+
+
+def imitate(model: GAIL, workers: Workers, n_steps: int) -> None:
+    """Learn as one of them, and do what the first one asks for until it has all that it wants to know."""
+    model.join(workers)
+    model.learn(n_steps)
+    if workers.is_first:
+        workers.end()
+    else:
+        workers.follow(model.distributed.orders)
+
+
+def trained_imitator(expert: ExpertData, generator: str, workers: Workers) -> tuple[Any, Any, Any]:
+    model = imitator(expert, generator)
+    imitate(model, workers, 256)
+    discriminator = model.discriminator
+    assert discriminator is not None
+    assert discriminator.statistics is not None
+    tensors = {name: tensor.numpy().copy() for name, tensor in model.runner.state.items()}
+    return tensors, discriminator.statistics.state()["arrays"], discriminator.order.order
+
+
+@pytest.mark.parametrize("generator", ["trpo", "ppo2"])
+def test_workers_have_one_discriminator_and_so_again(expert: ExpertData, generator: str) -> None:
+    one, two = together(lambda workers: trained_imitator(expert, generator, workers))
+    again, _ = together(lambda workers: trained_imitator(expert, generator, workers))
+    for first, second, third in zip(one[:2], two[:2], again[:2], strict=True):
+        for name, array in first.items():
+            assert np.array_equal(array, second[name]), name
+            assert np.array_equal(array, third[name]), name
+    assert not np.array_equal(one[2], two[2]), "workers go through the expert in the same order"
+
+
+def one_imitation_update(expert: ExpertData, workers: Workers) -> tuple[list[Any], Any, Any]:
+    """Return what the discriminator was shown, and the state before and after it."""
+    model = imitator(expert, "ppo2")
+    given: list[Any] = []
+    take = model._take_steps
+
+    def noted(step: Any, shared: Any, rows: Any) -> Any:
+        if model.discriminator is None or step != model.discriminator.step:
+            return take(step, shared, rows)
+        before = {name: tensor.numpy().copy() for name, tensor in model.runner.state.items()}
+        given.extend([tree_map(torch.clone, shared), tree_map(torch.clone, rows), before])
+        return take(step, shared, rows)
+
+    model._take_steps = noted  # type: ignore[method-assign]
+    imitate(model, workers, 32)
+    after = {name: tensor.numpy().copy() for name, tensor in model.runner.state.items()}
+    return given[:2], given[2], after
+
+
+def test_step_of_two_workers_is_that_of_one_with_both_batches(expert: ExpertData) -> None:
+    (given, before, after), (theirs, _, _) = together(lambda workers: one_imitation_update(expert, workers))
+    reference = imitator(expert, "ppo2")
+    for name, array in before.items():
+        reference.runner.state[name].copy_(torch.from_numpy(array))
+    others = iter(tree_leaves(theirs[1]))
+    rows = tree_map(lambda tensor: torch.cat([tensor, next(others)], 1), given[1])
+    assert reference.discriminator is not None
+    reference.runner.run(reference.discriminator.step, given[0], rows)
+    for name in ("discriminator", "discriminator.mean", "discriminator.count"):
+        found = reference.runner.state[name].numpy()
+        np.testing.assert_allclose(after[name], found, rtol=1e-4, atol=1e-6, err_msg=name)
+    assert not np.array_equal(after["discriminator"], before["discriminator"])

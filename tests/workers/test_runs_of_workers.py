@@ -290,7 +290,7 @@ def test_each_worker_has_a_gpu_of_its_own(
 def test_checkpoint_of_other_workers_is_refused(tmp_path: Path) -> None:
     """A config that somebody has edited does not make another run of this one, with a part of its state."""
     share = {"tensors": "8-0123abcd.safetensors", "tensors_checksum": 0, "parts": {}, "algorithm": {}}
-    workers: Any = SimpleNamespace(order=lambda *_, **__: None, gathered=lambda _: [None, share])
+    workers: Any = SimpleNamespace(order=lambda *_, **__: None, gather=lambda _: [None, share])
     write_files(tmp_path, {}, {"timesteps": 8}, workers)
     check_workers(tmp_path, 2)
     for n_workers in (1, 3):

@@ -58,7 +58,7 @@ MEMORY = {"recurrent": "lstm", "lstm_hidden_size": 4, "lstm_layer_norm": True}
 CASES = [(name, is_recurrent) for name in OPTIONS for is_recurrent in (True, False)]
 
 
-def in_double_precision(algorithm: type[Algorithm[Any]]) -> type[Algorithm[Any]]:
+def in_double_precision(algorithm: type[Algorithm]) -> type[Algorithm]:
     class Double(algorithm):  # type: ignore[valid-type, misc]
         def _make_policy(self) -> nn.Module:
             policy: Any = super()._make_policy().double()
@@ -107,7 +107,7 @@ def learned(model: Any, rollout: dict[str, Any]) -> tuple[dict[str, torch.Tensor
     }
     rows = torch.arange(len(rollout["returns"]))[None]
     shared = {"rollout": rollout, **rates}
-    model.read_own_metrics()
+    model.scalars.read()
     if model.name == "a2c":
         model._take_steps(model._gradient_step, rollout, rates["learning_rate"].reshape(1))
     elif model.name == "acktr":
@@ -123,7 +123,7 @@ def learned(model: Any, rollout: dict[str, Any]) -> tuple[dict[str, torch.Tensor
         model._take_steps(model._gradient_step, shared, rows)
     state = model.runner.state
     return {name: state[name] - before[name] for name in before if state[name].is_floating_point()}, {
-        name: torch.tensor(value) for name, value in model.read_own_metrics().items()
+        name: torch.tensor(value) for name, value in model.scalars.read().items()
     }
 
 

@@ -125,12 +125,15 @@ def _read_agent(folder: Path, *, trust: bool, own_env: bool) -> AgentFiles:
     if not trust:
         refuse_foreign_code(config, origin, own_env=own_env)
     config["env"] = _with_limit(config.get("env"), EPISODE_LIMITS)
-    card_text, statistics = raw[CARD], raw[NORMALIZATION]
+    normalization = None
+    if (content := raw[NORMALIZATION]) is not None:
+        arrays, metadata = _parse_tensors(content, NORMALIZATION, origin)
+        normalization = arrays, _parse_json(metadata.get("values", "{}"), NORMALIZATION, origin)
     return AgentFiles(
         config=config,
         tensors=_parse_tensors(raw[POLICY] or b"", POLICY, origin)[0],
-        normalization=_parse_normalization(statistics, origin) if statistics is not None else None,
-        card=_parse_json(card_text, CARD, origin) if card_text is not None else {},
+        normalization=normalization,
+        card={} if (card := raw[CARD]) is None else _parse_json(card, CARD, origin),
         is_trusted=trust,
     )
 
@@ -161,7 +164,9 @@ def fingerprint(path: str | os.PathLike[str]) -> str:
 def check_tensors(expected: Mapping[str, tuple[int, ...]], tensors: Mapping[str, NDArray[Any]]) -> None:
     """Raise `MisfitError` if tensors are not those that a policy expects, by name and shape."""
     problems = [
-        f"{name} is missing" if name not in tensors else _shape_problem(name, shape, tensors[name].shape)
+        f"{name} has shape {list(tensors[name].shape)}, expected {list(shape)}"
+        if name in tensors
+        else f"{name} is missing"
         for name, shape in expected.items()
         if name not in tensors or tuple(tensors[name].shape) != tuple(shape)
     ]
@@ -169,10 +174,6 @@ def check_tensors(expected: Mapping[str, tuple[int, ...]], tensors: Mapping[str,
     if problems:
         more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
         raise MisfitError(f"the parameters don't fit the policy: {'; '.join(problems[:3])}{more}")
-
-
-def _shape_problem(name: str, expected: tuple[int, ...], found: tuple[int, ...]) -> str:
-    return f"{name} has shape {list(found)}, expected {list(expected)}"
 
 
 # Writing
@@ -276,11 +277,6 @@ def _parse_tensors(content: bytes, name: str, origin: str) -> tuple[Arrays, dict
         return {tensor: np.array(view) for tensor, view in views.items()}, metadata
     except (ValueError, MemoryError) as error:
         raise _damaged(origin, name, f"it is truncated or no safetensors file ({one_line(error)})") from error
-
-
-def _parse_normalization(content: bytes, origin: str) -> tuple[Arrays, dict[str, Any]]:
-    arrays, metadata = _parse_tensors(content, NORMALIZATION, origin)
-    return arrays, _parse_json(metadata.get("values", "{}"), NORMALIZATION, origin)
 
 
 def _missing_file(path: Path, name: str) -> ZooError:

@@ -81,6 +81,7 @@ def readme(card: Mapping[str, Any], config: Mapping[str, Any]) -> str:
     }
     table = "\n".join(f"| {name} | {markdown_text(value)} |" for name, value in rows.items())
     made_with = card.get("versions") or {}
+    replay = f"Replay:\n\n{_as_yaml(config['replay'])}\n\n" if config.get("replay") else ""
     return f"""# {algorithm} on {environment}
 
 | | |
@@ -103,17 +104,12 @@ Hyperparameters of {algorithm}:
 
 {_as_yaml(card.get("hyperparameters") or {})}
 
-{_memory(config)}Environment:
+{replay}Environment:
 
 {_as_yaml(config.get("env") or {})}
 
 Versions: {", ".join(markdown_text(f"{name} {version}") for name, version in made_with.items())}.
 """
-
-
-def _memory(config: Mapping[str, Any]) -> str:
-    replay = config.get("replay")
-    return f"Replay:\n\n{_as_yaml(replay)}\n\n" if replay else ""
 
 
 def _as_yaml(values: Mapping[str, Any]) -> str:

@@ -7,15 +7,15 @@ the critic expected become likelier, and the critic moves to what was seen.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from torch import Tensor
 
+from zoo.algorithms.arguments import SdeConfig
 from zoo.algorithms.on_policy import (
     ANY_ACTIONS,
     OnPolicyAlgorithm,
     OnPolicyConfig,
-    RolloutConfig,
     batch_mean,
     counted,
     standardized,
@@ -28,9 +28,10 @@ from zoo.optim.state import State, StepResult
 
 @dataclass
 @with_defaults(learning_rate=7e-4, n_steps=5, gae_lambda=1.0)
-class A2CConfig(OnPolicyConfig):
+class A2CConfig(SdeConfig, OnPolicyConfig):
     """Hyperparameters of A2C."""
 
+    vf_coef: float = hyperparameter(0.25, "weight of the value's mean squared error", ge=0)
     use_rms_prop: bool = hyperparameter(True, "RMSprop; false: Adam")
     rms_prop_decay: float = hyperparameter(0.99, "decay of RMSprop's running square", ge=0, lt=1)
     rms_prop_eps: float = hyperparameter(1e-5, "epsilon of RMSprop, or of Adam", gt=0)
@@ -43,39 +44,14 @@ class A2CConfig(OnPolicyConfig):
             raise ZooError("`algo.rms_prop_decay` is of RMSprop, and `algo.use_rms_prop=false`; leave it out")
 
 
-Config = TypeVar("Config", bound=RolloutConfig)
-
-
-class OneStepAlgorithm(OnPolicyAlgorithm[Config]):
-    """Takes one gradient step on each rollout, all of it."""
-
-    def losses(
-        self, log_prob: Tensor, entropy: Tensor, values: Tensor, rollout: dict[str, Any]
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the loss of actor and critic on a rollout, whose columns these are; its parts as metrics."""
-        config, advantages = self.config, rollout["advantages"]
-        if self._normalizes_advantage():
-            advantages = standardized(advantages, rollout)
-        policy_loss = -batch_mean(advantages * log_prob, rollout)
-        value_loss = batch_mean((values - rollout["returns"]).square(), rollout)
-        entropy_loss = -batch_mean(entropy, rollout)
-        loss = policy_loss + config.ent_coef * entropy_loss + config.vf_coef * value_loss
-        return loss, {
-            "policy_loss": policy_loss.detach(),
-            "value_loss": value_loss.detach(),
-            "entropy_loss": entropy_loss.detach(),
-        }
-
-    def gradient_steps_in(self, total_timesteps: int) -> float:
-        return total_timesteps / self._batch_size()
-
-
-class A2C(OneStepAlgorithm[A2CConfig]):
+class A2C(OnPolicyAlgorithm):
     """A2C with n-step returns or GAE, and RMSprop in TensorFlow's form by default."""
 
     name = "a2c"
     config_class = A2CConfig
     supported_actions = ANY_ACTIONS
+
+    config: A2CConfig
 
     def _optimizer(self) -> Optimizer:
         config = self.config
@@ -91,6 +67,29 @@ class A2C(OneStepAlgorithm[A2CConfig]):
         rollout, policy = counted(rollout), self.updater.module(state)
         parameters, values, _ = policy(rollout, rollout.get("states"))
         log_prob, entropy = self.policy.head.log_prob_and_entropy(parameters, rollout["actions"])
-        loss, metrics = self.losses(log_prob, entropy, values, rollout)
+        if self.config.normalize_advantage:
+            rollout["advantages"] = standardized(rollout["advantages"], rollout)
+        loss, metrics = actor_critic_loss(self.config, log_prob, entropy, values, rollout)
         state, grad_norm = self.updater.step(state, policy, loss, learning_rate)
         return StepResult(state, {**metrics, "grad_norm": grad_norm})
+
+    def gradient_steps_in(self, total_timesteps: int) -> float:
+        return total_timesteps / self._batch_size()
+
+
+def actor_critic_loss(
+    config: Any, log_prob: Tensor, entropy: Tensor, values: Tensor, rollout: dict[str, Any]
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Return the loss of actor and critic on a rollout, whose columns these are; its parts as metrics.
+
+    ``config`` has ``ent_coef`` and ``vf_coef``.
+    """
+    policy_loss = -batch_mean(rollout["advantages"] * log_prob, rollout)
+    value_loss = batch_mean((values - rollout["returns"]).square(), rollout)
+    entropy_loss = -batch_mean(entropy, rollout)
+    loss = policy_loss + config.ent_coef * entropy_loss + config.vf_coef * value_loss
+    return loss, {
+        "policy_loss": policy_loss.detach(),
+        "value_loss": value_loss.detach(),
+        "entropy_loss": entropy_loss.detach(),
+    }

@@ -20,9 +20,8 @@ import torch.nn.functional as F
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from zoo.algorithms.agent import Array
 from zoo.algorithms.algorithm import Algorithm
-from zoo.algorithms.collector import PolicyInput, check_collected
+from zoo.algorithms.collector import Array, PolicyInput, check_collected
 from zoo.algorithms.state_parts import RecurrentState
 from zoo.buffers.arrays import Arrays, ArraySpec, observation_spec
 from zoo.buffers.replay import refuse_too_large_buffer, replay_bytes, reusable_buffer
@@ -45,7 +44,7 @@ Function = Callable[[Tensor], Tensor]
 """Of statistics (…, k) to a number for each step (…)."""
 
 N_DRAWN = 6
-"""Actions drawn at each step where they are numbers: one to judge, five for the mean advantage."""
+"""Box actions drawn at each step: one to correct the policy's gradient by, five for the mean advantage."""
 
 
 @dataclass
@@ -92,7 +91,7 @@ class ACERConfig:
                 raise ZooError(f"`algo.{name}` is of the trust region, which is off; leave it out")
 
 
-class ACER(Algorithm[ACERConfig]):
+class ACER(Algorithm):
     """ACER, for Box actions with the paper's stochastic dueling network."""
 
     name = "acer"
@@ -161,17 +160,17 @@ class ACER(Algorithm[ACERConfig]):
             self._interact(partial(self._act_with, noise), self.buffer.add)
         check_collected(self)
 
-    def _act_with(self, noise: Array, seen: PolicyInput) -> dict[str, Arrays]:
+    def _act_with(self, noise: Array, policy_input: PolicyInput) -> dict[str, Arrays]:
         before = self.recurrent.array
         if before is not None:
-            seen = {**seen, "episode_starts": self.collector.episode_starts}
-        parameters, self.recurrent.array = self.acting.parameters(seen, before)
+            policy_input = {**policy_input, "episode_starts": self.collector.episode_starts}
+        parameters, self.recurrent.array = self.acting.parameters(policy_input, before)
         acted = {"actions": self.acting.head.sample(parameters, noise), "behaviour": parameters}
         if before is not None:
             acted |= {
                 "states": before,
                 "next_states": self.recurrent.array,
-                "episode_starts": seen["episode_starts"],
+                "episode_starts": policy_input["episode_starts"],
             }
         return acted
 
@@ -215,8 +214,8 @@ class ACER(Algorithm[ACERConfig]):
         """Return what each step's statistics shall climb, within the trust region (equation 12); metrics."""
         statistics = terms.statistics.detach().requires_grad_()
         objective, entropy = terms.objective(statistics), terms.entropy(statistics)
-        wanted = objective + self.config.ent_coef * entropy
-        (grad,) = torch.autograd.grad(wanted.sum(), statistics)
+        regularized = objective + self.config.ent_coef * entropy
+        (grad,) = torch.autograd.grad(regularized.sum(), statistics)
         metrics = {"policy_loss": -objective.detach().mean(), "entropy_loss": -entropy.detach().mean()}
         if self.config.trust_region:
             divergence = terms.divergence(statistics)
@@ -227,8 +226,8 @@ class ACER(Algorithm[ACERConfig]):
 
     def _next_values(self, policy: Any, batch: Any) -> Tensor:
         """Return the values of what followed the steps whose window does not show it."""
-        shown = {name.removeprefix("next_"): batch[name] for name in batch if name.startswith("next_")}
-        parameters, values, _ = policy(shown, shown.get("states"))
+        inputs = {name.removeprefix("next_"): batch[name] for name in batch if name.startswith("next_")}
+        parameters, values, _ = policy(inputs, inputs.get("states"))
         return self.kind.state_values(parameters, values).detach()
 
     def gradient_steps_in(self, total_timesteps: int) -> float:
@@ -271,8 +270,8 @@ class Returns:
     ) -> None:
         next_index = batch["next_index"]
         terminated, ended = batch["terminated"], batch["ended"]
-        apart = next_values[next_index.clamp(min=0)]
-        following = torch.where(next_index >= 0, apart, _next(values))
+        separate = next_values[next_index.clamp(min=0)]
+        following = torch.where(next_index >= 0, separate, _next(values))
         targets = batch["rewards"] + gamma * torch.where(terminated, 0.0, following)
         self._taken = taken
         self._td_errors = targets - taken
@@ -309,17 +308,17 @@ class DiscreteActions:
         """
         logits, action_values, _ = policy(batch, batch.get("states"))
         actions, statistics = batch["actions"], torch.softmax(logits, -1)
-        probabilities, judged = statistics.detach(), action_values.detach()
+        probabilities, q_values = statistics.detach(), action_values.detach()
         ratios = probabilities / (torch.softmax(batch["behaviour"], -1) + EPSILON)
         ratio, taken = gather(ratios, actions), gather(action_values, actions)
-        values = (probabilities * judged).sum(-1)
+        values = (probabilities * q_values).sum(-1)
         returns = Returns(self.gamma, values, next_values, taken.detach(), batch)
         targets = returns.corrected(ratio.clamp(max=1.0))
         # Equation 9: what truncation leaves out of the first part is in the second, over all actions.
         seen_weight = ratio.clamp(max=self.truncation) * (targets - values)
         unseen_weights = torch.relu(1.0 - self.truncation / (ratios + EPSILON)) * probabilities
-        unseen_weights = unseen_weights * (judged - values.unsqueeze(-1))
-        # A mask leaves an action probability 0, and no slope: nothing of it may count in the projection.
+        unseen_weights = unseen_weights * (q_values - values.unsqueeze(-1))
+        # A mask leaves an action probability 0, and no gradient: nothing of it may count in the projection.
         possible = probabilities > 0
 
         def log(statistics: Tensor) -> Tensor:
@@ -357,9 +356,9 @@ class ContinuousActions:
         self, policy: FunctionalModule, average: Tensor | None, next_values: Tensor, batch: Batch
     ) -> Terms:
         actions, behaviour, noise, head = batch["actions"], batch["behaviour"], batch["noise"], self.head
-        statistics, judged, _ = policy(batch, batch.get("states"), actions, noise)
-        values, taken, _ = judged
-        state_values, taken_values, fresh_values = judged.detach()
+        statistics, all_values, _ = policy(batch, batch.get("states"), actions, noise)
+        values, taken, _ = all_values
+        state_values, taken_values, fresh_values = all_values.detach()
         fresh = self.policy.sample_actions(statistics, noise[0])
 
         def ratio_of(actions: Tensor) -> Tensor:

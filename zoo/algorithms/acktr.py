@@ -15,9 +15,16 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from zoo.algorithms.a2c import OneStepAlgorithm
+from zoo.algorithms.a2c import actor_critic_loss
 from zoo.algorithms.collector import check_parameters
-from zoo.algorithms.on_policy import COUNTED, RolloutConfig, batch_mean, counted
+from zoo.algorithms.on_policy import (
+    COUNTED,
+    OnPolicyAlgorithm,
+    OnPolicyConfig,
+    batch_mean,
+    counted,
+    standardized,
+)
 from zoo.config.fields import hyperparameter, with_defaults
 from zoo.optim.kfac import COUNT, KFac
 from zoo.optim.optimizers import Momentum, Updater
@@ -28,13 +35,14 @@ from zoo.policies.recurrent import unrolled
 
 @dataclass
 @with_defaults(learning_rate="lin_0.25", n_steps=20, gae_lambda=1.0)
-class ACKTRConfig(RolloutConfig):
+class ACKTRConfig(OnPolicyConfig):
     """Hyperparameters of ACKTR, with Stable-Baselines' defaults but for ``kfac_update``, which is 1 there.
 
     The learning rate only matters where it is less than what ``kfac_clip`` allows, which is late in a run.
     ``max_grad_norm`` only bounds the first steps, before there are curvatures.
     """
 
+    vf_coef: float = hyperparameter(0.25, "weight of the value's mean squared error", ge=0)
     normalize_advantage: bool | None = hyperparameter(  # type: ignore[assignment]
         None, "standardise the advantages of each rollout; null: where actions are Box"
     )
@@ -54,16 +62,18 @@ class ACKTRConfig(RolloutConfig):
     vf_fisher_coef: float = hyperparameter(1.0, "weight of the critic's curvature", ge=0)
 
 
-class ACKTR(OneStepAlgorithm[ACKTRConfig]):
-    """ACKTR."""
+class ACKTR(OnPolicyAlgorithm):
+    """ACKTR, for actions that are no tuples or dictionaries."""
 
     name = "acktr"
     config_class = ACKTRConfig
 
+    config: ACKTRConfig
+
     def _make_state(self) -> State:
         config, parameters = self.config, Parameters("policy", self.policy)
         self.updater = Updater(parameters, Momentum(config.momentum))
-        self.cold_descent = Updater(
+        self.cold_updater = Updater(
             parameters, Momentum(config.momentum), max_grad_norm=config.max_grad_norm, name="cold"
         )
         self.kfac = KFac(
@@ -73,17 +83,17 @@ class ACKTR(OneStepAlgorithm[ACKTRConfig]):
             damping=config.kfac_damping,
             inverse=config.kfac_inverse,
         )
-        states = (part.initial_state() for part in (self.cold_descent, self.updater, self.kfac))
+        states = (part.initial_state() for part in (self.cold_updater, self.updater, self.kfac))
         return State({name: tensor for state in states for name, tensor in state.items()})
 
     def update(self) -> None:
         rollout = self.finished_rollout()
-        self._refresh_if_due()
+        self._update_inverses()
         shared = {"rollout": rollout, **self.rates(self._progress_before)}
         noise = self.rng.standard_normal(rollout["returns"].shape, dtype=np.float32)
         self._take_steps(self._gradient_step, shared, self._tensors(noise[None]))
 
-    def _refresh_if_due(self) -> None:
+    def _update_inverses(self) -> None:
         n_natural = int(self.runner.state[COUNT]) - self.config.cold_updates
         if n_natural < 0 or n_natural % self.config.kfac_update:
             return
@@ -98,23 +108,25 @@ class ACKTR(OneStepAlgorithm[ACKTRConfig]):
         with self.kfac.recording() as watch, unrolled():
             parameters, values, _ = policy(rollout, rollout.get("states"))
         log_prob, entropy = self.policy.head.log_prob_and_entropy(parameters, rollout["actions"])
-        fisher_loss = batch_mean(self.surprise(log_prob, values, noise), rollout)
+        fisher_loss = batch_mean(self.fisher_losses(log_prob, values, noise), rollout)
         n_samples = rollout.get(COUNTED, values.numel())
         factors = self.kfac.factors(watch, fisher_loss, n_samples, rollout.get("weights"))
-        loss, metrics = self.losses(log_prob, entropy, values, rollout)
+        if self._normalizes_advantage():
+            rollout["advantages"] = standardized(rollout["advantages"], rollout)
+        loss, metrics = actor_critic_loss(config, log_prob, entropy, values, rollout)
         gradient = self.updater.gradient(policy, loss)
         natural = self.kfac.natural_gradient(state, gradient)
         step_size = self.step_size(natural, gradient, shared["learning_rate"])
         is_cold = state[COUNT] < config.cold_updates
         state = self.kfac.update_averages(state, factors)
-        state, grad_norm = self.cold_descent.apply_gradient(
+        state, grad_norm = self.cold_updater.apply_gradient(
             state, gradient, shared["learning_rate"], skip=~is_cold
         )
         rest = torch.full_like(step_size, 1.0 - config.momentum)
         state, _ = self.updater.apply_gradient(state, step_size * natural, rest, skip=is_cold)
         return StepResult(state, {**metrics, "grad_norm": grad_norm, "step_size": step_size})
 
-    def surprise(self, log_prob: Tensor, values: Tensor, noise: Tensor) -> Tensor:
+    def fisher_losses(self, log_prob: Tensor, values: Tensor, noise: Tensor) -> Tensor:
         """Return minus the log-likelihoods of actions and values drawn from policy and critic (section 3.1).
 
         The actions taken are such draws, as a rollout is learned from once. The critic's are its values with
@@ -128,6 +140,9 @@ class ACKTR(OneStepAlgorithm[ACKTRConfig]):
         """Return min(η, √(2δ / ΔᵀFΔ)) (equation 8), where 2δ is ``kfac_clip`` and FΔ the gradient."""
         curvature = (natural @ gradient).clamp(min=0.0)
         return torch.minimum(learning_rate, (self.config.kfac_clip / curvature).sqrt())
+
+    def gradient_steps_in(self, total_timesteps: int) -> float:
+        return total_timesteps / self._batch_size()
 
     def _normalizes_advantage(self) -> bool:
         asked = self.config.normalize_advantage

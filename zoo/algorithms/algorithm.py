@@ -1,120 +1,78 @@
-"""The life of an algorithm: made, learning, stopped, and resumed exactly."""
+"""The base of all algorithms: a policy that acts, learns, is saved and loaded, and resumed exactly."""
 
 from __future__ import annotations
 
+import inspect
 import time
-from abc import abstractmethod
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
 import torch
 from gymnasium import spaces
-from torch import Tensor
+from torch import Tensor, nn
 from typing_extensions import Self
 
-from zoo.algorithms.agent import Agent, Array
-from zoo.algorithms.arguments import Policy, as_callbacks, built_config, changed_config, tell_of_unread_images
+from zoo.agents.agent_folder import AgentFiles, check_tensors, read_agent, write_agent
+from zoo.algorithms.arguments import (
+    Policy,
+    as_callbacks,
+    built_config,
+    changed_config,
+    check_recurrence,
+    check_sde_options,
+    described,
+    elsewhere,
+    policy_config,
+    policy_input,
+    signature_of,
+    warn_of_unread_images,
+)
 from zoo.algorithms.callback import PREEMPTED, Callback, CallbackSchedule
-from zoo.algorithms.collector import Act, Collector, check_finite, check_policy_first, envs_for
+from zoo.algorithms.collector import (
+    Act,
+    Array,
+    Collector,
+    PolicyInput,
+    check_finite,
+    check_policy_first,
+    envs_for,
+)
 from zoo.algorithms.distributed import DistributedContext
-from zoo.algorithms.registry import sharing
-from zoo.algorithms.state_parts import Attributes, Generators, Tensors
-from zoo.buffers.arrays import Transition
+from zoo.algorithms.registry import acting_in, sharing
+from zoo.algorithms.saving import agent_files, constructor_arguments, restore, unpickled
+from zoo.algorithms.state_parts import Attributes, Generators, ScalarMeans, Tensors
+from zoo.buffers.arrays import Arrays, Transition, transform
+from zoo.buffers.config import ReplayConfig
 from zoo.config.fields import build, scheduled, whole_steps
-from zoo.envs.adapter import Step as StepResult
 from zoo.envs.adapter import VecEnvAdapter
-from zoo.envs.config import EnvConfig
+from zoo.envs.config import EnvConfig, normalize_config
 from zoo.envs.monitor import EpisodeRecord, RecentEpisodes
+from zoo.envs.normalize import Normalizer
 from zoo.envs.seeds import random_seed, worker_seed
-from zoo.envs.spaces import interfaces_differ
+from zoo.envs.spaces import describe, interfaces_differ, row
 from zoo.errors import ZooError
-from zoo.imitation.expert_data import ExpertData
 from zoo.optim import schedules
-from zoo.optim.runtime import Runtime
+from zoo.optim.runtime import Runtime, torch_settings
 from zoo.optim.state import State, Step
 from zoo.optim.update_runner import UpdateRunner
 from zoo.optim.workers import Workers
 from zoo.policies.acting import ActingPolicy
+from zoo.policies.actions import make_action_adapter
+from zoo.policies.custom_policy import PolicyMode
+from zoo.policies.exploration import n_rows
 
 if TYPE_CHECKING:
     from zoo.imitation.bc import Epoch
-
-
-class ScalarMeans:
-    """Sums of recorded values by name. Tensors stay tensors until they are read, so recording never waits.
-
-    Rows are values of one step, which have no mean with those of others: an evaluation's.
-    """
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._sums: dict[tuple[str, ...], tuple[Any, int]] = {}
-        self._rows: dict[int, dict[str, float]] = {}
-
-    def record(self, name: str, value: float | Tensor | np.ndarray) -> None:
-        """Add one value."""
-        self.record_all((name,), value)
-
-    def record_all(self, names: Sequence[str], values: Any) -> None:
-        """Add one value to each name; with several names, a vector of them."""
-        key = tuple(names)
-        total, count = self._sums.get(key, (0.0, 0))
-        self._sums[key] = (total + values, count + 1)
-
-    def record_row(self, timesteps: int, scalars: Mapping[str, float]) -> None:
-        """Keep the values of one step."""
-        self._rows.setdefault(timesteps, {}).update(scalars)
-
-    def read_rows(self, before: int) -> dict[int, dict[str, float]]:
-        """Return the rows of steps below ``before`` since the last call, by their steps."""
-        return {step: self._rows.pop(step) for step in sorted(self._rows) if step < before}
-
-    def read(self) -> dict[str, float]:
-        """Return the means since the last call, and of the rows that were not read the latest values."""
-        totals, counts = Counter[str](), Counter[str]()
-        for names, (total, count) in self._sums.items():
-            values = total.reshape(-1).tolist() if isinstance(total, Tensor) else [float(total)]
-            totals.update(dict(zip(names, values, strict=True)))
-            counts.update(dict.fromkeys(names, count))
-        means = {name: total / counts[name] for name, total in totals.items()}
-        for _, row in sorted(self._rows.items()):
-            means.update(row)
-        self._sums, self._rows = {}, {}
-        return means
-
-    def state(self) -> dict[str, Any]:
-        """Return the sums as numbers for JSON."""
-        return {
-            "names": [list(names) for names in self._sums],
-            "totals": [
-                total.tolist() if isinstance(total, Tensor) else float(total)
-                for total, _ in self._sums.values()
-            ],
-            "counts": [count for _, count in self._sums.values()],
-            "rows": [[step, row] for step, row in self._rows.items()],
-        }
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        self._rows = {int(step): dict(row) for step, row in state.get("rows", ())}
-        self._sums = {
-            tuple(names): (
-                torch.tensor(total, device=self._device) if isinstance(total, list) else total,
-                count,
-            )
-            for names, total, count in zip(state["names"], state["totals"], state["counts"], strict=True)
-        }
-
-
-Config = TypeVar("Config")
+    from zoo.imitation.expert_data import ExpertData
 
 COUNTS = ("seed", "num_timesteps", "total_timesteps", "n_updates", "n_episodes", "timings")
 
 
-class Algorithm(Agent[Config]):
+class Algorithm:
     """Learns a policy by alternating `collect` and `update`.
 
     ``env`` is an id, an environment, a vector environment, or a function that makes one; ``n_envs`` (1) are
@@ -125,12 +83,40 @@ class Algorithm(Agent[Config]):
     Raises `ZooError` for a hyperparameter, space or policy that does not fit.
     """
 
-    buffer: Any
-    collector: Collector
-    interaction_class: ClassVar[type[Collector]] = Collector
-    _mask_size: int | None = None
+    name: ClassVar[str]
+    config_class: ClassVar[type[Any]]
+    supported_actions: ClassVar[tuple[type[spaces.Space[Any]], ...]]
+    scales_actions: ClassVar[bool] = False
+    """Whether Box actions are stored in [−1, 1], and scaled to the environment's bounds on the way there."""
+    has_replay: ClassVar[bool] = False
+    """Whether it draws from a replay buffer, so that there is a ``replay`` to configure."""
+    learns_from_experts: ClassVar[bool] = False
+    """Whether it learns from expert data, so that there is a ``dataset`` to give."""
+    has_recurrence: ClassVar[bool] = False
+    """Whether its policies may be recurrent."""
     can_share: ClassVar[bool] = True
     """Whether it can be one of several workers: each of its updates is the same number of steps for all."""
+    of_preset: ClassVar[str | None] = None
+    """The preset that a class stands for, which has other defaults, or another replay, than its algorithm."""
+    usual_policy: ClassVar[str] = "MlpPolicy"
+    """The policy that `zoo train` gives it where nothing else is chosen."""
+    collector_class: ClassVar[type[Collector]] = Collector
+
+    config: Any
+    policy: nn.Module
+    acting: ActingPolicy
+    buffer: Any
+    collector: Collector
+    replay_config: ReplayConfig | None = None
+    _mask_size: int | None = None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Let `help` show the hyperparameters in the class's signature and docstring."""
+        super().__init_subclass__(**options)
+        if getattr(cls, "config_class", None) is not None:
+            cls.__signature__ = signature_of(cls, cls.config_class)  # type: ignore[attr-defined]
+            doc = inspect.cleandoc(cls.__doc__ or cls.__name__)
+            cls.__doc__ = f"{doc}\n\n{described(cls.config_class)}"
 
     def __init__(
         self,
@@ -143,7 +129,7 @@ class Algorithm(Agent[Config]):
         compile: bool | str = "auto",
         threads: int | str = "auto",
         precision: str = "float32",
-        config: Config | None = None,
+        config: Any = None,
         observation_space: spaces.Space[Any] | None = None,
         action_space: spaces.Space[Any] | None = None,
         **hyperparameters: Any,
@@ -152,6 +138,7 @@ class Algorithm(Agent[Config]):
             config = built_config(type(self), hyperparameters)
         elif hyperparameters:
             raise ZooError("give hyperparameters by name or as `config`, not both")
+        self.config = config
         self.schedules = schedules.parse_all(scheduled(config))
         self._last_rates: dict[str, tuple[float, Tensor]] = {}
         env_config, envs = (None, None) if env is None else envs_for(env, n_envs, 1, config)
@@ -159,32 +146,67 @@ class Algorithm(Agent[Config]):
             observation_space, action_space = envs.spaces
         if observation_space is None or action_space is None:
             raise ZooError(f"{type(self).__name__} needs an env")
-        seed = random_seed() if seed is None else int(seed)
-        runtime = Runtime(device=device, compile=compile, threads=threads, precision=precision)
-        super().__init__(config, policy, observation_space, action_space, seed, runtime)
-        self.env_config, self.n_envs = env_config, n_envs or 1
-        self.total_timesteps = self.n_updates = self.n_episodes = 0
+        self.seed = random_seed() if seed is None else int(seed)
+        self.runtime = Runtime(device=device, compile=compile, threads=threads, precision=precision)
+        self.device = self.runtime.device
+        self.policy_config = policy_config(policy, observation_space)
+        self.observation_space, self.action_space = observation_space, action_space
+        self._check_action_space()
+        self.generators = Generators(self.seed)
+        self.rng, self.predict_rng = self.generators.rng, self.generators.predict_rng
+        self.preset = self.of_preset  # by which the algorithm was asked for, if it was by one
+        self.masks_actions = False  # whether it learned to choose among valid actions only
+        self._warned_of_masks = False
+        self.env_config: EnvConfig | None = env_config
+        self.n_envs = n_envs or 1
+        self.envs: VecEnvAdapter | None = None
+        self.normalizer: Normalizer | None = None
+        self.num_timesteps = self.total_timesteps = self.n_updates = self.n_episodes = 0
         self.recent_episodes = RecentEpisodes(maxlen=100)
         self.timings = {"env": 0.0, "policy": 0.0, "update": 0.0, "evaluation": 0.0}
         self.stop_reason: str | None = None
-        self.cut_short = False
-        """Whether the last `collect` ended before its time, because the run's steps were done."""
-        self.is_half_restored = False
-        """Whether a checkpoint that does not fit has been taken over in part."""
-        self._ended_by: str | None = None
-        self._stops_again: str | None = None
-        self._scalars = ScalarMeans(self.device)
+        self.cut_short = False  # whether the last `collect` ended early, as the run's steps were done
+        self.is_half_restored = False  # whether a checkpoint that does not fit was taken over in part
+        self._ended_by: str | None = None  # why the run ended, but for a signal
+        self._restored_stop_reason: str | None = None
+        self.scalars = ScalarMeans(self.device)
         self._callbacks = CallbackSchedule([], 0)
         self._still_due: Mapping[str, Any] = {}
         self.distributed = DistributedContext(self)
-        self.runner = UpdateRunner(self._make_state(), runtime)
+
+        check_sde_options(
+            *(self.name, config, self.policy_config, action_space), squashes=self.scales_actions
+        )
+        check_recurrence(self.name, self.policy_config, is_recurrent=self.has_recurrence)
+        self.action_adapter = make_action_adapter(action_space, scaled=self._is_scaled())
+        with self.generators.torch_of_this_run(), torch_settings(threads=1):
+            self.policy = self._make_policy().to(self.device)
+        self.policy_mode = PolicyMode(self.policy)
+        self.runtime.check_compilable(self.policy)
+        self.runner = UpdateRunner(self._make_state(), self.runtime)
         self.acting = self._make_acting()
         if envs is not None:
-            self._take_envs(envs)
+            self._use_envs(envs)
             self._batch_size()
-            tell_of_unread_images(self.observation_space, self.policy_config)
+            warn_of_unread_images(self.observation_space, self.policy_config)
+
+    def _check_action_space(self) -> None:
+        """Raise `ZooError`, which names the algorithms that can, where it can't act in its action space."""
+        if not isinstance(self.action_space, self.supported_actions):
+            names = " or ".join(space.__name__ for space in self.supported_actions)
+            raise ZooError(
+                f"{self.name} acts in {names} spaces, but the env's actions are {describe(self.action_space)}"
+                f"{acting_in(self.action_space)}"
+            )
 
     if not TYPE_CHECKING:  # type checkers go by the declared attributes alone
+
+        def __getattr__(self, name: str) -> Any:
+            """Return a hyperparameter; for what else models have elsewhere, say where it is."""
+            config = vars(self).get("config")
+            if config is not None and name in vars(config):
+                return vars(config)[name]
+            raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'{elsewhere(name)}")
 
         def __setattr__(self, name: str, value: Any) -> None:
             """Take another hyperparameter from the next update on. Raises `ZooError` where it can't be."""
@@ -200,33 +222,41 @@ class Algorithm(Agent[Config]):
 
     # -- what an algorithm is made of -------------------------------------------------------------------
 
-    @abstractmethod
+    def _is_scaled(self) -> bool:
+        """Whether Box actions are stored in [−1, 1]."""
+        return self.scales_actions or bool(self.policy_config.squash_output)
+
+    def _make_policy(self) -> nn.Module:
+        """Return the networks."""
+        raise NotImplementedError
+
     def _make_state(self) -> State:
         """Return the tensors that updates replace: parameters, targets, optimizer slots."""
+        raise NotImplementedError
 
     def _make_acting(self) -> ActingPolicy:
         """Return the part of the policy that acts."""
         return ActingPolicy(self.policy, self.device)
 
-    @abstractmethod
     def _make_buffer(self) -> None:
         """Allocate what `collect` fills."""
+        raise NotImplementedError
 
-    @abstractmethod
     def collect(self) -> None:
         """Step the environments and store what happened, until the next update is due."""
+        raise NotImplementedError
 
-    @abstractmethod
     def update(self) -> None:
         """Learn from what was collected."""
+        raise NotImplementedError
 
-    @abstractmethod
     def gradient_steps_in(self, total_timesteps: int) -> float:
         """Return how many gradient steps a run of ``total_timesteps`` environment steps takes."""
+        raise NotImplementedError
 
-    @abstractmethod
     def _batch_size(self) -> int:
         """Return the number of samples in one gradient step. Raises `ZooError` where there are too few."""
+        raise NotImplementedError
 
     @classmethod
     def check_workers(cls, config: Any, n_workers: int) -> None:
@@ -236,8 +266,73 @@ class Algorithm(Agent[Config]):
                 f"workers={n_workers}: {cls.name} can't learn as several processes; {sharing()} can"
             )
 
-    def _foresee(self, n_steps: int) -> None:
-        """Warn of what so many steps, from now on, will not do; by default of nothing."""
+    def _check_budget(self, n_steps: int) -> None:
+        """Warn where so many steps, from now on, will not learn anything."""
+
+    # -- acting -----------------------------------------------------------------------------------------
+
+    def predict(
+        self,
+        observations: Arrays,
+        state: Any = None,
+        episode_start: Array | None = None,
+        deterministic: bool = True,
+        *,
+        action_masks: Any = None,
+    ) -> tuple[Any, Any]:
+        """Return actions that the environment takes, and a recurrent policy's next state, else None.
+
+        ``observations`` are raw, of one environment or a batch (n, …); so are the actions. Those for a Tuple
+        or Dict space are nested as it is, for a batch with arrays (n, …) in them. A mask has any form that an
+        environment may give; those of a batch are an array (n, size), or n such masks. Random actions come
+        from a generator of their own, so that asking for them changes nothing about a training.
+        """
+        inputs, is_single = policy_input(self, observations, state, episode_start, action_masks)
+        with self._own_generator_for_predicting():
+            actions, state = self._act(inputs, state, deterministic=deterministic)
+        env_actions = self.action_adapter.to_env(actions)
+        return (row(env_actions, 0) if is_single else env_actions), state
+
+    def _act(self, inputs: PolicyInput, state: Any, *, deterministic: bool) -> tuple[Arrays, Any]:
+        """Return actions as they are stored."""
+        noise = None if deterministic else self.acting.head.noise(self.predict_rng, (n_rows(inputs),))
+        return self.acting.act(inputs, noise, state)
+
+    def _own_generator_for_predicting(self) -> AbstractContextManager[None]:
+        """Within the block a policy that draws by itself leaves the training's generator alone."""
+        return nullcontext() if self.acting.uses_numpy else self.generators.torch_for_predicting()
+
+    def action_probability(
+        self,
+        observations: Arrays,
+        state: Any = None,
+        episode_start: Array | None = None,
+        *,
+        action_masks: Any = None,
+    ) -> Any:
+        """Return probabilities (n, actions) of Discrete actions, mean and standard deviation of Box.
+
+        It is asked as `predict` is; a recurrent policy answers from ``state``, as returned by `predict`.
+        MultiBinary gives the probability of each bit, MultiDiscrete a list of probabilities, one array for
+        each choice. Action values are shown as their softmax, squashed actions before they are squashed.
+        """
+        inputs, is_single = policy_input(self, observations, state, episode_start, action_masks)
+        with self._own_generator_for_predicting():
+            parameters, _ = self.acting.parameters(inputs, state)
+        return self.acting.head.describe(parameters[0] if is_single else parameters)
+
+    def get_env(self) -> gym.vector.VectorEnv[Any, Any, Any] | None:
+        """Return the vector environment that the algorithm learns in."""
+        return None if self.envs is None else self.envs.env
+
+    def get_vec_normalize_env(self) -> Normalizer | None:
+        """Return the running statistics that observations and rewards are normalised with, if any."""
+        return self.normalizer
+
+    @property
+    def spaces(self) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
+        """The spaces of observations and of actions."""
+        return self.observation_space, self.action_space
 
     # -- training ---------------------------------------------------------------------------------------
 
@@ -262,9 +357,9 @@ class Algorithm(Agent[Config]):
             self.num_timesteps = self.n_episodes = 0
             self.recent_episodes.clear()
         self.total_timesteps = self.num_timesteps + n_steps
-        self._foresee(n_steps)
-        self.stop_reason = self._ended_by = self._stops_again
-        self._stops_again = None
+        self._check_budget(n_steps)
+        self.stop_reason = self._ended_by = self._restored_stop_reason
+        self._restored_stop_reason = None
         weights = sum(parameter.numel() for parameter in self.policy.parameters())
         # A step of several workers learns from what all of them have collected, or replays as often as one.
         own_steps = self.total_timesteps // (1 if self.has_replay else self.distributed.size)
@@ -278,7 +373,7 @@ class Algorithm(Agent[Config]):
         with self.runtime.in_force(), self.generators.torch_of_this_run():
             self._alternate(self._callbacks)
         if self.stop_reason == PREEMPTED:
-            self._still_due, self._stops_again = self._callbacks.state(), self._ended_by
+            self._still_due, self._restored_stop_reason = self._callbacks.state(), self._ended_by
         self._callbacks = CallbackSchedule([], 0)
         return self
 
@@ -291,15 +386,15 @@ class Algorithm(Agent[Config]):
             with self.distributed.in_force():
                 self._collect_and_update()
             if callbacks.writes_at(self.num_timesteps):
-                self.distributed.hear_episodes()
+                self.distributed.gather_episodes()
             callbacks.call_due(self)
-        self.distributed.hear_episodes()
+        self.distributed.gather_episodes()
         self.check_finite()
         callbacks.end(self, preempted=self.stop_reason == PREEMPTED)
 
     def _collect_and_update(self) -> None:
         if self.collector.envs.was_disturbed:
-            self.own_barrier()
+            self.reset_own_envs()
         try:
             self.collect()
         except BaseException as error:
@@ -307,7 +402,7 @@ class Algorithm(Agent[Config]):
             if isinstance(error, ZooError):
                 check_policy_first(self, error)
             raise
-        if self.distributed.has_collected(self.stop_reason == PREEMPTED):
+        if self.distributed.meet_before_update(self.stop_reason == PREEMPTED):
             self.request_stop(PREEMPTED)
         started = time.perf_counter()
         self.update()
@@ -348,41 +443,23 @@ class Algorithm(Agent[Config]):
         """Fraction of all environment steps that is done, from 0 to 1."""
         return min(1.0, self.num_timesteps / self.total_timesteps) if self.total_timesteps else 0.0
 
-    def paced(self) -> dict[str, Any]:
-        """Return the settings by whose values a run of more steps differs from its beginning, by their paths.
-
-        They follow `progress`, which is a share of all steps.
-        """
+    def progress_dependent_settings(self) -> dict[str, Any]:
+        """Return the settings, by their paths, whose effect depends on how many steps the run has in all."""
         changing = (name for name, schedule in self.schedules.items() if not schedule.is_constant)
         return {f"algo.{name}": getattr(self.config, name) for name in changing}
 
     def record(self, name: str, value: float | Tensor | Array) -> None:
         """Add a scalar to the mean that the next `read_metrics` returns under ``name``."""
-        self._scalars.record(name, value)
-
-    def record_row(self, scalars: Mapping[str, float]) -> None:
-        """Add scalars that belong to this step alone: a log has a row for them (see `read_rows`)."""
-        self._scalars.record_row(self.num_timesteps, scalars)
-
-    def read_rows(self, before: int) -> dict[int, dict[str, float]]:
-        """Return what `record_row` was given at steps below ``before`` since the last call, by step."""
-        return self._scalars.read_rows(before)
+        self.scalars.record(name, value)
 
     def read_metrics(self) -> dict[str, float]:
-        """Return the means of all scalars that were recorded since the last call, by all workers.
-
-        What `record_row` was given at this step is there as it is.
-        """
-        return self.distributed.hear_metrics(self.read_own_metrics())
-
-    def read_own_metrics(self) -> dict[str, float]:
-        """Return the means of those that this worker has recorded."""
-        return self._scalars.read()
+        """Return the means of all scalars that were recorded since the last call, by all workers."""
+        return self.distributed.mean_metrics(self.scalars.read())
 
     def rates(self, progress: float) -> dict[str, Tensor]:
         """Return the hyperparameters that follow a schedule as scalar tensors of this moment; record them.
 
-        The tensors serve as long as their values do, so nobody writes into them.
+        The tensors serve as long as their values do, so do not write into them.
         """
         rates = {}
         for name, schedule in self.schedules.items():
@@ -397,27 +474,26 @@ class Algorithm(Agent[Config]):
     def _take_steps(self, step: Step, shared: Any, rows: Any) -> dict[str, Tensor]:
         """Take a gradient step for each row; return what the steps put out for each sample."""
         with self.policy_mode.training():
-            ran = self.runner.run(step, shared, rows)
-        self._scalars.record_all([f"train/{name}" for name in ran.names], ran.metrics)
-        self.n_updates += ran.n_steps
-        return ran.outputs
+            result = self.runner.run(step, shared, rows)
+        self.scalars.record_all([f"train/{name}" for name in result.names], result.metrics)
+        self.n_updates += result.n_steps
+        return result.outputs
 
     def _interact(self, act: Act, store: Callable[[Transition], None]) -> Transition:
         """Act once in all environments, store what came of it, and count."""
         transition, before = self.collector.step(act), self.num_timesteps
-        self.num_timesteps += self._steps_in(transition.outcome)
-        self.distributed.has_stepped(before)
+        if self.collector.envs.next_step_autoreset:
+            valid = transition.outcome.valid
+            n_steps = self.distributed.total(self.n_envs if valid is None else int(valid.sum()))
+        else:
+            n_steps = self.n_envs * self.distributed.size
+        self.num_timesteps += n_steps
+        self.distributed.share_early_statistics(before)
         store(transition)
-        self.distributed.take(transition.outcome.episodes)
+        self.distributed.add_episodes(transition.outcome.episodes)
         return transition
 
-    def _steps_in(self, outcome: StepResult) -> int:
-        """Return how many environment steps all workers have taken at once."""
-        if self.collector.envs.next_step_autoreset:
-            return self.distributed.total(self.n_envs if outcome.valid is None else int(outcome.valid.sum()))
-        return self.n_envs * self.distributed.size
-
-    def take_note_of(self, episode: EpisodeRecord) -> None:
+    def record_episode(self, episode: EpisodeRecord) -> None:
         """Count an episode that has ended."""
         self.n_episodes += 1
         self.recent_episodes.append(episode)
@@ -439,21 +515,19 @@ class Algorithm(Agent[Config]):
         if self.normalizer is not None:
             envs.normalizer = self.normalizer
         self.env_config = config or self.env_config
-        self._take_envs(envs)
+        self._use_envs(envs)
 
     def _check_envs(self, envs: VecEnvAdapter) -> None:
         """Raise `ZooError` for environments that it can't learn in, though their spaces fit."""
 
-    def _take_envs(self, envs: VecEnvAdapter) -> None:
+    def _use_envs(self, envs: VecEnvAdapter) -> None:
         self.envs, self.n_envs, self.normalizer = envs, envs.num_envs, envs.normalizer
-        self.collector = self.interaction_class(
-            envs, self.action_adapter.to_env, self.normalizer, self.timings
-        )
+        self.collector = self.collector_class(envs, self.action_adapter.to_env, self.normalizer, self.timings)
         if envs.mask_size is not None:  # else it is not known before a reset, see `_note_masks`
             self._mask_size, self.masks_actions = envs.mask_size, True
         self._make_buffer()
 
-    def own_barrier(self) -> None:
+    def reset_own_envs(self) -> None:
         """Cut all episodes (bootstrapped as truncated, not counted) and reset the environments by new seeds.
 
         They depend on nothing before then. Only those that can't be replayed need it, before a checkpoint.
@@ -482,8 +556,7 @@ class Algorithm(Agent[Config]):
     def join(self, workers: Workers) -> None:
         """Learn as one of several processes from now on; all begin with the weights of the first.
 
-        Numbers of steps are those of all workers together; rollouts, batches and memories are each one's
-        own. Every other worker draws from generators of its own.
+        Numbers of steps are those of all workers; rollouts, batches, buffers and generators are their own.
         """
         self.distributed = DistributedContext(self, workers)
         self.runtime.shared_by = workers.n_here
@@ -499,12 +572,90 @@ class Algorithm(Agent[Config]):
             self.normalizer.share_no_more()
 
     def barrier(self) -> None:
-        """Cut all episodes and reset the environments of all workers: see `own_barrier`."""
+        """Cut all episodes and reset the environments of all workers: see `reset_own_envs`."""
         self.distributed.reset_all()
 
-    def tensors(self) -> dict[str, Tensor]:
-        """Return all tensors of a run by name."""
-        return Tensors(self.runner.state, self.policy).tensors
+    def _tensors(self, column: Arrays) -> Any:
+        """Return arrays as tensors on this algorithm's device, without a copy on a CPU."""
+        if self.device.type == "cpu":
+            return transform(torch.from_numpy, column)
+        return transform(lambda array: torch.from_numpy(array).to(self.device), column)
+
+    # -- parameters and files ---------------------------------------------------------------------------
+
+    def get_parameters(self) -> dict[str, Array]:
+        """Return copies of the policy's parameters by name."""
+        return {name: value.detach().cpu().numpy().copy() for name, value in self.policy.state_dict().items()}
+
+    def set_parameters(self, parameters: Mapping[str, Array], exact_match: bool = True) -> None:
+        """Overwrite the policy's parameters; targets follow, optimizers keep their state.
+
+        With ``exact_match`` every parameter must be there. Raises `ZooError` for missing, unknown or
+        misshapen ones.
+        """
+        self._check_parameters(parameters, exact_match=exact_match)
+        own = self.policy.state_dict()
+        with torch.no_grad():
+            for name, values in parameters.items():
+                own[name].copy_(torch.as_tensor(np.asarray(values)))
+        self.copy_to_targets()
+
+    def _check_parameters(self, parameters: Mapping[str, Array], *, exact_match: bool) -> None:
+        expected = {name: tuple(value.shape) for name, value in self.policy.state_dict().items()}
+        if not exact_match:
+            expected = {name: shape for name, shape in expected.items() if name in parameters}
+        check_tensors(expected, parameters)
+
+    def copy_to_targets(self) -> None:
+        """Make target networks equal to the online ones."""
+
+    def save(self, path: str | Path, *, card: Mapping[str, Any] | None = None) -> Path:
+        """Write the agent to a folder, or to a zip if ``path`` ends so; whole or not at all."""
+        return write_agent(path, agent_files(self, card or {}))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle what `save` writes: unpickled it is the agent without its environments."""
+        options = {name: getattr(self.runtime, name) for name in ("compile", "threads", "precision")}
+        options |= {"seed": self.seed, "device": str(self.device)}
+        return unpickled, (type(self), agent_files(self, {}), options)
+
+    @classmethod
+    def load(cls, path: str | Path, env: Any = None, *, trust: bool = False, **options: Any) -> Self:
+        """Rebuild an agent from its folder or zip.
+
+        ``options`` are the constructor's (n_envs, seed, device, …), and hyperparameters that shall be others
+        from now on. Nothing from the files is executed; see `zoo.agents.trust`. Without ``env`` the agent can
+        act, not learn. Raises `ZooError` for missing or damaged files, for options that there are not, and
+        for spaces that differ from ``env``'s.
+        """
+        return cls.from_files(read_agent(path, trust=trust, own_env=env is not None), env, **options)
+
+    @classmethod
+    def from_files(
+        cls, files: AgentFiles, env: Any = None, *, n_envs: int | None = None, **options: Any
+    ) -> Self:
+        """Rebuild an agent from what `read_agent` returned."""
+        if n_envs is not None and n_envs < 1:
+            raise ZooError(f"n_envs={n_envs}: at least one environment is needed")
+        arguments = constructor_arguments(
+            files, cls.name, cls.config_class, options, has_replay=cls.has_replay
+        )
+        trained = files.config["algo"]
+        changed = {name for name, value in options.items() if trained.get(name, value) != value}
+        agent = cls(**arguments)
+        restore(agent, files)
+        if n_envs is not None:
+            agent.n_envs = n_envs
+        agent._apply_changed(changed)
+        if env is not None:
+            agent.set_env(env, n_envs=n_envs)
+        return agent
+
+    def _apply_changed(self, changed: Collection[str]) -> None:
+        """Give what was loaded the new values of these hyperparameters."""
+        normalize = None if self.env_config is None else normalize_config(self.env_config)
+        if "gamma" in changed and self.normalizer is not None and normalize and normalize.gamma is None:
+            self.normalizer.gamma = self.config.gamma
 
     # -- exact resume -----------------------------------------------------------------------------------
 
@@ -513,7 +664,7 @@ class Algorithm(Agent[Config]):
         return {
             "tensors": Tensors(self.runner.state, self.policy),
             "runtime": self.runtime,
-            "scalars": self._scalars,
+            "scalars": self.scalars,
             "recent_episodes": self.recent_episodes,
             "counts": Attributes(self, COUNTS),
             "generators": self.generators,
@@ -525,7 +676,7 @@ class Algorithm(Agent[Config]):
         What a replay buffer stores is not copied: write it, or copy it, before learning goes on. Of several
         workers this is one's own.
         """
-        self.distributed.hear_episodes()
+        self.distributed.gather_episodes()
         return {
             **{name: part.state() for name, part in self._parts().items()},
             "normalizer": {} if self.normalizer is None else self.normalizer.state(),
@@ -546,4 +697,4 @@ class Algorithm(Agent[Config]):
             part.load_state(state[name])
         self._cut_episodes(cut)
         self._still_due = state["still_due"]
-        self._ended_by = self._stops_again = state["ended_by"]
+        self._ended_by = self._restored_stop_reason = state["ended_by"]

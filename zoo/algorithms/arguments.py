@@ -8,7 +8,7 @@ import textwrap
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from gymnasium import spaces
@@ -16,11 +16,14 @@ from torch import nn
 
 from zoo.algorithms.callback import Callback
 from zoo.algorithms.registry import ALGORITHMS, algorithm_class
+from zoo.buffers.arrays import Arrays, transform
 from zoo.config.aliases import ATTRIBUTES, NAMES, UnknownKeyError, placed
 from zoo.config.fields import build, hyperparameter, scheduled
 from zoo.config.keys import all_keys, not_of
 from zoo.config.user_imports import named_class
-from zoo.envs.spaces import describe
+from zoo.envs.masks import flat_mask
+from zoo.envs.spaces import describe, flat_parts
+from zoo.envs.wrappers import MASK_KEY
 from zoo.errors import ZooError, ZooWarning
 from zoo.policies.config import (
     POLICIES,
@@ -32,6 +35,9 @@ from zoo.policies.config import (
 from zoo.policies.custom_policy import path_of_policy
 from zoo.policies.encoders import suits_cnn
 from zoo.policies.exploration import n_rows
+
+if TYPE_CHECKING:
+    from zoo.algorithms.algorithm import Algorithm
 
 # -- hyperparameters --------------------------------------------------------------------------------------
 
@@ -135,7 +141,7 @@ def _check_features_dim(config: PolicyConfig, observation_space: spaces.Space[An
         )
 
 
-def tell_of_unread_images(observation_space: spaces.Space[Any], config: PolicyConfig) -> None:
+def warn_of_unread_images(observation_space: spaces.Space[Any], config: PolicyConfig) -> None:
     """Warn of a policy that takes the pixels of images for numbers without any order."""
     if suits_cnn(observation_space) and config.encoder == "mlp":
         warnings.warn(
@@ -153,26 +159,116 @@ def check_recurrence(name: str, policy: PolicyConfig, *, is_recurrent: bool) -> 
     if policy.recurrent is not None and not is_recurrent:
         having = [each for each in ALGORITHMS if algorithm_class(each).has_recurrence]
         raise ZooError(
-            f"{name} has no policies that remember (`policy.recurrent={policy.recurrent}`, {policy.name});"
+            f"{name} has no recurrent policies (`policy.recurrent={policy.recurrent}`, {policy.name});"
             f" {', '.join(having)} have"
         )
     check_recurrence_options(policy)
 
 
-def check_state(size: int, seen: Mapping[str, Any], state: Any) -> None:
+# -- observations for `predict` ------------------------------------------------------------------------------
+
+
+def policy_input(
+    model: Algorithm, observations: Any, state: Any, episode_start: Any, action_masks: Any
+) -> tuple[dict[str, Any], bool]:
+    """Return a policy's input for raw observations, and whether they were of one environment.
+
+    Raises `ZooError` for a state, masks or observations that do not fit.
+    """
+    if action_masks is None and model.masks_actions and isinstance(observations, Mapping):
+        action_masks = observations.get(MASK_KEY)
+    if action_masks is None and model.masks_actions and not model._warned_of_masks:
+        model._warned_of_masks = True
+        warnings.warn(
+            "this agent learned to choose among valid actions only, and is asked without `action_masks`:"
+            " any action may be its answer",
+            ZooWarning,
+            stacklevel=3,
+        )
+    batch, is_single = _raw_batch(model.observation_space, observations)
+    if model.normalizer is not None:
+        batch = model.normalizer.normalize_observations(batch)
+    inputs: dict[str, Any] = {"observations": batch}
+    if action_masks is not None:
+        masks, size = [action_masks] if is_single else action_masks, model.acting.head.mask_size
+        inputs["action_masks"] = _mask_rows(masks, n_rows(inputs), model.action_space, size)
+    if episode_start is not None:
+        starts = np.asarray(episode_start, np.bool_)
+        inputs["episode_starts"] = starts if starts.ndim else starts[None]
+    _check_state(model.acting.state_size, inputs, state)
+    return inputs, is_single
+
+
+def _raw_batch(space: spaces.Space[Any], observations: Any) -> tuple[Arrays, bool]:
+    """Return raw observations as a batch (n, …), and whether they were of one environment.
+
+    Raises `ZooError` where they don't fit the space.
+    """
+    if isinstance(observations, tuple) and len(observations) == 2 and isinstance(observations[1], dict):
+        raise ZooError(
+            "these are observations and infos, as reset() returns them; predict takes the first of both"
+        )
+    is_flat_tuple = isinstance(space, spaces.Dict) and any(key[:2] in ("0", "0/") for key in space)
+    if isinstance(space, spaces.Dict) and (is_flat_tuple or isinstance(observations, Mapping)):
+        observations = dict(flat_parts(space, observations))
+    name, part, values = "observations", space, observations
+    if isinstance(space, spaces.Dict):
+        if not isinstance(observations, Mapping) or space.spaces.keys() - observations.keys():
+            raise ZooError(f"expected a dictionary of observations: {describe(space)}")
+        observations = {key: observations[key] for key in space.spaces}
+        name, part = next(iter(space.spaces.items()))
+        values = observations[name]
+    shape, found = tuple(part.shape or ()), _shape_of(values, name)
+    is_single = found == shape
+    if not is_single and found[1:] != shape:
+        raise ZooError(f"`{name}` of shape {found} are neither one of shape {shape} nor a batch of them")
+    batch = transform(lambda each: np.asarray(each, order="C"), observations)
+    return (transform(lambda array: array[None], batch) if is_single else batch), is_single
+
+
+def _shape_of(values: Any, name: str) -> tuple[int, ...]:
+    try:
+        return np.shape(values)
+    except ValueError as error:
+        raise ZooError(f"`{name}` are parts of several shapes, not one array: {error}") from error
+
+
+def _mask_rows(action_masks: Any, n: int, action_space: spaces.Space[Any], size: int | None) -> np.ndarray:
+    """Return an array of masks, or ``n`` masks in any form, as rows (n, ``size``).
+
+    Raises `ZooError` for masks that don't fit, and for actions without any: ``size`` is None.
+    """
+    if size is None:
+        raise ZooError(f"`action_masks` can't be taken: {describe(action_space)} has no masks")
+    if isinstance(action_masks, Mapping):
+        raise ZooError(
+            f"`action_masks` are a dictionary, but {n} observations take {n} of them: a list, a mask each"
+        )
+    is_one_row = n == 1 and isinstance(action_masks, np.ndarray) and action_masks.ndim == 1
+    rows = [flat_mask(mask, action_space) for mask in ([action_masks] if is_one_row else action_masks)]
+    if len(rows) != n or any(len(row) != size for row in rows):
+        raise ZooError(
+            f"`action_masks`: {len(rows)} masks with {sorted({len(row) for row in rows})} entries don't fit,"
+            f" expected {n} × {size}: a row an observation, an entry for each choice of"
+            f" {describe(action_space)}"
+        )
+    return np.stack(rows)
+
+
+def _check_state(size: int, policy_input: Mapping[str, Any], state: Any) -> None:
     """Raise `ZooError` for a state, or episode starts, of other rows than what a recurrent policy sees.
 
-    ``size`` is that of a state, 0 where the policy has no memory.
+    ``size`` is that of a state, 0 where the policy is not recurrent.
     """
     if not size:
         return
-    n = n_rows(seen)
+    n = n_rows(policy_input)
     if state is not None and np.shape(state) != (n, size):
         raise ZooError(
             f"`state` of shape {np.shape(state)} does not fit: expected {(n, size)}, what `predict` returned"
             " with the last actions, or None where all episodes start"
         )
-    starts = seen.get("episode_starts")
+    starts = policy_input.get("episode_starts")
     if starts is not None and starts.shape != (n,):
         raise ZooError(f"`episode_start` of shape {starts.shape} does not fit: expected {(n,)}")
 

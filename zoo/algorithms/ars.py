@@ -7,7 +7,7 @@ V1 is this, V2 normalises observations (``env.normalize``), and V1-t and V2-t le
 alone (``n_top``).
 
 Directions and the seeds of episodes come from the run's seed and the number of the update, so workers
-compute the same and only tell each other scores.
+compute the same and only exchange scores.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ DIRECTIONS, EPISODES = 2, 3
 Array = np.ndarray
 
 LONGEST_EPISODE = 1_000_000
-"""Steps without an end after which nobody waits any longer."""
+"""Steps after which an episode without an end is refused."""
 
 
 @dataclass
@@ -75,7 +75,7 @@ class ARSConfig:
 
 
 class EpisodeReporter(NamedTuple):
-    """What came of some episodes, in the order in which they were asked for."""
+    """The results of some episodes, in the order of the request."""
 
     results: Array
     """Of each the sum of the rewards that its environment gave, its steps, and what it has shown
@@ -85,13 +85,13 @@ class EpisodeReporter(NamedTuple):
 
 
 class PopulationRollout(Collector):
-    """An interaction that plays as many episodes as it is told, and nothing else.
+    """A collector that plays whole episodes of given policies.
 
     Environments that can't be seeded one by one are reset together for the first episodes, and go on by
     themselves; so there the number of environments does make a difference.
     """
 
-    looks_at_all = True
+    checks_every_step = True
 
     def play(
         self, acting: BatchedPolicy, vectors: Array, episodes: Sequence[tuple[int, int]]
@@ -100,7 +100,7 @@ class PopulationRollout(Collector):
 
         Raises `ZooError` for an episode without end.
         """
-        envs, normalizer = self.envs, self._to_be_told()
+        envs, normalizer = self.envs, self._updated_normalizer()
         moments = None if normalizer is None else MomentsByRow(normalizer, envs.num_envs)
         n_seen = 0 if moments is None else len(moments.seen_by(0))
         results, records = np.zeros((len(episodes), 2 + n_seen)), []
@@ -117,14 +117,14 @@ class PopulationRollout(Collector):
             if seeds and moments is not None:
                 moments.start(list(seeds))
             if seeds and envs.is_replayable:
-                self.show(envs.begin(seeds))
+                self.set_observations(envs.begin(seeds))
 
         if not envs.is_replayable:
             self.reset([episodes[row % len(episodes)][1] for row in range(envs.num_envs)])
         envs.idle[:] = True
         begin(range(envs.num_envs))
         while playing:
-            transition = self.step(lambda seen: {"actions": acting.act(seen)})
+            transition = self.step(lambda policy_input: {"actions": acting.act(policy_input)})
             counted = transition.outcome.valid
             counted = everywhere if counted is None else counted
             steps += counted
@@ -142,26 +142,26 @@ class PopulationRollout(Collector):
             if transition.outcome.episodes:
                 begin([record.env_index for record in transition.outcome.episodes])
             elif steps.max() > LONGEST_EPISODE:
-                self._refuse_to_wait(int(steps.argmax()))
+                self._refuse_endless_episode(int(steps.argmax()))
         return EpisodeReporter(results, records)
 
-    def _to_be_told(self) -> Normalizer | None:
+    def _updated_normalizer(self) -> Normalizer | None:
         """Return the normaliser whose statistics are to follow what the episodes show, if there is one."""
         normalizer = self.normalizer
         follows = normalizer is not None and normalizer.observations and is_training(self.envs.given_env)
         return normalizer if follows else None
 
-    def _following(self) -> None:
+    def _updated_at_each_step(self) -> None:
         """While episodes are played no statistics change."""
 
-    def _refuse_to_wait(self, row: int) -> None:
+    def _refuse_endless_episode(self, row: int) -> None:
         raise ZooError(
             f"environment {row} has taken {LONGEST_EPISODE:,} steps without an end of its episode, and only"
             " whole episodes can be compared; give them a time limit (env.max_episode_steps)"
         )
 
     def state(self) -> dict[str, Any]:
-        """Return nothing: whatever comes next begins with new episodes."""
+        """Return nothing: each update begins with new episodes."""
         return {}
 
     def load_state(self, state: Mapping[str, Any]) -> list[int]:
@@ -169,13 +169,13 @@ class PopulationRollout(Collector):
         return []
 
 
-class ARS(Algorithm[ARSConfig]):
+class ARS(Algorithm):
     """ARS with linear policies, as in the paper, or with hidden layers."""
 
     name = "ars"
     config_class = ARSConfig
     supported_actions = PLAIN_ACTIONS
-    interaction_class = PopulationRollout
+    collector_class = PopulationRollout
     usual_policy = "LinearPolicy"
 
     config: ARSConfig
@@ -248,7 +248,7 @@ class ARS(Algorithm[ARSConfig]):
         )
         results = self.distributed.rows(results.reshape(-1)).reshape(-1, results.shape[1])
         self.num_timesteps += int(results[:, 1].sum())
-        self.distributed.take(records)
+        self.distributed.add_episodes(records)
         check_collected(self)
         scores = results[:, 0] + config.alive_bonus_offset * results[:, 1]
         self.plus, self.minus = scores.reshape(2, config.n_delta, config.n_eval_episodes).sum(-1)
@@ -290,8 +290,8 @@ class ARS(Algorithm[ARSConfig]):
         moved = state["policy"] + (step_size * followed).to(state["policy"].dtype)
         return StepResult(state.replaced({"policy": moved}), {"step_size": step_size})
 
-    def _act(self, seen: PolicyInput, state: Any, *, deterministic: bool) -> tuple[Arrays, Any]:
-        return self.acting.act(seen, None, state)  # there is nothing random about it
+    def _act(self, policy_input: PolicyInput, state: Any, *, deterministic: bool) -> tuple[Arrays, Any]:
+        return self.acting.act(policy_input, None, state)  # there is nothing random about it
 
     def gradient_steps_in(self, total_timesteps: int) -> float:
         return 0.0  # none is worth compiling

@@ -9,7 +9,7 @@ if TYPE_CHECKING:  # whoever only asks whether a run was preempted needs none of
     from zoo.algorithms.algorithm import Algorithm
     from zoo.envs.monitor import EpisodeRecord
 
-    Training = Algorithm[Any]
+    Training = Algorithm
 else:
     Training = Any
 

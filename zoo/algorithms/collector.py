@@ -1,4 +1,4 @@
-"""The one way in which policies meet environments: see, act, step, normalise, and say what came of it.
+"""Steps environments with a policy, one step of all of them at a time, and normalises what they give.
 
 Collecting for on-policy and off-policy algorithms and evaluating all go through here.
 """
@@ -31,21 +31,21 @@ if TYPE_CHECKING:
 Array = np.ndarray
 
 PolicyInput = dict[str, Arrays]
-"""What a policy is shown: ``observations``, ``action_masks`` where there are any, ``episode_starts``."""
+"""The input of a policy: ``observations``, ``action_masks`` where there are any, ``episode_starts``."""
 
 Act = Callable[[PolicyInput], Mapping[str, Arrays]]
-"""What it does: ``actions``, and whatever else a buffer is to keep of it."""
+"""Returns ``actions``, and what else a buffer stores of a step."""
 
 
 class Collector:
-    """Some environments, and what they show at this moment.
+    """Steps some environments with a policy, and keeps their latest observations.
 
     ``to_env`` turns actions as they are stored into those that the environments take. Statistics of a
-    normaliser follow what is seen, unless the given `VecNormalize` has ``training=False``; ``seen`` is
-    normalised by them. Seconds spent are added to ``timings``.
+    normaliser follow what is observed, unless the given `VecNormalize` has ``training=False``. By them
+    ``policy_input`` is normalised. Seconds spent are added to ``timings``.
     """
 
-    looks_at_all = False
+    checks_every_step = False
     """Whether it looks for numbers that are not finite also where no normaliser hides them from a buffer."""
 
     def __init__(
@@ -62,7 +62,7 @@ class Collector:
         self._seeds: list[int] = []
         self.not_finite: NotFinite | None = None
         """The first raw number that was NaN or infinite, as far as each step is looked at."""
-        self.seen: PolicyInput = {}
+        self.policy_input: PolicyInput = {}
         self._everywhere = self._starting = np.arange(envs.num_envs)
         self._observations: Arrays = None
         self.reuses_arrays = not isinstance(envs.env, VecEnv)
@@ -71,7 +71,7 @@ class Collector:
     @property
     def is_under_way(self) -> bool:
         """Whether the environments have been reset, so that there is something to act on."""
-        return bool(self.seen)
+        return bool(self.policy_input)
 
     @property
     def raw_observations(self) -> Arrays:
@@ -90,26 +90,26 @@ class Collector:
         """Reset all environments, each with its own seed."""
         self._seeds = list(seeds)
         observations = self.envs.reset(seeds)
-        follower = self._following()
-        if follower is not None:
-            follower.update_observations(observations)
-        self.show(observations)
+        normalizer = self._updated_at_each_step()
+        if normalizer is not None:
+            normalizer.update_observations(observations)
+        self.set_observations(observations)
         self._starting = self._everywhere
 
-    def show(self, observations: Arrays) -> None:
+    def set_observations(self, observations: Arrays) -> None:
         """Go on from these raw observations."""
         if self.reuses_arrays:
             observations = transform(np.copy, observations)  # the next step may write into them
         self._observations = observations
-        self.seen = {"observations": self.normalized(observations)}
+        self.policy_input = {"observations": self.normalized(observations)}
         masks = self.envs.action_masks()
         if masks is not None:
-            self.seen["action_masks"] = masks
+            self.policy_input["action_masks"] = masks
 
-    def show_again(self) -> None:
+    def renormalize(self) -> None:
         """Go on from the same observations, by the statistics of now."""
         if self.is_under_way:
-            self.seen["observations"] = self.normalized(self._observations)
+            self.policy_input["observations"] = self.normalized(self._observations)
 
     def normalized(self, observations: Arrays) -> Arrays:
         """Return observations as the policy is shown them."""
@@ -120,31 +120,31 @@ class Collector:
     def step(self, act: Act) -> Transition:
         """Act once in all environments."""
         started = time.perf_counter()
-        observations, seen = self._observations, self.seen
-        acted = act(seen)
+        observations, policy_input = self._observations, self.policy_input
+        acted = act(policy_input)
         actions = self.to_env(acted["actions"])
         before = time.perf_counter()
         outcome = self.envs.step(actions)
         after = time.perf_counter()
-        transition = Transition({**seen, **acted}, observations, outcome)
-        if self.looks_at_all or self.normalizer is not None:
-            self._look_for_not_finite(outcome)
-        follower = self._following()
-        if follower is not None:
-            follower.update_observations(outcome.observations)
-            follower.update_returns(outcome.rewards, transition.ended, outcome.valid)
-        self.show(outcome.observations)
-        self._note_starts(outcome)
+        transition = Transition({**policy_input, **acted}, observations, outcome)
+        if self.checks_every_step or self.normalizer is not None:
+            self._find_not_finite(outcome)
+        normalizer = self._updated_at_each_step()
+        if normalizer is not None:
+            normalizer.update_observations(outcome.observations)
+            normalizer.update_returns(outcome.rewards, transition.ended, outcome.valid)
+        self.set_observations(outcome.observations)
+        self._set_starts(outcome)
         self.timings["env"] += after - before
         self.timings["policy"] += before - started + time.perf_counter() - after
         return transition
 
-    def _following(self) -> Normalizer | None:
+    def _updated_at_each_step(self) -> Normalizer | None:
         """Return the normaliser whose statistics follow what is seen at each step, if there is one."""
         follows = self.normalizer is not None and is_training(self.envs.given_env)
         return self.normalizer if follows else None
 
-    def _look_for_not_finite(self, outcome: Step) -> None:
+    def _find_not_finite(self, outcome: Step) -> None:
         """Note the first number that is not finite while it is raw: normalising spreads it, or clips it."""
         if self.not_finite is not None:
             return
@@ -160,7 +160,7 @@ class Collector:
         """Return the first raw number that was NaN or infinite: where it is all that keeps any."""
         return self.not_finite
 
-    def _note_starts(self, outcome: Step) -> None:
+    def _set_starts(self, outcome: Step) -> None:
         """Note which environments now show the first observation of an episode."""
         if not self.envs.next_step_autoreset:
             starts = outcome.finished
@@ -190,11 +190,11 @@ class Collector:
         if "seeds" in state:
             self._seeds = list(state["seeds"])
             self.envs.start = time.time() - state.get("seconds", time.time() - self.envs.start)
-            self.show(self.envs.reset(self._seeds))
+            self.set_observations(self.envs.reset(self._seeds))
             self._starting = self._everywhere
             return []
         cut = self.envs.load_state(state["envs"])
-        self.show(self.envs.observations)
+        self.set_observations(self.envs.observations)
         self._starting = np.union1d(np.flatnonzero(state["episode_starts"]), cut).astype(np.int64)
         return cut
 
@@ -228,13 +228,13 @@ def envs_for(
 # -- numbers that are not finite: nothing is learned from such, and none are written --------------------
 
 
-def check_finite(algorithm: Algorithm[Any]) -> None:
+def check_finite(algorithm: Algorithm) -> None:
     """Raise `NotFiniteError` if anything lately collected, or a parameter, is not finite."""
     check_collected(algorithm)
     check_parameters(algorithm)
 
 
-def check_collected(algorithm: Algorithm[Any]) -> None:
+def check_collected(algorithm: Algorithm) -> None:
     """Raise `NotFiniteError` for the first number not yet looked at that is not finite.
 
     These are numbers that the buffer took, and those that the environments show now; raw ones, where they
@@ -242,7 +242,7 @@ def check_collected(algorithm: Algorithm[Any]) -> None:
     """
     found = algorithm.collector.not_finite or algorithm.buffer.first_not_finite()
     if found is None:
-        shown = transform(lambda array: array[None], algorithm.collector.seen["observations"])
+        shown = transform(lambda array: array[None], algorithm.collector.policy_input["observations"])
         found = find_not_finite({"next_observations": shown})
     if found is None:
         return
@@ -255,7 +255,7 @@ def check_collected(algorithm: Algorithm[Any]) -> None:
     raise NotFiniteError(f"{start} is not finite ({found.value}) by step {step} of the run{end}")
 
 
-def check_parameters(algorithm: Algorithm[Any]) -> None:
+def check_parameters(algorithm: Algorithm) -> None:
     """Raise `NotFiniteError` if updates have made anything that they replace not finite."""
     for name, tensor in algorithm.runner.state.items():
         if tensor.is_floating_point() and not torch.isfinite(tensor.sum()) and not tensor.isfinite().all():
@@ -265,13 +265,13 @@ def check_parameters(algorithm: Algorithm[Any]) -> None:
             )
 
 
-def check_policy_first(algorithm: Algorithm[Any], error: ZooError) -> None:
+def check_policy_first(algorithm: Algorithm, error: ZooError) -> None:
     """Raise `NotFiniteError` where an environment failed because it was given actions that are not finite."""
     if not isinstance(error, NotFiniteError):
         check_finite(algorithm)
 
 
-def _advice(algorithm: Algorithm[Any]) -> str:
+def _advice(algorithm: Algorithm) -> str:
     """Name what bounds the size of an update."""
     bounds = [
         f"algo.{name}" for name in ("learning_rate", "max_grad_norm") if hasattr(algorithm.config, name)

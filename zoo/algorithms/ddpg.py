@@ -1,8 +1,9 @@
 """Deep deterministic policy gradient (Lillicrap et al. 2016, https://arxiv.org/abs/1509.02971).
 
-A critic estimates the value of an action; the actor, which gives one action for what it sees, climbs the
-critic's slope. Targets of both follow slowly. What explores is noise on the actions or, adaptively, on the
-actor's parameters. The critic may learn from normalised returns, with pop-art or without.
+A critic estimates the value of an action; the actor, which gives one action for an observation, climbs the
+gradient of that value. Target networks of both follow slowly. Exploration is by noise on the actions or,
+adaptively, on the actor's parameters. The critic may learn in running units of returns, with pop-art or
+without.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from zoo.agents.agent_folder import check_tensors
-from zoo.algorithms.agent import Array
+from zoo.algorithms.collector import Array
 from zoo.algorithms.off_policy import ContinuousConfig, OffPolicyAlgorithm, mean_loss, td_errors
 from zoo.buffers.arrays import Arrays, transform
 from zoo.config.fields import Schedule, hyperparameter, with_defaults
@@ -83,13 +84,15 @@ class DDPGPolicy(DeterministicPolicy):
         super().__init__(*spaces_and_config, n_critics=1, last_layer_range=LAST_LAYER_RANGE)
 
 
-class DDPG(OffPolicyAlgorithm[DDPGConfig]):
+class DDPG(OffPolicyAlgorithm):
     """DDPG as in Stable-Baselines: actor and critic step from the same weights, then both targets follow."""
 
     name = "ddpg"
     config_class = DDPGConfig
     supported_actions = (spaces.Box,)
     scales_actions = True
+
+    config: DDPGConfig
 
     policy: DDPGPolicy
     _is_to_adapt = False
@@ -151,8 +154,8 @@ class DDPG(OffPolicyAlgorithm[DDPGConfig]):
     def _adapt_noise(self, observations: Arrays) -> None:
         """Adapt the noise, once in an update, by the first batch, before the actor moves."""
         assert isinstance(self.exploration, ParameterNoiseActor)
-        seen = {"observations": transform(lambda rows: rows[0].cpu().numpy(), observations)}
-        for name, value in self.exploration.adapt(seen, self.rng).items():
+        policy_input = {"observations": transform(lambda rows: rows[0].cpu().numpy(), observations)}
+        for name, value in self.exploration.adapt(policy_input, self.rng).items():
             self.record(f"train/{name}", value)
         self._is_to_adapt = False
 
@@ -168,10 +171,10 @@ class DDPG(OffPolicyAlgorithm[DDPGConfig]):
 
         critic = self.critics_updater.module(state)
         outputs = critic(observations, batch["actions"]).squeeze(0)
-        wanted = self.return_normalizer.normalize(state, targets)
+        scaled_targets = self.return_normalizer.normalize(state, targets)
         if self.config.return_range is not None:
-            wanted = wanted.clamp(*self.config.return_range)
-        errors = outputs - wanted
+            scaled_targets = scaled_targets.clamp(*self.config.return_range)
+        errors = outputs - scaled_targets
         critic_loss = mean_loss(errors.square(), weights)
         critic_gradient = self.critics_updater.gradient(critic, critic_loss)
         if self.decay is not None:
@@ -201,7 +204,7 @@ class DDPG(OffPolicyAlgorithm[DDPGConfig]):
         return self._bootstrapped(scaled, self.return_normalizer.denormalize(state, next_outputs))
 
     def _outputs(self, critic: Tensor, observations: Any, actions: Tensor) -> Tensor:
-        """Return the outputs (batch,) of the critic with these parameters, normalised."""
+        """Return what the critic with these parameters says, (batch,), in its units."""
         outputs: Tensor = self.critics_updater.parameters.functional(critic)(observations, actions)
         return outputs.squeeze(0)
 

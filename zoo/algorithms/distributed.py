@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from zoo.algorithms.state_parts import run_tensors
 from zoo.envs.monitor import EpisodeRecord
 from zoo.optim.workers import Workers
 
@@ -30,15 +31,13 @@ EPISODES, METRICS, BARRIER = "episodes", "metrics", "barrier"
 class DistributedContext:
     """The workers of whom ``algorithm`` is one. ``orders`` are what the first can have the others do."""
 
-    def __init__(self, algorithm: Algorithm[Any], workers: Workers | None = None) -> None:
-        self.algorithm: Algorithm[Any] = weakref.proxy(
-            algorithm
-        )  # no circle: an algorithm let go closes its envs
+    def __init__(self, algorithm: Algorithm, workers: Workers | None = None) -> None:
+        self.algorithm: Algorithm = weakref.proxy(algorithm)  # no circle: an algorithm let go closes its envs
         self.workers = workers
         self.size = 1 if workers is None else workers.size
         self.orders: dict[str, Any] = {
             EPISODES: self._told_episodes,
-            METRICS: lambda: self._told(self.algorithm.read_own_metrics()),
+            METRICS: lambda: self._told(self.algorithm.scalars.read()),
             BARRIER: self._reset,
         }
         self._untold: list[EpisodeRecord] = []
@@ -65,7 +64,7 @@ class DistributedContext:
         """Let all start from the first worker's tensors and statistics, and share the latter from now on."""
         if self.workers is None:
             return
-        tensors = self.algorithm.tensors().values()
+        tensors = run_tensors(self.algorithm.runner.state, self.algorithm.policy).values()
         self.workers.broadcast(
             [each.view(torch.uint8) if each.dtype == torch.bool else each for each in tensors]
         )
@@ -80,7 +79,7 @@ class DistributedContext:
 
     # -- while it learns --------------------------------------------------------------------------------
 
-    def has_stepped(self, before: int) -> None:
+    def share_early_statistics(self, before: int) -> None:
         """After a step of the environments: share statistics early while there are few.
 
         That is when the number of steps, which was ``before``, comes to a power of two.
@@ -93,9 +92,9 @@ class DistributedContext:
         normalizer = self.algorithm.normalizer
         if self.workers is not None and normalizer is not None:
             normalizer.take_in(self.workers.gather_vectors(normalizer.seen_since()))
-            self.algorithm.collector.show_again()
+            self.algorithm.collector.renormalize()
 
-    def has_collected(self, is_preempted: bool) -> bool:
+    def meet_before_update(self, is_preempted: bool) -> bool:
         """Before an update hear what the others have to say; return whether a signal came to any."""
         if self.workers is None:
             return is_preempted
@@ -109,15 +108,15 @@ class DistributedContext:
 
     # -- what the first worker hears --------------------------------------------------------------------
 
-    def take(self, episodes: Iterable[EpisodeRecord]) -> None:
+    def add_episodes(self, episodes: Iterable[EpisodeRecord]) -> None:
         """Take note of episodes that ended here; the first of several workers does so when it asks."""
         if self.workers is not None:
             self._untold.extend(episodes)
             return
         for episode in episodes:
-            self.algorithm.take_note_of(episode)
+            self.algorithm.record_episode(episode)
 
-    def hear_episodes(self) -> None:
+    def gather_episodes(self) -> None:
         """Take note of the episodes that have ended since the last time, worker by worker."""
         if self.workers is None or not self.leads or not self._n_untold:
             return
@@ -132,9 +131,9 @@ class DistributedContext:
                     record.seconds += start - envs.start
                     if envs.monitor is not None:
                         envs.monitor.write(record)
-                self.algorithm.take_note_of(record)
+                self.algorithm.record_episode(record)
 
-    def hear_metrics(self, own: dict[str, float]) -> dict[str, float]:
+    def mean_metrics(self, own: dict[str, float]) -> dict[str, float]:
         """Return the means of scalars over the workers that have recorded them."""
         if self.workers is None or not self.leads:
             return own
@@ -152,7 +151,7 @@ class DistributedContext:
         self._reset()
 
     def _reset(self) -> None:
-        self.algorithm.own_barrier()
+        self.algorithm.reset_own_envs()
         self.share_statistics()
 
     def _told_episodes(self) -> list[Any]:

@@ -56,12 +56,14 @@ class DQNConfig(OffPolicyConfig):
     max_grad_norm: float | None = hyperparameter(10.0, "bound of the gradient's norm; null: none", gt=0)
 
 
-class DQN(OffPolicyAlgorithm[DQNConfig]):
+class DQN(OffPolicyAlgorithm):
     """DQN, by default double and dueling as in Stable-Baselines; both off is Stable-Baselines3's."""
 
     name = "dqn"
     config_class = DQNConfig
     supported_actions = (spaces.Discrete,)
+
+    config: DQNConfig
 
     policy: QNetwork
     exploration: EpsilonGreedy
@@ -95,18 +97,21 @@ class DQN(OffPolicyAlgorithm[DQNConfig]):
             return ParameterNoiseGreedy(self.acting, self.updater.parameters, self.action_adapter, rate)
         return EpsilonGreedy(self.acting, self.action_adapter, rate)
 
-    def paced(self) -> dict[str, Any]:
+    def progress_dependent_settings(self) -> dict[str, Any]:
         config = self.config
         if config.exploration_initial_eps == config.exploration_final_eps:
-            return super().paced()
-        return {**super().paced(), "algo.exploration_fraction": config.exploration_fraction}
+            return super().progress_dependent_settings()
+        return {
+            **super().progress_dependent_settings(),
+            "algo.exploration_fraction": config.exploration_fraction,
+        }
 
-    def _act(self, seen: PolicyInput, state: Any, *, deterministic: bool) -> tuple[Arrays, Any]:
+    def _act(self, policy_input: PolicyInput, state: Any, *, deterministic: bool) -> tuple[Arrays, Any]:
         if deterministic:
-            return self.acting.act(seen, None, state)
+            return self.acting.act(policy_input, None, state)
         rate = self.config.exploration_final_eps
         greedy = EpsilonGreedy(self.acting, self.action_adapter, lambda _: rate)
-        return greedy.act(seen, self.predict_rng, self.progress), state
+        return greedy.act(policy_input, self.predict_rng, self.progress), state
 
     def update(self) -> None:
         interval = self.config.target_update_interval
@@ -137,10 +142,12 @@ class DQN(OffPolicyAlgorithm[DQNConfig]):
         Every number of batches has a graph of its own, so these are powers of two; the last ones overlap.
         """
         n_steps, batch_size = batches["rewards"].shape
-        seen = {name: batches[name] for name in ("next_observations", "next_action_masks") if name in batches}
+        next_input = {
+            name: batches[name] for name in ("next_observations", "next_action_masks") if name in batches
+        }
         parts = []
         for start in [*range(0, n_steps - together, together), n_steps - together]:
-            estimated = self.runner.call(self._of_target, _as_one(seen, start, together))
+            estimated = self.runner.call(self._of_target, _as_one(next_input, start, together))
             parts.append(estimated.unflatten(0, (together, batch_size)))
         return torch.cat([*parts[:-1], parts[-1][len(parts) * together - n_steps :]])
 

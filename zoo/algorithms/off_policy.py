@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
@@ -100,18 +99,15 @@ class SeveralCriticsConfig(ContinuousConfig):
     )
 
 
-Config = TypeVar("Config", bound=OffPolicyConfig)
-
-
-class OffPolicyAlgorithm(Algorithm[Config]):
-    """Keeps transitions in a replay replay and learns from random batches of them.
+class OffPolicyAlgorithm(Algorithm):
+    """Keeps transitions in a replay buffer and learns from random batches of them.
 
     All counts are environment steps: with several environments a step of all of them is that many, and
     ``gradient_steps`` is scaled with what was collected, so the ratio of updates to data stays the same.
     ``replay`` says which transitions are drawn, and what is made of them; the rest is as for all algorithms.
     """
 
-    config: Config
+    config: OffPolicyConfig
     replay_config: ReplayConfig
     buffer: ReplayBuffer
     exploration: Exploration
@@ -129,16 +125,16 @@ class OffPolicyAlgorithm(Algorithm[Config]):
         self.replay_config = replay_config(replay)
         super().__init__(policy, env, **options)
 
-    @abstractmethod
     def _make_exploration(self) -> Exploration:
         """Return what chooses actions while learning."""
+        raise NotImplementedError
 
-    @abstractmethod
     def _learn_from(self, batches: Mapping[str, Any], n_steps: int) -> Mapping[str, Tensor]:
         """Take ``n_steps`` gradient steps, one on each row of ``batches`` (steps, batch_size, …).
 
         Return what they put out for each sample: `td_errors`.
         """
+        raise NotImplementedError
 
     def _make_buffer(self) -> None:
         """Allocate the buffer; keep the one that is there, with all episodes cut, where it fits."""
@@ -210,13 +206,13 @@ class OffPolicyAlgorithm(Algorithm[Config]):
     @classmethod
     def buffer_bytes(
         cls,
-        config: Config,
+        config: OffPolicyConfig,
         observation_space: spaces.Space[Any],
         action_space: spaces.Space[Any],
         mask_size: int | None = None,
         replay: ReplayConfig | None = None,
     ) -> int:
-        """Return the size of the replay replay in bytes, before anything is allocated."""
+        """Return the size of the replay buffer in bytes, before anything is allocated."""
         actions = make_action_adapter(action_space, scaled=cls.scales_actions).spec
         specs = _specs(observation_space, actions, mask_size)
         needed = replay_bytes(config.buffer_size, specs, optimize_memory_usage=config.optimize_memory_usage)
@@ -229,7 +225,7 @@ class OffPolicyAlgorithm(Algorithm[Config]):
 
     # -- training ---------------------------------------------------------------------------------------
 
-    def _foresee(self, n_steps: int) -> None:
+    def _check_budget(self, n_steps: int) -> None:
         at_once = self.n_envs * self.distributed.size
         if self.num_timesteps + -(-n_steps // at_once) * at_once <= self.config.learning_starts:
             warnings.warn(
@@ -246,7 +242,7 @@ class OffPolicyAlgorithm(Algorithm[Config]):
         self.exploration.start()
         # Each step where an update could come before the next look at all that was collected.
         is_short = self._train_freq < CHECKED_STEPS * self.n_envs * self.distributed.size
-        self.collector.looks_at_all = is_short or self._train_unit == "episode"
+        self.collector.checks_every_step = is_short or self._train_unit == "episode"
         steps_before, episodes = self.num_timesteps, 0
         while True:
             transition = self._interact(self._explore, self.buffer.add)
@@ -265,10 +261,10 @@ class OffPolicyAlgorithm(Algorithm[Config]):
         if is_due or self.collector.not_finite:
             check_collected(self)
 
-    def _explore(self, seen: PolicyInput) -> dict[str, Arrays]:
+    def _explore(self, policy_input: PolicyInput) -> dict[str, Arrays]:
         if self.num_timesteps < self.config.learning_starts:
-            return {"actions": self.exploration.warm_up(seen, self.rng)}
-        return {"actions": self.exploration.act(seen, self.rng, self.progress)}
+            return {"actions": self.exploration.warm_up(policy_input, self.rng)}
+        return {"actions": self.exploration.act(policy_input, self.rng, self.progress)}
 
     def _reset_envs(self) -> None:
         super()._reset_envs()
@@ -317,11 +313,14 @@ class OffPolicyAlgorithm(Algorithm[Config]):
     def _batch_size(self) -> int:
         return self.config.batch_size
 
-    def paced(self) -> dict[str, Any]:
+    def progress_dependent_settings(self) -> dict[str, Any]:
         prioritized = self.replay_config.prioritized
         if prioritized is None or prioritized.beta == 1:
-            return super().paced()
-        return {**super().paced(), "replay.prioritized.beta_fraction": prioritized.beta_fraction}
+            return super().progress_dependent_settings()
+        return {
+            **super().progress_dependent_settings(),
+            "replay.prioritized.beta_fraction": prioritized.beta_fraction,
+        }
 
     def _parts(self) -> dict[str, Any]:
         return {

@@ -7,17 +7,16 @@ import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from zoo.algorithms.agent import Array
 from zoo.algorithms.algorithm import Algorithm
-from zoo.algorithms.arguments import SdeConfig, sde_options
-from zoo.algorithms.collector import PolicyInput, check_collected
+from zoo.algorithms.arguments import sde_options
+from zoo.algorithms.collector import Array, PolicyInput, check_collected
 from zoo.algorithms.state_parts import RecurrentState
 from zoo.buffers.arrays import Arrays, ArraySpec, Transition, observation_spec, split_rows, transform
 from zoo.buffers.rollout import RolloutBuffer, Truncations, generalized_advantages
@@ -33,10 +32,10 @@ from zoo.policies.exploration import SdeNoise
 
 PLAIN_ACTIONS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 ANY_ACTIONS = (*PLAIN_ACTIONS, spaces.Tuple, spaces.Dict)
-"""For algorithms that know of actions only how likely they are, whatever parts they have."""
+"""For algorithms that only need the log-probability of an action."""
 
 USUAL_CHUNK = 32
-"""The longest sequences that a recurrent policy learns from unless it is told."""
+"""The longest sequences that a recurrent policy learns from by default."""
 
 COUNTED = "n_counted"
 """How many steps of a batch count, as a mean over workers."""
@@ -46,8 +45,8 @@ PIECE_BYTES = 64 * 2**20
 
 
 @dataclass
-class CollectionConfig:
-    """Hyperparameters of collecting rollouts, and of what any algorithm learns from them."""
+class OnPolicyConfig:
+    """Hyperparameters of all on-policy algorithms: of rollouts, and of what is learned from them."""
 
     learning_rate: Schedule = hyperparameter(3e-4, "step size of the optimizer", ge=0)
     n_steps: int = hyperparameter(128, "steps of each environment in a rollout", unit="steps", ge=1)
@@ -69,30 +68,15 @@ class CollectionConfig:
     )
 
 
-@dataclass
-class RolloutConfig(CollectionConfig):
-    """Those of learning actions and values from one loss."""
-
-    vf_coef: float = hyperparameter(0.25, "weight of the value's mean squared error", ge=0)
-
-
-@dataclass
-class OnPolicyConfig(SdeConfig, RolloutConfig):
-    """Those of the algorithms with state-dependent exploration; each sets its own defaults."""
-
-
-Config = TypeVar("Config", bound=CollectionConfig)
-
-
-class OnPolicyAlgorithm(Algorithm[Config]):
+class OnPolicyAlgorithm(Algorithm):
     """Collects ``n_steps`` steps of every environment with the current policy, then learns from them once."""
 
     supported_actions: ClassVar[tuple[type[spaces.Space[Any]], ...]] = PLAIN_ACTIONS
     has_recurrence = True
     uses_old_log_prob: ClassVar[bool] = False
-    """Whether a finished rollout tells how likely its actions were for the policy that took them."""
+    """Whether a finished rollout has the log-probabilities of its actions."""
 
-    config: Config
+    config: OnPolicyConfig
     policy: ActorCritic
     buffer: RolloutBuffer
 
@@ -155,7 +139,7 @@ class OnPolicyAlgorithm(Algorithm[Config]):
 
     def collect(self) -> None:
         self._collect_rollout()
-        while self._lacks_steps():
+        while self._is_empty_anywhere():
             self._collect_rollout()
         check_collected(self)
 
@@ -170,7 +154,7 @@ class OnPolicyAlgorithm(Algorithm[Config]):
         if len(transition.outcome.finished):
             self._keep_truncations(transition)
 
-    def _lacks_steps(self) -> bool:
+    def _is_empty_anywhere(self) -> bool:
         """Whether this was a short rollout in which all environments of a worker, of any, merely reset."""
         if not self.collector.envs.next_step_autoreset:
             return False
@@ -185,17 +169,17 @@ class OnPolicyAlgorithm(Algorithm[Config]):
         held = SdeNoise(head, config.sde_sample_freq)
         return (held.next(self.rng, self.n_envs) for _ in range(n_steps))
 
-    def _act_with(self, noise: Array, seen: PolicyInput) -> dict[str, Arrays]:
+    def _act_with(self, noise: Array, policy_input: PolicyInput) -> dict[str, Arrays]:
         before = self.recurrent.array
         if before is None:
-            return {"actions": self.acting.act(seen, noise)[0]}
-        seen = self._from_where_it_starts(seen)
-        actions, self.recurrent.array = self.acting.act(seen, noise, before)
-        return {"actions": actions, "states": before, "episode_starts": seen["episode_starts"]}
+            return {"actions": self.acting.act(policy_input, noise)[0]}
+        policy_input = self._with_episode_starts(policy_input)
+        actions, self.recurrent.array = self.acting.act(policy_input, noise, before)
+        return {"actions": actions, "states": before, "episode_starts": policy_input["episode_starts"]}
 
-    def _from_where_it_starts(self, seen: PolicyInput) -> PolicyInput:
-        """Return what is seen and whether it is the first of an episode, before which nothing counts."""
-        return {**seen, "episode_starts": self.collector.episode_starts}
+    def _with_episode_starts(self, policy_input: PolicyInput) -> PolicyInput:
+        """Return the input with ``episode_starts``, at which a recurrent policy forgets its state."""
+        return {**policy_input, "episode_starts": self.collector.episode_starts}
 
     def _rewards(self, transition: Transition) -> Array:
         rewards = transition.outcome.rewards
@@ -225,7 +209,7 @@ class OnPolicyAlgorithm(Algorithm[Config]):
         rows = self.buffer.rows()
         rollout: dict[str, Any] = self._tensors(rows)
         if self.uses_old_log_prob or self.recurrent.array is not None:
-            rollout |= self._judged(rollout)
+            rollout |= self._values_and_log_prob(rollout)
             values = rollout["values"].cpu().numpy()
         else:
             values = np.concatenate(
@@ -238,17 +222,17 @@ class OnPolicyAlgorithm(Algorithm[Config]):
         return rollout
 
     @torch.inference_mode()
-    def _judged(self, rollout: dict[str, Any]) -> dict[str, Tensor]:
+    def _values_and_log_prob(self, rollout: dict[str, Any]) -> dict[str, Tensor]:
         """Return the policy's values of what it saw, and the log-probabilities of what it did."""
-        judged = []
+        parts = []
         for rows in split_rows(rollout, self._rows_at_once):
             parameters, values, _ = self.policy(rows, rows.get("states"))
-            judged.append({"values": values})
+            parts.append({"values": values})
             if self.uses_old_log_prob:
-                judged[-1]["log_prob"] = self.policy.head.log_prob(parameters, rows["actions"])
-        if len(judged) == 1:
-            return judged[0]
-        return {name: torch.cat([part[name] for part in judged]) for name in judged[0]}
+                parts[-1]["log_prob"] = self.policy.head.log_prob(parameters, rows["actions"])
+        if len(parts) == 1:
+            return parts[0]
+        return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
     def _advantages_and_returns(self, values: Array) -> tuple[Array, Array]:
         """Return both for values (n_steps, n_envs), in the same shape."""
@@ -258,11 +242,11 @@ class OnPolicyAlgorithm(Algorithm[Config]):
         if truncations is not None:
             rewards = rewards.copy()
             rewards[truncations.steps, truncations.envs] += gamma * self._final_values(truncations)
-        seen, state = self.collector.seen, self.recurrent.array
+        policy_input, state = self.collector.policy_input, self.recurrent.array
         if state is None:
-            last_values = self.acting.values(seen)
+            last_values = self.acting.values(policy_input)
         else:
-            last_values = self.acting.values(self._from_where_it_starts(seen), state)
+            last_values = self.acting.values(self._with_episode_starts(policy_input), state)
         advantages = generalized_advantages(
             rewards, values, last_values, buffer.ended, gamma, self.config.gae_lambda
         )
@@ -296,13 +280,13 @@ class OnPolicyAlgorithm(Algorithm[Config]):
         n_rows, rest = divmod(batch_size, buffer.steps_a_row)
         if rest == 0 and n_rows > 0:
             return n_rows
-        raise self._no_minibatches(f"minibatches of `algo.batch_size={batch_size}` steps", "algo.batch_size")
+        raise self._minibatch_error(f"minibatches of `algo.batch_size={batch_size}` steps", "algo.batch_size")
 
     def _minibatches_of(self, size: int) -> tuple[int, int]:
         """Return how many minibatches of ``size`` rows see all of a rollout, repeating as few as they can."""
         return math.ceil(self.buffer.n_rows / size), size
 
-    def _no_minibatches(self, asked: str, option: str) -> ZooError:
+    def _minibatch_error(self, asked: str, option: str) -> ZooError:
         """Return the error for minibatches, asked for by an option, that a rollout can't give."""
         buffer = self.buffer
         parts, others = f"n_steps × n_envs = {buffer.n_rows} steps", "algo.n_steps, n_envs"

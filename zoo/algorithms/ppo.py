@@ -2,8 +2,8 @@
 
 After each rollout the policy takes several epochs of minibatch steps on a surrogate objective that stops
 paying once the probability of an action has changed by more than the clip range. PPO2 is Stable-Baselines'
-second form, which is also Stable-Baselines3's PPO; PPO1 its first, for workers that each learn from a batch
-of their own and average their gradients.
+second form, and with other defaults (`PPO`) Stable-Baselines3's; PPO1 is Stable-Baselines' first, for workers
+that each learn from a batch of their own and average their gradients.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
+from zoo.algorithms.arguments import Policy, SdeConfig
 from zoo.algorithms.on_policy import (
     ANY_ACTIONS,
     OnPolicyAlgorithm,
@@ -29,14 +30,16 @@ from zoo.errors import ZooError
 from zoo.optim import workers
 from zoo.optim.optimizers import Adam, Optimizer
 from zoo.optim.state import STOPPED, State, StepResult
+from zoo.policies.config import check_is_recurrent
 
 Batch = dict[str, Any]
 
 
 @dataclass
-class ClippedPolicyConfig(OnPolicyConfig):
+class ClippedObjectiveConfig(SdeConfig, OnPolicyConfig):
     """Hyperparameters of both forms."""
 
+    vf_coef: float = hyperparameter(0.25, "weight of the value's mean squared error", ge=0)
     n_epochs: int = hyperparameter(4, "passes over each rollout", ge=1)
     clip_range: Schedule = hyperparameter(
         0.2, "change of an action's probability ratio beyond which nothing is gained", gt=0
@@ -46,7 +49,7 @@ class ClippedPolicyConfig(OnPolicyConfig):
 
 @dataclass
 @with_defaults(learning_rate=2.5e-4, normalize_advantage=True)
-class PPO2Config(ClippedPolicyConfig):
+class PPO2Config(ClippedObjectiveConfig):
     """Hyperparameters of PPO2. Stable-Baselines halves the value's error: its ``vf_coef`` is twice ours."""
 
     batch_size: int | None = hyperparameter(
@@ -69,7 +72,7 @@ class PPO2Config(ClippedPolicyConfig):
             )
 
 
-class PPO2(OnPolicyAlgorithm[PPO2Config]):
+class PPO2(OnPolicyAlgorithm):
     """PPO with clipped surrogate and, by default, clipped values, as in Stable-Baselines' PPO2."""
 
     name = "ppo2"
@@ -77,6 +80,9 @@ class PPO2(OnPolicyAlgorithm[PPO2Config]):
     supported_actions = ANY_ACTIONS
     uses_old_log_prob = True
     standardizes_minibatches = True
+    """Whether advantages are standardised in each minibatch, or in a worker's whole rollout."""
+
+    config: PPO2Config
 
     def _optimizer(self) -> Optimizer:
         return Adam(eps=self.config.adam_eps)
@@ -88,15 +94,22 @@ class PPO2(OnPolicyAlgorithm[PPO2Config]):
         return state
 
     def update(self) -> None:
-        rollout = self.finished_rollout()
+        """Take a gradient step on each minibatch of each epoch, until the policy is too far from the old."""
+        rollout, config = self.finished_rollout(), self.config
         self._record_explained_variance(rollout)
+        if config.normalize_advantage and not self.standardizes_minibatches:
+            with workers.without_averaging():
+                rollout["advantages"] = standardized(rollout["advantages"], rollout)
         if self.buffer.chunk_length is None:  # minibatches are then drawn from the steps that count
             rollout.pop("weights", None)
-        minibatches = self.buffer.minibatch_rows(self.rng, self.config.n_epochs, *self._minibatches())
+        n_minibatches, n_rows = self._minibatches()
+        minibatches = self.buffer.minibatch_rows(self.rng, config.n_epochs, n_minibatches, n_rows)
         shared = {"rollout": rollout, **self.rates(self._progress_before)}
+        # The loop over the (n_epochs × n_minibatches, n_rows) indices is the runner's: it can be compiled.
         self._take_steps(self._gradient_step, shared, self._tensors(minibatches))
 
     def _gradient_step(self, state: State, shared: Any, rows: Tensor) -> StepResult:
+        """Take a step on the rows of one minibatch."""
         config, policy = self.config, self.updater.module(state)
         batch = counted(transform(lambda column: column[rows], shared["rollout"]))
         parameters, values, _ = policy(batch, batch.get("states"))
@@ -148,11 +161,12 @@ class PPO2(OnPolicyAlgorithm[PPO2Config]):
         """Return how many minibatches an epoch has, and their rows."""
         buffer, n_minibatches = self.buffer, self.config.n_minibatches
         if self.config.batch_size is not None:
-            return self._minibatches_of(self._rows_in(self.config.batch_size))
-        size = math.ceil(buffer.n_rows / n_minibatches)
-        if n_minibatches <= buffer.n_rows and size * buffer.steps_a_row > 1:
-            return n_minibatches, size
-        raise self._no_minibatches(f"{n_minibatches} minibatches", "algo.n_minibatches")
+            n_rows = self._rows_in(self.config.batch_size)
+            return math.ceil(buffer.n_rows / n_rows), n_rows
+        n_rows = math.ceil(buffer.n_rows / n_minibatches)
+        if n_minibatches <= buffer.n_rows and n_rows * buffer.steps_a_row > 1:
+            return n_minibatches, n_rows
+        raise self._minibatch_error(f"{n_minibatches} minibatches", "algo.n_minibatches")
 
     def gradient_steps_in(self, total_timesteps: int) -> float:
         n_rollouts = total_timesteps / (self.buffer.n_steps * self.n_envs)
@@ -172,7 +186,7 @@ class PPO2(OnPolicyAlgorithm[PPO2Config]):
     max_grad_norm=None,
     clip_range="lin_0.2",
 )
-class PPO1Config(ClippedPolicyConfig):
+class PPO1Config(ClippedObjectiveConfig):
     """Hyperparameters of PPO1."""
 
     batch_size: int = hyperparameter(
@@ -191,15 +205,56 @@ class PPO1(PPO2):
 
     config: PPO1Config  # type: ignore[assignment]
 
-    def finished_rollout(self) -> Batch:
-        """Return the rollout with advantages that are standardised over this worker's steps alone."""
-        rollout = super().finished_rollout()
-        if self.config.normalize_advantage:
-            with workers.without_averaging():
-                rollout["advantages"] = standardized(rollout["advantages"], rollout)
-        return rollout
-
     def _minibatches(self) -> tuple[int, int]:
         """Return how many whole minibatches a rollout has, and their rows."""
-        size = self._rows_in(self.config.batch_size)
-        return self.buffer.n_rows // size, size
+        n_rows = self._rows_in(self.config.batch_size)
+        return self.buffer.n_rows // n_rows, n_rows
+
+
+# -- PPO2 with the defaults of Stable-Baselines3 -----------------------------------------------------------
+
+
+@dataclass
+@with_defaults(
+    learning_rate=3e-4,
+    n_steps=2048,
+    batch_size=64,
+    n_epochs=10,
+    clip_range_vf=None,
+    ent_coef=0.0,
+    vf_coef=0.5,
+)
+class PPOConfig(PPO2Config):
+    """Hyperparameters of PPO: Stable-Baselines3's defaults."""
+
+
+class PPO(PPO2):
+    """PPO2 with the defaults of Stable-Baselines3's PPO."""
+
+    of_preset = "ppo"
+    config_class = PPOConfig
+
+
+class MaskablePPO(PPO):
+    """PPO2 with the defaults of SB3-Contrib's MaskablePPO; masks come from the environment."""
+
+    of_preset = "maskable_ppo"
+
+
+@dataclass
+@with_defaults(n_steps=128, batch_size=128)
+class RecurrentPPOConfig(PPOConfig):
+    """Hyperparameters of RecurrentPPO: SB3-Contrib's defaults."""
+
+
+class RecurrentPPO(PPO2):
+    """PPO2 with the defaults of SB3-Contrib's RecurrentPPO, for recurrent policies."""
+
+    of_preset = "recurrent_ppo"
+    usual_policy = "MlpLstmPolicy"
+    config_class = RecurrentPPOConfig
+
+    def __init__(self, policy: Policy = "MlpLstmPolicy", env: Any = None, **options: Any) -> None:
+        super().__init__(policy, env, **options)
+        if options.get("config") is None:  # agents that were saved act as they do
+            check_is_recurrent(self.policy_config)

@@ -29,20 +29,23 @@ ALGORITHMS = {
 }
 """Where each algorithm's class is, by the name that configs and agents use."""
 
-CLASSES = {place.rpartition(":")[2]: place.partition(":")[0] for place in ALGORITHMS.values()}
-"""In which module each algorithm's class is, by its own name."""
-
 PRESETS = {
-    "ppo": "PPO",
-    "maskable_ppo": "MaskablePPO",
-    "recurrent_ppo": "RecurrentPPO",
-    "her_ddpg": "HerDDPG",
-    "her_dqn": "HerDQN",
-    "her_sac": "HerSAC",
-    "her_td3": "HerTD3",
-    "her_tqc": "HerTQC",
+    "ppo": "zoo.algorithms.ppo:PPO",
+    "maskable_ppo": "zoo.algorithms.ppo:MaskablePPO",
+    "recurrent_ppo": "zoo.algorithms.ppo:RecurrentPPO",
+    "her_ddpg": "zoo.algorithms.presets:HerDDPG",
+    "her_dqn": "zoo.algorithms.presets:HerDQN",
+    "her_sac": "zoo.algorithms.presets:HerSAC",
+    "her_td3": "zoo.algorithms.presets:HerTD3",
+    "her_tqc": "zoo.algorithms.presets:HerTQC",
 }
-"""Classes of the presets that come with Zoo, which stand in `zoo.algorithms.presets`."""
+"""Where the class of each preset that comes with Zoo is."""
+
+CLASS_NAMES = {name: place.partition(":")[2] for name, place in (ALGORITHMS | PRESETS).items()}
+"""The name of the class of each algorithm and preset."""
+
+MODULES = {place.partition(":")[2]: place.partition(":")[0] for place in (ALGORITHMS | PRESETS).values()}
+"""The module in which each of these classes is."""
 
 
 def algorithm_class(name: str) -> type[Any]:

@@ -68,7 +68,7 @@ class SACPolicy(nn.Module):
         self.temperature = Temperature(ent_coef)
 
 
-class SAC(OffPolicyAlgorithm[SACConfig]):
+class SAC(OffPolicyAlgorithm):
     """SAC without a separate state-value network, with a learned entropy coefficient by default."""
 
     name = "sac"
@@ -76,6 +76,8 @@ class SAC(OffPolicyAlgorithm[SACConfig]):
     supported_actions = (spaces.Box,)
     scales_actions = True
     policy_class: ClassVar[type[SACPolicy]] = SACPolicy
+
+    config: SACConfig
 
     policy: SACPolicy
 
@@ -146,8 +148,8 @@ class SAC(OffPolicyAlgorithm[SACConfig]):
         critic_loss = mean_loss(losses, weights)
         state, _ = self.critics_updater.step(state, critics, critic_loss, learning_rate)
 
-        judge = self.critics_updater.parameters.functional(state["critics"])
-        actor_values = self._actor_values(judge(observations, actions))
+        new_critics = self.critics_updater.parameters.functional(state["critics"])
+        actor_values = self._actor_values(new_critics(observations, actions))
         actor_loss = mean_loss(ent_coef * log_prob - actor_values, weights)
         state, _ = self.actor_updater.step(state, actor, actor_loss, learning_rate)
 
@@ -173,9 +175,9 @@ class SAC(OffPolicyAlgorithm[SACConfig]):
 
     # What the critics' values (critics, batch) mean: all that differs where these are distributions.
 
-    def _soft_values(self, next_values: Tensor, surprise: Tensor) -> Tensor:
+    def _soft_values(self, next_values: Tensor, weighted_log_prob: Tensor) -> Tensor:
         """Return what the critics agree on at the next state, less the weighted log-probability (batch,)."""
-        return next_values.amin(0) - surprise
+        return next_values.amin(0) - weighted_log_prob
 
     def _losses_and_errors(self, values: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Return the critics' losses, and how far their values are from the targets, (batch,) each."""
@@ -183,11 +185,11 @@ class SAC(OffPolicyAlgorithm[SACConfig]):
         return 0.5 * errors.square().sum(0), errors.abs().mean(0)
 
     def _actor_values(self, values: Tensor) -> Tensor:
-        """Return the value (batch,) that the actor's actions are judged by."""
+        """Return the value (batch,) that the actor maximises."""
         return values.amin(0)
 
-    def _overrule(self, changed: Collection[str]) -> None:
-        super()._overrule(changed)
+    def _apply_changed(self, changed: Collection[str]) -> None:
+        super()._apply_changed(changed)
         if "ent_coef" in changed:
             start, _ = _entropy_coefficient(self.config.ent_coef)
             nn.init.constant_(self.policy.temperature.log, math.log(start))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -35,7 +36,7 @@ class Attributes:
 
 
 class Generators:
-    """All that a run draws from: ``rng`` for learning, ``predict_rng`` for actions that somebody asks for.
+    """All that a run draws from: ``rng`` for learning, ``predict_rng`` for `predict`.
 
     What a policy draws by itself (initial weights, dropout) comes from torch's own generator, which is put
     in the place of the user's for as long as that takes.
@@ -62,7 +63,7 @@ class Generators:
 
     @contextmanager
     def torch_for_predicting(self) -> Iterator[None]:
-        """Within the block, torch draws from a generator for actions that somebody asks for."""
+        """Within the block, torch draws from a generator for `predict`."""
         with torch.random.fork_rng(devices=[]):
             torch.set_rng_state(self._predict_torch)
             yield
@@ -70,7 +71,7 @@ class Generators:
 
     @contextmanager
     def predicting_from(self, seed: int | Sequence[int] | None) -> Iterator[None]:
-        """Within the block, actions that are asked for are drawn from ``seed``, and nothing is used up."""
+        """Within the block, `predict` draws from ``seed``, and nothing is used up."""
         before = self.predict_rng.bit_generator.state, self._predict_torch
         fresh = np.random.default_rng(seed)
         self.predict_rng.bit_generator.state = fresh.bit_generator.state
@@ -99,9 +100,7 @@ class Tensors:
     """
 
     def __init__(self, replaced: Mapping[str, Tensor], policy: nn.Module) -> None:
-        trained = {name for name, parameter in policy.named_parameters() if parameter.requires_grad}
-        rest = {name: each for name, each in policy.state_dict().items() if name not in trained}
-        self.tensors = {**{f"policy.{name}": each for name, each in rest.items()}, **replaced}
+        self.tensors = run_tensors(replaced, policy)
 
     def state(self) -> dict[str, Any]:
         return {name: tensor.detach().cpu().numpy().copy() for name, tensor in self.tensors.items()}
@@ -114,8 +113,15 @@ class Tensors:
                 tensor.copy_(torch.from_numpy(np.array(arrays[name])))
 
 
+def run_tensors(replaced: Mapping[str, Tensor], policy: nn.Module) -> dict[str, Tensor]:
+    """Return all tensors of a run by name: those that updates replace, and the rest of the policy's."""
+    trained = {name for name, parameter in policy.named_parameters() if parameter.requires_grad}
+    rest = {name: each for name, each in policy.state_dict().items() if name not in trained}
+    return {**{f"policy.{name}": each for name, each in rest.items()}, **replaced}
+
+
 class RecurrentState:
-    """What a recurrent policy remembers of each environment, (n_envs, state_size); None: it can't remember.
+    """The state of a recurrent policy in each environment, (n_envs, state_size); None if it is not recurrent.
 
     It lasts from rollout to rollout, and is a part of checkpoints.
     """
@@ -129,3 +135,68 @@ class RecurrentState:
     def load_state(self, state: Mapping[str, Any]) -> None:
         if self.array is not None:
             self.array = np.array(state["array"])
+
+
+class ScalarMeans:
+    """Sums of recorded values by name. Tensors stay tensors until they are read, so recording never waits.
+
+    Rows are values of one step, which have no mean with those of others: an evaluation's.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._sums: dict[tuple[str, ...], tuple[Any, int]] = {}
+        self._rows: dict[int, dict[str, float]] = {}
+
+    def record(self, name: str, value: float | Tensor | np.ndarray) -> None:
+        """Add one value."""
+        self.record_all((name,), value)
+
+    def record_all(self, names: Sequence[str], values: Any) -> None:
+        """Add one value to each name; with several names, a vector of them."""
+        key = tuple(names)
+        total, count = self._sums.get(key, (0.0, 0))
+        self._sums[key] = (total + values, count + 1)
+
+    def record_row(self, timesteps: int, scalars: Mapping[str, float]) -> None:
+        """Keep the values of one step."""
+        self._rows.setdefault(timesteps, {}).update(scalars)
+
+    def read_rows(self, before: int) -> dict[int, dict[str, float]]:
+        """Return the rows of steps below ``before`` since the last call, by their steps."""
+        return {step: self._rows.pop(step) for step in sorted(self._rows) if step < before}
+
+    def read(self) -> dict[str, float]:
+        """Return the means since the last call, and of the rows that were not read the latest values."""
+        totals, counts = Counter[str](), Counter[str]()
+        for names, (total, count) in self._sums.items():
+            values = total.reshape(-1).tolist() if isinstance(total, Tensor) else [float(total)]
+            totals.update(dict(zip(names, values, strict=True)))
+            counts.update(dict.fromkeys(names, count))
+        means = {name: total / counts[name] for name, total in totals.items()}
+        for _, row in sorted(self._rows.items()):
+            means.update(row)
+        self._sums, self._rows = {}, {}
+        return means
+
+    def state(self) -> dict[str, Any]:
+        """Return the sums as numbers for JSON."""
+        return {
+            "names": [list(names) for names in self._sums],
+            "totals": [
+                total.tolist() if isinstance(total, Tensor) else float(total)
+                for total, _ in self._sums.values()
+            ],
+            "counts": [count for _, count in self._sums.values()],
+            "rows": [[step, row] for step, row in self._rows.items()],
+        }
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self._rows = {int(step): dict(row) for step, row in state.get("rows", ())}
+        self._sums = {
+            tuple(names): (
+                torch.tensor(total, device=self._device) if isinstance(total, list) else total,
+                count,
+            )
+            for names, total, count in zip(state["names"], state["totals"], state["counts"], strict=True)
+        }

@@ -45,7 +45,7 @@ class TD3Policy(DeterministicPolicy):
     """Actor and critics."""
 
 
-class TD3(OffPolicyAlgorithm[TD3Config]):
+class TD3(OffPolicyAlgorithm):
     """TD3, with Stable-Baselines' values, which updates 100 times after every 100 steps.
 
     Stable-Baselines3's are `buffer_size=1e6, batch_size=256, learning_rate=1e-3, train_freq=1,
@@ -57,6 +57,8 @@ class TD3(OffPolicyAlgorithm[TD3Config]):
     config_class = TD3Config
     supported_actions = (spaces.Box,)
     scales_actions = True
+
+    config: TD3Config
 
     policy: TD3Policy
 
@@ -99,8 +101,8 @@ class TD3(OffPolicyAlgorithm[TD3Config]):
         state, metrics, outputs = self._critic_steps(state, rates, batches)
         batch = tree_row(batches, -1)
         actor = self.actor_updater.module(state)
-        judge = self.critics_updater.parameters.functional(state["critics"])
-        values = judge(batch["observations"], actor(batch["observations"]), first=1).squeeze(0)
+        critics = self.critics_updater.parameters.functional(state["critics"])
+        values = critics(batch["observations"], actor(batch["observations"]), first=1).squeeze(0)
         actor_loss = -mean_loss(values, batch.get("weights"))
         state, _ = self.actor_updater.step(state, actor, actor_loss, rates["learning_rate"])
         state = self.actor_updater.parameters.polyak_update(state, "target_actor", self.config.tau)

@@ -67,7 +67,7 @@ class TQC(SAC):
 
     # Values are (critics, batch, quantiles).
 
-    def _soft_values(self, next_values: Tensor, surprise: Tensor) -> Tensor:
+    def _soft_values(self, next_values: Tensor, weighted_log_prob: Tensor) -> Tensor:
         """Return the lowest of all critics' quantiles, (batch, kept), less the weighted log-probability.
 
         They are in no order. The highest ones of all together are dropped, not of each critic.
@@ -75,7 +75,7 @@ class TQC(SAC):
         n_kept = self.config.n_quantiles - self.config.top_quantiles_to_drop_per_net
         pooled = next_values.transpose(0, 1).flatten(1)
         lowest = pooled.topk(n_kept * self.config.n_critics, largest=False, sorted=False).values
-        return lowest - surprise[:, None]
+        return lowest - weighted_log_prob[:, None]
 
     def _losses_and_errors(self, values: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Return the mean over critics, quantiles and targets: not a sum, so that rates are those of SAC."""

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from zoo.algorithms.arguments import SdeConfig
 from zoo.algorithms.on_policy import (
     ANY_ACTIONS,
-    CollectionConfig,
     OnPolicyAlgorithm,
+    OnPolicyConfig,
     batch_mean,
     counted,
     standardized,
@@ -44,7 +44,7 @@ Batch = dict[str, Any]
 
 @dataclass
 @with_defaults(n_steps=2048, normalize_advantage=True, ent_coef=0.0)
-class TRPOConfig(SdeConfig, CollectionConfig):
+class TRPOConfig(SdeConfig, OnPolicyConfig):
     """Hyperparameters of TRPO."""
 
     learning_rate: Schedule = hyperparameter(1e-3, "step size of the critic's optimizer", ge=0)
@@ -71,7 +71,7 @@ class TRPOConfig(SdeConfig, CollectionConfig):
     adam_eps: float = hyperparameter(1e-5, "epsilon of the critic's Adam", gt=0)
 
 
-class TRPO(OnPolicyAlgorithm[TRPOConfig]):
+class TRPO(OnPolicyAlgorithm):
     """TRPO with SB3-Contrib's defaults; its KL divergence sums over action dimensions, as in the paper."""
 
     name = "trpo"
@@ -79,11 +79,13 @@ class TRPO(OnPolicyAlgorithm[TRPOConfig]):
     supported_actions = ANY_ACTIONS
     uses_old_log_prob = True
 
+    config: TRPOConfig
+
     def _make_policy(self) -> nn.Module:
         if self.policy_config.critic_lstm == "shared":
             raise ZooError(
                 "`policy.critic_lstm=shared`: trpo's critic moves nothing that actions depend on, so it can't"
-                " train the actor's memory; take detached, by which it reads that, or separate"
+                " train the actor's recurrent layers; take detached, by which it reads them, or separate"
             )
         return super()._make_policy()
 
@@ -106,8 +108,8 @@ class TRPO(OnPolicyAlgorithm[TRPOConfig]):
         config, program, averaged = self.config, self.runner, self.updater.average
         start = program.state.snapshot("policy")
         batch = counted(rollout)
-        old = program.call(self._ascent, batch)
-        product = self._damped(counted(self._fisher_batch(rollout)))
+        old = program.call(self._policy_gradient, batch)
+        product = self._damped_product(counted(self._fisher_batch(rollout)))
         direction = conjugate_gradient(product, old["gradient"], config.cg_max_steps)
         step = longest_step(direction, product, config.target_kl)
         objective, bound = averaged(old["objective"]), config.line_search_kl_factor * config.target_kl
@@ -115,7 +117,10 @@ class TRPO(OnPolicyAlgorithm[TRPOConfig]):
         reached = {"objective": objective, "kl": torch.zeros_like(objective), "entropy": old["entropy"]}
 
         def accepts(vector: Tensor) -> Tensor:
-            tried = {name: averaged(mean) for name, mean in program.call(self._tried, batch, vector).items()}
+            tried = {
+                name: averaged(mean)
+                for name, mean in program.call(self._evaluate_step, batch, vector).items()
+            }
             accepted = (tried["kl"] < bound) & (tried["objective"] > objective)
             reached.update({name: torch.where(accepted, tried[name], reached[name]) for name in reached})
             return accepted
@@ -130,7 +135,7 @@ class TRPO(OnPolicyAlgorithm[TRPOConfig]):
         self.record("train/entropy_loss", -reached["entropy"])
         self.record("train/is_line_search_success", found.float())
 
-    def _ascent(self, state: State, batch: Batch) -> dict[str, Tensor]:
+    def _policy_gradient(self, state: State, batch: Batch) -> dict[str, Tensor]:
         """Return the distributions' parameters, the objective and its gradient at the policy of ``state``."""
         policy = self.updater.module(state)
         parameters, _, _ = policy(batch, batch.get("states"))
@@ -144,7 +149,7 @@ class TRPO(OnPolicyAlgorithm[TRPOConfig]):
         }
 
     @torch.no_grad()
-    def _tried(self, state: State, batch: Batch, vector: Tensor) -> dict[str, Tensor]:
+    def _evaluate_step(self, state: State, batch: Batch, vector: Tensor) -> dict[str, Tensor]:
         """Return objective, entropy and KL divergence to the old policy where ``vector`` is the policy."""
         parameters, _, _ = self.updater.parameters.functional(vector)(batch, batch.get("states"))
         objective, entropy = self._objective(parameters, batch)
@@ -165,7 +170,7 @@ class TRPO(OnPolicyAlgorithm[TRPOConfig]):
         rows = self._tensors(self.buffer.minibatch_rows(self.rng, 1, 1, math.ceil(n_rows / factor))[0])
         return transform(lambda column: column[rows], batch)
 
-    def _damped(self, batch: Batch) -> Product:
+    def _damped_product(self, batch: Batch) -> Product:
         """Return the product with the mean Fisher matrix of all workers, damped."""
         program, damping = self.runner, self.config.cg_damping
         if program.runtime.compiles:
@@ -189,7 +194,7 @@ class TRPO(OnPolicyAlgorithm[TRPOConfig]):
     def _fit_critic(self, rollout: Batch) -> None:
         minibatches = self.buffer.minibatch_rows(self.rng, self.config.n_critic_updates, *self._minibatches())
         rates = self.rates(self._progress_before)
-        shared = {"rollout": rollout, "moves": self._moves_no_action(rollout), **rates}
+        shared = {"rollout": rollout, "critic_only": self._critic_only_mask(rollout), **rates}
         self._take_steps(self._critic_step, shared, self._tensors(minibatches))
 
     def _critic_step(self, state: State, shared: Any, rows: Tensor) -> StepResult:
@@ -197,21 +202,21 @@ class TRPO(OnPolicyAlgorithm[TRPOConfig]):
         batch = counted(transform(lambda column: column[rows], shared["rollout"]))
         _, values, _ = policy(batch, batch.get("states"))
         value_loss = batch_mean((values - batch["returns"]).square(), batch)
-        gradient = self.updater.gradient(policy, value_loss) * shared["moves"]
+        gradient = self.updater.gradient(policy, value_loss) * shared["critic_only"]
         state, grad_norm = self.updater.apply_gradient(state, gradient, shared["learning_rate"])
         return StepResult(state, {"value_loss": value_loss.detach(), "grad_norm": grad_norm})
 
-    def _moves_no_action(self, rollout: Batch) -> Tensor:
+    def _critic_only_mask(self, rollout: Batch) -> Tensor:
         """Return 1 for each parameter that no action depends on, which is the critic's own; 0 for others."""
         parameters = self.updater.parameters
         first = transform(lambda column: column[:1], rollout)
         outputs, _ = self.policy.action_parameters(first, first.get("states"))
         grads = torch.autograd.grad(outputs.sum(), list(parameters.leaves.values()), allow_unused=True)
-        moves = torch.ones_like(parameters.flat)
+        mask = torch.ones_like(parameters.flat)
         for name, grad in zip(parameters.leaves, grads, strict=True):
             if grad is not None:
-                moves[parameters.slices[name]] = 0.0
-        return moves
+                mask[parameters.slices[name]] = 0.0
+        return mask
 
     def _minibatches(self) -> tuple[int, int]:
         """Return how many minibatches a pass has, and their rows."""

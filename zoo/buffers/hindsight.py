@@ -22,11 +22,10 @@ Array = np.ndarray
 class Hindsight:
     """Gives other goals to ``n_sampled_goal`` of ``n_sampled_goal + 1`` transitions that are drawn.
 
-    ``strategy`` says whence a goal comes, always one that a step has led to: ``future`` (the same step or a
-    later one of the episode), ``final`` (its last), ``episode`` (any of it that is still stored), ``random``
-    (any step that is stored). A transition whose episode has not ended keeps its goal, and so do all while
-    none has ended. All steps of a window get one goal; a step that reaches it and so ends the episode ends
-    the window.
+    A goal is what a step has achieved: with ``strategy`` ``future`` the same step or a later one of the
+    episode, with ``final`` its last, with ``episode`` any of it that is still stored, with ``random`` any
+    step that is stored. A transition whose episode has not ended keeps its goal, and so do all while none has
+    ended. All steps of a window get one goal; a step that reaches it and so ends the episode ends the window.
     """
 
     def __init__(self, outcomes: GoalOutcomes, strategy: str = "future", n_sampled_goal: int = 4) -> None:
@@ -82,7 +81,7 @@ class Hindsight:
         envs: Array,
         steps_to_end: Array,
     ) -> Array:
-        """Return what was achieved by the steps that give each of these transitions its goal."""
+        """Return the new goal of each of these transitions."""
         if self.strategy == "random":
             sizes = buffer.sizes
             numbers, ends = rng.integers(sizes.sum(), size=len(envs)), np.cumsum(sizes)
@@ -105,9 +104,9 @@ class Hindsight:
         desired: Array,
         infos: Infos | None,
     ) -> NStepWindows:
-        """Write what the steps of some rows, which achieved (rows · n_step, …), are worth if that is desired.
+        """Write the rewards and ends of some rows under their ``desired`` goals, both (rows · n_step, …).
 
-        A window that is shorter now is followed by what followed it before, whose value nobody asks for.
+        A window that is shorter now keeps its next observation, whose value is not used as it has terminated.
         """
         n_step = windows.steps.shape[-1]
         rewards = self.outcomes.rewards(achieved, desired, infos)

@@ -23,15 +23,15 @@ def run(config: Mapping[str, Any]) -> None:
     settings = build(EnjoySettings, config, "")
     agent = open_agent(settings)
     show(agent.introduction(), flush=True)
-    played = EpisodeReporter()
+    reporter = EpisodeReporter()
     if settings.record:
-        _film(agent, settings, played)
+        _film(agent, settings, reporter)
     else:
-        _play(agent, settings, played)
-    show(played.summary())
+        _play(agent, settings, reporter)
+    show(reporter.summary())
 
 
-def _film(agent: OpenedAgent, settings: EnjoySettings, played: EpisodeReporter) -> None:
+def _film(agent: OpenedAgent, settings: EnjoySettings, reporter: EpisodeReporter) -> None:
     from zoo.experiment.recording import record, video_path
 
     recording = record(
@@ -41,14 +41,14 @@ def _film(agent: OpenedAgent, settings: EnjoySettings, played: EpisodeReporter) 
         n_episodes=settings.n_episodes,
         deterministic=settings.deterministic,
         seed=settings.seed,
-        on_episode=played.add,
+        on_episode=reporter.add,
         check=agent.check_spaces,
     )
     for path in recording.paths:
         show(f"video  {shown(path)}", flush=True)
 
 
-def _play(agent: OpenedAgent, settings: EnjoySettings, played: EpisodeReporter) -> None:
+def _play(agent: OpenedAgent, settings: EnjoySettings, reporter: EpisodeReporter) -> None:
     from zoo.experiment.evaluation import evaluate
     from zoo.experiment.recording import explain_render_errors
 
@@ -63,7 +63,7 @@ def _play(agent: OpenedAgent, settings: EnjoySettings, played: EpisodeReporter) 
             settings.n_episodes,
             deterministic=settings.deterministic,
             seed=settings.seed,
-            on_episode=played.add,
+            on_episode=reporter.add,
         )
 
 

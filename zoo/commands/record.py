@@ -24,7 +24,7 @@ def run(config: Mapping[str, Any]) -> None:
     style = VideoStyle(settings.overlay, parse_size(settings.size), settings.fps)
     agent = open_agent(settings)
     show(agent.introduction(), flush=True)
-    played = EpisodeReporter()
+    reporter = EpisodeReporter()
     recording = record(
         agent.algorithm,
         agent.env,
@@ -34,7 +34,7 @@ def run(config: Mapping[str, Any]) -> None:
         length=settings.length,
         deterministic=settings.deterministic,
         seed=settings.seed,
-        on_episode=played.add,
+        on_episode=reporter.add,
         check=agent.check_spaces,
     )
     if not recording.paths:

@@ -40,6 +40,11 @@ def resolved(config: DictConfig) -> dict[str, Any]:
     return {str(key): value for key, value in plain.items()}
 
 
+def plain_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a config as plain values; see `resolved`."""
+    return resolved(OmegaConf.create(dict(config)))
+
+
 def resolved_values(values: Mapping[str, Any], *, below: Path = ()) -> dict[str, Any]:
     """Return plain values of a trusted file with what variables give; they stand at ``below`` of a config.
 

@@ -76,7 +76,7 @@ class EvalCallback(Callback):
         try:
             number = 0 if self.confirm else self.n_evaluations
             evaluation = self._evaluate(algorithm, self.n_eval_episodes, number)
-            candidate = evaluation if self._may_be_best(evaluation) else None
+            candidate = evaluation if self._is_best(evaluation) else None
             if candidate is not None and self.confirm:
                 candidate = self._evaluate(algorithm, self.confirm, 1)
         except EvaluationCancelledError as error:
@@ -89,7 +89,7 @@ class EvalCallback(Callback):
             raise InterruptedCallbackError from error
         finally:
             algorithm.timings["evaluation"] += time.perf_counter() - started
-        self._take_in(algorithm, evaluation, candidate)
+        self._record(algorithm, evaluation, candidate)
 
     def on_training_end(self, algorithm: Training) -> None:
         """Close the environments that were made here, and write the last score into the run's record."""
@@ -161,21 +161,21 @@ class EvalCallback(Callback):
             self._own_envs = VecEnvAdapter(make_vec_env(self.env, n_envs, training=False))
         return self._own_envs
 
-    def _may_be_best(self, evaluation: Evaluation) -> bool:
+    def _is_best(self, evaluation: Evaluation) -> bool:
         return self.best_mean is None or evaluation.mean >= self.best_mean
 
-    def _take_in(self, algorithm: Training, evaluation: Evaluation, candidate: Evaluation | None) -> None:
+    def _record(self, algorithm: Training, evaluation: Evaluation, candidate: Evaluation | None) -> None:
         """Record an evaluation; ``candidate`` is what the agent is judged by if it may be the best so far."""
         self.n_evaluations += 1
         self.last, self.evaluated_at = evaluation, algorithm.num_timesteps
         scalars = {"eval/mean_reward": evaluation.mean, "eval/mean_ep_length": evaluation.mean_length}
         if evaluation.success_rate is not None:
             scalars["eval/success_rate"] = evaluation.success_rate
-        algorithm.record_row(scalars)
+        algorithm.scalars.record_row(algorithm.num_timesteps, scalars)
         if self.run is not None:
             self._history.append((algorithm.num_timesteps, evaluation))
             self._write_history()
-        if candidate is None or not self._may_be_best(candidate):
+        if candidate is None or not self._is_best(candidate):
             return
         if self.run is None or self._save_best(algorithm, candidate, self.run):
             self.best_mean = candidate.mean

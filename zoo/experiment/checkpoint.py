@@ -146,9 +146,7 @@ def _n_bytes(algorithm: Training) -> int:
     return algorithm.distributed.size * sum(array.nbytes for array in split(algorithm.state())[0].values())
 
 
-def check_barriers(
-    algorithm: Algorithm[Any], config: Mapping[str, Any], before: Mapping[str, Any] | None
-) -> None:
+def check_barriers(algorithm: Algorithm, config: Mapping[str, Any], before: Mapping[str, Any] | None) -> None:
     """Raise `ZooError` for checkpoints that reset environments by the clock, or later at other steps.
 
     ``before`` is the config of the run that goes on, if one does.
@@ -205,7 +203,7 @@ def write_checkpoint(folder: str | Path, algorithm: Training, callbacks: Iterabl
     write_files(folder, state, values, algorithm.distributed.workers)
 
 
-def restore(checkpoint: Checkpoint, algorithm: Algorithm[Any], callbacks: Iterable[Callback] = ()) -> None:
+def restore(checkpoint: Checkpoint, algorithm: Algorithm, callbacks: Iterable[Callback] = ()) -> None:
     """Bring algorithm, callbacks and their files back to where they were at the checkpoint.
 
     Then ``algorithm.learn(algorithm.total_timesteps - algorithm.num_timesteps, callbacks,
@@ -223,7 +221,7 @@ def restore(checkpoint: Checkpoint, algorithm: Algorithm[Any], callbacks: Iterab
 
 
 def restore_run(
-    algorithm: Algorithm[Any], folder: Path, callbacks: Sequence[Callback], *, for_more_steps: bool
+    algorithm: Algorithm, folder: Path, callbacks: Sequence[Callback], *, for_more_steps: bool
 ) -> None:
     """Bring a run, with all its workers, back to its checkpoint in ``folder``. Raises `ZooError`."""
     with warnings_as_messages():
@@ -256,7 +254,7 @@ def write_share(folder: Path, algorithm: Training) -> Record:
         return {"error": str(error)}
 
 
-def restore_share(folder: Path, algorithm: Algorithm[Any], rank: int) -> str | None:
+def restore_share(folder: Path, algorithm: Algorithm, rank: int) -> str | None:
     """Restore a worker other than the first; return the error's text, if there is one."""
     try:
         algorithm.load_state(read_share(folder, rank))

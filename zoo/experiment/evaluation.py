@@ -185,12 +185,12 @@ def evaluate(
     """
     if n_episodes < 1:
         raise ZooError(f"n_episodes={n_episodes}: an evaluation takes at least one episode")
-    with eval_loop(model, env, n_episodes, n_envs=n_envs, deterministic=deterministic, seed=seed) as play:
-        n = play.collector.envs.num_envs
+    with eval_loop(model, env, n_episodes, n_envs=n_envs, deterministic=deterministic, seed=seed) as loop:
+        n = loop.collector.envs.num_envs
         episodes: list[EpisodeRecord] = []
         left = [(n_episodes + i) // n for i in range(n)]
         while any(left):
-            for episode in play.step().outcome.episodes:
+            for episode in loop.step().outcome.episodes:
                 if left[episode.env_index]:
                     check_finite_return(episode)
                     left[episode.env_index] -= 1
@@ -222,10 +222,10 @@ def eval_loop(
     envs = env if isinstance(env, VecEnvAdapter) else VecEnvAdapter(env)
     generators = getattr(model, "generators", None)
     try:
-        play = EvalLoop(model, Collector(envs), deterministic)
-        play.collector.reset(seeds_of(seed, envs.num_envs))
+        loop = EvalLoop(model, Collector(envs), deterministic)
+        loop.collector.reset(seeds_of(seed, envs.num_envs))
         with nullcontext() if generators is None else generators.predicting_from(seed):
-            yield play
+            yield loop
     finally:
         if is_own:
             envs.close()
@@ -241,7 +241,7 @@ def check_finite_return(episode: EpisodeRecord) -> None:
 
 
 class EvalLoop:
-    """A model in environments, of which it sees everything raw."""
+    """Steps a model in environments; its observations are raw."""
 
     def __init__(self, model: Predictor, collector: Collector, deterministic: bool) -> None:
         self.model, self.collector, self.deterministic = model, collector, deterministic
@@ -263,12 +263,12 @@ class EvalLoop:
                 )
         return transition
 
-    def _act(self, seen: PolicyInput) -> dict[str, Any]:
+    def _act(self, inputs: PolicyInput) -> dict[str, Any]:
         actions, self.state = self.model.predict(
-            seen["observations"],
+            inputs["observations"],
             state=self.state,
             episode_start=self.collector.episode_starts,
-            action_masks=seen.get("action_masks"),
+            action_masks=inputs.get("action_masks"),
             deterministic=self.deterministic,
         )
         return {"actions": actions}
@@ -298,7 +298,7 @@ class EpisodeReporter:
         """Return one line about all of them."""
         if not self.episodes:
             return "no episode was finished"
-        done = Evaluation.from_episodes(self.episodes)
-        success = "" if done.success_rate is None else f", success {done.success_rate:.0%}"
-        episodes = f"{done.n_episodes} episodes{success}"
-        return f"mean return {decimal(done.mean)} in {done.mean_length:,.1f} steps, {episodes}"
+        evaluation = Evaluation.from_episodes(self.episodes)
+        success = "" if evaluation.success_rate is None else f", success {evaluation.success_rate:.0%}"
+        episodes = f"{evaluation.n_episodes} episodes{success}"
+        return f"mean return {decimal(evaluation.mean)} in {evaluation.mean_length:,.1f} steps, {episodes}"

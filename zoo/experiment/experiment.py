@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from zoo.algorithms.callback import PREEMPTED, InterruptedCallbackError
 from zoo.config.compose import as_overrides, compose
-from zoo.config.environment_values import as_written
+from zoo.config.environment_values import as_written, plain_config
 from zoo.config.paths import shown
 from zoo.config.sections import asked_for
 from zoo.errors import ZooError
@@ -32,13 +32,12 @@ from zoo.experiment.resume import (
     extended_config,
     length_dependent_settings,
     one_start_per_job,
-    plain_config,
     reopen_run,
     write_extended_config,
 )
 from zoo.experiment.run_folder import FINISHED, RunFolder
 from zoo.experiment.signals import stop_on_signals
-from zoo.experiment.slurm import slurm_job
+from zoo.experiment.slurm import is_requeued, slurm_job
 from zoo.experiment.workers import LEARN, worker_launcher
 
 if TYPE_CHECKING:
@@ -91,7 +90,7 @@ class Result:
     """The run, the trained algorithm and its scores."""
 
     run: RunFolder
-    algorithm: Algorithm[Any]
+    algorithm: Algorithm
     """The agent as it is now; it acts, and can be given an environment again with `set_env`."""
     evaluation: Evaluation | None
     """The last one, if there were any; of the agent as it is now, unless the run was interrupted."""
@@ -122,7 +121,7 @@ class Experiment:
     """
 
     run: RunFolder
-    algorithm: Algorithm[Any]
+    algorithm: Algorithm
     callbacks: list[Callback]
 
     def __init__(self, config: Mapping[str, Any]) -> None:
@@ -154,12 +153,9 @@ class Experiment:
     def _make(self, closing: contextlib.ExitStack) -> None:
         self._launcher = worker_launcher(self.config.get("workers", 1))
         closing.callback(self._launcher.close)
-        given, (run, self.config) = self.config, reopen_run(self.config)
-        if run is not None:
-            closing.callback(run.close)
-            self.is_resumed = True
+        run, is_seed_given = self._reopen_run(closing), self.config["seed"] is not None
         self._make_algorithm(run, closing)
-        self.run = self._make_run_folder(given, closing) if run is None else run
+        self.run = self._make_run_folder(closing, is_seed_given) if run is None else run
         restores = self.run.has_checkpoint
         if restores and self.is_extended:
             self.config = extended_config(self.algorithm, self.run, self.config, self.n_timesteps_before)
@@ -179,6 +175,17 @@ class Experiment:
         if self.is_extended:
             self.config = write_extended_config(self.run, self.config, self.algorithm)
 
+    def _reopen_run(self, closing: contextlib.ExitStack) -> RunFolder | None:
+        """Return the run that ``resume`` names, or that this job has begun, if there is one."""
+        job = self.config["job"] or (slurm_job() if is_requeued() else None)
+        if self.config["resume"] is None and job is None:
+            return None
+        run, self.config = reopen_run(self.config, job)
+        if run is not None:
+            closing.callback(run.close)
+            self.is_resumed = True
+        return run
+
     def _make_algorithm(self, run: RunFolder | None, closing: contextlib.ExitStack) -> None:
         """Make the algorithm and its environments; an agent that ``init_from`` names gives its weights."""
         from zoo.envs.seeds import random_seed
@@ -190,14 +197,17 @@ class Experiment:
             self.n_timesteps_before = previous.get("n_timesteps")
         elif self.config["seed"] is None:
             self.config = {**self.config, "seed": random_seed()}
-        self.algorithm = make_algorithm(self._launcher.own_config(self.config), closing)
+        launcher = self._launcher
+        own_config = self.config if launcher.size == 1 else launcher.own_config(self.config)
+        self.algorithm = make_algorithm(own_config, closing)
         if self.config["init_from"] is not None and not (run is not None and run.has_checkpoint):
             self.changed_settings = init_algorithm(self.algorithm, self.config["init_from"], self.config)
         check_barriers(self.algorithm, self.config, previous)
 
-    def _make_run_folder(self, given: Mapping[str, Any], closing: contextlib.ExitStack) -> RunFolder:
+    def _make_run_folder(self, closing: contextlib.ExitStack, is_seed_given: bool) -> RunFolder:
         config = self.config
-        with one_start_per_job(given):
+        is_named = config["job"] is not None and is_seed_given
+        with one_start_per_job(config) if is_named else contextlib.nullcontext():
             names = asked_for(config["algo"]), config["env"]["id"]
             run = RunFolder.create(config["runs_dir"], *names, config["seed"])
             run.write_config(as_written(config))

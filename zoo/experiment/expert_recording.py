@@ -29,7 +29,7 @@ from zoo.imitation.expert_data import (
 )
 from zoo.version import __version__
 
-TRIES = 10
+MAX_TRIES = 10
 """Episodes that are played for each that is wanted, before those that were good enough have to do."""
 
 
@@ -65,13 +65,13 @@ def record_expert(
     name = env.id if isinstance(env, EnvConfig) else env if isinstance(env, str) else None
     seed = random_seed() if seed is None else seed
     model: Any = expert
-    with eval_loop(model, env, n_episodes, n_envs=n_envs, deterministic=deterministic, seed=seed) as play:
-        envs = play.collector.envs
+    with eval_loop(model, env, n_episodes, n_envs=n_envs, deterministic=deterministic, seed=seed) as loop:
+        envs = loop.collector.envs
         if not hasattr(expert, "predict"):
-            play.model = _Function(expert, envs.action_space)  # type: ignore[assignment]
-        recorder = _Recorder(envs, n_episodes, min_return, successes_only, on_episode)
+            loop.model = _FunctionPolicy(expert, envs.action_space)  # type: ignore[assignment]
+        recorder = _EpisodeRecorder(envs, n_episodes, min_return, successes_only, on_episode)
         while recorder.is_recording:
-            recorder.add(play.step())
+            recorder.add(loop.step())
     if source is None:
         source = {
             "expert": getattr(expert, "name", None) or getattr(expert, "__name__", type(expert).__name__)
@@ -80,8 +80,8 @@ def record_expert(
     return recorder.data({**card, "deterministic": deterministic, "seed": seed})
 
 
-class _Function:
-    """A function from one observation to one action, as what an interaction asks."""
+class _FunctionPolicy:
+    """A policy that calls a function from one observation to one action."""
 
     def __init__(self, function: Any, space: Space) -> None:
         self.function, self.space = function, space
@@ -113,18 +113,18 @@ class _Function:
         return converted
 
 
-class _Kept(NamedTuple):
-    """An episode that was good enough."""
+class _RecordedEpisode(NamedTuple):
+    """An episode that is kept."""
 
-    turn: int
-    """How many its environment has played before."""
+    number: int
+    """Its number among those of its environment."""
     record: EpisodeRecord
     terminated: bool
     steps: list[dict[str, Arrays]]
 
 
-class _Recorder:
-    """The steps of the episodes under way, and of those that were kept."""
+class _EpisodeRecorder:
+    """Collects the steps of episodes, and keeps those of good ones."""
 
     def __init__(
         self,
@@ -138,16 +138,16 @@ class _Recorder:
         self.min_return, self.successes_only = min_return, successes_only
         self.on_episode = on_episode
         shares = np.array([(n_episodes + i) // envs.num_envs for i in range(envs.num_envs)])
-        self._wanted, self._tries = shares, TRIES * shares
+        self._missing, self._tries_left = shares, MAX_TRIES * shares
         self._steps: list[list[dict[str, Arrays]]] = [[] for _ in range(envs.num_envs)]
-        self._turns = [0] * envs.num_envs
-        self._kept: list[_Kept] = []
-        self._played: list[EpisodeRecord] = []
+        self._n_played = [0] * envs.num_envs
+        self._kept: list[_RecordedEpisode] = []
+        self._all_episodes: list[EpisodeRecord] = []
 
     @property
     def is_recording(self) -> bool:
         """Whether an environment has to go on: it lacks episodes, and has tries left."""
-        return bool(((self._wanted > 0) & (self._tries > 0)).any())
+        return bool(((self._missing > 0) & (self._tries_left > 0)).any())
 
     def add(self, transition: Transition) -> None:
         """Take one step of all environments, and the episodes that it ended."""
@@ -161,7 +161,7 @@ class _Recorder:
         if "action_masks" in transition.columns:
             columns["action_masks"] = transition.columns["action_masks"]
         for index, steps in enumerate(self._steps):
-            if self._goes_on(index) and (outcome.valid is None or outcome.valid[index]):
+            if self._is_active(index) and (outcome.valid is None or outcome.valid[index]):
                 steps.append(transform(lambda array: np.array(array[index]), columns))  # noqa: B023
         for episode in outcome.episodes:
             self._end(episode, bool(outcome.terminated[episode.env_index]))
@@ -169,15 +169,15 @@ class _Recorder:
     def data(self, card: dict[str, Any]) -> ExpertData:
         """Return the episodes that were kept. Raises `ZooError` if there are none."""
         if not self._kept:
-            played = np.array([each.episode_return for each in self._played])
+            played = np.array([each.episode_return for each in self._all_episodes])
             message = nothing_left(
-                played, self._successes(self._played), self.min_return, self.successes_only
+                played, self._successes(self._all_episodes), self.min_return, self.successes_only
             )
             raise ZooError(message)
         if len(self._kept) < self.n_episodes:
-            message = too_few(len(self._played), len(self._kept), self.n_episodes)
+            message = too_few(len(self._all_episodes), len(self._kept), self.n_episodes)
             warnings.warn(message, ZooWarning, stacklevel=3)
-        kept = sorted(self._kept, key=lambda each: (each.turn, each.record.env_index))
+        kept = sorted(self._kept, key=lambda each: (each.number, each.record.env_index))
         records = [each.record for each in kept]
         steps = [step for each in kept for step in each.steps]
         columns = {name: _stacked([step[name] for step in steps]) for name in steps[0]}
@@ -193,34 +193,36 @@ class _Recorder:
             action_masks=columns.get("action_masks"),
             card={
                 **card,
-                "n_played": len(self._played),
+                "n_played": len(self._all_episodes),
                 "min_return": self.min_return,
                 "successes_only": self.successes_only,
             },
         )
 
-    def _goes_on(self, index: int) -> bool:
-        return bool(self._wanted[index] > 0 and self._tries[index] > 0)
+    def _is_active(self, index: int) -> bool:
+        return bool(self._missing[index] > 0 and self._tries_left[index] > 0)
 
     def _end(self, episode: EpisodeRecord, terminated: bool) -> None:
         index = episode.env_index
-        if not self._goes_on(index):
+        if not self._is_active(index):
             return
         rewards = np.array([step["rewards"] for step in self._steps[index]], np.float64)
         episode = replace(episode, episode_return=float(rewards.sum()))
         check_finite_return(episode)
-        is_kept = self._is_good(episode)
-        self._played.append(episode)
-        self._tries[index] -= 1
+        is_kept = self._passes(episode)
+        self._all_episodes.append(episode)
+        self._tries_left[index] -= 1
         if is_kept:
-            self._wanted[index] -= 1
-            self._kept.append(_Kept(self._turns[index], episode, terminated, self._steps[index]))
-        self._turns[index] += 1
+            self._missing[index] -= 1
+            self._kept.append(
+                _RecordedEpisode(self._n_played[index], episode, terminated, self._steps[index])
+            )
+        self._n_played[index] += 1
         self._steps[index] = []
         if self.on_episode is not None:
             self.on_episode(episode, is_kept)
 
-    def _is_good(self, episode: EpisodeRecord) -> bool:
+    def _passes(self, episode: EpisodeRecord) -> bool:
         if self.successes_only:
             if "is_success" not in episode.info:
                 raise ZooError(

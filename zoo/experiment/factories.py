@@ -59,7 +59,7 @@ HISTOGRAMS_IN_A_RUN = 20
 Base = TypeVar("Base")
 
 
-def make_algorithm(config: Mapping[str, Any], closing: contextlib.ExitStack) -> Algorithm[Any]:
+def make_algorithm(config: Mapping[str, Any], closing: contextlib.ExitStack) -> Algorithm:
     """Make the algorithm and its environments, which are closed with ``closing``. Raises `ZooError`."""
     env = build(EnvConfig, config["env"], "env")
     found = algorithm_class(config["algo"]["name"])
@@ -97,7 +97,7 @@ def make_algorithm(config: Mapping[str, Any], closing: contextlib.ExitStack) -> 
     return algorithm
 
 
-def _check_dataset(found: type[Algorithm[Any]], dataset: str | None, cloned: str | None) -> None:
+def _check_dataset(found: type[Algorithm], dataset: str | None, cloned: str | None) -> None:
     """Raise `ZooError` for expert data that the algorithm can't use, or that it needs and lacks."""
     if dataset is not None and not found.learns_from_experts:
         raise ZooError(
@@ -112,7 +112,7 @@ def _check_dataset(found: type[Algorithm[Any]], dataset: str | None, cloned: str
 
 
 def monitor_episodes(
-    algorithm: Algorithm[Any], run: RunFolder, closing: contextlib.ExitStack, *, n_workers: int
+    algorithm: Algorithm, run: RunFolder, closing: contextlib.ExitStack, *, n_workers: int
 ) -> None:
     """Write every finished episode to the run's folder: a file for each environment of all workers."""
     envs, env = algorithm.envs, algorithm.env_config

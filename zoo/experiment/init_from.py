@@ -11,7 +11,7 @@ import numpy as np
 
 from zoo.agents.agent_folder import AgentFiles, check_tensors, read_as_data
 from zoo.agents.find import resolve_agent, run_of
-from zoo.algorithms.state_parts import Tensors
+from zoo.algorithms.state_parts import Tensors, run_tensors
 from zoo.config.environment_values import as_written
 from zoo.core.plain_data import value_at
 from zoo.core.printing import one_line
@@ -33,7 +33,7 @@ BUFFER_SETTINGS = ("algo.buffer_size", "algo.optimize_memory_usage", "n_envs", "
 """Settings that two runs have in common which hand on a replay buffer."""
 
 
-def init_algorithm(algorithm: Algorithm[Any], source: str, config: Mapping[str, Any]) -> list[str]:
+def init_algorithm(algorithm: Algorithm, source: str, config: Mapping[str, Any]) -> list[str]:
     """Load the parts of an agent or run that ``init_with`` names; return which of its settings differ today.
 
     Weights are those of an agent, with its running statistics. With the optimizer they are those of the
@@ -58,9 +58,7 @@ def init_algorithm(algorithm: Algorithm[Any], source: str, config: Mapping[str, 
     ]
 
 
-def _take_weights(
-    algorithm: Algorithm[Any], files: AgentFiles, agent: str, config: Mapping[str, Any]
-) -> None:
+def _take_weights(algorithm: Algorithm, files: AgentFiles, agent: str, config: Mapping[str, Any]) -> None:
     try:
         algorithm.set_parameters(files.tensors)
     except ZooError as error:
@@ -76,7 +74,7 @@ def _take_weights(
 
 
 def _last_checkpoint(
-    algorithm: Algorithm[Any], files: AgentFiles, source: str, what: str, where: str
+    algorithm: Algorithm, files: AgentFiles, source: str, what: str, where: str
 ) -> Checkpoint:
     """Return that of the run at ``source``, or of the agent's run. Raises `ZooError`."""
     trained = files.config["algo"]["name"]
@@ -102,11 +100,12 @@ def _last_checkpoint(
     return checkpoint
 
 
-def _take_tensors(algorithm: Algorithm[Any], checkpoint: Checkpoint, where: str) -> None:
+def _take_tensors(algorithm: Algorithm, checkpoint: Checkpoint, where: str) -> None:
     """Take networks, optimizer and running statistics."""
     found = checkpoint.algorithm["tensors"]
     try:
-        check_tensors({name: tuple(tensor.shape) for name, tensor in algorithm.tensors().items()}, found)
+        own = run_tensors(algorithm.runner.state, algorithm.policy)
+        check_tensors({name: tuple(tensor.shape) for name, tensor in own.items()}, found)
     except ZooError as error:
         raise ZooError(f"{where}: its networks or its optimizer are others: {error}") from error
     Tensors(algorithm.runner.state, algorithm.policy).load_state(found)
@@ -115,7 +114,7 @@ def _take_tensors(algorithm: Algorithm[Any], checkpoint: Checkpoint, where: str)
 
 
 def _take_buffer(
-    algorithm: OffPolicyAlgorithm[Any],
+    algorithm: OffPolicyAlgorithm,
     checkpoint: Checkpoint,
     trained: Mapping[str, Any],
     config: Mapping[str, Any],
@@ -145,7 +144,7 @@ def _restarted_settings(config: Mapping[str, Any], trained: Mapping[str, Any], w
         yield f"algo.exploration_initial_eps={eps}: it explores as at a start; a lower share explores less"
 
 
-def _check_spaces(algorithm: Algorithm[Any], files: AgentFiles, agent: str) -> None:
+def _check_spaces(algorithm: Algorithm, files: AgentFiles, agent: str) -> None:
     trained = tuple(space_from_dict(files.config[f"{kind}_space"]) for kind in ("observation", "action"))
     difference = interfaces_differ((trained[0], trained[1]), algorithm.spaces)
     if difference is not None:
@@ -160,9 +159,7 @@ def _check_finite(files: AgentFiles, agent: str) -> None:
             raise ZooError(f"can't start from {one_line(agent)}: {one_line(name)} is not finite")
 
 
-def differences(
-    trained: Mapping[str, Any], algorithm: Algorithm[Any], config: Mapping[str, Any]
-) -> Iterator[str]:
+def differences(trained: Mapping[str, Any], algorithm: Algorithm, config: Mapping[str, Any]) -> Iterator[str]:
     """Give ``key: value of the agent → value of today`` for every setting that differs."""
     today = as_written({**config, "policy": dataclasses.asdict(algorithm.policy_config)})
     for section in SECTIONS:

@@ -364,7 +364,7 @@ class LoggingCallback(Callback):
         self.loggers.load_state(values["outputs"])
 
     def _write_rows(self, algorithm: Training, *, before: int) -> None:
-        for timesteps, scalars in algorithm.read_rows(before).items():
+        for timesteps, scalars in algorithm.scalars.read_rows(before).items():
             self.loggers.call("write", LogEntry(timesteps, {STEPS: timesteps, **scalars}))
 
     def _entry(self, algorithm: Training) -> LogEntry:

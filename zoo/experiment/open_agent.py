@@ -34,7 +34,7 @@ class OpenedAgent:
 
     path: Path
     files: AgentFiles
-    algorithm: Algorithm[Any]
+    algorithm: Algorithm
     env: EnvConfig
     changes: Mapping[str, Any] = field(default_factory=dict)
     """What the user set of the environment, beside its id."""
@@ -155,7 +155,7 @@ def _env_config(
 
     Observations and rewards stay raw: the agent normalises with its own statistics.
     """
-    from zoo.algorithms.agent import section_of
+    from zoo.algorithms.saving import section_of
     from zoo.config.fields import build
     from zoo.envs.config import EnvConfig
 

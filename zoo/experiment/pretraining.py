@@ -22,7 +22,7 @@ from zoo.imitation.bc import Epoch, PretrainConfig, Pretraining
 logger = logging.getLogger(__name__)
 
 
-def pretrain(algorithm: Algorithm[Any], settings: Mapping[str, Any] | None, run: RunFolder) -> None:
+def pretrain(algorithm: Algorithm, settings: Mapping[str, Any] | None, run: RunFolder) -> None:
     """Clone the expert that the settings name, if they name one; leave the losses of all epochs in the run.
 
     After a signal ``algorithm.stop_reason`` is PREEMPTED, and the policy is as it was.

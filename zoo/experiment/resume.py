@@ -13,14 +13,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zoo.config.environment_values import as_written, resolved
+from zoo.config.environment_values import as_written, plain_config
 from zoo.config.resume import FREE_OF_CHECKPOINTS, SHOWN_ONLY
 from zoo.core.atomic import make_folder
 from zoo.core.file_lock import FileLock, is_locked
 from zoo.core.printing import one_line
 from zoo.errors import ZooError
 from zoo.experiment.run_folder import FINISHED, RunFolder, StillGoingError
-from zoo.experiment.slurm import is_requeued, slurm_job
 
 if TYPE_CHECKING:
     from zoo.algorithms.algorithm import Algorithm
@@ -31,15 +30,8 @@ DECIDED = ("compile", "threads")
 """Settings that may be ``auto``: what is decided depends on the number of steps."""
 
 
-def plain_config(config: Mapping[str, Any]) -> Config:
-    """Return a config as plain values, its interpolations resolved."""
-    from omegaconf import OmegaConf
-
-    return resolved(OmegaConf.create(dict(config)))
-
-
-def reopen_run(config: Config) -> tuple[RunFolder | None, Config]:
-    """Reopen the run that ``resume`` names or that the job has begun; return it and its config.
+def reopen_run(config: Config, job: str | None) -> tuple[RunFolder | None, Config]:
+    """Reopen the run that ``resume`` names or that the ``job`` has begun; return it and its config.
 
     The run is None if a new one is to be made. Raises `ZooError`.
     """
@@ -47,7 +39,6 @@ def reopen_run(config: Config) -> tuple[RunFolder | None, Config]:
         before = RunFolder(config["resume"]).read_config().get("n_timesteps")
         is_longer = before not in (None, config["n_timesteps"])
         return RunFolder.reopen(config["resume"], for_more_steps=is_longer), config
-    job = config["job"] or (slurm_job() if is_requeued() else None)
     found = None if job is None else find_unfinished_run(config, job)
     if found is None:
         return None, config
@@ -81,13 +72,10 @@ def find_unfinished_run(config: Mapping[str, Any], job: str) -> tuple[RunFolder,
 
 @contextlib.contextmanager
 def one_start_per_job(config: Mapping[str, Any]) -> Iterator[None]:
-    """Let one process at a time make the run's folder, where the config names a job and a seed.
+    """Let one process at a time make the run's folder of a config that names a job and a seed.
 
     Raises `ZooError` if another process has done so for this job with the same config, and goes on.
     """
-    if config["job"] is None or config["seed"] is None:
-        yield
-        return
     root = Path(config["runs_dir"])
     make_folder(root)
     with FileLock(root / ".jobs.lock"):
@@ -135,9 +123,10 @@ def _still_going(job: str, run: RunFolder) -> ZooError:
 # -- more steps -------------------------------------------------------------------------------------------
 
 
-def length_dependent_settings(algorithm: Algorithm[Any], config: Mapping[str, Any]) -> list[str]:
+def length_dependent_settings(algorithm: Algorithm, config: Mapping[str, Any]) -> list[str]:
     """Return the settings by which what a run computes depends on its number of steps."""
-    settings = [f"{name}={one_line(value)}" for name, value in algorithm.paced().items()]
+    dependent = algorithm.progress_dependent_settings()
+    settings = [f"{name}={one_line(value)}" for name, value in dependent.items()]
     checkpoint = config["callbacks"].get("checkpoint")
     is_replayable = algorithm.envs is None or algorithm.envs.is_replayable
     if not is_replayable and isinstance(checkpoint, Mapping) and checkpoint.get("every") is None:
@@ -145,9 +134,7 @@ def length_dependent_settings(algorithm: Algorithm[Any], config: Mapping[str, An
     return settings
 
 
-def extended_config(
-    algorithm: Algorithm[Any], run: RunFolder, config: Config, n_before: int | None
-) -> Config:
+def extended_config(algorithm: Algorithm, run: RunFolder, config: Config, n_before: int | None) -> Config:
     """Return a run's config for more steps, in the intervals of the ``n_before`` steps that it had.
 
     Raises `ZooError` if what the run has computed so far would have been another with more steps.
@@ -166,7 +153,7 @@ def extended_config(
     )
 
 
-def write_extended_config(run: RunFolder, config: Mapping[str, Any], algorithm: Algorithm[Any]) -> Config:
+def write_extended_config(run: RunFolder, config: Mapping[str, Any], algorithm: Algorithm) -> Config:
     """Write the config of a run that has been brought back to its checkpoint, and return it.
 
     First the run is recorded as one that is to go on. Raises `ZooError` if it can't be written.

@@ -188,7 +188,7 @@ class RunFolder:
         atomic.sync(self.path)
 
     @contextlib.contextmanager
-    def tracked(self, algorithm: Algorithm[Any], *, job: str | None = None) -> Iterator[None]:
+    def tracked(self, algorithm: Algorithm, *, job: str | None = None) -> Iterator[None]:
         """Record the run's start, and its end as the block leaves it.
 
         The status is ``failed`` if the block raises, ``preempted`` if a signal ended the training, else
@@ -271,13 +271,13 @@ def _now() -> str:
     return datetime.datetime.now().astimezone().isoformat(timespec="seconds")
 
 
-def _clock(algorithm: Algorithm[Any]) -> float:
+def _clock(algorithm: Algorithm) -> float:
     """Return the time, which stands still during evaluations and while something is compiled."""
     left_out = algorithm.timings["evaluation"] + algorithm.runtime.compile_clock.seconds
     return time.perf_counter() - left_out
 
 
-def _spent(algorithm: Algorithm[Any]) -> dict[str, float]:
+def _spent(algorithm: Algorithm) -> dict[str, float]:
     """Return what the whole run's seconds were spent on; this process compiled within its updates."""
     spent = dict(algorithm.timings)
     compiling = min(algorithm.runtime.compile_clock.seconds, spent["update"])

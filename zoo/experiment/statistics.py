@@ -21,7 +21,7 @@ Strata = Sequence[Array]
 N_RESAMPLES = 10_000
 CONFIDENCE = 0.95
 
-_ELEMENTS = 1_000_000
+_BATCH_ELEMENTS = 1_000_000
 """Scores that are resampled at a time."""
 
 
@@ -92,21 +92,21 @@ def bootstrapped(
     """
     rng = np.random.default_rng(seed)
     size = width * max(1, sum(len(scores) for strata in methods for scores in strata))
-    rows = max(1, _ELEMENTS // size)
+    rows = max(1, _BATCH_ELEMENTS // size)
     return np.concatenate(
         [
-            np.asarray(statistic(*(_resampled(strata, n, rng) for strata in methods)))
-            for n in _pieces(n_resamples, rows)
+            np.asarray(statistic(*(_resample(strata, n, rng) for strata in methods)))
+            for n in _batch_sizes(n_resamples, rows)
         ]
     )
 
 
-def _pieces(total: int, largest: int) -> Iterator[int]:
+def _batch_sizes(total: int, largest: int) -> Iterator[int]:
     for first in range(0, total, largest):
         yield min(largest, total - first)
 
 
-def _resampled(strata: Strata, n: int, rng: np.random.Generator) -> list[Array]:
+def _resample(strata: Strata, n: int, rng: np.random.Generator) -> list[Array]:
     return [scores[rng.integers(len(scores), size=(n, len(scores)))] for scores in strata]
 
 
@@ -147,8 +147,8 @@ def chance_of_difference(
     rng = np.random.default_rng(seed)
     there = abs(statistic(first) - statistic(second))
     as_large = 0
-    rows = max(1, _ELEMENTS // sum(len(scores) for scores in [*first, *second]))
-    for n in _pieces(n_draws, rows):
+    rows = max(1, _BATCH_ELEMENTS // sum(len(scores) for scores in [*first, *second]))
+    for n in _batch_sizes(n_draws, rows):
         dealt = [
             rng.permuted(np.tile(np.concatenate([a, b]), (n, 1)), axis=1)
             for a, b in zip(first, second, strict=True)

@@ -1,4 +1,4 @@
-"""The workers of a run, as the first of them starts and ends them: here, or as the tasks of a Slurm job."""
+"""Workers of a run: processes that the first one starts and ends, or the tasks of a Slurm job."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
     from zoo.optim.workers import Store, Workers
 
 START_SECONDS = 600.0
-"""What the other workers have to start in; the tasks of a job may start far apart."""
+"""Time for the other workers to start; the tasks of a job may start far apart."""
 
-SECONDS_TO_COME = 60.0
+DISMISS_SECONDS = 60.0
 """How long a failed first task waits for the others, to dismiss them."""
 
-SECONDS_TO_END = 5.0
-"""What they have to end in, before they are killed."""
+END_SECONDS = 5.0
+"""Time for workers to end, before they are killed."""
 
-SECONDS_LEFT = 3.0
-"""What a worker has to end in by itself once the first one is gone."""
+GRACE_SECONDS = 3.0
+"""Time for a worker to end by itself once the first one is gone."""
 
 FAILURE = 1
 
@@ -53,7 +53,7 @@ CONFIG, READY, FAILED, LOST = "config", "ready", "failed", "lost"
 
 
 def worker_task(n_workers: int) -> Task | None:
-    """Return which task of a Slurm job this process is as a worker, None if it starts the others itself.
+    """Return the Slurm task that this worker is, None if it starts the other workers itself.
 
     Raises `ZooError` for a job with another number of tasks.
     """
@@ -68,7 +68,7 @@ def worker_task(n_workers: int) -> Task | None:
 
 
 def refuse_tasks(n_workers: int) -> None:
-    """Raise `ZooError` where tasks of a job would have to be the workers of one run after the other."""
+    """Raise `ZooError` for trials with workers in a job of several tasks."""
     task = slurm_task()
     if n_workers > 1 and task is not None:
         raise ZooError(
@@ -120,7 +120,7 @@ def _device(asked: str, n_here: int, rank_here: int, task: Task | None) -> str:
 
 
 def open_store(task: Task) -> Store:
-    """Return where the tasks of a job meet, which is with the first of them. Raises `ZooError`."""
+    """Return the store in which the tasks of a job meet; the first one serves it. Raises `ZooError`."""
     import torch.distributed as dist
 
     wait = datetime.timedelta(seconds=START_SECONDS)
@@ -128,7 +128,7 @@ def open_store(task: Task) -> Store:
     try:
         where = task.address, task.port, task.size, is_first
         # By itself it would listen to all networks, also where all tasks are on this machine.
-        here = _listening(task.port) if is_first and task.address == LOOPBACK else None
+        here = _listen(task.port) if is_first and task.address == LOOPBACK else None
         return dist.TCPStore(*where, timeout=wait, wait_for_workers=False, master_listen_fd=here)  # type: ignore[attr-defined]
     except (RuntimeError, OSError) as error:
         place = f"{task.address}, port {task.port}"
@@ -139,33 +139,33 @@ def open_store(task: Task) -> Store:
         ) from error
 
 
-def _listening(port: int) -> int:
-    with socket.socket() as listening:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((LOOPBACK, port))
-        listening.listen(socket.SOMAXCONN)
-        return listening.detach()
+def _listen(port: int) -> int:
+    with socket.socket() as server:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        server.bind((LOOPBACK, port))
+        server.listen(socket.SOMAXCONN)
+        return server.detach()
 
 
 # -- the first one ----------------------------------------------------------------------------------------
 
 
 def worker_launcher(n_workers: int) -> WorkerLauncher:
-    """Return the other workers, to be started; in a task of a job that is not the first, be one, and exit."""
+    """Return a launcher of the other workers; in a later task of a job, run as a worker and exit."""
     task = worker_task(n_workers)
     if task is not None and task.rank:
-        sys.exit(_follow(open_store(task), task.rank, task.size, task.rank_here, task.n_here, task))
+        sys.exit(_run_worker(open_store(task), task.rank, task.size, task.rank_here, task.n_here, task))
     return WorkerLauncher(n_workers, task)
 
 
 class WorkerLauncher:
-    """The other workers of a run; ``size`` counts the first one, this process, too."""
+    """Starts and ends the other workers of a run; ``size`` counts this process too."""
 
     def __init__(self, size: int, task: Task | None) -> None:
         self.size, self.task = size, task
         self.n_here = size if task is None else task.n_here
         self.is_broken = False
-        self._has_called = False
+        self._has_set_config = False
         self._workers: Workers | None = None
         self._processes: list[subprocess.Popen[bytes]] = []
         self._folder: tempfile.TemporaryDirectory[str] | None = None
@@ -174,7 +174,7 @@ class WorkerLauncher:
             self._store = open_store(task)
 
     def start(self, config: Mapping[str, Any], *, on_gpus: bool = False) -> Workers:
-        """Start the others with this config, or meet them, and return this one. Raises what they raise.
+        """Start the others with this config, or meet them, and return this worker. Raises their errors.
 
         With ``device=auto`` this worker has chosen for all, on all nodes.
         """
@@ -185,7 +185,7 @@ class WorkerLauncher:
         if config["device"] == "auto":
             config = {**config, "device": "cuda" if on_gpus else "cpu"}
         self._store.set(CONFIG, json.dumps(config))
-        self._has_called = True
+        self._has_set_config = True
         with self.explain_worker_errors():
             self._wait_until_ready()
             self._workers = Workers(0, self.size, self._store, n_here=self.n_here, on_gpus=on_gpus)
@@ -203,7 +203,7 @@ class WorkerLauncher:
         path = f"{self._folder.name}/store"
         store = dist.FileStore(path, self.size)  # type: ignore[attr-defined]
         for rank in range(1, self.size):
-            command = [sys.executable, "-c", _code(path, rank, self.size)]
+            command = [sys.executable, "-c", _worker_program(path, rank, self.size)]
             self._processes.append(subprocess.Popen(command, stdin=subprocess.PIPE))
         return store
 
@@ -222,8 +222,8 @@ class WorkerLauncher:
             time.sleep(0.01 if missing else 0.0)
 
     def own_config(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the config of this worker."""
-        return config if self.size == 1 else worker_config(config, self.n_here, 0, self.task)
+        """Return the config of the first worker."""
+        return worker_config(config, self.n_here, 0, self.task)
 
     def forward(self, number: int) -> None:
         """Send SIGTERM to the processes that were started here."""
@@ -243,19 +243,19 @@ class WorkerLauncher:
             yield
         except Exception as error:
             self.is_broken = True
-            cause = self._cause_of(error)
-            if cause is None:
+            original = self._original_error(error)
+            if original is None:
                 raise
-            raise cause from None
+            raise original from None
         except BaseException:
             self.is_broken = True
             raise
 
-    def _cause_of(self, error: Exception) -> Exception | None:
+    def _original_error(self, error: Exception) -> Exception | None:
         from zoo.optim.workers import is_worker_lost
 
         is_loss = is_worker_lost(error)
-        deadline = time.monotonic() + (SECONDS_TO_END if is_loss else 0.0)
+        deadline = time.monotonic() + (END_SECONDS if is_loss else 0.0)
         while True:
             failure = self._failure()
             if failure is not None:
@@ -270,7 +270,7 @@ class WorkerLauncher:
         return None
 
     def _failure(self) -> Exception | None:
-        """Return why another worker has ended, if one has that was not merely left alone by another one."""
+        """Return the error of the first worker that failed by itself, if one has."""
         ends = [(rank, process.poll()) for rank, process in enumerate(self._processes, 1)]
         for rank in range(1, self.size):
             report = self._read(FAILED, rank)
@@ -293,14 +293,14 @@ class WorkerLauncher:
     def close(self) -> None:
         """End the others, by an order if all is well, and wait for those that were started here."""
         workers, self._workers = self._workers, None
-        if self._store is not None and not self._has_called:
+        if self._store is not None and not self._has_set_config:
             self._dismiss_tasks()
         if workers is not None:
             if not self.is_broken:
                 with contextlib.suppress(RuntimeError):
                     workers.end()
             workers.close()
-        deadline = time.monotonic() + (SECONDS_TO_END if workers is not None else 0.0)
+        deadline = time.monotonic() + (END_SECONDS if workers is not None else 0.0)
         for process in self._processes:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(max(0.0, deadline - time.monotonic()))
@@ -316,13 +316,13 @@ class WorkerLauncher:
         """Dismiss the other tasks of a job, some of which may start only now: there is no run."""
         assert self._store is not None
         self._store.set(CONFIG, json.dumps(None))
-        deadline = time.monotonic() + SECONDS_TO_COME
+        deadline = time.monotonic() + DISMISS_SECONDS
         names = [f"{READY}/{rank}" for rank in range(1, self.size)]
         while time.monotonic() < deadline and not self._store.check(names):
             time.sleep(0.05)
 
 
-def _code(path: str, rank: int, size: int) -> str:
+def _worker_program(path: str, rank: int, size: int) -> str:
     # Until a worker minds signals it ends by them, without a traceback.
     return (
         f"import sys; sys.path[:] = {sys.path!r};"
@@ -336,13 +336,13 @@ def _code(path: str, rank: int, size: int) -> str:
 
 
 def main(path: str, rank: int, size: int) -> NoReturn:
-    """Be a worker that the first one has started on this machine, and exit."""
+    """Run as a worker that the first one has started on this machine, and exit."""
     import torch.distributed as dist
 
     folder = Path(path).parent
     threading.Thread(target=_exit_with_first_worker, args=(folder,), daemon=True).start()
     store = dist.FileStore(path, size)  # type: ignore[attr-defined]
-    status = _follow(store, rank, size, rank, size)
+    status = _run_worker(store, rank, size, rank, size)
     if select.select([sys.stdin], [], [], 0)[0]:  # the first one is gone, and can't remove it
         shutil.rmtree(folder, ignore_errors=True)
     sys.exit(status)
@@ -351,12 +351,14 @@ def main(path: str, rank: int, size: int) -> NoReturn:
 def _exit_with_first_worker(folder: Path) -> None:
     """Wait until the first worker's end of our standard input closes, which means that it is gone."""
     select.select([sys.stdin], [], [])
-    time.sleep(SECONDS_LEFT)
+    time.sleep(GRACE_SECONDS)
     shutil.rmtree(folder, ignore_errors=True)
     os._exit(FAILURE)
 
 
-def _follow(store: Store, rank: int, size: int, rank_here: int, n_here: int, task: Task | None = None) -> int:
+def _run_worker(
+    store: Store, rank: int, size: int, rank_here: int, n_here: int, task: Task | None = None
+) -> int:
     """Learn by the config in the store until the first worker ends the run; return an exit status."""
     from zoo.experiment.checkpoint import CHECKPOINT, RESTORE, restore_share, write_share
     from zoo.experiment.factories import make_algorithm

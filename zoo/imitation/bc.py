@@ -34,7 +34,7 @@ from zoo.imitation.demonstrations import (
     on,
     own_generator,
     refuse_other_expert,
-    take_in_statistics,
+    update_normalizer,
 )
 from zoo.imitation.expert_data import ExpertData
 from zoo.optim.optimizers import Adam, Updater
@@ -52,7 +52,7 @@ VALIDATED_AT_ONCE = 4096
 
 @dataclass
 class CloningTerms(EpisodeChoice):
-    """What all cloning has to be told, beside a learning rate and when to end."""
+    """Hyperparameters of all cloning, beside the learning rate and the number of epochs."""
 
     batch_size: int = hyperparameter(64, "steps in a gradient step", unit="steps", ge=1)
     ent_coef: float = hyperparameter(
@@ -71,14 +71,14 @@ class CloningTerms(EpisodeChoice):
 
 
 class Imitation(nn.Module):
-    """A policy as the function that is cloned: from what is seen to the parameters of its actions."""
+    """A policy as the function that is cloned: from its input to the action distribution's parameters."""
 
     def __init__(self, policy: nn.Module) -> None:
         super().__init__()
         self.policy = policy
 
-    def forward(self, seen: dict[str, Any], state: Tensor | None = None) -> Tensor:
-        parameters: Tensor = self.policy.action_parameters(seen, state)[0]  # type: ignore[operator]
+    def forward(self, policy_input: dict[str, Any], state: Tensor | None = None) -> Tensor:
+        parameters: Tensor = self.policy.action_parameters(policy_input, state)[0]  # type: ignore[operator]
         return parameters
 
 
@@ -102,7 +102,7 @@ class Cloning:
         self.updater = Updater(self.parameters, Adam(), max_grad_norm=terms.max_grad_norm)
         self.policy_mode = PolicyMode(policy)
         self.patience = Patience(terms.patience)
-        self._taught: Tensor | None = None
+        self._is_trained: Tensor | None = None
 
     def epoch(
         self,
@@ -129,11 +129,15 @@ class Cloning:
         return loss
 
     def prepare(self, demonstrations: Demonstrations, learning_rate: Tensor) -> dict[str, Any]:
-        """Bring what the demonstrations hold of the policy's memory up to date; return what all steps see."""
-        demonstrations.remember(self.policy)
-        if self._taught is None:
-            self._taught = self._find_taught(demonstrations)
-        return {"rows": demonstrations.tensors, "taught": self._taught, "learning_rate": learning_rate}
+        """Update the recurrent states that the demonstrations hold; return what all steps share."""
+        demonstrations.update_states(self.policy)
+        if self._is_trained is None:
+            self._is_trained = self._trained_mask(demonstrations)
+        return {
+            "rows": demonstrations.tensors,
+            "is_trained": self._is_trained,
+            "learning_rate": learning_rate,
+        }
 
     def take_best(self) -> None:
         """Take the parameters with the best validation loss, if there is any; `go_on` undoes it."""
@@ -142,7 +146,7 @@ class Cloning:
             self.parameters.flat.copy_(self.patience.best_vector)
 
     def go_on(self) -> None:
-        """Go on from the parameters of the last epoch, unless somebody has set others since."""
+        """Go on from the parameters of the last epoch, unless others have been set since."""
         if self.patience.last_vector is not None and self._has_best():
             self.parameters.flat.copy_(self.patience.last_vector)
         self.patience.last_vector = None
@@ -170,9 +174,9 @@ class Cloning:
         gradient = self.updater.gradient(imitation, loss)
         total = loss.detach()
         if terms.l2_coef:
-            taught = shared["taught"] * state[self.parameters.name]
-            gradient = gradient + terms.l2_coef * taught
-            total = total + 0.5 * terms.l2_coef * taught.square().sum()
+            is_trained = shared["is_trained"] * state[self.parameters.name]
+            gradient = gradient + terms.l2_coef * is_trained
+            total = total + 0.5 * terms.l2_coef * is_trained.square().sum()
         state, grad_norm = self.updater.apply_gradient(state, gradient, shared["learning_rate"])
         return StepResult(state, {**metrics, "loss": total, "grad_norm": grad_norm})
 
@@ -181,7 +185,7 @@ class Cloning:
         """Return the mean imitation loss of the validation episodes; NaN where there are none."""
         if not len(demonstrations.validation):
             return math.nan
-        demonstrations.remember(self.policy)
+        demonstrations.update_states(self.policy)
         sums = torch.zeros(2, dtype=torch.float64)
         rows = torch.from_numpy(demonstrations.validation)
         for part in rows.split(VALIDATED_AT_ONCE):
@@ -191,7 +195,7 @@ class Cloning:
             sums += torch.stack([(weights * losses).sum(), weights.sum()]).double().cpu()
         return float(sums[0] / sums[1])
 
-    def _find_taught(self, demonstrations: Demonstrations) -> Tensor:
+    def _trained_mask(self, demonstrations: Demonstrations) -> Tensor:
         """Return 1 for each parameter that the imitation loss moves, 0 for others, as those of a critic."""
         batch = on(demonstrations.tensors, torch.from_numpy(demonstrations.train[:VALIDATED_AT_ONCE]))
         leaves = list(self.parameters.leaves.values())
@@ -199,11 +203,11 @@ class Cloning:
             parameters = self.imitation(batch, batch.get("states"))
             loss = self.head.imitation_loss(parameters, batch["actions"]).mean()
             gradients = torch.autograd.grad(loss, leaves, allow_unused=True)
-        taught = [
+        is_trained = [
             torch.full_like(leaf.detach().reshape(-1), _is_moving(gradient))
             for leaf, gradient in zip(leaves, gradients, strict=True)
         ]
-        return torch.cat(taught)
+        return torch.cat(is_trained)
 
 
 def _is_moving(gradient: Tensor | None) -> float:
@@ -274,7 +278,7 @@ class BCConfig(CloningTerms):
     learning_rate: Schedule = hyperparameter(1e-3, "step size of Adam", ge=0)
 
 
-class BC(Algorithm[BCConfig]):
+class BC(Algorithm):
     """Behaviour cloning of ``dataset``: `ExpertData`, or the path of a file that `read_expert` reads."""
 
     name = "bc"
@@ -283,6 +287,8 @@ class BC(Algorithm[BCConfig]):
     has_recurrence = True
     can_share = False
     learns_from_experts = True
+
+    config: BCConfig
 
     def __init__(
         self,
@@ -311,7 +317,7 @@ class BC(Algorithm[BCConfig]):
 
     def _reset_envs(self) -> None:
         if self._data is not None:
-            take_in_statistics(self, self._data)  # before a normaliser has seen what a reset shows
+            update_normalizer(self, self._data)  # before a normaliser has seen what a reset shows
         super()._reset_envs()
         self._demonstrations = None  # a normaliser has seen more
 
@@ -386,14 +392,14 @@ class Pretraining:
     """
 
     def __init__(
-        self, algorithm: Algorithm[Any], dataset: ExpertData | str | Path, config: PretrainConfig
+        self, algorithm: Algorithm, dataset: ExpertData | str | Path, config: PretrainConfig
     ) -> None:
         self.algorithm, self.config = algorithm, config
         self.epochs: list[Epoch] = []
         """How the losses went."""
         data = chosen_episodes(dataset, algorithm, config)
         self._checksum = expert_checksum(data)
-        take_in_statistics(algorithm, data)
+        update_normalizer(algorithm, data)
         self._rng = own_generator(algorithm.seed)
         self._demonstrations = Demonstrations(data, algorithm, config.validation_fraction, self._rng)
         self._policy = copy.deepcopy(algorithm.acting.policy)
@@ -403,7 +409,7 @@ class Pretraining:
         )
         n_rows = config.n_epochs * len(self._demonstrations.train)
         self._runtime.expect(n_rows, float(self._cloning.parameters.size * config.batch_size))
-        self._program = UpdateRunner(self._cloning.updater.initial_state(), self._runtime)
+        self._runner = UpdateRunner(self._cloning.updater.initial_state(), self._runtime)
         self._means: dict[str, float] = {}
 
     @property
@@ -441,7 +447,7 @@ class Pretraining:
             if not math.isnan(epoch.validation_loss):
                 algorithm.record("pretrain/validation_loss", epoch.validation_loss)
         if algorithm.envs is not None:
-            algorithm.collector.show_again()
+            algorithm.collector.renormalize()
 
     def _go_through_epoch(self, number: int, learning_rate: torch.Tensor) -> None:
         try:
@@ -456,15 +462,15 @@ class Pretraining:
         self.epochs.append(epoch)
 
     def _take_steps(self, step: Step, shared: Any, rows: torch.Tensor) -> None:
-        ran = self._program.run(step, shared, rows)
-        self._means = dict(zip(ran.names, ran.metrics.tolist(), strict=True))
+        result = self._runner.run(step, shared, rows)
+        self._means = dict(zip(result.names, result.metrics.tolist(), strict=True))
 
     # -- exact resume -----------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
         """Return it as arrays and values, for `load_state`."""
         return {
-            "tensors": Tensors(self._program.state, self._policy).state(),
+            "tensors": Tensors(self._runner.state, self._policy).state(),
             "patience": self._cloning.patience.state(),
             "runtime": self._runtime.state(),
             "rng": self._rng.bit_generator.state,
@@ -476,7 +482,7 @@ class Pretraining:
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Go back to there. Raises `ZooError` if it was of another expert, or of other networks."""
         refuse_other_expert(self._checksum, state["expert"])
-        Tensors(self._program.state, self._policy).load_state(state["tensors"])
+        Tensors(self._runner.state, self._policy).load_state(state["tensors"])
         self._cloning.patience.load_state(state["patience"])
         self._runtime.load_state(state["runtime"])
         self._rng.bit_generator.state = state["rng"]

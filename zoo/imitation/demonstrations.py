@@ -1,4 +1,4 @@
-"""Expert data as a policy learns from them: what it would be shown, and what the expert did."""
+"""Expert data as a policy learns from them: its inputs, and the expert's actions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from zoo.algorithms.agent import Agent
+from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.on_policy import USUAL_CHUNK
 from zoo.buffers.arrays import Arrays, allocate, assign, observation_spec, transform
 from zoo.config.fields import hyperparameter
@@ -25,18 +25,18 @@ from zoo.imitation.expert_files import read_expert
 Array = np.ndarray
 
 OWN_GENERATOR = 2
-"""What stands beside the seed of a run; 1 is the generator of actions that somebody asks for."""
+"""The stream of a run's seed that cloning draws from; 1 is that of `predict`."""
 
 
 @dataclass
 class EpisodeChoice:
-    """What all that learns from an expert can be told of its episodes."""
+    """Hyperparameters of all that learns from an expert: which of its episodes to use."""
 
     n_episodes: int | None = hyperparameter(None, "episodes to use, the first ones; null: all", ge=1)
     min_return: float | None = hyperparameter(None, "use only episodes that return so much; null: all")
 
 
-def chosen_episodes(dataset: ExpertData | str | Path, agent: Agent[Any], choice: EpisodeChoice) -> ExpertData:
+def chosen_episodes(dataset: ExpertData | str | Path, agent: Algorithm, choice: EpisodeChoice) -> ExpertData:
     """Return the episodes that the agent is to learn from.
 
     Raises `ZooError` for other spaces than the agent's, or for none; `ZooWarning` warns of fewer than are
@@ -72,7 +72,7 @@ def arrays_of(column: Arrays) -> list[Any]:
 
 
 class Demonstrations:
-    """Tensors with a row a step; for a policy that remembers a row a sequence, (rows, time, …).
+    """Tensors with a row a step; for a recurrent policy a row a sequence, (rows, time, …).
 
     Those are as long as `USUAL_CHUNK` at most, and filled up with the last step of their episode, which has
     the ``weights`` 0 there. ``train`` and ``validation`` say which rows are whose: an episode is one's alone,
@@ -80,7 +80,7 @@ class Demonstrations:
     """
 
     def __init__(
-        self, data: ExpertData, agent: Agent[Any], validation_fraction: float, rng: np.random.Generator
+        self, data: ExpertData, agent: Algorithm, validation_fraction: float, rng: np.random.Generator
     ) -> None:
         data.check_spaces(*agent.spaces)
         self.is_recurrent = bool(getattr(agent.acting.policy, "state_size", 0))
@@ -94,7 +94,7 @@ class Demonstrations:
         last = (data.starts + data.lengths - 1)[episodes]
         self._index = np.minimum(steps, last[:, None])
         columns: dict[str, Any] = {
-            "observations": self._rows(_shown(data.observations, agent)),
+            "observations": self._rows(_policy_observations(data.observations, agent)),
             "actions": self._rows(agent.action_adapter.from_env(_nested_actions(data))),
         }
         if data.action_masks is not None and agent.acting.head.mask_size is not None:
@@ -125,8 +125,8 @@ class Demonstrations:
         return np.resize(rows, (n_batches, size))
 
     @torch.no_grad()
-    def remember(self, policy: nn.Module) -> None:
-        """Note what the policy, as it is now, remembers before each sequence: ``states``."""
+    def update_states(self, policy: nn.Module) -> None:
+        """Compute the recurrent state of the present policy before each sequence: ``states``."""
         if not self.is_recurrent:
             return
         states = policy.initial_state(len(self._chunks)).to(self.tensors["weights"].device)  # type: ignore[operator]
@@ -135,8 +135,8 @@ class Demonstrations:
             rows = torch.from_numpy(np.flatnonzero(self._chunks == chunk))
             if chunk:
                 states[rows] = after[rows - 1]
-            seen = transform(lambda column: column[rows], self.tensors)  # noqa: B023
-            after[rows] = policy.action_parameters(seen, states[rows])[1]  # type: ignore[operator]
+            batch = transform(lambda column: column[rows], self.tensors)  # noqa: B023
+            after[rows] = policy.action_parameters(batch, states[rows])[1]  # type: ignore[operator]
         self.tensors["states"] = states
 
     def _rows(self, column: Arrays) -> Arrays:
@@ -144,8 +144,8 @@ class Demonstrations:
         return transform(lambda array: array[index], column)
 
 
-def take_in_statistics(agent: Agent[Any], data: ExpertData) -> None:
-    """Let a normaliser that has seen nothing yet know what the expert saw, unless it stands still."""
+def update_normalizer(agent: Algorithm, data: ExpertData) -> None:
+    """Update a normaliser that has seen nothing yet by the expert's observations, unless it is frozen."""
     if agent.normalizer is None or agent.normalizer.has_seen_observations:
         return
     if agent.envs is None or is_training(agent.envs.given_env):
@@ -173,15 +173,15 @@ def _nested_actions(data: ExpertData) -> Any:
     return nested(data.action_space, data.actions) if is_composite(data.action_space) else data.actions
 
 
-def _shown(observations: Arrays, agent: Agent[Any]) -> Arrays:
-    """Return observations as the policy is shown them: normalised, in the types that memories have."""
+def _policy_observations(observations: Arrays, agent: Algorithm) -> Arrays:
+    """Return observations as buffers store them: normalised, in their types."""
     if agent.normalizer is not None:
         observations = agent.normalizer.normalize_observations(observations)
     spec = observation_spec(agent.observation_space, normalized=agent.normalizer is not None)
     n = len(next(iter(observations.values())) if isinstance(observations, Mapping) else observations)
-    shown = allocate(spec, (n,))
-    assign(shown, slice(None), observations)
-    return shown
+    stored = allocate(spec, (n,))
+    assign(stored, slice(None), observations)
+    return stored
 
 
 def on(tensors: Mapping[str, Any], rows: Tensor) -> dict[str, Any]:

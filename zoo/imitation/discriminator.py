@@ -1,4 +1,4 @@
-"""The discriminator of generative adversarial imitation: what it learns from, its loss, and its rewards.
+"""The discriminator of generative adversarial imitation: its network, loss, data and rewards.
 
 It is trained to tell state-action pairs of an expert (label 1) from those of the policy (label 0); what the
 policy is rewarded with grows with how much a pair looks like the expert's.
@@ -13,28 +13,33 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from gymnasium import spaces
+from torch import Tensor, nn
 
-from zoo.algorithms.agent import Agent
+from zoo.algorithms.algorithm import Algorithm
 from zoo.buffers.arrays import Arrays, allocate, assign, observation_spec, split_rows, transform
 from zoo.config.fields import Schedule, hyperparameter
 from zoo.envs.config import NormalizeConfig
 from zoo.envs.normalize import Normalizer
-from zoo.envs.spaces import is_composite
+from zoo.envs.spaces import is_composite, leaf_spaces
 from zoo.envs.spaces import leaves as parts_of
 from zoo.errors import ZooError
 from zoo.imitation.demonstrations import EpisodeChoice, arrays_of, expert_checksum, refuse_other_expert
-from zoo.imitation.discriminator_network import ABSORBING, DiscriminatorNetwork
 from zoo.imitation.expert_data import ExpertData
 from zoo.optim.optimizers import Adam, Updater
 from zoo.optim.parameters import Parameters
 from zoo.optim.spectral import SpectralNorm
 from zoo.optim.state import State, StepResult
-from zoo.policies.config import ACTIVATIONS
+from zoo.policies.config import ACTIVATIONS, PolicyConfig
+from zoo.policies.encoders import NatureCnn, VectorEncoder, suits_cnn
+from zoo.policies.networks import LayerStyle, Mlp
 
 Array = np.ndarray
 
-JUDGED_AT_ONCE = 2**24
+ACTIONS, ABSORBING = "actions", "absorbing"
+"""Names of inputs beside those of the observation, which are called ``seen`` and its key."""
+
+NUMBERS_AT_ONCE = 2**24
 """Numbers of observations in one forward pass without gradients."""
 
 SMALLEST_VARIANCE = 1e-4
@@ -83,10 +88,10 @@ class DiscriminatorConfig(EpisodeChoice):
 class Discriminator:
     """The discriminator of ``agent``, and the expert's steps in the order in which it sees them.
 
-    Raises `ZooError` for absorbing states where nobody knows which episodes ended by themselves.
+    Raises `ZooError` for absorbing states where the data does not say which episodes ended by themselves.
     """
 
-    def __init__(self, config: DiscriminatorConfig, data: ExpertData, agent: Agent[Any]) -> None:
+    def __init__(self, config: DiscriminatorConfig, data: ExpertData, agent: Algorithm) -> None:
         if config.absorbing_states and data.terminated is None:
             raise ZooError(
                 "algo.absorbing_states=true: the expert data does not say which episodes ended by themselves,"
@@ -109,15 +114,15 @@ class Discriminator:
             self.statistics.update_observations(data.observations)
             self.statistics.share()
         size = sum(np.prod(each.shape) for each in arrays_of(self.spec))
-        self._rows_at_once = max(1, int(JUDGED_AT_ONCE // max(1, size)))
+        self._rows_at_once = max(1, int(NUMBERS_AT_ONCE // max(1, size)))
 
     # -- rewards ----------------------------------------------------------------------------------------
 
     @torch.no_grad()
     def rewards(self, observations: Arrays, actions: Arrays) -> Array:
         """Return the rewards (n,) of raw observations and of actions as the environment takes them."""
-        columns = {"observations": self._shown(observations), "actions": actions}
-        parts = [self._judged(part) for part in split_rows(columns, self._rows_at_once)]
+        columns = {"observations": self._input_observations(observations), "actions": actions}
+        parts = [self._reward(part) for part in split_rows(columns, self._rows_at_once)]
         return np.concatenate(parts)
 
     @torch.no_grad()
@@ -128,12 +133,12 @@ class Discriminator:
         the place of its numbers.
         """
         first = transform(
-            lambda array: array[:1], {"seen": self.data.observations, "done": self.data.actions}
+            lambda array: array[:1], {"observations": self.data.observations, "actions": self.data.actions}
         )
-        rows = {"observations": self._shown(first["seen"]), "actions": first["done"]}
-        return float(self._judged({**rows, ABSORBING: np.ones(1, np.float32)})[0])
+        rows = {"observations": self._input_observations(first["observations"]), "actions": first["actions"]}
+        return float(self._reward({**rows, ABSORBING: np.ones(1, np.float32)})[0])
 
-    def _judged(self, rows: dict[str, Arrays]) -> Array:
+    def _reward(self, rows: dict[str, Arrays]) -> Array:
         if self.config.absorbing_states and ABSORBING not in rows:
             rows = {**rows, ABSORBING: np.zeros(_length(rows["observations"]), np.float32)}
         numbers = self.discriminator.numbers(self._tensors(rows))
@@ -161,14 +166,14 @@ class Discriminator:
         rows = _drawn(_length(policy["observations"]) + n_absorbed, n, rng)
         expert = {"observations": self.data.observations, "actions": self.data.actions}
         columns = {"policy": _rows(policy, rows), "expert": _rows(expert, self.order.next(n, rng))}
-        self._take_in(columns, share)
+        self._update_statistics(columns, share)
         batches: dict[str, Any] = {}
         for name, column in columns.items():
-            shown = {**column, "observations": self._shown(column["observations"])}
+            stored = {**column, "observations": self._input_observations(column["observations"])}
             if not self.config.absorbing_states:
-                del shown[ABSORBING]
+                del stored[ABSORBING]
             batches[name] = self._tensors(
-                transform(lambda array: array.reshape(*shape, *array.shape[1:]), shown)
+                transform(lambda array: array.reshape(*shape, *array.shape[1:]), stored)
             )
         if self.config.d_gradient_penalty:
             batches["mix"] = self._tensors(rng.random(shape, dtype=np.float32))
@@ -242,22 +247,24 @@ class Discriminator:
         squares = torch.stack([grad.flatten(1).square().sum(1) for grad in grads]).sum(0)
         return ((squares + 1e-12).sqrt() - 1.0).square().mean()
 
-    # -- what is shown ----------------------------------------------------------------------------------
+    # -- observations and statistics --------------------------------------------------------------------
 
-    def _take_in(self, columns: Mapping[str, Mapping[str, Arrays]], share: Callable[[Array], Array]) -> None:
+    def _update_statistics(
+        self, columns: Mapping[str, Mapping[str, Arrays]], share: Callable[[Array], Array]
+    ) -> None:
         if self.statistics is None:
             return
         for column in columns.values():
             self.statistics.update_observations(column["observations"], column[ABSORBING] == 0)
         self.statistics.take_in(share(self.statistics.seen_since()))
 
-    def _shown(self, observations: Arrays) -> Arrays:
-        """Return raw observations as the discriminator is shown them."""
+    def _input_observations(self, observations: Arrays) -> Arrays:
+        """Return raw observations as the discriminator is stored them."""
         if self.statistics is not None:
             observations = self.statistics.normalize_observations(observations)
-        shown = allocate(self.spec, (_length(observations),))
-        assign(shown, slice(None), observations)
-        return shown
+        stored = allocate(self.spec, (_length(observations),))
+        assign(stored, slice(None), observations)
+        return stored
 
     def _tensors(self, column: Arrays) -> Any:
         return transform(lambda array: torch.from_numpy(np.ascontiguousarray(array)).to(self.device), column)
@@ -352,3 +359,116 @@ def by_path(space: Any, actions: Any) -> Arrays:
 
 def _length(column: Arrays) -> int:
     return len(arrays_of(column)[0])
+
+
+# -- the network ----------------------------------------------------------------------------------------
+
+
+class NumberActions(nn.Module):
+    """Box actions as the environment takes them, in half widths of their bounds where these are finite."""
+
+    middle: Tensor
+    half_width: Tensor
+
+    def __init__(self, space: spaces.Box) -> None:
+        super().__init__()
+        low, high = space.low.reshape(-1).astype(np.float64), space.high.reshape(-1).astype(np.float64)
+        is_bounded = np.isfinite(low) & np.isfinite(high) & (high > low)
+        middle = np.where(is_bounded, 0.5 * low + 0.5 * high, 0.0)
+        half = np.where(is_bounded, 0.5 * high - 0.5 * low, 1.0)
+        self.register_buffer("middle", torch.from_numpy(middle.astype(np.float32)))
+        self.register_buffer("half_width", torch.from_numpy(half.astype(np.float32)))
+        self.features_dim = len(low)
+
+    def forward(self, actions: Tensor) -> Tensor:
+        return (actions.reshape(len(actions), -1).float() - self.middle) / self.half_width
+
+
+class DiscriminatorNetwork(nn.Module):
+    """Logits of an expert's having acted: positive where that is likelier than that the policy did.
+
+    Observations are read as policies read them, images by a CNN where ``policy`` has one; actions with parts
+    to choose from are written one-hot. Hidden layers have the widths ``net_arch``, and Glorot's initial
+    weights. ``knows_absorbing``: there is an input that says of a row that it stands for the state after an
+    episode's end, where there are no observation and action.
+    """
+
+    def __init__(
+        self,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        policy: PolicyConfig,
+        net_arch: list[int],
+        activation: str,
+        *,
+        knows_absorbing: bool = False,
+    ) -> None:
+        super().__init__()
+        is_dict = isinstance(observation_space, spaces.Dict)
+        parts = dict(observation_space.spaces) if is_dict else {"": observation_space}  # type: ignore[attr-defined]
+        reads_images = is_dict or policy.encoder == "cnn" or policy._target_ is not None
+        self.is_dict, self.keys = is_dict, list(parts)
+        self.readers = nn.ModuleList(
+            NatureCnn(part, policy.features_dim, ortho_init=True, layer_norm=False)
+            if reads_images and suits_cnn(part)
+            else VectorEncoder(part)
+            for part in parts.values()
+        )
+        leaf = dict(leaf_spaces(action_space))
+        self.paths = list(leaf)
+        self.writers = nn.ModuleList(
+            NumberActions(part) if isinstance(part, spaces.Box) else VectorEncoder(part)
+            for part in leaf.values()
+        )
+        self.knows_absorbing = knows_absorbing
+        size: Any = sum(part.features_dim for part in (*self.readers, *self.writers))
+        style = LayerStyle(activation, layer_norm=False)
+        self.layers = Mlp(size + knows_absorbing, net_arch, 1, style)
+        for layer in self.layers:
+            if isinstance(layer, nn.Linear):
+                nn.init.xavier_uniform_(layer.weight)
+                nn.init.zeros_(layer.bias)
+
+    def numbers(self, rows: Mapping[str, Any]) -> dict[str, Tensor]:
+        """Return what `forward` reads: numbers between which there are others, as 0.3 of one action.
+
+        ``rows`` have ``observations`` (n, *shape), normalised where they shall be, ``actions`` as the
+        environment takes them, of a Tuple or Dict space by path, and ``absorbing`` (n,), 1 or 0, where all
+        numbers of a row are 0.
+        """
+        observations, actions = rows["observations"], rows["actions"]
+        numbers = {
+            f"seen {key}": _as_numbers(reader, observations[key] if self.is_dict else observations)
+            for key, reader in zip(self.keys, self.readers, strict=True)
+        }
+        written = [
+            writer(actions[path] if path else actions)
+            for path, writer in zip(self.paths, self.writers, strict=True)
+        ]
+        numbers[ACTIONS] = torch.cat(written, dim=-1)
+        if not self.knows_absorbing:
+            return numbers
+        absorbing = rows[ABSORBING]
+        goes_on = 1.0 - absorbing
+        numbers = {
+            name: goes_on.reshape(-1, *[1] * (each.dim() - 1)) * each for name, each in numbers.items()
+        }
+        return {**numbers, ABSORBING: absorbing[:, None]}
+
+    def forward(self, numbers: Mapping[str, Tensor]) -> Tensor:
+        """Return logits (n,) of `numbers`."""
+        features = [
+            reader(numbers[f"seen {key}"]) if isinstance(reader, NatureCnn) else numbers[f"seen {key}"]
+            for key, reader in zip(self.keys, self.readers, strict=True)
+        ]
+        features.append(numbers[ACTIONS])
+        if self.knows_absorbing:
+            features.append(numbers[ABSORBING])
+        return self.layers(torch.cat(features, dim=-1)).squeeze(-1)
+
+
+def _as_numbers(reader: nn.Module, observations: Tensor) -> Tensor:
+    """Return what a CNN, or the layers after a `VectorEncoder`, read."""
+    if not isinstance(reader, NatureCnn):
+        return reader(observations)
+    return observations.float() / 255.0 if observations.dtype == torch.uint8 else observations.float()

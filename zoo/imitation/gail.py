@@ -12,20 +12,25 @@ itself goes on for ever in one more state, whose reward is learned as all others
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+from torch import nn
 from typing_extensions import Self
 
 from zoo.agents.agent_folder import AgentFiles
+from zoo.algorithms.a2c import A2CConfig
+from zoo.algorithms.acktr import ACKTRConfig
+from zoo.algorithms.arguments import Policy
 from zoo.algorithms.collector import PolicyInput
 from zoo.algorithms.on_policy import ANY_ACTIONS, OnPolicyAlgorithm
+from zoo.algorithms.ppo import PPO1Config, PPO2Config
 from zoo.algorithms.registry import ALGORITHMS, algorithm_class
 from zoo.algorithms.state_parts import Attributes
+from zoo.algorithms.trpo import TRPOConfig
 from zoo.buffers.arrays import Arrays, observation_spec, transform
 from zoo.config.fields import TaggedUnion, hyperparameter, with_defaults
 from zoo.errors import ZooError, nearest
@@ -35,11 +40,8 @@ from zoo.imitation.expert_data import ExpertData
 from zoo.optim.runtime import torch_settings
 from zoo.optim.state import State
 from zoo.optim.update_runner import UpdateRunner
-from zoo.policies.config import PolicyConfig
 
 Array = np.ndarray
-
-GENERATORS = ("trpo", "ppo2", "ppo1", "a2c", "acktr")
 
 RAW = "raw_observations"
 """The column of a rollout with what the discriminator sees, where the policy sees it normalised."""
@@ -52,7 +54,7 @@ class GAILConfig(DiscriminatorConfig, TaggedUnion):
     generator: str = hyperparameter(
         "trpo",
         "the algorithm that learns from the imitation reward; its hyperparameters stand beside these",
-        choices=GENERATORS,
+        choices=("trpo", "ppo2", "ppo1", "a2c", "acktr"),
     )
     g_step: int = hyperparameter(
         3, "updates of the generator, each on a new rollout, between those of the discriminator", ge=1
@@ -60,11 +62,11 @@ class GAILConfig(DiscriminatorConfig, TaggedUnion):
 
     @classmethod
     def variant(cls, values: Mapping[str, Any], where: str) -> type[Any]:
+        """Return the config of the generator that ``values`` name, TRPO's if they name none."""
         name = values.get("generator", cls.generator)
         if name in GENERATORS:
-            found: type[Any] = generated_by(name).config_class
-            _refuse_anothers(values, found, where)
-            return found
+            _refuse_options_of_others(values, GENERATORS[name], where)
+            return GENERATORS[name]
         known = ", ".join(GENERATORS)
         raise ZooError(
             f"`{where}.generator={name}`: a generator learns from its own rollouts; expected one of {known}"
@@ -72,28 +74,67 @@ class GAILConfig(DiscriminatorConfig, TaggedUnion):
         )
 
 
-class GAIL(OnPolicyAlgorithm[Any]):
+@dataclass
+@with_defaults(generator="trpo")
+class GAILOnTRPOConfig(TRPOConfig, GAILConfig):
+    """Hyperparameters of GAIL and TRPO."""
+
+
+@dataclass
+@with_defaults(generator="ppo2")
+class GAILOnPPO2Config(PPO2Config, GAILConfig):
+    """Hyperparameters of GAIL and PPO2."""
+
+
+@dataclass
+@with_defaults(generator="ppo1")
+class GAILOnPPO1Config(PPO1Config, GAILConfig):
+    """Hyperparameters of GAIL and PPO1."""
+
+
+@dataclass
+@with_defaults(generator="a2c")
+class GAILOnA2CConfig(A2CConfig, GAILConfig):
+    """Hyperparameters of GAIL and A2C."""
+
+
+@dataclass
+@with_defaults(generator="acktr")
+class GAILOnACKTRConfig(ACKTRConfig, GAILConfig):
+    """Hyperparameters of GAIL and ACKTR."""
+
+
+GENERATORS: dict[str, type[Any]] = {
+    "trpo": GAILOnTRPOConfig,
+    "ppo2": GAILOnPPO2Config,
+    "ppo1": GAILOnPPO1Config,
+    "a2c": GAILOnA2CConfig,
+    "acktr": GAILOnACKTRConfig,
+}
+"""The algorithms that can be the generator, and GAIL's config with each."""
+
+
+class GAIL(OnPolicyAlgorithm):
     """Imitates the expert of ``dataset``: `ExpertData`, or the path of a file that `read_expert` reads.
 
     ``generator`` names the algorithm that learns, "trpo" unless another is given; hyperparameters are the
     discriminator's and that algorithm's. Without a dataset it can act, not learn.
     """
 
+    # Kept apart from the attributes, which the generator has as well: see `_make_policy`.
+    __slots__ = ("generator",)
+
     name = "gail"
+    config_class: ClassVar[type[Any]] = GAILOnTRPOConfig
     supported_actions = ANY_ACTIONS
     learns_from_experts = True
-    generator: ClassVar[type[OnPolicyAlgorithm[Any]]]
 
-    def __new__(cls, *arguments: Any, **options: Any) -> Self:
-        if cls is not GAIL:
-            return object.__new__(cls)
-        config = options.get("config")
-        found = GAILConfig.variant(options if config is None else vars(config), cls.name)
-        return object.__new__(generated_by(found.generator))  # type: ignore[return-value]
+    config: Any
+    generator: OnPolicyAlgorithm
 
     def __init__(
         self,
-        policy: str | PolicyConfig | Mapping[str, Any] = "MlpPolicy",
+        policy: Policy = "MlpPolicy",
         env: Any = None,
         dataset: ExpertData | str | Path | None = None,
         **options: Any,
@@ -117,10 +158,36 @@ class GAIL(OnPolicyAlgorithm[Any]):
 
     @classmethod
     def check_workers(cls, config: Any, n_workers: int) -> None:
-        generated_by(config.generator).generator.check_workers(config, n_workers)
+        algorithm_class(config.generator).check_workers(config, n_workers)
+
+    # -- the generator ----------------------------------------------------------------------------------
+
+    def _make_policy(self) -> nn.Module:
+        """Make the generator, and return its policy.
+
+        It is an algorithm of its own class whose attributes are this one's: one policy, one rollout, one
+        count of steps. So it learns by its own update from what is collected, and rewarded, here.
+        """
+        generator_class = algorithm_class(self.config.generator)
+        self.generator = object.__new__(generator_class)
+        object.__setattr__(self.generator, "__dict__", vars(self))
+        self.generator._check_action_space()
+        return self.generator._make_policy()
+
+    def _make_state(self) -> State:
+        return self.generator._make_state()
+
+    def _batch_size(self) -> int:
+        return self.generator._batch_size()
+
+    def gradient_steps_in(self, total_timesteps: int) -> float:
+        own = total_timesteps / (self.buffer.n_steps * self.n_envs * self.config.g_step) * self.config.d_step
+        return self.generator.gradient_steps_in(total_timesteps) + own
+
+    # -- the expert -------------------------------------------------------------------------------------
 
     def set_expert(self, dataset: ExpertData | str | Path) -> None:
-        """Imitate this expert from now on, judged by a new discriminator.
+        """Imitate this expert from now on, with a new discriminator.
 
         Raises `ZooError` for data of other spaces, and where no episode is good enough.
         """
@@ -133,9 +200,10 @@ class GAIL(OnPolicyAlgorithm[Any]):
 
     def imitation_rewards(self, observations: Arrays, actions: Any) -> Array:
         """Return the rewards (n,) of raw observations (n, …) and actions as the environment takes them."""
-        return self._judge().rewards(observations, by_path(self.action_space, actions))
+        return self._with_expert().rewards(observations, by_path(self.action_space, actions))
 
-    def _judge(self) -> Discriminator:
+    def _with_expert(self) -> Discriminator:
+        """Return the discriminator. Raises `ZooError` where there is no expert to learn from."""
         if self.discriminator is None:
             raise ZooError("gail learns from expert data: dataset=PATH (zoo expert agent=… records them)")
         return self.discriminator
@@ -148,53 +216,52 @@ class GAIL(OnPolicyAlgorithm[Any]):
 
     def _make_buffer(self) -> None:
         super()._make_buffer()
-        self.under_way = EpisodesUnderWay(self.n_envs)
+        self.episode_sums = EpisodeSums(self.n_envs)
 
     def collect(self) -> None:
-        self._judge()
+        self._with_expert()
         super().collect()
 
-    def _act_with(self, noise: Array, seen: PolicyInput) -> dict[str, Arrays]:
-        acted = super()._act_with(noise, seen)
+    def _act_with(self, noise: Array, policy_input: PolicyInput) -> dict[str, Arrays]:
+        acted = super()._act_with(noise, policy_input)
         return acted if self.normalizer is None else {**acted, RAW: self.collector.raw_observations}
 
     def _cut_episodes(self, envs: Sequence[int]) -> None:
         super()._cut_episodes(envs)
-        self.under_way.cut(list(envs))
+        self.episode_sums.cut(list(envs))
 
     # -- learning ---------------------------------------------------------------------------------------
 
-    def finished_rollout(self) -> dict[str, Any]:
-        """Return the rollout with the rewards of imitation; see `OnPolicyAlgorithm.finished_rollout`."""
-        self._reward_imitation()
-        rollout = super().finished_rollout()
-        rollout.pop(RAW, None)
-        return rollout
-
     def update(self) -> None:
-        super().update()  # type: ignore[safe-super]  # the generator's
+        """Let the generator learn from the rollout with imitation rewards; train the discriminator if due."""
+        columns = self.buffer.columns
+        self.relabel_rewards()
+        raw = columns.pop(RAW, None)  # which the generator does not learn from
+        self.generator.update()
+        if raw is not None:
+            columns[RAW] = raw
         self.n_rollouts += 1
         if self.n_rollouts % self.config.g_step == 0:
             self._train_discriminator()
 
-    def _reward_imitation(self) -> None:
+    def relabel_rewards(self) -> None:
         """Put the rewards of imitation in the place of the environment's."""
-        buffer, discriminator = self.buffer, self._judge()
-        steps = self._steps_of_policy()
-        rewards = discriminator.rewards(steps["observations"], steps["actions"]).reshape(buffer.rewards.shape)
+        buffer, discriminator = self.buffer, self._with_expert()
+        pairs = self._policy_pairs()
+        rewards = discriminator.rewards(pairs["observations"], pairs["actions"]).reshape(buffer.rewards.shape)
         rewards[~buffer.valid] = 0.0
         buffer.rewards[:] = rewards
         self.record("rollout/imitation_reward", float(rewards[buffer.valid].mean()))
         ended = buffer.ended & buffer.valid
-        sums, lengths = self.under_way.add(rewards, buffer.valid, ended)
+        sums, lengths = self.episode_sums.add(rewards, buffer.valid, ended)
         if ended.any():
             self.record("rollout/ep_imitation_rew_mean", float(sums[ended].mean()))
         if self.config.absorbing_states:
-            gamma, by_itself = self.config.gamma, self._ended_by_itself()
-            buffer.rewards[by_itself] += gamma / (1.0 - gamma) * discriminator.absorbing_reward()
-            self.n_absorbed = discriminator.order.absorbed(lengths[by_itself])
+            gamma, terminated = self.config.gamma, self._terminated()
+            buffer.rewards[terminated] += gamma / (1.0 - gamma) * discriminator.absorbing_reward()
+            self.n_absorbed = discriminator.order.absorbed(lengths[terminated])
 
-    def _ended_by_itself(self) -> Array:
+    def _terminated(self) -> Array:
         """Return which steps (n_steps, n_envs) ended their episode without a time limit."""
         ended = self.buffer.ended & self.buffer.valid
         truncations = self.buffer.truncations()
@@ -202,24 +269,24 @@ class GAIL(OnPolicyAlgorithm[Any]):
             ended[truncations.steps, truncations.envs] = False
         return ended
 
-    def _steps_of_policy(self) -> dict[str, Arrays]:
-        """Return what the environments showed and were given, (n_steps × n_envs, …)."""
+    def _policy_pairs(self) -> dict[str, Arrays]:
+        """Return raw observations and actions as the environment takes them, (n_steps × n_envs, …)."""
         columns = self.buffer.columns
 
         def flat(column: Arrays) -> Arrays:
             return transform(lambda array: array.reshape(-1, *array.shape[2:]), column)
 
         actions = self.action_adapter.to_env(flat(columns["actions"]))
-        seen = columns["observations" if self.normalizer is None else RAW]
-        return {"observations": flat(seen), "actions": by_path(self.action_space, actions)}
+        observations = columns["observations" if self.normalizer is None else RAW]
+        return {"observations": flat(observations), "actions": by_path(self.action_space, actions)}
 
     def _train_discriminator(self) -> None:
-        """Show it the last rollout, and as much of the expert."""
-        discriminator, shape = self._judge(), (self.config.d_step, self._pairs())
-        steps, real = self._steps_of_policy(), self.buffer.valid.reshape(-1)
-        if not real.all():
-            steps = transform(lambda array: array[real], steps)
-        batches = discriminator.minibatches(steps, self.n_absorbed, shape, self.rng, self.distributed.rows)
+        """Train it on the last rollout, and as much of the expert."""
+        discriminator, shape = self._with_expert(), (self.config.d_step, self._pairs())
+        pairs, valid = self._policy_pairs(), self.buffer.valid.reshape(-1)
+        if not valid.all():
+            pairs = transform(lambda array: array[valid], pairs)
+        batches = discriminator.minibatches(pairs, self.n_absorbed, shape, self.rng, self.distributed.rows)
         if discriminator.spectral is not None:
             discriminator.spectral.follow()
         learning_rate = self.rates(self._progress_before)["d_learning_rate"]
@@ -230,27 +297,23 @@ class GAIL(OnPolicyAlgorithm[Any]):
         size = self.buffer.n_steps * self.n_envs
         return self.config.d_batch_size or max(1, size // int(self.config.d_step))
 
-    def gradient_steps_in(self, total_timesteps: int) -> float:
-        own = total_timesteps / (self.buffer.n_steps * self.n_envs * self.config.g_step) * self.config.d_step
-        return super().gradient_steps_in(total_timesteps) + own  # type: ignore[safe-super]
-
     # -- exact resume -----------------------------------------------------------------------------------
 
     def _parts(self) -> dict[str, Any]:
-        own = {"n_rollouts": Attributes(self, ("n_rollouts",)), "under_way": self.under_way}
-        judge = {} if self.discriminator is None else {"discriminator": self.discriminator}
-        return {**super()._parts(), **own, **judge}
+        own = {"n_rollouts": Attributes(self, ("n_rollouts",)), "under_way": self.episode_sums}
+        discriminator = {} if self.discriminator is None else {"discriminator": self.discriminator}
+        return {**super()._parts(), **own, **discriminator}
 
 
-class EpisodesUnderWay:
-    """How long each episode under way is, and what it has got for imitating so far, (n_envs,)."""
+class EpisodeSums:
+    """Imitation rewards and length so far of the running episode of each environment, (n_envs,)."""
 
     def __init__(self, n_envs: int) -> None:
         self.rewards = np.zeros(n_envs)
         self.lengths = np.zeros(n_envs, np.int64)
 
     def add(self, rewards: Array, valid: Array, ended: Array) -> tuple[Array, Array]:
-        """Take in steps, (n_steps, n_envs); return what episodes had got, and how long they were, at each."""
+        """Add steps (n_steps, n_envs); return the sums of rewards and the lengths at each, in that shape."""
         sums, lengths = np.zeros(rewards.shape), np.zeros(rewards.shape, np.int64)
         for step, over in enumerate(ended):
             self.rewards += rewards[step]
@@ -261,7 +324,7 @@ class EpisodesUnderWay:
         return sums, lengths
 
     def cut(self, envs: Any) -> None:
-        """Forget the episodes under way in these environments."""
+        """Begin new episodes in these environments."""
         self.rewards[envs], self.lengths[envs] = 0.0, 0
 
     def state(self) -> dict[str, Any]:
@@ -273,7 +336,7 @@ class EpisodesUnderWay:
         self.rewards, self.lengths = np.array(state["rewards"]), np.array(state["lengths"])
 
 
-def _refuse_anothers(values: Mapping[str, Any], config_class: type[Any], where: str) -> None:
+def _refuse_options_of_others(values: Mapping[str, Any], config_class: type[Any], where: str) -> None:
     """Raise `ZooError` for a hyperparameter that only other generators have."""
     foreign = [key for key in values if not hasattr(config_class, key)]
     for key in foreign:
@@ -283,32 +346,3 @@ def _refuse_anothers(values: Mapping[str, Any], config_class: type[Any], where: 
                 f"unknown key `{where}.{key}`: it belongs to {' and '.join(owners)}, but the generator is"
                 f" {config_class.generator}"
             )
-
-
-@functools.cache
-def generated_by(name: str) -> type[GAIL]:
-    """Return GAIL on the generator of that name: a class that is both, as its config is."""
-    generator = algorithm_class(name)
-    title = f"GAILOn{generator.__name__}"
-    places = {"__module__": __name__, "__doc__": f"{title}, and its hyperparameters."}
-    config = type(f"{title}Config", (generator.config_class, GAILConfig), dict(places))
-    members = {
-        **places,
-        "config_class": dataclass(with_defaults(generator=name)(config)),
-        "generator": generator,
-        "supported_actions": generator.supported_actions,
-    }
-    return type(title, (GAIL, generator), members)
-
-
-def __getattr__(name: str) -> Any:
-    """Return a class that `generated_by` makes, or its config, by the name under which pickles have it."""
-    for generator in GENERATORS if name.startswith("GAILOn") else ():
-        for made in (generated_by(generator), generated_by(generator).config_class):
-            if made.__name__ == name:
-                return made
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-GAIL.config_class = generated_by(GAILConfig.generator).config_class
-GAIL.show_hyperparameters()

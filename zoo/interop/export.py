@@ -22,7 +22,8 @@ from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
 from torch import Tensor, nn
 
-from zoo.algorithms.agent import Agent
+from zoo.algorithms.algorithm import Algorithm
+from zoo.algorithms.arguments import policy_input
 from zoo.core.atomic import atomic_folder
 from zoo.core.plain_data import to_json
 from zoo.core.printing import one_line
@@ -64,7 +65,7 @@ Run = Callable[[Sequence[Array]], Sequence[Array]]
 
 
 def export_agent(
-    agent: Agent[Any], folder: str | Path, *, formats: Sequence[str], title: str
+    agent: Algorithm, folder: str | Path, *, formats: Sequence[str], title: str
 ) -> dict[str, float]:
     """Write the policy in the ``formats`` (``onnx``, ``torch_export``) into ``folder``, whole or not at all.
 
@@ -192,7 +193,7 @@ class DeterministicPolicy(nn.Module):
     masks. Raises `ZooError` for a policy whose head is of a user's own.
     """
 
-    def __init__(self, agent: Agent[Any]) -> None:
+    def __init__(self, agent: Algorithm) -> None:
         super().__init__()
         acting, space = agent.acting, agent.observation_space
         self.policy: nn.Module = acting.policy
@@ -243,7 +244,7 @@ class DeterministicPolicy(nn.Module):
         observation: Any = parts[0]
         if self.is_dictionary:
             observation = {spec.name: part for spec, part in zip(self.inputs[:n_parts], parts, strict=True)}
-        policy_input = {"observations": observation}
+        policy_input: dict[str, Any] = {"observations": observation}
         if self.masks_actions:
             policy_input["action_masks"] = rest.pop()
         state = None
@@ -268,7 +269,7 @@ def _tensor_spec(name: str, space: spaces.Space[Any]) -> TensorSpec:
 class _Normalize(nn.Module):
     """(o − mean) / sqrt(var + ε), clipped, in the precision of the statistics, as `Normalizer` does."""
 
-    def __init__(self, agent: Agent[Any], key: str) -> None:
+    def __init__(self, agent: Algorithm, key: str) -> None:
         super().__init__()
         normalizer = agent.normalizer
         assert normalizer is not None
@@ -359,7 +360,7 @@ class _ToEnvAction(nn.Module):
 # Comparing
 
 
-def random_observations(agent: Agent[Any], n: int | None = None, seed: int = 0) -> list[Array]:
+def random_observations(agent: Algorithm, n: int | None = None, seed: int = 0) -> list[Array]:
     """Return ``n`` random observations, an array (n, …) for each part; such as the agent may have seen."""
     space = agent.observation_space
     parts = space.spaces if isinstance(space, spaces.Dict) else {SINGLE: space}
@@ -383,7 +384,7 @@ def random_observations(agent: Agent[Any], n: int | None = None, seed: int = 0) 
     return drawn
 
 
-def random_masks(agent: Agent[Any], n: int, seed: int = 0) -> Array:
+def random_masks(agent: Algorithm, n: int, seed: int = 0) -> Array:
     """Return ``n`` random masks of valid actions, each of which leaves something to choose."""
     rng, sizes = np.random.default_rng(seed), choice_sizes(agent.action_space)
     masks = rng.random((n, sum(sizes))) < 0.5
@@ -392,7 +393,7 @@ def random_masks(agent: Agent[Any], n: int, seed: int = 0) -> Array:
     return masks
 
 
-def _random_inputs(agent: Agent[Any], module: DeterministicPolicy) -> list[Array]:
+def _random_inputs(agent: Algorithm, module: DeterministicPolicy) -> list[Array]:
     """Return observations, state and episode starts, and masks, where there are any."""
     inputs = random_observations(agent)
     n, rng = len(inputs[0]), np.random.default_rng(0)
@@ -401,7 +402,7 @@ def _random_inputs(agent: Agent[Any], module: DeterministicPolicy) -> list[Array
     return [*inputs, random_masks(agent, n)] if agent.masks_actions else inputs
 
 
-def _difference(agent: Agent[Any], module: DeterministicPolicy, inputs: Sequence[Array], run: Run) -> float:
+def _difference(agent: Algorithm, module: DeterministicPolicy, inputs: Sequence[Array], run: Run) -> float:
     """Return how far the exported policy's actions are from the agent's. Raises `ZooError` if too far."""
     n_parts, names = len(module.normalizers), [spec.name for spec in module.inputs]
     observations: Any = dict(zip(names, inputs[:n_parts], strict=False))
@@ -440,13 +441,11 @@ def _difference(agent: Agent[Any], module: DeterministicPolicy, inputs: Sequence
 
 
 def _nearly_tied(
-    agent: Agent[Any], observations: Any, masks: Array | None, state: Array | None, starts: Array | None
+    agent: Algorithm, observations: Any, masks: Array | None, state: Array | None, starts: Array | None
 ) -> Array:
     """Return for which rows (n,) rounding decides between two actions."""
-    policy_input, _ = agent._seen(observations, masks)
-    if starts is not None:
-        policy_input["episode_starts"] = starts
-    parameters, _ = agent.acting.parameters(policy_input, state)
+    inputs, _ = policy_input(agent, observations, state, starts, masks)
+    parameters, _ = agent.acting.parameters(inputs, state)
     return _tied_rows(agent.acting.head, parameters)
 
 

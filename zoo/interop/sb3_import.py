@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,8 @@ import numpy as np
 from gymnasium import spaces
 
 from zoo.agents.agent_folder import AgentFiles
-from zoo.algorithms.agent import agent_config
 from zoo.algorithms.registry import algorithm_class
+from zoo.algorithms.saving import agent_config
 from zoo.buffers.config import replay_config
 from zoo.config.fields import build
 from zoo.core.printing import one_line
@@ -82,54 +83,58 @@ def import_sb3(
     ``activation`` are for files that don't hold them. Raises `ZooError` for an agent that Zoo can't build.
     """
     files = read_sb3(file)
+    with _explain_errors(files):
+        name = _algorithm(files, algo)
+        masks_actions = algo == "maskable_ppo" or ".maskable." in str(
+            files.printed("policy_class").get("__module__")
+        )
+        preset = "maskable_ppo" if masks_actions else RECURRENT if recurrent_options(files.tensors) else None
+        observation_space, action_space = _spaces(files, env_spaces)
+        _check_spaces(name, files, observation_space, action_space)
+        config, unknown = hyperparameters(name, files, action_space)
+        policy = _policy(name, files, observation_space, activation)
+        statistics = None if normalize is None else read_vecnormalize(normalize)
+        if env is not None and statistics is not None:
+            env = dataclasses.replace(env, normalize=normalize_config(statistics))
+        algorithm_type = algorithm_class(name)
+        agent_files = AgentFiles(
+            config=agent_config(
+                *(
+                    name,
+                    config,
+                    policy,
+                    env,
+                    _count(files.plain("n_envs")) or 1,
+                    observation_space,
+                    action_space,
+                ),
+                replay_config(None) if algorithm_type.has_replay else None,
+                preset,
+                masks_actions=masks_actions,
+            ),
+            tensors=_tensors(name, files, observation_space, action_space, masks_actions=masks_actions),
+            normalization=None if statistics is None else normalization(statistics, observation_space),
+            card={"timesteps": _count(files.plain("num_timesteps")) or 0},
+        )
+        algorithm = algorithm_type.from_files(agent_files, device="cpu", compile=False)
+        card = {
+            "seed": _count(files.plain("seed")),
+            "timesteps": algorithm.num_timesteps,
+            "imported_from": f"Stable-Baselines3 {files.version or 'of an unknown version'}",
+        }
+        return ImportedAgent(algorithm, card, unknown)
+
+
+@contextlib.contextmanager
+def _explain_errors(files: Sb3Files) -> Iterator[None]:
+    """Name the file in errors within the block."""
     try:
-        return _imported(files, algo, env, env_spaces, normalize, activation)
+        yield
     except ZooError as error:
         raise ZooError(f"can't import {files.origin}: {error}") from error
     except UNREADABLE as error:
         form = f"{type(error).__name__}: {one_line(error)}"
         raise ZooError(f"can't import {files.origin}: it is of another form ({form})") from error
-
-
-def _imported(
-    files: Sb3Files,
-    algo: str | None,
-    env: EnvConfig | None,
-    env_spaces: tuple[Space, Space] | None,
-    normalize: str | Path | None,
-    activation: str | None,
-) -> ImportedAgent:
-    name = _algorithm(files, algo)
-    masks_actions = algo == "maskable_ppo" or ".maskable." in str(
-        files.printed("policy_class").get("__module__")
-    )
-    preset = "maskable_ppo" if masks_actions else RECURRENT if recurrent_options(files.tensors) else None
-    observation_space, action_space = _spaces(files, env_spaces)
-    _check_spaces(name, files, observation_space, action_space)
-    config, unknown = hyperparameters(name, files, action_space)
-    policy = _policy(name, files, observation_space, activation)
-    statistics = None if normalize is None else read_vecnormalize(normalize)
-    if env is not None and statistics is not None:
-        env = dataclasses.replace(env, normalize=normalize_config(statistics))
-    algorithm_type = algorithm_class(name)
-    agent_files = AgentFiles(
-        config=agent_config(
-            *(name, config, policy, env, _count(files.plain("n_envs")) or 1, observation_space, action_space),
-            replay_config(None) if algorithm_type.has_replay else None,
-            preset,
-            masks_actions=masks_actions,
-        ),
-        tensors=_tensors(name, files, observation_space, action_space, masks_actions=masks_actions),
-        normalization=None if statistics is None else normalization(statistics, observation_space),
-        card={"timesteps": _count(files.plain("num_timesteps")) or 0},
-    )
-    algorithm = algorithm_type.from_files(agent_files, device="cpu", compile=False)
-    card = {
-        "seed": _count(files.plain("seed")),
-        "timesteps": algorithm.num_timesteps,
-        "imported_from": f"Stable-Baselines3 {files.version or 'of an unknown version'}",
-    }
-    return ImportedAgent(algorithm, card, unknown)
 
 
 def _count(value: Any) -> int | None:

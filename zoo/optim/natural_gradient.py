@@ -21,8 +21,8 @@ def fisher_vector_product(outputs: Tensor, vector: Tensor, kl: Callable[[Tensor]
     """Return the product with F = Jᵀ·M·J, the Fisher matrix of a distribution in ``vector``.
 
     ``outputs`` are the distribution's parameters as functions of ``vector``, by the Jacobian J. ``kl`` maps
-    such parameters to the mean KL divergence (a scalar) to the distribution of ``outputs``: there its slope
-    is 0 and its Hessian is M. What all products share is computed once.
+    such parameters to the mean KL divergence (a scalar) to the distribution of ``outputs``: there its
+    gradient is 0 and its Hessian is M. What all products share is computed once.
 
     J·v is the derivative of Jᵀ·u by u: two backward passes in place of a forward one.
     """
@@ -100,9 +100,9 @@ def line_search(
 
 
 def projected(grad: Tensor, normal: Tensor, bound: float) -> Tensor:
-    """Return the z (…, n) nearest to ``slope`` with normal · z ≤ ``bound`` (Wang et al. 2017, equation 12).
+    """Return the z (…, n) nearest to ``grad`` with normal · z ≤ ``bound`` (Wang et al. 2017, equation 12).
 
-    ``normal`` is the gradient of a divergence to another distribution, by the same statistics as ``slope``.
+    ``normal`` is the gradient of a divergence to another distribution, by the same statistics as ``grad``.
     """
     excess = torch.relu((normal * grad).sum(-1, keepdim=True) - bound)
     square = normal.square().sum(-1, keepdim=True)

@@ -37,7 +37,7 @@ MULTIPLICATIONS_FOR_THREADS = {"eager": 8e6, "compiled": 3e6}
 """Multiplications in one forward pass from which a second thread gives more than it costs."""
 
 MOST_THREADS = 4
-"""Threads that a gradient step gets at most, if nobody asks for more."""
+"""Threads that a gradient step gets at most with ``threads=auto``."""
 
 THREADS_A_CORE = 4
 """More threads than that only wait for each other."""
@@ -63,7 +63,7 @@ class CompileClock:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Take the time of the block, which compiles; the user hears of the first one."""
+        """Take the time of the block, which compiles; the first one is logged."""
         if not self.seconds:
             logger.info("compiling the update, about 20 s")
         started, was_running = time.perf_counter(), self.is_running
@@ -112,7 +112,7 @@ class Runtime:
 
     @contextmanager
     def in_force(self) -> Iterator[None]:
-        """Within the block torch computes as these choices say; see `torch_settings`."""
+        """Within the block torch computes by these choices; see `torch_settings`."""
         keep_freed_memory()
         with torch_settings(self._decided_threads(), self.precision):
             yield
@@ -124,7 +124,7 @@ class Runtime:
         """
         if getattr(module, "state_size", 0):
             if self.compile is True:
-                logger.warning("the update runs eagerly: policies that remember are not compiled")
+                logger.warning("the update runs eagerly: recurrent policies are not compiled")
             self.compile = False
         frozen = [name for name, each in module.named_parameters() if not each.requires_grad]
         others = [*frozen, *(name for name, _ in module.named_buffers())]
@@ -165,7 +165,7 @@ class Runtime:
 def available_threads() -> int:
     """Return what OMP_NUM_THREADS, which launchers of several jobs set, or the number of cores allows.
 
-    Not what torch says: that is whatever this process made of it before.
+    Torch's own number may have been changed by this process before.
     """
     given = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
     if given.isdecimal() and int(given) > 0:
@@ -179,7 +179,7 @@ def torch_settings(threads: int, precision: str = "float32") -> Iterator[None]:
 
     So does all else that this thread computes, environments included, and every thread that is started
     within; threads that torch has started before keep their own. Matrix products, in compiled graphs too, are
-    as precise as one of `PRECISIONS` says. Afterwards all is as it was.
+    as precise as ``precision``, one of `PRECISIONS`. Afterwards torch's settings are what they were.
     """
     threads_before, dtype_before = torch.get_num_threads(), torch.get_default_dtype()
     flushed_before = bool(torch.full((), 1e-40, dtype=torch.float32) * 0.5 == 0)

@@ -3,7 +3,7 @@
 An algorithm writes one step, ``step(state, shared, row) -> StepResult``, in ordinary PyTorch. Compiled, it is
 traced once with its gradients and its optimizer into a single graph of tensor operations, and a loop over
 the rows is put around that graph (`zoo.optim.compile`); on a GPU each step is a CUDA graph. Eager and
-compiled runs see the same numbers, because whatever is random is drawn outside and passed in.
+compiled runs see the same numbers, because random numbers are drawn outside and passed in.
 """
 
 from __future__ import annotations

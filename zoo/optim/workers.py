@@ -3,7 +3,7 @@
 Each has environments of its own. Where an update comes to a gradient, or to anything else on which it depends
 what is done next, it takes the mean over all workers (`average`), which is the same for all of them to the
 last bit. So weights that are equal once stay equal. The first worker leads: between two updates it alone
-decides what comes next, and the others do as they are told (`Workers.order`, `Workers.follow`).
+decides what comes next, and the others carry out its orders (`Workers.order`, `Workers.follow`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from zoo.errors import ZooError
 from zoo.optim.state import is_concrete
 
 GO_ON, STOP, END = "go on", "stop", "end"
-"""What the first worker says of the next update, and once there is nothing more to do."""
+"""The first worker's answers to whether there is a next update, and its order to end the process."""
 
 ORDER_BYTES = 8192
 """Room for an order."""
@@ -44,7 +44,7 @@ Store = Any
 """A `torch.distributed.Store`, which type checkers don't know."""
 
 Orders = Mapping[str, Callable[..., Any]]
-"""What a worker can be told to do, by name."""
+"""What the first worker can order, by name."""
 
 
 class Workers:
@@ -74,7 +74,7 @@ class Workers:
     def end(self) -> None:
         """Have the others end; they have to be waiting for orders."""
         self._send(END)
-        self.sum(0)  # so that none goes before all have heard it
+        self.sum(0)  # so that none leaves before all have received it
 
     def close(self) -> None:
         """Leave the others."""
@@ -134,7 +134,7 @@ class Workers:
     def is_to_stop(self, wanted: bool, orders: Orders) -> bool:
         """Return whether all end before the next update: what the first worker wants.
 
-        The others carry out its ``orders`` until it says.
+        The others carry out its ``orders`` until it answers.
         """
         if self.is_first:
             self._send(STOP if wanted else GO_ON)
@@ -147,7 +147,7 @@ class Workers:
         self._send(name, **arguments)
 
     def follow(self, orders: Orders) -> str:
-        """Do what the first worker orders until it says how to go on, and return that."""
+        """Carry out the first worker's orders until it sends `GO_ON`, `STOP` or `END`; return that."""
         while True:
             name, arguments = self._receive()
             if name == END:
@@ -171,7 +171,7 @@ class Workers:
 
 @contextmanager
 def _on_loopback() -> Iterator[None]:
-    """Within the block gloo takes the way within this machine, whatever network its name leads to."""
+    """Within the block gloo connects over the loopback interface."""
     variable = "GLOO_SOCKET_IFNAME"
     names = [name for _, name in socket.if_nameindex() if name in ("lo", "lo0")]
     if variable in os.environ or not names:
@@ -221,10 +221,10 @@ def count() -> int:
 
 
 def is_worker_lost(error: BaseException | None) -> bool:
-    """Tell whether an error says that another worker has died.
+    """Whether an error means that another worker has died.
 
-    Those of gloo are of no class of their own, but name its source files. A `ZooError` says what it means:
-    an environment, too, may have lost a connection.
+    Errors of gloo have no class of their own, but name its source files. A `ZooError` never means it: an
+    environment may have lost a connection too.
     """
     while error is not None and not isinstance(error, ZooError):
         if isinstance(error, dist.DistError):

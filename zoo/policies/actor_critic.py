@@ -28,8 +28,8 @@ class ActorCritic(nn.Module):
 
     By default nothing is shared but the encoder, there is no core, and the hidden layers are 64-64 tanh
     (none after images). ``net_arch={shared: [64], pi: [64], vf: [64]}`` puts layers before both. With
-    ``share_encoder=False`` actor and critic have an encoder each, and ``critic_lstm`` says which core the
-    critic reads: see `PolicyConfig`. ``use_sde``: noise is a function of the actor's last features.
+    ``share_encoder=False`` actor and critic have an encoder each, and ``critic_lstm`` chooses the critic's
+    core: see `PolicyConfig`. ``use_sde``: noise is a function of the actor's last features.
     """
 
     def __init__(

@@ -124,8 +124,8 @@ def check_is_recurrent(policy: PolicyConfig) -> None:
     if policy.recurrent is None and policy._target_ is None:
         multi = {"cnn": "CnnLstmPolicy", "multi": "MultiInputLstmPolicy"}
         raise ZooError(
-            f"{RECURRENT_PRESET} is for policies that remember, {policy.name} does not:"
-            f" policy={multi.get(str(policy.encoder), 'MlpLstmPolicy')} does; without a memory it is algo=ppo"
+            f"{RECURRENT_PRESET} is for recurrent policies, {policy.name} is none: policy="
+            f"{multi.get(str(policy.encoder), 'MlpLstmPolicy')} is one; for other policies it is algo=ppo"
         )
 
 
@@ -137,8 +137,7 @@ def check_recurrence_options(policy: PolicyConfig) -> None:
     for option in RECURRENT_FIELDS[1:]:
         if getattr(policy, option) != getattr(usual, option):
             raise ZooError(
-                f"`policy.{option}` is of policies that remember: policy=MlpLstmPolicy, or"
-                " policy.recurrent=lstm"
+                f"`policy.{option}` is of recurrent policies: policy=MlpLstmPolicy, or policy.recurrent=lstm"
             )
 
 

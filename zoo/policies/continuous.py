@@ -148,14 +148,6 @@ class LinearPolicy(Actor):
                 for parameter in layer.parameters(recurse=False):
                     nn.init.zeros_(parameter)
 
-    def forward(self, inputs: dict[str, Any]) -> Tensor:
-        """Return the masked parameters of the head (…, ``parameter_size``)."""
-        return self.head.masked(super().forward(inputs["observations"]), inputs.get("action_masks"))
-
-    def action_parameters(self, inputs: dict[str, Any], state: Tensor | None = None) -> tuple[Tensor, None]:
-        """Return the same; nothing is remembered."""
-        return self(inputs), None
-
 
 class ContinuousCritics(nn.Module):
     """Several action values of the same form, each (256-256 ReLU by default), reading one encoder.
@@ -185,9 +177,10 @@ class ContinuousCritics(nn.Module):
 
     def forward(self, observations: Any, actions: Tensor, first: int | None = None) -> Tensor:
         """Return the value of each pair by each critic, or by the ``first`` ones alone, (critics, …)."""
-        return self._outputs(observations, actions, first).squeeze(-1)
+        return self.outputs(observations, actions, first).squeeze(-1)
 
-    def _outputs(self, observations: Any, actions: Tensor, first: int | None = None) -> Tensor:
+    def outputs(self, observations: Any, actions: Tensor, first: int | None = None) -> Tensor:
+        """Return the outputs (critics, …, ``n_outputs``) for each pair."""
         pairs = torch.cat([self.encoder(observations), actions], dim=-1)
         return torch.stack([critic(pairs) for critic in list(self.critics)[:first]])
 
@@ -200,7 +193,7 @@ class QuantileCritics(ContinuousCritics):
 
     def forward(self, observations: Any, actions: Tensor, first: int | None = None) -> Tensor:
         """Return the quantiles for each pair by each critic, (critics, …, quantiles)."""
-        return self._outputs(observations, actions, first)
+        return self.outputs(observations, actions, first)
 
 
 class Temperature(nn.Module):

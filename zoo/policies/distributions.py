@@ -359,7 +359,7 @@ class Gaussian(ActionDistribution):
 class DiagonalGaussian(Gaussian):
     """A Gaussian with a standard deviation that does not depend on the state.
 
-    The environment gets the action clipped to its bounds; memory and log-probability keep it as drawn.
+    The environment gets the action clipped to its bounds; buffer and log-probability keep it as drawn.
     """
 
     def __init__(self, space: spaces.Box, features_dim: int, log_std_init: float) -> None:
@@ -552,7 +552,7 @@ class SquashedStateDependentGaussian(TanhGaussian, StateDependentGaussian):
 
 def expln(values: Tensor) -> Tensor:
     """Return exp(x), above 0 the slower 1 + log(1 + x): positive, and smooth between both."""
-    below = values.clamp(max=0)  # also where it is not chosen: an infinite slope would become NaN
+    below = values.clamp(max=0)  # also where it is not chosen: an infinite gradient would become NaN
     return torch.where(values > 0, values.clamp(min=0).log1p() + 1.0, below.exp())
 
 

@@ -124,7 +124,7 @@ class CustomEncoder(nn.Module):
 
     Whatever leading dimensions there are, it reads rows (n, *shape): float32 of a Box, images with their
     channels first and bytes divided by 255; whole numbers of other spaces; a dictionary of such for a Dict.
-    Its ``features_dim`` says how many numbers (n, ``features_dim``) it returns.
+    Its ``features_dim`` is the width of what it returns, (n, ``features_dim``).
     """
 
     def __init__(self, space: spaces.Space[Any], config: Mapping[str, Any]) -> None:

@@ -1,0 +1,422 @@
+"""Action masks: from the environment to the update, and against SB3-Contrib's MaskablePPO."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from peer_updates import RATE, flat
+from sb3_contrib import MaskablePPO
+from sb3_contrib.common.maskable.distributions import make_masked_proba_distribution
+from stable_baselines3.common.logger import Logger
+from torch import Tensor, nn
+
+from zoo import A2C, DQN, PPO2, QRDQN, SAC, TD3, TQC, make_vec_env
+from zoo.buffers.arrays import transform
+from zoo.envs.spaces import choice_sizes
+from zoo.envs.toys import BitFlipping
+from zoo.experiment.evaluation import evaluate
+from zoo.policies import distributions
+from zoo.policies.config import PolicyConfig
+from zoo.policies.distributions import make_distribution
+
+# -- Masks and actions with parts, as far as learning: what is valid is learned, and nothing else is done ---
+
+
+SMALL = {"net_arch": [32]}
+DQN_SETTINGS: dict[str, Any] = {
+    "train_freq": 64,
+    "gradient_steps": 10,
+    "batch_size": 64,
+    "learning_starts": 200,
+    "learning_rate": 5e-3,
+    "gamma": 0.25,
+    "target_update_interval": 256,
+    "buffer_size": 10_000,
+    "exploration_fraction": 0.3,
+}
+SETTINGS: dict[Any, dict[str, Any]] = {
+    PPO2: {
+        "n_steps": 32,
+        "n_minibatches": 2,
+        "n_epochs": 6,
+        "learning_rate": 5e-3,
+        "gamma": 0.0,
+        "ent_coef": 0.0,
+    },
+    DQN: DQN_SETTINGS,
+    QRDQN: {**DQN_SETTINGS, "n_quantiles": 5},
+}
+
+
+def score(algorithm: Any, env_id: str, n_steps: int, *, mask_actions: bool = True) -> float:
+    """Train, and return the mean return of the best actions."""
+    envs, others = (make_vec_env(env_id, 8, seed, mask_actions=mask_actions) for seed in (0, 1))
+    model = algorithm(SMALL, envs, seed=0, compile=False, threads=1, **SETTINGS[algorithm])
+    return evaluate(model.learn(n_steps), others, 24, seed=1).mean
+
+
+@pytest.mark.parametrize("algorithm", [PPO2, QRDQN])
+def test_masked_env_is_solved_with_masks_alone(algorithm: Any) -> None:
+    """20 steps pay 1 at best; blind to the masks, half of them end it, so hardly more than 1 is collected."""
+    assert score(algorithm, "Zoo/Masked-v0", 8_000) > 18.5
+    assert score(algorithm, "Zoo/Masked-v0", 2_000, mask_actions=False) < 4.0
+
+
+def test_every_part_of_an_action_is_learned() -> None:
+    """What the parts earn is multiplied: 0.9 by chance, no more than 10 with one choice left to chance."""
+    assert score(PPO2, "Zoo/Composite-v0", 12_000) > 14.0
+
+
+def test_masks_and_memory_are_learned_together() -> None:
+    """The cue must be remembered, and only masks lead to where it is asked for: without either, 0 at best."""
+    policy = {"net_arch": [16], "recurrent": "lstm", "lstm_hidden_size": 32}
+    settings: dict[str, Any] = {"n_steps": 24, "n_minibatches": 2, "n_epochs": 6, "learning_rate": 5e-3}
+
+    def learned(policy: Any, n_steps: int, *, mask_actions: bool = True) -> tuple[Any, float]:
+        envs, others = (
+            make_vec_env("Zoo/MaskedMemory-v0", 8, seed, kwargs={"length": 3}, mask_actions=mask_actions)
+            for seed in (0, 1)
+        )
+        model = PPO2(policy, envs, seed=0, compile=False, threads=1, **settings).learn(n_steps)
+        return model, evaluate(model, others, 100, seed=1).mean
+
+    model, mean = learned(policy, 6_000)
+    assert mean > 0.9
+    rollout = model.finished_rollout()
+    assert rollout["action_masks"].shape == (8, 24, 4)
+    assert rollout["action_masks"].gather(-1, rollout["actions"][..., None]).all()
+    assert learned(SMALL, 2_000)[1] < 0.4
+    assert learned(policy, 2_000, mask_actions=False)[1] < 0.4
+
+
+class MaskedBits(BitFlipping):
+    """Only zeros may be flipped, and the last bit; a goal that a mask leaves unreached takes all the time."""
+
+    def action_masks(self) -> Any:
+        return allowed({"observation": self._bits})
+
+
+def allowed(observations: Any) -> Any:
+    mask = np.asarray(observations["observation"]) < 0.5
+    mask[..., -1] = True
+    return mask
+
+
+@pytest.mark.parametrize(("algorithm", "optimize"), [(DQN, False), (QRDQN, True)])
+def test_masks_stay_with_what_is_shown_through_every_kind_of_memory(algorithm: Any, optimize: bool) -> None:
+    """Also where goals are replaced, steps are summed and drawn by priority, and episodes are cut short."""
+    memory = {"n_step": 3, "hindsight": {}, "prioritized": {}}
+    model = algorithm(
+        *({"net_arch": [8]}, make_vec_env(lambda: MaskedBits(5), 3, seed=0, check=False)),
+        seed=0,
+        compile=False,
+        replay=memory,
+        buffer_size=240,
+        learning_starts=60,
+        batch_size=16,
+        train_freq=30,
+        optimize_memory_usage=optimize,
+    ).learn(600)
+    batch = model.buffer.sample(np.random.default_rng(0), (300,))
+    for when in ("", "next_"):
+        expected = allowed(batch[f"{when}observations"])
+        np.testing.assert_array_equal(batch[f"{when}action_masks"], expected)
+    assert np.take_along_axis(batch["action_masks"], batch["actions"][:, None], -1).all()
+    seen = {key: part[:50] for key, part in batch["observations"].items()}
+    masks = np.arange(5) == np.arange(50)[:, None] % 5
+    model.config.exploration_final_eps = 0.5
+    for deterministic in (True, False):
+        actions, _ = model.predict(seen, action_masks=masks, deterministic=deterministic)
+        assert (actions == np.arange(50) % 5).all()
+
+
+# -- What comes later fits in: masks, importance weights, natural gradients, other optimizers and workers ---
+
+
+TINY = {"net_arch": [8]}
+
+# Masks, from the environment to the loss
+
+
+def masked_env(n_envs: int = 3, **options: Any) -> Any:
+    return make_vec_env("Zoo/Masked-v0", n_envs, **options)
+
+
+WORKERS = {"vectorization": "workers", "n_workers": 2, "start_method": "fork"}
+
+
+@pytest.mark.parametrize(("make", "options"), [(PPO2, WORKERS), (A2C, {})], ids=["workers", "in_process"])
+def test_a_rollout_holds_the_masks_under_which_its_actions_were_drawn(make: Any, options: Any) -> None:
+    env = masked_env(**options)
+    model = make(TINY, env, seed=0, compile=False, n_steps=64).learn(64 * 3)
+    columns = model.buffer.columns
+    masks, actions = columns["action_masks"], columns["actions"]
+    assert masks.shape == (64, 3, 6)
+    assert (masks.sum(-1) == 3).all()
+    assert np.take_along_axis(masks, actions[..., None], -1).all()
+    assert len(np.unique(actions)) == 6
+    assert model.buffer.rewards.min() > 0, "a forbidden action costs 1"
+    env.close()
+
+
+@pytest.mark.parametrize(("optimize", "options"), [(False, {}), (True, WORKERS)], ids=["plain", "workers"])
+def test_replay_holds_the_masks_before_and_after_each_step(optimize: bool, options: Any) -> None:
+    env = masked_env(**options)
+    model = DQN(
+        TINY,
+        env,
+        seed=0,
+        compile=False,
+        learning_starts=30,
+        optimize_memory_usage=optimize,
+    )
+    model.learn(300)
+    batch = model.buffer.sample(np.random.default_rng(0), (500,))
+    assert np.take_along_axis(batch["action_masks"], batch["actions"][:, None], -1).all()
+    assert batch["rewards"].min() > 0
+    mask_of = {
+        tuple(observation.tolist()): tuple(mask.tolist())
+        for observation, mask in zip(batch["observations"], batch["action_masks"], strict=True)
+    }
+    n_compared = 0
+    for observation, mask in zip(batch["next_observations"], batch["next_action_masks"], strict=True):
+        known = mask_of.get(tuple(observation.tolist()))
+        n_compared += known is not None
+        assert known is None or known == tuple(mask.tolist())
+    assert n_compared > 100
+    env.close()
+
+
+# Importance weights
+
+
+def repeated(batch: dict[str, Any], counts: list[int]) -> dict[str, Any]:
+    rows = np.repeat(np.arange(len(counts)), counts)
+    return {name: transform(lambda column: column[:, rows], column) for name, column in batch.items()}
+
+
+@pytest.mark.parametrize("make", [DQN, SAC, TD3, TQC, QRDQN])
+def test_a_weight_counts_as_so_many_transitions(make: Any) -> None:
+    is_continuous = make not in (DQN, QRDQN)
+    env_id = "Pendulum-v1" if is_continuous else "CartPole-v1"
+    settings = {} if is_continuous else {"max_grad_norm": None}
+    settings = {"learning_starts": 100, "batch_size": 6, "learning_rate": 0.01, **settings}
+    settings = {**settings, "buffer_size": 1000}
+    is_soft = make in (SAC, TQC)
+    counts = [2, 0, 1, 3, 0, 0]
+
+    def after(weighted: bool) -> dict[str, np.ndarray]:
+        model = make(TINY, env_id, seed=0, compile=False, **settings).learn(80)
+        batch = model._tensors(model.buffer.sample(np.random.default_rng(0), (1, 6)))
+        noise = torch.randn((1, 2, 6, 1), generator=torch.Generator().manual_seed(1))
+        rows = {**batch, "noise": noise, "tau": torch.tensor([0.1])} if is_soft else dict(batch)
+        if make is TD3:
+            rows["noise"] = 0.2 * noise[:, 0]
+        if weighted:
+            rows["weights"] = torch.tensor([counts], dtype=torch.float32)
+        else:
+            rows = {**rows, **repeated(batch, counts)}
+            if is_soft:
+                rows["noise"] = noise[:, :, np.repeat(np.arange(6), counts)]
+        if make is TD3:  # a round of one step of the critics
+            rows = transform(lambda column: column[None], rows)
+        model.learns_ent_coef = False  # its loss is no mean over transitions' errors
+        step = model._round if make is TD3 else model._gradient_step
+        model._take_steps(step, model.rates(0.0), rows)
+        return model.get_parameters()
+
+    ours, theirs = after(True), after(False)
+    before = make(TINY, env_id, seed=0, compile=False, **settings).get_parameters()
+    for name, expected in theirs.items():
+        np.testing.assert_allclose(ours[name], expected, atol=1e-5, err_msg=name)
+    assert any(np.abs(theirs[name] - before[name]).max() > 1e-3 for name in before)
+
+
+# -- Masked PPO2 against SB3-Contrib's MaskablePPO: the same gradient steps from the same weights ---------
+
+
+N_OBSERVED, N_ROWS, N_BATCHES = 3, 24, 4
+ACTIONS = [spaces.Discrete(5), spaces.MultiDiscrete([3, 4])]
+CLIP, ENT_COEF = 0.25, 0.0625
+KIND = pytest.mark.parametrize("space", ACTIONS, ids=str)
+
+
+class Masking(gym.Env[Any, Any]):
+    """Only says which observations, actions and masks there are."""
+
+    observation_space: Any = spaces.Box(-np.inf, np.inf, (N_OBSERVED,), np.float32)
+
+    def __init__(self, action_space: Any) -> None:
+        self.action_space = action_space
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        return np.zeros(N_OBSERVED, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        return np.zeros(N_OBSERVED, np.float32), 0.0, False, False, {}
+
+    def action_masks(self) -> Any:
+        return np.ones(sum(choice_sizes(self.action_space)), np.bool_)
+
+
+def rollout(space: Any, dtype: torch.dtype) -> dict[str, Tensor]:
+    """Return random rows whose actions are valid, as a policy near to the one that learns judged them."""
+    generator = torch.Generator().manual_seed(0)
+
+    def drawn(*size: int) -> Tensor:
+        return torch.randn(N_ROWS, *size, generator=generator, dtype=dtype)
+
+    masks, actions = [], []
+    for size in choice_sizes(space):
+        action = torch.randint(size, (N_ROWS, 1), generator=generator)
+        masks.append((torch.rand(N_ROWS, size, generator=generator) < 0.5).scatter(1, action, True))
+        actions.append(action)
+    return {
+        "observations": drawn(N_OBSERVED),
+        "actions": torch.cat(actions, 1) if len(actions) > 1 else actions[0][:, 0],
+        "action_masks": torch.cat(masks, 1),
+        "log_prob": 0.1 * drawn() - 1,
+        "advantages": drawn(),
+        "returns": drawn(),
+        "values": drawn(),
+    }
+
+
+def ours(space: Any, dtype: torch.dtype) -> Any:
+    class InPrecision(PPO2):
+        def _make_policy(self) -> nn.Module:
+            policy: Any = super()._make_policy()
+            policy.encoder = nn.Identity()
+            return policy.to(dtype)
+
+    return InPrecision(
+        {"net_arch": [8, 8]},
+        make_vec_env(lambda: Masking(space), 1, check=False),
+        seed=0,
+        compile=False,
+        learning_rate=RATE,
+        clip_range=CLIP,
+        clip_range_vf=None,
+        ent_coef=ENT_COEF,
+        vf_coef=0.5,
+    )
+
+
+def theirs(space: Any, policy: Any, dtype: torch.dtype) -> Any:
+    """Return their agent with the weights of our policy."""
+    peer = MaskablePPO(
+        "MlpPolicy",
+        Masking(space),
+        learning_rate=RATE,
+        clip_range=CLIP,
+        ent_coef=ENT_COEF,
+        vf_coef=0.5,
+        batch_size=N_ROWS // N_BATCHES,
+        n_epochs=1,
+        n_steps=N_ROWS,
+        policy_kwargs={"net_arch": [8, 8]},
+        device="cpu",
+    )
+    peer.set_logger(Logger(None, []))
+    peer.policy.to(dtype)
+    peer.policy.extract_features = lambda observations, extractor=None: observations
+    with torch.no_grad():
+        for mine, others in zip(parts_of(policy), their_parts(peer), strict=True):
+            for source, destination in zip(mine.parameters(), others.parameters(), strict=True):
+                destination.copy_(source)
+    return peer
+
+
+def parts_of(policy: Any) -> list[nn.Module]:
+    *hidden, output = [layer for layer in policy.critic.children() if isinstance(layer, nn.Linear)]
+    return [policy.actor, policy.head, nn.Sequential(*hidden), output]
+
+
+def their_parts(peer: Any) -> list[nn.Module]:
+    policy = peer.policy
+    networks = policy.mlp_extractor
+    return [networks.policy_net, policy.action_net, networks.value_net, policy.value_net]
+
+
+def all_of(parts: list[nn.Module]) -> Tensor:
+    return flat(parameter for part in parts for parameter in part.parameters())
+
+
+def give(peer: Any, rows: dict[str, Tensor], batches: Tensor) -> None:
+    """Let the peer learn from these batches of the rows."""
+
+    def samples(batch_size: int) -> Any:
+        for batch in batches:
+            row = {name: column[batch] for name, column in rows.items()}
+            yield SimpleNamespace(old_log_prob=row["log_prob"], old_values=row["values"], **row)
+
+    buffer = SimpleNamespace(get=samples, values=rows["values"].numpy(), returns=rows["returns"].numpy())
+    peer.rollout_buffer = buffer
+
+
+def distance(space: Any, dtype: torch.dtype, changed: dict[str, Tensor] | None = None) -> float:
+    """Take the same steps with both; return the largest difference as a share of the way of the peer."""
+    rows, model = rollout(space, dtype), ours(space, dtype)
+    peer = theirs(space, model.policy, dtype)
+    start = all_of(their_parts(peer)).clone()
+    batches = torch.randperm(N_ROWS, generator=torch.Generator().manual_seed(1)).reshape(N_BATCHES, -1)
+    give(peer, rows, batches)
+    peer.train()
+    learned_from = {**rows, **(changed or {})}
+    learned_from = {name: column for name, column in learned_from.items() if column is not None}
+    model._take_steps(model._gradient_step, {"rollout": learned_from, **model.rates(0.0)}, batches)
+    reached = all_of(their_parts(peer))
+    way = (reached - start).abs().max()
+    assert way > 1e-3
+    return ((all_of(parts_of(model.policy)) - reached).abs().max() / way).item()
+
+
+@KIND
+def test_updates_are_the_peers(space: Any) -> None:
+    assert distance(space, torch.float64) < 1e-6
+    assert distance(space, torch.float32) < 1e-3
+
+
+@KIND
+def test_planted_errors_are_seen(space: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    masks = rollout(space, torch.float64)["action_masks"]
+    everything: Any = {"action_masks": None}
+    assert distance(space, torch.float64, everything) > 0.01
+    assert distance(space, torch.float64, {"action_masks": masks.roll(1, 0)}) > 0.01
+    monkeypatch.setattr(distributions, "INVALID", -3.0)
+    assert distance(space, torch.float64) > 0.01
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("space", [*ACTIONS, spaces.MultiBinary(4), spaces.Discrete(3000)], ids=str)
+def test_log_probabilities_and_entropies_are_the_peers(space: Any, dtype: torch.dtype) -> None:
+    """Theirs have two logits for each bit, of zero and of one; only their difference counts."""
+    torch.manual_seed(0)
+    ours = make_distribution(space, 3, PolicyConfig()).to(dtype)
+    logits = 3 * torch.randn(50, ours.parameter_size, dtype=dtype)
+    is_bits, sizes = isinstance(space, spaces.MultiBinary), choice_sizes(space)
+    actions = torch.stack([torch.randint(size, (50,)) for size in sizes], 1)
+    masks = torch.cat(
+        [
+            (torch.rand(50, size) < 0.5).scatter(1, action[:, None], True)
+            for size, action in zip(sizes, actions.T, strict=True)
+        ],
+        1,
+    )
+    peer = make_masked_proba_distribution(space)
+    their_logits = torch.stack([torch.zeros_like(logits), logits], -1).flatten(1) if is_bits else logits
+    peer.proba_distribution(their_logits)
+    peer.apply_masking(masks.numpy())
+    if len(sizes) == 1:
+        actions = actions[:, 0]
+    log_prob, entropy = ours.log_prob_and_entropy(ours.masked(logits, masks), actions)
+    tolerance = {"rtol": 1e-9, "atol": 1e-9} if dtype is torch.float64 else {"rtol": 1e-4, "atol": 1e-4}
+    torch.testing.assert_close(log_prob, peer.log_prob(actions), **tolerance)
+    torch.testing.assert_close(entropy, peer.entropy(), **tolerance)

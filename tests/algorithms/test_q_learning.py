@@ -1,0 +1,530 @@
+"""DQN and QR-DQN against Stable-Baselines3, SB3-Contrib and slow references."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from stable_baselines3.common.logger import configure
+from stable_baselines3.common.type_aliases import ReplayBufferSamples
+from torch import Tensor, nn
+
+from zoo import DQN, QRDQN, make_vec_env
+from zoo.algorithms import dqn as module
+from zoo.algorithms.qrdqn import quantile_huber
+from zoo.optim.update_runner import UpdateRunner
+
+# -- Gradient steps of DQN and QR-DQN beside those of a peer, from the same weights and on the same batches -
+
+
+BATCH = 16
+STEPS = 5
+NET_ARCH = [16, 16]
+ENV = "Acrobot-v1"  # three actions
+GAMMA = 0.9
+LEARNING_RATE = 2.0**-8  # the same number in both precisions
+
+ROUNDING = {torch.float32: 2e-4, torch.float64: 1e-10}
+"""How far two ways of one computation may part, in parts of the way that the parameters have gone."""
+
+
+def ours_of(algorithm: Any, dtype: torch.dtype, **hyperparameters: Any) -> Any:
+    """Return Zoo's algorithm in this precision, with hyperparameters that the peer has too."""
+    model = algorithm(
+        {"net_arch": NET_ARCH},
+        ENV,
+        seed=0,
+        compile=False,
+        batch_size=BATCH,
+        buffer_size=100,
+        gamma=GAMMA,
+        learning_rate=LEARNING_RATE,
+        **hyperparameters,
+    )
+    if dtype == torch.float64:
+        model.policy.encoder = nn.Identity()  # the observations are vectors, which it would make single
+        model.policy.double()
+        model.runner = UpdateRunner(model._make_state(), model.runtime)
+    return model
+
+
+def peer_of(algorithm: Any, network: str, dtype: torch.dtype, **hyperparameters: Any) -> Any:
+    """Return the peer's algorithm in this precision; ``network`` is its name for what it trains."""
+    policy_kwargs = {"net_arch": NET_ARCH, **hyperparameters.pop("policy_kwargs", {})}
+    model = algorithm(
+        "MlpPolicy",
+        ENV,
+        seed=0,
+        device="cpu",
+        batch_size=BATCH,
+        buffer_size=100,
+        gamma=GAMMA,
+        learning_rate=LEARNING_RATE,
+        policy_kwargs=policy_kwargs,
+        **hyperparameters,
+    )
+    model.set_logger(configure(None, []))
+    model.policy.to(dtype)
+    model.networks = [getattr(model, network), getattr(model, f"{network}_target")]
+    torch.manual_seed(1)
+    for each in model.networks:
+        each.extract_features = lambda observations, extractor: observations  # it would make them single
+        for parameter in each.parameters():
+            nn.init.normal_(parameter, std=0.5)
+    return model
+
+
+def batches(dtype: torch.dtype, *, discounts: bool = False) -> dict[str, Tensor]:
+    """Return columns (STEPS, BATCH, …): errors on both sides of Huber's corner, ends of episodes."""
+    generator = torch.Generator().manual_seed(2)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(STEPS, BATCH, *shape, generator=generator)
+
+    rows = {
+        "observations": normal(6),
+        "next_observations": normal(6),
+        "rewards": 2 * normal(),
+        "terminated": (normal() > 0.7).float(),
+    }
+    if discounts:
+        rows["discounts"] = GAMMA ** (1 + 3 * torch.rand(STEPS, BATCH, generator=generator)).floor()
+    actions = torch.randint(3, (STEPS, BATCH), generator=generator)
+    return {**{name: column.to(dtype) for name, column in rows.items()}, "actions": actions}
+
+
+def difference(ours: Any, theirs: Any, rows: dict[str, Tensor]) -> float:
+    """Take the same steps with both; return how far they parted, in parts of the way gone."""
+    flat = nn.utils.parameters_to_vector
+    online, target = (flat(each.parameters()).detach() for each in theirs.networks)
+    assert not torch.equal(online, target)
+    ours.runner.state["q_network"].copy_(online)
+    ours.runner.state["target"].copy_(target)
+    ours._take_steps(ours._gradient_step, ours.rates(0.0), rows)
+
+    samples = iter(_samples({name: column[i] for name, column in rows.items()}) for i in range(STEPS))
+    theirs.replay_buffer = SimpleNamespace(sample=lambda *args, **kwargs: next(samples))
+    theirs.train(STEPS, BATCH)
+
+    reached = flat(theirs.networks[0].parameters()).detach()
+    gone = (reached - online).abs().max()
+    assert gone > 0.01
+    assert ours.n_updates == STEPS
+    return float((ours.runner.state["q_network"] - reached).abs().max() / gone)
+
+
+def _samples(batch: dict[str, Tensor]) -> ReplayBufferSamples:
+    discounts = batch.get("discounts")
+    return ReplayBufferSamples(
+        observations=batch["observations"],
+        actions=batch["actions"][:, None],
+        next_observations=batch["next_observations"],
+        dones=batch["terminated"][:, None],
+        rewards=batch["rewards"][:, None],
+        discounts=None if discounts is None else discounts[:, None],
+    )
+
+
+# -- DQN without its extensions takes the gradient steps of Stable-Baselines3's, to rounding --------------
+
+
+sb3 = pytest.importorskip("stable_baselines3")
+
+PLAIN = {"double": False, "dueling": False}
+
+
+def compared(
+    dtype: torch.dtype, algorithm: Any = DQN, *, max_grad_norm: float = 10.0, discounts: bool = False
+) -> float:
+    ours = ours_of(algorithm, dtype, max_grad_norm=max_grad_norm, **PLAIN)
+    theirs = peer_of(sb3.DQN, "q_net", dtype, max_grad_norm=max_grad_norm)
+    return difference(ours, theirs, batches(dtype, discounts=discounts))
+
+
+@pytest.mark.parametrize("dtype", ROUNDING)
+@pytest.mark.parametrize("max_grad_norm", [10.0, 0.1])
+@pytest.mark.parametrize("discounts", [False, True])
+def test_gradient_steps_are_those_of_stable_baselines3(
+    dtype: torch.dtype, max_grad_norm: float, discounts: bool
+) -> None:
+    assert compared(dtype, max_grad_norm=max_grad_norm, discounts=discounts) < ROUNDING[dtype]
+
+
+class SquaredErrors(DQN):
+    def _losses_and_errors(self, values: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        return 0.5 * F.mse_loss(values, targets, reduction="none"), values - targets
+
+
+class BootstrappedAtTheEnd(DQN):
+    def _bootstrapped(self, batch: Any, next_values: Tensor) -> Tensor:
+        return super()._bootstrapped({**batch, "terminated": 0 * batch["terminated"]}, next_values)
+
+
+class DecidedByTheOnlineNetwork(DQN):
+    def _make_state(self) -> Any:
+        self.config.double = True
+        return super()._make_state()
+
+
+class LargerEpsilon(DQN):
+    def _adam_eps(self) -> float:
+        return 1e-5
+
+
+class NotClipped(DQN):
+    def _make_state(self) -> Any:
+        self.config.max_grad_norm = None
+        return super()._make_state()
+
+
+@pytest.mark.parametrize(
+    "mistaken", [SquaredErrors, BootstrappedAtTheEnd, DecidedByTheOnlineNetwork, LargerEpsilon, NotClipped]
+)
+def test_the_comparison_notices(mistaken: Any) -> None:
+    assert compared(torch.float64, mistaken, max_grad_norm=0.1) > 1e4 * ROUNDING[torch.float64]
+
+
+# -- QR-DQN takes the gradient steps of SB3-Contrib's, to rounding ----------------------------------------
+
+
+sb3_contrib = pytest.importorskip("sb3_contrib")
+
+N = 8
+"""Quantiles; the peer keeps their places in single precision, in which those of 8 have no rounding."""
+
+
+def qrdqn_compared(
+    dtype: torch.dtype,
+    algorithm: Any = QRDQN,
+    *,
+    n_quantiles: int = N,
+    max_grad_norm: float | None = None,
+    discounts: bool = False,
+) -> float:
+    ours = ours_of(algorithm, dtype, n_quantiles=n_quantiles, max_grad_norm=max_grad_norm)
+    theirs = peer_of(
+        *(sb3_contrib.QRDQN, "quantile_net", dtype),
+        max_grad_norm=max_grad_norm,
+        policy_kwargs={"n_quantiles": n_quantiles},
+    )
+    return difference(ours, theirs, batches(dtype, discounts=discounts))
+
+
+@pytest.mark.parametrize("dtype", ROUNDING)
+@pytest.mark.parametrize("max_grad_norm", [None, 0.1])
+@pytest.mark.parametrize("discounts", [False, True])
+def test_gradient_steps_are_those_of_sb3_contrib(
+    dtype: torch.dtype, max_grad_norm: float | None, discounts: bool
+) -> None:
+    assert qrdqn_compared(dtype, max_grad_norm=max_grad_norm, discounts=discounts) < ROUNDING[dtype]
+
+
+@pytest.mark.parametrize("n_quantiles", [1, 25])
+def test_any_number_of_quantiles_agrees_in_single_precision(n_quantiles: int) -> None:
+    assert qrdqn_compared(torch.float32, n_quantiles=n_quantiles) < ROUNDING[torch.float32]
+
+
+class PlacesOfTargets(QRDQN):
+    """Weighs errors by the place of the target instead of that of the quantile."""
+
+    def _losses_and_errors(self, values: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        return quantile_huber(targets, values).sum(-2).mean(-1), targets - values
+
+
+class MeanOverQuantiles(QRDQN):
+    def _losses_and_errors(self, values: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        return quantile_huber(values, targets).mean((-2, -1)), targets - values
+
+
+class QuantilesOfAllActions(QRDQN):
+    """Lays out the network's numbers by action, then by quantile."""
+
+    def _of_actions(self, estimates: Tensor, actions: Tensor) -> Tensor:
+        other = estimates.reshape(BATCH, 3, N).mT
+        return super()._of_actions(other, actions)
+
+
+class QuantilesDecidedByTheOnlineNetwork(QRDQN):
+    def _make_state(self) -> Any:
+        self.config.double = True
+        return super()._make_state()
+
+
+class UsualEpsilon(QRDQN):
+    def _adam_eps(self) -> float:
+        return 1e-8
+
+
+@pytest.mark.parametrize(
+    "mistaken",
+    [
+        PlacesOfTargets,
+        MeanOverQuantiles,
+        QuantilesOfAllActions,
+        QuantilesDecidedByTheOnlineNetwork,
+        UsualEpsilon,
+    ],
+)
+def test_the_comparison_of_quantiles_notices(mistaken: Any) -> None:
+    assert qrdqn_compared(torch.float64, mistaken) > 1e4 * ROUNDING[torch.float64]
+
+
+# -- The quantile Huber loss against numbers worked out by hand, loops, and the quantiles that it is to find
+
+
+each_example = settings(deadline=None, derandomize=True, max_examples=50)
+
+
+@pytest.mark.parametrize(
+    ("quantiles", "targets", "summed"), [([0.0, 1.0], [2.0], 0.75), ([0.0, 1.0, 2.0], [2.0, -1.0], 1.0417)]
+)
+def test_known_losses(quantiles: list[float], targets: list[float], summed: float) -> None:
+    """Summed over the quantiles as for QR-DQN; the mean, as for TQC, is less by their number."""
+    losses = quantile_huber(torch.tensor([quantiles]), torch.tensor([targets]))
+    assert losses.shape == (1, len(quantiles), len(targets))
+    assert losses.sum(-2).mean(-1).tolist() == [pytest.approx(summed, abs=1e-4)]
+    assert losses.mean((-2, -1)).tolist() == [pytest.approx(summed / len(quantiles), abs=1e-4)]
+
+
+def plain_loss(quantiles: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    found = np.zeros((len(quantiles), len(targets)))
+    for i, quantile in enumerate(quantiles):
+        for j, target in enumerate(targets):
+            error = target - quantile
+            huber = 0.5 * error**2 if abs(error) <= 1 else abs(error) - 0.5
+            level = (i + 0.5) / len(quantiles)
+            found[i, j] = (level if error >= 0 else 1 - level) * huber
+    return found
+
+
+@given(n=st.integers(1, 5), m=st.integers(1, 5), seed=st.integers(0, 2**16))
+@each_example
+def test_losses_and_gradients_are_those_of_a_loop(n: int, m: int, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    quantiles = torch.randn(3, 4, n, generator=generator, dtype=torch.float64).mul_(2).requires_grad_()
+    targets = torch.randn(4, m, generator=generator, dtype=torch.float64).mul_(2)
+    losses = quantile_huber(quantiles, targets)
+    weights = torch.rand(losses.shape, generator=generator, dtype=torch.float64)
+    (gradient,) = torch.autograd.grad((losses * weights).sum(), quantiles)
+    for critic in range(3):
+        for row in range(4):
+            at, goals = quantiles[critic, row].detach().numpy(), targets[row].numpy()
+            np.testing.assert_allclose(losses[critic, row].detach(), plain_loss(at, goals), atol=1e-12)
+            step = 1e-6
+            for i in range(n):
+                moved = at.copy()
+                moved[i] += step
+                rise = plain_loss(moved, goals) - plain_loss(at, goals)
+                grad = (rise * weights[critic, row].numpy()).sum() / step
+                assert gradient[critic, row, i].item() == pytest.approx(grad, abs=1e-4)
+
+
+def test_targets_common_to_all_critics_are_given_without_their_dimension() -> None:
+    quantiles, targets = torch.randn(2, 5, 3), torch.randn(5, 4)
+    common = quantile_huber(quantiles, targets)
+    each = torch.stack([quantile_huber(critic, targets) for critic in quantiles])
+    torch.testing.assert_close(common, each)
+    torch.testing.assert_close(quantile_huber(quantiles, targets.expand(2, 5, 4)), common)
+
+
+# -- Gradient steps of DQN and QR-DQN on batches made by hand, against loops over samples and quantiles ---
+
+
+STEP_BATCH = 12
+STEP_GAMMA = 0.8
+
+
+def make(algorithm: Any, *, double: bool, dueling: bool) -> Any:
+    """Return an algorithm whose target network is not the online one, and whose steps move nothing."""
+    extra = {"n_quantiles": 5} if algorithm is QRDQN else {}
+    envs = make_vec_env("Zoo/Masked-v0", 1)
+    model = algorithm(
+        {"net_arch": [8]},
+        envs,
+        seed=0,
+        compile=False,
+        gamma=STEP_GAMMA,
+        learning_rate=0.0,
+        double=double,
+        dueling=dueling,
+        **extra,
+    )
+    generator = torch.Generator().manual_seed(0)
+    for name in ("q_network", "target"):
+        vector = model.runner.state[name]
+        vector.copy_(torch.randn(vector.shape, generator=generator))
+    return model
+
+
+def made_by_hand(model: Any) -> dict[str, Tensor]:
+    rng = np.random.default_rng(3)
+    model.observation_space.seed(4)
+    observations, following = (
+        np.stack([model.observation_space.sample() for _ in range(STEP_BATCH)]) for _ in range(2)
+    )
+    return model._tensors(
+        {
+            "observations": observations,
+            "actions": rng.integers(6, size=STEP_BATCH),
+            "rewards": rng.normal(size=STEP_BATCH).astype(np.float32),
+            "terminated": (rng.random(STEP_BATCH) < 0.3).astype(np.float32),
+            "next_observations": following,
+        }
+    )
+
+
+EXTRAS: dict[str, Any] = {
+    "weights": torch.linspace(0.1, 1.0, STEP_BATCH),
+    "discounts": STEP_GAMMA ** (1 + torch.arange(STEP_BATCH) % 3).float(),
+    "next_action_masks": (torch.arange(STEP_BATCH)[:, None] + torch.arange(6)) % 3 == 0,
+}
+
+
+def huber(error: float) -> float:
+    return error**2 / 2 if abs(error) <= 1 else abs(error) - 1 / 2
+
+
+def quantile_loss(error: float, i: int, n: int) -> float:
+    place = (i + 0.5) / n
+    return (1 - place if error < 0 else place) * huber(error)
+
+
+def written_out(model: Any, batch: dict[str, Tensor]) -> tuple[list[list[float]], list[float], list[float]]:
+    """Return each sample's targets, loss, and absolute error of the mean; DQN has one quantile, its value."""
+    parameters, state = model.updater.parameters, model.runner.state
+    is_dqn = type(model) is DQN
+
+    def estimates(network: str, observations: Tensor) -> Any:
+        with torch.no_grad():
+            given = parameters.functional(state[network])(observations).double()
+        return (given[:, None] if is_dqn else given).tolist()
+
+    now = estimates("q_network", batch["observations"])
+    valued = estimates("target", batch["next_observations"])
+    decided = estimates("q_network", batch["next_observations"]) if model.config.double else valued
+    targets, losses, sizes = [], [], []
+    for k in range(STEP_BATCH):
+        n = len(now[k])
+        allowed = range(6)
+        if "next_action_masks" in batch:
+            allowed = [a for a in range(6) if batch["next_action_masks"][k, a]]  # type: ignore[assignment]
+        best = max(allowed, key=lambda a: sum(decided[k][i][a] for i in range(n)))
+        discount = batch["discounts"][k].item() if "discounts" in batch else STEP_GAMMA
+        if batch["terminated"][k]:
+            discount = 0.0
+        towards = [batch["rewards"][k].item() + discount * valued[k][i][best] for i in range(n)]
+        have = [now[k][i][int(batch["actions"][k])] for i in range(n)]
+        loss = 0.0
+        for i in range(n):
+            for target in towards:
+                error = target - have[i]
+                loss += huber(error) if is_dqn else quantile_loss(error, i, n) / n
+        targets.append(towards)
+        losses.append(loss)
+        sizes.append(abs(sum(towards) / n - sum(have) / n))
+    return targets, losses, sizes
+
+
+@pytest.mark.parametrize("extra", [(), *[(name,) for name in EXTRAS], tuple(EXTRAS)], ids=str)
+@pytest.mark.parametrize(("double", "dueling"), [(False, True), (True, False)])
+@pytest.mark.parametrize("algorithm", [DQN, QRDQN])
+def test_step_against_loops(algorithm: Any, double: bool, dueling: bool, extra: tuple[str, ...]) -> None:
+    model = make(algorithm, double=double, dueling=dueling)
+    batch = {**made_by_hand(model), **{name: EXTRAS[name] for name in extra}}
+    targets, losses, sizes = written_out(model, batch)
+
+    ours = model.targets(model.runner.state, batch).reshape(STEP_BATCH, -1)
+    np.testing.assert_allclose(ours.numpy(), targets, rtol=1e-5, atol=1e-5)
+
+    rows = {name: column[None] for name, column in batch.items()}
+    outputs = model._take_steps(model._gradient_step, model.rates(0.0), rows)
+    weights = batch["weights"].tolist() if "weights" in batch else [1.0] * STEP_BATCH
+    expected = sum(weight * loss for weight, loss in zip(weights, losses, strict=True)) / STEP_BATCH
+    assert model.read_metrics()["train/loss"] == pytest.approx(expected, rel=1e-5)
+    if "weights" in extra:
+        np.testing.assert_allclose(outputs["td_errors"].numpy(), [sizes], rtol=1e-5, atol=1e-5)
+    else:
+        assert outputs == {}
+
+
+@pytest.mark.parametrize("algorithm", [DQN, QRDQN])
+def test_double_and_masks_change_these_targets(algorithm: Any) -> None:
+    """Else the tests above would show nothing of them."""
+    plain, double = (make(algorithm, double=double, dueling=False) for double in (False, True))
+    batch = made_by_hand(plain)
+    masked = {**batch, "next_action_masks": EXTRAS["next_action_masks"]}
+    ours = plain.targets(plain.runner.state, batch)
+    for other in (
+        double.targets(double.runner.state, batch),
+        plain.targets(plain.runner.state, masked),
+    ):
+        assert (ours != other).reshape(STEP_BATCH, -1).any(-1).sum() >= 3
+
+
+# -- What DQN's target network estimates of many batches at once is what it estimates of each -------------
+
+
+AHEAD_BATCH = 8
+
+
+def model_of(algorithm: Any, env: str, **options: Any) -> Any:
+    """Return a model that has learned a little, so that its target network lags behind."""
+    hyperparameters = {"learning_starts": 20, "train_freq": 4, "gradient_steps": 2, **options}
+    return algorithm(
+        {"name": "MlpPolicy", "net_arch": [16]},
+        make_vec_env(env, 2, 0),
+        seed=0,
+        compile=False,
+        batch_size=AHEAD_BATCH,
+        learning_rate=0.01,
+        **hyperparameters,
+    ).learn(60)
+
+
+def batches_of(model: Any, n_steps: int) -> dict[str, torch.Tensor]:
+    return model._tensors(model.buffer.sample(model.rng, (n_steps, AHEAD_BATCH)))
+
+
+@pytest.mark.parametrize("double", [True, False])
+@pytest.mark.parametrize("algorithm", [DQN, QRDQN])
+def test_targets_are_the_same_with_them_and_without(algorithm: Any, double: bool) -> None:
+    model = model_of(algorithm, "CartPole-v1", double=double)
+    batches = batches_of(model, 3)
+    ahead = model._ahead(batches, 2)
+    for i in range(3):
+        batch = {name: each[i] for name, each in batches.items()}
+        with_them = model.targets(model.runner.state, {**batch, "of_target": ahead[i]})
+        torch.testing.assert_close(with_them, model.targets(model.runner.state, batch))
+        others = model.targets(model.runner.state, {**batch, "of_target": ahead[i] + 1})
+        assert not torch.allclose(others, with_them)
+
+
+@pytest.mark.parametrize(
+    ("gradient_steps", "rows", "together"),
+    [
+        (1, 1024, set()),
+        (2, 1024, {2}),
+        (7, 1024, {4}),
+        (7, 3 * AHEAD_BATCH, {2}),
+        (7, 2 * AHEAD_BATCH - 1, set()),
+    ],
+)
+def test_as_many_batches_are_estimated_at_once_as_there_is_room_for_and_one_alone_in_its_step(
+    gradient_steps: int, rows: int, together: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ROWS_AHEAD", rows)
+    asked, ahead = set(), DQN._ahead
+
+    def noted(model: Any, batches: Any, together: int) -> Any:
+        asked.add(together)
+        return ahead(model, batches, together)
+
+    monkeypatch.setattr(DQN, "_ahead", noted)
+    model_of(DQN, "CartPole-v1", gradient_steps=gradient_steps)
+    assert asked == together

@@ -1,0 +1,394 @@
+"""Recurrent policies: rollouts, learning, and updates against SB3-Contrib's RecurrentPPO."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from logged_envs import KINDS, Transition, logged_vector_env
+from peer_updates import RATE, Nowhere, peer_of
+from torch import Tensor, nn
+
+from zoo import A2C, PPO2, evaluate_policy
+from zoo.algorithms.on_policy import OnPolicyAlgorithm
+from zoo.interop.sb3_import import Layout, rename_tensors
+from zoo.optim.update_runner import UpdateRunner
+
+# -- What recurrent policies learn from: sequences, the states before them, and values that remember ------
+
+
+N_STEPS, N_ENVS, CHUNK = 12, 3, 4
+GAMMA, GAE_LAMBDA = 0.9, 0.7
+ALGORITHMS = pytest.mark.parametrize("algorithm", [A2C, PPO2])
+
+
+def policy(core: str = "Gru", share_encoder: bool = True) -> dict[str, Any]:
+    return {
+        "_target_": f"recurrent_policies.{core}ActorCritic",
+        "net_arch": {"shared": [6], "pi": [5], "vf": [4]},
+        "share_encoder": share_encoder,
+    }
+
+
+def collected(
+    algorithm: Any = PPO2, kind: str = "own", **options: Any
+) -> tuple[OnPolicyAlgorithm, list[list[Transition]], list[int]]:
+    """Return an algorithm with its third rollout, all that each env saw, and where that rollout began."""
+    vector_env, envs = logged_vector_env(kind)
+    chosen = {"policy": policy(), "n_steps": N_STEPS, "chunk_length": CHUNK, "gamma": GAMMA, **options}
+    model = algorithm(chosen.pop("policy"), vector_env, seed=0, compile=False, learning_rate=0.0, **chosen)
+    model.config.gae_lambda = GAE_LAMBDA
+    model.learn(2 * N_STEPS * N_ENVS - 10)
+    before = [len(env.log) for env in envs]
+    model.collect()
+    return model, [env.log for env in envs], before
+
+
+@torch.no_grad()
+def stepped(model: OnPolicyAlgorithm, log: list[Transition]) -> tuple[list[Any], list[float]]:
+    """Return the states before each step of a log, and γ·V after each, by remembering from its beginning."""
+    network = model.policy
+    states, following = [], []
+    state: Any = network.initial_state(1)
+    start = True
+    for step in log:
+        states.append(state)
+        seen = torch.from_numpy(step.observation[None])
+        _, _, state = network({"observations": seen, "episode_starts": torch.tensor([start])}, state)
+        next_seen = {"observations": torch.from_numpy(step.next_observation[None])}
+        start = step.terminated or step.truncated
+        following.append(0.0 if step.terminated else GAMMA * float(network.values(next_seen, state)))
+    return states, following
+
+
+def slow_advantages(
+    model: OnPolicyAlgorithm, log: list[Transition], first: int
+) -> tuple[list[float], list[float]]:
+    """Return advantages and values of the steps from ``first`` on, one by one."""
+    states, following = stepped(model, log)
+    starts = [True, *(step.terminated or step.truncated for step in log[:-1])]
+    values, advantages = [], []
+    carried = 0.0
+    for i in reversed(range(first, len(log))):
+        step = log[i]
+        seen = {
+            "observations": torch.from_numpy(step.observation[None]),
+            "episode_starts": torch.tensor([starts[i]]),
+        }
+        values.append(float(model.policy.values(seen, states[i]).detach()))
+        ended = step.terminated or step.truncated
+        carried = step.reward + following[i] - values[-1] + GAMMA * GAE_LAMBDA * (0.0 if ended else carried)
+        advantages.append(carried)
+    return advantages[::-1], values[::-1]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "share_encoder", "core"), [(A2C, True, "Integrating"), (PPO2, False, "Gru")]
+)
+def test_a_rollout_is_cut_into_sequences_with_the_state_before_each(
+    algorithm: Any, share_encoder: bool, core: str
+) -> None:
+    model, logs, firsts = collected(algorithm, policy=policy(core, share_encoder))
+    rollout = model.finished_rollout()
+    assert rollout["observations"].shape == (9, CHUNK, 3)
+    assert (
+        rollout["actions"].shape == rollout["values"].shape == rollout["episode_starts"].shape == (9, CHUNK)
+    )
+    assert rollout["advantages"].shape == rollout["returns"].shape == (9, CHUNK)
+    assert ("log_prob" in rollout) == (algorithm is PPO2)
+    assert "weights" not in rollout
+    for env, (log, first) in enumerate(zip(logs, firsts, strict=True)):
+        states, _ = stepped(model, log)
+        for chunk in range(3):
+            row, start = chunk * N_ENVS + env, first + chunk * CHUNK
+            steps = log[start : start + CHUNK]
+            np.testing.assert_array_equal(
+                rollout["observations"][row].numpy(), [step.observation for step in steps]
+            )
+            assert rollout["actions"][row].tolist() == [step.action for step in steps]
+            torch.testing.assert_close(rollout["states"][row], states[start][0], rtol=1e-4, atol=1e-5)
+            before = log[start - 1 : start + CHUNK - 1]
+            assert rollout["episode_starts"][row].tolist() == [s.terminated or s.truncated for s in before]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "share_encoder", "kind"),
+    [*((PPO2, True, kind) for kind in KINDS), (A2C, False, "NEXT_STEP")],
+)
+def test_values_and_advantages_remember_since_the_episode_began(
+    algorithm: Any, share_encoder: bool, kind: str
+) -> None:
+    """Also those of a truncated episode's last observation, and of the observation after the rollout."""
+    model, logs, firsts = collected(algorithm, kind, policy=policy("Gru", share_encoder))
+    rollout = model.finished_rollout()
+    torch.testing.assert_close(rollout["returns"], rollout["advantages"] + rollout["values"])
+    for env, (log, first) in enumerate(zip(logs, firsts, strict=True)):
+        advantages, values = slow_advantages(model, log, first)
+        real = model.buffer.valid[:, env]
+        assert real.sum() == len(values)
+        found = model.buffer.as_steps(rollout["values"].numpy())[real, env]
+        np.testing.assert_allclose(found, values, rtol=1e-4, atol=1e-5)
+        found = model.buffer.as_steps(rollout["advantages"].numpy())[real, env]
+        np.testing.assert_allclose(found, advantages, rtol=1e-4, atol=1e-5)
+    if kind == "NEXT_STEP":
+        assert not model.buffer.valid.all()
+        np.testing.assert_array_equal(
+            model.buffer.as_steps(rollout["weights"].numpy()), model.buffer.valid.astype(np.float32)
+        )
+
+
+@ALGORITHMS
+def test_steps_that_merely_reset_teach_nothing(algorithm: Any) -> None:
+    """An update is the same whatever such steps hold; it is another one if a real step is another."""
+
+    def updated(change: str) -> dict[str, np.ndarray]:
+        model, _, _ = collected(algorithm, "NEXT_STEP", normalize_advantage=True)
+        memory = model.buffer
+        where = {"resets": ~memory.valid, "real": memory.valid, "nothing": np.zeros_like(memory.valid)}[
+            change
+        ]
+        memory.rewards[where] += 5.0
+        memory.columns["actions"][where] = 2
+        model.schedules["learning_rate"] = lambda progress: 0.1
+        model.config.n_epochs = 2
+        model.update()
+        return model.get_parameters()
+
+    nothing, resets, real = updated("nothing"), updated("resets"), updated("real")
+    for name, expected in nothing.items():
+        np.testing.assert_allclose(resets[name], expected, rtol=1e-6, atol=1e-7)
+    assert any(np.abs(real[name] - nothing[name]).max() > 1e-4 for name in nothing)
+
+
+# -- With a memory the toy that needs one is solved; without one it is not --------------------------------
+
+
+LEARNED, BY_CHANCE = 0.9, 0.6
+
+SETTINGS: dict[Any, dict[str, Any]] = {
+    PPO2: {"n_steps": 24, "n_minibatches": 2, "n_epochs": 6, "ent_coef": 0.01},
+    A2C: {"n_steps": 12, "use_rms_prop": False, "normalize_advantage": True},
+}
+N_TIMESTEPS = {PPO2: 6_000, A2C: 12_000}
+
+
+def score(algorithm: Any, policy: dict[str, Any], env: Any) -> float:
+    """Return the mean return of 100 episodes after training."""
+    model = algorithm(
+        policy,
+        env,
+        n_envs=16,
+        seed=0,
+        compile=False,
+        threads=1,
+        learning_rate=0.01,
+        gamma=0.95,
+        **SETTINGS[algorithm],
+    )
+    model.learn(N_TIMESTEPS[algorithm])
+    return evaluate_policy(model, env, 100, seed=1, n_envs=7)[0]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "memory"),
+    [
+        (PPO2, {"recurrent": "lstm"}),
+        (A2C, {"recurrent": "gru", "critic_lstm": "shared"}),
+    ],
+    ids=["ppo2", "a2c"],
+)
+def test_memory_toy_is_solved(algorithm: Any, memory: dict[str, Any]) -> None:
+    assert score(algorithm, {**memory, "lstm_hidden_size": 16, "net_arch": []}, "Zoo/Memory-v0") > LEARNED
+
+
+def test_memory_toy_is_not_solved_without() -> None:
+    assert score(PPO2, {"net_arch": [32]}, "Zoo/Memory-v0") < BY_CHANCE
+
+
+# -- Updates of recurrent PPO against SB3-Contrib's: same weights, states and batches, in double precision --
+
+
+contrib = pytest.importorskip("sb3_contrib")
+
+PEER_STEPS, PEER_ENVS, HIDDEN = 8, 3, 6
+ACTIONS: dict[str, spaces.Space[Any]] = {
+    "choice": spaces.Discrete(3),
+    "numbers": spaces.Box(-2.0, 2.0, (2,), np.float32),
+}
+THEIRS = {"separate": {}, "detached": {"enable_critic_lstm": False, "shared_lstm": True}}
+PEER_SETTINGS: dict[str, Any] = {
+    "learning_rate": RATE,
+    "n_steps": PEER_STEPS,
+    "n_epochs": 2,
+    "ent_coef": 0.125,
+}
+
+Rollout = dict[str, Any]
+
+
+class Pair:
+    """Both algorithms at the same weights, and a rollout for both; ``batch_size`` is in sequences."""
+
+    def __init__(self, actions: str, critic: str, n_layers: int, batch_size: int) -> None:
+        torch.manual_seed(0)
+        self.critic, self.n_layers, self.batch_size = critic, n_layers, batch_size
+        space = ACTIONS[actions]
+        env = type("Env", (Nowhere,), {"action_space": space})
+        widths = {"pi": [7], "vf": [5]}
+        self.peer = peer_of(
+            contrib.RecurrentPPO(
+                "MlpLstmPolicy",
+                venv(env),
+                batch_size=batch_size * PEER_STEPS,
+                policy_kwargs={
+                    "lstm_hidden_size": HIDDEN,
+                    "n_lstm_layers": n_layers,
+                    "net_arch": widths,
+                    **THEIRS[critic],
+                },
+                device="cpu",
+                **PEER_SETTINGS,
+            ),
+            torch.float64,
+        )
+        self.peer.policy.extract_features = lambda observations: observations
+        with torch.no_grad():
+            for parameter in self.peer.policy.parameters():
+                parameter += 0.1 * torch.randn_like(parameter)
+        self.ours = PPO2(
+            {
+                "recurrent": "lstm",
+                "lstm_hidden_size": HIDDEN,
+                "n_lstm_layers": n_layers,
+                "net_arch": widths,
+                "critic_lstm": critic,
+            },
+            observation_space=Nowhere.observation_space,
+            action_space=space,
+            compile=False,
+            clip_range_vf=None,
+            vf_coef=0.5,
+            **PEER_SETTINGS,
+        )
+        self.ours.policy.double().encoder = nn.Identity()  # the usual one makes all single
+        layout = Layout("logits" if actions == "choice" else "mean", 2, has_critic_encoder=False, keys=[])
+        tensors = self.peer.policy.state_dict()
+        self.names = rename_tensors("ppo2", tensors, layout)
+        self.ours.policy.load_state_dict({name: tensors[theirs] for theirs, name in self.names.items()})
+        self.ours.runner = UpdateRunner(self.ours._make_state(), self.ours.runtime)
+        self.start = {name: each.clone() for name, each in self.ours.policy.state_dict().items()}
+        self.rollout = self.drawn(space)
+
+    def drawn(self, space: spaces.Space[Any]) -> Rollout:
+        """Return a random rollout in our form: a sequence of each environment."""
+        generator = torch.Generator().manual_seed(1)
+        shape = (PEER_ENVS, PEER_STEPS)
+
+        def normal(*size: int) -> Tensor:
+            return torch.randn(size, generator=generator, dtype=torch.float64)
+
+        starts = torch.rand(shape, generator=generator) < 0.25
+        starts[0, 0], starts[1, 0] = True, False
+        is_choice = isinstance(space, spaces.Discrete)
+        actions = torch.randint(3, shape, generator=generator) if is_choice else normal(*shape, 2)
+        return {
+            "observations": normal(*shape, 3),
+            "actions": actions,
+            "episode_starts": starts,
+            "states": normal(PEER_ENVS, self.ours.policy.state_size),
+            "values": normal(*shape),
+            "log_prob": 0.1 * normal(*shape) - 1.2,
+            "advantages": normal(*shape),
+            "returns": normal(*shape),
+        }
+
+    def ours_updated(self) -> None:
+        rows = torch.arange(PEER_ENVS).reshape(-1, self.batch_size).repeat(2, 1)
+        rates = {
+            name: torch.tensor(RATE if name == "learning_rate" else 0.2)
+            for name in ("learning_rate", "clip_range")
+        }
+        self.ours._take_steps(self.ours._gradient_step, {"rollout": self.rollout, **rates}, rows)
+
+    def theirs_updated(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Let the peer learn from the rollout, in the same order: it shuffles by one random rotation."""
+        monkeypatch.setattr(np.random, "randint", lambda *_: 0)
+        buffer = self.peer.rollout_buffer
+        buffer.reset()
+        by_step = {
+            name: column.numpy().swapaxes(0, 1) for name, column in self.rollout.items() if name != "states"
+        }
+        for theirs, name in {"log_probs": "log_prob"}.items():
+            setattr(buffer, theirs, by_step[name])
+        for name in ("values", "advantages", "returns", "observations"):
+            setattr(buffer, name, by_step[name])
+        buffer.episode_starts = by_step["episode_starts"].astype(np.float64)
+        buffer.actions = by_step["actions"].reshape(PEER_STEPS, PEER_ENVS, -1)
+        first = self.rollout["states"].numpy().reshape(PEER_ENVS, -1, self.n_layers, 2, HIDDEN)
+        for part, name in enumerate(("pi", "vf")):
+            own = first[:, min(part, first.shape[1] - 1)]
+            for kind, whole in enumerate(("hidden", "cell")):
+                # Only what a sequence begins with is read; it begins at the rollout's start or an episode's.
+                states = np.zeros((PEER_STEPS, self.n_layers, PEER_ENVS, HIDDEN))
+                states[0] = own[:, :, kind].swapaxes(0, 1)
+                setattr(buffer, f"{whole}_states_{name}", states)
+        buffer.full, buffer.generator_ready = True, False
+        self.peer.train()
+
+    def check(
+        self, monkeypatch: pytest.MonkeyPatch, plant: Callable[[Pair], Any] = lambda pair: None
+    ) -> None:
+        """Raise `AssertionError` where the two have learned something else."""
+        self.theirs_updated(monkeypatch)
+        plant(self)
+        self.ours_updated()
+        ours, theirs = self.ours.policy.state_dict(), self.peer.policy.state_dict()
+        for their_name, name in self.names.items():
+            moved = (theirs[their_name] - self.start[name]).abs().max()
+            assert moved > 1e-3, name
+            torch.testing.assert_close(ours[name], theirs[their_name], rtol=1e-7, atol=1e-8, msg=name)
+
+
+def venv(env: Any) -> Any:
+    from stable_baselines3.common.vec_env import DummyVecEnv
+
+    return DummyVecEnv([env] * PEER_ENVS)
+
+
+@pytest.mark.parametrize("actions", ACTIONS)
+@pytest.mark.parametrize("critic", THEIRS)
+@pytest.mark.parametrize(("n_layers", "batch_size"), [(1, 3), (1, 1), (2, 3)])
+def test_an_update_is_the_peers(
+    actions: str, critic: str, n_layers: int, batch_size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Pair(actions, critic, n_layers, batch_size).check(monkeypatch)
+
+
+def _late(pair: Pair) -> None:
+    pair.rollout["episode_starts"] = pair.rollout["episode_starts"].roll(1, 1)
+
+
+def _swapped(pair: Pair) -> None:
+    pair.rollout["states"] = pair.rollout["states"].roll(HIDDEN, 1)
+
+
+PLANTED: dict[str, Callable[[Pair], Any]] = {
+    "states are forgotten": lambda pair: pair.rollout["states"].zero_(),
+    "h and c change places": _swapped,
+    "starts are ignored": lambda pair: pair.rollout["episode_starts"].zero_(),
+    "starts come a step late": _late,
+    "weight of the values": lambda pair: setattr(pair.ours.config, "vf_coef", 0.501),
+    "weight of the entropy": lambda pair: setattr(pair.ours.config, "ent_coef", 0.126),
+    "advantages are not standardised": lambda pair: setattr(pair.ours.config, "normalize_advantage", False),
+    "critic reads the actor's": lambda pair: setattr(pair.ours.policy, "critic_reads", "detached"),
+}
+
+
+@pytest.mark.parametrize("planted", PLANTED)
+def test_planted_errors_are_noticed(planted: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(AssertionError):
+        Pair("choice", "separate", 1, 3).check(monkeypatch, PLANTED[planted])

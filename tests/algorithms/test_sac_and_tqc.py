@@ -1,0 +1,231 @@
+"""SAC's options, and TQC's updates against SB3-Contrib."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import sb3_contrib
+import torch
+import torch.nn.functional as F
+from peer_updates import RATE, SETTINGS, Nowhere, largest_distance_after, ours, peer_of
+from torch import Tensor, nn
+
+import zoo
+from zoo import TQC
+from zoo.algorithms.qrdqn import quantile_huber
+from zoo.errors import ZooError
+
+# -- What SAC makes of its critics' values ----------------------------------------------------------------
+
+
+def test_losses_are_summed_over_the_critics_and_errors_averaged() -> None:
+    model = zoo.SAC({"net_arch": [4]}, "Pendulum-v1", seed=0, compile=False, threads=1)
+    values = torch.tensor([[1.0, -2.0, 0.0], [4.0, 0.0, 1.0]])
+    losses, errors = model._losses_and_errors(values, torch.tensor([2.0, 0.0, 0.5]))
+    assert losses.tolist() == [0.5 * (1 + 4), 0.5 * 4, 0.5 * (0.25 + 0.25)]
+    assert errors.tolist() == [1.5, 1.0, 0.5]
+
+
+def test_the_temperature_learns_from_weighted_samples() -> None:
+    """As the critics and the actor do: the entropy is that of their distribution."""
+    batch = {
+        "observations": torch.randn(4, 3),
+        "next_observations": torch.randn(4, 3),
+        "actions": torch.rand(4, 1),
+        "rewards": torch.zeros(4),
+        "terminated": torch.zeros(4),
+    }
+    losses = []
+    for weights in ([1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0], [1.0, 1.0, 0.0, 0.0]):
+        settings = {"seed": 0, "compile": False, "threads": 1, "ent_coef": "auto_0.1"}
+        model = zoo.SAC({"net_arch": [4]}, "Pendulum-v1", **settings)
+        noise = torch.linspace(-1, 1, 8).reshape(2, 4, 1)
+        row = {**batch, "noise": noise, "tau": torch.zeros(()), "weights": torch.tensor(weights)}
+        with model.runtime.in_force():
+            outcome = model._gradient_step(model.runner.state, {"learning_rate": torch.tensor(1e-3)}, row)
+        losses.append(float(outcome.metrics["ent_coef_loss"]))
+    assert losses[0] != losses[1]
+    assert losses[2] == pytest.approx(losses[0] + losses[1])
+
+
+# -- TQC's targets and losses against plain ones, and what is left of them with few quantiles -------------
+
+
+def make(**hyperparameters: Any) -> TQC:
+    settings = {"buffer_size": 100, "batch_size": 8, "learning_starts": 0, **hyperparameters}
+    return TQC({"net_arch": [8]}, "Pendulum-v1", seed=0, compile=False, threads=1, **settings)
+
+
+def test_targets_are_discounted_from_the_next_state_and_end_with_the_episode() -> None:
+    model = make(n_quantiles=4, gamma=0.5)
+    batch = {
+        "next_observations": torch.randn(8, 3),
+        "rewards": torch.randn(8),
+        "terminated": torch.tensor([0.0, 1.0] * 4),
+    }
+    noise, ent_coef = torch.randn(8, 1), torch.tensor(0.1)
+    targets = model.targets(model.runner.state, batch, noise, ent_coef)
+    assert targets.shape == (8, 4)
+    policy = model.policy
+    actions, log_prob = policy.actor.head.rsample(policy.actor(batch["next_observations"]), noise)
+    quantiles = policy.critics(batch["next_observations"], actions)
+    for row in range(8):
+        pooled = quantiles[:, row].reshape(-1).sort().values[:4]
+        following = (0.0 if row % 2 else 0.5) * (pooled - 0.1 * log_prob[row])
+        torch.testing.assert_close(targets[row].sort().values, batch["rewards"][row] + following)
+
+
+def test_one_quantile_and_none_dropped_is_the_huber_loss_of_the_means() -> None:
+    model = make(n_critics=2, n_quantiles=1, top_quantiles_to_drop_per_net=0)
+    values, next_values = 2 * torch.randn(2, 5, 1), 2 * torch.randn(2, 5, 1)
+    targets = model._soft_values(next_values, torch.zeros(5))
+    losses, errors = model._losses_and_errors(values, targets)
+    assert losses.shape == errors.shape == (5,)
+    for row in range(5):
+        pairs = [(value[row], target) for value in values for target in targets[row]]
+        huber = torch.stack([F.smooth_l1_loss(value.squeeze(), target) for value, target in pairs])
+        torch.testing.assert_close(losses[row], 0.5 * huber.mean())
+        means = [(value[row, 0] - targets[row].mean()).abs() for value in values]
+        torch.testing.assert_close(errors[row], torch.stack(means).mean())
+
+
+@pytest.mark.parametrize("dropped", [4, 5])
+def test_dropping_all_quantiles_is_refused(dropped: int) -> None:
+    message = rf"`algo\.top_quantiles_to_drop_per_net={dropped}` leaves nothing of `algo\.n_quantiles=4`"
+    with pytest.raises(ZooError, match=f"{message}; expected at most 3"):
+        make(n_quantiles=4, top_quantiles_to_drop_per_net=dropped)
+
+
+# -- TQC's gradient steps end with the weights of SB3-Contrib's, given the same batches and noise ---------
+
+
+CALLS = (1, 3, 2, 4)
+EXACT = {torch.float32: 1e-4, torch.float64: 1e-10}
+CRITICS = {"n_critics": 2, "n_quantiles": 8}
+"""Eighths are the same in both precisions: the peer's midpoints are always single."""
+
+
+def largest_distance(
+    dtype: torch.dtype, algorithm: type[TQC] = TQC, changed: Any = None, critics: Any = None, **settings: Any
+) -> float:
+    """Take the same steps with both; ``changed`` are settings of ours alone."""
+    settings, critics = {**SETTINGS, **settings}, {**CRITICS, **(critics or {})}
+    model = ours(algorithm, dtype, **{**settings, **critics, **(changed or {})})
+    networks = {"net_arch": [8, 8], **critics}
+    peer = peer_of(sb3_contrib.TQC("MlpPolicy", Nowhere(), policy_kwargs=networks, **settings), dtype)
+    peer.actor.action_dist.epsilon = 0.0  # what it adds inside a logarithm: see docs/differences.md
+    if peer.ent_coef_optimizer is None:
+        nn.init.constant_(model.policy.temperature.log, math.log(settings["ent_coef"]))
+    else:
+        peer.log_ent_coef = peer.log_ent_coef.detach().to(dtype).requires_grad_()
+        peer.ent_coef_optimizer = torch.optim.Adam([peer.log_ent_coef], lr=RATE)
+    parts = {
+        "actor": (model.policy.actor, peer.actor),
+        "critics": (model.policy.critics, peer.critic),
+        "target": (model.policy.critics, peer.critic_target),
+    }
+    largest = largest_distance_after(CALLS, model, peer, parts, dtype, noise)
+    if peer.ent_coef_optimizer is None:
+        return largest
+    theirs = peer.log_ent_coef.item()
+    return max(largest, abs(model.policy.temperature.log.item() / theirs - 1.0))
+
+
+def noise(actions: Tensor, n_steps: int) -> Tensor:
+    zero, one = torch.zeros_like(actions), torch.ones_like(actions)
+    return torch.stack(
+        [torch.stack([torch.normal(zero, one), torch.normal(zero, one)]) for _ in range(n_steps)]
+    )
+
+
+@pytest.mark.parametrize("dtype", EXACT, ids=str)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"top_quantiles_to_drop_per_net": 0},
+        {"top_quantiles_to_drop_per_net": 5, "critics": {"n_critics": 3, "n_quantiles": 16}},
+        {"critics": {"n_critics": 1, "n_quantiles": 4}, "ent_coef": 0.125},
+    ],
+    ids=str,
+)
+def test_updates_are_the_peers(dtype: torch.dtype, settings: dict[str, Any]) -> None:
+    assert largest_distance(dtype, **settings) < EXACT[dtype]
+
+
+# What the comparison has to see
+
+
+class DropsOfEach(TQC):
+    """Drops the highest quantiles of each critic, before they are put together."""
+
+    def _soft_values(self, next_values: Tensor, weighted_log_prob: Tensor) -> Tensor:
+        n_kept = self.config.n_quantiles - self.config.top_quantiles_to_drop_per_net
+        kept = next_values.sort(dim=-1).values[..., :n_kept]
+        return kept.transpose(0, 1).flatten(1) - weighted_log_prob.unsqueeze(-1)
+
+
+class DropsTheLowest(TQC):
+    def _soft_values(self, next_values: Tensor, weighted_log_prob: Tensor) -> Tensor:
+        return -super()._soft_values(-next_values, -weighted_log_prob)
+
+
+class DropsOneMore(TQC):
+    def _soft_values(self, next_values: Tensor, weighted_log_prob: Tensor) -> Tensor:
+        return super()._soft_values(next_values, weighted_log_prob)[:, :-1]
+
+
+class WithoutEntropy(TQC):
+    def _soft_values(self, next_values: Tensor, weighted_log_prob: Tensor) -> Tensor:
+        return super()._soft_values(next_values, 0.0 * weighted_log_prob)
+
+
+class SumOverQuantiles(TQC):
+    """Adds where the peer takes the mean, which Adam all but undoes: only double precision shows it."""
+
+    def _losses_and_errors(self, values: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        losses, errors = super()._losses_and_errors(values, targets)
+        return self.config.n_quantiles * losses, errors
+
+
+class WeightsTargets(TQC):
+    """Weighs by the levels of the targets instead of the quantiles."""
+
+    def _losses_and_errors(self, values: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        common = targets.expand(len(values), *targets.shape)
+        return quantile_huber(common, values).mean((0, -2, -1)), targets.mean(-1)
+
+
+class LowestForTheActor(TQC):
+    def _actor_values(self, values: Tensor) -> Tensor:
+        return values.mean(-1).amin(0)
+
+
+class TruncatedForTheActor(TQC):
+    def _actor_values(self, values: Tensor) -> Tensor:
+        return self._soft_values(values, torch.zeros_like(values[0, :, 0])).mean(-1)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "changed"),
+    [
+        (DropsOfEach, {}),
+        (DropsTheLowest, {}),
+        (DropsOneMore, {}),
+        (WithoutEntropy, {}),
+        (SumOverQuantiles, {}),
+        (WeightsTargets, {}),
+        (LowestForTheActor, {}),
+        (TruncatedForTheActor, {}),
+        (TQC, {"top_quantiles_to_drop_per_net": 3}),
+        (TQC, {"target_update_interval": 2}),
+        (TQC, {"gamma": 0.75}),
+    ],
+    ids=lambda value: getattr(value, "__name__", str(value)),
+)
+def test_errors_are_seen(algorithm: type[TQC], changed: dict[str, Any]) -> None:
+    assert largest_distance(torch.float64, algorithm, changed) > 100 * EXACT[torch.float64]
+    if algorithm is not SumOverQuantiles:
+        assert largest_distance(torch.float32, algorithm, changed) > 2 * EXACT[torch.float32]

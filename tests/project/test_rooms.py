@@ -131,4 +131,4 @@ def test_measures_of_the_house_stay_below_their_ceilings() -> None:
 
 def test_no_two_rooms_import_each_other_and_the_picture_shows_the_imports() -> None:
     current = measure_house.drawn_packages()
-    assert measure_house.PICTURE.read_text() == current, "run scripts/measure_house.py --draw"
+    assert measure_house.PICTURE.read_text() == current, "run make docs"

@@ -59,11 +59,11 @@ EMPTY_NAMES = {"utils", "util", "common", "helpers", "helper", "misc"}
 CEILINGS = {
     "files of one collected step": 14,
     "files of one update": 17,
-    "files of one config value": 17,
-    "modules that ppo imports": 81,
-    "levels of these imports": 12,
-    "classes from PPO2 to object": 6,
-    "old names": 22,
+    "files of one config value": 16,
+    "modules that ppo imports": 79,
+    "levels of these imports": 10,
+    "classes from PPO2 to object": 4,
+    "old names": 10,
 }
 """The most that `scripts/measure_house.py` may count; lowered with every change that lowers them."""
 
@@ -131,4 +131,4 @@ def test_measures_of_the_house_stay_below_their_ceilings() -> None:
 
 def test_no_two_rooms_import_each_other_and_the_picture_shows_the_imports() -> None:
     current = measure_house.drawn_packages()
-    assert measure_house.PICTURE.read_text() == current, "run scripts/measure_house.py --draw"
+    assert measure_house.PICTURE.read_text() == current, "run make docs"

@@ -306,7 +306,7 @@ def test_memory_that_does_not_fit_is_refused_before_the_first_step(monkeypatch: 
     small(buffer_size=5000)
 
 
-# -- ACER with policies that remember, and under masks: windows begin with the state that was there -------
+# -- ACER with recurrent policies, and under masks: windows begin with the state that was there -----------
 
 
 def gru(policy: str = "ActionValue", **fields: Any) -> dict[str, Any]:

@@ -33,7 +33,7 @@ FLOORS = [
 
 BUDGETS = {
     "agents": 800,
-    "algorithms": 5_400,
+    "algorithms": 5_350,
     "buffers": 1_500,
     "commands": 1_700,
     "config": 2_850,

@@ -38,7 +38,6 @@ from zoo.algorithms.collector import (
     Collector,
     PolicyInput,
     check_finite,
-    check_policy_first,
     envs_for,
 )
 from zoo.algorithms.distributed import DistributedContext
@@ -55,7 +54,7 @@ from zoo.envs.normalize import Normalizer
 from zoo.envs.replay import random_seed, worker_seed
 from zoo.envs.spaces import describe, interfaces_differ, row
 from zoo.envs.transition import Transition
-from zoo.errors import ZooError
+from zoo.errors import NotFiniteError, ZooError
 from zoo.optim import schedules
 from zoo.optim.runtime import Runtime, torch_settings
 from zoo.optim.state import State, Step
@@ -400,8 +399,8 @@ class Algorithm:
             self.collect()
         except BaseException as error:
             self.collector.envs.disturb()  # where they are by now is not known: a step may be lost
-            if isinstance(error, ZooError):
-                check_policy_first(self, error)
+            if isinstance(error, ZooError) and not isinstance(error, NotFiniteError):
+                self.check_finite()  # the environment may have failed for actions that are not finite
             raise
         if self.distributed.meet_before_update(self.stop_reason == PREEMPTED):
             self.request_stop(PREEMPTED)

@@ -260,12 +260,6 @@ def check_parameters(algorithm: Algorithm) -> None:
             )
 
 
-def check_policy_first(algorithm: Algorithm, error: ZooError) -> None:
-    """Raise `NotFiniteError` where an environment failed because it was given actions that are not finite."""
-    if not isinstance(error, NotFiniteError):
-        check_finite(algorithm)
-
-
 def _advice(algorithm: Algorithm) -> str:
     """Name what bounds the size of an update."""
     bounds = [

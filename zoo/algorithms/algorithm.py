@@ -37,7 +37,8 @@ from zoo.algorithms.collector import (
     Array,
     Collector,
     PolicyInput,
-    check_finite,
+    check_collected,
+    check_parameters,
     envs_for,
 )
 from zoo.algorithms.distributed import DistributedContext
@@ -430,7 +431,8 @@ class Algorithm:
 
     def check_finite(self) -> None:
         """Raise `NotFiniteError` if anything lately collected, or a parameter, is NaN or infinite."""
-        check_finite(self)
+        check_collected(self)
+        check_parameters(self)
 
     def request_stop(self, reason: str) -> None:
         """End `learn` after the update under way; a run that is resumed ends for that reason too."""
@@ -450,7 +452,7 @@ class Algorithm:
 
     def record(self, name: str, value: float | Tensor | Array) -> None:
         """Add a scalar to the mean that the next `read_metrics` returns under ``name``."""
-        self.scalars.record(name, value)
+        self.scalars.record((name,), value)
 
     def read_metrics(self) -> dict[str, float]:
         """Return the means of all scalars that were recorded since the last call, by all workers."""
@@ -475,7 +477,7 @@ class Algorithm:
         """Take a gradient step for each row; return what the steps put out for each sample."""
         with self.policy_mode.training():
             result = self.runner.run(step, shared, rows)
-        self.scalars.record_all([f"train/{name}" for name in result.names], result.metrics)
+        self.scalars.record([f"train/{name}" for name in result.names], result.metrics)
         self.n_updates += result.n_steps
         return result.outputs
 
@@ -622,10 +624,9 @@ class Algorithm:
     def load(cls, path: str | Path, env: Any = None, *, trust: bool = False, **options: Any) -> Self:
         """Rebuild an agent from its folder or zip.
 
-        ``options`` are the constructor's (n_envs, seed, device, …), and hyperparameters that shall be others
-        from now on. Nothing from the files is executed; see `zoo.agents.trust`. Without ``env`` the agent can
-        act, not learn. Raises `ZooError` for missing or damaged files, for options that there are not, and
-        for spaces that differ from ``env``'s.
+        ``options`` are the constructor's (n_envs, seed, device, …), and new values of hyperparameters. Nothing
+        from the files is executed; see `zoo.agents.trust`. Without ``env`` the agent can act, not learn.
+        Raises `ZooError` for missing or damaged files, unknown options, and spaces that differ from ``env``'s.
         """
         return cls.from_files(read_agent(path, trust=trust, own_env=env is not None), env, **options)
 

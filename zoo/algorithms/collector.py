@@ -223,12 +223,6 @@ def envs_for(
 # -- numbers that are not finite: nothing is learned from such, and none are written --------------------
 
 
-def check_finite(algorithm: Algorithm) -> None:
-    """Raise `NotFiniteError` if anything lately collected, or a parameter, is not finite."""
-    check_collected(algorithm)
-    check_parameters(algorithm)
-
-
 def check_collected(algorithm: Algorithm) -> None:
     """Raise `NotFiniteError` for the first number not yet looked at that is not finite.
 

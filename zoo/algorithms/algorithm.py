@@ -624,9 +624,9 @@ class Algorithm:
     def load(cls, path: str | Path, env: Any = None, *, trust: bool = False, **options: Any) -> Self:
         """Rebuild an agent from its folder or zip.
 
-        ``options`` are the constructor's (n_envs, seed, device, …), and new values of hyperparameters. No code
-        from the files is run; see `zoo.agents.trust`. Without ``env`` the agent can act, not learn. Raises
-        `ZooError` for missing or damaged files, unknown options, and spaces that differ from ``env``'s.
+        ``options`` are the constructor's (n_envs, seed, device, …), and new values of hyperparameters. No
+        code from the files is run; see `zoo.agents.trust`. Without ``env`` the agent can act, not learn.
+        Raises `ZooError` for missing or damaged files, unknown options, and spaces other than ``env``'s.
         """
         return cls.from_files(read_agent(path, trust=trust, own_env=env is not None), env, **options)
 

@@ -380,25 +380,6 @@ def test_target_moves_by_tau() -> None:
     torch.testing.assert_close(target, expected)
 
 
-def test_long_updates_are_taken_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zoo.algorithms.off_policy.BATCH_BYTES", 2000)
-    sizes = []
-
-    class Pieces(DQN):
-        def _learn_from(self, batches: Any, n_steps: int) -> None:
-            sizes.append((n_steps, len(batches["rewards"])))
-            super()._learn_from(batches, n_steps)
-
-    model = Pieces(
-        SMALL, "CartPole-v1", seed=0, compile=False, learning_starts=0, train_freq=20, batch_size=8
-    )
-    model.config.gradient_steps = 20
-    model.learn(20)
-    assert sum(n for n, _ in sizes) == 20 == model.n_updates
-    assert len(sizes) > 1
-    assert all(n == rows for n, rows in sizes)
-
-
 @pytest.mark.parametrize(("gradient_steps", "expected"), [(2, 20), (-1, 40)])
 def test_gradient_steps_are_foreseen(gradient_steps: int, expected: int) -> None:
     settings = {"learning_starts": 11, "train_freq": 4, "batch_size": 4, "gradient_steps": gradient_steps}

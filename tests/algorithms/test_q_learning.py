@@ -16,7 +16,6 @@ from stable_baselines3.common.type_aliases import ReplayBufferSamples
 from torch import Tensor, nn
 
 from zoo import DQN, QRDQN, make_vec_env
-from zoo.algorithms import dqn as module
 from zoo.algorithms.qrdqn import quantile_huber
 from zoo.optim.update_runner import UpdateRunner
 
@@ -503,28 +502,3 @@ def test_targets_are_the_same_with_them_and_without(algorithm: Any, double: bool
         torch.testing.assert_close(with_them, model.targets(model.runner.state, batch))
         others = model.targets(model.runner.state, {**batch, "of_target": ahead[i] + 1})
         assert not torch.allclose(others, with_them)
-
-
-@pytest.mark.parametrize(
-    ("gradient_steps", "rows", "together"),
-    [
-        (1, 1024, set()),
-        (2, 1024, {2}),
-        (7, 1024, {4}),
-        (7, 3 * AHEAD_BATCH, {2}),
-        (7, 2 * AHEAD_BATCH - 1, set()),
-    ],
-)
-def test_as_many_batches_are_estimated_at_once_as_there_is_room_for_and_one_alone_in_its_step(
-    gradient_steps: int, rows: int, together: set[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "ROWS_AHEAD", rows)
-    asked, ahead = set(), DQN._ahead
-
-    def noted(model: Any, batches: Any, together: int) -> Any:
-        asked.add(together)
-        return ahead(model, batches, together)
-
-    monkeypatch.setattr(DQN, "_ahead", noted)
-    model_of(DQN, "CartPole-v1", gradient_steps=gradient_steps)
-    assert asked == together

@@ -49,8 +49,8 @@ OLD_NAMES = frozenset(
 )
 """Identifiers for which the field has another word: those that can mean nothing else."""
 
-DATACLASSES_BY_NAME = PACKAGE / "config" / "sections.py"
-"""Names the dataclasses of all sections, which stand beside what they configure; it imports none of them."""
+DATACLASSES_BY_NAME = PACKAGE / "config" / "schema.py"
+"""Names the dataclasses of other sections, which stand beside what they configure; it imports none."""
 
 
 def main() -> None:

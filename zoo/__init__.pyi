@@ -476,7 +476,7 @@ class GAIL(_GAIL):
         d_net_arch (list[int], default [100, 100]): its hidden layers, after the encoder
         d_activation (str, default 'tanh', one of 'tanh', 'relu', 'elu', 'gelu', 'leaky_relu', 'silu'):
             non-linearity between them
-        d_ent_coef (float, default 0.001, ≥ 0): weight of the entropy of what it says, which it gains
+        d_ent_coef (float, default 0.001, ≥ 0): weight of its outputs' entropy bonus
         d_gradient_penalty (float, default 0.0, ≥ 0): weight of (‖∇D‖ − 1)² between pairs of policy and
             expert; 10 is usual, 0: none
         d_spectral_norm (bool, default False): its weights divided by their largest singular value

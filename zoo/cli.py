@@ -102,7 +102,7 @@ def run(arguments: Sequence[str]) -> int:
     if verb not in VERBS:
         hint = "; the verb comes first" if "=" in verb or verb.startswith("-") else nearest(verb, VERBS)
         raise ZooError(f"unknown verb '{verb}'{hint} (verbs: {', '.join(VERBS)})")
-    from zoo.launch.application import run_command
+    from zoo.launch.command import run_command
 
     return run_command(verb, f"zoo.commands.{MODULES.get(verb, verb)}:run", rest)
 

@@ -21,7 +21,7 @@ from zoo.algorithms.arguments import policy_config, warn_of_unread_images
 from zoo.algorithms.ppo import PPO2Config
 from zoo.algorithms.registry import ALGORITHMS, CLASS_NAMES, PRESETS, algorithm_class
 from zoo.config.paths import data_folder
-from zoo.config.sections import ALGO_LABELS
+from zoo.config.schema import ALGO_LABELS
 from zoo.envs import VecNormalize
 from zoo.envs.config import EnvConfig
 from zoo.errors import ZooError, ZooWarning

@@ -16,7 +16,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from zoo import ARS, evaluate_policy, make_vec_env
 from zoo.algorithms.ars import ARSConfig
 from zoo.envs.config import EnvConfig
-from zoo.envs.seeds import seeds_of, spaces_of
+from zoo.envs.replay import seeds_of, spaces_of
 from zoo.errors import ZooError
 from zoo.policies.acting import BatchedPolicy
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from zoo import A2C, PPO2, evaluate_policy
 from zoo.algorithms.on_policy import OnPolicyAlgorithm
-from zoo.interop.sb3_import import Layout, rename_tensors
+from zoo.interop.sb3_import import rename_tensors
 from zoo.optim.update_runner import UpdateRunner
 
 # -- What recurrent policies learn from: sequences, the states before them, and values that remember ------
@@ -275,9 +275,9 @@ class Pair:
             **PEER_SETTINGS,
         )
         self.ours.policy.double().encoder = nn.Identity()  # the usual one makes all single
-        layout = Layout("logits" if actions == "choice" else "mean", 2, has_critic_encoder=False, keys=[])
+        action = "logits" if actions == "choice" else "mean"
         tensors = self.peer.policy.state_dict()
-        self.names = rename_tensors("ppo2", tensors, layout)
+        self.names = rename_tensors("ppo2", tensors, action=action, output=2)
         self.ours.policy.load_state_dict({name: tensors[theirs] for theirs, name in self.names.items()})
         self.ours.runner = UpdateRunner(self.ours._make_state(), self.ours.runtime)
         self.start = {name: each.clone() for name, each in self.ours.policy.state_dict().items()}

@@ -16,9 +16,10 @@ from transitions import transition
 
 from zoo import DQN
 from zoo.buffers import replay
-from zoo.buffers.arrays import ArraySpec, Transition, find_not_finite, observation_spec, split_rows
+from zoo.buffers.arrays import ArraySpec, find_not_finite, observation_spec, split_rows
 from zoo.buffers.replay import ReplayBuffer, UniformSampler, replay_bytes
 from zoo.core.tensors import content_files, join, split
+from zoo.envs.transition import Transition
 from zoo.errors import ZooError
 from zoo.experiment.checkpoint import read_checkpoint, restore, write_checkpoint
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from zoo.buffers.arrays import Transition, transform
-from zoo.envs.adapter import Step
+from zoo.buffers.arrays import transform
+from zoo.envs.transition import Transition
 
 Array = np.ndarray
 
@@ -33,17 +33,16 @@ def transition(
     shown_masks = None if masks is None else masks.copy()
     if shown_masks is not None:
         shown_masks[finished] = True
-    outcome = Step(
+    return Transition(
         shown,
         rewards.astype(np.float32),
         terminated,
         ended & ~terminated,
         valid,
         shown_masks,
-        None,
-        None,  # type: ignore[arg-type]
         finished=finished,
         final_observations=transform(lambda array: array[finished], following) if len(finished) else None,
         final_action_masks=masks[finished] if masks is not None and len(finished) else None,
+        observations=columns["observations"],
+        columns=columns,
     )
-    return Transition(columns, columns["observations"], outcome)

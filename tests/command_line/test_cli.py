@@ -1,15 +1,22 @@
-"""The command itself: verbs, version, help, exit statuses."""
+"""The command `zoo`: help, completion, versions, and what a bug report needs."""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
+import pty
+import select
+import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from zoo.cli import VERBS, status_of
+from zoo.config.keys import candidates
 
 ZOO = str(Path(sys.executable).with_name("zoo"))
 
@@ -75,3 +82,115 @@ def test_openblas_gets_one_thread_unless_the_user_says_otherwise(given: str | No
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
     )
     assert done.stdout == f"{found}\n"
+
+
+ASK = """
+eval "$(zoo --completion bash)"
+COMP_LINE="$1"; COMP_POINT=${#COMP_LINE}
+compopt() { :; }
+_zoo
+printf '%s\\n' "${COMPREPLY[@]}"
+"""
+
+
+COMPLETED = [
+    ("zoo tr", "train"),
+    ("zoo train algo=recurr", "recurrent_ppo"),
+    ("zoo train callbacks.eval.ev", "callbacks.eval.every="),
+    ("zoo train algo=ppo2 algo.clip_range_", "algo.clip_range_vf="),
+]
+
+
+@pytest.mark.parametrize(("line", "expected"), COMPLETED)
+def test_bash_completes(line: str, expected: str) -> None:
+    told = subprocess.run(
+        ["bash", "-c", ASK, "bash", line], capture_output=True, text=True, check=True, env=with_zoo()
+    )
+    assert expected in told.stdout.split(), told.stderr
+
+
+@pytest.mark.parametrize(("line", "expected"), COMPLETED[1:2])
+def test_fish_completes(line: str, expected: str) -> None:
+    if shutil.which("fish") is None:
+        pytest.skip("fish is not installed")
+    command = f"zoo --completion fish | source; complete -C '{line}'"
+    told = subprocess.run(
+        ["fish", "--no-config", "-c", command], capture_output=True, text=True, check=True, env=with_zoo()
+    )
+    assert any(word.endswith(expected) for word in told.stdout.split()), told.stderr
+
+
+@pytest.mark.parametrize(("line", "expected"), COMPLETED[1:2])
+def test_zsh_completes(line: str, expected: str) -> None:
+    """It completes only at a terminal: a line is typed, up to its tabulator."""
+    if shutil.which("zsh") is None:
+        pytest.skip("zsh is not installed")
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execvpe("zsh", ["zsh", "-f", "-i"], {**with_zoo(), "TERM": "vt100", "COLUMNS": "200"})
+    try:
+        typed(
+            terminal,
+            'autoload -Uz compinit; compinit -u -D; eval "$(zoo --completion zsh)"; echo rea""dy\n',
+            "ready",
+        )
+        assert expected in typed(terminal, f"{line}\t\t", expected)
+    finally:
+        os.close(terminal)
+        os.waitpid(pid, 0)
+
+
+def typed(terminal: int, text: str, awaited: str) -> str:
+    """Type something, and return what the terminal shows until what is awaited is there, or for 20 s."""
+    os.write(terminal, text.encode())
+    shown, deadline = "", time.monotonic() + 20
+    while awaited not in shown and time.monotonic() < deadline:
+        if select.select([terminal], [], [], 0.1)[0]:
+            with contextlib.suppress(OSError):
+                shown += os.read(terminal, 65536).decode(errors="replace")
+    return shown
+
+
+def with_zoo() -> dict[str, str]:
+    return {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["algo=recurrent"], ["algo=recurrent_ppo"]),
+        (["algo=ppo2", "policy=MlpLn"], ["policy=MlpLnLstmPolicy"]),
+        (["algo=ppo2", "algo.clip"], ["algo.clip_range=", "algo.clip_range_vf="]),
+        (["algo=recurrent_ppo", "algo.clip_range_"], ["algo.clip_range_vf="]),
+        (["algo=ppo2", "algo.gamma="], []),
+    ],
+)
+def test_names_are_completed(words: list[str], expected: list[str]) -> None:
+    assert candidates(["train", *words], VERBS) == expected
+
+
+def test_bug_report(tmp_path: Path) -> None:
+    """A compiler that fails leaves the rest as it is."""
+    done = subprocess.run(
+        [sys.executable, "-m", "zoo", "doctor", "format=json"],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            "CXX": "no-such-compiler",
+            "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache"),
+            "WANDB_API_KEY": "hidden-1",
+            "HTTPS_PROXY": "http://me:hidden-2@127.0.0.1:9",
+        },
+    )
+    assert "hidden" not in done.stdout
+    found = json.loads(done.stdout)
+    assert {"zoo", "python", "torch", "gymnasium", "numpy", "hydra-core"} <= found["versions"].keys()
+    assert found["machine"]["cores"] >= 1
+    assert found["compiling"].startswith("fails")
+    assert {"atari", "hub", "wandb"} < found["extras"].keys()
+    assert found["extras"]["plots"].startswith("matplotlib ")
+    assert found["torch"]["torch_version"]
+    assert found["torch"]["pip_packages"]

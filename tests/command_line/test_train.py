@@ -1,9 +1,11 @@
-"""`zoo train` and `zoo check` as a user types them."""
+"""`zoo train`, `zoo check` and `zoo reproduce` as a user types them, also with goals and masks."""
 
 from __future__ import annotations
 
+import csv
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,10 +15,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from omegaconf import OmegaConf
 from safetensors.numpy import load_file
 
+import zoo
 from zoo.buffers import replay
 from zoo.cli import status_of
+from zoo.commands import check, enjoy, evaluate
+from zoo.core.tensors import read_tensors, write_tensors
 
 ZOO = str(Path(sys.executable).with_name("zoo"))
 
@@ -220,3 +226,212 @@ def test_broken_environment_is_found_before_the_first_step(
     assert "(4,)" in message
     assert "Traceback" not in message
     assert not Path("runs").exists()
+
+
+HINDSIGHT = {"goal_selection_strategy": "future", "n_sampled_goal": 4, "copy_info_dict": False}
+
+
+@pytest.mark.parametrize("algo", ["dqn", "sac", "td3", "tqc"])
+def test_presets_are_the_algorithm_with_hindsight(algo: str) -> None:
+    config: Any = OmegaConf.to_container(
+        zoo.compose("train", [f"algo=her_{algo}", "env=MyGoals-v0", "replay.n_step=2"])
+    )
+    assert (config["algo"]["name"], config["algo"]["preset"]) == (algo, f"her_{algo}")
+    assert config["replay"] == {"n_step": 2, "prioritized": None, "hindsight": HINDSIGHT}
+    without = zoo.compose("train", [f"algo=her_{algo}", "env=MyGoals-v0", "replay=uniform"])
+    assert without.replay.hindsight is None
+
+
+def test_successes_are_told_wherever_returns_are(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    overrides = [
+        "algo=her_dqn",
+        "env=Zoo/BitFlipping-v0",
+        "env.kwargs.n_bits=2",
+        "n_timesteps=200",
+        "n_envs=2",
+    ]
+    small = ["policy.net_arch=[8]", "algo.learning_starts=50", "algo.batch_size=10", "compile=false"]
+    quiet = ["progress_bar=false", "logger=csv", "callbacks.eval.every=100", "seed=0"]
+    result = zoo.train(zoo.compose("train", [*overrides, *small, *quiet]))
+    assert result.evaluation is not None
+    rate = result.evaluation.success_rate
+    assert rate is not None
+
+    (run,) = Path("runs/her_dqn/Zoo-BitFlipping-v0").iterdir()
+    with open(run / "monitor" / "0.monitor.csv") as file:
+        _, header, *rows = list(csv.reader(file))
+    assert header == ["r", "l", "t", "is_success"]
+    assert {(float(row[0]) == -2.0, row[3]) for row in rows} == {(True, "False"), (False, "True")}
+    with np.load(run / "evaluations.npz") as file:
+        assert file["successes"].shape == (2, 10)
+        assert file["successes"][-1].mean() == rate
+    scalars = (run / "progress.csv").read_text().splitlines()[0]
+    assert "rollout/success_rate" in scalars
+    assert "eval/success_rate" in scalars
+    assert json.loads((run / "agent" / "card.json").read_text())["success_rate"] == rate
+    assert f"over 10 episodes, success {rate:.0%}" in (run / "agent" / "README.md").read_text()
+
+    capsys.readouterr()
+    evaluate.run(zoo.compose("evaluate", [f"agent={run}", "n_episodes=5", "seed=1"]))
+    out = capsys.readouterr().out
+    measured = json.loads(out.splitlines()[-1])
+    assert f"successes                  {measured['success_rate']:.0%}" in out
+    enjoy.run(zoo.compose("enjoy", [f"agent={run}", "n_episodes=5", "seed=1", "render=false"]))
+    assert capsys.readouterr().out.endswith(f"5 episodes, success {measured['success_rate']:.0%}\n")
+
+
+SMALL = ["policy.net_arch=[8]", "n_envs=2", "algo.n_steps=32", "algo.batch_size=32", "algo.n_epochs=2"]
+QUIET = ["compile=false", "progress_bar=false", "logger=none", "callbacks.eval.every=64", "seed=0"]
+
+
+def run_of(*overrides: str) -> Path:
+    zoo.train(zoo.compose("train", [*SMALL, *QUIET, "n_timesteps=128", *overrides]))
+    (run,) = Path("runs").glob("*/*/*")
+    return run
+
+
+def test_masked_parts_are_trained_evaluated_and_played(capsys: pytest.CaptureFixture[str]) -> None:
+    run = run_of("algo=maskable_ppo", "env=Zoo/MaskedComposite-v0")
+    assert "masks_actions: true" in (run / "agent" / "config.yaml").read_text()
+    capsys.readouterr()
+    evaluate.run(zoo.compose("evaluate", [f"agent={run}", "n_episodes=5", "seed=1"]))
+    measured = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert measured["mean_length"] == 20  # nothing invalid was done, which would have ended it
+    enjoy.run(zoo.compose("enjoy", [f"agent={run}", "n_episodes=2", "seed=1", "render=false"]))
+    assert "in 20.0 steps, 2 episodes" in capsys.readouterr().out
+
+
+def test_masks_are_ignored_on_request_wherever_the_agent_acts(capsys: pytest.CaptureFixture[str]) -> None:
+    run = run_of("algo=ppo2", "env=Zoo/Masked-v0", "env.mask_actions=false")
+    assert "masks_actions" not in (run / "agent" / "config.yaml").read_text()
+    capsys.readouterr()
+    evaluate.run(zoo.compose("evaluate", [f"agent={run}", "n_episodes=5", "seed=1"]))
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["mean_length"] < 10
+
+
+def test_check_says_whether_there_are_masks(capsys: pytest.CaptureFixture[str]) -> None:
+    for overrides, masks in (
+        (["env=Zoo/MaskedComposite-v0"], "7 values, for all that can be chosen"),
+        (["env=CartPole-v1"], "none: every action is valid"),
+        (["env=Zoo/Masked-v0", "env.mask_actions=false"], "not asked for (env.mask_actions=false)"),
+    ):
+        check.run(zoo.compose("check", overrides))
+        out = capsys.readouterr().out
+        assert f"  masks         {masks}\n" in out
+    check.run(zoo.compose("check", ["env=Zoo/Composite-v0"]))
+    assert "Dict(arm: Tuple(Discrete(3, start=1), Box(1,) float32), bits: Mul" in capsys.readouterr().out
+
+
+REPRODUCED = [
+    *("algo=ppo2", "env=CartPole-v1", "tuned=none", "seed=3", "n_timesteps=512", "algo.n_steps=64"),
+    *("algo.batch_size=64", "compile=false", "threads=1", "logger=csv", "progress_bar=false", "verbose=0"),
+    *("callbacks.eval.every=128", "callbacks.eval.n_episodes=2", "callbacks.checkpoint.every=128"),
+]
+
+
+@pytest.fixture
+def finished_run(working_folder: Path) -> Path:
+    """Return a finished run whose last checkpoint was kept."""
+    assert status_of(["train", *REPRODUCED, "callbacks.checkpoint.keep=true"]) == 0
+    (found,) = Path("runs").glob("*/*/*")
+    return found
+
+
+def reproduced(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict[str, Any], str]:
+    capsys.readouterr()
+    status = status_of(["reproduce", *arguments])
+    captured = capsys.readouterr()
+    lines = captured.out.splitlines()
+    return status, json.loads(lines[-1]) if status in (0, 1) else {}, captured.out + captured.err
+
+
+def verdicts(found: dict[str, Any]) -> list[Any]:
+    return [found[name] for name in ("equal", "weights", "evaluations", "monitor")]
+
+
+def test_equal_runs_are_called_equal_and_a_changed_one_is_not(
+    finished_run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = {path: path.read_bytes() for path in finished_run.rglob("*") if path.is_file()}
+    status, found, out = reproduced(capsys, str(finished_run))
+    assert (status, found["equal"], found["weights"], found["evaluations"], found["monitor"]) == (
+        0,
+        *[True] * 4,
+    )
+    assert found["again"] != str(finished_run)
+    record = json.loads(Path(found["again"], "run.json").read_text())
+    assert Path(record["reproduces"]) == finished_run.absolute()
+    assert "resumed" not in record
+    assert Path(found["again"], "agent", "policy.safetensors").is_file()
+    assert "weights       equal: agent and best agent" in out
+    assert {path: path.read_bytes() for path in finished_run.rglob("*") if path.is_file()} == before
+
+    # One bit of one weight, one evaluation, one episode; and another machine.
+    weights = read_tensors(finished_run / "agent" / "policy.safetensors")
+    name = next(iter(weights))
+    weights[name] = weights[name].copy()
+    weights[name].flat[0] = np.nextafter(weights[name].flat[0], 9, dtype=weights[name].dtype)
+    write_tensors(finished_run / "agent" / "policy.safetensors", weights)
+    with np.load(finished_run / "evaluations.npz") as file:
+        arrays = dict(file)
+    arrays["results"][2, 0] += 1
+    np.savez(finished_run / "evaluations.npz", **arrays)
+    monitor = finished_run / "monitor" / "0.monitor.csv"
+    rows = monitor.read_text().splitlines()
+    rows[4] = re.sub(r"^[^,]+", "77.0", rows[4])
+    monitor.write_text("\n".join(rows) + "\n")
+    record = json.loads((finished_run / "run.json").read_text())
+    record["versions"]["torch"] = "1.0"
+    record["host"] = "elsewhere"
+    (finished_run / "run.json").write_text(json.dumps(record))
+    status, found, out = reproduced(capsys, str(finished_run))
+    assert (status, found["equal"], found["weights"], found["evaluations"], found["monitor"]) == (
+        1,
+        *[False] * 4,
+    )
+    assert found["differences"].keys() == {"versions.torch", "host"}
+    assert re.search(r"weights +different: 1 of \d+ tensors differ in agent/policy.safetensors", out)
+    assert "evaluations   different: they differ from step 384 on" in out
+    assert "monitor       different: 0.monitor.csv differs from episode 3 on" in out
+    assert "versions.torch: 1.0 then, " in out
+
+
+@pytest.mark.slow
+def test_part_of_a_run_is_compared_at_its_checkpoint(
+    finished_run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The run's last checkpoint is of its end; evaluations and episodes reach back further."""
+    status, found, out = reproduced(capsys, f"run={finished_run}", "until=256")
+    assert (status, found["timesteps"]) == (0, 256)
+    assert (found["weights"], found["evaluations"], found["monitor"]) == (None, True, True)
+    assert "the run's checkpoint is of step 512" in out
+    record = json.loads((finished_run / "run.json").read_text())
+    (finished_run / "run.json").write_text(json.dumps({**record, "status": "running"}))
+    status, _, out = reproduced(capsys, str(finished_run))
+    assert status == 2
+    assert "is running, not finished; compare it as far as it came: until=512" in out
+    status, found, out = reproduced(capsys, str(finished_run), "until=512")
+    assert (status, found["weights"]) == (0, True)
+    assert "tensors at the checkpoint of step 512" in out
+
+
+@pytest.mark.parametrize(
+    "name", ["evaluations.npz", "best_agent/policy.safetensors", "monitor/0.monitor.csv"]
+)
+def test_damaged_file_is_told_before_anything_is_trained(
+    finished_run: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (finished_run / name).write_bytes(b"\xff")
+    status, _, out = reproduced(capsys, str(finished_run))
+    assert (status, len(out.strip().splitlines())) == (2, 2)
+    assert f"can't read {finished_run / name}: " in out
+    assert len(list(Path("runs").glob("*/*/*"))) == 1
+
+
+def test_missing_run_is_one_message(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "which run?" in reproduced(capsys)[2]
+    status, _, out = reproduced(capsys, "no where")
+    assert status == 2
+    assert "there is no run in no where" in out

@@ -80,7 +80,7 @@ def test_a_line_and_its_end_are_written_in_one_piece() -> None:
     assert [text for text in written if text] == ["zoo: done\n"]
 
 
-PRINTS_ITSELF = {"files/printing.py", "cli.py"}
+PRINTS_ITSELF = {"core/printing.py", "cli.py"}
 """Where nothing of a file is printed, or what is comes from `printable`."""
 
 

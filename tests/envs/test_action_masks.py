@@ -12,7 +12,7 @@ from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
 from zoo.envs import ActionMasker, VecEnvAdapter, make_vec_env
-from zoo.envs.masks import allowed_action, flat_mask
+from zoo.envs.masks import flat_mask, sample_valid_action
 from zoo.envs.spaces import choice_sizes, leaf_spaces, leaves, mask_size
 from zoo.envs.sync_vec_env import SyncVecEnv
 from zoo.errors import ZooError
@@ -74,12 +74,12 @@ def assert_masks_are_those_of_the_observations(envs: VecEnvAdapter) -> None:
     for _ in range(30):
         assert np.array_equal(envs.action_masks(), shown)
         step = envs.step(np.stack([envs.action_space.sample()] * envs.num_envs))
-        shown = step.observations
-        assert step.action_masks is not None
-        assert step.action_masks.dtype == np.bool_
+        shown = step.new_observations
+        assert step.new_action_masks is not None
+        assert step.new_action_masks.dtype == np.bool_
         if envs.next_step_autoreset:
             shown = np.where(step.terminated[:, None], 1, shown)
-        assert np.array_equal(step.action_masks, shown)
+        assert np.array_equal(step.new_action_masks, shown)
         assert (step.final_action_masks is None) == (len(step.finished) == 0)
         if len(step.finished):
             is_over = step.terminated[step.finished]
@@ -152,11 +152,11 @@ def test_vector_env_may_say_all_masks_itself() -> None:
     for _ in range(20):
         assert np.array_equal(envs.action_masks(), shown)
         step = envs.step([0, 0])
-        shown = step.observations
+        shown = step.new_observations
         is_over = step.terminated
-        assert np.array_equal(step.action_masks[~is_over], shown[~is_over])
-        assert step.action_masks[is_over].all()
-        shown = step.action_masks
+        assert np.array_equal(step.new_action_masks[~is_over], shown[~is_over])
+        assert step.new_action_masks[is_over].all()
+        shown = step.new_action_masks
         if len(step.finished):
             assert step.final_action_masks.all()
 
@@ -172,7 +172,7 @@ def test_masks_can_be_ignored(make: Any, options: dict[str, Any]) -> None:
     steps = [envs.step([2, 2]) for _ in range(8)]
     assert envs.mask_size is None
     assert envs.action_masks() is None
-    assert all(step.action_masks is step.final_action_masks is None for step in steps)
+    assert all(step.new_action_masks is step.final_action_masks is None for step in steps)
     assert envs.env.unwrapped.get_attr("asked") == (0, 0)
     envs.close()
 
@@ -238,7 +238,7 @@ def test_end_of_a_game_need_allow_nothing_but_a_time_limit_must(mode: Any, make:
     steps = stepped(envs("terminated"), 8)
     assert sum(len(step.finished) for step in steps) == 4
     for step in steps:
-        assert step.action_masks.any(-1).all()
+        assert step.new_action_masks.any(-1).all()
         if len(step.finished):
             assert step.final_action_masks.all()
     nobody_asked = make is not Closing and mode is AutoresetMode.SAME_STEP
@@ -332,9 +332,6 @@ def test_nested_masks_that_do_not_fit_are_refused(mask: Any) -> None:
         flat_mask(mask, PARTS)
 
 
-GRID = spaces.MultiDiscrete([[2, 3], [4, 2]])
-
-
 @pytest.mark.parametrize(
     "space", [*SPACES, PARTS, spaces.MultiDiscrete([[2, 3], [4, 2]], start=[[1, 0], [2, 3]])]
 )
@@ -346,7 +343,7 @@ def test_allowed_actions_are_those_of_the_mask(space: Any) -> None:
     for _ in range(100):
         mask = rng.random(sum(sizes)) < 0.3
         mask[starts + rng.integers(sizes)] = True
-        action = allowed_action(space, mask)
+        action = sample_valid_action(space, mask)
         assert space.contains(action)
         parts = dict(leaves(space, action))
         counted = [
@@ -401,7 +398,7 @@ def test_masker_asks_a_function_or_a_method_by_name(function: Any, expected: lis
     for made in (in_config, in_python):
         envs = VecEnvAdapter(made)
         envs.reset([0])
-        assert envs.step([0]).action_masks.astype(int).tolist() == [expected]
+        assert envs.step([0]).new_action_masks.astype(int).tolist() == [expected]
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,8 @@ def run(env: Any, seeds: list[int], n_steps: int, n_actions: int) -> tuple[list[
     for _ in range(n_steps):
         step = stepper.step(generator.integers(0, n_actions, env.num_envs))
         final = None if step.final_observations is None else np.array(step.final_observations)
-        rows = (np.array(step.observations), step.rewards, step.terminated, step.truncated, step.valid, final)
+        flags = step.terminated, step.truncated, step.valid
+        rows = (np.array(step.new_observations), step.rewards, *flags, final)
         seen.append(rows)
         episodes.extend(
             (episode.env_index, episode.episode_return, episode.length) for episode in step.episodes

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import os
+import resource
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -15,8 +19,16 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scripted import Counting, Noisy
 
-from zoo.envs import NormalizeConfig, Normalizer, VecEnvAdapter, VecNormalize, make_vec_env
-from zoo.envs.normalize import MomentsByRow
+from zoo.envs import (
+    EpisodeMonitor,
+    EpisodeRecord,
+    NormalizeConfig,
+    Normalizer,
+    VecEnvAdapter,
+    VecNormalize,
+    make_vec_env,
+)
+from zoo.envs.normalize import RowMoments
 from zoo.errors import ZooError
 
 VECTOR = spaces.Box(-np.inf, np.inf, (3,), np.float32)
@@ -227,9 +239,9 @@ def test_workers_that_share_have_the_statistics_of_all_that_they_saw() -> None:
                 seen = seen_by(number, 10 * exchange + step)
                 see(worker, *seen)
                 see(alone, *seen)
-        seen_since = np.stack([worker.seen_since() for worker in workers])
+        exchanged = np.stack([worker.local_statistics() for worker in workers])
         for worker in workers:
-            worker.take_in(seen_since)
+            worker.merge_shared(exchanged)
             assert_same_statistics(worker, alone)
 
 
@@ -267,7 +279,7 @@ PARTS = spaces.Dict({"a": spaces.Box(-9.0, 9.0, (2,)), "b": spaces.Box(-9.0, 9.0
 
 def test_each_row_has_the_moments_of_what_counted_of_it() -> None:
     """The third shows something, but nothing of it counts."""
-    rows = MomentsByRow(Normalizer(PARTS), 3)
+    rows = RowMoments(Normalizer(PARTS), 3)
     generator = np.random.default_rng(0)
     shown: list[list[Any]] = [[], [], []]
     for step in range(5):
@@ -281,17 +293,139 @@ def test_each_row_has_the_moments_of_what_counted_of_it() -> None:
         for values in (np.array([part[k] for part in shown[row]]) for k in range(2)):
             mean = values.mean(axis=0)
             expected += [n, *mean, *((values - mean) ** 2).sum(axis=0)]
-        np.testing.assert_allclose(rows.seen_by(row), [*expected, 0.0, 0.0, 0.0], rtol=1e-12)
-    assert not rows.seen_by(2).any()
+        np.testing.assert_allclose(rows.row_statistics(row), [*expected, 0.0, 0.0, 0.0], rtol=1e-12)
+    assert not rows.row_statistics(2).any()
 
 
 def test_what_rows_have_shown_changes_nothing_but_the_statistics_of_observations() -> None:
     normalizer = Normalizer(PARTS)
-    rows = MomentsByRow(normalizer, 2)
+    rows = RowMoments(normalizer, 2)
     rows.update({"a": np.full((2, 2), 4.0), "b": np.full((2, 1, 3), -2.0)}, np.array([True, True]))
     rows.start([1])
-    normalizer.merge(np.stack([rows.seen_by(row) for row in range(2)]))
+    normalizer.merge(np.stack([rows.row_statistics(row) for row in range(2)]))
     state = normalizer.state()["arrays"]
     assert state["return.count"] == pytest.approx(1e-4)
     assert state["observations/a.count"] == state["observations/b.count"] == 1.0
     np.testing.assert_allclose(state["observations/a.mean"], np.full(2, 4.0))
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with open(path, encoding="utf-8") as file:
+        assert file.readline().startswith("#")
+        return list(csv.DictReader(file))
+
+
+def test_file_is_a_json_header_and_one_row_an_episode(tmp_path: Path) -> None:
+    env = make_vec_env(Counting, 2, check=False, monitor_dir=tmp_path, info_keywords=["score"])
+    stepper = VecEnvAdapter(env)
+    stepper.reset([0, 1])
+    for _ in range(9):
+        stepper.step([0, 0])
+    header = (tmp_path / "1.monitor.csv").read_text().splitlines()[0]
+    assert json.loads(header[1:]).keys() == {"t_start", "env_id"}
+    found = rows(tmp_path / "0.monitor.csv")
+    assert [(row["r"], row["l"], row["score"]) for row in found] == [
+        ("3.0", "2", "20.0"),
+        ("6.0", "3", "30.0"),
+        ("10.0", "4", "40.0"),
+    ]
+    assert all(0.0 <= float(row["t"]) < 60.0 for row in found)
+
+
+def test_stable_baselines_reads_the_files(tmp_path: Path) -> None:
+    pytest.importorskip("pandas")
+    monitoring = pytest.importorskip("stable_baselines3.common.monitor")
+    stepper = VecEnvAdapter(make_vec_env("CartPole-v1", 2, monitor_dir=tmp_path))
+    stepper.reset([0, 1])
+    for _ in range(60):
+        stepper.step(np.ones(2, dtype=np.int64))
+    results = monitoring.load_results(str(tmp_path))
+    assert len(results) >= 8
+    assert set(results.columns) >= {"r", "l", "t"}
+
+
+def test_rows_after_a_checkpoint_are_dropped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    monitor = EpisodeMonitor(tmp_path, 2, env_id="X-v0")
+    monitor.write(EpisodeRecord(0, 1.0, 10, 0.1))
+    saved = monitor.offsets()
+    before = [path.read_bytes() for path in sorted(tmp_path.iterdir())]
+    monitor.write(EpisodeRecord(0, 2.0, 20, 0.2))
+    monitor.write(EpisodeRecord(1, 3.0, 30, 0.3))
+    monitor.close()
+    with (tmp_path / "1.monitor.csv").open("a") as file:
+        file.write("4.0,4")
+
+    again = EpisodeMonitor(tmp_path, 2, env_id="X-v0")
+    again.truncate(saved)
+    assert not caplog.messages
+    assert [path.read_bytes() for path in sorted(tmp_path.iterdir())] == before
+    again.write(EpisodeRecord(1, 5.0, 50, 0.5))
+    assert [row["l"] for row in rows(tmp_path / "1.monitor.csv")] == ["50"]
+    assert again.start == monitor.start
+
+
+def test_run_goes_on_after_rows_were_lost(tmp_path: Path) -> None:
+    monitor = EpisodeMonitor(tmp_path, 3)
+    for index in range(3):
+        monitor.write(EpisodeRecord(index, 1.0, 10, 0.1))
+    before = (tmp_path / "0.monitor.csv").read_bytes()
+    for index in range(3):
+        monitor.write(EpisodeRecord(index, 2.0, 20, 0.2))
+    saved = monitor.offsets()
+    monitor.close()
+    # A power cut took half of the last row, and all of another file.
+    os.truncate(tmp_path / "0.monitor.csv", len(before) + 4)
+    os.truncate(tmp_path / "1.monitor.csv", 0)
+
+    again = EpisodeMonitor(tmp_path, 3)
+    again.truncate(saved)
+    again.write(EpisodeRecord(0, 3.0, 30, 0.3))
+    again.write(EpisodeRecord(1, 3.0, 30, 0.3))
+    assert (tmp_path / "0.monitor.csv").read_bytes() == before + b"3.0,30,0.3\n"
+    assert [row["l"] for row in rows(tmp_path / "1.monitor.csv")] == ["30"]
+    assert [row["l"] for row in rows(tmp_path / "2.monitor.csv")] == ["10", "20"]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        b"\xff\x00\x01",
+        b'#{"t_start": 1.0, "env_id": ""}\nr,l',
+    ],
+)
+def test_file_with_a_damaged_header_is_kept_and_another_one_begun(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: bytes
+) -> None:
+    first = EpisodeMonitor(tmp_path, 2)
+    first.close()
+    (tmp_path / "0.monitor.csv").write_bytes(damage)
+    monitor = EpisodeMonitor(tmp_path, 2)
+    monitor.write(EpisodeRecord(0, 1.0, 10, 0.1))
+    assert [row["l"] for row in rows(tmp_path / "0.monitor.csv")] == ["10"]
+    assert (tmp_path / "0.monitor.csv.damaged").read_bytes() == damage
+    assert monitor.start == first.start
+    (line,) = caplog.messages
+    assert "0.monitor.csv is damaged" in line
+    assert "0.monitor.csv.damaged" in line
+
+
+def test_full_disk_is_told_once_and_rows_are_written_again_when_they_can_be(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A limit on file sizes stands in for a full disk: the system refuses the write half-way in both."""
+    monitor = EpisodeMonitor(tmp_path, 2)
+    size = (tmp_path / "0.monitor.csv").stat().st_size
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 5, before[1]))
+    try:
+        for length in (10, 20):
+            for index in range(2):
+                monitor.write(EpisodeRecord(index, 1.0, length, 0.1))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert (tmp_path / "0.monitor.csv").stat().st_size == size
+    monitor.write(EpisodeRecord(0, 1.0, 30, 0.1))
+    assert [row["l"] for row in rows(tmp_path / "0.monitor.csv")] == ["30"]
+    (line,) = caplog.messages
+    assert "can't write" in line
+    assert "the run goes on" in line

@@ -25,7 +25,7 @@ import zoo
 from zoo.agents.agent_folder import read_agent, write_agent
 from zoo.algorithms.callback import PREEMPTED, Callback
 from zoo.cli import status_of
-from zoo.config.compose import as_hydra_reads
+from zoo.config.overrides import as_hydra_reads
 from zoo.core.tensors import read_tensors
 from zoo.errors import ZooError
 from zoo.experiment.checkpoint import read_checkpoint

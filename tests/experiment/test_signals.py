@@ -211,7 +211,7 @@ def test_signal_ends_a_run_whose_env_hangs_and_it_is_resumed(
     whole = train(*where).algorithm.get_parameters()
     the_run().path.rename("whole")
     monkeypatch.setattr("zoo.experiment.signals.PATIENCE", 0.5)
-    monkeypatch.setattr("zoo.envs.subproc.SECONDS_TO_CLOSE", 0.5)
+    monkeypatch.setattr("zoo.envs.subproc_vec_env.SECONDS_TO_CLOSE", 0.5)
     Path("hang").write_text(str(int(number)))
     started = time.monotonic()
     with pytest.raises(KeyboardInterrupt):

@@ -34,6 +34,8 @@ def run(config):
         raise RuntimeError("seed 2 is broken")
     if config.seed == 3:
         os.kill(os.getpid(), signal.SIGKILL)
+    if config.seed == 11:
+        os._exit(0)
     if config.seed == 4 and starts < 3:
         raise RuntimeError(f"not at the {starts}. time")
     if config.seed in (5, 6) and starts == 1:
@@ -41,6 +43,9 @@ def run(config):
         Path("processes.new").rename(f"processes-{config.seed}")
         while True:
             time.sleep(0.1)
+    name = f"{config.get('algo', config).get('name', 'none')}-{config.env.id}-{config.seed}"
+    Path("done").mkdir(exist_ok=True)
+    Path("done", name.replace("/", "-")).touch()
 """
 """Seed 4 takes three tries, 5 and 6 wait for ever the first time."""
 

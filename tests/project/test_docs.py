@@ -17,8 +17,7 @@ from zoo.cli import status_of
 from zoo.config.aliases import NAMES
 from zoo.config.fields import defaults
 from zoo.config.keys import all_keys
-from zoo.config.schema import SETTINGS
-from zoo.config.sections import algorithm_names
+from zoo.config.schema import SETTINGS, algorithm_names
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGES = [*sorted(REPOSITORY.glob("*.md")), *sorted((REPOSITORY / "docs").glob("*.md"))]

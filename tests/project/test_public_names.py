@@ -18,7 +18,7 @@ import pytest
 import zoo
 from zoo.algorithms.registry import ALGORITHMS, MODULES, algorithm_class
 from zoo.cli import status_of
-from zoo.config.sections import algorithm_names
+from zoo.config.schema import algorithm_names
 
 INIT = Path(zoo.__file__)
 

@@ -34,18 +34,18 @@ FLOORS = [
 BUDGETS = {
     "agents": 800,
     "algorithms": 5_400,
-    "buffers": 1_500,
+    "buffers": 1_450,
     "commands": 1_700,
     "config": 2_850,
     "core": 1_100,
-    "envs": 6_350,
+    "envs": 6_300,
     "experiment": 5_150,
     "imitation": 2_200,
     "interop": 1_650,
-    "launch": 2_400,
+    "launch": 2_050,
     "optim": 2_450,
     "plots": 2_500,
-    "policies": 3_150,
+    "policies": 3_100,
     "tuning": 2_450,
 }
 """The most lines that a room may have; a room that needs more gives back what it no longer needs first."""
@@ -59,11 +59,11 @@ EMPTY_NAMES = {"utils", "util", "common", "helpers", "helper", "misc"}
 CEILINGS = {
     "files of one collected step": 14,
     "files of one update": 17,
-    "files of one config value": 17,
-    "modules that ppo imports": 81,
-    "levels of these imports": 12,
-    "classes from PPO2 to object": 6,
-    "old names": 22,
+    "files of one config value": 16,
+    "modules that ppo imports": 79,
+    "levels of these imports": 10,
+    "classes from PPO2 to object": 4,
+    "old names": 10,
 }
 """The most that `scripts/measure_house.py` may count; lowered with every change that lowers them."""
 
@@ -131,4 +131,4 @@ def test_measures_of_the_house_stay_below_their_ceilings() -> None:
 
 def test_no_two_rooms_import_each_other_and_the_picture_shows_the_imports() -> None:
     current = measure_house.drawn_packages()
-    assert measure_house.PICTURE.read_text() == current, "run scripts/measure_house.py --draw"
+    assert measure_house.PICTURE.read_text() == current, "run make docs"

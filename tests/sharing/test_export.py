@@ -153,7 +153,7 @@ def test_written_policy_that_remembers(tmp_path: Path) -> None:
     described = json.loads((tmp_path / "out" / "policy.json").read_text())
     assert [each["name"] for each in described["inputs"]] == ["observation", "state", "episode_start"]
     assert [each["name"] for each in described["outputs"]] == ["action", "next_state"]
-    assert "give back what came out as `next_state`" in (tmp_path / "out" / "README.md").read_text()
+    assert "`next_state`" in (tmp_path / "out" / "README.md").read_text()
 
 
 WRITTEN = {

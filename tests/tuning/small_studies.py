@@ -52,7 +52,7 @@ def plan_of(*more: str) -> Plan:
     return plan
 
 
-def begun(*more: str) -> Search:
+def begin_study(*more: str) -> Search:
     """Return the study of a command, as `zoo tune` begins it or finds it."""
     return search(config_of(*more))
 
@@ -62,22 +62,24 @@ def worker_of(found: Search, deadline: float | None = None) -> Worker:
     return Worker(found.plan, found.shared.storage, new_worker_name(), time.time(), deadline)
 
 
-def worked(*more: str) -> Search:
+def run_study(*more: str) -> Search:
     """Begin a study, or go on with it, and do all that is left to do."""
-    found = begun(*more)
+    found = begin_study(*more)
     with quiet_optuna():
         worker_of(found).work()
     return found
 
 
-def tried(found: Search, objective: Callable[[Trial], Sequence[float]], worker: str = "somebody") -> bool:
+def run_one_trial(
+    found: Search, objective: Callable[[Trial], Sequence[float]], worker: str = "somebody"
+) -> bool:
     """Run a trial of a study without a training, as a worker of that name."""
     found.shared.worker = worker
     with quiet_optuna():
         return found.shared.run_next(objective, lambda trial: None)
 
 
-def drawn_by(found: Search, score: float = 1.0) -> Callable[[Trial], Sequence[float]]:
+def sampling_objective(found: Search, score: float = 1.0) -> Callable[[Trial], Sequence[float]]:
     """Return an objective that draws a trial's values and gives it a score."""
 
     def objective(trial: Trial) -> Sequence[float]:

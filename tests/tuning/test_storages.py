@@ -22,7 +22,7 @@ from small_studies import (
     WAITING,
     WAITING_NAME,
     WAITING_STUDY,
-    begun,
+    begin_study,
     kill_all,
     overrides,
     wait_until,
@@ -37,8 +37,8 @@ from zoo.tuning.study import SharedStudy, Storage, counted, quiet_optuna, retry_
 
 @pytest.mark.parametrize("storage", ["null", "journal"])
 def test_study_that_was_begun_anew_takes_no_trial_of_the_earlier_command(storage: str) -> None:
-    first = begun("n_trials=1", f"storage={storage}")
-    second = begun("n_trials=1", f"storage={storage}", "n_timesteps=300")
+    first = begin_study("n_trials=1", f"storage={storage}")
+    second = begin_study("n_trials=1", f"storage={storage}", "n_timesteps=300")
     with pytest.raises(ZooError, match="`n_timesteps` is 200"):
         worker_of(first)
     assert second.shared.trials() == []

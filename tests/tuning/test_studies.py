@@ -13,7 +13,15 @@ import numpy as np
 import optuna
 import pytest
 from optuna.trial import TrialState
-from small_studies import begun, config_of, drawn_by, plan_of, tried, worked, worker_of
+from small_studies import (
+    begin_study,
+    config_of,
+    plan_of,
+    run_one_trial,
+    run_study,
+    sampling_objective,
+    worker_of,
+)
 
 import zoo
 from zoo.errors import ZooError
@@ -37,15 +45,15 @@ def seed_of(run: str) -> str:
 
 def one_trial(*more: str) -> None:
     """Begin a study in which one trial is done, without a training."""
-    found = begun("n_trials=1", *more)
-    assert tried(found, drawn_by(found))
+    found = begin_study("n_trials=1", *more)
+    assert run_one_trial(found, sampling_objective(found))
 
 
 @pytest.mark.parametrize("storage", ["null", "journal"])
 def test_same_command_goes_on_to_the_total(storage: str) -> None:
     settings = ("sampler=random", "pruner=none", f"storage={storage}")
-    first = [trial.params for trial in worked("n_trials=2", *settings).shared.trials()]
-    found = worked("n_trials=4", *settings)
+    first = [trial.params for trial in run_study("n_trials=2", *settings).shared.trials()]
+    found = run_study("n_trials=4", *settings)
     assert states(found) == ["COMPLETE"] * 4
     assert [trial.params for trial in found.shared.trials()[:2]] == first
     assert len({str(trial.params) for trial in found.shared.trials()}) == 4
@@ -54,7 +62,7 @@ def test_same_command_goes_on_to_the_total(storage: str) -> None:
 
 
 def test_trials_keep_their_runs_without_agents() -> None:
-    trial = worked("n_trials=1", "n_seeds=2").shared.trials()[0]
+    trial = run_study("n_trials=1", "n_seeds=2").shared.trials()[0]
     runs = [Path(run) for run in trial.user_attrs["runs"]]
     assert len({run.name for run in runs}) == 2
     for run in runs:
@@ -97,7 +105,7 @@ gym.register("Falling-v0", Falling)
 def test_trial_that_is_worse_than_the_others_is_ended_early(working_folder: Path) -> None:
     (working_folder / "falling.py").write_text(PRUNED)
     settings = ("env=falling:Falling-v0", "pruner=median", "n_startup_trials=1", "n_evaluations=4")
-    found = worked("n_trials=3", *settings, "pruner.n_warmup_steps=0", "sampler=random")
+    found = run_study("n_trials=3", *settings, "pruner.n_warmup_steps=0", "sampler=random")
     assert states(found) == ["COMPLETE", "PRUNED", "PRUNED"]
     rows = list(csv.DictReader(result_of(found.plan, found.shared).trials_file.open()))
     trained = [json.loads((Path(row["runs"]) / "run.json").read_text())["timesteps"] for row in rows]
@@ -144,7 +152,7 @@ def broken(working_folder: Path) -> None:
 @pytest.mark.parametrize("how", ["MemoryError('no room')"])
 def test_failed_trial_is_recorded_with_its_reason_and_the_study_goes_on(how: str) -> None:
     kwargs = f'env.kwargs={{first: 3, last: 6, how: "{how}"}}'
-    found = worked("env=breaks:Breaks-v0", "n_trials=3", "env.check=false", kwargs, "pruner=none")
+    found = run_study("env=breaks:Breaks-v0", "n_trials=3", "env.check=false", kwargs, "pruner=none")
     assert "FAIL" in states(found)
     assert states(found)[-1] == "COMPLETE"
     failed = next(trial for trial in found.shared.trials() if trial.state == TrialState.FAIL)
@@ -161,7 +169,7 @@ def test_failed_trial_is_recorded_with_its_reason_and_the_study_goes_on(how: str
 @pytest.mark.usefixtures("broken")
 def test_three_failures_alike_in_a_row_end_the_study(capfd: pytest.CaptureFixture[str]) -> None:
     kwargs = "env.kwargs={first: 3, last: 1000}"
-    found = begun("env=breaks:Breaks-v0", "n_trials=10", "env.check=false", kwargs)
+    found = begin_study("env=breaks:Breaks-v0", "n_trials=10", "env.check=false", kwargs)
     with quiet_optuna(), pytest.raises(ZooError, match="broken"):
         worker_of(found).work()
     assert states(found) == ["FAIL"] * 3
@@ -170,7 +178,7 @@ def test_three_failures_alike_in_a_row_end_the_study(capfd: pytest.CaptureFixtur
 
 @pytest.mark.usefixtures("broken")
 def test_environment_that_is_broken_at_once_costs_no_trial() -> None:
-    found = begun("env=breaks:Breaks-v0", "n_trials=10", "env.check=false", "env.kwargs={last: 1000}")
+    found = begin_study("env=breaks:Breaks-v0", "n_trials=10", "env.check=false", "env.kwargs={last: 1000}")
     with quiet_optuna(), pytest.raises(ZooError, match="broken"):
         worker_of(found).work()
     assert states(found) == []
@@ -186,7 +194,7 @@ def test_trial_that_was_interrupted_or_killed_is_run_again_with_the_same_values(
     storage: str, end: type[BaseException]
 ) -> None:
     settings = ("n_trials=2", "sampler=random", f"storage={storage}")
-    found, other = begun(*settings), begun(*settings)
+    found, other = begin_study(*settings), begin_study(*settings)
     queued = {"1 - algo.gamma": 0.05, "algo.n_steps": 7}
     drawn: list[dict[str, Any]] = []
 
@@ -201,10 +209,10 @@ def test_trial_that_was_interrupted_or_killed_is_run_again_with_the_same_values(
     with quiet_optuna():
         found.shared.study.enqueue_trial(queued)
     with pytest.raises(end):
-        tried(found, ends, "the-dead")
-    assert tried(other, draws)
-    assert tried(other, draws)
-    assert not tried(other, draws)
+        run_one_trial(found, ends, "the-dead")
+    assert run_one_trial(other, draws)
+    assert run_one_trial(other, draws)
+    assert not run_one_trial(other, draws)
     assert (drawn[0]["algo.gamma"], drawn[0]["algo.n_steps"]) == (0.95, 7)
     assert drawn[1] != drawn[0]
     trials = other.shared.trials()
@@ -214,7 +222,7 @@ def test_trial_that_was_interrupted_or_killed_is_run_again_with_the_same_values(
 
 
 def test_no_trial_starts_after_the_time_is_up() -> None:
-    found = begun("n_trials=5")
+    found = begin_study("n_trials=5")
     with quiet_optuna():
         worker_of(found, time.time() - 1).work()
     assert states(found) == []
@@ -236,13 +244,13 @@ def test_no_trial_starts_after_the_time_is_up() -> None:
 def test_study_with_other_settings_is_refused_by_naming_them(override: str, difference: str) -> None:
     one_trial()
     with pytest.raises(ZooError, match=difference):
-        begun("n_trials=2", override)
+        begin_study("n_trials=2", override)
 
 
 def test_first_trial_has_the_tuned_files_values(working_folder: Path) -> None:
     (working_folder / "mine.yaml").write_text("algo: {gamma: 0.93, learning_rate: lin_2e-3, n_steps: 8}\n")
-    found = begun("n_trials=1", "tuned=mine.yaml")
-    assert tried(found, drawn_by(found))
+    found = begin_study("n_trials=1", "tuned=mine.yaml")
+    assert run_one_trial(found, sampling_objective(found))
     values = found.shared.trials()[0].user_attrs["values"]
     wanted = {"algo.gamma": 0.93, "algo.learning_rate": "lin_0.002", "algo.n_steps": 8}
     assert {path: values[path] for path in wanted} == wanted
@@ -251,20 +259,20 @@ def test_first_trial_has_the_tuned_files_values(working_folder: Path) -> None:
 
 @pytest.mark.slow
 def test_first_trials_have_the_values_of_another_studys_best() -> None:
-    other = worked("n_trials=2", "study=other", "pruner=none", "sampler=random")
+    other = run_study("n_trials=2", "study=other", "pruner=none", "sampler=random")
     place = "warm_start=runs/tune/a2c/CartPole-v1/other"
-    found = begun("n_trials=2", place, "algo.gamma=0.95")
-    assert tried(found, drawn_by(found))
+    found = begin_study("n_trials=2", place, "algo.gamma=0.95")
+    assert run_one_trial(found, sampling_objective(found))
     trial = found.shared.trials()[0]
     best = other.shared.study.best_trial.params
     assert trial.params == {name: value for name, value in best.items() if name != "1 - algo.gamma"}
     with pytest.raises(ZooError, match="there is no study"):
-        begun("study=third", "warm_start=nowhere")
+        begin_study("study=third", "warm_start=nowhere")
 
 
 @pytest.mark.slow
 def test_several_objectives_give_the_best_compromises() -> None:
-    found = worked(
+    found = run_study(
         "n_trials=2", "objective=[mean_return,steps_per_second]", "sampler=nsgaii", "top_k=1", "top_seeds=1"
     )
     assert all(len(trial.values) == 2 and trial.values[1] > 0 for trial in found.shared.trials())
@@ -272,9 +280,9 @@ def test_several_objectives_give_the_best_compromises() -> None:
 
 
 def test_steps_to_a_threshold_are_the_score_and_end_a_trial() -> None:
-    found = worked("n_trials=1", "objective=time_to_threshold", "threshold=5")
+    found = run_study("n_trials=1", "objective=time_to_threshold", "threshold=5")
     assert 100 <= found.shared.trials()[0].values[0] < 200
-    worse = worked("n_trials=1", "study=far", "objective=time_to_threshold", "threshold=500")
+    worse = run_study("n_trials=1", "study=far", "objective=time_to_threshold", "threshold=500")
     assert worse.shared.trials()[0].values[0] > 200
 
 
@@ -291,7 +299,7 @@ def test_steps_to_a_threshold_are_the_score_and_end_a_trial() -> None:
 def test_samplers_and_pruners_work(sampler: str, pruner: str) -> None:
     if sampler == "cmaes":
         pytest.importorskip("cmaes")
-    found = worked("n_trials=4", f"sampler={sampler}", f"pruner={pruner}", "n_timesteps=60")
+    found = run_study("n_trials=4", f"sampler={sampler}", f"pruner={pruner}", "n_timesteps=60")
     assert set(states(found)) <= {"COMPLETE", "PRUNED"}
     assert len({str(trial.params) for trial in found.shared.trials()}) == 4
 
@@ -321,7 +329,7 @@ def test_samplers_and_pruners_work(sampler: str, pruner: str) -> None:
 )
 def test_mistake_is_told_in_one_line(override: str, message: str) -> None:
     with pytest.raises(ZooError, match=message) as raised:
-        begun(*override.split(" "))
+        begin_study(*override.split(" "))
     assert "\n" not in str(raised.value)
     assert "secret" not in str(raised.value)
 
@@ -330,7 +338,7 @@ def test_best_are_trained_again_on_fresh_seeds_and_train_takes_the_winner(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     settings = ("sampler=random", "pruner=none", "top_k=2", "top_seeds=2", "n_trials=3", "verbose=1")
-    found = worked(*settings)
+    found = run_study(*settings)
     assert "4 trainings of the best on fresh seeds" in capfd.readouterr().out
     result = result_of(found.plan, found.shared)
     assert len(result.ranking) == 2
@@ -398,7 +406,7 @@ def states_of(
 
     monkeypatch.setattr("zoo.tuning.worker.train", train)
     settings = (f"n_trials={len(scores_of_trials)}", f"n_seeds={len(scores_of_trials[0])}", "n_evaluations=4")
-    found = worked(*settings, *pruner.split(), "pruner.n_startup_trials=1", "sampler=random")
+    found = run_study(*settings, *pruner.split(), "pruner.n_startup_trials=1", "sampler=random")
     return [trial.state.name for trial in found.shared.trials()]
 
 

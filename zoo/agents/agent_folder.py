@@ -27,7 +27,7 @@ from zoo.agents.card import complete_card, readme
 from zoo.agents.find import path_of_agent, resolve_agent
 from zoo.agents.trust import refuse_foreign_code, stands_in_own_runs
 from zoo.config.environment_values import as_written
-from zoo.config.sections import PRESET
+from zoo.config.schema import PRESET
 from zoo.core.atomic import atomic_folder
 from zoo.core.plain_data import (
     parse_json,

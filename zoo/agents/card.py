@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import yaml
 
-from zoo.config.sections import ALGO_LABELS, asked_for
+from zoo.config.schema import ALGO_LABELS, preset_or_name
 from zoo.core.plain_data import to_yaml
 from zoo.core.printing import code_block, decimal, markdown_text, one_line
 from zoo.version import __version__
@@ -24,7 +24,7 @@ def complete_card(card: Mapping[str, Any], config: Mapping[str, Any]) -> dict[st
     algorithm = {key: value for key, value in config["algo"].items() if key not in ALGO_LABELS}
     environment = config.get("env")
     usual = {
-        "algo": asked_for(config["algo"]),
+        "algo": preset_or_name(config["algo"]),
         "env": environment.get("id") if isinstance(environment, Mapping) else environment,
         "seed": None,
         "timesteps": None,
@@ -127,7 +127,7 @@ LIBRARY = "zoo"
 
 def model_card(card: Mapping[str, Any], config: Mapping[str, Any], video: str | None) -> str:
     """Return the page in Markdown; ``video`` is the name of a file beside it."""
-    algo = one_line(asked_for(config["algo"]), 80)
+    algo = one_line(preset_or_name(config["algo"]), 80)
     env = one_line(card.get("env") or (config.get("env") or {}).get("id") or "an environment of its own", 200)
     metadata: dict[str, Any] = {
         "library_name": LIBRARY,

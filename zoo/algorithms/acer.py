@@ -3,7 +3,7 @@
 One update on each rollout, then a random number of updates on windows that were experienced before. Values of
 actions follow Retrace's targets, which are safe for trajectories of any policy. The policy's gradient weighs
 actions by how much likelier they are now than when they were taken, truncates these weights, and makes up
-for that by what the critic says of other actions. Then the gradient is turned, at each step, so that the
+for that by the critic's values of other actions. Then the gradient is turned, at each step, so that the
 policy does not move away faster than it may from a running average of itself.
 """
 
@@ -211,7 +211,7 @@ class ACER(Algorithm):
         )
 
     def _grad(self, terms: Terms) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return what each step's statistics shall climb, within the trust region (equation 12); metrics."""
+        """Return the gradient of each step's statistics within the trust region (equation 12); metrics."""
         statistics = terms.statistics.detach().requires_grad_()
         objective, entropy = terms.objective(statistics), terms.entropy(statistics)
         regularized = objective + self.config.ent_coef * entropy
@@ -225,7 +225,7 @@ class ACER(Algorithm):
         return grad, metrics
 
     def _next_values(self, policy: Any, batch: Any) -> Tensor:
-        """Return the values of what followed the steps whose window does not show it."""
+        """Return the values of next observations that are not in the window themselves."""
         inputs = {name.removeprefix("next_"): batch[name] for name in batch if name.startswith("next_")}
         parameters, values, _ = policy(inputs, inputs.get("states"))
         return self.kind.state_values(parameters, values).detach()
@@ -244,11 +244,11 @@ class ACER(Algorithm):
         return {**super()._parts(), "buffer": self.buffer, "recurrent": self.recurrent}
 
 
-# -- what trajectories come to ---------------------------------------------------------------------------
+# -- targets and losses ----------------------------------------------------------------------------------
 
 
 class Terms(NamedTuple):
-    """``objective`` is what a step's distribution shall climb, ``divergence`` how far it is from the average.
+    """Terms of an update: of each step the policy's objective, entropy and divergence from its average.
 
     ``statistics`` (…, k) are what the policy's distribution is made of, with gradients, and what the trust
     region bounds the movement of: probabilities (algorithm 2 of the paper), or means and log standard
@@ -284,7 +284,7 @@ class Returns:
 
 
 def _next(column: Tensor) -> Tensor:
-    """Return what stands one step later; 0 at the last one."""
+    """Return the column shifted by one step; 0 at the last one."""
     return F.pad(column[..., 1:], (0, 1))
 
 
@@ -304,7 +304,7 @@ class DiscreteActions:
         """Return the terms of an update on a batch (sequences, time, …).
 
         ``average`` are the average policy's parameters there, for the divergence from it, and
-        ``next_values`` (places,) the values of what followed where the batch does not show it.
+        ``next_values`` (n,) the values of next observations that are not in the batch themselves.
         """
         logits, action_values, _ = policy(batch, batch.get("states"))
         actions, statistics = batch["actions"], torch.softmax(logits, -1)
@@ -315,9 +315,9 @@ class DiscreteActions:
         returns = Returns(self.gamma, values, next_values, taken.detach(), batch)
         targets = returns.corrected(ratio.clamp(max=1.0))
         # Equation 9: what truncation leaves out of the first part is in the second, over all actions.
-        seen_weight = ratio.clamp(max=self.truncation) * (targets - values)
-        unseen_weights = torch.relu(1.0 - self.truncation / (ratios + EPSILON)) * probabilities
-        unseen_weights = unseen_weights * (q_values - values.unsqueeze(-1))
+        taken_weight = ratio.clamp(max=self.truncation) * (targets - values)
+        other_weights = torch.relu(1.0 - self.truncation / (ratios + EPSILON)) * probabilities
+        other_weights = other_weights * (q_values - values.unsqueeze(-1))
         # A mask leaves an action probability 0, and no gradient: nothing of it may count in the projection.
         possible = probabilities > 0
 
@@ -326,7 +326,7 @@ class DiscreteActions:
 
         def objective(statistics: Tensor) -> Tensor:
             logs = log(statistics)
-            return seen_weight * gather(logs, actions) + (unseen_weights * logs).sum(-1)
+            return taken_weight * gather(logs, actions) + (other_weights * logs).sum(-1)
 
         def entropy(statistics: Tensor) -> Tensor:
             return -(statistics * log(statistics)).sum(-1)
@@ -368,12 +368,12 @@ class ContinuousActions:
         ratio = ratio_of(actions)
         returns = Returns(self.gamma, state_values, next_values, taken_values, batch)
         targets = returns.corrected(ratio.pow(1.0 / actions.shape[-1]).clamp(max=1.0))
-        seen_weight = ratio.clamp(max=self.truncation) * (returns.corrected() - state_values)
-        unseen_weight = torch.relu(1.0 - self.truncation / ratio_of(fresh)) * (fresh_values - state_values)
+        taken_weight = ratio.clamp(max=self.truncation) * (returns.corrected() - state_values)
+        fresh_weight = torch.relu(1.0 - self.truncation / ratio_of(fresh)) * (fresh_values - state_values)
 
         def objective(statistics: Tensor) -> Tensor:
-            seen = seen_weight * head.log_prob(statistics, actions)
-            return seen + unseen_weight * head.log_prob(statistics, fresh)
+            taken_term = taken_weight * head.log_prob(statistics, actions)
+            return taken_term + fresh_weight * head.log_prob(statistics, fresh)
 
         def divergence(statistics: Tensor) -> Tensor:
             assert average is not None
@@ -404,5 +404,5 @@ def retrace(td_errors: Tensor, weights: Tensor) -> Tensor:
 
 
 def _later(column: Tensor, n: int) -> Tensor:
-    """Return what stands ``n`` steps later, 0 behind the end."""
+    """Return the column shifted by ``n`` steps, 0 behind the end."""
     return F.pad(column[..., n:], (0, n))

@@ -45,15 +45,16 @@ from zoo.algorithms.distributed import DistributedContext
 from zoo.algorithms.registry import acting_in, sharing
 from zoo.algorithms.saving import agent_files, constructor_arguments, restore, unpickled
 from zoo.algorithms.state_parts import Attributes, Generators, ScalarMeans, Tensors
-from zoo.buffers.arrays import Arrays, Transition, transform
+from zoo.buffers.arrays import Arrays, transform
 from zoo.buffers.config import ReplayConfig
 from zoo.config.fields import build, scheduled, whole_steps
 from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.config import EnvConfig, normalize_config
 from zoo.envs.monitor import EpisodeRecord, RecentEpisodes
 from zoo.envs.normalize import Normalizer
-from zoo.envs.seeds import random_seed, worker_seed
+from zoo.envs.replay import random_seed, worker_seed
 from zoo.envs.spaces import describe, interfaces_differ, row
+from zoo.envs.transition import Transition
 from zoo.errors import ZooError
 from zoo.optim import schedules
 from zoo.optim.runtime import Runtime, torch_settings
@@ -425,7 +426,7 @@ class Algorithm:
 
         pretraining = Pretraining(self, dataset, build(PretrainConfig, settings, "pretrain"))
         pretraining.run(on_epoch)
-        pretraining.take_over()
+        pretraining.apply()
         return self
 
     def check_finite(self) -> None:
@@ -483,14 +484,13 @@ class Algorithm:
         """Act once in all environments, store what came of it, and count."""
         transition, before = self.collector.step(act), self.num_timesteps
         if self.collector.envs.next_step_autoreset:
-            valid = transition.outcome.valid
-            n_steps = self.distributed.total(self.n_envs if valid is None else int(valid.sum()))
+            valid = transition.valid
+            self.num_timesteps += self.distributed.total(self.n_envs if valid is None else int(valid.sum()))
         else:
-            n_steps = self.n_envs * self.distributed.size
-        self.num_timesteps += n_steps
+            self.num_timesteps += self.n_envs * self.distributed.size
         self.distributed.share_early_statistics(before)
         store(transition)
-        self.distributed.add_episodes(transition.outcome.episodes)
+        self.distributed.add_episodes(transition.episodes)
         return transition
 
     def record_episode(self, episode: EpisodeRecord) -> None:
@@ -569,7 +569,7 @@ class Algorithm:
         self.distributed = DistributedContext(self)
         self.runtime.shared_by = 1
         if self.normalizer is not None:
-            self.normalizer.share_no_more()
+            self.normalizer.stop_sharing()
 
     def barrier(self) -> None:
         """Cut all episodes and reset the environments of all workers: see `reset_own_envs`."""

@@ -1,4 +1,4 @@
-"""What constructors and methods of models take, and the errors for what does not fit."""
+"""The arguments of models' constructors and methods, and the errors for those that do not fit."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from torch import nn
 from zoo.algorithms.callback import Callback
 from zoo.algorithms.registry import ALGORITHMS, algorithm_class
 from zoo.buffers.arrays import Arrays, transform
-from zoo.config.aliases import ATTRIBUTES, NAMES, UnknownKeyError, placed
+from zoo.config.aliases import ATTRIBUTES, NAMES, UnknownKeyError, with_hint
 from zoo.config.fields import build, hyperparameter, scheduled
-from zoo.config.keys import all_keys, not_of
+from zoo.config.keys import all_keys, other_algorithms_hint
 from zoo.config.user_imports import named_class
 from zoo.envs.masks import flat_mask
 from zoo.envs.spaces import describe, flat_parts
@@ -43,16 +43,19 @@ if TYPE_CHECKING:
 
 
 def built_config(algorithm: type[Any], given: Mapping[str, Any]) -> Any:
-    """Return the config with these hyperparameters. Raises `ZooError`, which says whose an unknown one is."""
+    """Return the config with these hyperparameters.
+
+    Raises `ZooError` for an unknown one, with the algorithms that have it.
+    """
     try:
         return build(algorithm.config_class, given, algorithm.name)
     except UnknownKeyError as error:
         if error.is_answered or error.section != algorithm.name:
             raise
-        hint = not_of(error.key, [algorithm.name], "")
+        hint = other_algorithms_hint(error.key, [algorithm.name], "")
         if hint:
             raise ZooError(f"unknown key `{algorithm.name}.{error.key}`{hint}") from error
-        raise placed(error, all_keys("train", ()), str) from error
+        raise with_hint(error, all_keys("train", ()), str) from error
 
 
 def changed_config(model: Any, name: str, value: Any) -> Any:

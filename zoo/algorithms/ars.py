@@ -28,8 +28,8 @@ from zoo.algorithms.on_policy import PLAIN_ACTIONS
 from zoo.buffers.arrays import Arrays
 from zoo.config.fields import Schedule, hyperparameter
 from zoo.envs.monitor import EpisodeRecord
-from zoo.envs.normalize import MomentsByRow, Normalizer, is_training
-from zoo.envs.seeds import LARGEST_SEED
+from zoo.envs.normalize import Normalizer, RowMoments, is_training
+from zoo.envs.replay import LARGEST_SEED
 from zoo.envs.spaces import describe
 from zoo.errors import ZooError
 from zoo.optim.parameters import Parameters
@@ -40,7 +40,7 @@ from zoo.policies.continuous import LinearPolicy
 from zoo.policies.custom_policy import make_policy
 
 DIRECTIONS, EPISODES = 2, 3
-"""What is drawn for an update, each from a stream of its own."""
+"""The streams from which the directions and the episodes of an update are drawn."""
 
 
 Array = np.ndarray
@@ -78,8 +78,9 @@ class EpisodeReporter(NamedTuple):
     """The results of some episodes, in the order of the request."""
 
     results: Array
-    """Of each the sum of the rewards that its environment gave, its steps, and what it has shown
-    (`Normalizer.merge`): (episodes, 2 + …). Wrappers change that sum, other than the return of its record."""
+    """Of each the sum of the rewards that its environment gave, its steps, and the
+    moments of its observations (`Normalizer.merge`): (episodes, 2 + …). The sum is of rewards as the wrappers
+    changed them, the return in its record is not."""
     records: list[EpisodeRecord]
     """In the order in which they ended."""
 
@@ -101,8 +102,8 @@ class PopulationRollout(Collector):
         Raises `ZooError` for an episode without end.
         """
         envs, normalizer = self.envs, self._updated_normalizer()
-        moments = None if normalizer is None else MomentsByRow(normalizer, envs.num_envs)
-        n_seen = 0 if moments is None else len(moments.seen_by(0))
+        moments = None if normalizer is None else RowMoments(normalizer, envs.num_envs)
+        n_seen = 0 if moments is None else len(moments.row_statistics(0))
         results, records = np.zeros((len(episodes), 2 + n_seen)), []
         steps, rewards = np.zeros(envs.num_envs, np.int64), np.zeros(envs.num_envs)
         everywhere = np.ones(envs.num_envs, np.bool_)
@@ -125,34 +126,34 @@ class PopulationRollout(Collector):
         begin(range(envs.num_envs))
         while playing:
             transition = self.step(lambda policy_input: {"actions": acting.act(policy_input)})
-            counted = transition.outcome.valid
+            counted = transition.valid
             counted = everywhere if counted is None else counted
             steps += counted
-            rewards += np.where(counted, transition.outcome.rewards, 0.0)
+            rewards += np.where(counted, transition.rewards, 0.0)
             if moments is not None:
                 moments.update(transition.observations, counted)
-            for record in transition.outcome.episodes:
+            for record in transition.episodes:
                 row = record.env_index
                 result = results[playing.pop(row)]
                 result[:2] = rewards[row], steps[row]
                 if moments is not None:
-                    result[2:] = moments.seen_by(row)
+                    result[2:] = moments.row_statistics(row)
                 envs.idle[row] = True
                 records.append(record)
-            if transition.outcome.episodes:
-                begin([record.env_index for record in transition.outcome.episodes])
+            if transition.episodes:
+                begin([record.env_index for record in transition.episodes])
             elif steps.max() > LONGEST_EPISODE:
                 self._refuse_endless_episode(int(steps.argmax()))
         return EpisodeReporter(results, records)
 
     def _updated_normalizer(self) -> Normalizer | None:
-        """Return the normaliser whose statistics are to follow what the episodes show, if there is one."""
+        """Return the normaliser whose statistics follow the observations of the episodes, if there is one."""
         normalizer = self.normalizer
         follows = normalizer is not None and normalizer.observations and is_training(self.envs.given_env)
         return normalizer if follows else None
 
     def _updated_at_each_step(self) -> None:
-        """While episodes are played no statistics change."""
+        """Return no normaliser: while episodes are played no statistics change."""
 
     def _refuse_endless_episode(self, row: int) -> None:
         raise ZooError(
@@ -185,7 +186,7 @@ class ARS(Algorithm):
     def __init__(
         self, policy: Any = "LinearPolicy", env: Any = None, *, device: str = "auto", **options: Any
     ) -> None:
-        # Nothing that it computes is worth the way to a GPU, unless networks are large.
+        # Only large networks would be faster on a GPU.
         super().__init__(policy, env, device="cpu" if device == "auto" else device, **options)
 
     def _make_policy(self) -> nn.Module:
@@ -223,7 +224,7 @@ class ARS(Algorithm):
         self.buffer = self.collector  # numbers are looked at as they come; no other is kept
 
     def _reset_envs(self) -> None:
-        """Reset all environments: they may say only then which actions are valid."""
+        """Reset all environments, as action masks may be known only then."""
         with self.runtime.in_force():
             self.collector.reset(self._drawn(EPISODES).integers(LARGEST_SEED, size=self.n_envs).tolist())
         self._note_masks()

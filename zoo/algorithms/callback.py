@@ -1,4 +1,4 @@
-"""What watches a training run: called at its start, every so many environment steps, and at its end."""
+"""Callbacks of a training run: called at its start, every so many environment steps, and at its end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ else:
     Training = Any
 
 PREEMPTED = "preempted"
-"""The ``stop_reason`` of a run that a signal ended: what was due then is still due when it goes on."""
+"""The ``stop_reason`` of a run that a signal ended; callbacks that were due still are when it is resumed."""
 
 
 class InterruptedCallbackError(Exception):
@@ -32,10 +32,10 @@ class Callback:
     every: int = 0
     comes_last: bool = False
     looks_often: bool = False
-    """Whether `on_steps` is called to look whether there is something to do; there seldom is."""
+    """Whether `on_steps` only checks whether there is something to do, which there seldom is."""
 
     def __init__(self) -> None:
-        """Take nothing."""
+        """Subclasses take what they need."""
 
     def on_training_start(self, algorithm: Training) -> None:
         """Before the first step of `Algorithm.learn`."""
@@ -65,7 +65,7 @@ class Callback:
 class CallbackSchedule:
     """Calls each callback when its number of environment steps has passed.
 
-    ``still_due`` is what `state` returned: what a signal kept from being done comes first.
+    ``still_due`` is what `state` returned: callbacks that a signal has delayed come first.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class CallbackSchedule:
         self.next_due = min(self._due.values(), default=float("inf"))
 
     def start(self, algorithm: Training) -> None:
-        """Tell all that the training begins."""
+        """Call `on_training_start` of all callbacks."""
         for callback in self.callbacks:
             callback.on_training_start(algorithm)
 
@@ -104,9 +104,9 @@ class CallbackSchedule:
         self.next_due = min(self._due.values())
 
     def writes_at(self, num_timesteps: int) -> bool:
-        """Tell whether a callback is due that does more than look whether there is something to do.
+        """Return whether a callback is due that does more than check whether there is something to do.
 
-        One that hears of every episode always is.
+        One with `on_episode` always is.
         """
         if num_timesteps < self.next_due:
             return bool(self.watching_episodes)
@@ -119,7 +119,7 @@ class CallbackSchedule:
         return {name: self._due[name] for name in lasting if self._due[name] != float("inf")}
 
     def end(self, algorithm: Training, *, preempted: bool) -> None:
-        """Tell all that the training ends, and before, if a signal ended it, that it did."""
+        """Call `on_training_end` of all callbacks, after `on_preemption` if a signal ended the training."""
         if preempted:
             for callback in self.callbacks:
                 callback.on_preemption(algorithm)

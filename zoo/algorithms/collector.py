@@ -16,13 +16,13 @@ import numpy as np
 import torch
 from gymnasium.vector import VectorEnv
 
-from zoo.buffers.arrays import Arrays, NotFinite, Transition, find_not_finite, transform
-from zoo.envs.adapter import Step, VecEnvAdapter
+from zoo.buffers.arrays import Arrays, NotFinite, find_not_finite, transform
+from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.config import EnvConfig
 from zoo.envs.normalize import Normalizer, is_training
-from zoo.envs.sync_vec_env import VecEnv
+from zoo.envs.transition import Transition
 from zoo.envs.vec_env import make_vec_env
-from zoo.envs.wrappers import statistics_kept_apart
+from zoo.envs.wrappers import unsaved_statistics
 from zoo.errors import NotFiniteError, ZooError
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Collector:
     """
 
     checks_every_step = False
-    """Whether it looks for numbers that are not finite also where no normaliser hides them from a buffer."""
+    """Whether each step is searched for NaN and infinity; with a normaliser, which hides them, always."""
 
     def __init__(
         self,
@@ -65,8 +65,6 @@ class Collector:
         self.policy_input: PolicyInput = {}
         self._everywhere = self._starting = np.arange(envs.num_envs)
         self._observations: Arrays = None
-        self.reuses_arrays = not isinstance(envs.env, VecEnv)
-        """Whether the next step may overwrite what a step gave."""
 
     @property
     def is_under_way(self) -> bool:
@@ -75,12 +73,12 @@ class Collector:
 
     @property
     def raw_observations(self) -> Arrays:
-        """What the environments show, not normalised."""
+        """The latest observations, not normalised."""
         return self._observations
 
     @property
     def episode_starts(self) -> Array:
-        """Whether each environment shows the first observation of an episode."""
+        """Whether the latest observation of each environment is the first of an episode."""
         starts = np.zeros(self.envs.num_envs, np.bool_)
         if len(self._starting):
             starts[self._starting] = True
@@ -97,9 +95,7 @@ class Collector:
         self._starting = self._everywhere
 
     def set_observations(self, observations: Arrays) -> None:
-        """Go on from these raw observations."""
-        if self.reuses_arrays:
-            observations = transform(np.copy, observations)  # the next step may write into them
+        """Take these raw observations as the latest ones."""
         self._observations = observations
         self.policy_input = {"observations": self.normalized(observations)}
         masks = self.envs.action_masks()
@@ -107,12 +103,12 @@ class Collector:
             self.policy_input["action_masks"] = masks
 
     def renormalize(self) -> None:
-        """Go on from the same observations, by the statistics of now."""
+        """Normalise the latest observations again, by the present statistics."""
         if self.is_under_way:
             self.policy_input["observations"] = self.normalized(self._observations)
 
     def normalized(self, observations: Arrays) -> Arrays:
-        """Return observations as the policy is shown them."""
+        """Return observations as the policy reads them."""
         return (
             observations if self.normalizer is None else self.normalizer.normalize_observations(observations)
         )
@@ -124,50 +120,49 @@ class Collector:
         acted = act(policy_input)
         actions = self.to_env(acted["actions"])
         before = time.perf_counter()
-        outcome = self.envs.step(actions)
+        transition = self.envs.step(actions)
         after = time.perf_counter()
-        transition = Transition({**policy_input, **acted}, observations, outcome)
+        transition.observations, transition.columns = observations, {**policy_input, **acted}
         if self.checks_every_step or self.normalizer is not None:
-            self._find_not_finite(outcome)
+            self._find_not_finite(transition)
         normalizer = self._updated_at_each_step()
         if normalizer is not None:
-            normalizer.update_observations(outcome.observations)
-            normalizer.update_returns(outcome.rewards, transition.ended, outcome.valid)
-        self.set_observations(outcome.observations)
-        self._set_starts(outcome)
+            normalizer.update_observations(transition.new_observations)
+            normalizer.update_returns(transition.rewards, transition.ended, transition.valid)
+        self.set_observations(transition.new_observations)
+        self._set_starts(transition)
         self.timings["env"] += after - before
         self.timings["policy"] += before - started + time.perf_counter() - after
         return transition
 
     def _updated_at_each_step(self) -> Normalizer | None:
-        """Return the normaliser whose statistics follow what is seen at each step, if there is one."""
+        """Return the normaliser if its statistics are updated at each step."""
         follows = self.normalizer is not None and is_training(self.envs.given_env)
         return self.normalizer if follows else None
 
-    def _find_not_finite(self, outcome: Step) -> None:
-        """Note the first number that is not finite while it is raw: normalising spreads it, or clips it."""
+    def _find_not_finite(self, transition: Transition) -> None:
+        """Keep the first number that is not finite while it is raw: normalising spreads it, or clips it."""
         if self.not_finite is not None:
             return
-        found = find_not_finite(
-            {"rewards": outcome.rewards[None], "next_observations": _as_one_step(outcome.observations)}
-        )
-        if found is None and len(outcome.finished):
-            found = find_not_finite({"next_observations": _as_one_step(outcome.final_observations)})
-            found = None if found is None else found._replace(env=int(outcome.finished[found.env]))
+        shown = _as_one_step(transition.new_observations)
+        found = find_not_finite({"rewards": transition.rewards[None], "next_observations": shown})
+        if found is None and len(transition.finished):
+            found = find_not_finite({"next_observations": _as_one_step(transition.final_observations)})
+            found = None if found is None else found._replace(env=int(transition.finished[found.env]))
         self.not_finite = found
 
     def first_not_finite(self) -> NotFinite | None:
-        """Return the first raw number that was NaN or infinite: where it is all that keeps any."""
+        """Return `not_finite`, as a buffer does: for algorithms without one."""
         return self.not_finite
 
-    def _set_starts(self, outcome: Step) -> None:
-        """Note which environments now show the first observation of an episode."""
+    def _set_starts(self, transition: Transition) -> None:
+        """Find the environments whose latest observation is the first of an episode."""
         if not self.envs.next_step_autoreset:
-            starts = outcome.finished
-        elif outcome.valid is not None:
-            starts = np.flatnonzero(~outcome.valid)
+            starts = transition.finished
+        elif transition.valid is not None:
+            starts = np.flatnonzero(~transition.valid)
         else:
-            starts = outcome.finished[:0]
+            starts = transition.finished[:0]
         self._starting = starts
 
     # -- exact resume -----------------------------------------------------------------------------------
@@ -206,7 +201,7 @@ def _as_one_step(observations: Arrays) -> Arrays:
 def envs_for(
     env: Any, n_envs: int | None, usual: int, config: Any = None
 ) -> tuple[EnvConfig | None, VecEnvAdapter]:
-    """Return what steps ``env``, whatever it is, and its config where that is known.
+    """Return a vector environment of any ``env``, and its config where that is known.
 
     Of an id, a config or a function ``n_envs`` environments are made, ``usual`` ones if that is None.
     ``config`` is the algorithm's: its discount is that of normalised rewards. Raises `ZooError`.
@@ -214,7 +209,7 @@ def envs_for(
     if isinstance(env, VecEnvAdapter | VectorEnv):
         if n_envs not in (None, env.num_envs):
             raise ZooError(f"n_envs={n_envs}, but the vector environment has {env.num_envs} of them")
-        for line in statistics_kept_apart(env.given_env if isinstance(env, VecEnvAdapter) else env):
+        for line in unsaved_statistics(env.given_env if isinstance(env, VecEnvAdapter) else env):
             warnings.warn(line, stacklevel=2)
         return None, env if isinstance(env, VecEnvAdapter) else VecEnvAdapter(env)
     if isinstance(env, str):

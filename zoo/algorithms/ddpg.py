@@ -152,7 +152,7 @@ class DDPG(OffPolicyAlgorithm):
         return self._take_steps(self._gradient_step, rates, batches)
 
     def _adapt_noise(self, observations: Arrays) -> None:
-        """Adapt the noise, once in an update, by the first batch, before the actor moves."""
+        """Adapt the noise, once in an update, by the first batch, before the actor's gradient steps."""
         assert isinstance(self.exploration, ParameterNoiseActor)
         policy_input = {"observations": transform(lambda rows: rows[0].cpu().numpy(), observations)}
         for name, value in self.exploration.adapt(policy_input, self.rng).items():
@@ -204,12 +204,12 @@ class DDPG(OffPolicyAlgorithm):
         return self._bootstrapped(scaled, self.return_normalizer.denormalize(state, next_outputs))
 
     def _outputs(self, critic: Tensor, observations: Any, actions: Tensor) -> Tensor:
-        """Return what the critic with these parameters says, (batch,), in its units."""
+        """Return the outputs (batch,) of the critic with these parameters, normalised."""
         outputs: Tensor = self.critics_updater.parameters.functional(critic)(observations, actions)
         return outputs.squeeze(0)
 
     def get_parameters(self) -> dict[str, Array]:
-        """Return copies of the policy's parameters by name; the critic's are such that it says returns.
+        """Return copies of the policy's parameters by name, the critic's for values that are not normalised.
 
         The moments of returns, where they are kept, are among them (`zoo.optim.popart.MOMENTS`).
         """

@@ -1,8 +1,8 @@
-"""An algorithm as one of several workers: what they tell each other between updates. Alone it tells nobody.
+"""One of several data-parallel workers: statistics, episodes, scalars and resets shared between updates.
 
-All workers collect, and all update; in between they take in each other's running statistics, and say how
-many episodes have ended and whether a signal came. What watches the training, watches the first worker: the
-others hand it their episodes and scalars when they are wanted.
+All workers collect, and all update; in between they exchange running statistics, the number of episodes that
+have ended, and whether a signal came. Callbacks and loggers run in the first worker only, which gathers the
+others' episodes and scalars when it needs them. A process that learns alone shares with nobody.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ EPISODES, METRICS, BARRIER = "episodes", "metrics", "barrier"
 
 
 class DistributedContext:
-    """The workers of whom ``algorithm`` is one. ``orders`` are what the first can have the others do."""
+    """The workers that ``algorithm`` is one of. ``orders`` are what the first can have the others do."""
 
     def __init__(self, algorithm: Algorithm, workers: Workers | None = None) -> None:
         self.algorithm: Algorithm = weakref.proxy(algorithm)  # no circle: an algorithm let go closes its envs
         self.workers = workers
         self.size = 1 if workers is None else workers.size
         self.orders: dict[str, Any] = {
-            EPISODES: self._told_episodes,
+            EPISODES: self._exchange_episodes,
             METRICS: lambda: self._told(self.algorithm.scalars.read()),
             BARRIER: self._reset,
         }
-        self._untold: list[EpisodeRecord] = []
-        self._n_untold = 0
+        self._pending_episodes: list[EpisodeRecord] = []
+        self._n_pending = 0
 
     @property
     def leads(self) -> bool:
@@ -80,7 +80,7 @@ class DistributedContext:
     # -- while it learns --------------------------------------------------------------------------------
 
     def share_early_statistics(self, before: int) -> None:
-        """After a step of the environments: share statistics early while there are few.
+        """Share statistics early in a run, while there are few.
 
         That is when the number of steps, which was ``before``, comes to a power of two.
         """
@@ -88,42 +88,42 @@ class DistributedContext:
             self.share_statistics()
 
     def share_statistics(self) -> None:
-        """Take in what all workers have seen since the last time."""
+        """Merge the running statistics of all workers since the last time."""
         normalizer = self.algorithm.normalizer
         if self.workers is not None and normalizer is not None:
-            normalizer.take_in(self.workers.gather_vectors(normalizer.seen_since()))
+            normalizer.merge_shared(self.workers.gather_vectors(normalizer.local_statistics()))
             self.algorithm.collector.renormalize()
 
     def meet_before_update(self, is_preempted: bool) -> bool:
-        """Before an update hear what the others have to say; return whether a signal came to any."""
+        """Exchange statistics and counts before an update; return whether a signal came to any worker."""
         if self.workers is None:
             return is_preempted
         self.share_statistics()
-        n_preempted, self._n_untold = map(int, self.workers.sum(is_preempted, len(self._untold)))
+        n_preempted, self._n_pending = map(int, self.workers.sum(is_preempted, len(self._pending_episodes)))
         return n_preempted > 0
 
     def is_to_stop(self, wanted: bool) -> bool:
-        """Return whether there is to be no further update: what the first worker wants."""
+        """Return whether training stops before the next update, as the first worker decides."""
         return wanted if self.workers is None else self.workers.is_to_stop(wanted, self.orders)
 
-    # -- what the first worker hears --------------------------------------------------------------------
+    # -- episodes and scalars of all workers ------------------------------------------------------------
 
     def add_episodes(self, episodes: Iterable[EpisodeRecord]) -> None:
-        """Take note of episodes that ended here; the first of several workers does so when it asks."""
+        """Record episodes that ended here; of several workers the first does so in `gather_episodes`."""
         if self.workers is not None:
-            self._untold.extend(episodes)
+            self._pending_episodes.extend(episodes)
             return
         for episode in episodes:
             self.algorithm.record_episode(episode)
 
     def gather_episodes(self) -> None:
-        """Take note of the episodes that have ended since the last time, worker by worker."""
-        if self.workers is None or not self.leads or not self._n_untold:
+        """Record the episodes of all workers since the last time, worker by worker."""
+        if self.workers is None or not self.leads or not self._n_pending:
             return
         self.workers.order(EPISODES)
         envs = self.algorithm.envs
         assert envs is not None
-        for rank, (start, records) in enumerate(self._told_episodes()):
+        for rank, (start, records) in enumerate(self._exchange_episodes()):
             for each in records:
                 record = EpisodeRecord(**each)
                 if rank:
@@ -145,7 +145,7 @@ class DistributedContext:
         return {name: float(np.mean(numbers)) for name, numbers in values.items()}
 
     def reset_all(self) -> None:
-        """Reset the environments of all workers, who see at once what all of them have been shown then."""
+        """Reset the environments of all workers, and share the statistics of their first observations."""
         if self.workers is not None and self.leads:
             self.workers.order(BARRIER)
         self._reset()
@@ -154,11 +154,11 @@ class DistributedContext:
         self.algorithm.reset_own_envs()
         self.share_statistics()
 
-    def _told_episodes(self) -> list[Any]:
-        """Hand over this worker's episodes, with when its clock started; return those of all."""
+    def _exchange_episodes(self) -> list[Any]:
+        """Return the episodes of all workers, and when the clock of each started."""
         assert self.algorithm.envs is not None
-        records = [dataclasses.asdict(record) for record in self._untold]
-        self._untold, self._n_untold = [], 0
+        records = [dataclasses.asdict(record) for record in self._pending_episodes]
+        self._pending_episodes, self._n_pending = [], 0
         return self._told([self.algorithm.envs.start, records])
 
     def _told(self, value: Any) -> list[Any]:

@@ -1,4 +1,4 @@
-"""What off-policy algorithms share: exploring, replay, and how many updates follow how many steps."""
+"""Off-policy algorithms: exploration, replay, and the ratio of gradient steps to environment steps."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from zoo.buffers.replay import (
 )
 from zoo.config.fields import Schedule, hyperparameter
 from zoo.envs.adapter import VecEnvAdapter
-from zoo.envs.goals import GoalOutcomes
+from zoo.envs.goals import GoalRewards
 from zoo.errors import ZooError, ZooWarning, nearest
 from zoo.policies.actions import make_action_adapter
 from zoo.policies.exploration import (
@@ -42,10 +42,10 @@ BATCH_BYTES = 64 * 2**20
 """Bytes of sampled transitions that one call of the update program may hold."""
 
 BYTES_OF_A_WINDOWS_STEP = 32
-"""What each further step of an n-step return takes while a batch is drawn: places, ends and rewards."""
+"""Bytes of each further step of an n-step return while a batch is sampled: indices, ends and rewards."""
 
 BYTES_OF_AN_INFO = 300
-"""What a small dictionary takes."""
+"""Bytes of a small dictionary."""
 
 CHECKED_STEPS = 64
 """Steps after which what was collected is looked at for numbers that are not finite."""
@@ -104,7 +104,7 @@ class OffPolicyAlgorithm(Algorithm):
 
     All counts are environment steps: with several environments a step of all of them is that many, and
     ``gradient_steps`` is scaled with what was collected, so the ratio of updates to data stays the same.
-    ``replay`` says which transitions are drawn, and what is made of them; the rest is as for all algorithms.
+    ``replay`` configures the buffer: prioritised, n-step or hindsight replay.
     """
 
     config: OffPolicyConfig
@@ -132,7 +132,7 @@ class OffPolicyAlgorithm(Algorithm):
     def _learn_from(self, batches: Mapping[str, Any], n_steps: int) -> Mapping[str, Tensor]:
         """Take ``n_steps`` gradient steps, one on each row of ``batches`` (steps, batch_size, …).
 
-        Return what they put out for each sample: `td_errors`.
+        Return the outputs for each sample: `td_errors`.
         """
         raise NotImplementedError
 
@@ -193,14 +193,14 @@ class OffPolicyAlgorithm(Algorithm):
 
     def _check_envs(self, envs: VecEnvAdapter) -> None:
         if self.replay_config.hindsight is not None:
-            GoalOutcomes(envs.env)
+            GoalRewards(envs.env)
 
     def _make_relabelling(self) -> Hindsight | None:
         hindsight = self.replay_config.hindsight
         if hindsight is None:
             return None
         assert self.envs is not None
-        outcomes = GoalOutcomes(self.envs.env, with_infos=hindsight.copy_info_dict)
+        outcomes = GoalRewards(self.envs.env, with_infos=hindsight.copy_info_dict)
         return Hindsight(outcomes, hindsight.goal_selection_strategy, hindsight.n_sampled_goal)
 
     @classmethod
@@ -246,11 +246,11 @@ class OffPolicyAlgorithm(Algorithm):
         steps_before, episodes = self.num_timesteps, 0
         while True:
             transition = self._interact(self._explore, self.buffer.add)
-            if len(transition.outcome.finished):
-                self.exploration.reset(transition.outcome.finished)
+            if len(transition.finished):
+                self.exploration.reset(transition.finished)
             steps = self.num_timesteps - steps_before
             if self._train_unit == "episode":
-                episodes += self.distributed.total(len(transition.outcome.episodes))
+                episodes += self.distributed.total(len(transition.episodes))
             passed = steps if self._train_unit == "step" else episodes
             if passed >= self._train_freq or self.num_timesteps >= self.total_timesteps:
                 break

@@ -1,4 +1,4 @@
-"""What on-policy algorithms share: hyperparameters, rollouts of the current policy, advantages."""
+"""On-policy algorithms: hyperparameters, rollouts of the current policy, advantages."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.arguments import sde_options
 from zoo.algorithms.collector import Array, PolicyInput, check_collected
 from zoo.algorithms.state_parts import RecurrentState
-from zoo.buffers.arrays import Arrays, ArraySpec, Transition, observation_spec, split_rows, transform
+from zoo.buffers.arrays import Arrays, ArraySpec, observation_spec, split_rows, transform
 from zoo.buffers.rollout import RolloutBuffer, Truncations, generalized_advantages
 from zoo.config.fields import Schedule, hyperparameter
+from zoo.envs.transition import Transition
 from zoo.errors import ZooError, ZooWarning
 from zoo.optim import workers
 from zoo.optim.optimizers import Optimizer, Updater
@@ -38,10 +39,10 @@ USUAL_CHUNK = 32
 """The longest sequences that a recurrent policy learns from by default."""
 
 COUNTED = "n_counted"
-"""How many steps of a batch count, as a mean over workers."""
+"""The key of a batch with its number of steps that count, averaged over workers."""
 
 PIECE_BYTES = 64 * 2**20
-"""What the observations of one forward pass without gradients may take, as floats."""
+"""Bytes that the observations of one forward pass without gradients may take, as floats."""
 
 
 @dataclass
@@ -96,7 +97,7 @@ class OnPolicyAlgorithm(Algorithm):
         return self.updater.initial_state()
 
     def _specs(self) -> dict[str, Any]:
-        """Return what is kept of each step of each environment."""
+        """Return the columns of the rollout buffer."""
         specs = {
             "observations": observation_spec(self.observation_space, normalized=self.normalizer is not None),
             "actions": self.action_adapter.spec,
@@ -151,7 +152,7 @@ class OnPolicyAlgorithm(Algorithm):
 
     def _store(self, transition: Transition) -> None:
         self.buffer.add(transition, self._rewards(transition))
-        if len(transition.outcome.finished):
+        if len(transition.finished):
             self._keep_truncations(transition)
 
     def _is_empty_anywhere(self) -> bool:
@@ -161,7 +162,7 @@ class OnPolicyAlgorithm(Algorithm):
         return self.distributed.total(not self.buffer.valid.any()) > 0
 
     def _noise(self) -> Iterator[Array]:
-        """Return what actions are drawn with at each step of a rollout, (n_envs, …)."""
+        """Return the noise of the actions at each step of a rollout, (n_envs, …)."""
         head, n_steps = self.acting.head, self.buffer.n_steps
         config: Any = self.config
         if not getattr(config, "use_sde", False):
@@ -182,19 +183,19 @@ class OnPolicyAlgorithm(Algorithm):
         return {**policy_input, "episode_starts": self.collector.episode_starts}
 
     def _rewards(self, transition: Transition) -> Array:
-        rewards = transition.outcome.rewards
+        rewards = transition.rewards
         return rewards if self.normalizer is None else self.normalizer.normalize_rewards(rewards)
 
     def _keep_truncations(self, transition: Transition) -> None:
-        outcome = transition.outcome
-        cut_short = outcome.truncated[outcome.finished]
+        finished = transition.finished
+        cut_short = transition.truncated[finished]
         if cut_short.any():
-            final = transform(lambda array: array[cut_short].copy(), outcome.final_observations)
-            envs, state = outcome.finished[cut_short], self.recurrent.array
+            final = transform(lambda array: array[cut_short].copy(), transition.final_observations)
+            envs, state = finished[cut_short], self.recurrent.array
             states = None if state is None else state[envs]
             self.buffer.add_truncations(envs, self.collector.normalized(final), states)
 
-    # -- what updates start from ------------------------------------------------------------------------
+    # -- the finished rollout ---------------------------------------------------------------------------
 
     def finished_rollout(self) -> dict[str, Any]:
         """Return the rollout as tensors with one row a step, (n_steps × n_envs, …).
@@ -223,7 +224,7 @@ class OnPolicyAlgorithm(Algorithm):
 
     @torch.inference_mode()
     def _values_and_log_prob(self, rollout: dict[str, Any]) -> dict[str, Tensor]:
-        """Return the policy's values of what it saw, and the log-probabilities of what it did."""
+        """Return the policy's values, and where needed the log-probabilities of the actions, of a rollout."""
         parts = []
         for rows in split_rows(rollout, self._rows_at_once):
             parameters, values, _ = self.policy(rows, rows.get("states"))
@@ -253,7 +254,7 @@ class OnPolicyAlgorithm(Algorithm):
         return advantages, advantages + values
 
     def _final_values(self, truncations: Truncations) -> Array:
-        """Return the values of what episodes that were cut short ended with."""
+        """Return the values of the final observations of truncated episodes."""
         final: dict[str, Arrays] = {"observations": truncations.final_observations}
         if truncations.states is not None:
             final["states"] = truncations.states

@@ -27,7 +27,7 @@ ALGORITHMS = {
     "tqc": "zoo.algorithms.tqc:TQC",
     "trpo": "zoo.algorithms.trpo:TRPO",
 }
-"""Where each algorithm's class is, by the name that configs and agents use."""
+"""The module and class of each algorithm, by the name that configs and agents use."""
 
 PRESETS = {
     "ppo": "zoo.algorithms.ppo:PPO",
@@ -39,7 +39,7 @@ PRESETS = {
     "her_td3": "zoo.algorithms.presets:HerTD3",
     "her_tqc": "zoo.algorithms.presets:HerTQC",
 }
-"""Where the class of each preset that comes with Zoo is."""
+"""The module and class of each preset that comes with Zoo."""
 
 CLASS_NAMES = {name: place.partition(":")[2] for name, place in (ALGORITHMS | PRESETS).items()}
 """The name of the class of each algorithm and preset."""

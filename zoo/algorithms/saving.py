@@ -1,4 +1,4 @@
-"""What an agent's config says of an algorithm, and how it is made anew from that."""
+"""An algorithm as an agent on disk: its config and card, and how it is made again from them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from zoo.buffers.config import ReplayConfig
 from zoo.config.aliases import unknown_key
 from zoo.config.environment_values import resolved_values
 from zoo.config.fields import build, variant_of
-from zoo.config.sections import ALGO_LABELS
+from zoo.config.schema import ALGO_LABELS
 from zoo.envs.config import EnvConfig
 from zoo.envs.normalize import Normalizer
 from zoo.envs.spaces import space_from_dict, space_to_dict
@@ -59,7 +59,7 @@ def agent_config(
 
 
 CHOICES = ("seed", "device", "compile", "threads", "precision")
-"""What is chosen anew each time that an agent is loaded."""
+"""Arguments that are not saved with an agent, but chosen when it is loaded."""
 
 
 def constructor_arguments(

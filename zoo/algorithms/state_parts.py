@@ -1,4 +1,4 @@
-"""Plain values, generators and tensors of a run as parts of its state, which a checkpoint holds."""
+"""Parts of a run's state, which a checkpoint holds: counts, generators, tensors, scalars."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Attributes:
 
 
 class Generators:
-    """All that a run draws from: ``rng`` for learning, ``predict_rng`` for `predict`.
+    """The random generators of a run: ``rng`` for learning, ``predict_rng`` for `predict`.
 
     What a policy draws by itself (initial weights, dropout) comes from torch's own generator, which is put
     in the place of the user's for as long as that takes.
@@ -63,7 +63,7 @@ class Generators:
 
     @contextmanager
     def torch_for_predicting(self) -> Iterator[None]:
-        """Within the block, torch draws from a generator for `predict`."""
+        """Within the block, torch draws from the generator of `predict`."""
         with torch.random.fork_rng(devices=[]):
             torch.set_rng_state(self._predict_torch)
             yield

@@ -152,8 +152,8 @@ def _rows(samples: Tree, start: int, n_rows: int, length: int) -> Tree:
 def rounds(n_before: int, n_steps: int, delay: int) -> list[tuple[int, int, bool]]:
     """Return how ``n_steps`` steps of the critics divide after ``n_before`` of them: rows, and their length.
 
-    The third value says whether the actor moves after each row. First what completes a round that an earlier
-    update left open, then whole rounds of ``delay`` steps, then what begins another.
+    The third value is whether the actor takes a step after each row. First comes the rest of a round that an
+    earlier update began, then whole rounds of ``delay`` steps, then the beginning of another.
     """
     missing = -n_before % delay
     head = min(missing, n_steps)

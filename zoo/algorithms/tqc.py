@@ -1,7 +1,7 @@
 """Truncated quantile critics (Kuznetsov et al. 2020, https://arxiv.org/abs/2005.04269).
 
 Soft actor-critic whose critics estimate the distribution of returns by quantiles. A target is all quantiles
-of all critics together, less the highest ones: how many are dropped says how cautious it is.
+of all critics together, less the highest ones: the more are dropped, the lower the target.
 """
 
 from __future__ import annotations

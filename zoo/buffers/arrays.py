@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import spaces
 
-from zoo.envs.adapter import Step
 from zoo.envs.spaces import is_image
 
 Array = np.ndarray
@@ -122,48 +121,3 @@ def find_not_finite(columns: Mapping[str, Arrays]) -> NotFinite | None:
         return None
     _, name, array, place = min(found, key=lambda each: each[0])
     return NotFinite(name, int(place[1]), float(array[place]))
-
-
-@dataclass(slots=True)
-class Transition:
-    """All arrays have one row an environment, but for those of ``outcome`` that are about finished episodes.
-
-    ``columns`` hold, by name, what the policy was shown (normalised ``observations``, ``action_masks`` where
-    the environment has them) and what it did (``actions``, and whatever else it adds); a buffer takes those
-    that it declares. ``observations`` are the raw ones. ``outcome`` is what the environments answered.
-    """
-
-    columns: dict[str, Arrays]
-    observations: Arrays
-    outcome: Step
-
-    @property
-    def ended(self) -> Array:
-        """Whether each environment's episode ended with this step."""
-        return self.outcome.terminated | self.outcome.truncated
-
-    def stored(self) -> dict[str, Arrays]:
-        """Return by name what replay buffers store of it: what was shown, raw, done, and what came of it."""
-        values = self.columns | self.following()
-        values["observations"], values["rewards"] = self.observations, self.outcome.rewards
-        values["terminated"], values["ended"] = self.outcome.terminated, self.ended
-        return values
-
-    def following(self) -> dict[str, Arrays]:
-        """Return ``next_observations``, raw, and with masks ``next_action_masks``: what the actions led to.
-
-        For ended episodes that is the final one.
-        """
-        outcome = self.outcome
-        following = {"next_observations": outcome.observations}
-        if outcome.action_masks is not None:
-            following["next_action_masks"] = outcome.action_masks
-        if len(outcome.finished):
-            final = {
-                "next_observations": outcome.final_observations,
-                "next_action_masks": outcome.final_action_masks,
-            }
-            for name, column in following.items():
-                following[name] = transform(np.copy, column)
-                assign(following[name], outcome.finished, final[name])
-        return following

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from zoo.envs.goals import ACHIEVED, DESIRED, GoalOutcomes, Infos
+from zoo.envs.goals import ACHIEVED, DESIRED, GoalRewards, Infos
 
 if TYPE_CHECKING:
     from zoo.buffers.replay import Batch, NStepWindows, ReplayBuffer
@@ -28,7 +28,7 @@ class Hindsight:
     ended. All steps of a window get one goal; a step that reaches it and so ends the episode ends the window.
     """
 
-    def __init__(self, outcomes: GoalOutcomes, strategy: str = "future", n_sampled_goal: int = 4) -> None:
+    def __init__(self, outcomes: GoalRewards, strategy: str = "future", n_sampled_goal: int = 4) -> None:
         self.outcomes, self.strategy = outcomes, strategy
         self.share = n_sampled_goal / (n_sampled_goal + 1)
 

@@ -16,7 +16,6 @@ from zoo.buffers.arrays import (
     Arrays,
     ArraySpec,
     NotFinite,
-    Transition,
     allocate,
     assign,
     find_not_finite,
@@ -29,6 +28,7 @@ from zoo.buffers.arrays import (
 from zoo.buffers.hindsight import EpisodeIndex, Hindsight
 from zoo.core.free_memory import GIB, SHARE, free_bytes
 from zoo.core.tensors import ContentFile
+from zoo.envs.transition import Transition
 from zoo.errors import ZooError, ZooWarning
 
 logger = logging.getLogger(__name__)
@@ -201,9 +201,8 @@ class ReplayBuffer:
 
     def add(self, transition: Transition) -> None:
         """Store one step of all environments, but for those that it merely reset."""
-        outcome = transition.outcome
         values = transition.stored()
-        heads, envs, valid = self.heads, self._envs, outcome.valid
+        heads, envs, valid = self.heads, self._envs, transition.valid
         if valid is not None and not valid.all():
             self._are_in_step = False
             heads, envs = heads[valid], envs[valid]
@@ -213,7 +212,7 @@ class ReplayBuffer:
         for name, column in self.columns.items():
             assign(column, rows, values[name])
         if self.infos is not None:
-            infos = outcome.own_infos()
+            infos = transition.step_infos()
             for head, env in zip(heads.tolist(), envs.tolist(), strict=True):
                 self.infos[head, env] = infos[env]
         if self.optimize_memory_usage:

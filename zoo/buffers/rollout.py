@@ -12,7 +12,6 @@ from zoo.buffers.arrays import (
     Arrays,
     ArraySpec,
     NotFinite,
-    Transition,
     allocate,
     assign,
     find_not_finite,
@@ -21,6 +20,7 @@ from zoo.buffers.arrays import (
     transform,
 )
 from zoo.core.free_memory import refuse_what_does_not_fit
+from zoo.envs.transition import Transition
 
 Array = np.ndarray
 
@@ -83,7 +83,7 @@ class RolloutBuffer:
 
     def add(self, transition: Transition, rewards: Array) -> None:
         """Store one step of all environments, with its rewards as they are learned from."""
-        step, valid, ended = self._step, transition.outcome.valid, transition.ended
+        step, valid, ended = self._step, transition.valid, transition.ended
         for name, column in self.columns.items():
             assign(column, step, transition.columns[name])
         if self.chunk_length is not None and step % self.chunk_length == 0:

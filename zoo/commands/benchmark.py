@@ -19,11 +19,11 @@ from typing import Any
 
 from zoo.agents.agent_folder import POLICY, fingerprint, read_card, read_config
 from zoo.agents.find import list_agents
-from zoo.config.compose import as_overrides, env_id
+from zoo.config.compose import env_id
 from zoo.config.fields import build
+from zoo.config.overrides import as_overrides
 from zoo.config.paths import shown
-from zoo.config.schema import BenchmarkSettings
-from zoo.config.sections import asked_for
+from zoo.config.schema import BenchmarkSettings, preset_or_name
 from zoo.core import atomic
 from zoo.core.file_lock import FileLock
 from zoo.core.free_memory import usable_cores
@@ -32,7 +32,7 @@ from zoo.core.printing import decimal, one_line, say, show
 from zoo.envs.config import EnvConfig, is_atari
 from zoo.envs.registry import folder_name
 from zoo.errors import INTERRUPTED, ZooError
-from zoo.launch.processes import JobCommand, RunningJobs
+from zoo.launch.processes import JobCommand, JobProcesses
 from zoo.plots.tables import Table
 
 RESULTS, TABLE, ROWS = "benchmark.json", "benchmark.md", "benchmark.csv"
@@ -70,17 +70,17 @@ def run(config: Mapping[str, Any]) -> int | None:
     benchmark = Benchmark(settings)
     n_missing = len(benchmark.missing(agents))
     show(f"agents  {len(agents)}, of which {n_missing} to measure, {settings.n_episodes:,} episodes each")
-    is_complete = benchmark.measure(agents, _tell)
+    is_complete = benchmark.measure(agents, _print_result)
     show(f"table   {one_line(shown(benchmark.folder.absolute() / TABLE))}")
     return None if is_complete else INTERRUPTED
 
 
-def _tell(row: Row) -> None:
+def _print_result(row: Row) -> None:
     name = f"{row['algo']} on {row['env']}"
     if row.get("problem") is not None:
         say(f"        {name}: not measured: {one_line(row['problem'])}")
     else:
-        say(f"        {name}: {_spread(row['mean_return'], row['std_return'])}")
+        say(f"        {name}: {_mean_and_std(row['mean_return'], row['std_return'])}")
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def candidates(folder: str | None, algo: str | None, env: str | None) -> list[Ca
         root = Path(folder).expanduser()
         if not root.is_dir():
             raise ZooError(f"agents={one_line(folder)}: there is no such folder")
-        paths = list(_below(root))
+        paths = list(_agents_below(root))
     found = [_candidate(path) for path in paths]
     if folder is None:  # the collection in the working folder is often a copy of Zoo's own
         found = list({each.fingerprint or each.name: each for each in reversed(found)}.values())[::-1]
@@ -127,7 +127,7 @@ def candidates(folder: str | None, algo: str | None, env: str | None) -> list[Ca
     return wanted
 
 
-def _below(root: Path) -> Iterator[Path]:
+def _agents_below(root: Path) -> Iterator[Path]:
     """Give the agents below a folder, of a run its best one; no link is followed."""
     for parent, folders, files in os.walk(root):
         here = Path(parent)
@@ -150,7 +150,7 @@ def _candidate(path: Path) -> Candidate:
         env = config.get("env") or {}
         return Candidate(
             path,
-            one_line(asked_for(config["algo"]), 40),
+            one_line(preset_or_name(config["algo"]), 40),
             one_line(env.get("id") or "?", 80),
             card.get("timesteps"),
             fingerprint(path),
@@ -175,30 +175,30 @@ class Benchmark:
         """Return the agents that have no result of this kind yet, or another one than the agent now."""
         return [each for each in agents if each.problem is None and not self._has(each)]
 
-    def measure(self, agents: Sequence[Candidate], told: Callable[[Row], None]) -> bool:
+    def measure(self, agents: Sequence[Candidate], on_result: Callable[[Row], None]) -> bool:
         """Measure what is missing, ``n_jobs`` agents at a time; all files are up to date after each of them.
 
         Returns False if it was interrupted.
         """
         for each in agents:
             if each.problem is not None:
-                self._keep(each, {"problem": each.problem}, told)
+                self._keep(each, {"problem": each.problem}, on_result)
         waiting = self.missing(agents)
         cores, n_jobs = usable_cores(), self.settings.n_jobs
         at_once = max(1, min(len(waiting), n_jobs if n_jobs > 0 else cores))
-        running = RunningJobs()
+        running = JobProcesses()
         threads = {"OMP_NUM_THREADS": str(max(1, cores // at_once))}
         command = JobCommand("evaluate", "zoo.commands.evaluate:run", environment=threads)
 
         def measured(agent: Candidate) -> None:
             result = self._evaluated(agent, command, running)
             if result is not None:
-                self._keep(agent, result, told)
+                self._keep(agent, result, on_result)
 
-        with running.heeding_signals(), ThreadPoolExecutor(at_once) as pool:
+        with running.handling_signals(), ThreadPoolExecutor(at_once) as pool:
             list(pool.map(measured, waiting))
         self._write()
-        return not running.is_ending
+        return not running.is_stopping
 
     def rows(self) -> list[Row]:
         """Return all results, ordered by environment and algorithm, the best first."""
@@ -209,7 +209,7 @@ class Benchmark:
 
         return sorted(self._rows.values(), key=place)
 
-    def _evaluated(self, agent: Candidate, command: JobCommand, running: RunningJobs) -> Row | None:
+    def _evaluated(self, agent: Candidate, command: JobCommand, running: JobProcesses) -> Row | None:
         """Return an agent's scores, or the problem with it; None if it was interrupted."""
         settings: dict[str, Any] = {**self.play, "trust": self.settings.trust, "agent": str(agent.path)}
         settings["n_envs"] = min(settings["n_envs"], settings["n_episodes"])
@@ -218,7 +218,7 @@ class Benchmark:
         if not agent.is_native:  # processes of its own would not make one job of many faster
             settings["env"] = {"vectorization": "auto", "step_timeout": None}
         with tempfile.TemporaryFile() as output, open(os.devnull, "wb") as nothing:
-            outcome = command.run(
+            result = command.run(
                 *(running, as_overrides(settings), ()),
                 lock=None,
                 stdout=output.fileno(),
@@ -226,10 +226,10 @@ class Benchmark:
             )
             output.seek(0)
             lines = output.read().splitlines()
-        if outcome.status == INTERRUPTED:
+        if result.exit_status == INTERRUPTED:
             return None
-        if outcome.status != 0:
-            return {"problem": one_line(outcome.message)}
+        if result.exit_status != 0:
+            return {"problem": one_line(result.message)}
         return {key: value for key, value in json.loads(lines[-1]).items() if key not in ("algo", "env")}
 
     def _has(self, agent: Candidate) -> bool:
@@ -237,13 +237,13 @@ class Benchmark:
         kept = row.get("fingerprint"), row.get("play")
         return row.get("problem") is None and kept == (agent.fingerprint, self.play)
 
-    def _keep(self, agent: Candidate, result: Mapping[str, Any], told: Callable[[Row], None]) -> None:
+    def _keep(self, agent: Candidate, result: Mapping[str, Any], on_result: Callable[[Row], None]) -> None:
         names = ("algo", "base", "env", "timesteps", "fingerprint")
         row = {"agent": agent.name, **{name: getattr(agent, name) for name in names}}
         row |= {"play": self.play, **result}
         with self._lock:
             self._write(row)
-            told(row)
+            on_result(row)
 
     def _read(self) -> dict[str, Row]:
         if not (self.folder / RESULTS).exists():
@@ -275,7 +275,7 @@ def published_scores() -> dict[tuple[str, str], list[dict[str, str]]]:
     with open(PUBLISHED, encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
             algo = OUR_NAMES.get(row["algo"], row["algo"])
-            scores.setdefault((algo, _unversioned(row["env"])), []).append(row)
+            scores.setdefault((algo, _without_version(row["env"])), []).append(row)
     return scores
 
 
@@ -284,23 +284,23 @@ def published_of(
 ) -> list[dict[str, str]]:
     """Return the published scores of a preset, else those of its algorithm, in any version of ``env``."""
     base = algo if algo in ("recurrent_ppo", "maskable_ppo") else base  # what plain PPO reaches is no measure
-    return scores.get((algo, _unversioned(env))) or scores.get((base, _unversioned(env)), [])
+    return scores.get((algo, _without_version(env))) or scores.get((base, _without_version(env)), [])
 
 
-def _unversioned(env: str) -> str:
+def _without_version(env: str) -> str:
     return re.sub(r"-v\d+$", "", env)
 
 
-def _published(row: Row, scores: Mapping[tuple[str, str], list[dict[str, str]]]) -> str:
+def _published_text(row: Row, scores: Mapping[tuple[str, str], list[dict[str, str]]]) -> str:
     algo, env = row["algo"], row["env"]
     return "; ".join(
-        f"{_spread(float(each['mean_return']), float(each['std_return'] or 0))}"
+        f"{_mean_and_std(float(each['mean_return']), float(each['std_return'] or 0))}"
         f" ({each['source']}{'' if each['env'] == env else ', ' + each['env']})"
         for each in published_of(algo, str(row.get("base") or algo), env, scores)
     )
 
 
-def _spread(mean: float, std: float) -> str:
+def _mean_and_std(mean: float, std: float) -> str:
     return f"{decimal(mean)} ± {decimal(std)}"
 
 
@@ -308,7 +308,7 @@ def table_of(rows: Sequence[Row], published: Mapping[tuple[str, str], list[dict[
     """Return the results as a table for people and for programs."""
     lines, values = [], []
     for row in rows:
-        beside = _published(row, published)
+        beside = _published_text(row, published)
         steps = "?" if row.get("timesteps") is None else f"{row['timesteps']:,}"
         if row.get("problem") is not None:
             low, high = None, None
@@ -316,7 +316,7 @@ def table_of(rows: Sequence[Row], published: Mapping[tuple[str, str], list[dict[
         else:
             low, high = row["ci95"]
             scores = [
-                *(_spread(row["mean_return"], row["std_return"]), decimal(row["iqm_return"])),
+                *(_mean_and_std(row["mean_return"], row["std_return"]), decimal(row["iqm_return"])),
                 *(f"{decimal(low)} … {decimal(high)}", f"{row['n_episodes']:,}"),
             ]
         lines.append([row["algo"], row["env"], *scores, steps, beside, row["agent"]])

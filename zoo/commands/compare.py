@@ -31,7 +31,7 @@ def run(config: Mapping[str, Any]) -> None:
         read_references(settings.reference),
     )
     show(f"A  {sides.names[0]}\nB  {sides.names[1]}\nscore: {SCORE_NAMES[settings.score]}\n")
-    _tell(comparison)
+    _print_comparison(comparison)
     for line in problems_of([each for side in sides.runs for each in side]):
         say(f"careful: {line}")
     said = {"score": settings.score, "aggregate": settings.aggregate, **plain(comparison.as_json())}
@@ -53,7 +53,7 @@ def _text(given: Any) -> str:
     return ", ".join(map(str, given)) if isinstance(given, list) else str(given)
 
 
-def _tell(comparison: Comparison) -> None:
+def _print_comparison(comparison: Comparison) -> None:
     names = comparison.sides.names
     overall = [] if comparison.overall is None else [comparison.overall]
     for verdict in [*comparison.verdicts, *overall]:

@@ -15,7 +15,7 @@ from zoo.config.fields import build
 from zoo.config.schema import DoctorSettings
 from zoo.core.printing import one_line, show
 
-SECONDS = 60.0
+TIMEOUT = 60.0
 """How long PyTorch's account, and compiling something, may each take."""
 
 PACKAGES = (
@@ -23,13 +23,13 @@ PACKAGES = (
     *("stable-baselines3", "sb3-contrib"),
 )
 
-_TORCH = """
+_TORCH_REPORT = """
 import json
 from torch.utils.collect_env import get_env_info
 print(json.dumps(get_env_info()._asdict()))
 """
 
-_COMPILING = """
+_COMPILE_CHECK = """
 import json, time, torch
 started = time.perf_counter()
 try:
@@ -67,7 +67,7 @@ def findings() -> dict[str, Any]:
     from zoo.version import __version__
 
     with ThreadPoolExecutor() as pool:
-        compiling, torch = pool.map(_told, (_COMPILING, _TORCH))
+        compiling, torch = pool.map(_run_and_parse, (_COMPILE_CHECK, _TORCH_REPORT))
     window = "can be opened" if has_display() else "no display: record=true writes videos"
     render_offscreen()
     return {
@@ -98,15 +98,15 @@ def _version(package: str) -> str:
         return "missing"
 
 
-def _told(code: str) -> Any:
+def _run_and_parse(code: str) -> Any:
     """Return what a process prints as JSON, or how it failed to."""
     quiet = {**os.environ, "PIP_NO_INDEX": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     try:
         done = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, env=quiet, timeout=SECONDS, check=True
+            [sys.executable, "-c", code], capture_output=True, env=quiet, timeout=TIMEOUT, check=True
         )
         return json.loads(done.stdout.splitlines()[-1])
     except subprocess.TimeoutExpired:
-        return f"not found out within {SECONDS:.0f} s; the next time may be quicker"
+        return f"not found out within {TIMEOUT:.0f} s; the next time may be quicker"
     except subprocess.CalledProcessError as error:
         return f"not found out: the process that tried it ended with status {error.returncode}"

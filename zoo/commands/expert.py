@@ -19,27 +19,27 @@ if TYPE_CHECKING:
     from zoo.experiment.open_agent import OpenedAgent
     from zoo.imitation.expert_data import ExpertData
 
-USUAL_EPISODES = 50
+DEFAULT_EPISODES = 50
 
 
 def run(config: Mapping[str, Any]) -> None:
     """Record episodes of the agent that the config names, or show those that a file holds."""
     settings = build(ExpertSettings, config, "")
     if settings.show is not None:
-        _show(settings, settings.show)
+        _show_file(settings, settings.show)
         return
     from zoo.experiment.open_agent import open_agent
     from zoo.imitation.expert_data import summary
     from zoo.imitation.expert_files import read_expert, write_expert
 
     agent = open_agent(settings)
-    path = _path(settings, agent)
+    path = _output_file(settings, agent)
     show(agent.introduction(), flush=True)
-    path = write_expert(path, _recorded(agent, settings))
+    path = write_expert(path, _record(agent, settings))
     show(f"\n{printable(summary(read_expert(path)))}\n\nfile   {shown(path)}")
 
 
-def _show(settings: ExpertSettings, path: str) -> None:
+def _show_file(settings: ExpertSettings, path: str) -> None:
     """Print what the file at ``path`` holds, of the episodes that are asked for."""
     from zoo.experiment.messages import warnings_as_messages
     from zoo.imitation.expert_data import summary
@@ -59,11 +59,11 @@ def _show(settings: ExpertSettings, path: str) -> None:
     show(f"file          {one_line(path)}{part}\n{summary(data)}")
 
 
-def _recorded(agent: OpenedAgent, settings: ExpertSettings) -> ExpertData:
+def _record(agent: OpenedAgent, settings: ExpertSettings) -> ExpertData:
     from zoo.experiment.expert_recording import record_expert
     from zoo.experiment.messages import warnings_as_messages
 
-    n_episodes = settings.n_episodes or USUAL_EPISODES
+    n_episodes = settings.n_episodes or DEFAULT_EPISODES
     source = {"agent": shown(agent.path), "algo": agent.algo, "timesteps": agent.files.card.get("timesteps")}
     with (
         agent.open_envs(min(settings.n_envs, n_episodes)) as envs,
@@ -79,13 +79,13 @@ def _recorded(agent: OpenedAgent, settings: ExpertSettings) -> ExpertData:
             min_return=settings.min_return,
             successes_only=settings.successes_only,
             source=source,
-            on_episode=_Told(n_episodes),
+            on_episode=_EpisodePrinter(n_episodes),
         )
     data.card["env"] = agent.env.id
     return data
 
 
-class _Told:
+class _EpisodePrinter:
     """Prints a line an episode."""
 
     def __init__(self, n_wanted: int) -> None:
@@ -97,7 +97,7 @@ class _Told:
         show(f"{number}: return {decimal(episode.episode_return)} in {episode.length:,} steps", flush=True)
 
 
-def _path(settings: ExpertSettings, agent: OpenedAgent) -> Path:
+def _output_file(settings: ExpertSettings, agent: OpenedAgent) -> Path:
     """Return the file to write."""
     from zoo.envs.registry import folder_name
 

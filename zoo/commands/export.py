@@ -8,8 +8,7 @@ from typing import Any
 
 from zoo.config.fields import build
 from zoo.config.paths import shown
-from zoo.config.schema import ExportSettings
-from zoo.config.sections import asked_for
+from zoo.config.schema import ExportSettings, preset_or_name
 from zoo.core.printing import one_line, show
 from zoo.errors import ZooError
 from zoo.experiment.open_agent import agent_path
@@ -31,7 +30,7 @@ def run(config: Mapping[str, Any]) -> None:
     # No environment is made, so what it names is never followed.
     files = read_agent(path, trust=settings.trust, own_env=True)
     agent = algorithm_class(files.config["algo"]["name"]).from_files(files, device="cpu", compile=False)
-    name = asked_for(files.config["algo"])
+    name = preset_or_name(files.config["algo"])
     env = one_line((files.config.get("env") or {}).get("id", "an environment of its own"))
     out = Path(settings.out or Path("exported", f"{name}-{folder_name(env)}")).expanduser()
     try:

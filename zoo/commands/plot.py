@@ -37,28 +37,28 @@ if TYPE_CHECKING:
 
 FORMATS = (*PICTURES, "html", *TEXTS)
 PROBLEMS_SHOWN = 10
-USUAL_Y = "train"
+DEFAULT_Y = "train"
 
 
 def run(config: Mapping[str, Any]) -> None:
     """Draw the runs that the config names, or tabulate their scores, or write a report about them."""
     settings = build(PlotSettings, config, "")
     kind = _format(settings)
-    choices = _choices(settings)
+    options = _curve_options(settings)
     runs = [read_run(path) for path in find_runs(_paths(settings.runs))]
     groups = group_runs(runs, keys_of(settings.by))
-    refuse_unknown_scalar(choices.y, runs)
+    refuse_unknown_scalar(options.y, runs)
     figure = _figure(settings, kind, len(runs))
-    out = Path(settings.out).expanduser() if settings.out else _usual_file(runs, figure, kind)
+    out = Path(settings.out).expanduser() if settings.out else _default_file(runs, figure, kind)
     if kind == "html":
-        content = _report(runs, groups, settings, choices, out).encode()
+        content = _report(runs, groups, settings, options, out).encode()
     elif kind in TEXTS:
         content = _table(groups, settings, figure, kind).encode()
     else:
         with house_style():
-            content = render(_drawn(runs, groups, settings, choices, figure), kind)
+            content = render(_draw(runs, groups, settings, options, figure), kind)
     atomic.write_bytes(out, content)
-    _tell(runs, groups, settings, None if kind not in TEXTS else content.decode(), kind)
+    _print_scores(runs, groups, settings, None if kind not in TEXTS else content.decode(), kind)
     show(f"wrote  {one_line(shown(out.absolute()))}")
 
 
@@ -77,7 +77,7 @@ def _format(settings: PlotSettings) -> str:
     return ending or "png"
 
 
-def _choices(settings: PlotSettings) -> CurveOptions:
+def _curve_options(settings: PlotSettings) -> CurveOptions:
     if isinstance(settings.smooth, str) and settings.smooth != "auto":
         raise ZooError(f"`smooth={one_line(settings.smooth)}` is neither auto nor a number of episodes")
     return CurveOptions(settings.x, settings.y, settings.smooth, settings.aggregate, settings.interval)
@@ -91,7 +91,7 @@ def _figure(settings: PlotSettings, kind: str, n_runs: int) -> str:
     asked = settings.figure
     if kind == "html" and asked != "auto":
         raise ZooError(f"a report has every figure: figure={asked} goes with png, svg and pdf")
-    if asked == "run" and settings.y != USUAL_Y:
+    if asked == "run" and settings.y != DEFAULT_Y:
         raise ZooError(
             f"figure=run has a panel for everything: y={one_line(settings.y)} goes with figure=curves"
         )
@@ -103,10 +103,10 @@ def _figure(settings: PlotSettings, kind: str, n_runs: int) -> str:
         return asked
     if kind in TEXTS:
         return "scores"
-    return "run" if n_runs == 1 and settings.y == USUAL_Y else "curves"
+    return "run" if n_runs == 1 and settings.y == DEFAULT_Y else "curves"
 
 
-def _usual_file(runs: Sequence[Run], figure: str, kind: str) -> Path:
+def _default_file(runs: Sequence[Run], figure: str, kind: str) -> Path:
     """Return the file in ``plots/``, called after the run or after what is drawn."""
     if len(runs) == 1:
         name = "-".join([runs[0].algo, runs[0].env, runs[0].path.absolute().name])
@@ -114,13 +114,13 @@ def _usual_file(runs: Sequence[Run], figure: str, kind: str) -> Path:
     return Path("plots") / f"{'report' if kind == 'html' and len(runs) > 1 else figure}.{kind}"
 
 
-def _drawn(
-    runs: Sequence[Run], groups: Sequence[Group], settings: PlotSettings, choices: CurveOptions, figure: str
+def _draw(
+    runs: Sequence[Run], groups: Sequence[Group], settings: PlotSettings, options: CurveOptions, figure: str
 ) -> Figure:
     if figure == "run":
-        return run_figure(runs[0], choices.x, choices.smooth, settings.title)
+        return run_figure(runs[0], options.x, options.smooth, settings.title)
     if figure == "curves":
-        return curves_figure(curves_of(groups, choices), choices, settings.title)
+        return curves_figure(curves_of(groups, options), options, settings.title)
     group_scores = scored(groups, cast(Score, settings.score))
     if figure == "scores":
         return scores_figure(group_scores, settings.score, settings.title)
@@ -148,10 +148,10 @@ def _methods(group_scores: Sequence[GroupScore], settings: PlotSettings) -> Meth
 
 
 def _report(
-    runs: Sequence[Run], groups: Sequence[Group], settings: PlotSettings, choices: CurveOptions, out: Path
+    runs: Sequence[Run], groups: Sequence[Group], settings: PlotSettings, options: CurveOptions, out: Path
 ) -> str:
     if len(runs) == 1:
-        return run_report(runs[0], choices, out, settings.title)
+        return run_report(runs[0], options, out, settings.title)
     group_scores = scored(groups, cast(Score, settings.score))
     is_over_envs = len({each.group.env for each in group_scores if len(each.scores)}) > 1
     methods = None
@@ -160,10 +160,10 @@ def _report(
             methods = _methods(group_scores, settings)
         except ZooError as error:
             say(f"no statistics over environments: {error}", sys.stderr)
-    return sweep_report(group_scores, methods, choices, settings.score, settings.title)
+    return sweep_report(group_scores, methods, options, settings.score, settings.title)
 
 
-def _tell(
+def _print_scores(
     runs: Sequence[Run], groups: Sequence[Group], settings: PlotSettings, table: str | None, kind: str
 ) -> None:
     """Print the scores, and what a figure does not show: runs that did not finish, files that are damaged."""

@@ -37,12 +37,12 @@ def run(config: Mapping[str, Any]) -> int:
     if not done.is_complete:
         show(f"again   {one_line(shown(done.again))}: interrupted after {done.timesteps:,} steps")
         return INTERRUPTED
-    _show(done)
+    _print_comparisons(done)
     show(json.dumps(with_finite_numbers(done.summary())))
     return 0 if done.equal else DIFFERENT
 
 
-def _show(done: Reproduction) -> None:
+def _print_comparisons(done: Reproduction) -> None:
     show(f"again   {one_line(shown(done.again))}, {done.timesteps:,} steps")
     words = {True: "equal", False: "different", None: "not compared"}
     for name, each in done.comparisons.items():

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from zoo.core.printing import say
-from zoo.launch.folder import Row, SweepFolder
-from zoo.launch.states import FAILED, KILLED, PREEMPTED, QUEUED, RUNNING
-from zoo.launch.table import console, counts, jobs_table
+from zoo.launch.status_table import console, counts, jobs_table
+from zoo.launch.sweep_folder import FAILED, KILLED, PREEMPTED, QUEUED, RUNNING, Row, SweepFolder
 
 UNDER_WAY = (QUEUED, RUNNING, PREEMPTED)
 
@@ -20,18 +19,18 @@ def run(config: Mapping[str, Any]) -> int:
         folder = SweepFolder.newest(config["runs_dir"])
     else:
         folder = SweepFolder.open(config["folder"])
-    rows = _watched(folder, config["every"]) if config["watch"] else _shown(folder)
+    rows = _watch(folder, config["every"]) if config["watch"] else _show(folder)
     return int(any(row.status in (FAILED, KILLED) for row in rows))
 
 
-def _shown(folder: SweepFolder) -> list[Row]:
+def _show(folder: SweepFolder) -> list[Row]:
     rows = folder.write_table()
     console().print(jobs_table(rows))
     say(f"{folder.shown}: {counts(rows)}")
     return rows
 
 
-def _watched(folder: SweepFolder, seconds: float) -> list[Row]:
+def _watch(folder: SweepFolder, seconds: float) -> list[Row]:
     """Show the table again and again, until no job is under way."""
     from rich.console import Group
     from rich.live import Live

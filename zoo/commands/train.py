@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from zoo.config.paths import shown
-from zoo.config.sections import asked_for
+from zoo.config.schema import preset_or_name
 from zoo.core.printing import decimal, say, show
 from zoo.errors import INTERRUPTED
 from zoo.experiment.experiment import Experiment, Result
@@ -22,13 +22,13 @@ def run(config: Mapping[str, Any]) -> int | None:
     verbose = config["verbose"]
     experiment = Experiment(config)
     try:
-        with _speaking(verbose):
+        with _logging_to_terminal(verbose):
             with experiment:
                 if verbose:
-                    _introduce(experiment)
+                    _print_start(experiment)
                 result = experiment.run_through()
             if verbose:
-                _conclude(result, experiment)
+                _print_end(result, experiment)
     except KeyboardInterrupt:
         if experiment.is_finished:
             return None
@@ -37,9 +37,9 @@ def run(config: Mapping[str, Any]) -> int | None:
 
 
 @contextlib.contextmanager
-def _speaking(verbose: int) -> Iterator[None]:
+def _logging_to_terminal(verbose: int) -> Iterator[None]:
     """Let what the engine has to say within the block, such as why it does not compile, reach the user."""
-    handler = _Telling()
+    handler = _TerminalHandler()
     logger = logging.getLogger("zoo")
     before = logger.level
     logger.addHandler(handler)
@@ -51,20 +51,20 @@ def _speaking(verbose: int) -> Iterator[None]:
         logger.setLevel(before)
 
 
-class _Telling(logging.Handler):
-    """Hands log records to `tell`: above the progress bar, where there is one."""
+class _TerminalHandler(logging.Handler):
+    """Prints log records as messages: above the progress bar, where there is one."""
 
     def emit(self, record: logging.LogRecord) -> None:
         print_message(record.getMessage())
 
 
-def _introduce(experiment: Experiment) -> None:
+def _print_start(experiment: Experiment) -> None:
     config, algorithm = experiment.config, experiment.algorithm
     if config["init_from"] is not None and not algorithm.num_timesteps:
-        show(f"start   with {_what_is_taken(experiment)} {_shown(config['init_from'])}")
+        show(f"start   with {_init_description(experiment)} {_shown(config['init_from'])}")
         for line in experiment.changed_settings:
             show(f"        {line}")
-    algo, env = asked_for(config["algo"]), config["env"]["id"]
+    algo, env = preset_or_name(config["algo"]), config["env"]["id"]
     show(f"run     {_shown(experiment.run.path)}")
     no_file = {None: f"no file for {algo} on {env}", "none": "left out by tuned=none"}.get(config["tuned"])
     show(f"tuned   {f'{no_file}; defaults of the algorithm' if no_file else config['tuned']}")
@@ -76,7 +76,7 @@ def _introduce(experiment: Experiment) -> None:
         show(f"resume  from {start}: the run had no checkpoint yet")
 
 
-def _what_is_taken(experiment: Experiment) -> str:
+def _init_description(experiment: Experiment) -> str:
     what = experiment.config["init_with"]
     if what == "weights":
         return "the weights of"
@@ -85,7 +85,7 @@ def _what_is_taken(experiment: Experiment) -> str:
     return f"{parts} of the last checkpoint of"
 
 
-def _conclude(result: Result, experiment: Experiment) -> None:
+def _print_end(result: Result, experiment: Experiment) -> None:
     algorithm, last = result.algorithm, result.evaluation
     if algorithm.stop_reason is not None:
         say(f"ended   after {algorithm.num_timesteps:,} steps: {algorithm.stop_reason}")
@@ -101,26 +101,26 @@ def _conclude(result: Result, experiment: Experiment) -> None:
         runs_dir = experiment.config["runs_dir"]
         where = "" if runs_dir == "runs" else f" {shlex.quote(f'runs_dir={runs_dir}')}"
         say(f"watch   zoo enjoy {shlex.quote(f'agent={run}')}{where}")
-        say(f"more    {_how_to_go_on(result, experiment, run)}")
+        say(f"more    {_continue_command(result, experiment, run)}")
     elif result.run.has_checkpoint or algorithm.num_timesteps == 0:
         say(f"resume  zoo train {shlex.quote(f'resume={run}')}")
     else:
-        say(f"go on   {_anew(run)} (the run has no checkpoint)")
+        say(f"go on   {_new_run_command(run)} (the run has no checkpoint)")
 
 
-def _how_to_go_on(result: Result, experiment: Experiment, run: str) -> str:
+def _continue_command(result: Result, experiment: Experiment, run: str) -> str:
     """Return the command that trains further what a finished run has left."""
     if result.run.has_checkpoint and experiment.can_be_extended:
         more = 2 * experiment.config["n_timesteps"]
         return f"zoo train {shlex.quote(f'resume={run}')} n_timesteps={more}"
-    anew = _anew(run)
+    anew = _new_run_command(run)
     if result.run.has_checkpoint:
         return f"{anew} init_with=all"
     kept = experiment.config["callbacks"].get("checkpoint")
     return f"{anew} (callbacks.checkpoint.keep=true keeps a checkpoint)" if kept else anew
 
 
-def _anew(run: str) -> str:
+def _new_run_command(run: str) -> str:
     """Return the command of a new run with the settings and the weights of this one."""
     return f"zoo train {shlex.quote(f'experiment={run}/config.yaml')} {shlex.quote(f'init_from={run}')}"
 

@@ -21,15 +21,15 @@ def run(config: Mapping[str, Any]) -> int | None:
     refuse_tasks(config["workers"])
     with search(config) as found:
         if verbose:
-            _introduce(found)
+            _print_start(found)
         is_done = found.run()
         result = found.result()
     if verbose:
-        _conclude(result, is_done=is_done)
+        _print_end(result, is_done=is_done)
     return None if is_done else INTERRUPTED
 
 
-def _introduce(found: Search) -> None:
+def _print_start(found: Search) -> None:
     plan = found.plan
     show(f"study   {_shown(plan.folder)}")
     show(f"trials  {plan.config['n_trials']} in {found.shared.storage.name}")
@@ -46,7 +46,7 @@ def _introduce(found: Search) -> None:
         show("prune   none: with several objectives trials are not ended early")
 
 
-def _conclude(result: Result, *, is_done: bool) -> None:
+def _print_end(result: Result, *, is_done: bool) -> None:
     for line in counts(result).splitlines():
         say(f"trials  {line}")
     if result.best is not None:

@@ -1,4 +1,4 @@
-"""Names that Stable-Baselines and other libraries have, and the answers to names that there are not."""
+"""The names that Stable-Baselines and other libraries use, and hints for unknown keys."""
 
 from __future__ import annotations
 
@@ -15,52 +15,53 @@ _TABLES: dict[str, dict[str, str]] = yaml.safe_load(
     Path(__file__).with_name("names_elsewhere.yaml").read_text(encoding="utf-8")
 )
 NAMES = _TABLES["settings"]
-"""Settings and arguments: each with its path in the config here, or with what there is instead, in words."""
+"""Settings and arguments elsewhere, with their path in the config here, or a sentence of what to use."""
 ALGORITHMS = _TABLES["algorithms"]
 ENV_ATTRIBUTES = _TABLES["environments"]
 ATTRIBUTES = _TABLES["models"]
 
 CLOSE = 0.6
-"""How alike two names are from which one may be meant by the other."""
+"""Similarity from which one name may be meant by another."""
 
 VERY_CLOSE = 0.8
-"""From which a name of the same section is meant, whatever there may be in others."""
+"""Similarity from which a name of the same section is preferred to those of other sections."""
 
 MOST_PLACES = 6
 """Places of one name that a message can list."""
 
 
 class UnknownKeyError(ZooError):
-    """A key that its section does not have; `placed` looks for it in others."""
+    """A key that its section does not have; `with_hint` looks for it in others.
 
-    key: str
-    known: Sequence[str]
-    section: str
-    rest: str
-    """What was written behind the key: ``.g`` of ``env_kwargs.g``."""
-    is_answered: bool
-    """Whether the message names what is meant, so that there is no need to look further."""
+    ``rest`` is what was written behind the key (``.g`` of ``env_kwargs.g``); ``is_answered`` says that the
+    message names what is meant.
+    """
+
+    def __init__(
+        self, message: str, key: str, known: Sequence[str], section: str, rest: str, *, is_answered: bool
+    ) -> None:
+        super().__init__(message)
+        self.key, self.known, self.section, self.rest = key, known, section, rest
+        self.is_answered = is_answered
 
 
 def unknown_key(
     key: str, known: Sequence[str], section: str, *, rest: str = "", note: str = ""
 ) -> UnknownKeyError:
-    """Return the error for a key that ``section`` does not have, naming the right one if that is there.
+    """Return the error for a key that ``section`` does not have, with the right key if that is there.
 
-    ``section`` is the path of a config in the whole, "" at the top; ``rest`` is what was written
-    behind the key; ``note`` ends a list of known keys.
+    ``section`` is the path of a config in the whole, "" at the top; ``note`` ends a list of known keys.
     """
-    hint = _renamed(key, known, section, rest) or _near_here(key, known, section, VERY_CLOSE)
-    near = hint or _near_here(key, known, section, CLOSE)
+    hint = _other_library_hint(key, known, section, rest)
+    hint = hint or _nearest_in_section(key, known, section, VERY_CLOSE)
+    near = hint or _nearest_in_section(key, known, section, CLOSE)
     all_known = f"; known: {', '.join(sorted(known))}{note}"
-    found = UnknownKeyError(f"unknown key `{_path(section, key)}`{near or all_known}")
-    found.key, found.known, found.section, found.rest = key, known, section, rest
-    found.is_answered = bool(hint)
-    return found
+    message = f"unknown key `{_path(section, key)}`{near or all_known}"
+    return UnknownKeyError(message, key, known, section, rest, is_answered=bool(hint))
 
 
 class AnswersNames:
-    """Answers attributes that environments have elsewhere with what is meant here."""
+    """Raises `AttributeError` with the name here for attributes that environments of other libraries have."""
 
     if not TYPE_CHECKING:
 
@@ -70,7 +71,7 @@ class AnswersNames:
 
 
 class RefusesNames(AnswersNames):
-    """Refuses them, too, where somebody sets them; not for what is set in each step."""
+    """Also refuses to set such attributes; slower, so not for objects that set attributes in each step."""
 
     if not TYPE_CHECKING:
 
@@ -82,7 +83,7 @@ class RefusesNames(AnswersNames):
             super().__setattr__(name, value)
 
 
-def placed(error: UnknownKeyError, keys: Sequence[str], others: Callable[[], str]) -> ZooError:
+def with_hint(error: UnknownKeyError, keys: Sequence[str], others: Callable[[], str]) -> ZooError:
     """Return the error with a hint at the whole config, whose keys are ``keys``, such as ``algo.gamma``.
 
     ``others`` returns what to say of a key that is not among them, or "". A hint that is sure stays.
@@ -95,9 +96,9 @@ def placed(error: UnknownKeyError, keys: Sequence[str], others: Callable[[], str
     hint = (
         (others() if is_of_algorithms else "")
         or _elsewhere(error, keys, places)
-        or _near_here(error.key, error.known, error.section, CLOSE)
+        or _nearest_in_section(error.key, error.known, error.section, CLOSE)
         or others()
-        or _near_anywhere(error.key, keys)
+        or _nearest_anywhere(error.key, keys)
     )
     return ZooError(f"unknown key `{path}`{hint}") if hint else error
 
@@ -106,7 +107,7 @@ def _path(section: str, key: str) -> str:
     return f"{section}.{key}" if section else key
 
 
-def _renamed(key: str, known: Sequence[str], section: str, rest: str) -> str:
+def _other_library_hint(key: str, known: Sequence[str], section: str, rest: str) -> str:
     """Return the hint for a name of another library whose place is known without looking at all keys."""
     place = NAMES.get(_path(section, key)) or NAMES.get(key, "")
     if " " in place:
@@ -135,18 +136,18 @@ def _elsewhere(error: UnknownKeyError, keys: Sequence[str], places: Sequence[str
     elif not places and place in keys:
         places = [place]
     fitting = [each + error.rest for each in places] if len(places) <= MOST_PLACES else []
-    return f": it is {_listed(fitting)} here" if fitting else ""
+    return f": it is {_join_places(fitting)} here" if fitting else ""
 
 
-def _near_here(key: str, known: Sequence[str], section: str, cutoff: float) -> str:
+def _nearest_in_section(key: str, known: Sequence[str], section: str, cutoff: float) -> str:
     near = _nearest(key, known, cutoff)
     return f"; did you mean `{_path(section, near)}`?" if near else ""
 
 
-def _near_anywhere(key: str, keys: Sequence[str]) -> str:
+def _nearest_anywhere(key: str, keys: Sequence[str]) -> str:
     name = _nearest(key, {_last(each) for each in keys}, CLOSE)
     places = [each for each in keys if _last(each) == name]
-    return f"; did you mean {_listed(places)}?" if 0 < len(places) <= MOST_PLACES else ""
+    return f"; did you mean {_join_places(places)}?" if 0 < len(places) <= MOST_PLACES else ""
 
 
 def _nearest(key: str, names: Collection[str], cutoff: float) -> str:
@@ -159,6 +160,6 @@ def _last(path: str) -> str:
     return path.rpartition(".")[2]
 
 
-def _listed(places: Sequence[str]) -> str:
+def _join_places(places: Sequence[str]) -> str:
     *others, last = (f"`{place}`" for place in places)
     return f"{', '.join(others)} or {last}" if others else last

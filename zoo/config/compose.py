@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from numbers import Integral, Real
-from pathlib import Path, PurePath
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import hydra
@@ -19,36 +18,31 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, flag_override
 from omegaconf.errors import OmegaConfBaseException
 
-from zoo.config import sections
-from zoo.config.aliases import ALGORITHMS, UnknownKeyError, placed
+from zoo.config import schema
+from zoo.config.aliases import ALGORITHMS, UnknownKeyError, with_hint
 from zoo.config.environment_values import resolved
-from zoo.config.keys import TRAINING, all_keys, not_of
-from zoo.config.overrides import (
-    as_typed,
-    open_to_new_keys,
-    parse_overrides,
-    quoted,
+from zoo.config.keys import TRAINING, all_keys, other_algorithms_hint
+from zoo.config.overrides import allow_new_key, as_users_type, parse_overrides, with_config_keys
+from zoo.config.paths import data_folder, search_folders, shown
+from zoo.config.resume import ResumedRun
+from zoo.config.source import SearchPath, ZooConfigSource, chosen_groups
+from zoo.config.validate import (
+    REQUIRED_CHOICES,
+    checked,
     refuse_empty_choices,
     refuse_pretraining_from_nothing,
     refuse_several_values,
     refuse_unknown_names,
-    spelled,
+    require_choices,
 )
-from zoo.config.paths import data_folder, search_folders, shown
-from zoo.config.resume import ResumedRun
-from zoo.config.source import SearchPath, ZooConfigSource, chosen_groups
-from zoo.config.validate import CHOICES, checked, require_choices
 from zoo.core.printing import one_line
 from zoo.errors import ZooError, nearest
 
-SECTIONS = ("algo", "env", "policy", "replay", "pretrain", "callbacks", "logger")
-"""Keys that may be given a dictionary of what is within."""
-
 SEARCHABLE = ("algo.", "env.", "policy.", "replay.", "n_envs")
-"""How the names of settings begin that a search may be about."""
+"""Prefixes of the settings that a search may vary."""
 
 VERSION_BASE: dict[str, Any] = {"version_base": None} if hydra.__version__.startswith("1.3.") else {}
-"""The defaults of the Hydra that there is: 1.3 has to be asked for its own, later ones have no others."""
+"""Asks Hydra 1.3 for its own defaults; later releases have no others."""
 
 HYDRA_ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError)
 
@@ -94,11 +88,11 @@ class ConfigLoader:
 
     def load_configuration(self, overrides: Sequence[str], run_mode: RunMode) -> DictConfig:
         """Compose; for a run (not for the frame of a multirun) also check. Raises `ZooError`."""
-        overrides = spelled(self.command, overrides)
+        overrides = with_config_keys(self.command, overrides)
         try:
             return self._composed_and_checked(overrides, run_mode)
         except UnknownKeyError as error:
-            raise self._placed(error, self._algorithms(overrides)) from error
+            raise self._with_hint(error, self._algorithms(overrides)) from error
 
     def parsed(self, overrides: Sequence[str]) -> list[Override]:
         """Return overrides as Hydra reads them, ``glob`` among the options that there are."""
@@ -113,7 +107,7 @@ class ConfigLoader:
         is_run = run_mode == RunMode.RUN
         try:
             given = parse_overrides(overrides)
-            refuse_unknown_names(given, self.known_keys(), as_typed(self.command, self.known_keys()))
+            refuse_unknown_names(given, self.known_keys(), as_users_type(self.command, self.known_keys()))
             refuse_empty_choices(
                 given, {group: self.hydra.get_group_options(group) for group in self._groups()}
             )
@@ -123,8 +117,8 @@ class ConfigLoader:
             taken = overrides if resumed is None else resumed.overrides
             config = self._composed(parse_overrides(taken), run_mode)
             if resumed is not None:
-                resumed.put_into(config)
-            plain = self._with_what_is_fixed(_plain_job(config))
+                resumed.apply_to(config)
+            plain = self._with_fixed_keys(_plain_job(config))
         except (*HYDRA_ERRORS, ValueError) as error:
             raise as_zoo_error(error) from error
         if is_run:
@@ -134,16 +128,16 @@ class ConfigLoader:
         return config
 
     def _composed(self, overrides: Sequence[Override], run_mode: RunMode) -> DictConfig:
-        """Return the config, without groups of which nothing is chosen, whatever is set within them."""
+        """Return the composed config, without the groups of which no option is chosen."""
         command = self._command_config()
         dictionaries = (str(key) for key in command if OmegaConf.is_dict(command[key]))
         within = {*self._groups(), *dictionaries} - {"hydra"}
         self.source.choose(overrides)
         config = self.hydra.load_configuration(
-            self.command, [open_to_new_keys(each, within) for each in overrides], run_mode
+            self.command, [allow_new_key(each, within) for each in overrides], run_mode
         )
         with flag_override(config, ["struct", "readonly"], [False, False]):
-            for group in set(CHOICES.get(self.command, {})) & set(self._groups()):
+            for group in set(REQUIRED_CHOICES.get(self.command, {})) & set(self._groups()):
                 if self.source.choice(group) is None:
                     config.pop(group, None)
             config.hydra.overrides.task = [
@@ -168,28 +162,28 @@ class ConfigLoader:
         names = dict.fromkeys([*map(str, self._command_config()), *self._groups()])
         return [name for name in names if name != "defaults" and not name.startswith("hydra")]
 
-    def _placed(self, error: ZooError, algorithms: Sequence[str]) -> ZooError:
+    def _with_hint(self, error: ZooError, algorithms: Sequence[str]) -> ZooError:
         """Return the error with a hint at where its key stands in the whole config, if it is there."""
         if not isinstance(error, UnknownKeyError) or error.is_answered:
             return error
-        chosen = [name for name in algorithms if name in sections.algorithm_names()]
-        keys = all_keys(self.command, chosen or sections.algorithm_names())
-        return placed(error, keys, lambda: self._others(error, chosen))
+        chosen = [name for name in algorithms if name in schema.algorithm_names()]
+        keys = all_keys(self.command, chosen or schema.algorithm_names())
+        return with_hint(error, keys, lambda: self._elsewhere_hint(error, chosen))
 
     def _algorithms(self, overrides: list[str]) -> list[str]:
         """Return the algorithms that ``algo=`` chooses, those on which presets build among them."""
         chosen = [override.partition("=")[2] for override in overrides if override.startswith("algo=")]
         return [self.source.base_of(name) for names in chosen for name in names.split(",")]
 
-    def _others(self, error: UnknownKeyError, chosen: list[str]) -> str:
+    def _elsewhere_hint(self, error: UnknownKeyError, chosen: list[str]) -> str:
         """Return the hint at what other algorithms, or environments themselves, call so."""
         if error.section == "env":
             return f"; what the environment itself takes: `env.kwargs.{error.key}`"
         if error.section not in ("", "algo") or self.command not in TRAINING:
             return ""
-        return not_of(error.key, chosen)
+        return other_algorithms_hint(error.key, chosen)
 
-    def _with_what_is_fixed(self, plain: dict[str, object]) -> dict[str, object]:
+    def _with_fixed_keys(self, plain: dict[str, object]) -> dict[str, object]:
         """Add to the list ``fixed`` of a search the hyperparameters that the command line sets."""
         fixed = plain.get("fixed")
         if not isinstance(fixed, list):
@@ -211,22 +205,22 @@ class ConfigLoader:
         except ZooError as error:
             algo = plain.get("algo")
             chosen = [str(algo["name"])] if isinstance(algo, dict) and "name" in algo else []
-            raise self._with_its_file(self._placed(error, chosen), plain) from error
+            raise self._with_file_name(self._with_hint(error, chosen), plain) from error
         with flag_override(config, ["struct", "readonly"], [False, False]):
             for key, value in values.items():
                 config[key] = value
             for key in plain.keys() - values.keys():
                 del config[key]
 
-    def _with_its_file(self, error: ZooError, plain: dict[str, object]) -> ZooError:
+    def _with_file_name(self, error: ZooError, plain: dict[str, object]) -> ZooError:
         """Name the file that sets the key with which a message begins, if it is not the command line."""
         named = re.match(r"(?:unknown key )?`([\w.]+)", str(error))
-        if named is None or self._is_typed(named[1]):
+        if named is None or self._is_on_command_line(named[1]):
             return error
         file = self.source.file_setting(named[1], OmegaConf.select(OmegaConf.create(plain), named[1]))
         return error if file is None else ZooError(f"{error} (in {shown(file)})")
 
-    def _is_typed(self, key: str) -> bool:
+    def _is_on_command_line(self, key: str) -> bool:
         """Whether the command line sets a value, alone or in a dictionary; ``algo=`` chooses a section."""
         dictionaries = (each for each in self.source.chosen if "." in each)
         return key in self.source.chosen or any(key.startswith(f"{each}.") for each in dictionaries)
@@ -249,37 +243,6 @@ def compose(command: str = "train", overrides: Sequence[str] = ()) -> DictConfig
         raise ZooError(f"unknown command '{command}'{nearest(command, sorted(known))}")
     config = ConfigLoader(command).load_configuration(overrides, RunMode.RUN)
     return OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
-
-
-def as_overrides(settings: Mapping[str, Any]) -> list[str]:
-    """Return settings with values of Python's as overrides; what is within a section may be a dictionary.
-
-    ``{"n_envs": 4, "algo": {"gamma": 0.9}}`` is ``n_envs=4 algo.gamma=0.9``.
-    """
-    overrides = []
-    for key, value in settings.items():
-        if key in SECTIONS and isinstance(value, Mapping):
-            overrides += [f"{key}.{name}={as_hydra_reads(each)}" for name, each in value.items()]
-        else:
-            overrides.append(f"{key}={as_hydra_reads(value)}")
-    return overrides
-
-
-def as_hydra_reads(value: Any) -> str:
-    """Return a value of Python's in Hydra's grammar. Raises `ZooError` for one that no config can hold."""
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    if isinstance(value, str | PurePath):
-        return quoted(str(value))
-    if isinstance(value, Real):
-        return repr(int(value) if isinstance(value, Integral) else float(value))
-    if isinstance(value, Mapping) and all(re.fullmatch(r"[\w.-]+", str(key)) for key in value):
-        return f"{{{','.join(f'{key}:{as_hydra_reads(each)}' for key, each in value.items())}}}"
-    if isinstance(value, Sequence):
-        return f"[{','.join(map(as_hydra_reads, value))}]"
-    raise ZooError(
-        f"{one_line(repr(value))} can't stand in a config; expected numbers, texts, lists or dicts of names"
-    )
 
 
 def env_id(name: str) -> str:

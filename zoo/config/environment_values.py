@@ -33,7 +33,7 @@ def resolved(config: DictConfig) -> dict[str, Any]:
     plain: Any = OmegaConf.to_container(config, resolve=True)
     raw: Any = OmegaConf.to_container(config, resolve=False)
     texts = {path: text for path, text in _leaves(raw) if isinstance(text, str) and "${" in text}
-    for path in _from_variables(texts):
+    for path in _variable_places(texts):
         value = _at(plain, path)
         if not isinstance(value, Mapping | list):
             _written[path] = (value, texts[path])
@@ -101,7 +101,7 @@ def _without_variables(value: Any, path: Path) -> Any:
     }
 
 
-def _from_variables(texts: Mapping[Path, str]) -> set[Path]:
+def _variable_places(texts: Mapping[Path, str]) -> set[Path]:
     """Return the places whose text names a variable, or a value that does."""
     found = {path for path, text in texts.items() if VARIABLE in text}
     while True:

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, get_args, get_type_hints
 
-from zoo.config import sections
+from zoo.config import schema
 from zoo.config.aliases import NAMES
 from zoo.config.fields import variant_of
 from zoo.config.schema import CALLBACKS, SETTINGS, LoggerSettings, TensorBoardSettings, WandbSettings
@@ -15,8 +15,12 @@ from zoo.errors import ZooError
 TRAINING = ("train", "tune")
 """Commands whose config has the sections of a training."""
 
-_OF_TRAINING = ("algo", "env", "policy", "replay", "pretrain", "callbacks", "logger", "experiment")
-SECTIONS = {"train": _OF_TRAINING, "tune": (*_OF_TRAINING, "sampler", "pruner", "space"), "check": ("env",)}
+_TRAINING_SECTIONS = ("algo", "env", "policy", "replay", "pretrain", "callbacks", "logger", "experiment")
+SECTIONS = {
+    "train": _TRAINING_SECTIONS,
+    "tune": (*_TRAINING_SECTIONS, "sampler", "pruner", "space"),
+    "check": ("env",),
+}
 """Sections, and groups, by command."""
 
 SCRIPTS = {
@@ -68,16 +72,16 @@ def all_keys(command: str, algorithms: Iterable[str]) -> list[str]:
 
 def hyperparameters(algorithms: Iterable[str]) -> list[str]:
     """Return the paths of these algorithms' hyperparameters."""
-    classes = (variant_of(sections.algorithm_config_class(name), {}, "algo") for name in algorithms)
+    classes = (variant_of(schema.algorithm_config_class(name), {}, "algo") for name in algorithms)
     return list(dict.fromkeys(path for each in classes for path in _paths(each, "algo.")))
 
 
 def algorithms_with_key(key: str) -> list[str]:
     """Return the names of the algorithms with a hyperparameter of this name."""
-    return [name for name in sections.algorithm_names() if f"algo.{key}" in hyperparameters([name])]
+    return [name for name in schema.algorithm_names() if f"algo.{key}" in hyperparameters([name])]
 
 
-def not_of(key: str, algorithms: Sequence[str], prefix: str = "algo.") -> str:
+def other_algorithms_hint(key: str, algorithms: Sequence[str], prefix: str = "algo.") -> str:
     """Return, for the end of a message, which other algorithms have a hyperparameter, and what these have.
 
     It is "" where no other has it.
@@ -127,13 +131,13 @@ def _algorithms(words: Sequence[str]) -> list[str]:
 
     chosen = [word.partition("=")[2] for word in words if word.startswith("algo=")]
     source = ConfigLoader(words[0]).source
-    return [base for base in map(source.base_of, chosen) if base in sections.algorithm_names()]
+    return [base for base in map(source.base_of, chosen) if base in schema.algorithm_names()]
 
 
 def _section(name: str) -> Iterator[str]:
-    yield from _paths(sections.section_class(name), f"{name}.")
-    for part in sections.PARTS.get(name, ()):
-        yield from _paths(sections.part_class(name, part), f"{name}.{part}.")
+    yield from _paths(schema.section_class(name), f"{name}.")
+    for key, part_class in schema.part_classes(name).items():
+        yield from _paths(part_class, f"{name}.{key}.")
 
 
 def _callbacks() -> Iterator[str]:

@@ -1,10 +1,11 @@
-"""The command line as Hydra's overrides: words without ``key=``, spellings, and what is refused."""
+"""What is typed, or given in Python, as Hydra's overrides, and overrides as they are shown."""
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from numbers import Integral, Real
+from pathlib import PurePath
 from typing import Any
 
 from hydra.core.config_loader import ConfigLoader
@@ -12,30 +13,23 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import OverrideParseException
 
-from zoo.config import sections
-from zoo.config.aliases import unknown_key
 from zoo.core.printing import one_line
 from zoo.errors import ZooError
 
-LISTS = {"plot": "runs", "compare": "runs"}
+CONFIG_SECTIONS = ("algo", "env", "policy", "replay", "pretrain", "callbacks", "logger")
+"""Keys that may be given a dictionary of what is within."""
+
+WORD_LIST_KEYS = {"plot": "runs", "compare": "runs"}
 """Commands that take any number of bare words, and the key that these are a list for."""
 
-WORDS = {"import": "file", "pull": "source", "reproduce": "run", "status": "folder"}
+WORD_KEYS = {"import": "file", "pull": "source", "reproduce": "run", "status": "folder"}
 """Commands that take one bare word, and the key that it is the value of."""
 
-SPELLINGS = {
+KEYS_BY_TYPED_NAME = {
     "pull": {"from": "source"},
     **{command: {"env": "env.id"} for command in ("enjoy", "evaluate", "record")},
 }
 """Keys that configs call otherwise: where Python has taken their names, or as parts of others."""
-
-
-NOT_OF_HYDRA = {
-    "hydra.run.dir": "a run's folder is made in `runs_dir=`",
-    "hydra.output_subdir": "the config stands in the run's folder as config.yaml",
-    "hydra.job.chdir": "a run stays in the folder in which it was started",
-}
-"""Settings of Hydra's own that would do nothing here, and what does."""
 
 
 def parse_overrides(overrides: Sequence[str], loader: ConfigLoader | None = None) -> list[Override]:
@@ -52,7 +46,7 @@ def parse_overrides(overrides: Sequence[str], loader: ConfigLoader | None = None
         ) from error
 
 
-def open_to_new_keys(override: Override, sections: Collection[str]) -> str:
+def allow_new_key(override: Override, sections: Collection[str]) -> str:
     """Return an override of a key within a section in a form that adds the key where no file has it.
 
     Whoever checks the config knows which keys there may be.
@@ -68,38 +62,38 @@ def open_to_new_keys(override: Override, sections: Collection[str]) -> str:
     )
 
 
-def spelled(command: str, overrides: Sequence[str]) -> list[str]:
+def with_config_keys(command: str, overrides: Sequence[str]) -> list[str]:
     """Return the overrides with each key as the command's settings call it."""
-    names = SPELLINGS.get(command, {})
+    names = KEYS_BY_TYPED_NAME.get(command, {})
     parts = [override.partition("=") for override in overrides]
     return [f"{names.get(name, name)}{equals}{value}" for name, equals, value in parts]
 
 
-def as_typed(command: str, keys: Sequence[str]) -> list[str]:
+def as_users_type(command: str, keys: Sequence[str]) -> list[str]:
     """Return the names of a command's keys as a user types them."""
-    typed = {key: name for name, key in SPELLINGS.get(command, {}).items()}
+    typed = {key: name for name, key in KEYS_BY_TYPED_NAME.get(command, {}).items()}
     return [typed.get(key, key) for key in keys]
 
 
-def as_overrides(command: str, arguments: Sequence[str]) -> list[str]:
+def parse_arguments(command: str, arguments: Sequence[str]) -> list[str]:
     """Return the overrides that arguments stand for.
 
     ``zoo plot runs/ppo2 x=hours`` is ``zoo plot runs=['runs/ppo2'] x=hours``. Raises `ZooError` if the key is
     given as well, or for more words than are taken.
     """
-    key = LISTS.get(command) or WORDS.get(command)
+    key = WORD_LIST_KEYS.get(command) or WORD_KEYS.get(command)
     words = [argument for argument in arguments if _is_word(argument)]
     if key is None and words:
         raise ZooError(
             f"`{words[0]}` has no value; expected key=value, such as n_timesteps=1e5, in quotes if it has"
             f" spaces (see: zoo {command} --help)"
         )
-    others = spelled(command, [argument for argument in arguments if argument not in words])
+    others = with_config_keys(command, [argument for argument in arguments if argument not in words])
     if not words:
         return others
     if any(other.startswith(f"{key}=") for other in others):
         raise ZooError(f"{words[0]} and {key}=… name {key} twice; write it in one place: {key}=…")
-    if command in LISTS:
+    if command in WORD_LIST_KEYS:
         return [f"{key}=[{','.join(map(quoted, words))}]", *others]
     if len(words) > 1:
         raise ZooError(f"zoo {command} takes one {key}, not {len(words)}: {', '.join(words)}")
@@ -112,72 +106,46 @@ def quoted(text: str) -> str:
     return f"'{escaped}'"
 
 
+def format_overrides(overrides: Iterable[Any]) -> str:
+    """Return overrides as the user would type them, without Hydra's backslashes and Python's constants."""
+    constants = {"True": "true", "False": "false", "None": "null"}
+    plain = (re.sub(r"\\(.)", r"\1", str(override)) for override in overrides)
+    return " ".join(
+        re.sub(r"(?<==)(True|False|None)$", lambda found: constants[found[1]], each) for each in plain
+    )
+
+
 def _is_word(argument: str) -> bool:
     """Tell a word from an override, which has a ``=``, or begins with ``~`` where it deletes something."""
     return "=" not in argument and (not argument.startswith("~") or argument.startswith("~/"))
 
 
-def refuse_unknown_names(
-    overrides: Iterable[Override], known_keys: Sequence[str], typed_keys: Sequence[str]
-) -> None:
-    """Raise `ZooError` for a name that is wrong whatever the algorithm, which takes long to import.
+def as_overrides(settings: Mapping[str, Any]) -> list[str]:
+    """Return settings with values of Python's as overrides; what is within a section may be a dictionary.
 
-    ``known_keys`` are the names at the top of the command's config, ``typed_keys`` what users type for them;
-    what is added by ``+`` may be any.
+    ``{"n_envs": 4, "algo": {"gamma": 0.9}}`` is ``n_envs=4 algo.gamma=0.9``.
     """
-    for override in overrides:
-        if override.key_or_group in NOT_OF_HYDRA:
-            raise ZooError(f"`{override.key_or_group}` is not used: {NOT_OF_HYDRA[override.key_or_group]}")
-        if override.is_add() or override.is_hydra_override():
-            continue
-        section, *rest = re.split(r"[./]", override.key_or_group)
-        if section not in known_keys:
-            raise unknown_key(section, typed_keys, "", rest="".join(f".{each}" for each in rest))
-        if rest and section in sections.SECTIONS:
-            known = [field.name for field in dataclasses.fields(sections.section_class(section))]
-            if rest[0] not in known:
-                raise unknown_key(rest[0], known, section)
+    overrides = []
+    for key, value in settings.items():
+        if key in CONFIG_SECTIONS and isinstance(value, Mapping):
+            overrides += [f"{key}.{name}={as_hydra_reads(each)}" for name, each in value.items()]
+        else:
+            overrides.append(f"{key}={as_hydra_reads(value)}")
+    return overrides
 
 
-def refuse_empty_choices(overrides: Iterable[Override], options: Mapping[str, Sequence[str]]) -> None:
-    """Raise `ZooError` for a group that is given no option, or left out; ``options`` are those of each."""
-    for override in overrides:
-        group = override.key_or_group
-        if group not in options:
-            continue
-        none = f"; {group}=none leaves it empty" if "none" in options[group] else ""
-        if override.is_delete():
-            raise ZooError(f"`~{group}`: the section {group} can't be left out{none}")
-        if override.is_sweep_override():
-            continue
-        value = override.value()
-        if value == "" or not isinstance(value, str | list):
-            raise ZooError(f"`{override.input_line}` names nothing; expected {group}=NAME{none}")
-
-
-def refuse_several_values(overrides: Iterable[Override]) -> None:
-    """Raise `ZooError` for a setting with several values where one job runs."""
-    for override in overrides:
-        if override.is_sweep_override():
-            raise ZooError(
-                f"`{override.input_line}` stands for several values: add -m to run each of them"
-                " (a list is written [a,b], a text with commas \"'a,b'\")"
-            )
-
-
-def refuse_pretraining_from_nothing(overrides: Iterable[Override], config: Mapping[str, Any]) -> None:
-    """Raise `ZooError` for a typed setting of pretraining where there is nothing to start from.
-
-    An experiment may say how to pretrain, and leave the data to whoever has some.
-    """
-    pretrain = config.get("pretrain")
-    if not isinstance(pretrain, Mapping) or pretrain.get("dataset") is not None:
-        return
-    usual = {field.name: field.default for field in dataclasses.fields(sections.section_class("pretrain"))}
-    for override in overrides:
-        section, _, key = override.key_or_group.partition(".")
-        if section == "pretrain" and key in usual and pretrain.get(key) != usual[key]:
-            raise ZooError(
-                f"`pretrain.{key}={pretrain.get(key)}` does nothing by itself: it needs"
-                " pretrain.dataset=PATH, the expert data to start from"
-            )
+def as_hydra_reads(value: Any) -> str:
+    """Return a value of Python's in Hydra's grammar. Raises `ZooError` for one that no config can hold."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, str | PurePath):
+        return quoted(str(value))
+    if isinstance(value, Real):
+        return repr(int(value) if isinstance(value, Integral) else float(value))
+    if isinstance(value, Mapping) and all(re.fullmatch(r"[\w.-]+", str(key)) for key in value):
+        return f"{{{','.join(f'{key}:{as_hydra_reads(each)}' for key, each in value.items())}}}"
+    if isinstance(value, Sequence):
+        return f"[{','.join(map(as_hydra_reads, value))}]"
+    raise ZooError(
+        f"{one_line(repr(value))} can't stand in a config; expected numbers, texts, lists or dicts of names"
+    )

@@ -10,7 +10,7 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf, flag_override
 
 from zoo.config.overrides import parse_overrides, quoted
-from zoo.config.sections import asked_for
+from zoo.config.schema import preset_or_name
 from zoo.core.plain_data import parse_yaml
 from zoo.core.printing import one_line
 from zoo.errors import ZooError
@@ -19,16 +19,16 @@ KEY = "resume"
 
 CHECKPOINTS = "callbacks.checkpoint"
 FREE_OF_CHECKPOINTS = ("every", "keep")
-"""What of that section may differ."""
+"""Settings of the checkpoint callback that may differ."""
 
 LENGTH = "n_timesteps"
-"""What may be more when a run goes on, where nothing that it has computed depends on that."""
+"""The setting that may be larger when a run goes on, if nothing computed so far depends on it."""
 
 SHOWN_ONLY = (KEY, "job", "verbose", "progress_bar")
-"""Settings in which two configs of the same run may differ: what is shown, and how the run is called."""
+"""Settings in which two configs of the same run may differ: what is printed, and the run's names."""
 
 FREE = (*SHOWN_ONLY, *(f"{CHECKPOINTS}.{key}" for key in FREE_OF_CHECKPOINTS))
-"""These, and what is kept of a run: nothing of them changes what is computed."""
+"""Settings that change nothing of what is computed."""
 
 
 class ResumedRun:
@@ -58,7 +58,7 @@ class ResumedRun:
             if override.is_hydra_override() or override.key_or_group in FREE
         ]
 
-    def put_into(self, config: DictConfig) -> None:
+    def apply_to(self, config: DictConfig) -> None:
         """Put the run's config into the composed one. Raises `ZooError` for a setting that differs."""
         changes = [change for override in self.given if (change := self._change(override)) is not None]
         if changes:
@@ -99,7 +99,7 @@ _MISSING = object()
 def _choice(config: DictConfig, group: str) -> Any:
     """Return the option of a config group that the run was made with."""
     if group == "algo":
-        return asked_for(config.algo)
+        return preset_or_name(config.algo)
     if group == "env":
         return config.env.id
     if group == "policy":
@@ -116,7 +116,7 @@ def _is_more(value: Any, was: Any) -> bool:
 
 
 def _as_set(options: Any) -> set[Any]:
-    """Return one option, or several in any order; what all transitions being equal adds is nothing."""
+    """Return one option, or several, as a set; ``uniform`` adds nothing to others."""
     return set(options if isinstance(options, list) else [options]) - {"uniform"}
 
 

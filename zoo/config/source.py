@@ -1,4 +1,4 @@
-"""What Hydra finds under each name: files of the user, files of Zoo, and what needs no file.
+"""Where Hydra finds configs: in the user's files, in Zoo's files, and made from declarations without a file.
 
 A config group's option is looked for in ``./conf``, then in Zoo's own. Beyond files this source answers for
 
@@ -6,9 +6,9 @@ A config group's option is looked for in ``./conf``, then in Zoo's own. Beyond f
 - ``env/<id>``: any environment, whether or not a file says something about it;
 - ``tuned/<path>.yaml``, ``tuned/<algo>/<env>``: those that the user names; ``tuned/none``: none;
 - ``experiment/<path>.yaml``: a file anywhere, such as the ``config.yaml`` of a run, to run it once more;
-- ``<group>/usual``, what a group has where nobody chooses: as ``tuned`` the values for the algorithm and the
-  environment, if there are any; as ``policy`` that of the tuned file, of the preset or of the algorithm; as
-  ``replay`` that of the preset; as ``space`` what `zoo tune` searches for the algorithm.
+- ``<group>/usual``, the option of a group that the user does not choose: for ``tuned`` the values for the
+  algorithm and the environment, if there are any; for ``policy`` that of the tuned file, of the preset or of
+  the algorithm; for ``replay`` that of the preset; for ``space`` what `zoo tune` searches for the algorithm.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from zoo.config import sections
+from zoo.config import schema
 from zoo.config.fields import common_class, defaults
 from zoo.config.paths import search_folders, shown
 from zoo.errors import ZooError, nearest
 
 NO_TUNED = "none"
 USUAL = "usual"
-"""The option of a group that stands for what is chosen where the user does not choose."""
+"""The option of a group that stands for the default of the tuned file, the preset or the algorithm."""
 
 SCHEME = "zoo"
 
@@ -45,13 +45,13 @@ Loaded = tuple[DictConfig, dict[str, str | None]]
 GLOBAL: dict[str, str | None] = {"package": "_global_"}
 LOCAL: dict[str, str | None] = {"package": None}
 
-WITHOUT_FILES = ("algo", "env", "policy", "tuned")
+GROUPS_WITHOUT_FILES = ("algo", "env", "policy", "tuned")
 """Groups of which there are options without a file."""
 
 SEARCH_GROUPS = ("sampler", "pruner", "space")
 """Groups of `zoo tune`, whose files stand in ``conf/tune/``."""
 
-OF_PRESETS = ("policy", "replay")
+GROUPS_OF_PRESETS = ("policy", "replay")
 """Groups from which a preset, and a tuned file, may choose."""
 
 
@@ -60,15 +60,15 @@ def tuned_file(algo: str, env: str) -> Path | None:
 
     ``./hyperparams`` is looked at before Zoo's own.
     """
-    names = [env, sections.env_file_name(env), sections.env_file_name(env.rpartition(":")[2])]
-    if sections.is_atari(env):
+    names = [env, schema.env_file_name(env), schema.env_file_name(env.rpartition(":")[2])]
+    if schema.is_atari(env):
         names.append("atari")
     folders = search_folders("hyperparams")
     candidates = (folder / algo / f"{name}.yaml" for name in names for folder in folders)
     return next((candidate for candidate in candidates if candidate.is_file()), None)
 
 
-def no_tuned_file(option: str) -> str:
+def no_tuned_file_message(option: str) -> str:
     """Return the message for an option that means no file, with the nearest that there is."""
     files = [file for folder in search_folders("hyperparams") for file in folder.glob("*/*.yaml")]
     if option.endswith(".yaml"):
@@ -78,7 +78,7 @@ def no_tuned_file(option: str) -> str:
     return f"there is no tuned file {option}{nearest(option, names)} (tuned=none leaves tuned values out)"
 
 
-def overridden(config: DictConfig) -> dict[str, Any]:
+def group_overrides(config: DictConfig) -> dict[str, Any]:
     """Return what the defaults list of a file chooses of groups by ``override /GROUP: OPTION``."""
     entries = (each.items() for each in config.get("defaults") or [] if isinstance(each, DictConfig))
     words = ((str(key).split(), option) for entry in entries for key, option in entry)
@@ -109,13 +109,13 @@ class SearchPath(SearchPathPlugin):
             search_path.prepend("zoo", f"{SCHEME}://{self.command}", SearchPathQuery(provider="main"))
 
 
-class FilesRead(dict[Path, str]):
-    """Files that a config was put together from, and the section that each is for; "" for all.
+class SharedFiles(dict[Path, str]):
+    """The files that a config is composed of, each with its section, "" for the whole.
 
-    The copies that Hydra makes of a source share it.
+    Hydra makes deep copies of a source; all of them share this one.
     """
 
-    def __deepcopy__(self, memo: object) -> FilesRead:
+    def __deepcopy__(self, memo: object) -> SharedFiles:
         return self
 
 
@@ -127,7 +127,7 @@ class ZooConfigSource(ConfigSource):
         self.folders = search_folders("conf")
         self.chosen: Mapping[str, Any] = {}
         """What the command line sets; replay, a generator, callbacks or a logger replace those of files."""
-        self.read = FilesRead()
+        self.read = SharedFiles()
         self.plain_keys: set[str] = set()
         if self._file(self.path) is not None:
             command = self._command(self.path)[0]
@@ -144,7 +144,9 @@ class ZooConfigSource(ConfigSource):
         if config_path in self.plain_keys:
             return False
         place = _place(config_path)
-        return config_path in WITHOUT_FILES or any((folder / place).is_dir() for folder in self.folders)
+        return config_path in GROUPS_WITHOUT_FILES or any(
+            (folder / place).is_dir() for folder in self.folders
+        )
 
     def is_config(self, config_path: str) -> bool:
         group, _, name = config_path.partition("/")
@@ -152,9 +154,9 @@ class ZooConfigSource(ConfigSource):
             return self._file(config_path) is not None
         if group == "env":
             return True
-        if group == "algo" and name in sections.algorithm_names():
+        if group == "algo" and name in schema.algorithm_names():
             return True
-        if group == "policy" and name in sections.policy_names():
+        if group == "policy" and name in schema.policy_names():
             return True
         if group == "tuned":
             return name != USUAL or self._tuned_file() is not None
@@ -163,10 +165,10 @@ class ZooConfigSource(ConfigSource):
         return self._file(config_path) is not None
 
     def file_setting(self, path: str, value: Any) -> Path | None:
-        """Return that of the files read which sets a value, such as ``algo.gamma``, or None.
+        """Return the file that sets a value, such as ``algo.gamma``, or None.
 
-        Of several the one with the value that the config has come to; in which order they were read says
-        nothing of which one counts.
+        Of several files it is the one whose value the config has; the order in which they were read does not
+        say which one wins.
         """
         found = []
         for file, section in reversed(self.read.items()):
@@ -202,8 +204,8 @@ class ZooConfigSource(ConfigSource):
         """Return the comment at the top of a file, which says what it is; empty if it says nothing."""
         file = self._file(config_path)
         group, _, name = config_path.partition("/")
-        if file is None and group == "algo" and name in sections.algorithm_names():
-            return sections.algorithm_summary(name)
+        if file is None and group == "algo" and name in schema.algorithm_names():
+            return schema.algorithm_summary(name)
         lines = file.read_text(encoding="utf-8").splitlines() if file is not None else []
         comments = itertools.takewhile(lambda line: line.startswith("#"), lines)
         return "\n".join(line[1:].removeprefix(" ") for line in comments if not line.startswith("# @"))
@@ -211,10 +213,10 @@ class ZooConfigSource(ConfigSource):
     def _without_file(self, group: str) -> Iterable[str]:
         """Return the options of a group that need no file; an environment's ids are too many to list."""
         if group == "algo":
-            return sections.algorithm_names()
+            return schema.algorithm_names()
         if group == "tuned":
             return (NO_TUNED,)
-        return sections.policy_names() if group == "policy" else ()
+        return schema.policy_names() if group == "policy" else ()
 
     def _load(self, config_path: str) -> Loaded:
         group, _, name = config_path.partition("/")
@@ -227,21 +229,21 @@ class ZooConfigSource(ConfigSource):
         if group == "algo":
             return self._algorithm(name)
         if group == "env":
-            return self._with_defaults(config_path, {**defaults(sections.section_class("env")), "id": name})
+            return self._with_defaults(config_path, {**defaults(schema.section_class("env")), "id": name})
         if name == USUAL and group == "space":
             return self._space()
-        if name == USUAL and group in OF_PRESETS:
-            loaded = [self._load(f"{group}/{each}") for each in self._usual(group)]
+        if name == USUAL and group in GROUPS_OF_PRESETS:
+            loaded = [self._load(f"{group}/{each}") for each in self._default_options(group)]
             merged = OmegaConf.merge({}, *(config for config, _ in loaded))
             return merged, {**LOCAL}  # type: ignore[return-value]
         if group == "policy":
             return self._with_defaults(
-                config_path, {**defaults(sections.section_class("policy")), "name": name}
+                config_path, {**defaults(schema.section_class("policy")), "name": name}
             )
         return self._read(config_path)
 
     def choose(self, overrides: Iterable[Override]) -> None:
-        """Take over what the command line sets, before a config is composed."""
+        """Set what the command line chooses, before a config is composed."""
         self.read.clear()
         self.chosen = {
             each.key_or_group: None if each.is_sweep_override() else each.value() for each in overrides
@@ -267,7 +269,7 @@ class ZooConfigSource(ConfigSource):
             config.defaults = _choices_of_run(config, file)
         bases = [each for each in config.get("defaults") or [] if isinstance(each, str) and each != "_self_"]
         found = [self._of_experiment(each) for each in bases if not each.startswith("/")]
-        return {key: value for each in [*found, overridden(config)] for key, value in each.items()}
+        return {key: value for each in [*found, group_overrides(config)] for key, value in each.items()}
 
     def _command(self, name: str) -> Loaded:
         """Return a command's config; one whose first default is another command has all that this one has."""
@@ -296,7 +298,7 @@ class ZooConfigSource(ConfigSource):
     def base_of(self, algo: str) -> str:
         """Return the algorithm that a preset builds on, over any number of presets; itself for any other."""
         base = self._built_on(algo)
-        return algo if base is None or algo in sections.algorithm_names() else self.base_of(base)
+        return algo if base is None or algo in schema.algorithm_names() else self.base_of(base)
 
     def _built_on(self, algo: str) -> str | None:
         preset = self._file(f"algo/{algo}")
@@ -304,11 +306,11 @@ class ZooConfigSource(ConfigSource):
         return next((each for each in bases if isinstance(each, str) and each != "_self_"), None)
 
     def _algorithm(self, name: str) -> Loaded:
-        if name in sections.algorithm_names():
-            values = defaults(common_class(sections.algorithm_config_class(name)))
+        if name in schema.algorithm_names():
+            values = defaults(common_class(schema.algorithm_config_class(name)))
             return self._with_defaults(f"algo/{name}", {"name": name, **values})
         config, header = self._read(f"algo/{name}")
-        _leave_to_usual(config)
+        _drop_default_choices(config)
         return OmegaConf.merge({"preset": name}, config), header  # type: ignore[return-value]
 
     def _with_defaults(self, config_path: str, declared: dict[str, Any]) -> Loaded:
@@ -325,14 +327,14 @@ class ZooConfigSource(ConfigSource):
             return OmegaConf.create({"tuned": NO_TUNED})
         file = self._tuned_file()
         if file is None:
-            raise ZooError(no_tuned_file(name))
+            raise ZooError(no_tuned_file_message(name))
         config = read_yaml(file)[0]
         self.read[file] = ""
-        _leave_to_usual(config)
+        _drop_default_choices(config)
         config.tuned = shown(file)
-        return self._without_replaced_generator(self._without_replaced_memory(config))
+        return self._without_replaced_generator(self._without_replaced_replay(config))
 
-    def _without_replaced_memory(self, config: DictConfig) -> DictConfig:
+    def _without_replaced_replay(self, config: DictConfig) -> DictConfig:
         if "replay" in self.chosen:
             config.pop("replay", None)
         return config
@@ -342,7 +344,7 @@ class ZooConfigSource(ConfigSource):
         tuned = config.get("algo")
         if "algo.generator" not in self.chosen or not isinstance(tuned, DictConfig):
             return config
-        common = defaults(common_class(sections.algorithm_config_class("gail")))
+        common = defaults(common_class(schema.algorithm_config_class("gail")))
         if tuned.get("generator", common["generator"]) != self.chosen["algo.generator"]:
             config.algo = {key: tuned[key] for key in tuned if key in common}
         return config
@@ -360,22 +362,22 @@ class ZooConfigSource(ConfigSource):
             algo, _, env = str(option).partition("/")
         return None if algo is None or env is None else tuned_file(algo, env)
 
-    def _usual(self, group: str) -> Sequence[str]:
+    def _default_options(self, group: str) -> Sequence[str]:
         """Return what the tuned file, the preset or the algorithm chooses of a group; most choose nothing."""
         algo, env = self.choice("algo"), self.choice("env")
         tuned, presets = self._tuned_file(), []
         while algo is not None and (preset := self._file(f"algo/{algo}")) is not None:
             presets.append(preset)
             algo = self._built_on(algo)
-        usual = [sections.usual_policy(algo or "")] if group == "policy" else []
+        usual = [schema.usual_policy(algo or "")] if group == "policy" else []
         for file in (*([] if tuned is None else [tuned]), *presets):
-            option = overridden(read_yaml(file)[0]).get(group)
+            option = group_overrides(read_yaml(file)[0]).get(group)
             if option is not None:
                 usual = list(map(str, option)) if isinstance(option, ListConfig) else [str(option)]
                 if file is tuned:
                     return usual
                 break
-        if group == "policy" and env is not None and sections.is_atari(env):
+        if group == "policy" and env is not None and schema.is_atari(env):
             return [name.replace("Mlp", "Cnn", 1) for name in usual]
         return usual
 
@@ -390,11 +392,11 @@ class ZooConfigSource(ConfigSource):
         return self._without_replaced_sections(config, file), {**header, **GLOBAL}
 
     def _without_replaced_sections(self, config: DictConfig, file: Path) -> DictConfig:
-        """Leave out what is chosen on the command line: all that a run had of it, where that is complete."""
+        """Leave out the callbacks and the logger of a run for which the command line chooses others."""
         for section in ("callbacks", "logger"):
             if section in self.chosen and (file.name == "config.yaml" or self.chosen[section] == "none"):
                 config.pop(section, None)
-        return self._without_replaced_memory(config)
+        return self._without_replaced_replay(config)
 
     def _file(self, config_path: str) -> Path | None:
         path = config_path if config_path.endswith(".yaml") else f"{config_path}.yaml"
@@ -422,7 +424,7 @@ def chosen_groups(command: DictConfig) -> list[str]:
 def algorithm_options() -> list[str]:
     """Return what ``algo=`` takes: algorithms, and presets of theirs."""
     presets = {file.stem for folder in search_folders("conf") for file in (folder / "algo").glob("*.yaml")}
-    return sorted(presets | set(sections.algorithm_names()))
+    return sorted(presets | set(schema.algorithm_names()))
 
 
 def _group(default: Any) -> str:
@@ -435,17 +437,17 @@ def _place(config_path: str) -> str:
     return f"tune/{config_path}" if config_path.partition("/")[0] in SEARCH_GROUPS else config_path
 
 
-def _leave_to_usual(config: DictConfig) -> None:
+def _drop_default_choices(config: DictConfig) -> None:
     """Take out of a defaults list what `ZooConfigSource` chooses as the usual option of a group."""
     if "defaults" in config:
-        config.defaults = [each for each in config.defaults if not _is_usual(each)]
+        config.defaults = [each for each in config.defaults if not _is_default_choice(each)]
         if not config.defaults:
             del config["defaults"]
 
 
-def _is_usual(default: Any) -> bool:
+def _is_default_choice(default: Any) -> bool:
     keys = [str(key).split() for key in default] if isinstance(default, DictConfig) else []
-    return any(key in (["override", f"/{group}"] for group in OF_PRESETS) for key in keys)
+    return any(key in (["override", f"/{group}"] for group in GROUPS_OF_PRESETS) for key in keys)
 
 
 def _choices_of_run(config: DictConfig, file: Path) -> ListConfig:

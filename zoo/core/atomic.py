@@ -1,8 +1,8 @@
 """Writing files and folders whole or not at all.
 
-What is new is written beside what it replaces, forced to the disk, and renamed into place: whoever looks,
-even after a crash or with a full disk, finds the old version or the new one and never a part of either.
-A log, which grows row by row, gets whole rows by `append`, and reaches the disk by `sync`.
+A new version is written beside the old one, forced to the disk, and renamed into place: a reader finds the
+old version or the new one and never a part of either, even after a crash or with a full disk. A log, which
+grows row by row, gets whole rows by `append`, and reaches the disk by `sync`.
 """
 
 from __future__ import annotations
@@ -116,12 +116,12 @@ def recover_folder(path: str | Path) -> None:
 
 
 def unfinished(names: str) -> str:
-    """Return the pattern of what a killed process began of files and folders with names like these."""
+    """Return the pattern of the hidden names of files and folders that were being written, given theirs."""
     return rf"\.(?:{names})\.(?:[0-9a-f]{{8}}\.partial|previous)"
 
 
 def remove_unfinished(path: str | Path) -> None:
-    """Remove what a process that was killed began of a file or folder: nobody may be writing it now."""
+    """Remove the unfinished versions of a file or folder that a killed process left; none may be at work."""
     path = Path(path)
     of_this = re.compile(unfinished(re.escape(path.name)))
     for each in path.parent.iterdir():
@@ -130,9 +130,9 @@ def remove_unfinished(path: str | Path) -> None:
 
 
 def recover_folders(parent: str | Path) -> None:
-    """Put folders back that a crash left under hidden names, and remove what a killed process began there.
+    """Put back the folders in ``parent`` that a crash left under hidden names, and remove unfinished ones.
 
-    Nobody may be writing any of them now.
+    No process may be writing any of them now.
     """
     parent = Path(parent)
     if parent.is_symlink() or not parent.is_dir():

@@ -14,9 +14,9 @@ from zoo.errors import ZooError
 
 
 class FileLock:
-    """A record lock, which child processes don't inherit; one process at a time has it.
+    """A record lock, which one process at a time holds and child processes don't inherit.
 
-    Also what Optuna's journal asks for: its own lock is a file that stays if its holder is killed.
+    It also serves as the lock of Optuna's journal, whose own stays behind if its holder is killed.
     """
 
     def __init__(self, path: Path) -> None:
@@ -24,7 +24,7 @@ class FileLock:
         self._descriptor: int | None = None
 
     def acquire(self, *, wait: bool = True) -> bool:
-        """Take the lock, once it is free; return False if another process has it and it shall not ``wait``.
+        """Take the lock, once it is free; without ``wait``, return False if another process holds it.
 
         Without ``wait``, a file system without locks grants it. Raises `ZooError` if its file can't be made.
         """
@@ -47,7 +47,7 @@ class FileLock:
         return True
 
     def release(self) -> None:
-        """Let the next one have it."""
+        """Release the lock, if it is held."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -62,7 +62,7 @@ class FileLock:
 
 
 def is_locked(path: Path) -> bool:
-    """Tell whether another process holds the lock; never ask for one that this process holds."""
+    """Return whether another process holds the lock; asking for one of this process would release it."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
     except OSError:
@@ -75,21 +75,21 @@ def is_locked(path: Path) -> bool:
     return False
 
 
-def opened_lock(path: Path) -> int | None:
-    """Open a file for `try_shared_lock`, made if there is none; None where that can't be."""
+def open_lock(path: Path) -> int | None:
+    """Return the descriptor of a file for `try_lock`, made if there is none; None where that can't be."""
     try:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     except OSError:
         return None
 
 
-def try_shared_lock(descriptor: int, *, only_look: bool = False) -> bool | None:
-    """Try to lock an open file, and tell whether that worked; None where there are no locks.
+def try_lock(descriptor: int, *, shared: bool = False) -> bool | None:
+    """Try to lock an open file, and return whether that worked; None where there are no locks.
 
-    Unlike a `FileLock`, this one is shared with the children that are given the file. ``only_look`` takes one
-    that does not keep others from looking.
+    Unlike a `FileLock`, this one is also held by the children that are given the file. A ``shared`` lock does
+    not keep others from taking one.
     """
-    kind = fcntl.LOCK_SH if only_look else fcntl.LOCK_EX
+    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except OSError as error:

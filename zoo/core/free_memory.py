@@ -1,4 +1,4 @@
-"""How many cores and how much memory are there to be had; what can't fit is refused before it is taken."""
+"""The cores and the memory that this process may use; what can't fit is refused before it is allocated."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from zoo.errors import ZooError
 
 SHARE = 0.9
-"""What anything may take of what is free."""
+"""The share of the free memory that one thing may take."""
 
 GIB = 2**30
 

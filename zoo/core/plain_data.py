@@ -1,4 +1,4 @@
-"""Plain data as YAML and JSON: mappings, lists, texts, numbers and nothing that could be more."""
+"""Plain data as YAML and JSON: mappings, lists, texts and numbers, and no other objects."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def plain(value: Any) -> Any:
 
 
 def flat(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """Give every value inside by its dotted path; an empty mapping is a value."""
+    """Yield every value inside with its dotted path; an empty mapping is a value."""
     for key, value in values.items():
         if isinstance(value, Mapping) and value:
             yield from flat(value, f"{above}{key}.")
@@ -52,7 +52,7 @@ def to_json(values: Any) -> str:
 
 
 def with_finite_numbers(values: Any) -> Any:
-    """Return plain data with None for numbers that JSON does not have: NaN, and what is infinite."""
+    """Return plain data with None for numbers that JSON does not have: NaN, and infinity."""
     if isinstance(values, Mapping):
         return {key: with_finite_numbers(item) for key, item in values.items()}
     if isinstance(values, list | tuple):

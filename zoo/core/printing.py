@@ -1,4 +1,4 @@
-"""What is printed: texts of strangers made safe, Markdown, CSV, and lines that nobody may read."""
+"""Printing: texts of unknown origin made safe for a terminal, numbers, Markdown and CSV."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ characters."""
 def printable(text: object, limit: int = 100_000) -> str:
     """Return the text without terminal escape sequences and invisible characters; newlines stay.
 
-    A card from a stranger could otherwise move the cursor, change the window's title or hide what it says.
+    An agent's card could otherwise move the cursor, change the window's title or hide what it says.
     """
     shown = str(text)[: limit + 1].replace("\r\n", "\n").replace("\t", "    ")
     cut = "…" if len(shown) > limit else ""
@@ -44,7 +44,7 @@ def decimal(value: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a time as ``1:23:45`` or ``2:05``; nothing for more than the ages."""
+    """Return a time as ``1:23:45`` or ``2:05``; "" for one that is not finite."""
     if not abs(seconds) < 1e12:
         return ""
     minutes, rest = divmod(round(seconds), 60)
@@ -70,10 +70,9 @@ def show(text: object = "", *, end: str = "\n", file: TextIO | None = None, flus
 
 
 def say(line: str, stream: TextIO | None = None) -> None:
-    """Print a line to stdout, or another stream, if it can be written: nothing that is done depends on it.
+    """Print a `printable` line to stdout, or another stream; one that can't be written is no error.
 
-    Whatever the line quotes, it is shown as `printable` leaves it. It goes out with its end in one piece, so
-    that lines of several processes do not run into one another.
+    The line and its end are written in one piece, so that lines of several processes do not mix.
     """
     with contextlib.suppress(OSError, ValueError):
         print(printable(line) + "\n", end="", file=sys.stdout if stream is None else stream, flush=True)

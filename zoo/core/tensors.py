@@ -245,7 +245,7 @@ def _checked_key(key: Any, keys: tuple[str, ...]) -> str:
 
 
 def _note(array: NDArray[Any]) -> str:
-    """Return what stands in an array's place among the values, for whoever reads them."""
+    """Return the text that stands in an array's place among the values."""
     return f"<array {array.dtype} {list(array.shape)}>"
 
 
@@ -271,7 +271,7 @@ def _content_files(tree: Mapping[str, Any], keys: tuple[str, ...]) -> Iterator[t
 
 
 def _leaves(tree: Tree, keys: tuple[str, ...]) -> Iterator[tuple[Tree, tuple[str, ...]]]:
-    """Give the dict and the keys of every leaf."""
+    """Yield the dict and the keys of every leaf."""
     for key, value in tree.items():
         if isinstance(value, dict):
             yield from _leaves(value, (*keys, key))

@@ -33,7 +33,7 @@ def atari_arguments(config: AtariConfig) -> dict[str, Any]:
     return arguments
 
 
-def preprocessed(env: Env, config: AtariConfig, max_episode_steps: int | None) -> Env:
+def wrap_atari(env: Env, config: AtariConfig, max_episode_steps: int | None) -> Env:
     """Return a bare game with everything around it but the stacked frames; a time limit counts steps."""
     try:
         import cv2
@@ -52,7 +52,7 @@ def preprocessed(env: Env, config: AtariConfig, max_episode_steps: int | None) -
     env = EpisodeStatistics(env)
     if config.terminal_on_life_loss:
         env = LifeLoss(env)
-    if config.fire_on_reset and _waits_for_fire(env):
+    if config.fire_on_reset and _needs_fire(env):
         env = FireOnReset(env)
     if config.clip_reward:
         env = gym.wrappers.TransformReward(env, lambda reward: float(np.sign(float(reward))))
@@ -104,6 +104,6 @@ class FireOnReset(Wrapper):
         return observation, info
 
 
-def _waits_for_fire(env: Env) -> bool:
+def _needs_fire(env: Env) -> bool:
     meanings = env.unwrapped.get_action_meanings()  # type: ignore[attr-defined]
     return len(meanings) >= 3 and meanings[1] == "FIRE"

@@ -1,4 +1,4 @@
-"""What an experiment says about its environments: plain values, as they stand in YAML."""
+"""Configuration of environments: dataclasses of plain values, and the choices that follow from them."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from zoo.envs.registry import is_atari_game
 from zoo.errors import ZooError
 
 ATARI_FRAMES = 4
-"""Frames of an Atari game that are seen at once unless the config says otherwise."""
+"""Default number of stacked frames of an Atari game."""
 
 NO_LIMIT_OF_FRAMES = 2**31 - 1
-"""In the place of the emulator's own limit, where the config sets a time limit or lifts it."""
+"""Replaces the emulator's own limit where the config sets or removes the time limit."""
 
 DEFAULT_RESEED_EVERY, ATARI_RESEED_EVERY = 1_000, 10_000
 """Steps between two seeds of an environment; more for the emulator, whose seeding loads the game again."""
 
-KEEPING_THE_PAST = r"(.+:)?(BipedalWalker.*|.*BulletEnv-v\d+)"
-"""Ids of environments whose reset keeps something of the past, so that the same seed begins differently."""
+NEEDS_RENEWAL = r"(.+:)?(BipedalWalker.*|.*BulletEnv-v\d+)"
+"""Ids of environments whose reset keeps state, so that the same seed can give different episodes."""
 
 
 @dataclass
@@ -61,7 +61,7 @@ class AtariConfig:
 
 @dataclass
 class EnvConfig:
-    """One environment: which, how many at a time are stepped where, and what is wrapped around it."""
+    """An environment: its id and arguments, where it is stepped, and its wrappers."""
 
     id: str = hyperparameter(
         help="Gymnasium id; `module:Id-v0` imports the module first, `envpool:Id` is EnvPool's"
@@ -174,7 +174,7 @@ def atari_config(config: EnvConfig) -> AtariConfig | None:
 
 
 def steps_between_seeds(config: EnvConfig) -> int:
-    """Return ``reseed_every``, or what stands for null."""
+    """Return ``reseed_every``, or its default."""
     if config.reseed_every is not None:
         return config.reseed_every
     return ATARI_RESEED_EVERY if is_atari_game(config.id) else DEFAULT_RESEED_EVERY
@@ -184,7 +184,7 @@ def is_renewed(config: EnvConfig) -> bool:
     """Whether a seed goes to a new environment; never to one in a window, which would close each time."""
     if isinstance(config.renew, bool):
         return config.renew
-    return config.render_mode != "human" and re.fullmatch(KEEPING_THE_PAST, config.id) is not None
+    return config.render_mode != "human" and re.fullmatch(NEEDS_RENEWAL, config.id) is not None
 
 
 def in_this_process(config: EnvConfig) -> EnvConfig:

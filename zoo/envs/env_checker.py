@@ -1,4 +1,4 @@
-"""Trying an environment for a moment before the first step.
+"""Check an environment before training, with random actions.
 
 Gymnasium's own checks judge spaces, resets and steps. Added is what training needs beside: shapes
 and numbers that would spoil it later, whether the seed repeats the environment, goals that can be asked.
@@ -23,13 +23,13 @@ from gymnasium import spaces
 from gymnasium.utils import passive_env_checker as gymnasium_checks
 
 from zoo.envs.config import EnvConfig, env_config, is_renewed
-from zoo.envs.goals import ACHIEVED, COMPUTE_REWARD, DESIRED, Asked, is_goal_space
-from zoo.envs.masks import AllowedActions
-from zoo.envs.registry import closing_told, env_error
-from zoo.envs.seeds import random_seed, seed_spaces
+from zoo.envs.goals import ACHIEVED, COMPUTE_REWARD, DESIRED, GoalFunction, is_goal_space
+from zoo.envs.masks import ValidActions
+from zoo.envs.registry import close_reporting, env_error
+from zoo.envs.replay import random_seed, seed_spaces
 from zoo.envs.spaces import Env, check_supported, describe, is_image, leaf_spaces
 from zoo.envs.vec_env import make_env, source_of
-from zoo.envs.wrappers import flat_env, statistics_kept_apart
+from zoo.envs.wrappers import flatten_env, unsaved_statistics
 from zoo.errors import ZooError
 
 TRIED_STEPS, TRIED_SECONDS = 100, 1.0
@@ -50,7 +50,7 @@ SEED_ADVICE = (
 HARMLESS = re.compile(
     "expecting a numpy array|dtype to be|should be an int|to be a boolean|Casting input|not within the obs"
 )
-"""What Gymnasium warns of, and training converts by itself, or `_Trial` tells more exactly."""
+"""Warnings of Gymnasium about what training converts by itself, or what `_Checker` reports more exactly."""
 SMALLEST_SIDE = 20
 """Numbers a side from which on an observation looks like a picture; fewer are a board."""
 
@@ -67,18 +67,18 @@ def check_env(env: str | EnvConfig | Env | Callable[..., Env], **options: Any) -
 def findings(
     env: str | EnvConfig | Env | Callable[..., Env], config: EnvConfig, *, advises: bool = False
 ) -> list[str]:
-    """Return what is suspicious; with ``advises`` also what matters to some algorithms alone."""
-    with _global_generators_kept():
+    """Return warnings; with ``advises`` also those that concern some algorithms only."""
+    with _keep_global_generators():
         if isinstance(env, gym.Env):
-            tried = flat_env(env, masked=config.mask_actions)
-            found = _Trial(tried, config, random_seed()).run(advises)
-            return found + (statistics_kept_apart(tried) or _compared_with_itself(tried, config))
+            tried = flatten_env(env, masked=config.mask_actions)
+            found = _Checker(tried, config, random_seed()).run(advises)
+            return found + (unsaved_statistics(tried) or _compare_with_itself(tried, config))
         source = source_of(env, config, 1)
-        config = _without_recorders(config)
-        return _tried_anew(lambda: _made(config, source), config, advises)
+        config = _without_videos(config)
+        return _check_new_env(lambda: _made(config, source), config, advises)
 
 
-def _tried_anew(make: Callable[[], Env], config: EnvConfig, advises: bool) -> list[str]:
+def _check_new_env(make: Callable[[], Env], config: EnvConfig, advises: bool) -> list[str]:
     """Try a new environment and compare the used one with others, unless these take long to make.
 
     A function that gives the same one at each call keeps it: it is compared with itself and stays open.
@@ -93,8 +93,8 @@ def _tried_anew(make: Callable[[], Env], config: EnvConfig, advises: bool) -> li
             return env
 
         close_later(first)
-        found = _Trial(first, config, seed=0).run(advises)
-        kept_apart = statistics_kept_apart(first)  # which differ in a used environment, as they should
+        found = _Checker(first, config, seed=0).run(advises)
+        kept_apart = unsaved_statistics(first)  # which differ in a used environment, as they should
         if is_slow or kept_apart:
             return found + kept_apart
         try:
@@ -103,12 +103,12 @@ def _tried_anew(make: Callable[[], Env], config: EnvConfig, advises: bool) -> li
             return found
         if second.unwrapped is first.unwrapped:
             opened.pop_all()
-            return found + _compared_with_itself(first, config)
-        new = _traced(close_later(second), config)
-        went_apart = None if is_renewed(config) else _difference(new, _traced(first, config, new))
+            return found + _compare_with_itself(first, config)
+        new = _rollout(close_later(second), config)
+        went_apart = None if is_renewed(config) else _difference(new, _rollout(first, config, new))
         if went_apart is None and not is_renewed(config):
             return found
-        if where := _difference(new, _traced(close_later(make()), config, new)):
+        if where := _difference(new, _rollout(close_later(make()), config, new)):
             found.append(f"{config.id}: two new ones with the same seed and actions {where}; {SEED_ADVICE}")
         elif went_apart:
             found.append(
@@ -126,15 +126,15 @@ def _made(config: EnvConfig, source: Any) -> Env:
 
 
 def _close(env: Env, config: EnvConfig) -> None:
-    with closing_told(config.id):
+    with close_reporting(config.id):
         env.close()
 
 
 # -- what it returns --------------------------------------------------------------------------------------
 
 
-class _Trial:
-    """One environment being tried with random actions, valid ones where it says which are."""
+class _Checker:
+    """Steps one environment with random valid actions and collects errors and warnings."""
 
     def __init__(self, env: Any, config: EnvConfig, seed: int) -> None:
         self.env, self.name, self.seed, self._masked = env, config.id, seed, config.mask_actions
@@ -143,12 +143,12 @@ class _Trial:
         """Goals that were achieved and desired, and rewards, of an environment with goals."""
 
     def run(self, advises: bool) -> list[str]:
-        """Return what is suspicious, and if it ``advises`` what suits some algorithms only."""
+        """Return warnings; with ``advises`` also those that concern some algorithms only."""
         start = time.monotonic()
         self._check_spaces(advises)
         seed_spaces(self.env, self.seed)
         info = self._reset(self.seed)
-        actions = AllowedActions(self.env, self.env.action_space, info, masked=self._masked)
+        actions = ValidActions(self.env, self.env.action_space, info, masked=self._masked)
         for _ in range(TRIED_STEPS):
             try:
                 action = actions.draw(info)
@@ -166,11 +166,11 @@ class _Trial:
     def _fail(self, message: str) -> ZooError:
         return ZooError(f"{self.name}: {message}")
 
-    def _suspect(self, message: str) -> None:
+    def _warn(self, message: str) -> None:
         self._findings.setdefault(message)
 
-    def _judged(self, when: str, check: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        """Return what a check of Gymnasium's returns; its warnings are findings, its refusals errors."""
+    def _run_check(self, when: str, check: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        """Run one of Gymnasium's checks, collect its warnings, and raise its assertions as `ZooError`."""
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             try:
@@ -184,7 +184,7 @@ class _Trial:
         for each in caught:
             text = re.sub(r"\x1b\[\d+m", "", str(each.message))
             if text.startswith("WARN: ") and not HARMLESS.search(text):
-                self._suspect(text.removeprefix("WARN: "))
+                self._warn(text.removeprefix("WARN: "))
         return result
 
     def _check_spaces(self, advises: bool) -> None:
@@ -192,7 +192,7 @@ class _Trial:
             space = getattr(self.env, name, None)
             if not isinstance(space, spaces.Space):
                 raise self._fail(f"{name} is {space!r}; set self.{name} to a gymnasium.spaces.Space")
-            self._judged(f"in {name}", getattr(gymnasium_checks, f"check_{name}"), space)
+            self._run_check(f"in {name}", getattr(gymnasium_checks, f"check_{name}"), space)
             if name == "action_space" and self._findings:
                 raise self._fail(next(reversed(self._findings)))
         try:
@@ -203,25 +203,27 @@ class _Trial:
             if isinstance(space, spaces.Box) and not is_image(space):
                 has_sides = len(space.shape) == 3 or (len(space.shape) == 2 and space.dtype == np.uint8)
                 if has_sides and sorted(space.shape)[-2] >= SMALLEST_SIDE:
-                    self._suspect(
+                    self._warn(
                         f"observation_space{f' `{path}`' if path else ''}: {describe(space)} looks like a "
                         "picture, but is read as numbers; declare pictures as uint8 from 0 to 255"
                     )
         for path, space in leaf_spaces(self.env.action_space):
             where = f"action_space `{path}`" if path else "action_space"
             if isinstance(space, spaces.Box) and not space.is_bounded():
-                self._suspect(f"{where} has infinite bounds; algorithms that scale actions need finite ones")
+                self._warn(f"{where} has infinite bounds; algorithms that scale actions need finite ones")
             elif isinstance(space, spaces.Box) and advises:
                 low, high = space.low.astype(np.float64), space.high.astype(np.float64)
                 if (np.maximum(-low, high) > FAR).any() or (high - low < NARROW).any():
-                    self._suspect(
+                    self._warn(
                         f"{where} goes from {low.min():g} to {high.max():g}, but Gaussian policies (A2C, "
                         "ACER, ACKTR, PPO, TRPO) start with actions of -1 to 1; for them scale it by "
                         "gymnasium.wrappers.RescaleAction (DDPG, SAC, TD3 and TQC scale it themselves)"
                     )
 
     def _reset(self, seed: int | None) -> Mapping[str, Any]:
-        result = self._judged("in reset()", gymnasium_checks.env_reset_passive_checker, self.env, seed=seed)
+        result = self._run_check(
+            "in reset()", gymnasium_checks.env_reset_passive_checker, self.env, seed=seed
+        )
         if not isinstance(result, tuple) or len(result) != 2:
             raise self._fail("reset() must return two values: observation, info")
         self._check_observation(result[0], "reset()")
@@ -230,7 +232,7 @@ class _Trial:
 
     def _step(self, action: Any) -> tuple[bool, Mapping[str, Any]]:
         """Take one step, and return whether the episode ended, and the info."""
-        result = self._judged(
+        result = self._run_check(
             f"in step({action!r})", gymnasium_checks.env_step_passive_checker, self.env, action
         )
         if len(result) != 5:
@@ -274,35 +276,35 @@ class _Trial:
                 if not part.contains(stored[()]):
                     raise self._fail(f"{what} is {array.tolist()}, which is not in {part}")
             elif ((array < part.low) | (array > part.high)).any():
-                self._suspect(f"{what} is outside the bounds of observation_space; widen them")
+                self._warn(f"{what} is outside the bounds of observation_space; widen them")
 
     def _check_goals(self) -> None:
-        """Compare what an environment says of its own steps, when asked, with the rewards that these had."""
+        """Compare the rewards of steps with what `compute_reward` returns for their goals."""
         if not self.env.has_wrapper_attr("compute_reward"):
-            self._suspect(
+            self._warn(
                 f"there are goals, but no method {COMPUTE_REWARD}, which hindsight replay needs;"
                 " replay=uniform learns without"
             )
             return
-        asked = Asked(self.env.get_wrapper_attr("compute_reward"), "compute_reward")
+        asked = GoalFunction(self.env.get_wrapper_attr("compute_reward"), "compute_reward")
         achieved, desired, rewards = (np.array(column) for column in zip(*self._steps, strict=True))
         try:
-            answers = asked.one_by_one(achieved, desired)
-            takes_many = asked.takes_many(achieved, desired)
+            answers = asked.call_each_goal(achieved, desired)
+            is_vectorized = asked.is_vectorized(achieved, desired)
         except ZooError as error:
-            self._suspect(str(error))
+            self._warn(str(error))
             return
         others = np.flatnonzero(~np.isclose(answers, rewards, rtol=1e-4, atol=1e-5))
         if len(others):
             step = int(others[0])
-            self._suspect(
+            self._warn(
                 f"step {step + 1} gave the reward {rewards[step]:g}, but compute_reward gives"
                 f" {answers[step]:g} for its goals ({len(others)} of {len(rewards)} steps differ): hindsight"
                 f" replay would learn from both; let step() return what {COMPUTE_REWARD} does, or set"
                 " replay.hindsight.copy_info_dict=true if that needs the info of the step"
             )
-        if not takes_many:
-            self._suspect(
+        if not is_vectorized:
+            self._warn(
                 "compute_reward answers for one goal at a time, so hindsight replay asks it row by row, which"
                 " is slow; let it take arrays of goals (n, …) and return rewards (n,)"
             )
@@ -311,23 +313,23 @@ class _Trial:
 # -- whether its seed repeats it --------------------------------------------------------------------------
 
 
-class _Trace(NamedTuple):
-    """What was done from a seed on, and what came of each step, the reset first."""
+class _Rollout(NamedTuple):
+    """Actions after a seeded reset, and the results of the reset and of each step."""
 
     actions: list[Any]
     shown: list[Any]
 
 
-def _compared_with_itself(env: Env, config: EnvConfig) -> list[str]:
+def _compare_with_itself(env: Env, config: EnvConfig) -> list[str]:
     seed = random_seed()
-    first = _traced(env, config, seed=seed)
-    where = _difference(first, _traced(env, config, first, seed))
+    first = _rollout(env, config, seed=seed)
+    where = _difference(first, _rollout(env, config, first, seed))
     if where is None:
         return []
     return [f"{config.id}: the same seed and actions, given twice, {where}; {SEED_ADVICE}"]
 
 
-def _traced(env: Env, config: EnvConfig, earlier: _Trace | None = None, seed: int = 1) -> _Trace:
+def _rollout(env: Env, config: EnvConfig, earlier: _Rollout | None = None, seed: int = 1) -> _Rollout:
     """Reset with ``seed`` and step with the actions of an earlier trace, or with random ones for a moment."""
     deadline = time.monotonic() + REPEATED_SECONDS
     space = copy.deepcopy(env.action_space)  # An environment may draw from its own.
@@ -337,7 +339,7 @@ def _traced(env: Env, config: EnvConfig, earlier: _Trace | None = None, seed: in
     try:
         observation, info = env.reset(seed=seed)
         shown = [_flat(observation)]
-        allowed = AllowedActions(env, space, info, masked=config.mask_actions)
+        allowed = ValidActions(env, space, info, masked=config.mask_actions)
         while len(done) < (REPEATED_STEPS if earlier is None else len(earlier.actions)):
             if earlier is None and time.monotonic() > deadline:
                 break
@@ -350,11 +352,11 @@ def _traced(env: Env, config: EnvConfig, earlier: _Trace | None = None, seed: in
                 shown[-1] = np.append(shown[-1], _flat(observation))
     except (Exception, SystemExit) as error:
         raise env_error(error, config.id, "while its seed was tried out") from error
-    return _Trace(done, shown)
+    return _Rollout(done, shown)
 
 
-def _difference(one: _Trace, other: _Trace) -> str | None:
-    """Say where two traces went apart, or return None if they did not."""
+def _difference(one: _Rollout, other: _Rollout) -> str | None:
+    """Describe where two rollouts differ first; None if they are equal."""
     for n, (first, second) in enumerate(zip(one.shown, other.shown, strict=False)):
         if not np.array_equal(first, second, equal_nan=True):
             return "began differently" if n == 0 else f"went apart at step {n}"
@@ -369,7 +371,7 @@ def _flat(observation: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _global_generators_kept() -> Iterator[None]:
+def _keep_global_generators() -> Iterator[None]:
     """Leave the global random generators as they were."""
     python_state, numpy_state = random.getstate(), np.random.get_state()
     try:
@@ -379,7 +381,7 @@ def _global_generators_kept() -> Iterator[None]:
         np.random.set_state(numpy_state)
 
 
-def _without_recorders(config: EnvConfig) -> EnvConfig:
+def _without_videos(config: EnvConfig) -> EnvConfig:
     """Return the config without wrappers that would leave videos of the trial behind."""
     names = [each if isinstance(each, str) else str(each.get("_target_", "")) for each in config.wrappers]
     kept = zip(config.wrappers, names, strict=True)

@@ -1,4 +1,4 @@
-"""Goal environments, as Gymnasium-Robotics means them: what any other goal would have been worth.
+"""Goal environments, as in Gymnasium-Robotics: the rewards of other goals, for hindsight replay.
 
 Observations are a Dict with ``observation``, ``achieved_goal`` and ``desired_goal``. A method
 ``compute_reward(achieved_goal, desired_goal, info)`` gives the reward of a step that achieved one goal where
@@ -25,7 +25,7 @@ from zoo.errors import NotFiniteError, ZooError
 ACHIEVED, DESIRED = "achieved_goal", "desired_goal"
 
 TRIED_GOALS = 16
-"""Goals on which an environment shows whether it answers for many at once as for one after the other.
+"""Goals on which batched calls are compared with single ones.
 
 There are more of them by the largest side of a goal, lest a goal's numbers be taken for answers.
 """
@@ -33,7 +33,7 @@ There are more of them by the largest side of a goal, lest a goal's numbers be t
 COMPUTE_REWARD = "compute_reward(achieved_goal, desired_goal, info)"
 
 HINDSIGHT_ASKS = "hindsight asks"
-"""How a message begins that says why an environment can't be asked."""
+"""Start of messages about a method of an environment that failed."""
 
 Answer = Callable[[Any, Any, Any], Any]
 Infos = Sequence[Mapping[str, Any]]
@@ -41,16 +41,16 @@ Infos = Sequence[Mapping[str, Any]]
 
 
 def is_goal_space(space: Space) -> bool:
-    """Whether observations say what was achieved and what is desired."""
+    """Whether observations hold an achieved and a desired goal."""
     return isinstance(space, spaces.Dict) and {ACHIEVED, DESIRED} <= set(space)
 
 
-class GoalOutcomes:
-    """Rewards and ends of steps under goals that were not pursued, asked of the environment itself.
+class GoalRewards:
+    """Rewards and ends of steps under other goals, computed by methods of the environment.
 
-    That is the first one of a vector environment in this process, one made for it where all are in worker
-    processes, or the vector environment itself if it has the methods. They are given an empty info for each
-    goal, or ``with_infos`` the info of the step. Raises `ZooError` for an environment without goals, or
+    Methods are those of the vector environment if it has them, else of its first environment, or of one more
+    like it where all are in worker processes. They are given an empty info for each goal, or ``with_infos``
+    the info of the step. Raises `ZooError` for an environment without goals, or
     without ``compute_reward``.
     """
 
@@ -59,8 +59,8 @@ class GoalOutcomes:
         answer, ends = _method(env, "compute_reward"), _method(env, "compute_terminated")
         if answer is None:
             raise ZooError(f"hindsight needs an env with a method {COMPUTE_REWARD}")
-        self._rewards = Asked(answer, "compute_reward", with_infos=with_infos)
-        self._ends = None if ends is None else Asked(ends, "compute_terminated", with_infos=with_infos)
+        self._rewards = GoalFunction(answer, "compute_reward", with_infos=with_infos)
+        self._ends = None if ends is None else GoalFunction(ends, "compute_terminated", with_infos=with_infos)
 
     def rewards(
         self, achieved: NDArray[Any], desired: NDArray[Any], infos: Infos | None = None
@@ -79,7 +79,7 @@ class GoalOutcomes:
     def terminated(
         self, achieved: NDArray[Any], desired: NDArray[Any], infos: Infos | None = None
     ) -> NDArray[np.bool_] | None:
-        """Return whether each of these steps ends its episode, None if the environment does not tell."""
+        """Return whether each step ends its episode; None without a method ``compute_terminated``."""
         if self._ends is None:
             return None
         return self._ends(achieved, desired, infos).astype(np.bool_, copy=False)
@@ -102,21 +102,21 @@ def goal_space(space: Space) -> Space:
     return achieved
 
 
-class Asked:
-    """One method of an environment, asked about many goals at once where that gives what one by one does."""
+class GoalFunction:
+    """A method of an environment, called for many goals at once where that equals calls one by one."""
 
     def __init__(self, answer: Answer, name: str, *, with_infos: bool = False) -> None:
         self.answer, self.name, self.with_infos = answer, name, with_infos
-        self._takes_many: bool | None = None
+        self._is_vectorized: bool | None = None
 
     def __call__(
         self, achieved: NDArray[Any], desired: NDArray[Any], infos: Infos | None = None
     ) -> NDArray[Any]:
         """Return one number, or truth, a row. Raises `ZooError` for any other answer."""
-        if not self.takes_many(achieved, desired, infos):
-            return self.one_by_one(achieved, desired, infos)
+        if not self.is_vectorized(achieved, desired, infos):
+            return self.call_each_goal(achieved, desired, infos)
         try:
-            answers = self._all_at_once(achieved, desired, infos)
+            answers = self._call_batch(achieved, desired, infos)
         except Exception as error:
             raise self._failed(error) from error
         if not answers.shape:
@@ -128,42 +128,42 @@ class Asked:
             )
         return answers
 
-    def takes_many(self, achieved: NDArray[Any], desired: NDArray[Any], infos: Infos | None = None) -> bool:
-        """Whether it answers for many goals at once: found out once, on these, half of which are reached."""
-        if self._takes_many is None:
+    def is_vectorized(
+        self, achieved: NDArray[Any], desired: NDArray[Any], infos: Infos | None = None
+    ) -> bool:
+        """Whether a call for many goals equals calls one by one; tried once, half of the goals reached."""
+        if self._is_vectorized is None:
             rows = np.arange(TRIED_GOALS + max(achieved.shape[1:], default=0)) % len(achieved)
             achieved, desired = achieved[rows], desired[rows]
             desired[::2] = achieved[::2]
             infos = None if infos is None else [infos[row] for row in rows.tolist()]
-            alone = self.one_by_one(achieved, desired, infos)
+            alone = self.call_each_goal(achieved, desired, infos)
             try:
-                together = self._all_at_once(achieved, desired, infos)
+                together = self._call_batch(achieved, desired, infos)
                 is_same = together.shape in ((), alone.shape)
-                self._takes_many = is_same and np.allclose(together, alone, equal_nan=True)
+                self._is_vectorized = is_same and np.allclose(together, alone, equal_nan=True)
             except Exception:  # It may take one goal only, and fail in any way for more.
-                self._takes_many = False
-        return self._takes_many
+                self._is_vectorized = False
+        return self._is_vectorized
 
-    def one_by_one(
+    def call_each_goal(
         self, achieved: NDArray[Any], desired: NDArray[Any], infos: Infos | None = None
     ) -> NDArray[np.float64]:
-        """Return one number a row, asked for row by row."""
-        rows = zip(achieved, desired, infos or [{}] * len(achieved), strict=True)
-        try:
-            return np.array([self._number(self.answer(*row)) for row in rows], dtype=np.float64)
-        except Exception as error:
-            raise self._failed(error) from error
+        """Call the method for each row and return one number a row."""
+        numbers = np.empty(len(achieved))
+        for i, row in enumerate(zip(achieved, desired, infos or [{}] * len(achieved), strict=True)):
+            try:
+                answer = np.asarray(self.answer(*row))
+            except Exception as error:
+                raise self._failed(error) from error
+            if answer.size != 1:
+                raise self._refused(f"returned the shape {answer.shape} for one goal; expected one number")
+            numbers[i] = answer.item()
+        return numbers
 
-    def _all_at_once(
-        self, achieved: NDArray[Any], desired: NDArray[Any], infos: Infos | None
-    ) -> NDArray[Any]:
+    def _call_batch(self, achieved: NDArray[Any], desired: NDArray[Any], infos: Infos | None) -> NDArray[Any]:
         answers = np.asarray(self.answer(achieved, desired, infos or [{}] * len(achieved)))
         return answers if answers.dtype.kind in "bf" else answers.astype(np.float64)
-
-    def _number(self, answer: Any) -> float:
-        if np.size(answer) != 1:
-            raise self._refused(f"returned the shape {np.shape(answer)} for one goal; expected one number")
-        return float(np.asarray(answer).item())
 
     def _failed(self, error: Exception) -> ZooError:
         if isinstance(error, ZooError):
@@ -181,12 +181,12 @@ class Asked:
 
 
 def _method(env: VectorEnv[Any, Any, Any], name: str) -> Answer | None:
-    """Return a call of a method of the vector environment or of one in it, looked up anew each time."""
+    """Return a method of the vector environment or of one in it, which is looked up at each call."""
     bare: Any = env.unwrapped
     if hasattr(bare, name):
         return getattr(bare, name)
-    if hasattr(bare, "engine"):
-        first = bare.engine.example  # who reads `envs` of ours is taken for somebody who may step them
+    if hasattr(bare, "example"):
+        first = bare.example
     elif getattr(bare, "envs", None):
         first = partial(getitem, bare.envs, 0)
     else:

@@ -1,4 +1,4 @@
-"""Which actions are valid now: environments say so by a method `action_masks`, or in their infos."""
+"""Masks of valid actions, from a method `action_masks` of environments or from their infos."""
 
 from __future__ import annotations
 
@@ -16,45 +16,45 @@ from zoo.config.user_imports import import_own
 from zoo.envs.goals import is_goal_space
 from zoo.envs.registry import env_error
 from zoo.envs.spaces import Env, Info, Space, choice_sizes, describe, is_composite, leaf_spaces, nested
-from zoo.envs.vector_infos import attached, info_of
+from zoo.envs.transition import attached, info_of
 from zoo.errors import ZooError
 
 Masks = NDArray[np.bool_]
-Ask = Callable[[Sequence[int]], Sequence[Any]]
-"""What gives the masks of some environments, by their numbers."""
+Query = Callable[[Sequence[int]], Sequence[Any]]
+"""Returns the masks of some environments, by their numbers."""
 
 IGNORING = "env.mask_actions=false leaves masks out"
 
 
 class ActionMasks:
-    """The masks of some environments with the same actions, which they are asked for or give in their infos.
+    """Reads, checks and flattens the masks of some environments with the same action space.
 
-    ``ask`` is None where infos hold them, if any do. ``size`` is the length of a mask; None where there are
+    ``query`` is None where infos hold them, if any do. ``size`` is the length of a mask; None where there are
     none, and as long as it is not known that infos hold some. ``name`` says in a message which environment is
     meant. With goals an episode that is over may go on with another one in hindsight, so its mask counts;
-    without, nobody acts there, and all is valid. With ``used=False`` nobody is asked.
+    without, nobody acts there, and all is valid. With ``used=False`` masks are ignored.
     """
 
     def __init__(
         self,
         action_space: Space,
         observation_space: Space,
-        ask: Ask | None,
+        query: Query | None,
         name: Callable[[int], str],
         *,
         used: bool = True,
     ) -> None:
         self._action_space, self._name, self._used = action_space, name, used
         self.has_goals = is_goal_space(observation_space)
-        self._ask = ask if used else None
+        self._query = query if used else None
         self._sizes = choice_sizes(action_space)
         self._starts = [end - size for end, size in zip(accumulate(self._sizes), self._sizes, strict=True)]
         self.size: int | None = None
-        if self._ask is not None:
+        if self._query is not None:
             self._begin("a method `action_masks`")
 
     def _begin(self, given_as: str) -> None:
-        """Know that there are masks. Raises `ZooError` for actions that can't be masked."""
+        """Note that there are masks. Raises `ZooError` for actions that can't be masked."""
         if not self._sizes:
             raise ZooError(
                 f"the environment has {given_as}, but actions of {describe(self._action_space)} cannot be "
@@ -62,17 +62,17 @@ class ActionMasks:
             )
         self.size = sum(self._sizes)
 
-    def look_for_them(self, infos: Sequence[Mapping[str, Any]]) -> None:
-        """Find out from the infos of a reset whether there are masks; raises where only some have one."""
+    def detect(self, infos: Sequence[Mapping[str, Any]]) -> None:
+        """Detect masks in the infos of a reset. Raises `ZooError` where only some environments have one."""
         if not self._used or self.size is not None:
             return
         given = ["action_mask" in info for info in infos]
         if any(given):
             self._begin("`action_mask` in its info")
             if not all(given):
-                raise self._left_out(given.index(False))
+                raise self._missing_mask_error(given.index(False))
 
-    def check_begun(self, i: int) -> None:
+    def refuse_late_mask(self, i: int) -> None:
         """Raise `ZooError` if masks are used: environment ``i`` has one now, but had none with the reset."""
         if self._used:
             self._begin("`action_mask` in its info")
@@ -81,7 +81,7 @@ class ActionMasks:
                 f"({IGNORING})"
             )
 
-    def at_the_end(self, i: int, info: Mapping[str, Any], *, terminated: bool) -> Masks:
+    def final_mask(self, i: int, info: Mapping[str, Any], *, terminated: bool) -> Masks:
         """Return which actions an environment allows where an episode ends; all if it is over."""
         if terminated and not self.has_goals:
             return np.ones(self.size or 0, np.bool_)
@@ -90,11 +90,11 @@ class ActionMasks:
     def checked(self, i: int, given: Any, *, is_over: bool) -> Masks:
         """Return a mask as one row; all, where nothing is allowed and the episode is over."""
         mask = self._row(i, given).copy()
-        if self._leave_a_choice(mask):
+        if self._has_choice(mask):
             return mask
         if is_over:
             return np.ones_like(mask)
-        raise self._nothing_left(i, mask)
+        raise self._no_choice_error(i, mask)
 
     def write(self, masks: Masks | None, infos: Sequence[Mapping[str, Any]]) -> None:
         """Write the mask of every environment into its row, if there are any.
@@ -110,37 +110,37 @@ class ActionMasks:
         else:
             for i, mask in enumerate(given):
                 masks[i] = self._row(i, mask)
-        has_choice = self._leave_a_choice(masks)
+        has_choice = self._has_choice(masks)
         if not has_choice.all():
             i = int(has_choice.argmin())
-            raise self._nothing_left(i, masks[i])
+            raise self._no_choice_error(i, masks[i])
 
     def given(self, rows: Sequence[int], infos: Sequence[Any]) -> Sequence[Any]:
-        """Return what environments say that is allowed, in whatever form; ``infos`` are those of the rows."""
-        if self._ask is None:
+        """Return the masks of some environments as they give them; ``infos`` are those of the rows."""
+        if self._query is None:
             return [info.get("action_mask") for info in infos]
         try:
-            return self._ask(rows)
+            return self._query(rows)
         except ZooError:
             raise
         except (Exception, SystemExit) as error:
             raise env_error(error, self._name(rows[0]), "in action_masks()") from error
 
     def _row(self, i: int, given: Any) -> Masks:
-        if given is None and self._ask is None:
-            raise self._left_out(i)
+        if given is None and self._query is None:
+            raise self._missing_mask_error(i)
         try:
             return flat_mask(given, self._action_space)
         except ZooError as error:
             raise ZooError(f"{self._name(i)}: {error} ({IGNORING})") from error
 
-    def _leave_a_choice(self, masks: Masks) -> Any:
+    def _has_choice(self, masks: Masks) -> Any:
         """Return for each row of masks (…, size) whether every choice has a valid alternative."""
         if len(self._sizes) == 1:
             return np.logical_or.reduce(masks, axis=-1)
         return np.logical_or.reduceat(masks, self._starts, axis=-1).all(-1)
 
-    def _nothing_left(self, i: int, mask: Masks) -> ZooError:
+    def _no_choice_error(self, i: int, mask: Masks) -> ZooError:
         empty = np.flatnonzero(~np.logical_or.reduceat(mask, self._starts))[0]
         which = "" if len(self._sizes) == 1 else f" for choice {empty + 1} of {len(self._sizes)}"
         return ZooError(
@@ -148,7 +148,7 @@ class ActionMasks:
             f"{' there' if which else ''}; allow one, or end the episode before ({IGNORING})"
         )
 
-    def _left_out(self, i: int) -> ZooError:
+    def _missing_mask_error(self, i: int) -> ZooError:
         return ZooError(
             f"{self._name(i)} gave no `action_mask` in its info, but others, or earlier ones, had one"
         )
@@ -171,69 +171,52 @@ def masks_of(envs: Sequence[Env], name: Callable[[int], str], *, used: bool = Tr
     return ActionMasks(first.action_space, first.observation_space, ask if asks else None, name, used=used)
 
 
-class VectorMasks:
-    """Asks somebody's vector environment for masks: its own method, those of its environments, its infos.
-
-    ``masks`` are those of what is shown now (num_envs, size), None where there are none, as before the first
-    reset. ``name`` says in a message which environment is meant, and when.
-    """
+class VectorMasks(ActionMasks):
+    """Reads masks of a foreign vector environment: by its method, those of its environments, or infos."""
 
     def __init__(
         self, env: VectorEnv[Any, Any, Any], action_space: Space, name: Callable[[int], str], *, used: bool
     ) -> None:
-        ask = _vector_method(env) if used else None
-        self._of = ActionMasks(action_space, env.single_observation_space, ask, name, used=used)
+        query = _vector_method(env) if used else None
+        super().__init__(action_space, env.single_observation_space, query, name, used=used)
         self._num_envs = env.num_envs
-        self.masks: Masks | None = None
-
-    @property
-    def size(self) -> int | None:
-        """The length of a mask; None without masks."""
-        return None if self.masks is None else self._of.size
-
-    def look_for_them(self, infos: Mapping[str, Any]) -> None:
-        """Find out from the infos of a reset of all environments whether there are masks in infos."""
-        if infos.get("action_mask") is not None:
-            self._of.look_for_them([_with_mask(infos, i) for i in range(self._num_envs)])
+        self._masks: Masks | None = None
+        """Those of the current observations, (num_envs, size)."""
 
     def read(
         self, infos: Mapping[str, Any], over: Masks | None = None, reset: Masks | None = None
     ) -> Masks | None:
-        """Return the masks of what is shown now; None where there are none.
+        """Return the masks for the current observations, (num_envs, size); None without masks.
 
         Where an episode is ``over`` all actions count as valid. ``reset`` says which rows the infos are of,
         if not of all. Raises `ZooError` for an environment that allows no action, has a mask of another
         length, or has one only sometimes.
         """
-        if self._of.size is None:
+        if self.size is None:
             if infos.get("action_mask") is not None:
-                self._of.check_begun(int(np.argmax(infos.get("_action_mask", [True]))))
+                self.refuse_late_mask(int(np.argmax(infos.get("_action_mask", [True]))))
             return None
         rows = range(self._num_envs) if reset is None else np.flatnonzero(reset).tolist()
-        before = self.masks
-        masks = np.ones((self._num_envs, self._of.size), np.bool_) if before is None else before.copy()
+        before = self._masks
+        masks = np.ones((self._num_envs, self.size), np.bool_) if before is None else before.copy()
         is_over = np.zeros(self._num_envs, np.bool_) if over is None else over
         masks[is_over] = True
-        asked = [i for i in rows if self._of.has_goals or not is_over[i]]
-        given = self._of.given(asked, [_with_mask(infos, i) for i in asked]) if asked else []
-        for i, mask in zip(asked, given, strict=True):
-            masks[i] = self._of.checked(i, mask, is_over=bool(is_over[i]))
-        self.masks = masks
+        acting = [i for i in rows if self.has_goals or not is_over[i]]
+        given = self.given(acting, [with_mask_of(infos, i) for i in acting]) if acting else []
+        for i, mask in zip(acting, given, strict=True):
+            masks[i] = self.checked(i, mask, is_over=bool(is_over[i]))
+        self._masks = masks
         return masks
 
     def final(self, infos: Sequence[Info], rows: Sequence[int], terminated: Masks) -> Masks | None:
-        """Return the masks at the ends of episodes; all where nobody acts, or nobody asked in time."""
-        if self.masks is None:
+        """Return the masks at the ends of episodes; all true where they are not known."""
+        if self.size is None:
             return None
-        everything = np.ones(self._of.size or 0, np.bool_)
-        return np.stack(
-            [
-                self._of.at_the_end(i, info, terminated=bool(terminated[i]))
-                if "action_mask" in info
-                else everything
-                for i, info in zip(rows, infos, strict=True)
-            ]
-        )
+        masks = np.ones((len(rows), self.size), np.bool_)
+        for row, (i, info) in enumerate(zip(rows, infos, strict=True)):
+            if "action_mask" in info:
+                masks[row] = self.final_mask(i, info, terminated=bool(terminated[i]))
+        return masks
 
 
 def flat_mask(mask: Any, action_space: Space) -> Masks:
@@ -283,7 +266,7 @@ def _rows_in(mask: Any) -> Iterator[NDArray[Any]]:
         yield np.asarray(mask).ravel()
 
 
-def allowed_action(space: Space, mask: Masks) -> Any:
+def sample_valid_action(space: Space, mask: Masks) -> Any:
     """Return a random action of ``space`` that a mask allows, drawn by the spaces' own generators."""
     drawn, start = {}, 0
     for path, leaf in leaf_spaces(space):
@@ -293,7 +276,7 @@ def allowed_action(space: Space, mask: Masks) -> Any:
     return nested(space, drawn)
 
 
-class AllowedActions:
+class ValidActions:
     """Random actions of one environment, of those that it allows; ``masked=False``: of all in ``space``.
 
     ``info`` is that of the reset before the first action. Raises `ZooError` for a wrong mask.
@@ -302,17 +285,17 @@ class AllowedActions:
     def __init__(self, env: Env, space: Space, info: Mapping[str, Any], *, masked: bool) -> None:
         self._space = space
         self._masks = masks_of([env], lambda _: "the environment", used=masked)
-        self._masks.look_for_them([info])
+        self._masks.detect([info])
 
     def draw(self, info: Mapping[str, Any]) -> Any:
-        """Return an action for what is shown with this info."""
+        """Return a random valid action; ``info`` came with the current observation."""
         if self._masks.size is None:
             if "action_mask" in info:
-                self._masks.check_begun(0)
+                self._masks.refuse_late_mask(0)
             return self._space.sample()
         row = np.empty((1, self._masks.size), np.bool_)
         self._masks.write(row, [info])
-        return allowed_action(self._space, row[0])
+        return sample_valid_action(self._space, row[0])
 
 
 def _allowed_part(space: Space, mask: Masks) -> Any:
@@ -325,7 +308,7 @@ def _allowed_part(space: Space, mask: Masks) -> Any:
 
 
 class ActionMasker(gym.Wrapper[Any, Any, Any, Any]):
-    """Says which actions are valid by a function of the environment, or by a method of it under its name.
+    """Gives an environment a method `action_masks`, as SB3-Contrib's wrapper does.
 
     ``action_mask_fn`` is called with the wrapped environment whenever somebody asks for `action_masks`. In a
     config it is a name: of a method or an attribute, ``valid_moves``, or of a function in a module,
@@ -344,7 +327,7 @@ class ActionMasker(gym.Wrapper[Any, Any, Any, Any]):
 
 
 def _function_called(name: str, env: Env) -> Callable[[Env], Any]:
-    """Return what asks an environment for its attribute of this name, or the function at a path."""
+    """Return a function that reads the attribute of this name, or the function at a path."""
     module_name, dot, function_name = name.rpartition(".")
     if not dot:
         if not env.has_wrapper_attr(name):
@@ -364,7 +347,7 @@ def _function_called(name: str, env: Env) -> Callable[[Env], Any]:
     return function
 
 
-def _with_mask(infos: Mapping[str, Any], i: int) -> Info:
+def with_mask_of(infos: Mapping[str, Any], i: int) -> Info:
     """Return an info with the mask that one environment gave, if it gave any."""
     present, given = infos.get("_action_mask"), infos.get("action_mask")
     if given is None or (present is not None and not present[i]):
@@ -372,7 +355,7 @@ def _with_mask(infos: Mapping[str, Any], i: int) -> Info:
     return {"action_mask": info_of(given, i) if isinstance(given, Mapping) else given[i]}
 
 
-def _vector_method(env: VectorEnv[Any, Any, Any]) -> Ask | None:
+def _vector_method(env: VectorEnv[Any, Any, Any]) -> Query | None:
     """Return what gives the masks of environments, if anything but their infos does."""
     own: Callable[[], Any] | None = attached(env, "action_masks")
     if own is not None:

@@ -62,7 +62,7 @@ class EpisodeMonitor:
         self.folder = Path(folder)
         self.info_keywords = tuple(info_keywords)
         self.env_id = env_id
-        self._lacks_rows = False
+        self._has_failed = False
         self._paths = [self.folder / f"{index}.monitor.csv" for index in range(num_envs)]
         try:
             starts = [start for path in self._paths if (start := _start_of(path)) is not None]
@@ -72,21 +72,21 @@ class EpisodeMonitor:
             raise ZooError(f"cannot write monitor files in {self.folder}: {error.strerror}") from error
 
     def write(self, episode: EpisodeRecord) -> None:
-        """Append one row to the file of the episode's environment; that one can't be written is told once."""
+        """Append one row to the file of the episode's environment; a failure is logged once."""
         row = [round(episode.episode_return, 6), episode.length, round(episode.seconds, 6)]
         row += [episode.info.get(key, "") for key in self.info_keywords]
         file = self._files[episode.env_index]
         try:
             append(file, csv_lines([row]).encode())
         except OSError as error:
-            if not self._lacks_rows:
+            if not self._has_failed:
                 logger.warning(
                     "can't write %s: %s; the run goes on, and the monitor lacks episodes from now on, until"
                     " it can be written again",
                     file.name,
                     error.strerror,
                 )
-            self._lacks_rows = True
+            self._has_failed = True
 
     def offsets(self) -> list[int]:
         """Force the files to the disk and return the size of each in bytes, to `truncate` to.
@@ -96,15 +96,15 @@ class EpisodeMonitor:
         for file in self._files:
             os.fsync(file.fileno())
         sync(self.folder)
-        self._unseen = [False] * len(self._files)
+        self._is_new = [False] * len(self._files)
         return [os.fstat(file.fileno()).st_size for file in self._files]
 
     def truncate(self, offsets: Sequence[int]) -> None:
         """Drop all rows that were written after `offsets` returned these sizes."""
         if len(offsets) != len(self._files):
             raise ZooError(f"{len(offsets)} monitor files were saved; there are {len(self._files)} now")
-        for file, offset, is_unseen in zip(self._files, offsets, self._unseen, strict=True):
-            if not is_unseen:
+        for file, offset, is_new in zip(self._files, offsets, self._is_new, strict=True):
+            if not is_new:
                 file.truncate(Path(file.name).read_bytes()[:offset].rfind(b"\n") + 1)
 
     def _open(self) -> None:
@@ -112,11 +112,11 @@ class EpisodeMonitor:
         make_folder(self.folder)
         self._files = [open(path, "ab", buffering=0) for path in self._paths]  # noqa: SIM115
         # Which files no checkpoint knows of.
-        self._unseen = [file.tell() == 0 for file in self._files]
+        self._is_new = [file.tell() == 0 for file in self._files]
         header = f"#{json.dumps({'t_start': self.start, 'env_id': self.env_id})}\n"
         columns = csv_lines([["r", "l", "t", *self.info_keywords]])
-        for file, is_unseen in zip(self._files, self._unseen, strict=True):
-            if is_unseen:
+        for file, is_new in zip(self._files, self._is_new, strict=True):
+            if is_new:
                 append(file, (header + columns).encode())
 
     def close(self) -> None:

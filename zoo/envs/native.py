@@ -16,10 +16,10 @@ from gymnasium.vector.utils import batch_space
 from zoo.envs.atari import silence_emulator
 from zoo.envs.config import ATARI_FRAMES, NO_LIMIT_OF_FRAMES, AtariConfig, EnvConfig, atari_config, is_atari
 from zoo.envs.registry import ENVPOOL_PREFIX, missing_packages_named, resolve
-from zoo.envs.seeds import derived_seeds, random_seed, small_seeds
+from zoo.envs.replay import derived_seeds, random_seed, small_seeds
 from zoo.envs.spaces import check_supported
-from zoo.envs.vector_infos import Games
-from zoo.envs.wrappers import flat_vector_env
+from zoo.envs.transition import Games
+from zoo.envs.wrappers import flatten_vector_env
 from zoo.errors import ZooError, nearest
 
 AnyVectorEnv = VectorEnv[Any, Any, Any]
@@ -43,11 +43,11 @@ def make_native(config: EnvConfig, n_envs: int, seed: int | None) -> AnyVectorEn
             "give a number"
         )
     if config.id.startswith(ENVPOOL_PREFIX):
-        return _made_seeded(make_envpool(config, n_envs), seed)
+        return _seeded(make_envpool(config, n_envs), seed)
     spec = resolve(config.id)
     if is_game:
         with missing_packages_named(spec):
-            return _made_seeded(_ale(config, spec, n_envs), seed)
+            return _seeded(_make_ale(config, spec, n_envs), seed)
     if spec.vector_entry_point is None:
         raise ZooError(
             f"env.vectorization=native: {spec.id} has no vector form of its own; use sync or workers"
@@ -64,7 +64,7 @@ def make_native(config: EnvConfig, n_envs: int, seed: int | None) -> AnyVectorEn
             made = gym.make_vec(spec, n_envs, vectorization_mode="vector_entry_point", **arguments)
         except (TypeError, gym.error.Error) as error:
             raise ZooError(f"the vector form of {spec.id} cannot be made: {error}") from error
-    return _made_seeded(made, seed, masked=config.mask_actions)
+    return _seeded(made, seed, masked=config.mask_actions)
 
 
 def _refuse_wrappers(config: EnvConfig) -> None:
@@ -78,9 +78,9 @@ def _refuse_wrappers(config: EnvConfig) -> None:
         )
 
 
-def _made_seeded(env: AnyVectorEnv, seed: int | None, *, masked: bool = True) -> AnyVectorEnv:
+def _seeded(env: AnyVectorEnv, seed: int | None, *, masked: bool = True) -> AnyVectorEnv:
     """Return ``env`` seeded, so that even a first reset without a seed follows from it."""
-    env = flat_vector_env(env, masked=masked)
+    env = flatten_vector_env(env, masked=masked)
     check_supported(env.single_observation_space, env.single_action_space)
     if seed is not None:
         env.reset(seed=seed)
@@ -88,7 +88,7 @@ def _made_seeded(env: AnyVectorEnv, seed: int | None, *, masked: bool = True) ->
     return env
 
 
-def _ale(config: EnvConfig, spec: EnvSpec, n_envs: int) -> AnyVectorEnv:
+def _make_ale(config: EnvConfig, spec: EnvSpec, n_envs: int) -> AnyVectorEnv:
     """Return ALE's games, stepped in C++ threads, with same-step autoreset."""
     from ale_py.vector_env import AtariVectorEnv
 

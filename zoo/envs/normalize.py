@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from zoo.config.aliases import RefusesNames
 from zoo.envs.config import NormalizeConfig
 from zoo.envs.spaces import Observations, Space, describe, is_image
-from zoo.envs.vector_infos import attached
-from zoo.envs.wrappers import flat_vector_env
+from zoo.envs.transition import attached
+from zoo.envs.wrappers import flatten_vector_env
 from zoo.errors import ZooError, nearest
 
 SINGLE = ""
@@ -47,7 +47,7 @@ class RunningMoments:
         return variance
 
     def update(self, batch: NDArray[np.float64]) -> None:
-        """Take in a batch, (n, …)."""
+        """Update by a batch, (n, …)."""
         n = len(batch)
         if n == 0:
             return
@@ -57,7 +57,7 @@ class RunningMoments:
         self.merge(n, batch_mean, np.add.reduce(deviations, 0))
 
     def merge(self, n: float, mean: NDArray[np.float64], squares: NDArray[np.float64]) -> None:
-        """Take in ``n`` > 0 rows of which mean and sum of squared deviations are known."""
+        """Merge the mean and sum of squared deviations of ``n`` > 0 rows."""
         if self.count <= INITIAL_COUNT:
             self.count, self.mean, self.squares = float(n), np.array(mean), np.array(squares)
             return
@@ -93,8 +93,8 @@ class Normalizer(RefusesNames):
         parts = _normalized_parts(observation_space, config.keys) if config.observations else {}
         self.moments = {key: RunningMoments(part.shape) for key, part in parts.items()}
         self.return_moments = RunningMoments(())
-        self._awaiting: dict[str, RunningMoments] = {}
-        """Where workers share the statistics: what this one has seen since they last took in each other's."""
+        self._local: dict[str, RunningMoments] = {}
+        """Statistics of this worker since the last `merge_shared`, where workers share theirs."""
         self.returns = np.zeros(num_envs)
         self._scales: dict[str, tuple[Any, Any]] = {}
 
@@ -105,15 +105,15 @@ class Normalizer(RefusesNames):
 
     @property
     def has_seen_observations(self) -> bool:
-        """Whether any observation is in the statistics, or waits for `take_in`."""
-        waiting = (each.count for name, each in self._awaiting.items() if name != RETURN)
+        """Whether any observation is in the statistics, or waits for `merge_shared`."""
+        waiting = (each.count for name, each in self._local.items() if name != RETURN)
         return any(each.count > INITIAL_COUNT for each in self.moments.values()) or any(waiting)
 
     def update_observations(self, observations: Observations, rows: NDArray[np.bool_] | None = None) -> None:
         """Take in observations, (n, …) or a dict of them; ``rows`` picks those that count."""
         for key, moments in self.moments.items():
             batch = np.asarray(observations[key] if key != SINGLE else observations, dtype=np.float64)
-            following = self._awaiting.get(_name(key), moments)
+            following = self._local.get(_name(key), moments)
             following.update(batch if rows is None else batch[rows])
         self._scales.clear()
 
@@ -130,13 +130,13 @@ class Normalizer(RefusesNames):
         dones: NDArray[np.bool_],
         rows: NDArray[np.bool_] | None = None,
     ) -> None:
-        """Take in one step's rewards, (num_envs,): returns with them count, then the finished are zeroed.
+        """Update the running returns by one step's rewards, (num_envs,), and zero those of ended episodes.
 
-        ``rows`` is False where an environment merely reset (`Step.valid`).
+        ``rows`` is False where an environment merely reset (`Transition.valid`).
         """
         if len(self.returns) != len(rewards):
             self.returns = np.zeros(len(rewards))
-        returns, following = self.returns, self._awaiting.get(RETURN, self.return_moments)
+        returns, following = self.returns, self._local.get(RETURN, self.return_moments)
         if rows is None:
             returns *= self.gamma
             returns += rewards
@@ -188,30 +188,30 @@ class Normalizer(RefusesNames):
         self.returns[:] = 0.0
 
     def share(self) -> None:
-        """From now on let what is seen wait until `take_in` tells what all workers have seen."""
-        self._awaiting = {
+        """From now on collect new statistics apart, until `merge_shared` merges those of all workers."""
+        self._local = {
             name: RunningMoments(moments.mean.shape, count=0.0)
             for name, moments in self._named_moments().items()
         }
 
-    def share_no_more(self) -> None:
-        """From now on take in at once what is seen here, and nothing else."""
-        if self._awaiting:
-            self.take_in(self.seen_since()[np.newaxis])
-            self._awaiting = {}
+    def stop_sharing(self) -> None:
+        """From now on update at once, by what is seen in this process alone."""
+        if self._local:
+            self.merge_shared(self.local_statistics()[np.newaxis])
+            self._local = {}
 
-    def seen_since(self) -> NDArray[np.float64]:
-        """Return what this worker has seen since the last `take_in`: a vector (n,)."""
-        parts = [(each.count, each.mean, each.squares) for each in self._awaiting.values()]
+    def local_statistics(self) -> NDArray[np.float64]:
+        """Return the statistics of this worker since the last `merge_shared` as a vector (n,)."""
+        parts = [(each.count, each.mean, each.squares) for each in self._local.values()]
         return np.concatenate([np.ravel(number) for part in parts for number in part])
 
-    def take_in(self, seen: NDArray[np.float64]) -> None:
-        """Take in what each worker has seen since the last time, (workers, n), one after the other."""
+    def merge_shared(self, seen: NDArray[np.float64]) -> None:
+        """Merge the `local_statistics` of each worker, (workers, n), in their order."""
         self.merge(seen)
         self.share()
 
     def merge(self, seen: NDArray[np.float64]) -> None:
-        """Take in vectors of the form of `seen_since`, (…, n), one after the other."""
+        """Merge vectors of the form of `local_statistics`, (…, n), in their order."""
         for row in seen:
             start = 0
             for moments in self._named_moments().values():
@@ -286,7 +286,7 @@ class Normalizer(RefusesNames):
 
 
 class VecNormalize(RefusesNames, VectorWrapper):
-    """Gives normalised observations and rewards; while ``training``, the statistics follow what is seen.
+    """Normalises observations and rewards; while ``training``, it updates the statistics.
 
     Two environments share their statistics by sharing a ``normalizer``. `VecEnvAdapter` looks through this
     wrapper: algorithms keep raw values and normalise them when they use them.
@@ -301,7 +301,7 @@ class VecNormalize(RefusesNames, VectorWrapper):
         training: bool = True,
         normalizer: Normalizer | None = None,
     ) -> None:
-        super().__init__(flat_vector_env(env, masked=attached(env, "mask_actions") is not False))
+        super().__init__(flatten_vector_env(env, masked=attached(env, "mask_actions") is not False))
         space = self.env.single_observation_space
         self.normalizer = normalizer or Normalizer(space, config, num_envs=env.num_envs, gamma=gamma)
         self.training = training
@@ -334,7 +334,7 @@ class VecNormalize(RefusesNames, VectorWrapper):
         if self._next_step:
             self._to_reset = done
         if "final_obs" in infos:
-            infos = {**infos, "final_obs": self._normalized_final(infos["final_obs"])}
+            infos = {**infos, "final_obs": self._normalize_final(infos["final_obs"])}
         return observations, self.normalizer.normalize_rewards(rewards), terminated, truncated, infos
 
     def _seen(self, observations: Observations) -> Observations:
@@ -342,7 +342,7 @@ class VecNormalize(RefusesNames, VectorWrapper):
             self.normalizer.update_observations(observations)
         return self.normalizer.normalize_observations(observations)
 
-    def _normalized_final(self, final: Any) -> Any:
+    def _normalize_final(self, final: Any) -> Any:
         if not isinstance(final, np.ndarray) or final.dtype != object:
             return self.normalizer.normalize_observations(final)
         normalized = np.full(len(final), None, dtype=object)
@@ -391,10 +391,10 @@ def _normalized_parts(space: Space, keys: Sequence[str] | None) -> dict[str, spa
     return {key: boxes[key] for key in keys}
 
 
-class MomentsByRow:
-    """Mean and sum of squared deviations of what each of ``n_rows`` environments shows (Welford 1962).
+class RowMoments:
+    """Mean and sum of squared deviations of the observations of each environment (Welford 1962).
 
-    A row's numbers depend on nothing but what that row has shown, to the last bit.
+    A row's numbers depend on that row's observations alone, to the last bit.
     """
 
     def __init__(self, normalizer: Normalizer, n_rows: int) -> None:
@@ -405,11 +405,11 @@ class MomentsByRow:
         self.squares = np.zeros((n_rows, sum(self._sizes)))
 
     def start(self, rows: Sequence[int]) -> None:
-        """Forget what these rows have shown."""
+        """Reset the statistics of these rows."""
         self.counts[rows] = self.means[rows] = self.squares[rows] = 0.0
 
     def update(self, observations: Observations, counted: NDArray[np.bool_]) -> None:
-        """Take in what each row shows, (n_rows, …) or a dict of it, of those that are ``counted``."""
+        """Update the rows that are ``counted`` by observations, (n_rows, …) or a dict of it."""
         n = len(counted)
         parts = [
             np.reshape(observations[key] if key != SINGLE else observations, (n, -1)) for key in self._shapes
@@ -421,8 +421,8 @@ class MomentsByRow:
         deviations *= values - self.means
         self.squares += deviations
 
-    def seen_by(self, row: int) -> NDArray[np.float64]:
-        """Return what a row has shown in the form that `Normalizer.merge` takes, without any return."""
+    def row_statistics(self, row: int) -> NDArray[np.float64]:
+        """Return the statistics of a row as `Normalizer.merge` takes them, without any return."""
         means, squares = (
             np.split(moments[row], np.cumsum(self._sizes)[:-1]) for moments in (self.means, self.squares)
         )

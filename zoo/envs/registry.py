@@ -1,4 +1,4 @@
-"""Environment ids: what they stand for, what to install where they stand for nothing, folders' names."""
+"""Environment ids: registered specs, packages to install, folder names, and errors of environments."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def env_error(error: BaseException, who: str, when: str) -> ZooError:
 
 
 @contextlib.contextmanager
-def closing_told(name: str) -> Iterator[None]:
+def close_reporting(name: str) -> Iterator[None]:
     """Turn what an environment raises as it is closed into one line."""
     try:
         yield

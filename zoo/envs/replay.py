@@ -1,10 +1,11 @@
-"""What brings environments back where they were: their seeds and their actions since."""
+"""Exact replay of environments: their seeds, the actions since, and the state that brings them back."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,10 +13,58 @@ from zoo.envs.spaces import Space, action_array
 from zoo.errors import ZooError
 
 if TYPE_CHECKING:
-    from zoo.envs.env_group import StepArrays
+    from zoo.envs.step_arrays import StepArrays
 
-INITIAL_CAPACITY = 1024
-"""Steps that fit before the ring grows; a power of two, as every later capacity."""
+LARGEST_SEED = 2**31 - 1
+"""C++ takes seeds of 32 bits with a sign."""
+
+
+def seeds_of(first: int, n: int, n_spaces: int) -> tuple[int, list[int]]:
+    """Return seed ``n`` of the sequence that begins with ``first`` (itself for 0), and those of spaces."""
+    own, *others = np.random.SeedSequence([first, n]).generate_state(1 + n_spaces).tolist()
+    return (first if n == 0 else own >> 1), others
+
+
+def random_seed() -> int:
+    """Return a seed by chance, small enough for every simulator: C++'s have a sign."""
+    return int(np.random.SeedSequence().generate_state(1)[0]) >> 1
+
+
+def derived_seeds(seed: int, n: int) -> list[int]:
+    """Return the seeds of ``n`` streams of random numbers that come from one seed."""
+    return [int(word) for word in np.random.SeedSequence(seed, spawn_key=(0,)).generate_state(n)]
+
+
+def small_seeds(seed: int | Sequence[int], n: int) -> list[int]:
+    """Return a seed for each of ``n`` simulators in C++; one number gives i ``seed + i``."""
+    each = [seed + i for i in range(n)] if isinstance(seed, int | np.integer) else seed
+    return [int(single) % LARGEST_SEED for single in each]
+
+
+def worker_seed(seed: int, rank: int) -> int:
+    """Return the seed of one of several processes that learn as one."""
+    return int(np.random.SeedSequence(seed, spawn_key=(1, rank)).generate_state(1)[0])
+
+
+def spaces_of(env: gym.Env[Any, Any]) -> list[gym.spaces.Space[Any]]:
+    """Return every space of ``env`` and of what it wraps, for some environments draw from their own spaces.
+
+    Each is seeded by itself: drawn from the same numbers, actions and states would go together.
+    """
+    found: dict[int, gym.spaces.Space[Any]] = {}
+    while True:
+        for space in (env.action_space, env.observation_space):
+            found.setdefault(id(space), space)
+        if not isinstance(env, gym.Wrapper):
+            return list(found.values())
+        env = env.env
+
+
+def seed_spaces(env: gym.Env[Any, Any], seed: int) -> None:
+    """Seed every space of ``env`` with a seed of its own that comes from one number."""
+    found = spaces_of(env)
+    for space, own_seed in zip(found, seeds_of(seed, 0, len(found))[1], strict=True):
+        space.seed(own_seed)
 
 
 class EnvState(NamedTuple):
@@ -30,29 +79,36 @@ class EnvState(NamedTuple):
     length: int
 
 
-class ActionLog:
-    """One ring for all environments, so that keeping a step of all of them is one assignment.
+INITIAL_CAPACITY = 1024
+"""Steps that fit before an `ActionLog` grows for the first time."""
 
-    It holds as many steps as lie behind the environment that was seeded longest ago, and doubles where they
+
+class ActionLog:
+    """The actions of several environments since each was last seeded.
+
+    One array holds the steps of all, from the environment that was seeded longest ago; it doubles where they
     don't fit.
     """
 
     def __init__(self, num_envs: int, action_space: Space) -> None:
         self.n_steps = 0
-        """Steps that were added so far; the clock of whoever counts lengths of episodes."""
+        """Steps added so far: the clock by which lengths of episodes are counted."""
         self._starts = [0] * num_envs
-        self._use(action_array(action_space, INITIAL_CAPACITY, num_envs), oldest=0)
+        self._actions = action_array(action_space, INITIAL_CAPACITY, num_envs)
+        self._dropped = 0
+        """Step that the first row of the array holds."""
 
     def add(self, actions: NDArray[Any]) -> None:
         """Keep one action of each environment, (num_envs, …)."""
-        n_steps = self.n_steps
-        if n_steps == self._full_at:
+        row = self.n_steps - self._dropped
+        if row == len(self._actions):
             self._make_room()
-        self._ring[n_steps & self._last] = actions
-        self.n_steps = n_steps + 1
+            row = self.n_steps - self._dropped
+        self._actions[row] = actions
+        self.n_steps += 1
 
     def start(self, env: int) -> None:
-        """Forget what ``env`` did: it is being seeded."""
+        """Forget the actions of ``env``, which is being seeded."""
         self._starts[env] = self.n_steps
 
     def steps_since_start(self, env: int) -> int:
@@ -61,34 +117,26 @@ class ActionLog:
 
     def since_start(self, env: int) -> NDArray[Any]:
         """Return a copy of the actions of ``env`` since its start, (n, …)."""
-        steps = np.arange(self._starts[env], self.n_steps) & self._last
-        actions: NDArray[Any] = self._ring[steps, env]
-        return actions
+        kept = self._actions[self._starts[env] - self._dropped : self.n_steps - self._dropped, env]
+        return np.array(kept)
 
     def restore(self, each: Sequence[NDArray[Any]]) -> None:
         """Take over the actions of every environment; they end with the same step."""
-        self.n_steps = max(len(actions) for actions in each)
-        capacity = INITIAL_CAPACITY
-        while capacity < self.n_steps:
-            capacity *= 2
-        self._use(np.empty((capacity, *self._ring.shape[1:]), self._ring.dtype), oldest=0)
+        self.n_steps, self._dropped = max(len(actions) for actions in each), 0
+        shape = (max(INITIAL_CAPACITY, 2 * self.n_steps), *self._actions.shape[1:])
+        self._actions = np.empty(shape, self._actions.dtype)
         for env, actions in enumerate(each):
             self._starts[env] = self.n_steps - len(actions)
-            self._ring[self._starts[env] : self.n_steps, env] = actions
+            self._actions[self._starts[env] : self.n_steps, env] = actions
 
     def _make_room(self) -> None:
-        """Let go of the steps that nobody needs any more; if there are none, double the ring."""
-        ring, oldest = self._ring, min(self._starts)
-        if self.n_steps - oldest == len(ring):
-            steps = np.arange(oldest, self.n_steps)
-            ring = np.empty((2 * len(ring), *ring.shape[1:]), ring.dtype)
-            ring[steps % len(ring)] = self._ring[steps & self._last]
-        self._use(ring, oldest)
-
-    def _use(self, ring: NDArray[Any], oldest: int) -> None:
-        self._ring = ring
-        self._last = len(ring) - 1
-        self._full_at = oldest + len(ring)
+        """Drop the steps before the oldest start, and double the array if few are dropped."""
+        oldest = min(self._starts)
+        kept = self._actions[oldest - self._dropped :]
+        shape = (max(len(self._actions), 2 * len(kept)), *self._actions.shape[1:])
+        actions = np.empty(shape, self._actions.dtype)
+        actions[: len(kept)] = kept
+        self._actions, self._dropped = actions, oldest
 
 
 def to_tree(states: Sequence[EnvState]) -> dict[str, Any]:

@@ -55,7 +55,7 @@ def flat_space(space: Space) -> Space:
 def flat_parts(space: spaces.Dict, values: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """Yield path and value of every part of an observation, for the keys of a `flat_space`.
 
-    What that space has not, and what is nested otherwise, is yielded as it stands.
+    Values that don't fit that space are yielded as they are.
     """
     start = f"{path}/" if path else ""
     if path in space.spaces or not isinstance(values, Mapping | tuple | list):
@@ -69,7 +69,7 @@ def flat_parts(space: spaces.Dict, values: Any, path: str = "") -> Iterator[tupl
 
 
 def nested(space: Space, by_path: Mapping[str, Any], path: str = "") -> Any:
-    """Return what stands at the paths in tuples and dictionaries, as ``space`` is nested."""
+    """Return the values at the paths as tuples and dictionaries, nested as ``space`` is."""
     if isinstance(space, spaces.Dict):
         return {key: nested(part, by_path, f"{path}/{key}") for key, part in space.items()}
     if isinstance(space, spaces.Tuple):

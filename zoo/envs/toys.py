@@ -24,8 +24,28 @@ ARM_AND_BITS: Space = spaces.Dict(
 )
 
 
-class Masked(gym.Env[Any, Any]):
-    """Some actions are forbidden at each step, as only `action_masks` tells; one of them ends it with −1.
+class Guessing(gym.Env[Any, Any]):
+    """Each step asks a question: `_draw` returns the observation, `_reward` what an action earns."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
+        """Draw the first question."""
+        super().reset(seed=seed)
+        return self._draw(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
+        """Reward ``action`` and draw the next question."""
+        reward = self._reward(action)
+        return self._draw(), reward, False, False, {}
+
+    def _draw(self) -> Any:
+        raise NotImplementedError
+
+    def _reward(self, action: Any) -> float:
+        raise NotImplementedError
+
+
+class Masked(Guessing):
+    """Choose among the actions that `action_masks` allows; a forbidden one ends the episode with −1.
 
     The worth of each alternative is observed; an allowed one earns its worth as a fraction of the best
     allowed one's. Half of the alternatives are allowed, of two one or both. With several choices it is the
@@ -44,20 +64,19 @@ class Masked(gym.Env[Any, Any]):
         self._n_numbers = _n_numbers(self.action_space)
         self.observation_space = spaces.Box(0.0, 1.0, (sum(self._sizes) + self._n_numbers,), np.float32)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
-        """Draw the first worths and what is forbidden."""
-        super().reset(seed=seed)
-        return self._draw(), {}
-
     def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
-        """Earn what allowed alternatives are worth, or end with −1."""
+        """Reward ``action`` and draw anew, or end with −1 if it is forbidden."""
+        reward = self._reward(action)
+        return self._draw(), reward, reward < 0, False, {}
+
+    def _reward(self, action: Any) -> float:
         chosen, numbers = _choices_and_numbers(self.action_space, action)
         taken = chosen + np.cumsum([0, *self._sizes[:-1]])
         if not self._allowed[taken].all():
-            return self._draw(), -1.0, True, False, {}
+            return -1.0
         best = [part.max() for part in self._split(np.where(self._allowed, self._worths, 0.0))]
         earned = [*(self._worths[taken] / best), *(1.0 - np.abs(numbers - self._numbers) / 2)]
-        return self._draw(), float(np.mean(earned)), False, False, {}
+        return float(np.mean(earned))
 
     def action_masks(self) -> NDArray[np.bool_]:
         """Return which alternatives are allowed now."""
@@ -79,8 +98,8 @@ class Masked(gym.Env[Any, Any]):
         return np.split(values, np.cumsum(self._sizes)[:-1])
 
 
-class Composite(gym.Env[Any, Any]):
-    """Every part of a nested action has to be the one that is observed: what they earn is multiplied.
+class Composite(Guessing):
+    """Repeat a nested action that is observed: what its parts earn is multiplied.
 
     A choice earns 1 or 0, a number 1 minus its distance.
     """
@@ -91,17 +110,10 @@ class Composite(gym.Env[Any, Any]):
         self._n_numbers = _n_numbers(self.action_space)
         self.observation_space = spaces.Box(-1.0, 1.0, (sum(self._sizes) + self._n_numbers,), np.float32)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
-        """Draw the first action that is right."""
-        super().reset(seed=seed)
-        return self._draw(), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
-        """Compare ``action`` with the right one and draw anew."""
+    def _reward(self, action: Any) -> float:
         chosen, numbers = _choices_and_numbers(self.action_space, action)
         distances = np.abs(numbers - self._numbers)
-        reward = float((chosen == self._chosen).all()) * float(np.prod(np.maximum(1.0 - distances, 0.0)))
-        return self._draw(), reward, False, False, {}
+        return float((chosen == self._chosen).all()) * float(np.prod(np.maximum(1.0 - distances, 0.0)))
 
     def _draw(self) -> NDArray[np.float32]:
         self._chosen = self.np_random.integers(self._sizes)
@@ -129,8 +141,8 @@ IMAGE_SIDE = 36
 """The smallest square that the Nature CNN's three convolutions fit on."""
 
 
-class Identity(gym.Env[Any, Any]):
-    """The right action is what was observed; 1 for it, less for less of it.
+class Identity(Guessing):
+    """Repeat what was observed as the action: 1 for all of it, less for a part.
 
     Discrete: 1 or 0. MultiDiscrete and MultiBinary: the fraction of right parts. Box: 1 minus the mean
     distance.
@@ -141,52 +153,39 @@ class Identity(gym.Env[Any, Any]):
         self.observation_space = _identity_space(space)
         self._state: Any = None
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
-        """Draw what to observe first."""
-        super().reset(seed=seed)
-        self._state = self._draw()
-        return self._state, {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
-        """Compare ``action`` with what was observed and draw anew."""
+    def _reward(self, action: Any) -> float:
         if isinstance(self.action_space, spaces.Box):
-            reward = 1.0 - float(np.mean(np.abs(action - self._state)))
-        else:
-            reward = float(np.mean(action == self._state))
-        self._state = self._draw()
-        return self._state, reward, False, False, {}
+            return 1.0 - float(np.mean(np.abs(action - self._state)))
+        return float(np.mean(action == self._state))
 
     def _draw(self) -> Any:
         space = self.action_space
         if isinstance(space, spaces.Box):
-            return self.np_random.uniform(space.low, space.high).astype(np.float32)
-        if isinstance(space, spaces.Discrete):
-            return self.np_random.integers(space.start, space.start + space.n)
-        if isinstance(space, spaces.MultiDiscrete):
-            return self.np_random.integers(space.start, space.start + space.nvec)
-        return self.np_random.integers(0, 2, size=space.shape, dtype=np.int8)
+            self._state = self.np_random.uniform(space.low, space.high).astype(np.float32)
+        elif isinstance(space, spaces.Discrete):
+            self._state = self.np_random.integers(space.start, space.start + space.n)
+        elif isinstance(space, spaces.MultiDiscrete):
+            self._state = self.np_random.integers(space.start, space.start + space.nvec)
+        else:
+            self._state = self.np_random.integers(0, 2, size=space.shape, dtype=np.int8)
+        return self._state
 
 
-class ImageIdentity(gym.Env[Any, Any]):
+class ImageIdentity(Guessing):
     """Name the bright quarter of a picture: 1 for the right one, else 0."""
 
     observation_space: Space = spaces.Box(0, 255, (IMAGE_SIDE, IMAGE_SIDE, 1), np.uint8)
     action_space: Space = spaces.Discrete(4)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
-        """Draw the first picture."""
-        super().reset(seed=seed)
+    def _draw(self) -> Any:
         self._quarter = int(self.np_random.integers(4))
-        return quarter_image(self._quarter), {}
+        return quarter_image(self._quarter)
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
-        """Compare ``action`` with the bright quarter and draw anew."""
-        reward = float(action == self._quarter)
-        self._quarter = int(self.np_random.integers(4))
-        return quarter_image(self._quarter), reward, False, False, {}
+    def _reward(self, action: Any) -> float:
+        return float(action == self._quarter)
 
 
-class DictIdentity(gym.Env[Any, Any]):
+class DictIdentity(Guessing):
     """Three questions at once, one for each part of the observation; the fraction of right answers.
 
     The sign of a vector's sum, the bright quarter of a picture, and a number.
@@ -202,15 +201,8 @@ class DictIdentity(gym.Env[Any, Any]):
         )
         self.action_space = spaces.MultiDiscrete([2, 4, 3])
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
-        """Draw the first questions."""
-        super().reset(seed=seed)
-        return self._draw(), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
-        """Compare ``action`` with the right answers and draw anew."""
-        reward = float(np.mean(action == self._answers))
-        return self._draw(), reward, False, False, {}
+    def _reward(self, action: Any) -> float:
+        return float(np.mean(action == self._answers))
 
     def _draw(self) -> dict[str, Any]:
         vector = self.np_random.uniform(-1.0, 1.0, 2).astype(np.float32)
@@ -220,7 +212,7 @@ class DictIdentity(gym.Env[Any, Any]):
 
 
 class Memory(gym.Env[Any, Any]):
-    """A cue at the first step says which of two actions is right at the last one: 1, else −1.
+    """Recall at the last step the cue of the first: 1 for the right one of two actions, else −1.
 
     In between nothing is observed but the place, so without memory the mean return is 0.
     """
@@ -388,7 +380,7 @@ def register() -> None:
         if env_id not in gym.registry:
             place = f"{toy.__module__}:{toy.__name__}"
             gym.register(env_id, entry_point=place, max_episode_steps=limit, kwargs=arguments)
-    for env_id, shown in HIDDEN.items():
+    for env_id, shown in WITHOUT_VELOCITIES.items():
         if env_id not in gym.registry:
             spec = gym.spec(shown)
             gym.register(
@@ -410,7 +402,7 @@ def _identity_space(name: str) -> Space:
     return kinds[name]
 
 
-HIDDEN = {
+WITHOUT_VELOCITIES = {
     "CartPoleNoVel-v1": "CartPole-v1",
     "MountainCarNoVel-v0": "MountainCar-v0",
     "MountainCarContinuousNoVel-v0": "MountainCarContinuous-v0",
@@ -418,9 +410,9 @@ HIDDEN = {
     "LunarLanderNoVel-v3": "LunarLander-v3",
     "LunarLanderContinuousNoVel-v3": "LunarLanderContinuous-v3",
 }
-"""Id without velocities → the id that shows them."""
+"""Id without velocities → the id with them."""
 
 
 def make(shown: str, **options: Any) -> gym.Env[Any, Any]:
-    """Return the environment ``shown`` without its velocities, and without its time limit."""
+    """Return the environment ``shown`` with its velocities masked, and without its time limit."""
     return MaskVelocities(gym.make(shown, **options).unwrapped)

@@ -1,4 +1,4 @@
-"""From a config, an id or a function to an environment with its wrappers, and to a vector environment."""
+"""Make environments and vector environments from a config, an id or a function."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from zoo.envs.monitor import EpisodeMonitor
 from zoo.envs.normalize import VecNormalize
 from zoo.envs.spaces import Env
 from zoo.envs.sync_vec_env import SyncVecEnv
-from zoo.envs.wrappers import FrameStack, NanCheck, find_wrapper, wrapped
+from zoo.envs.wrappers import FrameStack, NanCheck, apply_wrappers, find_wrapper
 from zoo.errors import ZooError
 
 
 def source_of(
     env: str | EnvConfig | Env | Callable[..., Env], config: EnvConfig, n_envs: int
 ) -> EnvSpec | Callable[..., Env]:
-    """Return what the bare environment is made from: what its id stands for, or a function."""
+    """Return what the bare environment is made from: the spec of an id, or a function."""
     if isinstance(env, str | EnvConfig):
         if config.id.startswith(registry.ENVPOOL_PREFIX):
             raise ZooError(
@@ -71,25 +71,25 @@ def make_env(config: EnvConfig, source: EnvSpec | Callable[..., Env]) -> Env:
     """Return one environment as ``config`` says; ``source`` is what the bare one is made from."""
     atari = atari_config(config)
     if isinstance(source, EnvSpec):
-        env = _registered(config, source, atari)
+        env = _make_registered(config, source, atari)
     else:
         if atari is not None and atari.action_repeat_probability is not None:
             raise ZooError(
                 f"env.atari.action_repeat_probability needs an id; {config.id} makes the game itself"
             )
-        env = _limited(_called(source, config), config, atari)
+        env = _apply_time_limit(_call_factory(source, config), config, atari)
     if atari is not None:
-        from zoo.envs.atari import preprocessed
+        from zoo.envs.atari import wrap_atari
 
         limit = config.max_episode_steps
-        env = preprocessed(env, atari, limit if isinstance(limit, int) else None)
-    env = wrapped(env, config)
+        env = wrap_atari(env, atari, limit if isinstance(limit, int) else None)
+    env = apply_wrappers(env, config)
     frames = config.frame_stack or (ATARI_FRAMES if atari is not None else 1)
     env = FrameStack(env, frames) if frames > 1 or atari is not None else env
     return env
 
 
-def _called(source: Callable[..., Any], config: EnvConfig) -> Env:
+def _call_factory(source: Callable[..., Any], config: EnvConfig) -> Env:
     """Return what the user's function or class makes, if that is an environment."""
     arguments = copy.deepcopy(config.kwargs)
     if config.render_mode is not None:
@@ -106,8 +106,8 @@ def _called(source: Callable[..., Any], config: EnvConfig) -> Env:
     return made
 
 
-def _limited(env: Env, config: EnvConfig, atari: AtariConfig | None) -> Env:
-    """Return what a function made within the time limit that is asked for.
+def _apply_time_limit(env: Env, config: EnvConfig, atari: AtariConfig | None) -> Env:
+    """Return an environment that a function made with the time limit of the config.
 
     Raises `ZooError` where the function has put a shorter one around it, which would stay in force.
     """
@@ -124,7 +124,7 @@ def _limited(env: Env, config: EnvConfig, atari: AtariConfig | None) -> Env:
     return env if limit is None or atari is not None else gym.wrappers.TimeLimit(env, limit)
 
 
-def _registered(config: EnvConfig, spec: EnvSpec, atari: AtariConfig | None) -> Env:
+def _make_registered(config: EnvConfig, spec: EnvSpec, atari: AtariConfig | None) -> Env:
     """Return the bare environment of a registered id, with its time limit alone around it.
 
     Atari games get theirs later, for it counts steps, and here a step would be one frame.
@@ -232,23 +232,23 @@ def _vector_env(
     make_envs = [functools.partial(make_env, config, source)] * n_envs
     if config.renew is True and isinstance(env, gym.Env):
         raise ZooError("env.renew: one given environment can't be made anew; give a function that makes it")
-    life: dict[str, Any] = {
+    env_options: dict[str, Any] = {
         "seed": seed,
         "reseed_every": steps_between_seeds(config),
         "renew": is_renewed(config) and not isinstance(env, gym.Env),
         "mask_actions": config.mask_actions,
     }
     if config.vectorization != "workers":
-        vector_env: VectorEnv[Any, Any, Any] = SyncVecEnv(make_envs, **life)
+        vector_env: VectorEnv[Any, Any, Any] = SyncVecEnv(make_envs, **env_options)
     else:
-        from zoo.envs.subproc import SubprocVecEnv
+        from zoo.envs.subproc_vec_env import SubprocVecEnv
 
         vector_env = SubprocVecEnv(
             make_envs,
             n_workers=config.n_workers,
             start_method=config.start_method,
             step_timeout=config.step_timeout,
-            **life,
+            **env_options,
         )
     if isinstance(source, EnvSpec):
         vector_env.spec = source

@@ -1,4 +1,4 @@
-"""Films of environments: images, drawn after every reset and step, become an mp4, a GIF or both as they come.
+"""Videos of environments: images after every reset and step are written to mp4 and GIF files.
 
 They are written by moviepy, whole or not at all. Memory holds one image at a time; for a GIF, whose colours
 are chosen from its first images, those.
@@ -29,7 +29,7 @@ from zoo.envs.wrappers import EpisodeStatistics, episode_so_far, statistics_of
 from zoo.errors import ZooError, install_command
 
 FRAMES_PER_SECOND = 30
-"""Where the environment does not say how fast it is."""
+"""For environments without ``render_fps``."""
 
 FASTEST_GIF = 50
 """Images a second, above which viewers slow a GIF down; images are left out there, and it keeps its pace."""
@@ -93,17 +93,11 @@ def filming(paths: Path | Sequence[Path], frames_per_second: float | None) -> It
     """
     ffmpeg()
     paths = [paths] if isinstance(paths, Path) else paths
-    files = contextlib.ExitStack()
-    try:
+    with contextlib.ExitStack() as files:
         yield Film(paths, frames_per_second or FRAMES_PER_SECOND, files)
-    except BaseException:
-        with contextlib.suppress(GeneratorExit), files:
-            raise GeneratorExit from None  # not the error itself, which the files would take for their own
-        raise
-    files.close()
 
 
-def small_gif(video: Path) -> bytes:
+def make_small_gif(video: Path) -> bytes:
     """Return a video as a small GIF, to be shown beside curves. Raises `ZooError` if it can't be made."""
     ffmpeg()
     from moviepy import VideoFileClip
@@ -136,15 +130,15 @@ def _encoder(path: Path, file: str, shape: tuple[int, ...], rate: float) -> Iter
     from moviepy.video.io.ffmpeg_writer import FFMPEG_VideoWriter
 
     if path.suffix == ".mp4":
-        action_adapter, parameters = "libx264", _MP4
+        codec, parameters = "libx264", _MP4
     else:
         slower = f"fps={FASTEST_GIF}," if rate > FASTEST_GIF else ""
-        action_adapter, parameters = "gif", ["-vf", f"{slower}{_GIF}", "-f", "gif"]
+        codec, parameters = "gif", ["-vf", f"{slower}{_GIF}", "-f", "gif"]
     # A child inherits the mask: Ctrl-C ends the episodes, not the writing of the file.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         writer = FFMPEG_VideoWriter(
-            file, shape[1::-1], rate, action_adapter, preset="veryfast", ffmpeg_params=parameters
+            file, shape[1::-1], rate, codec, preset="veryfast", ffmpeg_params=parameters
         )
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -238,7 +232,7 @@ def parse_size(text: str | int | None) -> tuple[int | None, int] | None:
     return (numbers[0], numbers[1]) if cross else (None, numbers[0])
 
 
-def rgb_image(rendered: Any, name: str) -> NDArray[np.uint8]:
+def to_rgb(rendered: Any, name: str) -> NDArray[np.uint8]:
     """Return what an environment rendered as bytes, (height, width, 3); transparency is left out.
 
     Whole numbers are from 0 to 255, floats from 0 to 1. Raises `ZooError` for anything else.
@@ -258,7 +252,7 @@ def rgb_image(rendered: Any, name: str) -> NDArray[np.uint8]:
     return np.rint(image * (255.0 / white)).astype(np.uint8)
 
 
-class Filmed(gym.Wrapper[Any, Any, Any, Any]):
+class RecordFrames(gym.Wrapper[Any, Any, Any, Any]):
     """Adds an image of the environment to a film after every reset and step, ``length`` of them at most.
 
     An episode that is only begun, because the one before has ended, is seen from its first step on.
@@ -298,7 +292,7 @@ class Filmed(gym.Wrapper[Any, Any, Any, Any]):
         assert statistics is not None
         episode_return, n_steps = episode_so_far(statistics)
         text = f"step {n_steps:,}   return {decimal(episode_return)}"
-        return self.canvas.drawn(rgb_image(self.env.render(), name), text)
+        return self.canvas.drawn(to_rgb(self.env.render(), name), text)
 
 
 def has_display() -> bool:

@@ -1,4 +1,4 @@
-"""Wrappers of environments, and putting around one those that its config names."""
+"""Wrappers of environments, and applying those of a config."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ from zoo.envs.spaces import (
     flat_space,
     is_image,
     mask_size,
+    row,
 )
+from zoo.envs.transition import Transition
 from zoo.errors import ZooError, install_command, nearest
 
 Wrapper = gym.Wrapper[Any, Any, Any, Any]
@@ -50,7 +52,7 @@ VELOCITIES = {
 """Name of an environment → where velocities stand in its observation."""
 
 
-def wrapped(env: Env, config: EnvConfig) -> Env:
+def apply_wrappers(env: Env, config: EnvConfig) -> Env:
     """Return ``env`` with the wrappers of ``config`` around it, innermost first.
 
     Repeated actions, masked velocities, the user's own, flat observations, history, time feature. Episodes
@@ -64,8 +66,8 @@ def wrapped(env: Env, config: EnvConfig) -> Env:
         if find_wrapper(env, EpisodeStatistics) is None:
             env = EpisodeStatistics(env)
         for wrapper in config.wrappers:
-            env = _wrapped_by_name(env, wrapper)
-    env = flat_env(env, masked=config.mask_actions)
+            env = _apply_wrapper(env, wrapper)
+    env = flatten_env(env, masked=config.mask_actions)
     if config.history is not None:
         env = History(env, config.history)
     if config.time_feature is not False:
@@ -158,7 +160,7 @@ class FlatVectorObservation(gym.vector.VectorWrapper):
         return self._parts(observations), *rest, infos
 
 
-def flat_env(env: Env, *, masked: bool = True) -> Env:
+def flatten_env(env: Env, *, masked: bool = True) -> Env:
     """Return ``env`` with observations that a policy can read: see `FlatParts`."""
     if not (hasattr(env, "observation_space") and hasattr(env, "action_space")):
         return env  # which is refused by its check
@@ -166,7 +168,7 @@ def flat_env(env: Env, *, masked: bool = True) -> Env:
     return FlatObservation(env, parts) if parts.is_needed else env
 
 
-def flat_vector_env(
+def flatten_vector_env(
     env: gym.vector.VectorEnv[Any, Any, Any], *, masked: bool = True
 ) -> gym.vector.VectorEnv[Any, Any, Any]:
     """Return a vector environment with observations that a policy can read: see `FlatParts`."""
@@ -182,7 +184,7 @@ NORMALIZING = tuple(
 """Wrappers whose running statistics stay in the environment that they are around."""
 
 
-def statistics_kept_apart(env: Any) -> list[str]:
+def unsaved_statistics(env: Any) -> list[str]:
     """Return, in a line each, which wrappers around ``env`` normalise by statistics of their own."""
     found = []
     while isinstance(env, gym.Wrapper | gym.vector.VectorWrapper):
@@ -311,15 +313,15 @@ class TimeFeature(Wrapper):
         """Reset with all the time left."""
         observation, info = self.env.reset(seed=seed, options=options)
         self._elapsed_steps = 0
-        return self._extended(observation), info
+        return self._with_time_left(observation), info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, Info]:
         """Step and count."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         self._elapsed_steps += 1
-        return self._extended(observation), reward, terminated, truncated, info
+        return self._with_time_left(observation), reward, terminated, truncated, info
 
-    def _extended(self, observation: Any) -> Any:
+    def _with_time_left(self, observation: Any) -> Any:
         left = 1.0 if self._test_mode else 1.0 - self._clock._elapsed_steps / self._max_steps
         if self._key is None:
             return np.append(observation, np.asarray(left, dtype=observation.dtype))
@@ -401,14 +403,14 @@ class FrameStack(Wrapper):
         observation, info = self.env.reset(seed=seed, options=options)
         for stack in self._stacks.values():
             stack.clear()
-        return self._pushed(observation), info
+        return self._stacked(observation), info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, Info]:
         """Step and push."""
         observation, reward, terminated, truncated, info = self.env.step(action)
-        return self._pushed(observation), reward, terminated, truncated, info
+        return self._stacked(observation), reward, terminated, truncated, info
 
-    def _pushed(self, observation: Any) -> Any:
+    def _stacked(self, observation: Any) -> Any:
         if not isinstance(observation, Mapping):
             return self._stacks[""].push(observation)
         stacked = {key: stack.push(observation[key]) for key, stack in self._stacks.items()}
@@ -458,7 +460,7 @@ def wrapper_class(name: str) -> type[gym.Wrapper[Any, Any, Any, Any]]:
     return own_class("env.wrappers", name, gym.Wrapper)
 
 
-def _wrapped_by_name(env: Env, wrapper: str | Mapping[str, Any]) -> Env:
+def _apply_wrapper(env: Env, wrapper: str | Mapping[str, Any]) -> Env:
     """Return ``env`` with one wrapper of the config's list around it."""
     if isinstance(wrapper, str):
         name, arguments = wrapper, {}
@@ -508,7 +510,10 @@ def _dtype(space: spaces.Box) -> Any:
 
 
 class NanCheck(VectorWrapper):
-    """Raises `ZooError` for a NaN or an infinity in actions, observations, final observations or rewards."""
+    """Raises `ZooError` for a NaN or an infinity in actions, observations, final observations or rewards.
+
+    `VecEnvAdapter` looks through it and calls its checks.
+    """
 
     def __init__(self, env: Any) -> None:
         super().__init__(env)
@@ -517,29 +522,41 @@ class NanCheck(VectorWrapper):
     def reset(
         self, *, seed: int | Sequence[int] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Reset and look at the observations."""
+        """Reset and check the observations."""
         observations, infos = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]
-        self._check("observation of the reset", observations)
+        self.check("observation of the reset", observations)
         return observations, infos
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Look at the actions, step, and look at what came."""
-        self._n_steps += 1
-        self._check("action given to", actions)
+        """Check the actions, step, and check what came."""
+        self.check_actions(actions)
         observations, rewards, terminated, truncated, infos = self.env.step(actions)
-        self._check("observation of", observations)
-        self._check("reward of", rewards)
+        self.check("observation of", observations)
+        self.check("reward of", rewards)
         for i, final in enumerate(infos.get("final_obs", ())):
             if final is not None and (terminated[i] or truncated[i]):
-                self._check("final observation of", final, only_env=i)
+                self.check("final observation of", final, only_env=i)
         return observations, rewards, terminated, truncated, infos
 
-    def _check(self, what: str, values: Any, key: str = "", only_env: int | None = None) -> None:
+    def check_actions(self, actions: Any) -> None:
+        """Check what the environments are about to be given."""
+        self._n_steps += 1
+        self.check("action given to", actions)
+
+    def check_transition(self, transition: Transition) -> None:
+        """Check what came of a step."""
+        self.check("observation of", transition.new_observations)
+        self.check("reward of", transition.rewards)
+        for i, env in enumerate(transition.finished.tolist()):
+            self.check("final observation of", row(transition.final_observations, i), only_env=env)
+
+    def check(self, what: str, values: Any, key: str = "", only_env: int | None = None) -> None:
+        """Raise for the first number that is not finite; ``what`` names the values in the message."""
         if isinstance(values, tuple):
             values = dict(enumerate(values))
         if isinstance(values, Mapping):
             for part, inner in values.items():
-                self._check(what, inner, f"{key}[{part!r}]", only_env)
+                self.check(what, inner, f"{key}[{part!r}]", only_env)
             return
         array = np.asarray(values)
         if array.dtype.kind != "f" or np.isfinite(array).all():
@@ -550,7 +567,7 @@ class NanCheck(VectorWrapper):
         raise ZooError(f"{bad} in the {what} env {env} at step {self._n_steps}, at {key}{where}")
 
 
-def refuse_one_for_several(envs: Sequence[Any], first_index: int = 0) -> None:
+def check_distinct(envs: Sequence[Any], first_index: int = 0) -> None:
     """Raise `ZooError` if two of these environments are one, which would take the steps of both."""
     places: dict[int, int] = {}
     for i, env in enumerate(envs, start=first_index):

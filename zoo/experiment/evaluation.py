@@ -14,11 +14,11 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 from zoo.algorithms.collector import Collector, PolicyInput
-from zoo.buffers.arrays import Transition
 from zoo.core.printing import decimal, show
 from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.config import EnvConfig
 from zoo.envs.monitor import EpisodeRecord
+from zoo.envs.transition import Transition
 from zoo.envs.vec_env import make_vec_env
 from zoo.errors import NotFiniteError, ZooError
 from zoo.experiment import statistics
@@ -190,7 +190,7 @@ def evaluate(
         episodes: list[EpisodeRecord] = []
         left = [(n_episodes + i) // n for i in range(n)]
         while any(left):
-            for episode in loop.step().outcome.episodes:
+            for episode in loop.step().episodes:
                 if left[episode.env_index]:
                     check_finite_return(episode)
                     left[episode.env_index] -= 1

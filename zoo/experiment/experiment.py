@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zoo.algorithms.callback import PREEMPTED, InterruptedCallbackError
-from zoo.config.compose import as_overrides, compose
+from zoo.config.compose import compose
 from zoo.config.environment_values import as_written, plain_config
+from zoo.config.overrides import as_overrides
 from zoo.config.paths import shown
-from zoo.config.sections import asked_for
+from zoo.config.schema import preset_or_name
 from zoo.errors import ZooError
 from zoo.experiment.callbacks import EvalCallback
 from zoo.experiment.checkpoint import (
@@ -188,7 +189,7 @@ class Experiment:
 
     def _make_algorithm(self, run: RunFolder | None, closing: contextlib.ExitStack) -> None:
         """Make the algorithm and its environments; an agent that ``init_from`` names gives its weights."""
-        from zoo.envs.seeds import random_seed
+        from zoo.envs.replay import random_seed
         from zoo.experiment.factories import make_algorithm
         from zoo.experiment.init_from import init_algorithm
 
@@ -208,7 +209,7 @@ class Experiment:
         config = self.config
         is_named = config["job"] is not None and is_seed_given
         with one_start_per_job(config) if is_named else contextlib.nullcontext():
-            names = asked_for(config["algo"]), config["env"]["id"]
+            names = preset_or_name(config["algo"]), config["env"]["id"]
             run = RunFolder.create(config["runs_dir"], *names, config["seed"])
             run.write_config(as_written(config))
         closing.callback(run.close)

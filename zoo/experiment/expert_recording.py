@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import spaces
 
-from zoo.buffers.arrays import Arrays, Transition, transform
+from zoo.buffers.arrays import Arrays, transform
 from zoo.core.printing import one_line
 from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.config import EnvConfig
 from zoo.envs.monitor import EpisodeRecord
-from zoo.envs.seeds import random_seed
+from zoo.envs.replay import random_seed
 from zoo.envs.spaces import Space, describe, is_composite, leaf_spaces, leaves, nested, row
+from zoo.envs.transition import Transition
 from zoo.errors import ZooError, ZooWarning
 from zoo.experiment.evaluation import Env, Predictor, check_finite_return, eval_loop
 from zoo.imitation.expert_data import (
@@ -151,20 +152,20 @@ class _EpisodeRecorder:
 
     def add(self, transition: Transition) -> None:
         """Take one step of all environments, and the episodes that it ended."""
-        outcome, space = transition.outcome, self.envs.action_space
+        space = self.envs.action_space
         actions: Any = transition.columns["actions"]
         columns = {
             "observations": transition.observations,
             "actions": dict(leaves(space, actions)) if is_composite(space) else np.asarray(actions),
-            "rewards": outcome.rewards,
+            "rewards": transition.rewards,
         }
         if "action_masks" in transition.columns:
             columns["action_masks"] = transition.columns["action_masks"]
         for index, steps in enumerate(self._steps):
-            if self._is_active(index) and (outcome.valid is None or outcome.valid[index]):
+            if self._is_active(index) and (transition.valid is None or transition.valid[index]):
                 steps.append(transform(lambda array: np.array(array[index]), columns))  # noqa: B023
-        for episode in outcome.episodes:
-            self._end(episode, bool(outcome.terminated[episode.env_index]))
+        for episode in transition.episodes:
+            self._end(episode, bool(transition.terminated[episode.env_index]))
 
     def data(self, card: dict[str, Any]) -> ExpertData:
         """Return the episodes that were kept. Raises `ZooError` if there are none."""

@@ -15,8 +15,7 @@ from zoo.buffers.config import replay_config
 from zoo.buffers.replay import refuse_too_large_buffer
 from zoo.config.environment_values import as_written
 from zoo.config.fields import build, minutes_of
-from zoo.config.schema import OwnCallbackSettings
-from zoo.config.sections import ALGO_LABELS
+from zoo.config.schema import ALGO_LABELS, OwnCallbackSettings
 from zoo.config.user_imports import own_class
 from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.config import EnvConfig
@@ -148,7 +147,7 @@ def make_callbacks(
     callbacks += [
         _own_callback(f"callbacks.{name}", each) for name, each in settings.items() if name not in ours
     ]
-    if "video" in ours:  # before what logs: a report takes a video along
+    if "video" in ours:  # before the loggers, which write it beside the next entry
         callbacks.append(_video(ours["video"], run, eval_env, loggers))
     tensorboard = config["logger"]["tensorboard"]
     if isinstance(tensorboard, Mapping) and tensorboard.get("histograms"):

@@ -12,11 +12,9 @@ from zoo.agents.agent_folder import AgentFiles, read_agent
 from zoo.agents.card import score, steps
 from zoo.agents.find import find_agent, kept_agent, list_agents, resolve_agent
 from zoo.agents.trust import refuse_foreign_environment, stands_in_own_runs
-from zoo.config import sections
 from zoo.config.compose import env_id
 from zoo.config.paths import search_folders, shown
-from zoo.config.schema import ActingAgent
-from zoo.config.sections import asked_for
+from zoo.config.schema import ActingAgent, algorithm_names, preset_or_name
 from zoo.core.plain_data import flat
 from zoo.core.printing import one_line
 from zoo.errors import ZooError, nearest
@@ -41,7 +39,7 @@ class OpenedAgent:
 
     @property
     def algo(self) -> str:
-        return asked_for(self.files.config["algo"])
+        return preset_or_name(self.files.config["algo"])
 
     def introduction(self) -> str:
         """Return path, steps of training and score, which tell it from other agents."""
@@ -143,7 +141,7 @@ def _changes(settings: AgentChoice) -> dict[str, Any]:
 
 def _check_algorithm(name: str, runs: str) -> None:
     presets = {file.stem for folder in search_folders("conf") for file in (folder / "algo").glob("*.yaml")}
-    known = sorted({*sections.algorithm_names(), *presets, *(agent.algo for agent in list_agents(runs=runs))})
+    known = sorted({*algorithm_names(), *presets, *(agent.algo for agent in list_agents(runs=runs))})
     if name not in known:
         raise ZooError(f"unknown algorithm '{name}'{nearest(name, known)} (known: {', '.join(known)})")
 

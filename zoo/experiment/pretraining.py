@@ -50,7 +50,7 @@ def pretrain(algorithm: Algorithm, settings: Mapping[str, Any] | None, run: RunF
     with stop_on_signals(algorithm):
         pretraining.run(note)
         if algorithm.stop_reason != PREEMPTED:
-            pretraining.take_over()
+            pretraining.apply()
     write_text(run.pretraining_curves, csv_lines([["epoch", *Epoch._fields[1:]], *pretraining.epochs]))
     if algorithm.stop_reason == PREEMPTED:
         _keep(pretraining, run)

@@ -14,7 +14,7 @@ from zoo.envs.config import EnvConfig, in_this_process
 from zoo.envs.monitor import EpisodeRecord
 from zoo.envs.sync_vec_env import SyncVecEnv
 from zoo.envs.vec_env import make_vec_env
-from zoo.envs.video import FASTEST_GIF, Canvas, Filmed, ffmpeg, filming, render_offscreen, rgb_image
+from zoo.envs.video import FASTEST_GIF, Canvas, RecordFrames, ffmpeg, filming, render_offscreen, to_rgb
 from zoo.errors import ZooError
 from zoo.experiment.evaluation import EvaluationCancelledError, Predictor, evaluate
 
@@ -82,7 +82,7 @@ def record(
 @contextlib.contextmanager
 def filmed_env(
     env: EnvConfig, paths: Sequence[Path], style: VideoStyle, *, length: int | None = None
-) -> Iterator[tuple[VecEnvAdapter, Filmed]]:
+) -> Iterator[tuple[VecEnvAdapter, RecordFrames]]:
     """Give one environment in this process, of which every step is filmed until the block ends.
 
     After an error in the block there is no film. Raises `ZooError` if there are no images of it, or nothing
@@ -98,7 +98,7 @@ def filmed_env(
                 f"`fps={wanted:g}`: a GIF shows at most {FASTEST_GIF} images a second; format=mp4 shows more"
             )
         with filming(paths, rate) as film:
-            filmed = Filmed(drawn.envs[0], film, canvas, length)
+            filmed = RecordFrames(drawn.envs[0], film, canvas, length)
             yield VecEnvAdapter(SyncVecEnv([lambda: filmed], mask_actions=env.mask_actions)), filmed
 
 
@@ -140,7 +140,7 @@ def check_rendering(env: EnvConfig) -> None:
             raise
         except Exception as error:
             raise ZooError(f"can't draw {env.id}: {error}") from error
-        rgb_image(image, env.id)
+        to_rgb(image, env.id)
 
 
 @contextlib.contextmanager

@@ -20,7 +20,7 @@ import numpy as np
 from zoo.config.resume import SHOWN_ONLY
 from zoo.core import atomic
 from zoo.core.plain_data import flat, parse_json, to_json, to_yaml
-from zoo.envs.video import small_gif
+from zoo.envs.video import make_small_gif
 from zoo.errors import ZooError, install_command
 from zoo.experiment.loggers import STEPS, LogEntry, Logger, RunSummary
 
@@ -69,7 +69,7 @@ class TensorBoardLogger(Logger):
         """Show a video among the images: TensorBoard plays GIFs."""
         from tensorboard.compat.proto.summary_pb2 import Summary
 
-        gif = small_gif(path)
+        gif = make_small_gif(path)
         width, height = (int.from_bytes(gif[at : at + 2], "little") for at in (6, 8))
         image = Summary.Image(width=width, height=height, colorspace=3, encoded_image_string=gif)
         self._add([Summary(value=[Summary.Value(tag=name, image=image)])], timesteps)

@@ -26,7 +26,7 @@ from zoo.core.printing import one_line
 from zoo.errors import INTERRUPTED, ZooError
 from zoo.experiment.messages import print_message
 from zoo.experiment.slurm import LOOPBACK, Task, slurm_task
-from zoo.launch.processes import death
+from zoo.launch.processes import describe_exit
 
 if TYPE_CHECKING:
     from zoo.optim.workers import Store, Workers
@@ -280,7 +280,7 @@ class WorkerLauncher:
                 return error(f"worker {rank}: {text}")
         for rank, status in ends:
             if status is not None and self._read(LOST, rank) is None:
-                return ZooError(f"worker {rank} of {self.size} {death(status)}")
+                return ZooError(f"worker {rank} of {self.size} {describe_exit(status)}")
         return None
 
     def _read(self, kind: str, rank: int) -> str | None:

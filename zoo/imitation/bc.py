@@ -1,8 +1,8 @@
 """Behaviour cloning (Pomerleau 1989): doing in each state what an expert did, learned as a supervised task.
 
 The loss is that of the action distribution: cross-entropy for choices, the mean squared error of the
-likeliest action for numbers. Validation episodes, which nothing is learned from, tell when to stop; at the
-end, early or not, stand the best parameters. `BC` does nothing else: it steps no environment but to evaluate,
+likeliest action for numbers. Validation episodes, which nothing is learned from, decide when to stop; the
+result is the best parameters. `BC` does nothing else: it steps no environment but to evaluate,
 and a step of the run is a step of the expert that was learned from. `Pretraining` lets any algorithm's policy
 start so.
 """
@@ -87,7 +87,7 @@ TakeSteps = Callable[[Step, dict[str, Any], Tensor], Any]
 
 
 class Cloning:
-    """Moves ``policy`` towards an expert. Raises `ZooError` for an entropy bonus that nothing holds."""
+    """Clones an expert with ``policy``. Raises `ZooError` for an entropy bonus that would have no effect."""
 
     def __init__(self, policy: nn.Module, terms: CloningTerms) -> None:
         self.terms, self.policy = terms, policy
@@ -113,7 +113,7 @@ class Cloning:
     ) -> float:
         """Learn from each row once, in a random order; return the validation loss, NaN where there is none.
 
-        Patience takes note of it. Raises `NotFiniteError` where that has left no numbers.
+        Raises `NotFiniteError` where parameters are no longer finite.
         """
         rows = torch.from_numpy(demonstrations.minibatches(rng, self.terms.batch_size))
         with self.policy_mode.training():
@@ -152,7 +152,7 @@ class Cloning:
         self.patience.last_vector = None
 
     def begin_again(self) -> None:
-        """Go on from the parameters of now, with all of one's patience."""
+        """Count epochs without a better loss from here on."""
         self.patience.begin_again(keep_best=self._has_best())
 
     def _has_best(self) -> bool:
@@ -224,7 +224,7 @@ class Epoch(NamedTuple):
 
 
 class Patience:
-    """How often in a row a validation loss got no better, and the parameters with the best of them.
+    """Early stopping: counts epochs in a row without a better validation loss, and keeps the best parameters.
 
     ``last_vector`` are those of the last epoch where the best have taken their place.
     """
@@ -237,11 +237,11 @@ class Patience:
 
     @property
     def is_over(self) -> bool:
-        """Whether there was one epoch too many without anything better."""
+        """Whether there were too many epochs without a better loss."""
         return self.n_epochs is not None and self.n_worse >= self.n_epochs
 
     def note(self, validation_loss: float, vector: Tensor) -> None:
-        """Take note of the validation loss of these parameters; NaN says nothing."""
+        """Add the validation loss of these parameters; NaN is ignored."""
         if math.isnan(validation_loss):
             return
         if validation_loss < self.best:
@@ -386,9 +386,9 @@ class PretrainConfig(CloningTerms):
 
 
 class Pretraining:
-    """Clones an expert with a copy of the part of an algorithm's policy that acts; `take_over` hands it on.
+    """Clones an expert with a copy of the acting part of an algorithm's policy; `apply` copies it back.
 
-    Between two epochs `state` is all that the rest of it depends on. Raises `ZooError` for other spaces.
+    Between two epochs `state` is its whole state. Raises `ZooError` for other spaces.
     """
 
     def __init__(
@@ -396,7 +396,7 @@ class Pretraining:
     ) -> None:
         self.algorithm, self.config = algorithm, config
         self.epochs: list[Epoch] = []
-        """How the losses went."""
+        """The losses so far."""
         data = chosen_episodes(dataset, algorithm, config)
         self._checksum = expert_checksum(data)
         update_normalizer(algorithm, data)
@@ -418,19 +418,19 @@ class Pretraining:
         return len(self.epochs) >= self.config.n_epochs or self._cloning.patience.is_over
 
     def run(self, on_epoch: Callable[[Epoch], bool | None] | None = None) -> None:
-        """Go through the epochs that are left, or end after one for which ``on_epoch`` returns True.
+        """Train for the epochs that are left, or until ``on_epoch`` returns True.
 
         Raises `NotFiniteError` where a loss or a parameter is NaN or infinite.
         """
         rate = torch.tensor(self.config.learning_rate, device=self.algorithm.device)
         with self._runtime.in_force(), self.algorithm.generators.torch_of_this_run():
             while not self.is_over:
-                self._go_through_epoch(len(self.epochs) + 1, rate)
+                self._train_epoch(len(self.epochs) + 1, rate)
                 if on_epoch is not None and on_epoch(self.epochs[-1]):
                     break
 
-    def take_over(self) -> None:
-        """Let the algorithm go on with the best parameters, and record how the losses went.
+    def apply(self) -> None:
+        """Let the algorithm go on with the best parameters, and record the losses.
 
         Critics, targets' other parts and optimizers stay as they are, and so does what the expert does not
         teach: a standard deviation that is no function of the state.
@@ -449,7 +449,7 @@ class Pretraining:
         if algorithm.envs is not None:
             algorithm.collector.renormalize()
 
-    def _go_through_epoch(self, number: int, learning_rate: torch.Tensor) -> None:
+    def _train_epoch(self, number: int, learning_rate: torch.Tensor) -> None:
         try:
             loss = self._cloning.epoch(self._demonstrations, self._rng, learning_rate, self._take_steps)
         except NotFiniteError as error:

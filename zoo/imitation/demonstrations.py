@@ -87,7 +87,7 @@ class Demonstrations:
         length = min(USUAL_CHUNK, int(data.lengths.max())) if self.is_recurrent else 1
         n_chunks = -(-data.lengths // length)
         self._chunks = np.concatenate([np.arange(n) for n in n_chunks])
-        """Which sequence of its episode each row is."""
+        """The index within its episode of each row's sequence."""
         episodes = np.repeat(np.arange(data.n_episodes), n_chunks)
         first = data.starts[episodes] + length * self._chunks
         steps = first[:, None] + np.arange(length)

@@ -42,7 +42,7 @@ NUMBERS_AT_ONCE = 2**24
 """Numbers of observations in one forward pass without gradients."""
 
 SMALLEST_VARIANCE = 1e-4
-"""Added to the variance of what is observed: a number that hardly changes tells the discriminator little."""
+"""Added to the variance of what is observed: a number that hardly changes should not be magnified."""
 
 REWARDS: dict[str, Callable[[Tensor], Tensor]] = {
     "positive": F.softplus,
@@ -68,7 +68,7 @@ class DiscriminatorConfig(EpisodeChoice):
         help="its hidden layers, after the encoder", default_factory=lambda: [100, 100]
     )
     d_activation: str = hyperparameter("tanh", "non-linearity between them", choices=ACTIVATIONS)
-    d_ent_coef: float = hyperparameter(1e-3, "weight of the entropy of what it says, which it gains", ge=0)
+    d_ent_coef: float = hyperparameter(1e-3, "weight of its outputs' entropy bonus", ge=0)
     d_gradient_penalty: float = hyperparameter(
         0.0, "weight of (‖∇D‖ − 1)² between pairs of policy and expert; 10 is usual, 0: none", ge=0
     )
@@ -155,7 +155,7 @@ class Discriminator:
         rng: np.random.Generator,
         share: Callable[[Array], Array],
     ) -> dict[str, Any]:
-        """Return rows for `step` of policy and expert: steps by size of a batch, and what ``shape`` says.
+        """Return rows for `step` of policy and expert: ``shape`` is (steps, size of a batch).
 
         ``policy`` are raw ``observations`` and ``actions`` as the environment takes them, (n, …), of what the
         policy did, beside which it was ``n_absorbed`` steps in the state after an end. The statistics take
@@ -202,7 +202,7 @@ class Discriminator:
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the loss on as many pairs of policy and expert, as numbers, and what it is made of.
 
-        ``mix`` (n,) says how much of the expert there is where the gradient is penalised.
+        ``mix`` (n,) is the share of the expert in the mixtures at which the gradient is penalised.
         """
         config = self.config
         both = {name: torch.cat([policy[name], expert[name]]) for name in policy}
@@ -255,7 +255,7 @@ class Discriminator:
             return
         for column in columns.values():
             self.statistics.update_observations(column["observations"], column[ABSORBING] == 0)
-        self.statistics.take_in(share(self.statistics.seen_since()))
+        self.statistics.merge_shared(share(self.statistics.local_statistics()))
 
     def _input_observations(self, observations: Arrays) -> Arrays:
         """Return raw observations as the discriminator is stored them."""
@@ -388,7 +388,7 @@ class DiscriminatorNetwork(nn.Module):
 
     Observations are read as policies read them, images by a CNN where ``policy`` has one; actions with parts
     to choose from are written one-hot. Hidden layers have the widths ``net_arch``, and Glorot's initial
-    weights. ``knows_absorbing``: there is an input that says of a row that it stands for the state after an
+    weights. ``knows_absorbing``: there is an input that marks rows of the state after an
     episode's end, where there are no observation and action.
     """
 

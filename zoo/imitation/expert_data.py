@@ -1,4 +1,4 @@
-"""Episodes of an expert, from which others learn what to do."""
+"""Expert data: whole episodes of an expert, to imitate."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ExpertData:
 
     ``observations`` are raw: never normalised. ``actions`` are those that the environment was given; those of
     a Tuple or Dict space are a dictionary of arrays, by the paths of `zoo.envs.spaces`. None is
-    what nobody knows. Raises `ZooError` for what does not fit together.
+    unknown. Raises `ZooError` for what does not fit together.
     """
 
     observation_space: Space
@@ -105,7 +105,7 @@ class ExpertData:
     ) -> ExpertData:
         """Return the episodes that are good enough, the first ``n_episodes`` of them.
 
-        Raises `ZooError` if there are none, or nobody knows which succeeded; `ZooWarning` warns of fewer
+        Raises `ZooError` if there are none, or it is unknown which succeeded; `ZooWarning` warns of fewer
         than ``n_episodes``.
         """
         keeps = np.ones(self.n_episodes, np.bool_)

@@ -188,8 +188,8 @@ class TensorSpec:
 class DeterministicPolicy(nn.Module):
     """Takes a tensor for each of ``inputs``, (n, *shape), and returns one for each of ``outputs``.
 
-    A policy that remembers takes its state and where episodes start too, and returns the next state last:
-    ``replay_size`` numbers. The last input is the masks of valid actions, if the agent has learned with
+    A recurrent policy takes its state and where episodes start too, and returns the next state last:
+    ``state_size`` numbers. The last input is the masks of valid actions, if the agent has learned with
     masks. Raises `ZooError` for a policy whose head is of a user's own.
     """
 
@@ -201,15 +201,15 @@ class DeterministicPolicy(nn.Module):
         parts = space.spaces if isinstance(space, spaces.Dict) else {"observation": space}
         self.inputs = [_tensor_spec(name, part) for name, part in parts.items()]
         whole, policy = acting.initial_state(1), self.policy
-        self.state_size: int = 0 if whole is None else whole.shape[1]
-        # What the critic remembers is no part of acting; what a class of a user's own does is not known.
+        self.agent_state_size: int = 0 if whole is None else whole.shape[1]
+        # The critic's recurrent state is no part of acting; what a class of a user's own does is not known.
         self.is_actor_alone = type(policy) is ActorCritic and policy.core is not None
-        self.memory_size: int = self.state_size
+        self.state_size: int = self.agent_state_size
         if isinstance(policy, ActorCritic) and policy.core is not None and self.is_actor_alone:
-            self.memory_size = policy.core.state_size
-        if self.memory_size:
+            self.state_size = policy.core.state_size
+        if self.state_size:
             names = ("policy_state", "episode_start") if "state" in parts else ("state", "episode_start")
-            self.inputs += [TensorSpec(names[0], (self.memory_size,), "float32")]
+            self.inputs += [TensorSpec(names[0], (self.state_size,), "float32")]
             self.inputs += [TensorSpec(names[1], (), "bool")]
         self.masks_actions = agent.masks_actions
         if agent.masks_actions:
@@ -233,8 +233,8 @@ class DeterministicPolicy(nn.Module):
             TensorSpec(path, action.shape, action.dtype)
             for path, action in zip(paths, self.action_adapters, strict=True)
         ]
-        if self.memory_size:
-            self.outputs.append(TensorSpec("next_state", (self.memory_size,), "float32"))
+        if self.state_size:
+            self.outputs.append(TensorSpec("next_state", (self.state_size,), "float32"))
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         """Return the actions, one tensor (n, …) for each of ``outputs``."""
@@ -248,7 +248,7 @@ class DeterministicPolicy(nn.Module):
         if self.masks_actions:
             policy_input["action_masks"] = rest.pop()
         state = None
-        if self.memory_size:
+        if self.state_size:
             state, policy_input["episode_starts"] = rest
         policy: Any = self.policy
         act = policy.actor_parameters if self.is_actor_alone else policy.action_parameters
@@ -259,7 +259,7 @@ class DeterministicPolicy(nn.Module):
             action(_mode(head, part))
             for head, part, action in zip(self.heads, each, self.action_adapters, strict=True)
         )
-        return (*actions, next_state) if self.memory_size else actions
+        return (*actions, next_state) if self.state_size else actions
 
 
 def _tensor_spec(name: str, space: spaces.Space[Any]) -> TensorSpec:
@@ -397,8 +397,8 @@ def _random_inputs(agent: Algorithm, module: DeterministicPolicy) -> list[Array]
     """Return observations, state and episode starts, and masks, where there are any."""
     inputs = random_observations(agent)
     n, rng = len(inputs[0]), np.random.default_rng(0)
-    if module.memory_size:
-        inputs += [rng.uniform(-1, 1, (n, module.memory_size)).astype(np.float32), rng.random(n) < 0.5]
+    if module.state_size:
+        inputs += [rng.uniform(-1, 1, (n, module.state_size)).astype(np.float32), rng.random(n) < 0.5]
     return [*inputs, random_masks(agent, n)] if agent.masks_actions else inputs
 
 
@@ -410,13 +410,13 @@ def _difference(agent: Algorithm, module: DeterministicPolicy, inputs: Sequence[
         observations = inputs[0]
     masks = inputs[-1] if agent.masks_actions else None
     state = starts = None
-    if module.memory_size:
+    if module.state_size:
         state, starts = inputs[n_parts : n_parts + 2]
-        state = np.pad(state, ((0, 0), (0, module.state_size - module.memory_size)))
+        state = np.pad(state, ((0, 0), (0, module.agent_state_size - module.state_size)))
     actions, next_state = agent.predict(observations, state, starts, action_masks=masks, deterministic=True)
     expected = [part for _, part in leaves(agent.action_space, actions)]
-    if module.memory_size:
-        expected.append(next_state[:, : module.memory_size])
+    if module.state_size:
+        expected.append(next_state[:, : module.state_size])
     # One at a time and another number of them: the batch must not be part of what was exported.
     found = [run([part[:1] for part in inputs]), run([part[1:] for part in inputs])]
     largest = 0.0
@@ -513,10 +513,10 @@ def _readme(title: str, module: DeterministicPolicy, files: list[str]) -> str:
         " as the environment takes them out. `n` is any number of them at a time.\n",
         "\n".join(["| | name | shape | type |", "| --- | --- | --- | --- |", *rows, ""]),
     ]
-    if module.memory_size:
+    if module.state_size:
         parts.append(
-            "It remembers: give back what came out as `next_state` with the next observation, zeros with the"
-            " first; where `episode_start` is true, what it remembered does not count.\n"
+            "It is recurrent: `state` is zeros for the first observation, and then the last `next_state`;"
+            " where `episode_start` is true it begins at zeros again.\n"
         )
     if ONNX in files:
         code = _WITH_ONNX

@@ -22,7 +22,7 @@ from zoo.agents.agent_folder import (
 )
 from zoo.agents.card import model_card
 from zoo.agents.find import resolve_agent
-from zoo.config.sections import asked_for
+from zoo.config.schema import preset_or_name
 from zoo.core.atomic import write_bytes
 from zoo.core.printing import one_line
 from zoo.errors import ZooError, install_command
@@ -154,7 +154,7 @@ def push(
         with tempfile.TemporaryDirectory() as folder:
             staged = _written(Path(folder, "agent"), files, video, has_page=True)
             contents = {each.name: each.read_bytes() for each in staged.iterdir()}
-        title = f"{asked_for(files.config['algo'])} on {(files.config.get('env') or {}).get('id', '?')}"
+        title = f"{preset_or_name(files.config['algo'])} on {(files.config.get('env') or {}).get('id', '?')}"
         return Hub().push(to, contents, private=private, message=message or f"Agent: {one_line(title)}")
     path = Path(to).expanduser()
     if video is not None and path.suffix == ".zip":

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -96,18 +96,10 @@ def import_sb3(
         statistics = None if normalize is None else read_vecnormalize(normalize)
         if env is not None and statistics is not None:
             env = dataclasses.replace(env, normalize=normalize_config(statistics))
-        algorithm_type = algorithm_class(name)
+        algorithm_type, n_envs = algorithm_class(name), _count(files.plain("n_envs")) or 1
         agent_files = AgentFiles(
             config=agent_config(
-                *(
-                    name,
-                    config,
-                    policy,
-                    env,
-                    _count(files.plain("n_envs")) or 1,
-                    observation_space,
-                    action_space,
-                ),
+                *(name, config, policy, env, n_envs, observation_space, action_space),
                 replay_config(None) if algorithm_type.has_replay else None,
                 preset,
                 masks_actions=masks_actions,
@@ -282,13 +274,15 @@ def _tensors(
     tensors = fold_linear_critic(files.tensors)
     network = {"actor.mu": "td3", "mlp_extractor.value_net": "a2c", "action_net": "ars"}
     prefix = next((each for each, family in network.items() if LAYERS[family] is LAYERS[name]), None)
-    layout = Layout(
+    names = rename_tensors(
+        name,
+        tensors,
         action={"ars": "action"}.get(name, "mean") if isinstance(action_space, spaces.Box) else "logits",
         output=0 if prefix is None else 2 * len(hidden_sizes(tensors, prefix)),
         has_critic_encoder=name in ON_POLICY and has_critic_encoder(tensors),
         keys=list(observation_space) if isinstance(observation_space, spaces.Dict) else [],
     )
-    found = {ours: tensors[theirs] for theirs, ours in rename_tensors(name, tensors, layout).items()}
+    found = {ours: tensors[theirs] for theirs, ours in names.items()}
     if masks_actions and isinstance(action_space, spaces.MultiBinary):
         for logits in ("head.logits.weight", "head.logits.bias"):  # of zero and one, bit by bit
             found[logits] = found[logits][1::2] - found[logits][::2]
@@ -482,7 +476,7 @@ _ACTOR_CRITIC = {
     r"log_std": "head.log_std",
     r"features_extractor\.(.+)": r"encoder.\1",
     r"pi_features_extractor\.(.+)": r"encoder.\1",
-    r"vf_features_extractor\.(.+)": r"<critic_encoder>\1",
+    r"vf_features_extractor\.(.+)": r"critic_encoder.\1",
     r"lstm_actor\.(\w+)_l(\d+)": r"core.layers.\2.\1",
     r"lstm_critic\.(\w+)_l(\d+)": r"critic_core.layers.\2.\1",
 }
@@ -509,7 +503,7 @@ NAMES: dict[str, dict[str, str]] = {
 }
 """For each algorithm SB3's names, as patterns, and ours; what becomes "" has no part in acting or learning.
 
-``<action>``, ``<output>`` and ``<critic_encoder>`` depend on the agent: `Layout`.
+``<action>`` and ``<output>`` depend on the agent: see `rename_tensors`.
 """
 
 LAYERS: dict[str, dict[str, tuple[str, ...]]] = {
@@ -536,40 +530,35 @@ _ENCODER = re.compile(
 _ENCODER_LAYERS = {"cnn.0": "layers.0", "cnn.2": "layers.2", "cnn.4": "layers.4", "linear.0": "layers.7"}
 
 
-@dataclass(frozen=True)
-class Layout:
-    """What names depend on beside the algorithm."""
-
-    action: str
-    """The head's layer: ``mean``, ``action`` or ``logits``."""
-    output: int
-    """The place of the output layer among those of its network."""
-    has_critic_encoder: bool
-    keys: Sequence[str]
-    """The keys of dictionary observations, in their order."""
-
-    def filled(self, text: str) -> str:
-        """Return a pattern or a name with what it depends on."""
-        critic_encoder = "critic_encoder." if self.has_critic_encoder else "<nothing>"
-        for name, value in (("action", self.action), ("output", str(self.output))):
-            text = text.replace(f"<{name}>", value)
-        return text.replace("<critic_encoder>", critic_encoder)
-
-
-def rename_tensors(algo: str, tensors: Mapping[str, object], layout: Layout) -> dict[str, str]:
+def rename_tensors(
+    algo: str,
+    tensors: Iterable[str],
+    *,
+    action: str,
+    output: int = 0,
+    has_critic_encoder: bool = False,
+    keys: Sequence[str] = (),
+) -> dict[str, str]:
     """Return our name of each of SB3's tensors, without those that have no part here.
 
-    Raises `ZooError` for a name that is none of this algorithm's.
+    ``action`` is the layer that gives actions: ``mean``, ``action`` or ``logits``. ``output`` is the place of
+    the output layer in its network. ``keys`` are those of dictionary observations, in their order. Raises
+    `ZooError` for a name that is none of this algorithm's.
     """
-    table = {re.compile(layout.filled(theirs)): layout.filled(ours) for theirs, ours in NAMES[algo].items()}
+
+    def fill_in(text: str) -> str:
+        return text.replace("<action>", action).replace("<output>", str(output))
+
+    table = {re.compile(fill_in(theirs)): fill_in(ours) for theirs, ours in NAMES[algo].items()}
     names = {}
     for name in tensors:
         pattern = next((each for each in table if each.fullmatch(name)), None)
         if pattern is None:
             raise ZooError(f"its policy has `{one_line(name, 80)}`, which {algo} does not have here")
         ours = pattern.sub(table[pattern], name) if table[pattern] else ""
-        if ours and not ours.startswith("<nothing>"):
-            names[name] = _in_encoder(ours, layout.keys)
+        is_copy = ours.startswith("critic_encoder.") and not has_critic_encoder  # of the actor's encoder
+        if ours and not is_copy:
+            names[name] = _in_encoder(ours, keys)
     return names
 
 

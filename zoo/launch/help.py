@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 import yaml
 from omegaconf import OmegaConf
 
-from zoo.config import sections
+from zoo.config import schema
 from zoo.config.fields import variant_of
 from zoo.config.schema import CALLBACKS, SETTINGS, LoggerSettings, TensorBoardSettings, WandbSettings
 from zoo.launch.sweep import SweepSettings
@@ -40,10 +40,10 @@ def _declared(command: str, config: Mapping[str, Any]) -> dict[str, Any]:
     algo = config.get("algo")
     if isinstance(algo, Mapping) and "name" in algo:
         declared["algo"] = _fields(_config_class(algo))
-    for section in sections.SECTIONS:
+    for section in schema.SECTIONS:
         values = config.get(section)
         if isinstance(values, Mapping):
-            declared[section] = _fields_inside(sections.section_class(section), values)
+            declared[section] = _fields_inside(schema.section_class(section), values)
     declared["callbacks"] = {name: _fields(settings) for name, settings in CALLBACKS.items()}
     inside = {"tensorboard": _fields(TensorBoardSettings), "wandb": _fields(WandbSettings)}
     declared["logger"] = {**_fields(LoggerSettings), **inside}
@@ -51,7 +51,7 @@ def _declared(command: str, config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _config_class(algo: Mapping[str, Any]) -> type[Any]:
-    return variant_of(sections.algorithm_config_class(algo["name"]), algo, "algo")
+    return variant_of(schema.algorithm_config_class(algo["name"]), algo, "algo")
 
 
 def _fields(config_class: type[Any] | None) -> dict[str, Any]:

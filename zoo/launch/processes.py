@@ -1,25 +1,48 @@
-"""The processes of jobs: how one is started and tried again, how it ended, and how all are ended."""
+"""The processes of jobs: starting one and trying it again, how it ended, and ending all of them."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
+import platform
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
+from typing import NoReturn
 
-from zoo.core.printing import first_and_last, one_line, say
+from zoo.config.compose import ConfigLoader
+from zoo.config.overrides import format_overrides
+from zoo.core.printing import first_and_last, one_line, say, show, without_password
 from zoo.errors import INTERRUPTED as INTERRUPTED_STATUS
-from zoo.launch.folder import SweepFolder, run_overrides
-from zoo.launch.jobs import FAILURE, Outcome, spelled
-from zoo.launch.states import DONE, FAILED, INTERRUPTED, KILLED, RUNNING, JobState, this_host
+from zoo.errors import MISTAKE, ZooError
+from zoo.launch.job import run_job
+from zoo.launch.sweep_folder import (
+    DONE,
+    FAILED,
+    FAILURE,
+    INTERRUPTED,
+    KILLED,
+    RUNNING,
+    JobState,
+    SweepFolder,
+)
+
+
+@dataclass
+class JobResult:
+    """How a job ended: its exit status and, if it failed, why; ``was_killed`` if its process just died."""
+
+    exit_status: int
+    message: str = ""
+    was_killed: bool = False
 
 
 @dataclass(frozen=True)
@@ -34,85 +57,128 @@ class JobCommand:
 
     def run(
         self,
-        running: RunningJobs,
+        processes: JobProcesses,
         overrides: Sequence[str],
-        added: Sequence[str],
+        hidden_overrides: Sequence[str],
         *,
         lock: int | None,
         stdout: int | None = None,
         stderr: int | None = None,
-    ) -> Outcome:
+    ) -> JobResult:
         """Run a job in a process of its own, wait for it, and return how it ended.
 
-        ``added`` are overrides that its record does not show; ``lock`` is an open file that it keeps open.
+        ``hidden_overrides`` are those that its record does not show; ``lock`` is an open file that it keeps
+        open.
         """
         with tempfile.TemporaryFile() as report:
-
-            def start() -> subprocess.Popen[bytes]:
-                kept_open = [report.fileno(), *([] if lock is None else [lock])]
-                arguments = {
-                    "command": self.command,
-                    "function": self.function,
-                    "overrides": [*self.hydra_overrides, *overrides, *added, "hydra.mode=RUN"],
-                    "shown": [spelled([override]) for override in overrides],
-                    "report": report.fileno(),
-                    "inherited": kept_open,
-                }
-                return subprocess.Popen(
-                    [sys.executable, "-c", _code(arguments)],
-                    stdin=subprocess.PIPE,
-                    stdout=stdout,
-                    stderr=stderr,
-                    env={**self.environment, **os.environ},
-                    pass_fds=kept_open,
-                    start_new_session=True,
-                )
-
-            status = running.run(start)
+            kept_open = [report.fileno(), *([] if lock is None else [lock])]
+            arguments = {
+                "command": self.command,
+                "function": self.function,
+                "overrides": [*self.hydra_overrides, *overrides, *hidden_overrides, "hydra.mode=RUN"],
+                "shown_overrides": [format_overrides([override]) for override in overrides],
+                "report": report.fileno(),
+                "inherited": kept_open,
+            }
+            status = processes.run(
+                [sys.executable, "-c", _python_code(arguments)],
+                stdout=stdout,
+                stderr=stderr,
+                env={**self.environment, **os.environ},
+                pass_fds=kept_open,
+            )
             report.seek(0)
             reported = report.read()
         if status is None:
-            return Outcome(INTERRUPTED_STATUS, running.why or "not started")
+            return JobResult(INTERRUPTED_STATUS, processes.reason or "not started")
         if reported:
-            ended = Outcome(*json.loads(reported))
-            return Outcome(INTERRUPTED_STATUS, running.why) if ended.status == INTERRUPTED_STATUS else ended
-        if running.is_ending and status < 0:
-            return Outcome(INTERRUPTED_STATUS, running.why)
-        return Outcome(FAILURE, f"its process {death(status)}", was_killed=True)
+            result = JobResult(*json.loads(reported))
+            was_interrupted = result.exit_status == INTERRUPTED_STATUS
+            return JobResult(INTERRUPTED_STATUS, processes.reason) if was_interrupted else result
+        if processes.is_stopping and status < 0:
+            return JobResult(INTERRUPTED_STATUS, processes.reason)
+        return JobResult(FAILURE, f"its process {describe_exit(status)}", was_killed=True)
 
 
-def _code(arguments: Mapping[str, object]) -> str:
-    # Before the job minds signals itself they end it, without a traceback. Those by which Slurm announces
-    # an end reach all processes of a job; whoever started this one hands on what they mean.
+def _python_code(arguments: Mapping[str, object]) -> str:
+    # Until the job handles signals itself they end it, without a traceback. Those by which Slurm announces
+    # an end reach all processes of a job; the one that started this one passes on what they mean.
     return (
         f"import sys; sys.path[:] = {sys.path!r};"
         " import signal; signal.signal(signal.SIGINT, signal.SIG_DFL);"
         " signal.signal(signal.SIGUSR1, signal.SIG_IGN); signal.signal(signal.SIGUSR2, signal.SIG_IGN);"
-        f" from zoo.launch.jobs import main; main(**{arguments!r})"
+        f" from zoo.launch.processes import run_in_this_process; run_in_this_process(**{arguments!r})"
     )
 
 
-class RunningJobs:
-    """The processes of the jobs that run now.
+def run_in_this_process(
+    command: str,
+    function: str,
+    overrides: Sequence[str],
+    shown_overrides: Sequence[str],
+    report: int,
+    inherited: Sequence[int],
+) -> NoReturn:
+    """Run a job, write into the open file ``report`` how it ended, and exit with its status.
 
-    ``is_ending`` once no more may start; ``why`` says what led to it, if no signal did.
+    ``shown_overrides`` are those by which the run's record calls it; what the job starts gets none of the
+    files that are ``inherited``.
+    """
+    for descriptor in inherited:
+        os.set_inheritable(descriptor, False)
+    sys.argv = ["zoo", command, *shown_overrides]
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    end_with_parent()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        result = JobResult(run_job(ConfigLoader(command), function, overrides))
+    except ZooError as error:
+        result = JobResult(MISTAKE, without_password(str(error)))
+        say(f"zoo: {result.message}", sys.stderr)
+    except KeyboardInterrupt:
+        result = JobResult(INTERRUPTED_STATUS)
+    except Exception as error:
+        show(traceback.format_exc(), end="", file=sys.stderr, flush=True)
+        result = JobResult(FAILURE, f"{type(error).__name__}: {error}")
+    with open(report, "w", encoding="utf-8") as file:
+        json.dump([result.exit_status, result.message], file)
+    sys.exit(result.exit_status)
+
+
+def end_with_parent() -> None:
+    """From now on end by SIGTERM when standard input closes, whose other end the parent process holds."""
+
+    def wait() -> None:
+        os.read(sys.stdin.fileno(), 1)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+class JobProcesses:
+    """The processes of the jobs that run now; each leads a session, so that Ctrl-C reaches ours alone.
+
+    ``is_stopping`` once no more may start; ``reason`` says why, if it was no signal.
     """
 
     def __init__(self) -> None:
-        self.is_ending = False
-        self.why = ""
+        self.is_stopping = False
+        self.reason = ""
         self._processes: set[subprocess.Popen[bytes]] = set()
-        self._lock = threading.RLock()  # a second signal may come while the first is handed on
+        self._lock = threading.RLock()  # a second signal may come while the first is passed on
 
-    def run(self, start: Callable[[], subprocess.Popen[bytes]]) -> int | None:
-        """Start a process and wait until it ends; return its status, or None if it may not start any more.
+    def run(self, command: Sequence[str], **options: object) -> int | None:
+        """Run a command until it ends; return its exit status, or None if no more may start.
 
-        What it has started itself, and left behind in its session, is killed.
+        ``options`` are those of `subprocess.Popen`. What it left behind in its session is killed.
         """
         with self._lock:
-            if self.is_ending:
+            if self.is_stopping:
                 return None
-            process = start()
+            process: subprocess.Popen[bytes] = subprocess.Popen(  # type: ignore[call-overload]
+                command, stdin=subprocess.PIPE, start_new_session=True, **options
+            )
             self._processes.add(process)
         status = process.wait()
         with self._lock:
@@ -122,38 +188,38 @@ class RunningJobs:
         process.stdin.close()
         return status
 
-    def end(self, why: str = "", number: int = signal.SIGTERM) -> None:
+    def stop(self, reason: str = "", number: int = signal.SIGTERM) -> None:
         """Let the jobs that run end after their update, and start no more."""
         with self._lock:
-            if self.is_ending:
+            if self.is_stopping:
                 return
-            self.is_ending, self.why = True, why
+            self.is_stopping, self.reason = True, reason
             for process in list(self._processes):
                 process.send_signal(number)
 
     @contextlib.contextmanager
-    def heeding_signals(self) -> Iterator[None]:
-        """Within the block a first signal is handed on and no more jobs start; a second Ctrl-C kills all."""
+    def handling_signals(self) -> Iterator[None]:
+        """Within the block a first signal is passed on and no more jobs start; a second Ctrl-C kills all."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {number: signal.signal(number, self._take) for number in (signal.SIGINT, signal.SIGTERM)}
+        numbers = (signal.SIGINT, signal.SIGTERM)
+        before = {number: signal.signal(number, self._on_signal) for number in numbers}
         try:
             yield
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def _take(self, number: int, frame: FrameType | None) -> None:
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
         with self._lock:
-            if not self.is_ending or self.why:
-                is_first, self.why, self.is_ending = True, "", False
-                self.end("", number)
-            else:
-                is_first = False
-                if number == signal.SIGINT:
-                    for process in list(self._processes):
-                        _kill_session(process)
+            is_first = not self.is_stopping or self.reason != ""
+            if is_first:
+                self.is_stopping = False
+                self.stop(number=number)
+            elif number == signal.SIGINT:
+                for process in list(self._processes):
+                    _kill_session(process)
         if is_first:
             # Unlike print, this is safe wherever the signal interrupted the program.
             with contextlib.suppress(OSError):
@@ -166,7 +232,7 @@ def _kill_session(leader: subprocess.Popen[bytes]) -> None:
         os.killpg(leader.pid, signal.SIGKILL)
 
 
-def death(status: int) -> str:
+def describe_exit(status: int) -> str:
     """Say how a process ended before it was done, by its exit status."""
     if status >= 0:
         return f"ended with exit status {status} before it was done"
@@ -174,64 +240,55 @@ def death(status: int) -> str:
     return f"was killed by {name}{' (out of memory?)' if name == 'SIGKILL' else ''}"
 
 
-Run = Callable[[JobState, list[str], int | None], Outcome]
-"""Runs a job once, with overrides that are added to its own, and a lock to keep."""
+RunOnce = Callable[[JobState, list[str], int | None], JobResult]
+"""Runs a job once, with hidden overrides beside its own, and a lock to keep open."""
 
 
 @dataclass
-class Attempts:
-    """Runs the jobs of ``folder``, one or several at a time, in processes of their own."""
+class JobRunner:
+    """Runs the jobs of a sweep, one or several at a time, each until it is done or has failed for good."""
 
     folder: SweepFolder
     command: JobCommand
-    running: RunningJobs = field(default_factory=RunningJobs)
+    processes: JobProcesses = field(default_factory=JobProcesses)
 
-    def run(self, number: int, once: Run, **values: object) -> Outcome:
-        """Run a job until it is done, interrupted, or has failed for good; return how it ended.
+    def run(self, number: int, run_once: RunOnce, **values: object) -> JobResult:
+        """Run a job, again where it failed and has retries left; return how it ended.
 
         ``values`` are written down with its start.
         """
-        with self.folder.states.held(str(number)) as lock:
-            outcome = self._until_it_ends(number, once, lock, values)
+        with self.folder.hold(str(number)) as lock:
+            state = self.folder.read_job(number)
+            hidden_overrides = self.folder.run_overrides(self.command.command, state)
+            while True:
+                if not self.processes.is_stopping:
+                    values |= {"status": RUNNING, "started": time.time(), "host": platform.node()}
+                    state = self.folder.change_job(number, reason="", **values)
+                    self.folder.write_table()
+                result = run_once(state, hidden_overrides, lock)
+                state = self.folder.read_job(number)
+                if result.exit_status != FAILURE or not state.retries_left or self.processes.is_stopping:
+                    break
+                message = one_line(result.message)
+                say(f"zoo: job {number}: {message}; it is tried again ({state.retries_left} left)")
+                values = {
+                    "seconds": state.total_seconds(),
+                    "retries": state.retries + 1,
+                    "retries_left": state.retries_left - 1,
+                }
+            self.folder.change_job(number, **self.end_of(state, result))
+            if state.fail_fast and result.exit_status not in (0, INTERRUPTED_STATUS):
+                self.processes.stop(f"job {number} failed (sweep.fail_fast)")
         self.folder.write_table()
-        return outcome
+        return result
 
-    def _until_it_ends(self, number: int, once: Run, lock: int | None, values: dict[str, object]) -> Outcome:
-        state = self.folder.states.read(number)
-        added = run_overrides(self.folder, self.command.command, number, state.overrides)
-        while True:
-            if not self.running.is_ending:
-                state = self.folder.change(
-                    number, status=RUNNING, started=time.time(), host=this_host(), reason="", **values
-                )
-            outcome = once(state, added, lock)
-            state = self.folder.states.read(number)
-            if outcome.status != FAILURE or not state.retries_left or self.running.is_ending:
-                break
-            say(
-                f"zoo: job {number}: {one_line(outcome.message)};"
-                f" it is tried again ({state.retries_left} left)"
-            )
-            values = {
-                "seconds": state.seconds_so_far(),
-                "retries": state.retries + 1,
-                "retries_left": state.retries_left - 1,
-            }
-        self.folder.states.change(number, **self.end_of(state, outcome))
-        if state.fail_fast and outcome.status not in (0, INTERRUPTED_STATUS):
-            self.running.end(f"job {number} failed (sweep.fail_fast)")
-        return outcome
-
-    def end_of(self, state: JobState, outcome: Outcome) -> dict[str, object]:
-        status = FAILED
-        if outcome.status in (0, INTERRUPTED_STATUS):
-            status = INTERRUPTED if outcome.status else DONE
-        elif outcome.was_killed:
-            status = KILLED
+    def end_of(self, state: JobState, result: JobResult) -> dict[str, object]:
+        """Return what is written down of a job that has ended."""
+        ended = {0: DONE, INTERRUPTED_STATUS: INTERRUPTED}.get(result.exit_status, FAILED)
         return {
-            "status": status,
-            "reason": one_line(first_and_last(outcome.message), 500),
-            "exit_status": outcome.status,
-            "seconds": state.seconds_so_far(),
+            "status": KILLED if result.was_killed else ended,
+            "reason": one_line(first_and_last(result.message), 500),
+            "exit_status": result.exit_status,
+            "seconds": state.total_seconds(),
             "started": None,
         }

@@ -1,22 +1,16 @@
-"""What Slurm says of jobs: those in its queue, those that just left it, and those in its books."""
+"""The states of jobs in Slurm: in its queue, just ended, or in its accounting."""
 
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
 
 WAITING = ("PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD")
 AT_WORK = (
-    "RUNNING",
-    "CONFIGURING",
-    "COMPLETING",
-    "SUSPENDED",
-    "STOPPED",
-    "STAGE_OUT",
-    "SIGNALING",
-    "RESIZING",
+    *("RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED", "STOPPED", "STAGE_OUT", "SIGNALING", "RESIZING"),
 )
+GONE = "GONE"
+"""Our own name for the state of a job that Slurm has forgotten."""
 
 REASONS = {
     "CANCELLED": "it was cancelled",
@@ -29,68 +23,43 @@ REASONS = {
     "FAILED": "it was killed before it was done (out of memory?)",
     "COMPLETED": "it ended before it was done",
 }
-"""What a job's last state in Slurm means where its own process wrote nothing down."""
+"""What a job's last state in Slurm means if its own process wrote nothing down."""
 
-SECONDS_TO_ANSWER = 20
-
-
-@dataclass(frozen=True)
-class Standing:
-    """How a job stands with Slurm: a state such as ``PENDING``, and why it waits."""
-
-    state: str
-    why: str = ""
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether it will be started."""
-        return self.state in WAITING
-
-    @property
-    def is_at_work(self) -> bool:
-        """Whether its processes may be there."""
-        return self.state in AT_WORK
+TIMEOUT = 20
+"""Seconds that Slurm has to answer."""
 
 
-GONE = Standing("GONE")
+def job_states(jobs: Collection[str]) -> dict[str, tuple[str, str]] | None:
+    """Return each job's state, such as ``PENDING``, and why it waits; None if Slurm can't be asked from here.
 
-
-def standings(jobs: Iterable[str]) -> dict[str, Standing] | None:
-    """Return how each of these jobs, such as ``12_3``, stands; None if Slurm can't be asked from here."""
-    wanted = list(jobs)
-    ids = ",".join(sorted({job.partition("_")[0] for job in wanted}))
-    asked = ["squeue", "--noheader", "--array", "--states=all", "--format=%i|%T|%r", f"--jobs={ids}"]
-    answer = _answer(asked)
+    ``jobs`` are elements of job arrays, such as ``12_3``.
+    """
+    ids = ",".join(sorted({job.partition("_")[0] for job in jobs}))
+    squeue = ["squeue", "--noheader", "--array", "--states=all", "--format=%i|%T|%r"]
+    answer = _answer([*squeue, f"--jobs={ids}"])
     if answer is None:
         return None
-    found = _read(answer)
-    if any(job not in found for job in wanted):
-        books = [
-            "sacct",
-            "--noheader",
-            "--parsable2",
-            "--allocations",
-            "--format=JobID,State",
-            f"--jobs={ids}",
-        ]
-        found = {**_read(_answer(books) or ""), **found}
-    return {job: found.get(job, GONE) for job in wanted}
+    found = _parse(answer)
+    if any(job not in found for job in jobs):
+        sacct = ["sacct", "--noheader", "--parsable2", "--allocations", "--format=JobID,State"]
+        found = {**_parse(_answer([*sacct, f"--jobs={ids}"]) or ""), **found}
+    return {job: found.get(job, (GONE, "")) for job in jobs}
 
 
-def _read(answer: str) -> dict[str, Standing]:
+def _parse(answer: str) -> dict[str, tuple[str, str]]:
     rows = [line.strip().split("|") for line in answer.splitlines() if "|" in line]
-    # `CANCELLED by 1000` in the books
-    return {job: Standing(state.split(" ")[0], *why[:1]) for job, state, *why in rows}
+    # sacct writes `CANCELLED by 1000`
+    return {job: (state.split(" ")[0], why[0] if why else "") for job, state, *why in rows}
 
 
 def _answer(command: Sequence[str]) -> str | None:
-    """Return what a command of Slurm prints; nothing for jobs that it has forgotten, None if it fails."""
+    """Return what a command of Slurm prints: nothing for jobs that it has forgotten, None if it fails."""
     try:
         done = subprocess.run(
             command,
             capture_output=True,
             text=True,
-            timeout=SECONDS_TO_ANSWER,
+            timeout=TIMEOUT,
             check=False,
             stdin=subprocess.DEVNULL,
         )

@@ -1,4 +1,4 @@
-"""A multirun: its settings, its combinations, where it stands, and going on with one that was left."""
+"""A multirun: its settings, the combinations of values that are its jobs, and resuming one that was left."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ from zoo.config.fields import build, hyperparameter
 from zoo.config.overrides import parse_overrides, quoted
 from zoo.core.printing import one_line, say
 from zoo.errors import ZooError
-from zoo.launch.folder import LAUNCHER, MAKING_RUNS, SweepFolder, TakenError, made
-from zoo.launch.jobs import Callbacks, Job
-from zoo.launch.processes import Attempts, JobCommand
-from zoo.launch.states import RUNNING
+from zoo.launch.job import Callbacks
+from zoo.launch.sweep_folder import LAUNCHER_LOCK, MAKING_RUNS, RUNNING, AlreadyRunningError, SweepFolder
 
 SECTION = "sweep"
+
+SECONDS_TO_CHECKPOINT = 120.0
+"""What jobs get, whose multirun was killed, to end with a checkpoint."""
 
 
 @dataclass
@@ -37,116 +38,24 @@ class SweepSettings:
     wait: bool = hyperparameter(False, "on Slurm: wait for the jobs, and show how each ends")
 
 
-def taken_out(overrides: Sequence[str]) -> tuple[SweepSettings | None, list[str]]:
-    """Return the settings among the overrides, None if there are none, and the others.
+def split_sweep_settings(overrides: Sequence[str]) -> tuple[SweepSettings | None, list[str]]:
+    """Return the settings of the sweep among the overrides, None if there are none, and the other overrides.
 
-    Raises `ZooError` for an unknown one, a wrong type, and a value out of range.
+    Raises `ZooError` for an unknown setting, a wrong type, and a value out of range.
     """
     own = [each for each in overrides if each.lstrip("+").startswith(f"{SECTION}.")]
     others = [each for each in overrides if each not in own]
-    values = dict(_value_of(each.lstrip("+")) for each in own)
+    values: dict[str, object] = {}
+    for override in own:
+        key, _, text = override.lstrip("+").removeprefix(f"{SECTION}.").partition("=")
+        if key == "resume" and text:  # a path may have characters that mean something to Hydra
+            values[key] = text.strip("'\"")
+            continue
+        (parsed,) = parse_overrides([override.lstrip("+")])
+        if parsed.is_sweep_override():
+            raise ZooError(f"`{override}`: what is set for the whole sweep has one value")
+        values[key] = parsed.value()
     return (build(SweepSettings, values, SECTION) if own else None), others
-
-
-def _value_of(override: str) -> tuple[str, object]:
-    key, _, text = override.removeprefix(f"{SECTION}.").partition("=")
-    if key == "resume" and text:  # a path may have characters that mean something to Hydra
-        return key, text.strip("'\"")
-    (parsed,) = parse_overrides([override])
-    if parsed.is_sweep_override():
-        raise ZooError(f"`{override}`: what is set for the whole sweep has one value")
-    return key, parsed.value()
-
-
-@dataclass
-class Sweep(Job):
-    """The jobs of a command. ``folder`` is there once a launcher has made it."""
-
-    command: str
-    settings: SweepSettings
-    folder: SweepFolder | None = None
-    is_left_to_slurm: bool = False
-    """Whether nobody here waits for the jobs."""
-
-    def add_jobs(self, config: DictConfig, jobs: Sequence[Sequence[str]]) -> list[int]:
-        """Write down the jobs, each by its overrides, and return their numbers. Raises `ZooError`.
-
-        What could not be written down as a whole leaves nothing behind.
-        """
-        if not jobs:
-            raise ZooError("the sweep has no jobs: one of its ranges or lists is empty")
-        self._refuse_what_is_not_one_sweep(config)
-        place = Path(str(config.hydra.sweep.dir))
-        is_new = not place.exists()
-        numbers = list(range(len(jobs)))
-        job = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
-        try:
-            self.folder = made(
-                place,
-                numbers,
-                jobs,
-                command=self.command,
-                launcher=str(config.hydra.launcher._target_).rpartition(".")[2],
-                working_folder=str(Path.cwd()),
-                overrides=_plain(config.hydra.overrides.task),
-                hydra_overrides=_plain(config.hydra.overrides.hydra),
-                config=OmegaConf.to_container(job, resolve=False),
-            )
-        except BaseException:
-            if is_new:
-                SweepFolder(place).discard()
-            raise
-        return numbers
-
-    def _refuse_what_is_not_one_sweep(self, config: DictConfig) -> None:
-        folder = SweepFolder(str(config.hydra.sweep.dir))
-        if folder.record.exists():
-            raise ZooError(
-                f"there is a sweep in {folder.shown}; this goes on with it: sweep.resume={folder.shown}"
-            )
-        if folder.states.all():
-            raise ZooError(f"there are jobs of another sweep in {folder.shown}: another hydra.sweep.dir")
-        given = parse_overrides(_plain(config.hydra.overrides.task))
-        if self.command in MAKING_RUNS and any(each.key_or_group == "job" for each in given):
-            raise ZooError(
-                "`job` can't be set for many jobs: each has its own; sweep.resume=DIR goes on with them"
-            )
-        for each in given:
-            if each.key_or_group == "runs_dir" and each.is_sweep_override():
-                raise ZooError("`runs_dir` has one value for all jobs: it gets the folder of the sweep")
-
-    def prepare(self, numbers: Sequence[int], **values: object) -> SweepFolder:
-        """Write down that these jobs are to be run now, by today's settings."""
-        assert self.folder is not None
-        for number in numbers:
-            self.folder.states.change(
-                number,
-                status="queued",
-                reason="",
-                exit_status=None,
-                started=None,
-                retries_left=self.settings.retries,
-                fail_fast=self.settings.fail_fast,
-                **{"slurm_job": None, **values},
-            )
-        self.folder.write_table()
-        return self.folder
-
-    def attempts(self, config: DictConfig, environment: dict[str, str]) -> Attempts:
-        """Return what runs the jobs on this machine."""
-        assert self.folder is not None
-        hydra_overrides = _plain(config.hydra.overrides.hydra)
-        return Attempts(self.folder, JobCommand(self.command, self.function, hydra_overrides, environment))
-
-
-def _plain(values: Any) -> list[str]:
-    """Return overrides as they were given: what an environment variable holds may be a secret."""
-    given: Any = OmegaConf.to_container(values, resolve=False)
-    return [str(value) for value in given]
-
-
-PATIENCE = 120.0
-"""Seconds for jobs of a multirun that was killed, which end with a checkpoint."""
 
 
 def combinations(overrides: Sequence[Override]) -> list[list[str]]:
@@ -163,88 +72,158 @@ def combinations(overrides: Sequence[Override]) -> list[list[str]]:
     return [list(job) for job in itertools.product(*choices.values())]
 
 
-def begin(loader: ConfigLoader, sweep: Sweep, overrides: Sequence[str]) -> None:
-    """Run every combination of the overrides, or hand them to Slurm. Raises `ZooError`.
+@dataclass
+class Sweep:
+    """Many jobs of a command; ``function`` is ``module:name`` of what takes the config of each."""
 
-    The config of each is checked before the first of them begins.
-    """
-    config = loader.load_configuration(overrides, RunMode.MULTIRUN)
-    callbacks = Callbacks(config)
-    callbacks.on_multirun_start(config=config, config_name=loader.command)
-    params = OmegaConf.select(config, "hydra.sweeper.params") or {}
-    given = [*(f"{key}={value}" for key, value in params.items()), *_plain(config.hydra.overrides.task)]
-    jobs = combinations(loader.parsed(given))
-    for job in jobs:
-        hydra_overrides = _plain(config.hydra.overrides.hydra)
-        loader.load_configuration([*hydra_overrides, *job], RunMode.RUN)
-    launcher = launcher_with(config, sweep)
-    numbers = sweep.add_jobs(config, jobs)
-    try:
-        launcher.run_jobs(numbers)
-    except TakenError:
-        raise
-    except ZooError:  # before the first of them was started
-        assert sweep.folder is not None
-        sweep.folder.discard()
-        raise
-    callbacks.on_multirun_end(config=config, config_name=loader.command)
+    loader: ConfigLoader
+    function: str
+    settings: SweepSettings
+    is_left_to_slurm: bool = False
+    """Whether this process does not wait for the jobs."""
+
+    def start(self, overrides: Sequence[str]) -> SweepFolder:
+        """Run every combination of the overrides, or submit them to Slurm. Raises `ZooError`.
+
+        The config of each is checked before the first of them starts.
+        """
+        config = self.loader.load_configuration(overrides, RunMode.MULTIRUN)
+        callbacks = Callbacks(config)
+        callbacks.on_multirun_start(config=config, config_name=self.loader.command)
+        params = OmegaConf.select(config, "hydra.sweeper.params") or {}
+        task, hydra = _given(config.hydra.overrides.task), _given(config.hydra.overrides.hydra)
+        jobs = combinations(self.loader.parsed([*(f"{key}={value}" for key, value in params.items()), *task]))
+        for job in jobs:
+            self.loader.load_configuration([*hydra, *job], RunMode.RUN)
+        if not jobs:
+            raise ZooError("the sweep has no jobs: one of its ranges or lists is empty")
+        self._refuse_other_sweep(config)
+        folder = SweepFolder(str(config.hydra.sweep.dir))
+        launcher = self._launcher(config, folder)
+        job_config = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
+        try:
+            SweepFolder.create(
+                folder.path,
+                jobs,
+                command=self.loader.command,
+                launcher=str(config.hydra.launcher._target_).rpartition(".")[2],
+                working_folder=str(Path.cwd()),
+                overrides=task,
+                hydra_overrides=hydra,
+                config=OmegaConf.to_container(job_config, resolve=False),
+            )
+        except BaseException:
+            folder.discard()
+            raise
+        try:
+            launcher.run_jobs(range(len(jobs)))
+        except AlreadyRunningError:
+            raise
+        except ZooError:  # before the first of them was started
+            folder.discard()
+            raise
+        callbacks.on_multirun_end(config=config, config_name=self.loader.command)
+        return folder
+
+    def resume(self, overrides: Sequence[str]) -> SweepFolder:
+        """Run what is missing of the sweep that the settings name.
+
+        Raises `ZooError` if there is none, if it is still going on, and for an override that it does not
+        have.
+        """
+        assert self.settings.resume is not None
+        folder = SweepFolder.open(self.settings.resume)
+        record = folder.read_record()
+        self._refuse_other_command(folder, record)
+        launcher_overrides = _launcher_overrides(record, overrides, folder)
+        if folder.is_held(LAUNCHER_LOCK):
+            raise ZooError(
+                f"the multirun in {folder.shown} is still going on; zoo status {folder.shown} shows it"
+            )
+        _wait_for_running_jobs(folder)
+        numbers = [row.state.number for row in folder.rows() if row.is_missing]
+        if not numbers:
+            say(f"zoo: nothing is missing in {folder.shown}")
+            return folder
+        say(f"zoo: {len(numbers)} of {len(folder.read_jobs())} jobs are run, or go on, in {folder.shown}")
+        overrides = [
+            *_texts(record, "overrides"),
+            *_texts(record, "hydra_overrides"),
+            *launcher_overrides,
+            f"hydra.sweep.dir={quoted(str(folder.path))}",
+        ]
+        config = self.loader.load_configuration(overrides, RunMode.MULTIRUN)
+        self._launcher(config, folder).run_jobs(numbers)
+        return folder
+
+    def queue(self, folder: SweepFolder, numbers: Sequence[int]) -> None:
+        """Write down that these jobs are to be run now, by today's settings."""
+        for number in numbers:
+            folder.change_job(
+                number,
+                status="queued",
+                reason="",
+                exit_status=None,
+                started=None,
+                retries_left=self.settings.retries,
+                fail_fast=self.settings.fail_fast,
+                slurm_job=None,
+            )
+        folder.write_table()
+
+    def _launcher(self, config: DictConfig, folder: SweepFolder) -> Any:
+        """Return the launcher that ``hydra/launcher`` chooses. Raises `ZooError`."""
+        options: Any = OmegaConf.to_container(config.hydra.launcher, resolve=True)
+        module, _, name = options.pop("_target_").rpartition(".")
+        return getattr(importlib.import_module(module), name)(self, folder, **options)
+
+    def _refuse_other_sweep(self, config: DictConfig) -> None:
+        folder = SweepFolder(str(config.hydra.sweep.dir))
+        if folder.record.exists():
+            raise ZooError(
+                f"there is a sweep in {folder.shown}; this goes on with it: sweep.resume={folder.shown}"
+            )
+        if folder.read_jobs():
+            raise ZooError(f"there are jobs of another sweep in {folder.shown}: another hydra.sweep.dir")
+        given = parse_overrides(_given(config.hydra.overrides.task))
+        if self.loader.command in MAKING_RUNS and any(each.key_or_group == "job" for each in given):
+            raise ZooError(
+                "`job` can't be set for many jobs: each has its own; sweep.resume=DIR goes on with them"
+            )
+        for each in given:
+            if each.key_or_group == "runs_dir" and each.is_sweep_override():
+                raise ZooError("`runs_dir` has one value for all jobs: it gets the folder of the sweep")
+
+    def _refuse_other_command(self, folder: SweepFolder, record: dict[str, Any]) -> None:
+        command = one_line(record.get("command"))
+        if command != self.loader.command:
+            raise ZooError(
+                f"{folder.shown} is a sweep of zoo {command}: zoo {command} -m sweep.resume={folder.shown}"
+            )
+        place = Path(str(record.get("working_folder") or Path.cwd()))
+        if place.is_dir() and place.resolve() != Path.cwd().resolve():
+            raise ZooError(
+                f"the sweep in {folder.shown} was started in {one_line(place, 1000)};"
+                " go there to resume it, as its settings may depend on that folder"
+            )
 
 
-def launcher_with(config: DictConfig, sweep: Sweep) -> Any:
-    """Return the launcher that the frame of a multirun chooses, ready for the jobs of ``sweep``."""
-    options: Any = OmegaConf.to_container(config.hydra.launcher, resolve=True)
-    module, _, name = options.pop("_target_").rpartition(".")
-    launcher = getattr(importlib.import_module(module), name)(**options)
-    launcher.setup(sweep, config)
-    return launcher
+def _given(overrides: Any) -> list[str]:
+    """Return overrides as they were given: what an environment variable holds may be a secret."""
+    given: Any = OmegaConf.to_container(overrides, resolve=False)
+    return [str(value) for value in given]
 
 
-def resume(loader: ConfigLoader, sweep: Sweep, given: Sequence[str]) -> None:
-    """Run what is missing of the sweep that the settings name.
-
-    Raises `ZooError` if there is none, if it is still going on, and for an override that it does not have.
-    """
-    assert sweep.settings.resume is not None
-    folder = SweepFolder.open(sweep.settings.resume)
-    record = folder.read_record()
-    _refuse_another_command(folder, record, sweep.command)
-    launcher_choices = _refuse_changes(record, given, folder)
-    if folder.states.is_held(LAUNCHER):
-        raise ZooError(
-            f"the multirun in {folder.shown} is still going on; zoo status {folder.shown} shows it"
-        )
-    _wait_for_the_last(folder)
-    numbers = [row.state.number for row in folder.rows() if row.is_missing]
-    sweep.folder = folder
-    if not numbers:
-        say(f"zoo: nothing is missing in {folder.shown}")
-        return
-    say(f"zoo: {len(numbers)} of {len(folder.states.all())} jobs are run, or go on, in {folder.shown}")
-    frame = [*_texts(record, "overrides"), *_texts(record, "hydra_overrides"), *launcher_choices]
-    overrides = [*frame, f"hydra.sweep.dir={quoted(str(folder.path))}"]
-    config = loader.load_configuration(overrides, RunMode.MULTIRUN)
-    launcher_with(config, sweep).run_jobs(numbers)
-
-
-def _refuse_another_command(folder: SweepFolder, record: dict[str, Any], command: str) -> None:
-    if record.get("command") != command:
-        was = one_line(record.get("command"))
-        raise ZooError(f"{folder.shown} is a sweep of zoo {was}: zoo {was} -m sweep.resume={folder.shown}")
-    place = Path(str(record.get("working_folder") or Path.cwd()))
-    if place.is_dir() and place.resolve() != Path.cwd().resolve():
-        raise ZooError(
-            f"the sweep in {folder.shown} was started in {one_line(place, 1000)};"
-            " go there to resume it, as its settings may depend on that folder"
-        )
-
-
-def _refuse_changes(record: dict[str, Any], given: Sequence[str], folder: SweepFolder) -> list[str]:
-    """Return which launcher was chosen now, and how; refuse by name what would make other jobs."""
-    parsed = parse_overrides(given)
-    known = {*_texts(record, "overrides"), *_texts(record, "hydra_overrides")}
-    chosen = [str(each.input_line) for each in parsed if _is_of_the_launcher(each)]
-    others = [str(each.input_line) for each in parsed if not _is_of_the_launcher(each)]
-    changes = [one_line(each) for each in others if each not in known and each != "hydra.mode=MULTIRUN"]
+def _launcher_overrides(record: dict[str, Any], given: Sequence[str], folder: SweepFolder) -> list[str]:
+    """Return which launcher was chosen now, and its settings; refuse by name what would make other jobs."""
+    known = {*_texts(record, "overrides"), *_texts(record, "hydra_overrides"), "hydra.mode=MULTIRUN"}
+    chosen, changes = [], []
+    for each in parse_overrides(given):
+        line = str(each.input_line)
+        if each.key_or_group == "hydra/launcher" or each.key_or_group.startswith("hydra.launcher."):
+            chosen.append(line)
+        elif line not in known:
+            changes.append(one_line(line))
     if changes:
         raise ZooError(
             f"sweep.resume goes on with the jobs in {folder.shown} as they were, so it can't take"
@@ -253,23 +232,19 @@ def _refuse_changes(record: dict[str, Any], given: Sequence[str], folder: SweepF
     return chosen
 
 
-def _is_of_the_launcher(override: Override) -> bool:
-    return override.key_or_group == "hydra/launcher" or override.key_or_group.startswith("hydra.launcher.")
-
-
 def _texts(record: dict[str, Any], key: str) -> list[str]:
     values = record.get(key)
     return [str(value) for value in values] if isinstance(values, list) else []
 
 
-def _wait_for_the_last(folder: SweepFolder) -> None:
+def _wait_for_running_jobs(folder: SweepFolder) -> None:
     """Wait for jobs on this machine whose multirun was killed: they are writing their checkpoints."""
-    deadline = time.monotonic() + PATIENCE
-    is_told = False
+    deadline = time.monotonic() + SECONDS_TO_CHECKPOINT
+    is_announced = False
     while busy := [row for row in folder.rows() if row.status == RUNNING and row.state.slurm_job is None]:
-        if not is_told:
+        if not is_announced:
             say(f"zoo: waiting for {len(busy)} jobs of the multirun before to end")
-            is_told = True
+            is_announced = True
         if time.monotonic() > deadline:
             raise ZooError(f"job {busy[0].state.number} in {folder.shown} is still running")
         time.sleep(0.2)

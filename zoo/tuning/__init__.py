@@ -1,1 +1,1 @@
-"""Searching for hyperparameters: spaces, studies that many processes share, trials, and what comes out."""
+"""Hyperparameter search with Optuna: spaces, studies that many processes share, trials, reports."""

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from zoo.config.environment_values import as_written
 from zoo.config.fields import minutes_of
-from zoo.config.schema import TrainSettings
-from zoo.config.sections import SECTIONS
+from zoo.config.schema import SECTIONS, TrainSettings
 from zoo.core.plain_data import flat
 from zoo.envs.registry import folder_name
 from zoo.errors import ZooError

@@ -31,7 +31,7 @@ from zoo.config.paths import shown
 from zoo.core import atomic
 from zoo.core.file_lock import FileLock, is_locked
 from zoo.core.printing import first_and_last, one_line, without_password
-from zoo.envs.seeds import random_seed
+from zoo.envs.replay import random_seed
 from zoo.errors import ZooError
 from zoo.tuning.objective import NoSuccessError
 from zoo.tuning.plan import Plan, differences

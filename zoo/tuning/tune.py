@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -19,7 +18,7 @@ from zoo.config.environment_values import kept, resolved
 from zoo.core.free_memory import usable_cores
 from zoo.core.printing import say, without_password
 from zoo.errors import INTERRUPTED, ZooError
-from zoo.launch.processes import RunningJobs, death
+from zoo.launch.processes import JobProcesses, describe_exit
 from zoo.tuning.plan import Plan
 from zoo.tuning.report import Result, result_of
 from zoo.tuning.study import MOST_RETRIES, SharedStudy, n_claimed, new_worker_name, open_study, quiet_optuna
@@ -81,7 +80,7 @@ class WorkerPool:
 
     def __init__(self, plan: Plan, shared: SharedStudy) -> None:
         self.plan, self.shared = plan, shared
-        self.running = RunningJobs()
+        self.running = JobProcesses()
         self.started = time.time()
         minutes = plan.deadline_minutes
         self.deadline = None if minutes is None else self.started + 60 * minutes
@@ -94,7 +93,7 @@ class WorkerPool:
         n_jobs = cores if n_jobs == -1 else n_jobs
         # By default each process would use all cores for its threads.
         self.environment = {"OMP_NUM_THREADS": str(max(1, cores // n_jobs))} if n_jobs > 1 else {}
-        with self.running.heeding_signals(), ThreadPoolExecutor(n_jobs) as threads:
+        with self.running.handling_signals(), ThreadPoolExecutor(n_jobs) as threads:
             statuses = list(threads.map(lambda _: self._keep_one_running(), range(n_jobs)))
         if self.errors:
             raise ZooError(self.errors[0])
@@ -108,14 +107,16 @@ class WorkerPool:
             if message is not None:
                 self.errors += [message] if message else []
                 return status
-            if self.running.is_ending or self.errors:
+            if self.running.is_stopping or self.errors:
                 return INTERRUPTED
-            say(f"zoo: a process {death(status)}; another one goes on", sys.stderr)
+            say(f"zoo: a process {describe_exit(status)}; another one goes on", sys.stderr)
             with quiet_optuna():
                 n_now = n_claimed(self.shared.study)
             n_deaths, n_before = (n_deaths + 1 if n_now == n_before else 1), n_now
             if n_deaths >= MOST_DEATHS:
-                self.errors.append(f"{n_deaths} processes died one after the other; the last {death(status)}")
+                self.errors.append(
+                    f"{n_deaths} processes died one after the other; the last {describe_exit(status)}"
+                )
                 return status
 
     def _run_worker(self) -> tuple[int, str | None]:
@@ -132,7 +133,7 @@ class WorkerPool:
             given.write(json.dumps(job).encode())
             given.flush()
             given.seek(0)
-            status = self.running.run(lambda: self._start_worker(given.fileno(), report.fileno()))
+            status = self._run_process(given.fileno(), report.fileno())
             report.seek(0)
             reported = report.read()
         if status is None:
@@ -142,17 +143,12 @@ class WorkerPool:
         ended: tuple[int, str] = tuple(json.loads(reported))
         return ended
 
-    def _start_worker(self, given: int, report: int) -> subprocess.Popen[bytes]:
+    def _run_process(self, given: int, report: int) -> int | None:
         # Until the worker handles signals itself they end it, without a traceback.
         code = (
             f"import sys; sys.path[:] = {sys.path!r};"
             " import signal; signal.signal(signal.SIGINT, signal.SIG_DFL);"
             f" from zoo.tuning.worker import main; main({given}, {report})"
         )
-        return subprocess.Popen(
-            [sys.executable, "-c", code],
-            stdin=subprocess.PIPE,
-            env={**self.environment, **os.environ},
-            pass_fds=[given, report],
-            start_new_session=True,
-        )
+        environment = {**self.environment, **os.environ}
+        return self.running.run([sys.executable, "-c", code], env=environment, pass_fds=[given, report])

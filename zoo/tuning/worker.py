@@ -22,7 +22,7 @@ from zoo.config.paths import shown
 from zoo.core.file_lock import FileLock
 from zoo.core.printing import one_line, say, show
 from zoo.errors import INTERRUPTED, MISTAKE, ZooError
-from zoo.launch.jobs import end_with_the_starter
+from zoo.launch.processes import end_with_parent
 from zoo.tuning.objective import (
     TOP_RUNS,
     TRIALS,
@@ -64,7 +64,7 @@ def main(job: int, report: int) -> NoReturn:
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt)
-    end_with_the_starter()
+    end_with_parent()
     with open(job, encoding="utf-8") as given:
         status, message = _work(json.load(given))
     with open(report, "w", encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""Worker processes: the same results as in this one; that they fail, hang or lose their parent is told."""
+"""The vector environment that steps in this process: seeds, steps, what is refused."""
 
 from __future__ import annotations
 
@@ -19,11 +19,110 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from scripted import Counting, Failing, Noisy, assert_same
 
+from zoo import A2C
 from zoo.envs import VecEnvAdapter, make_vec_env
-from zoo.envs.subproc import SubprocVecEnv
+from zoo.envs.replay import derived_seeds, small_seeds, worker_seed
+from zoo.envs.subproc_vec_env import SubprocVecEnv
 from zoo.errors import ZooError
+from zoo.optim.runtime import torch_settings
+
+
+@pytest.mark.parametrize("make", [Counting, Noisy, lambda: gym.make("FrozenLake-v1")])
+def test_steps_are_those_of_gymnasiums_same_step_env(make: Any) -> None:
+    ours = make_vec_env(make, 3, check=False)
+    theirs = SyncVectorEnv([make] * 3, autoreset_mode=AutoresetMode.SAME_STEP)
+    assert ours.observation_space == theirs.observation_space
+    assert ours.action_space == theirs.action_space
+    assert_same(ours.reset(seed=5), theirs.reset(seed=5))
+    theirs.action_space.seed(0)
+    for _ in range(60):
+        actions = theirs.action_space.sample()
+        for one, other in zip(ours.step(actions), theirs.step(actions), strict=True):
+            assert_same(one, other)
+
+
+def test_actions_stay_as_the_caller_gave_them() -> None:
+    class Greedy(Noisy):
+        def step(self, action: Any) -> Any:
+            action *= 2
+            return super().step(action)
+
+    env = make_vec_env(Greedy, 2, seed=0, check=False)
+    env.reset()
+    actions = np.ones((2, 2), dtype=np.int64)
+    env.step(actions)
+    assert (actions == 1).all()
+
+
+def test_actions_of_a_wrong_shape_are_refused() -> None:
+    env = make_vec_env("CartPole-v1", 2, seed=0)
+    env.reset()
+    with pytest.raises(ValueError, match=r"shape \(2, 1\); expected \(2,\)"):
+        env.step(np.zeros((2, 1)))
+
+
+def test_envs_with_different_spaces_are_refused() -> None:
+    makers = [lambda: gym.make("CartPole-v1"), lambda: gym.make("Acrobot-v1")]
+    with pytest.raises(ZooError, match=r"env 1 has another observation_space than env 0: Box\(4,\) float32"):
+        make_vec_env(lambda: makers.pop(0)(), 2, check=False)
+
+
+def test_options_of_a_reset_reach_the_envs_but_for_which_are_reset() -> None:
+    class GoalFunction(Counting):
+        options: Any = "never reset"
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+            self.options = options
+            return super().reset(seed=seed)
+
+    vector_env = make_vec_env(GoalFunction, 2, check=False)
+
+    def seen() -> list[Any]:
+        return [env.unwrapped.options for env in vector_env.unwrapped.envs]  # type: ignore[attr-defined]
+
+    vector_env.reset(seed=0, options={"level": 3})
+    assert seen() == [{"level": 3}] * 2
+    vector_env.reset(options={"reset_mask": np.array([True, False])})
+    assert seen() == [None, {"level": 3}]
+
+
+def test_only_the_masked_envs_are_reset() -> None:
+    env = make_vec_env(Counting, 3, check=False)
+    env.reset(seed=0)
+    env.step(np.zeros(3))
+    observations, _ = env.reset(options={"reset_mask": np.array([False, True, False])})
+    assert observations.tolist() == [[0.0, 1.0], [1.0, 0.0], [0.0, 1.0]]
+
+
+@pytest.mark.parametrize("seed", [-1, "3", 0.5])
+def test_wrong_seed_is_refused(seed: Any) -> None:
+    with pytest.raises(ZooError, match="expected a whole number, 0 or more"):
+        make_vec_env("CartPole-v1", seed=seed)
+
+
+def test_zero_envs_are_refused() -> None:
+    with pytest.raises(ZooError, match="n_envs=0"):
+        make_vec_env("CartPole-v1", 0)
+
+
+def test_one_number_seeds_each_simulator_in_its_turn_and_none_is_too_large_for_one() -> None:
+    assert small_seeds(5, 3) == small_seeds(np.int64(5), 3) == [5, 6, 7]
+    assert small_seeds([9, 4], 2) == [9, 4]
+    largest = 2**31 - 1
+    assert small_seeds(largest - 2, 4) == [largest - 2, largest - 1, 0, 1]
+
+
+def test_each_worker_of_each_run_has_a_seed_of_its_own() -> None:
+    """Also one that no other stream of the run has."""
+    seeds = [worker_seed(seed, rank) for seed in range(20) for rank in range(8)]
+    others = [each for seed in range(20) for each in derived_seeds(seed, 8)]
+    assert len({*seeds, *others}) == 2 * 20 * 8
+    assert worker_seed(3, 2) == worker_seed(3, 2)
+
 
 START_METHODS = ["fork", "forkserver"]
 
@@ -59,9 +158,9 @@ def everything(env: Any, n_steps: int) -> list[Any]:
         episodes = [(episode.env_index, episode.episode_return, episode.length) for episode in step.episodes]
         masks = stepper.action_masks()
         seen.append(
-            (step.observations, step.rewards, step.terminated, step.truncated, step.final_observations)
+            (step.new_observations, step.rewards, step.terminated, step.truncated, step.final_observations)
         )
-        seen.append((episodes, None if masks is None else masks.tolist(), step.infos))
+        seen.append((episodes, None if masks is None else masks.tolist(), step.step_infos()))
     env.close()
     return seen
 
@@ -75,7 +174,7 @@ def test_results_are_those_of_the_in_process_env_bit_for_bit(start_method: str) 
 @pytest.mark.parametrize("n_workers", [1, 2, 3, 8])
 def test_envs_are_divided_among_workers(n_workers: int) -> None:
     env = workers("CartPole-v1", 3, n_workers=n_workers)
-    assert len(env.engine.workers) == min(n_workers, 3)
+    assert len(env.workers) == min(n_workers, 3)
     assert env.call("get_wrapper_attr", "gravity") == (9.8, 9.8, 9.8)
     env.set_attr("gravity", [1.0, 2.0, 3.0])
     assert env.get_attr("gravity") == (1.0, 2.0, 3.0)
@@ -186,16 +285,16 @@ def test_what_cannot_be_sent_between_processes_is_left_out_of_infos() -> None:
 
 
 def test_worker_that_hangs_at_close_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    import zoo.envs.subproc
+    import zoo.envs.subproc_vec_env
 
     class Hanging(Counting):
         def close(self) -> None:
             time.sleep(60)
 
-    monkeypatch.setattr(zoo.envs.subproc, "SECONDS_TO_CLOSE", 0.5)
+    monkeypatch.setattr(zoo.envs.subproc_vec_env, "SECONDS_TO_CLOSE", 0.5)
     env = workers(Hanging, 2)
     env.reset(seed=0)
-    processes = [worker.process for worker in env.engine.workers]
+    processes = [worker.process for worker in env.workers]
     start = time.monotonic()
     env.close()
     assert time.monotonic() - start < 3.0
@@ -316,7 +415,7 @@ def play(envs: VecEnvAdapter, n_steps: int) -> None:
 def test_hanging_env_is_told_with_its_index_and_step(at: str, n_steps: int, which: str) -> None:
     envs = stepper(lambda: Hanging(at), 5, step_timeout=0.4)
     assert isinstance(envs.env, SubprocVecEnv)
-    processes = [worker.process for worker in envs.env.engine.workers]
+    processes = [worker.process for worker in envs.env.workers]
     started = time.monotonic()
     with pytest.raises(ZooError, match=rf"^{which} has not come back for 0\.4 s \(env\.step_timeout\)"):
         play(envs, n_steps)
@@ -415,3 +514,138 @@ def test_environments_are_closed_when_the_parent_is_killed(sleep: str, method: s
         for worker, simulator in handles:
             assert has_ended(simulator), "a process that an environment owns is left behind"
             assert has_ended(worker), "a worker goes on without its parent"
+
+
+SMALL = np.float32(1e-30)
+DENORMAL = np.float32(1e-40)
+
+
+class Shrinking(gym.Env[Any, Any]):
+    """Shows products that are denormal, and whether another number was taken for zero."""
+
+    observation_space = gym.spaces.Box(-1.0, 1.0, (3,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        return self._observation(), {}
+
+    def step(self, action: Any) -> Any:
+        observation = self._observation()
+        return observation, float(observation[2]), False, False, {}
+
+    def _observation(self) -> Any:
+        factors = np.full(2, SMALL) * np.array([1e-10, 2e-10], np.float32)
+        return np.array([*factors, DENORMAL * np.float32(1e38) > 0], np.float32)
+
+
+def observations(vectorization: str, **options: Any) -> list[Any]:
+    envs = VecEnvAdapter(make_vec_env(Shrinking, 2, vectorization=vectorization, check=False, **options))
+    with torch_settings(threads=1):
+        shown = [envs.reset([0, 1]), *(envs.step(np.zeros(2, np.int64)).new_observations for _ in range(3))]
+    envs.close()
+    return [each.view(np.uint32).tolist() for each in shown]
+
+
+@pytest.mark.parametrize("start_method", ["fork", "forkserver", "spawn"])
+def test_worker_takes_denormal_numbers_for_zero_as_the_training_process_does(start_method: str) -> None:
+    here = observations("sync")
+    assert here == [[[0, 0, 0], [0, 0, 0]]] * 4
+    assert observations("workers", start_method=start_method) == here
+
+
+def test_first_reset_computes_as_all_later_ones() -> None:
+    seen = []
+
+    class Watched(Shrinking):
+        def reset(self, **options: Any) -> Any:
+            observation, info = super().reset(**options)
+            seen.append(observation.tolist())
+            return observation, info
+
+    A2C("MlpPolicy", make_vec_env(Watched, 1, check=False), seed=0, compile=False, threads=1).learn(10)
+    assert seen[-1] == [0, 0, 0]
+
+
+WHERE: dict[str, dict[str, Any]] = {
+    "here": {},
+    "workers": {"vectorization": "workers", "n_workers": 2, "start_method": "fork"},
+}
+
+
+def stepper_env(make: Any, n: int, where: str, **options: Any) -> VecEnvAdapter:
+    return VecEnvAdapter(make_vec_env(make, n, check=False, **{**WHERE[where], **options}))
+
+
+def message_of(envs: VecEnvAdapter, n_steps: int) -> str:
+    """Step until something is raised, which must not be before the last step."""
+    actions = np.zeros(envs.num_envs, np.int64)
+    for _ in range(n_steps - 1):
+        envs.step(actions)
+    with pytest.raises(ZooError) as caught:
+        envs.step(actions)
+    envs.close()
+    return str(caught.value)
+
+
+class Misshapen(Counting):
+    """Shows something else than its space in its second step, or at the end of an episode, its third."""
+
+    def __init__(self, space: Any, wrong: Any, at: int = 2) -> None:
+        super().__init__(lengths=(3,))
+        self.observation_space = space
+        self.right, self.wrong, self.at = space.sample(), wrong, at
+
+    def _shown(self) -> Any:
+        return self.wrong if self._observation[1] == self.at else self.right
+
+
+VECTOR = spaces.Box(-1.0, 1.0, (4,), np.float32)
+MISSHAPEN = {
+    "one number": (VECTOR, 1.0, "()", "(4,)"),
+    "one entry": (VECTOR, np.ones(1, np.float32), "(1,)", "(4,)"),
+    "one entry of a list": (VECTOR, [1.0], "(1,)", "(4,)"),
+    "a row": (spaces.Box(-1.0, 1.0, (2, 3), np.float32), np.ones(3, np.float32), "(3,)", "(2, 3)"),
+    "an array": (spaces.Discrete(3), np.array([2]), "(1,)", "()"),
+    "a part": (
+        spaces.Dict({"a": VECTOR, "b": spaces.Discrete(2)}),
+        {"a": np.ones((1, 4), np.float32), "b": 1},
+        "(1, 4)",
+        "(4,)",
+    ),
+}
+
+
+@pytest.mark.parametrize("where", WHERE)
+@pytest.mark.parametrize(("space", "wrong", "found", "expected"), MISSHAPEN.values(), ids=MISSHAPEN)
+@pytest.mark.parametrize("at", [2, 3])
+def test_observation_of_another_shape_is_refused(
+    space: Any, wrong: Any, found: str, expected: str, at: int, where: str
+) -> None:
+    envs = stepper_env(lambda: Misshapen(space, wrong, at), 2, where)
+    envs.reset([7, 8])
+    message = message_of(envs, at)
+    assert message.startswith(f"env 0 (step {at} after seed 7): ")
+    assert f"of shape {found}" in message
+    assert f"observation_space says {expected}" in message
+    assert "\n" not in message
+
+
+class Exiting(Counting):
+    """Ends its process in its second step, as if all were well."""
+
+    def __init__(self, leave: Any) -> None:
+        super().__init__(lengths=(9,))
+        self.leave = leave
+
+    def step(self, action: Any) -> Any:
+        if self._observation[1] == 1 and self.np_random_seed == 3:
+            self.leave(0)
+        return super().step(action)
+
+
+@pytest.mark.parametrize("where", WHERE)
+def test_env_that_calls_exit_is_an_error(where: str) -> None:
+    envs = stepper_env(lambda: Exiting(sys.exit), 4, where)
+    envs.reset([0, 1, 2, 3])
+    assert message_of(envs, 2).startswith("env 3 (step 2 after seed 3) raised SystemExit in a step:")

@@ -1,12 +1,14 @@
-"""Sweeps on a real Slurm of this machine."""
+"""Sweeps, and workers of one run, on a real Slurm of this machine, and the script that starts it."""
 
 from __future__ import annotations
 
 import contextlib
 import csv
+import json
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,9 +16,9 @@ import pytest
 
 from zoo.cli import status_of
 from zoo.errors import ZooError
-from zoo.launch.application import run_command
-from zoo.launch.folder import SweepFolder
-from zoo.launch.states import DONE, QUEUED, RUNNING, JobState, StateFiles
+from zoo.experiment.checkpoint import read_checkpoint, read_share
+from zoo.launch.command import run_command
+from zoo.launch.sweep_folder import DONE, QUEUED, RUNNING, SweepFolder
 
 pytestmark = pytest.mark.usefixtures("no_job_left_behind")
 
@@ -50,7 +52,7 @@ def table() -> list[dict[str, str]]:
 @contextlib.contextmanager
 def signalled(number: int, name: str) -> Iterator[None]:
     """Signal a job; Slurm 22.05 signals one of an array again and again, which is ended after the block."""
-    job = str(the_sweep().states.read(number).slurm_job)
+    job = str(the_sweep().read_job(number).slurm_job)
     sending = subprocess.Popen(["scancel", f"--signal={name}", job], stderr=subprocess.DEVNULL)
     yield
     sending.kill()
@@ -85,12 +87,12 @@ def test_jobs_end_with_an_agent_each_and_a_preempted_one_goes_on_exactly(
 
     wait_until(lambda: steps(1) >= 1000)
     with signalled(1, "USR2"):
-        wait_until(lambda: sweep.states.read(1).status == "preempted")
+        wait_until(lambda: sweep.read_job(1).status == "preempted")
     assert status_of(["status", str(sweep.path)]) == 0
     assert "of 4,000" in capsys.readouterr().out
     wait_until(lambda: set(statuses()) == {DONE})
     assert "resume  from step" in sweep.log(1).read_text()
-    assert sweep.states.read(1).restarts == 1
+    assert sweep.read_job(1).restarts == 1
     rows = table()
     runs = [sweep.path / row["run"] for row in rows]
     assert len({*runs}) == 3
@@ -137,10 +139,10 @@ def test_signals_before_there_is_anything_to_keep_queue_the_job_again(
     assert submit("5") == 0
     wait_until(lambda: starts(5) == 1)
     with signalled(0, "USR2"), signalled(0, "USR2"):
-        wait_until(lambda: the_sweep().states.read(0).status == "preempted")
+        wait_until(lambda: the_sweep().read_job(0).status == "preempted")
     wait_until(lambda: statuses() == [DONE])
     assert starts(5) == 2
-    assert the_sweep().states.read(0).restarts == 1
+    assert the_sweep().read_job(0).restarts == 1
 
 
 def test_waiting_tells_each_end_and_gives_the_status(capsys: pytest.CaptureFixture[str]) -> None:
@@ -157,7 +159,7 @@ def test_waiting_tells_each_end_and_gives_the_status(capsys: pytest.CaptureFixtu
 def test_cancelled_job_is_not_queued_again(wait_until: Callable[[Callable[[], bool]], None]) -> None:
     assert submit("5") == 0
     wait_until(lambda: starts(5) == 1)
-    subprocess.run(["scancel", str(the_sweep().states.read(0).slurm_job)], check=True)
+    subprocess.run(["scancel", str(the_sweep().read_job(0).slurm_job)], check=True)
     wait_until(lambda: statuses() == ["interrupted"])
 
 
@@ -167,29 +169,112 @@ def test_unknown_partition_is_told_in_slurms_words() -> None:
     assert not list(Path("runs").rglob("*.yaml"))
 
 
-@pytest.mark.parametrize(
-    ("failure", "told"), [(OSError("no space left"), ZooError), (KeyboardInterrupt(), KeyboardInterrupt)]
-)
-def test_jobs_that_cannot_be_written_down_do_not_stay_in_the_queue(
-    failure: BaseException, told: type[BaseException], monkeypatch: pytest.MonkeyPatch
+def test_jobs_that_cannot_be_released_do_not_stay_in_the_queue(
+    working_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before, change = queued_jobs(), StateFiles.change
-    arrays: list[str] = []
-
-    def fail(states: StateFiles, number: int, **values: object) -> JobState:
-        if values.get("slurm_job") is None:
-            return change(states, number, **values)
-        arrays.extend(queued_jobs() - before)
-        raise failure
-
-    monkeypatch.setattr(StateFiles, "change", fail)
-    with pytest.raises(told, match="no space left" if told is ZooError else None):
+    before = queued_jobs()
+    (working_folder / "bin").mkdir()
+    (working_folder / "bin" / "scontrol").write_text("#!/bin/bash\nsqueue --array > queued\nexit 1\n")
+    (working_folder / "bin" / "scontrol").chmod(0o755)
+    monkeypatch.setenv("PATH", str(working_folder / "bin"), prepend=os.pathsep)
+    with pytest.raises(ZooError, match="Slurm did not take the jobs"):
         submit("0,7")
-    assert len(arrays) == 2
+    assert len(Path("queued").read_text().splitlines()) == 1 + len(before) + 2
     assert queued_jobs() == before
+    assert not list(Path("runs").rglob("*.yaml"))
 
 
 def test_time_to_end_that_is_longer_than_the_time_is_refused() -> None:
     with pytest.raises(ZooError, match="signal_delay_s=40` leaves too little"):
         submit("0", "hydra.launcher.timeout_min=2", "hydra.launcher.signal_delay_s=40")
     assert not list(Path("runs").rglob("*.yaml"))
+
+
+OF_WORKERS = [
+    *("algo=ppo2", "env=CartPole-v1", "n_timesteps=2000", "algo.n_steps=32", "tuned=none", "seed=1"),
+    *("compile=false", "threads=1", "policy.net_arch=[16]", "logger=csv", "callbacks.eval.n_episodes=2"),
+    *("callbacks.checkpoint.keep=true", "verbose=0"),
+]
+
+
+def srun(*arguments: str, code: str = "") -> subprocess.CompletedProcess[str]:
+    code = code or "from zoo.cli import main; main()"
+    command = [sys.executable, "-c", code, "train", *OF_WORKERS, "workers=2", *arguments]
+    return subprocess.run(
+        ["srun", "--ntasks=2", "--cpus-per-task=1", *command],
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+        env=dict(os.environ),
+    )
+
+
+def test_tasks_of_a_job_are_the_workers_of_one_run() -> None:
+    """From Python only the first task comes back from the training."""
+    code = (
+        "import sys, zoo; result = zoo.train(zoo.compose('train', sys.argv[2:]));"
+        " print('trained', result.algorithm.num_timesteps)"
+    )
+    done = srun(code=code)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["trained 2048"]
+    (run,) = Path("runs").glob("*/*/*")
+    assert json.loads((run / "run.json").read_text())["status"] == "finished"
+    checkpoint = read_checkpoint(run / "checkpoint")
+    share = read_share(run / "checkpoint", 1)
+    assert share["counts"]["num_timesteps"] == checkpoint.timesteps
+    assert len(list((run / "monitor").iterdir())) == 2
+
+
+def test_mistake_in_the_first_task_is_told_once_and_the_other_hangs_nowhere() -> None:
+    failed = srun("policy.features_dim=7")
+    assert failed.returncode == 2
+    assert failed.stderr.count("policy.features_dim") == 1
+
+
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "local_slurm.sh"
+
+
+def call(action: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    command = ["bash", str(SCRIPT), action, str(folder)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_folder_with_files_of_others_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    folder = tmp_path / "a repository"
+    for name in ("state", "spool"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "precious").write_text("precious")
+    for name in ("train.log", "server.pid", "munge.py"):
+        (folder / name).write_text("precious")
+    (folder / "slurm.conf").write_text("ClusterName=somebody-elses\n")
+    folder.chmod(0o755)
+    before = sorted(folder.rglob("*"))
+    try:
+        started = call("start", folder)
+    finally:
+        call("stop", folder)
+    assert started.returncode == 1
+    assert "holds files that are not of this script" in started.stderr
+    assert sorted(folder.rglob("*")) == before
+    assert folder.stat().st_mode & 0o777 == 0o755
+
+
+@pytest.mark.usefixtures("slurm")
+def test_slurm_is_started_again_over_what_a_killed_one_left_and_harms_no_other(tmp_path: Path) -> None:
+    folder = tmp_path / "second slurm"
+    started = call("start", folder)
+    try:
+        assert started.returncode == 0, started.stderr
+        os.kill(int((folder / "slurmctld.pid").read_text()), signal.SIGKILL)
+        os.kill(int((folder / "slurmd.pid").read_text()), signal.SIGKILL)
+        assert call("start", folder).stdout == started.stdout
+        assert call("status", folder).returncode == 0
+    finally:
+        assert call("stop", folder).returncode == 0
+    assert call("status", folder).returncode == 1
+    others = subprocess.run(
+        ["sinfo", "--noheader", "--format=%t"], capture_output=True, text=True, check=True
+    )
+    assert set(others.stdout.split()) <= {"idle", "mix", "alloc"}

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from gymnasium.utils import env_checker
+from gymnasium.vector import AsyncVectorEnv
 
+import zoo.envs  # noqa: F401
 from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.env_checker import check_env
-from zoo.envs.goals import Asked, GoalOutcomes
-from zoo.envs.toys import BitFlipping
+from zoo.envs.goals import GoalFunction, GoalRewards
+from zoo.envs.toys import WITHOUT_VELOCITIES, BitFlipping
 from zoo.envs.vec_env import make_vec_env
+from zoo.envs.wrappers import VELOCITIES
 from zoo.errors import NotFiniteError, ZooError
 
 Array = np.ndarray
@@ -91,7 +95,7 @@ def goals(n: int = 40) -> tuple[Array, Array]:
 @pytest.mark.parametrize(("env", "n_calls"), [(Walk, 1), (OneByOne, 40), (Picky, 40)])
 def test_many_goals_are_one_call_where_that_gives_the_same(env: type[Walk], n_calls: int) -> None:
     envs = make_vec_env(env, 2, check=False)
-    outcomes = GoalOutcomes(envs)
+    outcomes = GoalRewards(envs)
     achieved, desired = goals()
     expected = -np.linalg.norm(achieved - 2 * desired, axis=-1)
     np.testing.assert_allclose(outcomes.rewards(achieved, desired), expected, rtol=1e-5)
@@ -113,19 +117,19 @@ def test_rewards_that_are_not_finite_are_named_with_the_first_goal() -> None:
     with pytest.raises(
         NotFiniteError, match=r"gave nan for achieved_goal \[3.0, 0.5\] and desired_goal \[0.0, 0.25\]"
     ):
-        GoalOutcomes(make_vec_env(Wrong, 1, check=False)).rewards(achieved, desired)
+        GoalRewards(make_vec_env(Wrong, 1, check=False)).rewards(achieved, desired)
 
 
 def test_one_answer_for_all_counts_where_it_is_that_for_each() -> None:
     achieved, desired = goals()
-    none = GoalOutcomes(make_vec_env(Continuing, 1, check=False)).terminated(achieved, desired)
+    none = GoalRewards(make_vec_env(Continuing, 1, check=False)).terminated(achieved, desired)
     assert none is not None
     assert not none.any()
     assert none.shape == (40,)
-    assert Asked(Continuing().compute_terminated, "ends").takes_many(achieved, desired)
-    assert not Asked(Ending().compute_terminated, "ends").takes_many(achieved, desired)
-    assert not Asked(Ending().compute_terminated, "ends").takes_many(achieved[1:2], desired[1:2])
-    some = GoalOutcomes(make_vec_env(Ending, 1, check=False)).terminated(achieved, desired)
+    assert GoalFunction(Continuing().compute_terminated, "ends").is_vectorized(achieved, desired)
+    assert not GoalFunction(Ending().compute_terminated, "ends").is_vectorized(achieved, desired)
+    assert not GoalFunction(Ending().compute_terminated, "ends").is_vectorized(achieved[1:2], desired[1:2])
+    some = GoalRewards(make_vec_env(Ending, 1, check=False)).terminated(achieved, desired)
     np.testing.assert_array_equal(some, np.linalg.norm(achieved - desired, axis=-1) < 0.1)
 
 
@@ -153,11 +157,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
 def test_rewards_of_real_steps_are_found_again_however_environments_are_stepped(name: str) -> None:
     env = make_vec_env("Zoo/BitFlipping-v0", 3, kwargs={"n_bits": 2}, **OPTIONS[name])
     stepper = stepped(env)
-    outcomes = GoalOutcomes(stepper.env)
+    outcomes = GoalRewards(stepper.env)
     rng, seen = np.random.default_rng(0), set()
     for _ in range(30):
         step = stepper.step(rng.integers(2, size=3))
-        following = {key: values.copy() for key, values in step.observations.items()}
+        following = {key: values.copy() for key, values in step.new_observations.items()}
         for row, i in enumerate(step.finished):
             for key, values in following.items():
                 values[i] = step.final_observations[key][row]
@@ -168,12 +172,6 @@ def test_rewards_of_real_steps_are_found_again_however_environments_are_stepped(
         seen |= set(step.rewards.tolist())
     assert seen == {-1.0, 0.0}
     stepper.close()
-
-
-def test_gymnasiums_own_vector_environment_is_asked_too() -> None:
-    env = SyncVectorEnv([BitFlipping] * 2, autoreset_mode=AutoresetMode.SAME_STEP)
-    stepped(env)
-    assert (GoalOutcomes(env).rewards(np.zeros((2, 15)), np.ones((2, 15))) == -1).all()
 
 
 class OtherGoals(Walk):
@@ -197,18 +195,18 @@ class NeedsInfo(Walk):
 
 def test_environments_that_hindsight_can_not_ask_are_refused_in_one_line() -> None:
     with pytest.raises(ZooError, match=r"hindsight needs an env with goals: .* but they are Box\(4,\)"):
-        GoalOutcomes(make_vec_env("CartPole-v1"))
+        GoalRewards(make_vec_env("CartPole-v1"))
     with pytest.raises(ZooError, match=r"achieved_goal is Box\(2,\) float32 and desired_goal Box\(3,\)"):
-        GoalOutcomes(make_vec_env(OtherGoals, check=False))
+        GoalRewards(make_vec_env(OtherGoals, check=False))
     with pytest.raises(ZooError, match=r"a method compute_reward\(achieved_goal, desired_goal, info\)"):
-        GoalOutcomes(make_vec_env(Silent, check=False))
+        GoalRewards(make_vec_env(Silent, check=False))
     with pytest.raises(ZooError, match=r"with an empty info, and it raised KeyError: 'distance'"):
-        GoalOutcomes(make_vec_env(NeedsInfo, check=False)).rewards(*goals())
+        GoalRewards(make_vec_env(NeedsInfo, check=False)).rewards(*goals())
     with pytest.raises(ZooError, match=r"returned the shape \(0,\) for one goal; expected one number"):
-        GoalOutcomes(make_vec_env(CountsInfos, check=False)).rewards(*goals())
+        GoalRewards(make_vec_env(CountsInfos, check=False)).rewards(*goals())
     out_of_reach = AsyncVectorEnv([BitFlipping] * 2)
     with pytest.raises(ZooError, match="a method compute_reward"):
-        GoalOutcomes(out_of_reach)
+        GoalRewards(out_of_reach)
     out_of_reach.close()
 
 
@@ -295,29 +293,72 @@ class LaterOtherwise(Walk):
     ],
 )
 def test_an_answer_of_another_form_than_in_the_trial_is_refused(later: Any, message: str) -> None:
-    outcomes = GoalOutcomes(make_vec_env(lambda: LaterOtherwise(later), 1, check=False))
+    outcomes = GoalRewards(make_vec_env(lambda: LaterOtherwise(later), 1, check=False))
     with pytest.raises(ZooError, match=message):
         outcomes.rewards(*goals())
 
 
-@pytest.mark.parametrize("form", [float, np.float32, np.array, np.atleast_1d, np.atleast_2d, bool, int])
-def test_one_goal_is_answered_with_one_number_in_any_form(form: Any) -> None:
-    class OneAtATime(Walk):
-        def compute_reward(self, achieved: Any, desired: Any, info: Any) -> Any:
-            assert achieved.ndim == 1
-            return form(achieved[0] > 0)
-
-        compute_terminated = compute_reward
-
-    outcomes = GoalOutcomes(make_vec_env(OneAtATime, 1, check=False))
-    achieved = np.array([[0.5, 0.0], [-0.5, 0.0], [1.0, 1.0]])
-    assert outcomes.rewards(achieved, achieved).tolist() == [1.0, 0.0, 1.0]
-    assert outcomes.terminated(achieved, achieved).tolist() == [True, False, True]
+TOYS = sorted(env_id for env_id in gym.registry if env_id.startswith("Zoo/"))
 
 
-def test_an_exception_is_told_on_one_line() -> None:
-    def raising(achieved: Any, desired: Any, info: Any) -> Any:
-        raise ValueError("no such\ngoal")
+def mean_return(env_id: str, act: Callable[[Any, Any], Any], n_episodes: int = 30) -> float:
+    env = gym.make(env_id)
+    total = 0.0
+    for episode in range(n_episodes):
+        observation, _ = env.reset(seed=episode)
+        env.action_space.seed(1000 + episode)
+        done = False
+        while not done:
+            observation, reward, terminated, truncated, _ = env.step(act(env, observation))
+            total += float(reward)
+            done = terminated or truncated
+    return total / n_episodes
 
-    with pytest.raises(ZooError, match=r"it raised ValueError: no such goal$"):
-        Asked(raising, "compute_reward")(*goals())
+
+def sampled(env: Any, observation: Any) -> Any:
+    return env.action_space.sample()
+
+
+@pytest.mark.parametrize("env_id", TOYS)
+def test_toy_is_a_proper_env(env_id: str) -> None:
+    env_checker.check_env(gym.make(env_id).unwrapped, skip_render_check=True)
+
+
+@pytest.mark.parametrize("kind", ["", "Discrete", "Box", "MultiDiscrete", "MultiBinary"])
+def test_repeating_the_observation_is_best(kind: str) -> None:
+    env_id = f"Zoo/Identity{kind}-v0"
+    assert mean_return(env_id, lambda env, observation: observation) == pytest.approx(20.0)
+    assert mean_return(env_id, sampled) < 13.0
+
+
+def test_forbidden_action_ends_the_masked_env() -> None:
+    def act(env: Any, observation: Any) -> int:
+        return int(np.argmax(np.where(env.unwrapped.action_masks(), observation, -1.0)))
+
+    assert mean_return("Zoo/Masked-v0", act) == pytest.approx(20.0)
+    assert mean_return("Zoo/Masked-v0", lambda env, observation: int(np.argmax(observation))) < 4.0
+
+
+LIGHT = [env_id for env_id in WITHOUT_VELOCITIES if "Lander" not in env_id]
+
+
+@pytest.mark.parametrize("env_id", LIGHT)
+def test_only_velocities_are_hidden(env_id: str) -> None:
+    hiding, showing = gym.make(env_id), gym.make(WITHOUT_VELOCITIES[env_id])
+    assert hiding.spec is not None
+    assert showing.spec is not None
+    assert hiding.spec.max_episode_steps == showing.spec.max_episode_steps
+    hidden = list(VELOCITIES[env_id.partition("NoVel")[0]])
+    seen = [env.reset(seed=3)[0] for env in (hiding, showing)]
+    moved = False
+    hiding.action_space.seed(0)
+    for _ in range(5):
+        moved |= bool(seen[1][hidden].all())
+        expected = seen[1].copy()
+        expected[hidden] = 0
+        np.testing.assert_array_equal(seen[0], expected)
+        action = hiding.action_space.sample()
+        steps = [env.step(action) for env in (hiding, showing)]
+        assert steps[0][1:4] == steps[1][1:4]
+        seen = [step[0] for step in steps]
+    assert moved

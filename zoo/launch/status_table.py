@@ -7,10 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from zoo.config.overrides import format_overrides
 from zoo.core.printing import duration, one_line
-from zoo.launch.folder import Row
-from zoo.launch.jobs import spelled
-from zoo.launch.states import DONE, FAILED, KILLED, PREEMPTED, QUEUED, RUNNING, STATUSES
+from zoo.launch.sweep_folder import DONE, FAILED, KILLED, PREEMPTED, QUEUED, RUNNING, STATUSES, Row
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -69,26 +68,30 @@ def counts(rows: Sequence[Row]) -> str:
 def _steps(row: Row) -> str:
     if row.run is None or row.run.steps is None:
         return ""
-    steps = f"{row.run.steps:,}"
-    if not row.run.budget:
-        return steps
-    return f"{steps} of {row.run.budget:,} ({min(1.0, row.run.steps / row.run.budget):.0%})"
+    steps, n_timesteps = row.run.steps, row.run.n_timesteps
+    if not n_timesteps:
+        return f"{steps:,}"
+    return f"{steps:,} of {n_timesteps:,} ({min(1.0, steps / n_timesteps):.0%})"
 
 
 def _speed(row: Row) -> str:
-    speed = None if row.run is None else row.run.speed
+    speed = None if row.run is None else row.run.steps_per_second
     if speed is None or row.status in (QUEUED, PREEMPTED):
         return ""
     return f"{speed:,.0f}/s" if speed >= 10 else f"{speed:.2g}/s"
 
 
-def _left(row: Row) -> str:
-    seconds = None if row.run is None else row.run.seconds_left
-    return duration(seconds) if seconds is not None and row.status == RUNNING else ""
+def _time_left(row: Row) -> str:
+    run = row.run
+    if run is None or row.status != RUNNING or not run.steps_per_second:
+        return ""
+    if run.steps is None or run.n_timesteps is None:
+        return ""
+    return duration(max(0.0, (run.n_timesteps - run.steps) / run.steps_per_second))
 
 
-def _took(row: Row) -> str:
-    seconds = row.state.seconds_so_far() if row.status == RUNNING else row.state.seconds
+def _elapsed(row: Row) -> str:
+    seconds = row.state.total_seconds() if row.status == RUNNING else row.state.seconds
     return duration(seconds) if seconds else ""
 
 
@@ -97,23 +100,23 @@ def _score(row: Row, name: str) -> str:
     return "" if value is None else f"{value:,.2f}"
 
 
-def _again(row: Row) -> str:
+def _restarts(row: Row) -> str:
     parts = [(row.state.retries, "tried again"), (row.state.restarts, "requeued")]
     return ", ".join(f"{what} {number} ×" for number, what in parts if number)
 
 
 _COLUMNS: dict[str, Callable[[Row], str]] = {
     "job": lambda row: str(row.state.number),
-    "overrides": lambda row: one_line(spelled(row.state.overrides), 1000),
+    "overrides": lambda row: one_line(format_overrides(row.state.overrides), 1000),
     "state": lambda row: row.status,
     "steps": _steps,
     "speed": _speed,
-    "left": _left,
+    "left": _time_left,
     "score": lambda row: _score(row, "score"),
-    "best": lambda row: _score(row, "best"),
-    "time": _took,
+    "best": lambda row: _score(row, "best_score"),
+    "time": _elapsed,
     "slurm": lambda row: one_line(row.state.slurm_job or ""),
-    "again": _again,
+    "again": _restarts,
     "reason": lambda row: row.reason,
 }
 

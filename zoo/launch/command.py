@@ -8,20 +8,19 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from hydra.core.utils import run_job
-from hydra.types import HydraContext, RunMode
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from zoo.config.compose import HYDRA_ERRORS, ConfigLoader, as_zoo_error
-from zoo.config.overrides import as_overrides
+from zoo.config.overrides import parse_arguments
 from zoo.config.paths import shown
 from zoo.core.printing import one_line, say, show, without_password
 from zoo.errors import ZooError, nearest
 from zoo.launch.help import command_help, readable_yaml
-from zoo.launch.jobs import Callbacks, Job, Outcome
-from zoo.launch.states import DONE, FAILED, KILLED
-from zoo.launch.sweep import Sweep, SweepSettings, begin, resume, taken_out
-from zoo.launch.table import counts, print_table
+from zoo.launch.job import run_job
+from zoo.launch.status_table import counts, print_table
+from zoo.launch.sweep import Sweep, SweepSettings, split_sweep_settings
+from zoo.launch.sweep_folder import DONE, FAILED, KILLED
 
 
 def run_command(command: str, function: str, arguments: Sequence[str]) -> int:
@@ -31,7 +30,7 @@ def run_command(command: str, function: str, arguments: Sequence[str]) -> int:
     it is imported by the job. Raises `ZooError`.
     """
     flags = _flags(command, arguments)
-    sweep, overrides = taken_out(as_overrides(command, flags.overrides))
+    sweep, overrides = split_sweep_settings(parse_arguments(command, flags.overrides))
     loader = ConfigLoader(command)
     if flags.help:
         show(command_help(command, loader, overrides))
@@ -41,30 +40,25 @@ def run_command(command: str, function: str, arguments: Sequence[str]) -> int:
         for file, section in loader.files(overrides).items():
             show(f"{shown(file)}: {section or 'the whole'}")
     elif flags.multirun or (sweep is not None and sweep.resume) or _is_multirun(loader, overrides):
-        return _multirun(loader, function, overrides, sweep or SweepSettings())
+        return _run_many(loader, function, overrides, sweep or SweepSettings())
     elif sweep is not None:
         raise ZooError("what begins with `sweep.` is for many jobs: add -m")
     else:
-        return _run(loader, function, overrides)
+        return run_job(loader, function, overrides)
     return 0
-
-
-def run_single(command: str, function: str, overrides: Sequence[str]) -> int:
-    """Run one job and return its exit status. Raises what the job raises."""
-    return _run(ConfigLoader(command), function, list(overrides))
 
 
 FLAGS = ("--help", "--multirun", "--cfg", "--package", "--info")
 
 
-class _Parser(argparse.ArgumentParser):
+class _ArgumentParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise ZooError(f"{message} (see: {self.prog} --help)")
 
 
 def _flags(command: str, arguments: Sequence[str]) -> argparse.Namespace:
     """Return the flags, with the other arguments as ``overrides``. Raises `ZooError` for an unknown flag."""
-    parser = _Parser(prog=f"zoo {command}", add_help=False, allow_abbrev=False)
+    parser = _ArgumentParser(prog=f"zoo {command}", add_help=False, allow_abbrev=False)
     parser.add_argument("overrides", nargs="*")
     parser.add_argument("--help", "-h", action="store_true")
     parser.add_argument("--multirun", "-m", action="store_true")
@@ -88,44 +82,24 @@ def _is_multirun(loader: ConfigLoader, overrides: list[str]) -> bool:
     return bool(config.hydra.mode == RunMode.MULTIRUN)
 
 
-def _run(loader: ConfigLoader, function: str, overrides: list[str]) -> int:
-    config = loader.load_configuration(overrides, RunMode.RUN)
-    callbacks = Callbacks(config)
-    callbacks.on_run_start(config=config, config_name=loader.command)
-    done = run_job(
-        Job(function),
-        config,
-        job_dir_key="hydra.run.dir",
-        job_subdir_key=None,
-        hydra_context=HydraContext(config_loader=loader.hydra, callbacks=callbacks),  # type: ignore[arg-type]
-        configure_logging=False,
-    )
-    callbacks.on_run_end(config=config, config_name=loader.command, job_return=done)
-    outcome: Outcome = done.return_value
-    if outcome.error is not None:
-        raise outcome.error
-    return outcome.status
-
-
-def _multirun(loader: ConfigLoader, function: str, overrides: list[str], settings: SweepSettings) -> int:
+def _run_many(loader: ConfigLoader, function: str, overrides: list[str], settings: SweepSettings) -> int:
     _refuse_passwords(overrides)
-    sweep = Sweep(function, loader.command, settings)
+    sweep = Sweep(loader, function, settings)
     try:
-        (begin if settings.resume is None else resume)(loader, sweep, overrides)
+        folder = sweep.start(overrides) if settings.resume is None else sweep.resume(overrides)
     except HYDRA_ERRORS as error:
         raise as_zoo_error(error) from error
     except OSError as error:
         raise ZooError(f"can't write the sweep: {one_line(error)}") from error
-    assert sweep.folder is not None
     if sweep.is_left_to_slurm:
-        say(f"zoo status {shlex.quote(sweep.folder.shown)}")
+        say(f"zoo status {shlex.quote(folder.shown)}")
         return 0
-    rows = sweep.folder.write_table()
+    rows = folder.write_table()
     print_table(rows)
     say(f"zoo: {counts(rows)}")
     missing = [row for row in rows if row.status != DONE]
     if missing:
-        again = f"zoo {loader.command} -m {shlex.quote(f'sweep.resume={sweep.folder.shown}')}"
+        again = f"zoo {loader.command} -m {shlex.quote(f'sweep.resume={folder.shown}')}"
         say(f"zoo: {len(missing)} of {len(rows)} jobs did not finish; this runs them: {again}", sys.stderr)
     failures = [row.exit_status for row in missing if row.status in (FAILED, KILLED)]
     return max(failures or [row.exit_status for row in missing], default=0)

@@ -1,0 +1,408 @@
+"""What a config is put together from, which value wins, and how it is shown."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from omegaconf import DictConfig, ListConfig, OmegaConf
+
+import zoo
+from zoo.algorithms.registry import ALGORITHMS, algorithm_class
+from zoo.cli import VERBS, status_of
+from zoo.config import paths
+from zoo.config.fields import build, defaults
+from zoo.config.paths import data_folder
+from zoo.config.schema import CALLBACKS, SETTINGS, TrainSettings
+from zoo.errors import ZooError
+from zoo.policies.config import POLICIES, PolicyConfig
+
+
+def write(path: str, text: str) -> None:
+    file = Path(path)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+
+
+CARTPOLE = ["algo=ppo2", "env=CartPole-v1"]
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_without_tuned_values_hyperparameters_are_the_dataclass_defaults(name: str) -> None:
+    config = zoo.compose("train", [f"algo={name}", "env=Nothing-v7"])
+    declared = defaults(algorithm_class(name).config_class)
+    assert OmegaConf.to_container(config.algo) == {"name": name, **declared}
+    assert config.tuned is None
+
+
+OWN_FILES = {
+    "hyperparams/ppo2/Acrobot-v1.yaml": "algo: {gamma: 0.5, n_steps: 5, n_epochs: 5, gae_lambda: 0.5}",
+    "hyperparams/ppo2/CartPole-v1.yaml": (
+        "defaults:\n  - override /policy: LnMlpPolicy\nn_envs: 3\npolicy: {net_arch: [32]}"
+    ),
+    "hyperparams/ppo2/ALE/Pong-v5.yaml": "n_envs: 3",
+    "hyperparams/ppo2/ALE-Boxing-v5.yaml": "n_envs: 3",
+    "hyperparams/careful/CartPole-v1.yaml": "n_envs: 2",
+    "sub/mine.yaml": "defaults:\n  - override /policy: LnMlpPolicy\nn_envs: 5\npolicy: {net_arch: [7]}",
+    "conf/experiment/steps.yaml": "# @package _global_\nalgo: {n_steps: 6, n_epochs: 6}",
+    "conf/experiment/choices.yaml": (
+        "defaults:\n  - override /algo: a2c\n  - override /env: Pendulum-v1\nseed: 5"
+    ),
+    "conf/experiment/tuned.yaml": "defaults:\n  - override /tuned: sub/mine.yaml",
+    "conf/env/heavy.yaml": "id: CartPole-v1\nkwargs: {gravity: 20}\nmax_episode_steps: 50",
+    "conf/env/heavier.yaml": "defaults: [heavy, _self_]\nkwargs: {gravity: 40}",
+    "conf/algo/careful.yaml": "defaults: [ppo2, _self_]\nlearning_rate: lin_1e-5",
+}
+"""The user's own, in the working folder."""
+
+COMPOSED: dict[str, dict[str, object]] = {
+    # The command line beats the experiment, the tuned file and the algorithm's defaults, in this order.
+    "algo=ppo2 env=Acrobot-v1 experiment=steps algo.n_epochs=7": {
+        "algo.gae_lambda": 0.5,
+        "algo.n_steps": 6,
+        "algo.n_epochs": 7,
+        "algo.vf_coef": 0.25,
+    },
+    "experiment=choices": {
+        "algo.name": "a2c",
+        "env.id": "Pendulum-v1",
+        "seed": 5,
+        "tuned": "hyperparams/a2c/Pendulum-v1.yaml",
+    },
+    "experiment=choices algo=ppo2": {"algo.name": "ppo2"},
+    # Tuned files: the user's own first, any file, another one, or none.
+    "algo=ppo2 env=CartPole-v1": {
+        "n_envs": 3,
+        "tuned": "hyperparams/ppo2/CartPole-v1.yaml",
+        "policy.name": "LnMlpPolicy",
+    },
+    "algo=ppo2 env=CartPole-v1 policy=MlpPolicy": {
+        "policy.name": "MlpPolicy",
+        "policy.layer_norm": False,
+        "policy.net_arch": [32],
+    },
+    "algo=ppo2 env=CartPole-v1 tuned=none": {"n_envs": 1, "tuned": "none", "policy.name": "MlpPolicy"},
+    "algo=ppo2 env=CartPole-v1 tuned=./sub/mine.yaml": {
+        "n_envs": 5,
+        "tuned": "sub/mine.yaml",
+        "policy.name": "LnMlpPolicy",
+        "policy.net_arch": [7],
+    },
+    "algo=ppo2 env=CartPole-v1 tuned=sub/mine.yaml policy=MlpPolicy n_envs=2": {
+        "n_envs": 2,
+        "policy.name": "MlpPolicy",
+        "policy.net_arch": [7],
+    },
+    "algo=ppo2 env=CartPole-v1 experiment=tuned": {"tuned": "sub/mine.yaml"},
+    # Atari games share a file and the policy of images.
+    "algo=ppo2 env=ALE/Breakout-v5": {
+        "env.id": "ALE/Breakout-v5",
+        "tuned": "hyperparams/ppo2/atari.yaml",
+        "policy.name": "CnnPolicy",
+    },
+    "algo=ppo2 env=PongNoFrameskip-v4": {"tuned": "hyperparams/ppo2/atari.yaml", "policy.encoder": "cnn"},
+    "algo=ppo2 env=ALE/Breakout-v5 tuned=none": {"policy.name": "CnnPolicy"},
+    "algo=ppo2 env=ALE/Pong-v5": {"n_envs": 3},
+    "algo=ppo2 env=ALE/Boxing-v5": {"n_envs": 3},
+    # Any id is an environment; a file of that name has the defaults of every environment.
+    "algo=ppo2 env=my_module:name/Space-v1": {"env.id": "my_module:name/Space-v1"},
+    "algo=ppo2 env=heavier": {
+        "env.id": "CartPole-v1",
+        "env.kwargs.gravity": 40,
+        "env.max_episode_steps": 50,
+        "env.check": True,
+    },
+    # Presets build on an algorithm, and have tuned files of their own.
+    "algo=ppo env=CartPole-v1": {
+        "algo.name": "ppo2",
+        "algo.preset": "ppo",
+        "algo.clip_range_vf": None,
+        "tuned": "hyperparams/ppo/CartPole-v1.yaml",
+    },
+    "algo=ppo env=Nothing-v0": {
+        "algo.n_steps": 2048,
+        "algo.batch_size": 64,
+        "algo.n_epochs": 10,
+        "algo.learning_rate": 3e-4,
+        "algo.ent_coef": 0.0,
+        "algo.vf_coef": 0.5,
+        "policy.name": "MlpPolicy",
+    },
+    "algo=careful env=CartPole-v1": {
+        "algo.name": "ppo2",
+        "algo.preset": "careful",
+        "n_envs": 2,
+        "algo.learning_rate": "lin_1e-5",
+    },
+    # A preset may choose the policy.
+    "algo=recurrent_ppo env=CartPoleNoVel-v1": {"policy.name": "MlpLstmPolicy", "policy.recurrent": "lstm"},
+    "algo=recurrent_ppo env=ALE/Pong-v5": {"policy.name": "CnnLstmPolicy", "policy.lstm_layer_norm": False},
+    "algo=recurrent_ppo env=CartPole-v1 policy=MlpLnLstmPolicy": {"policy.lstm_layer_norm": True},
+    # Values come in their declared types; mappings take keys that no file has.
+    "algo=ppo2 env=A-v0 n_timesteps=1e5 algo.gamma=1 algo.clip_range=lin_0.2": {
+        "n_timesteps": 100_000,
+        "algo.gamma": 1.0,
+        "algo.clip_range": "lin_0.2",
+    },
+    "algo=ppo2 env=A-v0 env.kwargs.gravity=20 env.normalize.gamma=0.9": {
+        "env.kwargs": {"gravity": 20},
+        "env.normalize": {"gamma": 0.9},
+    },
+    "algo=ppo2 env=A-v0 callbacks.stop_on_reward.threshold=475": {
+        "callbacks.stop_on_reward": {"threshold": 475.0}
+    },
+    "algo=ppo2 env=A-v0 algo.learning_rate={type:cosine,start:1e-3,end:1e-5}": {
+        "algo.learning_rate.start": 1e-3
+    },
+    "algo=ppo2 env=A-v0 callbacks.mine={_target_:my_module.Mine,every:10}": {"callbacks.mine.every": 10},
+    "algo=ppo2 env=A-v0 seed=7 runs_dir=seed_${seed}": {"runs_dir": "seed_7"},
+}
+
+
+@pytest.mark.parametrize("overrides", COMPOSED)
+def test_value_that_wins(overrides: str) -> None:
+    for path, text in OWN_FILES.items():
+        write(path, text)
+    config = zoo.compose("train", overrides.split())
+    for key, expected in COMPOSED[overrides].items():
+        value = OmegaConf.select(config, key)
+        if key == "tuned":
+            assert value.endswith(expected)
+        else:
+            assert value == expected
+            assert isinstance(value, type(expected) | DictConfig | ListConfig)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_policy_file_is_the_policy_of_that_name(name: str) -> None:
+    config = OmegaConf.to_container(zoo.compose("train", [*CARTPOLE, f"policy={name}"]).policy)
+    assert isinstance(config, dict)
+    assert build(PolicyConfig, {str(key): value for key, value in config.items()}, "policy") == POLICIES[name]
+    conf = data_folder("conf")
+    assert conf is not None
+    assert (conf / "policy" / f"{name}.yaml").exists()
+
+
+def test_callbacks_and_loggers_are_chosen_singly_or_together() -> None:
+    off = dict.fromkeys(CALLBACKS)
+    assert zoo.compose("train", [*CARTPOLE, "callbacks=none"]).callbacks == off
+    assert zoo.compose("train", [*CARTPOLE, "callbacks=[checkpoint]"]).callbacks == {
+        **off,
+        "checkpoint": {"every": None, "keep": "auto"},
+    }
+    assert zoo.compose("train", [*CARTPOLE, "callbacks.eval=null"]).callbacks.eval is None
+    logger = zoo.compose("train", [*CARTPOLE, "logger=[csv,tensorboard]"]).logger
+    assert (logger.csv, logger.console, logger.wandb) == (True, False, None)
+    assert not logger.tensorboard.histograms
+    logger = zoo.compose("train", [*CARTPOLE, "logger=wandb", "logger.wandb.mode=offline"]).logger
+    assert (logger.console, logger.wandb.project, logger.wandb.mode) == (True, "zoo", "offline")
+
+
+@pytest.mark.parametrize("command", SETTINGS)
+def test_every_setting_has_its_default_in_conf(command: str) -> None:
+    choices = {
+        "train": CARTPOLE,
+        "tune": CARTPOLE,
+        "check": ["env=CartPole-v1"],
+        "compare": ["runs=[a,b]"],
+    }.get(command, [])
+    config = zoo.compose(command, choices)
+    conf = data_folder("conf")
+    assert conf is not None
+    written = yaml.safe_load((conf / f"{command}.yaml").read_text())
+    if written["defaults"][0] == "train":  # it has all that train has, and names the rest
+        written = {**yaml.safe_load((conf / "train.yaml").read_text()), **written}
+    names = {field.name for field in dataclasses.fields(SETTINGS[command])}
+    assert names <= set(config)
+    assert names == set(written) - {"defaults", "hydra"}
+
+
+@pytest.mark.parametrize("name", ["eval", "checkpoint"])
+def test_callback_file_shows_the_declared_defaults(name: str) -> None:
+    conf = data_folder("conf")
+    assert conf is not None
+    written = yaml.safe_load((conf / "callbacks" / f"{name}.yaml").read_text())
+    assert written == {name: defaults(CALLBACKS[name])}
+
+
+def test_algo_and_env_are_plain_names_where_an_agent_is_looked_for() -> None:
+    config = zoo.compose("export", ["algo=ppo2", "env=ALE/Pong-v5"])
+    assert (config.algo, config.env) == ("ppo2", "ALE/Pong-v5")
+    config = zoo.compose("enjoy", ["algo=ppo2", "env=ALE/Pong-v5", "env.max_episode_steps=9"])
+    assert (config.algo, config.env) == ("ppo2", {"id": "ALE/Pong-v5", "max_episode_steps": 9})
+
+
+@pytest.mark.usefixtures("working_folder")
+def test_commands_of_another_program_are_not_ours() -> None:
+    usual = zoo.compose("train", CARTPOLE)
+    write("conf/train.yaml", "learning_rate: 0.1\nalgo: theirs")
+    write("conf/serve.yaml", "port: 80")
+    assert zoo.compose("train", CARTPOLE) == usual
+    write("conf/base.yaml", "seed: 7")
+    write("conf/experiment/mine.yaml", "# @package _global_\ndefaults: [/base@_global_, _self_]\nn_envs: 3")
+    composed = zoo.compose("train", [*CARTPOLE, "experiment=mine"])
+    assert (composed.seed, composed.n_envs) == (7, 3)
+    with pytest.raises(ZooError, match="unknown command 'serve'"):
+        zoo.compose("serve")
+
+
+def test_yaml_is_data(working_folder: Path) -> None:
+    planted = working_folder / "planted"
+    write("conf/env/evil.yaml", f"id: !!python/object/apply:os.system ['touch {planted}']")
+    with pytest.raises(ZooError, match=r"evil\.yaml"):
+        zoo.compose("train", ["algo=ppo2", "env=evil"])
+    write("hyperparams/ppo2/Calm-v0.yaml", "algo: {gamma: '__import__(\"os\").getpid() * 0.0'}")
+    with pytest.raises(ZooError, match="wrong type"):
+        zoo.compose("train", ["algo=ppo2", "env=Calm-v0"])
+    assert not planted.exists()
+
+
+def test_composing_is_the_same_again_and_inside_of_a_hydra_job() -> None:
+    from hydra import compose as hydra_compose
+    from hydra import initialize_config_dir
+
+    conf = Path("other")
+    conf.mkdir()
+    (conf / "other.yaml").write_text("a: 1")
+    alone = zoo.compose("train", CARTPOLE)
+    with initialize_config_dir(str(conf.absolute()), version_base="1.3"):
+        assert zoo.compose("train", CARTPOLE) == alone
+        assert hydra_compose("other").a == 1
+        assert zoo.compose("train", CARTPOLE) == alone
+    assert zoo.compose("train", CARTPOLE) == alone
+
+
+def test_config_of_a_run_is_an_experiment() -> None:
+    first = zoo.compose(
+        "train", ["algo=ppo", "env=CartPole-v1", "callbacks=none", "logger=csv", "algo.gamma=0.5", "seed=3"]
+    )
+    write("runs/ppo/CartPole-v1/a run/config.yaml", OmegaConf.to_yaml(first))
+    again = zoo.compose("train", ["experiment='runs/ppo/CartPole-v1/a run/config.yaml'"])
+    assert again == first
+    with pytest.raises(ZooError, match="there is no file"):
+        zoo.compose("train", ["experiment=runs/config.yaml"])
+
+
+def test_callbacks_and_logger_of_the_command_line_replace_those_of_a_run_or_leave_them_out() -> None:
+    write("run/config.yaml", OmegaConf.to_yaml(zoo.compose("train", [*CARTPOLE, "callbacks=agents"])))
+    chosen = [["callbacks=none", "logger=none"], ["callbacks=eval", "logger=csv"]]
+    for words in chosen:
+        again = zoo.compose("train", ["experiment=run/config.yaml", *words])
+        anew = zoo.compose("train", [*CARTPOLE, *words])
+        assert (again.callbacks, again.logger) == (anew.callbacks, anew.logger)
+    write("conf/experiment/mine.yaml", "callbacks: {stop_on_reward: {threshold: 5}}\nlogger: {csv: true}")
+    nothing = zoo.compose("train", [*CARTPOLE, "experiment=mine", *chosen[0]])
+    assert not any(nothing.callbacks.values())
+    assert not nothing.logger.csv
+    more = zoo.compose("train", [*CARTPOLE, "experiment=mine", "callbacks=agents"]).callbacks
+    assert more.stop_on_reward is not None
+    assert more.agents is not None
+
+
+def test_a_dictionary_on_the_command_line_is_blamed_for_what_is_in_it() -> None:
+    noise = "algo.action_noise={type: normal, std: -1}"
+    with pytest.raises(ZooError, match=r"`algo\.action_noise\.std=-1` is out of range") as caught:
+        zoo.compose("train", ["algo=td3", "env=Pendulum-v1", noise])
+    assert "(in " not in str(caught.value)
+
+
+def test_checkout_has_them_at_the_top() -> None:
+    top = Path(paths.__file__).parents[2]
+    assert paths.data_folder("conf") == top / "conf"
+    assert paths.data_folder("nothing_like_it") is None
+
+
+def test_wheel_has_them_inside_of_the_package(working_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = working_folder / "site-packages" / "zoo"
+    (package / "conf").mkdir(parents=True)
+    (package.parent / "conf").mkdir()
+    monkeypatch.setattr(paths, "PACKAGE", package)
+    assert paths.data_folder("conf") == package / "conf"
+
+
+def test_working_folder_comes_first_and_only_once(
+    working_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = paths.data_folder("conf")
+    assert own is not None
+    assert paths.search_folders("conf") == [own]
+    (working_folder / "conf").mkdir()
+    assert paths.search_folders("conf") == [working_folder / "conf", own]
+    monkeypatch.chdir(own.parent)
+    assert paths.search_folders("conf") == [own]
+
+
+def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert status_of(arguments) == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    return printed.out
+
+
+def test_config_is_shown_with_the_meaning_of_its_values(capsys: pytest.CaptureFixture[str]) -> None:
+    text = shown(capsys, "train", "algo=ppo2", "env=CartPole-v1", "--cfg", "job")
+    composed = zoo.compose("train", ["algo=ppo2", "env=CartPole-v1"])
+    assert yaml.safe_load(text) == OmegaConf.to_container(composed)
+    config_class = algorithm_class("ppo2").config_class
+    for field in [*dataclasses.fields(config_class), *dataclasses.fields(TrainSettings)]:
+        assert f"# {field.metadata['help']}" in text
+
+
+def test_config_can_be_shown_before_everything_is_chosen(capsys: pytest.CaptureFixture[str]) -> None:
+    config = yaml.safe_load(shown(capsys, "train", "algo=sac", "--cfg", "job"))
+    assert config["algo"]["name"] == "sac"
+    assert "env" not in config
+    assert "algo" not in yaml.safe_load(shown(capsys, "train", "--cfg", "job"))
+
+
+def test_part_of_the_config_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    text = shown(capsys, "train", "algo=sac", "--cfg", "job", "--package", "algo")
+    assert yaml.safe_load(text)["name"] == "sac"
+    assert "launcher:" in shown(capsys, "train", "algo=sac", "--cfg", "hydra")
+
+
+def test_help_names_groups_options_settings_and_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    page = shown(capsys, "train", "--help")
+    for word in (
+        "zoo train algo=ppo2 env=CartPole-v1",
+        "a2c",
+        "PPO2 with the defaults of Stable-Baselines3's PPO",
+        "any Gymnasium id",
+        "LnCnnPolicy",
+        "callbacks=NAME",
+        "tensorboard",
+        "cartpole_until_solved",
+        "joblib",
+        "slurm",
+        "n_envs=1",
+        "seed=null",
+        "--cfg job",
+    ):
+        assert word in page
+    assert max(map(len, page.splitlines())) <= 120
+
+
+def test_help_shows_what_the_user_has_added(capsys: pytest.CaptureFixture[str], working_folder: Path) -> None:
+    (working_folder / "conf" / "algo").mkdir(parents=True)
+    (working_folder / "conf" / "algo" / "mine.yaml").write_text("# My own.\ndefaults: [ppo2]\n")
+    assert re.search(r"mine +My own\.", shown(capsys, "train", "--help"))
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_help(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert f"zoo {verb}" in shown(capsys, verb, "--help")
+
+
+def test_files_of_a_config_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "hyperparams/ppo2/CartPole-v1.yaml: the whole" in shown(
+        capsys, "train", "algo=ppo2", "env=CartPole-v1", "--info", "defaults"
+    )
+
+
+def test_showing_leaves_nothing_behind(working_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shown(capsys, "train", "algo=ppo2", "--cfg", "job")
+    shown(capsys, "train", "--help")
+    assert list(working_folder.iterdir()) == []

@@ -1,0 +1,454 @@
+"""Many jobs on this machine: what is written down of them, trying again, ending early, and going on."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from zoo.agents.find import find_agent, list_agents
+from zoo.cli import status_of
+from zoo.errors import ZooError
+from zoo.launch.command import run_command
+from zoo.launch.sweep_folder import SweepFolder
+
+TRAINING = [
+    *("algo=ppo2", "env=CartPole-v1", "n_timesteps=3000", "compile=false", "threads=1"),
+    *("callbacks.eval.n_episodes=2", "callbacks.eval.every=1500", "logger=csv", "logger.every=300"),
+    *("progress_bar=false", "callbacks.checkpoint.every=500"),
+]
+KEEPS_NONE = "callbacks.checkpoint.keep=false"
+"""So that only the run that is under way has a checkpoint."""
+
+
+def sweep(seeds: str, *arguments: str) -> int:
+    """Run jobs that take no time."""
+    return run_command("check", "quick_jobs:run", ["-m", "env=CartPole-v1", f"seed={seeds}", *arguments])
+
+
+def the_sweep() -> SweepFolder:
+    return SweepFolder.newest("runs")
+
+
+def table() -> list[dict[str, str]]:
+    with open(the_sweep().table, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def starts(seed: int) -> int:
+    path = Path(f"starts-{seed}")
+    return path.stat().st_size if path.exists() else 0
+
+
+@pytest.fixture
+def launched() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Start `zoo` in a process of its own."""
+    processes: list[subprocess.Popen[str]] = []
+
+    def launch(command: str, function: str, *arguments: str) -> subprocess.Popen[str]:
+        code = (
+            f"import sys; sys.path[:] = {sys.path!r}; from zoo.launch.command import run_command;"
+            f" sys.exit(run_command({command!r}, {function!r}, {list(arguments)!r}))"
+        )
+        started = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+        processes.append(started)
+        return started
+
+    yield launch
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def test_table_holds_every_job_with_what_came_of_it() -> None:
+    assert sweep("0,1,2,11", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2") == 2
+    rows = table()
+    assert [row["job"] for row in rows] == ["0", "1", "2", "3"]
+    assert [row["status"] for row in rows] == ["done", "failed", "failed", "killed"]
+    assert rows[2]["overrides"] == "env=CartPole-v1 seed=2"
+    assert rows[2]["reason"] == "RuntimeError: seed 2 is broken"
+    assert rows[3]["reason"] == "its process ended with exit status 0 before it was done"
+    assert all(float(row["seconds"]) > 0 for row in rows)
+    record = yaml.safe_load(the_sweep().record.read_text())
+    assert record["command"] == "check"
+    assert record["overrides"] == ["env=CartPole-v1", "seed=0,1,2,11"]
+    assert record["launcher"] == "LocalLauncher"
+    assert record["jobs"][1] == {"number": 1, "overrides": ["env=CartPole-v1", "seed=1"]}
+    assert record["config"]["env"]["id"] == "CartPole-v1"
+
+
+def test_job_that_failed_by_itself_is_tried_again(capsys: pytest.CaptureFixture[str]) -> None:
+    assert sweep("1,4,2", "sweep.retries=2") == 2
+    assert [row["status"] for row in table()] == ["failed", "done", "failed"]
+    assert [row["retries"] for row in table()] == ["0", "2", "2"]
+    assert (starts(1), starts(4), starts(2)) == (1, 3, 3)
+    printed = capsys.readouterr().out
+    assert "zoo: job 1: RuntimeError: not at the 1. time; it is tried again (2 left)" in printed
+
+
+def test_after_the_first_failure_no_more_jobs_start() -> None:
+    assert sweep("0,2,7,8", "sweep.fail_fast=true") == 1
+    assert [row["status"] for row in table()] == ["done", "failed", "interrupted", "interrupted"]
+    assert table()[2]["reason"] == "job 1 failed (sweep.fail_fast)"
+    assert starts(7) == starts(8) == 0
+
+
+def test_status_tells_counts_and_whether_a_job_failed(capsys: pytest.CaptureFixture[str]) -> None:
+    sweep("0,2")
+    capsys.readouterr()
+    assert status_of(["status"]) == 1
+    printed = capsys.readouterr().out
+    assert "RuntimeError: seed 2 is broken" in printed
+    assert printed.splitlines()[-1] == f"{the_sweep().path}: 2 jobs: 1 done, 1 failed"
+    Path("mended").touch()
+    assert run_command("check", "quick_jobs:run", ["-m", f"sweep.resume={the_sweep().path}"]) == 0
+    assert (starts(0), starts(2)) == (1, 2)
+    assert status_of(["status", str(the_sweep().path), "watch=true"]) == 0
+
+
+def test_jobs_of_a_multirun_that_was_killed_are_told_and_run_again(
+    launched: Callable[..., subprocess.Popen[str]],
+    wait_until: Callable[[Callable[[], bool]], None],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    jobs = ("-m", "env=CartPole-v1", "seed=0,5,7")
+    process = launched("check", "quick_jobs:run", *jobs)
+    wait_until(lambda: starts(5) == 1)
+    with pytest.raises(ZooError, match="still going on"):
+        run_command("check", "quick_jobs:run", ["-m", f"sweep.resume={the_sweep().path}"])
+    assert status_of(["status"]) == 0
+    assert "3 jobs: 1 queued, 1 running, 1 done" in capsys.readouterr().out
+    process.kill()
+    process.wait()
+    wait_until(lambda: [row.status for row in the_sweep().rows()] == ["done", "killed", "queued"])
+    assert status_of(["status"]) == 1
+    assert "its multirun is gone before it started" in capsys.readouterr().out
+    assert table()[1]["reason"] == "its process is gone"
+    assert run_command("check", "quick_jobs:run", [*jobs, f"sweep.resume={the_sweep().path}"]) == 0
+    assert [row["status"] for row in table()] == ["done"] * 3
+    assert (starts(0), starts(5), starts(7)) == (1, 2, 1)
+
+
+def test_killed_training_goes_on_from_its_checkpoint_and_ends_as_if_undisturbed(
+    launched: Callable[..., subprocess.Popen[str]], wait_until: Callable[[Callable[[], bool]], None]
+) -> None:
+    """Both jobs are the same; the second is killed with its multirun."""
+    process = launched("train", "zoo.commands.train:run", "-m", *TRAINING, "seed=1,1", KEEPS_NONE)
+
+    def is_half_way() -> bool:
+        folders = Path("runs").glob("multirun/*/ppo2/*/*/checkpoint/checkpoint.json")
+        return len(list(folders)) == 1 and the_sweep().rows()[0].status == "done"
+
+    wait_until(is_half_way)
+    training = next(the_sweep().path.glob("ppo2/*/*/checkpoint")).parent
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    resumed = ["-m", f"sweep.resume={the_sweep().path}"]
+    assert run_command("train", "zoo.commands.train:run", resumed) == 0
+    rows = table()
+    assert [row["status"] for row in rows] == ["done", "done"]
+    assert the_sweep().path / rows[1]["run"] == training
+    assert "resume  from step" in the_sweep().log(1).read_text()
+    agents = [the_sweep().path / row["run"] / "agent" / "policy.safetensors" for row in rows]
+    assert agents[0].read_bytes() == agents[1].read_bytes()
+    assert [row["steps"] for row in rows] == [rows[0]["steps"]] * 2
+    assert find_agent("ppo2", "CartPole-v1").is_relative_to(the_sweep().path)
+    assert len([agent for agent in list_agents() if agent.run is not None]) == 2
+
+
+MISTAKES = {
+    "sweep.resume=nowhere": "there is no sweep nowhere: there is no such folder",
+    "sweep.resume=.": "it has no sweep.yaml",
+    "sweep.retries=-1": "out of range",
+    "sweep.retry=1": "did you mean `sweep.retries`",
+    "sweep.retries=1,2": "one value",
+    "hydra.launcher.n_jobs=0": "is neither -1",
+    "sweep.wait=true": "is for hydra/launcher=slurm",
+}
+
+
+@pytest.mark.parametrize("override", MISTAKES)
+def test_mistake_is_told_in_one_line(override: str) -> None:
+    with pytest.raises(ZooError) as raised:
+        sweep("0", override)
+    assert MISTAKES[override] in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_status_of_what_is_no_sweep_is_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of(["status"]) == 2
+    assert status_of(["status", "."]) == 2
+    assert capsys.readouterr().err.count("there is no sweep in") == 2
+
+
+def test_sweep_settings_of_a_single_job_are_refused() -> None:
+    with pytest.raises(ZooError, match="add -m"):
+        run_command("check", "quick_jobs:run", ["env=CartPole-v1", "sweep.retries=1"])
+
+
+def test_sweep_goes_on_as_it_was() -> None:
+    sweep("0,2")
+    resume = f"sweep.resume={the_sweep().path}"
+    with pytest.raises(ZooError, match=r"can't take seed=range\(9\), env\.max_episode_steps=7;"):
+        run_command("check", "quick_jobs:run", ["-m", "seed=range(9)", "env.max_episode_steps=7", resume])
+    with pytest.raises(ZooError, match="is a sweep of zoo check"):
+        run_command("train", "quick_jobs:run", ["-m", resume])
+
+
+def test_jobs_of_a_multirun_have_no_other_name() -> None:
+    with pytest.raises(ZooError, match="each has its own"):
+        run_command("train", "quick_jobs:run", ["-m", *TRAINING, "seed=1,2", "job=mine"])
+
+
+PRINTING = """
+import os, sys
+from pathlib import Path
+from zoo.launch.local import printed_and_logged
+with printed_and_logged(Path("0.log")) as (stdout, stderr):
+    print(os.isatty(stdout), flush=True)
+    for part in (b"\\r\\x1b[2K10 steps", b"\\r\\x1b[2K20 ", b"steps\\n", b"\\x1b[1mscore\\x1b[0m 7\\n"):
+        os.write(stdout, part)
+"""
+
+
+def printed_on(stdout: int) -> None:
+    code = f"import sys; sys.path[:] = {sys.path!r}\n{PRINTING}"
+    subprocess.run([sys.executable, "-c", code], stdout=stdout, check=True)
+
+
+def test_progress_bar_is_live_on_a_terminal_and_one_line_in_the_log() -> None:
+    terminal, end = os.openpty()
+    printed_on(end)
+    shown = os.read(terminal, 10_000)
+    os.close(end)
+    os.close(terminal)
+    assert shown.startswith(b"True\r\n\r\x1b[2K10 steps\r\x1b[2K20 steps")
+    assert Path("0.log").read_text() == "20 steps\nscore 7\n"
+
+
+def test_what_goes_to_a_file_is_logged_as_it_is() -> None:
+    with open("printed", "wb") as file:
+        printed_on(file.fileno())
+    assert Path("printed").read_bytes().startswith(b"False\n\r\x1b[2K10 steps")
+    assert Path("0.log").read_bytes() == Path("printed").read_bytes().removeprefix(b"False\n")
+
+
+def multirun(*arguments: str) -> int:
+    return run_command("train", "quick_jobs:run", ["-m", *arguments])
+
+
+def rows(printed: str) -> list[str]:
+    """Return the rows of the closing table, without the time that each job took."""
+    lines = [re.sub(r" +", " ", line).strip() for line in printed.splitlines()]
+    header = next(number for number, line in enumerate(lines) if line.startswith("job overrides state"))
+    return [re.sub(r" \d+:\d\d(?= |$)", "", line) for line in lines[header + 1 : -1]]
+
+
+def done() -> list[str]:
+    return sorted(path.name for path in Path("done").iterdir())
+
+
+def test_every_combination_is_run(capsys: pytest.CaptureFixture[str]) -> None:
+    assert multirun("algo=ppo2,a2c", "env=ALE/Pong-v5,my:Env-v0", "seed=7") == 0
+    envs = ("ALE-Pong-v5", "my:Env-v0")
+    assert done() == sorted(f"{algo}-{env}-7" for algo in ("a2c", "ppo2") for env in envs)
+    assert "zoo: job 3: algo=a2c env=my:Env-v0 seed=7\n" in capsys.readouterr().out
+
+
+def test_hyperparameter_that_one_algorithm_lacks_is_refused_before_the_first_job() -> None:
+    with pytest.raises(ZooError, match=r"`algo.batch_size` is a hyperparameter of .*, not of a2c"):
+        multirun("algo=ppo2,a2c", "env=CartPole-v1", "algo.batch_size=32")
+    assert not Path("done").exists()
+
+
+@pytest.mark.parametrize("launcher", ["basic", "joblib"])
+def test_failing_jobs_are_named_at_the_end_and_the_others_complete(
+    launcher: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """One after the other they print to the terminal and their logs, side by side to their logs alone."""
+    assert sweep("range(4)", f"hydra/launcher={launcher}") == 2
+    assert done() == ["none-CartPole-v1-0"]
+    printed = capfd.readouterr()
+    assert rows(printed.out) == [
+        "0 env=CartPole-v1 seed=0 done",
+        "1 env=CartPole-v1 seed=1 failed seed 1 is unlucky",
+        "2 env=CartPole-v1 seed=2 failed RuntimeError: seed 2 is broken",
+        "3 env=CartPole-v1 seed=3 killed its process was killed by SIGKILL (out of memory?)",
+    ]
+    assert printed.out.splitlines()[-1] == "zoo: 4 jobs: 1 done, 2 failed, 1 killed"
+    assert printed.err.splitlines()[-1].startswith(
+        "zoo: 3 of 4 jobs did not finish; this runs them: zoo check -m"
+    )
+    assert the_sweep().log(0).read_text() == "seed 0 at work\n"
+    assert "zoo: seed 1 is unlucky" in the_sweep().log(1).read_text()
+    assert "Traceback" in the_sweep().log(2).read_text()
+    assert ("at work" in printed.out) == ("RuntimeError: seed 2" in printed.err) == (launcher == "basic")
+    for line in ("job 0: done", "job 1: seed 1 is unlucky", "job 2: RuntimeError: seed 2 is broken"):
+        assert (f"zoo: {line}\n" in printed.out) == (launcher == "joblib")
+
+
+def test_experiment_may_ask_for_many_jobs(working_folder: Path) -> None:
+    experiments = working_folder / "conf" / "experiment"
+    experiments.mkdir(parents=True)
+    (experiments / "many.yaml").write_text(
+        "hydra: {mode: MULTIRUN, sweeper: {params: {algo: 'ppo2,a2c', seed: '7'}}}"
+    )
+    assert run_command("train", "quick_jobs:run", ["experiment=many", "env=CartPole-v1"]) == 0
+    assert done() == ["a2c-CartPole-v1-7", "ppo2-CartPole-v1-7"]
+
+
+def test_slurm_that_is_not_there_is_told_in_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(Path.cwd()))
+    with pytest.raises(ZooError, match="not part of a Slurm cluster"):
+        sweep("3,5", "hydra/launcher=slurm")
+    assert not Path("runs").exists()
+
+
+def test_settings_of_a_multirun_are_kept_beside_the_runs() -> None:
+    multirun("algo=ppo2", "env=CartPole-v1", "seed=7", "runs_dir=elsewhere")
+    kept = sorted(path.name for path in Path("elsewhere/multirun").rglob("*.yaml"))
+    assert kept == ["sweep.yaml"]
+    assert not Path("runs").exists()
+    assert not Path("outputs").exists()
+
+
+WAITING_JOBS = """
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+
+def run(config):
+    was_asked = []
+    if config.seed != 1:
+        signal.signal(signal.SIGINT, lambda *_: was_asked.append("SIGINT"))
+        signal.signal(signal.SIGTERM, lambda *_: was_asked.append("SIGTERM"))
+    grandchild = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
+    Path(f"ids-{config.seed}.new").write_text(f"{os.getpid()} {grandchild.pid}")
+    Path(f"ids-{config.seed}.new").rename(f"ids-{config.seed}")
+    while not was_asked or config.seed == 2:
+        time.sleep(0.02)
+    Path(f"asked-{config.seed}").write_text(was_asked[0])
+    return 130
+"""
+
+
+class Many:
+    """A multirun of waiting jobs, two at once, in a process of its own."""
+
+    def __init__(self, seeds: str) -> None:
+        code = (
+            "import sys; from zoo.launch.command import run_command;"
+            f"arguments = ['-m', 'env=CartPole-v1', 'seed={seeds}',"
+            "'hydra/launcher=joblib', 'hydra.launcher.n_jobs=2'];"
+            "sys.exit(run_command('check', 'waiting_jobs:run', arguments))"
+        )
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", code],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        )
+
+    def ids(self, *seeds: int) -> list[int]:
+        """Wait until these jobs are at work; return the ids of their processes and of what they started."""
+        files = [Path(f"ids-{seed}") for seed in seeds]
+        deadline = time.monotonic() + 60
+        while not all(file.exists() for file in files) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return [int(number) for file in files for number in file.read_text().split()]
+
+    def end(self) -> tuple[int, str, str]:
+        printed, errors = self.process.communicate(timeout=60)
+        return self.process.returncode, printed, errors
+
+
+@pytest.fixture
+def many(working_folder: Path) -> Iterator[Callable[[str], Many]]:
+    (working_folder / "waiting_jobs.py").write_text(WAITING_JOBS)
+    started: list[Many] = []
+
+    def start(seeds: str) -> Many:
+        started.append(Many(seeds))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.process.kill()
+        each.process.wait()
+    for number in (number for file in working_folder.glob("ids-?") for number in file.read_text().split()):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(number), signal.SIGKILL)
+
+
+def is_gone(process: int) -> bool:
+    """Whether a process has ended; nobody may have asked yet how."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def test_signal_to_the_multirun_ends_the_running_jobs_cleanly_and_starts_no_more(
+    many: Callable[[str], Many], wait_until: Callable[[Callable[[], bool]], None]
+) -> None:
+    number = signal.SIGTERM
+    multirun = many("3,4,5")
+    ids = multirun.ids(3, 4)
+    multirun.process.send_signal(number)
+    status, printed, errors = multirun.end()
+    assert status == 130
+    assert [Path(f"asked-{seed}").read_text() for seed in (3, 4)] == [number.name] * 2
+    assert not Path("ids-5").exists()
+    assert errors.count("no more jobs will be started") == 1
+    assert "zoo: 3 of 3 jobs did not finish" in errors
+    assert rows(printed)[0].endswith("seed=3 interrupted")
+    assert rows(printed)[2].endswith("seed=5 interrupted not started")
+    wait_until(lambda: all(map(is_gone, ids)))
+
+
+def test_second_interruption_ends_all_at_once(
+    many: Callable[[str], Many], wait_until: Callable[[Callable[[], bool]], None]
+) -> None:
+    multirun = many("2,3")
+    ids = multirun.ids(2, 3)
+    multirun.process.send_signal(signal.SIGINT)
+    wait_until(Path("asked-3").exists)
+    multirun.process.send_signal(signal.SIGINT)
+    status, printed, _ = multirun.end()
+    assert status == 130
+    assert not Path("asked-2").exists()
+    assert rows(printed)[0].endswith("seed=2 interrupted")
+    wait_until(lambda: all(map(is_gone, ids)))
+
+
+def test_jobs_end_cleanly_when_their_multirun_is_killed(
+    many: Callable[[str], Many], wait_until: Callable[[Callable[[], bool]], None]
+) -> None:
+    multirun = many("3,4,5")
+    jobs = multirun.ids(3, 4)[::2]
+    multirun.process.kill()
+    multirun.process.wait()
+    wait_until(lambda: all(map(is_gone, jobs)))
+    assert [Path(f"asked-{seed}").read_text() for seed in (3, 4)] == ["SIGTERM"] * 2
+    assert not Path("ids-5").exists()
+
+
+def test_sweep_without_jobs_is_told() -> None:
+    with pytest.raises(ZooError, match="the sweep has no jobs"):
+        sweep("range(5,5)")

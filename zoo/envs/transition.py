@@ -1,0 +1,213 @@
+"""One step of all environments as one record, and what vector environments lay into their infos."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import VectorWrapper
+from numpy.typing import NDArray
+
+from zoo.envs.monitor import EpisodeRecord
+from zoo.envs.spaces import Info, Observations, Space, describe
+from zoo.errors import ZooError
+
+NOTHING_FINISHED: NDArray[np.int64] = np.empty(0, dtype=np.int64)
+
+
+class EpisodeEnd(NamedTuple):
+    """How an environment ended its episode, before the reset that follows in the same step."""
+
+    env_index: int
+    observation: Any
+    """The final observation."""
+    info: Info
+    action_masks: NDArray[np.bool_] | None
+    episode_return: float
+    """Sum of the raw rewards."""
+    length: int
+    is_life: bool
+    """Whether a life was lost while the game goes on: that ends no recorded episode."""
+
+
+class Games(NamedTuple):
+    """How whole games stand after a step, where losing a life ends an episode: arrays (num_envs,)."""
+
+    returns: NDArray[np.float64]
+    """Sums of raw rewards."""
+    lengths: NDArray[np.int64]
+    is_life: NDArray[np.bool_]
+    """Where the episode ended with a life only."""
+
+
+@dataclass(slots=True)
+class Transition:
+    """One step of all environments: raw values, one row an environment, which later steps don't overwrite.
+
+    ``new_observations`` and ``new_action_masks`` (num_envs, mask_size) are what the environments show after
+    the step: where one was reset within it, the start of its next episode. What such episodes ended with is
+    in ``final_observations`` and ``final_action_masks``, rows for ``finished`` in that order. Masks are None
+    without masks. ``valid`` is None if all rows are real transitions; a row that merely reset its
+    environment, or stood idle, is False there and belongs in no buffer and no count. ``episodes`` are the
+    records of the whole episodes that ended.
+
+    The collector adds ``observations``, the raw ones before the step, and ``columns``: by name what the
+    policy was shown (normalised ``observations``, ``action_masks``) and what it did (``actions``, and what
+    else it adds); a buffer takes those that it declares.
+    """
+
+    new_observations: Observations
+    rewards: NDArray[np.float32]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    valid: NDArray[np.bool_] | None = None
+    new_action_masks: NDArray[np.bool_] | None = None
+    finished: NDArray[np.int64] = field(default_factory=lambda: NOTHING_FINISHED)
+    final_observations: Observations | None = None
+    final_action_masks: NDArray[np.bool_] | None = None
+    episodes: Sequence[EpisodeRecord] = ()
+    infos: Any = field(default=(), repr=False)
+    """A list of the infos that come with ``new_observations``, or Gymnasium's vector form of them."""
+    final_infos: Sequence[Info] = ()
+    observations: Observations = None
+    columns: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def ended(self) -> NDArray[np.bool_]:
+        """Whether each environment's episode ended with this step."""
+        return self.terminated | self.truncated
+
+    def step_infos(self) -> list[Info]:
+        """Return the info of each environment's step; where an episode ended, that of its end."""
+        infos = [info_of(self.infos, i) for i in range(len(self.rewards))]
+        for i, info in zip(self.finished.tolist(), self.final_infos, strict=True):
+            infos[i] = info
+        return infos
+
+    def stored(self) -> dict[str, Any]:
+        """Return by name what replay buffers store: the columns, raw observations, and what followed."""
+        return {
+            **self.columns,
+            **self.following(),
+            "observations": self.observations,
+            "rewards": self.rewards,
+            "terminated": self.terminated,
+            "ended": self.ended,
+        }
+
+    def following(self) -> dict[str, Any]:
+        """Return raw ``next_observations``, and with masks ``next_action_masks``: final ones at ends."""
+        following = {"next_observations": self.new_observations}
+        if self.new_action_masks is not None:
+            following["next_action_masks"] = self.new_action_masks
+        if len(self.finished):
+            final = {
+                "next_observations": self.final_observations,
+                "next_action_masks": self.final_action_masks,
+            }
+            following = {
+                name: _with_rows(values, self.finished, final[name]) for name, values in following.items()
+            }
+        return following
+
+
+def _with_rows(values: Any, rows: NDArray[np.int64], replaced: Any) -> Any:
+    """Return a copy of arrays in which these rows are replaced."""
+    if isinstance(values, dict):
+        return {key: _with_rows(part, rows, replaced[key]) for key, part in values.items()}
+    values = values.copy()
+    values[rows] = replaced
+    return values
+
+
+def stacked(rows: Sequence[Any]) -> Observations:
+    """Return observations of single environments as arrays with one row each."""
+    if isinstance(rows[0], Mapping):
+        return {key: np.stack([row[key] for row in rows]) for key in rows[0]}
+    return np.stack(rows)
+
+
+def rows_of(observations: Observations, rows: NDArray[np.int64]) -> Observations:
+    """Return a copy of some rows of an array or of a dict of arrays."""
+    if isinstance(observations, Mapping):
+        return {key: values[rows] for key, values in observations.items()}
+    return observations[rows]
+
+
+def copied(observations: Observations) -> Observations:
+    """Return a copy of an array or of a dict of arrays."""
+    if isinstance(observations, np.ndarray):
+        return observations.copy(order="K")  # products of transposed arrays round otherwise
+    if isinstance(observations, Mapping):
+        return {key: np.array(values) for key, values in observations.items()}
+    return np.array(observations)
+
+
+def attached(env: Any, name: str) -> Any:
+    """Return an attribute that `make_vec_env` left on the environment, below whatever wraps it."""
+    while True:
+        value = getattr(env, name, None)
+        if value is not None or not isinstance(env, VectorWrapper):
+            return value
+        env = env.env
+
+
+def info_of(infos: Any, index: int) -> Info:
+    """Return the info of one environment out of a vector form: Gymnasium's, or a list of dictionaries."""
+    if not isinstance(infos, Mapping):
+        own = infos[index] if isinstance(infos, np.ndarray | list | tuple) and len(infos) > index else None
+        return dict(own) if isinstance(own, Mapping) else {}
+    single: Info = {}
+    for key, values in infos.items():
+        present = infos.get(f"_{key}")
+        if str(key).startswith("_") and str(key)[1:] in infos:
+            continue
+        if isinstance(present, np.ndarray) and present.shape and not np.all(present[index]):
+            continue
+        if isinstance(values, Mapping):
+            single[key] = info_of(values, index)
+        elif isinstance(values, np.ndarray | list | tuple) and len(values) > index:
+            single[key] = values[index]
+    return single
+
+
+def success_of(info: Mapping[str, Any]) -> bool | None:
+    """Return whether an episode succeeded, by its last info; None where that holds no success.
+
+    That is ``is_success``, or else ``success``, where it is a truth value or a number that is 0 or 1.
+    """
+    for name in ("is_success", "success"):
+        value = info.get(name)
+        if isinstance(value, bool | int | float | np.generic | np.ndarray) and np.size(value) == 1:
+            answer = np.asarray(value).item()
+            if isinstance(answer, bool | int | float) and answer in (0, 1):
+                return bool(answer)
+    return None
+
+
+def final_observations(infos: Mapping[str, Any], finished: NDArray[np.int64]) -> Observations:
+    """Return the rows of ``final_obs`` for the environments that finished. Raises `ZooError` without it."""
+    final = infos.get("final_obs")
+    if final is None:
+        raise ZooError(
+            "a same-step vector environment ended an episode without `final_obs` in its infos; "
+            "without it truncated episodes cannot be learned from"
+        )
+    if isinstance(final, Mapping):
+        return {key: np.asarray(values)[finished] for key, values in final.items()}
+    return stacked([final[i] for i in finished.tolist()])
+
+
+def check_shapes(observations: Any, space: Space, num_envs: int) -> None:
+    """Raise `ZooError` if these are not the observations of so many environments: they would be broadcast."""
+    for key, part in space.items() if isinstance(space, spaces.Dict) else [(None, space)]:
+        found = np.shape(observations if key is None else observations[key])
+        if part.shape is not None and found != (num_envs, *part.shape):
+            what = "observations" if key is None else f"observations `{key}`"
+            raise ZooError(
+                f"the vector environment gave {what} of shape {found}; "
+                f"{num_envs} of {describe(part)} have the shape {(num_envs, *part.shape)}"
+            )

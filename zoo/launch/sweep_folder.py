@@ -1,0 +1,455 @@
+"""The folder of a sweep: its command, how each of its jobs stands, and the runs that they make."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import dataclasses
+import datetime
+import functools
+import io
+import math
+import os
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from zoo.config.fields import build
+from zoo.config.overrides import format_overrides, quoted
+from zoo.config.paths import shown
+from zoo.core import atomic
+from zoo.core.file_lock import open_lock, try_lock
+from zoo.core.plain_data import parse_json, parse_yaml, to_yaml
+from zoo.core.printing import csv_lines, csv_text, one_line
+from zoo.errors import INTERRUPTED as INTERRUPTED_STATUS
+from zoo.errors import ZooError
+from zoo.launch import slurm_queue
+
+QUEUED = "queued"
+RUNNING = "running"
+DONE = "done"
+FAILED = "failed"
+INTERRUPTED = "interrupted"
+PREEMPTED = "preempted"
+KILLED = "killed"
+
+STATUSES = (QUEUED, RUNNING, PREEMPTED, DONE, FAILED, KILLED, INTERRUPTED)
+"""In the order in which counts name them."""
+
+ENDED = (DONE, FAILED, INTERRUPTED, KILLED)
+
+FAILURE = 1
+"""Exit status of a job that raised an exception, or whose process died."""
+
+LAUNCHER_LOCK = "launcher"
+"""The lock that a multirun on this machine holds."""
+
+LOCK_TIMEOUT = 5.0
+"""Seconds after which a lock is taken to be held for good, not only looked at."""
+
+MAKING_RUNS = ("train",)
+"""Commands whose jobs leave runs behind, which stand in the sweep's folder."""
+
+COLUMNS = (
+    *("job", "overrides", "status", "run", "seed", "steps", "final_score", "best_score", "seconds"),
+    *("reason", "slurm_job", "retries"),
+)
+
+
+@dataclass
+class JobState:
+    """A job as its own process last wrote it down; one that was killed says ``running`` for ever."""
+
+    number: int
+    overrides: list[str]
+    status: str = QUEUED
+    reason: str = ""
+    exit_status: int | None = None
+    retries: int = 0
+    """Times that it was tried again because it had failed."""
+    retries_left: int = 0
+    fail_fast: bool = False
+    restarts: int = 0
+    """Times that it was put back into the queue and started again."""
+    slurm_job: str | None = None
+    host: str | None = None
+    started: float | None = None
+    """Seconds since the epoch at which the process that runs now began."""
+    seconds: float = 0.0
+    """Time of the processes before."""
+
+    def total_seconds(self) -> float:
+        """Return how long the job has run, all tries together."""
+        return self.seconds + (time.time() - self.started if self.started is not None else 0.0)
+
+
+@dataclass(frozen=True)
+class RunProgress:
+    """How far a run is, how fast and how good, by the files in its folder; None where nothing is known."""
+
+    path: Path
+    status: str | None
+    error: str
+    seed: int | None
+    steps: int | None
+    n_timesteps: int | None
+    steps_per_second: float | None
+    score: float | None
+    """Mean return of the last evaluation, or, before the first, of the latest episodes."""
+    best_score: float | None
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a sweep's table: how a job stands now, even if its process has died without a word."""
+
+    state: JobState
+    status: str
+    reason: str
+    run: RunProgress | None
+
+    @property
+    def exit_status(self) -> int:
+        """The exit status of a sweep with this job alone."""
+        if self.status == DONE:
+            return 0
+        if self.status == INTERRUPTED:
+            return INTERRUPTED_STATUS
+        return self.state.exit_status or FAILURE
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether the job is not done, and nothing is about to run it."""
+        is_in_queue = self.state.slurm_job is not None and self.status in (QUEUED, PREEMPTED)
+        return self.status not in (DONE, RUNNING) and not is_in_queue
+
+
+class AlreadyRunningError(ZooError):
+    """Another process has started the jobs of a sweep first."""
+
+
+class SweepFolder:
+    """``sweep.yaml``, ``sweep.csv``; for each job a log ``<number>.log``, a file in ``jobs/``, and its run.
+
+    ``sweep.csv`` is written anew from the rest, whole, whenever a job changes its state.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self.record = self.path / "sweep.yaml"
+        self.table = self.path / "sweep.csv"
+        self.jobs = self.path / "jobs"
+
+    @classmethod
+    def create(cls, path: Path, jobs: Sequence[Sequence[str]], **record: Any) -> SweepFolder:
+        """Make the folder of a sweep with these jobs, each given by its overrides. Raises `ZooError`."""
+        folder = cls(path)
+        try:
+            atomic.make_folder(folder.jobs)
+        except OSError as error:
+            raise ZooError(f"can't make the folder {one_line(path)}: {error.strerror or error}") from error
+        for number, overrides in enumerate(jobs):
+            folder._write_job(JobState(number, list(overrides)))
+        started = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
+        listed = [{"number": number, "overrides": list(each)} for number, each in enumerate(jobs)]
+        atomic.write_text(folder.record, to_yaml({"started": started, **record, "jobs": listed}))
+        folder.write_table()
+        return folder
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> SweepFolder:
+        """Return the folder of a sweep that was started. Raises `ZooError` if there is none."""
+        folder = cls(Path(path).expanduser())
+        if not folder.path.is_dir():
+            raise ZooError(f"there is no sweep {one_line(path)}: there is no such folder")
+        if not folder.record.is_file():
+            raise ZooError(f"there is no sweep in {one_line(path)}: it has no sweep.yaml")
+        return folder
+
+    @classmethod
+    def newest(cls, runs_dir: str | os.PathLike[str]) -> SweepFolder:
+        """Return the newest sweep among the runs in a folder. Raises `ZooError` if there is none."""
+        records = sorted(Path(runs_dir).expanduser().glob("multirun/*/sweep.yaml"))
+        if not records:
+            raise ZooError(
+                f"there is no sweep in {one_line(Path(runs_dir, 'multirun'))}; zoo train -m … makes one,"
+                " and zoo status DIR shows one elsewhere"
+            )
+        return cls(records[-1].parent)
+
+    @property
+    def shown(self) -> str:
+        """The folder as a person would write it here."""
+        return one_line(shown(self.path.absolute()), 1000)
+
+    def log(self, number: int) -> Path:
+        """Return the file for what a job prints."""
+        return self.path / f"{number}.log"
+
+    def run_overrides(self, command: str, state: JobState) -> list[str]:
+        """Return what a job is given beside its own overrides, so that its run is found in the sweep."""
+        if command not in MAKING_RUNS:
+            return []
+        name = f"job={quoted(self._job_name(state.number))}"
+        if _resumed_run(state.overrides) is not None:
+            return [name]
+        return [f"runs_dir={quoted(str(self.path))}", name]
+
+    def read_record(self) -> dict[str, Any]:
+        """Return what ``sweep.yaml`` says. Raises `ZooError` if it is damaged."""
+        try:
+            return parse_yaml(self.record.read_bytes())
+        except (OSError, ValueError) as error:
+            raise ZooError(f"can't read {one_line(self.record)}: {one_line(error)}") from error
+
+    def read_job(self, number: int) -> JobState:
+        """Return a job as it was last written down. Raises `ZooError` if its file is missing or damaged."""
+        file = self.jobs / f"{number}.json"
+        try:
+            return build(JobState, parse_json(file.read_bytes()), "")
+        except (OSError, ValueError, ZooError) as error:
+            raise ZooError(f"can't read {one_line(file)}: {one_line(error)}") from error
+
+    def read_jobs(self) -> list[JobState]:
+        """Return all jobs, in their order."""
+        numbers = (int(file.stem) for file in self.jobs.glob("*.json") if file.stem.isdecimal())
+        return [self.read_job(number) for number in sorted(numbers)]
+
+    def change_job(self, number: int, **values: object) -> JobState:
+        """Write down what is different of a job now, and return its state."""
+        state = dataclasses.replace(self.read_job(number), **values)  # type: ignore[arg-type]
+        self._write_job(state)
+        return state
+
+    def has_failed(self) -> bool:
+        """Return whether a job has failed, by what the jobs' own processes say."""
+        return any(state.status in (FAILED, KILLED) for state in self.read_jobs())
+
+    @contextlib.contextmanager
+    def hold(self, name: str) -> Iterator[int | None]:
+        """Hold the lock of a job, or another one, within the block; give its file for a child to hold, too.
+
+        Raises `ZooError` if another process holds it. It is free when all have closed it, or died.
+        """
+        descriptor = open_lock(self.jobs / f"{name}.lock")
+        deadline = time.monotonic() + LOCK_TIMEOUT
+        try:
+            while descriptor is not None and try_lock(descriptor) is False:
+                if time.monotonic() > deadline:
+                    raise ZooError(f"another process is at work in {one_line(self.path)}")
+                time.sleep(0.02)
+            yield descriptor
+        finally:
+            if descriptor is not None:
+                os.close(descriptor)
+
+    def is_held(self, name: str) -> bool:
+        """Return whether a living process holds that lock; where the file system has no locks, yes."""
+        path = self.jobs / f"{name}.lock"
+        if not path.exists():
+            return False
+        descriptor = open_lock(path)
+        if descriptor is None:
+            return True
+        try:
+            return try_lock(descriptor, shared=True) is not True
+        finally:
+            os.close(descriptor)
+
+    @contextlib.contextmanager
+    def hold_for_launcher(self, numbers: Sequence[int]) -> Iterator[None]:
+        """Hold the sweep for the launcher of this process, which is about to run these jobs.
+
+        Raises `AlreadyRunningError` if another holds it, or has done or started any of the jobs meanwhile.
+        """
+        message = f"another process has gone on with {self.shown} first; zoo status {self.shown} shows it"
+        with contextlib.ExitStack() as held:
+            try:
+                held.enter_context(self.hold(LAUNCHER_LOCK))
+            except ZooError as error:
+                raise AlreadyRunningError(message) from error
+            missing = {row.state.number for row in self._rows(is_launching=False) if row.is_missing}
+            if not missing.issuperset(numbers):
+                raise AlreadyRunningError(message)
+            yield
+
+    def write_table(self) -> list[Row]:
+        """Write ``sweep.csv`` if anything is different, and return how all jobs stand."""
+        with contextlib.suppress(ZooError, OSError), self.hold("table"):
+            rows = self.rows()
+            text = csv_lines([COLUMNS, *(_csv_cells(self.path, row) for row in rows)])
+            if not self.table.is_file() or self.table.read_text(encoding="utf-8") != text:
+                atomic.write_text(self.table, text)
+            return rows
+        return self.rows()  # of a sweep that can only be read
+
+    def rows(self) -> list[Row]:
+        """Return how all jobs stand, whichever process may have died meanwhile."""
+        return self._rows(is_launching=self.is_held(LAUNCHER_LOCK))
+
+    def discard(self) -> None:
+        """Remove a sweep of which no job was ever started, and its folder if nothing else is in it."""
+        shutil.rmtree(self.jobs, ignore_errors=True)
+        for file in (self.record, self.table, *self.path.glob("slurm-*.sh")):
+            file.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self.path.rmdir()
+
+    def _write_job(self, state: JobState) -> None:
+        atomic.write_json(self.jobs / f"{state.number}.json", dataclasses.asdict(state))
+
+    def _job_name(self, number: int) -> str:
+        """Return the name of the job to which a run of this sweep says that it belongs."""
+        return f"{self.path.absolute().name}_{number}"
+
+    def _rows(self, *, is_launching: bool) -> list[Row]:
+        asked = [job.slurm_job for job in self.read_jobs() if job.slurm_job and job.status not in ENDED]
+        # Slurm is asked first: a job that ends in between has then said so.
+        slurm_states = slurm_queue.job_states(asked) if asked else None
+        runs = {}
+        for record in sorted(self.path.glob("*/*/*/run.json"), key=lambda file: file.parent.name):
+            runs[str(_read_json(record).get("job"))] = record.parent  # the newest run of each job
+        rows = []
+        for state in self.read_jobs():
+            run = runs.get(self._job_name(state.number)) or _resumed_run(state.overrides)
+            progress = None if run is None else read_progress(run)
+            slurm_state = (slurm_states or {}).get(state.slurm_job or "")
+            if state.status in ENDED:
+                status, reason = state.status, state.reason
+            elif slurm_state is not None:
+                status, reason = _status_by_slurm(state, *slurm_state)
+            elif self.is_held(str(state.number)):
+                status, reason = RUNNING, state.reason
+            else:
+                status, reason = _status_without_process(state, progress, is_launching)
+            rows.append(Row(state, status, one_line(reason, 500), progress))
+        return rows
+
+
+def read_progress(folder: Path) -> RunProgress:
+    """Return what the files in a run's folder say; those that are missing or damaged say nothing."""
+    record, scalars = _read_json(folder / "run.json"), _last_scalars(folder / "progress.csv")
+    is_over = record.get("status") in ("finished", "failed", "preempted")
+    evaluation = record.get("evaluation")
+    score = _number(evaluation.get("mean_return")) if isinstance(evaluation, dict) else None
+    if not is_over or score is None:
+        logged = [_number(scalars.get(name)) for name in ("eval/mean_reward", "rollout/ep_rew_mean")]
+        score = next((value for value in logged if value is not None), score)
+    steps = _whole_number(record.get("timesteps")) if is_over else None
+    return RunProgress(
+        path=folder,
+        status=record.get("status"),
+        error=str(record.get("error") or ""),
+        seed=_whole_number(record.get("seed")),
+        steps=_whole_number(scalars.get("time/total_timesteps")) if steps is None else steps,
+        n_timesteps=_n_timesteps(folder),
+        steps_per_second=_number(record.get("steps_per_second") if is_over else scalars.get("time/fps")),
+        score=score,
+        best_score=_number(_read_json(folder / "best_agent" / "card.json").get("mean_return")),
+    )
+
+
+def _resumed_run(overrides: Sequence[str]) -> Path | None:
+    """Return the run that a job goes on with, None for a new one."""
+    runs = [each.removeprefix("resume=").strip("'\"") for each in overrides if each.startswith("resume=")]
+    return Path(os.path.expanduser(runs[-1])) if runs and runs[-1] != "null" else None
+
+
+def _status_by_slurm(state: JobState, slurm_state: str, why: str) -> tuple[str, str]:
+    """Return status and reason of a job that has not written down its end, by what Slurm says."""
+    if slurm_state in slurm_queue.AT_WORK:
+        return RUNNING if state.status == QUEUED else state.status, state.reason
+    if slurm_state in slurm_queue.WAITING:
+        why = f"waits: {why}" if why not in ("", "None") else ""
+        if state.status == QUEUED:
+            return QUEUED, why
+        return PREEMPTED, state.reason or why or "it is in the queue again"
+    reason = slurm_queue.REASONS.get(slurm_state, "its process is gone, and Slurm does not say why")
+    if state.status == PREEMPTED:
+        return INTERRUPTED, "it ended with a checkpoint, and was not put back into the queue"
+    return INTERRUPTED if slurm_state == "CANCELLED" else KILLED, reason
+
+
+def _status_without_process(state: JobState, run: RunProgress | None, is_launching: bool) -> tuple[str, str]:
+    """Return status and reason of a job whose lock nobody holds, and which Slurm does not know."""
+    is_in_queue = state.slurm_job is not None and state.status in (QUEUED, PREEMPTED)
+    if is_in_queue or is_launching:  # Slurm can't be asked from here, or the job is between two processes
+        return state.status, state.reason
+    if state.status == QUEUED:
+        return QUEUED, "its multirun is gone before it started"
+    if run is not None and run.status == "finished":
+        return DONE, ""
+    if run is not None and run.status == "preempted":
+        return PREEMPTED, "it ended with a checkpoint when its multirun was gone"
+    if run is not None and run.status == "failed":
+        return FAILED, run.error
+    return KILLED, "its process is gone"
+
+
+def _csv_cells(root: Path, row: Row) -> list[Any]:
+    run, state = row.run, row.state
+    values = {
+        "job": state.number,
+        "overrides": format_overrides(state.overrides),
+        "status": row.status,
+        "seconds": f"{state.seconds:.1f}" if state.seconds and row.status != RUNNING else None,
+        "reason": row.reason,
+        "slurm_job": state.slurm_job,
+        "retries": state.retries,
+    }
+    if run is not None:
+        values |= {
+            "run": os.path.relpath(run.path, root),
+            "seed": run.seed,
+            "steps": run.steps,
+            "final_score": run.score if run.status == "finished" else None,
+            "best_score": run.best_score,
+        }
+    cells = (values.get(column) for column in COLUMNS)
+    return [csv_text(cell, 10_000) if isinstance(cell, str) else cell for cell in cells]
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    with contextlib.suppress(OSError, ValueError):
+        return parse_json(file.read_bytes())
+    return {}
+
+
+@functools.cache
+def _n_timesteps(run: Path) -> int | None:
+    with contextlib.suppress(OSError, ValueError):
+        return _whole_number(parse_yaml((run / "config.yaml").read_bytes()).get("n_timesteps"))
+    return None
+
+
+def _last_scalars(file: Path, tail: int = 2**16) -> dict[str, str]:
+    """Return the last value of each scalar among the rows in the last ``tail`` bytes of a CSV log."""
+    try:
+        with open(file, "rb") as log:
+            header = log.readline(tail).decode()
+            log.seek(max(log.tell(), os.fstat(log.fileno()).st_size - tail))
+            lines = log.read(tail).decode(errors="replace").split("\n")[:-1]
+        columns, *rows = csv.reader(io.StringIO("\n".join([header.strip(), *lines])))
+    except (OSError, ValueError, csv.Error):
+        return {}
+    latest: dict[str, str] = {}
+    for row in rows:
+        if len(row) == len(columns):
+            latest |= {name: value for name, value in zip(columns, row, strict=True) if value}
+    return latest
+
+
+def _number(value: Any) -> float | None:
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _whole_number(value: Any) -> int | None:
+    number = _number(value)
+    return None if number is None else int(number)

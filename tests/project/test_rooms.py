@@ -32,16 +32,16 @@ FLOORS = [
 """From the ground up; a room imports from its own floor and from those below."""
 
 BUDGETS = {
-    "agents": 800,
+    "agents": 750,
     "algorithms": 5_400,
     "buffers": 1_500,
     "commands": 1_700,
     "config": 2_850,
     "core": 1_100,
     "envs": 6_300,
-    "experiment": 5_150,
+    "experiment": 5_100,
     "imitation": 2_200,
-    "interop": 1_650,
+    "interop": 1_600,
     "launch": 2_050,
     "optim": 2_500,
     "plots": 2_500,

@@ -27,7 +27,7 @@ from zoo.experiment.checkpoint import (
     read_share,
     write_files,
 )
-from zoo.experiment.slurm import Task, first_host, slurm_task, tasks_on_nodes
+from zoo.experiment.slurm_environment import Task, first_host, slurm_task, tasks_on_nodes
 from zoo.experiment.workers import worker_config
 
 COMMON = [

@@ -38,7 +38,7 @@ from zoo.experiment.resume import (
 )
 from zoo.experiment.run_folder import FINISHED, RunFolder
 from zoo.experiment.signals import stop_on_signals
-from zoo.experiment.slurm import is_requeued, slurm_job
+from zoo.experiment.slurm_environment import is_requeued, slurm_job
 from zoo.experiment.workers import LEARN, worker_launcher
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from types import FrameType
 
 from zoo.algorithms.callback import PREEMPTED, Training
 from zoo.envs.adapter import VecEnvAdapter
-from zoo.experiment.slurm import slurm_job
+from zoo.experiment.slurm_environment import slurm_job
 
 
 @contextlib.contextmanager

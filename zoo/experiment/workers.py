@@ -25,7 +25,7 @@ from zoo.core.free_memory import usable_cores
 from zoo.core.printing import one_line
 from zoo.errors import INTERRUPTED, ZooError
 from zoo.experiment.messages import print_message
-from zoo.experiment.slurm import LOOPBACK, Task, slurm_task
+from zoo.experiment.slurm_environment import LOOPBACK, Task, slurm_task
 from zoo.launch.processes import describe_exit
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ FLOORS = [
 """From the ground up; a room imports from its own floor and from those below."""
 
 BUDGETS = {
-    "agents": 800,
+    "agents": 750,
     "algorithms": 5_350,
     "buffers": 1_450,
     "commands": 1_700,

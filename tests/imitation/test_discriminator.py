@@ -17,7 +17,7 @@ from zoo.imitation import discriminator as module
 from zoo.imitation.discriminator import Discriminator, by_path
 from zoo.imitation.expert_data import ExpertData
 from zoo.imitation.gail import GAIL
-from zoo.optim.spectral import SpectralNorm
+from zoo.policies.networks import SpectralNorm
 
 # -- The loss of GAIL's discriminator once more: in NumPy, in double precision, pair by pair --------------
 
@@ -323,7 +323,7 @@ def test_power_method_finds_the_largest_singular_values() -> None:
     network = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 4), torch.nn.Flatten(), torch.nn.Linear(72, 5))
     spectral = SpectralNorm(network)
     images = torch.randn(2, 3, 6, 6)
-    spectral.follow(500)
+    spectral.update_directions(500)
     found = spectral(images, spectral.directions)
     convolution, linear = network[0], network[2]
     sizes = [torch.linalg.matrix_norm(each.weight.flatten(1), 2) for each in (convolution, linear)]

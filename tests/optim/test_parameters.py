@@ -1,19 +1,17 @@
-"""States, trees of tensors, the parameters of a module as one vector, and spectral normalisation."""
+"""States, trees of tensors, and the parameters of a module as one vector."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_networks import batch, network
-from torch import Tensor, nn
+from torch import Tensor
 
 from zoo.optim.parameters import Parameters
-from zoo.optim.spectral import SpectralNorm
 from zoo.optim.state import LiveState, State, tree_leaves, tree_map, tree_signature, tree_unflatten
 
 KINDS = pytest.mark.parametrize("kind", [State, LiveState])
@@ -213,19 +211,3 @@ def test_form_tells_names_shapes_and_types_apart() -> None:
 def test_anything_else_is_refused(leaf: object) -> None:
     with pytest.raises(TypeError, match="expected tensors"):
         tree_leaves({"x": leaf})
-
-
-@pytest.mark.parametrize("rows", [1, 4])
-def test_directions_follow_the_weights_by_two_steps(rows: int) -> None:
-    torch.manual_seed(0)
-    spectral = SpectralNorm(nn.Linear(5, rows))
-    before = spectral.directions["weight"][0].numpy().astype(np.float64)
-    weights = torch.randn(rows, 5)
-    spectral.network.weight.data.copy_(weights)  # type: ignore[union-attr, operator]
-    spectral.follow()
-    matrix, u = weights.numpy().astype(np.float64), before
-    for _ in range(2):
-        v = matrix.T @ u / np.linalg.norm(matrix.T @ u)
-        u = matrix @ v / np.linalg.norm(matrix @ v)
-    for found, expected in zip(spectral.directions["weight"], (u, v), strict=True):
-        np.testing.assert_allclose(found.numpy(), expected, atol=1e-6)

@@ -23,7 +23,7 @@ from zoo.policies.encoders import (
     make_encoder,
     suits_cnn,
 )
-from zoo.policies.networks import LayerStyle, Mlp, layer_sizes, orthogonal
+from zoo.policies.networks import LayerStyle, Mlp, SpectralNorm, layer_sizes, orthogonal
 
 
 @pytest.mark.parametrize(("width", "size"), [(64, 4), (4, 64), (16, 16)])
@@ -239,3 +239,19 @@ def test_the_cnn_suits_large_images_with_channels_alone() -> None:
 def test_unknown_policy_names_the_nearest() -> None:
     with pytest.raises(ZooError, match="unknown policy 'MlpPolicies'; did you mean 'MlpPolicy'"):
         policy_preset("MlpPolicies")
+
+
+@pytest.mark.parametrize("rows", [1, 4])
+def test_directions_follow_the_weights_by_two_steps(rows: int) -> None:
+    torch.manual_seed(0)
+    spectral = SpectralNorm(nn.Linear(5, rows))
+    before = spectral.directions["weight"][0].numpy().astype(np.float64)
+    weights = torch.randn(rows, 5)
+    spectral.network.weight.data.copy_(weights)  # type: ignore[union-attr, operator]
+    spectral.update_directions()
+    matrix, u = weights.numpy().astype(np.float64), before
+    for _ in range(2):
+        v = matrix.T @ u / np.linalg.norm(matrix.T @ u)
+        u = matrix @ v / np.linalg.norm(matrix @ v)
+    for found, expected in zip(spectral.directions["weight"], (u, v), strict=True):
+        np.testing.assert_allclose(found.numpy(), expected, atol=1e-6)

@@ -28,11 +28,10 @@ from zoo.imitation.demonstrations import EpisodeChoice, arrays_of, expert_checks
 from zoo.imitation.expert_data import ExpertData
 from zoo.optim.optimizers import Adam, Updater
 from zoo.optim.parameters import Parameters
-from zoo.optim.spectral import SpectralNorm
 from zoo.optim.state import State, StepResult
 from zoo.policies.config import ACTIVATIONS, PolicyConfig
 from zoo.policies.encoders import NatureCnn, VectorEncoder, suits_cnn
-from zoo.policies.networks import LayerStyle, Mlp
+from zoo.policies.networks import LayerStyle, Mlp, SpectralNorm
 
 Array = np.ndarray
 

@@ -288,7 +288,7 @@ class GAIL(OnPolicyAlgorithm):
             pairs = transform(lambda array: array[valid], pairs)
         batches = discriminator.minibatches(pairs, self.n_absorbed, shape, self.rng, self.distributed.rows)
         if discriminator.spectral is not None:
-            discriminator.spectral.follow()
+            discriminator.spectral.update_directions()
         learning_rate = self.rates(self._progress_before)["d_learning_rate"]
         self._take_steps(discriminator.step, discriminator.shared(learning_rate), batches)
 

@@ -1,13 +1,18 @@
-"""Fully connected networks: their widths and layers, and their initial weights."""
+"""Fully connected networks: their widths and layers, their initial weights, and spectral normalisation."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from torch import nn
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.func import functional_call
 
 from zoo.errors import ZooError, nearest
 from zoo.policies.config import PolicyConfig
@@ -100,3 +105,63 @@ def layer_sizes(config: PolicyConfig, networks: Sequence[str], default: list[int
     if unknown:
         raise ZooError(f"unknown key `policy.net_arch.{unknown[0]}`; known: {', '.join(networks)}")
     return {name: sizes.get(name, []) for name in networks}
+
+
+Directions = dict[str, tuple[Tensor, Tensor]]
+"""The singular vectors (rows,) and (columns,) of each matrix of weights, by its name."""
+
+INITIAL_POWER_STEPS, POWER_STEPS = 50, 2
+"""Steps of the power method before the first use, and each time that the weights have moved a little."""
+
+
+class SpectralNorm(nn.Module):
+    """``network`` with each matrix of weights divided by its largest singular value (Miyato et al. 2018).
+
+    https://arxiv.org/abs/1802.05957
+
+    `directions` are found by the power method between updates; within one the singular value u·Wv is a
+    function of the weights W alone, so that gradients go through it. A convolution's weights are a matrix
+    with a row for each channel that comes out.
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+        self.directions: Directions = {}
+        for name, weight in self._matrices().items():
+            u = torch.randn(len(weight))
+            self.directions[name] = u / u.norm(), torch.zeros(weight[0].numel())
+        self.update_directions(INITIAL_POWER_STEPS)
+
+    def _matrices(self) -> dict[str, Tensor]:
+        return {name: each for name, each in self.network.named_parameters() if each.dim() > 1}
+
+    @torch.no_grad()
+    def update_directions(self, n_steps: int = POWER_STEPS) -> None:
+        """Bring the directions nearer to those of the weights as they are now."""
+        for name, weight in self._matrices().items():
+            matrix, u = weight.flatten(1), self.directions[name][0].to(weight.device)
+            for _ in range(n_steps):
+                v = nn.functional.normalize(matrix.T @ u, dim=0)
+                u = nn.functional.normalize(matrix @ v, dim=0)
+            self.directions[name] = u, v
+
+    def forward(self, inputs: Any, directions: Mapping[str, tuple[Tensor, Tensor]]) -> Any:
+        """Return the network's output for the inputs."""
+        normalized = {}
+        for name, weight in self._matrices().items():
+            u, v = directions[name]
+            normalized[name] = weight / torch.dot(u, weight.flatten(1) @ v)
+        return functional_call(self.network, normalized, (inputs,))
+
+    def state(self) -> dict[str, Any]:
+        return {
+            name: {"u": u.cpu().numpy().copy(), "v": v.cpu().numpy().copy()}
+            for name, (u, v) in self.directions.items()
+        }
+
+    def load_state(self, state: Mapping[str, Mapping[str, NDArray[Any]]]) -> None:
+        device = next(self.network.parameters()).device
+        for name, each in state.items():
+            u, v = (torch.from_numpy(np.array(each[part])).to(device) for part in ("u", "v"))
+            self.directions[name] = u, v

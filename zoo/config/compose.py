@@ -24,7 +24,7 @@ from zoo.config.environment_values import resolved
 from zoo.config.keys import TRAINING, all_keys, other_algorithms_hint
 from zoo.config.overrides import allow_new_key, as_users_type, parse_overrides, with_config_keys
 from zoo.config.paths import data_folder, search_folders, shown
-from zoo.config.resume import ResumedRun
+from zoo.config.resume import RESUME, ResumedRun
 from zoo.config.source import SearchPath, ZooConfigSource, chosen_groups
 from zoo.config.validate import (
     REQUIRED_CHOICES,
@@ -113,7 +113,7 @@ class ConfigLoader:
             )
             if is_run:
                 refuse_several_values(given)
-            resumed = ResumedRun.of(overrides) if is_run else None
+            resumed = _resumed_run(given) if is_run else None
             taken = overrides if resumed is None else resumed.overrides
             config = self._composed(parse_overrides(taken), run_mode)
             if resumed is not None:
@@ -147,7 +147,7 @@ class ConfigLoader:
 
     def load_incomplete(self, overrides: list[str]) -> DictConfig:
         """Compose and check what has been chosen so far; a group that has not been chosen is left out."""
-        if ResumedRun.of(overrides) is not None:
+        if _resumed_run(parse_overrides(overrides)) is not None:
             return self.load_configuration(overrides, RunMode.RUN)
         config = self.load_configuration(overrides, RunMode.MULTIRUN)
         self._check(config, _plain_job(config))
@@ -224,6 +224,14 @@ class ConfigLoader:
         """Whether the command line sets a value, alone or in a dictionary; ``algo=`` chooses a section."""
         dictionaries = (each for each in self.source.chosen if "." in each)
         return key in self.source.chosen or any(key.startswith(f"{each}.") for each in dictionaries)
+
+
+def _resumed_run(given: Sequence[Override]) -> ResumedRun | None:
+    """Return the run that ``resume=`` names among the overrides, or None."""
+    folders = [override.value() for override in given if override.key_or_group == RESUME]
+    if not folders or folders[-1] is None:
+        return None
+    return ResumedRun(Path(str(folders[-1])).expanduser(), given)
 
 
 def _plain_job(config: DictConfig) -> dict[str, object]:

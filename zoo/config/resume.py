@@ -9,13 +9,13 @@ from typing import Any
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf, flag_override
 
-from zoo.config.overrides import parse_overrides, quoted
+from zoo.config.overrides import quoted
 from zoo.config.schema import preset_or_name
 from zoo.core.plain_data import parse_yaml
 from zoo.core.printing import one_line
 from zoo.errors import ZooError
 
-KEY = "resume"
+RESUME = "resume"
 
 CHECKPOINTS = "callbacks.checkpoint"
 FREE_OF_CHECKPOINTS = ("every", "keep")
@@ -24,7 +24,7 @@ FREE_OF_CHECKPOINTS = ("every", "keep")
 LENGTH = "n_timesteps"
 """The setting that may be larger when a run goes on, if nothing computed so far depends on it."""
 
-SHOWN_ONLY = (KEY, "job", "verbose", "progress_bar")
+SHOWN_ONLY = (RESUME, "job", "verbose", "progress_bar")
 """Settings in which two configs of the same run may differ: what is printed, and the run's names."""
 
 FREE = (*SHOWN_ONLY, *(f"{CHECKPOINTS}.{key}" for key in FREE_OF_CHECKPOINTS))
@@ -38,15 +38,6 @@ class ResumedRun:
         self.folder = folder
         self.config = OmegaConf.create(_read_config(folder))
         self.given = given
-
-    @classmethod
-    def of(cls, overrides: Sequence[str]) -> ResumedRun | None:
-        """Return the run that ``resume=`` names among the overrides, or None."""
-        if not any(override.startswith(f"{KEY}=") for override in overrides):
-            return None
-        given = parse_overrides(overrides)
-        folders = [override.value() for override in given if override.key_or_group == KEY]
-        return None if folders[-1] is None else cls(Path(str(folders[-1])).expanduser(), given)
 
     @property
     def overrides(self) -> list[str]:

@@ -12,14 +12,15 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from zoo.config.compose import HYDRA_ERRORS, ConfigLoader, as_zoo_error
-from zoo.config.overrides import parse_arguments
+from zoo.config.fields import build
+from zoo.config.overrides import parse_arguments, parse_overrides
 from zoo.config.paths import shown
 from zoo.core.printing import one_line, say, show, without_password
 from zoo.errors import ZooError, nearest
 from zoo.launch.help import command_help, readable_yaml
 from zoo.launch.job import run_job
 from zoo.launch.status_table import counts, print_table
-from zoo.launch.sweep import Sweep, SweepSettings, split_sweep_settings
+from zoo.launch.sweep import Sweep, SweepSettings
 from zoo.launch.sweep_folder import DONE, FAILED, KILLED
 
 
@@ -30,7 +31,7 @@ def run_command(command: str, function: str, arguments: Sequence[str]) -> int:
     it is imported by the job. Raises `ZooError`.
     """
     flags = _flags(command, arguments)
-    sweep, overrides = split_sweep_settings(parse_arguments(command, flags.overrides))
+    sweep, overrides = _split_sweep_settings(parse_arguments(command, flags.overrides))
     loader = ConfigLoader(command)
     if flags.help:
         show(command_help(command, loader, overrides))
@@ -70,6 +71,26 @@ def _flags(command: str, arguments: Sequence[str]) -> argparse.Namespace:
         hint = nearest(unknown[0], FLAGS) or "; settings have no dashes: algo=ppo2 n_timesteps=1e5"
         raise ZooError(f"there is no flag {unknown[0]}{hint} (see: {parser.prog} --help)")
     return flags
+
+
+def _split_sweep_settings(overrides: Sequence[str]) -> tuple[SweepSettings | None, list[str]]:
+    """Return the settings of the sweep among the overrides, None if there are none, and the other overrides.
+
+    Raises `ZooError` for an unknown setting, a wrong type, and a value out of range.
+    """
+    own = [each for each in overrides if each.lstrip("+").startswith("sweep.")]
+    others = [each for each in overrides if each not in own]
+    values: dict[str, object] = {}
+    for override in own:
+        key, _, text = override.lstrip("+").removeprefix("sweep.").partition("=")
+        if key == "resume" and text:  # a path may have characters that mean something to Hydra
+            values[key] = text.strip("'\"")
+            continue
+        (parsed,) = parse_overrides([override.lstrip("+")])
+        if parsed.is_sweep_override():
+            raise ZooError(f"`{override}`: what is set for the whole sweep has one value")
+        values[key] = parsed.value()
+    return (build(SweepSettings, values, "sweep") if own else None), others
 
 
 def _is_multirun(loader: ConfigLoader, overrides: list[str]) -> bool:

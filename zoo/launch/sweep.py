@@ -15,14 +15,12 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from zoo.config.compose import ConfigLoader
-from zoo.config.fields import build, hyperparameter
+from zoo.config.fields import hyperparameter
 from zoo.config.overrides import parse_overrides, quoted
 from zoo.core.printing import one_line, say
 from zoo.errors import ZooError
 from zoo.launch.job import Callbacks
 from zoo.launch.sweep_folder import LAUNCHER_LOCK, MAKING_RUNS, RUNNING, AlreadyRunningError, SweepFolder
-
-SECTION = "sweep"
 
 SECONDS_TO_CHECKPOINT = 120.0
 """What jobs get, whose multirun was killed, to end with a checkpoint."""
@@ -36,26 +34,6 @@ class SweepSettings:
     fail_fast: bool = hyperparameter(False, "after the first failure no more jobs start")
     resume: str | None = hyperparameter(None, "folder of a sweep whose unfinished jobs are run")
     wait: bool = hyperparameter(False, "on Slurm: wait for the jobs, and show how each ends")
-
-
-def split_sweep_settings(overrides: Sequence[str]) -> tuple[SweepSettings | None, list[str]]:
-    """Return the settings of the sweep among the overrides, None if there are none, and the other overrides.
-
-    Raises `ZooError` for an unknown setting, a wrong type, and a value out of range.
-    """
-    own = [each for each in overrides if each.lstrip("+").startswith(f"{SECTION}.")]
-    others = [each for each in overrides if each not in own]
-    values: dict[str, object] = {}
-    for override in own:
-        key, _, text = override.lstrip("+").removeprefix(f"{SECTION}.").partition("=")
-        if key == "resume" and text:  # a path may have characters that mean something to Hydra
-            values[key] = text.strip("'\"")
-            continue
-        (parsed,) = parse_overrides([override.lstrip("+")])
-        if parsed.is_sweep_override():
-            raise ZooError(f"`{override}`: what is set for the whole sweep has one value")
-        values[key] = parsed.value()
-    return (build(SweepSettings, values, SECTION) if own else None), others
 
 
 def combinations(overrides: Sequence[Override]) -> list[list[str]]:

@@ -318,7 +318,7 @@ def train_zoo(work: str, folder: Path, clock: IntervalClock, arguments: argparse
     """Train with Zoo: monitors, loggers and an evaluation callback are on, as with the peers."""
     from zoo.algorithms.callback import Callback, Training
     from zoo.algorithms.registry import algorithm_class
-    from zoo.envs.vec_env import make_vec_env
+    from zoo.envs.make_env import make_vec_env
     from zoo.experiment.callbacks import EvalCallback
     from zoo.experiment.loggers import CsvLogger, LoggingCallback
     from zoo.experiment.trackers import TensorBoardLogger

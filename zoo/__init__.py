@@ -28,7 +28,7 @@ _HOMES = {
     "check_env": "zoo.envs.env_checker",
     "compose": "zoo.config.compose",
     "evaluate_policy": "zoo.experiment.evaluation",
-    "make_vec_env": "zoo.envs.vec_env",
+    "make_vec_env": "zoo.envs.make_env",
     "read_expert": "zoo.imitation.expert_files",
     "record_expert": "zoo.experiment.expert_recording",
     "train": "zoo.experiment.experiment",

@@ -47,7 +47,7 @@ from zoo.config.compose import compose as compose
 from zoo.config.fields import Schedule
 from zoo.envs.config import EnvConfig
 from zoo.envs.env_checker import check_env as check_env
-from zoo.envs.vec_env import make_vec_env as make_vec_env
+from zoo.envs.make_env import make_vec_env as make_vec_env
 from zoo.errors import ZooError as ZooError
 from zoo.experiment.evaluation import evaluate_policy as evaluate_policy
 from zoo.experiment.experiment import train as train

@@ -15,7 +15,7 @@ from zoo import A2C, ACER, ARS, DQN, PPO2, SAC, TRPO
 from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.callback import Callback, Training
 from zoo.envs.normalize import VecNormalize
-from zoo.envs.sync_vec_env import SyncVecEnv
+from zoo.envs.vec_env import SyncVecEnv
 from zoo.errors import NotFiniteError
 from zoo.experiment.evaluation import evaluate
 

@@ -14,7 +14,7 @@ from logged_envs import Logged
 from torch import Tensor, distributions, nn
 
 from zoo import A2C, PPO, PPO1, PPO2, make_vec_env
-from zoo.algorithms.on_policy import batch_mean, counted, explained_variance, standardized
+from zoo.algorithms.on_policy import batch_mean, explained_variance, standardized, with_n_valid
 from zoo.errors import ZooError
 from zoo.policies.actor_critic import ActorCritic
 from zoo.policies.distributions import Bernoulli, DiagonalGaussian, MultiCategorical
@@ -477,16 +477,16 @@ def test_two_workers_standardise_by_the_mean_and_deviation_of_all_their_steps(
 def test_steps_that_merely_reset_are_no_part_of_a_mean() -> None:
     column, weights = torch.tensor([3.0, 100.0, 5.0, 10.0]), torch.tensor([1.0, 0.0, 1.0, 1.0])
     batch = {"weights": weights}
-    assert counted(batch)["n_counted"] == 3
-    assert batch_mean(column, batch) == batch_mean(column, counted(batch)) == 6
-    assert batch_mean(column, {}) == batch_mean(column, counted({})) == 29.5
+    assert with_n_valid(batch)["n_valid"] == 3
+    assert batch_mean(column, batch) == batch_mean(column, with_n_valid(batch)) == 6
+    assert batch_mean(column, {}) == batch_mean(column, with_n_valid({})) == 29.5
 
 
 def test_mean_over_workers_is_that_of_all_their_steps_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """The other worker has one step that counts, so a mean over both divides each sum by 2."""
     monkeypatch.setattr("zoo.algorithms.on_policy.workers.average", lambda own: (own + 1) / 2)
     column, weights = torch.tensor([3.0, 100.0, 5.0, 10.0]), torch.tensor([1.0, 0.0, 1.0, 1.0])
-    assert batch_mean(column, counted({"weights": weights})) == 18 / 2
+    assert batch_mean(column, with_n_valid({"weights": weights})) == 18 / 2
 
 
 @pytest.mark.parametrize("weights", [None, [1.0, 0.0, 1.0, 1.0, 0.0, 1.0]])

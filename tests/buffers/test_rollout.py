@@ -106,9 +106,9 @@ def test_a_sequence_is_of_one_environment_with_the_state_before_its_first_step()
 
 def test_weights_say_which_steps_merely_reset() -> None:
     valid = np.array([[True, True], [False, True], [True, True], [True, False]])
-    rows = filled(4, 2, valid, chunk_length=2, state_size=2, weighs=True).rows()
+    rows = filled(4, 2, valid, chunk_length=2, state_size=2, has_reset_steps=True).rows()
     assert rows["weights"].tolist() == [[1, 0], [1, 1], [1, 1], [1, 0]]
-    single = filled(4, 2, valid, weighs=True)
+    single = filled(4, 2, valid, has_reset_steps=True)
     assert set(single.rows()) == {"observations", "actions", "weights"}
     assert single.rows()["weights"].tolist() == [1, 1, 0, 1, 1, 1, 1, 0]
     assert "weights" not in filled(4, 2, valid).rows()
@@ -118,7 +118,7 @@ def test_weights_say_which_steps_merely_reset() -> None:
 
 def test_only_sequences_of_nothing_but_resets_are_in_no_minibatch() -> None:
     valid = np.array([[True, False], [False, False], [True, True], [False, True]])
-    buffer = filled(4, 2, valid, chunk_length=2, state_size=2, weighs=True)
+    buffer = filled(4, 2, valid, chunk_length=2, state_size=2, has_reset_steps=True)
     batches = buffer.minibatch_rows(np.random.default_rng(0), 4, 1, 4)
     assert all(set(batch) == {0, 2, 3} for batch in batches.tolist())
 

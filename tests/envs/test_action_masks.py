@@ -14,7 +14,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from zoo.envs import ActionMasker, VecEnvAdapter, make_vec_env
 from zoo.envs.masks import flat_mask, sample_valid_action
 from zoo.envs.spaces import choice_sizes, leaf_spaces, leaves, mask_size
-from zoo.envs.sync_vec_env import SyncVecEnv
+from zoo.envs.vec_env import SyncVecEnv
 from zoo.errors import ZooError
 
 WORKERS: dict[str, Any] = {"vectorization": "workers", "n_workers": 2, "start_method": "fork"}

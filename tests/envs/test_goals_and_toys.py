@@ -17,8 +17,8 @@ import zoo.envs  # noqa: F401
 from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.env_checker import check_env
 from zoo.envs.goals import GoalFunction, GoalRewards
+from zoo.envs.make_env import make_vec_env
 from zoo.envs.toys import WITHOUT_VELOCITIES, BitFlipping
-from zoo.envs.vec_env import make_vec_env
 from zoo.envs.wrappers import VELOCITIES
 from zoo.errors import NotFiniteError, ZooError
 

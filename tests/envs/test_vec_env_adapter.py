@@ -19,7 +19,7 @@ import zoo
 from zoo import A2C, PPO2, check_env, evaluate_policy
 from zoo.envs import VecEnvAdapter, VecNormalize, make_vec_env
 from zoo.envs.monitor import EpisodeMonitor
-from zoo.envs.sync_vec_env import SyncVecEnv
+from zoo.envs.vec_env import SyncVecEnv
 from zoo.errors import ZooError
 
 MODES = list(AutoresetMode)

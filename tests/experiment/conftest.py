@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from zoo.algorithms.ppo import PPO2
-from zoo.envs.vec_env import make_vec_env
+from zoo.envs.make_env import make_vec_env
 from zoo.experiment.run_folder import RunFolder
 
 

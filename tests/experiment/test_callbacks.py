@@ -23,7 +23,7 @@ from zoo.algorithms.callback import PREEMPTED, Callback
 from zoo.algorithms.ppo import PPO2
 from zoo.config.compose import compose
 from zoo.envs.config import EnvConfig
-from zoo.envs.vec_env import make_vec_env
+from zoo.envs.make_env import make_vec_env
 from zoo.errors import ZooError
 from zoo.experiment.callbacks import (
     EvalCallback,

@@ -30,7 +30,7 @@ from zoo.algorithms.ppo import PPO2
 from zoo.buffers import replay
 from zoo.core import atomic
 from zoo.core.plain_data import to_json
-from zoo.envs.vec_env import make_vec_env
+from zoo.envs.make_env import make_vec_env
 from zoo.errors import ZooError
 from zoo.experiment.callbacks import EvalCallback
 from zoo.experiment.checkpoint import CheckpointCallback, read_checkpoint, restore, write_checkpoint

@@ -12,8 +12,8 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from zoo.algorithms.ppo import PPO2
-from zoo.envs.sync_vec_env import SyncVecEnv
-from zoo.envs.vec_env import make_vec_env
+from zoo.envs.make_env import make_vec_env
+from zoo.envs.vec_env import SyncVecEnv
 from zoo.experiment.evaluation import (
     Evaluation,
     EvaluationCancelledError,

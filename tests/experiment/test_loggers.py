@@ -20,7 +20,7 @@ from gymnasium.envs.classic_control import CartPoleEnv
 from gymnasium.wrappers import TimeLimit
 
 from zoo.algorithms.ppo import PPO2
-from zoo.envs.vec_env import make_vec_env
+from zoo.envs.make_env import make_vec_env
 from zoo.experiment.callbacks import EvalCallback
 from zoo.experiment.loggers import (
     ConsoleLogger,

@@ -24,7 +24,7 @@ class Chance:
     """Acts at random."""
 
     def __init__(self, env: EnvConfig) -> None:
-        from zoo.envs.vec_env import make_vec_env
+        from zoo.envs.make_env import make_vec_env
 
         envs = make_vec_env(env, 1, check=False)
         self.space = envs.single_action_space

@@ -152,7 +152,7 @@ def test_ctrl_c_ends_with_what_was_played_and_a_whole_video(run_folder: Path) ->
 
 
 def test_agent_of_an_environment_without_a_name_asks_for_one(capsys: pytest.CaptureFixture[str]) -> None:
-    from zoo.envs.vec_env import make_vec_env
+    from zoo.envs.make_env import make_vec_env
 
     save_agent("agent", env=make_vec_env("CartPole-v1"))
     assert "does not say in which environment it was trained; give env=ID" in refusal("agent=agent")

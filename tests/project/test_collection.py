@@ -14,7 +14,7 @@ from zoo.agents.agent_folder import read_agent
 from zoo.algorithms.registry import ALGORITHMS, algorithm_class
 from zoo.config.fields import build
 from zoo.envs.config import EnvConfig
-from zoo.envs.vec_env import make_vec_env
+from zoo.envs.make_env import make_vec_env
 from zoo.experiment.evaluation import evaluate
 
 COLLECTION = Path(__file__).resolve().parents[2] / "trained_agents"

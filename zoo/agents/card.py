@@ -23,7 +23,7 @@ def complete_card(card: Mapping[str, Any], config: Mapping[str, Any]) -> dict[st
     """Return the card with what its maker left out: names and hyperparameters, versions, date."""
     algorithm = {key: value for key, value in config["algo"].items() if key not in ALGO_LABELS}
     environment = config.get("env")
-    usual = {
+    defaults = {
         "algo": preset_or_name(config["algo"]),
         "env": environment.get("id") if isinstance(environment, Mapping) else environment,
         "seed": None,
@@ -35,7 +35,7 @@ def complete_card(card: Mapping[str, Any], config: Mapping[str, Any]) -> dict[st
         "hyperparameters": algorithm,
         "created": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
     }
-    return {**usual, **card}
+    return {**defaults, **card}
 
 
 def versions() -> dict[str, str]:

@@ -17,8 +17,8 @@ from zoo.algorithms.on_policy import (
     OnPolicyAlgorithm,
     OnPolicyConfig,
     batch_mean,
-    counted,
     standardized,
+    with_n_valid,
 )
 from zoo.config.fields import hyperparameter, with_defaults
 from zoo.errors import ZooError
@@ -64,7 +64,7 @@ class A2C(OnPolicyAlgorithm):
         self._take_steps(self._gradient_step, rollout, rates["learning_rate"].reshape(1))
 
     def _gradient_step(self, state: State, rollout: Any, learning_rate: Tensor) -> StepResult:
-        rollout, policy = counted(rollout), self.updater.module(state)
+        rollout, policy = with_n_valid(rollout), self.updater.module(state)
         parameters, values, _ = policy(rollout, rollout.get("states"))
         log_prob, entropy = self.policy.head.log_prob_and_entropy(parameters, rollout["actions"])
         if self.config.normalize_advantage:

@@ -24,7 +24,7 @@ from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.collector import Array, PolicyInput, check_collected
 from zoo.algorithms.state_parts import RecurrentState
 from zoo.buffers.arrays import Arrays, ArraySpec, observation_spec
-from zoo.buffers.replay import refuse_too_large_buffer, replay_bytes, reusable_buffer
+from zoo.buffers.replay import keep_or_discard_buffer, refuse_too_large_buffer, replay_bytes
 from zoo.buffers.sequence import SequenceBuffer
 from zoo.config.fields import Schedule, hyperparameter
 from zoo.errors import ZooError
@@ -140,7 +140,7 @@ class ACER(Algorithm):
         if self.recurrent.array is not None:
             specs["states"] = ArraySpec(self.recurrent.array.shape[1:], np.float32)
             specs["episode_starts"] = ArraySpec((), np.bool_)
-        buffer = reusable_buffer(getattr(self, "buffer", None), self.n_envs, specs)
+        buffer = keep_or_discard_buffer(getattr(self, "buffer", None), self.n_envs, specs)
         if buffer is None:
             needed = replay_bytes(config.buffer_size, specs, optimize_memory_usage=True)
             refuse_too_large_buffer(needed, config.buffer_size)

@@ -18,12 +18,12 @@ from torch import Tensor
 from zoo.algorithms.a2c import actor_critic_loss
 from zoo.algorithms.collector import check_parameters
 from zoo.algorithms.on_policy import (
-    COUNTED,
+    N_VALID,
     OnPolicyAlgorithm,
     OnPolicyConfig,
     batch_mean,
-    counted,
     standardized,
+    with_n_valid,
 )
 from zoo.config.fields import hyperparameter, with_defaults
 from zoo.optim.kfac import COUNT, KFac
@@ -104,12 +104,12 @@ class ACKTR(OnPolicyAlgorithm):
             raise
 
     def _gradient_step(self, state: State, shared: Any, noise: Tensor) -> StepResult:
-        config, rollout, policy = self.config, counted(shared["rollout"]), self.updater.module(state)
+        config, rollout, policy = self.config, with_n_valid(shared["rollout"]), self.updater.module(state)
         with self.kfac.recording() as watch, unrolled():
             parameters, values, _ = policy(rollout, rollout.get("states"))
         log_prob, entropy = self.policy.head.log_prob_and_entropy(parameters, rollout["actions"])
         fisher_loss = batch_mean(self.fisher_losses(log_prob, values, noise), rollout)
-        n_samples = rollout.get(COUNTED, values.numel())
+        n_samples = rollout.get(N_VALID, values.numel())
         factors = self.kfac.factors(watch, fisher_loss, n_samples, rollout.get("weights"))
         if self._normalizes_advantage():
             rollout["advantages"] = standardized(rollout["advantages"], rollout)

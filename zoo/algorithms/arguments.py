@@ -133,8 +133,8 @@ def policy_config(policy: Policy, observation_space: spaces.Space[Any]) -> Polic
 
 def _check_features_dim(config: PolicyConfig, observation_space: spaces.Space[Any]) -> None:
     """Raise `ZooError` for the width of an encoder of images where none is read."""
-    usual = {preset.features_dim for preset in POLICIES.values()}
-    if config._target_ is not None or config.encoder == "cnn" or config.features_dim in usual:
+    defaults = {preset.features_dim for preset in POLICIES.values()}
+    if config._target_ is not None or config.encoder == "cnn" or config.features_dim in defaults:
         return
     parts = observation_space.spaces.values() if isinstance(observation_space, spaces.Dict) else ()
     if isinstance(config.encoder, Mapping) or not any(suits_cnn(part) for part in parts):
@@ -326,14 +326,14 @@ def _has_box(space: spaces.Space[Any]) -> bool:
 
 def _refuse_sde_options(name: str, config: Any, policy: PolicyConfig, *, squashes: bool) -> None:
     asked = {
-        f"algo.{option}": getattr(config, option, usual) != usual
-        for option, usual in (("sde_sample_freq", -1), ("use_sde_at_warmup", False))
+        f"algo.{option}": getattr(config, option, defaults) != defaults
+        for option, defaults in (("sde_sample_freq", -1), ("use_sde_at_warmup", False))
     }
-    usual = PolicyConfig()
+    defaults = PolicyConfig()
     options = ["full_std", "use_expln", "squash_output", "clip_mean"]
     if squashes:  # the deviation of their actions is a function of the state
         options.append("log_std_init")
-    asked |= {f"policy.{option}": getattr(policy, option) != getattr(usual, option) for option in options}
+    asked |= {f"policy.{option}": getattr(policy, option) != getattr(defaults, option) for option in options}
     for option, is_asked in asked.items():
         if is_asked:
             has = "needs `algo.use_sde=true`" if hasattr(config, "use_sde") else f"is nothing that {name} has"

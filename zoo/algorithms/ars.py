@@ -201,7 +201,10 @@ class ARS(Algorithm):
                 f" {describe(self.action_space)}; leave it out"
             )
         return make_policy(
-            *(LinearPolicy, self.observation_space, self.action_space, self.policy_config),
+            LinearPolicy,
+            self.observation_space,
+            self.action_space,
+            self.policy_config,
             squash=self._is_scaled(),
             with_bias=has_layers if config.with_bias is None else config.with_bias,
             zero=not has_layers if config.zero_policy is None else config.zero_policy,

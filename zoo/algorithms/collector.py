@@ -19,9 +19,9 @@ from gymnasium.vector import VectorEnv
 from zoo.buffers.arrays import Arrays, NotFinite, find_not_finite, transform
 from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.config import EnvConfig
+from zoo.envs.make_env import make_vec_env
 from zoo.envs.normalize import Normalizer, is_training
 from zoo.envs.transition import Transition
-from zoo.envs.vec_env import make_vec_env
 from zoo.envs.wrappers import unsaved_statistics
 from zoo.errors import NotFiniteError, ZooError
 
@@ -199,11 +199,11 @@ def _as_one_step(observations: Arrays) -> Arrays:
 
 
 def envs_for(
-    env: Any, n_envs: int | None, usual: int, config: Any = None
+    env: Any, n_envs: int | None, default: int, config: Any = None
 ) -> tuple[EnvConfig | None, VecEnvAdapter]:
     """Return a vector environment of any ``env``, and its config where that is known.
 
-    Of an id, a config or a function ``n_envs`` environments are made, ``usual`` ones if that is None.
+    Of an id, a config or a function ``n_envs`` environments are made, ``default`` ones if that is None.
     ``config`` is the algorithm's: its discount is that of normalised rewards. Raises `ZooError`.
     """
     if isinstance(env, VecEnvAdapter | VectorEnv):
@@ -215,7 +215,7 @@ def envs_for(
     if isinstance(env, str):
         env = EnvConfig(id=env)
     if n_envs is None:
-        n_envs = 1 if isinstance(env, gym.Env) else usual
+        n_envs = 1 if isinstance(env, gym.Env) else default
     made = make_vec_env(env, n_envs, gamma=float(getattr(config, "gamma", 0.99)))
     return env if isinstance(env, EnvConfig) else None, VecEnvAdapter(made)
 

@@ -70,7 +70,10 @@ class DQN(OffPolicyAlgorithm):
 
     def _make_policy(self) -> nn.Module:
         return make_policy(
-            *(QNetwork, self.observation_space, self.action_space, self.policy_config),
+            QNetwork,
+            self.observation_space,
+            self.action_space,
+            self.policy_config,
             dueling=self.config.dueling,
         )
 

@@ -22,8 +22,8 @@ from zoo.buffers.prioritized import BYTES_EACH, PrioritizedSampler
 from zoo.buffers.replay import (
     ReplayBuffer,
     UniformSampler,
+    keep_or_discard_buffer,
     replay_bytes,
-    reusable_buffer,
     ring_length,
 )
 from zoo.config.fields import Schedule, hyperparameter
@@ -156,7 +156,7 @@ class OffPolicyAlgorithm(Algorithm):
         self._train_freq, self._train_unit = _parse_train_freq(config.train_freq)
         specs = _specs(self.observation_space, self.action_adapter.spec, self._mask_size)
         relabelling, hindsight = self._make_relabelling(), self.replay_config.hindsight
-        kept = reusable_buffer(getattr(self, "buffer", None), self.n_envs, specs)
+        kept = keep_or_discard_buffer(getattr(self, "buffer", None), self.n_envs, specs)
         self.buffer = (
             kept
             if kept is not None
@@ -179,7 +179,7 @@ class OffPolicyAlgorithm(Algorithm):
         if hasattr(self, "exploration"):
             exploration.carry_over(self.exploration)
         self.exploration = exploration
-        self._uncredited = 0
+        self._collected_since_update = 0
 
     def _bytes_ahead(self) -> int:
         """Return the bytes that are computed for each transition before the gradient steps."""
@@ -256,7 +256,7 @@ class OffPolicyAlgorithm(Algorithm):
                 break
         self.cut_short = passed < self._train_freq
         self._collected = steps
-        self._uncredited += passed
+        self._collected_since_update += passed
         is_due = self.cut_short or self.buffer.n_unchecked >= CHECKED_STEPS
         if is_due or self.collector.not_finite:
             check_collected(self)
@@ -279,9 +279,9 @@ class OffPolicyAlgorithm(Algorithm):
     def update(self) -> None:
         """Take the gradient steps that the collected environment steps ask for."""
         if self.num_timesteps <= self.config.learning_starts or self.distributed.total(len(self.buffer) == 0):
-            self._uncredited = 0
+            self._collected_since_update = 0
             return
-        periods, self._uncredited = divmod(self._uncredited, self._train_freq)
+        periods, self._collected_since_update = divmod(self._collected_since_update, self._train_freq)
         remaining = periods * self.config.gradient_steps
         if self.config.gradient_steps == -1:
             remaining = self._collected

@@ -37,7 +37,7 @@ ANY_ACTIONS = (*PLAIN_ACTIONS, spaces.Tuple, spaces.Dict)
 USUAL_CHUNK = 32
 """The longest sequences that a recurrent policy learns from by default."""
 
-COUNTED = "n_counted"
+N_VALID = "n_valid"
 """The key of a batch with its number of steps that count, averaged over workers."""
 
 PIECE_BYTES = 64 * 2**20
@@ -85,7 +85,10 @@ class OnPolicyAlgorithm(Algorithm):
 
     def _make_policy(self) -> nn.Module:
         return make_policy(
-            *(ActorCritic, self.observation_space, self.action_space, self.policy_config),
+            ActorCritic,
+            self.observation_space,
+            self.action_space,
+            self.policy_config,
             **sde_options(self.config),
         )
 
@@ -117,8 +120,10 @@ class OnPolicyAlgorithm(Algorithm):
             }
         elif self.config.chunk_length is not None:
             raise ZooError("`algo.chunk_length` is of recurrent policies, like MlpLstmPolicy; leave it out")
-        weighs = self.collector.envs.next_step_autoreset
-        self.buffer = RolloutBuffer(self.config.n_steps, self.n_envs, specs, weighs=weighs, **chunks)
+        has_reset_steps = self.collector.envs.next_step_autoreset
+        self.buffer = RolloutBuffer(
+            self.config.n_steps, self.n_envs, specs, has_reset_steps=has_reset_steps, **chunks
+        )
         n_steps = self.buffer.n_rows * self.buffer.steps_a_row
         batch_size = getattr(self.config, "batch_size", None)
         if batch_size is not None and batch_size > n_steps:
@@ -146,13 +151,13 @@ class OnPolicyAlgorithm(Algorithm):
     def _collect_rollout(self) -> None:
         self._progress_before = self.progress
         self.buffer.start()
-        for noise in self._noise():
+        for noise in self._sampling_noise():
             self._interact(partial(self._act_with, noise), self._store)
 
     def _store(self, transition: Transition) -> None:
         self.buffer.add(transition, self._rewards(transition))
         if len(transition.finished):
-            self._keep_truncations(transition)
+            self._store_truncations(transition)
 
     def _is_empty_anywhere(self) -> bool:
         """Whether this was a short rollout in which all environments of a worker, of any, merely reset."""
@@ -160,7 +165,7 @@ class OnPolicyAlgorithm(Algorithm):
             return False
         return self.distributed.total(not self.buffer.valid.any()) > 0
 
-    def _noise(self) -> Iterator[Array]:
+    def _sampling_noise(self) -> Iterator[Array]:
         """Return the noise of the actions at each step of a rollout, (n_envs, …)."""
         head, n_steps = self.acting.head, self.buffer.n_steps
         config: Any = self.config
@@ -185,12 +190,12 @@ class OnPolicyAlgorithm(Algorithm):
         rewards = transition.rewards
         return rewards if self.normalizer is None else self.normalizer.normalize_rewards(rewards)
 
-    def _keep_truncations(self, transition: Transition) -> None:
+    def _store_truncations(self, transition: Transition) -> None:
         finished = transition.finished
-        cut_short = transition.truncated[finished]
-        if cut_short.any():
-            final = transform(lambda array: array[cut_short].copy(), transition.final_observations)
-            envs, state = finished[cut_short], self.recurrent.array
+        is_truncated = transition.truncated[finished]
+        if is_truncated.any():
+            final = transform(lambda array: array[is_truncated].copy(), transition.final_observations)
+            envs, state = finished[is_truncated], self.recurrent.array
             states = None if state is None else state[envs]
             self.buffer.add_truncations(envs, self.collector.normalized(final), states)
 
@@ -292,26 +297,26 @@ class OnPolicyAlgorithm(Algorithm):
         return ZooError(f"{asked} can't be made of {parts}; change {others} or {option}")
 
 
-def counted(batch: Mapping[str, Any]) -> dict[str, Any]:
+def with_n_valid(batch: Mapping[str, Any]) -> dict[str, Any]:
     """Return a batch with the number of its steps that count, so that workers have to meet for it only once.
 
     It is the mean over workers, of whose batches some may have more steps that count than others: so means
     of `batch_mean`, averaged over workers, are those over the batches of all together.
     """
     weights = batch.get("weights")
-    return dict(batch) if weights is None else {**batch, COUNTED: workers.average(weights.sum())}
+    return dict(batch) if weights is None else {**batch, N_VALID: workers.average(weights.sum())}
 
 
 def batch_mean(column: Tensor, batch: Mapping[str, Any]) -> Tensor:
     """Return the mean of a column of a batch, over the steps that count.
 
     These are all, unless the batch has ``weights``: 0 for the steps that merely reset an environment. The sum
-    is then divided by how many steps are `counted`, where the batch says that; otherwise by those of its own.
+    is then divided by the number that `with_n_valid` has put into the batch; otherwise by that of its own.
     """
     weights = batch.get("weights")
     if weights is None:
         return column.mean()
-    return (weights * column).sum() / (batch[COUNTED] if COUNTED in batch else weights.sum())
+    return (weights * column).sum() / (batch[N_VALID] if N_VALID in batch else weights.sum())
 
 
 def standardized(advantages: Tensor, batch: Mapping[str, Any]) -> Tensor:

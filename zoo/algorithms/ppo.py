@@ -21,8 +21,8 @@ from zoo.algorithms.on_policy import (
     OnPolicyAlgorithm,
     OnPolicyConfig,
     batch_mean,
-    counted,
     standardized,
+    with_n_valid,
 )
 from zoo.buffers.arrays import transform
 from zoo.config.fields import Schedule, hyperparameter, with_defaults
@@ -64,11 +64,11 @@ class PPO2Config(ClippedObjectiveConfig):
     )
 
     def __post_init__(self) -> None:
-        usual = type(self).n_minibatches
-        if self.batch_size is not None and self.n_minibatches != usual:
+        default = type(self).n_minibatches
+        if self.batch_size is not None and self.n_minibatches != default:
             raise ZooError(
                 f"`algo.n_minibatches={self.n_minibatches}` does nothing beside `algo.batch_size="
-                f"{self.batch_size}`; set `algo.batch_size=null` too, or leave n_minibatches at {usual}"
+                f"{self.batch_size}`; set `algo.batch_size=null` too, or leave n_minibatches at {default}"
             )
 
 
@@ -111,7 +111,7 @@ class PPO2(OnPolicyAlgorithm):
     def _gradient_step(self, state: State, shared: Any, rows: Tensor) -> StepResult:
         """Take a step on the rows of one minibatch."""
         config, policy = self.config, self.updater.module(state)
-        batch = counted(transform(lambda column: column[rows], shared["rollout"]))
+        batch = with_n_valid(transform(lambda column: column[rows], shared["rollout"]))
         parameters, values, _ = policy(batch, batch.get("states"))
         log_prob, entropy = self.policy.head.log_prob_and_entropy(parameters, batch["actions"])
         log_ratio = log_prob - batch["log_prob"]

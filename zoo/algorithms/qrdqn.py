@@ -51,7 +51,10 @@ class QRDQN(DQN):
 
     def _make_policy(self) -> nn.Module:
         return make_policy(
-            *(QuantileNetwork, self.observation_space, self.action_space, self.policy_config),
+            QuantileNetwork,
+            self.observation_space,
+            self.action_space,
+            self.policy_config,
             dueling=self.config.dueling,
             n_quantiles=self.config.n_quantiles,
         )

@@ -84,7 +84,10 @@ class SAC(OffPolicyAlgorithm):
     def _make_policy(self) -> nn.Module:
         start, self.learns_ent_coef = _entropy_coefficient(self.config.ent_coef)
         return make_policy(
-            *(self.policy_class, self.observation_space, self.action_space, self.policy_config),
+            self.policy_class,
+            self.observation_space,
+            self.action_space,
+            self.policy_config,
             ent_coef=start,
             **self._policy_options(),
         )
@@ -138,8 +141,8 @@ class SAC(OffPolicyAlgorithm):
         ent_coef_loss = torch.zeros_like(ent_coef)
         if self.learns_ent_coef:
             temperature = self.temperature_updater.module(state)
-            surplus = log_prob.detach() + self.target_entropy
-            ent_coef_loss = -mean_loss(temperature() * surplus, weights)
+            entropy_shortfall = log_prob.detach() + self.target_entropy
+            ent_coef_loss = -mean_loss(temperature() * entropy_shortfall, weights)
             state, _ = self.temperature_updater.step(state, temperature, ent_coef_loss, learning_rate)
 
         critics = self.critics_updater.module(state)

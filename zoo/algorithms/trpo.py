@@ -22,8 +22,8 @@ from zoo.algorithms.on_policy import (
     OnPolicyAlgorithm,
     OnPolicyConfig,
     batch_mean,
-    counted,
     standardized,
+    with_n_valid,
 )
 from zoo.buffers.arrays import transform
 from zoo.config.fields import Schedule, hyperparameter, with_defaults
@@ -107,9 +107,9 @@ class TRPO(OnPolicyAlgorithm):
         """Take the step, or none where no length of it was accepted."""
         config, program, averaged = self.config, self.runner, self.updater.average
         start = program.state.snapshot("policy")
-        batch = counted(rollout)
+        batch = with_n_valid(rollout)
         old = program.call(self._policy_gradient, batch)
-        product = self._damped_product(counted(self._fisher_batch(rollout)))
+        product = self._damped_product(with_n_valid(self._fisher_batch(rollout)))
         direction = conjugate_gradient(product, old["gradient"], config.cg_max_steps)
         step = longest_step(direction, product, config.target_kl)
         objective, bound = averaged(old["objective"]), config.line_search_kl_factor * config.target_kl
@@ -199,7 +199,7 @@ class TRPO(OnPolicyAlgorithm):
 
     def _critic_step(self, state: State, shared: Any, rows: Tensor) -> StepResult:
         policy = self.updater.module(state)
-        batch = counted(transform(lambda column: column[rows], shared["rollout"]))
+        batch = with_n_valid(transform(lambda column: column[rows], shared["rollout"]))
         _, values, _ = policy(batch, batch.get("states"))
         value_loss = batch_mean((values - batch["returns"]).square(), batch)
         gradient = self.updater.gradient(policy, value_loss) * shared["critic_only"]

@@ -244,7 +244,7 @@ class ReplayBuffer:
             }
             self._keep_final(rows, indices, newest, ~self.columns["ended"][rows, indices])
         self.columns["ended"][rows, indices] = True
-        self._chunks.changed(rows)
+        self._chunks.mark_changed(rows)
         if self.episodes is not None:
             self.episodes.ended(rows, indices)
 
@@ -379,7 +379,7 @@ class ReplayBuffer:
         """
         if n_added := min(self._n_added - self._n_added_before, self.length):
             newest = 0 if self.optimize_memory_usage else 1  # the last observation stands in a row of its own
-            self._chunks.changed((self.heads - np.arange(newest, n_added + 1)[:, None]) % self.length)
+            self._chunks.mark_changed((self.heads - np.arange(newest, n_added + 1)[:, None]) % self.length)
             self._n_added_before = self._n_added
         used = int(self.sizes.max(initial=0))
         if self.optimize_memory_usage and used:
@@ -446,7 +446,7 @@ def discounted_sums(rewards: Array, lengths: Array, gamma: float) -> tuple[Array
 Buffer = TypeVar("Buffer", bound=ReplayBuffer)
 
 
-def reusable_buffer(before: Buffer | None, n_envs: int, specs: Mapping[str, Any]) -> Buffer | None:
+def keep_or_discard_buffer(before: Buffer | None, n_envs: int, specs: Mapping[str, Any]) -> Buffer | None:
     """Return the buffer, with all episodes cut, where it fits; otherwise warn of what is lost."""
     if before is None:
         return None
@@ -489,7 +489,7 @@ class ReplayChunks:
         self.n_rows = max(-(-length // MOST_CHUNKS), -(-SMALLEST_CHUNK // row_bytes))
         self._names: list[str | None] = [None] * -(-length // self.n_rows)
 
-    def changed(self, rows: Array) -> None:
+    def mark_changed(self, rows: Array) -> None:
         """Forget the names of the chunks in which these rows stand."""
         has_changed = np.zeros(len(self._names), np.bool_)
         has_changed[rows // self.n_rows] = True

@@ -41,7 +41,7 @@ class RolloutBuffer:
     actions, and whatever environment and policy add. All arrays have shape (n_steps, n_envs, …).
 
     A recurrent policy learns from sequences of ``chunk_length`` steps, which divides ``n_steps``: its state
-    (``state_size`` numbers, column ``states`` of an experience) is stored before each of them. ``weighs``
+    (``state_size`` numbers, column ``states``) is stored before each of them. ``has_reset_steps``
     adds a column of weights to `rows`, for environments in which some steps merely reset.
     """
 
@@ -53,7 +53,7 @@ class RolloutBuffer:
         *,
         chunk_length: int | None = None,
         state_size: int = 0,
-        weighs: bool = False,
+        has_reset_steps: bool = False,
     ) -> None:
         self.n_steps = n_steps
         self.n_envs = n_envs
@@ -69,7 +69,7 @@ class RolloutBuffer:
         }
         n_chunks = n_steps // self.steps_a_row
         self.states: Array = allocate(ArraySpec((state_size,), np.float32), (n_chunks, n_envs))
-        self._weighs = weighs
+        self._has_reset_steps = has_reset_steps
         self.rewards: Array = allocate(ArraySpec((), np.float32), (n_steps, n_envs))
         self.ended: Array = allocate(ArraySpec((), np.bool_), (n_steps, n_envs))
         self.valid: Array = allocate(ArraySpec((), np.bool_), (n_steps, n_envs))
@@ -136,7 +136,7 @@ class RolloutBuffer:
         rows = {name: transform(self.as_rows, column) for name, column in self.columns.items()}
         if self.chunk_length is not None:
             rows["states"] = self.states.reshape(self.n_rows, -1)
-        if self._weighs:
+        if self._has_reset_steps:
             rows["weights"] = self.as_rows(self.valid).astype(np.float32)
         return rows
 

@@ -13,8 +13,8 @@ def run(config: Mapping[str, Any]) -> None:
     """Check the environment of the config and print what it looks like; `ZooError` says what is wrong."""
     from zoo.envs.config import EnvConfig
     from zoo.envs.env_checker import check_env
+    from zoo.envs.make_env import make_vec_env
     from zoo.envs.spaces import describe
-    from zoo.envs.vec_env import make_vec_env
 
     env = build(EnvConfig, config["env"], "env")
     suspicions = check_env(env)

@@ -24,7 +24,7 @@ def run(config: Mapping[str, Any]) -> None:
     file = existing(settings.file)
 
     from zoo.envs.config import EnvConfig
-    from zoo.envs.vec_env import make_vec_env
+    from zoo.envs.make_env import make_vec_env
     from zoo.interop.sb3_import import import_sb3
 
     env = build(EnvConfig, config["env"], "env") if config.get("env") else None

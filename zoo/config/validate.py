@@ -308,10 +308,10 @@ def refuse_pretraining_from_nothing(overrides: Iterable[Override], config: Mappi
     pretrain = config.get("pretrain")
     if not isinstance(pretrain, Mapping) or pretrain.get("dataset") is not None:
         return
-    usual = {field.name: field.default for field in dataclasses.fields(schema.section_class("pretrain"))}
+    defaults = {field.name: field.default for field in dataclasses.fields(schema.section_class("pretrain"))}
     for override in overrides:
         section, _, key = override.key_or_group.partition(".")
-        if section == "pretrain" and key in usual and pretrain.get(key) != usual[key]:
+        if section == "pretrain" and key in defaults and pretrain.get(key) != defaults[key]:
             raise ZooError(
                 f"`pretrain.{key}={pretrain.get(key)}` does nothing by itself: it needs"
                 " pretrain.dataset=PATH, the expert data to start from"

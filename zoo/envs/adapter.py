@@ -17,7 +17,6 @@ from zoo.envs.monitor import EpisodeMonitor, EpisodeRecord
 from zoo.envs.normalize import Normalizer, VecNormalize, is_training
 from zoo.envs.registry import close_reporting
 from zoo.envs.spaces import Observations
-from zoo.envs.sync_vec_env import VecEnv, as_float32, final_masks
 from zoo.envs.transition import (
     EpisodeEnd,
     Games,
@@ -30,6 +29,7 @@ from zoo.envs.transition import (
     rows_of,
     success_of,
 )
+from zoo.envs.vec_env import VecEnv, as_float32, final_masks
 from zoo.envs.wrappers import NanCheck, check_distinct, flatten_vector_env
 from zoo.errors import ZooError, nearest
 

@@ -31,8 +31,8 @@ from zoo.core.free_memory import usable_cores
 from zoo.envs.replay import EnvState
 from zoo.envs.spaces import Env, Info
 from zoo.envs.step_arrays import StepArrays, StepProgress, anonymous_memory
-from zoo.envs.sync_vec_env import SyncVecEnv, VecEnv, check_same_spaces
 from zoo.envs.transition import EpisodeEnd
+from zoo.envs.vec_env import SyncVecEnv, VecEnv, check_same_spaces
 from zoo.errors import ZooError
 
 STEP = b""

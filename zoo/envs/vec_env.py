@@ -1,265 +1,661 @@
-"""Make environments and vector environments from a config, an id or a function."""
+"""Zoo's vector environments, with same-step autoreset and exact replay, and the one in this process."""
 
 from __future__ import annotations
 
-import copy
-import functools
-import inspect
 import warnings
-from collections.abc import Callable
-from pathlib import Path
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
-from gymnasium.envs.registration import EnvSpec
-from gymnasium.vector import VectorEnv
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+from numpy.typing import NDArray
 
-from zoo.core.free_memory import refuse_what_does_not_fit
-from zoo.envs import registry
-from zoo.envs.config import (
-    ATARI_FRAMES,
-    NO_LIMIT_OF_FRAMES,
-    AtariConfig,
-    EnvConfig,
-    atari_config,
-    env_config,
-    is_renewed,
-    normalize_config,
-    steps_between_seeds,
+from zoo.config.aliases import AnswersNames
+from zoo.envs.atari import LifeLoss
+from zoo.envs.config import DEFAULT_RESEED_EVERY
+from zoo.envs.masks import masks_of
+from zoo.envs.registry import close_reporting, env_error
+from zoo.envs.replay import (
+    ActionLog,
+    EnvState,
+    derived_seeds,
+    from_tree,
+    random_seed,
+    seeds_of,
+    spaces_of,
+    to_tree,
 )
-from zoo.envs.monitor import EpisodeMonitor
-from zoo.envs.normalize import VecNormalize
-from zoo.envs.spaces import Env
-from zoo.envs.sync_vec_env import SyncVecEnv
-from zoo.envs.wrappers import FrameStack, NanCheck, apply_wrappers, find_wrapper
+from zoo.envs.spaces import (
+    Env,
+    Info,
+    Observations,
+    Space,
+    check_supported,
+    from_record,
+    is_composite,
+    leaves,
+    spaces_differ,
+)
+from zoo.envs.step_arrays import NO_ENV, StepArrays, StepProgress, map_arrays
+from zoo.envs.transition import EpisodeEnd, Transition, copied, stacked
+from zoo.envs.wrappers import check_distinct, episode_so_far, find_wrapper, statistics_of
 from zoo.errors import ZooError
 
 
-def source_of(
-    env: str | EnvConfig | Env | Callable[..., Env], config: EnvConfig, n_envs: int
-) -> EnvSpec | Callable[..., Env]:
-    """Return what the bare environment is made from: the spec of an id, or a function."""
-    if isinstance(env, str | EnvConfig):
-        if config.id.startswith(registry.ENVPOOL_PREFIX):
-            raise ZooError(
-                f"{config.id} is stepped by EnvPool itself: use env.vectorization=native (or auto)"
-            )
-        return registry.resolve(config.id)
-    if isinstance(env, gym.Env):
-        if n_envs != 1:
-            raise ZooError(f"n_envs={n_envs} of one {type(env).__name__}: give a function that makes one")
-        if config.kwargs:
-            raise ZooError(
-                f"env.kwargs: {config.id} is made already; give the class or a function, or no kwargs"
-            )
-        if config.render_mode not in (None, env.render_mode):
-            raise ZooError(
-                f"env.render_mode={config.render_mode}: {config.id} is made already, with "
-                f"render_mode={env.render_mode!r}; make it with the one that is wanted"
-            )
-        return lambda **_: env
-    if not callable(env):
-        raise ZooError(
-            f"env is a {type(env).__name__}; "
-            "expected an id, an EnvConfig, a gymnasium.Env or a function that makes one"
+class VecEnv(AnswersNames, VectorEnv[Any, Any, Any]):
+    """A vector environment that resets a finished environment within the step that finished it.
+
+    `step` is Gymnasium's; `transition` is the same step as a `Transition`, without the merging of infos,
+    which costs more than the step itself where an environment fills its info. ``seed`` is what the first
+    `reset` without a seed uses: environment i gets ``seed + i``.
+
+    Each environment has a sequence of seeds, which a seed given to `reset` begins: at the first end of an
+    episode after ``reseed_every`` steps it is reset with the next one. `state` is those seeds and the actions
+    since; `load_state` replays them.
+    """
+
+    last_stepped_by: object = None
+    """Who stepped it last (`VecEnvAdapter.was_disturbed`); None for a user who did it by hand."""
+
+    mask_size: int | None = None
+    """Values in an environment's mask of valid actions; None if there are no masks."""
+
+    def __init__(
+        self,
+        observation_space: Space,
+        action_space: Space,
+        metadata: Mapping[str, Any],
+        render_mode: str | None,
+        num_envs: int,
+        seed: int | None,
+    ) -> None:
+        check_supported(observation_space, action_space)
+        self.num_envs = num_envs
+        self.single_observation_space, self.single_action_space = observation_space, action_space
+        self.observation_space = batch_space(observation_space, num_envs)
+        self.action_space = batch_space(action_space, num_envs)
+        self.action_space.seed(None if seed is None else derived_seeds(seed, 1)[0])
+        self.metadata = {**metadata, "autoreset_mode": AutoresetMode.SAME_STEP}
+        self.render_mode = render_mode
+        self._acts_in_parts = is_composite(action_space)
+        self._first_seed = seed
+        self._arrays = StepArrays.allocate(num_envs, observation_space, action_space)
+        self._infos: list[Info] = [{} for _ in range(num_envs)]
+        self.last_ends: list[EpisodeEnd] = []
+
+    # -- what a subclass does ---------------------------------------------------------------------------
+
+    @abstractmethod
+    def step_envs(self, actions: NDArray[Any]) -> list[EpisodeEnd]:
+        """Step every environment, reset the finished ones, and return how those ended.
+
+        Arrays and infos are those after the step. The environments may keep ``actions``, or write into them.
+        """
+
+    @abstractmethod
+    def reset_envs(
+        self,
+        seeds: Sequence[int | None],
+        options: dict[str, Any] | None,
+        rows: Sequence[int],
+        *,
+        once: bool = False,
+    ) -> list[Info]:
+        """Reset the environments ``rows`` and return their infos, empty ones for others.
+
+        A seed begins a new sequence; without one, the environment is reset with the next of its own. One
+        that is to be played ``once`` stands still after the episode, until it is reset again.
+        """
+
+    @abstractmethod
+    def env_states(self) -> list[EnvState]:
+        """Return, for each environment, what `load_env_states` brings it back with."""
+
+    @abstractmethod
+    def load_env_states(self, states: Sequence[EnvState]) -> list[int]:
+        """Replay each environment from its seed; return those that differ, reset with their next seed."""
+
+    @abstractmethod
+    def example(self) -> Env:
+        """Return one of the environments, or one more like them, whose attributes can be read."""
+
+    @abstractmethod
+    def call_each(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        """Call a method of each environment, or read an attribute."""
+
+    @abstractmethod
+    def set_attr_of_each(self, name: str, values: Sequence[Any]) -> None:
+        """Set an attribute of each environment to its own value."""
+
+    # -- stepping ---------------------------------------------------------------------------------------
+
+    def transition(self, actions: Any) -> Transition:
+        """Step every environment with its row of ``actions``, values of the action space itself.
+
+        Everything but the records of episodes is filled in.
+        """
+        arrays = self._arrays
+        self.last_ends = ends = self.step_envs(self._own_actions(actions))
+        transition = Transition(
+            copied(arrays.observations),
+            as_float32(arrays.rewards),
+            arrays.terminated.copy(),
+            arrays.truncated.copy(),
+            new_action_masks=self.action_masks(),
+            infos=self._infos,
         )
-    return env
+        if ends:
+            transition.truncated &= ~transition.terminated
+            transition.finished = np.array([end.env_index for end in ends], dtype=np.int64)
+            transition.final_observations = stacked([end.observation for end in ends])
+            transition.final_action_masks = final_masks(ends)
+            transition.final_infos = [end.info for end in ends]
+        return transition
 
+    def step(
+        self, actions: Any
+    ) -> tuple[Observations, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], Info]:
+        """Step all environments; ``final_obs`` and ``final_info`` hold the end of those that finished."""
+        self.last_ends = ends = self.step_envs(self._own_actions(actions))
+        self.last_stepped_by = None
+        arrays = self._arrays
+        infos: Info = {}
+        for end in ends:
+            final = {"final_obs": end.observation, "final_info": end.info}
+            infos = self._add_info(infos, final, end.env_index)
+        infos = self._merged(self._infos, infos)
+        return (
+            copied(arrays.observations),
+            arrays.rewards.copy(),
+            arrays.terminated.copy(),
+            arrays.truncated.copy(),
+            infos,
+        )
 
-def make_env(config: EnvConfig, source: EnvSpec | Callable[..., Env]) -> Env:
-    """Return one environment as ``config`` says; ``source`` is what the bare one is made from."""
-    atari = atari_config(config)
-    if isinstance(source, EnvSpec):
-        env = _make_registered(config, source, atari)
-    else:
-        if atari is not None and atari.action_repeat_probability is not None:
-            raise ZooError(
-                f"env.atari.action_repeat_probability needs an id; {config.id} makes the game itself"
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observations, Info]:
+        """Reset all environments, or those of ``options["reset_mask"]``; an int gives i ``seed + i``."""
+        seeds = self._seed_each(seed)
+        rows: Sequence[int] = range(self.num_envs)
+        if options is not None and "reset_mask" in options:
+            options = dict(options)
+            rows = np.flatnonzero(options.pop("reset_mask")).tolist()
+        infos = self.reset_envs(seeds, options or None, rows)
+        self.last_stepped_by = None
+        return copied(self._arrays.observations), self._merged(infos, {})
+
+    def reset_all(self, seeds: Sequence[int] | None) -> Observations:
+        """Reset all environments as `reset` does, without merging their infos."""
+        self.reset_envs(self._seed_each(seeds), None, range(self.num_envs))
+        return copied(self._arrays.observations)
+
+    def begin(self, seeds: Mapping[int, int]) -> Observations:
+        """Begin an episode in some environments, each by its own seed alone; return the observations of all.
+
+        Afterwards each stands still, without reward or end, until it is reset: unless it masks actions, for
+        then it would have to say which may be taken.
+        """
+        self.reset_envs([seeds.get(i) for i in range(self.num_envs)], None, sorted(seeds), once=True)
+        self.last_stepped_by = None
+        return copied(self._arrays.observations)
+
+    def observations(self) -> Observations:
+        """Return a copy of the observations that the environments show now."""
+        return copied(self._arrays.observations)
+
+    def action_masks(self) -> NDArray[np.bool_] | None:
+        """Return which actions are valid now, (num_envs, mask_size), or None without masks."""
+        if self.mask_size is None:
+            return None
+        assert self._arrays.action_masks is not None
+        return self._arrays.action_masks.copy()
+
+    def _seed_each(self, seed: int | Sequence[int | None] | None) -> list[int | None]:
+        """Return the seed of each environment, None for one that goes on with its own sequence."""
+        if seed is None:
+            seed, self._first_seed = self._first_seed, None
+        if seed is None:
+            seeds: list[int | None] = [None] * self.num_envs
+        elif isinstance(seed, int | np.integer):
+            seeds = [int(seed) + i for i in range(self.num_envs)]
+        else:
+            seeds = [None if single is None else int(single) for single in seed]
+        if len(seeds) != self.num_envs:
+            raise ValueError(f"{len(seeds)} seeds for {self.num_envs} environments")
+        return seeds
+
+    def _merged(self, infos: Sequence[Info], merged: Info) -> Info:
+        """Return ``merged`` with infos in Gymnasium's vector form: one array and one mask a key."""
+        for i, info in enumerate(infos):
+            if info:
+                merged = self._add_info(merged, info, i)
+        return merged
+
+    def _own_actions(self, actions: Any) -> NDArray[Any]:
+        """Return a copy of ``actions`` in the space's dtype, which the environments may write into.
+
+        Of tuples or dictionaries of actions it is an array of records: `zoo.envs.spaces.action_array`.
+        """
+        if self._acts_in_parts:
+            records = np.zeros_like(self._arrays.actions)
+            for path, part in leaves(self.single_action_space, actions):
+                rows = records[path]
+                if np.shape(part) != rows.shape:
+                    raise ValueError(f"actions of `{path}` of shape {np.shape(part)}; expected {rows.shape}")
+                rows[...] = part
+            return records
+        own = np.array(actions, dtype=self._arrays.actions.dtype)
+        if own.shape != self._arrays.actions.shape:
+            raise ValueError(f"actions of shape {own.shape}; expected {self._arrays.actions.shape}")
+        return own
+
+    # -- exact resume -----------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """Return, for each environment, its seed, the actions since, and what came of them: a state tree."""
+        return to_tree(self.env_states())
+
+    def load_state(self, tree: Mapping[str, Any]) -> list[int]:
+        """Reset every environment with its seed, replay its actions and compare what came of them.
+
+        Returns the environments that came out different: they are named in a warning, and start an episode
+        with their next seed. Raises `ZooError` for a state of other environments.
+        """
+        states = from_tree(tree, self._arrays)
+        self._first_seed = None
+        different = self.load_env_states(states)
+        if different:
+            name = "the environment" if self.spec is None else self.spec.id
+            which = f"env {different[0]}" if len(different) == 1 else f"envs {', '.join(map(str, different))}"
+            warnings.warn(
+                f"{name}: {which} came out different when the actions were replayed, so these "
+                "episodes are cut; an environment must follow from its seed alone (in the next run, "
+                "env.renew=true helps where reset() keeps something of the past)",
+                stacklevel=2,
             )
-        env = _apply_time_limit(_call_factory(source, config), config, atari)
-    if atari is not None:
-        from zoo.envs.atari import wrap_atari
+        return different
 
-        limit = config.max_episode_steps
-        env = wrap_atari(env, atari, limit if isinstance(limit, int) else None)
-    env = apply_wrappers(env, config)
-    frames = config.frame_stack or (ATARI_FRAMES if atari is not None else 1)
-    env = FrameStack(env, frames) if frames > 1 or atari is not None else env
-    return env
+    # -- the environments themselves --------------------------------------------------------------------
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """Call the method ``name`` of each environment, or read the attribute, and return the results.
+
+        What comes back from worker processes must be picklable. What a method raises is raised here.
+        """
+        if name in ("step", "reset"):
+            self.last_stepped_by = None
+        return tuple(self.call_each(name, args, kwargs))
+
+    def get_attr(self, name: str) -> tuple[Any, ...]:
+        """Return the attribute ``name`` of each environment."""
+        return self.call(name)
+
+    def set_attr(self, name: str, values: Any) -> None:
+        """Set an attribute of each environment, to its own value if a list or tuple of them is given."""
+        each = list(values) if isinstance(values, list | tuple) else [values] * self.num_envs
+        if len(each) != self.num_envs:
+            raise ValueError(f"{len(each)} values for {self.num_envs} environments")
+        self.set_attr_of_each(name, each)
+
+    def render(self) -> tuple[Any, ...]:
+        """Return one frame an environment."""
+        return self.call("render")
 
 
-def _call_factory(source: Callable[..., Any], config: EnvConfig) -> Env:
-    """Return what the user's function or class makes, if that is an environment."""
-    arguments = copy.deepcopy(config.kwargs)
-    if config.render_mode is not None:
-        arguments["render_mode"] = config.render_mode
-    if arguments:
+class SyncVecEnv(VecEnv):
+    """Steps its environments in a loop: the fastest way for quick environments.
+
+    ``first_index`` is the place of the first one in the whole vector environment, for messages: worker
+    processes step some of the environments each. With ``renew`` an environment that was used is closed and
+    made anew to be seeded, for those whose reset keeps something of the past. Without ``mask_actions`` no
+    environment is asked which actions are valid.
+    """
+
+    def __init__(
+        self,
+        make_envs: Sequence[Callable[[], Env]],
+        first_index: int = 0,
+        *,
+        seed: int | None = None,
+        reseed_every: int = DEFAULT_RESEED_EVERY,
+        renew: bool = False,
+        mask_actions: bool = True,
+    ) -> None:
+        n = len(make_envs)
+        self.envs: list[Env] = []
+        self._first_index = first_index
+        self._make_envs, self._reseed_every, self._renew = make_envs, reseed_every, renew
+        for i, make_env in enumerate(make_envs):
+            try:
+                self.envs.append(make_env())
+            except (Exception, SystemExit) as error:
+                self.close_extras()
+                raise env_error(error, f"env {first_index + i}", "while it was made") from error
+        check_distinct(self.envs, first_index)
+        first = self.envs[0]
+        for i, env in enumerate(self.envs):
+            check_same_spaces(first_index, first, first_index + i, env)
+        super().__init__(
+            first.observation_space, first.action_space, first.metadata, first.render_mode, n, seed
+        )
+        self.spec = first.spec
+        self._steps = [env.step for env in self.envs]
+        self._spaces = [spaces_of(env) for env in self.envs]
+        self._statistics = [statistics_of(env) for env in self.envs]
+        self._lives: list[LifeLoss | None] = [find_wrapper(env, LifeLoss) for env in self.envs]
+        self._masks = masks_of(self.envs, lambda i: self._progress.name(i), used=mask_actions)
+        self._was_used = [False] * n
+        self._set_values: list[dict[str, Any]] = [{} for _ in range(n)]
+        self._seeds: list[int | None] = [None] * n
+        self._n_reseeded = [0] * n
+        self._log = ActionLog(n, self.single_action_space)
+        self._returns = np.zeros(n)
+        self._first_steps = [0] * n
+        self._plays_once = [False] * n
+        self._standing: set[int] = set()
+        self._has_flags = False  # whether an episode ended in the last step, or it was interrupted
+        self.use_arrays(self._arrays)
+
+    @property
+    def mask_size(self) -> int | None:  # type: ignore[override]
+        """Values in an environment's mask of valid actions; None if there are no masks."""
+        return self._masks.size
+
+    @property
+    def infos(self) -> list[Info]:
+        """The infos that came with the last step or reset of each environment."""
+        return self._infos
+
+    def shared_actions(self) -> NDArray[Any]:
+        """Return a copy of the actions that stand in the arrays."""
+        return self._arrays.actions.copy()
+
+    def example(self) -> Env:
+        """Return the first environment."""
+        return self.envs[0]
+
+    def use_arrays(self, arrays: StepArrays) -> None:
+        """Write every step and reset into these arrays from now on."""
+        self._arrays = arrays
+        by_key = arrays.observations if isinstance(arrays.observations, dict) else {None: arrays.observations}
+        self._parts: list[tuple[str | None, NDArray[Any]]] = list(by_key.items())
+        self._plain_observations = None if isinstance(arrays.observations, dict) else arrays.observations
+        self._progress = StepProgress(arrays.progress, self._first_index)
+        self._progress.seeds[:], self._progress.seeded_at[:], self._progress.now[:] = -1, 0, (NO_ENV, 0)
+
+    def step_envs(self, actions: NDArray[Any]) -> list[EpisodeEnd]:
+        """Step every environment, reset the finished ones, and return how those ended."""
+        rewards, plain, now = self._arrays.rewards, self._plain_observations, self._progress.now
+        shape = self.single_observation_space.shape
+        if self._has_flags:
+            self._arrays.terminated.fill(False)
+            self._arrays.truncated.fill(False)
+        self._has_flags = True
+        self._log.add(actions)
+        now[1] = self._log.n_steps
+        infos: list[Info] = []
+        ends: list[EpisodeEnd] = []
+        i = 0
         try:
-            inspect.signature(source).bind(**arguments)
-        except TypeError as error:
-            given = "env.render_mode" if list(arguments) == ["render_mode"] else "these env.kwargs"
-            raise ZooError(f"{config.id} does not take {given}: {error}") from error
-    made = source(**arguments)
-    if not isinstance(made, gym.Env):
-        raise ZooError(f"{config.id} made a {type(made).__name__}; expected a gymnasium.Env")
-    return made
+            for i, (step, action) in enumerate(zip(self._steps, self._env_actions(actions), strict=True)):
+                now[0] = i
+                observation, rewards[i], terminated, truncated, info = step(action)
+                if terminated or truncated:
+                    end = self._end(i, observation, terminated, truncated, info)
+                    ends.append(end)
+                    observation, info = self._next_episode(i, end)
+                if plain is not None and getattr(observation, "shape", ()) == shape:
+                    plain[i] = observation
+                else:
+                    self._write_observation(i, observation)
+                infos.append(info)
+        except (Exception, SystemExit) as error:
+            raise env_error(error, self._progress.name(i), "in a step") from error
+        now[0] = NO_ENV
+        self._returns += rewards
+        for end in ends:
+            if not end.is_life:
+                self._start_record(end.env_index)
+        self._has_flags = bool(ends)
+        self._infos = infos
+        if self._masks.size is not None:
+            self._masks.write(self._arrays.action_masks, infos)
+        elif infos[0] and "action_mask" in infos[0]:
+            self._masks.refuse_late_mask(0)
+        return ends
 
+    def reset_envs(
+        self,
+        seeds: Sequence[int | None],
+        options: dict[str, Any] | None,
+        rows: Sequence[int],
+        *,
+        once: bool = False,
+    ) -> list[Info]:
+        """Reset the environments ``rows`` and return their infos, empty ones for others."""
+        if once:
+            for i in self._standing:
+                self._log.start(i)
+        infos: list[Info] = [{} for _ in self.envs]
+        for i in rows:
+            seed = seeds[i]
+            if seed is not None:
+                self._seeds[i], self._n_reseeded[i] = seed, 0
+            elif self._seeds[i] is not None:
+                self._n_reseeded[i] += 1
+            else:
+                self._seeds[i] = random_seed()
+            self._start_record(i)
+            self._progress.now[0] = i
+            try:
+                observation, infos[i] = self._seeded_reset(i, options)
+                self._plays_once[i] = once
+                self._write_observation(i, observation)
+            except (Exception, SystemExit) as error:
+                raise env_error(error, self._progress.name(i), "in a reset") from error
+        self._progress.now[0] = NO_ENV
+        self._infos = [infos[i] if i in rows else info for i, info in enumerate(self._infos)]
+        self._masks.detect(self._infos)
+        if len(rows):
+            self._masks.write(self._arrays.action_masks, self._infos)
+        return infos
 
-def _apply_time_limit(env: Env, config: EnvConfig, atari: AtariConfig | None) -> Env:
-    """Return an environment that a function made with the time limit of the config.
+    def env_states(self) -> list[EnvState]:
+        """Return, for each environment, what `load_env_states` brings it back with."""
+        return [
+            EnvState(
+                self._seeds[i],
+                self._n_reseeded[i],
+                self._log.since_start(i),
+                map_arrays(lambda array: array[i].copy(), self._arrays.observations),  # noqa: B023
+                float(self._returns[i]),
+                self._log.n_steps - self._first_steps[i],
+            )
+            for i in range(self.num_envs)
+        ]
 
-    Raises `ZooError` where the function has put a shorter one around it, which would stay in force.
-    """
-    limit = config.max_episode_steps
-    if limit == "auto":
-        return env
-    inner = find_wrapper(env, gym.wrappers.TimeLimit)
-    if inner is not None and (limit is None or limit > inner._max_episode_steps):
-        asked = "null" if limit is None else limit
-        raise ZooError(
-            f"env.max_episode_steps={asked}: {config.id} comes with a TimeLimit of "
-            f"{inner._max_episode_steps} steps around it; make it without"
-        )
-    return env if limit is None or atari is not None else gym.wrappers.TimeLimit(env, limit)
+    def load_env_states(self, states: Sequence[EnvState]) -> list[int]:
+        """Seed every environment, replay its actions, and return which came out different."""
+        self._infos = list(self._infos)
+        different = [i for i, state in enumerate(states) if not self._replay(i, state)]
+        self._log.restore([state.actions for state in states])
+        self._progress.now[:] = NO_ENV, self._log.n_steps
+        self._progress.seeded_at[:] = [self._log.n_steps - len(state.actions) for state in states]
+        self._first_steps = [self._log.n_steps - state.length for state in states]
+        if different:
+            self.reset_envs([None] * self.num_envs, None, different)
+        self._masks.detect(self._infos)
+        if states[0].seed is not None:
+            self._masks.write(self._arrays.action_masks, self._infos)
+        return different
 
+    def call_each(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        """Call a method of each environment, or read an attribute."""
+        results = []
+        for env in self.envs:
+            attribute = env.get_wrapper_attr(name)
+            results.append(attribute(*args, **kwargs) if callable(attribute) else attribute)
+        return results
 
-def _make_registered(config: EnvConfig, spec: EnvSpec, atari: AtariConfig | None) -> Env:
-    """Return the bare environment of a registered id, with its time limit alone around it.
+    def set_attr_of_each(self, name: str, values: Sequence[Any]) -> None:
+        """Set an attribute of each environment to its own value."""
+        for i, (env, value) in enumerate(zip(self.envs, values, strict=True)):
+            env.set_wrapper_attr(name, value)
+            self._set_values[i][name] = value
 
-    Atari games get theirs later, for it counts steps, and here a step would be one frame.
-    """
-    spec = copy.deepcopy(spec)
-    spec.order_enforce = False
-    spec.disable_env_checker = True
-    arguments: dict[str, Any] = copy.deepcopy(config.kwargs)
-    if config.render_mode is not None:
-        arguments["render_mode"] = config.render_mode
-    if atari is not None:
-        from zoo.envs.atari import atari_arguments, silence_emulator
+    def close_extras(self, **kwargs: Any) -> None:
+        """Close every environment; what one raises is printed in a line."""
+        for i in range(len(self.envs)):
+            self._close_env(i)
+        self.envs = []
 
-        silence_emulator()
-        arguments.update(atari_arguments(atari))
-    if config.max_episode_steps != "auto":
-        if registry.is_atari_game(config.id):
-            arguments.setdefault("max_num_frames_per_episode", NO_LIMIT_OF_FRAMES)
-        if atari is None:
-            spec.max_episode_steps = config.max_episode_steps
-    with registry.missing_packages_named(spec):
+    # -- episodes and seeds -----------------------------------------------------------------------------
+
+    def _end(
+        self, i: int, observation: Any, terminated: bool, truncated: bool, info: Info | None
+    ) -> EpisodeEnd:
+        """Keep what the reset that comes next would overwrite."""
+        arrays = self._arrays
+        arrays.terminated[i], arrays.truncated[i] = terminated, truncated
+        info = {} if info is None else info
+        total, length = float(self._returns[i] + arrays.rewards[i]), self._log.n_steps - self._first_steps[i]
+        if (statistics := self._statistics[i]) is not None:
+            total, length = episode_so_far(statistics)
+        masks = None
+        if self._masks.size is not None:
+            masks = self._masks.final_mask(i, info, terminated=bool(terminated))
+        final = {key: _row_like(array, observation, key) for key, array in self._parts}
+        return EpisodeEnd(i, final.get(None, final), info, masks, total, length, self._has_lost_a_life(i))
+
+    def _has_lost_a_life(self, i: int) -> bool:
+        lives = self._lives[i]
+        return lives is not None and lives.goes_on
+
+    def _next_episode(self, i: int, end: EpisodeEnd) -> tuple[Any, Info]:
+        """Reset an environment whose episode ended; with its next seed, once a whole one has ended."""
+        if self._plays_once[i] and not end.is_life and self._masks.size is None:
+            self._standing.add(i)
+            self._steps[i] = lambda action: (end.observation, 0.0, False, False, {})
+            return end.observation, {}
+        if self._log.steps_since_start(i) < self._reseed_every or end.is_life:
+            return self.envs[i].reset()
+        self._n_reseeded[i] += 1
+        return self._seeded_reset(i)
+
+    def _seeded_reset(self, i: int, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
+        """Bring an environment into a state that its seed alone decides, and keep its actions from here."""
+        first = self._seeds[i]
+        assert first is not None
+        if self._renew and self._was_used[i]:
+            self._make_anew(i)
+        self._was_used[i] = True
+        self._plays_once[i] = False
+        self._standing.discard(i)
+        self._steps[i] = self.envs[i].step
+        self._log.start(i)
+        spaces_of_env = self._spaces[i]
+        seed, space_seeds = seeds_of(first, self._n_reseeded[i], len(spaces_of_env))
+        self._progress.seeds[i] = seed if seed < 2**63 else -1
+        self._progress.seeded_at[i] = self._log.n_steps
+        for space, space_seed in zip(spaces_of_env, space_seeds, strict=True):
+            space.seed(space_seed)
+        return self.envs[i].reset(seed=seed, **({"options": options} if options else {}))
+
+    def _make_anew(self, i: int) -> None:
+        self._close_env(i)
+        env = self.envs[i] = self._make_envs[i]()
+        for name, value in self._set_values[i].items():
+            env.set_wrapper_attr(name, value)
+        self._spaces[i] = spaces_of(env)
+        self._statistics[i], self._lives[i] = statistics_of(env), find_wrapper(env, LifeLoss)
+
+    def _close_env(self, i: int) -> None:
+        with close_reporting(f"env {self._first_index + i}"):
+            self.envs[i].close()
+
+    def _start_record(self, i: int) -> None:
+        self._returns[i] = 0.0
+        self._first_steps[i] = self._log.n_steps
+
+    def _replay(self, i: int, state: EnvState) -> bool:
+        """Seed an environment and repeat its actions; return whether it is where ``state`` says."""
+        self._seeds[i], self._n_reseeded[i] = state.seed, state.n_reseeded
+        self._returns[i] = state.episode_return
+        if state.seed is None:
+            return True
+        total, length = np.float64(0.0), 0
         try:
-            env = gym.make(spec, **arguments)
-        except TypeError as error:
-            if "must inherit from the gymnasium.Env" in str(error):
-                raise ZooError(
-                    f"{config.id} makes no environment; expected a subclass of gymnasium.Env"
-                ) from error
-            raise ZooError(f"{config.id} does not take these env.kwargs: {error}") from error
-    return env
-
-
-ENV_BYTES = 4096
-"""What an environment takes at least; CartPole takes 6,500."""
-
-KNOWN_GOOD = ("gymnasium.envs.", "zoo.envs.", "ale_py.")
-"""Where the entry points of environments begin that need no trial before the first step."""
-
-
-def make_vec_env(
-    env: str | EnvConfig | Env | Callable[..., Env],
-    n_envs: int = 1,
-    seed: int | None = None,
-    *,
-    gamma: float = 0.99,
-    monitor_dir: str | Path | None = None,
-    training: bool = True,
-    **options: Any,
-) -> VectorEnv[Any, Any, Any]:
-    """Return ``n_envs`` environments as one `gymnasium.vector.VectorEnv`.
-
-    ``env`` is an id, a config, a function that makes a `gymnasium.Env`, or one such environment; ``options``
-    are fields of `EnvConfig`. Environment i gets ``seed + i`` at the first reset. With ``normalize`` a
-    `VecNormalize` comes out, whose statistics stand still unless ``training``. Episodes
-    that end are written to ``monitor_dir``. Raises `ZooError` for what the user can mend.
-    """
-    if n_envs < 1:
-        raise ZooError(f"n_envs={n_envs}: at least one environment is needed")
-    _check_seed(seed)
-    refuse_what_does_not_fit(f"`n_envs={n_envs}`", n_envs * ENV_BYTES)
-    config = env_config(env, **options)
-    if training and _needs_check(env, config):
-        from zoo.envs.env_checker import find_problems
-
-        for finding in find_problems(env, config):
-            warnings.warn(finding, stacklevel=2)
-    vector_env = _vector_env(env, config, n_envs, seed)
-    if config.nan_check:
-        vector_env = NanCheck(vector_env)
-    vector_env.info_keywords = tuple(config.info_keywords)  # type: ignore[attr-defined]
-    vector_env.mask_actions = config.mask_actions  # type: ignore[attr-defined]
-    if monitor_dir is not None:
-        vector_env.monitor = EpisodeMonitor(  # type: ignore[attr-defined]
-            monitor_dir, n_envs, env_id=config.id, info_keywords=config.info_keywords
+            observation, info = self._seeded_reset(i)
+            actions = self._env_actions(state.actions.copy())
+            for n, action in enumerate(actions, start=self._log.n_steps + 1):
+                self._progress.now[:] = i, n
+                observation, self._arrays.rewards[i], terminated, truncated, info = self.envs[i].step(action)
+                total, length = total + self._arrays.rewards[i], length + 1
+                if terminated or truncated:
+                    if not self._has_lost_a_life(i):
+                        total, length = np.float64(0.0), 0
+                    observation, info = self.envs[i].reset()
+            self._write_observation(i, observation)
+        except (Exception, SystemExit):  # An env that went another way may well refuse an action.
+            return False
+        self._infos[i] = info
+        observation = map_arrays(lambda array: array[i], self._arrays.observations)
+        return (
+            _is_same(observation, state.observation)
+            and _is_same(total, state.episode_return)
+            and length == state.length
         )
-    normalize = normalize_config(config)
-    if normalize is not None:
-        return VecNormalize(vector_env, normalize, gamma=gamma, training=training)
-    return vector_env
+
+    def _env_actions(self, actions: NDArray[Any]) -> Iterable[Any]:
+        """Return the actions of rows as environments take them."""
+        if not self._acts_in_parts:
+            return actions
+        return [from_record(self.single_action_space, record) for record in actions]
+
+    def _write_observation(self, i: int, observation: Any) -> None:
+        """Write an observation into its row. Raises `ZooError` where it has another shape."""
+        for key, rows in self._parts:
+            rows[i] = _of_shape(rows.shape[1:], observation, key)
 
 
-def _check_seed(seed: Any) -> None:
-    if seed is not None and not (isinstance(seed, int | np.integer) and seed >= 0):
-        raise ZooError(f"seed={seed!r}: expected a whole number, 0 or more")
+def check_same_spaces(first: int, env: Any, other: int, other_env: Any) -> None:
+    """Raise `ZooError` if two environments differ in a space."""
+    for name in ("observation_space", "action_space"):
+        difference = spaces_differ(getattr(env, name), getattr(other_env, name))
+        if difference is not None:
+            raise ZooError(f"env {other} has another {name} than env {first}: {difference}")
 
 
-def _vector_env(
-    env: str | EnvConfig | Env | Callable[..., Env], config: EnvConfig, n_envs: int, seed: int | None
-) -> VectorEnv[Any, Any, Any]:
-    """Return the bare vector environment: in this process, in worker processes, or the environment's own."""
-    if config.step_timeout is not None and config.vectorization != "workers":
-        raise ZooError(
-            f"env.step_timeout={config.step_timeout:g} needs env.vectorization=workers: "
-            "in this process a step that hangs can't be given up"
-        )
-    if config.vectorization == "native" or (
-        config.vectorization == "auto" and config.id.startswith(registry.ENVPOOL_PREFIX)
-    ):
-        if not isinstance(env, str | EnvConfig):
-            raise ZooError("env.vectorization=native needs an id; a function makes single environments")
-        from zoo.envs.native import make_native
-
-        return make_native(config, n_envs, seed)
-    source = source_of(env, config, n_envs)
-    make_envs = [functools.partial(make_env, config, source)] * n_envs
-    if config.renew is True and isinstance(env, gym.Env):
-        raise ZooError("env.renew: one given environment can't be made anew; give a function that makes it")
-    env_options: dict[str, Any] = {
-        "seed": seed,
-        "reseed_every": steps_between_seeds(config),
-        "renew": is_renewed(config) and not isinstance(env, gym.Env),
-        "mask_actions": config.mask_actions,
-    }
-    if config.vectorization != "workers":
-        vector_env: VectorEnv[Any, Any, Any] = SyncVecEnv(make_envs, **env_options)
-    else:
-        from zoo.envs.subproc_vec_env import SubprocVecEnv
-
-        vector_env = SubprocVecEnv(
-            make_envs,
-            n_workers=config.n_workers,
-            start_method=config.start_method,
-            step_timeout=config.step_timeout,
-            **env_options,
-        )
-    if isinstance(source, EnvSpec):
-        vector_env.spec = source
-    return vector_env
+def final_masks(ends: Sequence[EpisodeEnd]) -> NDArray[np.bool_] | None:
+    """Return the masks at the ends of episodes, a row each; None without masks."""
+    masks = [end.action_masks for end in ends if end.action_masks is not None]
+    return np.stack(masks) if masks else None
 
 
-def _needs_check(env: str | EnvConfig | Env | Callable[..., Env], config: EnvConfig) -> bool:
-    """Whether an environment is tried first: not those of well-kept packages, nor vector forms."""
-    if not config.check or config.vectorization == "native" or config.id.startswith(registry.ENVPOOL_PREFIX):
-        return False
-    if config.wrappers or not isinstance(env, str | EnvConfig):
-        return True
-    entry_point = registry.resolve(config.id).entry_point
-    return not (isinstance(entry_point, str) and entry_point.startswith(KNOWN_GOOD))
+@np.errstate(over="ignore")
+def as_float32(rewards: NDArray[Any]) -> NDArray[np.float32]:
+    """Return a copy of rewards in 32 bits; too large ones become infinite."""
+    return rewards.astype(np.float32)
+
+
+def _of_shape(shape: tuple[int, ...], observation: Any, key: str | None) -> Any:
+    """Return the part ``key`` of an observation, or all; raise for another shape, which would broadcast."""
+    part = observation if key is None else observation[key]
+    if np.shape(part) == shape:
+        return part
+    what = "an observation" if key is None else f"an observation `{key}`"
+    raise ZooError(f"{what} of shape {np.shape(part)}; observation_space says {shape}")
+
+
+def _row_like(rows: NDArray[Any], observation: Any, key: str | None) -> NDArray[Any]:
+    return np.array(_of_shape(rows.shape[1:], observation, key), dtype=rows.dtype)
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Whether two observations are equal bit for bit; a NaN is equal to itself."""
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(_is_same(one[key], other[key]) for key in one)
+    return np.array_equal(one, other, equal_nan=np.asarray(one).dtype.kind == "f")

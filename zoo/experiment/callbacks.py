@@ -19,8 +19,8 @@ from zoo.core.printing import one_line
 from zoo.core.zips import UNREADABLE, parse_arrays
 from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.config import EnvConfig
+from zoo.envs.make_env import make_vec_env
 from zoo.envs.monitor import EpisodeRecord
-from zoo.envs.vec_env import make_vec_env
 from zoo.errors import ZooError
 from zoo.experiment.evaluation import Env, Evaluation, EvaluationCancelledError, evaluate
 from zoo.experiment.loggers import LoggerGroup

@@ -17,9 +17,9 @@ from zoo.algorithms.collector import Collector, PolicyInput
 from zoo.core.printing import decimal, show
 from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.config import EnvConfig
+from zoo.envs.make_env import make_vec_env
 from zoo.envs.monitor import EpisodeRecord
 from zoo.envs.transition import Transition
-from zoo.envs.vec_env import make_vec_env
 from zoo.errors import NotFiniteError, ZooError
 from zoo.experiment import statistics
 from zoo.experiment.messages import print_message

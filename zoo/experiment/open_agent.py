@@ -63,7 +63,7 @@ class OpenedAgent:
         """
         from zoo.envs.adapter import VecEnvAdapter
         from zoo.envs.config import without_workers
-        from zoo.envs.vec_env import make_vec_env
+        from zoo.envs.make_env import make_vec_env
 
         is_native = self.env.vectorization == "native" and render_mode is None
         env = self.env if n_envs > 1 or is_native else without_workers(self.env)

@@ -11,9 +11,9 @@ from pathlib import Path
 from zoo.agents.find import run_of
 from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.config import EnvConfig, without_workers
+from zoo.envs.make_env import make_vec_env
 from zoo.envs.monitor import EpisodeRecord
-from zoo.envs.sync_vec_env import SyncVecEnv
-from zoo.envs.vec_env import make_vec_env
+from zoo.envs.vec_env import SyncVecEnv
 from zoo.envs.video import FASTEST_GIF, Canvas, RecordFrames, ffmpeg, filming, render_offscreen, to_rgb
 from zoo.errors import ZooError
 from zoo.experiment.evaluation import EvaluationCancelledError, Predictor, evaluate

@@ -136,8 +136,8 @@ class _Repetition(Callback):
 def _config(run: RunFolder) -> dict[str, Any]:
     """Return the run's config, checked. Raises `ZooError` for one that is damaged."""
     config = resolved_values(run.read_config())
-    usual = compose("train", ["algo=ppo2", "env=CartPole-v1", "tuned=none"])  # of settings that are newer
-    return checked("train", {**{str(key): usual[key] for key in usual if key != "replay"}, **config})
+    defaults = compose("train", ["algo=ppo2", "env=CartPole-v1", "tuned=none"])  # of settings that are newer
+    return checked("train", {**{str(key): defaults[key] for key in defaults if key != "replay"}, **config})
 
 
 def _config_of_repetition(config: Mapping[str, Any], runs_dir: str) -> dict[str, Any]:

@@ -255,7 +255,7 @@ class WandbLogger(Logger):
             name: each for name, each in patience.items() if f"WANDB_{name.upper()}" not in os.environ
         }
         shown = {**self.config, "seed_group": seed_group(self.config)} if self.config else {}
-        usual = {"group": group_of(self.config)} if self.config else {}
+        defaults = {"group": group_of(self.config)} if self.config else {}
         self.folder.mkdir(parents=True, exist_ok=True)
         try:
             self._run = wandb.init(
@@ -264,7 +264,7 @@ class WandbLogger(Logger):
                 id=self._id,
                 resume="allow",
                 settings=wandb.Settings(**settings),
-                **{**usual, **self.options},
+                **{**defaults, **self.options},
             )
         except wandb.errors.Error as error:
             raise ZooError(

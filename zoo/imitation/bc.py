@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.arguments import Policy
-from zoo.algorithms.on_policy import ANY_ACTIONS, batch_mean, counted
+from zoo.algorithms.on_policy import ANY_ACTIONS, batch_mean, with_n_valid
 from zoo.algorithms.state_parts import Tensors
 from zoo.config.fields import Schedule, hyperparameter
 from zoo.errors import NotFiniteError, ZooError
@@ -163,7 +163,7 @@ class Cloning:
     def step(self, state: State, shared: Any, rows: Tensor) -> StepResult:
         """Take one gradient step on these rows of the demonstrations."""
         terms, imitation = self.terms, self.updater.module(state)
-        batch = counted(on(shared["rows"], rows))
+        batch = with_n_valid(on(shared["rows"], rows))
         parameters = imitation(batch, batch.get("states"))
         imitation_loss = batch_mean(self.head.imitation_loss(parameters, batch["actions"]), batch)
         loss, metrics = imitation_loss, {"imitation_loss": imitation_loss.detach()}

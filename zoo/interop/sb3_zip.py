@@ -220,8 +220,8 @@ def read_vecnormalize(path: str | os.PathLike[str]) -> VecNormalizeStatistics:
 
 
 def _statistics(state: Mapping[str, Any]) -> VecNormalizeStatistics:
-    usual = {"clip_obs": 10.0, "clip_reward": 10.0, "gamma": 0.99, "epsilon": 1e-8}
-    settings = {name: float(state.get(name, value)) for name, value in usual.items()}
+    defaults = {"clip_obs": 10.0, "clip_reward": 10.0, "gamma": 0.99, "epsilon": 1e-8}
+    settings = {name: float(state.get(name, value)) for name, value in defaults.items()}
     found = state.get("obs_rms")
     observations: dict[str | None, Moments] = {}
     if state.get("norm_obs", True):

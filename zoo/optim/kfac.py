@@ -291,8 +291,10 @@ def layers_of(parameters: Parameters) -> list[Layer]:
     for module in parameters.module.modules():
         own = dict(module.named_parameters(recurse=False))
         trained = {name: keys[id(each)] for name, each in own.items() if id(each) in keys}
-        usual = {name: ("bias" + name.removeprefix("weight"),) for name in own if name.startswith("weight")}
-        biases_of: Mapping[str, tuple[str, ...]] = getattr(module, "biases_of", usual)
+        defaults = {
+            name: ("bias" + name.removeprefix("weight"),) for name in own if name.startswith("weight")
+        }
+        biases_of: Mapping[str, tuple[str, ...]] = getattr(module, "biases_of", defaults)
         taken = {bias for name, biases in biases_of.items() if name in trained for bias in biases}
         for name, key in trained.items():
             if key not in layers and name not in taken:

@@ -133,9 +133,9 @@ def check_recurrence_options(policy: PolicyConfig) -> None:
     """Raise `ZooError` for options of recurrent layers where there are none."""
     if policy.recurrent is not None or policy._target_ is not None:
         return
-    usual = PolicyConfig()
+    defaults = PolicyConfig()
     for option in RECURRENT_FIELDS[1:]:
-        if getattr(policy, option) != getattr(usual, option):
+        if getattr(policy, option) != getattr(defaults, option):
             raise ZooError(
                 f"`policy.{option}` is of recurrent policies: policy=MlpLstmPolicy, or policy.recurrent=lstm"
             )
@@ -152,8 +152,8 @@ def with_dict_encoder(config: PolicyConfig) -> PolicyConfig:
     """Return the same networks with an encoder for each key, where they have one for vectors."""
     if config.encoder != "mlp" or config._target_ is not None:
         return config
-    usual, multi = POLICIES["MlpPolicy"], POLICIES["MultiInputPolicy"]
+    defaults, multi = POLICIES["MlpPolicy"], POLICIES["MultiInputPolicy"]
     names = {"MlpPolicy": "MultiInputPolicy", "MlpLstmPolicy": "MultiInputLstmPolicy"}
     name = names.get(config.name, config.name)
-    features_dim = multi.features_dim if config.features_dim == usual.features_dim else config.features_dim
+    features_dim = multi.features_dim if config.features_dim == defaults.features_dim else config.features_dim
     return replace(config, name=name, encoder=multi.encoder, features_dim=features_dim)

@@ -162,15 +162,15 @@ def header_lines(plan: Plan, best: FrozenTrial, ranked: list[RankedTrial], n_tri
 def _as_tuned(plan: Plan, config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a tuned file's content: the values that differ from the algorithm's defaults."""
     overrides = [f"algo='{plan.algo}'", f"env='{plan.env}'", "tuned=none"]
-    usual: Any = compose("train", overrides)
+    defaults: Any = compose("train", overrides)
     tuned: dict[str, Any] = {}
     policy = config["policy"]["name"]
-    if policy != usual["policy"]["name"]:
-        usual = compose("train", [*overrides, f"policy={policy}"])
+    if policy != defaults["policy"]["name"]:
+        defaults = compose("train", [*overrides, f"policy={policy}"])
         tuned["defaults"] = [{"override /policy": policy}]
     tuned |= {key: config[key] for key in TUNED_VALUES}
     for section in TUNED_SECTIONS:
-        changed = _changed(config.get(section) or {}, usual.get(section) or {})
+        changed = _changed(config.get(section) or {}, defaults.get(section) or {})
         changed = {key: value for key, value in changed.items() if section != "algo" or key not in LABELS}
         if changed:
             tuned[section] = changed
@@ -179,15 +179,15 @@ def _as_tuned(plan: Plan, config: Mapping[str, Any]) -> dict[str, Any]:
     return tuned
 
 
-def _changed(values: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:
+def _changed(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values that differ from ``usual``, a mapping as a whole where ``usual`` has none."""
     changed: dict[str, Any] = {}
     for key, value in values.items():
-        was = usual.get(key)
+        was = defaults.get(key)
         if isinstance(value, Mapping) and isinstance(was, Mapping):
             inner = _changed(value, was)
             changed |= {key: inner} if inner else {}
-        elif value != was or key not in usual:
+        elif value != was or key not in defaults:
             changed[key] = value
     return changed
 

@@ -71,10 +71,10 @@ def make_sampler(values: Mapping[str, Any], study_seed: int, trial_seed: int) ->
         kind, renamed = own_class("sampler", str(values["_target_"]), samplers.BaseSampler), {}  # type: ignore[type-abstract]
     else:
         kind, renamed = getattr(samplers, SAMPLERS[name][0]), SAMPLERS[name][1]
-    usual: dict[str, Any] = {"seed": trial_seed}
+    defaults: dict[str, Any] = {"seed": trial_seed}
     if issubclass(kind, samplers.QMCSampler):  # the sequence is the study's; each trial has its next point
-        usual = {"seed": study_seed, "independent_sampler": samplers.RandomSampler(seed=trial_seed)}
-    sampler: BaseSampler = _construct(kind, "sampler", settings, usual, renamed)
+        defaults = {"seed": study_seed, "independent_sampler": samplers.RandomSampler(seed=trial_seed)}
+    sampler: BaseSampler = _construct(kind, "sampler", settings, defaults, renamed)
     return sampler
 
 
@@ -88,19 +88,19 @@ def make_pruner(values: Mapping[str, Any], first: int, last: int) -> BasePruner:
 
     name, settings = _name_and_settings(values, "pruner", PRUNERS)
     if name is None:
-        kind, usual = own_class("pruner", str(values["_target_"]), pruners.BasePruner), {}  # type: ignore[type-abstract]
+        kind, defaults = own_class("pruner", str(values["_target_"]), pruners.BasePruner), {}  # type: ignore[type-abstract]
     else:
-        kind, usual = getattr(pruners, PRUNERS[name][0]), dict(PRUNERS[name][1])
+        kind, defaults = getattr(pruners, PRUNERS[name][0]), dict(PRUNERS[name][1])
     if name in ("median", "percentile"):
-        usual["n_warmup_steps"] = int(WARM_UP * last)
+        defaults["n_warmup_steps"] = int(WARM_UP * last)
     if name == "successive_halving":
-        usual["min_resource"] = first
+        defaults["min_resource"] = first
     if name == "hyperband":
-        usual["max_resource"] = last
+        defaults["max_resource"] = last
         settings["min_resource"] = min(settings.get("min_resource") or first, last)
     if name == "patient":
-        usual["wrapped_pruner"] = _wrapped(settings, first, last)
-    pruner: BasePruner = _construct(kind, "pruner", settings, usual, {})
+        defaults["wrapped_pruner"] = _wrapped(settings, first, last)
+    pruner: BasePruner = _construct(kind, "pruner", settings, defaults, {})
     return pruner
 
 
@@ -156,12 +156,12 @@ def _wrapped(settings: dict[str, Any], first: int, last: int) -> BasePruner | No
 
 
 def _construct(
-    kind: Any, what: str, settings: Mapping[str, Any], usual: Mapping[str, Any], renamed: Mapping[str, str]
+    kind: Any, what: str, settings: Mapping[str, Any], defaults: Mapping[str, Any], renamed: Mapping[str, str]
 ) -> Any:
     """Construct ``kind`` of Optuna's from settings; ``usual`` has the arguments for missing or null ones."""
     parameters = inspect.signature(kind).parameters
     known = [*renamed, *(key for key in parameters if key not in renamed.values())]
-    arguments = {key: value for key, value in usual.items() if key in parameters}
+    arguments = {key: value for key, value in defaults.items() if key in parameters}
     for key, value in settings.items():
         if key not in known:
             raise ZooError(f"unknown key `{what}.{key}`{nearest(key, known)}")

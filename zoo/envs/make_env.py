@@ -1,0 +1,265 @@
+"""Make environments and vector environments from a config, an id or a function."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.vector import VectorEnv
+
+from zoo.core.free_memory import refuse_what_does_not_fit
+from zoo.envs import registry
+from zoo.envs.config import (
+    ATARI_FRAMES,
+    NO_LIMIT_OF_FRAMES,
+    AtariConfig,
+    EnvConfig,
+    atari_config,
+    env_config,
+    is_renewed,
+    normalize_config,
+    steps_between_seeds,
+)
+from zoo.envs.monitor import EpisodeMonitor
+from zoo.envs.normalize import VecNormalize
+from zoo.envs.spaces import Env
+from zoo.envs.vec_env import SyncVecEnv
+from zoo.envs.wrappers import FrameStack, NanCheck, apply_wrappers, find_wrapper
+from zoo.errors import ZooError
+
+
+def source_of(
+    env: str | EnvConfig | Env | Callable[..., Env], config: EnvConfig, n_envs: int
+) -> EnvSpec | Callable[..., Env]:
+    """Return what the bare environment is made from: the spec of an id, or a function."""
+    if isinstance(env, str | EnvConfig):
+        if config.id.startswith(registry.ENVPOOL_PREFIX):
+            raise ZooError(
+                f"{config.id} is stepped by EnvPool itself: use env.vectorization=native (or auto)"
+            )
+        return registry.resolve(config.id)
+    if isinstance(env, gym.Env):
+        if n_envs != 1:
+            raise ZooError(f"n_envs={n_envs} of one {type(env).__name__}: give a function that makes one")
+        if config.kwargs:
+            raise ZooError(
+                f"env.kwargs: {config.id} is made already; give the class or a function, or no kwargs"
+            )
+        if config.render_mode not in (None, env.render_mode):
+            raise ZooError(
+                f"env.render_mode={config.render_mode}: {config.id} is made already, with "
+                f"render_mode={env.render_mode!r}; make it with the one that is wanted"
+            )
+        return lambda **_: env
+    if not callable(env):
+        raise ZooError(
+            f"env is a {type(env).__name__}; "
+            "expected an id, an EnvConfig, a gymnasium.Env or a function that makes one"
+        )
+    return env
+
+
+def make_env(config: EnvConfig, source: EnvSpec | Callable[..., Env]) -> Env:
+    """Return one environment as ``config`` says; ``source`` is what the bare one is made from."""
+    atari = atari_config(config)
+    if isinstance(source, EnvSpec):
+        env = _make_registered(config, source, atari)
+    else:
+        if atari is not None and atari.action_repeat_probability is not None:
+            raise ZooError(
+                f"env.atari.action_repeat_probability needs an id; {config.id} makes the game itself"
+            )
+        env = _apply_time_limit(_call_factory(source, config), config, atari)
+    if atari is not None:
+        from zoo.envs.atari import wrap_atari
+
+        limit = config.max_episode_steps
+        env = wrap_atari(env, atari, limit if isinstance(limit, int) else None)
+    env = apply_wrappers(env, config)
+    frames = config.frame_stack or (ATARI_FRAMES if atari is not None else 1)
+    env = FrameStack(env, frames) if frames > 1 or atari is not None else env
+    return env
+
+
+def _call_factory(source: Callable[..., Any], config: EnvConfig) -> Env:
+    """Return what the user's function or class makes, if that is an environment."""
+    arguments = copy.deepcopy(config.kwargs)
+    if config.render_mode is not None:
+        arguments["render_mode"] = config.render_mode
+    if arguments:
+        try:
+            inspect.signature(source).bind(**arguments)
+        except TypeError as error:
+            given = "env.render_mode" if list(arguments) == ["render_mode"] else "these env.kwargs"
+            raise ZooError(f"{config.id} does not take {given}: {error}") from error
+    made = source(**arguments)
+    if not isinstance(made, gym.Env):
+        raise ZooError(f"{config.id} made a {type(made).__name__}; expected a gymnasium.Env")
+    return made
+
+
+def _apply_time_limit(env: Env, config: EnvConfig, atari: AtariConfig | None) -> Env:
+    """Return an environment that a function made with the time limit of the config.
+
+    Raises `ZooError` where the function has put a shorter one around it, which would stay in force.
+    """
+    limit = config.max_episode_steps
+    if limit == "auto":
+        return env
+    inner = find_wrapper(env, gym.wrappers.TimeLimit)
+    if inner is not None and (limit is None or limit > inner._max_episode_steps):
+        asked = "null" if limit is None else limit
+        raise ZooError(
+            f"env.max_episode_steps={asked}: {config.id} comes with a TimeLimit of "
+            f"{inner._max_episode_steps} steps around it; make it without"
+        )
+    return env if limit is None or atari is not None else gym.wrappers.TimeLimit(env, limit)
+
+
+def _make_registered(config: EnvConfig, spec: EnvSpec, atari: AtariConfig | None) -> Env:
+    """Return the bare environment of a registered id, with its time limit alone around it.
+
+    Atari games get theirs later, for it counts steps, and here a step would be one frame.
+    """
+    spec = copy.deepcopy(spec)
+    spec.order_enforce = False
+    spec.disable_env_checker = True
+    arguments: dict[str, Any] = copy.deepcopy(config.kwargs)
+    if config.render_mode is not None:
+        arguments["render_mode"] = config.render_mode
+    if atari is not None:
+        from zoo.envs.atari import atari_arguments, silence_emulator
+
+        silence_emulator()
+        arguments.update(atari_arguments(atari))
+    if config.max_episode_steps != "auto":
+        if registry.is_atari_game(config.id):
+            arguments.setdefault("max_num_frames_per_episode", NO_LIMIT_OF_FRAMES)
+        if atari is None:
+            spec.max_episode_steps = config.max_episode_steps
+    with registry.missing_packages_named(spec):
+        try:
+            env = gym.make(spec, **arguments)
+        except TypeError as error:
+            if "must inherit from the gymnasium.Env" in str(error):
+                raise ZooError(
+                    f"{config.id} makes no environment; expected a subclass of gymnasium.Env"
+                ) from error
+            raise ZooError(f"{config.id} does not take these env.kwargs: {error}") from error
+    return env
+
+
+ENV_BYTES = 4096
+"""What an environment takes at least; CartPole takes 6,500."""
+
+KNOWN_GOOD = ("gymnasium.envs.", "zoo.envs.", "ale_py.")
+"""Where the entry points of environments begin that need no trial before the first step."""
+
+
+def make_vec_env(
+    env: str | EnvConfig | Env | Callable[..., Env],
+    n_envs: int = 1,
+    seed: int | None = None,
+    *,
+    gamma: float = 0.99,
+    monitor_dir: str | Path | None = None,
+    training: bool = True,
+    **options: Any,
+) -> VectorEnv[Any, Any, Any]:
+    """Return ``n_envs`` environments as one `gymnasium.vector.VectorEnv`.
+
+    ``env`` is an id, a config, a function that makes a `gymnasium.Env`, or one such environment; ``options``
+    are fields of `EnvConfig`. Environment i gets ``seed + i`` at the first reset. With ``normalize`` a
+    `VecNormalize` comes out, whose statistics stand still unless ``training``. Episodes
+    that end are written to ``monitor_dir``. Raises `ZooError` for what the user can mend.
+    """
+    if n_envs < 1:
+        raise ZooError(f"n_envs={n_envs}: at least one environment is needed")
+    _check_seed(seed)
+    refuse_what_does_not_fit(f"`n_envs={n_envs}`", n_envs * ENV_BYTES)
+    config = env_config(env, **options)
+    if training and _needs_check(env, config):
+        from zoo.envs.env_checker import find_problems
+
+        for finding in find_problems(env, config):
+            warnings.warn(finding, stacklevel=2)
+    vector_env = _vector_env(env, config, n_envs, seed)
+    if config.nan_check:
+        vector_env = NanCheck(vector_env)
+    vector_env.info_keywords = tuple(config.info_keywords)  # type: ignore[attr-defined]
+    vector_env.mask_actions = config.mask_actions  # type: ignore[attr-defined]
+    if monitor_dir is not None:
+        vector_env.monitor = EpisodeMonitor(  # type: ignore[attr-defined]
+            monitor_dir, n_envs, env_id=config.id, info_keywords=config.info_keywords
+        )
+    normalize = normalize_config(config)
+    if normalize is not None:
+        return VecNormalize(vector_env, normalize, gamma=gamma, training=training)
+    return vector_env
+
+
+def _check_seed(seed: Any) -> None:
+    if seed is not None and not (isinstance(seed, int | np.integer) and seed >= 0):
+        raise ZooError(f"seed={seed!r}: expected a whole number, 0 or more")
+
+
+def _vector_env(
+    env: str | EnvConfig | Env | Callable[..., Env], config: EnvConfig, n_envs: int, seed: int | None
+) -> VectorEnv[Any, Any, Any]:
+    """Return the bare vector environment: in this process, in worker processes, or the environment's own."""
+    if config.step_timeout is not None and config.vectorization != "workers":
+        raise ZooError(
+            f"env.step_timeout={config.step_timeout:g} needs env.vectorization=workers: "
+            "in this process a step that hangs can't be given up"
+        )
+    if config.vectorization == "native" or (
+        config.vectorization == "auto" and config.id.startswith(registry.ENVPOOL_PREFIX)
+    ):
+        if not isinstance(env, str | EnvConfig):
+            raise ZooError("env.vectorization=native needs an id; a function makes single environments")
+        from zoo.envs.native import make_native
+
+        return make_native(config, n_envs, seed)
+    source = source_of(env, config, n_envs)
+    make_envs = [functools.partial(make_env, config, source)] * n_envs
+    if config.renew is True and isinstance(env, gym.Env):
+        raise ZooError("env.renew: one given environment can't be made anew; give a function that makes it")
+    env_options: dict[str, Any] = {
+        "seed": seed,
+        "reseed_every": steps_between_seeds(config),
+        "renew": is_renewed(config) and not isinstance(env, gym.Env),
+        "mask_actions": config.mask_actions,
+    }
+    if config.vectorization != "workers":
+        vector_env: VectorEnv[Any, Any, Any] = SyncVecEnv(make_envs, **env_options)
+    else:
+        from zoo.envs.subproc_vec_env import SubprocVecEnv
+
+        vector_env = SubprocVecEnv(
+            make_envs,
+            n_workers=config.n_workers,
+            start_method=config.start_method,
+            step_timeout=config.step_timeout,
+            **env_options,
+        )
+    if isinstance(source, EnvSpec):
+        vector_env.spec = source
+    return vector_env
+
+
+def _needs_check(env: str | EnvConfig | Env | Callable[..., Env], config: EnvConfig) -> bool:
+    """Whether an environment is tried first: not those of well-kept packages, nor vector forms."""
+    if not config.check or config.vectorization == "native" or config.id.startswith(registry.ENVPOOL_PREFIX):
+        return False
+    if config.wrappers or not isinstance(env, str | EnvConfig):
+        return True
+    entry_point = registry.resolve(config.id).entry_point
+    return not (isinstance(entry_point, str) and entry_point.startswith(KNOWN_GOOD))

@@ -50,7 +50,7 @@ BUDGETS = {
 }
 """The most lines that a room may have; a room that needs more gives back what it no longer needs first."""
 
-MOST_FILES = 210
+MOST_FILES = 200
 
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 EMPTY_NAMES = {"utils", "util", "common", "helpers", "helper", "misc"}
@@ -63,7 +63,7 @@ CEILINGS = {
     "modules that ppo imports": 77,
     "levels of these imports": 10,
     "classes from PPO2 to object": 4,
-    "old names": 2,
+    "old names": 0,
 }
 """The most that `scripts/measure_house.py` may count; lowered with every change that lowers them."""
 

@@ -306,11 +306,11 @@ def test_memory_that_does_not_fit_is_refused_before_the_first_step(monkeypatch: 
     small(buffer_size=5000)
 
 
-# -- ACER with policies that remember, and under masks: windows begin with the state that was there -------
+# -- ACER with recurrent policies, and under masks: windows begin with the state that was there -----------
 
 
 def gru(policy: str = "ActionValue", **fields: Any) -> dict[str, Any]:
-    return {"_target_": f"recurrent_policies.Gru{policy}Policy", "net_arch": [16], **fields}
+    return {"_target_": f"toy_policies.Gru{policy}Policy", "net_arch": [16], **fields}
 
 
 RECURRENT_SETTINGS: dict[str, Any] = {"seed": 0, "compile": False, "threads": 1}

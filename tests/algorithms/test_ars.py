@@ -325,7 +325,7 @@ def test_it_learns_to_balance() -> None:
             {"squash_output": True},
             r"`algo.squash_output=true` is for Box actions, but the env's are Discrete",
         ),
-        ({"policy": "MlpLstmPolicy"}, "ars has no policies that remember"),
+        ({"policy": "MlpLstmPolicy"}, "ars has no recurrent policies"),
         ({"policy": {"log_std_init": -1.0}}, "`policy.log_std_init`"),
         (
             {"policy": {"net_arch": {"vf": [8]}}},

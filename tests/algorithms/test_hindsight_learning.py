@@ -97,9 +97,9 @@ HINDSIGHT = {"hindsight": {}}
 BITS = {"kwargs": {"n_bits": 4}}
 
 
-def hindsight_dqn(env: Any, memory: Any = HINDSIGHT, **hyperparameters: Any) -> DQN:
+def hindsight_dqn(env: Any, replay: Any = HINDSIGHT, **hyperparameters: Any) -> DQN:
     settings = {"learning_starts": 40, "batch_size": 20, "train_freq": 4, **hyperparameters}
-    return DQN({"net_arch": [8]}, env, seed=0, compile=False, threads=1, replay=memory, **settings)
+    return DQN({"net_arch": [8]}, env, seed=0, compile=False, threads=1, replay=replay, **settings)
 
 
 def test_dqn_flips_eight_bits_with_hindsight_and_not_without() -> None:

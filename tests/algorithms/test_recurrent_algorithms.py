@@ -28,7 +28,7 @@ ALGORITHMS = pytest.mark.parametrize("algorithm", [A2C, PPO2])
 
 def policy(core: str = "Gru", share_encoder: bool = True) -> dict[str, Any]:
     return {
-        "_target_": f"recurrent_policies.{core}ActorCritic",
+        "_target_": f"toy_policies.{core}ActorCritic",
         "net_arch": {"shared": [6], "pi": [5], "vf": [4]},
         "share_encoder": share_encoder,
     }

@@ -116,14 +116,14 @@ def image(height: int = 400, width: int = 600) -> np.ndarray:
 
 
 def test_text_is_seen_in_the_corner_and_nowhere_else() -> None:
-    drawn = Canvas().drawn(image(), "step 12   return 3.0")
+    drawn = Canvas().draw(image(), "step 12   return 3.0")
     changed = (drawn != image()).any(axis=2)
     rows, columns = np.nonzero(changed)
     assert changed.any()
     assert rows.max() < 40
     assert columns.max() < 300
     assert drawn.max() == 255  # white letters
-    other = Canvas().drawn(image(), "step 13   return 3.0")
+    other = Canvas().draw(image(), "step 13   return 3.0")
     assert (drawn != other).any()
 
 
@@ -131,7 +131,7 @@ def test_text_is_seen_in_the_corner_and_nowhere_else() -> None:
     ("text", "shape"), [("320x200", (200, 320)), ("200", (200, 300)), (100, (100, 150)), (None, (400, 600))]
 )
 def test_size_is_exact_or_a_height(text: Any, shape: tuple[int, int]) -> None:
-    assert Canvas(parse_size(text)).drawn(image(), "step 1   return 0.0").shape[:2] == shape
+    assert Canvas(parse_size(text)).draw(image(), "step 1   return 0.0").shape[:2] == shape
 
 
 @pytest.mark.parametrize("text", ["big", "640x", "641x480", "100000x2"])

@@ -112,12 +112,12 @@ def learned(model: Any, rollout: dict[str, Any]) -> tuple[dict[str, torch.Tensor
         model._take_steps(model._gradient_step, rollout, rates["learning_rate"].reshape(1))
     elif model.name == "acktr":
         model._take_steps(model._gradient_step, shared, rollout["noise"][None])
-        model._refresh_if_due()
+        model._update_inverses()
         model._take_steps(model._gradient_step, shared, rollout["noise"][None])
     elif model.name == "trpo":
         advantages = standardized(rollout["advantages"], rollout)
         model._move_policy({**rollout, "advantages": advantages})
-        shared["moves"] = model._moves_no_action(rollout)
+        shared["critic_only"] = model._critic_only_mask(rollout)
         model._take_steps(model._critic_step, shared, rows)
     else:
         model._take_steps(model._gradient_step, shared, rows)

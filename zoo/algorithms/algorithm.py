@@ -37,8 +37,8 @@ from zoo.algorithms.collector import (
     Array,
     Collector,
     PolicyInput,
-    check_finite,
-    check_policy_first,
+    check_collected,
+    check_parameters,
     envs_for,
 )
 from zoo.algorithms.distributed import DistributedContext
@@ -55,7 +55,7 @@ from zoo.envs.normalize import Normalizer
 from zoo.envs.replay import random_seed, worker_seed
 from zoo.envs.spaces import describe, interfaces_differ, row
 from zoo.envs.transition import Transition
-from zoo.errors import ZooError
+from zoo.errors import NotFiniteError, ZooError
 from zoo.optim import schedules
 from zoo.optim.runtime import Runtime, torch_settings
 from zoo.optim.state import State, Step
@@ -400,8 +400,8 @@ class Algorithm:
             self.collect()
         except BaseException as error:
             self.collector.envs.disturb()  # where they are by now is not known: a step may be lost
-            if isinstance(error, ZooError):
-                check_policy_first(self, error)
+            if isinstance(error, ZooError) and not isinstance(error, NotFiniteError):
+                self.check_finite()  # the environment may have failed for actions that are not finite
             raise
         if self.distributed.meet_before_update(self.stop_reason == PREEMPTED):
             self.request_stop(PREEMPTED)
@@ -431,7 +431,8 @@ class Algorithm:
 
     def check_finite(self) -> None:
         """Raise `NotFiniteError` if anything lately collected, or a parameter, is NaN or infinite."""
-        check_finite(self)
+        check_collected(self)
+        check_parameters(self)
 
     def request_stop(self, reason: str) -> None:
         """End `learn` after the update under way; a run that is resumed ends for that reason too."""
@@ -451,7 +452,7 @@ class Algorithm:
 
     def record(self, name: str, value: float | Tensor | Array) -> None:
         """Add a scalar to the mean that the next `read_metrics` returns under ``name``."""
-        self.scalars.record(name, value)
+        self.scalars.record((name,), value)
 
     def read_metrics(self) -> dict[str, float]:
         """Return the means of all scalars that were recorded since the last call, by all workers."""
@@ -476,7 +477,7 @@ class Algorithm:
         """Take a gradient step for each row; return what the steps put out for each sample."""
         with self.policy_mode.training():
             result = self.runner.run(step, shared, rows)
-        self.scalars.record_all([f"train/{name}" for name in result.names], result.metrics)
+        self.scalars.record([f"train/{name}" for name in result.names], result.metrics)
         self.n_updates += result.n_steps
         return result.outputs
 
@@ -623,10 +624,9 @@ class Algorithm:
     def load(cls, path: str | Path, env: Any = None, *, trust: bool = False, **options: Any) -> Self:
         """Rebuild an agent from its folder or zip.
 
-        ``options`` are the constructor's (n_envs, seed, device, …), and hyperparameters that shall be others
-        from now on. Nothing from the files is executed; see `zoo.agents.trust`. Without ``env`` the agent can
-        act, not learn. Raises `ZooError` for missing or damaged files, for options that there are not, and
-        for spaces that differ from ``env``'s.
+        ``options`` are the constructor's (n_envs, seed, device, …), and new values of hyperparameters. No
+        code from the files is run; see `zoo.agents.trust`. Without ``env`` the agent can act, not learn.
+        Raises `ZooError` for missing or damaged files, unknown options, and spaces other than ``env``'s.
         """
         return cls.from_files(read_agent(path, trust=trust, own_env=env is not None), env, **options)
 

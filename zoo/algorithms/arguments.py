@@ -160,10 +160,10 @@ def check_recurrence(name: str, policy: PolicyConfig, *, is_recurrent: bool) -> 
     if policy._target_ is not None:
         return
     if policy.recurrent is not None and not is_recurrent:
-        having = [each for each in ALGORITHMS if algorithm_class(each).has_recurrence]
+        recurrent_ones = [each for each in ALGORITHMS if algorithm_class(each).has_recurrence]
         raise ZooError(
             f"{name} has no recurrent policies (`policy.recurrent={policy.recurrent}`, {policy.name});"
-            f" {', '.join(having)} have"
+            f" {', '.join(recurrent_ones)} have"
         )
     check_recurrence_options(policy)
 

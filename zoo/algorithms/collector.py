@@ -223,12 +223,6 @@ def envs_for(
 # -- numbers that are not finite: nothing is learned from such, and none are written --------------------
 
 
-def check_finite(algorithm: Algorithm) -> None:
-    """Raise `NotFiniteError` if anything lately collected, or a parameter, is not finite."""
-    check_collected(algorithm)
-    check_parameters(algorithm)
-
-
 def check_collected(algorithm: Algorithm) -> None:
     """Raise `NotFiniteError` for the first number not yet looked at that is not finite.
 
@@ -258,12 +252,6 @@ def check_parameters(algorithm: Algorithm) -> None:
                 f"after {algorithm.n_updates} updates `{name}` is not finite, at step"
                 f" {algorithm.num_timesteps} of the run{_advice(algorithm)}"
             )
-
-
-def check_policy_first(algorithm: Algorithm, error: ZooError) -> None:
-    """Raise `NotFiniteError` where an environment failed because it was given actions that are not finite."""
-    if not isinstance(error, NotFiniteError):
-        check_finite(algorithm)
 
 
 def _advice(algorithm: Algorithm) -> str:

@@ -24,7 +24,7 @@ from zoo.config.fields import hyperparameter, with_defaults
 from zoo.optim.optimizers import Adam, Updater
 from zoo.optim.parameters import Parameters
 from zoo.optim.schedules import Schedule
-from zoo.optim.state import State, StepResult, Tree, tree_map
+from zoo.optim.state import State, StepResult, tree_map
 from zoo.policies.custom_policy import make_policy
 from zoo.policies.distributions import gather
 from zoo.policies.exploration import EpsilonGreedy
@@ -147,7 +147,9 @@ class DQN(OffPolicyAlgorithm):
         }
         parts = []
         for start in [*range(0, n_steps - together, together), n_steps - together]:
-            estimated = self.runner.call(self._of_target, _as_one(next_input, start, together))
+            rows = slice(start, start + together)
+            joined = tree_map(lambda each: each[rows].flatten(0, 1), next_input)  # noqa: B023
+            estimated = self.runner.call(self._of_target, joined)
             parts.append(estimated.unflatten(0, (together, batch_size)))
         return torch.cat([*parts[:-1], parts[-1][len(parts) * together - n_steps :]])
 
@@ -198,8 +200,3 @@ class DQN(OffPolicyAlgorithm):
 
     def copy_to_targets(self) -> None:
         self.runner.state["target"].copy_(self.runner.state["q_network"])
-
-
-def _as_one(batches: Tree, start: int, n_batches: int) -> Tree:
-    """Return some of the batches (steps, batch, …) as one of many rows."""
-    return tree_map(lambda each: each[start : start + n_batches].flatten(0, 1), batches)

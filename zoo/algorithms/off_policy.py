@@ -281,7 +281,10 @@ class OffPolicyAlgorithm(Algorithm):
         if self.num_timesteps <= self.config.learning_starts or self.distributed.total(len(self.buffer) == 0):
             self._uncredited = 0
             return
-        remaining = self._gradient_steps_due()
+        periods, self._uncredited = divmod(self._uncredited, self._train_freq)
+        remaining = periods * self.config.gradient_steps
+        if self.config.gradient_steps == -1:
+            remaining = self._collected
         while remaining:
             n_steps = min(remaining, self._steps_per_call)
             shape = n_steps, self.config.batch_size
@@ -298,10 +301,6 @@ class OffPolicyAlgorithm(Algorithm):
         if next_values.dim() > 1:
             rewards, discounts = rewards[:, None], discounts[:, None]
         return rewards + discounts * next_values
-
-    def _gradient_steps_due(self) -> int:
-        periods, self._uncredited = divmod(self._uncredited, self._train_freq)
-        return self._collected if self.config.gradient_steps == -1 else periods * self.config.gradient_steps
 
     def gradient_steps_in(self, total_timesteps: int) -> float:
         steps = max(0, total_timesteps - self.config.learning_starts)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -282,10 +281,6 @@ class OnPolicyAlgorithm(Algorithm):
         if rest == 0 and n_rows > 0:
             return n_rows
         raise self._minibatch_error(f"minibatches of `algo.batch_size={batch_size}` steps", "algo.batch_size")
-
-    def _minibatches_of(self, size: int) -> tuple[int, int]:
-        """Return how many minibatches of ``size`` rows see all of a rollout, repeating as few as they can."""
-        return math.ceil(self.buffer.n_rows / size), size
 
     def _minibatch_error(self, asked: str, option: str) -> ZooError:
         """Return the error for minibatches, asked for by an option, that a rollout can't give."""

@@ -148,11 +148,7 @@ class ScalarMeans:
         self._sums: dict[tuple[str, ...], tuple[Any, int]] = {}
         self._rows: dict[int, dict[str, float]] = {}
 
-    def record(self, name: str, value: float | Tensor | np.ndarray) -> None:
-        """Add one value."""
-        self.record_all((name,), value)
-
-    def record_all(self, names: Sequence[str], values: Any) -> None:
+    def record(self, names: Sequence[str], values: Any) -> None:
         """Add one value to each name; with several names, a vector of them."""
         key = tuple(names)
         total, count = self._sums.get(key, (0.0, 0))

@@ -220,7 +220,8 @@ class TRPO(OnPolicyAlgorithm):
 
     def _minibatches(self) -> tuple[int, int]:
         """Return how many minibatches a pass has, and their rows."""
-        return self._minibatches_of(self._rows_in(self.config.batch_size))
+        n_rows = self._rows_in(self.config.batch_size)
+        return math.ceil(self.buffer.n_rows / n_rows), n_rows
 
     def _batch_size(self) -> int:
         self._minibatches()

@@ -187,7 +187,7 @@ def is_renewed(config: EnvConfig) -> bool:
     return config.render_mode != "human" and re.fullmatch(NEEDS_RENEWAL, config.id) is not None
 
 
-def in_this_process(config: EnvConfig) -> EnvConfig:
+def without_workers(config: EnvConfig) -> EnvConfig:
     """Return the config without worker processes."""
     return replace(config, vectorization="auto", step_timeout=None)
 

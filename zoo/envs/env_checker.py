@@ -61,10 +61,10 @@ def check_env(env: str | EnvConfig | Env | Callable[..., Env], **options: Any) -
     Raises `ZooError` for what would fail or spoil training later, and returns what is merely suspicious. An
     environment of its own is made for the trial; only a given instance is tried itself, and left open.
     """
-    return findings(env, env_config(env, **options), advises=True)
+    return find_problems(env, env_config(env, **options), advises=True)
 
 
-def findings(
+def find_problems(
     env: str | EnvConfig | Env | Callable[..., Env], config: EnvConfig, *, advises: bool = False
 ) -> list[str]:
     """Return warnings; with ``advises`` also those that concern some algorithms only."""
@@ -151,7 +151,7 @@ class _Checker:
         actions = ValidActions(self.env, self.env.action_space, info, masked=self._masked)
         for _ in range(TRIED_STEPS):
             try:
-                action = actions.draw(info)
+                action = actions.sample(info)
             except ZooError as error:
                 raise self._fail(str(error)) from error
             is_over, info = self._step(action)
@@ -343,7 +343,7 @@ def _rollout(env: Env, config: EnvConfig, earlier: _Rollout | None = None, seed:
         while len(done) < (REPEATED_STEPS if earlier is None else len(earlier.actions)):
             if earlier is None and time.monotonic() > deadline:
                 break
-            action = allowed.draw(info) if earlier is None else earlier.actions[len(done)]
+            action = allowed.sample(info) if earlier is None else earlier.actions[len(done)]
             done.append(copy.deepcopy(action))
             observation, reward, terminated, truncated, info = env.step(action)
             shown.append(np.append(_flat(observation), (float(reward), terminated, truncated)))

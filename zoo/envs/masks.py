@@ -85,9 +85,9 @@ class ActionMasks:
         """Return which actions an environment allows where an episode ends; all if it is over."""
         if terminated and not self.has_goals:
             return np.ones(self.size or 0, np.bool_)
-        return self.checked(i, self.given([i], [info])[0], is_over=terminated)
+        return self.validated(i, self.query([i], [info])[0], is_over=terminated)
 
-    def checked(self, i: int, given: Any, *, is_over: bool) -> Masks:
+    def validated(self, i: int, given: Any, *, is_over: bool) -> Masks:
         """Return a mask as one row; all, where nothing is allowed and the episode is over."""
         mask = self._row(i, given).copy()
         if self._has_choice(mask):
@@ -104,7 +104,7 @@ class ActionMasks:
         if self.size is None:
             return
         assert masks is not None
-        given, shape = self.given(range(len(masks)), infos), masks.shape[1:]
+        given, shape = self.query(range(len(masks)), infos), masks.shape[1:]
         if all(type(mask) is np.ndarray and mask.shape == shape and mask.dtype == np.bool_ for mask in given):
             np.concatenate(given, out=masks.reshape(-1))
         else:
@@ -115,7 +115,7 @@ class ActionMasks:
             i = int(has_choice.argmin())
             raise self._no_choice_error(i, masks[i])
 
-    def given(self, rows: Sequence[int], infos: Sequence[Any]) -> Sequence[Any]:
+    def query(self, rows: Sequence[int], infos: Sequence[Any]) -> Sequence[Any]:
         """Return the masks of some environments as they give them; ``infos`` are those of the rows."""
         if self._query is None:
             return [info.get("action_mask") for info in infos]
@@ -202,9 +202,9 @@ class VectorMasks(ActionMasks):
         is_over = np.zeros(self._num_envs, np.bool_) if over is None else over
         masks[is_over] = True
         acting = [i for i in rows if self.has_goals or not is_over[i]]
-        given = self.given(acting, [with_mask_of(infos, i) for i in acting]) if acting else []
+        given = self.query(acting, [with_mask_of(infos, i) for i in acting]) if acting else []
         for i, mask in zip(acting, given, strict=True):
-            masks[i] = self.checked(i, mask, is_over=bool(is_over[i]))
+            masks[i] = self.validated(i, mask, is_over=bool(is_over[i]))
         self._masks = masks
         return masks
 
@@ -271,7 +271,7 @@ def sample_valid_action(space: Space, mask: Masks) -> Any:
     drawn, start = {}, 0
     for path, leaf in leaf_spaces(space):
         size = sum(choice_sizes(leaf))
-        drawn[path] = _allowed_part(leaf, mask[start : start + size])
+        drawn[path] = _sample_valid_part(leaf, mask[start : start + size])
         start += size
     return nested(space, drawn)
 
@@ -287,7 +287,7 @@ class ValidActions:
         self._masks = masks_of([env], lambda _: "the environment", used=masked)
         self._masks.detect([info])
 
-    def draw(self, info: Mapping[str, Any]) -> Any:
+    def sample(self, info: Mapping[str, Any]) -> Any:
         """Return a random valid action; ``info`` came with the current observation."""
         if self._masks.size is None:
             if "action_mask" in info:
@@ -298,7 +298,7 @@ class ValidActions:
         return sample_valid_action(self._space, row[0])
 
 
-def _allowed_part(space: Space, mask: Masks) -> Any:
+def _sample_valid_part(space: Space, mask: Masks) -> Any:
     if isinstance(space, spaces.Box):
         return space.sample()
     parts = np.split(mask, np.cumsum(choice_sizes(space))[:-1])

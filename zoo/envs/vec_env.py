@@ -187,9 +187,9 @@ def make_vec_env(
     refuse_what_does_not_fit(f"`n_envs={n_envs}`", n_envs * ENV_BYTES)
     config = env_config(env, **options)
     if training and _needs_check(env, config):
-        from zoo.envs.env_checker import findings
+        from zoo.envs.env_checker import find_problems
 
-        for finding in findings(env, config):
+        for finding in find_problems(env, config):
             warnings.warn(finding, stacklevel=2)
     vector_env = _vector_env(env, config, n_envs, seed)
     if config.nan_check:

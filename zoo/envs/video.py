@@ -167,7 +167,7 @@ class Canvas:
             raise ZooError(f"drawing on images needs: {install_command('video')} (or overlay=false)")
         self.size, self.overlay = size, overlay
 
-    def drawn(self, image: NDArray[np.uint8], text: str) -> NDArray[np.uint8]:
+    def draw(self, image: NDArray[np.uint8], text: str) -> NDArray[np.uint8]:
         """Return an image, (height, width, 3), in its size, with the text in its corner."""
         width, height = self._size(image.shape[1], image.shape[0])
         if not self.overlay and (height, width) == image.shape[:2]:
@@ -292,7 +292,7 @@ class RecordFrames(gym.Wrapper[Any, Any, Any, Any]):
         assert statistics is not None
         episode_return, n_steps = episode_so_far(statistics)
         text = f"step {n_steps:,}   return {decimal(episode_return)}"
-        return self.canvas.drawn(to_rgb(self.env.render(), name), text)
+        return self.canvas.draw(to_rgb(self.env.render(), name), text)
 
 
 def has_display() -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from zoo.agents.find import run_of
 from zoo.envs.adapter import VecEnvAdapter
-from zoo.envs.config import EnvConfig, in_this_process
+from zoo.envs.config import EnvConfig, without_workers
 from zoo.envs.monitor import EpisodeRecord
 from zoo.envs.sync_vec_env import SyncVecEnv
 from zoo.envs.vec_env import make_vec_env
@@ -115,7 +115,7 @@ def rendering_env(env: EnvConfig) -> Iterator[SyncVecEnv]:
 
 
 def _make_rendering_env(env: EnvConfig) -> SyncVecEnv:
-    plain = replace(in_this_process(env), render_mode="rgb_array", check=False)
+    plain = replace(without_workers(env), render_mode="rgb_array", check=False)
     try:
         envs = make_vec_env(plain, training=False)
     except ZooError:

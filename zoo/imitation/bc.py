@@ -204,14 +204,10 @@ class Cloning:
             loss = self.head.imitation_loss(parameters, batch["actions"]).mean()
             gradients = torch.autograd.grad(loss, leaves, allow_unused=True)
         is_trained = [
-            torch.full_like(leaf.detach().reshape(-1), _is_moving(gradient))
+            torch.full_like(leaf.detach().reshape(-1), 0.0 if gradient is None else float(gradient.any()))
             for leaf, gradient in zip(leaves, gradients, strict=True)
         ]
         return torch.cat(is_trained)
-
-
-def _is_moving(gradient: Tensor | None) -> float:
-    return 0.0 if gradient is None else float(gradient.any())
 
 
 class Epoch(NamedTuple):

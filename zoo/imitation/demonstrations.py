@@ -93,9 +93,11 @@ class Demonstrations:
         steps = first[:, None] + np.arange(length)
         last = (data.starts + data.lengths - 1)[episodes]
         self._index = np.minimum(steps, last[:, None])
+        is_nested = is_composite(data.action_space)
+        actions = nested(data.action_space, data.actions) if is_nested else data.actions
         columns: dict[str, Any] = {
             "observations": self._rows(_policy_observations(data.observations, agent)),
-            "actions": self._rows(agent.action_adapter.from_env(_nested_actions(data))),
+            "actions": self._rows(agent.action_adapter.from_env(actions)),
         }
         if data.action_masks is not None and agent.acting.head.mask_size is not None:
             columns["action_masks"] = self._rows(data.action_masks)
@@ -166,11 +168,6 @@ def validation_episodes(n_episodes: int, fraction: float, rng: np.random.Generat
         return np.zeros(0, np.int64)
     n = min(max(1, round(fraction * n_episodes)), n_episodes - 1)
     return rng.permutation(n_episodes)[:n]
-
-
-def _nested_actions(data: ExpertData) -> Any:
-    """Return the actions as the environment takes them."""
-    return nested(data.action_space, data.actions) if is_composite(data.action_space) else data.actions
 
 
 def _policy_observations(observations: Arrays, agent: Algorithm) -> Arrays:

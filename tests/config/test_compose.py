@@ -58,108 +58,55 @@ OWN_FILES = {
 }
 """The user's own, in the working folder."""
 
-COMPOSED: dict[str, dict[str, object]] = {
-    # The command line beats the experiment, the tuned file and the algorithm's defaults, in this order.
-    "algo=ppo2 env=Acrobot-v1 experiment=steps algo.n_epochs=7": {
-        "algo.gae_lambda": 0.5,
-        "algo.n_steps": 6,
-        "algo.n_epochs": 7,
-        "algo.vf_coef": 0.25,
-    },
-    "experiment=choices": {
-        "algo.name": "a2c",
-        "env.id": "Pendulum-v1",
-        "seed": 5,
-        "tuned": "hyperparams/a2c/Pendulum-v1.yaml",
-    },
-    "experiment=choices algo=ppo2": {"algo.name": "ppo2"},
-    # Tuned files: the user's own first, any file, another one, or none.
-    "algo=ppo2 env=CartPole-v1": {
-        "n_envs": 3,
-        "tuned": "hyperparams/ppo2/CartPole-v1.yaml",
-        "policy.name": "LnMlpPolicy",
-    },
-    "algo=ppo2 env=CartPole-v1 policy=MlpPolicy": {
-        "policy.name": "MlpPolicy",
-        "policy.layer_norm": False,
-        "policy.net_arch": [32],
-    },
-    "algo=ppo2 env=CartPole-v1 tuned=none": {"n_envs": 1, "tuned": "none", "policy.name": "MlpPolicy"},
-    "algo=ppo2 env=CartPole-v1 tuned=./sub/mine.yaml": {
-        "n_envs": 5,
-        "tuned": "sub/mine.yaml",
-        "policy.name": "LnMlpPolicy",
-        "policy.net_arch": [7],
-    },
-    "algo=ppo2 env=CartPole-v1 tuned=sub/mine.yaml policy=MlpPolicy n_envs=2": {
-        "n_envs": 2,
-        "policy.name": "MlpPolicy",
-        "policy.net_arch": [7],
-    },
-    "algo=ppo2 env=CartPole-v1 experiment=tuned": {"tuned": "sub/mine.yaml"},
-    # Atari games share a file and the policy of images.
-    "algo=ppo2 env=ALE/Breakout-v5": {
-        "env.id": "ALE/Breakout-v5",
-        "tuned": "hyperparams/ppo2/atari.yaml",
-        "policy.name": "CnnPolicy",
-    },
-    "algo=ppo2 env=PongNoFrameskip-v4": {"tuned": "hyperparams/ppo2/atari.yaml", "policy.encoder": "cnn"},
-    "algo=ppo2 env=ALE/Breakout-v5 tuned=none": {"policy.name": "CnnPolicy"},
-    "algo=ppo2 env=ALE/Pong-v5": {"n_envs": 3},
-    "algo=ppo2 env=ALE/Boxing-v5": {"n_envs": 3},
-    # Any id is an environment; a file of that name has the defaults of every environment.
-    "algo=ppo2 env=my_module:name/Space-v1": {"env.id": "my_module:name/Space-v1"},
-    "algo=ppo2 env=heavier": {
-        "env.id": "CartPole-v1",
-        "env.kwargs.gravity": 40,
-        "env.max_episode_steps": 50,
-        "env.check": True,
-    },
-    # Presets build on an algorithm, and have tuned files of their own.
-    "algo=ppo env=CartPole-v1": {
-        "algo.name": "ppo2",
-        "algo.preset": "ppo",
-        "algo.clip_range_vf": None,
-        "tuned": "hyperparams/ppo/CartPole-v1.yaml",
-    },
-    "algo=ppo env=Nothing-v0": {
-        "algo.n_steps": 2048,
-        "algo.batch_size": 64,
-        "algo.n_epochs": 10,
-        "algo.learning_rate": 3e-4,
-        "algo.ent_coef": 0.0,
-        "algo.vf_coef": 0.5,
-        "policy.name": "MlpPolicy",
-    },
-    "algo=careful env=CartPole-v1": {
-        "algo.name": "ppo2",
-        "algo.preset": "careful",
-        "n_envs": 2,
-        "algo.learning_rate": "lin_1e-5",
-    },
-    # A preset may choose the policy.
-    "algo=recurrent_ppo env=CartPoleNoVel-v1": {"policy.name": "MlpLstmPolicy", "policy.recurrent": "lstm"},
-    "algo=recurrent_ppo env=ALE/Pong-v5": {"policy.name": "CnnLstmPolicy", "policy.lstm_layer_norm": False},
-    "algo=recurrent_ppo env=CartPole-v1 policy=MlpLnLstmPolicy": {"policy.lstm_layer_norm": True},
-    # Values come in their declared types; mappings take keys that no file has.
-    "algo=ppo2 env=A-v0 n_timesteps=1e5 algo.gamma=1 algo.clip_range=lin_0.2": {
-        "n_timesteps": 100_000,
-        "algo.gamma": 1.0,
-        "algo.clip_range": "lin_0.2",
-    },
-    "algo=ppo2 env=A-v0 env.kwargs.gravity=20 env.normalize.gamma=0.9": {
-        "env.kwargs": {"gravity": 20},
-        "env.normalize": {"gamma": 0.9},
-    },
-    "algo=ppo2 env=A-v0 callbacks.stop_on_reward.threshold=475": {
-        "callbacks.stop_on_reward": {"threshold": 475.0}
-    },
-    "algo=ppo2 env=A-v0 algo.learning_rate={type:cosine,start:1e-3,end:1e-5}": {
-        "algo.learning_rate.start": 1e-3
-    },
-    "algo=ppo2 env=A-v0 callbacks.mine={_target_:my_module.Mine,every:10}": {"callbacks.mine.every": 10},
-    "algo=ppo2 env=A-v0 seed=7 runs_dir=seed_${seed}": {"runs_dir": "seed_7"},
-}
+COMPOSED = yaml.safe_load("""
+# The command line beats the experiment, the tuned file and the algorithm's defaults, in this order.
+algo=ppo2 env=Acrobot-v1 experiment=steps algo.n_epochs=7:
+  {algo.gae_lambda: 0.5, algo.n_steps: 6, algo.n_epochs: 7, algo.vf_coef: 0.25}
+experiment=choices: {algo.name: a2c, env.id: Pendulum-v1, seed: 5, tuned: hyperparams/a2c/Pendulum-v1.yaml}
+experiment=choices algo=ppo2: {algo.name: ppo2}
+# Tuned files: the user's own first, any file, another one, or none.
+algo=ppo2 env=CartPole-v1: {n_envs: 3, tuned: hyperparams/ppo2/CartPole-v1.yaml, policy.name: LnMlpPolicy}
+algo=ppo2 env=CartPole-v1 policy=MlpPolicy:
+  {policy.name: MlpPolicy, policy.layer_norm: false, policy.net_arch: [32]}
+algo=ppo2 env=CartPole-v1 tuned=none: {n_envs: 1, tuned: none, policy.name: MlpPolicy}
+algo=ppo2 env=CartPole-v1 tuned=./sub/mine.yaml:
+  {n_envs: 5, tuned: sub/mine.yaml, policy.name: LnMlpPolicy, policy.net_arch: [7]}
+algo=ppo2 env=CartPole-v1 tuned=sub/mine.yaml policy=MlpPolicy n_envs=2:
+  {n_envs: 2, policy.name: MlpPolicy, policy.net_arch: [7]}
+algo=ppo2 env=CartPole-v1 experiment=tuned: {tuned: sub/mine.yaml}
+# Atari games share a file and the policy of images.
+algo=ppo2 env=ALE/Breakout-v5:
+  {env.id: ALE/Breakout-v5, tuned: hyperparams/ppo2/atari.yaml, policy.name: CnnPolicy}
+algo=ppo2 env=PongNoFrameskip-v4: {tuned: hyperparams/ppo2/atari.yaml, policy.encoder: cnn}
+algo=ppo2 env=ALE/Breakout-v5 tuned=none: {policy.name: CnnPolicy}
+algo=ppo2 env=ALE/Pong-v5: {n_envs: 3}
+algo=ppo2 env=ALE/Boxing-v5: {n_envs: 3}
+# Any id is an environment; a file of that name has the defaults of every environment.
+"algo=ppo2 env=my_module:name/Space-v1": {env.id: my_module:name/Space-v1}
+algo=ppo2 env=heavier:
+  {env.id: CartPole-v1, env.kwargs.gravity: 40, env.max_episode_steps: 50, env.check: true}
+# Presets build on an algorithm, and have tuned files of their own.
+algo=ppo env=CartPole-v1:
+  {algo.name: ppo2, algo.preset: ppo, algo.clip_range_vf: null, tuned: hyperparams/ppo/CartPole-v1.yaml}
+algo=ppo env=Nothing-v0:
+  {algo.n_steps: 2048, algo.batch_size: 64, algo.n_epochs: 10, algo.learning_rate: 0.0003,
+   algo.ent_coef: 0.0, algo.vf_coef: 0.5, policy.name: MlpPolicy}
+algo=careful env=CartPole-v1: {algo.name: ppo2, algo.preset: careful, n_envs: 2, algo.learning_rate: lin_1e-5}
+# A preset may choose the policy.
+algo=recurrent_ppo env=CartPoleNoVel-v1: {policy.name: MlpLstmPolicy, policy.recurrent: lstm}
+algo=recurrent_ppo env=ALE/Pong-v5: {policy.name: CnnLstmPolicy, policy.lstm_layer_norm: false}
+algo=recurrent_ppo env=CartPole-v1 policy=MlpLnLstmPolicy: {policy.lstm_layer_norm: true}
+# Values come in their declared types; mappings take keys that no file has.
+algo=ppo2 env=A-v0 n_timesteps=1e5 algo.gamma=1 algo.clip_range=lin_0.2:
+  {n_timesteps: 100000, algo.gamma: 1.0, algo.clip_range: lin_0.2}
+algo=ppo2 env=A-v0 env.kwargs.gravity=20 env.normalize.gamma=0.9:
+  {env.kwargs: {gravity: 20}, env.normalize: {gamma: 0.9}}
+algo=ppo2 env=A-v0 callbacks.stop_on_reward.threshold=475: {callbacks.stop_on_reward: {threshold: 475.0}}
+"algo=ppo2 env=A-v0 algo.learning_rate={type:cosine,start:1e-3,end:1e-5}": {algo.learning_rate.start: 0.001}
+"algo=ppo2 env=A-v0 callbacks.mine={_target_:my_module.Mine,every:10}": {callbacks.mine.every: 10}
+"algo=ppo2 env=A-v0 seed=7 runs_dir=seed_${seed}": {runs_dir: seed_7}
+""")
+"""Values of the configs that come of overrides."""
 
 
 @pytest.mark.parametrize("overrides", COMPOSED)

@@ -256,7 +256,7 @@ def test_named_policies(name: str, layer: str, encoder: str) -> None:
 @pytest.mark.parametrize(
     ("algorithm", "options", "named"),
     [
-        (DQN, {"recurrent": "lstm"}, "dqn .* a2c, .*ppo2.* have"),
+        (DQN, {"recurrent": "lstm"}, "dqn has no recurrent policies .* a2c, .*ppo2.* have"),
         (SAC, {"name": "MlpLstmPolicy"}, "sac"),
         (PPO2, {"lstm_hidden_size": 64}, "policy.lstm_hidden_size"),
         (A2C, {"critic_lstm": "none"}, "policy.critic_lstm"),

@@ -173,7 +173,7 @@ class Benchmark:
 
     def missing(self, agents: Sequence[Candidate]) -> list[Candidate]:
         """Return the agents that have no result of this kind yet, or another one than the agent now."""
-        return [each for each in agents if each.problem is None and not self._has(each)]
+        return [each for each in agents if each.problem is None and not self._has_result(each)]
 
     def measure(self, agents: Sequence[Candidate], on_result: Callable[[Row], None]) -> bool:
         """Measure what is missing, ``n_jobs`` agents at a time; all files are up to date after each of them.
@@ -182,23 +182,23 @@ class Benchmark:
         """
         for each in agents:
             if each.problem is not None:
-                self._keep(each, {"problem": each.problem}, on_result)
+                self._store(each, {"problem": each.problem}, on_result)
         waiting = self.missing(agents)
         cores, n_jobs = usable_cores(), self.settings.n_jobs
         at_once = max(1, min(len(waiting), n_jobs if n_jobs > 0 else cores))
-        running = JobProcesses()
+        processes = JobProcesses()
         threads = {"OMP_NUM_THREADS": str(max(1, cores // at_once))}
         command = JobCommand("evaluate", "zoo.commands.evaluate:run", environment=threads)
 
-        def measured(agent: Candidate) -> None:
-            result = self._evaluated(agent, command, running)
+        def measure_agent(agent: Candidate) -> None:
+            result = self._evaluate(agent, command, processes)
             if result is not None:
-                self._keep(agent, result, on_result)
+                self._store(agent, result, on_result)
 
-        with running.handling_signals(), ThreadPoolExecutor(at_once) as pool:
-            list(pool.map(measured, waiting))
+        with processes.handling_signals(), ThreadPoolExecutor(at_once) as pool:
+            list(pool.map(measure_agent, waiting))
         self._write()
-        return not running.is_stopping
+        return not processes.is_stopping
 
     def rows(self) -> list[Row]:
         """Return all results, ordered by environment and algorithm, the best first."""
@@ -209,7 +209,7 @@ class Benchmark:
 
         return sorted(self._rows.values(), key=place)
 
-    def _evaluated(self, agent: Candidate, command: JobCommand, running: JobProcesses) -> Row | None:
+    def _evaluate(self, agent: Candidate, command: JobCommand, processes: JobProcesses) -> Row | None:
         """Return an agent's scores, or the problem with it; None if it was interrupted."""
         settings: dict[str, Any] = {**self.play, "trust": self.settings.trust, "agent": str(agent.path)}
         settings["n_envs"] = min(settings["n_envs"], settings["n_episodes"])
@@ -219,7 +219,7 @@ class Benchmark:
             settings["env"] = {"vectorization": "auto", "step_timeout": None}
         with tempfile.TemporaryFile() as output, open(os.devnull, "wb") as nothing:
             result = command.run(
-                *(running, as_overrides(settings), ()),
+                *(processes, as_overrides(settings), ()),
                 lock=None,
                 stdout=output.fileno(),
                 stderr=nothing.fileno(),
@@ -232,12 +232,12 @@ class Benchmark:
             return {"problem": one_line(result.message)}
         return {key: value for key, value in json.loads(lines[-1]).items() if key not in ("algo", "env")}
 
-    def _has(self, agent: Candidate) -> bool:
+    def _has_result(self, agent: Candidate) -> bool:
         row = self._rows.get(agent.name, {"problem": "not measured"})
         kept = row.get("fingerprint"), row.get("play")
         return row.get("problem") is None and kept == (agent.fingerprint, self.play)
 
-    def _keep(self, agent: Candidate, result: Mapping[str, Any], on_result: Callable[[Row], None]) -> None:
+    def _store(self, agent: Candidate, result: Mapping[str, Any], on_result: Callable[[Row], None]) -> None:
         names = ("algo", "base", "env", "timesteps", "fingerprint")
         row = {"agent": agent.name, **{name: getattr(agent, name) for name in names}}
         row |= {"play": self.play, **result}

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import VectorWrapper
 from numpy.typing import NDArray
 
-from zoo.envs.monitor import EpisodeRecord
 from zoo.envs.spaces import Info, Observations, Space, describe
 from zoo.errors import ZooError
+
+if TYPE_CHECKING:
+    from zoo.envs.monitor import EpisodeRecord
 
 NOTHING_FINISHED: NDArray[np.int64] = np.empty(0, dtype=np.int64)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -202,7 +202,7 @@ class Cloning:
         with torch.enable_grad():
             parameters = self.imitation(batch, batch.get("states"))
             loss = self.head.imitation_loss(parameters, batch["actions"]).mean()
-            gradients = torch.autograd.grad(loss, leaves, allow_unused=True)
+            gradients: Sequence[Tensor | None] = torch.autograd.grad(loss, leaves, allow_unused=True)
         is_trained = [
             torch.full_like(leaf.detach().reshape(-1), 0.0 if gradient is None else float(gradient.any()))
             for leaf, gradient in zip(leaves, gradients, strict=True)

@@ -241,8 +241,8 @@ ANSWERS = {
     "algo=ppo2 algo.learning_starts=9": "of ddpg, dqn, qrdqn, sac, td3, tqc, not of ppo2",
     "algo=ppo2 algo.max_episode_steps=9": "it is `env.max_episode_steps` here",
     "algo=bc expert=FILE": "unknown key `expert`: it is `dataset` here",
-    "algo=recurrent_ppo policy=MlpPolicy tuned=none": "MlpPolicy does not: policy=MlpLstm",
-    "algo=recurrent_ppo env=CartPoleNoVel-v1 policy=MlpPolicy": "MlpPolicy does not: policy=MlpLstm",
+    "algo=recurrent_ppo policy=MlpPolicy tuned=none": "policy=MlpLstm",
+    "algo=recurrent_ppo env=CartPoleNoVel-v1 policy=MlpPolicy": "policy=MlpLstm",
     "algo=ppo2 env=CartPoleNoVel-v1 tuned=recurrent_ppo/CartPoleNoVel-v1 policy=MlpPolicy": "NoVel-v1.yaml)",
 }
 

@@ -124,8 +124,8 @@ def check_is_recurrent(policy: PolicyConfig) -> None:
     if policy.recurrent is None and policy._target_ is None:
         multi = {"cnn": "CnnLstmPolicy", "multi": "MultiInputLstmPolicy"}
         raise ZooError(
-            f"{RECURRENT_PRESET} is for recurrent policies, {policy.name} is none: policy="
-            f"{multi.get(str(policy.encoder), 'MlpLstmPolicy')} is one; for other policies it is algo=ppo"
+            f"{RECURRENT_PRESET} needs a recurrent policy, which {policy.name} is not: policy="
+            f"{multi.get(str(policy.encoder), 'MlpLstmPolicy')} is one; without recurrence it is algo=ppo"
         )
 
 

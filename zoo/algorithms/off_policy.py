@@ -326,7 +326,7 @@ class OffPolicyAlgorithm(Algorithm):
             **super()._parts(),
             "buffer": self.buffer,
             "exploration": self.exploration,
-            "credit": Attributes(self, ("_uncredited",)),
+            "credit": Attributes(self, ("_collected_since_update",)),
         }
 
 

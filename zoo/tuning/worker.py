@@ -174,6 +174,8 @@ class Worker:
                 raise InterruptedTrialError
 
         def on_evaluation(steps: int, training: TrainingResult) -> str | None:
+            if _INTERRUPTED.is_set():  # a library swallowed the KeyboardInterrupt
+                raise InterruptedTrialError
             value = plan.objective.values([training])[0]
             trial.report(value, steps)
             return _why_pruned(steps, value) if trial.should_prune() else None

@@ -78,7 +78,7 @@ def make_algorithm(config: Mapping[str, Any], closing: contextlib.ExitStack) -> 
         options["replay"] = replay_config(config.get("replay"))
         spaces = envs.observation_space, envs.action_space, envs.mask_size
         needed = found.buffer_bytes(hyperparameters, *spaces, **options)
-        n_here = workers_here(n_workers)  # each has a memory
+        n_here = workers_here(n_workers)  # each has a buffer
         refuse_too_large_buffer(n_here * int(needed), hyperparameters.buffer_size)
     with warnings_as_messages():
         algorithm = found(

@@ -65,7 +65,7 @@ def _take_weights(algorithm: Algorithm, files: AgentFiles, agent: str, config: M
         theirs, ours = (files.config.get("policy") or {}), algorithm.policy_config
         if theirs.get("recurrent") and ours.recurrent is None:
             raise ZooError(
-                f"{agent} has a memory, {ours.name} has none; policy={one_line(theirs.get('name'))} has one"
+                f"{agent} is recurrent, {ours.name} is not; policy={one_line(theirs.get('name'))} is"
             ) from error
         raise ZooError(f"the weights of {agent} don't fit {config['algo']['name']}: {error}") from error
     if algorithm.normalizer is not None and files.normalization is not None:
@@ -122,7 +122,7 @@ def _take_buffer(
 ) -> None:
     """Load the replay buffer, with all episodes cut: this run begins others."""
     if config.get("workers", 1) > 1:
-        raise ZooError(f"{where}: each of workers={config['workers']} has a memory; init_with=optimizer")
+        raise ZooError(f"{where}: each of workers={config['workers']} has a buffer; init_with=optimizer")
     for path in BUFFER_SETTINGS:
         was, now = (value_at(values, path) for values in (trained, config))
         if path == "replay.prioritized":

@@ -124,7 +124,7 @@ class RMSprop:
         return parameters - learning_rate * gradient / root, {"square": square}
 
     def step_(self, parameters: Tensor, gradient: Tensor, slots: Slots, learning_rate: Tensor) -> None:
-        """Take the step with fewer passes over the memory."""
+        """Take the step with fewer passes over the vector."""
         square = slots["square"].mul_(self.decay).addcmul_(gradient, gradient, value=1 - self.decay)
         root = square.add(self.eps).sqrt_() if self.tensorflow_form else square.sqrt().add_(self.eps)
         parameters.addcdiv_(learning_rate * gradient, root, value=-1.0)

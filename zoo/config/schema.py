@@ -629,7 +629,7 @@ def checked_pruner(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_recurrent_policy(policy: Mapping[str, Any], preset: Any) -> None:
-    """Raise `ZooError` for a policy that must be recurrent and is not, or for recurrent options without it."""
+    """Raise `ZooError` for a policy that must be recurrent and is not, or for its options without it."""
     config = section_class("policy")(**policy)
     if preset == _imported("zoo.policies.config:RECURRENT_PRESET"):
         _imported("zoo.policies.config:check_is_recurrent")(config)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import pty
+import re
 import select
 import shutil
 import subprocess
@@ -169,28 +169,9 @@ def test_names_are_completed(words: list[str], expected: list[str]) -> None:
     assert candidates(["train", *words], VERBS) == expected
 
 
-def test_bug_report(tmp_path: Path) -> None:
-    """A compiler that fails leaves the rest as it is."""
-    done = subprocess.run(
-        [sys.executable, "-m", "zoo", "doctor", "format=json"],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=tmp_path,
-        env={
-            **os.environ,
-            "CXX": "no-such-compiler",
-            "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache"),
-            "WANDB_API_KEY": "hidden-1",
-            "HTTPS_PROXY": "http://me:hidden-2@127.0.0.1:9",
-        },
-    )
-    assert "hidden" not in done.stdout
-    found = json.loads(done.stdout)
-    assert {"zoo", "python", "torch", "gymnasium", "numpy", "hydra-core"} <= found["versions"].keys()
-    assert found["machine"]["cores"] >= 1
-    assert found["compiling"].startswith("fails")
-    assert {"atari", "hub", "wandb"} < found["extras"].keys()
-    assert found["extras"]["plots"].startswith("matplotlib ")
-    assert found["torch"]["torch_version"]
-    assert found["torch"]["pip_packages"]
+def test_bug_report() -> None:
+    environment = {**os.environ, "WANDB_API_KEY": "hidden-1", "HTTPS_PROXY": "http://me:hidden-2@127.0.0.1:9"}
+    report = subprocess.check_output([ZOO, "doctor"], text=True, env=environment)
+    assert "hidden" not in report
+    for word in ("zoo", "gymnasium", "hydra-core", "cores", "window", "wandb", "PyTorch version:"):
+        assert re.search(rf"^ *{word} ", report, re.MULTILINE), word

@@ -1,4 +1,4 @@
-"""`zoo agents` lists, chooses and sorts agents, and shows their cards."""
+"""`zoo agents` lists agents, and shows their cards."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from playing_agents import save_agent
 
 from zoo.agents import find
-from zoo.commands import agents
+from zoo.cli import status_of
 
 
 @pytest.fixture(autouse=True)
@@ -19,7 +19,7 @@ def nothing_installed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def shown(capsys: pytest.CaptureFixture[str], **config: str) -> str:
-    agents.run(config)
+    assert status_of(["agents", *(f"{key}={value}" for key, value in config.items())]) == 0
     return capsys.readouterr().out
 
 
@@ -42,70 +42,19 @@ def test_card_tells_scores_and_settings(run_folder: Path, capsys: pytest.Capture
     assert "Careful" not in card
 
 
-CARDS: dict[str, dict[str, Any]] = {
-    "runs/ppo2/CartPole-v1/20260101-120000_s0/agent": {
-        "mean_return": 400.0,
-        "timesteps": 10,
-        "seed": 0,
-        "created": "2026-01-01T12:00:00+00:00",
-    },
-    "runs/ppo2/CartPole-v1/20260102-120000_s1/agent": {
-        "mean_return": None,
-        "timesteps": 30,
-        "seed": 1,
-        "created": "2026-01-02T12:00:00+00:00",
-    },
-    "trained_agents/a2c/CartPole-v1": {
-        "mean_return": 450.0,
-        "timesteps": 20,
-        "seed": 1,
-        "created": "2026-01-03T12:00:00+00:00",
-    },
-}
-FIRST, SECOND, THIRD = CARDS
+def found(capsys: pytest.CaptureFixture[str], **config: str) -> list[dict[str, Any]]:
+    return list(json.loads(shown(capsys, format="json", **config)))
 
 
-@pytest.fixture
-def listed(working_folder: Path) -> None:
-    for path, card in CARDS.items():
+def test_own_runs_come_first_and_the_newest_of_them(capsys: pytest.CaptureFixture[str]) -> None:
+    paths = [f"runs/ppo2/CartPole-v1/{name}/agent" for name in ("20260102-120000_s1", "20260101-120000_s0")]
+    paths.append("trained_agents/a2c/CartPole-v1")
+    for path in paths:
         save_agent(path, path.split("/")[1])
-        file = Path(path, "card.json")
-        file.write_text(json.dumps({**json.loads(file.read_text()), **card}))
-
-
-def found(capsys: pytest.CaptureFixture[str], **config: Any) -> list[str]:
-    agents.run({"format": "json", **config})
-    return [each["agent"] for each in json.loads(capsys.readouterr().out)]
-
-
-@pytest.mark.parametrize(
-    ("config", "expected"),
-    [
-        ({}, [SECOND, FIRST, THIRD]),
-        ({"where": "own"}, [SECOND, FIRST]),
-        ({"where": "collection"}, [THIRD]),
-        ({"algo": "a2c"}, [THIRD]),
-        ({"env": "Pendulum-v1"}, []),
-        ({"seed": 1}, [SECOND, THIRD]),
-        ({"min_return": 400}, [FIRST, THIRD]),
-        ({"sort": "return"}, [THIRD, FIRST, SECOND]),
-        ({"sort": "steps"}, [SECOND, THIRD, FIRST]),
-        ({"sort": "time"}, [THIRD, SECOND, FIRST]),
-        ({"sort": "algo"}, [THIRD, SECOND, FIRST]),
-        ({"sort": "return", "seed": 1}, [THIRD, SECOND]),
-    ],
-)
-def test_agents_are_chosen_and_sorted(
-    config: dict[str, Any], expected: list[str], listed: None, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert found(capsys, **config) == expected
-
-
-def test_json_holds_what_the_card_says(listed: None, capsys: pytest.CaptureFixture[str]) -> None:
-    Path(FIRST, "card.json").write_text("{")
-    agents.run({"format": "json"})
-    second, first, third = json.loads(capsys.readouterr().out)
-    assert first["damaged"]
-    assert first["mean_return"] is None
-    assert second["mean_return"] is None
-    assert (third["mean_return"], third["timesteps"], third["where"]) == (450.0, 20, "collection")
+    Path(paths[1], "card.json").write_text("{")
+    first, second, third = found(capsys)
+    assert [each["agent"] for each in (first, second, third)] == paths
+    assert (second["damaged"], second["mean_return"]) == (True, None)
+    assert (third["mean_return"], third["timesteps"], third["where"]) == (312.5, 40_000, "collection")
+    assert [each["agent"] for each in found(capsys, algo="a2c")] == paths[2:]
+    assert found(capsys, env="Pendulum-v1") == []

@@ -62,7 +62,7 @@ def list_agents(*, runs: str | os.PathLike[str] = "runs") -> list[FoundAgent]:
     found = [
         FoundAgent(Path(runs) / agent.relative_to(root), run.parent.parent.name, run.parent.name, run.name)
         for run in _runs(root, RUN_DEPTH)
-        if (agent := _agent_of_run(run)) is not None
+        if (agent := agent_of_run(run)) is not None
     ]
     found.sort(key=lambda agent: agent.run or "", reverse=True)
     found.sort(key=lambda agent: (agent.algo, agent.env))
@@ -108,7 +108,7 @@ def resolve_agent(path: str | os.PathLike[str]) -> Path:
         raise ZooError(f"there is no agent at {one_line(given)}{hint}; `zoo agents` lists those there are")
     if _is_agent(given):
         return given
-    in_run = _agent_of_run(given)
+    in_run = agent_of_run(given)
     if in_run is not None:
         return in_run
     if (given / "run.json").is_file():
@@ -181,7 +181,7 @@ def _collections() -> list[Path]:
 def _runs(folder: Path, depth: int) -> Iterator[Path]:
     """Give the folders of runs: those with a record, or an agent. There is none inside of another."""
     for entry in _folders(folder):
-        if (entry / "run.json").is_file() or _agent_of_run(entry) is not None:
+        if (entry / "run.json").is_file() or agent_of_run(entry) is not None:
             yield entry
         elif depth > 1:
             yield from _runs(entry, depth - 1)
@@ -195,7 +195,7 @@ def _folders(parent: Path) -> list[Path]:
         return []
 
 
-def _agent_of_run(run: Path) -> Path | None:
+def agent_of_run(run: Path) -> Path | None:
     """Return a run's best agent, else the one as training left it."""
     return next((run / name for name in ("best_agent", "agent") if _is_agent(run / name)), None)
 

@@ -16,14 +16,14 @@ from zoo.plots.groups import as_override, keys_of
 from zoo.plots.runs import Run, Score, find_runs, problems_of, read_run
 from zoo.plots.scores import SCORE_NAMES, read_references
 
-DIFFERENCES_SHOWN = 12
+LINES_SHOWN = 12
 
 
 def run(config: Mapping[str, Any]) -> None:
     """Compare two runs, groups or folders; the last line of stdout is one JSON object."""
     settings = build(CompareSettings, config, "")
-    given = [(_text(each), _runs_of(each)) for each in _given(settings.runs)]
-    sides = sides_of(given, keys_of(settings.by))
+    given = [settings.runs] if isinstance(settings.runs, str) else settings.runs or []
+    sides = sides_of([_named_runs(each) for each in given], keys_of(settings.by))
     comparison = compare_sides(
         sides,
         cast(Score, settings.score),
@@ -31,55 +31,42 @@ def run(config: Mapping[str, Any]) -> None:
         read_references(settings.reference),
     )
     show(f"A  {sides.names[0]}\nB  {sides.names[1]}\nscore: {SCORE_NAMES[settings.score]}\n")
-    _print_comparison(comparison)
-    for line in problems_of([each for side in sides.runs for each in side]):
+    overall = [] if comparison.overall is None else [comparison.overall]
+    for verdict in [*comparison.verdicts, *overall]:
+        show(sentence(verdict, sides.names))
+    if comparison.left_out:
+        show("\n  ".join([f"\nleft out: {len(comparison.left_out)}", *comparison.left_out[:LINES_SHOWN]]))
+    _print_config_differences(comparison)
+    for line in problems_of([run for side in sides.runs for run in side]):
         say(f"careful: {line}")
     said = {"score": settings.score, "aggregate": settings.aggregate, **plain(comparison.as_json())}
     show(json.dumps(with_finite_numbers(said), allow_nan=False))
 
 
-def _given(runs: str | list[Any] | None) -> list[Any]:
-    return [] if runs is None else [runs] if isinstance(runs, str) else runs
-
-
-def _runs_of(given: Any) -> list[Run]:
+def _named_runs(given: str | list[str]) -> tuple[str, list[Run]]:
+    """Return the runs that a path, or a list of paths, stands for, with what was given as their name."""
     paths = given if isinstance(given, list) else [given]
     if not all(isinstance(path, str) for path in paths):
         raise ZooError(f"runs={one_line(given)}: expected paths, and lists of paths")
-    return [read_run(path) for path in find_runs(paths)]
+    return ", ".join(paths), [read_run(path) for path in find_runs(paths)]
 
 
-def _text(given: Any) -> str:
-    return ", ".join(map(str, given)) if isinstance(given, list) else str(given)
-
-
-def _print_comparison(comparison: Comparison) -> None:
-    names = comparison.sides.names
-    overall = [] if comparison.overall is None else [comparison.overall]
-    for verdict in [*comparison.verdicts, *overall]:
-        show(sentence(verdict, names))
-    if comparison.left_out:
-        show(f"\nleft out: {len(comparison.left_out)}")
-        for line in comparison.left_out[:10]:
-            show(f"  {line}")
-    without = [name for name, side in zip(names, comparison.sides.runs, strict=True) if not _has_config(side)]
+def _print_config_differences(comparison: Comparison) -> None:
+    sides = comparison.sides
+    without = [
+        name
+        for name, runs in zip(sides.names, sides.runs, strict=True)
+        if all(run.config is None for run in runs)
+    ]
     if without:
         show(f"\n{' and '.join(without)}: no config to compare")
         return
     found = comparison.config_differences
-    show(
-        f"\ntheir configs differ in {len(found)} values{':' if found else ''}"
-        if found
-        else "\ntheir configs are equal"
-    )
-    for key, (first, second) in list(found.items())[:DIFFERENCES_SHOWN]:
+    show(f"\ntheir configs differ in {len(found)} values:" if found else "\ntheir configs are equal")
+    for key, (first, second) in list(found.items())[:LINES_SHOWN]:
         show(f"  {one_line(key, 60)}: {_values(first)} | {_values(second)}")
-    if len(found) > DIFFERENCES_SHOWN:
-        show(f"  … and {len(found) - DIFFERENCES_SHOWN} more, in the line below")
-
-
-def _has_config(runs: list[Run]) -> bool:
-    return any(run.config is not None for run in runs)
+    if len(found) > LINES_SHOWN:
+        show(f"  … and {len(found) - LINES_SHOWN} more, in the line below")
 
 
 def _values(values: list[Any]) -> str:

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import datetime
-import warnings
+import itertools
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from zoo.config.fields import build
 from zoo.config.paths import shown
 from zoo.config.schema import ExpertSettings
 from zoo.core.printing import decimal, one_line, printable, show
+from zoo.envs.monitor import EpisodeRecord
+from zoo.envs.registry import folder_name
 from zoo.errors import ZooError
-
-if TYPE_CHECKING:
-    from zoo.envs.monitor import EpisodeRecord
-    from zoo.experiment.open_agent import OpenedAgent
-    from zoo.imitation.expert_data import ExpertData
+from zoo.experiment.expert_recording import record_expert
+from zoo.experiment.messages import warnings_as_messages
+from zoo.experiment.open_agent import OpenedAgent, open_agent
+from zoo.imitation.expert_data import ExpertData, summary
+from zoo.imitation.expert_files import read_expert, write_expert
 
 DEFAULT_EPISODES = 50
 
@@ -28,23 +30,18 @@ def run(config: Mapping[str, Any]) -> None:
     if settings.show is not None:
         _show_file(settings, settings.show)
         return
-    from zoo.experiment.open_agent import open_agent
-    from zoo.imitation.expert_data import summary
-    from zoo.imitation.expert_files import read_expert, write_expert
-
+    if settings.out is not None and Path(settings.out).suffix != ".npz":
+        raise ZooError(f"`out={settings.out}` is no .npz file")
     agent = open_agent(settings)
-    path = _output_file(settings, agent)
     show(agent.introduction(), flush=True)
-    path = write_expert(path, _record(agent, settings))
+    time = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+    default = f"experts/{agent.algo}-{folder_name(agent.env.id)}-{time}.npz"
+    path = write_expert(Path(settings.out or default).expanduser(), _recorded(agent, settings))
     show(f"\n{printable(summary(read_expert(path)))}\n\nfile   {shown(path)}")
 
 
 def _show_file(settings: ExpertSettings, path: str) -> None:
     """Print what the file at ``path`` holds, of the episodes that are asked for."""
-    from zoo.experiment.messages import warnings_as_messages
-    from zoo.imitation.expert_data import summary
-    from zoo.imitation.expert_files import read_expert
-
     given = [f"{name}=" for name in ("agent", "algo", "env", "out") if getattr(settings, name)]
     if given:
         raise ZooError(f"show=PATH shows what a file holds; leave out {', '.join(given)}")
@@ -59,17 +56,16 @@ def _show_file(settings: ExpertSettings, path: str) -> None:
     show(f"file          {one_line(path)}{part}\n{summary(data)}")
 
 
-def _record(agent: OpenedAgent, settings: ExpertSettings) -> ExpertData:
-    from zoo.experiment.expert_recording import record_expert
-    from zoo.experiment.messages import warnings_as_messages
-
+def _recorded(agent: OpenedAgent, settings: ExpertSettings) -> ExpertData:
+    """Return the episodes, of which a line is printed as each ends."""
     n_episodes = settings.n_episodes or DEFAULT_EPISODES
-    source = {"agent": shown(agent.path), "algo": agent.algo, "timesteps": agent.files.card.get("timesteps")}
-    with (
-        agent.open_envs(min(settings.n_envs, n_episodes)) as envs,
-        warnings_as_messages(),
-        warnings.catch_warnings(),
-    ):
+    numbers = itertools.count(1)
+
+    def print_episode(episode: EpisodeRecord, is_kept: bool) -> None:
+        number = f"episode {next(numbers)} of {n_episodes}" if is_kept else "left out"
+        show(f"{number}: return {decimal(episode.episode_return)} in {episode.length:,} steps", flush=True)
+
+    with agent.open_envs(min(settings.n_envs, n_episodes)) as envs, warnings_as_messages():
         data = record_expert(
             agent.algorithm,
             envs,
@@ -78,33 +74,12 @@ def _record(agent: OpenedAgent, settings: ExpertSettings) -> ExpertData:
             seed=settings.seed,
             min_return=settings.min_return,
             successes_only=settings.successes_only,
-            source=source,
-            on_episode=_EpisodePrinter(n_episodes),
+            source={
+                "agent": shown(agent.path),
+                "algo": agent.algo,
+                "timesteps": agent.files.card.get("timesteps"),
+            },
+            on_episode=print_episode,
         )
     data.card["env"] = agent.env.id
     return data
-
-
-class _EpisodePrinter:
-    """Prints a line an episode."""
-
-    def __init__(self, n_wanted: int) -> None:
-        self.n_wanted, self.n_kept = n_wanted, 0
-
-    def __call__(self, episode: EpisodeRecord, is_kept: bool) -> None:
-        self.n_kept += is_kept
-        number = f"episode {self.n_kept} of {self.n_wanted}" if is_kept else "left out"
-        show(f"{number}: return {decimal(episode.episode_return)} in {episode.length:,} steps", flush=True)
-
-
-def _output_file(settings: ExpertSettings, agent: OpenedAgent) -> Path:
-    """Return the file to write."""
-    from zoo.envs.registry import folder_name
-
-    if settings.out is not None:
-        out = Path(settings.out).expanduser()
-        if out.suffix != ".npz":
-            raise ZooError(f"`out={settings.out}` is no .npz file")
-        return out
-    time = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-    return Path("experts") / f"{agent.algo}-{folder_name(agent.env.id)}-{time}.npz"

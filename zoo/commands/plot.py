@@ -30,13 +30,16 @@ from zoo.plots.groups import Group, group_runs, keys_of
 from zoo.plots.report import run_report, sweep_report
 from zoo.plots.runs import Run, Score, find_runs, problems_of, read_run
 from zoo.plots.scores import GroupScore, Methods, normalized_scores, read_references, scored
-from zoo.plots.tables import TEXTS, aggregate_table, improvement_table, profile_table, score_table
+from zoo.plots.tables import TEXTS, Table, aggregate_table, improvement_table, profile_table, score_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FORMATS = (*PICTURES, "html", *TEXTS)
 PROBLEMS_SHOWN = 10
+MOST_GROUPS = 60
+"""Groups whose scores are printed beside a figure."""
+
 DEFAULT_Y = "train"
 
 
@@ -44,21 +47,29 @@ def run(config: Mapping[str, Any]) -> None:
     """Draw the runs that the config names, or tabulate their scores, or write a report about them."""
     settings = build(PlotSettings, config, "")
     kind = _format(settings)
-    options = _curve_options(settings)
-    runs = [read_run(path) for path in find_runs(_paths(settings.runs))]
+    if isinstance(settings.smooth, str) and settings.smooth != "auto":
+        raise ZooError(f"`smooth={one_line(settings.smooth)}` is neither auto nor a number of episodes")
+    options = CurveOptions(settings.x, settings.y, settings.smooth, settings.aggregate, settings.interval)
+    paths = [settings.runs] if isinstance(settings.runs, str) else settings.runs
+    runs = [read_run(path) for path in find_runs(paths)]
     groups = group_runs(runs, keys_of(settings.by))
     refuse_unknown_scalar(options.y, runs)
     figure = _figure(settings, kind, len(runs))
     out = Path(settings.out).expanduser() if settings.out else _default_file(runs, figure, kind)
-    if kind == "html":
+    table = _table(groups, settings, figure).text(kind) if kind in TEXTS else None
+    if table is not None:
+        content = table.encode()
+    elif kind == "html":
         content = _report(runs, groups, settings, options, out).encode()
-    elif kind in TEXTS:
-        content = _table(groups, settings, figure, kind).encode()
     else:
         with house_style():
             content = render(_draw(runs, groups, settings, options, figure), kind)
     atomic.write_bytes(out, content)
-    _print_scores(runs, groups, settings, None if kind not in TEXTS else content.decode(), kind)
+    if table is not None and kind != "csv":
+        show(table, end="")
+    elif table is None and len(runs) > 1 and len(groups) <= MOST_GROUPS:
+        show(score_table(scored(groups, cast(Score, settings.score))).text("md"), end="")
+    _print_problems(runs, groups)
     show(f"wrote  {one_line(shown(out.absolute()))}")
 
 
@@ -77,41 +88,30 @@ def _format(settings: PlotSettings) -> str:
     return ending or "png"
 
 
-def _curve_options(settings: PlotSettings) -> CurveOptions:
-    if isinstance(settings.smooth, str) and settings.smooth != "auto":
-        raise ZooError(f"`smooth={one_line(settings.smooth)}` is neither auto nor a number of episodes")
-    return CurveOptions(settings.x, settings.y, settings.smooth, settings.aggregate, settings.interval)
-
-
-def _paths(runs: str | Sequence[str]) -> list[str]:
-    return [runs] if isinstance(runs, str) else list(runs)
-
-
 def _figure(settings: PlotSettings, kind: str, n_runs: int) -> str:
-    asked = settings.figure
-    if kind == "html" and asked != "auto":
+    """Return the figure, or the table of that name. Raises `ZooError` for one that the format can't hold."""
+    asked, is_one_run = settings.figure, n_runs == 1 and settings.y == DEFAULT_Y
+    if asked == "auto":
+        return "scores" if kind in TEXTS else "run" if is_one_run else "curves"
+    if kind == "html":
         raise ZooError(f"a report has every figure: figure={asked} goes with png, svg and pdf")
-    if asked == "run" and settings.y != DEFAULT_Y:
+    if asked == "run" and not is_one_run:
         raise ZooError(
-            f"figure=run has a panel for everything: y={one_line(settings.y)} goes with figure=curves"
+            f"figure=run shows all of one run: figure=curves goes with {n_runs:,} runs and"
+            f" y={one_line(settings.y)}"
         )
-    if asked == "run" and n_runs != 1:
-        raise ZooError(f"figure=run shows one run, and there are {n_runs:,}: name one, or leave figure out")
     if kind in TEXTS and asked in ("run", "curves"):
         raise ZooError(f"format={kind} writes a table, and figure={asked} is a picture (png, svg, pdf)")
-    if asked != "auto":
-        return asked
-    if kind in TEXTS:
-        return "scores"
-    return "run" if n_runs == 1 and settings.y == DEFAULT_Y else "curves"
+    return asked
 
 
 def _default_file(runs: Sequence[Run], figure: str, kind: str) -> Path:
     """Return the file in ``plots/``, called after the run or after what is drawn."""
+    name = "report" if kind == "html" else figure
     if len(runs) == 1:
         name = "-".join([runs[0].algo, runs[0].env, runs[0].path.absolute().name])
-        figure = re.sub(r"[^A-Za-z0-9._+-]+", "-", name).strip("-.")[:150] or "run"
-    return Path("plots") / f"{'report' if kind == 'html' and len(runs) > 1 else figure}.{kind}"
+        name = re.sub(r"[^A-Za-z0-9._+-]+", "-", name).strip("-.")[:150] or "run"
+    return Path("plots") / f"{name}.{kind}"
 
 
 def _draw(
@@ -132,12 +132,12 @@ def _draw(
     return draw[figure](_methods(group_scores, settings), settings.score, settings.title)
 
 
-def _table(groups: Sequence[Group], settings: PlotSettings, figure: str, kind: str) -> str:
+def _table(groups: Sequence[Group], settings: PlotSettings, figure: str) -> Table:
     group_scores = scored(groups, cast(Score, settings.score))
     if figure == "scores":
-        return score_table(group_scores).text(kind)
+        return score_table(group_scores)
     tables = {"aggregates": aggregate_table, "profiles": profile_table, "improvement": improvement_table}
-    return tables[figure](_methods(group_scores, settings)).text(kind)
+    return tables[figure](_methods(group_scores, settings))
 
 
 def _methods(group_scores: Sequence[GroupScore], settings: PlotSettings) -> Methods:
@@ -153,9 +153,9 @@ def _report(
     if len(runs) == 1:
         return run_report(runs[0], options, out, settings.title)
     group_scores = scored(groups, cast(Score, settings.score))
-    is_over_envs = len({each.group.env for each in group_scores if len(each.scores)}) > 1
+    having_scores = [each.group for each in group_scores if len(each.scores)]
     methods = None
-    if is_over_envs or len({each.group.label for each in group_scores if len(each.scores)}) > 1:
+    if len({each.env for each in having_scores}) > 1 or len({each.label for each in having_scores}) > 1:
         try:
             methods = _methods(group_scores, settings)
         except ZooError as error:
@@ -163,19 +163,14 @@ def _report(
     return sweep_report(group_scores, methods, options, settings.score, settings.title)
 
 
-def _print_scores(
-    runs: Sequence[Run], groups: Sequence[Group], settings: PlotSettings, table: str | None, kind: str
-) -> None:
-    """Print the scores, and what a figure does not show: runs that did not finish, files that are damaged."""
-    if table is not None and kind != "csv":
-        show(table, end="")
-    elif len(runs) > 1 and len(groups) <= 60:
-        group_scores = scored(groups, cast(Score, settings.score))
-        show(score_table(group_scores).text("md"), end="")
-    unfinished = [f"{each.name}: {each.ending}" for each in runs if not each.is_complete]
-    problems = problems_of(runs)
-    repeats = [line for group in groups for line in group.repeat_lines]
-    for what, lines in (("did not finish", unfinished), ("left out", repeats), ("damaged", problems)):
+def _print_problems(runs: Sequence[Run], groups: Sequence[Group]) -> None:
+    """Print what no figure shows: runs that did not finish or were left out, files that are damaged."""
+    problems = {
+        "did not finish": [f"{each.name}: {each.ending}" for each in runs if not each.is_complete],
+        "left out": [line for group in groups for line in group.repeat_lines],
+        "damaged": problems_of(runs),
+    }
+    for what, lines in problems.items():
         for line in lines[:PROBLEMS_SHOWN]:
             say(f"{what}  {line}", sys.stderr)
         if len(lines) > PROBLEMS_SHOWN:

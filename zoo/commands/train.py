@@ -61,7 +61,9 @@ class _TerminalHandler(logging.Handler):
 def _print_start(experiment: Experiment) -> None:
     config, algorithm = experiment.config, experiment.algorithm
     if config["init_from"] is not None and not algorithm.num_timesteps:
-        show(f"start   with {_init_description(experiment)} {_shown(config['init_from'])}")
+        parts = {"weights": "the weights", "optimizer": "weights and optimizer of the last checkpoint"}
+        what = parts.get(config["init_with"], "weights, optimizer and replay buffer of the last checkpoint")
+        show(f"start   with {what} of {_shown(config['init_from'])}")
         for line in experiment.changed_settings:
             show(f"        {line}")
     algo, env = preset_or_name(config["algo"]), config["env"]["id"]
@@ -74,15 +76,6 @@ def _print_start(experiment: Experiment) -> None:
     elif experiment.is_resumed:
         start = "its pretraining" if experiment.resumes_pretraining else "the start"
         show(f"resume  from {start}: the run had no checkpoint yet")
-
-
-def _init_description(experiment: Experiment) -> str:
-    what = experiment.config["init_with"]
-    if what == "weights":
-        return "the weights of"
-    takes_memory = what == "all" and experiment.algorithm.has_replay
-    parts = "weights, optimizer and replay buffer" if takes_memory else "weights and optimizer"
-    return f"{parts} of the last checkpoint of"
 
 
 def _print_end(result: Result, experiment: Experiment) -> None:

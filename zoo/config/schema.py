@@ -437,15 +437,6 @@ class ListingSettings:
     algo: str | None = hyperparameter(help="only agents of this algorithm or preset")
     env: str | None = hyperparameter(help="only agents of this environment")
     agent: str | None = hyperparameter(help="folder, zip or run of an agent whose card is shown")
-    seed: int | None = hyperparameter(help="only agents that were trained with this seed", ge=0)
-    min_return: float | None = hyperparameter(help="only agents whose mean return is at least this")
-    where: str | None = hyperparameter(
-        help="own: those of your runs, collection: the others", choices=("own", "collection")
-    )
-    sort: str | None = hyperparameter(
-        help="best return, most steps, newest, or by name; null: own runs first, the newest first",
-        choices=("return", "steps", "time", "algo", "env"),
-    )
     format: str = hyperparameter(help="table, or json for programs", choices=("table", "json"))
     runs_dir: str = hyperparameter(help="folder in which own runs are looked for")
 
@@ -463,9 +454,7 @@ class ReproduceSettings:
 
 @dataclass
 class DoctorSettings:
-    """What `zoo doctor` takes."""
-
-    format: str = hyperparameter(help="text, or json for programs", choices=("text", "json"))
+    """What `zoo doctor` takes: nothing."""
 
 
 @dataclass

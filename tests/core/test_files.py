@@ -26,7 +26,6 @@ from zoo.core.tensors import (
     checksum_of,
     content_files,
     join,
-    parse_tensors,
     read_tensors,
     split,
     write_tensors,
@@ -199,14 +198,6 @@ def test_file_is_one_that_the_safetensors_package_reads(tmp_path: Path) -> None:
         np.testing.assert_array_equal(array, ARRAYS[name])
 
 
-def test_file_of_the_safetensors_package_is_read(tmp_path: Path) -> None:
-    arrays = {name: np.ascontiguousarray(array) for name, array in ARRAYS.items()}
-    safetensors.numpy.save_file(arrays, tmp_path / "a.safetensors", metadata={"format": "np"})
-    back = read_tensors(tmp_path / "a.safetensors")
-    assert back.keys() == ARRAYS.keys()
-    np.testing.assert_array_equal(back["weights"], ARRAYS["weights"])
-
-
 def test_large_array_is_neither_copied_to_write_nor_to_read(tmp_path: Path) -> None:
     memory = np.ones((2**22,), np.float32)
     tracemalloc.start()
@@ -230,38 +221,6 @@ def test_truncated_file_is_named_as_damaged(tmp_path: Path, size: int) -> None:
 def test_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ZooError, match=r"a\.safetensors is missing"):
         read_tensors(tmp_path / "a.safetensors")
-
-
-def content_of(tmp_path: Path) -> bytes:
-    write_tensors(tmp_path / "a.safetensors", ARRAYS, {"values": "{}"})
-    return (tmp_path / "a.safetensors").read_bytes()
-
-
-def test_metadata_come_back(tmp_path: Path) -> None:
-    assert parse_tensors(content_of(tmp_path))[1] == {"values": "{}"}
-
-
-def test_damaged_bytes_are_refused_wherever_the_safetensors_package_refuses_them(tmp_path: Path) -> None:
-    whole = content_of(tmp_path)
-    generator = np.random.default_rng(0)
-    refused = 0
-    for _ in range(2000):
-        damaged = bytearray(whole)
-        for position in generator.integers(0, len(whole) - 100, size=generator.integers(1, 3)):
-            damaged[position] = generator.integers(32, 127)
-        try:
-            arrays, _ = parse_tensors(bytes(damaged))
-        except ValueError:
-            refused += 1
-            continue
-        for name, array in safetensors.numpy.load(bytes(damaged)).items():
-            assert arrays[name].dtype == array.dtype
-            assert arrays[name].tobytes() == array.tobytes()
-    assert refused > 1000
-
-
-def with_header(header: str, data: bytes = b"0000") -> bytes:
-    return len(header).to_bytes(8, "little") + header.encode() + data
 
 
 def test_type_that_safetensors_does_not_have_is_refused(tmp_path: Path) -> None:
@@ -361,23 +320,14 @@ def test_keys_with_slashes_are_other_places_than_nested_ones() -> None:
         ({"a": {"b": (1, 2)}}, "a/b is a tuple"),
         ({"a": np.int64(3)}, "a is a int64"),
         ({"a": [1, {"b": {1, 2}}]}, "a/1/b is a set"),
-        ({"a": [np.zeros(2)]}, "give each array of a list a key of its own"),
-        ({"a": {1: "x"}}, "the key 1 in a is a int"),
-        ({"a": [{2: "x"}]}, "the key 2 in a/0 is a int"),
+        ({"a": [np.zeros(2)]}, "a/0 is a ndarray"),
+        ({"a": {1: "x"}}, "the key 1 in a is not a text"),
+        ({"a": [{2: "x"}]}, "the key 2 in a/0 is not a text"),
     ],
 )
 def test_leaf_that_json_would_change_is_refused(tree: dict[str, Any], message: str) -> None:
     with pytest.raises(TypeError, match=message):
         split(tree)
-
-
-def test_arrays_and_values_of_two_trees_are_not_joined() -> None:
-    arrays, values = split({"a": np.zeros(3)})
-    with pytest.raises(ZooError, match="the array a has no place"):
-        join(arrays, {"b": 1})
-    with pytest.raises(ZooError, match="among the arrays"):
-        join(arrays, split({"a": np.zeros(4)})[1])
-    assert join({}, values)["a"] == "<array float64 [3]>"
 
 
 def test_parts_that_last_are_found_by_their_paths_and_come_back_with_their_names() -> None:
@@ -390,10 +340,3 @@ def test_parts_that_last_are_found_by_their_paths_and_come_back_with_their_names
     assert {path: part.name for path, part in content_files(back).items()} == {"replay/0~11": "some rows"}
     assert back["replay"]["0/1"]["a"]["b"].tolist() == [0, 1, 2]
     assert not content_files(join(arrays, values))
-
-
-def test_what_stands_in_place_of_a_note_is_told_in_short() -> None:
-    arrays, values = split({"a": np.zeros(3)})
-    with pytest.raises(ZooError) as error:
-        join(arrays, {**values, "a": [1] * 100_000})
-    assert len(str(error.value)) < 300

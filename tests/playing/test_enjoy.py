@@ -253,7 +253,7 @@ def test_steps_that_were_not_kept_are_answered_with_those_that_were(
     with pytest.raises(ZooError, match=r"has kept no agent of step 2000; it has: 1000, 25000$"):
         measured(capsys, f"agent={kept}", "checkpoint=2000")
     (kept / "agents").rename("others")
-    with pytest.raises(ZooError, match=r"has kept no agents as it went: callbacks.agents.every=STEPS"):
+    with pytest.raises(ZooError, match=r"callbacks.agents.every=STEPS"):
         measured(capsys, f"agent={kept}", "checkpoint=2000")
     save_agent("alone")
     with pytest.raises(ZooError, match=r"checkpoint=2000 is an agent that a run kept, and alone is no run's"):

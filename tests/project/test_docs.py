@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 import zoo
-from zoo.algorithms.registry import algorithm_class
+from zoo.algorithms.registry import ALGORITHMS, algorithm_class
 from zoo.cli import status_of
 from zoo.config.aliases import NAMES
 from zoo.config.fields import defaults
 from zoo.config.keys import all_keys
-from zoo.config.schema import SETTINGS, algorithm_names
+from zoo.config.schema import SETTINGS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGES = [*sorted(REPOSITORY.glob("*.md")), *sorted((REPOSITORY / "docs").glob("*.md"))]
@@ -75,7 +75,7 @@ def test_documented_command_composes(
 
 
 def test_table_of_old_names_leads_to_names_that_there_are() -> None:
-    keys = {key for command in SETTINGS for key in all_keys(command, algorithm_names())} | {
+    keys = {key for command in SETTINGS for key in all_keys(command, ALGORITHMS)} | {
         *inspect.signature(zoo.PPO2.predict).parameters
     }
     assert [new for new in NAMES.values() if " " not in new and new not in keys] == []

@@ -10,17 +10,19 @@ An agent is a folder, or a zip of one, of YAML, JSON and safetensors:
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import shutil
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import safetensors.numpy
 from numpy.typing import NDArray
 
 from zoo.agents.card import complete_card, readme
@@ -38,7 +40,7 @@ from zoo.core.plain_data import (
     with_finite_numbers,
 )
 from zoo.core.printing import one_line
-from zoo.core.tensors import Arrays, parse_tensors, tensor_bytes
+from zoo.core.tensors import Arrays, parse_tensors
 from zoo.core.zips import DamagedFileError, Folder, UnreadableZipError, Zip, write_zip
 from zoo.errors import ZooError
 
@@ -116,47 +118,40 @@ def read_as_data(path: str | os.PathLike[str]) -> AgentFiles:
 
 
 def _read_agent(folder: Path, *, trust: bool, own_env: bool) -> AgentFiles:
-    origin = one_line(folder)
-    raw = _read_files(folder, (CONFIG, POLICY, NORMALIZATION, CARD), origin)
-    for name in (CONFIG, POLICY):
-        if raw[name] is None:
-            raise _missing_file(folder, name)
-    config = _parse_config(raw[CONFIG] or b"", origin)
+    raw = _read_files(folder, (CONFIG, POLICY, NORMALIZATION, CARD))
+    config, policy, statistics = _parse_config(folder, raw[CONFIG]), raw[POLICY], raw[NORMALIZATION]
+    if policy is None:
+        raise _missing_file(folder, POLICY)
     if not trust:
-        refuse_foreign_code(config, origin, own_env=own_env)
+        refuse_foreign_code(config, one_line(folder), own_env=own_env)
     config["env"] = _with_limit(config.get("env"), EPISODE_LIMITS)
     normalization = None
-    if (content := raw[NORMALIZATION]) is not None:
-        arrays, metadata = _parse_tensors(content, NORMALIZATION, origin)
-        normalization = arrays, _parse_json(metadata.get("values", "{}"), NORMALIZATION, origin)
-    return AgentFiles(
-        config=config,
-        tensors=_parse_tensors(raw[POLICY] or b"", POLICY, origin)[0],
-        normalization=normalization,
-        card={} if (card := raw[CARD]) is None else _parse_json(card, CARD, origin),
-        is_trusted=trust,
-    )
+    if statistics is not None:
+        with _damage_named(folder, NORMALIZATION):
+            arrays, metadata = parse_tensors(statistics)
+            normalization = arrays, parse_json(metadata.get("values", "{}"))
+    with _damage_named(folder, POLICY):
+        # Copies: views would keep the whole file in memory.
+        tensors = {name: np.array(view) for name, view in parse_tensors(policy)[0].items()}
+    return AgentFiles(config, tensors, normalization, _parse_card(folder, raw[CARD]), is_trusted=trust)
 
 
 def read_card(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read the card alone, for lists; empty where an agent has none. Raises `ZooError` if it is damaged."""
-    origin, content = _read_one(path, CARD)
-    return _parse_json(content, CARD, origin) if content is not None else {}
+    folder = resolve_agent(path)
+    return _parse_card(folder, _read_files(folder, (CARD,))[CARD])
 
 
 def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read the config alone, as data: nothing that it names is looked for. Raises `ZooError`."""
-    origin, content = _read_one(path, CONFIG)
-    if content is None:
-        raise _missing_file(resolve_agent(path), CONFIG)
-    return _parse_config(content, origin)
+    folder = resolve_agent(path)
+    return _parse_config(folder, _read_files(folder, (CONFIG,))[CONFIG])
 
 
 def fingerprint(path: str | os.PathLike[str]) -> str:
     """Return the SHA-256 of all files by which an agent acts. Raises `ZooError`."""
     digest = hashlib.sha256()
-    for name in (CONFIG, POLICY, NORMALIZATION):
-        _, content = _read_one(path, name)
+    for name, content in _read_files(resolve_agent(path), (CONFIG, POLICY, NORMALIZATION)).items():
         digest.update(name.encode() + hashlib.sha256(content or b"").digest())
     return digest.hexdigest()
 
@@ -186,13 +181,13 @@ def _contents(agent: AgentFiles) -> dict[str, bytes]:
     card = with_finite_numbers(plain(complete_card(agent.card, config)))
     contents = {
         CONFIG: to_yaml(config).encode(),
-        POLICY: tensor_bytes(agent.tensors),
+        POLICY: safetensors.numpy.save(agent.tensors),
         CARD: to_json(card).encode(),
         README: readme(card, config).encode(),
     }
     if agent.normalization is not None:
         arrays, values = agent.normalization
-        contents[NORMALIZATION] = tensor_bytes(arrays, {"values": json.dumps(plain(values))})
+        contents[NORMALIZATION] = safetensors.numpy.save(arrays, {"values": json.dumps(plain(values))})
     return contents
 
 
@@ -222,14 +217,9 @@ def _write_folder(destination: Path, contents: Mapping[str, bytes]) -> None:
 # Reading
 
 
-def _read_one(path: str | os.PathLike[str], name: str) -> tuple[str, bytes | None]:
-    """Return what the agent is called in messages, and the bytes of one of its files."""
-    folder = resolve_agent(path)
-    return one_line(folder), _read_files(folder, (name,), one_line(folder))[name]
-
-
-def _read_files(path: Path, names: Iterable[str], origin: str) -> dict[str, bytes | None]:
+def _read_files(path: Path, names: Iterable[str]) -> dict[str, bytes | None]:
     """Return each file's bytes, None for one that the agent does not have."""
+    origin = one_line(path)
     try:
         source = Zip(path, main=CONFIG) if path.is_file() else Folder(path)
         return {name: source.read(name) for name in names}
@@ -238,45 +228,48 @@ def _read_files(path: Path, names: Iterable[str], origin: str) -> dict[str, byte
     except OSError as error:
         raise ZooError(f"can't read {origin}: {error.strerror or one_line(error)}") from error
     except DamagedFileError as error:
-        raise _damaged(origin, error.name, error.problem) from error
+        raise _damaged(path, error.name, error.problem) from error
 
 
-def _parse_config(content: bytes, origin: str) -> dict[str, Any]:
-    try:
+def _parse_config(folder: Path, content: bytes | None) -> dict[str, Any]:
+    if content is None:
+        raise _missing_file(folder, CONFIG)
+    with _damage_named(folder, CONFIG):
         config = parse_yaml(content)
-    except ValueError as error:
-        raise _damaged(origin, CONFIG, one_line(error)) from error
-    found = config.get("format")
-    if not isinstance(found, int) or isinstance(found, bool) or found < 1:
-        raise _damaged(origin, CONFIG, "`format` is missing")
-    if found > FORMAT:
-        raise ZooError(
-            f"the agent in {origin} has format {found}, but this Zoo reads formats up to {FORMAT}; update Zoo"
-        )
-    for section in ("algo", "policy", "observation_space", "action_space"):
-        if not isinstance(config.get(section), dict):
-            raise _damaged(origin, CONFIG, f"`{section}` is missing")
-    if not isinstance(config["algo"].get("name"), str):
-        raise _damaged(origin, CONFIG, "`algo.name` is missing")
-    if not PRESET.fullmatch(str(config["algo"].get("preset") or "none")):
-        raise _damaged(origin, CONFIG, "`algo.preset` is no name")
+        found = config.get("format")
+        if not isinstance(found, int) or isinstance(found, bool) or found < 1:
+            raise ValueError("`format` is missing")
+        if found > FORMAT:
+            raise ZooError(
+                f"the agent in {one_line(folder)} has format {found}, but this Zoo reads formats up to"
+                f" {FORMAT}; update Zoo"
+            )
+        for section in ("algo", "policy", "observation_space", "action_space"):
+            if not isinstance(config.get(section), dict):
+                raise ValueError(f"`{section}` is missing")
+        if not isinstance(config["algo"].get("name"), str):
+            raise ValueError("`algo.name` is missing")
+        if not PRESET.fullmatch(str(config["algo"].get("preset") or "none")):
+            raise ValueError("`algo.preset` is no name")
     return _renamed(config, FORMAT_1_KEYS)
 
 
-def _parse_json(content: bytes | str, name: str, origin: str) -> dict[str, Any]:
-    try:
-        return parse_json(content)
-    except ValueError as error:
-        raise _damaged(origin, name, one_line(error)) from error
+def _parse_card(folder: Path, content: bytes | None) -> dict[str, Any]:
+    with _damage_named(folder, CARD):
+        return {} if content is None else parse_json(content)
 
 
-def _parse_tensors(content: bytes, name: str, origin: str) -> tuple[Arrays, dict[str, str]]:
-    """Return tensors and metadata. The tensors are copies: views would keep the whole file in memory."""
+@contextlib.contextmanager
+def _damage_named(folder: Path, name: str) -> Iterator[None]:
+    """Name the agent and its file where the block finds that this is damaged."""
     try:
-        views, metadata = parse_tensors(content)
-        return {tensor: np.array(view) for tensor, view in views.items()}, metadata
+        yield
     except (ValueError, MemoryError) as error:
-        raise _damaged(origin, name, f"it is truncated or no safetensors file ({one_line(error)})") from error
+        raise _damaged(folder, name, one_line(error)) from error
+
+
+def _damaged(folder: Path, name: str, problem: str) -> ZooError:
+    return ZooError(f"the agent in {one_line(folder)} is damaged: {name}: {problem}")
 
 
 def _missing_file(path: Path, name: str) -> ZooError:
@@ -284,10 +277,6 @@ def _missing_file(path: Path, name: str) -> ZooError:
     if path.is_file() and {"data", "policy.pth"} <= Zip(path, main=CONFIG).names:
         return ZooError(f"{one_line(path)} is of Stable-Baselines3; first: zoo import {one_line(path)}")
     return ZooError(f"{one_line(path)} is not a whole agent: {name} is missing")
-
-
-def _damaged(origin: str, name: str, problem: str) -> ZooError:
-    return ZooError(f"the agent in {origin} is damaged: {name}: {problem}")
 
 
 def _renamed(config: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:

@@ -143,15 +143,10 @@ def kept_agent(path: str | os.PathLike[str], timesteps: int) -> Path:
             f"checkpoint={timesteps} is an agent that a run kept, and {one_line(given)} is no run's"
         )
     agents = kept_agents(run)
-    if timesteps in agents:
-        return agents[timesteps]
-    if not agents:
-        raise ZooError(
-            f"the run {one_line(run)} has kept no agents as it went:"
-            " callbacks.agents.every=STEPS of zoo train keeps some"
-        )
-    listed = ", ".join(map(str, agents))
-    raise ZooError(f"the run {one_line(run)} has kept no agent of step {timesteps}; it has: {listed}")
+    if timesteps not in agents:
+        listed = ", ".join(map(str, agents)) or "none (callbacks.agents.every=STEPS of zoo train keeps some)"
+        raise ZooError(f"the run {one_line(run)} has kept no agent of step {timesteps}; it has: {listed}")
+    return agents[timesteps]
 
 
 def run_of(agent: Path) -> Path | None:
@@ -164,7 +159,7 @@ def _env_id(agent: FoundAgent) -> str:
     """Return the environment's id, as a user types it: it stands on the agent's card."""
     try:
         found = parse_json((agent.path / "card.json").read_bytes()).get("env")
-    except (OSError, ValueError, ZooError):
+    except (OSError, ValueError):
         return agent.env
     return found if isinstance(found, str) and folder_name(found) == agent.env else agent.env
 

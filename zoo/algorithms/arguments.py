@@ -17,7 +17,7 @@ from torch import nn
 from zoo.algorithms.callback import Callback
 from zoo.algorithms.registry import ALGORITHMS, algorithm_class
 from zoo.buffers.arrays import Arrays, transform
-from zoo.config.aliases import ATTRIBUTES, NAMES, UnknownKeyError, with_hint
+from zoo.config.aliases import ATTRIBUTES, NAMES, UnknownKeyError
 from zoo.config.fields import build, hyperparameter, scheduled
 from zoo.config.keys import all_keys, other_algorithms_hint
 from zoo.config.user_imports import named_class
@@ -50,12 +50,12 @@ def built_config(algorithm: type[Any], given: Mapping[str, Any]) -> Any:
     try:
         return build(algorithm.config_class, given, algorithm.name)
     except UnknownKeyError as error:
-        if error.is_answered or error.section != algorithm.name:
+        if error.is_sure or error.section != algorithm.name:
             raise
         hint = other_algorithms_hint(error.key, [algorithm.name], "")
         if hint:
             raise ZooError(f"unknown key `{algorithm.name}.{error.key}`{hint}") from error
-        raise with_hint(error, all_keys("train", ()), str) from error
+        raise error.with_hint(all_keys("train", ()), str) from error
 
 
 def changed_config(model: Any, name: str, value: Any) -> Any:

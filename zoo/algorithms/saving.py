@@ -10,8 +10,8 @@ from gymnasium import spaces
 
 from zoo.agents.agent_folder import FORMAT, AgentFiles
 from zoo.buffers.config import ReplayConfig
-from zoo.config.aliases import unknown_key
-from zoo.config.environment_values import resolved_values
+from zoo.config.aliases import UnknownKeyError
+from zoo.config.environment_values import resolved
 from zoo.config.fields import build, variant_of
 from zoo.config.schema import ALGO_LABELS
 from zoo.envs.config import EnvConfig
@@ -84,7 +84,7 @@ def constructor_arguments(
     replay = {"replay": replayed} if has_replay else {}
     for option in options:
         if option not in names and option not in CHOICES and option not in replay:
-            raise unknown_key(option, [*names, *CHOICES, *replay, "n_envs"], "")
+            raise UnknownKeyError(option, [*names, *CHOICES, *replay, "n_envs"])
     changed = {option: value for option, value in options.items() if option in names}
     return {
         **replay,
@@ -104,7 +104,7 @@ def env_of(files: AgentFiles) -> EnvConfig | None:
 def section_of(files: AgentFiles, name: str) -> dict[str, Any]:
     """Return a section of an agent's config; one that the user trusts may take values from variables."""
     values: dict[str, Any] = files.config.get(name) or {}
-    return resolved_values(values, below=(name,)) if files.is_trusted else dict(values)
+    return resolved(values, below=(name,)) if files.is_trusted else dict(values)
 
 
 def agent_files(algorithm: Algorithm, card: Mapping[str, Any]) -> AgentFiles:

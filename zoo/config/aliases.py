@@ -20,44 +20,83 @@ ALGORITHMS = _TABLES["algorithms"]
 ENV_ATTRIBUTES = _TABLES["environments"]
 ATTRIBUTES = _TABLES["models"]
 
-CLOSE = 0.6
-"""Similarity from which one name may be meant by another."""
-
-VERY_CLOSE = 0.8
-"""Similarity from which a name of the same section is preferred to those of other sections."""
+CLOSE, VERY_CLOSE = 0.6, 0.8
+"""Similarity from which a name may be meant by another, and from which it is preferred to those elsewhere."""
 
 MOST_PLACES = 6
 """Places of one name that a message can list."""
 
 
 class UnknownKeyError(ZooError):
-    """A key that its section does not have; `with_hint` looks for it in others.
+    """A key that its section does not have; the message names what is meant, or what there is.
 
-    ``rest`` is what was written behind the key (``.g`` of ``env_kwargs.g``); ``is_answered`` says that the
-    message names what is meant.
+    ``section`` is the path of a config in the whole, "" at the top; ``rest`` is what was written behind the
+    key (``.g`` of ``env_kwargs.g``), and ``note`` ends a list of known keys. `with_hint` looks for the key in
+    the whole config, unless the hint ``is_sure``.
     """
 
     def __init__(
-        self, message: str, key: str, known: Sequence[str], section: str, rest: str, *, is_answered: bool
+        self, key: str, known: Sequence[str], section: str = "", *, rest: str = "", note: str = ""
     ) -> None:
-        super().__init__(message)
         self.key, self.known, self.section, self.rest = key, known, section, rest
-        self.is_answered = is_answered
+        self.path = self._path_of(key)
+        hint = self._of_another_library() or self._nearest_in_section(VERY_CLOSE)
+        self.is_sure = bool(hint)
+        hint = hint or self._nearest_in_section(CLOSE) or f"; known: {', '.join(sorted(known))}{note}"
+        super().__init__(f"unknown key `{self.path}`{hint}")
 
+    def with_hint(self, keys: Sequence[str], others: Callable[[], str]) -> ZooError:
+        """Return the error with a hint at the whole config, whose keys are ``keys``, such as ``algo.gamma``.
 
-def unknown_key(
-    key: str, known: Sequence[str], section: str, *, rest: str = "", note: str = ""
-) -> UnknownKeyError:
-    """Return the error for a key that ``section`` does not have, with the right key if that is there.
+        ``others`` returns what to say of a key that is not among them, or "".
+        """
+        if self.is_sure:
+            return self
+        places = [each for each in keys if _last(each) == self.key and each != self.path]
+        is_of_algorithms = self.section == "algo" or places == [f"pretrain.{self.key}"]
+        hint = (
+            (others() if is_of_algorithms else "")
+            or self._elsewhere(keys, places)
+            or self._nearest_in_section(CLOSE)
+            or others()
+            or _nearest_anywhere(self.key, keys)
+        )
+        return ZooError(f"unknown key `{self.path}`{hint}") if hint else self
 
-    ``section`` is the path of a config in the whole, "" at the top; ``note`` ends a list of known keys.
-    """
-    hint = _other_library_hint(key, known, section, rest)
-    hint = hint or _nearest_in_section(key, known, section, VERY_CLOSE)
-    near = hint or _nearest_in_section(key, known, section, CLOSE)
-    all_known = f"; known: {', '.join(sorted(known))}{note}"
-    message = f"unknown key `{_path(section, key)}`{near or all_known}"
-    return UnknownKeyError(message, key, known, section, rest, is_answered=bool(hint))
+    def _path_of(self, key: str) -> str:
+        return f"{self.section}.{key}" if self.section else key
+
+    def _of_another_library(self) -> str:
+        """Return the hint for a name of another library whose place is known without looking at all keys."""
+        place = NAMES.get(self.path) or NAMES.get(self.key, "")
+        if " " in place:
+            return f": {place}"
+        top, _, within = place.partition(".")
+        for name in (within, _last(place)):
+            if name and name.partition(".")[0] in self.known and (self.section or top not in self.known):
+                return f": it is `{self._path_of(name)}{self.rest}` here"
+        is_here = top != "algo" and place != self.path if self.section else top in self.known
+        if top == "replay" and self.known and not {"buffer_size", "replay"} & set(self.known):
+            is_here = False  # an algorithm that does not replay
+        return f": it is `{place}{self.rest}` here" if place and is_here else ""
+
+    def _nearest_in_section(self, cutoff: float) -> str:
+        near = _nearest(self.key, self.known, cutoff)
+        return f"; did you mean `{self._path_of(near)}`?" if near else ""
+
+    def _elsewhere(self, keys: Sequence[str], places: Sequence[str]) -> str:
+        """Return the hint for a name that is right, but stands in one of ``places``.
+
+        One that stands at the top is that; at the top a hyperparameter's name is that: others are rarer.
+        """
+        of_algorithm = [each for each in places if each.startswith("algo.") and not self.section]
+        if self.key in places:
+            return f": `{self.key}` is a setting by itself, as in zoo train {self.key}=…"
+        if len(of_algorithm) == 1:
+            places = of_algorithm
+        elif not places and NAMES.get(self.key) in keys:
+            places = [NAMES[self.key]]
+        return f": it is {_join_places([each + self.rest for each in places])} here" if places else ""
 
 
 class AnswersNames:
@@ -83,71 +122,10 @@ class RefusesNames(AnswersNames):
             super().__setattr__(name, value)
 
 
-def with_hint(error: UnknownKeyError, keys: Sequence[str], others: Callable[[], str]) -> ZooError:
-    """Return the error with a hint at the whole config, whose keys are ``keys``, such as ``algo.gamma``.
-
-    ``others`` returns what to say of a key that is not among them, or "". A hint that is sure stays.
-    """
-    if error.is_answered:
-        return error
-    path = _path(error.section, error.key)
-    places = [each for each in keys if _last(each) == error.key and each != path]
-    is_of_algorithms = error.section == "algo" or places == [f"pretrain.{error.key}"]
-    hint = (
-        (others() if is_of_algorithms else "")
-        or _elsewhere(error, keys, places)
-        or _nearest_in_section(error.key, error.known, error.section, CLOSE)
-        or others()
-        or _nearest_anywhere(error.key, keys)
-    )
-    return ZooError(f"unknown key `{path}`{hint}") if hint else error
-
-
-def _path(section: str, key: str) -> str:
-    return f"{section}.{key}" if section else key
-
-
-def _other_library_hint(key: str, known: Sequence[str], section: str, rest: str) -> str:
-    """Return the hint for a name of another library whose place is known without looking at all keys."""
-    place = NAMES.get(_path(section, key)) or NAMES.get(key, "")
-    if " " in place:
-        return f": {place}"
-    top, _, within = place.partition(".")
-    for name in (within, _last(place)):
-        if name and name.partition(".")[0] in known and (section or top not in known):
-            return f": it is `{_path(section, name)}{rest}` here"
-    is_here = top in known if not section else top != "algo" and place != _path(section, key)
-    if top == "replay" and known and not {"buffer_size", "replay"} & set(known):
-        is_here = False
-    return f": it is `{place}{rest}` here" if place and is_here else ""
-
-
-def _elsewhere(error: UnknownKeyError, keys: Sequence[str], places: Sequence[str]) -> str:
-    """Return the hint for a name that is right, but stands elsewhere.
-
-    One that stands at the top is that; at the top a hyperparameter's name is that: others are rarer.
-    """
-    of_algorithm = [each for each in places if each.startswith("algo.") and not error.section]
-    place = NAMES.get(error.key, "")
-    if error.key in places:
-        return f": `{error.key}` is a setting by itself, as in zoo train {error.key}=…"
-    if len(of_algorithm) == 1:
-        places = of_algorithm
-    elif not places and place in keys:
-        places = [place]
-    fitting = [each + error.rest for each in places] if len(places) <= MOST_PLACES else []
-    return f": it is {_join_places(fitting)} here" if fitting else ""
-
-
-def _nearest_in_section(key: str, known: Sequence[str], section: str, cutoff: float) -> str:
-    near = _nearest(key, known, cutoff)
-    return f"; did you mean `{_path(section, near)}`?" if near else ""
-
-
 def _nearest_anywhere(key: str, keys: Sequence[str]) -> str:
     name = _nearest(key, {_last(each) for each in keys}, CLOSE)
     places = [each for each in keys if _last(each) == name]
-    return f"; did you mean {_join_places(places)}?" if 0 < len(places) <= MOST_PLACES else ""
+    return f"; did you mean {_join_places(places)}?" if name and len(places) <= MOST_PLACES else ""
 
 
 def _nearest(key: str, names: Collection[str], cutoff: float) -> str:

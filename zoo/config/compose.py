@@ -19,7 +19,7 @@ from omegaconf import DictConfig, OmegaConf, flag_override
 from omegaconf.errors import OmegaConfBaseException
 
 from zoo.config import schema
-from zoo.config.aliases import ALGORITHMS, UnknownKeyError, with_hint
+from zoo.config.aliases import ALGORITHMS, UnknownKeyError
 from zoo.config.environment_values import resolved
 from zoo.config.keys import TRAINING, all_keys, other_algorithms_hint
 from zoo.config.overrides import allow_new_key, as_users_type, parse_overrides, with_config_keys
@@ -35,6 +35,7 @@ from zoo.config.validate import (
     refuse_unknown_names,
     require_choices,
 )
+from zoo.core.plain_data import value_at
 from zoo.core.printing import one_line
 from zoo.errors import ZooError, nearest
 
@@ -49,13 +50,12 @@ HYDRA_ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError)
 
 def as_zoo_error(error: Exception) -> ZooError:
     """Return one of Hydra's errors as one line: its first, or which option of a group there is not."""
-    if isinstance(error, MissingConfigException) and "/" in (error.missing_cfg_file or ""):
-        missing = str(error.missing_cfg_file)
-        *groups, name = missing.split("/", 2 if missing.startswith("hydra/") else 1)
-        group = "/".join(groups)
-        options = list(error.options or ())
+    missing = str(error.missing_cfg_file) if isinstance(error, MissingConfigException) else ""
+    if isinstance(error, MissingConfigException) and "/" in missing:
+        group, _, name = missing.rpartition("/") if missing.startswith("hydra/") else missing.partition("/")
         if name.endswith(".yaml"):
             return ZooError(f"{group}: there is no file {name}")
+        options = list(error.options or ())
         if ALGORITHMS.get(name.lower()) in options:
             return ZooError(f"unknown {group} '{name}': it is {group}={ALGORITHMS[name.lower()]} here")
         known = f" (known: {', '.join(options)})" if options else ""
@@ -89,25 +89,11 @@ class ConfigLoader:
     def load_configuration(self, overrides: Sequence[str], run_mode: RunMode) -> DictConfig:
         """Compose; for a run (not for the frame of a multirun) also check. Raises `ZooError`."""
         overrides = with_config_keys(self.command, overrides)
-        try:
-            return self._composed_and_checked(overrides, run_mode)
-        except UnknownKeyError as error:
-            raise self._with_hint(error, self._algorithms(overrides)) from error
-
-    def parsed(self, overrides: Sequence[str]) -> list[Override]:
-        """Return overrides as Hydra reads them, ``glob`` among the options that there are."""
-        return parse_overrides(overrides, self.hydra)
-
-    def files(self, overrides: list[str]) -> dict[Path, str]:
-        """Return the files that a config is put together from, each with its section, "" for the whole."""
-        self.load_incomplete(overrides)
-        return dict(self.source.read)
-
-    def _composed_and_checked(self, overrides: list[str], run_mode: RunMode) -> DictConfig:
         is_run = run_mode == RunMode.RUN
         try:
             given = parse_overrides(overrides)
-            refuse_unknown_names(given, self.known_keys(), as_users_type(self.command, self.known_keys()))
+            keys = self.known_keys()
+            refuse_unknown_names(given, keys, as_users_type(self.command, keys))
             refuse_empty_choices(
                 given, {group: self.hydra.get_group_options(group) for group in self._groups()}
             )
@@ -118,7 +104,11 @@ class ConfigLoader:
             config = self._composed(parse_overrides(taken), run_mode)
             if resumed is not None:
                 resumed.apply_to(config)
-            plain = self._with_fixed_keys(_plain_job(config))
+            plain = self._plain_job(config)
+        except UnknownKeyError as error:
+            chosen = [each.partition("=")[2] for each in overrides if each.startswith("algo=")]
+            algorithms = [self.source.base_of(name) for names in chosen for name in names.split(",")]
+            raise self._with_hint(error, algorithms) from error
         except (*HYDRA_ERRORS, ValueError) as error:
             raise as_zoo_error(error) from error
         if is_run:
@@ -126,6 +116,23 @@ class ConfigLoader:
             refuse_pretraining_from_nothing(given, plain)
             self._check(config, plain)
         return config
+
+    def load_incomplete(self, overrides: list[str]) -> DictConfig:
+        """Compose and check what has been chosen so far; a group that has not been chosen is left out."""
+        if _resumed_run(parse_overrides(overrides)) is not None:
+            return self.load_configuration(overrides, RunMode.RUN)
+        config = self.load_configuration(overrides, RunMode.MULTIRUN)
+        self._check(config, self._plain_job(config))
+        return config
+
+    def parsed(self, overrides: Sequence[str]) -> list[Override]:
+        """Return overrides as Hydra reads them, ``glob`` among the options that there are."""
+        return parse_overrides(overrides, self.hydra)
+
+    def files(self, overrides: list[str]) -> dict[Path, str]:
+        """Return the files that a config is put together from, each with its section, "" for the whole."""
+        self.load_incomplete(overrides)
+        return dict(self.source.read)
 
     def _composed(self, overrides: Sequence[Override], run_mode: RunMode) -> DictConfig:
         """Return the composed config, without the groups of which no option is chosen."""
@@ -145,13 +152,16 @@ class ConfigLoader:
             ]
         return config
 
-    def load_incomplete(self, overrides: list[str]) -> DictConfig:
-        """Compose and check what has been chosen so far; a group that has not been chosen is left out."""
-        if _resumed_run(parse_overrides(overrides)) is not None:
-            return self.load_configuration(overrides, RunMode.RUN)
-        config = self.load_configuration(overrides, RunMode.MULTIRUN)
-        self._check(config, _plain_job(config))
-        return config
+    def _plain_job(self, config: DictConfig) -> dict[str, Any]:
+        """Return everything but Hydra's own part as plain values, with interpolations resolved.
+
+        The list ``fixed`` of a search also gets the hyperparameters that the command line sets.
+        """
+        plain = resolved(_job_part(config))
+        if isinstance(plain.get("fixed"), list):
+            given = (key for key in sorted(self.source.chosen) if key.startswith(SEARCHABLE))
+            plain["fixed"] = list(dict.fromkeys([*plain["fixed"], *given]))
+        return plain
 
     def groups(self) -> list[str]:
         """Return the config groups of the command, as its defaults list names them, and Hydra's launchers."""
@@ -162,34 +172,18 @@ class ConfigLoader:
         names = dict.fromkeys([*map(str, self._command_config()), *self._groups()])
         return [name for name in names if name != "defaults" and not name.startswith("hydra")]
 
-    def _with_hint(self, error: ZooError, algorithms: Sequence[str]) -> ZooError:
+    def _with_hint(self, error: UnknownKeyError, algorithms: Sequence[str]) -> ZooError:
         """Return the error with a hint at where its key stands in the whole config, if it is there."""
-        if not isinstance(error, UnknownKeyError) or error.is_answered:
-            return error
-        chosen = [name for name in algorithms if name in schema.algorithm_names()]
-        keys = all_keys(self.command, chosen or schema.algorithm_names())
-        return with_hint(error, keys, lambda: self._elsewhere_hint(error, chosen))
+        chosen = [name for name in algorithms if name in schema.ALGORITHMS]
 
-    def _algorithms(self, overrides: list[str]) -> list[str]:
-        """Return the algorithms that ``algo=`` chooses, those on which presets build among them."""
-        chosen = [override.partition("=")[2] for override in overrides if override.startswith("algo=")]
-        return [self.source.base_of(name) for names in chosen for name in names.split(",")]
+        def others() -> str:
+            if error.section == "env":
+                return f"; what the environment itself takes: `env.kwargs.{error.key}`"
+            if error.section not in ("", "algo") or self.command not in TRAINING:
+                return ""
+            return other_algorithms_hint(error.key, chosen)
 
-    def _elsewhere_hint(self, error: UnknownKeyError, chosen: list[str]) -> str:
-        """Return the hint at what other algorithms, or environments themselves, call so."""
-        if error.section == "env":
-            return f"; what the environment itself takes: `env.kwargs.{error.key}`"
-        if error.section not in ("", "algo") or self.command not in TRAINING:
-            return ""
-        return other_algorithms_hint(error.key, chosen)
-
-    def _with_fixed_keys(self, plain: dict[str, object]) -> dict[str, object]:
-        """Add to the list ``fixed`` of a search the hyperparameters that the command line sets."""
-        fixed = plain.get("fixed")
-        if not isinstance(fixed, list):
-            return plain
-        given = (key for key in sorted(self.source.chosen) if key.startswith(SEARCHABLE))
-        return {**plain, "fixed": list(dict.fromkeys([*fixed, *given]))}
+        return error.with_hint(all_keys(self.command, chosen or schema.ALGORITHMS), others)
 
     def _command_config(self) -> DictConfig:
         config = self.source.load_config(self.command).config
@@ -199,31 +193,32 @@ class ConfigLoader:
     def _groups(self) -> list[str]:
         return chosen_groups(self._command_config())
 
-    def _check(self, config: DictConfig, plain: dict[str, object]) -> None:
+    def _check(self, config: DictConfig, plain: dict[str, Any]) -> None:
+        """Put the checked values into the config. Raises `ZooError` with the file that sets a wrong one."""
         try:
             values = checked(self.command, plain)
         except ZooError as error:
-            algo = plain.get("algo")
-            chosen = [str(algo["name"])] if isinstance(algo, dict) and "name" in algo else []
-            raise self._with_file_name(self._with_hint(error, chosen), plain) from error
+            if isinstance(error, UnknownKeyError):
+                algo = value_at(plain, "algo.name")
+                raise self._with_file_name(self._with_hint(error, [algo] if algo else []), plain) from error
+            raise self._with_file_name(error, plain) from error
         with flag_override(config, ["struct", "readonly"], [False, False]):
             for key, value in values.items():
                 config[key] = value
             for key in plain.keys() - values.keys():
                 del config[key]
 
-    def _with_file_name(self, error: ZooError, plain: dict[str, object]) -> ZooError:
-        """Name the file that sets the key with which a message begins, if it is not the command line."""
-        named = re.match(r"(?:unknown key )?`([\w.]+)", str(error))
-        if named is None or self._is_on_command_line(named[1]):
-            return error
-        file = self.source.file_setting(named[1], OmegaConf.select(OmegaConf.create(plain), named[1]))
-        return error if file is None else ZooError(f"{error} (in {shown(file)})")
+    def _with_file_name(self, error: ZooError, plain: dict[str, Any]) -> ZooError:
+        """Name the file that sets the key with which a message begins, if it is not the command line.
 
-    def _is_on_command_line(self, key: str) -> bool:
-        """Whether the command line sets a value, alone or in a dictionary; ``algo=`` chooses a section."""
-        dictionaries = (each for each in self.source.chosen if "." in each)
-        return key in self.source.chosen or any(key.startswith(f"{each}.") for each in dictionaries)
+        That sets a value alone, or in a dictionary; ``algo=`` chooses a section.
+        """
+        named = re.match(r"(?:unknown key )?`([\w.]+)", str(error))
+        chosen = self.source.chosen
+        if named is None or any(f"{named[1]}.".startswith(f"{each}.") for each in chosen if "." in each):
+            return error
+        file = None if named[1] in chosen else self.source.file_setting(named[1], value_at(plain, named[1]))
+        return error if file is None else ZooError(f"{error} (in {shown(file)})")
 
 
 def _resumed_run(given: Sequence[Override]) -> ResumedRun | None:
@@ -234,10 +229,9 @@ def _resumed_run(given: Sequence[Override]) -> ResumedRun | None:
     return ResumedRun(Path(str(folders[-1])).expanduser(), given)
 
 
-def _plain_job(config: DictConfig) -> dict[str, object]:
-    """Return everything but Hydra's own part as plain values, with interpolations resolved."""
-    job = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
-    return dict(resolved(job))
+def _job_part(config: DictConfig) -> DictConfig:
+    """Return everything but Hydra's own part."""
+    return OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
 
 
 def compose(command: str = "train", overrides: Sequence[str] = ()) -> DictConfig:
@@ -249,8 +243,7 @@ def compose(command: str = "train", overrides: Sequence[str] = ()) -> DictConfig
     known = set() if ours is None else {file.stem for file in ours.glob("*.yaml")}
     if command not in known:
         raise ZooError(f"unknown command '{command}'{nearest(command, sorted(known))}")
-    config = ConfigLoader(command).load_configuration(overrides, RunMode.RUN)
-    return OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
+    return _job_part(ConfigLoader(command).load_configuration(overrides, RunMode.RUN))
 
 
 def env_id(name: str) -> str:

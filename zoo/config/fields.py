@@ -7,19 +7,19 @@ the table in the documentation and the bounds of a search space.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import inspect
 import math
 import numbers
+import operator
 import re
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from zoo.config.aliases import unknown_key
+from zoo.config.aliases import UnknownKeyError
 from zoo.core.printing import one_line
-from zoo.errors import ZooError
+from zoo.errors import ZooError, nearest
 
 Config = TypeVar("Config")
 
@@ -101,130 +101,6 @@ def defaults(config_class: type[Any]) -> dict[str, Any]:
     return values
 
 
-def build(config_class: type[Config], values: Mapping[str, Any], where: str) -> Config:
-    """Make a config from what a user wrote.
-
-    ``where`` is the path of the config in the whole (``"algo"``; ``""`` at the top), for messages. Raises
-    `ZooError` for an unknown key, a wrong type, a value out of its range or a missing value.
-    """
-    config_class = variant_of(config_class, values, where)
-    fields = {field.name: field for field in dataclasses.fields(config_class)}
-    for key in values:
-        if key not in fields:
-            raise unknown_key(str(key), list(fields), where)
-    hints = get_type_hints(config_class)
-    prefix = f"{where}." if where else ""
-    arguments = {key: _converted(value, hints[key], f"{prefix}{key}") for key, value in values.items()}
-    for key, value in arguments.items():
-        check_bounds(value, fields[key].metadata, f"{prefix}{key}")
-    for name, field in fields.items():
-        has_default = (
-            field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
-        )
-        if name not in arguments and not has_default:
-            raise ZooError(f"`{prefix}{name}` is missing: {field.metadata.get('help', '')}".rstrip(": "))
-    return config_class(**arguments)
-
-
-def _converted(value: Any, hint: Any, path: str) -> Any:
-    """Return ``value`` as the hinted type, taking an int for a float and ``1e5`` for an int."""
-    options = get_args(hint) if _is_union(hint) else (hint,)
-    for option in options:
-        converted = _try_convert(value, option, path)
-        if converted is not _NO_MATCH:
-            return converted
-    if callable(value) and takes_schedule(hint):
-        raise ZooError(
-            f"`{path}` can't be a function, which an agent's files couldn't hold; a schedule is written as"
-            " text, `lin_3e-4` (from that value to 0), or as {type: linear, start: 3e-4, end: 1e-5}"
-        )
-    raise ZooError(f"`{path}={one_line(repr(value))}` has the wrong type; expected {_spelled(options)}")
-
-
-_NO_MATCH = object()
-
-
-def _try_convert(value: Any, hint: Any, path: str) -> Any:
-    origin = get_origin(hint) or hint
-    if hint is Any:
-        return value
-    if hint is None or hint is type(None):
-        return None if value is None else _NO_MATCH
-    if origin is typing.Literal:
-        matches = [choice for choice in get_args(hint) if choice == value and type(choice) is type(value)]
-        return matches[0] if matches else _NO_MATCH
-    if origin is bool:
-        return value if isinstance(value, bool) else _NO_MATCH
-    if origin is int:
-        if isinstance(value, bool):
-            return _NO_MATCH
-        if isinstance(value, float) and value.is_integer():
-            return int(value)
-        return value if isinstance(value, int) else _NO_MATCH
-    if origin is float:
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        return float(value) if is_number else _NO_MATCH
-    if origin in (list, tuple):
-        if not isinstance(value, Sequence) or isinstance(value, str):
-            return _NO_MATCH
-        item_hints = get_args(hint) or (Any,)
-        return [_converted(item, item_hints[0], f"{path}[{i}]") for i, item in enumerate(value)]
-    if origin is dict:
-        return dict(value) if isinstance(value, Mapping) else _NO_MATCH
-    if isinstance(origin, type) and isinstance(value, origin):
-        return value
-    if isinstance(origin, type) and dataclasses.is_dataclass(origin) and isinstance(value, Mapping):
-        return build(origin, value, path)
-    return _NO_MATCH
-
-
-def check_bounds(value: Any, metadata: Mapping[str, Any], path: str) -> None:
-    """Raise `ZooError` if a number is out of the range, or a value none of the choices, of its field."""
-    choices = metadata.get("choices")
-    if choices is not None and value is not None and not isinstance(value, Mapping) and value not in choices:
-        hint = difflib.get_close_matches(str(value), [str(choice) for choice in choices], n=1, cutoff=0.6)
-        suffix = f"; did you mean `{hint[0]}`?" if hint else ""
-        raise ZooError(f"`{path}={value}` is not one of {', '.join(map(_as_yaml, choices))}{suffix}")
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return
-    if isinstance(value, float) and math.isnan(value):
-        raise ZooError(f"`{path}` is not a number (nan)")
-    if metadata.get("is_finite") and math.isinf(value):
-        raise ZooError(f"`{path}={value}` is not a finite number")
-    tests: dict[str, tuple[str, Callable[[float, float], bool]]] = {
-        "ge": ("at least", lambda number, bound: number >= bound),
-        "gt": ("more than", lambda number, bound: number > bound),
-        "le": ("at most", lambda number, bound: number <= bound),
-        "lt": ("less than", lambda number, bound: number < bound),
-    }
-    bounds = metadata.get("bounds", {})
-    if not all(tests[name][1](value, bound) for name, bound in bounds.items()):
-        expected = " and ".join(f"{tests[name][0]} {bound:g}" for name, bound in bounds.items())
-        raise ZooError(f"`{path}={value:g}` is out of range; expected {expected}")
-
-
-def _as_yaml(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _is_union(hint: Any) -> bool:
-    return get_origin(hint) is typing.Union or isinstance(hint, types.UnionType)
-
-
-def _spelled(options: Sequence[Any]) -> str:
-    names = []
-    for option in options:
-        if option is type(None):
-            names.append("null")
-        elif get_origin(option) is typing.Literal:
-            names.extend(repr(choice) for choice in get_args(option))
-        elif dataclasses.is_dataclass(option):
-            names.append(f"{{{', '.join(field.name for field in dataclasses.fields(option))}}}")
-        else:
-            names.append(getattr(option, "__name__", str(option)))
-    return " or ".join(dict.fromkeys(names))
-
-
 class TaggedUnion:
     """A config with other values beside its own, depending on one of these: its subclasses are the variants.
 
@@ -245,6 +121,108 @@ def variant_of(config_class: type[Any], values: Mapping[str, Any], where: str = 
 def common_class(config_class: type[Any]) -> type[Any]:
     """Return the class that declares what all variants of a config have."""
     return next((each for each in config_class.__mro__ if TaggedUnion in each.__bases__), config_class)
+
+
+# -- checking what a user wrote ---------------------------------------------------------------------------
+
+
+def build(config_class: type[Config], values: Mapping[str, Any], where: str) -> Config:
+    """Make a config from what a user wrote.
+
+    ``where`` is the path of the config in the whole (``"algo"``; ``""`` at the top), for messages. Raises
+    `ZooError` for an unknown key, a wrong type, a value out of its range or a missing value.
+    """
+    config_class = variant_of(config_class, values, where)
+    fields = {field.name: field for field in dataclasses.fields(config_class)}
+    hints = get_type_hints(config_class)
+    prefix = f"{where}." if where else ""
+    arguments = {}
+    for key in values:
+        if key not in fields:
+            raise UnknownKeyError(str(key), list(fields), where)
+    for key, value in values.items():
+        arguments[key] = _converted(value, hints[key], f"{prefix}{key}")
+        check_bounds(arguments[key], fields[key].metadata, f"{prefix}{key}")
+    for name in fields:
+        if name not in arguments and name not in defaults(config_class):
+            raise ZooError(f"`{prefix}{name}` is missing: {fields[name].metadata.get('help', '')}")
+    return config_class(**arguments)
+
+
+_NO_MATCH = object()
+
+
+def _converted(value: Any, hint: Any, path: str) -> Any:
+    """Return ``value`` as the hinted type, taking an int for a float and ``1e5`` for an int."""
+    options = get_args(hint) if get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
+    for option in options:
+        converted = _try_convert(value, option, path)
+        if converted is not _NO_MATCH:
+            return converted
+    if callable(value) and takes_schedule(hint):
+        raise ZooError(
+            f"`{path}` can't be a function, which an agent's files couldn't hold; a schedule is written as"
+            " text, `lin_3e-4` (from that value to 0), or as {type: linear, start: 3e-4, end: 1e-5}"
+        )
+    expected = " or ".join(dict.fromkeys(map(_spelled, options)))
+    raise ZooError(f"`{path}={one_line(repr(value))}` has the wrong type; expected {expected}")
+
+
+def _try_convert(value: Any, hint: Any, path: str) -> Any:
+    origin = get_origin(hint) or hint
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if hint is Any:
+        return value
+    if origin is typing.Literal:
+        return value if (type(value), value) in [(type(each), each) for each in get_args(hint)] else _NO_MATCH
+    if origin is int:
+        return int(value) if is_number and value == value // 1 else _NO_MATCH
+    if origin is float:
+        return float(value) if is_number else _NO_MATCH
+    if origin in (list, tuple):
+        if not isinstance(value, Sequence) or isinstance(value, str):
+            return _NO_MATCH
+        (item_hint, *_) = get_args(hint) or (Any,)
+        return [_converted(item, item_hint, f"{path}[{i}]") for i, item in enumerate(value)]
+    if origin is dict:
+        return dict(value) if isinstance(value, Mapping) else _NO_MATCH
+    if isinstance(value, origin):
+        return value
+    if dataclasses.is_dataclass(origin) and isinstance(value, Mapping):
+        return build(origin, value, path)
+    return _NO_MATCH
+
+
+def _spelled(hint: Any) -> str:
+    if get_origin(hint) is typing.Literal:
+        return " or ".join(map(repr, get_args(hint)))
+    if dataclasses.is_dataclass(hint):
+        return f"{{{', '.join(field.name for field in dataclasses.fields(hint))}}}"
+    return "null" if hint is type(None) else getattr(hint, "__name__", str(hint))
+
+
+_BOUNDS: dict[str, tuple[str, Callable[[float, float], bool]]] = {
+    "ge": ("at least", operator.ge),
+    "gt": ("more than", operator.gt),
+    "le": ("at most", operator.le),
+    "lt": ("less than", operator.lt),
+}
+
+
+def check_bounds(value: Any, metadata: Mapping[str, Any], path: str) -> None:
+    """Raise `ZooError` if a number is out of the range, or a value none of the choices, of its field."""
+    choices = metadata.get("choices")
+    if choices is not None and value is not None and not isinstance(value, Mapping) and value not in choices:
+        names = [str(each).lower() if isinstance(each, bool) else str(each) for each in choices]
+        raise ZooError(f"`{path}={value}` is not one of {', '.join(names)}{nearest(str(value), names)}")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return
+    if math.isnan(value) or (metadata.get("is_finite") and math.isinf(value)):
+        raise ZooError(f"`{path}={value}` is not a finite number")
+    bounds = metadata.get("bounds", {})
+    if not all(_BOUNDS[name][1](value, bound) for name, bound in bounds.items()):
+        expected = " and ".join(f"{_BOUNDS[name][0]} {bound:g}" for name, bound in bounds.items())
+        raise ZooError(f"`{path}={value:g}` is out of range; expected {expected}")
 
 
 _MINUTES = {"s": 1 / 60, "sec": 1 / 60, "min": 1.0, "m": 1.0, "h": 60.0}

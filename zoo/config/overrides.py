@@ -19,11 +19,18 @@ from zoo.errors import ZooError
 CONFIG_SECTIONS = ("algo", "env", "policy", "replay", "pretrain", "callbacks", "logger")
 """Keys that may be given a dictionary of what is within."""
 
-WORD_LIST_KEYS = {"plot": "runs", "compare": "runs"}
-"""Commands that take any number of bare words, and the key that these are a list for."""
+WORD_KEYS = {
+    "plot": "runs",
+    "compare": "runs",
+    "import": "file",
+    "pull": "source",
+    "reproduce": "run",
+    "status": "folder",
+}
+"""Commands that take bare words, and the key that these are the value of."""
 
-WORD_KEYS = {"import": "file", "pull": "source", "reproduce": "run", "status": "folder"}
-"""Commands that take one bare word, and the key that it is the value of."""
+SEVERAL_WORDS = ("plot", "compare")
+"""Those that take any number, as a list."""
 
 KEYS_BY_TYPED_NAME = {
     "pull": {"from": "source"},
@@ -51,15 +58,12 @@ def allow_new_key(override: Override, sections: Collection[str]) -> str:
 
     Whoever checks the config knows which keys there may be.
     """
-    if override.input_line == "hydra/launcher=basic":  # what Hydra's own is called, which our files replace
+    line = str(override.input_line)
+    if line == "hydra/launcher=basic":  # what Hydra's own is called, which our files replace
         return "hydra/launcher=local"
     is_plain = not (override.is_add() or override.is_force_add() or override.is_delete())
     section, is_within, _ = override.key_or_group.partition(".")
-    return (
-        f"++{override.input_line}"
-        if is_plain and is_within and section in sections
-        else str(override.input_line)
-    )
+    return f"++{line}" if is_plain and is_within and section in sections else line
 
 
 def with_config_keys(command: str, overrides: Sequence[str]) -> list[str]:
@@ -81,8 +85,9 @@ def parse_arguments(command: str, arguments: Sequence[str]) -> list[str]:
     ``zoo plot runs/ppo2 x=hours`` is ``zoo plot runs=['runs/ppo2'] x=hours``. Raises `ZooError` if the key is
     given as well, or for more words than are taken.
     """
-    key = WORD_LIST_KEYS.get(command) or WORD_KEYS.get(command)
-    words = [argument for argument in arguments if _is_word(argument)]
+    key = WORD_KEYS.get(command)
+    # ``~key`` deletes something, ``~/folder`` is a word.
+    words = [each for each in arguments if "=" not in each and (each[:1] != "~" or each[:2] == "~/")]
     if key is None and words:
         raise ZooError(
             f"`{words[0]}` has no value; expected key=value, such as n_timesteps=1e5, in quotes if it has"
@@ -93,7 +98,7 @@ def parse_arguments(command: str, arguments: Sequence[str]) -> list[str]:
         return others
     if any(other.startswith(f"{key}=") for other in others):
         raise ZooError(f"{words[0]} and {key}=… name {key} twice; write it in one place: {key}=…")
-    if command in WORD_LIST_KEYS:
+    if command in SEVERAL_WORDS:
         return [f"{key}=[{','.join(map(quoted, words))}]", *others]
     if len(words) > 1:
         raise ZooError(f"zoo {command} takes one {key}, not {len(words)}: {', '.join(words)}")
@@ -113,11 +118,6 @@ def format_overrides(overrides: Iterable[Any]) -> str:
     return " ".join(
         re.sub(r"(?<==)(True|False|None)$", lambda found: constants[found[1]], each) for each in plain
     )
-
-
-def _is_word(argument: str) -> bool:
-    """Tell a word from an override, which has a ``=``, or begins with ``~`` where it deletes something."""
-    return "=" not in argument and (not argument.startswith("~") or argument.startswith("~/"))
 
 
 def as_overrides(settings: Mapping[str, Any]) -> list[str]:

@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf, flag_override
 
 from zoo.config.overrides import quoted
 from zoo.config.schema import preset_or_name
-from zoo.core.plain_data import parse_yaml
+from zoo.core.plain_data import parse_yaml, value_at
 from zoo.core.printing import one_line
 from zoo.errors import ZooError
 
@@ -35,14 +35,13 @@ class ResumedRun:
     """The config of the run in ``folder``, and what the user wrote beside ``resume=``."""
 
     def __init__(self, folder: Path, given: Sequence[Override]) -> None:
-        self.folder = folder
-        self.config = OmegaConf.create(_read_config(folder))
-        self.given = given
+        self.folder, self.given = folder, given
+        self.config = _read_config(folder)
 
     @property
     def overrides(self) -> list[str]:
         """What the config to be filled is composed with."""
-        choices = [f"algo={quoted(str(self.config.algo.name))}", f"env={quoted(str(self.config.env.id))}"]
+        choices = [f"algo={quoted(self.config['algo']['name'])}", f"env={quoted(self.config['env']['id'])}"]
         return choices + [
             str(override.input_line)
             for override in self.given
@@ -62,63 +61,35 @@ class ResumedRun:
                 if key not in FREE and key in config and key != "hydra":
                     config[key] = value
             for override in self.given:
-                if override.key_or_group == LENGTH:
-                    config[LENGTH] = override.value()
-                if override.key_or_group.startswith(f"{CHECKPOINTS}."):
+                if override.key_or_group == LENGTH or override.key_or_group.startswith(f"{CHECKPOINTS}."):
                     OmegaConf.update(config, override.key_or_group, override.value())
 
     def _change(self, override: Override) -> str | None:
         """Return how an override differs from the run, or None if it does not."""
-        key = override.key_or_group
+        key, value = override.key_or_group, override.value()
         if override.is_hydra_override() or key in FREE:
             return None
-        value = override.value()
-        was = _choice(self.config, key) if isinstance(value, str | list) else _MISSING
-        if was is _MISSING:
-            was = _plain(OmegaConf.select(self.config, key, default=_MISSING))
-        if was is not _MISSING and (value == was or (key == "replay" and _as_set(value) == _as_set(was))):
+        was = self._value(key)
+        if key == "replay":
+            value = set(value if isinstance(value, list) else [value]) - {"uniform"}
+        if value == was:
             return None
-        if key == LENGTH and _is_more(value, was):
+        if key == LENGTH and isinstance(value, int | float) and value > was:
             return None
-        known = "" if was is _MISSING or isinstance(was, dict | list) else f" (the run has {was})"
+        known = "" if was is None or isinstance(was, dict | list | set) else f" (the run has {was})"
         return f"{override.input_line}{known}"
 
-
-_MISSING = object()
-
-
-def _choice(config: DictConfig, group: str) -> Any:
-    """Return the option of a config group that the run was made with."""
-    if group == "algo":
-        return preset_or_name(config.algo)
-    if group == "env":
-        return config.env.id
-    if group == "policy":
-        return config.policy.name
-    if group == "replay":
-        chosen = [name for name in ("prioritized", "hindsight") if OmegaConf.select(config, f"replay.{name}")]
-        return chosen if len(chosen) > 1 else (chosen or ["uniform"])[0]
-    return _MISSING
-
-
-def _is_more(value: Any, was: Any) -> bool:
-    numbers = isinstance(value, int | float) and isinstance(was, int | float) and not isinstance(value, bool)
-    return bool(numbers and value > was)
-
-
-def _as_set(options: Any) -> set[Any]:
-    """Return one option, or several, as a set; ``uniform`` adds nothing to others."""
-    return set(options if isinstance(options, list) else [options]) - {"uniform"}
-
-
-def _plain(value: Any) -> Any:
-    return OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
+    def _value(self, key: str) -> Any:
+        """Return a setting of the run, or the option of a config group that it was made with."""
+        if key == "algo":
+            return preset_or_name(self.config["algo"])
+        if key == "replay":
+            return {each for each in ("prioritized", "hindsight") if value_at(self.config, f"replay.{each}")}
+        return value_at(self.config, {"env": "env.id", "policy": "policy.name"}.get(key, key))
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
     path = folder / "config.yaml"
-    if not folder.is_dir():
-        raise ZooError(f"resume: there is no folder {one_line(folder)}")
     try:
         config = parse_yaml(path.read_bytes())
     except FileNotFoundError as error:

@@ -11,12 +11,17 @@ import ast
 import importlib
 import importlib.util
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from zoo.config.fields import hyperparameter
+
+
+@dataclass
+class NoSettings:
+    """What a command takes that takes nothing."""
 
 
 @dataclass
@@ -136,7 +141,7 @@ class TuneSettings(SearchSettings, TrainSettings):
 
 @dataclass
 class PlaySettings(ActingAgent):
-    """What every command takes in which a saved agent plays a number of episodes."""
+    """What every command takes in which a saved agent plays."""
 
     n_episodes: int = hyperparameter(help="episodes to play", ge=1)
     deterministic: bool = hyperparameter(help="the likeliest action instead of a random one")
@@ -280,7 +285,24 @@ class ExpertSettings(AgentChoice):
 
 
 @dataclass
-class PlotSettings:
+class CompareSettings:
+    """What `zoo compare` takes."""
+
+    runs: str | list[Any] | None = hyperparameter(
+        help="the two to compare, each a run, a folder of runs, a pattern with *, or a list of them"
+    )
+    score: str = hyperparameter(help="of a run, in tables and statistics", choices=("final", "best", "train"))
+    aggregate: str = hyperparameter(help="of the runs of a group", choices=("mean", "iqm"))
+    by: str | list[str] | None = hyperparameter(
+        help="keys that tell groups apart; null: the whole config without the seed"
+    )
+    reference: str | dict[str, Any] | None = hyperparameter(
+        help="returns that are 0 and 1, by environment, or a YAML file of them; null: lowest and highest"
+    )
+
+
+@dataclass
+class PlotSettings(CompareSettings):
     """What `zoo plot` takes."""
 
     runs: str | list[str] = hyperparameter(help="run folders, folders of runs, or patterns with *")
@@ -294,15 +316,7 @@ class PlotSettings:
         help="episodes (or evaluations, or log entries) of which each point is the mean; auto: 100 episodes",
         ge=1,
     )
-    aggregate: str = hyperparameter(help="of the runs of a group, in curves", choices=("mean", "iqm"))
     interval: str = hyperparameter(help="band around a group's line", choices=("ci", "std", "minmax", "none"))
-    by: str | list[str] | None = hyperparameter(
-        help="keys that tell groups apart; null: the whole config without the seed"
-    )
-    score: str = hyperparameter(help="of a run, in tables and statistics", choices=("final", "best", "train"))
-    reference: str | dict[str, Any] | None = hyperparameter(
-        help="returns that are 0 and 1, by environment, or a YAML file of them; null: lowest and highest"
-    )
     format: str | None = hyperparameter(
         help="null: as the ending of out says, else png",
         choices=("png", "svg", "pdf", "html", "md", "tex", "csv"),
@@ -313,36 +327,14 @@ class PlotSettings:
 
 
 @dataclass
-class CompareSettings:
-    """What `zoo compare` takes."""
-
-    runs: str | list[Any] | None = hyperparameter(
-        help="the two to compare, each a run, a folder of runs, a pattern with *, or a list of them"
-    )
-    score: str = hyperparameter(help="what is compared", choices=("final", "best", "train"))
-    aggregate: str = hyperparameter(help="of the runs of a group", choices=("mean", "iqm"))
-    by: str | list[str] | None = hyperparameter(
-        help="keys that tell groups apart; null: the whole config without the seed"
-    )
-    reference: str | dict[str, Any] | None = hyperparameter(
-        help="returns that are 0 and 1, by environment, or a YAML file of them; null: lowest and highest"
-    )
-
-
-FORMATS = ("mp4", "gif", "both")
-
-
-@dataclass
-class RecordSettings(ActingAgent):
+class RecordSettings(PlaySettings):
     """What `zoo record` takes."""
 
-    n_episodes: int | None = hyperparameter(
+    n_episodes: int | None = hyperparameter(  # type: ignore[assignment]
         help="episodes to film; null: one, or as many as `length` takes", ge=1
     )
     length: int | None = hyperparameter(help="images in the video; null: whole episodes", ge=1)
-    deterministic: bool = hyperparameter(help="the likeliest action instead of a random one")
-    seed: int | None = hyperparameter(help="of the episodes; null: drawn", ge=0)
-    format: str = hyperparameter(help="mp4, gif or both", choices=FORMATS)
+    format: str = hyperparameter(help="mp4, gif or both", choices=("mp4", "gif", "both"))
     overlay: bool = hyperparameter(help="write step and return into the images")
     fps: float | None = hyperparameter(
         help="images a second, one a step; null: the environment's own pace, else 30", gt=0, le=1000
@@ -453,11 +445,6 @@ class ReproduceSettings:
 
 
 @dataclass
-class DoctorSettings:
-    """What `zoo doctor` takes: nothing."""
-
-
-@dataclass
 class TensorBoardSettings:
     """What TensorBoard gets beside scalars, hyperparameters and videos."""
 
@@ -502,7 +489,7 @@ SETTINGS: dict[str, type[Any]] = {
     "pull": PullSettings,
     "record": RecordSettings,
     "reproduce": ReproduceSettings,
-    "doctor": DoctorSettings,
+    "doctor": NoSettings,
     "status": StatusSettings,
 }
 """The settings by command."""
@@ -518,6 +505,9 @@ CALLBACKS: dict[str, type[Any]] = {
 }
 """The settings of each callback, by its key in the section ``callbacks``; null switches one off."""
 
+LOGGERS: dict[str, type[Any]] = {"tensorboard": TensorBoardSettings, "wandb": WandbSettings}
+"""The settings of those loggers that have any."""
+
 ALGO_LABELS = ("name", "preset")
 """What stands in the section ``algo`` beside hyperparameters: the algorithm, and the preset if it is one."""
 
@@ -530,6 +520,8 @@ def preset_or_name(algo: Mapping[str, Any]) -> str:
     return str(algo.get("preset") or algo["name"])
 
 
+# What is declared beside the code that it configures, in packages that import this one.
+
 SECTIONS = {
     "env": "zoo.envs.config:EnvConfig",
     "policy": "zoo.policies.config:PolicyConfig",
@@ -538,52 +530,47 @@ SECTIONS = {
 }
 
 PARTS = {
-    "env": {
-        "normalize": "zoo.envs.config:NormalizeConfig",
-        "atari": "zoo.envs.config:AtariConfig",
-    },
+    "env.normalize": "zoo.envs.config:NormalizeConfig",
+    "env.atari": "zoo.envs.config:AtariConfig",
+}
+"""The settings of those keys of a section that may be a plain value as well as a mapping."""
+
+_ELSEWHERE = {
+    "ALGORITHMS": "zoo.algorithms.registry:ALGORITHMS",
+    "POLICIES": "zoo.policies.config:POLICIES",
+    "RECURRENT_PRESET": "zoo.policies.config:RECURRENT_PRESET",
+    "algorithm_class": "zoo.algorithms.registry:algorithm_class",
+    "check_is_recurrent": "zoo.policies.config:check_is_recurrent",
+    "check_recurrence_options": "zoo.policies.config:check_recurrence_options",
+    "checked_pruner": "zoo.tuning.samplers:checked_pruner",
+    "checked_sampler": "zoo.tuning.samplers:checked_sampler",
+    "env_config": "zoo.envs.config:env_config",
+    "folder_name": "zoo.envs.registry:folder_name",
+    "is_atari": "zoo.envs.config:is_atari",
+    "parse_schedule": "zoo.optim.schedules:parse",
 }
 
-_ALGORITHMS = "zoo.algorithms.registry:ALGORITHMS"
-_ALGORITHM_CLASS = "zoo.algorithms.registry:algorithm_class"
 
-USUAL_POLICY = "MlpPolicy"
-
-
-def section_class(section: str) -> type[Any]:
-    """Return the dataclass of a section, as `SECTIONS` names them."""
-    return _imported(SECTIONS[section])
+def __getattr__(name: str) -> Any:
+    """Return what stands elsewhere, such as ``schema.ALGORITHMS``, imported once it is asked for."""
+    if name not in _ELSEWHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _imported(_ELSEWHERE[name])
 
 
-def part_classes(section: str) -> dict[str, type[Any]]:
-    """Return the dataclasses of those keys of a section that may be a plain value as well as a mapping."""
-    return {key: _imported(path) for key, path in PARTS.get(section, {}).items()}
+def section_class(path: str) -> type[Any]:
+    """Return the dataclass of a section, or of a part of one."""
+    return _imported({**SECTIONS, **PARTS}[path])
 
 
 def algorithm_config_class(name: str) -> type[Any]:
     """Return the dataclass of an algorithm's hyperparameters. Raises `ZooError` for an unknown algorithm."""
-    return _imported(_ALGORITHM_CLASS)(name).config_class
-
-
-def has_replay(name: str) -> bool:
-    """Tell whether an algorithm takes the section ``replay``. Raises `ZooError` for an unknown algorithm."""
-    return _imported(_ALGORITHM_CLASS)(name).has_replay
-
-
-def usual_policy(name: str) -> str:
-    """Return the policy that an algorithm, or a preset of one, has unless another is chosen."""
-    known = name in _imported(_ALGORITHMS)
-    return _imported(_ALGORITHM_CLASS)(name).usual_policy if known else USUAL_POLICY
-
-
-def algorithm_names() -> Iterable[str]:
-    """Return the names of all algorithms."""
-    return _imported(_ALGORITHMS)
+    return _imported(_ELSEWHERE["algorithm_class"])(name).config_class
 
 
 def algorithm_summary(name: str) -> str:
     """Return what an algorithm's file says first about itself, without its source; nothing is imported."""
-    module = _imported(_ALGORITHMS)[name].partition(":")[0]
+    module = _imported(_ELSEWHERE["ALGORITHMS"])[name].partition(":")[0]
     spec = importlib.util.find_spec(module)
     assert spec is not None
     assert spec.origin is not None
@@ -591,48 +578,9 @@ def algorithm_summary(name: str) -> str:
     return re.split(r" \(|[.\n]", description)[0] + "."
 
 
-def policy_names() -> Iterable[str]:
-    """Return the names of all policies."""
-    return _imported("zoo.policies.config:POLICIES")
-
-
-def schedule_ends(value: Any) -> tuple[float, float]:
-    """Return where a schedule starts and ends. Raises `ZooError` if ``value`` is none."""
-    schedule = _imported("zoo.optim.schedules:parse")(value)
-    return schedule.start, schedule.end
-
-
-def check_env(values: dict[str, Any]) -> None:
-    """Raise `ZooError` if the parts of an environment's config, such as ``normalize``, are wrong."""
-    _imported("zoo.envs.config:env_config")(_imported(SECTIONS["env"])(**values))
-
-
-def checked_sampler(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a sampler's settings with every default filled in. Raises `ZooError` for wrong ones."""
-    return _imported("zoo.tuning.samplers:checked_sampler")(values)
-
-
-def checked_pruner(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a pruner's settings with every default filled in. Raises `ZooError` for wrong ones."""
-    return _imported("zoo.tuning.samplers:checked_pruner")(values)
-
-
-def check_recurrent_policy(policy: Mapping[str, Any], preset: Any) -> None:
-    """Raise `ZooError` for a policy that must be recurrent and is not, or for its options without it."""
-    config = section_class("policy")(**policy)
-    if preset == _imported("zoo.policies.config:RECURRENT_PRESET"):
-        _imported("zoo.policies.config:check_is_recurrent")(config)
-    _imported("zoo.policies.config:check_recurrence_options")(config)
-
-
-def env_file_name(env_id: str) -> str:
-    """Return an environment's id as the name of a file."""
-    return _imported("zoo.envs.registry:folder_name")(env_id)
-
-
-def is_atari(env_id: str) -> bool:
+def is_atari_id(env_id: str) -> bool:
     """Tell whether the id is that of an Atari game seen through its screen."""
-    return _imported("zoo.envs.config:is_atari")(_imported(SECTIONS["env"])(id=env_id))
+    return bool(_imported(_ELSEWHERE["is_atari"])(section_class("env")(id=env_id)))
 
 
 def _imported(path: str) -> Any:

@@ -54,35 +54,34 @@ SEARCH_GROUPS = ("sampler", "pruner", "space")
 GROUPS_OF_PRESETS = ("policy", "replay")
 """Groups from which a preset, and a tuned file, may choose."""
 
+CHOICES_OF_PRESETS = tuple(f"override /{group}" for group in GROUPS_OF_PRESETS)
+
+USUAL_POLICY = "MlpPolicy"
+
+RUN_CONFIG = "config.yaml"
+"""The name by which the config of a run is told from other experiments."""
+
 
 def tuned_file(algo: str, env: str) -> Path | None:
     """Return the file of tuned values for ``algo`` on ``env``: its own, else that for Atari games, else None.
 
     ``./hyperparams`` is looked at before Zoo's own.
     """
-    names = [env, schema.env_file_name(env), schema.env_file_name(env.rpartition(":")[2])]
-    if schema.is_atari(env):
-        names.append("atari")
-    folders = search_folders("hyperparams")
-    candidates = (folder / algo / f"{name}.yaml" for name in names for folder in folders)
+    names = [env, schema.folder_name(env), schema.folder_name(env.rpartition(":")[2])]
+    names += ["atari"] if schema.is_atari_id(env) else []
+    candidates = (
+        folder / algo / f"{name}.yaml" for name in names for folder in search_folders("hyperparams")
+    )
     return next((candidate for candidate in candidates if candidate.is_file()), None)
 
 
 def no_tuned_file_message(option: str) -> str:
     """Return the message for an option that means no file, with the nearest that there is."""
     files = [file for folder in search_folders("hyperparams") for file in folder.glob("*/*.yaml")]
+    names = [f"{file.parent.name}/{file.stem}" for file in files]
     if option.endswith(".yaml"):
         names = [*map(str, Path(option).expanduser().parent.glob("*.yaml")), *map(shown, files)]
-    else:
-        names = [f"{file.parent.name}/{file.stem}" for file in files]
     return f"there is no tuned file {option}{nearest(option, names)} (tuned=none leaves tuned values out)"
-
-
-def group_overrides(config: DictConfig) -> dict[str, Any]:
-    """Return what the defaults list of a file chooses of groups by ``override /GROUP: OPTION``."""
-    entries = (each.items() for each in config.get("defaults") or [] if isinstance(each, DictConfig))
-    words = ((str(key).split(), option) for entry in entries for key, option in entry)
-    return {key[1].removeprefix("/"): option for key, option in words if key[0] == "override" and key[1:]}
 
 
 def read_yaml(file: Path) -> Loaded:
@@ -96,6 +95,34 @@ def read_yaml(file: Path) -> Loaded:
         raise ZooError(f"{shown(file)} holds {type(config).__name__}, expected keys and values")
     package = re.match(r"(?:\s*(?:#.*)?\n)*?\s*#\s*@package\s+(\S+)", text)
     return config, {"package": package[1] if package else None}
+
+
+def chosen_groups(command: DictConfig) -> list[str]:
+    """Return the groups that a command's defaults list chooses from."""
+    return [key.split()[-1] for key in _choices(command)]
+
+
+def overridden_groups(config: DictConfig) -> dict[str, Any]:
+    """Return what the defaults list of a file chooses of groups by ``override /GROUP: OPTION``."""
+    choices = _choices(config).items()
+    return {key.rpartition("/")[2]: option for key, option in choices if key.startswith("override /")}
+
+
+def bases(config: DictConfig) -> list[str]:
+    """Return the options of the same group that a file builds on."""
+    return [each for each in config.get("defaults") or [] if isinstance(each, str) and each != "_self_"]
+
+
+def _choices(config: DictConfig) -> dict[str, Any]:
+    """Return the entries ``GROUP: OPTION`` of a defaults list."""
+    entries = (each for each in config.get("defaults") or [] if isinstance(each, DictConfig))
+    return {str(key): option for each in entries for key, option in each.items()}
+
+
+def algorithm_options() -> list[str]:
+    """Return what ``algo=`` takes: algorithms, and presets of theirs."""
+    presets = {file.stem for folder in search_folders("conf") for file in (folder / "algo").glob("*.yaml")}
+    return sorted(presets | set(schema.ALGORITHMS))
 
 
 class SearchPath(SearchPathPlugin):
@@ -143,80 +170,62 @@ class ZooConfigSource(ConfigSource):
     def is_group(self, config_path: str) -> bool:
         if config_path in self.plain_keys:
             return False
-        place = _place(config_path)
         return config_path in GROUPS_WITHOUT_FILES or any(
-            (folder / place).is_dir() for folder in self.folders
+            (folder / _place(config_path)).is_dir() for folder in self.folders
         )
 
     def is_config(self, config_path: str) -> bool:
         group, _, name = config_path.partition("/")
-        if not name:
-            return self._file(config_path) is not None
-        if group == "env":
-            return True
-        if group == "algo" and name in schema.algorithm_names():
-            return True
-        if group == "policy" and name in schema.policy_names():
-            return True
-        if group == "tuned":
+        if name and group == "tuned":
             return name != USUAL or self._tuned_file() is not None
-        if name == USUAL and group in ("policy", "replay", "space"):
+        if name and (group == "env" or name in self._without_file(group)):
             return True
-        return self._file(config_path) is not None
+        is_chosen_here = name == USUAL and group in (*GROUPS_OF_PRESETS, "space")
+        return is_chosen_here or self._file(config_path) is not None
 
     def file_setting(self, path: str, value: Any) -> Path | None:
-        """Return the file that sets a value, such as ``algo.gamma``, or None.
-
-        Of several files it is the one whose value the config has; the order in which they were read does not
-        say which one wins.
-        """
-        found = []
+        """Return the file that sets a key, such as ``algo.gamma``, to this value, or None."""
         for file, section in reversed(self.read.items()):
-            if section and not path.startswith(f"{section}."):
-                continue
-            config, _ = read_yaml(file)
-            said = OmegaConf.select(config, path.removeprefix(f"{section}."))
-            if said is not None:
-                plain = OmegaConf.to_container(said) if OmegaConf.is_config(said) else said
-                found.append((file, plain == value and type(plain) is type(value)))
-        return next((file for file, is_same in found if is_same), found[0][0] if found else None)
+            if not section or path.startswith(f"{section}."):
+                said = OmegaConf.select(read_yaml(file)[0], path.removeprefix(f"{section}."))
+                if said is not None and said == value:
+                    return file
+        return None
 
     def load_config(self, config_path: str) -> ConfigResult:
         config, header = self._load(config_path)
         return ConfigResult(provider=self.provider, path=self.full_path(), config=config, header=header)
 
     def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
+        places = [folder / _place(config_path) for folder in self.folders]
+        entries = [entry for place in places if place.is_dir() for entry in place.iterdir()]
         names: set[str] = set()
-        for folder in self.folders:
-            place = folder / _place(config_path)
-            if not place.is_dir():
-                continue
-            for entry in place.iterdir():
-                is_wanted_file = results_filter != ObjectType.GROUP and entry.suffix == ".yaml"
-                is_wanted_folder = results_filter != ObjectType.CONFIG and entry.is_dir()
-                if is_wanted_file or is_wanted_folder:
-                    names.add(entry.stem if entry.is_file() else entry.name)
         if results_filter != ObjectType.GROUP:
-            names.update(self._without_file(config_path))
+            names |= {
+                *self._without_file(config_path),
+                *(each.stem for each in entries if each.suffix == ".yaml"),
+            }
+        if results_filter != ObjectType.CONFIG:
+            names |= {each.name for each in entries if each.is_dir()}
         return sorted(names)
 
     def header(self, config_path: str) -> str:
         """Return the comment at the top of a file, which says what it is; empty if it says nothing."""
         file = self._file(config_path)
         group, _, name = config_path.partition("/")
-        if file is None and group == "algo" and name in schema.algorithm_names():
-            return schema.algorithm_summary(name)
-        lines = file.read_text(encoding="utf-8").splitlines() if file is not None else []
+        if file is None:
+            return schema.algorithm_summary(name) if group == "algo" and name in schema.ALGORITHMS else ""
+        lines = file.read_text(encoding="utf-8").splitlines()
         comments = itertools.takewhile(lambda line: line.startswith("#"), lines)
         return "\n".join(line[1:].removeprefix(" ") for line in comments if not line.startswith("# @"))
 
     def _without_file(self, group: str) -> Iterable[str]:
         """Return the options of a group that need no file; an environment's ids are too many to list."""
         if group == "algo":
-            return schema.algorithm_names()
-        if group == "tuned":
-            return (NO_TUNED,)
-        return schema.policy_names() if group == "policy" else ()
+            return schema.ALGORITHMS
+        if group == "policy":
+            return schema.POLICIES
+        return (NO_TUNED,) if group == "tuned" else ()
 
     def _load(self, config_path: str) -> Loaded:
         group, _, name = config_path.partition("/")
@@ -226,20 +235,20 @@ class ZooConfigSource(ConfigSource):
             return self._tuned(name), {**GLOBAL}
         if group == "experiment":
             return self._experiment(config_path)
-        if group == "algo":
-            return self._algorithm(name)
-        if group == "env":
-            return self._with_defaults(config_path, {**defaults(schema.section_class("env")), "id": name})
-        if name == USUAL and group == "space":
+        if group == "space" and name == USUAL:
             return self._space()
-        if name == USUAL and group in GROUPS_OF_PRESETS:
-            loaded = [self._load(f"{group}/{each}") for each in self._default_options(group)]
-            merged = OmegaConf.merge({}, *(config for config, _ in loaded))
-            return merged, {**LOCAL}  # type: ignore[return-value]
-        if group == "policy":
-            return self._with_defaults(
-                config_path, {**defaults(schema.section_class("policy")), "name": name}
-            )
+        if group in GROUPS_OF_PRESETS and name == USUAL:
+            options = [self._load(f"{group}/{each}")[0] for each in self._default_options(group)]
+            return OmegaConf.merge({}, *options), {**LOCAL}  # type: ignore[return-value]
+        if group == "algo" and name in schema.ALGORITHMS:
+            declared = defaults(common_class(schema.algorithm_config_class(name)))
+            return self._with_defaults(config_path, {"name": name, **declared})
+        if group == "algo":
+            config, header = self._read(config_path)
+            return OmegaConf.merge({"preset": name}, _without_choices(config)), header  # type: ignore[return-value]
+        if group in ("env", "policy"):
+            own_name = {"env": "id", "policy": "name"}[group]
+            return self._with_defaults(config_path, {**defaults(schema.section_class(group)), own_name: name})
         return self._read(config_path)
 
     def choose(self, overrides: Iterable[Override]) -> None:
@@ -264,12 +273,9 @@ class ZooConfigSource(ConfigSource):
         file = self._file(f"experiment/{name}")
         if file is None:
             return {}
-        config = read_yaml(file)[0]
-        if file.name == "config.yaml":
-            config.defaults = _choices_of_run(config, file)
-        bases = [each for each in config.get("defaults") or [] if isinstance(each, str) and each != "_self_"]
-        found = [self._of_experiment(each) for each in bases if not each.startswith("/")]
-        return {key: value for each in [*found, group_overrides(config)] for key, value in each.items()}
+        config = _read_experiment(file)[0]
+        found = [self._of_experiment(each) for each in bases(config) if not each.startswith("/")]
+        return {key: value for each in [*found, overridden_groups(config)] for key, value in each.items()}
 
     def _command(self, name: str) -> Loaded:
         """Return a command's config; one whose first default is another command has all that this one has."""
@@ -288,30 +294,22 @@ class ZooConfigSource(ConfigSource):
 
     def _space(self) -> Loaded:
         """Return the search space of the algorithm, for a preset without one that of what it builds on."""
-        algo = self.choice("algo")
-        while algo is not None:
-            if self._file(f"space/{algo}") is not None:
-                return self._read(f"space/{algo}")
-            algo = self._built_on(algo)
-        return OmegaConf.create({}), {**LOCAL}
+        places = [f"space/{algo}" for algo in self._lineage(self.choice("algo"))]
+        found = next((place for place in places if self._file(place) is not None), None)
+        return (OmegaConf.create({}), {**LOCAL}) if found is None else self._read(found)
 
     def base_of(self, algo: str) -> str:
         """Return the algorithm that a preset builds on, over any number of presets; itself for any other."""
-        base = self._built_on(algo)
-        return algo if base is None or algo in schema.algorithm_names() else self.base_of(base)
+        lineage = self._lineage(algo)
+        return next((each for each in lineage if each in schema.ALGORITHMS), lineage[-1])
 
-    def _built_on(self, algo: str) -> str | None:
-        preset = self._file(f"algo/{algo}")
-        bases = [] if preset is None else read_yaml(preset)[0].get("defaults", [])
-        return next((each for each in bases if isinstance(each, str) and each != "_self_"), None)
-
-    def _algorithm(self, name: str) -> Loaded:
-        if name in schema.algorithm_names():
-            values = defaults(common_class(schema.algorithm_config_class(name)))
-            return self._with_defaults(f"algo/{name}", {"name": name, **values})
-        config, header = self._read(f"algo/{name}")
-        _drop_default_choices(config)
-        return OmegaConf.merge({"preset": name}, config), header  # type: ignore[return-value]
+    def _lineage(self, algo: str | None) -> list[str]:
+        """Return a preset, what it builds on, and so on, down to an algorithm."""
+        if algo is None:
+            return []
+        file = self._file(f"algo/{algo}")
+        below = [] if file is None else bases(read_yaml(file)[0])
+        return [algo, *self._lineage(below[0])] if below else [algo]
 
     def _with_defaults(self, config_path: str, declared: dict[str, Any]) -> Loaded:
         """Lay a file's values over the declared ones; a file that builds on another one stays as it is."""
@@ -328,26 +326,16 @@ class ZooConfigSource(ConfigSource):
         file = self._tuned_file()
         if file is None:
             raise ZooError(no_tuned_file_message(name))
-        config = read_yaml(file)[0]
+        config = _without_choices(read_yaml(file)[0])
         self.read[file] = ""
-        _drop_default_choices(config)
         config.tuned = shown(file)
-        return self._without_replaced_generator(self._without_replaced_replay(config))
-
-    def _without_replaced_replay(self, config: DictConfig) -> DictConfig:
-        if "replay" in self.chosen:
-            config.pop("replay", None)
-        return config
-
-    def _without_replaced_generator(self, config: DictConfig) -> DictConfig:
-        """Leave out what a tuned file says of a generator of gail in whose place another one is chosen."""
         tuned = config.get("algo")
-        if "algo.generator" not in self.chosen or not isinstance(tuned, DictConfig):
-            return config
-        common = defaults(common_class(schema.algorithm_config_class("gail")))
-        if tuned.get("generator", common["generator"]) != self.chosen["algo.generator"]:
-            config.algo = {key: tuned[key] for key in tuned if key in common}
-        return config
+        if "algo.generator" in self.chosen and isinstance(tuned, DictConfig):
+            # What the file says of another generator of gail is not for this one.
+            common = defaults(common_class(schema.algorithm_config_class("gail")))
+            if tuned.get("generator", common["generator"]) != self.chosen["algo.generator"]:
+                config.algo = {key: tuned[key] for key in tuned if key in common}
+        return self._without_replaced_sections(config, ["replay"])
 
     def _tuned_file(self) -> Path | None:
         """Return the file of tuned values that is chosen, or the usual one; None if there is none."""
@@ -364,20 +352,20 @@ class ZooConfigSource(ConfigSource):
 
     def _default_options(self, group: str) -> Sequence[str]:
         """Return what the tuned file, the preset or the algorithm chooses of a group; most choose nothing."""
-        algo, env = self.choice("algo"), self.choice("env")
-        tuned, presets = self._tuned_file(), []
-        while algo is not None and (preset := self._file(f"algo/{algo}")) is not None:
-            presets.append(preset)
-            algo = self._built_on(algo)
-        usual = [schema.usual_policy(algo or "")] if group == "policy" else []
-        for file in (*([] if tuned is None else [tuned]), *presets):
-            option = group_overrides(read_yaml(file)[0]).get(group)
+        tuned, lineage = self._tuned_file(), self._lineage(self.choice("algo"))
+        for file in (tuned, *(self._file(f"algo/{algo}") for algo in lineage)):
+            option = None if file is None else overridden_groups(read_yaml(file)[0]).get(group)
             if option is not None:
                 usual = list(map(str, option)) if isinstance(option, ListConfig) else [str(option)]
                 if file is tuned:
                     return usual
                 break
-        if group == "policy" and env is not None and schema.is_atari(env):
+        else:
+            is_known = lineage and lineage[-1] in schema.ALGORITHMS
+            policy = schema.algorithm_class(lineage[-1]).usual_policy if is_known else USUAL_POLICY
+            usual = [policy] if group == "policy" else []
+        env = self.choice("env")
+        if group == "policy" and env is not None and schema.is_atari_id(env):
             return [name.replace("Mlp", "Cnn", 1) for name in usual]
         return usual
 
@@ -385,18 +373,20 @@ class ZooConfigSource(ConfigSource):
         file = self._file(config_path)
         if file is None:
             raise ConfigLoadError(f"no {config_path}")
-        config, header = read_yaml(file)
+        config, header = _read_experiment(file)
         self.read[file] = ""
-        if file.name == "config.yaml":
-            config.defaults = _choices_of_run(config, file)
-        return self._without_replaced_sections(config, file), {**header, **GLOBAL}
-
-    def _without_replaced_sections(self, config: DictConfig, file: Path) -> DictConfig:
-        """Leave out the callbacks and the logger of a run for which the command line chooses others."""
+        replaced = ["replay"]
         for section in ("callbacks", "logger"):
-            if section in self.chosen and (file.name == "config.yaml" or self.chosen[section] == "none"):
+            if file.name == RUN_CONFIG or self.chosen.get(section) == "none":
+                replaced.append(section)
+        return self._without_replaced_sections(config, replaced), {**header, **GLOBAL}
+
+    def _without_replaced_sections(self, config: DictConfig, sections: Iterable[str]) -> DictConfig:
+        """Leave out those of the sections for which the command line chooses others."""
+        for section in sections:
+            if section in self.chosen:
                 config.pop(section, None)
-        return self._without_replaced_replay(config)
+        return config
 
     def _file(self, config_path: str) -> Path | None:
         path = config_path if config_path.endswith(".yaml") else f"{config_path}.yaml"
@@ -415,18 +405,6 @@ class ZooConfigSource(ConfigSource):
         return read_yaml(file)
 
 
-def chosen_groups(command: DictConfig) -> list[str]:
-    """Return the groups that a command's defaults list chooses from."""
-    defaults = command.get("defaults", [])
-    return [str(key).split()[-1] for each in defaults if isinstance(each, DictConfig) for key in each]
-
-
-def algorithm_options() -> list[str]:
-    """Return what ``algo=`` takes: algorithms, and presets of theirs."""
-    presets = {file.stem for folder in search_folders("conf") for file in (folder / "algo").glob("*.yaml")}
-    return sorted(presets | set(schema.algorithm_names()))
-
-
 def _group(default: Any) -> str:
     """Return what an entry of a defaults list chooses; ``_self_`` is the whole entry."""
     return str(next(iter(default))) if isinstance(default, DictConfig) else str(default)
@@ -437,24 +415,26 @@ def _place(config_path: str) -> str:
     return f"tune/{config_path}" if config_path.partition("/")[0] in SEARCH_GROUPS else config_path
 
 
-def _drop_default_choices(config: DictConfig) -> None:
+def _without_choices(config: DictConfig) -> DictConfig:
     """Take out of a defaults list what `ZooConfigSource` chooses as the usual option of a group."""
     if "defaults" in config:
-        config.defaults = [each for each in config.defaults if not _is_default_choice(each)]
-        if not config.defaults:
-            del config["defaults"]
+        kept = [each for each in config.defaults if _group(each) not in CHOICES_OF_PRESETS]
+        del config["defaults"]
+        if kept:
+            config.defaults = kept
+    return config
 
 
-def _is_default_choice(default: Any) -> bool:
-    keys = [str(key).split() for key in default] if isinstance(default, DictConfig) else []
-    return any(key in (["override", f"/{group}"] for group in GROUPS_OF_PRESETS) for key in keys)
-
-
-def _choices_of_run(config: DictConfig, file: Path) -> ListConfig:
-    """Return the defaults list that a run's own config stands for."""
-    try:
-        choices = {"algo": config.algo.get("preset") or config.algo.name, "env": config.env.id}
-        choices |= {"tuned": NO_TUNED} if "generator" in config.algo else {}  # the file may be for another
-    except AttributeError as error:
-        raise ZooError(f"{shown(file)} is not the config of a run: {error}") from error
-    return OmegaConf.create(["_self_", *({f"override /{group}": name} for group, name in choices.items())])
+def _read_experiment(file: Path) -> Loaded:
+    """Return an experiment; for the config of a run, with the defaults list that this stands for."""
+    config, header = read_yaml(file)
+    if file.name == RUN_CONFIG:
+        try:
+            choices = {"algo": config.algo.get("preset") or config.algo.name, "env": config.env.id}
+            choices |= (
+                {"tuned": NO_TUNED} if "generator" in config.algo else {}
+            )  # the file may be for another
+        except AttributeError as error:
+            raise ZooError(f"{shown(file)} is not the config of a run: {error}") from error
+        config.defaults = ["_self_", *({f"override /{group}": name} for group, name in choices.items())]
+    return config, header

@@ -36,10 +36,10 @@ def import_own(name: str) -> ModuleType:
     except (ModuleNotFoundError, ZooError):
         raise
     except Exception as error:
-        where = f"{_place(error)}: " if _place(error) else ""
         said = error.msg if isinstance(error, SyntaxError) else str(error)
         raise ZooError(
-            f"module `{one_line(name)}` can't be imported: {where}{type(error).__name__}: {one_line(said)}"
+            f"module `{one_line(name)}` can't be imported: {_place(error)}{type(error).__name__}:"
+            f" {one_line(said)}"
         ) from error
 
 
@@ -90,10 +90,7 @@ def _place(error: Exception) -> str:
     if isinstance(error, SyntaxError):
         file, line = error.filename, error.lineno
     else:
-        frames = [
-            each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith("<")
-        ]
-        file, line = (frames[-1].filename, frames[-1].lineno) if len(frames) > 1 else (None, None)
-    if file is None or file == importlib.__file__:
-        return ""
-    return f"{shown(Path(file))}, line {line}"
+        frames = [each for each in traceback.extract_tb(error.__traceback__) if each.filename[:1] != "<"]
+        file, line = frames[-1].filename, frames[-1].lineno
+    is_own = file is not None and file not in (__file__, importlib.__file__)
+    return f"{shown(Path(str(file)))}, line {line}: " if is_own else ""

@@ -29,21 +29,20 @@ class FileLock:
         Without ``wait``, a file system without locks grants it. Raises `ZooError` if its file can't be made.
         """
         try:
-            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+            self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
             raise ZooError(
                 f"can't write into {one_line(self.path.parent, 1000)}: {error.strerror}"
             ) from error
         try:
-            fcntl.lockf(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.lockf(self._descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):
-            os.close(descriptor)
+            self.release()
             return False
-        except BaseException as error:
-            if wait or not isinstance(error, OSError):
-                os.close(descriptor)
+        except OSError:
+            if wait:
+                self.release()
                 raise
-        self._descriptor = descriptor
         return True
 
     def release(self) -> None:
@@ -64,7 +63,7 @@ class FileLock:
 def is_locked(path: Path) -> bool:
     """Return whether another process holds the lock; asking for one of this process would release it."""
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
+        descriptor = os.open(path, os.O_RDWR)
     except OSError:
         return False
     with contextlib.closing(os.fdopen(descriptor, "rb")):
@@ -78,7 +77,7 @@ def is_locked(path: Path) -> bool:
 def open_lock(path: Path) -> int | None:
     """Return the descriptor of a file for `try_lock`, made if there is none; None where that can't be."""
     try:
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        return os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError:
         return None
 

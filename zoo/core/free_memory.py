@@ -15,9 +15,7 @@ GIB = 2**30
 
 def usable_cores() -> int:
     """Return the number of cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return len(os.sched_getaffinity(0))
 
 
 def refuse_what_does_not_fit(what: str, needed: float) -> None:
@@ -38,13 +36,8 @@ def free_bytes() -> int | None:
 def _free_in_machine() -> int | None:
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
-        kibibytes = next(line.split()[1] for line in lines if line.startswith("MemAvailable:"))
-        return 1024 * int(kibibytes)
+        return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
     except (OSError, StopIteration):
-        pass
-    try:
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError):
         return None
 
 

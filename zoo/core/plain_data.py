@@ -63,24 +63,27 @@ def with_finite_numbers(values: Any) -> Any:
 def parse_yaml(content: bytes) -> dict[str, Any]:
     """Return the mapping that YAML holds. Raises `ValueError` in one line if it is not one of plain data."""
     try:
-        values = _Loader(content.decode()).get_single_data()
-        _check(values)
-        _refuse_objects(values, "")
+        values = yaml.safe_load(content.decode())
+        json.dumps(values)  # dates, bytes and sets are no plain data
     except yaml.MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
         raise ValueError(f"{line}{error.problem}") from error
-    except (yaml.YAMLError, RecursionError, *_BAD_SCALAR) as error:
+    except (yaml.YAMLError, RecursionError, TypeError, *_BAD_SCALAR) as error:
         raise ValueError(" ".join(str(error).split()) or "a value is none of its kind") from error
-    return values
+    return _mapping(values)
 
 
 def parse_json(content: bytes | str) -> dict[str, Any]:
     """Return the mapping that JSON holds. Raises `ValueError` if it is none."""
     try:
-        values = json.loads(content)
+        return _mapping(json.loads(content))
     except RecursionError as error:
         raise ValueError(str(error)) from error
-    _check(values)
+
+
+def _mapping(values: Any) -> dict[str, Any]:
+    if not isinstance(values, dict):
+        raise ValueError("it holds no mapping")
     return values
 
 
@@ -89,32 +92,3 @@ class _Dumper(yaml.SafeDumper):
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
-
-
-class _Loader(yaml.SafeLoader):
-    """Reads no references, by which a few bytes could stand for many."""
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
-        if self.check_event(yaml.AliasEvent):
-            raise yaml.composer.ComposerError(None, None, "a reference (*name)", event.start_mark)
-        return super().compose_node(parent, index)
-
-
-def _check(values: Any) -> None:
-    if not isinstance(values, dict):
-        raise ValueError("it holds no mapping")
-
-
-def _refuse_objects(value: Any, path: str) -> None:
-    """Refuse what YAML can hold beside plain data: dates, bytes, sets, keys that are not names or numbers."""
-    if isinstance(value, dict):
-        for key, item in value.items():
-            if not isinstance(key, str | int):
-                raise ValueError(f"the key `{key}` in `{path}` is no name")
-            _refuse_objects(item, f"{path}.{key}" if path else str(key))
-    elif isinstance(value, list):
-        for index, item in enumerate(value):
-            _refuse_objects(item, f"{path}[{index}]")
-    elif not isinstance(value, str | int | float | None):
-        raise ValueError(f"`{path}` is a {type(value).__name__}")

@@ -11,12 +11,11 @@ may be `ContentFile`.
 
 from __future__ import annotations
 
-import io
 import json
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import safetensors
@@ -24,24 +23,51 @@ import safetensors.numpy
 from numpy.typing import NDArray
 
 from zoo.core.atomic import atomic_file
-from zoo.core.printing import one_line
 from zoo.errors import ZooError
 
 PIECE = 4 * 2**20
 """Bytes that are read at a time."""
 
+Arrays = dict[str, NDArray[Any]]
 
-class ChecksummedFile:
-    """A file that is written to, with the checksum of all that was."""
+METADATA = "__metadata__"
 
-    def __init__(self, file: BinaryIO) -> None:
-        self.file = file
-        self.checksum = 0
+_DTYPES = {f"{kind.upper()}{8 * size}": f"<{kind}{size}" for kind in "fiu" for size in (2, 4, 8)}
+_DTYPES |= {"I8": "|i1", "U8": "|u1", "BOOL": "|b1"}
+_NAMES = {np.dtype(dtype): name for name, dtype in _DTYPES.items()}
 
-    def write(self, data: bytes | memoryview) -> None:
-        """Write all of ``data``."""
-        self.checksum = zlib.crc32(data, self.checksum)
-        self.file.write(data)
+
+def write_tensors(path: str | Path, arrays: Mapping[str, NDArray[Any]]) -> int:
+    """Write the arrays whole or not at all, and return the `checksum_of` the file.
+
+    Raises `ZooError` if the disk is full, and `TypeError` for a type that safetensors does not have.
+    """
+    # The widest first: then each lies at a multiple of its own width.
+    names = sorted(arrays, key=lambda name: (-arrays[name].dtype.itemsize, name))
+    header, offset = {}, 0
+    for name in names:
+        array = arrays[name]
+        if array.dtype not in _NAMES:
+            raise TypeError(f"the array {name!r} of {array.dtype} can't be in a safetensors file")
+        offsets = [offset, offset + array.nbytes]
+        header[name] = {
+            "dtype": _NAMES[array.dtype],
+            "shape": list(array.shape),
+            "data_offsets": offsets,
+        }
+        offset += array.nbytes
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    pieces: list[bytes | NDArray[Any]] = [len(text).to_bytes(8, "little") + text]
+    pieces += [arrays[name] for name in names if arrays[name].size]
+    checksum = 0
+    with atomic_file(path) as file:
+        for piece in pieces:
+            if isinstance(piece, np.ndarray):
+                piece = np.ascontiguousarray(piece).reshape(-1).view(np.uint8).data
+            file.write(piece)
+            checksum = zlib.crc32(piece, checksum)
+    return checksum
 
 
 def checksum_of(path: Path) -> int:
@@ -51,76 +77,6 @@ def checksum_of(path: Path) -> int:
         while n_bytes := file.readinto(piece):
             checksum = zlib.crc32(piece[:n_bytes], checksum)
     return checksum
-
-
-Arrays = dict[str, NDArray[Any]]
-
-METADATA = "__metadata__"
-
-_DTYPES = {
-    "F64": "<f8",
-    "F32": "<f4",
-    "F16": "<f2",
-    "I64": "<i8",
-    "I32": "<i4",
-    "I16": "<i2",
-    "I8": "|i1",
-    "U64": "<u8",
-    "U32": "<u4",
-    "U16": "<u2",
-    "U8": "|u1",
-    "BOOL": "|b1",
-}
-_NAMES = {np.dtype(dtype): name for name, dtype in _DTYPES.items()}
-
-
-def write_tensors(
-    path: str | Path, arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str] | None = None
-) -> int:
-    """Write the arrays whole or not at all, and return the `checksum_of` the file.
-
-    Raises `ZooError` if the disk is full.
-    """
-    with atomic_file(path) as file:
-        checksummed = ChecksummedFile(file)
-        write_tensors_into(checksummed, arrays, metadata)
-    return checksummed.checksum
-
-
-def write_tensors_into(
-    file: BinaryIO | ChecksummedFile,
-    arrays: Mapping[str, NDArray[Any]],
-    metadata: Mapping[str, str] | None = None,
-) -> None:
-    """Write the arrays into an open file. Raises `TypeError` for a type that safetensors does not have."""
-    # The widest first: then each lies at a multiple of its own width.
-    names = sorted(arrays, key=lambda name: (-arrays[name].dtype.itemsize, name))
-    header: dict[str, Any] = {METADATA: dict(metadata)} if metadata else {}
-    offset = 0
-    for name in names:
-        array = arrays[name]
-        if array.dtype not in _NAMES or name == METADATA:
-            raise TypeError(f"the array {name!r} of {array.dtype} can't be in a safetensors file")
-        end = offset + array.nbytes
-        header[name] = {
-            "dtype": _NAMES[array.dtype],
-            "shape": list(array.shape),
-            "data_offsets": [offset, end],
-        }
-        offset = end
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    file.write(len(text).to_bytes(8, "little") + text)
-    for name in names:
-        if arrays[name].size:
-            file.write(np.ascontiguousarray(arrays[name]).reshape(-1).view(np.uint8).data)
-
-
-def tensor_bytes(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str] | None = None) -> bytes:
-    """Return what `write_tensors` writes, for arrays that are small enough to be in memory twice."""
-    file = io.BytesIO()
-    write_tensors_into(file, arrays, metadata)
-    return file.getvalue()
 
 
 def read_tensors(path: str | Path) -> Arrays:
@@ -172,9 +128,16 @@ class ContentFile(dict[str, Any]):
         self.name = name
 
 
-def content_files(tree: Mapping[str, Any]) -> dict[str, ContentFile]:
+def content_files(tree: Mapping[str, Any], above: str = "") -> dict[str, ContentFile]:
     """Return the `ContentFile` parts of a tree by their paths."""
-    return dict(_content_files(tree, ()))
+    found: dict[str, ContentFile] = {}
+    for key, value in tree.items():
+        path = above + _escaped(key)
+        if isinstance(value, ContentFile):
+            found[path] = value
+        elif isinstance(value, Mapping):
+            found |= content_files(value, path + SEPARATOR)
+    return found
 
 
 def split(tree: Mapping[str, Any]) -> tuple[Arrays, Tree]:
@@ -185,95 +148,47 @@ def split(tree: Mapping[str, Any]) -> tuple[Arrays, Tree]:
     for a leaf that would not come back from JSON as it was.
     """
     arrays: Arrays = {}
-    return arrays, _without_arrays(tree, (), arrays)
+
+    def without_arrays(value: Any, path: str | None, *, in_list: bool = False) -> Any:
+        if isinstance(value, np.ndarray) and path is not None and not in_list:
+            arrays[path] = value
+            return f"<array {value.dtype} {list(value.shape)}>"
+        if isinstance(value, Mapping):
+            if wrong := [key for key in value if not isinstance(key, str)]:
+                raise TypeError(f"the key {wrong[0]!r} in {path or 'the tree'} is not a text")
+            above = "" if path is None else path + SEPARATOR
+            return {
+                key: without_arrays(item, above + _escaped(key), in_list=in_list)
+                for key, item in value.items()
+            }
+        if isinstance(value, list):
+            return [without_arrays(item, f"{path}/{index}", in_list=True) for index, item in enumerate(value)]
+        if value is None or isinstance(value, bool | int | float | str):
+            return value
+        raise TypeError(f"{path} is a {type(value).__name__}, which JSON does not give back as it is")
+
+    return arrays, without_arrays(tree, None)
 
 
 def join(
-    arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Any], names: Mapping[str, str] | None = None
+    arrays: Mapping[str, NDArray[Any]],
+    values: Mapping[str, Any],
+    names: Mapping[str, str] | None = None,
+    above: str = "",
 ) -> Tree:
-    """Return the tree that `split` took apart, its `ContentFile` parts by path with these names.
-
-    Raises `ZooError` if arrays and values don't belong together.
-    """
-    tree = _copied(values, (), names or {})
-    places = {_path(keys): (parent, keys[-1]) for parent, keys in _leaves(tree, ())}
-    for path, array in arrays.items():
-        if path not in places:
-            raise ZooError(f"the array {one_line(path)} has no place among the values beside it")
-        parent, key = places[path]
-        if parent[key] != _note(array):
-            note = one_line(repr(parent[key]), 60)
-            raise ZooError(f"{one_line(path)} is {_note(array)} among the arrays, {note} among the values")
-        parent[key] = array
+    """Return the tree that `split` took apart, its `ContentFile` parts by path with these names."""
+    tree: Tree = {}
+    for key, value in values.items():
+        path = above + _escaped(key)
+        if path in arrays:
+            tree[key] = arrays[path]
+        elif isinstance(value, Mapping):
+            part = join(arrays, value, names, path + SEPARATOR)
+            tree[key] = ContentFile(names[path], part) if names and path in names else part
+        else:
+            tree[key] = value
     return tree
 
 
-def _without_arrays(tree: Mapping[str, Any], keys: tuple[str, ...], arrays: Arrays) -> Tree:
-    values: Tree = {}
-    for key, value in tree.items():
-        here = (*keys, _checked_key(key, keys))
-        if isinstance(value, np.ndarray):
-            arrays[_path(here)] = value
-            values[key] = _note(value)
-        elif isinstance(value, Mapping):
-            values[key] = _without_arrays(value, here, arrays)
-        else:
-            values[key] = _checked(value, here)
-    return values
-
-
-def _checked(value: Any, keys: tuple[str, ...]) -> Any:
-    """Return a leaf as it is, lists copied."""
-    if isinstance(value, list):
-        return [_checked(item, (*keys, str(index))) for index, item in enumerate(value)]
-    if isinstance(value, dict):
-        return {_checked_key(key, keys): _checked(item, (*keys, str(key))) for key, item in value.items()}
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    hint = "; give each array of a list a key of its own" if isinstance(value, np.ndarray) else ""
-    raise TypeError(
-        f"{_path(keys)} is a {type(value).__name__}, which JSON does not give back as it is{hint}"
-    )
-
-
-def _checked_key(key: Any, keys: tuple[str, ...]) -> str:
-    if not isinstance(key, str):
-        raise TypeError(
-            f"the key {key!r} in {_path(keys) or 'the tree'} is a {type(key).__name__}, not a text"
-        )
-    return key
-
-
-def _note(array: NDArray[Any]) -> str:
-    """Return the text that stands in an array's place among the values."""
-    return f"<array {array.dtype} {list(array.shape)}>"
-
-
-def _path(keys: Iterable[str]) -> str:
-    return SEPARATOR.join(key.replace("~", "~0").replace(SEPARATOR, "~1") for key in keys)
-
-
-def _copied(values: Mapping[str, Any], keys: tuple[str, ...], names: Mapping[str, str]) -> Tree:
-    tree = {
-        key: _copied(value, (*keys, key), names) if isinstance(value, Mapping) else value
-        for key, value in values.items()
-    }
-    name = names.get(_path(keys)) if keys else None
-    return tree if name is None else ContentFile(name, tree)
-
-
-def _content_files(tree: Mapping[str, Any], keys: tuple[str, ...]) -> Iterator[tuple[str, ContentFile]]:
-    for key, value in tree.items():
-        if isinstance(value, ContentFile):
-            yield _path((*keys, key)), value
-        elif isinstance(value, Mapping):
-            yield from _content_files(value, (*keys, key))
-
-
-def _leaves(tree: Tree, keys: tuple[str, ...]) -> Iterator[tuple[Tree, tuple[str, ...]]]:
-    """Yield the dict and the keys of every leaf."""
-    for key, value in tree.items():
-        if isinstance(value, dict):
-            yield from _leaves(value, (*keys, key))
-        else:
-            yield tree, (*keys, key)
+def _escaped(key: str) -> str:
+    return key.replace("~", "~0").replace(SEPARATOR, "~1")

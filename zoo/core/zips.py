@@ -6,7 +6,6 @@ import csv
 import io
 import lzma
 import os
-import re
 import struct
 import zipfile
 import zlib
@@ -16,6 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
+from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
 from zoo.core.atomic import atomic_file
@@ -94,14 +94,15 @@ class Zip:
         self.path = path
         try:
             with zipfile.ZipFile(path) as archive:
-                entries = archive.infolist()
+                files = {each.filename: each for each in archive.infolist() if not each.is_dir()}
         except (zipfile.BadZipFile, OSError, ValueError, EOFError, NotImplementedError) as error:
             raise UnreadableZipError(f"no readable zip ({one_line(error)})") from error
-        files = self._checked(entries)
-        top = {PurePosixPath(name).parts[0] for name in files if name}
+        for name in files:
+            if name.startswith("/") or ".." in PurePosixPath(name).parts:
+                raise ZooError(f"the zip {one_line(path)} is refused: `{one_line(name)}` would lie outside")
+        top = {name.partition("/")[0] for name in files}
         if main not in files and len(top) == 1:
-            folder = f"{top.pop()}/"
-            files = {name.removeprefix(folder): entry for name, entry in files.items()}
+            files = {name.partition("/")[2]: entry for name, entry in files.items()}
         self._entries = files
 
     @property
@@ -110,48 +111,25 @@ class Zip:
         return set(self._entries)
 
     def read(self, name: str) -> bytes | None:
-        """Return a file's content, or None if there is none of that name.
-
-        Raises `DamagedFileError` if it can't be unpacked to the size that the zip declares.
-        """
-        entry = self._entries.get(name)
-        if entry is None:
+        """Return a file's content, or None if there is none of that name. Raises `DamagedFileError`."""
+        if name not in self._entries:
             return None
         try:
-            with zipfile.ZipFile(self.path) as archive, archive.open(entry) as file:
-                content = file.read(entry.file_size + 1)
+            with zipfile.ZipFile(self.path) as archive:
+                return archive.read(self._entries[name])
         except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError, ValueError) as error:
             # RuntimeError: encrypted; its kind NotImplementedError: an unknown compression.
             raise DamagedFileError(name, one_line(error)) from error
-        if len(content) != entry.file_size:
-            raise DamagedFileError(name, "it does not have the size that the zip states")
-        return content
-
-    def _checked(self, entries: list[zipfile.ZipInfo]) -> dict[str, zipfile.ZipInfo]:
-        files: dict[str, zipfile.ZipInfo] = {}
-        for entry in entries:
-            name = entry.filename
-            parts = PurePosixPath(name).parts
-            if name.startswith("/") or ".." in parts or "\\" in name or re.match(r"[A-Za-z]:", name):
-                raise ZooError(
-                    f"the zip {one_line(self.path)} is refused: `{one_line(name)}` would lie outside of it"
-                )
-            if not entry.is_dir():
-                files[name] = entry
-        return files
 
 
 Array = NDArray[Any]
 
-NUMBERS = "biuf"
-"""Kinds of numbers, as NumPy calls them."""
-
 _SUFFIX = ".npy"
 
 
-def write_npz(path: str | Path, arrays: Mapping[str, Array], texts: Mapping[str, str]) -> None:
-    """Write the arrays as ``np.load`` reads them, and the texts beside them. Raises `ZooError`."""
-    with atomic_file(path) as file, zipfile.ZipFile(file, "w") as archive:
+def write_npz(path: Path, arrays: Mapping[str, Array], texts: Mapping[str, str]) -> None:
+    """Write arrays, compressed as ``np.load`` reads them, and the texts beside them. Raises `ZooError`."""
+    with atomic_file(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, text in texts.items():
             archive.writestr(_entry(name), text)
         for name, array in arrays.items():
@@ -166,35 +144,15 @@ def _entry(name: str) -> zipfile.ZipInfo:
     return entry
 
 
-class Npz:
-    """An archive that is being read; see `opened_npz`."""
-
-    def __init__(self, archive: zipfile.ZipFile) -> None:
-        self._archive = archive
-
-    @property
-    def names(self) -> list[str]:
-        """The names of all arrays."""
-        return [name.removesuffix(_SUFFIX) for name in self._archive.namelist() if name.endswith(_SUFFIX)]
-
-    def text(self, name: str) -> str | None:
-        """Return a text, None if there is none of that name."""
-        return self._archive.read(name).decode() if name in self._archive.namelist() else None
-
-    def array(self, name: str) -> Array:
-        """Return an array of numbers or texts."""
-        with self._archive.open(name + _SUFFIX) as member:
-            array: Array = np.lib.format.read_array(member, allow_pickle=False)
-            member.read(1)  # at its end the checksum is compared
-        return array
-
-
 @contextmanager
-def opened_npz(path: Path) -> Iterator[Npz]:
-    """Give the archive at ``path``. Raises `ZooError` if it is missing or damaged, in the block too."""
+def opened_npz(path: Path) -> Iterator[NpzFile]:
+    """Give the archive of arrays, and texts as bytes, at ``path``; nothing in it is unpickled.
+
+    Raises `ZooError` if it is missing or damaged, in the block too.
+    """
     try:
-        with zipfile.ZipFile(path) as archive:
-            yield Npz(archive)
+        with np.load(path, allow_pickle=False) as npz:
+            yield npz
     except FileNotFoundError as error:
         raise ZooError(f"there is no {one_line(path)}") from error
     except OSError as error:
@@ -206,8 +164,7 @@ def opened_npz(path: Path) -> Iterator[Npz]:
 def parse_arrays(content: bytes, names: Iterable[str]) -> dict[str, NDArray[np.float64]]:
     """Return those of the named arrays that there are. Raises `ValueError` for a damaged archive."""
     try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            npz = Npz(archive)
-            return {name: npz.array(name).astype(np.float64) for name in names if name in npz.names}
+        with np.load(io.BytesIO(content), allow_pickle=False) as npz:
+            return {name: npz[name].astype(np.float64) for name in names if name in npz.files}
     except (*UNREADABLE, MemoryError) as error:
         raise ValueError(one_line(error) or type(error).__name__) from error

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from zoo.algorithms.callback import PREEMPTED, InterruptedCallbackError
 from zoo.config.compose import compose
-from zoo.config.environment_values import as_written, plain_config
+from zoo.config.environment_values import as_written, resolved
 from zoo.config.overrides import as_overrides
 from zoo.config.paths import shown
 from zoo.config.schema import preset_or_name
@@ -126,7 +126,7 @@ class Experiment:
     callbacks: list[Callback]
 
     def __init__(self, config: Mapping[str, Any]) -> None:
-        self.config = plain_config(config)
+        self.config = resolved(config)
         self.is_resumed = False
         """Whether an earlier run goes on."""
         self.resumes_pretraining = False
@@ -193,7 +193,7 @@ class Experiment:
         from zoo.experiment.factories import make_algorithm
         from zoo.experiment.init_from import init_algorithm
 
-        previous = None if run is None else plain_config(run.read_config())
+        previous = None if run is None else resolved(run.read_config())
         if previous is not None:
             self.n_timesteps_before = previous.get("n_timesteps")
         elif self.config["seed"] is None:

@@ -13,8 +13,9 @@ from zoo.agents.card import score, steps
 from zoo.agents.find import find_agent, kept_agent, list_agents, resolve_agent
 from zoo.agents.trust import refuse_foreign_environment, stands_in_own_runs
 from zoo.config.compose import env_id
-from zoo.config.paths import search_folders, shown
-from zoo.config.schema import ActingAgent, algorithm_names, preset_or_name
+from zoo.config.paths import shown
+from zoo.config.schema import ActingAgent, preset_or_name
+from zoo.config.source import algorithm_options
 from zoo.core.plain_data import flat
 from zoo.core.printing import one_line
 from zoo.errors import ZooError, nearest
@@ -140,8 +141,7 @@ def _changes(settings: AgentChoice) -> dict[str, Any]:
 
 
 def _check_algorithm(name: str, runs: str) -> None:
-    presets = {file.stem for folder in search_folders("conf") for file in (folder / "algo").glob("*.yaml")}
-    known = sorted({*algorithm_names(), *presets, *(agent.algo for agent in list_agents(runs=runs))})
+    known = sorted({*algorithm_options(), *(agent.algo for agent in list_agents(runs=runs))})
     if name not in known:
         raise ZooError(f"unknown algorithm '{name}'{nearest(name, known)} (known: {', '.join(known)})")
 

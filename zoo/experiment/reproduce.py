@@ -12,7 +12,7 @@ import numpy as np
 
 from zoo.algorithms.callback import Callback, Training
 from zoo.config.compose import compose
-from zoo.config.environment_values import resolved_values
+from zoo.config.environment_values import resolved
 from zoo.config.validate import checked
 from zoo.core.plain_data import flat
 from zoo.core.printing import one_line
@@ -135,7 +135,7 @@ class _Repetition(Callback):
 
 def _config(run: RunFolder) -> dict[str, Any]:
     """Return the run's config, checked. Raises `ZooError` for one that is damaged."""
-    config = resolved_values(run.read_config())
+    config = resolved(run.read_config())
     defaults = compose("train", ["algo=ppo2", "env=CartPole-v1", "tuned=none"])  # of settings that are newer
     return checked("train", {**{str(key): defaults[key] for key in defaults if key != "replay"}, **config})
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zoo.config.environment_values import as_written, plain_config
+from zoo.config.environment_values import as_written, resolved
 from zoo.config.resume import FREE_OF_CHECKPOINTS, SHOWN_ONLY
 from zoo.core.atomic import make_folder
 from zoo.core.file_lock import FileLock, is_locked
@@ -42,7 +42,7 @@ def reopen_run(config: Config, job: str | None) -> tuple[RunFolder | None, Confi
     found = None if job is None else find_unfinished_run(config, job)
     if found is None:
         return None, config
-    run, own_config = found[0], plain_config(found[1])
+    run, own_config = found[0], resolved(found[1])
     own_config |= {key: config[key] for key in SHOWN_ONLY if key in config}
     checkpoint = own_config["callbacks"].get("checkpoint")
     if checkpoint is not None:

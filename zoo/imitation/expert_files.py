@@ -15,12 +15,13 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces as gym_spaces
+from numpy.lib.npyio import NpzFile
 
 from zoo.buffers.arrays import Arrays
 from zoo.core.free_memory import refuse_what_does_not_fit
 from zoo.core.plain_data import parse_json, to_json
 from zoo.core.printing import one_line
-from zoo.core.zips import NUMBERS, Npz, opened_npz, write_npz
+from zoo.core.zips import opened_npz, write_npz
 from zoo.envs.spaces import (
     Space,
     check_supported,
@@ -96,10 +97,9 @@ def read_expert(path: str | Path, spaces: Spaces | None = None) -> ExpertData:
 
 def _read_npz(path: Path, spaces: Spaces | None) -> ExpertData:
     with opened_npz(path) as npz:
-        text = npz.text(CARD)
-        if text is None:
+        if CARD not in npz.files:
             return _read_stable_baselines(npz, path, spaces)
-        card = parse_json(text)
+        card = parse_json(npz[CARD])
         if card.get("format") != FORMAT:
             raise ZooError(
                 f"{one_line(path)} has the format {one_line(card.get('format'))}, this Zoo reads {FORMAT}"
@@ -110,14 +110,14 @@ def _read_npz(path: Path, spaces: Spaces | None) -> ExpertData:
             raise ZooError(f"{one_line(path)} is damaged: {error}") from error
 
 
-def _assembled(npz: Npz, card: dict[str, Any]) -> ExpertData:
+def _assembled(npz: NpzFile, card: dict[str, Any]) -> ExpertData:
     observation_space, action_space = (
         space_from_dict(card.pop(name)) for name in ("observation_space", "action_space")
     )
     check_supported(observation_space, action_space)
     keys = list(observation_space.spaces) if hasattr(observation_space, "spaces") else None
     paths = [path for path, _ in leaf_spaces(action_space)] if is_composite(action_space) else None
-    optional = {field: _numbers(npz, name) for field, name in OPTIONAL.items() if name in npz.names}
+    optional = {field: _numbers(npz, name) for field, name in OPTIONAL.items() if name in npz.files}
     return ExpertData(
         observation_space,
         action_space,
@@ -131,9 +131,9 @@ def _assembled(npz: Npz, card: dict[str, Any]) -> ExpertData:
     )
 
 
-def _numbers(npz: Npz, name: str) -> Array:
-    array = npz.array(name)
-    if array.dtype.kind not in NUMBERS or not array.ndim:
+def _numbers(npz: NpzFile, name: str) -> Array:
+    array = npz[name]
+    if array.dtype.kind not in "biuf" or not array.ndim:
         raise ZooError(f"its {name} are {array.dtype} of shape {array.shape}, expected rows of numbers")
     return array
 
@@ -145,8 +145,8 @@ def _named(prefix: str, column: Arrays) -> dict[str, Array]:
     return {prefix: column}
 
 
-def _column(npz: Npz, prefix: str, keys: list[str] | None) -> Arrays:
-    return npz.array(prefix) if keys is None else {key: npz.array(f"{prefix}/{key}") for key in keys}
+def _column(npz: NpzFile, prefix: str, keys: list[str] | None) -> Arrays:
+    return npz[prefix] if keys is None else {key: npz[f"{prefix}/{key}"] for key in keys}
 
 
 # -- Minari's local datasets, by its own package ----------------------------------------------------------
@@ -237,18 +237,18 @@ def _minari_successes(episodes: list[Any]) -> Array | None:
 # -- archives of Stable-Baselines' `generate_expert_traj` -------------------------------------------------
 
 
-def _read_stable_baselines(npz: Npz, path: Path, spaces: Spaces | None) -> ExpertData:
+def _read_stable_baselines(npz: NpzFile, path: Path, spaces: Spaces | None) -> ExpertData:
     """Return what the archive holds; discrete actions have the shape (n_steps, 1), images are paths of files.
 
     Without spaces these are guessed: as many actions as occur, numbers without bounds.
     """
     names = ("actions", "obs", "rewards", "episode_returns", "episode_starts")
-    missing = [name for name in names if name not in npz.names]
+    missing = [name for name in names if name not in npz.files]
     if missing:
         raise ZooError(
-            f"{one_line(path)} is no expert data: it has no {missing[0]} (it has {one_line(npz.names)})"
+            f"{one_line(path)} is no expert data: it has no {missing[0]} (it has {one_line(npz.files)})"
         )
-    arrays = {name: np.atleast_1d(npz.array(name)) for name in names}
+    arrays = {name: np.atleast_1d(npz[name]) for name in names}
     observations = arrays["obs"]
     if observations.dtype.kind == "U":
         observations = _images(observations.reshape(-1), path.parent)

@@ -16,7 +16,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from zoo.config.compose import compose
-from zoo.config.environment_values import without_variables
+from zoo.config.environment_values import as_written
 from zoo.core import atomic
 from zoo.core.plain_data import to_yaml, value_at
 from zoo.core.printing import csv_lines, one_line
@@ -138,7 +138,7 @@ def _as_flow(value: Any) -> str:
 def _write_best(plan: Plan, best: FrozenTrial, ranked: list[RankedTrial], n_trials: int) -> Path:
     values = values_of(best)
     path = plan.folder / "best.yaml"
-    config = without_variables(plan.config_of_trial(values, 0, plan.folder))
+    config = as_written(plan.config_of_trial(values, 0, plan.folder))
     header = "".join(f"# {line}\n" for line in header_lines(plan, best, ranked, n_trials))
     atomic.write_text(path, header + to_yaml(_as_tuned(plan, config)))
     return path

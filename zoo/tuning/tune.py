@@ -12,8 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from omegaconf import OmegaConf
-
 from zoo.config.environment_values import kept, resolved
 from zoo.core.free_memory import usable_cores
 from zoo.core.printing import say, without_password
@@ -60,7 +58,7 @@ class Search:
 
 def search(config: Mapping[str, Any]) -> Search:
     """Begin or find the study of a config that `zoo.compose("tune", …)` returned. Raises `ZooError`."""
-    plan = Plan(resolved(OmegaConf.create(dict(config))))
+    plan = Plan(resolved(config))
     plan.check()
     return Search(plan, *open_study(plan))
 

@@ -177,7 +177,7 @@ def test_an_algorithm_that_does_not_replay_refuses_one(override: str) -> None:
         ("replay.prioritised.alpha=1", "`replay.prioritised`; did you mean `replay.prioritized`"),
         ("replay.prioritized.alfa=1", "`replay.prioritized.alfa`; did you mean `replay.prioritized.alpha`"),
         ("replay.prioritized=true", "expected {alpha, beta, beta_fraction, epsilon} or null"),
-        ("replay.hindsight.goal_selection_strategy=futur", "did you mean `future`"),
+        ("replay.hindsight.goal_selection_strategy=futur", "did you mean 'future'"),
         ("replay=priority", "unknown replay 'priority'"),
     ],
 )

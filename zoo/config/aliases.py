@@ -50,8 +50,6 @@ class UnknownKeyError(ZooError):
 
         ``others`` returns what to say of a key that is not among them, or "".
         """
-        if self.is_sure:
-            return self
         places = [each for each in keys if _last(each) == self.key and each != self.path]
         is_of_algorithms = self.section == "algo" or places == [f"pretrain.{self.key}"]
         hint = (

@@ -174,6 +174,8 @@ class ConfigLoader:
 
     def _with_hint(self, error: UnknownKeyError, algorithms: Sequence[str]) -> ZooError:
         """Return the error with a hint at where its key stands in the whole config, if it is there."""
+        if error.is_sure:  # to say more algorithms are imported, which takes long
+            return error
         chosen = [name for name in algorithms if name in schema.ALGORITHMS]
 
         def others() -> str:

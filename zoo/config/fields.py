@@ -188,7 +188,7 @@ def _try_convert(value: Any, hint: Any, path: str) -> Any:
         return dict(value) if isinstance(value, Mapping) else _NO_MATCH
     if isinstance(value, origin):
         return value
-    if dataclasses.is_dataclass(origin) and isinstance(value, Mapping):
+    if isinstance(value, Mapping) and dataclasses.is_dataclass(origin) and isinstance(origin, type):
         return build(origin, value, path)
     return _NO_MATCH
 

@@ -66,7 +66,8 @@ class ResumedRun:
 
     def _change(self, override: Override) -> str | None:
         """Return how an override differs from the run, or None if it does not."""
-        key, value = override.key_or_group, override.value()
+        key = override.key_or_group
+        value: Any = override.value()
         if override.is_hydra_override() or key in FREE:
             return None
         was = self._value(key)

@@ -303,7 +303,7 @@ class ZooConfigSource(ConfigSource):
         lineage = self._lineage(algo)
         return next((each for each in lineage if each in schema.ALGORITHMS), lineage[-1])
 
-    def _lineage(self, algo: str | None) -> list[str]:
+    def _lineage(self, algo: str | None) -> Sequence[str]:
         """Return a preset, what it builds on, and so on, down to an algorithm."""
         if algo is None:
             return []

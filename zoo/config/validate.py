@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from hydra.core.override_parser.types import Override
@@ -104,8 +104,13 @@ def _checked_section(command: str, name: str, values: Values) -> dict[str, Any]:
     if name in ("sampler", "pruner"):
         check = schema.checked_sampler if name == "sampler" else schema.checked_pruner
         return dict(check(values))
-    others = {"algo": _algo, "callbacks": _callbacks, "logger": _logger, "space": dict}
     # The space of a search is held against the algorithm when the search begins.
+    others: dict[str, Callable[[Values], dict[str, Any]]] = {
+        "algo": _algo,
+        "callbacks": _callbacks,
+        "logger": _logger,
+        "space": dict,
+    }
     return others[name](values) if name in others else _built(schema.section_class(name), values, name)
 
 

@@ -58,15 +58,15 @@ def write_tensors(path: str | Path, arrays: Mapping[str, NDArray[Any]]) -> int:
         offset += array.nbytes
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    pieces: list[bytes | NDArray[Any]] = [len(text).to_bytes(8, "little") + text]
-    pieces += [arrays[name] for name in names if arrays[name].size]
-    checksum = 0
+    start = len(text).to_bytes(8, "little") + text
+    checksum = zlib.crc32(start)
     with atomic_file(path) as file:
-        for piece in pieces:
-            if isinstance(piece, np.ndarray):
-                piece = np.ascontiguousarray(piece).reshape(-1).view(np.uint8).data
-            file.write(piece)
-            checksum = zlib.crc32(piece, checksum)
+        file.write(start)
+        for name in names:
+            if arrays[name].size:
+                piece = np.ascontiguousarray(arrays[name]).reshape(-1).view(np.uint8).data
+                file.write(piece)
+                checksum = zlib.crc32(piece, checksum)
     return checksum
 
 

@@ -99,7 +99,8 @@ def _read_npz(path: Path, spaces: Spaces | None) -> ExpertData:
     with opened_npz(path) as npz:
         if CARD not in npz.files:
             return _read_stable_baselines(npz, path, spaces)
-        card = parse_json(npz[CARD])
+        content: Any = npz[CARD]  # bytes, as it is no array
+        card = parse_json(content)
         if card.get("format") != FORMAT:
             raise ZooError(
                 f"{one_line(path)} has the format {one_line(card.get('format'))}, this Zoo reads {FORMAT}"

@@ -155,13 +155,12 @@ def test_tensor_file_cut_anywhere_is_refused(folder: Path, name: str) -> None:
         ("algo: {", "line"),
         ("", "no mapping"),
         ("\xff\xfe", "utf-8"),
-        ("format: 1\n1.5: 3", "is no name"),
-        ("format: 1\nalgo: {name: !!binary aGk=}", "`algo.name` is a bytes"),
+        ("format: 1\nalgo: {name: !!binary aGk=}", "bytes"),
         ("format: yes", "`format` is missing"),
         ("format: 1\npolicy: {}", "`algo` is missing"),
         ("format: 1\nalgo: ppo2\npolicy: {}", "`algo` is missing"),
         ("[" * 100_000, ""),
-        ("a: &a [*a]", "a reference"),
+        ("a: &a [*a]", "Circular"),
     ],
 )
 def test_config_that_is_no_plain_mapping_is_refused(folder: Path, text: str, problem: str) -> None:
@@ -178,11 +177,6 @@ def test_format_of_the_future_asks_for_an_update(folder: Path) -> None:
 
 
 # Zips that a stranger made
-
-
-@pytest.fixture
-def entries(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def test_zip_of_the_folder_is_an_agent(folder: Path, tmp_path: Path) -> None:
@@ -260,12 +254,6 @@ def test_run_without_a_whole_agent_is_passed_over(agent: AgentFiles) -> None:
     Path("runs/ppo2/CartPole-v1/20260102-000000_s1/best_agent").mkdir(parents=True)
     add(agent, "runs/ppo2/CartPole-v1/20260103-000000_s1/.best_agent.ab12.partial")
     assert find_agent("ppo2", "CartPole-v1").parts[3] == "20260101-000000_s7"
-
-
-def test_id_with_a_namespace_or_module_has_a_folder_too(agent: AgentFiles) -> None:
-    add(agent, "runs/ppo2/ALE-Pong-v5/20260101-000000_s7/agent", "trained_agents/ppo2/mine-Id-v0")
-    assert "ALE-Pong-v5" in find_agent("ppo2", "ALE/Pong-v5").parts
-    assert "mine-Id-v0" in find_agent("ppo2", "mine:Id-v0").parts
 
 
 def test_what_there_is_instead_is_named(agent: AgentFiles) -> None:

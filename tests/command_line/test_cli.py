@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import pty
 import re
-import select
-import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -21,26 +16,10 @@ from zoo.config.keys import candidates
 ZOO = str(Path(sys.executable).with_name("zoo"))
 
 
-@pytest.mark.parametrize("arguments", [[], ["help"]])
-def test_help_names_every_verb(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert status_of(arguments) == 0
-    page = " ".join(capsys.readouterr().out.split())
-    for verb, what in VERBS.items():
-        assert f"{verb} {what}" in page
-
-
 @pytest.mark.parametrize("arguments", [[], *([verb] for verb in VERBS)])
 def test_help_fits_a_terminal_of_80_columns(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert status_of([*arguments, "--help"]) == 0
     assert [line for line in capsys.readouterr().out.splitlines() if len(line) > 80] == []
-
-
-@pytest.mark.parametrize("arguments", [["help", "train"], ["--help", "train"], ["train", "help"]])
-def test_help_of_a_verb_may_be_asked_for_in_any_order(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert status_of(arguments) == 0
-    assert capsys.readouterr().out.startswith("Train an agent.")
 
 
 def test_package_runs_as_a_module_and_takes_no_library_from_the_working_folder(tmp_path: Path) -> None:
@@ -107,48 +86,6 @@ def test_bash_completes(line: str, expected: str) -> None:
         ["bash", "-c", ASK, "bash", line], capture_output=True, text=True, check=True, env=with_zoo()
     )
     assert expected in told.stdout.split(), told.stderr
-
-
-@pytest.mark.parametrize(("line", "expected"), COMPLETED[1:2])
-def test_fish_completes(line: str, expected: str) -> None:
-    if shutil.which("fish") is None:
-        pytest.skip("fish is not installed")
-    command = f"zoo --completion fish | source; complete -C '{line}'"
-    told = subprocess.run(
-        ["fish", "--no-config", "-c", command], capture_output=True, text=True, check=True, env=with_zoo()
-    )
-    assert any(word.endswith(expected) for word in told.stdout.split()), told.stderr
-
-
-@pytest.mark.parametrize(("line", "expected"), COMPLETED[1:2])
-def test_zsh_completes(line: str, expected: str) -> None:
-    """It completes only at a terminal: a line is typed, up to its tabulator."""
-    if shutil.which("zsh") is None:
-        pytest.skip("zsh is not installed")
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.execvpe("zsh", ["zsh", "-f", "-i"], {**with_zoo(), "TERM": "vt100", "COLUMNS": "200"})
-    try:
-        typed(
-            terminal,
-            'autoload -Uz compinit; compinit -u -D; eval "$(zoo --completion zsh)"; echo rea""dy\n',
-            "ready",
-        )
-        assert expected in typed(terminal, f"{line}\t\t", expected)
-    finally:
-        os.close(terminal)
-        os.waitpid(pid, 0)
-
-
-def typed(terminal: int, text: str, awaited: str) -> str:
-    """Type something, and return what the terminal shows until what is awaited is there, or for 20 s."""
-    os.write(terminal, text.encode())
-    shown, deadline = "", time.monotonic() + 20
-    while awaited not in shown and time.monotonic() < deadline:
-        if select.select([terminal], [], [], 0.1)[0]:
-            with contextlib.suppress(OSError):
-                shown += os.read(terminal, 65536).decode(errors="replace")
-    return shown
 
 
 def with_zoo() -> dict[str, str]:

@@ -6,16 +6,13 @@ import csv
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from omegaconf import OmegaConf
 from safetensors.numpy import load_file
 
 import zoo
@@ -37,7 +34,6 @@ SHORT = [
 ]
 BARE = [*SHORT, "callbacks=none", "logger=none"]
 CARTPOLE = ["algo=ppo2", "env=CartPole-v1", *SHORT, "callbacks.eval.n_episodes=2"]
-BARE_CARTPOLE = ["algo=ppo2", "env=CartPole-v1", *BARE]
 
 
 def train(*arguments: str) -> Path:
@@ -92,13 +88,6 @@ def test_preset_has_a_folder_of_its_own_and_its_agent_is_called_so(
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["algo"] == "ppo"
 
 
-def test_run_ends_once_it_is_good_enough(capsys: pytest.CaptureFixture[str]) -> None:
-    run = train(*CARTPOLE, "callbacks.eval.every=64", "callbacks.stop_on_reward.threshold=1")
-    assert record(run)["status"] == "finished"
-    assert record(run)["timesteps"] < 512
-    assert "has reached the threshold 1" in capsys.readouterr().out
-
-
 def test_init_from_starts_with_the_weights_and_says_what_differs(capsys: pytest.CaptureFixture[str]) -> None:
     first = train(*CARTPOLE, "seed=1")
     capsys.readouterr()
@@ -108,18 +97,6 @@ def test_init_from_starts_with_the_weights_and_says_what_differs(capsys: pytest.
     assert f"start   with the weights of {first}/agent" in printed
     assert "algo.gamma: 0.98 → 0.5" in printed
     assert "algo.n_steps" not in printed
-
-
-def test_agent_that_does_not_fit_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    first = train(*CARTPOLE)
-    for others, message in (
-        (["algo=ppo2", "env=Acrobot-v1"], "its observations and the environment's differ"),
-        (["algo=ppo2", "env=CartPole-v1", "policy.net_arch=[8]"], "don't fit ppo2"),
-        (["algo=dqn", "env=CartPole-v1"], "don't fit dqn"),
-    ):
-        assert status_of(["train", *others, f"init_from={first}"]) == 2
-        assert message in capsys.readouterr().err
-    assert runs() == [first]
 
 
 def test_memory_that_does_not_fit_is_refused_with_the_size_that_does(
@@ -156,21 +133,6 @@ def test_module_in_the_working_folder_is_found_by_the_command(working_folder: Pa
     assert done.returncode == 0, done.stderr
     assert len(list(working_folder.glob("runs/multirun/*/*/*/*/run.json"))) == 2
     assert list(working_folder.glob("runs/multirun/*/ppo2/my_envs-Mine-v0"))
-
-
-def test_interrupted_run_is_preempted_and_goes_on() -> None:
-    command = [ZOO, "train", *CARTPOLE, "n_timesteps=1e8", "callbacks.checkpoint.every=2000", "logger=none"]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 120
-    while not list(Path("runs").glob("*/*/*/checkpoint/checkpoint.json")) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert "SIGINT: ending after this update" in errors
-    (run,) = runs()
-    assert record(run)["status"] == "preempted"
-    assert (run / "agent" / "policy.safetensors").exists()
 
 
 def test_finished_run_is_not_resumed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -226,20 +188,6 @@ def test_broken_environment_is_found_before_the_first_step(
     assert "(4,)" in message
     assert "Traceback" not in message
     assert not Path("runs").exists()
-
-
-HINDSIGHT = {"goal_selection_strategy": "future", "n_sampled_goal": 4, "copy_info_dict": False}
-
-
-@pytest.mark.parametrize("algo", ["dqn", "sac", "td3", "tqc"])
-def test_presets_are_the_algorithm_with_hindsight(algo: str) -> None:
-    config: Any = OmegaConf.to_container(
-        zoo.compose("train", [f"algo=her_{algo}", "env=MyGoals-v0", "replay.n_step=2"])
-    )
-    assert (config["algo"]["name"], config["algo"]["preset"]) == (algo, f"her_{algo}")
-    assert config["replay"] == {"n_step": 2, "prioritized": None, "hindsight": HINDSIGHT}
-    without = zoo.compose("train", [f"algo=her_{algo}", "env=MyGoals-v0", "replay=uniform"])
-    assert without.replay.hindsight is None
 
 
 def test_successes_are_told_wherever_returns_are(
@@ -347,10 +295,6 @@ def reproduced(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int
     return status, json.loads(lines[-1]) if status in (0, 1) else {}, captured.out + captured.err
 
 
-def verdicts(found: dict[str, Any]) -> list[Any]:
-    return [found[name] for name in ("equal", "weights", "evaluations", "monitor")]
-
-
 def test_equal_runs_are_called_equal_and_a_changed_one_is_not(
     finished_run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -428,10 +372,3 @@ def test_damaged_file_is_told_before_anything_is_trained(
     assert (status, len(out.strip().splitlines())) == (2, 2)
     assert f"can't read {finished_run / name}: " in out
     assert len(list(Path("runs").glob("*/*/*"))) == 1
-
-
-def test_missing_run_is_one_message(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "which run?" in reproduced(capsys)[2]
-    status, _, out = reproduced(capsys, "no where")
-    assert status == 2
-    assert "there is no run in no where" in out

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from pathlib import Path
 
 import pytest
@@ -12,13 +11,12 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 
 import zoo
 from zoo.algorithms.registry import ALGORITHMS, algorithm_class
-from zoo.cli import VERBS, status_of
+from zoo.cli import status_of
 from zoo.config import paths
-from zoo.config.fields import build, defaults
+from zoo.config.fields import defaults
 from zoo.config.paths import data_folder
 from zoo.config.schema import CALLBACKS, SETTINGS, TrainSettings
 from zoo.errors import ZooError
-from zoo.policies.config import POLICIES, PolicyConfig
 
 
 def write(path: str, text: str) -> None:
@@ -123,16 +121,6 @@ def test_value_that_wins(overrides: str) -> None:
             assert isinstance(value, type(expected) | DictConfig | ListConfig)
 
 
-@pytest.mark.parametrize("name", POLICIES)
-def test_policy_file_is_the_policy_of_that_name(name: str) -> None:
-    config = OmegaConf.to_container(zoo.compose("train", [*CARTPOLE, f"policy={name}"]).policy)
-    assert isinstance(config, dict)
-    assert build(PolicyConfig, {str(key): value for key, value in config.items()}, "policy") == POLICIES[name]
-    conf = data_folder("conf")
-    assert conf is not None
-    assert (conf / "policy" / f"{name}.yaml").exists()
-
-
 def test_callbacks_and_loggers_are_chosen_singly_or_together() -> None:
     off = dict.fromkeys(CALLBACKS)
     assert zoo.compose("train", [*CARTPOLE, "callbacks=none"]).callbacks == off
@@ -165,14 +153,6 @@ def test_every_setting_has_its_default_in_conf(command: str) -> None:
     names = {field.name for field in dataclasses.fields(SETTINGS[command])}
     assert names <= set(config)
     assert names == set(written) - {"defaults", "hydra"}
-
-
-@pytest.mark.parametrize("name", ["eval", "checkpoint"])
-def test_callback_file_shows_the_declared_defaults(name: str) -> None:
-    conf = data_folder("conf")
-    assert conf is not None
-    written = yaml.safe_load((conf / "callbacks" / f"{name}.yaml").read_text())
-    assert written == {name: defaults(CALLBACKS[name])}
 
 
 def test_algo_and_env_are_plain_names_where_an_agent_is_looked_for() -> None:
@@ -256,20 +236,6 @@ def test_a_dictionary_on_the_command_line_is_blamed_for_what_is_in_it() -> None:
     assert "(in " not in str(caught.value)
 
 
-def test_checkout_has_them_at_the_top() -> None:
-    top = Path(paths.__file__).parents[2]
-    assert paths.data_folder("conf") == top / "conf"
-    assert paths.data_folder("nothing_like_it") is None
-
-
-def test_wheel_has_them_inside_of_the_package(working_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    package = working_folder / "site-packages" / "zoo"
-    (package / "conf").mkdir(parents=True)
-    (package.parent / "conf").mkdir()
-    monkeypatch.setattr(paths, "PACKAGE", package)
-    assert paths.data_folder("conf") == package / "conf"
-
-
 def test_working_folder_comes_first_and_only_once(
     working_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -305,12 +271,6 @@ def test_config_can_be_shown_before_everything_is_chosen(capsys: pytest.CaptureF
     assert "algo" not in yaml.safe_load(shown(capsys, "train", "--cfg", "job"))
 
 
-def test_part_of_the_config_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    text = shown(capsys, "train", "algo=sac", "--cfg", "job", "--package", "algo")
-    assert yaml.safe_load(text)["name"] == "sac"
-    assert "launcher:" in shown(capsys, "train", "algo=sac", "--cfg", "hydra")
-
-
 def test_help_names_groups_options_settings_and_examples(capsys: pytest.CaptureFixture[str]) -> None:
     page = shown(capsys, "train", "--help")
     for word in (
@@ -332,24 +292,7 @@ def test_help_names_groups_options_settings_and_examples(capsys: pytest.CaptureF
     assert max(map(len, page.splitlines())) <= 120
 
 
-def test_help_shows_what_the_user_has_added(capsys: pytest.CaptureFixture[str], working_folder: Path) -> None:
-    (working_folder / "conf" / "algo").mkdir(parents=True)
-    (working_folder / "conf" / "algo" / "mine.yaml").write_text("# My own.\ndefaults: [ppo2]\n")
-    assert re.search(r"mine +My own\.", shown(capsys, "train", "--help"))
-
-
-@pytest.mark.parametrize("verb", VERBS)
-def test_every_verb_has_help(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert f"zoo {verb}" in shown(capsys, verb, "--help")
-
-
 def test_files_of_a_config_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert "hyperparams/ppo2/CartPole-v1.yaml: the whole" in shown(
         capsys, "train", "algo=ppo2", "env=CartPole-v1", "--info", "defaults"
     )
-
-
-def test_showing_leaves_nothing_behind(working_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    shown(capsys, "train", "algo=ppo2", "--cfg", "job")
-    shown(capsys, "train", "--help")
-    assert list(working_folder.iterdir()) == []

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
-import inspect
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-import sb3_contrib
-import stable_baselines3
 
 import zoo
 from zoo.cli import status_of
-from zoo.config.overrides import format_overrides
 from zoo.errors import ZooError
 
 CARTPOLE = "algo=ppo2 env=CartPole-v1"
@@ -141,19 +136,6 @@ PEERS_NAMES = {
 ARGUMENTS_OF_THE_CONSTRUCTOR = ("policy", "env", "seed", "device", "n_envs")
 
 
-def test_every_argument_of_the_peers_is_known_or_told_of() -> None:
-    peers = {"dqn": (stable_baselines3.DQN, zoo.DQN), "sac": (stable_baselines3.SAC, zoo.SAC)}
-    peers |= {"td3": (stable_baselines3.TD3, zoo.TD3), "ddpg": (stable_baselines3.DDPG, zoo.DDPG)}
-    peers |= {"tqc": (sb3_contrib.TQC, zoo.TQC), "qrdqn": (sb3_contrib.QRDQN, zoo.QRDQN)}
-    for theirs, ours in peers.values():
-        policy = theirs.policy_aliases["MlpPolicy"]
-        names = [*inspect.signature(theirs).parameters, *inspect.signature(policy).parameters]
-        known = {field.name for field in dataclasses.fields(ours.config_class)} | set(PEERS_NAMES)
-        known.add("n_critics")
-        spaces = {"observation_space", "action_space", "lr_schedule"}
-        assert set(names) - known - spaces == set()
-
-
 @pytest.mark.parametrize("name", PEERS_NAMES)
 def test_a_name_of_the_peers_gets_the_place_where_that_stands_here(
     name: str, capsys: pytest.CaptureFixture[str], working_folder: Path
@@ -215,22 +197,6 @@ def test_missing_tuned_file_names_its_neighbour(capsys: pytest.CaptureFixture[st
     assert "tuned/Carpole.yaml; did you mean 'tuned/Cartpole.yaml'?" in capsys.readouterr().err
 
 
-def test_mistake_in_a_tuned_file_names_key_and_file(capsys: pytest.CaptureFixture[str]) -> None:
-    file = Path("hyperparams/ppo2/CartPole-v1.yaml")
-    file.parent.mkdir(parents=True)
-    file.write_text("algo: {learning_rat: 1}")
-    assert status_of(["train", *CARTPOLE.split()]) == 2
-    assert "did you mean `algo.learning_rate`?" in capsys.readouterr().err
-
-
-def test_debug_variable_shows_where_the_error_came_from(monkeypatch: pytest.MonkeyPatch) -> None:
-    from zoo.errors import ZooError
-
-    monkeypatch.setenv("ZOO_DEBUG", "1")
-    with pytest.raises(ZooError, match="which algo"):
-        status_of(["train"])
-
-
 ANSWERS = {
     "algo=trpo algo.n_epochs=3": "of ppo1, ppo2, not of trpo, which has algo.n_critic_updates",
     "algo=trpo n_epochs=3": "of ppo1, ppo2, not of trpo, which has algo.n_critic_updates",
@@ -268,9 +234,3 @@ def test_command_of_others_is_answered(
     monkeypatch.chdir(str(tmp_path))
     assert status_of(line.split()) == 2
     assert OTHER_ALGORITHMS[line] in capsys.readouterr().err
-
-
-def test_overrides_are_shown_as_they_are_typed() -> None:
-    assert format_overrides(["compile=False", "callbacks.eval=None", "env.id=True-v0"]) == (
-        "compile=false callbacks.eval=null env.id=True-v0"
-    )

@@ -50,11 +50,6 @@ def test_what_the_run_has_anyway_may_be_said_again(saved: DictConfig, override: 
     assert zoo.compose("train", [f"resume={RUN}", override]).algo == saved.algo
 
 
-def test_what_is_shown_may_change(saved: DictConfig) -> None:
-    resumed = zoo.compose("train", [f"resume={RUN}", "progress_bar=false", "verbose=0"])
-    assert (resumed.progress_bar, resumed.verbose) == (False, 0)
-
-
 @pytest.mark.parametrize(
     ("override", "message"),
     [
@@ -84,10 +79,6 @@ def test_folder_that_is_no_run_is_refused() -> None:
     Path("empty/config.yaml").write_text("a: [")
     with pytest.raises(ZooError, match="can't read"):
         zoo.compose("train", ["resume=empty"])
-
-
-def test_null_resumes_nothing() -> None:
-    assert zoo.compose("train", ["algo=ppo2", "env=CartPole-v1", "resume=null"]).resume is None
 
 
 def test_what_is_kept_of_checkpoints_may_change(saved: DictConfig) -> None:

@@ -78,14 +78,6 @@ def test_tuned_values_are_for_the_generator_that_the_file_names(working_folder: 
     assert (same.clip_range, same.d_step) == (0.3, 2)
 
 
-def test_tuned_file_that_names_none_is_for_the_usual_one(working_folder: Path) -> None:
-    write_gail_file("algo: {cg_max_steps: 3, g_step: 2}")
-    assert zoo.compose("train", [*GAIL, "algo.generator=trpo"]).algo.cg_max_steps == 3
-    algo = zoo.compose("train", [*GAIL, "algo.generator=a2c"]).algo
-    assert algo.g_step == 2
-    assert "cg_max_steps" not in algo
-
-
 def test_run_of_one_generator_is_done_again_from_its_config(working_folder: Path) -> None:
     write_gail_file("algo: {cg_max_steps: 3}")
     config = zoo.compose("train", [*GAIL, "algo.generator=ppo2", "algo.clip_range=0.3"])

@@ -9,16 +9,13 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from packaging.version import Version
 from test_rooms import modules
 
-import zoo
 from zoo.errors import install_command
 from zoo.tuning.samplers import NEEDS
 
@@ -73,14 +70,6 @@ def test_no_text_installs_zoo_from_the_index() -> None:
         assert not re.search(r"pip install [^\n`;]*[\"' ]zoo\b", path.read_text()), path
 
 
-@pytest.mark.parametrize("python", ["3.10", "3.11", "3.12", "3.13", "3.14"])
-def test_all_brings_pybullet_where_there_are_wheels_of_it(python: str) -> None:
-    needs_pybullet = {"pybullet", "pybullet-envs-gymnasium", "panda-gym"}
-    expected = needs_pybullet if python in ("3.10", "3.11") else set()
-    assert names("all", python) & needs_pybullet == expected
-    assert names("all", python) >= names("tune") | names("video") | {"gymnasium-robotics", "highway-env"}
-
-
 def test_tune_brings_what_its_samplers_need() -> None:
     assert names("tune") >= set(NEEDS.values())
 
@@ -103,27 +92,6 @@ for name in SAMPLERS:
     assert done.stdout.splitlines() == ["gp True", "qmc True"]
 
 
-def test_version_of_package_and_metadata_agree() -> None:
-    assert zoo.__version__ == version("zoo")
-
-
-def test_constraints_hold_released_versions_without_the_peers_of_the_speed_comparison() -> None:
-    pinned = pins()
-    assert len(pinned) > 50
-    assert [name for name, each in pinned.items() if Version(each).is_prerelease or "nightly" in name] == []
-    assert not {"sbx-rl", "jax", "flax"} & pinned.keys()
-
-
-def test_container_has_a_user_and_a_base_of_one_release() -> None:
-    lines = (REPOSITORY / "Dockerfile").read_text().splitlines()
-    assert any(
-        re.fullmatch(r"ARG BASE=python:\d+\.\d+\.\d+-slim-\w+(@sha256:[0-9a-f]{64})?", line) for line in lines
-    )
-    users = [line.split()[1] for line in lines if line.startswith("USER ")]
-    assert users == ["zoo"]
-    assert lines.index("USER zoo") < next(i for i, line in enumerate(lines) if line.startswith("ENTRYPOINT"))
-
-
 def internals(source: str) -> Iterator[str]:
     """Give the private modules and names of Hydra and OmegaConf that a file takes, and calls of such."""
     for node in ast.walk(ast.parse(source)):
@@ -142,8 +110,3 @@ def internals(source: str) -> Iterator[str]:
 
 def test_no_file_reaches_into_hydra() -> None:
     assert {path: found for path in modules() if (found := list(internals(path.read_text())))} == {}
-
-
-def test_the_check_sees_what_is_inside() -> None:
-    source = "from hydra._internal.hydra import Hydra\nfrom hydra import _internal\nimport omegaconf._utils\n"
-    assert len(list(internals(source))) == 3

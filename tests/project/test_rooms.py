@@ -97,12 +97,6 @@ def test_no_file_has_an_empty_name() -> None:
     assert [str(path) for path in files if EMPTY_NAMES & set(path.with_suffix("").parts)] == []
 
 
-def test_the_import_check_sees_lazy_and_named_imports(tmp_path: Path) -> None:
-    source = tmp_path / "source.py"
-    source.write_text("def f():\n    from zoo.experiment import learn\n\nLATER = 'zoo.commands.train:main'\n")
-    assert sorted(imported_packages(source)) == [(2, "experiment"), (4, "commands")]
-
-
 @pytest.mark.parametrize("room", BUDGETS)
 def test_room_keeps_to_its_budget(room: str) -> None:
     assert (

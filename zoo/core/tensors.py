@@ -102,7 +102,7 @@ def parse_tensors(content: bytes) -> tuple[Arrays, dict[str, str]]:
     try:
         arrays = safetensors.numpy.load(content)
     except (safetensors.SafetensorError, LookupError) as error:
-        raise ValueError(str(error)) from error
+        raise ValueError(f"it is truncated or no safetensors file ({error})") from error
     return arrays, _header(np.frombuffer(content, np.uint8))[1].get(METADATA, {})
 
 

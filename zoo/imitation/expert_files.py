@@ -111,9 +111,9 @@ def _assembled(npz: NpzFile, card: dict[str, Any]) -> ExpertData:
         action_space,
         observations=_column(npz, "obs", keys),
         actions=_column(npz, "actions", paths),
-        rewards=npz.array("rewards"),
-        lengths=_episode_lengths(npz.array("episode_starts")),
-        returns=npz.array("episode_returns"),
+        rewards=npz["rewards"],
+        lengths=_episode_lengths(npz["episode_starts"]),
+        returns=npz["episode_returns"],
         card=card,
         **{field: array.astype(np.bool_) for field, array in optional.items()},
     )

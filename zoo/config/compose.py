@@ -139,7 +139,10 @@ class ConfigLoader:
         command = self._command_config()
         dictionaries = (str(key) for key in command if OmegaConf.is_dict(command[key]))
         within = {*self._groups(), *dictionaries} - {"hydra"}
-        self.source.choose(overrides)
+        self.source.read.clear()
+        self.source.chosen = {
+            each.key_or_group: None if each.is_sweep_override() else each.value() for each in overrides
+        }
         config = self.hydra.load_configuration(
             self.command, [allow_new_key(each, within) for each in overrides], run_mode
         )

@@ -22,7 +22,6 @@ from typing import Any
 import yaml
 from hydra.core.config_search_path import ConfigSearchPath, SearchPathQuery
 from hydra.core.object_type import ObjectType
-from hydra.core.override_parser.types import Override
 from hydra.plugins.config_source import ConfigLoadError, ConfigResult, ConfigSource
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, ListConfig, OmegaConf
@@ -153,7 +152,7 @@ class ZooConfigSource(ConfigSource):
         super().__init__(provider=provider, path=path)
         self.folders = search_folders("conf")
         self.chosen: Mapping[str, Any] = {}
-        """What the command line sets; replay, a generator, callbacks or a logger replace those of files."""
+        """What the command line sets, None for several values; set before a config is composed."""
         self.read = SharedFiles()
         self.plain_keys: set[str] = set()
         if self._file(self.path) is not None:
@@ -250,13 +249,6 @@ class ZooConfigSource(ConfigSource):
             own_name = {"env": "id", "policy": "name"}[group]
             return self._with_defaults(config_path, {**defaults(schema.section_class(group)), own_name: name})
         return self._read(config_path)
-
-    def choose(self, overrides: Iterable[Override]) -> None:
-        """Set what the command line chooses, before a config is composed."""
-        self.read.clear()
-        self.chosen = {
-            each.key_or_group: None if each.is_sweep_override() else each.value() for each in overrides
-        }
 
     def choice(self, group: str) -> str | None:
         """Return the option of a group that the command line or an experiment chooses; None if none does."""

@@ -112,7 +112,7 @@ for version in itertools.count():
         writer.stdout.readline()
     os.kill(writer.pid, signal.SIGKILL)
     writer.wait()
-    atomic.recover_folder(folder)
+    atomic.recover(folder.parent)
     assert names(folder) == ["a", "b"]
     assert (folder / "a").read_text() == (folder / "b").read_text()
 

@@ -64,7 +64,7 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
     """Give an empty folder that becomes ``path`` when the block ends, and vanishes if it raises.
 
     A folder that stood at ``path`` gets a hidden name before that: a crash within the moment between two
-    renames leaves it there, from which `recover_folder` brings it back.
+    renames leaves it there, from which `recover` brings it back.
     """
     path = Path(path)
     partial = _partial(path)
@@ -106,41 +106,25 @@ def make_folder(path: Path) -> None:
     sync(path.parent)
 
 
-def recover_folder(path: str | Path) -> None:
-    """Put back the folder that a crash of `atomic_folder` left under its hidden name, if there is one."""
-    path = Path(path)
-    previous = _previous(path)
-    if previous.is_dir() and not path.exists():
-        with contextlib.suppress(FileNotFoundError):
-            os.rename(previous, path)
-
-
 def unfinished(names: str) -> str:
     """Return the pattern of the hidden names of files and folders that were being written, given theirs."""
     return rf"\.(?:{names})\.(?:[0-9a-f]{{8}}\.partial|previous)"
 
 
-def remove_unfinished(path: str | Path) -> None:
-    """Remove the unfinished versions of a file or folder that a killed process left; none may be at work."""
-    path = Path(path)
-    of_this = re.compile(unfinished(re.escape(path.name)))
-    for each in path.parent.iterdir():
-        if of_this.fullmatch(each.name):
-            _remove(each)
+def recover(folder: str | Path) -> None:
+    """Put back folders that a crash left under hidden names in ``folder``, and remove what was unfinished.
 
-
-def recover_folders(parent: str | Path) -> None:
-    """Put back the folders in ``parent`` that a crash left under hidden names, and remove unfinished ones.
-
-    No process may be writing any of them now.
+    No process may be writing there now.
     """
-    parent = Path(parent)
-    if parent.is_symlink() or not parent.is_dir():
-        return
     left = re.compile(unfinished(r"(?P<name>.+)"))
-    for name in {match["name"] for each in parent.iterdir() if (match := left.fullmatch(each.name))}:
-        recover_folder(parent / name)
-        remove_unfinished(parent / name)
+    for each in list(Path(folder).iterdir()) if Path(folder).is_dir() else []:
+        match = left.fullmatch(each.name)
+        if match is not None:
+            whole = each.with_name(match["name"])
+            if each == _previous(whole) and not whole.exists():
+                os.rename(each, whole)
+            else:
+                _remove(each)
 
 
 def _swap_in(new: Path, path: Path) -> None:

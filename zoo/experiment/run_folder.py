@@ -100,11 +100,8 @@ class RunFolder:
         if record.get("status") == FINISHED:
             run._check_extendable(record, for_more_steps=for_more_steps)
         run._take_lock()
-        for agent in (run.agent, run.best_agent):
-            atomic.recover_folder(agent)
-        for each in (run.agent, run.best_agent, run.config, run.record, run.progress, run.evaluations):
-            atomic.remove_unfinished(each)
-        atomic.recover_folders(run.kept_agents)
+        for folder in (run.path, run.kept_agents):
+            atomic.recover(folder)
         if not run.has_checkpoint:
             for folder in (run.monitor, run.tensorboard, run.kept_agents):
                 shutil.rmtree(folder, ignore_errors=True)

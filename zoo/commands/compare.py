@@ -14,7 +14,7 @@ from zoo.errors import ZooError
 from zoo.plots.compare import Comparison, compare_sides, sentence, sides_of
 from zoo.plots.groups import as_override, keys_of
 from zoo.plots.runs import Run, Score, find_runs, problems_of, read_run
-from zoo.plots.scores import SCORE_NAMES, read_references
+from zoo.plots.scores import SCORE_NAMES
 
 LINES_SHOWN = 12
 
@@ -28,12 +28,16 @@ def run(config: Mapping[str, Any]) -> None:
         sides,
         cast(Score, settings.score),
         cast(Literal["mean", "iqm"], settings.aggregate),
-        read_references(settings.reference),
+        settings.reference,
     )
-    show(f"A  {sides.names[0]}\nB  {sides.names[1]}\nscore: {SCORE_NAMES[settings.score]}\n")
-    overall = [] if comparison.overall is None else [comparison.overall]
-    for verdict in [*comparison.verdicts, *overall]:
-        show(sentence(verdict, sides.names))
+    for letter, name in zip("AB", sides.names, strict=True):
+        show(f"{letter}  {one_line(name)}")
+    show(f"score: {SCORE_NAMES[settings.score]}\n")
+    for env, verdict in comparison.verdicts.items():
+        show(sentence(env, verdict, sides.names))
+    if comparison.overall is not None:
+        together = f"{len(comparison.verdicts)} environments together, normalised"
+        show(sentence(together, comparison.overall, sides.names))
     if comparison.left_out:
         show("\n  ".join([f"\nleft out: {len(comparison.left_out)}", *comparison.left_out[:LINES_SHOWN]]))
     _print_config_differences(comparison)

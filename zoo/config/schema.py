@@ -308,7 +308,7 @@ class PlotSettings(CompareSettings):
     runs: str | list[str] = hyperparameter(help="run folders, folders of runs, or patterns with *")
     figure: str = hyperparameter(
         help="auto: one run on a page, several as curves",
-        choices=("auto", "run", "curves", "scores", "aggregates", "profiles", "improvement"),
+        choices=("auto", "run", "curves", "scores", "aggregates"),
     )
     x: str = hyperparameter(help="of curves", choices=("steps", "episodes", "hours"))
     y: str = hyperparameter(help="of curves: train, eval, length, or a scalar of progress.csv")
@@ -316,10 +316,10 @@ class PlotSettings(CompareSettings):
         help="episodes (or evaluations, or log entries) of which each point is the mean; auto: 100 episodes",
         ge=1,
     )
-    interval: str = hyperparameter(help="band around a group's line", choices=("ci", "std", "minmax", "none"))
+    interval: str = hyperparameter(help="band around a group's line", choices=("ci", "std", "none"))
     format: str | None = hyperparameter(
         help="null: as the ending of out says, else png",
-        choices=("png", "svg", "pdf", "html", "md", "tex", "csv"),
+        choices=("png", "svg", "pdf", "html", "md", "csv"),
     )
     report: bool = hyperparameter(help="one HTML page with everything; the same as format=html")
     title: str | None = hyperparameter(help="heading of the figure or report")

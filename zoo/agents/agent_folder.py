@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import safetensors.numpy
 from numpy.typing import NDArray
 
 from zoo.agents.card import complete_card, readme
@@ -40,7 +39,7 @@ from zoo.core.plain_data import (
     with_finite_numbers,
 )
 from zoo.core.printing import one_line
-from zoo.core.tensors import Arrays, parse_tensors
+from zoo.core.tensors import Arrays, parse_tensors, tensor_bytes
 from zoo.core.zips import DamagedFileError, Folder, UnreadableZipError, Zip, write_zip
 from zoo.errors import ZooError
 
@@ -181,13 +180,13 @@ def _contents(agent: AgentFiles) -> dict[str, bytes]:
     card = with_finite_numbers(plain(complete_card(agent.card, config)))
     contents = {
         CONFIG: to_yaml(config).encode(),
-        POLICY: safetensors.numpy.save(agent.tensors),
+        POLICY: tensor_bytes(agent.tensors),
         CARD: to_json(card).encode(),
         README: readme(card, config).encode(),
     }
     if agent.normalization is not None:
         arrays, values = agent.normalization
-        contents[NORMALIZATION] = safetensors.numpy.save(arrays, {"values": json.dumps(plain(values))})
+        contents[NORMALIZATION] = tensor_bytes(arrays, {"values": json.dumps(plain(values))})
     return contents
 
 

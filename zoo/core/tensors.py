@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,32 +42,44 @@ def write_tensors(path: str | Path, arrays: Mapping[str, NDArray[Any]]) -> int:
 
     Raises `ZooError` if the disk is full, and `TypeError` for a type that safetensors does not have.
     """
+    checksum = 0
+    with atomic_file(path) as file:
+        for piece in _pieces(arrays, None):
+            file.write(piece)
+            checksum = zlib.crc32(piece, checksum)
+    return checksum
+
+
+def tensor_bytes(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str] | None = None) -> bytes:
+    """Return what `write_tensors` writes, for arrays that are small enough to be in memory twice."""
+    return b"".join(_pieces(arrays, metadata))
+
+
+def _pieces(
+    arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str] | None
+) -> Iterator[bytes | memoryview]:
+    """Yield the content of a file: what says where each array is, and the arrays."""
     # The widest first: then each lies at a multiple of its own width.
     names = sorted(arrays, key=lambda name: (-arrays[name].dtype.itemsize, name))
-    header, offset = {}, 0
+    header: dict[str, Any] = {METADATA: dict(metadata)} if metadata else {}
+    offset = 0
     for name in names:
         array = arrays[name]
         if array.dtype not in _NAMES:
             raise TypeError(f"the array {name!r} of {array.dtype} can't be in a safetensors file")
-        offsets = [offset, offset + array.nbytes]
+        end = offset + array.nbytes
         header[name] = {
             "dtype": _NAMES[array.dtype],
             "shape": list(array.shape),
-            "data_offsets": offsets,
+            "data_offsets": [offset, end],
         }
-        offset += array.nbytes
+        offset = end
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    start = len(text).to_bytes(8, "little") + text
-    checksum = zlib.crc32(start)
-    with atomic_file(path) as file:
-        file.write(start)
-        for name in names:
-            if arrays[name].size:
-                piece = np.ascontiguousarray(arrays[name]).reshape(-1).view(np.uint8).data
-                file.write(piece)
-                checksum = zlib.crc32(piece, checksum)
-    return checksum
+    yield len(text).to_bytes(8, "little") + text
+    for name in names:
+        if arrays[name].size:
+            yield np.ascontiguousarray(arrays[name]).reshape(-1).view(np.uint8).data
 
 
 def checksum_of(path: Path) -> int:

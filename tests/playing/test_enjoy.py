@@ -216,7 +216,7 @@ def test_environment_is_found_under_the_name_of_its_file(
     capsys.readouterr()
     play("algo=ppo2", "env=Base-v0", "trust=true")
     assert max(returns(capsys.readouterr().out)) <= 5
-    agents.run({"env": "Base-v0"})
+    agents.run(compose("agents", ["env=Base-v0"]))
     assert "20260101-120000_s0" in capsys.readouterr().out
 
 

@@ -44,7 +44,7 @@ def test_returns_below_one_can_be_told_apart() -> None:
     ]  # fmt: skip
     played = {"mean_return": 0.043, "std_return": 0.012, "ci95": [0.036, 0.05], "iqm_return": 0.042}
     row = {**played, "algo": "sac", "env": "x", "agent": "y", "timesteps": 5, "n_episodes": 9}
-    assert "| 0.043 ± 0.012 | 0.042 | 0.036 … 0.050 |" in table_of([row], {}).text("md")
+    assert "| 0.043 ± 0.012 | 0.042 | 0.036 … 0.050 |" in table_of([row])
     assert score({**played, "n_eval_episodes": 9}) == "0.043 ± 0.012 over 9 episodes"
 
 

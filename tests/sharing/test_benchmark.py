@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -49,8 +48,6 @@ def test_table_tells_scores_and_problems_and_goes_on(capsys: pytest.CaptureFixtu
     assert f"| a2c | CartPole-v1 | {spread} |" in table
     assert "500.0 ± 0.00 (rl-baselines3-zoo (SB3))" in table
     assert "not measured: the agent in" in table
-    with open("out/benchmark.csv", newline="") as file:
-        assert {row["algo"] for row in csv.DictReader(file) if row["mean_return"]} == {"a2c", "dqn"}
 
     save("dqn", "agents/dqn/CartPole-v1", seed=2)
     capsys.readouterr()

@@ -32,17 +32,13 @@ from zoo.envs.registry import folder_name
 from zoo.errors import INTERRUPTED, ZooError
 from zoo.plots.tables import Table
 
-RESULTS, TABLE, ROWS = "benchmark.json", "benchmark.md", "benchmark.csv"
+RESULTS, TABLE = "benchmark.json", "benchmark.md"
 PUBLISHED = Path(__file__).with_name("published_scores.csv")
 
 OUR_NAMES = {"ppo": "ppo2", "ppo_lstm": "recurrent_ppo"}
 """What published scores call an algorithm that has another name here."""
 
 COLUMNS = ("algo", "env", "return", "IQM", "95 % interval", "episodes", "trained for", "published", "agent")
-FIELDS = (
-    *("algo", "env", "mean_return", "std_return", "iqm_return", "ci95_low", "ci95_high", "n_episodes"),
-    *("timesteps", "published", "problem", "agent"),
-)
 HEADING = """\
 # Agents, measured
 
@@ -58,7 +54,7 @@ Published = Mapping[tuple[str, str], list[dict[str, str]]]
 
 
 def run(config: Mapping[str, Any]) -> None:
-    """Measure the agents that have no result yet; write benchmark.md, .csv and .json."""
+    """Measure the agents that have no result yet; write benchmark.md and benchmark.json."""
     settings = build(BenchmarkSettings, config, "")
     env = None if settings.env is None else env_id(settings.env)
     agents = wanted_agents(settings.agents, settings.algo, env)
@@ -200,10 +196,8 @@ def _write_results(folder: Path, rows: Iterable[Row]) -> None:
         return row["env"], row["algo"], mean is None, -(mean or 0), row["agent"]
 
     ordered = sorted(rows, key=place)
-    table = table_of(ordered, published_scores())
     atomic.write_json(folder / RESULTS, with_finite_numbers(plain({"results": ordered})))
-    atomic.write_text(folder / ROWS, table.text("csv"))
-    atomic.write_text(folder / TABLE, HEADING + table.text("md"))
+    atomic.write_text(folder / TABLE, HEADING + table_of(ordered))
 
 
 def published_scores() -> dict[tuple[str, str], list[dict[str, str]]]:
@@ -222,30 +216,23 @@ def published_of(algo: str, base: str, env: str, scores: Published) -> list[dict
     return scores.get((algo, _without_version(env))) or scores.get((base, _without_version(env)), [])
 
 
-def table_of(rows: Iterable[Row], published: Published) -> Table:
-    """Return the results as a table for people and for programs."""
-    lines, values = [], []
+def table_of(rows: Iterable[Row]) -> str:
+    """Return the results as a table in Markdown."""
+    published, lines = published_scores(), []
     for row in rows:
-        beside = _published_text(row, published)
-        steps = "?" if row.get("timesteps") is None else f"{row['timesteps']:,}"
-        low, high = row.get("ci95", (None, None))
+        algo, env = row["algo"], row["env"]
+        beside = "; ".join(
+            f"{_mean_and_std(each)} ({each['source']}{'' if each['env'] == env else ', ' + each['env']})"
+            for each in published_of(algo, row.get("base") or algo, env, published)
+        )
         if "problem" in row:
             scores = [f"not measured: {row['problem']}", "", "", ""]
         else:
-            scores = [_mean_and_std(row), decimal(row["iqm_return"]), f"{decimal(low)} … {decimal(high)}"]
-            scores.append(f"{row['n_episodes']:,}")
-        lines.append([row["algo"], row["env"], *scores, steps, beside, row["agent"]])
-        cells = {**row, "ci95_low": low, "ci95_high": high, "published": beside}
-        values.append([cells.get(field) for field in FIELDS])
-    return Table(list(COLUMNS), lines, list(FIELDS), values, len(COLUMNS))
-
-
-def _published_text(row: Row, scores: Published) -> str:
-    env = row["env"]
-    return "; ".join(
-        f"{_mean_and_std(each)} ({each['source']}{'' if each['env'] == env else ', ' + each['env']})"
-        for each in published_of(row["algo"], row.get("base") or row["algo"], env, scores)
-    )
+            interval = " … ".join(map(decimal, row["ci95"]))
+            scores = [_mean_and_std(row), decimal(row["iqm_return"]), interval, f"{row['n_episodes']:,}"]
+        steps = "?" if row.get("timesteps") is None else f"{row['timesteps']:,}"
+        lines.append([algo, env, *scores, steps, beside, row["agent"]])
+    return Table(list(COLUMNS), lines, [], [], len(COLUMNS)).text("md")
 
 
 def _mean_and_std(row: Mapping[str, Any]) -> str:

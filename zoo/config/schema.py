@@ -397,7 +397,7 @@ class BenchmarkSettings:
         help="the likeliest action instead of a random one; null: but for Atari games"
     )
     seed: int = hyperparameter(help="of the episodes", ge=0)
-    out: str = hyperparameter(help="folder of benchmark.md, .csv and .json; what is there already is kept")
+    out: str = hyperparameter(help="folder of benchmark.md and .json; what is there already is kept")
     trust: bool = hyperparameter(help="let agents import classes from outside Zoo")
 
 

@@ -61,8 +61,8 @@ def other_algorithms_hint(key: str, algorithms: Sequence[str], prefix: str = "al
 
     It is "" where no other has it.
     """
-    having = [name for name in schema.ALGORITHMS if f"algo.{key}" in hyperparameters([name])]
-    others = [name for name in having if name not in algorithms]
+    foreign = [name for name in schema.ALGORITHMS if name not in algorithms]
+    others = [name for name in foreign if f"algo.{key}" in hyperparameters([name])]
     if not others:
         return ""
     instead = "".join(NAMES.get(f"{name}.{key}", "") for name in algorithms[:1])

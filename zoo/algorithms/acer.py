@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.collector import Array, PolicyInput, check_collected
-from zoo.algorithms.state_parts import RecurrentState
+from zoo.algorithms.saving import RecurrentState
 from zoo.buffers.arrays import Arrays, ArraySpec, observation_spec
 from zoo.buffers.replay import keep_or_discard_buffer, refuse_too_large_buffer, replay_bytes
 from zoo.buffers.sequence import SequenceBuffer

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from zoo.errors import ZooError
+
 if TYPE_CHECKING:  # whoever only asks whether a run was preempted needs none of this
     from zoo.algorithms.algorithm import Algorithm
     from zoo.envs.monitor import EpisodeRecord
@@ -65,13 +67,25 @@ class Callback:
 class CallbackSchedule:
     """Calls each callback when its number of environment steps has passed.
 
-    ``still_due`` is what `state` returned: callbacks that a signal has delayed come first.
+    ``still_due`` is what `state` returned: callbacks that a signal has delayed come first. Raises `ZooError`
+    for what is no callback, such as a function.
     """
 
     def __init__(
-        self, callbacks: Iterable[Callback], num_timesteps: int, still_due: Mapping[str, Any] | None = None
+        self,
+        callbacks: Callback | Iterable[Callback] | None,
+        num_timesteps: int,
+        still_due: Mapping[str, Any] | None = None,
     ) -> None:
-        self.callbacks = sorted(callbacks, key=lambda callback: callback.comes_last)
+        given = callbacks if isinstance(callbacks, Iterable) else [] if callbacks is None else [callbacks]
+        self.callbacks = list(given)
+        for each in self.callbacks:
+            if not isinstance(each, Callback):
+                raise ZooError(
+                    f"callback is a {type(each).__name__}; expected a zoo.algorithms.callback.Callback with"
+                    " on_steps(self, algorithm), or a list of such"
+                )
+        self.callbacks.sort(key=lambda callback: callback.comes_last)
         self.watching_episodes = [
             callback for callback in self.callbacks if type(callback).on_episode is not Callback.on_episode
         ]

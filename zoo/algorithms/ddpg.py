@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from gymnasium import spaces
@@ -240,3 +240,10 @@ class DDPG(OffPolicyAlgorithm):
     def copy_to_targets(self) -> None:
         for name in ("actor", "critics"):
             self.runner.state[f"target_{name}"].copy_(self.runner.state[name])
+
+
+class HerDDPG(DDPG):
+    """DDPG with hindsight replay."""
+
+    of_preset = "her_ddpg"
+    usual_replay: ClassVar[dict[str, Any]] = {"hindsight": {}}

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from zoo.algorithms.state_parts import run_tensors
+from zoo.algorithms.saving import run_tensors
 from zoo.envs.monitor import EpisodeRecord
 from zoo.optim.workers import Workers
 

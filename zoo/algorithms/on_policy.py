@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.arguments import sde_options
 from zoo.algorithms.collector import Array, PolicyInput, check_collected
-from zoo.algorithms.state_parts import RecurrentState
+from zoo.algorithms.saving import RecurrentState
 from zoo.buffers.arrays import Arrays, ArraySpec, observation_spec, split_rows, transform
 from zoo.buffers.rollout import RolloutBuffer, Truncations, generalized_advantages
 from zoo.config.fields import Schedule, hyperparameter

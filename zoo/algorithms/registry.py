@@ -33,11 +33,11 @@ PRESETS = {
     "ppo": "zoo.algorithms.ppo:PPO",
     "maskable_ppo": "zoo.algorithms.ppo:MaskablePPO",
     "recurrent_ppo": "zoo.algorithms.ppo:RecurrentPPO",
-    "her_ddpg": "zoo.algorithms.presets:HerDDPG",
-    "her_dqn": "zoo.algorithms.presets:HerDQN",
-    "her_sac": "zoo.algorithms.presets:HerSAC",
-    "her_td3": "zoo.algorithms.presets:HerTD3",
-    "her_tqc": "zoo.algorithms.presets:HerTQC",
+    "her_ddpg": "zoo.algorithms.ddpg:HerDDPG",
+    "her_dqn": "zoo.algorithms.dqn:HerDQN",
+    "her_sac": "zoo.algorithms.sac:HerSAC",
+    "her_td3": "zoo.algorithms.td3:HerTD3",
+    "her_tqc": "zoo.algorithms.tqc:HerTQC",
 }
 """The module and class of each preset that comes with Zoo."""
 

@@ -201,6 +201,13 @@ class SAC(OffPolicyAlgorithm):
         self.runner.state["target"].copy_(self.runner.state["critics"])
 
 
+class HerSAC(SAC):
+    """SAC with hindsight replay."""
+
+    of_preset = "her_sac"
+    usual_replay: ClassVar[dict[str, Any]] = {"hindsight": {}}
+
+
 def _entropy_coefficient(value: float | str) -> tuple[float, bool]:
     """Read a number, ``"auto"`` or ``"auto_0.1"``; return the first value and whether it is learned."""
     if not isinstance(value, str):

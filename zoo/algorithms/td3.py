@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -139,6 +139,13 @@ class TD3(OffPolicyAlgorithm):
     def copy_to_targets(self) -> None:
         for name in ("actor", "critics"):
             self.runner.state[f"target_{name}"].copy_(self.runner.state[name])
+
+
+class HerTD3(TD3):
+    """TD3 with hindsight replay."""
+
+    of_preset = "her_td3"
+    usual_replay: ClassVar[dict[str, Any]] = {"hindsight": {}}
 
 
 def _rows(samples: Tree, start: int, n_rows: int, length: int) -> Tree:

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.arguments import Policy
 from zoo.algorithms.on_policy import ANY_ACTIONS, batch_mean, with_n_valid
-from zoo.algorithms.state_parts import Tensors
+from zoo.algorithms.saving import Tensors
 from zoo.config.fields import Schedule, hyperparameter
 from zoo.errors import NotFiniteError, ZooError
 from zoo.imitation.demonstrations import (

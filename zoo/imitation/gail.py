@@ -29,7 +29,7 @@ from zoo.algorithms.collector import PolicyInput
 from zoo.algorithms.on_policy import ANY_ACTIONS, OnPolicyAlgorithm
 from zoo.algorithms.ppo import PPO1Config, PPO2Config
 from zoo.algorithms.registry import ALGORITHMS, algorithm_class
-from zoo.algorithms.state_parts import Attributes
+from zoo.algorithms.saving import Attributes
 from zoo.algorithms.trpo import TRPOConfig
 from zoo.buffers.arrays import Arrays, observation_spec, transform
 from zoo.config.fields import TaggedUnion, hyperparameter, with_defaults

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import warnings
 from pathlib import Path
@@ -17,12 +16,9 @@ from gymnasium import spaces
 import zoo
 from zoo import A2C, DQN, PPO2, QRDQN, SAC, TD3, TQC, make_vec_env
 from zoo.algorithms.algorithm import Algorithm
-from zoo.algorithms.arguments import policy_config, warn_of_unread_images
 from zoo.algorithms.ppo import PPO2Config
 from zoo.algorithms.registry import ALGORITHMS, CLASS_NAMES, PRESETS, algorithm_class
-from zoo.config.paths import data_folder
 from zoo.config.schema import ALGO_LABELS
-from zoo.envs import VecNormalize
 from zoo.envs.config import EnvConfig
 from zoo.errors import ZooError, ZooWarning
 
@@ -171,31 +167,6 @@ def test_a_loaded_agent_goes_on_learning(name: str, tmp_path: Path) -> None:
     )
 
 
-def test_a_loaded_agent_keeps_its_normalisation_in_a_new_environment(tmp_path: Path) -> None:
-    model = make("ppo2_normalized").learn(64)
-    assert model.normalizer is not None
-    path = model.save(tmp_path / "agent")
-    for env in (make_vec_env("Pendulum-v1", 2), make_vec_env("Pendulum-v1", 2, normalize=True)):
-        loaded = PPO2.load(path, env, compile=False)
-        assert loaded.normalizer is not None
-        assert loaded.envs is not None
-        np.testing.assert_array_equal(
-            loaded.normalizer.return_moments.mean, model.normalizer.return_moments.mean
-        )
-        batch = observations(model)
-        np.testing.assert_array_equal(loaded.predict(batch)[0], model.predict(batch)[0])
-        loaded.learn(64)
-        assert loaded.normalizer.returns.any()
-        loaded.barrier()
-        assert not loaded.normalizer.returns.any()
-
-
-def test_loading_into_an_environment_with_other_spaces_is_refused(tmp_path: Path) -> None:
-    path = make("ppo2").save(tmp_path / "agent")
-    with pytest.raises(ZooError, match="the env's observations differ from the agent's"):
-        zoo.load(path, env="Acrobot-v1")
-
-
 # Parameters
 
 
@@ -254,20 +225,6 @@ def test_an_environment_with_other_spaces_is_refused_and_changes_nothing() -> No
         assert model.normalizer is not None
         np.testing.assert_array_equal(model.predict(batch)[0], expected)
     model.learn(64)
-
-
-def test_learning_goes_on_in_another_environment() -> None:
-    model = make("dqn_normalized").learn(64)
-    normalizer = model.get_vec_normalize_env()
-    with pytest.warns(UserWarning, match="64 transitions in the replay buffer are lost: it was of 2 env"):
-        model.set_env("CartPole-v1", n_envs=3)
-    assert model.n_envs == 3
-    assert model.get_vec_normalize_env() is normalizer
-    model.learn(60, reset_num_timesteps=False)
-    assert model.num_timesteps >= 124
-    env = model.get_env()
-    assert env is not None
-    assert env.num_envs == 3
 
 
 def test_a_model_keeps_its_number_of_environments() -> None:
@@ -357,26 +314,6 @@ def test_actions_that_an_algorithm_can_not_take_are_refused_with_those_that_can(
         assert message.endswith(f"; {', '.join(taken)} can take them")
 
 
-def test_masks_that_fit_no_observation_of_a_batch_are_refused() -> None:
-    model = make("a2c_choices")
-    batch, one = observations(model), [[True, False, True], [True, False]]
-    for masks, message in (
-        ([one] * 3, r"3 masks with \[5\] entries don't fit, expected 7 × 5"),
-        ([one] * 6 + [[True]], "a mask of 1 actions; .* takes 5"),
-        ([], "0 masks .* don't fit, expected 7 × 5"),
-        ([one] * 6 + [one[::-1]], r"a mask of 2 \+ 3 actions; .* takes"),
-        ({"gear": one}, "`action_masks` are a dictionary, but 7 observations take 7 of them"),
-    ):
-        with pytest.raises(ZooError, match=message):
-            model.predict(batch, action_masks=masks)
-    with pytest.raises(ZooError, match=r"a mask of 4 actions; .* takes 5"):
-        model.predict(batch[0], action_masks=np.ones(4, np.bool_))
-    with pytest.raises(ZooError, match="`action_masks` can't be taken: Box"):
-        make("sac").predict(np.zeros((7, 3)), action_masks=np.ones((7, 1), np.bool_))
-    with pytest.raises(ZooError, match="True and False, or 1 and 0, and nothing else"):
-        model.predict(batch, action_masks=np.full((7, 5), -1e9))
-
-
 def test_masks_of_choices_are_given_to_a_prediction_as_an_environment_gives_them() -> None:
     model = make("a2c_choices")
     batch = observations(model)
@@ -429,61 +366,7 @@ def test_probabilities_of_a_policy_that_remembers_are_those_that_it_acts_by() ->
         model.action_probability(seen[0], state)
 
 
-def test_a_second_learn_counts_anew() -> None:
-    model = make("ppo2").learn(500)
-    first = model.n_episodes
-    assert first == len(model.recent_episodes) > 5
-    model.learn(100)
-    assert (model.num_timesteps, model.n_episodes) == (128, len(model.recent_episodes))
-    assert model.n_episodes < first
-    before = model.n_episodes
-    model.learn(500, reset_num_timesteps=False)
-    assert model.n_episodes > before
-
-
-def test_a_drawn_seed_is_known_and_gives_the_same_again() -> None:
-    first = A2C(SMALL, "CartPole-v1", compile=False).learn(50)
-    assert isinstance(first.seed, int)
-    second = A2C(SMALL, "CartPole-v1", seed=first.seed, compile=False).learn(50)
-    assert all(
-        np.array_equal(value, second.get_parameters()[name]) for name, value in first.get_parameters().items()
-    )
-
-
 # Scalars
-
-
-@pytest.mark.parametrize(
-    ("name", "scalars"),
-    [
-        (
-            "ppo2",
-            {
-                "policy_gradient_loss",
-                "value_loss",
-                "entropy_loss",
-                "loss",
-                "approx_kl",
-                "clip_fraction",
-                "clip_range",
-                "explained_variance",
-                "learning_rate",
-            },
-        ),
-        ("a2c_bits", {"policy_loss", "value_loss", "entropy_loss", "learning_rate"}),
-        ("dqn", {"loss", "learning_rate"}),
-        ("qrdqn", {"loss", "q_value", "grad_norm", "learning_rate"}),
-        ("sac", {"actor_loss", "critic_loss", "ent_coef", "ent_coef_loss", "learning_rate"}),
-        ("td3", {"actor_loss", "critic_loss", "learning_rate"}),
-        ("tqc", {"actor_loss", "critic_loss", "ent_coef", "ent_coef_loss", "learning_rate"}),
-    ],
-)
-def test_scalars_have_sb3s_names(name: str, scalars: set[str]) -> None:
-    metrics = make(name).learn(64).read_metrics()
-    assert {f"train/{scalar}" for scalar in scalars} <= metrics.keys()
-    assert all(np.isfinite(value) for value in metrics.values())
-    if name in ("dqn", "qrdqn"):
-        assert "rollout/exploration_rate" in metrics
 
 
 @pytest.mark.parametrize(
@@ -499,32 +382,7 @@ def test_another_discount_is_that_of_normalised_rewards_too_unless_they_have_the
     assert (None if loaded.normalizer is None else loaded.normalizer.gamma) == expected
 
 
-@pytest.mark.parametrize("name", ["ppo2_normalized"])
-def test_statistics_of_a_frozen_vec_normalize_stand_still_while_an_algorithm_learns(name: str) -> None:
-    algorithm, policy, env_id, _ = AGENTS[name]
-    seen = make(name).learn(64).normalizer
-    assert seen is not None
-    env = VecNormalize(make_vec_env(env_id, 2), training=False, normalizer=seen)
-    before = copy.deepcopy(seen.state())
-    hyperparameters = {"n_steps": 16} if algorithm is PPO2 else {"learning_starts": 20}
-    model = algorithm(policy, env, seed=0, compile=False, **hyperparameters).learn(64)
-    assert model.get_vec_normalize_env() is seen
-    for key, array in seen.state()["arrays"].items():
-        np.testing.assert_array_equal(array, before["arrays"][key], err_msg=key)
-    env.training = True
-    model.learn(64)
-    assert seen.state()["arrays"]["observations.count"] > before["arrays"]["observations.count"]
-    assert seen.state()["arrays"]["return.count"] > before["arrays"]["return.count"]
-
-
 # -- Classes of presets: the same as ``algo=`` of that name is on the command line ------------------------
-
-
-def test_every_preset_has_a_class() -> None:
-    folder = data_folder("conf")
-    assert folder is not None
-    assert {file.stem for file in (folder / "algo").glob("*.yaml")} == set(PRESETS)
-    assert {CLASS_NAMES[name] for name in PRESETS} <= set(zoo.__all__)
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -565,28 +423,3 @@ def test_names_of_others_are_answered() -> None:
 
 
 # -- What is told of a policy that fits an environment badly ----------------------------------------------
-
-
-IMAGES = spaces.Box(0, 255, (36, 36, 3), np.uint8)
-VECTORS = spaces.Box(-1.0, 1.0, (36,), np.float32)
-
-
-def test_images_that_are_read_pixel_by_pixel_are_told_of() -> None:
-    with pytest.warns(ZooWarning, match="MlpPolicy reads each pixel of these images by itself"):
-        warn_of_unread_images(IMAGES, policy_config("MlpPolicy", IMAGES))
-
-
-@pytest.mark.parametrize(
-    ("name", "space"), [("CnnPolicy", IMAGES), ("MlpPolicy", VECTORS), ("LinearPolicy", VECTORS)]
-)
-def test_nothing_is_told_of_what_fits(name: str, space: spaces.Box) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        warn_of_unread_images(space, policy_config(name, space))
-
-
-def test_one_image_is_enough_for_the_width_of_what_reads_images() -> None:
-    both = spaces.Dict({"vector": VECTORS, "image": IMAGES})
-    assert policy_config({"features_dim": 64}, both).features_dim == 64
-    with pytest.raises(ZooError, match=r"`policy\.features_dim=64` is the width of what reads images"):
-        policy_config({"features_dim": 64}, spaces.Dict({"one": VECTORS, "other": VECTORS}))

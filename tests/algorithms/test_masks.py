@@ -16,7 +16,7 @@ from sb3_contrib.common.maskable.distributions import make_masked_proba_distribu
 from stable_baselines3.common.logger import Logger
 from torch import Tensor, nn
 
-from zoo import A2C, DQN, PPO2, QRDQN, SAC, TD3, TQC, make_vec_env
+from zoo import DQN, PPO2, QRDQN, SAC, TD3, TQC, make_vec_env
 from zoo.buffers.arrays import transform
 from zoo.envs.spaces import choice_sizes
 from zoo.envs.toys import BitFlipping
@@ -142,55 +142,6 @@ def test_masks_stay_with_what_is_shown_through_every_kind_of_memory(algorithm: A
 TINY = {"net_arch": [8]}
 
 # Masks, from the environment to the loss
-
-
-def masked_env(n_envs: int = 3, **options: Any) -> Any:
-    return make_vec_env("Zoo/Masked-v0", n_envs, **options)
-
-
-WORKERS = {"vectorization": "workers", "n_workers": 2, "start_method": "fork"}
-
-
-@pytest.mark.parametrize(("make", "options"), [(PPO2, WORKERS), (A2C, {})], ids=["workers", "in_process"])
-def test_a_rollout_holds_the_masks_under_which_its_actions_were_drawn(make: Any, options: Any) -> None:
-    env = masked_env(**options)
-    model = make(TINY, env, seed=0, compile=False, n_steps=64).learn(64 * 3)
-    columns = model.buffer.columns
-    masks, actions = columns["action_masks"], columns["actions"]
-    assert masks.shape == (64, 3, 6)
-    assert (masks.sum(-1) == 3).all()
-    assert np.take_along_axis(masks, actions[..., None], -1).all()
-    assert len(np.unique(actions)) == 6
-    assert model.buffer.rewards.min() > 0, "a forbidden action costs 1"
-    env.close()
-
-
-@pytest.mark.parametrize(("optimize", "options"), [(False, {}), (True, WORKERS)], ids=["plain", "workers"])
-def test_replay_holds_the_masks_before_and_after_each_step(optimize: bool, options: Any) -> None:
-    env = masked_env(**options)
-    model = DQN(
-        TINY,
-        env,
-        seed=0,
-        compile=False,
-        learning_starts=30,
-        optimize_memory_usage=optimize,
-    )
-    model.learn(300)
-    batch = model.buffer.sample(np.random.default_rng(0), (500,))
-    assert np.take_along_axis(batch["action_masks"], batch["actions"][:, None], -1).all()
-    assert batch["rewards"].min() > 0
-    mask_of = {
-        tuple(observation.tolist()): tuple(mask.tolist())
-        for observation, mask in zip(batch["observations"], batch["action_masks"], strict=True)
-    }
-    n_compared = 0
-    for observation, mask in zip(batch["next_observations"], batch["next_action_masks"], strict=True):
-        known = mask_of.get(tuple(observation.tolist()))
-        n_compared += known is not None
-        assert known is None or known == tuple(mask.tolist())
-    assert n_compared > 100
-    env.close()
 
 
 # Importance weights

@@ -7,32 +7,14 @@ import pickle
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 
 import zoo
-from zoo.envs.normalize import VecNormalize
 from zoo.errors import ZooError
 
 ENV = "CartPole-v1"
-
-
-class Shows(gym.Env[Any, Any]):
-    """Shows samples of a space; rewards of an episode are 1, 2, 3 and so on."""
-
-    def __init__(self, space: gym.Space[Any]) -> None:
-        self.observation_space, self.action_space, self.n = space, gym.spaces.Discrete(2), 0
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
-        super().reset(seed=seed)
-        self.n = 0
-        return self.observation_space.sample(), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, Any]:
-        self.n += 1
-        return self.observation_space.sample(), float(self.n), False, False, {}
 
 
 @pytest.fixture
@@ -133,23 +115,6 @@ def test_callback_that_is_none_is_told(model: zoo.PPO2, callback: object) -> Non
         model.learn(64, callback)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "given", "meant"),
-    [
-        (zoo.TRPO, {"n_epochs": 3}, "`trpo.n_critic_updates`"),
-        (zoo.ACKTR, {"n_epochs": 3}, "one step"),
-        (zoo.ARS, {"gamma": 0.9}, "not discounted"),
-        (zoo.TRPO, {"workers": 2}, "zoo train workers="),
-        (zoo.PPO2, {"clip_rang": 2}, "did you mean `ppo2.clip_range`"),
-    ],
-)
-def test_hyperparameters_of_other_algorithms_are_told(
-    algorithm: type[Any], given: dict[str, Any], meant: str
-) -> None:
-    with pytest.raises(ZooError, match=meant):
-        algorithm("MlpPolicy", ENV, compile=False, threads=1, **given)
-
-
 def test_arguments_of_peers_load_and_make_vec_env_are_answered(model: zoo.PPO2, tmp_path: Path) -> None:
     path = model.save(tmp_path / "agent")
     for name, meant in {
@@ -167,25 +132,3 @@ def test_recurrent_ppo_needs_a_policy_that_remembers(tmp_path: Path) -> None:
         zoo.RecurrentPPO("MlpPolicy", ENV, compile=False, threads=1)
     recurrent = zoo.RecurrentPPO("MlpLstmPolicy", ENV, compile=False, threads=1)
     assert zoo.RecurrentPPO.load(recurrent.save(tmp_path / "agent")).config == recurrent.config
-
-
-DICTIONARY = gym.spaces.Dict({"a": gym.spaces.Box(-9, 9, (2,))})
-
-
-@pytest.mark.parametrize("space", [gym.spaces.Box(-9, 9, (3,)), DICTIONARY])
-def test_what_was_normalised_is_given_back(space: gym.Space[Any]) -> None:
-    env = zoo.make_vec_env(lambda: Shows(space), 2, normalize={"clip_obs": 1e6, "clip_reward": 1e6}, seed=0)
-    assert isinstance(env, VecNormalize)
-    model = zoo.PPO2("MlpPolicy", env, n_steps=8, seed=0, compile=False).learn(16)
-    normalizer, raw = model.get_vec_normalize_env(), model.get_env()
-    assert normalizer is not None
-    assert raw is not None
-    observations, rewards, *_ = raw.step(np.array([0, 0]))
-    seen = normalizer.normalize_observations(observations)
-    again: Any = normalizer.unnormalize_obs(seen)
-    if isinstance(space, gym.spaces.Dict):
-        observations, again, seen = observations["a"], again["a"], seen["a"]
-    assert again == pytest.approx(observations, rel=1e-4, abs=1e-4)
-    assert not np.allclose(seen, observations)
-    rewards_again = normalizer.unnormalize_reward(normalizer.normalize_rewards(rewards))
-    assert rewards_again == pytest.approx(rewards, rel=1e-5)

@@ -16,7 +16,6 @@ from logged_envs import KINDS, Logged, Transition, logged_vector_env
 
 from zoo import DQN, SAC, make_vec_env
 from zoo.algorithms.callback import Callback
-from zoo.algorithms.off_policy import OffPolicyAlgorithm
 from zoo.buffers.config import PrioritizedConfig, ReplayConfig
 from zoo.errors import ZooError, ZooWarning
 
@@ -72,16 +71,6 @@ def assert_led_to_what_followed(model: Any, envs: Any, under_way: list[Any]) -> 
         rows = (batch["observations"] == step.observation).all(1)
         assert rows.any()
         assert (batch["terminated"][rows] == step.terminated).all()
-
-
-@pytest.mark.parametrize("optimize", [False, True])
-def test_a_barrier_cuts_episodes_as_truncated(optimize: bool) -> None:
-    env, envs = logged_vector_env("own")
-    model = dqn(env, optimize_memory_usage=optimize, buffer_size=600, learning_starts=1000).learn(120)
-    under_way = [env.log[-1] for env in envs]
-    model.barrier()
-    model.learn(60, reset_num_timesteps=False)
-    assert_led_to_what_followed(model, envs, under_way)
 
 
 class Watching(Callback):
@@ -170,20 +159,6 @@ def test_another_environment_of_the_same_kind_adds_to_what_was_learned_from(
     assert_led_to_what_followed(model, [*envs, *others], under_way)
 
 
-def test_normalised_batches_hold_raw_values_under_todays_statistics() -> None:
-    env = make_vec_env("Pendulum-v1", 2, normalize=True)
-    model = sac(env, learning_starts=30).learn(200)
-    assert model.normalizer is not None
-    batch = model.buffer.sample(np.random.default_rng(4), (3, 8))
-    model.buffer.transforms = ()
-    raw = model.buffer.sample(np.random.default_rng(4), (3, 8))
-    assert np.abs(raw["rewards"]).max() > 1
-    for name in ("observations", "next_observations"):
-        expected = model.normalizer.normalize_observations(raw[name])
-        np.testing.assert_array_equal(batch[name], expected)
-    np.testing.assert_array_equal(batch["rewards"], model.normalizer.normalize_rewards(raw["rewards"]))
-
-
 def many_actions(n_envs: int) -> tuple[Any, list[Logged]]:
     envs = [Logged((50,), spaces.Discrete(50)) for _ in range(n_envs)]
     waiting = list(envs)
@@ -229,14 +204,6 @@ def test_exploration_falls_over_its_fraction_of_training() -> None:
     expected = [0.875, 0.625, 0.375, 0.125, 0, 0, 0, 0]
     np.testing.assert_allclose(random_share, np.array(expected) * 0.98, atol=0.1)
     assert not random_share[4:].any()
-
-
-def test_predicting_explores_at_the_final_rate_unless_deterministic() -> None:
-    model = always_seven(dqn(many_actions(1)[0], exploration_final_eps=0.5))
-    observations = np.zeros((2000, 3), np.float32)
-    assert (model.predict(observations)[0] == 7).all()
-    share = (model.predict(observations, deterministic=False)[0] == 7).mean()
-    assert share == pytest.approx(0.51, abs=0.06)
 
 
 @pytest.mark.parametrize("kind", ["own", "NEXT_STEP"])
@@ -380,15 +347,6 @@ def test_target_moves_by_tau() -> None:
     torch.testing.assert_close(target, expected)
 
 
-@pytest.mark.parametrize(("gradient_steps", "expected"), [(2, 20), (-1, 40)])
-def test_gradient_steps_are_foreseen(gradient_steps: int, expected: int) -> None:
-    settings = {"learning_starts": 11, "train_freq": 4, "batch_size": 4, "gradient_steps": gradient_steps}
-    model = DQN(SMALL, "CartPole-v1", seed=0, compile=False, **settings)
-    assert model.gradient_steps_in(51) == expected
-    assert model.gradient_steps_in(11) == model.gradient_steps_in(3) == 0
-    assert model.learn(51).n_updates == pytest.approx(expected, abs=4)
-
-
 @pytest.mark.parametrize("algorithm", [DQN, SAC])
 def test_storing_observations_once_trains_to_the_same_weights(algorithm: Any) -> None:
     """It holds a transition of each environment less, so it gets room for one more; in a full ring."""
@@ -414,16 +372,6 @@ def test_storing_observations_once_trains_to_the_same_weights(algorithm: Any) ->
             model.learn(30, reset_num_timesteps=False)
         assert all(torch.equal(once.runner.state[name], each) for name, each in plain.runner.state.items())
     assert plain.n_updates > 80
-
-
-@pytest.mark.parametrize(("name", "optimize"), [("dqn", True), ("sac", False)])
-def test_memory_is_told_beforehand_to_a_few_bytes(name: str, optimize: bool) -> None:
-    algorithm: Any = DQN if name == "dqn" else SAC
-    env = "CartPole-v1" if name == "dqn" else "Pendulum-v1"
-    model: OffPolicyAlgorithm = algorithm(SMALL, env, buffer_size=100, optimize_memory_usage=optimize)
-    told = algorithm.buffer_bytes(model.config, model.observation_space, model.action_space)
-    taken = sum(column.nbytes for column in model.buffer.columns.values())
-    assert told == taken
 
 
 def test_a_step_that_is_only_resets_adds_nothing() -> None:

@@ -229,15 +229,6 @@ def test_sac_updates_as_written_out(hyperparameters: dict[str, Any]) -> None:
         assert metrics["train/ent_coef_loss"] == 0
 
 
-@pytest.mark.parametrize(
-    ("given", "start", "learned"), [("auto", 1.0, True), ("auto_0.1", 0.1, True), (0.3, 0.3, False)]
-)
-def test_forms_of_the_entropy_coefficient(given: Any, start: float, learned: bool) -> None:
-    model = SAC({"net_arch": [8]}, "Pendulum-v1", ent_coef=given)
-    assert model.policy.temperature.log.item() == pytest.approx(np.log(start), abs=1e-6)
-    assert model.learns_ent_coef == learned
-
-
 # -- Schedules stand where the steps began that an update follows, also in the last, short one ------------
 
 

@@ -152,14 +152,6 @@ def test_restored_run_ends_as_an_uninterrupted_one(name: str) -> None:
     assert_goes_on_exactly(straight, [fresh], 260)
 
 
-def test_another_seed_gives_other_numbers() -> None:
-    models = [make("ppo2", seed=seed).learn(64) for seed in (1, 1, 2)]
-    first, same, other = (
-        {name: value.tobytes() for name, value in model.get_parameters().items()} for model in models
-    )
-    assert first == same != other
-
-
 class Peculiar(ChangedObservations):
     """A policy with a frozen layer, a buffer that each update's forward pass moves, and dropout."""
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
-from types import SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
@@ -16,7 +14,6 @@ from torch import Tensor
 
 from zoo import A2C, DQN, PPO2, SAC, make_vec_env
 from zoo.algorithms.algorithm import Algorithm
-from zoo.algorithms.arguments import check_sde_options
 from zoo.algorithms.sac import SACPolicy
 from zoo.errors import ZooError
 from zoo.policies import distributions
@@ -29,24 +26,6 @@ from zoo.policies.distributions import SquashedStateDependentGaussian, StateDepe
 
 
 BOX, CHOICE = spaces.Box(-1.0, 1.0, (2,), np.float32), spaces.Discrete(2)
-
-
-@pytest.mark.parametrize(
-    ("space", "has_deviation"),
-    [
-        (BOX, True),
-        (CHOICE, False),
-        (spaces.Tuple([CHOICE, BOX]), True),
-        (spaces.Tuple([CHOICE, CHOICE]), False),
-        (spaces.Dict({"a": CHOICE, "b": spaces.Tuple([CHOICE, BOX])}), True),
-        (spaces.Dict({"a": CHOICE, "b": spaces.MultiBinary(2)}), False),
-    ],
-    ids=str,
-)
-def test_a_deviation_is_of_actions_some_of_which_are_numbers(space: Any, has_deviation: bool) -> None:
-    refused = pytest.raises(ZooError, match=r"`policy\.log_std_init` is of the deviation of Box actions")
-    with nullcontext() if has_deviation else refused:
-        check_sde_options("ppo2", SimpleNamespace(), PolicyConfig(log_std_init=-1.0), space, squashes=False)
 
 
 # -- State-dependent exploration in whole algorithms: what is collected, learned, asked for, and refused ---
@@ -119,32 +98,6 @@ def test_noise_of_a_collection_counts_from_its_start(
     actions = model.buffer.columns["actions"][:24]
     assert changes(actions) == expected
     assert len(np.unique(actions[0], axis=0)) == N_ENVS
-
-
-@ON_POLICY
-@pytest.mark.parametrize("squash", [None, True])
-def test_first_minibatch_finds_the_policy_unchanged(algorithm: Any, squash: bool | None) -> None:
-    model = made(algorithm, "Pendulum-v1", n_steps=16, sde_sample_freq=4, policy={"squash_output": squash})
-    model._reset_envs()
-    model.collect()
-    rows = model._tensors(model.buffer.rows())
-    parameters, _, _ = model.policy(rows)
-    log_prob = model.policy.head.log_prob(parameters, rows["actions"])
-    assert log_prob.std() > 0.1
-    if algorithm is PPO2:
-        np.testing.assert_allclose(model.finished_rollout()["log_prob"], log_prob.detach(), atol=1e-5)
-    model = made(
-        PPO2,
-        "Pendulum-v1",
-        n_steps=16,
-        n_epochs=1,
-        n_minibatches=1,
-        sde_sample_freq=4,
-        policy={"squash_output": squash},
-    ).learn(48)
-    metrics = model.read_metrics()
-    assert metrics["train/clip_fraction"] == 0
-    assert metrics["train/approx_kl"] == pytest.approx(0, abs=1e-6)
 
 
 PPO2_SETTINGS = {"n_steps": 32, "batch_size": 64, "learning_rate": 5e-3, "gamma": 0.0, "ent_coef": 0.0}

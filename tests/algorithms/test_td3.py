@@ -97,52 +97,7 @@ def test_updates_of_any_size_are_the_same_steps(delay: int, sizes: tuple[int, ..
 # Targets
 
 
-def test_noise_in_targets_is_clipped_and_so_are_the_actions() -> None:
-    model = make(target_policy_noise=10.0, target_noise_clip=0.25)
-    noises = []
-    targets = model.targets
-
-    def noted(state: Any, batch: Any) -> Tensor:
-        noises.append(batch["noise"])
-        return targets(state, batch)
-
-    model.targets = noted  # type: ignore[method-assign]
-    model._learn_from(batches(4), 4)
-    noise = torch.stack(noises)
-    assert noise.shape == (4, BATCH, 1)
-    assert noise.abs().max() == 0.25
-    batch = {name: column[0] for name, column in batches(1).items()}
-    beyond = {**batch, "noise": torch.full((BATCH, 1), 5.0)}
-    following = batch["next_observations"]
-    model.copy_to_targets()
-    values = model.policy.critics(following, torch.ones(BATCH, 1))
-    expected = batch["rewards"] + 0.99 * (1 - batch["terminated"]) * values.amin(0)
-    torch.testing.assert_close(targets(model.runner.state, beyond), expected)
-
-
 # What comes out
-
-
-@pytest.mark.parametrize("at_once", [1, 2])
-def test_losses_are_means_over_updates_with_and_without_a_step_of_the_actor(at_once: int) -> None:
-    model = make(learning_rate=0.0, target_policy_noise=0.0)
-    rows = batches(2)
-    losses, q_values = [], []
-    for step in range(2):
-        batch = {name: column[step] for name, column in rows.items()}
-        targets = model.targets(model.runner.state, {**batch, "noise": torch.zeros(BATCH, 1)})
-        values = model.policy.critics(batch["observations"], batch["actions"])
-        losses.append((values - targets).square().mean(1).sum().item())
-        q_values.append(values.mean().item())
-    for step in range(0, 2, at_once):
-        model._learn_from(part(rows, step, step + at_once), at_once)
-    metrics = model.read_metrics()
-    assert metrics["train/critic_loss"] == pytest.approx(np.mean(losses), rel=1e-5)
-    assert metrics["train/q_value"] == pytest.approx(np.mean(q_values), rel=1e-5)
-    batch = {name: column[1] for name, column in rows.items()}
-    actions = model.policy.actor(batch["observations"])
-    value = model.policy.critics(batch["observations"], actions)[0].mean().item()
-    assert metrics["train/actor_loss"] == pytest.approx(-value, rel=1e-5)
 
 
 # -- TD3's gradient steps end with the weights of Stable-Baselines3's, given the same batches and noise ---

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -167,44 +166,6 @@ def test_the_critic_moves_nothing_that_actions_depend_on(share_encoder: bool) ->
     moved = {name for name in before if not np.array_equal(after[name], before[name])}
     assert moved == {name for name in before if name.startswith("critic")}
     assert torch.equal(model.policy(rollout)[0].detach(), actions_before)
-
-
-class Resetting(gym.vector.VectorEnv[Any, Any, Any]):
-    """Two copies whose every fourth step merely resets, with a reward that must not count."""
-
-    metadata: ClassVar = {"autoreset_mode": gym.vector.AutoresetMode.NEXT_STEP}
-
-    def __init__(self, false_reward: float) -> None:
-        self.num_envs, self.false_reward = 2, false_reward
-        self.single_observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
-        self.single_action_space = spaces.Discrete(2)
-        self.observation_space = spaces.Box(-1.0, 1.0, (2, 2), np.float32)
-        self.action_space = spaces.MultiDiscrete([2, 2])
-
-    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
-        self._steps = 0
-        return self._seen(), {}
-
-    def step(self, actions: Any) -> Any:
-        self._steps += 1
-        resets = self._steps % 4 == 0
-        rewards = np.full(2, self.false_reward) if resets else np.asarray(actions, float)
-        ended = np.full(2, self._steps % 4 == 3)
-        return self._seen(), rewards, ended, np.zeros(2, bool), {}
-
-    def _seen(self) -> Any:
-        return np.array([[0.1 * (self._steps % 4), 0.5], [-0.3, 0.2 * (self._steps % 3)]], np.float32)
-
-
-def test_steps_that_merely_reset_do_not_count() -> None:
-    learned = []
-    for false_reward in (0.0, 1000.0):
-        model = TRPO(POLICY, Resetting(false_reward), seed=0, compile=False, n_steps=16, batch_size=8)
-        model.learn(24)
-        assert not model.buffer.valid.all()
-        learned.append(model.get_parameters())
-    for name, value in learned[0].items():
-        np.testing.assert_array_equal(learned[1][name], value)
 
 
 # -- Whole updates of TRPO against SB3-Contrib's: same weights, same rollouts, same minibatches -----------

@@ -120,14 +120,14 @@ def distance(ours: Tensor, theirs: nn.Module, start: Tensor, *, moves: bool = Tr
     return ((ours - reached).abs().max() / way).item()
 
 
-def ours(algorithm: type[Any], dtype: torch.dtype, **settings: Any) -> Any:
+def ours(algorithm: type[Any], dtype: torch.dtype, env: Any = None, **settings: Any) -> Any:
     """Return an algorithm of Zoo's with small networks in this precision, to learn from given batches."""
 
     class InPrecision(algorithm):  # type: ignore[misc]
         def _make_policy(self) -> nn.Module:
             return in_precision(super()._make_policy(), dtype)
 
-    model = InPrecision({"net_arch": [8, 8]}, Nowhere(), seed=0, compile=False, **settings)
+    model = InPrecision({"net_arch": [8, 8]}, env or Nowhere(), seed=0, compile=False, **settings)
     model._progress_before = 0.0
     return model
 
@@ -144,7 +144,8 @@ def largest_distance_after(
     """Take so many gradient steps in each call with both; return the largest `distance` of any network.
 
     ``parts`` are, by their names in our state, our networks with the weights to start from and the peer's.
-    Networks with ``still`` in their names do not move. ``noise`` draws for the actions of a batch, and so many steps, what the peer draws from torch's generator.
+    ``noise`` draws for the actions of a batch, and so many steps, what the peer draws from torch's generator.
+    Networks with ``still`` in their names do not move.
     """
     for source, destination in parts.values():
         copy_weights(source, destination)

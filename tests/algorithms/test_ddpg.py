@@ -316,11 +316,7 @@ def step_at_once(peer: Any) -> None:
 
 
 def largest_distance(
-    algorithm: type[DDPG] = DDPG,
-    rate: float = RATE,
-    actor_rate: float = ACTOR_RATE,
-    *,
-    at_once: bool = True,
+    algorithm: type[DDPG] = DDPG, rate: float = RATE, actor_rate: float = ACTOR_RATE, *, at_once: bool = True
 ) -> float:
     settings = {**PEER_SETTINGS, "learning_rate": rate, "actor_learning_rate": actor_rate}
     model = ours(algorithm, torch.float64, **settings)

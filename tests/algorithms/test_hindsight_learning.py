@@ -7,13 +7,11 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-import torch
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from zoo import DQN, PPO2, SAC, make_vec_env
 from zoo.envs.env_checker import check_env
-from zoo.envs.toys import BitFlipping
 from zoo.errors import ZooError
 from zoo.experiment.evaluation import evaluate
 
@@ -27,21 +25,6 @@ PRIORITIZED = {"prioritized": {"alpha": 0.5, "epsilon": 0.01}}
 def dqn(**options: Any) -> DQN:
     settings = {"learning_starts": 40, "batch_size": 16, "train_freq": 4, "gamma": 0.9, **options}
     return DQN(SMALL, "CartPole-v1", n_envs=2, seed=0, compile=False, threads=1, **settings)
-
-
-@pytest.mark.parametrize("n_step", [1, 3])
-def test_targets_discount_the_next_value_by_the_steps_that_were_summed_up(n_step: int) -> None:
-    model = dqn(replay={"n_step": n_step}, double=False).learn(200)
-    batch = model._tensors(model.buffer.sample(model.rng, (300,)))
-    with torch.no_grad():
-        targets = model.targets(model.runner.state, batch)
-        best = model.updater.parameters.functional(model.runner.state["target"])(
-            batch["next_observations"]
-        ).amax(-1)
-    # Each step of CartPole pays 1, so a sum of rewards tells of how many steps it is.
-    n = torch.log(1 - batch["rewards"] * (1 - 0.9)) / np.log(0.9)
-    assert set(n.round().int().tolist()) <= set(range(1, n_step + 1))
-    torch.testing.assert_close(targets, batch["rewards"] + 0.9**n * (1 - batch["terminated"]) * best)
 
 
 def test_memories_that_do_not_fit_are_refused() -> None:
@@ -116,26 +99,6 @@ def test_goals_are_compared_raw_and_normalised_afterwards() -> None:
         expected = normalizer.normalize_observations(raw[name])
         for key, values in expected.items():
             np.testing.assert_array_equal(batch[name][key], values)
-
-
-class Reversed(BitFlipping):
-    """The goal is to have no bit as it was desired."""
-
-    def compute_terminated(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
-        return super().compute_terminated(achieved_goal, 1.0 - np.asarray(desired_goal), info)
-
-
-def test_another_environment_is_the_one_that_is_asked_from_then_on() -> None:
-    almost_all = {"hindsight": {"n_sampled_goal": 1000, "goal_selection_strategy": "random"}}
-    model = hindsight_dqn(make_vec_env("Zoo/BitFlipping-v0", 2, **BITS), replay=almost_all).learn(60)
-    model.set_env(make_vec_env(lambda: Reversed(4), 2, check=False))
-    assert len(model.buffer) == 60
-    batch = model.buffer.sample(np.random.default_rng(0), (1, 400))
-    following = batch["next_observations"]
-    reached = (following["achieved_goal"] == 1 - following["desired_goal"]).all(-1)
-    assert reached.any()
-    np.testing.assert_array_equal(batch["rewards"], reached - 1.0)
-    np.testing.assert_array_equal(batch["terminated"], reached)
 
 
 def test_environments_without_goals_are_refused_in_one_line() -> None:

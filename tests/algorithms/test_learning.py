@@ -9,21 +9,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from zoo import (
-    A2C,
-    ACER,
-    ACKTR,
-    DDPG,
-    DQN,
-    PPO1,
-    PPO2,
-    QRDQN,
-    SAC,
-    TD3,
-    TQC,
-    TRPO,
-    make_vec_env,
-)
+from zoo import A2C, ACER, ACKTR, DDPG, DQN, PPO1, PPO2, QRDQN, SAC, TD3, TQC, TRPO, make_vec_env
 from zoo.algorithms.algorithm import Algorithm
 
 

@@ -6,16 +6,15 @@ import itertools
 import warnings
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from logged_envs import KINDS, Logged, Transition, logged_vector_env
 
-from zoo import DQN, SAC, make_vec_env
+from zoo import ACER, DQN, SAC, make_vec_env
 from zoo.algorithms.callback import Callback
+from zoo.buffers import replay
 from zoo.buffers.config import PrioritizedConfig, ReplayConfig
 from zoo.errors import ZooError, ZooWarning
 
@@ -206,20 +205,6 @@ def test_exploration_falls_over_its_fraction_of_training() -> None:
     assert not random_share[4:].any()
 
 
-@pytest.mark.parametrize("kind", ["own", "NEXT_STEP"])
-def test_first_steps_are_uniformly_random(kind: str) -> None:
-    env, envs = logged_vector_env(kind, BOX)
-    sac(env, learning_starts=900).learn(900)
-    actions = np.array([step.action for env in envs for step in env.log])
-    low, high = BOX.low, BOX.high
-    scaled = (actions - low) / (high - low)
-    assert ((scaled >= 0) & (scaled <= 1)).all()
-    for column in scaled.T:
-        counts, _ = np.histogram(column, bins=10, range=(0, 1))
-        expected = len(column) / 10
-        assert ((counts - expected) ** 2 / expected).sum() < 30
-
-
 def test_action_noise_is_added_within_bounds() -> None:
     env, envs = logged_vector_env("own", BOX)
     model = sac(
@@ -257,16 +242,6 @@ def test_updates_keep_their_ratio_to_the_data(
         batch_size=4,
     ).learn(48 + 240)
     assert model.n_updates == pytest.approx(updates_a_step * (model.num_timesteps - 48), abs=2 + n_envs)
-
-
-def test_nothing_is_learned_before_the_first_steps_are_taken() -> None:
-    model = dqn(many_actions(2)[0], learning_starts=100)
-    before = model.get_parameters()
-    model.learn(100)
-    assert model.n_updates == 0
-    assert all(np.array_equal(before[name], value) for name, value in model.get_parameters().items())
-    model.learn(2, reset_num_timesteps=False)
-    assert model.n_updates == 2
 
 
 @pytest.mark.parametrize(("starts", "n_envs"), [(11, 3), (12, 1)])
@@ -374,32 +349,11 @@ def test_storing_observations_once_trains_to_the_same_weights(algorithm: Any) ->
     assert plain.n_updates > 80
 
 
-def test_a_step_that_is_only_resets_adds_nothing() -> None:
-    """With one environment every step after an end is such a one."""
-    log = Logged((1,))
-    env = SyncVectorEnv([lambda: log], autoreset_mode=AutoresetMode.NEXT_STEP)
-    model = dqn(env, learning_starts=5).learn(20)
-    assert len(model.buffer) == len(log.log) == model.num_timesteps == 20
-    assert model.n_updates == 15
-
-
-def test_masks_that_are_known_only_after_a_reset_keep_the_memory_or_not(
-    recwarn: pytest.WarningsRecorder,
+@pytest.mark.parametrize("algorithm", [DQN, ACER])
+def test_buffer_that_does_not_fit_is_refused_before_the_first_step(
+    algorithm: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = dqn(make_vec_env("Zoo/Masked-v0", 2), learning_starts=1000).learn(30)
-    masking = SyncVectorEnv([lambda: gym.make("Zoo/Masked-v0")] * 2, autoreset_mode=AutoresetMode.SAME_STEP)
-    model.set_env(masking)
-    model.learn(30, reset_num_timesteps=False)
-    assert len(model.buffer) == 60
-    assert all(each.category is ZooWarning for each in recwarn)  # of learning nothing, which is meant
-
-    def free() -> Logged:
-        env = Logged((9,), model.action_space)
-        env.observation_space = model.observation_space
-        env._drawn = lambda: model.observation_space.sample()  # type: ignore[method-assign]
-        return env
-
-    model.set_env(make_vec_env(free, 2, check=False))
-    with pytest.warns(UserWarning, match="60 transitions .* are lost: the environments mask actions other"):
-        model.learn(30, reset_num_timesteps=False)
-    assert len(model.buffer) == 30
+    monkeypatch.setattr(replay, "free_bytes", lambda: 2**20)
+    with pytest.raises(ZooError, match=r"`algo.buffer_size=50000` needs .* GiB .* algo.buffer_size=\d+ fits"):
+        algorithm(SMALL, "CartPole-v1")
+    algorithm(SMALL, "CartPole-v1", buffer_size=5000)

@@ -166,10 +166,7 @@ def score(algorithm: Any, policy: dict[str, Any], env: Any) -> float:
 
 @pytest.mark.parametrize(
     ("algorithm", "memory"),
-    [
-        (PPO2, {"recurrent": "lstm"}),
-        (A2C, {"recurrent": "gru", "critic_lstm": "shared"}),
-    ],
+    [(PPO2, {"recurrent": "lstm"}), (A2C, {"recurrent": "gru", "critic_lstm": "shared"})],
     ids=["ppo2", "a2c"],
 )
 def test_memory_toy_is_solved(algorithm: Any, memory: dict[str, Any]) -> None:

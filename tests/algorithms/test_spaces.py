@@ -41,70 +41,27 @@ KINDS: dict[str, tuple[spaces.Space[Any], Any]] = {
     ),
 }
 
+CHOICE, NUMBERS = spaces.Discrete(3, start=1), spaces.Box(-1.0, 3.0, (2, 1), np.float64)
+SHORT = {"n_steps": 8, "n_epochs": 1}
+ACER_REPLAY = {"n_steps": 4, "buffer_size": 40, "replay_start": 10}
+REPLAY = {"learning_starts": 10, "batch_size": 4, "train_freq": 8, "buffer_size": 40}
+UNITS = {"normalize_returns": True, "enable_popart": True, "parameter_noise": {}}
+
 ALGORITHMS: dict[str, tuple[Any, spaces.Space[Any], dict[str, Any]]] = {
-    "ppo2": (PPO2, spaces.MultiDiscrete([2, 3]), {"n_steps": 8, "n_epochs": 1}),
+    "ppo2": (PPO2, spaces.MultiDiscrete([2, 3]), SHORT),
     "a2c": (A2C, spaces.MultiBinary((2, 2)), {}),
-    "acer": (ACER, spaces.Discrete(3, start=1), {"n_steps": 4, "buffer_size": 40, "replay_start": 10}),
-    "acer_box": (
-        ACER,
-        spaces.Box(-1.0, 3.0, (2, 1), np.float64),
-        {"n_steps": 4, "buffer_size": 40, "replay_start": 10},
-    ),
-    "ars": (ARS, spaces.Box(-1.0, 3.0, (2, 1), np.float64), {"n_delta": 1, "zero_policy": False}),
-    "ppo1": (PPO1, spaces.Discrete(3, start=1), {"n_steps": 8, "n_epochs": 1, "batch_size": 8}),
+    "acer": (ACER, CHOICE, ACER_REPLAY),
+    "acer_box": (ACER, NUMBERS, ACER_REPLAY),
+    "ars": (ARS, NUMBERS, {"n_delta": 1, "zero_policy": False}),
+    "ppo1": (PPO1, CHOICE, {**SHORT, "batch_size": 8}),
     "trpo": (TRPO, spaces.MultiDiscrete([2, 3]), {"n_steps": 8, "batch_size": 8, "n_critic_updates": 1}),
-    "dqn": (DQN, spaces.Discrete(3, start=1), {"learning_starts": 10, "batch_size": 4, "train_freq": 8}),
-    "dqn_once": (
-        DQN,
-        spaces.Discrete(3, start=1),
-        {
-            "learning_starts": 10,
-            "batch_size": 4,
-            "train_freq": 8,
-            "buffer_size": 40,
-            "optimize_memory_usage": True,
-        },
-    ),
-    "qrdqn": (
-        QRDQN,
-        spaces.Discrete(3, start=1),
-        {
-            "learning_starts": 10,
-            "batch_size": 4,
-            "train_freq": 8,
-            "buffer_size": 40,
-            "n_quantiles": 5,
-            "dueling": True,
-        },
-    ),
-    "ddpg": (
-        DDPG,
-        spaces.Box(-1.0, 3.0, (2, 1), np.float64),
-        {
-            "learning_starts": 10,
-            "batch_size": 4,
-            "train_freq": 8,
-            "gradient_steps": 2,
-            "normalize_returns": True,
-            "enable_popart": True,
-            "parameter_noise": {},
-        },
-    ),
-    "sac": (
-        SAC,
-        spaces.Box(-1.0, 3.0, (2, 1), np.float64),
-        {"learning_starts": 10, "batch_size": 4, "train_freq": 8},
-    ),
-    "td3": (
-        TD3,
-        spaces.Box(-1.0, 3.0, (2, 1), np.float64),
-        {"learning_starts": 10, "batch_size": 4, "train_freq": 8, "gradient_steps": 3},
-    ),
-    "tqc": (
-        TQC,
-        spaces.Box(-1.0, 3.0, (2, 1), np.float64),
-        {"learning_starts": 10, "batch_size": 4, "train_freq": 8, "buffer_size": 100},
-    ),
+    "dqn": (DQN, CHOICE, REPLAY),
+    "dqn_once": (DQN, CHOICE, {**REPLAY, "optimize_memory_usage": True}),
+    "qrdqn": (QRDQN, CHOICE, {**REPLAY, "n_quantiles": 5, "dueling": True}),
+    "ddpg": (DDPG, NUMBERS, {**REPLAY, **UNITS, "gradient_steps": 2}),
+    "sac": (SAC, NUMBERS, REPLAY),
+    "td3": (TD3, NUMBERS, {**REPLAY, "gradient_steps": 3}),
+    "tqc": (TQC, NUMBERS, REPLAY),
 }
 
 
@@ -165,7 +122,6 @@ def test_learning_from_every_kind_of_observation(name: str, kind: str, autoreset
 
 
 SMALL = {"net_arch": [8]}
-ON_POLICY = pytest.mark.parametrize("algorithm", [A2C, PPO1, PPO2, TRPO])
 
 
 class Strict(gym.Env[Any, Any]):

@@ -294,6 +294,3 @@ def test_episode_without_end_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("zoo.algorithms.ars.LONGEST_EPISODE", 100)
     with pytest.raises(ZooError, match=r"environment 0 has taken 100 steps .*env\.max_episode_steps"):
         ars("Pendulum-v1", n_delta=1).learn(10)
-
-
-# Workers, as one of them sees it

@@ -15,25 +15,20 @@ from zoo.envs.env_checker import check_env
 from zoo.errors import ZooError
 from zoo.experiment.evaluation import evaluate
 
-# -- Memories in training: what updates get from them, what they learn of updates, and how they are kept ---
-
-
 SMALL = {"net_arch": [8]}
-PRIORITIZED = {"prioritized": {"alpha": 0.5, "epsilon": 0.01}}
 
 
-def dqn(**options: Any) -> DQN:
-    settings = {"learning_starts": 40, "batch_size": 16, "train_freq": 4, "gamma": 0.9, **options}
-    return DQN(SMALL, "CartPole-v1", n_envs=2, seed=0, compile=False, threads=1, **settings)
-
-
-def test_memories_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(ZooError, match=r"`replay\.n_step=9` is longer than the buffer.* keeps 8 steps"):
-        dqn(replay={"n_step": 9}, buffer_size=16)
-    with pytest.raises(ZooError, match=r"unknown key `replay\.alpha`"):
-        dqn(replay={"alpha": 1.0})
-    with pytest.raises(ZooError, match="replay"):
-        PPO2(SMALL, "CartPole-v1", replay={"n_step": 2})
+@pytest.mark.parametrize(
+    ("algorithm", "options", "message"),
+    [
+        (DQN, {"replay": {"n_step": 9}, "buffer_size": 16, "batch_size": 8}, r"`replay\.n_step=9` is longer"),
+        (DQN, {"replay": {"alpha": 1.0}}, r"unknown key `replay\.alpha`"),
+        (PPO2, {"replay": {"n_step": 2}}, "replay"),
+    ],
+)
+def test_replay_that_does_not_fit_is_refused(algorithm: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ZooError, match=message):
+        algorithm(SMALL, "CartPole-v1", n_envs=2, **options)
 
 
 # -- Off-policy algorithms learn from goals that they reached, in whatever form the environments come -----
@@ -152,15 +147,8 @@ class Numbered(gym.Env[Any, Any]):
         return {"observation": number, "achieved_goal": number + 1, "desired_goal": -number}
 
 
-class OneAtATime(Numbered):
-    def compute_reward(self, achieved: Any, desired: Any, info: Any) -> Any:
-        return super().compute_reward(achieved, desired, dict(info))
-
-
 WAYS: dict[str, Any] = {
     "in_process": lambda: make_vec_env(Numbered, 2),
-    "one_at_a_time": lambda: make_vec_env(OneAtATime, 2),
-    "nan_check": lambda: make_vec_env(Numbered, 2, nan_check=True),
     "workers": lambda: make_vec_env(Numbered, 2, vectorization="workers", start_method="fork"),
     "next_step": lambda: SyncVectorEnv([Numbered] * 2, autoreset_mode=AutoresetMode.NEXT_STEP),
 }
@@ -208,6 +196,3 @@ def test_without_it_the_info_is_empty_and_the_error_names_it() -> None:
     with pytest.raises(ZooError, match=r"replay\.hindsight\.copy_info_dict=true"):
         model.learn(50)
     assert any("copy_info_dict" in finding for finding in check_env(Numbered))
-
-
-# -- What hindsight needs of an environment is asked for before it learns, and told when it goes wrong ----

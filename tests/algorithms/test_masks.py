@@ -129,15 +129,10 @@ def test_masks_stay_with_what_is_shown_through_every_kind_of_memory(algorithm: A
         assert (actions == np.arange(50) % 5).all()
 
 
-# -- What comes later fits in: masks, importance weights, natural gradients, other optimizers and workers ---
+# -- Importance weights of replayed transitions -----------------------------------------------------------
 
 
 TINY = {"net_arch": [8]}
-
-# Masks, from the environment to the loss
-
-
-# Importance weights
 
 
 def repeated(batch: dict[str, Any], counts: list[int]) -> dict[str, Any]:

@@ -205,23 +205,6 @@ def test_exploration_falls_over_its_fraction_of_training() -> None:
     assert not random_share[4:].any()
 
 
-def test_action_noise_is_added_within_bounds() -> None:
-    env, envs = logged_vector_env("own", BOX)
-    model = sac(
-        env, learning_starts=0, learning_rate=0.0, action_noise={"type": "normal", "std": 0.5}, train_freq=900
-    )
-    parameters = model.get_parameters()
-    for name, value in (("actor.head.log_std", -15.0), ("actor.head.mean", 0.0)):
-        parameters[f"{name}.weight"][:] = 0
-        parameters[f"{name}.bias"][:] = value
-    model.set_parameters(parameters)
-    model.learn(900)
-    actions = np.array([step.action for env in envs for step in env.log])
-    scaled = (actions - BOX.low) / (BOX.high - BOX.low) * 2 - 1
-    assert np.abs(scaled).max() == pytest.approx(1.0)
-    assert np.median(np.abs(scaled)) == pytest.approx(0.6745 * 0.5, rel=0.15)
-
-
 @pytest.mark.parametrize("n_envs", [3])
 @pytest.mark.parametrize(
     ("train_freq", "gradient_steps", "updates_a_step"),

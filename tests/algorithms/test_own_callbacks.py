@@ -12,9 +12,6 @@ from zoo import A2C, DQN
 from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.callback import PREEMPTED, Callback, InterruptedCallbackError, Training
 
-# -- Training goes by whole updates; callbacks are called in time and in their order, and can stop it -----
-
-
 SMALL = {"net_arch": [8]}
 
 
@@ -193,6 +190,3 @@ def test_every_episode_is_told_once_with_its_return_and_length(algorithm: str, k
         assert [length for *_, length in told] == lengths
         np.testing.assert_allclose([r for _, r, _ in told], returns, rtol=1e-5, atol=1e-5)
     assert model.n_episodes == len(watch.episodes)
-
-
-# -- When callbacks are due, and what is looked at before they write: schedules of two of them ------------

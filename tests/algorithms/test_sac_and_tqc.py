@@ -16,7 +16,7 @@ from zoo import TQC
 from zoo.algorithms.qrdqn import quantile_huber
 from zoo.errors import ZooError
 
-# -- What SAC makes of its critics' values ----------------------------------------------------------------
+# -- What SAC's entropy coefficient learns from -----------------------------------------------------------
 
 
 def test_the_temperature_learns_from_weighted_samples() -> None:
@@ -41,7 +41,7 @@ def test_the_temperature_learns_from_weighted_samples() -> None:
     assert losses[2] == pytest.approx(losses[0] + losses[1])
 
 
-# -- TQC's targets and losses against plain ones, and what is left of them with few quantiles -------------
+# -- What TQC refuses -------------------------------------------------------------------------------------
 
 
 def make(**hyperparameters: Any) -> TQC:

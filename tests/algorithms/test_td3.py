@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 import stable_baselines3
 import torch
@@ -17,50 +16,7 @@ from zoo import TD3
 from zoo.algorithms.td3 import rounds
 from zoo.optim.state import State, StepResult
 
-# -- TD3's targets, and when its actor and targets move, however the gradient steps are divided into updates
-
-
-BATCH = 8
-
-
-def make(**hyperparameters: Any) -> TD3:
-    own = {"batch_size": BATCH, "learning_rate": 0.01, "learning_starts": 0, **hyperparameters}
-    model = TD3({"net_arch": [8]}, "Pendulum-v1", seed=0, compile=False, threads=1, **own)
-    model._progress_before = 0.0
-    return model
-
-
-def batches(n_steps: int) -> dict[str, Tensor]:
-    generator = torch.Generator().manual_seed(n_steps)
-
-    def drawn(*size: int) -> Tensor:
-        return torch.randn(n_steps, BATCH, *size, generator=generator)
-
-    return {
-        "observations": drawn(3),
-        "actions": drawn(1).tanh(),
-        "rewards": drawn(),
-        "terminated": (drawn() > 1).float(),
-        "next_observations": drawn(3),
-    }
-
-
-def part(rows: dict[str, Tensor], start: int, end: int) -> dict[str, Tensor]:
-    return {name: column[start:end] for name, column in rows.items()}
-
-
-class Ahead:
-    """Gives the noise of each gradient step in turn, however many are asked for at once."""
-
-    def __init__(self, n_steps: int) -> None:
-        self.waiting = np.random.default_rng(0).standard_normal((n_steps, BATCH, 1), dtype=np.float32)
-
-    def standard_normal(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-        taken, self.waiting = self.waiting[: shape[0]], self.waiting[shape[0] :]
-        return taken
-
-
-# Rounds
+# -- When the actor and all targets move, however the gradient steps are divided into updates -------------
 
 
 @given(n_before=st.integers(0, 20), n_steps=st.integers(1, 20), delay=st.integers(1, 5))
@@ -77,27 +33,6 @@ def test_the_actor_moves_after_every_delay_steps_of_the_whole_run(
                 moved_after.append(step)
     assert step == n_before + n_steps
     assert moved_after == [n for n in range(n_before + 1, step + 1) if n % delay == 0]
-
-
-@pytest.mark.parametrize(("delay", "sizes"), [(1, (4, 5)), (2, (1, 7, 1)), (3, (2, 3, 4)), (3, (1,) * 9)])
-def test_updates_of_any_size_are_the_same_steps(delay: int, sizes: tuple[int, ...]) -> None:
-    whole, divided = make(policy_delay=delay), make(policy_delay=delay)
-    rows = batches(9)
-    whole.rng, divided.rng = Ahead(9), Ahead(9)  # type: ignore[assignment]
-    whole._learn_from(rows, 9)
-    start = 0
-    for size in sizes:
-        divided._learn_from(part(rows, start, start + size), size)
-        start += size
-    assert divided.n_updates == whole.n_updates == 9
-    for name, expected in whole.runner.state.items():
-        assert torch.equal(divided.runner.state[name], expected), name
-
-
-# Targets
-
-
-# What comes out
 
 
 # -- TD3's gradient steps end with the weights of Stable-Baselines3's, given the same batches and noise ---

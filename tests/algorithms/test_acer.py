@@ -22,7 +22,7 @@ from logged_envs import logged_vector_env
 
 from zoo import ACER, evaluate_policy, make_vec_env
 from zoo.algorithms import acer
-from zoo.algorithms.acer import Returns, retrace
+from zoo.algorithms.acer import corrected_returns, retrace
 from zoo.buffers.sequence import NO_INDEX
 from zoo.errors import ZooError
 
@@ -75,7 +75,7 @@ def test_comparison_sees_errors_in_batches(kind: str, error: Any) -> None:
 
 @pytest.mark.parametrize(
     ("name", "wrong"),
-    [("_next", lambda column: column), ("retrace", lambda errors, weights: errors), ("EPSILON", 1e-2)],
+    [("_later", lambda column, n: column), ("retrace", lambda errors, weights: errors), ("EPSILON", 1e-2)],
 )
 def test_comparison_sees_errors_in_terms(name: str, wrong: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     model, expected = make_model("discrete"), usual_gradient("discrete")
@@ -228,9 +228,9 @@ def recursion(gamma: float, batch: dict[str, Array], next_values: Array, coeffic
 
 def corrected(gamma: float, batch: dict[str, Any], next_values: Any, coefficients: Any) -> Array:
     columns = {name: torch.as_tensor(column) for name, column in batch.items()}
-    returns = Returns(gamma, columns["values"], torch.as_tensor(next_values), columns["taken"], columns)
     given_ones = None if coefficients is None else torch.as_tensor(coefficients)
-    return returns.corrected(given_ones).numpy()
+    values, taken = columns["values"], columns["taken"]
+    return corrected_returns(gamma, columns, values, torch.as_tensor(next_values), taken, given_ones).numpy()
 
 
 @given(

@@ -303,9 +303,6 @@ def test_probabilities_of_a_policy_that_remembers_are_those_that_it_acts_by() ->
         model.action_probability(seen[0], state)
 
 
-# Scalars
-
-
 @pytest.mark.parametrize(
     ("normalize", "expected"), [(False, None), (True, 0.5), ({"gamma": 0.9}, 0.9)], ids=str
 )

@@ -292,5 +292,5 @@ def test_mistake_gets_one_line(options: dict[str, Any], problem: str) -> None:
 
 def test_episode_without_end_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("zoo.algorithms.ars.LONGEST_EPISODE", 100)
-    with pytest.raises(ZooError, match=r"environment 0 has taken 100 steps .*env\.max_episode_steps"):
+    with pytest.raises(ZooError, match=r"environment 0 has taken 100 steps"):
         ars("Pendulum-v1", n_delta=1).learn(10)

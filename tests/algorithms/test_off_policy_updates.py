@@ -225,22 +225,6 @@ def test_rollout_is_the_batch(
     assert model.n_updates == n_updates
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "env", "options"),
-    [
-        (zoo.DQN, ENV, {"buffer_size": 20}),
-        (zoo.DQN, ENV, {"buffer_size": 20, "replay": {"prioritized": {}}}),
-        (zoo.SAC, "Pendulum-v1", {"buffer_size": 30}),
-    ],
-)
-def test_memory_that_is_smaller_than_a_batch_is_learned_from(
-    algorithm: type[Any], env: str, options: dict[str, Any]
-) -> None:
-    with pytest.warns(ZooWarning, match="batch_size"):
-        model = algorithm("MlpPolicy", env, learning_starts=10, train_freq=1, **options, **QUIET)
-    assert model.learn(40).n_updates == 30
-
-
 # -- Each algorithm's update is one graph that a compiler takes, and learns what the eager one learns -----
 
 

@@ -21,12 +21,6 @@ from zoo.policies.config import PolicyConfig
 from zoo.policies.continuous import SquashedActor
 from zoo.policies.distributions import SquashedStateDependentGaussian, StateDependentGaussian
 
-# -- Which environments a deviation of actions can be said for --------------------------------------------
-
-
-BOX, CHOICE = spaces.Box(-1.0, 1.0, (2,), np.float32), spaces.Discrete(2)
-
-
 # -- State-dependent exploration in whole algorithms: what is collected, learned, asked for, and refused ---
 
 

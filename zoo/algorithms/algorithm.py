@@ -461,7 +461,7 @@ class Algorithm:
 
     def read_metrics(self) -> dict[str, float]:
         """Return the means of all scalars that were recorded since the last call, by all workers."""
-        return self.distributed.mean_metrics(self.scalars.read())
+        return self.distributed.mean_metrics()
 
     def rates(self, progress: float) -> dict[str, Tensor]:
         """Return the hyperparameters that follow a schedule as scalar tensors of this moment; record them.
@@ -569,13 +569,6 @@ class Algorithm:
         if workers.rank:
             self.generators.load_state(Generators(worker_seed(self.seed, workers.rank)).state())
         self.distributed.begin()
-
-    def leave(self) -> None:
-        """Learn alone from now on."""
-        self.distributed = DistributedContext(self)
-        self.runtime.shared_by = 1
-        if self.normalizer is not None:
-            self.normalizer.stop_sharing()
 
     def barrier(self) -> None:
         """Cut all episodes and reset the environments of all workers: see `reset_own_envs`."""

@@ -62,6 +62,7 @@ class DQN(OffPolicyAlgorithm):
     name = "dqn"
     config_class = DQNConfig
     supported_actions = (spaces.Discrete,)
+    targets_of: ClassVar[dict[str, str]] = {"target": "q_network"}
 
     config: DQNConfig
 
@@ -197,9 +198,6 @@ class DQN(OffPolicyAlgorithm):
         if "next_action_masks" in batch:
             values = self.policy.head.masked(values, batch["next_action_masks"])
         return self._of_actions(estimates, values.argmax(1))
-
-    def copy_to_targets(self) -> None:
-        self.runner.state["target"].copy_(self.runner.state["q_network"])
 
 
 class HerDQN(DQN):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from gymnasium import spaces
 from torch import Tensor
 
 from zoo.algorithms.algorithm import Algorithm
@@ -30,10 +31,13 @@ from zoo.config.fields import Schedule, hyperparameter
 from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.goals import GoalRewards
 from zoo.errors import ZooError, ZooWarning
+from zoo.policies.acting import ActingPolicy
+from zoo.policies.actions import ActionAdapter
 from zoo.policies.exploration import (
     ActionNoiseConfig,
     Exploration,
     NormalNoise,
+    StochasticExploration,
     make_action_noise,
 )
 
@@ -84,10 +88,6 @@ class ContinuousConfig(OffPolicyConfig):
         0.0, "share of steps with a uniformly random action while learning", ge=0, le=1
     )
 
-    def make_noise(self, n_actions: int) -> NormalNoise | None:
-        """Return the noise that is added to actions of so many numbers, None if there is none."""
-        return make_action_noise(self.action_noise, n_actions)
-
 
 @dataclass
 class SeveralCriticsConfig(ContinuousConfig):
@@ -112,6 +112,8 @@ class OffPolicyAlgorithm(Algorithm):
     exploration: Exploration
 
     has_replay = True
+    targets_of: ClassVar[Mapping[str, str]] = {}
+    """The vectors of the state that follow others, target networks: the name of each, and of the other."""
     usual_replay: ClassVar[Mapping[str, Any]] = {}
     """What ``replay`` holds where it is not a whole `ReplayConfig` and says nothing else."""
 
@@ -142,7 +144,13 @@ class OffPolicyAlgorithm(Algorithm):
     def _make_buffer(self) -> None:
         """Allocate the buffer; keep the one that is there, with all episodes cut, where it fits."""
         config, replay = self.config, self.replay_config
-        self._check_sizes()
+        if config.gradient_steps == 0:
+            raise ZooError("`algo.gradient_steps=0` would never learn; expected -1 or at least 1")
+        if config.buffer_size < self.n_envs:
+            raise ZooError(
+                f"`algo.buffer_size={config.buffer_size}` has no place for a transition of each of"
+                f" n_envs={self.n_envs} environments; expected at least as many"
+            )
         self._train_freq, self._train_unit = _parse_train_freq(config.train_freq)
         specs = {
             "observations": observation_spec(self.observation_space),
@@ -175,23 +183,6 @@ class OffPolicyAlgorithm(Algorithm):
             exploration.carry_over(self.exploration)
         self.exploration = exploration
         self._collected_since_update = 0
-
-    def _check_sizes(self) -> None:
-        config = self.config
-        if config.gradient_steps == 0:
-            raise ZooError("`algo.gradient_steps=0` would never learn; expected -1 or at least 1")
-        if config.buffer_size < config.batch_size:
-            warnings.warn(
-                f"`algo.batch_size={config.batch_size}` is more than `algo.buffer_size={config.buffer_size}`:"
-                " a batch has the same transitions several times",
-                ZooWarning,
-                stacklevel=6,
-            )
-        if config.buffer_size < self.n_envs:
-            raise ZooError(
-                f"`algo.buffer_size={config.buffer_size}` has no place for a transition of each of"
-                f" n_envs={self.n_envs} environments; expected at least as many"
-            )
 
     def _buffer_bytes(self, specs: Mapping[str, Any]) -> int:
         """Return the size of the replay buffer in bytes, before anything is allocated."""
@@ -319,6 +310,10 @@ class OffPolicyAlgorithm(Algorithm):
             settings["replay.prioritized.beta_fraction"] = prioritized.beta_fraction
         return settings
 
+    def copy_to_targets(self) -> None:
+        for target, online in self.targets_of.items():
+            self.runner.state[target].copy_(self.runner.state[online])
+
     def _parts(self) -> dict[str, Any]:
         return {
             **super()._parts(),
@@ -326,6 +321,26 @@ class OffPolicyAlgorithm(Algorithm):
             "exploration": self.exploration,
             "credit": Attributes(self, ("_collected_since_update",)),
         }
+
+
+class ContinuousAlgorithm(OffPolicyAlgorithm):
+    """Has an actor, whose actions are numbers in [−1, 1], and critics that value them."""
+
+    supported_actions = (spaces.Box,)
+    scales_actions = True
+
+    config: ContinuousConfig
+    policy: Any
+
+    def _make_acting(self) -> ActingPolicy:
+        return ActingPolicy(self.policy.actor, self.device)
+
+    def _make_exploration(self) -> Exploration:
+        return StochasticExploration(*self._exploration_parts())
+
+    def _exploration_parts(self) -> tuple[ActingPolicy, ActionAdapter, NormalNoise | None, float]:
+        noise = make_action_noise(self.config.action_noise, self.action_adapter.spec.shape[0])
+        return self.acting, self.action_adapter, noise, self.config.random_exploration
 
 
 def mean_loss(losses: Tensor, weights: Tensor | None) -> Tensor:

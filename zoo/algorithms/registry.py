@@ -41,10 +41,10 @@ PRESETS = {
 }
 """The module and class of each preset that comes with Zoo."""
 
-CLASS_NAMES = {name: place.partition(":")[2] for name, place in (ALGORITHMS | PRESETS).items()}
+_PLACES = {name: place.split(":") for name, place in (ALGORITHMS | PRESETS).items()}
+CLASS_NAMES = {name: class_name for name, (_, class_name) in _PLACES.items()}
 """The name of the class of each algorithm and preset."""
-
-MODULES = {place.partition(":")[2]: place.partition(":")[0] for place in (ALGORITHMS | PRESETS).values()}
+MODULES = {class_name: module for module, class_name in _PLACES.values()}
 """The module in which each of these classes is."""
 
 

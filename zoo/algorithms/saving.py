@@ -69,6 +69,9 @@ def agent_config(
     }
 
 
+RETIRED = {"bc": ("ent_coef", "l2_coef"), "gail": ("absorbing_states",)}
+"""Hyperparameters of earlier versions, by algorithm: agents that have them act the same without."""
+
 CHOICES = ("seed", "device", "compile", "threads", "precision")
 """Arguments that are not saved with an agent, but chosen when it is loaded."""
 
@@ -107,6 +110,8 @@ def constructor_arguments(
         raise ZooError(
             f"this is an agent of {found}, not of {algorithm.name}; zoo.load() finds the class itself"
         )
+    for retired in RETIRED.get(algorithm.name, ()):
+        values.pop(retired, None)
     config_class = variant_of(algorithm.config_class, values, "algo")
     names = [field.name for field in dataclasses.fields(config_class)]
     arguments: dict[str, Any] = {}

@@ -71,7 +71,7 @@ class TrainSettings:
         choices=("float32", "bf16"),
     )
     dataset: str | None = hyperparameter(
-        help="expert data that bc and gail learn from: a .npz file, or minari:ID; for others pretrain.dataset"
+        help="expert data that bc and gail learn from: a .npz file; for others pretrain.dataset"
     )
     init_from: str | None = hyperparameter(help="agent, or run, whose weights a new run starts with")
     init_with: str = hyperparameter(
@@ -276,7 +276,7 @@ class ExpertSettings(AgentChoice):
     deterministic: bool = hyperparameter(help="the likeliest action instead of a random one")
     seed: int | None = hyperparameter(help="of the episodes; null: drawn", ge=0)
     out: str | None = hyperparameter(help="file to write, .npz; null: a new one in ./experts")
-    show: str | None = hyperparameter(help="file, or minari:ID, whose summary to print instead of recording")
+    show: str | None = hyperparameter(help="file whose summary to print instead of recording")
 
 
 @dataclass

@@ -28,6 +28,7 @@ from zoo.errors import ZooError, ZooWarning
 
 
 SMALL = {"net_arch": [8]}
+UNCLIPPED = {"clip_obs": 1e6, "clip_reward": 1e6}
 
 AGENTS: dict[str, tuple[Any, Any, str, dict[str, Any]]] = {
     "ppo2": (PPO2, SMALL, "CartPole-v1", {}),
@@ -408,7 +409,7 @@ def test_recurrent_ppo_needs_a_recurrent_policy(tmp_path: Path) -> None:
 
 
 def test_what_was_normalised_is_given_back() -> None:
-    model = PPO2(SMALL, make_vec_env("Pendulum-v1", 2, normalize={"clip_reward": 1e6}), n_steps=8).learn(16)
+    model = PPO2(SMALL, make_vec_env("Pendulum-v1", 2, normalize=UNCLIPPED), n_steps=8).learn(16)
     normalizer = model.get_vec_normalize_env()
     assert normalizer is not None
     seen, rewards = observations(model), np.array([-3.0, -8.0])

@@ -25,7 +25,7 @@ from torch import nn
 from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.collector import Collector, PolicyInput, check_collected
 from zoo.algorithms.on_policy import PLAIN_ACTIONS
-from zoo.buffers.arrays import Arrays, NotFinite
+from zoo.buffers.arrays import Arrays
 from zoo.config.fields import Schedule, hyperparameter
 from zoo.envs.monitor import EpisodeRecord
 from zoo.envs.normalize import Normalizer, RowMoments, is_training
@@ -146,10 +146,6 @@ class PopulationRollout(Collector):
 
     def _updated_at_each_step(self) -> None:
         """Return no normaliser: while episodes are played no statistics change."""
-
-    def first_not_finite(self) -> NotFinite | None:
-        """Return what was found, as a buffer does: nothing else is kept of a step."""
-        return self.not_finite
 
     def state(self) -> dict[str, Any]:
         """Return nothing: each update begins with new episodes."""

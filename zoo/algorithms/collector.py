@@ -133,6 +133,10 @@ class Collector:
         self.timings["policy"] += before - started + time.perf_counter() - after
         return transition
 
+    def first_not_finite(self) -> NotFinite | None:
+        """Return `not_finite`, as a buffer does: for algorithms without one."""
+        return self.not_finite
+
     def _updated_at_each_step(self) -> Normalizer | None:
         follows = self.normalizer is not None and is_training(self.envs.given_env)
         return self.normalizer if follows else None

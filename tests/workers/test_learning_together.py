@@ -196,9 +196,11 @@ def test_scalars_of_all_reach_the_first_and_what_it_resets_is_reset_everywhere()
             workers.follow(model.distributed.orders)
         assert model.envs is not None
         unfinished = model.envs.longest_unfinished_episode()
-        return metrics, unfinished
+        model.leave()
+        model.learn(14)  # alone, each for itself
+        return metrics, unfinished, model.runtime.shared_by, model.num_timesteps
 
-    assert together(work) == [({"x": 2.0, "y": 7.0}, 0), ({}, 0)]
+    assert together(work) == [({"x": 2.0, "y": 7.0}, 0, 1, 14), ({}, 0, 1, 14)]
 
 
 def test_signal_to_any_worker_is_heard_by_all() -> None:

@@ -164,9 +164,9 @@ class ACER(Algorithm):
         if before is not None:
             recurrent = {"states": before, "episode_starts": self.collector.episode_starts}
             policy_input = {**policy_input, "episode_starts": recurrent["episode_starts"]}
-        parameters, self.recurrent.array = self.acting.parameters(policy_input, before)
-        if before is not None:
-            recurrent["next_states"] = self.recurrent.array
+        parameters, after = self.acting.parameters(policy_input, before)
+        if after is not None:
+            recurrent["next_states"] = self.recurrent.array = after
         return {"actions": self.acting.head.sample(parameters, noise), "behaviour": parameters, **recurrent}
 
     def _cut_episodes(self, envs: Any) -> None:

@@ -568,6 +568,13 @@ class Algorithm:
             self.generators.load_state(Generators(worker_seed(self.seed, workers.rank)).state())
         self.distributed.begin()
 
+    def leave(self) -> None:
+        """Learn alone from now on."""
+        self.distributed = DistributedContext(self)
+        self.runtime.shared_by = 1
+        if self.normalizer is not None:
+            self.normalizer.stop_sharing()
+
     def barrier(self) -> None:
         """Cut all episodes and reset the environments of all workers: see `reset_own_envs`."""
         self.distributed.reset_all()

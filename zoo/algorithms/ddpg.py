@@ -129,9 +129,9 @@ class DDPG(ContinuousAlgorithm):
         settings = make_parameter_noise(self.config.parameter_noise)
         if settings is None:
             return super()._make_exploration()
-        acting, *options = self._exploration_parts()
+        acting, adapter, noise, random_exploration = self._exploration_parts()
         perturbed = PerturbedPolicy(acting, self.actor_updater.parameters, settings.initial_std)
-        return ParameterNoiseActor(perturbed, *options, settings)
+        return ParameterNoiseActor(perturbed, adapter, noise, random_exploration, settings)
 
     def update(self) -> None:
         self._is_to_adapt = isinstance(self.exploration, ParameterNoiseActor)

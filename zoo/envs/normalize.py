@@ -194,6 +194,12 @@ class Normalizer(RefusesNames):
             for name, moments in self._named_moments().items()
         }
 
+    def stop_sharing(self) -> None:
+        """From now on update at once, by what is seen in this process alone."""
+        if self._local:
+            self.merge_shared(self.local_statistics()[np.newaxis])
+            self._local = {}
+
     def local_statistics(self) -> NDArray[np.float64]:
         """Return the statistics of this worker since the last `merge_shared` as a vector (n,)."""
         parts = [(each.count, each.mean, each.squares) for each in self._local.values()]

@@ -970,7 +970,7 @@ class MaskablePPO(_MaskablePPO):
     ) -> None: ...
 
 class PPO(_PPO):
-    """PPO2 with the defaults of Stable-Baselines3's PPO.
+    """PPO with the defaults of Stable-Baselines3: `PPO2` with other hyperparameters.
 
     Hyperparameters:
         learning_rate (Schedule, default 0.0003, ≥ 0): step size of the optimizer

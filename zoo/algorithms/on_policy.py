@@ -274,8 +274,7 @@ class OnPolicyAlgorithm(Algorithm):
 
     def _minibatches(self) -> tuple[int, int]:
         """Return how many minibatches of ``batch_size`` steps a pass over the rollout has, and their rows."""
-        config: Any = self.config
-        n_rows = self._rows_in(config.batch_size)
+        n_rows = self._rows_in(self.config.batch_size)  # type: ignore[attr-defined]
         return math.ceil(self.buffer.n_rows / n_rows), n_rows
 
     def _rows_in(self, batch_size: int) -> int:

@@ -131,7 +131,7 @@ def test_mistakes_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert "did you mean `smooth`" in refused(capsys, "runs", "smoth=3")
     assert "a report has every figure" in refused(capsys, "runs", "report=true", "figure=scores")
     run = "runs/ppo2/CartPole-v1/s1"
-    assert "figure=run has a panel for everything" in refused(capsys, run, "figure=run", "y=eval")
+    assert "figure=run shows one run" in refused(capsys, run, "figure=run", "y=eval")
     assert "writes a table" in refused(capsys, "runs", "figure=curves", "format=md")
     make_run(Path("bare"), returns=[], record={"seconds": None})
     assert "nothing to draw in bare/ppo2/CartPole-v1/s1" in refused(capsys, "bare")

@@ -95,7 +95,7 @@ def _figure(settings: PlotSettings, kind: str, n_runs: int) -> str:
         raise ZooError(f"a report has every figure: figure={asked} goes with png, svg and pdf")
     if asked == "run" and not is_one_run:
         raise ZooError(
-            f"figure=run shows all of one run: figure=curves goes with {n_runs:,} runs and"
+            f"figure=run shows one run, all of it: figure=curves goes with {n_runs:,} runs and"
             f" y={one_line(settings.y)}"
         )
     if kind in TEXTS and asked in ("run", "curves"):

@@ -56,7 +56,7 @@ def _paths(config_class: type[Any], prefix: str) -> Iterator[str]:
             yield from _paths(inner, f"{prefix}{field.name}.")  # type: ignore[arg-type]
 
 
-def other_algorithms_hint(key: str, algorithms: Sequence[str], prefix: str = "algo.") -> str:
+def other_algorithms_hint(key: str, algorithms: Sequence[str]) -> str:
     """Return, for the end of a message, which other algorithms have a hyperparameter, and what these have.
 
     It is "" where no other has it.
@@ -67,9 +67,9 @@ def other_algorithms_hint(key: str, algorithms: Sequence[str], prefix: str = "al
         return ""
     instead = "".join(NAMES.get(f"{name}.{key}", "") for name in algorithms[:1])
     if instead and " " not in instead:
-        instead = f"which has {prefix}{instead.removeprefix('algo.')}"
+        instead = f"which has {instead}"
     whose = f", not of {', '.join(algorithms)}{f', {instead}' if instead else ''}" if algorithms else ""
-    return f": `{prefix}{key}` is a hyperparameter of {', '.join(others)}{whose}"
+    return f": `algo.{key}` is a hyperparameter of {', '.join(others)}{whose}"
 
 
 def script(shells: Sequence[str]) -> str:

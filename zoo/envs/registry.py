@@ -61,8 +61,6 @@ EXTRAS = {
 }
 """Package of the entry point → what installs all that it needs."""
 
-ENVPOOL_PREFIX = "envpool:"
-
 
 def folder_name(env_id: str) -> str:
     """Return ``env_id`` as the name of a folder: ``ALE/Pong-v5`` → ``ALE-Pong-v5``."""
@@ -95,8 +93,6 @@ def resolve(env_id: str) -> EnvSpec:
 def is_atari_game(env_id: str) -> bool:
     """Whether an id, with or without its module, is that of an Atari game in the emulator of `ale_py`."""
     module, _, name = env_id.rpartition(":")
-    if f"{module}:" == ENVPOOL_PREFIX:
-        return False
     if re.match(r"ALE/|.*NoFrameskip-v", name):
         return True
     if module in ("", "ale_py"):

@@ -16,7 +16,7 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from multiprocessing import reduction, util
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -116,24 +116,17 @@ def _serve(env: SyncVecEnv, connection: Connection) -> None:
     while True:
         received = connection.recv_bytes()
         if received == STEP:
-            ends = env.step_envs(env.shared_actions())
-            if ends or any(env.infos):
-                connection.send_bytes(_step_result(ends, env.infos))
-            else:
-                connection.send_bytes(NOTHING)
+            ends, infos = env.step_shared()
+            connection.send_bytes(_step_result(ends, infos) if ends or any(infos) else NOTHING)
             continue
         command, arguments = pickle.loads(received)
         if command == "close":
             return
         try:
-            if command == "reset":
-                seeds, options, rows, once = arguments
-                infos = env.reset_envs(seeds, options, rows, once=once)
-                reply = _result(([_sendable(info) for info in infos], env.mask_size))
-            elif command == "load_states":
-                reply = _result((env.load_env_states(*arguments), env.mask_size))
-            else:
-                reply = _result(getattr(env, command)(*arguments))
+            result = getattr(env, command)(*arguments)
+            if command == "reset_envs":
+                result = list(map(_sendable, result))
+            reply = _result((result, env.mask_size))
         except (Exception, SystemExit) as error:
             if command not in ("call_each", "set_attr_of_each"):  # where the user's mistake ends nothing
                 raise
@@ -156,9 +149,8 @@ def _step_result(ends: Sequence[EpisodeEnd], infos: Sequence[Info]) -> bytes:
     try:
         return RESULT + pickle.dumps((ends, infos))
     except Exception:
-        return _result(
-            ([end._replace(info=_sendable(end.info)) for end in ends], list(map(_sendable, infos)))
-        )
+        sendable = [end._replace(info=_sendable(end.info)) for end in ends]
+        return _result((sendable, list(map(_sendable, infos))))
 
 
 def _sendable(info: Info) -> Info:
@@ -224,17 +216,12 @@ class SubprocVecEnv(VecEnv):
         self._make_example = make_envs[0]
         self._example: Env | None = None
         self._finalizer = util.Finalize(self, _shut_down, (self.workers, self._owner), exitpriority=10)
-        with self._closed_on_failure():
+        try:
             self._start(make_envs, n_workers or usable_cores(), start_method, options)
             facts = self._read_facts()
             self.mask_size = facts.pop("mask_size")
             super().__init__(**facts, num_envs=len(make_envs), seed=seed)
             self._share_arrays()
-
-    @contextlib.contextmanager
-    def _closed_on_failure(self) -> Iterator[None]:
-        try:
-            yield
         except BaseException:
             self.close_extras()
             raise
@@ -247,9 +234,8 @@ class SubprocVecEnv(VecEnv):
         return self._example
 
     def step_envs(self, actions: NDArray[Any]) -> list[EpisodeEnd]:
-        """Step every environment, reset the finished ones, and return how those ended."""
         self._arrays.actions[...] = actions
-        replies = self._ask_all([STEP] * len(self.workers), self._step_timeout)
+        replies = self._ask([STEP] * len(self.workers), self._step_timeout)
         ends: list[EpisodeEnd] = []
         infos: list[Info] = []
         for worker, reply in zip(self.workers, replies, strict=True):
@@ -260,48 +246,30 @@ class SubprocVecEnv(VecEnv):
         return ends
 
     def reset_envs(
-        self,
-        seeds: Sequence[int | None],
-        options: dict[str, Any] | None,
-        rows: Sequence[int],
-        *,
-        once: bool = False,
+        self, seeds: Sequence[int | None], options: Info | None, rows: Sequence[int], once: bool = False
     ) -> list[Info]:
-        """Reset the environments ``rows`` and return their infos, empty ones for others."""
-        commands = []
-        for worker in self.workers:
+        def own(worker: Worker) -> tuple[Any, ...]:
             own_rows = [i - worker.rows.start for i in rows if i in worker.rows]
-            commands.append(_command("reset", [seeds[i] for i in worker.rows], options, own_rows, once))
-        infos: list[Info] = []
-        for own_infos, mask_size in self._ask_all(commands, self._step_timeout):
-            infos.extend(own_infos)
-            self.mask_size = mask_size
-        return infos
+            return [seeds[i] for i in worker.rows], options, own_rows, once
+
+        return [info for infos in self._call("reset_envs", own, self._step_timeout) for info in infos]
 
     def env_states(self) -> list[EnvState]:
-        """Return, for each environment, what `load_env_states` brings it back with."""
-        replies = self._ask_all([_command("env_states")] * len(self.workers))
-        return [state for reply in replies for state in reply]
+        return [state for states in self._call("env_states", lambda _: ()) for state in states]
 
     def load_env_states(self, states: Sequence[EnvState]) -> list[int]:
-        """Bring each environment there, or to its next seed; return which came out different."""
-        commands = [_command("load_states", [states[i] for i in worker.rows]) for worker in self.workers]
-        different: list[int] = []
-        replies = self._ask_all(commands, self._step_timeout)
-        for worker, (own_different, mask_size) in zip(self.workers, replies, strict=True):
-            different.extend(worker.rows.start + i for i in own_different)
-            self.mask_size = mask_size
-        return different
+        replies = self._call(
+            "load_env_states", lambda worker: ([states[i] for i in worker.rows],), self._step_timeout
+        )
+        pairs = zip(self.workers, replies, strict=True)
+        return [worker.rows.start + i for worker, different in pairs for i in different]
 
     def call_each(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-        """Call a method of each environment; what one raises is raised here, once all have answered."""
-        replies = self._ask_all([_command("call_each", name, args, kwargs)] * len(self.workers))
+        replies = self._call("call_each", lambda _: (name, args, kwargs))
         return [result for reply in replies for result in reply]
 
     def set_attr_of_each(self, name: str, values: Sequence[Any]) -> None:
-        """Set an attribute of each environment to its own value."""
-        own_values = [[values[i] for i in worker.rows] for worker in self.workers]
-        self._ask_all([_command("set_attr_of_each", name, own) for own in own_values])
+        self._call("set_attr_of_each", lambda worker: (name, [values[i] for i in worker.rows]))
 
     def close_extras(self, **kwargs: Any) -> None:
         """End the workers, by force if they don't end by themselves."""
@@ -374,8 +342,19 @@ class SubprocVecEnv(VecEnv):
 
     # -- asking -----------------------------------------------------------------------------------------
 
-    def _ask_all(self, commands: Sequence[bytes], timeout: float | None = None) -> list[Any]:
-        """Send each worker its command, then read all replies.
+    def _call(
+        self, name: str, arguments: Callable[[Worker], tuple[Any, ...]], timeout: float | None = None
+    ) -> list[Any]:
+        """Call a method of each worker's `SyncVecEnv`; return the results, and take over the masks' size."""
+        commands = [pickle.dumps((name, arguments(worker))) for worker in self.workers]
+        results = []
+        for result, mask_size in self._ask(commands, timeout):
+            results.append(result)
+            self.mask_size = mask_size
+        return results
+
+    def _ask(self, commands: Sequence[bytes], timeout: float | None) -> list[Any]:
+        """Send each worker its command, then read all replies; raise what a method raised that a user called.
 
         Raises `ZooError` for an environment that works on one step for more than ``timeout`` seconds.
         """
@@ -414,14 +393,13 @@ class SubprocVecEnv(VecEnv):
 
     def _wait_for_reply(self, worker: Worker, timeout: float | None) -> None:
         """Return as soon as there is a reply; raise if the worker has died, or its environment hangs."""
-        now, waited = self._steps_begun(worker), 0.0
+        before, waited = None, 0.0
         while not worker.poller.poll(POLL_MILLISECONDS):
             if not worker.process.is_alive():
                 raise self._death_of(worker)
-            if now != self._steps_begun(worker):
-                now, waited = self._steps_begun(worker), 0.0
-                continue
-            waited += POLL_MILLISECONDS / 1000  # a clock goes on while everything is suspended
+            now = self._progress(worker).now.tolist() if self._has_arrays else []
+            waited = waited + POLL_MILLISECONDS / 1000 if now == before else 0.0  # a clock runs on in a pause
+            before = now
             if timeout is not None and waited > timeout:
                 env = self._progress(worker).at_work() or f"the worker process of {worker.name}"
                 worker.process.kill()
@@ -436,10 +414,6 @@ class SubprocVecEnv(VecEnv):
         self.close_extras()
         return ZooError(f"the worker process of {worker.name} died{f' in {env}' if env else ''}: {cause}")
 
-    def _steps_begun(self, worker: Worker) -> list[int]:
-        """Return what changes with every step and reset of a worker's environments."""
-        return self._progress(worker).now.tolist() if self._has_arrays else []
-
     def _progress(self, worker: Worker) -> StepProgress:
         return StepProgress(self._arrays.progress[worker.rows.start :], worker.rows.start)
 
@@ -448,10 +422,6 @@ class _RaisedError(NamedTuple):
     """The reply of a worker in which a method raised that the user called."""
 
     error: Exception
-
-
-def _command(name: str, *arguments: Any) -> bytes:
-    return pickle.dumps((name, arguments))
 
 
 def _cause(exit_code: int | None, has_started: bool) -> str:
@@ -471,7 +441,7 @@ def _shut_down(workers: list[Worker], owner: int) -> None:
         return
     for worker in workers:
         with contextlib.suppress(OSError):
-            worker.connection.send_bytes(_command("close"))
+            worker.connection.send_bytes(pickle.dumps(("close", ())))
             worker.connection.close()
     deadline = time.monotonic() + SECONDS_TO_CLOSE
     for worker in workers:

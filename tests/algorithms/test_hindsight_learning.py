@@ -12,6 +12,7 @@ import pytest
 import torch
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from toy_envs import PicturedBits
 
 from zoo import DQN, PPO2, SAC, make_vec_env
 from zoo.envs.env_checker import check_env
@@ -177,8 +178,7 @@ def test_another_environment_is_the_one_that_is_asked_from_then_on() -> None:
 
 @pytest.mark.parametrize(("algorithm", "image"), [(DQN, True), (SAC, False)])
 def test_pictures_and_numbers_are_learned_from_without_naming_a_policy(algorithm: Any, image: bool) -> None:
-    continuous = algorithm is not DQN
-    envs = make_vec_env(lambda: BitFlipping(4, continuous=continuous, image=image), 2)
+    envs = make_vec_env(lambda: PicturedBits(4) if image else BitFlipping(4, continuous=True), 2)
     policy = {"net_arch": [8], **({"features_dim": 8} if image else {})}
     settings = {"learning_starts": 20, "batch_size": 10, "train_freq": 4, "gradient_steps": 4}
     model = algorithm(policy, envs, seed=0, compile=False, replay=HINDSIGHT, **settings).learn(30)

@@ -268,7 +268,7 @@ def test_trial_tells_what_hindsight_would_stumble_over(env: type[Stepping], mess
     assert re.search(message, found[0])
 
 
-@pytest.mark.parametrize("env", [Stepping, BitFlipping, "Zoo/BitFlippingImage-v0"])
+@pytest.mark.parametrize("env", [Stepping, BitFlipping])
 def test_trial_finds_nothing_where_rewards_are_those_of_compute_reward(env: Any) -> None:
     assert check_env(env) == []
 

@@ -16,7 +16,7 @@ from zoo.envs.masks import VectorMasks
 from zoo.envs.monitor import EpisodeMonitor, EpisodeRecord
 from zoo.envs.normalize import Normalizer, VecNormalize, is_training
 from zoo.envs.registry import close_reporting
-from zoo.envs.spaces import Observations
+from zoo.envs.spaces import Observations, check_supported
 from zoo.envs.transition import (
     EpisodeEnd,
     Games,
@@ -30,7 +30,7 @@ from zoo.envs.transition import (
     success_of,
 )
 from zoo.envs.vec_env import VecEnv, as_float32
-from zoo.envs.wrappers import check_distinct, check_finite, flatten_vector_env
+from zoo.envs.wrappers import check_distinct, check_finite
 from zoo.errors import ZooError, nearest
 
 
@@ -60,8 +60,7 @@ class VecEnvAdapter:
         if isinstance(env, VecNormalize):
             self.normalizer, env = env.normalizer, env.env
         self._own = env if isinstance(env, VecEnv) else None
-        if self._own is None:
-            env = flatten_vector_env(env, masked=uses_masks)
+        check_supported(env.single_observation_space, env.single_action_space)
         self.env = env
         self.num_envs: int = env.num_envs
         self.observation_space: spaces.Space[Any] = env.single_observation_space

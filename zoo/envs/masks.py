@@ -81,11 +81,7 @@ class ActionMasks:
         """Return which actions an environment allows, as one row; all, where an episode is over."""
         if is_over and not self.has_goals:
             return np.ones(self.size or 0, np.bool_)
-        return self._checked(i, self._given([i], [info])[0], is_over)
-
-    def _checked(self, i: int, given: Any, is_over: bool) -> Masks:
-        """Return a mask as one row; all, where nothing is allowed and the episode is over."""
-        mask = self._row(i, given).copy()
+        mask = self._row(i, self._given([i], [info])[0]).copy()
         if self._has_choice(mask):
             return mask
         if is_over:
@@ -165,15 +161,15 @@ class VectorMasks(ActionMasks):
     def __init__(
         self, env: VectorEnv[Any, Any, Any], action_space: Space, name: Callable[[int], str], *, used: bool
     ) -> None:
-        query = _vector_query(env) if used else None
-        super().__init__(action_space, env.single_observation_space, query, name, used=used)
-        self._num_envs = env.num_envs
-        self._masks: Masks | None = None
+        super().__init__(action_space, env.single_observation_space, _vector_query(env), name, used=used)
+        self._masks = np.ones((env.num_envs, self.size or 0), np.bool_)
         """Those of the current observations, (num_envs, size)."""
 
     def reset(self, infos: Mapping[str, Any]) -> Masks | None:
         """Return the masks after a reset of all environments, (num_envs, size); None without masks."""
-        self.detect([_with_mask_of(infos, i) for i in range(self._num_envs)])
+        self.detect([_with_mask_of(infos, i) for i in range(len(self._masks))])
+        if self._masks.shape[1:] != (self.size,):
+            self._masks = np.ones((len(self._masks), self.size or 0), np.bool_)
         return self.read(infos)
 
     def read(
@@ -189,15 +185,10 @@ class VectorMasks(ActionMasks):
             if infos.get("action_mask") is not None:
                 self.refuse_late_mask(int(np.argmax(infos.get("_action_mask", [True]))))
             return None
-        is_over = np.zeros(self._num_envs, np.bool_) if over is None else over
-        rows = range(self._num_envs) if reset is None else np.flatnonzero(reset).tolist()
-        masks = np.ones((self._num_envs, self.size), np.bool_) if self._masks is None else self._masks.copy()
-        masks[is_over] = True
-        acting = [i for i in rows if self.has_goals or not is_over[i]]
-        given = self._given(acting, [_with_mask_of(infos, i) for i in acting]) if acting else []
-        for i, mask in zip(acting, given, strict=True):
-            masks[i] = self._checked(i, mask, bool(is_over[i]))
-        self._masks = masks
+        masks = self._masks = self._masks.copy()
+        for i in range(len(masks)) if reset is None else np.flatnonzero(reset).tolist():
+            is_over = over is not None and bool(over[i])
+            masks[i] = self.mask(i, _with_mask_of(infos, i), is_over=is_over)
         return masks
 
     def final(self, infos: Sequence[Info], rows: Sequence[int], terminated: Masks) -> Masks | None:
@@ -315,11 +306,9 @@ def _with_mask_of(infos: Mapping[str, Any], i: int) -> Info:
 
 def _vector_query(env: VectorEnv[Any, Any, Any]) -> Query | None:
     """Return what gives the masks of environments, if anything but their infos does."""
-    own: Callable[[], Any] | None = attached(env, "action_masks")
-    several: Any = env.unwrapped
-    if own is not None:  # of our own vector environments it returns None where there are no masks
-        has_masks = getattr(several, "mask_size", 0) is not None
-        return (lambda rows: list(map(own().__getitem__, rows))) if has_masks else None
+    own, several = attached(env, "action_masks"), env.unwrapped
+    if own is not None and getattr(several, "mask_size", 0) is not None:  # ours gives None without masks
+        return lambda rows: list(map(own().__getitem__, rows))
     if isinstance(several, SyncVectorEnv) and several.envs[0].has_wrapper_attr("action_masks"):
         return lambda rows: [several.envs[i].get_wrapper_attr("action_masks")() for i in rows]
     if isinstance(several, AsyncVectorEnv) and several.call("has_wrapper_attr", "action_masks")[0]:

@@ -17,7 +17,6 @@ from zoo.envs.registry import missing_packages_named, resolve
 from zoo.envs.replay import derived_seeds, small_seeds
 from zoo.envs.spaces import check_supported
 from zoo.envs.transition import Games
-from zoo.envs.wrappers import flatten_vector_env
 from zoo.errors import ZooError
 
 AnyVectorEnv = VectorEnv[Any, Any, Any]
@@ -46,10 +45,9 @@ def make_native(config: EnvConfig, n_envs: int, seed: int | None) -> AnyVectorEn
                 "use sync or workers"
             )
         with missing_packages_named(spec):
-            made = _make_ale(config, spec, n_envs)
+            env: AnyVectorEnv = _make_ale(config, spec, n_envs)
     else:
-        made = _make_gymnasium(config, spec, n_envs)
-    env = flatten_vector_env(made, masked=config.mask_actions)
+        env = _make_gymnasium(config, spec, n_envs)
     check_supported(env.single_observation_space, env.single_action_space)
     if seed is not None:  # so that even a first reset without a seed follows from it
         env.reset(seed=seed)
@@ -63,10 +61,7 @@ def _make_gymnasium(config: EnvConfig, spec: EnvSpec, n_envs: int) -> AnyVectorE
             f"env.vectorization=native: {spec.id} has no vector form of its own; use sync or workers"
         )
     if config.max_episode_steps is None:
-        raise ZooError(
-            f"env.max_episode_steps=null: the vector form of {config.id} can't do without a time limit; "
-            "give a number"
-        )
+        raise ZooError(f"env.max_episode_steps=null: the vector form of {config.id} needs a number")
     if config.frame_stack not in (None, 1):
         raise ZooError(f"env.frame_stack cannot be put around the vector form of {spec.id}")
     arguments: dict[str, Any] = copy.deepcopy(config.kwargs)
@@ -87,21 +82,18 @@ def _make_ale(config: EnvConfig, spec: EnvSpec, n_envs: int) -> AnyVectorEnv:
 
     silence_emulator()
     options = atari_config(config) or AtariConfig(terminal_on_life_loss=False, clip_reward=False)
-    arguments = {**spec.kwargs, **copy.deepcopy(config.kwargs)}
-    arguments.pop("frameskip", None)
+    arguments = {**spec.kwargs, "frameskip": options.frame_skip, **copy.deepcopy(config.kwargs)}
     arguments.pop("obs_type", None)
     if options.action_repeat_probability is not None:
         arguments["repeat_action_probability"] = options.action_repeat_probability
-    if isinstance(config.max_episode_steps, int):
-        arguments["max_num_frames_per_episode"] = config.max_episode_steps * options.frame_skip
-    elif config.max_episode_steps is None:
-        arguments["max_num_frames_per_episode"] = NO_LIMIT_OF_FRAMES
+    if config.max_episode_steps != "auto":
+        steps = config.max_episode_steps
+        arguments["max_num_frames_per_episode"] = steps * options.frame_skip if steps else NO_LIMIT_OF_FRAMES
     try:
         games = AtariVectorEnv(
             num_envs=n_envs,
             autoreset_mode=AutoresetMode.SAME_STEP,
             stack_num=config.frame_stack or ATARI_FRAMES,
-            frameskip=config.kwargs.get("frameskip", options.frame_skip),
             noop_max=options.noop_max,
             img_height=options.screen_size,
             img_width=options.screen_size,

@@ -117,16 +117,13 @@ def _serve(env: SyncVecEnv, connection: Connection) -> None:
         received = connection.recv_bytes()
         if received == STEP:
             ends, infos = env.step_shared()
-            connection.send_bytes(_step_result(ends, infos) if ends or any(infos) else NOTHING)
+            connection.send_bytes(_result((ends, infos)) if ends or any(infos) else NOTHING)
             continue
         command, arguments = pickle.loads(received)
         if command == "close":
             return
         try:
-            result = getattr(env, command)(*arguments)
-            if command == "reset_envs":
-                result = list(map(_sendable, result))
-            reply = _result((result, env.mask_size))
+            reply = _result((getattr(env, command)(*arguments), env.mask_size))
         except (Exception, SystemExit) as error:
             if command not in ("call_each", "set_attr_of_each"):  # where the user's mistake ends nothing
                 raise
@@ -142,24 +139,6 @@ def _result(result: Any) -> bytes:
             f"the environment gave something that cannot be sent between processes: {error}; "
             "use env.vectorization=sync"
         ) from error
-
-
-def _step_result(ends: Sequence[EpisodeEnd], infos: Sequence[Info]) -> bytes:
-    """Return the reply to a step, without what infos hold that can't be sent."""
-    try:
-        return RESULT + pickle.dumps((ends, infos))
-    except Exception:
-        sendable = [end._replace(info=_sendable(end.info)) for end in ends]
-        return _result((sendable, list(map(_sendable, infos))))
-
-
-def _sendable(info: Info) -> Info:
-    sendable: Info = {}
-    for key, value in info.items():
-        with contextlib.suppress(Exception):
-            pickle.dumps((key, value))
-            sendable[key] = value
-    return sendable
 
 
 def _sendable_error(error: BaseException) -> Exception:

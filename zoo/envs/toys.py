@@ -5,7 +5,6 @@ They are registered when `zoo.envs` is imported; those without velocities by the
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import gymnasium as gym
@@ -13,11 +12,8 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from zoo.envs.spaces import Info, Space
+from zoo.envs.spaces import Info
 from zoo.envs.wrappers import MaskVelocities
-
-IMAGE_SIDE = 36
-"""The smallest square that the Nature CNN's three convolutions fit on."""
 
 
 class Masked(gym.Env[Any, Any]):
@@ -84,16 +80,12 @@ class BitFlipping(gym.Env[Any, Any]):
     """Reach a goal pattern by flipping one bit at a time: −1 a step until it is reached (Andrychowicz 2017).
 
     A goal environment: ``compute_reward`` and ``compute_terminated`` answer for any achieved and desired
-    goals, in batches too. With ``continuous`` an action flips every bit whose value is positive; with
-    ``image`` patterns are pictures, goals too, of squares that are bright for a one.
+    goals, in batches too. With ``continuous`` an action flips every bit whose value is positive.
     """
 
-    def __init__(self, n_bits: int = 15, continuous: bool = False, image: bool = False) -> None:
-        self.n_bits, self.continuous, self.image = n_bits, continuous, image
-        pattern: Space = spaces.Box(0.0, 1.0, (n_bits,), np.float32)
-        if image:
-            pattern = spaces.Box(0, 255, (IMAGE_SIDE, IMAGE_SIDE, 1), np.uint8)
-        self._n_axes = len(pattern.shape or ())
+    def __init__(self, n_bits: int = 15, continuous: bool = False) -> None:
+        self.n_bits, self.continuous = n_bits, continuous
+        pattern = spaces.Box(0.0, 1.0, (n_bits,), np.float32)
         self.observation_space = spaces.Dict(
             {"observation": pattern, "achieved_goal": pattern, "desired_goal": pattern}
         )
@@ -121,36 +113,19 @@ class BitFlipping(gym.Env[Any, Any]):
         return self._observation(), float(success) - 1.0, success, too_late, {"is_success": success}
 
     def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> NDArray[np.float32]:
-        """Return 0 where the goal is reached and −1 elsewhere, for goals (…, n_bits) or pictures of them."""
+        """Return 0 where the goal is reached and −1 elsewhere, for goals (…, n_bits)."""
         return self.compute_terminated(achieved_goal, desired_goal, info).astype(np.float32) - np.float32(1.0)
 
     def compute_terminated(self, achieved_goal: Any, desired_goal: Any, info: Any) -> NDArray[np.bool_]:
-        """Return whether the goal is reached, for goals (…, n_bits) or pictures of them."""
-        axes = tuple(range(-self._n_axes, 0))
-        return np.logical_and.reduce(np.equal(achieved_goal, desired_goal), axis=axes)
+        """Return whether the goal is reached, for goals (…, n_bits)."""
+        return np.logical_and.reduce(np.equal(achieved_goal, desired_goal), axis=-1)
 
     def _pattern(self) -> NDArray[np.float32]:
         return self.np_random.integers(0, 2, self.n_bits).astype(np.float32)
 
     def _observation(self) -> dict[str, Any]:
-        shown = bit_image if self.image else np.copy
-        return {
-            "observation": shown(self._bits),
-            "achieved_goal": shown(self._bits),
-            "desired_goal": shown(self._goal),
-        }
-
-
-def bit_image(bits: NDArray[np.float32]) -> NDArray[np.uint8]:
-    """Return a picture of a grid of squares, row by row, which are bright for a one, (36, 36, 1)."""
-    n_columns = math.ceil(math.sqrt(len(bits)))
-    side = IMAGE_SIDE // n_columns
-    grid = np.zeros(n_columns**2, dtype=np.uint8)
-    grid[: len(bits)] = 255 * bits
-    squares = grid.reshape(n_columns, n_columns).repeat(side, axis=0).repeat(side, axis=1)
-    image = np.zeros((IMAGE_SIDE, IMAGE_SIDE, 1), dtype=np.uint8)
-    image[: len(squares), : len(squares), 0] = squares
-    return image
+        bits, goal = self._bits.copy(), self._goal.copy()
+        return {"observation": bits, "achieved_goal": bits.copy(), "desired_goal": goal}
 
 
 TOYS: dict[str, tuple[type[gym.Env[Any, Any]], int | None, dict[str, Any]]] = {
@@ -158,7 +133,6 @@ TOYS: dict[str, tuple[type[gym.Env[Any, Any]], int | None, dict[str, Any]]] = {
     "Memory": (Memory, 20, {}),
     "BitFlipping": (BitFlipping, None, {}),
     "BitFlippingContinuous": (BitFlipping, None, {"continuous": True}),
-    "BitFlippingImage": (BitFlipping, None, {"image": True}),
 }
 """Name → class, time limit, and arguments."""
 

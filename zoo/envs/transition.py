@@ -106,13 +106,9 @@ class Transition:
         if self.new_action_masks is not None:
             following["next_action_masks"] = self.new_action_masks
         if len(self.finished):
-            final = {
-                "next_observations": self.final_observations,
-                "next_action_masks": self.final_action_masks,
-            }
-            following = {
-                name: _with_rows(values, self.finished, final[name]) for name, values in following.items()
-            }
+            final = self.final_observations, self.final_action_masks
+            for (name, values), own in zip(following.items(), final, strict=False):
+                following[name] = _with_rows(values, self.finished, own)
         return following
 
 
@@ -185,7 +181,7 @@ def success_of(info: Mapping[str, Any]) -> bool | None:
         value = info.get(name)
         if isinstance(value, bool | int | float | np.generic | np.ndarray) and np.size(value) == 1:
             answer = np.asarray(value).item()
-            if isinstance(answer, bool | int | float) and answer in (0, 1):
+            if answer in (0, 1):
                 return bool(answer)
     return None
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import VectorEnv, VectorWrapper
-from gymnasium.vector.utils import batch_space
+from gymnasium.vector import VectorWrapper
 from numpy.typing import NDArray
 
 from zoo.config.user_imports import own_class
@@ -83,88 +81,47 @@ def find_wrapper(env: Env, wrapper_class: type[Any]) -> Any:
     return None
 
 
-class FlatParts:
-    """What becomes of observations that are nested, or that hold the mask of valid actions.
+class FlatObservation(gym.ObservationWrapper):
+    """Shows nested observations as one dictionary of parts by path, and masks among them as masks.
 
-    Tuples and nested dictionaries become one dictionary of parts by path. With ``masked``, the part
-    `MASK_KEY` of a dictionary is no part of ``space``: it is kept in ``mask``, as it came last.
+    With ``masked``, the part `MASK_KEY` of a dictionary is no part of the observation.
     """
 
-    def __init__(self, space: Space, action_space: Space, *, masked: bool) -> None:
-        self.mask: Any = None
-        shown, self.has_mask = space, False
-        if masked and isinstance(space, spaces.Dict) and MASK_KEY in space.spaces and len(space) > 1:
-            self.has_mask = mask_size(action_space) is not None
+    def __init__(self, env: Env, *, masked: bool) -> None:
+        super().__init__(env)
+        shown: Any = env.observation_space
+        may_hold_mask = masked and isinstance(shown, spaces.Dict) and len(shown) > 1
+        self.has_mask = may_hold_mask and MASK_KEY in shown.spaces and mask_size(env.action_space) is not None
+        self._mask: Any = None
         if self.has_mask:
-            shown = spaces.Dict([(key, part) for key, part in space.items() if key != MASK_KEY])  # type: ignore[attr-defined]
-        self.space = flat_space(shown)
-        self._is_nested = self.space is not shown
-        self.is_needed = self.has_mask or self._is_nested
+            shown = spaces.Dict([(key, part) for key, part in shown.items() if key != MASK_KEY])
+        self.observation_space = flat_space(shown)
+        self._is_nested = self.observation_space is not shown
+        if self.has_mask and not env.has_wrapper_attr("action_masks"):
+            self.action_masks = lambda: self._mask
 
-    def __call__(self, observation: Any) -> Any:
-        """Return what a policy sees of an observation, of one environment or several, and keep the mask."""
+    @property
+    def is_needed(self) -> bool:
+        """Whether it changes anything."""
+        return self.has_mask or self._is_nested
+
+    def observation(self, observation: Any) -> Any:
+        """Return what a policy sees, and keep the mask."""
         if self.has_mask:
-            self.mask = observation[MASK_KEY]
+            self._mask = observation[MASK_KEY]
             observation = {key: part for key, part in observation.items() if key != MASK_KEY}
         if not self._is_nested:
             return observation
-        assert isinstance(self.space, spaces.Dict)
-        return dict(flat_parts(self.space, observation))
-
-
-class FlatObservation(gym.ObservationWrapper):
-    """Shows nested observations as one dictionary, and masks among them as masks: see `FlatParts`."""
-
-    def __init__(self, env: Env, parts: FlatParts) -> None:
-        super().__init__(env)
-        self._parts, self.observation_space = parts, parts.space
-        if parts.has_mask and not env.has_wrapper_attr("action_masks"):
-            self.action_masks = partial(getattr, parts, "mask")
-
-    def observation(self, observation: Any) -> Any:
-        """Return the parts."""
-        return self._parts(observation)
-
-
-class FlatVectorObservation(VectorWrapper):
-    """Does for a vector environment what `FlatObservation` does for a single one."""
-
-    def __init__(self, env: VectorEnv[Any, Any, Any], parts: FlatParts) -> None:
-        super().__init__(env)
-        self._parts, self.single_observation_space = parts, parts.space
-        self.observation_space = batch_space(parts.space, env.num_envs)
-        if parts.has_mask:
-            self.action_masks = partial(getattr, parts, "mask")
-
-    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
-        """Reset all environments."""
-        observations, infos = self.env.reset(seed=seed, options=options)
-        return self._parts(observations), infos
-
-    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, Info]:
-        """Step all environments; their final observations are shown in the same way."""
-        observations, *rest, infos = self.env.step(actions)
-        final = infos.get("final_obs")
-        if isinstance(final, np.ndarray):  # one for each environment, None where no episode ended
-            infos = {**infos, "final_obs": np.empty_like(final)}
-            infos["final_obs"][:] = [None if each is None else self._parts(each) for each in final]
-        elif final is not None:
-            infos = {**infos, "final_obs": self._parts(final)}
-        return self._parts(observations), *rest, infos
+        assert isinstance(self.observation_space, spaces.Dict)
+        return dict(flat_parts(self.observation_space, observation))
 
 
 def flatten_env(env: Env, *, masked: bool = True) -> Env:
-    """Return ``env`` with observations that a policy can read: see `FlatParts`."""
+    """Return ``env`` with observations that a policy can read: see `FlatObservation`."""
     if not (hasattr(env, "observation_space") and hasattr(env, "action_space")):
         return env  # which is refused by its check
-    parts = FlatParts(env.observation_space, env.action_space, masked=masked)
-    return FlatObservation(env, parts) if parts.is_needed else env
-
-
-def flatten_vector_env(env: VectorEnv[Any, Any, Any], *, masked: bool = True) -> VectorEnv[Any, Any, Any]:
-    """Return a vector environment with observations that a policy can read: see `FlatParts`."""
-    parts = FlatParts(env.single_observation_space, env.single_action_space, masked=masked)
-    return FlatVectorObservation(env, parts) if parts.is_needed else env
+    flat = FlatObservation(env, masked=masked)
+    return flat if flat.is_needed else env
 
 
 NORMALIZING = tuple(

@@ -255,10 +255,10 @@ def test_nan_is_named_with_its_env(what: str) -> None:
 
 
 def test_nan_in_an_action_is_named() -> None:
-    env = make_vec_env("Pendulum-v1", 2, nan_check=True)
-    env.reset(seed=0)
+    stepper = VecEnvAdapter(make_vec_env("Pendulum-v1", 2, nan_check=True))
+    stepper.reset([0, 1])
     with pytest.raises(ZooError, match=r"nan in the action given to env 1 at step 1, at \[0\]"):
-        env.step(np.array([[0.0], [np.nan]]))
+        stepper.step(np.array([[0.0], [np.nan]]))
 
 
 def normalized_inside() -> Any:

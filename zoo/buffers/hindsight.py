@@ -163,15 +163,15 @@ class EpisodeIndex:
         self.steps_to_end = np.full((length, n_envs), UNDER_WAY, np.int32)
         self._lengths = np.zeros(n_envs, np.int64)
 
-    def added(self, positions: Array, envs: Array, ended: Array) -> None:
+    def add(self, positions: Array, envs: Array, ended: Array) -> None:
         """Note the transitions written to these places, and which of them end their episodes."""
         self.steps_since_start[positions, envs] = self._lengths[envs]
         self.steps_to_end[positions, envs] = UNDER_WAY
         self._lengths[envs] += 1
         if ended.any():
-            self.ended(positions[ended], envs[ended])
+            self.end(positions[ended], envs[ended])
 
-    def ended(self, positions: Array, envs: Array) -> None:
+    def end(self, positions: Array, envs: Array) -> None:
         """Note that the newest transitions of environments, at these places, end their episodes."""
         lengths = np.minimum(self._lengths[envs], self.length)
         steps = count_up_to(lengths)

@@ -74,7 +74,7 @@ def refuse_too_large_buffer(needed: int, buffer_size: int) -> None:
 class UniformSampler:
     """Samples transitions uniformly with replacement."""
 
-    def added(self, positions: Array, envs: Array) -> None:
+    def add(self, positions: Array, envs: Array) -> None:
         """Note that transitions were written to these places; the arrays change when it returns."""
 
     def sample(
@@ -87,9 +87,7 @@ class UniformSampler:
         """
         sizes = buffer.sizes.tolist()
         numbers = rng.integers(0, sum(sizes), size=shape)
-        if len(sizes) == 1:
-            ages, envs = numbers, np.zeros(shape, np.int64)
-        elif min(sizes) == max(sizes):
+        if min(sizes) == max(sizes):
             ages, envs = np.divmod(numbers, len(sizes))
         else:
             ends = np.cumsum(buffer.sizes)
@@ -218,9 +216,9 @@ class ReplayBuffer:
         if self.optimize_memory_usage:
             following = {name: values[f"next_{name}"] for name in self.policy_columns}
             self._store_following(heads, envs, following, values["ended"])
-        self.sampler.added(heads, envs)
+        self.sampler.add(heads, envs)
         if self.episodes is not None:
-            self.episodes.added(heads, envs, values["ended"])
+            self.episodes.add(heads, envs, values["ended"])
         if self._are_in_step:
             self.heads.fill((int(heads[0]) + 1) % self.length)
             self.sizes.fill(min(int(self.sizes[0]) + 1, self._most_rows))
@@ -246,7 +244,7 @@ class ReplayBuffer:
         self.columns["ended"][rows, indices] = True
         self._chunks.mark_changed(rows)
         if self.episodes is not None:
-            self.episodes.ended(rows, indices)
+            self.episodes.end(rows, indices)
 
     def _store_following(self, heads: Array, envs: Array, following: dict[str, Arrays], ended: Array) -> None:
         """Store the observations after the steps at ``heads`` in the rows behind, or as final ones."""
@@ -271,11 +269,11 @@ class ReplayBuffer:
         n = min(self.n_unchecked, self.length)
         rows = (self.heads - np.arange(n, 0, -1)[:, None]) % self.length, self._envs
 
-        def added(array: Array) -> Array:
+        def newest(array: Array) -> Array:
             return array[rows] if array.dtype.kind == "f" else array[:0]
 
-        found = find_not_finite({name: transform(added, column) for name, column in self.columns.items()})
-        found = found or self._bad_final
+        columns = {name: transform(newest, column) for name, column in self.columns.items()}
+        found = find_not_finite(columns) or self._bad_final
         if found is None:
             self.n_unchecked = 0
         return found
@@ -455,13 +453,11 @@ def keep_or_discard_buffer(before: Buffer | None, n_envs: int, specs: Mapping[st
         before.cut()
         return before
     if before:
-        why = (
-            "some of their numbers are not finite"
-            if fits
-            else "the environments mask actions otherwise"
-            if before.n_envs == n_envs
-            else f"it was of {before.n_envs} environments, not {n_envs}"
-        )
+        why = "some of their numbers are not finite"
+        if before.n_envs != n_envs:
+            why = f"it was of {before.n_envs} environments, not {n_envs}"
+        elif not fits:
+            why = "the environments mask actions otherwise"
         lost = f"the {len(before):,} transitions in the replay buffer are lost: {why}"
         warnings.warn(lost, ZooWarning, stacklevel=5)
     return None

@@ -119,8 +119,8 @@ class RolloutBuffer:
     def first_not_finite(self) -> NotFinite | None:
         """Return the first number of the rollout, as far as it goes, that is NaN or infinite."""
         columns = {**self.columns, "rewards": self.rewards}
-        added = itemgetter(slice(self._step))
-        found = find_not_finite({name: transform(added, column) for name, column in columns.items()})
+        filled = itemgetter(slice(self._step))
+        found = find_not_finite({name: transform(filled, column) for name, column in columns.items()})
         for _, indices, final, _ in self._truncations if found is None else ():
             found = find_not_finite({"next_observations": transform(lambda array: array[None], final)})
             if found is not None:

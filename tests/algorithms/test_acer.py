@@ -63,7 +63,7 @@ def usual_gradient(kind: str) -> Any:
 
 
 def ignoring_ends(batch: dict[str, Any]) -> dict[str, Any]:
-    return {**batch, "ended": batch["ended"] & False}
+    return {**batch, "dones": batch["dones"] & False}
 
 
 def of_behaviour(batch: dict[str, Any]) -> dict[str, Any]:
@@ -484,7 +484,7 @@ def test_targets_are_those_of_the_recursion(seed: int, length: int, gamma: float
         "rewards": rng.normal(size=shape),
         "taken": rng.normal(size=shape),
         "values": rng.normal(size=shape),
-        "ended": ended,
+        "dones": ended,
         "terminated": terminated,
     }
     next_values = rng.normal(size=3 * length)
@@ -512,7 +512,7 @@ def test_small_cases_by_hand(ended: list[bool], terminated: list[bool], targets:
         "rewards": [[1.0, 2.0]],
         "taken": [[0.5, 1.0]],
         "values": [[0.0, 1.0]],
-        "ended": [ended],
+        "dones": [ended],
         "terminated": [terminated],
         "next_index": [[1 if ended[0] and not terminated[0] else -1, 0]],
     }

@@ -86,7 +86,7 @@ def check_returns(model: GAIL) -> None:
     """Compare the returns of a rollout with sums over all of the future, in double precision."""
     model.learn(1)
     model.collect()
-    outcomes = [(step, env) for step, env in zip(*np.nonzero(model.buffer.ended), strict=True)]
+    outcomes = [(step, env) for step, env in zip(*np.nonzero(model.buffer.dones), strict=True)]
     cut = model.buffer.truncations()
     cut_short = set() if cut is None else {(int(s), int(e)) for s, e in zip(cut.steps, cut.envs, strict=True)}
     assert cut_short
@@ -130,8 +130,8 @@ def test_an_end_is_worth_the_rewards_of_a_state_for_ever(chain: ExpertData, rewa
 
 PLANTED: dict[str, tuple[Any, str, Any]] = {
     "nothing after an end": (Discriminator, "absorbing_reward", lambda self: 0.0),
-    "time limits are ends": (GAIL, "_terminated", lambda self: self.buffer.ended),
-    "no step is an end": (GAIL, "_terminated", lambda self: np.zeros_like(self.buffer.ended)),
+    "time limits are ends": (GAIL, "_terminated", lambda self: self.buffer.dones),
+    "no step is an end": (GAIL, "_terminated", lambda self: np.zeros_like(self.buffer.dones)),
     "one step in the state": (
         Discriminator,
         "absorbing_reward",

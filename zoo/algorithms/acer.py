@@ -269,13 +269,13 @@ class Returns:
         self, gamma: float, values: Tensor, next_values: Tensor, taken: Tensor, batch: Batch
     ) -> None:
         next_index = batch["next_index"]
-        terminated, ended = batch["terminated"], batch["ended"]
+        terminated, dones = batch["terminated"], batch["dones"]
         separate = next_values[next_index.clamp(min=0)]
         following = torch.where(next_index >= 0, separate, _next(values))
         targets = batch["rewards"] + gamma * torch.where(terminated, 0.0, following)
         self._taken = taken
         self._td_errors = targets - taken
-        self._discounts = gamma * (~ended).to(taken.dtype)
+        self._discounts = gamma * (~dones).to(taken.dtype)
 
     def corrected(self, coefficients: Tensor | None = None) -> Tensor:
         """Return Q^ret (…) with these truncated importances of the actions (equation 5); all 1: Q^opc."""

@@ -128,7 +128,7 @@ class Collector:
         normalizer = self._updated_at_each_step()
         if normalizer is not None:
             normalizer.update_observations(transition.new_observations)
-            normalizer.update_returns(transition.rewards, transition.ended, transition.valid)
+            normalizer.update_returns(transition.rewards, transition.dones, transition.valid)
         self.set_observations(transition.new_observations)
         self._set_starts(transition)
         self.timings["env"] += after - before

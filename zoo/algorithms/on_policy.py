@@ -253,7 +253,7 @@ class OnPolicyAlgorithm(Algorithm):
         else:
             last_values = self.acting.values(self._with_episode_starts(policy_input), state)
         advantages = generalized_advantages(
-            rewards, values, last_values, buffer.ended, gamma, self.config.gae_lambda
+            rewards, values, last_values, buffer.dones, gamma, self.config.gae_lambda
         )
         return advantages, advantages + values
 

@@ -78,7 +78,7 @@ class Transition:
     columns: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def ended(self) -> NDArray[np.bool_]:
+    def dones(self) -> NDArray[np.bool_]:
         """Whether each environment's episode ended with this step."""
         return self.terminated | self.truncated
 
@@ -97,7 +97,7 @@ class Transition:
             "observations": self.observations,
             "rewards": self.rewards,
             "terminated": self.terminated,
-            "ended": self.ended,
+            "dones": self.dones,
         }
 
     def following(self) -> dict[str, Any]:

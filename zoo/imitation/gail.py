@@ -252,7 +252,7 @@ class GAIL(OnPolicyAlgorithm):
         rewards[~buffer.valid] = 0.0
         buffer.rewards[:] = rewards
         self.record("rollout/imitation_reward", float(rewards[buffer.valid].mean()))
-        ended = buffer.ended & buffer.valid
+        ended = buffer.dones & buffer.valid
         sums, lengths = self.episode_sums.add(rewards, buffer.valid, ended)
         if ended.any():
             self.record("rollout/ep_imitation_rew_mean", float(sums[ended].mean()))
@@ -263,7 +263,7 @@ class GAIL(OnPolicyAlgorithm):
 
     def _terminated(self) -> Array:
         """Return which steps (n_steps, n_envs) ended their episode without a time limit."""
-        ended = self.buffer.ended & self.buffer.valid
+        ended = self.buffer.dones & self.buffer.valid
         truncations = self.buffer.truncations()
         if truncations is not None:
             ended[truncations.steps, truncations.envs] = False

@@ -162,7 +162,8 @@ def make_vec_env(
     """
     if n_envs < 1:
         raise ZooError(f"n_envs={n_envs}: at least one environment is needed")
-    if not isinstance(seed, int | np.integer | None) or (seed is not None and seed < 0):
+    given: Any = seed
+    if given is not None and not (isinstance(given, int | np.integer) and given >= 0):
         raise ZooError(f"seed={seed!r}: expected a whole number, 0 or more")
     refuse_what_does_not_fit(f"`n_envs={n_envs}`", n_envs * ENV_BYTES)
     config = env_config(env, **options)

@@ -72,8 +72,7 @@ def _print_start(experiment: Experiment) -> None:
         further = f", to {config['n_timesteps']:,} now" if experiment.is_extended else ""
         show(f"resume  from step {algorithm.num_timesteps:,}, its last checkpoint{further}")
     elif experiment.is_resumed:
-        start = "its pretraining" if experiment.resumes_pretraining else "the start"
-        show(f"resume  from {start}: the run had no checkpoint yet")
+        show("resume  from the start: the run had no checkpoint yet")
 
 
 def _init_description(experiment: Experiment) -> str:

@@ -129,8 +129,6 @@ class Experiment:
         self.config = plain_config(config)
         self.is_resumed = False
         """Whether an earlier run goes on."""
-        self.resumes_pretraining = False
-        """Whether that run was still being pretrained."""
         self.n_timesteps_before: int | None = None
         """Number of steps that the resumed run was begun with; None for a new run."""
         self.changed_settings: list[str] = []
@@ -224,7 +222,6 @@ class Experiment:
     def _pretrain(self) -> None:
         from zoo.experiment.pretraining import pretrain
 
-        self.resumes_pretraining = self.run.has_pretraining
         pretrain(self.algorithm, self.config.get("pretrain"), self.run)
 
     def _start_workers(self, closing: contextlib.ExitStack) -> None:

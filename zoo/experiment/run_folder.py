@@ -61,8 +61,6 @@ class RunFolder:
         self.best_agent = self.path / "best_agent"
         self.kept_agents = self.path / KEPT
         self.checkpoint = self.path / CHECKPOINT_FOLDER
-        self.pretraining = self.path / "pretraining"
-        """Where a pretraining stands that a signal has ended, until it goes on and ends."""
         self.pretraining_curves = self.path / "pretrain.csv"
         self.videos = self.path / "videos"
         self.status: str | None = None
@@ -118,11 +116,6 @@ class RunFolder:
     def has_checkpoint(self) -> bool:
         """Whether the run has reached its first checkpoint."""
         return has_checkpoint(self.checkpoint)
-
-    @property
-    def has_pretraining(self) -> bool:
-        """Whether a signal has ended the run's pretraining, which it can go on with."""
-        return has_checkpoint(self.pretraining)
 
     def write_config(self, config: Mapping[str, Any]) -> None:
         """Write the whole resolved config."""

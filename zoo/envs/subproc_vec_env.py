@@ -15,7 +15,6 @@ import select
 import signal
 import threading
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from multiprocessing import reduction, util
 from multiprocessing.connection import Connection, wait
@@ -28,6 +27,7 @@ from gymnasium.vector.utils import CloudpickleWrapper
 from numpy.typing import NDArray
 
 from zoo.core.free_memory import usable_cores
+from zoo.envs.registry import env_error
 from zoo.envs.replay import EnvState
 from zoo.envs.spaces import Env, Info
 from zoo.envs.step_arrays import StepArrays, StepProgress, anonymous_memory
@@ -37,8 +37,8 @@ from zoo.errors import ZooError
 
 STEP = b""
 """The most frequent command; every other one is a pickle of its name and arguments."""
-NOTHING, RESULT, REFUSED, ERROR = b"\x00", b"\x01", b"\x02", b"\x03"
-"""First byte of a reply: no infos and no ends; a pickled result; what a call raised; why all has ended."""
+NOTHING, RESULT, ERROR = b"\x00", b"\x01", b"\x02"
+"""First byte of a reply: no infos and no ends; a pickled result; why all has ended."""
 
 SECONDS_TO_CLOSE = 5
 """How long a worker may take to close its environments before it is killed."""
@@ -123,12 +123,12 @@ def _serve(env: SyncVecEnv, connection: Connection) -> None:
         if command == "close":
             return
         try:
-            reply = _result((getattr(env, command)(*arguments), env.mask_size))
+            result = getattr(env, command)(*arguments)
+        except ZooError:
+            raise
         except (Exception, SystemExit) as error:
-            if command not in ("call_each", "set_attr_of_each"):  # where the user's mistake ends nothing
-                raise
-            reply = REFUSED + pickle.dumps(_sendable_error(error))
-        connection.send_bytes(reply)
+            raise env_error(error, "an environment", f"in {arguments[0]}") from error
+        connection.send_bytes(_result((result, env.mask_size)))
 
 
 def _result(result: Any) -> bytes:
@@ -139,16 +139,6 @@ def _result(result: Any) -> bytes:
             f"the environment gave something that cannot be sent between processes: {error}; "
             "use env.vectorization=sync"
         ) from error
-
-
-def _sendable_error(error: BaseException) -> Exception:
-    """Return an error that can be sent, with its traceback as a note: a `RuntimeError` where it can't be."""
-    sent: Exception = RuntimeError(f"{type(error).__name__}: {error}")
-    if isinstance(error, Exception):
-        with contextlib.suppress(Exception):
-            sent = pickle.loads(pickle.dumps(error))
-    sent.add_note("in a worker process\n\n" + "".join(traceback.format_exception(error)))
-    return sent
 
 
 # -- in the parent ----------------------------------------------------------------------------------------
@@ -333,7 +323,7 @@ class SubprocVecEnv(VecEnv):
         return results
 
     def _ask(self, commands: Sequence[bytes], timeout: float | None) -> list[Any]:
-        """Send each worker its command, then read all replies; raise what a method raised that a user called.
+        """Send each worker its command, then read all replies.
 
         Raises `ZooError` for an environment that works on one step for more than ``timeout`` seconds.
         """
@@ -347,11 +337,7 @@ class SubprocVecEnv(VecEnv):
             except OSError:
                 raise self._death_of(worker) from None
             self._unread.append(worker)
-        replies = [self._read(worker, timeout) for worker in self.workers]
-        for reply in replies:
-            if isinstance(reply, _RaisedError):
-                raise reply.error
-        return replies
+        return [self._read(worker, timeout) for worker in self.workers]
 
     def _read(self, worker: Worker, timeout: float | None = None) -> Any:
         """Return one reply; raise how an environment failed or hangs, or how the worker died."""
@@ -368,7 +354,7 @@ class SubprocVecEnv(VecEnv):
         if kind == ERROR:
             self.close_extras()
             raise ZooError(content.decode())
-        return _RaisedError(pickle.loads(content)) if kind == REFUSED else pickle.loads(content)
+        return pickle.loads(content)
 
     def _wait_for_reply(self, worker: Worker, timeout: float | None) -> None:
         """Return as soon as there is a reply; raise if the worker has died, or its environment hangs."""
@@ -395,12 +381,6 @@ class SubprocVecEnv(VecEnv):
 
     def _progress(self, worker: Worker) -> StepProgress:
         return StepProgress(self._arrays.progress[worker.rows.start :], worker.rows.start)
-
-
-class _RaisedError(NamedTuple):
-    """The reply of a worker in which a method raised that the user called."""
-
-    error: Exception
 
 
 def _cause(exit_code: int | None, has_started: bool) -> str:

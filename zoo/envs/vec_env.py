@@ -263,7 +263,7 @@ class VecEnv(AnswersNames, VectorEnv[Any, Any, Any]):
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Call the method ``name`` of each environment, or read the attribute, and return the results.
 
-        What comes back from worker processes must be picklable. What a method raises is raised here.
+        What comes back from worker processes must be picklable; a method that raises there ends them all.
         """
         if name in ("step", "reset"):
             self.last_stepped_by = None

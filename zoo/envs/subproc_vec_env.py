@@ -127,7 +127,7 @@ def _serve(env: SyncVecEnv, connection: Connection) -> None:
         except ZooError:
             raise
         except (Exception, SystemExit) as error:
-            raise env_error(error, "an environment", f"in {arguments[0]}") from error
+            raise env_error(error, "an environment", f"in {command}") from error
         connection.send_bytes(_result((result, env.mask_size)))
 
 

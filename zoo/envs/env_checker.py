@@ -305,8 +305,7 @@ class _Checker:
         asked = GoalFunction(self.env.get_wrapper_attr("compute_reward"), "compute_reward")
         achieved, desired, rewards = (np.array(column) for column in zip(*self.goals, strict=True))
         try:
-            answers = asked.call_each_goal(achieved, desired)
-            is_vectorized = asked.is_vectorized(achieved, desired)
+            answers = asked(achieved, desired)
         except ZooError as error:
             self._warn(str(error))
             return
@@ -319,7 +318,7 @@ class _Checker:
                 f" replay would learn from both; let step() return what {COMPUTE_REWARD} does, or set"
                 " replay.hindsight.copy_info_dict=true if that needs the info of the step"
             )
-        if not is_vectorized:
+        if not asked.is_vectorized:
             self._warn(
                 "compute_reward answers for one goal at a time, so hindsight replay asks it row by row, which"
                 " is slow; let it take arrays of goals (n, …) and return rewards (n,)"

@@ -24,12 +24,6 @@ from zoo.errors import NotFiniteError, ZooError
 
 ACHIEVED, DESIRED = "achieved_goal", "desired_goal"
 
-TRIED_GOALS = 16
-"""Goals on which batched calls are compared with single ones.
-
-There are more of them by the largest side of a goal, lest a goal's numbers be taken for answers.
-"""
-
 COMPUTE_REWARD = "compute_reward(achieved_goal, desired_goal, info)"
 
 HINDSIGHT_ASKS = "hindsight asks"
@@ -103,43 +97,33 @@ def goal_space(space: Space) -> Space:
 
 
 class GoalFunction:
-    """A method of an environment, called for many goals at once where that equals calls one by one."""
+    """A method of an environment, called for many goals at once where it answers so, else one by one."""
 
     def __init__(self, answer: Answer, name: str, *, with_infos: bool = False) -> None:
         self.answer, self.name, self.with_infos = answer, name, with_infos
-        self._is_vectorized: bool | None = None
+        self.is_vectorized: bool | None = None
+        """Whether it has answered many goals with one number each; None before the first call."""
 
     def __call__(
         self, achieved: NDArray[Any], desired: NDArray[Any], infos: Infos | None = None
     ) -> NDArray[Any]:
         """Return one number, or truth, a row. Raises `ZooError` for any other answer."""
-        if not self.is_vectorized(achieved, desired, infos):
-            return self.call_each_goal(achieved, desired, infos)
-        answers = self._ask(achieved, desired, infos or [{}] * len(achieved))
-        if answers.shape not in ((), (len(achieved),)):
-            raise self._refused(
-                f"answered {len(achieved)} of them in the shape {answers.shape};"
-                f" expected one number each, ({len(achieved)},)"
-            )
-        return answers if answers.shape else np.full(len(achieved), answers)
-
-    def is_vectorized(
-        self, achieved: NDArray[Any], desired: NDArray[Any], infos: Infos | None = None
-    ) -> bool:
-        """Whether a call for many goals equals calls one by one; tried once, half of the goals reached."""
-        if self._is_vectorized is None:
-            rows = np.arange(TRIED_GOALS + max(achieved.shape[1:], default=0)) % len(achieved)
-            achieved, desired = achieved[rows], desired[rows]
-            desired[::2] = achieved[::2]
-            infos = [{}] * len(rows) if infos is None else [infos[row] for row in rows.tolist()]
-            alone = self.call_each_goal(achieved, desired, infos)
+        n = len(achieved)
+        if self.is_vectorized is not False:
             try:
-                together = self._ask(achieved, desired, infos)
-                is_same = together.shape in ((), alone.shape)
-                self._is_vectorized = is_same and np.allclose(together, alone, equal_nan=True)
+                answers = self._ask(achieved, desired, infos or [{}] * n)
+                if answers.shape != (n,):
+                    raise self._refused(
+                        f"answered {n} of them in the shape {answers.shape}; expected one number each, ({n},)"
+                    )
             except ZooError:  # It may take one goal only, and fail in any way for more.
-                self._is_vectorized = False
-        return self._is_vectorized
+                if self.is_vectorized:
+                    raise
+                self.is_vectorized = False
+            else:
+                self.is_vectorized = True
+                return answers
+        return self.call_each_goal(achieved, desired, infos)
 
     def call_each_goal(
         self, achieved: NDArray[Any], desired: NDArray[Any], infos: Infos | None = None

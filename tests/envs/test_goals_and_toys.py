@@ -271,8 +271,9 @@ class LaterOtherwise(Walk):
         (lambda rewards: rewards[:, None], r"answered 40 of them in the shape \(40, 1\)"),
     ],
 )
-def test_an_answer_of_another_form_than_in_the_trial_is_refused(later: Any, message: str) -> None:
+def test_an_answer_of_another_form_than_the_first_is_refused(later: Any, message: str) -> None:
     outcomes = GoalRewards(make_vec_env(lambda: LaterOtherwise(later), 1, check=False))
+    outcomes.rewards(*goals())
     with pytest.raises(ZooError, match=message):
         outcomes.rewards(*goals())
 

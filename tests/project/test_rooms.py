@@ -33,7 +33,7 @@ FLOORS = [
 
 BUDGETS = {
     "agents": 750,
-    "algorithms": 5_400,
+    "algorithms": 5_170,
     "buffers": 1_420,
     "commands": 1_700,
     "config": 2_850,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import gymnasium as gym
@@ -11,7 +10,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from zoo.envs.spaces import Info, Space, choice_sizes, leaf_spaces, leaves
-from zoo.envs.toys import BitFlipping, Memory
+from zoo.envs.toys import Memory
 
 ARM_AND_BITS: Space = spaces.Dict(
     {
@@ -241,33 +240,6 @@ class MaskedMemory(Memory):
         is_last = self._place >= self._length - 1
         way = 2 + int(self.np_random.integers(2))
         self._allowed = np.arange(4) < 2 if is_last else np.arange(4) == way
-
-
-class PicturedBits(BitFlipping):
-    """Bit flipping whose patterns, goals too, are pictures of squares that are bright for a one."""
-
-    def __init__(self, n_bits: int = 15) -> None:
-        super().__init__(n_bits)
-        picture = spaces.Box(0, 255, (IMAGE_SIDE, IMAGE_SIDE, 1), np.uint8)
-        self.observation_space = spaces.Dict(dict.fromkeys(self.observation_space, picture))
-
-    def compute_terminated(self, achieved_goal: Any, desired_goal: Any, info: Any) -> NDArray[np.bool_]:
-        return np.logical_and.reduce(np.equal(achieved_goal, desired_goal), axis=(-3, -2, -1))
-
-    def _observation(self) -> dict[str, Any]:
-        return {key: bit_image(bits) for key, bits in super()._observation().items()}
-
-
-def bit_image(bits: NDArray[np.float32]) -> NDArray[np.uint8]:
-    """Return a picture of a grid of squares, row by row, which are bright for a one, (36, 36, 1)."""
-    n_columns = math.ceil(math.sqrt(len(bits)))
-    side = IMAGE_SIDE // n_columns
-    grid = np.zeros(n_columns**2, dtype=np.uint8)
-    grid[: len(bits)] = 255 * bits
-    squares = grid.reshape(n_columns, n_columns).repeat(side, axis=0).repeat(side, axis=1)
-    image = np.zeros((IMAGE_SIDE, IMAGE_SIDE, 1), dtype=np.uint8)
-    image[: len(squares), : len(squares), 0] = squares
-    return image
 
 
 def quarter_image(quarter: int) -> NDArray[np.uint8]:

@@ -83,8 +83,7 @@ class Algorithm:
 
     ``env`` is an id, an environment, a vector environment, or a function that makes one; ``n_envs`` (1) are
     made of an id, a config or a function. Hyperparameters are given by name, or as a whole in ``config``.
-    ``compile`` and ``threads`` may be ``"auto"``: see `zoo.optim.runtime`.
-    Generators made from ``seed`` are the run's only source of randomness.
+    ``compile`` and ``threads`` may be ``"auto"``. All randomness of a run comes from generators of ``seed``.
 
     Raises `ZooError` for a hyperparameter, space or policy that does not fit.
     """

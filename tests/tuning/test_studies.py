@@ -67,7 +67,7 @@ def test_trials_keep_their_runs_without_agents() -> None:
         assert (run / "run.json").is_file()
         assert not (run / "agent").exists()
         assert not (run / "best_agent").exists()
-    assert list(trial.intermediate_values) == [100, 200]
+    assert list(trial.intermediate_values) == [100]
 
 
 PRUNED = """

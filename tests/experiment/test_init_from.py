@@ -17,7 +17,7 @@ from safetensors.numpy import load_file
 
 import zoo
 from zoo.agents.agent_folder import read_agent
-from zoo.algorithms.state_parts import run_tensors
+from zoo.algorithms.saving import run_tensors
 from zoo.cli import status_of
 from zoo.config.compose import compose
 from zoo.envs.config import EnvConfig
@@ -87,7 +87,7 @@ def test_replay_memory_comes_along_and_is_learned_from_at_once(more: list[str]) 
     assert len(memory) == len(before) == 200
     assert np.array_equal(memory.columns["rewards"][:200], before.columns["rewards"][:200])
     assert np.array_equal(memory.columns["observations"][:200], before.columns["observations"][:200])
-    assert memory.columns["ended"][199, 0], "the episode under way does not go on in another run"
+    assert memory.columns["dones"][199, 0], "the episode under way does not go on in another run"
     assert all(has(second, stored(first)).values())
     third = trained(
         *DQN, *more, f"init_from={agent}", "init_with=all", "algo.learning_starts=0", "n_timesteps=8"

@@ -25,7 +25,7 @@ from zoo.algorithms.collector import PolicyInput
 from zoo.algorithms.on_policy import ANY_ACTIONS, OnPolicyAlgorithm
 from zoo.algorithms.ppo import PPO1, PPO2, PPO1Config, PPO2Config
 from zoo.algorithms.registry import ALGORITHMS, algorithm_class
-from zoo.algorithms.state_parts import Attributes
+from zoo.algorithms.saving import Attributes
 from zoo.algorithms.trpo import TRPO, TRPOConfig
 from zoo.buffers.arrays import Arrays, merge_leading, observation_spec, transform
 from zoo.config.fields import TaggedUnion, hyperparameter, with_defaults
@@ -217,7 +217,7 @@ class GAIL(OnPolicyAlgorithm):
         rewards[~buffer.valid] = 0.0
         buffer.rewards[:] = rewards
         self.record("rollout/imitation_reward", float(rewards[buffer.valid].mean()))
-        returns = self.imitation_returns.add(rewards, buffer.ended & buffer.valid)
+        returns = self.imitation_returns.add(rewards, buffer.dones & buffer.valid)
         if len(returns):
             self.record("rollout/ep_imitation_rew_mean", float(returns.mean()))
 

@@ -54,7 +54,7 @@ def usual_gradient(kind: str) -> Any:
 
 
 def ignoring_ends(batch: dict[str, Any]) -> dict[str, Any]:
-    return {**batch, "ended": batch["ended"] & False}
+    return {**batch, "dones": batch["dones"] & False}
 
 
 def of_behaviour(batch: dict[str, Any]) -> dict[str, Any]:
@@ -124,8 +124,8 @@ def test_what_does_not_fit_is_told_in_one_line(env: str, settings: dict[str, Any
 # -- ACER with recurrent policies, and under masks: windows begin with the state that was there -----------
 
 
-def gru(policy: str = "ActionValue", **fields: Any) -> dict[str, Any]:
-    return {"_target_": f"toy_policies.Gru{policy}Policy", "net_arch": [16], **fields}
+def gru(**fields: Any) -> dict[str, Any]:
+    return {"recurrent": "gru", "lstm_hidden_size": 5, "net_arch": [16], **fields}
 
 
 RECURRENT_SETTINGS: dict[str, Any] = {"seed": 0, "compile": False, "threads": 1}
@@ -249,7 +249,7 @@ def test_targets_are_those_of_the_recursion(seed: int, length: int, gamma: float
         "rewards": rng.normal(size=shape),
         "taken": rng.normal(size=shape),
         "values": rng.normal(size=shape),
-        "ended": ended,
+        "dones": ended,
         "terminated": terminated,
     }
     next_values = rng.normal(size=3 * length)

@@ -375,7 +375,7 @@ def test_videos_are_shown_as_moving_images() -> None:
     with Image.open(io.BytesIO(images[0].encoded_image_string)) as gif:
         assert gif.format == "GIF"
         assert gif.n_frames >= 2
-        assert gif.size == (images[0].width, images[0].height) == (320, 213)
+        assert gif.size == (images[0].width, images[0].height) == (320, 214)
 
 
 def test_policy_histograms_come_on_request_every_so_many_steps() -> None:

@@ -81,7 +81,6 @@ def make_algorithm(config: Mapping[str, Any], closing: contextlib.ExitStack) -> 
             device=config["device"],
             compile=config["compile"],
             threads=config["threads"],
-            precision=config["precision"],
             config=hyperparameters,
             **options,
         )
@@ -225,7 +224,7 @@ def _video(values: Mapping[str, Any], run: RunFolder, env: EnvConfig, loggers: L
         every=values["every"],
         length=values["length"],
         deterministic=values["deterministic"],
-        style=VideoStyle(values["overlay"], parse_size(values["size"])),
+        style=VideoStyle(parse_size(values["size"])),
         loggers=loggers,
     )
 

@@ -12,7 +12,7 @@ import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,6 @@ from zoo.errors import ZooError
 from zoo.experiment.checkpoint import read_checkpoint
 from zoo.experiment.experiment import Experiment, TrainingInterrupted, train
 from zoo.experiment.loggers import CsvLogger
-from zoo.experiment.resume import one_start_per_job
 from zoo.experiment.run_folder import RunFolder
 
 SHORT = [
@@ -107,7 +106,7 @@ def test_checkpoints_of_a_finished_run_are_dropped_unless_it_is_said_to_keep_the
         folder = run.run.checkpoint
         run.callbacks.insert(0, _StopAfter(128))
         run.run_through()
-    assert len(list(folder.glob("*.safetensors"))) == 2, "those of an interrupted run are kept"
+    assert len(list(folder.glob("*.safetensors"))) == 1, "that of an interrupted run is kept"
     result = zoo.train(zoo.compose("train", [f"resume={run.run.path}"]))
     assert result.run.read_record()["status"] == "finished"
     assert folder.exists() is keep
@@ -431,36 +430,6 @@ run = RunFolder.reopen(sys.argv[1])
 print("going on", flush=True)
 sys.stdin.read()
 """
-BEGINNING = """
-import json, sys
-from zoo.errors import ZooError
-from zoo.experiment.resume import one_start_per_job
-print("beginning", flush=True)
-try:
-    with one_start_per_job(json.loads(sys.argv[1])):
-        print("begun")
-except ZooError as error:
-    print(error)
-"""
-
-Other = Callable[..., "subprocess.Popen[str]"]
-
-
-@pytest.fixture
-def other() -> Iterator[Other]:
-    processes: list[subprocess.Popen[str]] = []
-
-    def started(program: str, *arguments: object) -> subprocess.Popen[str]:
-        command = [sys.executable, "-c", program, *map(str, arguments)]
-        processes.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
-        assert processes[-1].stdout is not None
-        processes[-1].stdout.readline()
-        return processes[-1]
-
-    yield started
-    for process in processes:
-        process.kill()
-        process.communicate()
 
 
 def job_config(folder: Path, seed: int | None) -> dict[str, Any]:
@@ -470,37 +439,25 @@ def job_config(folder: Path, seed: int | None) -> dict[str, Any]:
     return dict(zoo.compose("train", [*given, *quick, *named]))
 
 
-def made(folder: Path) -> RunFolder:
+def made(folder: Path, seed: int | None = 3) -> RunFolder:
     """Make a run and leave it as if its process had been killed."""
-    with Experiment(job_config(folder, 3)) as experiment:
+    with Experiment(job_config(folder, seed)) as experiment:
         return experiment.run
 
 
-def test_a_job_that_still_goes_on_is_not_begun_again(tmp_path: Path, other: Other) -> None:
+def test_a_job_that_still_goes_on_is_not_begun_again_but_for_seeds_that_are_drawn(tmp_path: Path) -> None:
     run = made(tmp_path)
-    process = other(HOLDING, run.path)
-    with pytest.raises(ZooError, match=r"^job night is still going on in .*_s3, with this config and seed"):
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDING, str(run.path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    with pytest.raises(ZooError, match="_s3 is still going on in another process"):
         made(tmp_path)
+    assert made(tmp_path, None).path != run.path
     process.kill()
-    process.wait()
+    process.communicate()
     assert made(tmp_path).path == run.path
-
-
-def test_neighbours_with_seeds_that_are_drawn_go_on_side_by_side(tmp_path: Path, other: Other) -> None:
-    run = made(tmp_path)
-    other(HOLDING, run.path)
-    with Experiment(job_config(tmp_path, None)) as experiment:
-        assert experiment.run.path != run.path
-
-
-def test_of_two_that_begin_at_once_the_second_is_refused(tmp_path: Path, other: Other) -> None:
-    config = {"runs_dir": str(tmp_path), "seed": 3, "job": "night", "callbacks": {}}
-    with one_start_per_job(config):
-        process = other(BEGINNING, json.dumps(config))
-        run = RunFolder.create(tmp_path, "ppo2", "CartPole-v1", seed=3)
-        run.write_config(config)
-    answer, _ = process.communicate()
-    assert answer.startswith(f"job night is still going on in {run.path}")
 
 
 TRAIN = (

@@ -15,7 +15,6 @@ from synthetic_runs import make_run
 
 from zoo.cli import status_of
 from zoo.errors import ZooError
-from zoo.plots.curves import CurveOptions, curves_of
 from zoo.plots.groups import group_runs
 from zoo.plots.runs import Score, find_runs, read_run
 from zoo.plots.scores import GroupScore, aggregates, improvements, normalized_scores, read_references, scored
@@ -126,18 +125,6 @@ def test_seed_that_was_run_twice_counts_once_by_its_newest_finished_run(tmp_path
     assert sorted(found.scores) == [10.0, 30.0]
     assert len(found.left_out) == 2
     assert any("s1: the same config and seed as" in line and "new, which" in line for line in found.left_out)
-
-
-def test_reproduced_run_counts_only_without_the_run_that_it_repeats(tmp_path: Path) -> None:
-    record = {"reproduces": "somewhere", "started": "2026-02-01"}
-    for seed in (0, 2):
-        evaluations = {100: [70.0] * 3}
-        make_run(tmp_path, "ppo2", "A-v1", seed, name=f"again{seed}", record=record, evaluations=evaluations)
-    with_scores(tmp_path, "ppo2", "A-v1", [10, 20])
-    (found,) = scores_in(tmp_path)
-    assert sorted(found.scores) == [10.0, 20.0, 70.0]
-    (curves,) = curves_of([found.group], CurveOptions(y="eval"))
-    assert curves.n_runs == 3
 
 
 def test_repetition_is_no_missing_run_and_each_run_is_named_once(tmp_path: Path) -> None:

@@ -20,8 +20,6 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from zoo.core import atomic
-
 ZOO = str(Path(sys.executable).with_name("zoo"))
 
 RUNS = {
@@ -389,26 +387,3 @@ def test_run_whose_power_was_cut_ends_as_if_it_had_never_stopped(
         resumed = subprocess.run(resume, cwd=disk, capture_output=True, text=True, timeout=300, check=False)
         assert (resumed.returncode, resumed.stderr) == (0, ""), "nothing is lost"
         assert_same_end(run, whole)
-
-
-LOGS = ["progress.csv", "evaluations.npz", "monitor/0.monitor.csv", "monitor/3.monitor.csv"]
-
-
-def test_run_that_was_recorded_as_finished_has_all_its_logs_after_a_power_cut(tmp_path: Path) -> None:
-    """Its checkpoint, from which they could be made again, is gone."""
-    image, cut = empty_disk(tmp_path), tmp_path / "cut.img"
-    with mounted(image, "loop,commit=600") as disk:
-        overrides = ["logger=[csv,tensorboard]", "callbacks.checkpoint.every=7000"]  # none at the end
-        overrides.append("callbacks.checkpoint.keep=false")
-        subprocess.run(command("ppo2", *overrides), cwd=disk, check=True)
-        run = run_folder(disk)
-        atomic.sync(run)  # that the checkpoint is gone reaches the disk, as it may at any time
-        shutil.copy(image, cut)
-        logs = [*LOGS, *(f"tb/{path.name}" for path in run.glob("tb/*"))]
-        whole = {log: (run / log).read_bytes() for log in logs}
-    with mounted(cut, "loop") as disk:
-        run = run_folder(disk)
-        assert json.loads((run / "run.json").read_text())["status"] == "finished"
-        assert not (run / "checkpoint").exists()
-        for log in logs:
-            assert (run / log).read_bytes() == whole[log], f"{log} lacks rows"

@@ -97,7 +97,7 @@ def test_killed_workers_go_on_exactly(algo: str, tmp_path: Path) -> None:
     _, errors = whole.communicate(timeout=300)
     assert whole.returncode == 0, errors.decode()
     killed = started([*RUNS[algo], *COMMON], tmp_path / "killed")
-    wait_for(killed, tmp_path / "killed", "previous.json")
+    wait_for(killed, tmp_path / "killed", "checkpoint.json")
     time.sleep(random.Random(algo).uniform(0.0, 0.3))
     os.killpg(killed.pid, signal.SIGKILL)
     killed.communicate()

@@ -100,15 +100,6 @@ class DQN(OffPolicyAlgorithm):
             return ParameterNoiseGreedy(self.acting, self.updater.parameters, self.action_adapter, rate)
         return EpsilonGreedy(self.acting, self.action_adapter, rate)
 
-    def progress_dependent_settings(self) -> dict[str, Any]:
-        config = self.config
-        if config.exploration_initial_eps == config.exploration_final_eps:
-            return super().progress_dependent_settings()
-        return {
-            **super().progress_dependent_settings(),
-            "algo.exploration_fraction": config.exploration_fraction,
-        }
-
     def _act(self, policy_input: PolicyInput, state: Any, *, deterministic: bool) -> tuple[Arrays, Any]:
         if deterministic:
             return self.acting.act(policy_input, None, state)

@@ -254,10 +254,9 @@ class OffPolicyAlgorithm(Algorithm):
             passed = steps if self._train_unit == "step" else episodes
             if passed >= self._train_freq or self.num_timesteps >= self.total_timesteps:
                 break
-        self.cut_short = passed < self._train_freq
         self._collected = steps
         self._collected_since_update += passed
-        is_due = self.cut_short or self.buffer.n_unchecked >= CHECKED_STEPS
+        is_due = passed < self._train_freq or self.buffer.n_unchecked >= CHECKED_STEPS
         if is_due or self.collector.not_finite:
             check_collected(self)
 
@@ -311,15 +310,6 @@ class OffPolicyAlgorithm(Algorithm):
 
     def _batch_size(self) -> int:
         return self.config.batch_size
-
-    def progress_dependent_settings(self) -> dict[str, Any]:
-        prioritized = self.replay_config.prioritized
-        if prioritized is None or prioritized.beta == 1:
-            return super().progress_dependent_settings()
-        return {
-            **super().progress_dependent_settings(),
-            "replay.prioritized.beta_fraction": prioritized.beta_fraction,
-        }
 
     def _parts(self) -> dict[str, Any]:
         return {

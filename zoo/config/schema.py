@@ -79,9 +79,7 @@ class TrainSettings:
         " replay buffer, too",
         choices=("weights", "optimizer", "all"),
     )
-    resume: str | None = hyperparameter(
-        help="folder of a run to go on with, exactly: an interrupted one, or any with more n_timesteps"
-    )
+    resume: str | None = hyperparameter(help="folder of an interrupted run to go on with, exactly")
     job: str | None = hyperparameter(
         help="name of a job: its unfinished run with this config goes on; null: a requeued Slurm job's does"
     )
@@ -212,7 +210,7 @@ class CheckpointSettings:
     )
     keep: bool | str = hyperparameter(
         "auto",
-        "keep them when the run has finished, so that it can be made longer; auto: the last, up to 32 MiB",
+        "keep the last when the run has finished, for init_with=all; auto: if it takes up to 32 MiB",
         choices=("auto", True, False),
     )
 
@@ -451,17 +449,6 @@ class ListingSettings:
 
 
 @dataclass
-class ReproduceSettings:
-    """What `zoo reproduce` takes."""
-
-    run: str | None = hyperparameter(help="folder of the run")
-    until: int | None = hyperparameter(
-        help="compare as far as this step; null: the whole run", unit="environment steps", ge=1
-    )
-    runs_dir: str = hyperparameter(help="folder that gets the new run")
-
-
-@dataclass
 class DoctorSettings:
     """What `zoo doctor` takes."""
 
@@ -484,9 +471,7 @@ class WandbSettings:
 
     project: str = hyperparameter("zoo", "project")
     entity: str | None = hyperparameter(None, "user or team; null: your own")
-    group: str | None = hyperparameter(
-        None, "group of the run; null: its multirun, else one for runs that differ in nothing but the seed"
-    )
+    group: str | None = hyperparameter(None, "group of the run; null: its multirun, if it is of one")
     job_type: str = hyperparameter("train", "kind of the run within its group")
     name: str | None = hyperparameter(None, "name of the run; null: that of its folder")
     tags: list[str] = field(default_factory=list, metadata={"help": "tags of the run"})
@@ -512,7 +497,6 @@ SETTINGS: dict[str, type[Any]] = {
     "push": PushSettings,
     "pull": PullSettings,
     "record": RecordSettings,
-    "reproduce": ReproduceSettings,
     "doctor": DoctorSettings,
     "status": StatusSettings,
 }

@@ -160,7 +160,10 @@ def make_callbacks(
         every = ours["checkpoint"]["every"]
         minutes = minutes_of(every)
         steps = 0 if minutes else every
-        callbacks.append(CheckpointCallback(run.checkpoint, steps, tuple(callbacks), minutes=minutes))
+        keep = ours["checkpoint"].get("keep", False)
+        callbacks.append(
+            CheckpointCallback(run.checkpoint, steps, tuple(callbacks), minutes=minutes, keep=keep)
+        )
     for each in callbacks:  # they close themselves only where the training comes to its end
         if (close := getattr(each, "close", None)) is not None:
             closing.callback(close)

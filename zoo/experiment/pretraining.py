@@ -12,9 +12,7 @@ from zoo.algorithms.callback import PREEMPTED
 from zoo.config.fields import build
 from zoo.core.atomic import write_text
 from zoo.core.printing import csv_lines, one_line
-from zoo.errors import ZooError
-from zoo.experiment.checkpoint import read_checkpoint, remove_checkpoints, write_files
-from zoo.experiment.messages import print_message, report_write_errors, warnings_as_messages
+from zoo.experiment.messages import print_message, warnings_as_messages
 from zoo.experiment.run_folder import RunFolder
 from zoo.experiment.signals import stop_on_signals
 from zoo.imitation.bc import Epoch, PretrainConfig, Pretraining
@@ -32,14 +30,6 @@ def pretrain(algorithm: Algorithm, settings: Mapping[str, Any] | None, run: RunF
         return
     with warnings_as_messages():
         pretraining = Pretraining(algorithm, config.dataset, config)
-    if run.has_pretraining:
-        try:
-            state = read_checkpoint(run.pretraining).algorithm
-        except ZooError as error:
-            print_message(f"where the pretraining was can't be read: {error}; it begins again")
-        else:
-            pretraining.load_state(state)
-            print_message(f"pretraining goes on after epoch {len(pretraining.epochs)} of {config.n_epochs}")
     every = max(1, config.n_epochs // 10)
 
     def note(epoch: Epoch) -> bool:
@@ -51,21 +41,11 @@ def pretrain(algorithm: Algorithm, settings: Mapping[str, Any] | None, run: RunF
         pretraining.run(note)
         if algorithm.stop_reason != PREEMPTED:
             pretraining.apply()
-    write_text(run.pretraining_curves, csv_lines([["epoch", *Epoch._fields[1:]], *pretraining.epochs]))
     if algorithm.stop_reason == PREEMPTED:
-        _keep(pretraining, run)
+        print_message("pretraining has ended unfinished; a run that goes on begins it again")
         return
-    remove_checkpoints(run.pretraining)
+    write_text(run.pretraining_curves, csv_lines([["epoch", *Epoch._fields[1:]], *pretraining.epochs]))
     logger.info("pretrained from %s: %s", one_line(config.dataset), _told(pretraining.epochs[-1]))
-
-
-def _keep(pretraining: Pretraining, run: RunFolder) -> None:
-    """Write where it stands."""
-    with report_write_errors("a run that goes on begins its pretraining again"):
-        write_files(run.pretraining, pretraining.state(), {"timesteps": 0})
-    print_message(
-        f"pretraining has ended after epoch {len(pretraining.epochs)} of {pretraining.config.n_epochs}"
-    )
 
 
 def _told(epoch: Epoch) -> str:

@@ -223,6 +223,8 @@ class WorkerLauncher:
 
     def own_config(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the config of the first worker."""
+        if self.size == 1:
+            return config
         return worker_config(config, self.n_here, 0, self.task)
 
     def forward(self, number: int) -> None:

@@ -45,7 +45,7 @@ class Group:
     def repeats(self) -> dict[Path, Run]:
         """Repeated runs by path: those whose config and seed another run has too, with the run that counts.
 
-        The newest finished one counts, and a run that `zoo reproduce` made only where no other is left.
+        The newest finished one counts.
         """
         same: dict[str, list[Run]] = {}
         for run in self.runs:
@@ -74,9 +74,8 @@ class Group:
         return f"the same config and seed as {self.repeats[run.path].name}, which counts"
 
 
-def _rank(run: Run) -> tuple[bool, bool, str, str]:
-    is_reproduction = run.record.get("reproduces") is not None
-    return not is_reproduction, run.is_complete, str(run.record.get("started") or ""), str(run.path)
+def _rank(run: Run) -> tuple[bool, str, str]:
+    return run.is_complete, str(run.record.get("started") or ""), str(run.path)
 
 
 def group_runs(runs: Sequence[Run], by: Sequence[str] = ()) -> list[Group]:

@@ -305,12 +305,6 @@ def test_config_can_be_shown_before_everything_is_chosen(capsys: pytest.CaptureF
     assert "algo" not in yaml.safe_load(shown(capsys, "train", "--cfg", "job"))
 
 
-def test_part_of_the_config_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    text = shown(capsys, "train", "algo=sac", "--cfg", "job", "--package", "algo")
-    assert yaml.safe_load(text)["name"] == "sac"
-    assert "launcher:" in shown(capsys, "train", "algo=sac", "--cfg", "hydra")
-
-
 def test_help_names_groups_options_settings_and_examples(capsys: pytest.CaptureFixture[str]) -> None:
     page = shown(capsys, "train", "--help")
     for word in (

@@ -13,7 +13,6 @@ from omegaconf import OmegaConf
 from zoo.config import schema
 from zoo.config.fields import variant_of
 from zoo.config.schema import CALLBACKS, SETTINGS, LoggerSettings, TensorBoardSettings, WandbSettings
-from zoo.launch.sweep import SweepSettings
 
 if TYPE_CHECKING:
     from zoo.config.compose import ConfigLoader
@@ -102,7 +101,7 @@ def command_help(command: str, loader: ConfigLoader, overrides: list[str]) -> st
     algo = config.get("algo")
     if isinstance(algo, Mapping):
         parts.append(_hyperparameters(algo))
-    sweep = {f"sweep.{key}": text for key, text in _fields(SweepSettings).items()}
+    sweep = {"sweep.resume": "folder of a sweep whose unfinished jobs are run"}
     parts.append("\n".join(["key=value, with -m", *_table(sweep)]))
     parts.append("\n".join(["flags", *_table(FLAGS)]))
     return "\n\n".join(part for part in parts if part)

@@ -100,11 +100,6 @@ def _score(row: Row, name: str) -> str:
     return "" if value is None else f"{value:,.2f}"
 
 
-def _restarts(row: Row) -> str:
-    parts = [(row.state.retries, "tried again"), (row.state.restarts, "requeued")]
-    return ", ".join(f"{what} {number} ×" for number, what in parts if number)
-
-
 _COLUMNS: dict[str, Callable[[Row], str]] = {
     "job": lambda row: str(row.state.number),
     "overrides": lambda row: one_line(format_overrides(row.state.overrides), 1000),
@@ -116,7 +111,7 @@ _COLUMNS: dict[str, Callable[[Row], str]] = {
     "best": lambda row: _score(row, "best_score"),
     "time": _elapsed,
     "slurm": lambda row: one_line(row.state.slurm_job or ""),
-    "again": _restarts,
+    "requeued": lambda row: f"{row.state.restarts} ×" if row.state.restarts else "",
     "reason": lambda row: row.reason,
 }
 

@@ -120,13 +120,6 @@ def test_a_signal_writes_a_checkpoint_at_once(tmp_path: Path, ppo2: Callable[...
     assert read_checkpoint(tmp_path).timesteps == 128
 
 
-def test_checkpoints_by_the_clock(tmp_path: Path, ppo2: Callable[..., PPO2]) -> None:
-    ppo2().learn(256, CheckpointCallback(tmp_path / "seldom", minutes=60))
-    assert not (tmp_path / "seldom").exists()
-    ppo2().learn(256, CheckpointCallback(tmp_path / "often", minutes=1e-9))
-    assert read_checkpoint(tmp_path / "often").timesteps == 256
-
-
 class OutOfReach(SyncVectorEnv):
     """A vector environment that resets its environments by itself."""
 

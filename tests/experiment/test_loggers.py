@@ -211,21 +211,6 @@ class TestCsv:
         assert [row["time/total_timesteps"] for row in rows(tmp_path / "progress.csv")] == ["1", "3"]
 
 
-def test_without_a_terminal_lines_say_steps_speed_time_and_return(
-    ppo2: Callable[..., PPO2],
-) -> None:
-    stream = io.StringIO()
-    ppo2().learn(1280, ProgressBarCallback(line_seconds=0, stream=stream))
-    lines = stream.getvalue().splitlines()
-    assert lines[0].startswith("64/1,280 steps (5%), ")
-    assert "steps/s" in lines[0]
-    assert "left" in lines[0]
-    assert "mean return" in lines[5]
-    assert lines[-1].startswith("1,280/1,280 steps (100%), ")
-    assert "left" not in lines[-1]
-    assert [line.partition(" ")[0] for line in lines] == [f"{64 * n:,}/1,280" for n in range(1, 21)]
-
-
 def test_terminal_shows_a_bar(ppo2: Callable[..., PPO2]) -> None:
     reading, writing = pty.openpty()
     with open(writing, "w") as terminal:

@@ -203,10 +203,8 @@ class AgentsSettings:
 class CheckpointSettings:
     """What `resume=` needs, written as the run goes."""
 
-    every: int | str | None = hyperparameter(
-        None,
-        "environment steps between checkpoints, or a time such as 10min; null: a tenth of the run",
-        ge=1,
+    every: int | None = hyperparameter(
+        None, "steps between checkpoints; null: a tenth of the run", unit="environment steps", ge=1
     )
     keep: bool | str = hyperparameter(
         "auto",

@@ -12,7 +12,7 @@ from hydra.core.override_parser.types import Override
 
 from zoo.config import schema
 from zoo.config.aliases import unknown_key
-from zoo.config.fields import build, check_bounds, minutes_of, scheduled
+from zoo.config.fields import build, check_bounds, scheduled
 from zoo.config.schema import (
     ALGO_LABELS,
     CALLBACKS,
@@ -180,7 +180,6 @@ def _callbacks(values: Mapping[str, Any]) -> dict[str, Any]:
             raise unknown_key(name, list(CALLBACKS), "callbacks", note=note)
         elif isinstance(settings, Mapping):
             callbacks[name] = _built(CALLBACKS[name], settings, where)
-            minutes_of(callbacks[name].get("every"), f"{where}.every")
         elif settings is not None:
             raise ZooError(f"`{where}={settings}` is neither null nor a mapping of settings")
     return callbacks

@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import re
 import secrets
-import time
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +20,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zoo.algorithms.callback import PREEMPTED, Callback, Training, named
-from zoo.config.fields import minutes_of
 from zoo.core import atomic
 from zoo.core.plain_data import parse_json, to_json
 from zoo.core.printing import one_line
@@ -62,7 +60,7 @@ Record = dict[str, Any]
 
 
 class CheckpointCallback(Callback):
-    """Writes a checkpoint to ``folder`` every ``every`` environment steps, or every so many ``minutes``.
+    """Writes a checkpoint to ``folder`` every ``every`` environment steps.
 
     Nothing of the training changes with that. A signal writes one at once, so that the run goes on where it
     was. Only environments that can't be replayed are reset at each checkpoint, and then not at a signal.
@@ -79,20 +77,15 @@ class CheckpointCallback(Callback):
         every: int = 0,
         callbacks: Sequence[Callback] = (),
         *,
-        minutes: float | None = None,
         keep: bool | str = True,
     ) -> None:
         self.folder = Path(folder)
-        self.every = 1 if minutes is not None else every
-        self.looks_often = minutes is not None
+        self.every = every
         self.callbacks = callbacks
-        self.minutes = minutes
         self.keep = keep
         self._written_at: int | None = None
-        self._written = time.monotonic()
 
     def on_training_start(self, algorithm: Training) -> None:
-        self._written = time.monotonic()
         if not _is_replayable(algorithm):
             print_message(
                 f"these environments can't be replayed: every {self.every:,} steps a checkpoint resets them,"
@@ -100,10 +93,6 @@ class CheckpointCallback(Callback):
             )
 
     def on_steps(self, algorithm: Training) -> None:
-        if self.minutes is not None and time.monotonic() - self._written < 60 * self.minutes:
-            return
-        if self.looks_often:
-            algorithm.check_finite()
         if not _is_replayable(algorithm):
             algorithm.barrier()
         self._write(algorithm)
@@ -132,7 +121,6 @@ class CheckpointCallback(Callback):
         with report_write_errors("the run goes on, and the previous checkpoint, if any, stays"):
             write_checkpoint(self.folder, algorithm, self.callbacks)
             self._written_at = algorithm.num_timesteps
-        self._written = time.monotonic()
 
 
 def _is_replayable(algorithm: Training) -> bool:
@@ -140,19 +128,14 @@ def _is_replayable(algorithm: Training) -> bool:
 
 
 def check_barriers(algorithm: Algorithm, config: Mapping[str, Any], before: Mapping[str, Any] | None) -> None:
-    """Raise `ZooError` for checkpoints that reset environments by the clock, or later at other steps.
-
-    ``before`` is the config of the run that goes on, if one does.
-    """
-    if algorithm.envs is None or algorithm.envs.is_replayable:
+    """Raise `ZooError` for checkpoints that reset environments at other steps than in the run ``before``."""
+    if before is None or algorithm.envs is None or algorithm.envs.is_replayable:
         return
-    settings = (each["callbacks"].get("checkpoint") or {} for each in (config, before or config))
-    now, was = (each.get("every") for each in settings)
-    if minutes_of(now) is not None or now != was:
-        expected = "a number of environment steps" if before is None else was
+    now, was = ((each["callbacks"].get("checkpoint") or {}).get("every") for each in (config, before))
+    if now != was:
         raise ZooError(
-            f"callbacks.checkpoint.every={now}: these environments can't be replayed, so a checkpoint resets"
-            f" them, and the run depends on when; expected {expected}"
+            "these environments can't be replayed, so checkpoints reset them, and the run depends on"
+            f" when; it can't go on with callbacks.checkpoint.every={now} (the run has {was})"
         )
 
 

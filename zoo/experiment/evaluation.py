@@ -22,10 +22,6 @@ from zoo.envs.monitor import EpisodeRecord
 from zoo.envs.transition import Transition
 from zoo.errors import NotFiniteError, ZooError
 from zoo.experiment import statistics
-from zoo.experiment.messages import print_message
-
-LONG_EPISODE = 100_000
-"""Steps after which a message names an episode that has not ended."""
 
 Env = (
     str
@@ -246,22 +242,10 @@ class EvalLoop:
     def __init__(self, model: Predictor, collector: Collector, deterministic: bool) -> None:
         self.model, self.collector, self.deterministic = model, collector, deterministic
         self.state: Any = None
-        self.n_steps = 0
-        self.has_warned = False
 
     def step(self) -> Transition:
         """Act once in all environments."""
-        transition = self.collector.step(self._act)
-        self.n_steps += 1
-        if self.n_steps % LONG_EPISODE == 0 and not self.has_warned:
-            longest = self.collector.envs.longest_unfinished_episode()
-            if longest >= LONG_EPISODE:
-                self.has_warned = True
-                print_message(
-                    f"an evaluation episode has not ended after {longest:,} steps;"
-                    " a time limit ends it: env.max_episode_steps"
-                )
-        return transition
+        return self.collector.step(self._act)
 
     def _act(self, inputs: PolicyInput) -> dict[str, Any]:
         actions, self.state = self.model.predict(

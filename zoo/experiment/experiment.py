@@ -10,9 +10,9 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from zoo.algorithms.callback import PREEMPTED, InterruptedCallbackError
+from zoo.algorithms.callback import PREEMPTED, Callback, InterruptedCallbackError
 from zoo.config.compose import compose
 from zoo.config.environment_values import as_written, plain_config
 from zoo.config.overrides import as_overrides
@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from zoo.algorithms.algorithm import Algorithm
-    from zoo.algorithms.callback import Callback
     from zoo.experiment.evaluation import Evaluation
+
+Found = TypeVar("Found", bound=Callback)
 
 
 def train(config: Mapping[str, Any] | str | None = None, *overrides: str, **settings: Any) -> Result:
@@ -151,7 +152,12 @@ class Experiment:
         if self.config["init_from"] is not None and not restores:
             self.changed_settings = init_algorithm(self.algorithm, self.config["init_from"], self.config)
         check_barriers(self.algorithm, self.config, None if run is None else run.read_config())
-        self.run = run or self._new_run(closing)
+        if run is None:
+            names = preset_or_name(self.config["algo"]), self.config["env"]["id"]
+            run = RunFolder.create(self.config["runs_dir"], *names, self.config["seed"])
+            closing.callback(run.close)
+            run.write_config(as_written(self.config))
+        self.run = run
         try:
             self.callbacks = make_callbacks(self.config, self.run, closing)
             monitor_episodes(self.algorithm, self.run, closing, n_workers=self._launcher.size)
@@ -165,14 +171,6 @@ class Experiment:
         if restores:
             with self._launcher.explain_worker_errors():
                 restore_run(self.algorithm, self.run.checkpoint, self.callbacks)
-
-    def _new_run(self, closing: contextlib.ExitStack) -> RunFolder:
-        config = self.config
-        names = preset_or_name(config["algo"]), config["env"]["id"]
-        run = RunFolder.create(config["runs_dir"], *names, config["seed"])
-        closing.callback(run.close)
-        run.write_config(as_written(config))
-        return run
 
     def _start_workers(self, closing: contextlib.ExitStack) -> None:
         if self._launcher.size == 1 or self.algorithm.stop_reason == PREEMPTED:
@@ -210,7 +208,7 @@ class Experiment:
         self.learn()
         if self.algorithm.stop_reason != PREEMPTED:
             self.evaluate()
-        for each in self._checkpoints:
+        for each in self._callbacks_of(CheckpointCallback):
             each.write_last(self.algorithm)
         stop_reason = self.algorithm.stop_reason
         self.save()
@@ -235,7 +233,7 @@ class Experiment:
             return
         with self.algorithm.runtime.in_force(), contextlib.suppress(InterruptedCallbackError):
             evaluation.on_steps(self.algorithm)
-        for each in (evaluation, *self._logging):
+        for each in (evaluation, *self._callbacks_of(LoggingCallback)):
             each.on_training_end(self.algorithm)
 
     def save(self) -> None:
@@ -256,15 +254,10 @@ class Experiment:
 
     @property
     def _evaluation(self) -> EvalCallback | None:
-        return next((each for each in self.callbacks if isinstance(each, EvalCallback)), None)
+        return next(iter(self._callbacks_of(EvalCallback)), None)
 
-    @property
-    def _logging(self) -> list[LoggingCallback]:
-        return [each for each in self.callbacks if isinstance(each, LoggingCallback)]
-
-    @property
-    def _checkpoints(self) -> list[CheckpointCallback]:
-        return [each for each in self.callbacks if isinstance(each, CheckpointCallback)]
+    def _callbacks_of(self, kind: type[Found]) -> list[Found]:
+        return [each for each in self.callbacks if isinstance(each, kind)]
 
     def _log_summary(self) -> None:
         """Hand the loggers what stands in the run's record, and the agent."""
@@ -277,11 +270,11 @@ class Experiment:
                 best_mean=result.best_mean,
                 agent=result.agent if result.agent.exists() else None,
             )
-            for each in self._logging:
+            for each in self._callbacks_of(LoggingCallback):
                 each.loggers.call("conclude", summary)
 
     def _drop_checkpoint(self) -> None:
         """Remove that of a run that is recorded as finished, unless the config keeps it."""
         if self.is_finished:
-            for each in self._checkpoints:
+            for each in self._callbacks_of(CheckpointCallback):
                 each.drop()

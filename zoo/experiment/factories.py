@@ -14,7 +14,7 @@ from zoo.algorithms.registry import algorithm_class
 from zoo.buffers.config import replay_config
 from zoo.buffers.replay import refuse_too_large_buffer
 from zoo.config.environment_values import as_written
-from zoo.config.fields import build, minutes_of
+from zoo.config.fields import build
 from zoo.config.schema import ALGO_LABELS, OwnCallbackSettings
 from zoo.config.user_imports import own_class
 from zoo.envs.adapter import VecEnvAdapter
@@ -157,13 +157,9 @@ def make_callbacks(
     if config.get("progress_bar"):
         callbacks.append(ProgressBarCallback())
     if "checkpoint" in ours:
-        every = ours["checkpoint"]["every"]
-        minutes = minutes_of(every)
-        steps = 0 if minutes else every
-        keep = ours["checkpoint"].get("keep", False)
-        callbacks.append(
-            CheckpointCallback(run.checkpoint, steps, tuple(callbacks), minutes=minutes, keep=keep)
-        )
+        values = ours["checkpoint"]
+        keep = values.get("keep", False)
+        callbacks.append(CheckpointCallback(run.checkpoint, values["every"], tuple(callbacks), keep=keep))
     for each in callbacks:  # they close themselves only where the training comes to its end
         if (close := getattr(each, "close", None)) is not None:
             closing.callback(close)

@@ -11,8 +11,6 @@ from zoo.errors import ZooError
 FIRST_PORT, N_PORTS = 15_000, 16_000
 """Where workers of a job meet: below the ports that systems give away by themselves."""
 
-LOOPBACK = "127.0.0.1"
-
 
 @dataclass(frozen=True)
 class Task:
@@ -40,7 +38,7 @@ def slurm_task() -> Task | None:
     try:
         number = int(os.environ["SLURM_JOB_ID"]) + 31 * int(asked("SLURM_STEP_ID", "0"))
         node, n_nodes = int(asked("SLURM_NODEID", "0")), int(asked("SLURM_STEP_NUM_NODES", "1"))
-        address = LOOPBACK if n_nodes == 1 else first_host(os.environ["SLURM_STEP_NODELIST"])
+        address = "127.0.0.1" if n_nodes == 1 else first_host(os.environ["SLURM_STEP_NODELIST"])
         return Task(
             rank=int(os.environ["SLURM_PROCID"]),
             size=size,

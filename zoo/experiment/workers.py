@@ -9,7 +9,6 @@ import os
 import select
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -25,7 +24,7 @@ from zoo.core.free_memory import usable_cores
 from zoo.core.printing import one_line
 from zoo.errors import INTERRUPTED, ZooError
 from zoo.experiment.messages import print_message
-from zoo.experiment.slurm_environment import LOOPBACK, Task, slurm_task
+from zoo.experiment.slurm_environment import Task, slurm_task
 from zoo.launch.processes import describe_exit
 
 if TYPE_CHECKING:
@@ -126,25 +125,15 @@ def open_store(task: Task) -> Store:
     wait = datetime.timedelta(seconds=START_SECONDS)
     is_first = task.rank == 0
     try:
-        where = task.address, task.port, task.size, is_first
-        # By itself it would listen to all networks, also where all tasks are on this machine.
-        here = _listen(task.port) if is_first and task.address == LOOPBACK else None
-        return dist.TCPStore(*where, timeout=wait, wait_for_workers=False, master_listen_fd=here)  # type: ignore[attr-defined]
-    except (RuntimeError, OSError) as error:
-        place = f"{task.address}, port {task.port}"
+        return dist.TCPStore(
+            *(task.address, task.port, task.size, is_first), timeout=wait, wait_for_workers=False
+        )
+    except RuntimeError as error:
         way = "listen at" if is_first else "reach the first one at"
         raise ZooError(
-            f"worker {task.rank} can't {way} {place} (MASTER_ADDR and MASTER_PORT choose others):"
-            f" {one_line(error)}"
+            f"worker {task.rank} can't {way} {task.address}, port {task.port} (MASTER_ADDR and MASTER_PORT"
+            f" choose others): {one_line(error)}"
         ) from error
-
-
-def _listen(port: int) -> int:
-    with socket.socket() as server:
-        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        server.bind((LOOPBACK, port))
-        server.listen(socket.SOMAXCONN)
-        return server.detach()
 
 
 # -- the first one ----------------------------------------------------------------------------------------
@@ -238,38 +227,28 @@ class WorkerLauncher:
     @contextlib.contextmanager
     def explain_worker_errors(self) -> Iterator[None]:
         """Raise the error of the worker that died in place of one that only says that it is gone."""
-        if self.size == 1:
-            yield
-            return
         try:
             yield
-        except Exception as error:
+        except BaseException as error:
             self.is_broken = True
-            original = self._original_error(error)
+            is_of_workers = self.size > 1 and isinstance(error, Exception)
+            original = self._original_error(error) if is_of_workers else None
             if original is None:
                 raise
             raise original from None
-        except BaseException:
-            self.is_broken = True
-            raise
 
-    def _original_error(self, error: Exception) -> Exception | None:
+    def _original_error(self, error: BaseException) -> Exception | None:
         from zoo.optim.workers import is_worker_lost
 
         is_loss = is_worker_lost(error)
         deadline = time.monotonic() + (END_SECONDS if is_loss else 0.0)
-        while True:
-            failure = self._failure()
-            if failure is not None:
-                return failure
-            if time.monotonic() >= deadline:
-                break
+        while (failure := self._failure()) is None and time.monotonic() < deadline:
             time.sleep(0.02)
-        if is_loss:
+        if failure is None and is_loss:
             return ZooError(f"a worker has died without a word: {one_line(error)}")
-        if isinstance(error, ZooError) and not str(error).startswith("worker "):
+        if failure is None and isinstance(error, ZooError) and not str(error).startswith("worker "):
             return type(error)(f"worker 0: {error}")
-        return None
+        return failure
 
     def _failure(self) -> Exception | None:
         """Return the error of the first worker that failed by itself, if one has."""

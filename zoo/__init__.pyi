@@ -286,10 +286,6 @@ class BC(_BC):
         n_episodes (int | None, default None, ≥ 1): episodes to use, the first ones; null: all
         min_return (float | None, default None): use only episodes that return so much; null: all
         batch_size (int, default 64, ≥ 1): steps in a gradient step [steps]
-        ent_coef (float, default 0.0, ≥ 0): weight of an entropy bonus, which keeps choices random;
-            numbers (Box) have none
-        l2_coef (float, default 0.0, ≥ 0): weight of half the sum of squares of the parameters that the
-            expert's actions teach
         max_grad_norm (float | None, default None, > 0): bound of the gradient's norm; null: none
         validation_fraction (float, default 0.2, ≥ 0, < 1): part of the episodes that is not learned
             from, at least one of several
@@ -315,8 +311,6 @@ class BC(_BC):
         n_episodes: int | None = None,
         min_return: float | None = None,
         batch_size: int = 64,
-        ent_coef: float = 0.0,
-        l2_coef: float = 0.0,
         max_grad_norm: float | None = None,
         validation_fraction: float = 0.2,
         patience: int | None = 10,
@@ -463,8 +457,9 @@ class DQN(_DQN):
 class GAIL(_GAIL):
     """Imitates the expert of ``dataset``: `ExpertData`, or the path of a file that `read_expert` reads.
 
-    ``generator`` names the algorithm that learns, "trpo" unless another is given; hyperparameters are the
-    discriminator's and that algorithm's. Without a dataset it can act, not learn.
+    ``generator`` names the algorithm that learns, "trpo" unless another is given: the model is of the class
+    that joins the two. Hyperparameters are the discriminator's and that algorithm's. Without a dataset it can
+    act, not learn.
 
     Hyperparameters:
         n_episodes (int | None, default None, ≥ 1): episodes to use, the first ones; null: all
@@ -483,8 +478,6 @@ class GAIL(_GAIL):
         d_normalize (bool, default True): it sees observations normalised, by statistics of its own
         d_reward (str, default 'positive', one of 'positive', 'logit', 'negative'): of a pair: positive:
             −log(1 − D), negative: log D, logit: their difference
-        absorbing_states (bool, default False): an end by itself leads to a state for ever, whose reward
-            is learned; needs gamma < 1
         generator (str, default 'trpo', one of 'trpo', 'ppo2', 'ppo1', 'a2c', 'acktr'): the algorithm
             that learns from the imitation reward; its hyperparameters stand beside these
         g_step (int, default 3, ≥ 1): updates of the generator, each on a new rollout, between those of
@@ -546,7 +539,6 @@ class GAIL(_GAIL):
         d_spectral_norm: bool = False,
         d_normalize: bool = True,
         d_reward: str = "positive",
-        absorbing_states: bool = False,
         generator: str = "trpo",
         g_step: int = 3,
         learning_rate: Schedule = 0.001,

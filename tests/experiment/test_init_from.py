@@ -209,7 +209,7 @@ def test_run_starts_as_a_clone_and_leaves_how_the_losses_went(expert: ExpertData
     result = zoo.train(config_of(*rates, "pretrain.n_epochs=20"))
     assert agreement(result, expert) > 0.9
     found = losses(result.run)
-    assert list(found[0]) == ["epoch", "loss", "imitation_loss", "validation_loss"]
+    assert list(found[0]) == ["epoch", "loss", "validation_loss"]
     assert [row["epoch"] for row in found] == list(range(1, len(found) + 1))
     assert found[-1]["validation_loss"] < found[0]["validation_loss"]
     whole = zoo.train(config_of("pretrain.validation_fraction=0", "pretrain.n_epochs=2"))
@@ -244,14 +244,30 @@ def train_and_kill(config: dict[str, Any], number: int, epoch: int) -> Any:
         logger.setLevel(level)
 
 
-def test_pretraining_that_a_signal_ends_begins_again_when_the_run_goes_on() -> None:
-    settings = ["pretrain.n_epochs=5", "env.normalize=true"]
+@pytest.mark.parametrize(
+    ("number", "settings"),
+    [
+        (signal.SIGINT, ["pretrain.patience=null", "env.normalize=true"]),
+        (signal.SIGTERM, ["pretrain.patience=2", "pretrain.learning_rate=0.3"]),
+        (signal.SIGTERM, ["policy=MlpLstmPolicy", "policy.lstm_hidden_size=8"]),
+    ],
+    ids=["interrupted", "terminated", "remembers"],
+)
+def test_pretraining_that_a_signal_ends_begins_again_and_ends_the_same(
+    number: signal.Signals, settings: list[str]
+) -> None:
+    settings = [*settings, "pretrain.n_epochs=8"]
     whole = zoo.train(config_of(*settings))
-    ended = train_and_kill(config_of(*settings), signal.SIGTERM, 3)
-    assert ended.run.read_record()["status"] == "preempted"
-    assert ended.algorithm.num_timesteps == 0
-    result = zoo.train(zoo.compose("train", [f"resume={ended.run.path}"]))
+    cut = train_and_kill(config_of(*settings), number, 3)
+    assert not cut.is_complete
+    assert cut.run.read_record()["status"] == "preempted"
+    assert cut.algorithm.num_timesteps == 0
+    assert len(losses(cut.run)) == 3
+    resumed = zoo.compose("train", [f"resume={cut.run.path}"])
+    result = zoo.train(resumed)
+    assert result.is_complete
     assert losses(result.run) == losses(whole.run)
     first, second = (load_file(each.run.agent / "policy.safetensors") for each in (whole, result))
+    assert first.keys() == second.keys()
     for name, array in first.items():
         np.testing.assert_array_equal(second[name], array)

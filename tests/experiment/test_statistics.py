@@ -62,12 +62,6 @@ def test_probability_of_improvement_is_mann_whitneys_statistic_over_the_pairs() 
     assert statistics.probability_of_improvement(FIVE_ENVS[:1], FIVE_OTHERS[:1]) == pytest.approx(u / 49)
 
 
-def test_performance_profile_is_the_share_above_each_threshold() -> None:
-    strata = [np.array([0.0, 1.0]), np.array([2.0, 3.0])]
-    shares = statistics.performance_profile(strata, np.array([-1.0, 0.0, 1.5, 3.0]))
-    assert shares.tolist() == [1.0, 0.75, 0.5, 0.0]
-
-
 def test_bootstrap_of_two_runs_has_the_distribution_of_all_draws() -> None:
     scores = np.array([0.0, 1.0])
     resamples = statistics.bootstrapped(statistics.mean_of_means, [scores], n_resamples=40_000)

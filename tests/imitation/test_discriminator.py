@@ -139,12 +139,11 @@ def check_against_numpy(**options: Any) -> None:
     weights = {"d_ent_coef": 0.7, "d_gradient_penalty": 3.0}
     discriminator = judge(**{**weights, **options})
     rng = np.random.default_rng(1)
-    n, absorbing = 6, discriminator.config.absorbing_states
-    size = 3 + 2 + absorbing
+    n, size = 6, 3 + 2
     policy, expert = (rng.normal(size=(n, size)) for _ in range(2))
     mix = rng.random(n)
     vector = rng.normal(size=discriminator.updater.parameters.size)
-    network = (discriminator.spectral or discriminator.discriminator).double()
+    network = (discriminator.spectral or discriminator.network).double()
     sizes = [size, 4, 3, 1]
     shared = {}
     if discriminator.spectral is not None:
@@ -156,7 +155,6 @@ def check_against_numpy(**options: Any) -> None:
 
     def numbers(pairs: Array) -> dict[str, torch.Tensor]:
         parts = {"seen ": pairs[:, :3], "actions": pairs[:, 3:5]}
-        parts |= {"absorbing": pairs[:, 5:]} if absorbing else {}
         return {name: torch.from_numpy(part.copy()) for name, part in parts.items()}
 
     leaf = torch.from_numpy(vector).requires_grad_()
@@ -182,7 +180,7 @@ def check_against_numpy(**options: Any) -> None:
     assert float(metrics["expert_accuracy"]) == pytest.approx(right)
 
 
-@pytest.mark.parametrize("options", [{}, {"d_spectral_norm": True}, {"absorbing_states": True}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"d_spectral_norm": True}], ids=str)
 def test_loss_and_its_gradient_are_those_of_numpy(options: dict[str, Any]) -> None:
     check_against_numpy(**options)
 
@@ -254,8 +252,7 @@ def test_rewards_are_what_they_are_said_to_be(logits: float) -> None:
     ],
     ids=["choices", "bits", "image", "dictionary", "parts"],
 )
-@pytest.mark.parametrize("absorbing", [False, True])
-def test_every_kind_of_input_is_judged(observation_space: Any, action_space: Any, absorbing: bool) -> None:
+def test_every_kind_of_input_is_judged(observation_space: Any, action_space: Any) -> None:
     policy = "CnnPolicy" if is_image(observation_space) else "MlpPolicy"
     n = 6
     observation_space.seed(0)
@@ -280,7 +277,6 @@ def test_every_kind_of_input_is_judged(observation_space: Any, action_space: Any
         seed=1,
         d_gradient_penalty=1.0,
         d_spectral_norm=True,
-        absorbing_states=absorbing,
     )
     discriminator = learner.discriminator
     assert discriminator is not None
@@ -288,17 +284,10 @@ def test_every_kind_of_input_is_judged(observation_space: Any, action_space: Any
     assert before.shape == (n,)
     assert len(set(before.round(5).tolist())) > 1
     done = {"observations": observations, "actions": actions}
-    n_absorbed = 3 if absorbing else 0
     rng = np.random.default_rng(0)
-    rows = discriminator.minibatches(done, n_absorbed, (2, 5), rng, lambda vector: vector[None])
-    for each in ("policy", "expert"):
-        assert ("absorbing" in rows[each]) == absorbing
-    if absorbing:
-        assert rows["policy"]["absorbing"].sum() in (3, 4)  # of 6 and 3 rows ten, one of them twice
+    rows = discriminator.minibatches(done, (2, 5), rng, lambda vector: vector[None])
     learner._take_steps(discriminator.step, discriminator.shared(torch.tensor(1e-2)), rows)
     assert not np.array_equal(discriminator.rewards(observations, actions), before)
-    if absorbing:
-        assert discriminator.absorbing_reward() not in discriminator.rewards(observations, actions)
 
 
 def test_observations_are_normalised_by_those_of_both() -> None:
@@ -308,14 +297,12 @@ def test_observations_are_normalised_by_those_of_both() -> None:
     shift = 5.0
     policy = {"observations": data.observations + np.float32(shift), "actions": data.actions}
     for _ in range(200):
-        discriminator.minibatches(policy, 0, (1, 12), np.random.default_rng(0), lambda vector: vector[None])
+        discriminator.minibatches(policy, (1, 12), np.random.default_rng(0), lambda vector: vector[None])
     both = np.concatenate([data.observations, data.observations + shift])
     moments = discriminator.statistics.moments[""]
     np.testing.assert_allclose(moments.mean, both.mean(0), atol=0.05)
     np.testing.assert_allclose(moments.var, both.var(0), rtol=0.05)
-    plain = judge(data, d_normalize=False)
-    assert plain.statistics is None
-    np.testing.assert_array_equal(plain._input_observations(data.observations), data.observations)
+    assert judge(data, d_normalize=False).statistics is None
 
 
 def test_power_method_finds_the_largest_singular_values() -> None:

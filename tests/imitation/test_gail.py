@@ -5,26 +5,25 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium import spaces
 
 import zoo
 from zoo.algorithms.callback import Callback as Watcher
 from zoo.algorithms.ppo import PPO2
+from zoo.algorithms.registry import algorithm_class
 from zoo.core.tensors import join, split
 from zoo.envs.config import EnvConfig
 from zoo.errors import ZooError
 from zoo.experiment.evaluation import evaluate_policy
 from zoo.experiment.expert_recording import record_expert
-from zoo.imitation.discriminator import Discriminator
 from zoo.imitation.expert_data import ExpertData
 from zoo.imitation.gail import GAIL, GENERATORS
 
 Array = np.ndarray
 
 SHORT = EnvConfig("CartPole-v1", max_episode_steps=100)
+GENERATOR_CLASSES = {name: algorithm_class(name) for name in GENERATORS}
 LSTM = {"name": "MlpLstmPolicy", "lstm_hidden_size": 8, "net_arch": [8]}
 
 
@@ -54,133 +53,24 @@ def numbers(model: GAIL) -> dict[str, Any]:
     return {**{name: array.tobytes() for name, array in arrays.items()}, "values": json.dumps(values)}
 
 
-class Chain(gym.Env[Any, Any]):
-    """A row of places; left and right; it ends by itself at the last one, and after 12 steps is cut short."""
-
-    observation_space = spaces.Box(0.0, 1.0, (5,), np.float32)
-    action_space = spaces.Discrete(2)
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        self.place, self.steps = int(self.np_random.integers(2)), 0
-        return self._shown(), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self.place, self.steps = max(0, self.place + 2 * int(action) - 1), self.steps + 1
-        return self._shown(), -1.0, self.place == 4, self.steps == 12 and self.place < 4, {}
-
-    def _shown(self) -> Array:
-        return np.eye(5, dtype=np.float32)[self.place]
-
-
-@pytest.fixture(scope="module")
-def chain() -> ExpertData:
-    """Eight episodes that go right until they end."""
-    return record_expert(lambda _: 1, Chain, 8, seed=0)
-
-
 # -- rewards --------------------------------------------------------------------------------------------
 
 
-def check_returns(model: GAIL) -> None:
-    """Compare the returns of a rollout with sums over all of the future, in double precision."""
-    model.learn(1)
-    model.collect()
-    outcomes = [(step, env) for step, env in zip(*np.nonzero(model.buffer.ended), strict=True)]
-    cut = model.buffer.truncations()
-    cut_short = set() if cut is None else {(int(s), int(e)) for s, e in zip(cut.steps, cut.envs, strict=True)}
-    assert cut_short
-    assert len(outcomes) > len(cut_short)
-    seen = model.buffer.columns["observations"].copy()
-    actions = model.buffer.columns["actions"].copy()
-    rewards = np.stack([model.imitation_rewards(s, a) for s, a in zip(seen, actions, strict=True)])
-    final = None if cut is None else model.acting.values({"observations": cut.final_observations})
-    after = (
-        {}
-        if cut is None
-        else dict(zip(zip(cut.steps.tolist(), cut.envs.tolist(), strict=True), final, strict=True))
-    )
-    last = model.acting.values(model.collector.policy_input)
-    assert model.discriminator is not None
-    gamma, end = model.config.gamma, model.discriminator.absorbing_reward()
-    expected = np.zeros(rewards.shape)
-    for env in range(rewards.shape[1]):
-        following = float(last[env])
-        for step in reversed(range(len(rewards))):
-            if (step, env) in after:
-                following = float(after[step, env])
-            elif (step, env) in outcomes:
-                following = end * sum(gamma**k for k in range(3000))
-            following = expected[step, env] = float(rewards[step, env]) + gamma * following
-    model.relabel_rewards()
-    rollout = model.generator.finished_rollout()
-    found = model.buffer.as_steps(rollout["returns"].numpy())
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
-
-
-def absorbed(data: ExpertData, **options: Any) -> GAIL:
-    options = {"env": Chain, "n_steps": 40, "batch_size": 80, "gae_lambda": 1.0, "gamma": 0.9, **options}
-    return imitator(data, absorbing_states=True, **options)
-
-
-@pytest.mark.parametrize("reward", ["positive", "logit", "negative"])
-def test_an_end_is_worth_the_rewards_of_a_state_for_ever(chain: ExpertData, reward: str) -> None:
-    check_returns(absorbed(chain, d_reward=reward))
-
-
-PLANTED: dict[str, tuple[Any, str, Any]] = {
-    "nothing after an end": (Discriminator, "absorbing_reward", lambda self: 0.0),
-    "time limits are ends": (GAIL, "_terminated", lambda self: self.buffer.ended),
-    "no step is an end": (GAIL, "_terminated", lambda self: np.zeros_like(self.buffer.ended)),
-    "one step in the state": (
-        Discriminator,
-        "absorbing_reward",
-        lambda self, real=Discriminator.absorbing_reward: 0.1 * real(self),
-    ),
-    "from this step on": (
-        Discriminator,
-        "absorbing_reward",
-        lambda self, real=Discriminator.absorbing_reward: real(self) / 0.9,
-    ),
-}
-
-
-@pytest.mark.parametrize("planted", PLANTED)
-def test_check_of_returns_sees_a_planted_error(
-    planted: str, chain: ExpertData, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("generator", ["ppo2", "trpo"])
+def test_rewards_are_the_discriminators_and_returns_the_environments(
+    cartpole: ExpertData, generator: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = absorbed(chain)
-    real = Discriminator.absorbing_reward(model.discriminator)  # type: ignore[arg-type]
-    assert real > 0
-    name = PLANTED[planted]
-    if name[0] is Discriminator:  # the rollout is wrong, what it is compared with is right
-        reward = model.relabel_rewards
-
-        def wrong() -> None:
-            with monkeypatch.context() as patch:
-                patch.setattr(*name)
-                reward()
-
-        monkeypatch.setattr(model, "relabel_rewards", wrong)
-    else:
-        monkeypatch.setattr(*name)
-    with pytest.raises(AssertionError):
-        check_returns(model)
-
-
-def test_rewards_are_the_discriminators_and_returns_the_environments(cartpole: ExpertData) -> None:
-    model = imitator(cartpole, generator="ppo2", n_steps=64)
+    model = imitator(cartpole, generator=generator, n_steps=64)
     seen: list[tuple[Array, Array]] = []
-    take = model.generator.finished_rollout
+    learn = GENERATOR_CLASSES[generator].update
 
-    def noted() -> dict[str, Any]:
-        rollout = take()
-        states = model._policy_pairs()
-        judged = model.imitation_rewards(states["observations"], states["actions"])
-        seen.append((model.buffer.rewards.reshape(-1).copy(), judged))
-        return rollout
+    def noted(self: Any) -> None:
+        columns = self.buffer.columns
+        pairs = (columns[name].reshape(-1, *columns[name].shape[2:]) for name in ("observations", "actions"))
+        seen.append((self.buffer.rewards.reshape(-1).copy(), self.imitation_rewards(*pairs)))
+        learn(self)
 
-    model.generator.finished_rollout = noted  # type: ignore[method-assign]
+    monkeypatch.setattr(GENERATOR_CLASSES[generator], "update", noted)
     model.learn(1000)
     for used, judged in seen:
         np.testing.assert_allclose(used, judged, rtol=1e-5)
@@ -198,8 +88,8 @@ def test_rewards_are_the_discriminators_and_returns_the_environments(cartpole: E
 @pytest.mark.parametrize("generator", GENERATORS)
 def test_every_generator_moves_and_so_does_the_discriminator(cartpole: ExpertData, generator: str) -> None:
     model = imitator(cartpole, generator=generator, g_step=2, d_step=3)
-    assert model.generator.name == generator
     assert isinstance(model, GAIL)
+    assert isinstance(model, GENERATOR_CLASSES[generator])
     before, judge = model.get_parameters(), model.runner.state["discriminator"].clone()
     model.learn(64)
     assert any((model.get_parameters()[name] != value).any() for name, value in before.items())
@@ -227,7 +117,7 @@ def test_generator_learns_as_it_does_alone_from_the_same_rewards(
 # -- exact resume ---------------------------------------------------------------------------------------
 
 RESUMED: dict[str, dict[str, Any]] = {
-    "trpo": {"absorbing_states": True, "d_spectral_norm": True},
+    "trpo": {"d_spectral_norm": True},
     "ppo2": {"generator": "ppo2", "d_gradient_penalty": 1.0, "d_step": 2},
     "a2c": {"generator": "a2c", "policy": LSTM},
     "acktr": {"generator": "acktr", "d_normalize": False},
@@ -324,33 +214,9 @@ def test_every_space_is_imitated(space: str) -> None:
         compile=False,
         threads=1,
         g_step=1,
-        absorbing_states=True,
         d_gradient_penalty=1.0,
     ).learn(384)
     assert model.runner.state["discriminator.count"] == 3
-
-
-def test_going_to_an_end_is_imitated_where_ends_are_seen(chain: ExpertData) -> None:
-    """Rewards that are never negative pay for staying; the state after an end takes that away."""
-    lengths = {}
-    for absorbing in (True, False):
-        model = imitator(
-            *(chain, "MlpPolicy"),
-            env=Chain,
-            n_envs=4,
-            n_steps=64,
-            batch_size=128,
-            generator="ppo2",
-            learning_rate=1e-3,
-            g_step=1,
-            d_step=2,
-            d_learning_rate=1e-3,
-            seed=0,
-            d_batch_size=64,
-            absorbing_states=absorbing,
-        ).learn(12_000)
-        lengths[absorbing] = np.mean([episode.length for episode in list(model.recent_episodes)[-50:]])
-    assert lengths[True] < 5.0 < 6.0 < lengths[False]
 
 
 # -- the agent ------------------------------------------------------------------------------------------
@@ -383,11 +249,6 @@ def test_wrong_input_gets_one_clear_line(cartpole: ExpertData, tmp_path: Any) ->
         imitator(cartpole, clip_range=0.1)
     with pytest.raises(ZooError, match=r"gail learns from expert data"):
         imitator(None).learn(100)
-    with pytest.raises(ZooError, match=r"needs algo\.gamma < 1"):
-        imitator(cartpole, absorbing_states=True, gamma=1.0)
-    unknown = ExpertData(**{**vars(cartpole), "terminated": None})
-    with pytest.raises(ZooError, match=r"does not say which episodes ended by themselves"):
-        imitator(unknown, absorbing_states=True)
     assert imitator(cartpole, n_episodes=2).discriminator.data.n_episodes == 2  # type: ignore[union-attr]
     with pytest.raises(ZooError, match=r"acktr acts in|gail acts in"):
         imitator(None, env="Zoo/Composite-v0", generator="acktr")

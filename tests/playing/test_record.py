@@ -117,4 +117,4 @@ def test_what_is_shown_is_what_is_asked_for(capsys: pytest.CaptureFixture[str]) 
     assert status_of(["expert", "show=growing.npz", "min_return=9"]) == 2
     assert "min_return=9 leaves nothing of 4 episodes" in capsys.readouterr().err
     assert status_of(["expert", "show=growing.npz", "n_episodes=9"]) == 0
-    assert "zoo: the expert data have 4 episodes; 9 were wanted\n" in capsys.readouterr().err
+    assert "zoo: 9 episodes were wanted; 4 of 4 are good enough\n" in capsys.readouterr().err

@@ -8,24 +8,19 @@ import numpy as np
 import pytest
 from synthetic_runs import learning, make_run, write_monitor
 
-from zoo.plots.curves import (
-    CurveOptions,
-    GroupCurve,
-    Series,
-    caption,
-    curve,
-    curves_of,
-    rolling_mean,
-    series_of,
-)
+from zoo.plots.curves import Curve, CurveOptions, Series, caption, curve, curves_of, rolling_mean, series_of
 from zoo.plots.figures import short_number
-from zoo.plots.groups import group_runs
+from zoo.plots.groups import Group, group_runs
 from zoo.plots.runs import find_runs, read_run
 
 
 def line(*points: tuple[float, float]) -> Series:
     x, y = zip(*points, strict=True)
     return Series(np.array(x, float), np.array(y, float))
+
+
+def curve_of(*lines: Series, aggregate: str = "mean", interval: str = "std") -> Curve:
+    return curve(Group("group", "E-v1", []), lines, aggregate, interval)
 
 
 @pytest.mark.parametrize("window", [1, 2, 5, 6, 50])
@@ -38,42 +33,26 @@ def test_rolling_mean_is_that_of_the_values_around_each(window: int) -> None:
 
 
 def test_curve_is_mean_over_runs_interpolated_between_their_own_points() -> None:
-    found = curve([line((0, 0), (10, 10)), line((0, 0), (5, 10), (10, 0))], "mean", "none")
+    found = curve_of(line((0, 0), (10, 10)), line((0, 0), (5, 10), (10, 0)))
     assert found.x.tolist() == [0, 5, 10]
     assert found.center.tolist() == [0, 7.5, 5]
-    assert found.low is None
 
 
 def test_longer_run_goes_on_alone_and_without_an_interval() -> None:
-    found = curve([line((0, 0), (10, 0), (20, 8)), line((0, 2), (10, 2))], "mean", "minmax")
+    found = curve_of(line((0, 0), (10, 0), (20, 8)), line((0, 2), (10, 2)))
     assert found.n_runs.tolist() == [2, 2, 1]
     assert found.center.tolist() == [1, 1, 8]
-    assert found.low is not None
-    assert np.array_equal(found.low, [0, 0, np.nan], equal_nan=True)
+    assert np.allclose(found.low, [1 - 2**0.5, 1 - 2**0.5, np.nan], equal_nan=True)
 
 
 def test_runs_of_equal_steps_end_together_though_their_last_episodes_do_not() -> None:
-    found = curve([line((0, 0), (980, 1)), line((0, 0), (1000, 1))], "mean", "ci")
+    found = curve_of(line((0, 0), (980, 1)), line((0, 0), (1000, 1)))
     assert (found.x[-1], found.n_runs[-1]) == (980, 2)
 
 
-@pytest.mark.parametrize("interval", ["ci", "std", "minmax"])
-def test_interval_holds_the_center(interval: str) -> None:
-    rng = np.random.default_rng(0)
-    runs = [Series(np.arange(600.0), rng.normal(i, 1, 600)) for i in range(5)]
-    found = curve(runs, "iqm", interval)
-    assert found.low is not None
-    assert found.high is not None
-    assert (found.low <= found.center).all()
-    assert (found.center <= found.high).all()
-
-
 def test_bootstrap_interval_of_a_curve_is_that_of_its_points() -> None:
-    found = curve([line((0, float(value))) for value in range(8)], "mean", "ci")
-    rng = np.random.default_rng(1)
-    means = rng.integers(8, size=(20_000, 8)).mean(axis=1)
-    assert found.low is not None
-    assert found.high is not None
+    found = curve_of(*[line((0, float(value))) for value in range(8)], interval="ci")
+    means = np.random.default_rng(1).integers(8, size=(20_000, 8)).mean(axis=1)
     assert np.allclose([found.low[0], found.high[0]], np.percentile(means, [2.5, 97.5]), atol=0.2)
 
 
@@ -96,61 +75,31 @@ def test_evaluations_and_scalars_are_put_at_their_hours_and_episodes(tmp_path: P
     hours, episodes = series_of(run, "hours", "eval"), series_of(run, "episodes", "train/loss")
     assert hours is not None
     assert episodes is not None
-    assert hours.x.tolist() == [2]
-    assert episodes.x.tolist() == [10, 30]
+    assert (hours.x.tolist(), episodes.x.tolist()) == ([2], [10, 30])
 
 
-def drawn(choices: CurveOptions, by: tuple[str, ...] = ()) -> list[GroupCurve]:
-    return curves_of(group_runs([read_run(path) for path in find_runs(["runs"])], by), choices)
-
-
-def four_seeds() -> None:
+def test_every_choice_makes_another_curve_and_the_caption_says_what_it_is() -> None:
     for seed in range(4):
         noise = np.random.default_rng(seed).normal(0, 20, 300)
         progress = {"time/total_timesteps": [10, 3000], "time/time_elapsed": [1, 9], "train/loss": [seed, 1]}
-        lengths = [9 + seed] * 300
-        make_run(
-            Path("runs"),
-            seed=seed,
-            returns=list(noise),
-            lengths=lengths,
-            evaluations=learning(seed),
-            progress=progress,
-        )
-
-
-def test_every_choice_makes_another_curve() -> None:
-    four_seeds()
+        given = {"evaluations": learning(seed), "progress": progress, "lengths": [9 + seed] * 300}
+        make_run(Path("runs"), seed=seed, returns=list(noise), **given)  # type: ignore[arg-type]
     choices = [
-        CurveOptions(),
-        CurveOptions(x="episodes"),
-        CurveOptions(x="hours"),
-        CurveOptions(y="eval"),
-        CurveOptions(y="length"),
-        CurveOptions(y="train/loss"),
-        CurveOptions(smooth=1),
-        CurveOptions(smooth=200),
-        CurveOptions(aggregate="iqm"),
-        CurveOptions(interval="std"),
-        CurveOptions(interval="minmax"),
+        *(CurveOptions(), CurveOptions(x="episodes"), CurveOptions(x="hours"), CurveOptions(y="eval")),
+        *(CurveOptions(y="length"), CurveOptions(y="train/loss"), CurveOptions(smooth=1)),
+        *(CurveOptions(smooth=200), CurveOptions(aggregate="iqm"), CurveOptions(interval="std")),
         CurveOptions(interval="none"),
     ]
-    curves = {str((each.x, each.center, each.low)) for (one,) in map(drawn, choices) for each in [one.curve]}
-    assert len(curves) == len(choices)
-    assert [each.group.label for each in drawn(CurveOptions(), ("seed",))] == [
-        f"seed={seed}" for seed in range(4)
-    ]
-
-
-def test_figure_says_what_its_lines_and_bands_are() -> None:
-    four_seeds()
+    groups = group_runs([read_run(path) for path in find_runs(["runs"])])
+    curves = [curves_of(groups, options)[0] for options in choices]
+    assert len({str((each.x, each.center, each.low)) for each in curves}) == len(choices)
     make_run(Path("runs"), seed=9, returns=[1.0] * 20, status="failed")
-    text = caption(drawn(CurveOptions()), CurveOptions())
+    groups = group_runs([read_run(path) for path in find_runs(["runs"])])
+    text = caption(curves_of(groups, CurveOptions()), CurveOptions())
     for words in (
-        "Line: mean of the runs",
-        "95 % bootstrap interval",
-        "dotted: some runs have ended",
-        "rolling mean over 100 episodes",
+        "mean of the runs",
+        "95 % bootstrap",
+        "rolling mean over 100",
         "1 of the runs did not finish",
     ):
         assert words in text

@@ -17,28 +17,24 @@ HEAD = b'#{"t_start": 5.0, "env_id": "CartPole-v1"}\nr,l,t\n'
 
 
 def test_monitor_is_read_by_its_columns() -> None:
-    monitor = parse_monitor(b'#{"t_start": 5, "env_id": "E"}\nl,note,r,t\n7,"a,b",1.5,0.1\n9,,2.5,0.2\n')
-    assert (monitor.returns.tolist(), monitor.lengths.tolist()) == ([1.5, 2.5], [7, 9])
+    monitor = parse_monitor(b'#{"t_start": 5, "env_id": "E"}\nl,note,r,t\n7,"a,b",1.5,0.1\n9,,2.5,0.2\n1,')
+    assert (monitor.episodes.returns.tolist(), monitor.episodes.lengths.tolist()) == ([1.5, 2.5], [7, 9])
     assert (monitor.t_start, monitor.env_id, monitor.n_damaged) == (5.0, "E", 0)
-
-
-def test_row_that_is_being_written_is_left_out() -> None:
-    assert parse_monitor(HEAD + b"1,2,3\n4,5,6").returns.tolist() == [1.0]
 
 
 def test_damaged_rows_are_counted_and_left_out() -> None:
     rows = b"1,2,3\nx,y,z\n1,2\n1,2,3,4\n\xff,2,3\nnan,2,3\n5,-1,3\n5,6,7\n"
     monitor = parse_monitor(HEAD + rows)
-    assert (monitor.returns.tolist(), monitor.n_damaged) == ([1.0, 5.0], 6)
+    assert (monitor.episodes.returns.tolist(), monitor.n_damaged) == ([1.0, 5.0], 6)
 
 
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        (b"", "no column r, l, t"),
+        (b"", "no column"),
         (b"\x00\x01\n" * 9, "no column"),
         (b"#{oops\nr,l,t\n", "Expecting"),
-        (b"r,t\n1,2\n", "no column l"),
+        (b"r,t\n1,2\n", "no column"),
     ],
 )
 def test_what_is_no_monitor_is_refused_in_one_line(content: bytes, problem: str) -> None:
@@ -177,15 +173,3 @@ def test_trials_of_a_study_are_left_out_unless_they_are_named(tmp_path: Path) ->
     (study / "trials.csv").write_text("trial,state\n")
     assert find_runs([str(tmp_path)]) == [again]
     assert find_runs([str(study / "trials")]) == [trial]
-
-
-def test_values_that_mean_the_same_are_one_group(tmp_path: Path) -> None:
-    spelled_out = {"type": "linear", "start": 0.001, "end": 0}
-    for seed, rate in enumerate(["lin_1e-3", "lin_0.001", "linear_0.0010", spelled_out]):
-        config = {"algo": {"name": "ppo2", "learning_rate": rate, "gamma": 1.0 if seed else 1}}
-        make_run(tmp_path, seed=seed, name=f"a{seed}", config=config)
-    assert labels(groups_in(tmp_path)) == [("ppo2", "CartPole-v1", 4)]
-    (group,) = groups_in(tmp_path)
-    assert not differences(group.runs[:1], group.runs[1:])
-    make_run(tmp_path, seed=9, name="b", config={"algo": {"name": "ppo2", "learning_rate": "cos_1e-3"}})
-    assert len(groups_in(tmp_path)) == 2

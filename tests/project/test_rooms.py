@@ -44,7 +44,7 @@ BUDGETS = {
     "interop": 1_600,
     "launch": 1_600,
     "optim": 2_450,
-    "plots": 2_500,
+    "plots": 1_800,
     "policies": 3_100,
     "tuning": 2_450,
 }

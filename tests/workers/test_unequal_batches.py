@@ -165,7 +165,7 @@ def test_cloning_together_is_that_of_one_with_the_batches_of_both() -> None:
 
     def cloned(chosen: slice) -> torch.Tensor:
         model = model_of("a2c", is_recurrent=True)
-        cloning = Cloning(model.policy, CloningTerms(ent_coef=0.1))
+        cloning = Cloning(model.policy, CloningTerms())
         cloning.updater.optimizer = Adam(eps=1.0)
         state = cloning.updater.initial_state()
         before = state["policy"].clone()

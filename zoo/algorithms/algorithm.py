@@ -421,11 +421,9 @@ class Algorithm:
         with the best validation loss are taken. It ends after an epoch for which ``on_epoch`` returns True.
         Critics and optimizers stay as they are. Raises `ZooError` for an expert in other spaces.
         """
-        from zoo.imitation.bc import PretrainConfig, Pretraining  # which needs this module
+        from zoo.imitation.bc import PretrainConfig, clone_expert  # which needs this module
 
-        pretraining = Pretraining(self, dataset, build(PretrainConfig, settings, "pretrain"))
-        pretraining.run(on_epoch)
-        pretraining.apply()
+        clone_expert(self, dataset, build(PretrainConfig, settings, "pretrain"), on_epoch)
         return self
 
     def check_finite(self) -> None:

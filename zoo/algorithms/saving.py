@@ -58,6 +58,9 @@ def agent_config(
     }
 
 
+RETIRED = {"bc": ("ent_coef", "l2_coef"), "gail": ("absorbing_states",)}
+"""Hyperparameters of earlier versions, by algorithm: agents that have them act the same without."""
+
 CHOICES = ("seed", "device", "compile", "threads", "precision")
 """Arguments that are not saved with an agent, but chosen when it is loaded."""
 
@@ -79,6 +82,8 @@ def constructor_arguments(
     found, _ = (values.pop(label, None) for label in ALGO_LABELS)
     if found != name:
         raise ZooError(f"this is an agent of {found}, not of {name}; zoo.load() finds the class itself")
+    for retired in RETIRED.get(name, ()):
+        values.pop(retired, None)
     names = [field.name for field in dataclasses.fields(variant_of(config_class, values, "algo"))]
     replayed = None if files.config.get("replay") is None else section_of(files, "replay")
     replay = {"replay": replayed} if has_replay else {}

@@ -14,7 +14,7 @@ from zoo.errors import ZooError
 from zoo.plots.compare import Comparison, compare_sides, sentence, sides_of
 from zoo.plots.groups import as_override, keys_of
 from zoo.plots.runs import Run, Score, find_runs, problems_of, read_run
-from zoo.plots.scores import SCORE_NAMES, read_references
+from zoo.plots.scores import SCORE_NAMES
 
 DIFFERENCES_SHOWN = 12
 
@@ -28,9 +28,11 @@ def run(config: Mapping[str, Any]) -> None:
         sides,
         cast(Score, settings.score),
         cast(Literal["mean", "iqm"], settings.aggregate),
-        read_references(settings.reference),
+        settings.reference,
     )
-    show(f"A  {sides.names[0]}\nB  {sides.names[1]}\nscore: {SCORE_NAMES[settings.score]}\n")
+    for letter, name in zip("AB", sides.names, strict=True):
+        show(f"{letter}  {one_line(name)}")
+    show(f"score: {SCORE_NAMES[settings.score]}\n")
     _print_comparison(comparison)
     for line in problems_of([each for side in sides.runs for each in side]):
         say(f"careful: {line}")
@@ -55,9 +57,11 @@ def _text(given: Any) -> str:
 
 def _print_comparison(comparison: Comparison) -> None:
     names = comparison.sides.names
-    overall = [] if comparison.overall is None else [comparison.overall]
-    for verdict in [*comparison.verdicts, *overall]:
-        show(sentence(verdict, names))
+    for env, verdict in comparison.verdicts.items():
+        show(sentence(env, verdict, names))
+    if comparison.overall is not None:
+        together = f"{len(comparison.verdicts)} environments together, normalised"
+        show(sentence(together, comparison.overall, names))
     if comparison.left_out:
         show(f"\nleft out: {len(comparison.left_out)}")
         for line in comparison.left_out[:10]:

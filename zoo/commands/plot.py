@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -20,8 +20,6 @@ from zoo.plots.figures import (
     aggregates_figure,
     curves_figure,
     house_style,
-    improvement_figure,
-    profiles_figure,
     render,
     run_figure,
     scores_figure,
@@ -29,8 +27,8 @@ from zoo.plots.figures import (
 from zoo.plots.groups import Group, group_runs, keys_of
 from zoo.plots.report import run_report, sweep_report
 from zoo.plots.runs import Run, Score, find_runs, problems_of, read_run
-from zoo.plots.scores import GroupScore, Methods, normalized_scores, read_references, scored
-from zoo.plots.tables import TEXTS, aggregate_table, improvement_table, profile_table, score_table
+from zoo.plots.scores import GroupScore, Methods, normalized_scores, scored, scores_by_label
+from zoo.plots.tables import TEXTS, aggregate_table, score_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -51,7 +49,7 @@ def run(config: Mapping[str, Any]) -> None:
     figure = _figure(settings, kind, len(runs))
     out = Path(settings.out).expanduser() if settings.out else _default_file(runs, figure, kind)
     if kind == "html":
-        content = _report(runs, groups, settings, options, out).encode()
+        content = _report(runs, groups, settings, options).encode()
     elif kind in TEXTS:
         content = _table(groups, settings, figure, kind).encode()
     else:
@@ -124,38 +122,31 @@ def _draw(
     group_scores = scored(groups, cast(Score, settings.score))
     if figure == "scores":
         return scores_figure(group_scores, settings.score, settings.title)
-    draw: dict[str, Callable[[Methods, str, str | None], Figure]] = {
-        "aggregates": aggregates_figure,
-        "profiles": profiles_figure,
-        "improvement": improvement_figure,
-    }
-    return draw[figure](_methods(group_scores, settings), settings.score, settings.title)
+    return aggregates_figure(_methods(group_scores, settings), settings.score, settings.title)
 
 
 def _table(groups: Sequence[Group], settings: PlotSettings, figure: str, kind: str) -> str:
     group_scores = scored(groups, cast(Score, settings.score))
-    if figure == "scores":
-        return score_table(group_scores).text(kind)
-    tables = {"aggregates": aggregate_table, "profiles": profile_table, "improvement": improvement_table}
-    return tables[figure](_methods(group_scores, settings)).text(kind)
+    is_scores = figure == "scores"
+    table = score_table(group_scores) if is_scores else aggregate_table(_methods(group_scores, settings))
+    return table.text(kind)
 
 
 def _methods(group_scores: Sequence[GroupScore], settings: PlotSettings) -> Methods:
-    methods = normalized_scores(group_scores, read_references(settings.reference))
+    methods = normalized_scores(scores_by_label(group_scores), settings.reference)
     if methods.left_out:
         say(f"left out  {', '.join(methods.left_out)}: not all groups have scores there", sys.stderr)
     return methods
 
 
 def _report(
-    runs: Sequence[Run], groups: Sequence[Group], settings: PlotSettings, options: CurveOptions, out: Path
+    runs: Sequence[Run], groups: Sequence[Group], settings: PlotSettings, options: CurveOptions
 ) -> str:
     if len(runs) == 1:
-        return run_report(runs[0], options, out, settings.title)
+        return run_report(runs[0], options, settings.title)
     group_scores = scored(groups, cast(Score, settings.score))
-    is_over_envs = len({each.group.env for each in group_scores if len(each.scores)}) > 1
     methods = None
-    if is_over_envs or len({each.group.label for each in group_scores if len(each.scores)}) > 1:
+    if len({each.group.env for each in group_scores if len(each.scores)}) > 1:
         try:
             methods = _methods(group_scores, settings)
         except ZooError as error:

@@ -71,7 +71,7 @@ class TrainSettings:
         choices=("float32", "bf16"),
     )
     dataset: str | None = hyperparameter(
-        help="expert data that bc and gail learn from: a .npz file, or minari:ID; for others pretrain.dataset"
+        help="expert data that bc and gail learn from: a .npz file; for others pretrain.dataset"
     )
     init_from: str | None = hyperparameter(help="agent, or run, whose weights a new run starts with")
     init_with: str = hyperparameter(
@@ -272,7 +272,7 @@ class ExpertSettings(AgentChoice):
     deterministic: bool = hyperparameter(help="the likeliest action instead of a random one")
     seed: int | None = hyperparameter(help="of the episodes; null: drawn", ge=0)
     out: str | None = hyperparameter(help="file to write, .npz; null: a new one in ./experts")
-    show: str | None = hyperparameter(help="file, or minari:ID, whose summary to print instead of recording")
+    show: str | None = hyperparameter(help="file whose summary to print instead of recording")
 
 
 @dataclass
@@ -282,7 +282,7 @@ class PlotSettings:
     runs: str | list[str] = hyperparameter(help="run folders, folders of runs, or patterns with *")
     figure: str = hyperparameter(
         help="auto: one run on a page, several as curves",
-        choices=("auto", "run", "curves", "scores", "aggregates", "profiles", "improvement"),
+        choices=("auto", "run", "curves", "scores", "aggregates"),
     )
     x: str = hyperparameter(help="of curves", choices=("steps", "episodes", "hours"))
     y: str = hyperparameter(help="of curves: train, eval, length, or a scalar of progress.csv")
@@ -291,7 +291,7 @@ class PlotSettings:
         ge=1,
     )
     aggregate: str = hyperparameter(help="of the runs of a group, in curves", choices=("mean", "iqm"))
-    interval: str = hyperparameter(help="band around a group's line", choices=("ci", "std", "minmax", "none"))
+    interval: str = hyperparameter(help="band around a group's line", choices=("ci", "std", "none"))
     by: str | list[str] | None = hyperparameter(
         help="keys that tell groups apart; null: the whole config without the seed"
     )
@@ -301,7 +301,7 @@ class PlotSettings:
     )
     format: str | None = hyperparameter(
         help="null: as the ending of out says, else png",
-        choices=("png", "svg", "pdf", "html", "md", "tex", "csv"),
+        choices=("png", "svg", "pdf", "html", "md", "csv"),
     )
     report: bool = hyperparameter(help="one HTML page with everything; the same as format=html")
     title: str | None = hyperparameter(help="heading of the figure or report")

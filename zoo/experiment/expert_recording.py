@@ -11,7 +11,6 @@ import numpy as np
 from gymnasium import spaces
 
 from zoo.buffers.arrays import Arrays, transform
-from zoo.core.printing import one_line
 from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.config import EnvConfig
 from zoo.envs.monitor import EpisodeRecord
@@ -22,11 +21,9 @@ from zoo.errors import ZooError, ZooWarning
 from zoo.experiment.evaluation import Env, Predictor, check_finite_return, eval_loop
 from zoo.imitation.expert_data import (
     ExpertData,
-    converted_to,
-    first_outside,
-    in_shape_of,
     nothing_left,
     too_few,
+    values_of,
 )
 from zoo.version import __version__
 
@@ -99,19 +96,10 @@ class _FunctionPolicy:
 
     def _stacked(self, path: str, space: Space, actions: list[dict[str, Any]]) -> np.ndarray:
         """Return the actions in one array. Raises `ZooError` for one outside the space."""
-        given = [
-            in_shape_of(space, np.asarray(each[path])[None], "the expert returned an action")[0]
-            for each in actions
-        ]
-        stacked = np.stack(given)
+        stacked = np.stack([np.asarray(each[path]) for each in actions])
         if isinstance(space, spaces.Box) and stacked.dtype.kind in "biuf":
-            stacked = stacked.clip(space.low, space.high)
-        converted, wrong = converted_to(space, stacked)
-        wrong = first_outside(space, converted) if wrong is None else wrong
-        if wrong is not None:
-            value = one_line(stacked.tolist()[wrong], 80)
-            raise ZooError(f"the expert returned {value}, no action of {describe(space)}")
-        return converted
+            stacked = stacked.reshape(len(stacked), *space.shape).clip(space.low, space.high)
+        return values_of(space, stacked, "the expert's actions")
 
 
 class _RecordedEpisode(NamedTuple):
@@ -171,10 +159,7 @@ class _EpisodeRecorder:
         """Return the episodes that were kept. Raises `ZooError` if there are none."""
         if not self._kept:
             played = np.array([each.episode_return for each in self._all_episodes])
-            message = nothing_left(
-                played, self._successes(self._all_episodes), self.min_return, self.successes_only
-            )
-            raise ZooError(message)
+            raise ZooError(nothing_left(played, self.min_return, self.successes_only))
         if len(self._kept) < self.n_episodes:
             message = too_few(len(self._all_episodes), len(self._kept), self.n_episodes)
             warnings.warn(message, ZooWarning, stacklevel=3)

@@ -12,10 +12,10 @@ from zoo.algorithms.callback import PREEMPTED
 from zoo.config.fields import build
 from zoo.core.atomic import write_text
 from zoo.core.printing import csv_lines, one_line
-from zoo.experiment.messages import print_message, warnings_as_messages
+from zoo.experiment.messages import warnings_as_messages
 from zoo.experiment.run_folder import RunFolder
 from zoo.experiment.signals import stop_on_signals
-from zoo.imitation.bc import Epoch, PretrainConfig, Pretraining
+from zoo.imitation.bc import Epoch, PretrainConfig, clone_expert
 
 logger = logging.getLogger(__name__)
 
@@ -23,13 +23,11 @@ logger = logging.getLogger(__name__)
 def pretrain(algorithm: Algorithm, settings: Mapping[str, Any] | None, run: RunFolder) -> None:
     """Clone the expert that the settings name, if they name one; leave the losses of all epochs in the run.
 
-    After a signal ``algorithm.stop_reason`` is PREEMPTED, and the policy is as it was.
+    After a signal ``algorithm.stop_reason`` is PREEMPTED: a run that goes on begins with its pretraining.
     """
     config = build(PretrainConfig, dict(settings or {}), "pretrain")
     if config.dataset is None:
         return
-    with warnings_as_messages():
-        pretraining = Pretraining(algorithm, config.dataset, config)
     every = max(1, config.n_epochs // 10)
 
     def note(epoch: Epoch) -> bool:
@@ -37,15 +35,11 @@ def pretrain(algorithm: Algorithm, settings: Mapping[str, Any] | None, run: RunF
             logger.info("pretraining, %s", _told(epoch))
         return algorithm.stop_reason == PREEMPTED
 
-    with stop_on_signals(algorithm):
-        pretraining.run(note)
-        if algorithm.stop_reason != PREEMPTED:
-            pretraining.apply()
-    if algorithm.stop_reason == PREEMPTED:
-        print_message("pretraining has ended unfinished; a run that goes on begins it again")
-        return
-    write_text(run.pretraining_curves, csv_lines([["epoch", *Epoch._fields[1:]], *pretraining.epochs]))
-    logger.info("pretrained from %s: %s", one_line(config.dataset), _told(pretraining.epochs[-1]))
+    with stop_on_signals(algorithm), warnings_as_messages():
+        epochs = clone_expert(algorithm, config.dataset, config, note)
+    write_text(run.pretraining_curves, csv_lines([["epoch", *Epoch._fields[1:]], *epochs]))
+    if algorithm.stop_reason != PREEMPTED:
+        logger.info("pretrained from %s: %s", one_line(config.dataset), _told(epochs[-1]))
 
 
 def _told(epoch: Epoch) -> str:

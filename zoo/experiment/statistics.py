@@ -1,4 +1,4 @@
-"""Statistics of few runs: robust means, profiles, probabilities, and intervals by stratified bootstrap.
+"""Statistics of few runs: robust means, probabilities, and intervals by stratified bootstrap.
 
 The measures are those of Agarwal et al., "Deep Reinforcement Learning at the Edge of the Statistical
 Precipice" (2021). Scores come as strata: one array for each environment, with the score of each run. A
@@ -68,13 +68,6 @@ def _wins(first: Array, second: Array) -> Any:
         return float((below + not_above).mean() / (2 * len(second)))
     differences = first[..., :, None] - second[..., None, :]
     return ((differences > 0).mean(axis=(-1, -2)) + (differences >= 0).mean(axis=(-1, -2))) / 2
-
-
-def performance_profile(strata: Strata, thresholds: Array) -> Array:
-    """Return for each threshold (…, n_thresholds) the share of all runs whose score is above it."""
-    scores = np.concatenate(list(strata), axis=-1)
-    shares: Array = (scores[..., :, None] > thresholds).mean(axis=-2)
-    return shares
 
 
 def bootstrapped(

@@ -2,16 +2,15 @@
 
 The loss is that of the action distribution: cross-entropy for choices, the mean squared error of the
 likeliest action for numbers. Validation episodes, which nothing is learned from, decide when to stop; the
-result is the best parameters. `BC` does nothing else: it steps no environment but to evaluate,
-and a step of the run is a step of the expert that was learned from. `Pretraining` lets any algorithm's policy
-start so.
+result is the best parameters. `BC` does nothing else: it steps no environment but to evaluate, and a step of
+the run is a step of the expert that was learned from. `clone_expert` lets any algorithm's policy start so.
 """
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,7 +22,6 @@ from torch import Tensor, nn
 from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.arguments import Policy
 from zoo.algorithms.on_policy import ANY_ACTIONS, batch_mean, with_n_valid
-from zoo.algorithms.state_parts import Tensors
 from zoo.config.fields import Schedule, hyperparameter
 from zoo.errors import NotFiniteError, ZooError
 from zoo.imitation.demonstrations import (
@@ -31,9 +29,9 @@ from zoo.imitation.demonstrations import (
     EpisodeChoice,
     chosen_episodes,
     expert_checksum,
-    on,
     own_generator,
     refuse_other_expert,
+    rows_of,
     update_normalizer,
 )
 from zoo.imitation.expert_data import ExpertData
@@ -55,12 +53,6 @@ class CloningTerms(EpisodeChoice):
     """Hyperparameters of all cloning, beside the learning rate and the number of epochs."""
 
     batch_size: int = hyperparameter(64, "steps in a gradient step", unit="steps", ge=1)
-    ent_coef: float = hyperparameter(
-        0.0, "weight of an entropy bonus, which keeps choices random; numbers (Box) have none", ge=0
-    )
-    l2_coef: float = hyperparameter(
-        0.0, "weight of half the sum of squares of the parameters that the expert's actions teach", ge=0
-    )
     max_grad_norm: float | None = hyperparameter(None, "bound of the gradient's norm; null: none", gt=0)
     validation_fraction: float = hyperparameter(
         0.2, "part of the episodes that is not learned from, at least one of several", ge=0, lt=1
@@ -87,22 +79,16 @@ TakeSteps = Callable[[Step, dict[str, Any], Tensor], Any]
 
 
 class Cloning:
-    """Clones an expert with ``policy``. Raises `ZooError` for an entropy bonus that would have no effect."""
+    """Clones an expert with ``policy``, epoch by epoch."""
 
     def __init__(self, policy: nn.Module, terms: CloningTerms) -> None:
         self.terms, self.policy = terms, policy
         self.head: ActionDistribution = policy.head  # type: ignore[assignment]
-        if terms.ent_coef and not self.head.imitation_depends_on_entropy:
-            raise ZooError(
-                f"`ent_coef={terms.ent_coef:g}`: these actions are numbers, cloned by the squared error,"
-                " which says nothing of how random they are; an entropy bonus is for choices, so leave it out"
-            )
         self.imitation = Imitation(policy)
         self.parameters = Parameters("policy", self.imitation)
         self.updater = Updater(self.parameters, Adam(), max_grad_norm=terms.max_grad_norm)
         self.policy_mode = PolicyMode(policy)
         self.patience = Patience(terms.patience)
-        self._is_trained: Tensor | None = None
 
     def epoch(
         self,
@@ -117,7 +103,8 @@ class Cloning:
         """
         rows = torch.from_numpy(demonstrations.minibatches(rng, self.terms.batch_size))
         with self.policy_mode.training():
-            shared = self.prepare(demonstrations, learning_rate)
+            demonstrations.update_states(self.policy)
+            shared = {"rows": demonstrations.tensors, "learning_rate": learning_rate}
             take_steps(self.step, shared, rows.to(self.parameters.flat.device))
         if not self.parameters.flat.isfinite().all():
             raise NotFiniteError(
@@ -128,57 +115,15 @@ class Cloning:
         self.patience.note(loss, self.parameters.flat)
         return loss
 
-    def prepare(self, demonstrations: Demonstrations, learning_rate: Tensor) -> dict[str, Any]:
-        """Update the recurrent states that the demonstrations hold; return what all steps share."""
-        demonstrations.update_states(self.policy)
-        if self._is_trained is None:
-            self._is_trained = self._trained_mask(demonstrations)
-        return {
-            "rows": demonstrations.tensors,
-            "is_trained": self._is_trained,
-            "learning_rate": learning_rate,
-        }
-
-    def take_best(self) -> None:
-        """Take the parameters with the best validation loss, if there is any; `go_on` undoes it."""
-        if self.patience.best_vector is not None:
-            self.patience.last_vector = self.parameters.flat.clone()
-            self.parameters.flat.copy_(self.patience.best_vector)
-
-    def go_on(self) -> None:
-        """Go on from the parameters of the last epoch, unless others have been set since."""
-        if self.patience.last_vector is not None and self._has_best():
-            self.parameters.flat.copy_(self.patience.last_vector)
-        self.patience.last_vector = None
-
-    def begin_again(self) -> None:
-        """Count epochs without a better loss from here on."""
-        self.patience.begin_again(keep_best=self._has_best())
-
-    def _has_best(self) -> bool:
-        best = self.patience.best_vector
-        flat = self.parameters.flat
-        return best is not None and torch.equal(best.to(flat.device), flat)
-
     def step(self, state: State, shared: Any, rows: Tensor) -> StepResult:
         """Take one gradient step on these rows of the demonstrations."""
-        terms, imitation = self.terms, self.updater.module(state)
-        batch = with_n_valid(on(shared["rows"], rows))
+        imitation = self.updater.module(state)
+        batch = with_n_valid(rows_of(shared["rows"], rows))
         parameters = imitation(batch, batch.get("states"))
-        imitation_loss = batch_mean(self.head.imitation_loss(parameters, batch["actions"]), batch)
-        loss, metrics = imitation_loss, {"imitation_loss": imitation_loss.detach()}
-        if terms.ent_coef:
-            entropy = batch_mean(self.head.imitation_entropy(parameters), batch)
-            loss = loss - terms.ent_coef * entropy
-            metrics["entropy"] = entropy.detach()
-        gradient = self.updater.gradient(imitation, loss)
-        total = loss.detach()
-        if terms.l2_coef:
-            is_trained = shared["is_trained"] * state[self.parameters.name]
-            gradient = gradient + terms.l2_coef * is_trained
-            total = total + 0.5 * terms.l2_coef * is_trained.square().sum()
-        state, grad_norm = self.updater.apply_gradient(state, gradient, shared["learning_rate"])
-        return StepResult(state, {**metrics, "loss": total, "grad_norm": grad_norm})
+        loss = batch_mean(self.head.imitation_loss(parameters, batch["actions"]), batch)
+        state, grad_norm = self.updater.step(state, imitation, loss, shared["learning_rate"])
+        loss = loss.detach()
+        return StepResult(state, {"imitation_loss": loss, "loss": loss, "grad_norm": grad_norm})
 
     @torch.no_grad()
     def validation_loss(self, demonstrations: Demonstrations) -> float:
@@ -189,25 +134,16 @@ class Cloning:
         sums = torch.zeros(2, dtype=torch.float64)
         rows = torch.from_numpy(demonstrations.validation)
         for part in rows.split(VALIDATED_AT_ONCE):
-            batch = on(demonstrations.tensors, part)
+            batch = rows_of(demonstrations.tensors, part)
             losses = self.head.imitation_loss(self.imitation(batch, batch.get("states")), batch["actions"])
             weights = batch.get("weights", torch.ones_like(losses))
             sums += torch.stack([(weights * losses).sum(), weights.sum()]).double().cpu()
         return float(sums[0] / sums[1])
 
-    def _trained_mask(self, demonstrations: Demonstrations) -> Tensor:
-        """Return 1 for each parameter that the imitation loss moves, 0 for others, as those of a critic."""
-        batch = on(demonstrations.tensors, torch.from_numpy(demonstrations.train[:VALIDATED_AT_ONCE]))
-        leaves = list(self.parameters.leaves.values())
-        with torch.enable_grad():
-            parameters = self.imitation(batch, batch.get("states"))
-            loss = self.head.imitation_loss(parameters, batch["actions"]).mean()
-            gradients: Sequence[Tensor | None] = torch.autograd.grad(loss, leaves, allow_unused=True)
-        is_trained = [
-            torch.full_like(leaf.detach().reshape(-1), 0.0 if gradient is None else float(gradient.any()))
-            for leaf, gradient in zip(leaves, gradients, strict=True)
-        ]
-        return torch.cat(is_trained)
+    def take_best(self) -> None:
+        """Take the parameters with the best validation loss, if there is any."""
+        if self.patience.best_vector is not None:
+            self.parameters.flat.copy_(self.patience.best_vector)
 
 
 class Epoch(NamedTuple):
@@ -215,21 +151,20 @@ class Epoch(NamedTuple):
 
     number: int
     loss: float
-    imitation_loss: float
     validation_loss: float
 
 
 class Patience:
-    """Early stopping: counts epochs in a row without a better validation loss, and keeps the best parameters.
-
-    ``last_vector`` are those of the last epoch where the best have taken their place.
-    """
+    """Counts epochs in a row without a better validation loss, and keeps the best parameters."""
 
     def __init__(self, n_epochs: int | None) -> None:
         self.n_epochs = n_epochs
+        self.begin_again()
+
+    def begin_again(self) -> None:
+        """Forget all epochs so far."""
         self.best, self.n_worse = math.inf, 0
         self.best_vector: Tensor | None = None
-        self.last_vector: Tensor | None = None
 
     @property
     def is_over(self) -> bool:
@@ -245,26 +180,18 @@ class Patience:
         else:
             self.n_worse += 1
 
-    def begin_again(self, *, keep_best: bool) -> None:
-        """Count anew; without the best there is nothing to be better than."""
-        if not keep_best:
-            self.best, self.best_vector = math.inf, None
-        self.n_worse, self.last_vector = 0, None
-
     def state(self) -> dict[str, Any]:
         """Return all of it, for `load_state`."""
-        vectors = {"best_vector": self.best_vector, "last_vector": self.last_vector}
-        arrays = {name: each.cpu().numpy() for name, each in vectors.items() if each is not None}
-        return {"best": None if math.isinf(self.best) else self.best, "n_worse": self.n_worse, **arrays}
+        if self.best_vector is None:
+            return {"n_worse": self.n_worse}
+        vector = self.best_vector.cpu().numpy()
+        return {"n_worse": self.n_worse, "best": self.best, "best_vector": vector}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Go back to there."""
-        self.best = math.inf if state["best"] is None else state["best"]
-        self.n_worse = state["n_worse"]
-        self.best_vector, self.last_vector = (
-            torch.from_numpy(np.array(state[name])) if name in state else None
-            for name in ("best_vector", "last_vector")
-        )
+        self.n_worse, self.best, self.best_vector = state["n_worse"], state.get("best", math.inf), None
+        if "best_vector" in state:
+            self.best_vector = torch.from_numpy(np.array(state["best_vector"]))
 
 
 @dataclass
@@ -323,16 +250,11 @@ class BC(Algorithm):
         if self._demonstrations is None:
             self._demonstrations = self._make_demonstrations()
         if self.num_timesteps == 0 or self.cloning.patience.is_over:
-            self.cloning.begin_again()
-        else:
-            self.cloning.go_on()
+            self.cloning.patience.begin_again()
         self.num_timesteps += self._demonstrations.n_train
 
     def update(self) -> None:
-        """Learn from each step of the expert once; at the end of the run take the best parameters.
-
-        A run that goes on afterwards goes on from the last ones, as if it had been longer from its beginning.
-        """
+        """Learn from each step of the expert once; at the end of the run take the best parameters."""
         demonstrations = self._demonstrations
         assert demonstrations is not None
         learning_rate = self.rates(self._progress_before)["learning_rate"]
@@ -374,113 +296,57 @@ class BC(Algorithm):
 class PretrainConfig(CloningTerms):
     """Behaviour cloning before reinforcement learning: the config section ``pretrain``."""
 
-    dataset: str | None = hyperparameter(
-        None, "expert data to start from: a .npz file, or minari:ID; null: start from nothing"
-    )
+    dataset: str | None = hyperparameter(None, "expert data to start from, a .npz file; null: none")
     n_epochs: int = hyperparameter(50, "passes over the expert data at most", ge=1)
     learning_rate: float = hyperparameter(1e-3, "step size of Adam", ge=0)
 
 
-class Pretraining:
-    """Clones an expert with a copy of the acting part of an algorithm's policy; `apply` copies it back.
+def clone_expert(
+    algorithm: Algorithm,
+    dataset: ExpertData | str | Path,
+    config: PretrainConfig,
+    on_epoch: Callable[[Epoch], bool | None] | None = None,
+) -> list[Epoch]:
+    """Clone an expert with the acting part of an algorithm's policy, and return the losses of all epochs.
 
-    Between two epochs `state` is its whole state. Raises `ZooError` for other spaces.
+    The parameters with the best validation loss are taken; it ends early after an epoch for which
+    ``on_epoch`` returns True. Critics, targets' other parts and optimizers stay as they are, and so does what
+    the expert does not teach: a standard deviation that is no function of the state.
+
+    Raises `ZooError` for other spaces, and `NotFiniteError` where a parameter is NaN or infinite.
     """
+    data, rng = chosen_episodes(dataset, algorithm, config), own_generator(algorithm.seed)
+    update_normalizer(algorithm, data)
+    demonstrations = Demonstrations(data, algorithm, config.validation_fraction, rng)
+    policy = copy.deepcopy(algorithm.acting.policy)  # whose parameters lie in another vector
+    cloning = Cloning(policy, config)
+    runtime = Runtime(device=str(algorithm.device), compile=False, threads="auto")
+    n_rows = config.n_epochs * len(demonstrations.train)
+    runtime.expect(n_rows, float(cloning.parameters.size * config.batch_size))
+    runner = UpdateRunner(cloning.updater.initial_state(), runtime)
+    rate = torch.tensor(config.learning_rate, device=algorithm.device)
+    losses: list[float] = []
+    epochs: list[Epoch] = []
 
-    def __init__(
-        self, algorithm: Algorithm, dataset: ExpertData | str | Path, config: PretrainConfig
-    ) -> None:
-        self.algorithm, self.config = algorithm, config
-        self.epochs: list[Epoch] = []
-        """The losses so far."""
-        data = chosen_episodes(dataset, algorithm, config)
-        self._checksum = expert_checksum(data)
-        update_normalizer(algorithm, data)
-        self._rng = own_generator(algorithm.seed)
-        self._demonstrations = Demonstrations(data, algorithm, config.validation_fraction, self._rng)
-        self._policy = copy.deepcopy(algorithm.acting.policy)
-        self._cloning = Cloning(self._policy, config)
-        self._runtime = Runtime(
-            device=str(algorithm.device), compile=False, threads="auto", precision="float32"
-        )
-        n_rows = config.n_epochs * len(self._demonstrations.train)
-        self._runtime.expect(n_rows, float(self._cloning.parameters.size * config.batch_size))
-        self._runner = UpdateRunner(self._cloning.updater.initial_state(), self._runtime)
-        self._means: dict[str, float] = {}
+    def take_steps(step: Step, shared: Any, rows: Tensor) -> None:
+        result = runner.run(step, shared, rows)
+        losses.append(float(result.metrics[result.names.index("loss")]))
 
-    @property
-    def is_over(self) -> bool:
-        """Whether no epoch is left, or none has been better for too long."""
-        return len(self.epochs) >= self.config.n_epochs or self._cloning.patience.is_over
-
-    def run(self, on_epoch: Callable[[Epoch], bool | None] | None = None) -> None:
-        """Train for the epochs that are left, or until ``on_epoch`` returns True.
-
-        Raises `NotFiniteError` where a loss or a parameter is NaN or infinite.
-        """
-        rate = torch.tensor(self.config.learning_rate, device=self.algorithm.device)
-        with self._runtime.in_force(), self.algorithm.generators.torch_of_this_run():
-            while not self.is_over:
-                self._train_epoch(len(self.epochs) + 1, rate)
-                if on_epoch is not None and on_epoch(self.epochs[-1]):
-                    break
-
-    def apply(self) -> None:
-        """Let the algorithm go on with the best parameters, and record the losses.
-
-        Critics, targets' other parts and optimizers stay as they are, and so does what the expert does not
-        teach: a standard deviation that is no function of the state.
-        """
-        self._cloning.take_best()
-        algorithm = self.algorithm
-        own = algorithm.acting.policy.state_dict()
-        with torch.no_grad():
-            for name, tensor in self._policy.state_dict().items():
-                own[name].copy_(tensor)
-        algorithm.copy_to_targets()
-        for epoch in self.epochs:
-            algorithm.record("pretrain/loss", epoch.loss)
-            if not math.isnan(epoch.validation_loss):
-                algorithm.record("pretrain/validation_loss", epoch.validation_loss)
-        if algorithm.envs is not None:
-            algorithm.collector.renormalize()
-
-    def _train_epoch(self, number: int, learning_rate: torch.Tensor) -> None:
-        try:
-            loss = self._cloning.epoch(self._demonstrations, self._rng, learning_rate, self._take_steps)
-        except NotFiniteError as error:
-            raise NotFiniteError(f"pretraining, epoch {number}: {error}") from error
-        epoch = Epoch(number, self._means["loss"], self._means["imitation_loss"], loss)
-        if not math.isfinite(epoch.loss):
-            raise NotFiniteError(
-                f"pretraining's loss is not finite in epoch {number}; a smaller learning_rate may help"
-            )
-        self.epochs.append(epoch)
-
-    def _take_steps(self, step: Step, shared: Any, rows: torch.Tensor) -> None:
-        result = self._runner.run(step, shared, rows)
-        self._means = dict(zip(result.names, result.metrics.tolist(), strict=True))
-
-    # -- exact resume -----------------------------------------------------------------------------------
-
-    def state(self) -> dict[str, Any]:
-        """Return it as arrays and values, for `load_state`."""
-        return {
-            "tensors": Tensors(self._runner.state, self._policy).state(),
-            "patience": self._cloning.patience.state(),
-            "runtime": self._runtime.state(),
-            "rng": self._rng.bit_generator.state,
-            "generators": self.algorithm.generators.state(),
-            "epochs": np.array(self.epochs, np.float64).reshape(-1, len(Epoch._fields)),
-            "expert": self._checksum,
-        }
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go back to there. Raises `ZooError` if it was of another expert, or of other networks."""
-        refuse_other_expert(self._checksum, state["expert"])
-        Tensors(self._runner.state, self._policy).load_state(state["tensors"])
-        self._cloning.patience.load_state(state["patience"])
-        self._runtime.load_state(state["runtime"])
-        self._rng.bit_generator.state = state["rng"]
-        self.algorithm.generators.load_state(state["generators"])
-        self.epochs = [Epoch(int(number), *losses) for number, *losses in state["epochs"].tolist()]
+    with runtime.in_force(), algorithm.generators.torch_of_this_run():
+        while len(epochs) < config.n_epochs and not cloning.patience.is_over:
+            validation_loss = cloning.epoch(demonstrations, rng, rate, take_steps)
+            epochs.append(Epoch(len(losses), losses[-1], validation_loss))
+            algorithm.record("pretrain/loss", losses[-1])
+            if not math.isnan(validation_loss):
+                algorithm.record("pretrain/validation_loss", validation_loss)
+            if on_epoch is not None and on_epoch(epochs[-1]):
+                break
+    cloning.take_best()
+    own = algorithm.acting.policy.state_dict()
+    with torch.no_grad():
+        for name, tensor in policy.state_dict().items():
+            own[name].copy_(tensor)
+    algorithm.copy_to_targets()
+    if algorithm.envs is not None:
+        algorithm.collector.renormalize()
+    return epochs

@@ -50,9 +50,12 @@ def chosen_episodes(dataset: ExpertData | str | Path, agent: Algorithm, choice: 
 def expert_checksum(data: ExpertData) -> int:
     """Return a number that other expert data hardly have."""
     checksum = 0
-    for column in (data.observations, data.actions, data.lengths):
-        for array in arrays_of(column):
-            checksum = zlib.crc32(np.ascontiguousarray(array).tobytes(), checksum)
+
+    def add(array: Array) -> None:
+        nonlocal checksum
+        checksum = zlib.crc32(np.ascontiguousarray(array).tobytes(), checksum)
+
+    transform(add, {"observations": data.observations, "actions": data.actions, "lengths": data.lengths})
     return checksum
 
 
@@ -64,11 +67,12 @@ def refuse_other_expert(own: int | None, learned_from: int | None) -> None:
         )
 
 
-def arrays_of(column: Arrays) -> list[Any]:
-    """Return the arrays of a column, which may be a dictionary of columns."""
-    if not isinstance(column, dict):
-        return [column]
-    return [array for part in column.values() for array in arrays_of(part)]
+def own_generator(seed: int) -> np.random.Generator:
+    """Return the generator from which a cloning draws validation episodes, and a pretraining its minibatches.
+
+    It is another one than that of a run, which learns as it would without.
+    """
+    return np.random.default_rng((seed, OWN_GENERATOR))
 
 
 class Demonstrations:
@@ -76,14 +80,14 @@ class Demonstrations:
 
     Those are as long as `USUAL_CHUNK` at most, and filled up with the last step of their episode, which has
     the ``weights`` 0 there. ``train`` and ``validation`` say which rows are whose: an episode is one's alone,
-    and a single episode is not split. Raises `ZooError` for data of other spaces than the agent's.
+    and a single episode is not split.
     """
 
     def __init__(
         self, data: ExpertData, agent: Algorithm, validation_fraction: float, rng: np.random.Generator
     ) -> None:
         data.check_spaces(*agent.spaces)
-        self.is_recurrent = bool(getattr(agent.acting.policy, "state_size", 0))
+        self.is_recurrent = bool(agent.acting.state_size)
         length = min(USUAL_CHUNK, int(data.lengths.max())) if self.is_recurrent else 1
         n_chunks = -(-data.lengths // length)
         self._chunks = np.concatenate([np.arange(n) for n in n_chunks])
@@ -91,24 +95,26 @@ class Demonstrations:
         episodes = np.repeat(np.arange(data.n_episodes), n_chunks)
         first = data.starts[episodes] + length * self._chunks
         steps = first[:, None] + np.arange(length)
-        last = (data.starts + data.lengths - 1)[episodes]
-        self._index = np.minimum(steps, last[:, None])
+        last = (data.starts + data.lengths - 1)[episodes][:, None]
+        index = np.minimum(steps, last) if self.is_recurrent else first
         is_nested = is_composite(data.action_space)
         actions = nested(data.action_space, data.actions) if is_nested else data.actions
         columns: dict[str, Any] = {
-            "observations": self._rows(_policy_observations(data.observations, agent)),
-            "actions": self._rows(agent.action_adapter.from_env(actions)),
+            "observations": _policy_observations(data.observations, agent),
+            "actions": agent.action_adapter.from_env(actions),
         }
         if data.action_masks is not None and agent.acting.head.mask_size is not None:
-            columns["action_masks"] = self._rows(data.action_masks)
+            columns["action_masks"] = data.action_masks
         if self.is_recurrent:
-            columns["episode_starts"] = self._rows(data.episode_starts) & (steps <= last[:, None])
-            columns["weights"] = (steps <= last[:, None]).astype(np.float32)
+            columns["episode_starts"] = data.episode_starts
+        columns = transform(lambda array: array[index], columns)
+        if self.is_recurrent:
+            columns["episode_starts"] &= steps <= last
+            columns["weights"] = (steps <= last).astype(np.float32)
         self.tensors: dict[str, Any] = transform(
             lambda array: torch.from_numpy(np.ascontiguousarray(array)).to(agent.device), columns
         )
-        chosen = validation_episodes(data.n_episodes, validation_fraction, rng)
-        is_validation = np.isin(episodes, chosen)
+        is_validation = np.isin(episodes, validation_episodes(data.n_episodes, validation_fraction, rng))
         self.train, self.validation = np.flatnonzero(~is_validation), np.flatnonzero(is_validation)
         self.steps_a_row = length
 
@@ -137,13 +143,14 @@ class Demonstrations:
             rows = torch.from_numpy(np.flatnonzero(self._chunks == chunk))
             if chunk:
                 states[rows] = after[rows - 1]
-            batch = transform(lambda column: column[rows], self.tensors)  # noqa: B023
-            after[rows] = policy.action_parameters(batch, states[rows])[1]  # type: ignore[operator]
+            after[rows] = policy.action_parameters(rows_of(self.tensors, rows), states[rows])[1]  # type: ignore[operator]
         self.tensors["states"] = states
 
-    def _rows(self, column: Arrays) -> Arrays:
-        index = self._index if self.is_recurrent else self._index[:, 0]
-        return transform(lambda array: array[index], column)
+
+def rows_of(tensors: Mapping[str, Any], rows: Tensor) -> dict[str, Any]:
+    """Return these rows of all tensors."""
+    batch: dict[str, Any] = transform(lambda column: column[rows], dict(tensors))
+    return batch
 
 
 def update_normalizer(agent: Algorithm, data: ExpertData) -> None:
@@ -152,14 +159,6 @@ def update_normalizer(agent: Algorithm, data: ExpertData) -> None:
         return
     if agent.envs is None or is_training(agent.envs.given_env):
         agent.normalizer.update_observations(data.observations)
-
-
-def own_generator(seed: int) -> np.random.Generator:
-    """Return the generator from which a cloning draws validation episodes, and a pretraining its minibatches.
-
-    It is another one than that of a run, which learns as it would without.
-    """
-    return np.random.default_rng((seed, OWN_GENERATOR))
 
 
 def validation_episodes(n_episodes: int, fraction: float, rng: np.random.Generator) -> Array:
@@ -179,9 +178,3 @@ def _policy_observations(observations: Arrays, agent: Algorithm) -> Arrays:
     stored = allocate(spec, (n,))
     assign(stored, slice(None), observations)
     return stored
-
-
-def on(tensors: Mapping[str, Any], rows: Tensor) -> dict[str, Any]:
-    """Return these rows of all tensors."""
-    batch: dict[str, Any] = transform(lambda column: column[rows], dict(tensors))
-    return batch

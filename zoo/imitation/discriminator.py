@@ -23,20 +23,20 @@ from zoo.envs.config import NormalizeConfig
 from zoo.envs.normalize import Normalizer
 from zoo.envs.spaces import is_composite, leaf_spaces
 from zoo.envs.spaces import leaves as parts_of
-from zoo.errors import ZooError
-from zoo.imitation.demonstrations import EpisodeChoice, arrays_of, expert_checksum, refuse_other_expert
+from zoo.imitation.demonstrations import EpisodeChoice, expert_checksum, refuse_other_expert
 from zoo.imitation.expert_data import ExpertData
 from zoo.optim.optimizers import Adam, Updater
 from zoo.optim.parameters import Parameters
 from zoo.optim.state import State, StepResult
 from zoo.policies.config import ACTIVATIONS, PolicyConfig
 from zoo.policies.encoders import NatureCnn, VectorEncoder, suits_cnn
+from zoo.policies.exploration import n_rows
 from zoo.policies.networks import LayerStyle, Mlp, SpectralNorm
 
 Array = np.ndarray
 
-ACTIONS, ABSORBING = "actions", "absorbing"
-"""Names of inputs beside those of the observation, which are called ``seen`` and its key."""
+ACTIONS = "actions"
+"""The name of an input beside those of the observation, which are called ``seen`` and its key."""
 
 NUMBERS_AT_ONCE = 2**24
 """Numbers of observations in one forward pass without gradients."""
@@ -79,78 +79,44 @@ class DiscriminatorConfig(EpisodeChoice):
         "of a pair: positive: −log(1 − D), negative: log D, logit: their difference",
         choices=tuple(REWARDS),
     )
-    absorbing_states: bool = hyperparameter(
-        False, "an end by itself leads to a state for ever, whose reward is learned; needs gamma < 1"
-    )
 
 
 class Discriminator:
-    """The discriminator of ``agent``, and the expert's steps in the order in which it sees them.
-
-    Raises `ZooError` for absorbing states where the data does not say which episodes ended by themselves.
-    """
+    """The discriminator of ``agent``, and the expert's steps in the order in which it sees them."""
 
     def __init__(self, config: DiscriminatorConfig, data: ExpertData, agent: Algorithm) -> None:
-        if config.absorbing_states and data.terminated is None:
-            raise ZooError(
-                "algo.absorbing_states=true: the expert data does not say which episodes ended by themselves,"
-                " and which were cut short"
-            )
         self.config, self.data, self.device = config, data, agent.device
         self.spec = observation_spec(agent.observation_space, normalized=config.d_normalize)
-        self.discriminator = DiscriminatorNetwork(
+        self.network = DiscriminatorNetwork(
             *(agent.observation_space, agent.action_space, agent.policy_config),
             *(config.d_net_arch, config.d_activation),
-            knows_absorbing=config.absorbing_states,
         ).to(agent.device)
-        self.spectral = SpectralNorm(self.discriminator) if config.d_spectral_norm else None
-        self.updater = Updater(Parameters("discriminator", self.spectral or self.discriminator), Adam())
-        self.order = ExpertOrder(data, with_ends=config.absorbing_states)
+        self.spectral = SpectralNorm(self.network) if config.d_spectral_norm else None
+        self.updater = Updater(Parameters("discriminator", self.spectral or self.network), Adam())
+        self.order = ExpertOrder(data)
         self.statistics: Normalizer | None = None
         if config.d_normalize:
             settings = NormalizeConfig(rewards=False, epsilon=SMALLEST_VARIANCE)
             self.statistics = Normalizer(agent.observation_space, settings)
             self.statistics.update_observations(data.observations)
             self.statistics.share()
-        size = sum(np.prod(each.shape) for each in arrays_of(self.spec))
-        self._rows_at_once = max(1, int(NUMBERS_AT_ONCE // max(1, size)))
-
-    # -- rewards ----------------------------------------------------------------------------------------
+        self._rows_at_once = max(1, NUMBERS_AT_ONCE // spaces.flatdim(agent.observation_space))
 
     @torch.no_grad()
     def rewards(self, observations: Arrays, actions: Arrays) -> Array:
         """Return the rewards (n,) of raw observations and of actions as the environment takes them."""
-        columns = {"observations": self._input_observations(observations), "actions": actions}
-        parts = [self._reward(part) for part in split_rows(columns, self._rows_at_once)]
-        return np.concatenate(parts)
-
-    @torch.no_grad()
-    def absorbing_reward(self) -> float:
-        """Return the reward of one step in the state after an episode's end.
-
-        A pair of the expert gives the columns their form only: with the mark the discriminator sees zeros in
-        the place of its numbers.
-        """
-        first = transform(
-            lambda array: array[:1], {"observations": self.data.observations, "actions": self.data.actions}
-        )
-        rows = {"observations": self._input_observations(first["observations"]), "actions": first["actions"]}
-        return float(self._reward({**rows, ABSORBING: np.ones(1, np.float32)})[0])
-
-    def _reward(self, rows: dict[str, Arrays]) -> Array:
-        if self.config.absorbing_states and ABSORBING not in rows:
-            rows = {**rows, ABSORBING: np.zeros(_length(rows["observations"]), np.float32)}
-        numbers = self.discriminator.numbers(self._tensors(rows))
-        logits = self.logits(self.spectral or self.discriminator, numbers, self.shared())
-        rewards: Array = REWARDS[self.config.d_reward](logits).cpu().numpy()
-        return rewards
+        rewards = []
+        for rows in split_rows(self._seen(observations, actions), self._rows_at_once):
+            numbers = self.network.numbers(self._tensors(rows))
+            logits = self.logits(self.spectral or self.network, numbers, self.shared())
+            rewards.append(REWARDS[self.config.d_reward](logits).cpu().numpy())
+        return np.concatenate(rewards)
 
     # -- learning ---------------------------------------------------------------------------------------
 
     def minibatches(
         self,
         policy: Mapping[str, Arrays],
-        n_absorbed: int,
         shape: tuple[int, int],
         rng: np.random.Generator,
         share: Callable[[Array], Array],
@@ -158,21 +124,25 @@ class Discriminator:
         """Return rows for `step` of policy and expert: ``shape`` is (steps, size of a batch).
 
         ``policy`` are raw ``observations`` and ``actions`` as the environment takes them, (n, …), of what the
-        policy did, beside which it was ``n_absorbed`` steps in the state after an end. The statistics take
-        in both, of all workers: ``share`` turns this one's vector (m,) into those of all, (workers, m).
+        policy did. The statistics take in both, of all workers: ``share`` turns this one's vector (m,) into
+        those of all, (workers, m).
         """
         n = shape[0] * shape[1]
-        rows = _drawn(_length(policy["observations"]) + n_absorbed, n, rng)
+        rows = {"policy": _drawn(n_rows(policy), n, rng), "expert": self.order.next(n, rng)}
         expert = {"observations": self.data.observations, "actions": self.data.actions}
-        columns = {"policy": _rows(policy, rows), "expert": _rows(expert, self.order.next(n, rng))}
-        self._update_statistics(columns, share)
+        pairs = {
+            name: transform(lambda array: array[rows[name]], dict(columns))  # noqa: B023
+            for name, columns in (("policy", policy), ("expert", expert))
+        }
+        if self.statistics is not None:
+            for columns in pairs.values():
+                self.statistics.update_observations(columns["observations"])
+            self.statistics.merge_shared(share(self.statistics.local_statistics()))
         batches: dict[str, Any] = {}
-        for name, column in columns.items():
-            stored = {**column, "observations": self._input_observations(column["observations"])}
-            if not self.config.absorbing_states:
-                del stored[ABSORBING]
+        for name, columns in pairs.items():
+            seen = self._seen(**columns)
             batches[name] = self._tensors(
-                transform(lambda array: array.reshape(*shape, *array.shape[1:]), stored)
+                transform(lambda array: array.reshape(*shape, *array.shape[1:]), seen)
             )
         if self.config.d_gradient_penalty:
             batches["mix"] = self._tensors(rng.random(shape, dtype=np.float32))
@@ -186,7 +156,7 @@ class Discriminator:
     def step(self, state: State, shared: Any, row: Any) -> StepResult:
         """Take one gradient step on the pairs of ``row``."""
         network = self.updater.module(state)
-        policy, expert = (self.discriminator.numbers(row[name]) for name in ("policy", "expert"))
+        policy, expert = (self.network.numbers(row[name]) for name in ("policy", "expert"))
         loss, metrics = self.loss(network, policy, expert, row.get("mix"), shared)
         state, norm = self.updater.step(state, network, loss, shared["learning_rate"])
         metrics |= {"discriminator_loss": loss, "discriminator_grad_norm": norm}
@@ -246,24 +216,13 @@ class Discriminator:
         squares = torch.stack([grad.flatten(1).square().sum(1) for grad in grads]).sum(0)
         return ((squares + 1e-12).sqrt() - 1.0).square().mean()
 
-    # -- observations and statistics --------------------------------------------------------------------
-
-    def _update_statistics(
-        self, columns: Mapping[str, Mapping[str, Arrays]], share: Callable[[Array], Array]
-    ) -> None:
-        if self.statistics is None:
-            return
-        for column in columns.values():
-            self.statistics.update_observations(column["observations"], column[ABSORBING] == 0)
-        self.statistics.merge_shared(share(self.statistics.local_statistics()))
-
-    def _input_observations(self, observations: Arrays) -> Arrays:
-        """Return raw observations as the discriminator is stored them."""
+    def _seen(self, observations: Arrays, actions: Arrays) -> dict[str, Arrays]:
+        """Return raw observations as the discriminator reads them, beside the actions."""
         if self.statistics is not None:
             observations = self.statistics.normalize_observations(observations)
-        stored = allocate(self.spec, (_length(observations),))
+        stored = allocate(self.spec, (n_rows({"observations": observations}),))
         assign(stored, slice(None), observations)
-        return stored
+        return {"observations": stored, "actions": actions}
 
     def _tensors(self, column: Arrays) -> Any:
         return transform(lambda array: torch.from_numpy(np.ascontiguousarray(array)).to(self.device), column)
@@ -271,7 +230,7 @@ class Discriminator:
     # -- exact resume -----------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """Return all of it that is no tensor of the program's state."""
+        """Return all of it that is no tensor of the update's state."""
         return {
             "expert": self.order.state(),
             "statistics": {} if self.statistics is None else self.statistics.state(),
@@ -289,30 +248,19 @@ class Discriminator:
 
 
 class ExpertOrder:
-    """The steps of an expert, each once in a random order, then in another one, and so on.
+    """The steps of an expert, each once in a random order, then in another one, and so on."""
 
-    ``with_ends``: the steps in the state after an end are among them, with numbers from ``n_steps`` on.
-    """
-
-    def __init__(self, data: ExpertData, *, with_ends: bool) -> None:
-        self.longest = int(data.lengths.max())
-        """Steps of the longest episode; those that end by themselves are filled up to that."""
-        lengths = data.lengths[data.terminated] if with_ends and data.terminated is not None else []
-        self.n_steps, self.n = data.n_steps, data.n_steps + self.absorbed(lengths)
-        self.checksum = expert_checksum(data)
+    def __init__(self, data: ExpertData) -> None:
+        self.n_steps, self.checksum = data.n_steps, expert_checksum(data)
         self.order = np.zeros(0, np.int64)
         self.position = 0
-
-    def absorbed(self, lengths: Any) -> int:
-        """Return how many steps episodes of these lengths are in the state after their end, at least one."""
-        return int(np.maximum(self.longest - np.asarray(lengths, np.int64), 1).sum())
 
     def next(self, n: int, rng: np.random.Generator) -> Array:
         """Return the numbers of the next ``n`` steps."""
         found, missing = [], n
         while missing:
             if self.position == len(self.order):
-                self.order, self.position = rng.permutation(self.n), 0
+                self.order, self.position = rng.permutation(self.n_steps), 0
             part = self.order[self.position : self.position + missing]
             found.append(part)
             self.position += len(part)
@@ -334,13 +282,6 @@ def _drawn(n: int, wanted: int, rng: np.random.Generator) -> Array:
     return rng.choice(n, wanted, replace=False) if wanted <= n else np.resize(rng.permutation(n), wanted)
 
 
-def _rows(columns: Mapping[str, Arrays], rows: Array) -> dict[str, Arrays]:
-    """Return rows of columns (n, …); those from n on are of the state after an end, where nothing is."""
-    is_absorbed = rows >= _length(columns["observations"])
-    real = np.where(is_absorbed, 0, rows)
-    return {**transform(lambda array: array[real], dict(columns)), ABSORBING: is_absorbed.astype(np.float32)}
-
-
 def cross_entropy(policy_logits: Tensor, expert_logits: Tensor) -> Tensor:
     """Return −log(1 − D) of the policy's pairs plus −log D of the expert's, means of each (equation 17)."""
     return F.softplus(policy_logits).mean() + F.softplus(-expert_logits).mean()
@@ -356,14 +297,10 @@ def by_path(space: Any, actions: Any) -> Arrays:
     return dict(parts_of(space, actions)) if is_composite(space) else actions
 
 
-def _length(column: Arrays) -> int:
-    return len(arrays_of(column)[0])
-
-
 # -- the network ----------------------------------------------------------------------------------------
 
 
-class NumberActions(nn.Module):
+class BoxActions(nn.Module):
     """Box actions as the environment takes them, in half widths of their bounds where these are finite."""
 
     middle: Tensor
@@ -388,8 +325,7 @@ class DiscriminatorNetwork(nn.Module):
 
     Observations are read as policies read them, images by a CNN where ``policy`` has one; actions with parts
     to choose from are written one-hot. Hidden layers have the widths ``net_arch``, and Glorot's initial
-    weights. ``knows_absorbing``: there is an input that marks rows of the state after an
-    episode's end, where there are no observation and action.
+    weights.
     """
 
     def __init__(
@@ -399,8 +335,6 @@ class DiscriminatorNetwork(nn.Module):
         policy: PolicyConfig,
         net_arch: list[int],
         activation: str,
-        *,
-        knows_absorbing: bool = False,
     ) -> None:
         super().__init__()
         is_dict = isinstance(observation_space, spaces.Dict)
@@ -416,13 +350,11 @@ class DiscriminatorNetwork(nn.Module):
         leaf = dict(leaf_spaces(action_space))
         self.paths = list(leaf)
         self.writers = nn.ModuleList(
-            NumberActions(part) if isinstance(part, spaces.Box) else VectorEncoder(part)
+            BoxActions(part) if isinstance(part, spaces.Box) else VectorEncoder(part)
             for part in leaf.values()
         )
-        self.knows_absorbing = knows_absorbing
         size: Any = sum(part.features_dim for part in (*self.readers, *self.writers))
-        style = LayerStyle(activation, layer_norm=False)
-        self.layers = Mlp(size + knows_absorbing, net_arch, 1, style)
+        self.layers = Mlp(size, net_arch, 1, LayerStyle(activation, layer_norm=False))
         for layer in self.layers:
             if isinstance(layer, nn.Linear):
                 nn.init.xavier_uniform_(layer.weight)
@@ -431,9 +363,8 @@ class DiscriminatorNetwork(nn.Module):
     def numbers(self, rows: Mapping[str, Any]) -> dict[str, Tensor]:
         """Return what `forward` reads: numbers between which there are others, as 0.3 of one action.
 
-        ``rows`` have ``observations`` (n, *shape), normalised where they shall be, ``actions`` as the
-        environment takes them, of a Tuple or Dict space by path, and ``absorbing`` (n,), 1 or 0, where all
-        numbers of a row are 0.
+        ``rows`` have ``observations`` (n, *shape), normalised where they shall be, and ``actions`` as the
+        environment takes them, of a Tuple or Dict space by path.
         """
         observations, actions = rows["observations"], rows["actions"]
         numbers = {
@@ -444,15 +375,7 @@ class DiscriminatorNetwork(nn.Module):
             writer(actions[path] if path else actions)
             for path, writer in zip(self.paths, self.writers, strict=True)
         ]
-        numbers[ACTIONS] = torch.cat(written, dim=-1)
-        if not self.knows_absorbing:
-            return numbers
-        absorbing = rows[ABSORBING]
-        goes_on = 1.0 - absorbing
-        numbers = {
-            name: goes_on.reshape(-1, *[1] * (each.dim() - 1)) * each for name, each in numbers.items()
-        }
-        return {**numbers, ABSORBING: absorbing[:, None]}
+        return {**numbers, ACTIONS: torch.cat(written, dim=-1)}
 
     def forward(self, numbers: Mapping[str, Tensor]) -> Tensor:
         """Return logits (n,) of `numbers`."""
@@ -460,10 +383,7 @@ class DiscriminatorNetwork(nn.Module):
             reader(numbers[f"seen {key}"]) if isinstance(reader, NatureCnn) else numbers[f"seen {key}"]
             for key, reader in zip(self.keys, self.readers, strict=True)
         ]
-        features.append(numbers[ACTIONS])
-        if self.knows_absorbing:
-            features.append(numbers[ABSORBING])
-        return self.layers(torch.cat(features, dim=-1)).squeeze(-1)
+        return self.layers(torch.cat([*features, numbers[ACTIONS]], dim=-1)).squeeze(-1)
 
 
 def _as_numbers(reader: nn.Module, observations: Tensor) -> Tensor:

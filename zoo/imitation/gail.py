@@ -3,11 +3,8 @@
 A discriminator learns to tell what an expert did from what the policy does, and the policy, the *generator*,
 learns to be taken for the expert: in the place of the environment's reward it gets one that grows with how
 expert-like the discriminator finds a pair of observation and action. The generator is any algorithm that
-learns from its own rollouts, with that algorithm's hyperparameters.
-
-With ``absorbing_states`` (Kostrikov et al. 2019, https://arxiv.org/abs/1809.02925) an episode that ends by
-itself goes on for ever in one more state, whose reward is learned as all others are. Without, an end is worth
-0: much where rewards are negative, little where they are positive, whatever the expert did.
+learns from its own rollouts: each class of GAIL here derives from one of them, puts other rewards into its
+rollouts, and leaves all else to it.
 """
 
 from __future__ import annotations
@@ -18,20 +15,19 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from torch import nn
 from typing_extensions import Self
 
 from zoo.agents.agent_folder import AgentFiles
-from zoo.algorithms.a2c import A2CConfig
-from zoo.algorithms.acktr import ACKTRConfig
+from zoo.algorithms.a2c import A2C, A2CConfig
+from zoo.algorithms.acktr import ACKTR, ACKTRConfig
 from zoo.algorithms.arguments import Policy
 from zoo.algorithms.collector import PolicyInput
 from zoo.algorithms.on_policy import ANY_ACTIONS, OnPolicyAlgorithm
-from zoo.algorithms.ppo import PPO1Config, PPO2Config
+from zoo.algorithms.ppo import PPO1, PPO2, PPO1Config, PPO2Config
 from zoo.algorithms.registry import ALGORITHMS, algorithm_class
 from zoo.algorithms.state_parts import Attributes
-from zoo.algorithms.trpo import TRPOConfig
-from zoo.buffers.arrays import Arrays, observation_spec, transform
+from zoo.algorithms.trpo import TRPO, TRPOConfig
+from zoo.buffers.arrays import Arrays, merge_leading, observation_spec, transform
 from zoo.config.fields import TaggedUnion, hyperparameter, with_defaults
 from zoo.errors import ZooError, nearest
 from zoo.imitation.demonstrations import chosen_episodes
@@ -47,6 +43,10 @@ RAW = "raw_observations"
 """The column of a rollout with what the discriminator sees, where the policy sees it normalised."""
 
 
+GENERATORS = ("trpo", "ppo2", "ppo1", "a2c", "acktr")
+"""The algorithms that can be the generator."""
+
+
 @dataclass
 class GAILConfig(DiscriminatorConfig, TaggedUnion):
     """Hyperparameters of GAIL, beside those of its generator."""
@@ -54,7 +54,7 @@ class GAILConfig(DiscriminatorConfig, TaggedUnion):
     generator: str = hyperparameter(
         "trpo",
         "the algorithm that learns from the imitation reward; its hyperparameters stand beside these",
-        choices=("trpo", "ppo2", "ppo1", "a2c", "acktr"),
+        choices=GENERATORS,
     )
     g_step: int = hyperparameter(
         3, "updates of the generator, each on a new rollout, between those of the discriminator", ge=1
@@ -64,13 +64,11 @@ class GAILConfig(DiscriminatorConfig, TaggedUnion):
     def variant(cls, values: Mapping[str, Any], where: str) -> type[Any]:
         """Return the config of the generator that ``values`` name, TRPO's if they name none."""
         name = values.get("generator", cls.generator)
-        if name in GENERATORS:
-            _refuse_options_of_others(values, GENERATORS[name], where)
-            return GENERATORS[name]
-        known = ", ".join(GENERATORS)
+        if name in CLASSES:
+            return CLASSES[name].config_class
         raise ZooError(
-            f"`{where}.generator={name}`: a generator learns from its own rollouts; expected one of {known}"
-            f"{nearest(str(name), GENERATORS) if name not in ALGORITHMS else ''}"
+            f"`{where}.generator={name}`: a generator learns from its own rollouts; expected one of"
+            f" {', '.join(GENERATORS)}{nearest(str(name), GENERATORS) if name not in ALGORITHMS else ''}"
         )
 
 
@@ -104,33 +102,24 @@ class GAILOnACKTRConfig(ACKTRConfig, GAILConfig):
     """Hyperparameters of GAIL and ACKTR."""
 
 
-GENERATORS: dict[str, type[Any]] = {
-    "trpo": GAILOnTRPOConfig,
-    "ppo2": GAILOnPPO2Config,
-    "ppo1": GAILOnPPO1Config,
-    "a2c": GAILOnA2CConfig,
-    "acktr": GAILOnACKTRConfig,
-}
-"""The algorithms that can be the generator, and GAIL's config with each."""
-
-
 class GAIL(OnPolicyAlgorithm):
     """Imitates the expert of ``dataset``: `ExpertData`, or the path of a file that `read_expert` reads.
 
-    ``generator`` names the algorithm that learns, "trpo" unless another is given; hyperparameters are the
-    discriminator's and that algorithm's. Without a dataset it can act, not learn.
+    ``generator`` names the algorithm that learns, "trpo" unless another is given: the model is of the class
+    that joins the two. Hyperparameters are the discriminator's and that algorithm's. Without a dataset it can
+    act, not learn.
     """
-
-    # Kept apart from the attributes, which the generator has as well: see `_make_policy`.
-    __slots__ = ("generator",)
 
     name = "gail"
     config_class: ClassVar[type[Any]] = GAILOnTRPOConfig
-    supported_actions = ANY_ACTIONS
+    supported_actions: ClassVar[tuple[type[Any], ...]] = ANY_ACTIONS
     learns_from_experts = True
 
     config: Any
-    generator: OnPolicyAlgorithm
+
+    def __new__(cls, *args: Any, config: Any = None, **options: Any) -> GAIL:
+        generator = options.get("generator", "trpo") if config is None else config.generator
+        return object.__new__(CLASSES.get(generator, cls))  # of no class that is known: see `GAILConfig`
 
     def __init__(
         self,
@@ -141,10 +130,7 @@ class GAIL(OnPolicyAlgorithm):
     ) -> None:
         self.discriminator: Discriminator | None = None
         self.n_rollouts = 0
-        self.n_absorbed = 0  # steps of the last rollout's episodes in the state after their end
         super().__init__(policy, env, **options)
-        if self.config.absorbing_states and self.config.gamma == 1:
-            raise ZooError("algo.absorbing_states=true needs algo.gamma < 1: its rewards have no end")
         if dataset is not None:
             self.set_expert(dataset)
 
@@ -160,29 +146,9 @@ class GAIL(OnPolicyAlgorithm):
     def check_workers(cls, config: Any, n_workers: int) -> None:
         algorithm_class(config.generator).check_workers(config, n_workers)
 
-    # -- the generator ----------------------------------------------------------------------------------
-
-    def _make_policy(self) -> nn.Module:
-        """Make the generator, and return its policy.
-
-        It is an algorithm of its own class whose attributes are this one's: one policy, one rollout, one
-        count of steps. So it learns by its own update from what is collected, and rewarded, here.
-        """
-        generator_class = algorithm_class(self.config.generator)
-        self.generator = object.__new__(generator_class)
-        object.__setattr__(self.generator, "__dict__", vars(self))
-        self.generator._check_action_space()
-        return self.generator._make_policy()
-
-    def _make_state(self) -> State:
-        return self.generator._make_state()
-
-    def _batch_size(self) -> int:
-        return self.generator._batch_size()
-
     def gradient_steps_in(self, total_timesteps: int) -> float:
         own = total_timesteps / (self.buffer.n_steps * self.n_envs * self.config.g_step) * self.config.d_step
-        return self.generator.gradient_steps_in(total_timesteps) + own
+        return super().gradient_steps_in(total_timesteps) + own
 
     # -- the expert -------------------------------------------------------------------------------------
 
@@ -216,7 +182,7 @@ class GAIL(OnPolicyAlgorithm):
 
     def _make_buffer(self) -> None:
         super()._make_buffer()
-        self.episode_sums = EpisodeSums(self.n_envs)
+        self.imitation_returns = EpisodeSums(self.n_envs)
 
     def collect(self) -> None:
         self._with_expert()
@@ -228,7 +194,7 @@ class GAIL(OnPolicyAlgorithm):
 
     def _cut_episodes(self, envs: Sequence[int]) -> None:
         super()._cut_episodes(envs)
-        self.episode_sums.cut(list(envs))
+        self.imitation_returns.running[list(envs)] = 0.0
 
     # -- learning ---------------------------------------------------------------------------------------
 
@@ -237,7 +203,7 @@ class GAIL(OnPolicyAlgorithm):
         columns = self.buffer.columns
         self.relabel_rewards()
         raw = columns.pop(RAW, None)  # which the generator does not learn from
-        self.generator.update()
+        super().update()
         if raw is not None:
             columns[RAW] = raw
         self.n_rollouts += 1
@@ -246,103 +212,105 @@ class GAIL(OnPolicyAlgorithm):
 
     def relabel_rewards(self) -> None:
         """Put the rewards of imitation in the place of the environment's."""
-        buffer, discriminator = self.buffer, self._with_expert()
-        pairs = self._policy_pairs()
-        rewards = discriminator.rewards(pairs["observations"], pairs["actions"]).reshape(buffer.rewards.shape)
+        buffer = self.buffer
+        rewards = self._with_expert().rewards(**self._policy_pairs()).reshape(buffer.rewards.shape)
         rewards[~buffer.valid] = 0.0
         buffer.rewards[:] = rewards
         self.record("rollout/imitation_reward", float(rewards[buffer.valid].mean()))
-        ended = buffer.ended & buffer.valid
-        sums, lengths = self.episode_sums.add(rewards, buffer.valid, ended)
-        if ended.any():
-            self.record("rollout/ep_imitation_rew_mean", float(sums[ended].mean()))
-        if self.config.absorbing_states:
-            gamma, terminated = self.config.gamma, self._terminated()
-            buffer.rewards[terminated] += gamma / (1.0 - gamma) * discriminator.absorbing_reward()
-            self.n_absorbed = discriminator.order.absorbed(lengths[terminated])
-
-    def _terminated(self) -> Array:
-        """Return which steps (n_steps, n_envs) ended their episode without a time limit."""
-        ended = self.buffer.ended & self.buffer.valid
-        truncations = self.buffer.truncations()
-        if truncations is not None:
-            ended[truncations.steps, truncations.envs] = False
-        return ended
+        returns = self.imitation_returns.add(rewards, buffer.ended & buffer.valid)
+        if len(returns):
+            self.record("rollout/ep_imitation_rew_mean", float(returns.mean()))
 
     def _policy_pairs(self) -> dict[str, Arrays]:
         """Return raw observations and actions as the environment takes them, (n_steps × n_envs, …)."""
         columns = self.buffer.columns
-
-        def flat(column: Arrays) -> Arrays:
-            return transform(lambda array: array.reshape(-1, *array.shape[2:]), column)
-
-        actions = self.action_adapter.to_env(flat(columns["actions"]))
+        actions = self.action_adapter.to_env(merge_leading(columns["actions"]))
         observations = columns["observations" if self.normalizer is None else RAW]
-        return {"observations": flat(observations), "actions": by_path(self.action_space, actions)}
+        return {"observations": merge_leading(observations), "actions": by_path(self.action_space, actions)}
 
     def _train_discriminator(self) -> None:
         """Train it on the last rollout, and as much of the expert."""
-        discriminator, shape = self._with_expert(), (self.config.d_step, self._pairs())
+        discriminator, config = self._with_expert(), self.config
         pairs, valid = self._policy_pairs(), self.buffer.valid.reshape(-1)
         if not valid.all():
             pairs = transform(lambda array: array[valid], pairs)
-        batches = discriminator.minibatches(pairs, self.n_absorbed, shape, self.rng, self.distributed.rows)
+        batch_size = config.d_batch_size or max(1, self.buffer.n_steps * self.n_envs // config.d_step)
+        batches = discriminator.minibatches(
+            pairs, (config.d_step, batch_size), self.rng, self.distributed.rows
+        )
         if discriminator.spectral is not None:
             discriminator.spectral.update_directions()
         learning_rate = self.rates(self._progress_before)["d_learning_rate"]
         self._take_steps(discriminator.step, discriminator.shared(learning_rate), batches)
 
-    def _pairs(self) -> int:
-        """Return how many pairs of the policy a step of the discriminator sees."""
-        size = self.buffer.n_steps * self.n_envs
-        return self.config.d_batch_size or max(1, size // int(self.config.d_step))
-
     # -- exact resume -----------------------------------------------------------------------------------
 
     def _parts(self) -> dict[str, Any]:
-        own = {"n_rollouts": Attributes(self, ("n_rollouts",)), "under_way": self.episode_sums}
+        own = {"n_rollouts": Attributes(self, ("n_rollouts",)), "under_way": self.imitation_returns}
         discriminator = {} if self.discriminator is None else {"discriminator": self.discriminator}
         return {**super()._parts(), **own, **discriminator}
 
 
+class GAILOnTRPO(GAIL, TRPO):
+    """GAIL whose generator is TRPO."""
+
+    config_class = GAILOnTRPOConfig  # type: ignore[assignment]
+    supported_actions = TRPO.supported_actions
+
+
+class GAILOnPPO2(GAIL, PPO2):
+    """GAIL whose generator is PPO2."""
+
+    config_class = GAILOnPPO2Config
+    supported_actions = PPO2.supported_actions
+
+
+class GAILOnPPO1(GAIL, PPO1):
+    """GAIL whose generator is PPO1."""
+
+    config_class = GAILOnPPO1Config  # type: ignore[assignment]
+    supported_actions = PPO1.supported_actions
+
+
+class GAILOnA2C(GAIL, A2C):
+    """GAIL whose generator is A2C."""
+
+    config_class = GAILOnA2CConfig  # type: ignore[assignment]
+    supported_actions = A2C.supported_actions
+
+
+class GAILOnACKTR(GAIL, ACKTR):
+    """GAIL whose generator is ACKTR."""
+
+    config_class = GAILOnACKTRConfig  # type: ignore[assignment]
+    supported_actions = ACKTR.supported_actions
+
+
+CLASSES: dict[str, type[GAIL]] = dict(
+    zip(GENERATORS, (GAILOnTRPO, GAILOnPPO2, GAILOnPPO1, GAILOnA2C, GAILOnACKTR), strict=True)
+)
+"""GAIL with each generator."""
+
+
 class EpisodeSums:
-    """Imitation rewards and length so far of the running episode of each environment, (n_envs,)."""
+    """Sums of rewards over the episode that is under way in each environment, ``running`` (n_envs,)."""
 
     def __init__(self, n_envs: int) -> None:
-        self.rewards = np.zeros(n_envs)
-        self.lengths = np.zeros(n_envs, np.int64)
+        self.running = np.zeros(n_envs)
 
-    def add(self, rewards: Array, valid: Array, ended: Array) -> tuple[Array, Array]:
-        """Add steps (n_steps, n_envs); return the sums of rewards and the lengths at each, in that shape."""
-        sums, lengths = np.zeros(rewards.shape), np.zeros(rewards.shape, np.int64)
-        for step, over in enumerate(ended):
-            self.rewards += rewards[step]
-            self.lengths += valid[step]
-            sums[step], lengths[step] = self.rewards, self.lengths
-            if over.any():
-                self.cut(over)
-        return sums, lengths
-
-    def cut(self, envs: Any) -> None:
-        """Begin new episodes in these environments."""
-        self.rewards[envs], self.lengths[envs] = 0.0, 0
+    def add(self, rewards: Array, ended: Array) -> Array:
+        """Add steps (n_steps, n_envs); return the sums of the episodes that ended, step by step."""
+        finished = []
+        for of_step, over in zip(rewards, ended, strict=True):
+            self.running += of_step
+            finished.append(self.running[over])
+            self.running[over] = 0.0
+        return np.concatenate(finished)
 
     def state(self) -> dict[str, Any]:
-        """Return both, for `load_state`."""
-        return {"rewards": self.rewards.copy(), "lengths": self.lengths.copy()}
+        """Return the sums, for `load_state`."""
+        return {"rewards": self.running.copy()}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Go back to there."""
-        self.rewards, self.lengths = np.array(state["rewards"]), np.array(state["lengths"])
-
-
-def _refuse_options_of_others(values: Mapping[str, Any], config_class: type[Any], where: str) -> None:
-    """Raise `ZooError` for a hyperparameter that only other generators have."""
-    foreign = [key for key in values if not hasattr(config_class, key)]
-    for key in foreign:
-        owners = [name for name in GENERATORS if hasattr(algorithm_class(name).config_class, key)]
-        if owners:
-            raise ZooError(
-                f"unknown key `{where}.{key}`: it belongs to {' and '.join(owners)}, but the generator is"
-                f" {config_class.generator}"
-            )
+        self.running = np.array(state["rewards"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +20,7 @@ Y_AXES = ("train", "eval", "length")
 
 USUAL_WINDOW = 100
 """Episodes of which a training curve shows the mean, or a tenth of them where there are fewer than 1,000."""
+
 N_POINTS = 400
 """Points of a curve that several runs share, and bins into which longer series are put."""
 
@@ -28,6 +28,17 @@ SAME_LENGTH = 0.93
 """Runs are as long as each other where the shortest has this share of the longest."""
 
 N_RESAMPLES = 2_000
+
+
+@dataclass(frozen=True)
+class CurveOptions:
+    """The axes of curves, and how runs become one line; see ``conf/plot.yaml``."""
+
+    x: str = "steps"
+    y: str = "train"
+    smooth: int | str = "auto"
+    aggregate: str = "mean"
+    interval: str = "ci"
 
 
 @dataclass(frozen=True)
@@ -40,14 +51,18 @@ class Series:
 
 @dataclass(frozen=True)
 class Curve:
-    """The mean or IQM of several runs at shared values of x, with an interval."""
+    """The mean or IQM of a group's runs at shared values of x, with an interval; NaN for a single run."""
 
+    group: Group
     x: Array
     center: Array
-    low: Array | None
-    high: Array | None
+    low: Array
+    high: Array
     n_runs: NDArray[np.int64]
     """How many runs reached each x."""
+
+
+# -- one run ----------------------------------------------------------------------------------------------
 
 
 def series_of(run: Run, x: str, y: str) -> Series | None:
@@ -56,79 +71,52 @@ def series_of(run: Run, x: str, y: str) -> Series | None:
     None where the run has no such points.
     """
     if y in ("train", "length"):
-        return _episodes(run, x, y)
+        episodes = run.episodes()
+        if episodes is None:
+            return None
+        places = {"steps": episodes.ends, "hours": episodes.seconds / 3600}
+        numbers = np.arange(1.0, len(episodes.ends) + 1)
+        return _sorted_series(places.get(x, numbers), episodes.returns if y == "train" else episodes.lengths)
     if y == "eval":
         evaluations = run.evaluations()
         return None if evaluations is None else _at_steps(run, x, evaluations.timesteps, evaluations.means)
     progress = run.progress()
-    if y not in progress or STEPS not in progress:
-        return None
-    return _at_steps(run, x, progress[STEPS], progress[y])
-
-
-def _episodes(run: Run, x: str, y: str) -> Series | None:
-    episodes = run.episodes()
-    if episodes is None:
-        return None
-    values = episodes.returns if y == "train" else episodes.lengths
-    if x == "episodes":
-        return Series(np.arange(1.0, len(values) + 1), values)
-    return _sorted_series(episodes.ends if x == "steps" else episodes.seconds / 3600, values)
+    return _at_steps(run, x, progress[STEPS], progress[y]) if {y, STEPS} <= progress.keys() else None
 
 
 def _at_steps(run: Run, x: str, steps: Array, values: Array) -> Series | None:
     """Return values at environment steps as a series over steps, episodes or hours."""
     if x == "steps":
         return _sorted_series(steps, values)
-    ruler = _steps_to_x(run, x)
+    progress = run.progress()
+    name = ELAPSED if x == "hours" else "time/episodes"
+    if {name, STEPS} <= progress.keys():
+        ruler = _sorted_series(progress[STEPS], progress[name] / (3600 if x == "hours" else 1))
+    else:
+        ruler, episodes = None, run.episodes()
+        if episodes is not None:
+            numbers = np.arange(1.0, len(episodes.ends) + 1)
+            ruler = Series(episodes.ends, episodes.seconds / 3600 if x == "hours" else numbers)
     if ruler is None:
         return None
-    return _sorted_series(np.interp(steps, *ruler), values)
-
-
-def _steps_to_x(run: Run, x: str) -> tuple[Array, Array] | None:
-    """Return environment steps, and the episodes or hours at each."""
-    progress = run.progress()
-    name, unit = (ELAPSED, 3600.0) if x == "hours" else ("time/episodes", 1.0)
-    if name in progress and STEPS in progress:
-        known = np.isfinite(progress[name]) & np.isfinite(progress[STEPS])
-        steps, gone_by = progress[STEPS][known], progress[name][known] / unit
-    else:
-        episodes = run.episodes()
-        if episodes is None:
-            return None
-        steps = episodes.ends
-        gone_by = episodes.seconds / 3600 if x == "hours" else np.arange(1.0, len(steps) + 1)
-    if not len(steps):
-        return None
-    order = np.argsort(steps, kind="stable")
-    return np.concatenate([[0.0], steps[order]]), np.concatenate([[0.0], gone_by[order]])
+    return _sorted_series(np.interp(steps, [0.0, *ruler.x], [0.0, *ruler.y]), values)
 
 
 def _sorted_series(x: Array, y: Array) -> Series | None:
-    known = np.isfinite(x) & np.isfinite(y)
-    x, y = x[known], y[known]
-    if not len(x):
-        return None
-    order = np.argsort(x, kind="stable")
-    return Series(x[order], y[order])
-
-
-def known_scalars(runs: Sequence[Run]) -> list[str]:
-    """Return the names of all scalars that these runs have logged."""
-    return sorted({name for run in runs for name in run.progress()})
+    known = np.flatnonzero(np.isfinite(x) & np.isfinite(y))
+    known = known[np.argsort(x[known], kind="stable")]
+    return Series(x[known], y[known]) if len(known) else None
 
 
 def refuse_unknown_scalar(y: str, runs: Sequence[Run]) -> None:
     """Raise `ZooError` if no run has logged a scalar of this name."""
     if y in Y_AXES:
         return
-    names = known_scalars(runs)
+    names = sorted({name for run in runs for name in run.progress()})
     if y not in names:
-        there = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
         raise ZooError(
-            f"y={one_line(y)}: no run has logged that{nearest(y, [*Y_AXES, *names])} (train, eval, length"
-            f"{', or a scalar such as ' + there if names else ''})"
+            f"y={one_line(y)}: no run has logged that{nearest(y, [*Y_AXES, *names])}"
+            f" ({', '.join([*Y_AXES, *names[:8]])})"
         )
 
 
@@ -159,86 +147,74 @@ def rolling_mean(values: Array, window: int) -> Array:
     return means
 
 
-def binned(series: Series, n_bins: int = N_POINTS) -> Series:
-    """Return at most ``n_bins`` points: the means of x and of y in bins of equal width."""
-    if len(series.x) <= n_bins:
+def binned(series: Series) -> Series:
+    """Return at most `N_POINTS` points: the means of x and of y in bins of equal width."""
+    if len(series.x) <= N_POINTS:
         return series
-    places, counts = _bins(series.x, n_bins)
+    edges = np.linspace(series.x[0], series.x[-1], N_POINTS + 1)
+    places = np.searchsorted(edges[1:-1], series.x, side="right")
+    counts = np.bincount(places, minlength=N_POINTS)
     filled = counts > 0
-    x = np.bincount(places, series.x, n_bins)[filled] / counts[filled]
-    y = np.bincount(places, series.y, n_bins)[filled] / counts[filled]
+    x, y = (np.bincount(places, each, N_POINTS)[filled] / counts[filled] for each in (series.x, series.y))
     return Series(x, y)
 
 
-def binned_range(series: Series, n_bins: int = N_POINTS) -> tuple[Array, Array, Array]:
-    """Return x, lowest and highest y in at most ``n_bins`` bins of equal width."""
-    if len(series.x) <= n_bins:
-        return series.x, series.y, series.y
-    places, counts = _bins(series.x, n_bins)
-    low, high = np.full(n_bins, np.inf), np.full(n_bins, -np.inf)
-    np.minimum.at(low, places, series.y)
-    np.maximum.at(high, places, series.y)
-    filled = counts > 0
-    x = np.bincount(places, series.x, n_bins)[filled] / counts[filled]
-    return x, low[filled], high[filled]
+# -- several runs -----------------------------------------------------------------------------------------
 
 
-def _bins(x: Array, n_bins: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    width = max(x[-1] - x[0], np.finfo(float).tiny)
-    places = np.minimum(((x - x[0]) / width * n_bins).astype(np.int64), n_bins - 1)
-    return places, np.bincount(places, minlength=n_bins)
+def curves_of(groups: Sequence[Group], options: CurveOptions) -> list[Curve]:
+    """Return the curve of each group that has one. Raises `ZooError` if none has."""
+    drawn = []
+    for group in groups:
+        found = []
+        for run in group.runs:
+            series = series_of(run, options.x, options.y)
+            if series is not None:
+                found.append(binned(smoothed(series, options.smooth, options.y)))
+            run.clear_cache()
+        if found:
+            drawn.append(curve(group, found, options.aggregate, options.interval))
+    if not drawn:
+        missing = {"train": "no episode has ended in them", "length": "no episode has ended in them"}
+        missing["eval"] = "none was evaluated (y=train shows the training episodes)"
+        why = missing.get(options.y, f"none has logged {one_line(options.y)}")
+        raise ZooError(f"nothing to draw from {sum(len(group.runs) for group in groups)} runs: {why}")
+    return drawn
 
 
-def curve(all_series: Sequence[Series], aggregate: str, interval: str) -> Curve:
+def curve(group: Group, all_series: Sequence[Series], aggregate: str, interval: str) -> Curve:
     """Return the mean or IQM over runs with its interval, on a grid of x that all share.
 
     The grid begins where every run has begun, and each x has the runs that have got there. Between their own
-    points runs are interpolated, never beyond them. A single run has no interval.
+    points runs are interpolated, never beyond them.
     """
-    thinned = [binned(series) for series in all_series]
-    start = max(series.x[0] for series in thinned)
-    end = max(start, _end([series.x[-1] for series in thinned]))
-    points = np.unique(np.concatenate([series.x for series in thinned]))
-    if len(points) <= N_POINTS:
-        grid = points[(points >= start) & (points <= end)]
-    else:
-        grid = np.linspace(start, end, N_POINTS) if end > start else np.array([start])
-    values = np.array([np.interp(grid, each.x, each.y, right=np.nan) for each in thinned])
-    return _aggregated(grid, values, aggregate, interval)
-
-
-def _end(last: Sequence[float]) -> float:
-    """Return where the grid ends: with the longest run, or the shortest if all are about as long.
-
-    Runs of equal steps differ by the end of the last episode.
-    """
-    return min(last) if min(last) >= SAME_LENGTH * max(last) else max(last)
-
-
-def _aggregated(grid: Array, values: Array, aggregate: str, interval: str) -> Curve:
-    """Return the curve of values (n_runs, n_points), NaN beyond the end of a run."""
-    n_runs = np.isfinite(values).sum(axis=0)
-    grid, values, n_runs = grid[n_runs > 0], values[:, n_runs > 0], n_runs[n_runs > 0]
+    start = max(series.x[0] for series in all_series)
+    ends = [series.x[-1] for series in all_series]
+    # Runs of equal steps differ by the end of their last episode.
+    end = max(start, min(ends) if min(ends) >= SAME_LENGTH * max(ends) else max(ends))
+    grid = np.unique(np.concatenate([series.x for series in all_series]))
+    grid = grid[(grid >= start) & (grid <= end)]
+    if len(grid) > N_POINTS:
+        grid = np.linspace(start, end, N_POINTS)
+    values = np.array([np.interp(grid, each.x, each.y, right=np.nan) for each in all_series])
+    grid, values = grid[np.isfinite(values).any(axis=0)], values[:, np.isfinite(values).any(axis=0)]
     present = [point[np.isfinite(point)] for point in values.T]
     center = np.array([_center(point, aggregate) for point in present])
-    if interval == "none" or n_runs.max() == 1:
-        return Curve(grid, center, None, None, n_runs)
-    bands = [_band(point, aggregate, interval) if len(point) > 1 else (np.nan, np.nan) for point in present]
-    low, high = np.array(bands, np.float64).T
-    return Curve(grid, center, low, high, n_runs)
+    low, high = np.array([_band(point, aggregate, interval) for point in present], np.float64).T
+    return Curve(group, grid, center, low, high, np.array(list(map(len, present))))
 
 
-def _center(values: Array, aggregate: str) -> Any:
+def _center(values: Array, aggregate: str) -> NDArray[np.float64]:
     """Return mean or IQM over the last axis."""
-    return statistics.iqm(values) if aggregate == "iqm" else values.mean(axis=-1)
+    return np.asarray(statistics.iqm(values) if aggregate == "iqm" else values.mean(axis=-1))
 
 
 def _band(values: Array, aggregate: str, interval: str) -> tuple[float, float]:
     """Return the lower and upper end of the interval at one point, for the values of all runs there."""
-    if interval == "minmax":
-        return values.min(), values.max()
+    if interval == "none" or len(values) < 2:
+        return np.nan, np.nan
     if interval == "std":
-        center, std = _center(values, aggregate), values.std(ddof=1)
+        center, std = float(_center(values, aggregate)), float(values.std(ddof=1))
         return center - std, center + std
     # Whole runs are resampled: the same seed at each point draws the same runs.
     drawn = np.random.default_rng(0).integers(len(values), size=(N_RESAMPLES, len(values)))
@@ -246,75 +222,20 @@ def _band(values: Array, aggregate: str, interval: str) -> tuple[float, float]:
     return low, high
 
 
-@dataclass(frozen=True)
-class CurveOptions:
-    """The axes of curves, and how runs become one line; see ``conf/plot.yaml``."""
-
-    x: str = "steps"
-    y: str = "train"
-    smooth: int | str = "auto"
-    aggregate: str = "mean"
-    interval: str = "ci"
-
-
-@dataclass(frozen=True)
-class GroupCurve:
-    """A group with its curve, and how many of its runs are in it."""
-
-    group: Group
-    curve: Curve
-    n_runs: int
-
-
-def curves_of(groups: Sequence[Group], choices: CurveOptions) -> list[GroupCurve]:
-    """Return the curve of each group that has one. Raises `ZooError` if none has."""
-    drawn = []
-    for group in groups:
-        found = []
-        for run in group.counted:
-            series = series_of(run, choices.x, choices.y)
-            if series is not None:
-                found.append(binned(smoothed(series, choices.smooth, choices.y)))
-            run.clear_cache()
-        if found:
-            drawn.append(GroupCurve(group, curve(found, choices.aggregate, choices.interval), len(found)))
-    if not drawn:
-        missing = {"train": "no episode has ended in them", "length": "no episode has ended in them"}
-        missing["eval"] = "none was evaluated (y=train shows the training episodes)"
-        why = missing.get(choices.y, f"none has logged {one_line(choices.y)}")
-        raise ZooError(f"nothing to draw from {sum(len(group.runs) for group in groups)} runs: {why}")
-    return drawn
-
-
-def caption(drawn: Sequence[GroupCurve], choices: CurveOptions) -> str:
+def caption(drawn: Sequence[Curve], options: CurveOptions) -> str:
     """Return the figure's caption: what lines and bands are."""
     parts = []
-    if any(each.n_runs > 1 for each in drawn):
-        parts.append(f"Line: {'interquartile mean' if choices.aggregate == 'iqm' else 'mean'} of the runs")
+    if any(len(each.group.runs) > 1 for each in drawn):
+        parts.append(f"Line: {'interquartile mean' if options.aggregate == 'iqm' else 'mean'} of the runs")
         bands = {"ci": "95 % bootstrap interval over the runs", "std": "± one standard deviation of the runs"}
-        bands["minmax"] = "lowest to highest run"
-        if choices.interval in bands and any(each.curve.low is not None for each in drawn):
-            parts.append(f"band: {bands[choices.interval]}")
-        if any(each.curve.n_runs[-1] < each.n_runs for each in drawn):
-            parts.append("dotted: some runs have ended")
-    window = _window(choices)
-    if window:
-        parts.append(window)
-    n_left = sum(not run.is_complete for each in drawn for run in each.group.counted)
+        if options.interval in bands:
+            parts.append(f"band: {bands[options.interval]}")
+        parts.append("dotted: some runs have ended")
+    if options.smooth != "auto":
+        parts.append(f"rolling mean over {options.smooth} points")
+    elif options.y in ("train", "length"):
+        parts.append("rolling mean over 100 episodes (a tenth of shorter runs)")
+    n_left = sum(not run.is_complete for each in drawn for run in each.group.runs)
     if n_left:
         parts.append(f"{n_left} of the runs did not finish: drawn as far as they came")
-    text = "; ".join(parts)
-    return f"{text[:1].upper()}{text[1:]}." if text else ""
-
-
-def _window(choices: CurveOptions) -> str:
-    unit = (
-        "episodes"
-        if choices.y in ("train", "length")
-        else "evaluations"
-        if choices.y == "eval"
-        else "log entries"
-    )
-    if choices.smooth == "auto":
-        return "rolling mean over 100 episodes (a tenth of shorter runs)" if unit == "episodes" else ""
-    return f"rolling mean over {choices.smooth} {unit}" if int(choices.smooth) > 1 else ""
+    return "; ".join(parts)

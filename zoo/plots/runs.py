@@ -7,7 +7,7 @@ import glob
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -16,10 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zoo.config.paths import shown
-from zoo.core.plain_data import parse_json, parse_yaml
+from zoo.core.plain_data import parse_json, parse_yaml, value_at
 from zoo.core.printing import one_line
 from zoo.core.zips import UNREADABLE, parse_arrays
-from zoo.envs.registry import folder_name
 from zoo.errors import ZooError, nearest
 
 Array = NDArray[np.float64]
@@ -28,13 +27,6 @@ Read = TypeVar("Read")
 
 RECORD, EVALUATIONS, MONITOR = "run.json", "evaluations.npz", "monitor.csv"
 
-TRIALS, TRIALS_TABLE = "trials", "trials.csv"
-"""The folder with the trials of a study of `zoo tune`, and the table beside it.
-
-The best of many trials were lucky too: only those that were trained again are found as runs, unless the path
-is that of the trials.
-"""
-
 LAST_EPISODES = 100
 """Episodes at the end of a training of which ``score=train`` is the mean."""
 
@@ -42,7 +34,7 @@ ELAPSED = "time/time_elapsed"
 STEPS = "time/total_timesteps"
 
 _IS_ENV = re.compile(r"-v\d+$")
-_SEED_AT_END = re.compile(r"(?:^|[-_.])(?:seed|run|s)?[-_=]?\d+$", re.IGNORECASE)
+_SEED_AT_END = re.compile(r"(?:^|[-_.])(?:seed|run|s)?[-_=]?(\d+)$", re.IGNORECASE)
 
 
 # -- finding ----------------------------------------------------------------------------------------------
@@ -51,8 +43,8 @@ _SEED_AT_END = re.compile(r"(?:^|[-_.])(?:seed|run|s)?[-_=]?\d+$", re.IGNORECASE
 def find_runs(given: Sequence[str]) -> list[Path]:
     """Return the folders of all runs at or below these paths, each once; a path may hold ``*``.
 
-    A file of a run stands for the run, and so does an agent in it. Raises `ZooError` if a path leads nowhere,
-    or if there is no run at all.
+    A file or an agent in a run stands for the run. The trials of `zoo tune` are found only by a path in their
+    folder: the best of many were lucky. Raises `ZooError` for a path that leads nowhere, and for no run.
     """
     found: dict[str, Path] = {}
     for text in given:
@@ -70,7 +62,7 @@ def find_runs(given: Sequence[str]) -> list[Path]:
 
 def _paths(text: str) -> list[Path]:
     path = Path(text).expanduser()
-    if os.path.lexists(path):
+    if path.exists():
         return [path]
     if glob.has_magic(text):
         matches = sorted(map(Path, glob.glob(str(path), recursive=True)))
@@ -82,32 +74,30 @@ def _paths(text: str) -> list[Path]:
 
 
 def _run_of(path: Path) -> Path:
-    """Return the run to which a file or an agent's folder belongs, or the path itself."""
+    """Return the run to which a file or an agent's folder belongs, or the folder itself."""
     folder = path if path.is_dir() else path.parent
     for candidate in (folder, folder.parent):
         if (candidate / RECORD).is_file():
             return candidate
-    if path.is_file() and not _has_sb3_files([path.name]):
-        raise ZooError(
-            f"{one_line(path)} is no run: expected a folder with {RECORD}, {MONITOR} or {EVALUATIONS}"
-        )
+    if path.is_file() and not _is_sb3_file(path.name):
+        raise ZooError(f"{one_line(path)} is no run: expected a folder with {RECORD} or {MONITOR}")
     return folder
 
 
 def _runs_below(top: Path) -> Iterator[Path]:
     for folder, folders, files in os.walk(top):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        if TRIALS_TABLE in files and TRIALS in folders:
-            folders.remove(TRIALS)
+        if "trials.csv" in files and "trials" in folders:
+            folders.remove("trials")
         if RECORD in files:
             folders.clear()
             yield Path(folder)
-        elif _has_sb3_files(files):
+        elif any(map(_is_sb3_file, files)):
             yield Path(folder)
 
 
-def _has_sb3_files(names: Sequence[str]) -> bool:
-    return any(name == EVALUATIONS or _is_monitor(name) for name in names)
+def _is_sb3_file(name: str) -> bool:
+    return name == EVALUATIONS or _is_monitor(name)
 
 
 def _is_monitor(name: str) -> bool:
@@ -118,13 +108,22 @@ def _is_monitor(name: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Monitor:
-    """The episodes of one environment, in the order in which they ended."""
+class Episodes:
+    """Training episodes in the order in which they ended."""
 
+    ends: Array
+    """Environment steps until each ended: of its environment, or of the whole run."""
     returns: Array
     lengths: Array
     seconds: Array
-    """Since ``t_start``, the time at which the monitor began."""
+    """Since the training began."""
+
+
+@dataclass(frozen=True)
+class Monitor:
+    """The episodes of one environment, when its monitor began, and how many rows are damaged."""
+
+    episodes: Episodes
     t_start: float
     env_id: str
     n_damaged: int
@@ -145,45 +144,36 @@ class Evaluations:
 
 
 def parse_monitor(content: bytes) -> Monitor:
-    """Return the episodes of a ``monitor.csv``; a row that is still being written is left out.
-
-    Raises `ValueError` in one line for another file.
-    """
-    head, _, rest = content.partition(b"\n")
+    """Return the episodes of a ``monitor.csv``. Raises `ValueError` for another file."""
     start: dict[str, Any] = {}
-    if head.startswith(b"#"):
-        start, content = parse_json(head[1:].decode(errors="replace")), rest
+    if content.startswith(b"#"):
+        head, _, content = content.partition(b"\n")
+        start = parse_json(head[1:].decode(errors="replace"))
     columns, n_damaged = parse_progress(content)
-    missing = [name for name in ("r", "l", "t") if name not in columns]
-    if missing:
-        raise ValueError(f"it has no column {', '.join(missing)}")
-    rows = np.stack([columns[name] for name in ("r", "l", "t")], axis=1)
-    is_episode = np.isfinite(rows).all(axis=1) & (rows[:, 1] > 0)
-    returns, lengths, seconds = rows[is_episode].T
-    env_id = one_line(start.get("env_id") or "", 80)
-    n_damaged += int((~is_episode).sum())
-    return Monitor(returns, lengths, seconds, finite_number(start.get("t_start")) or 0.0, env_id, n_damaged)
+    if not {"r", "l", "t"} <= columns.keys():
+        raise ValueError("it has no columns r, l, t")
+    rows = np.stack([columns[name] for name in ("r", "l", "t")])
+    is_episode = np.isfinite(rows).all(axis=0) & (rows[1] > 0)
+    returns, lengths, seconds = rows[:, is_episode]
+    episodes = Episodes(np.cumsum(lengths), returns, lengths, seconds)
+    t_start, env_id = finite_number(start.get("t_start")) or 0.0, one_line(start.get("env_id") or "", 80)
+    return Monitor(episodes, t_start, env_id, n_damaged + int((~is_episode).sum()))
 
 
 def parse_progress(content: bytes) -> tuple[dict[str, Array], int]:
     """Return the columns of a ``progress.csv``, NaN for no number, and how many rows are damaged.
 
-    Raises `ValueError` in one line for another file.
+    A row that is still being written is left out.
     """
-    whole_rows = content[: content.rfind(b"\n") + 1].decode(errors="replace")
-    reader = csv.reader(whole_rows.split("\n")[:-1])
-    rows, n_damaged = [], 0
+    lines = content[: content.rfind(b"\n") + 1].decode(errors="replace").split("\n")[:-1]
     try:
-        names = [one_line(name, 100).strip() for name in next(reader, [])]
-        for cells in reader:
-            if len(cells) == len(names):
-                rows.append([_number(cell) for cell in cells])
-            else:
-                n_damaged += 1
+        names, *rows = [*csv.reader(lines)] or [[]]
     except csv.Error as error:
         raise ValueError(one_line(error)) from error
-    table = np.array(rows, np.float64).reshape(-1, max(1, len(names)))
-    return dict(zip(names, table.T, strict=False)), n_damaged
+    whole = [[_number(cell) for cell in row] for row in rows if len(row) == len(names)]
+    table = np.array(whole, np.float64).reshape(-1, max(1, len(names)))
+    columns = {one_line(name, 100): column for name, column in zip(names, table.T, strict=False)}
+    return columns, len(rows) - len(whole)
 
 
 def _number(cell: str) -> float:
@@ -196,32 +186,19 @@ def _number(cell: str) -> float:
 def parse_evaluations(content: bytes) -> Evaluations:
     """Return the evaluations of an ``evaluations.npz`` without those with NaN.
 
-    Raises `ValueError` in one line for another file.
+    Raises `ValueError` for another file.
     """
     arrays = parse_arrays(content, ("timesteps", "results"))
-    missing = [name for name in ("timesteps", "results") if name not in arrays]
-    if missing:
-        raise ValueError(f"it has no {' and no '.join(missing)}")
+    if len(arrays) < 2:
+        raise ValueError("it has no timesteps and results")
     timesteps, returns = arrays["timesteps"], arrays["results"]
-    if returns.ndim == 1:
-        returns = returns[:, None]
+    returns = returns.reshape(len(timesteps), -1)
     rows = np.flatnonzero(np.isfinite(returns).all(axis=1))
     rows = rows[np.argsort(timesteps[rows], kind="stable")]
     return Evaluations(timesteps[rows], returns[rows])
 
 
 # -- runs -------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Episodes:
-    """All training episodes of a run, in the order in which they ended."""
-
-    ends: Array
-    """Environment steps of the whole run until each ended."""
-    returns: Array
-    lengths: Array
-    seconds: Array
 
 
 @dataclass
@@ -245,7 +222,7 @@ class Run:
     @property
     def name(self) -> str:
         """The path as messages show it."""
-        return one_line(shown(self.path.absolute()), 200)
+        return one_line(shown(self.path.absolute()))
 
     @property
     def is_complete(self) -> bool:
@@ -263,29 +240,18 @@ class Run:
             return f"failed: {one_line(self.record.get('error') or 'no reason recorded', 120)}"
         if self._is_pruned:
             return "was pruned"
-        if self.status == "running":
-            return "has not ended, or was killed"
-        return self.status or "has no status"
+        return "has not ended, or was killed" if self.status == "running" else self.status or "has no status"
 
     def episodes(self) -> Episodes | None:
         """Return the training episodes, or None if none has ended."""
-        folder = self.path if self.is_sb3 else self.path / "monitor"
-        names = sorted(name for name in _names_in(folder) if _is_monitor(name))
         prefix = "" if self.is_sb3 else "monitor/"
-        monitors = []
-        for name in names:
-            monitor = self._read(f"{prefix}{name}", parse_monitor)
-            if monitor is not None and monitor.n_damaged:
-                self.problems[f"{prefix}{name}"] = f"{monitor.n_damaged:,} damaged rows are left out"
-            if monitor is not None and len(monitor.returns):
-                monitors.append(monitor)
-        if not monitors:
+        names = [f"{prefix}{name}" for name in _names_in(self.path / prefix) if _is_monitor(name)]
+        monitors = [each for name in names if (each := self._read(name, parse_monitor)) is not None]
+        if not any(len(each.episodes.ends) for each in monitors):
             return None
         config = self.config or {}
-        n_envs = int(
-            (finite_number(config.get("n_envs")) or len(names)) * (finite_number(config.get("workers")) or 1)
-        )
-        return _merge_monitors(monitors, n_envs)
+        n_envs = int(finite_number(config.get("n_envs")) or len(names))
+        return _merge_monitors(monitors, n_envs * int(finite_number(config.get("workers")) or 1))
 
     def progress(self) -> dict[str, Array]:
         """Return the logged scalars by name; nothing for a run without ``progress.csv``."""
@@ -301,38 +267,24 @@ class Run:
 
     def score(self, kind: Score) -> float | None:
         """Return the mean return of the last or the best evaluation, or of the last training episodes."""
-        returns = self.scored_returns(kind)
-        if returns is not None:
-            return float(returns.mean())
-        recorded = self.record.get("evaluation") if kind != "train" else None
-        return finite_number(recorded.get("mean_return")) if isinstance(recorded, Mapping) else None
-
-    def scored_returns(self, kind: Score) -> Array | None:
-        """Return the returns of the episodes whose mean `score` is."""
         if kind == "train":
             episodes = self.episodes()
-            return None if episodes is None else episodes.returns[-LAST_EPISODES:]
+            return None if episodes is None else float(episodes.returns[-LAST_EPISODES:].mean())
         evaluations = self.evaluations()
         if evaluations is None:
-            return None
-        return evaluations.returns[int(evaluations.means.argmax()) if kind == "best" else -1]
+            return finite_number(value_at(self.record, "evaluation.mean_return"))
+        return float(evaluations.means.max() if kind == "best" else evaluations.means[-1])
 
     def timesteps(self) -> float | None:
-        """Return how many environment steps the run took."""
-        recorded = finite_number(self.record.get("timesteps"))
-        if recorded is not None:
-            return recorded
-        episodes, evaluations = self.episodes(), self.evaluations()
-        ends = [] if episodes is None else [episodes.ends[-1]]
-        ends += [] if evaluations is None else [evaluations.timesteps[-1]]
-        return float(max(ends)) if ends else None
+        """Return how many environment steps the run took, as far as it recorded that."""
+        recorded, episodes = finite_number(self.record.get("timesteps")), self.episodes()
+        return float(episodes.ends[-1]) if recorded is None and episodes is not None else recorded
 
     def seconds(self) -> float | None:
         """Return the seconds that the run took, as far as they were logged."""
-        elapsed = self.progress().get(ELAPSED)
+        elapsed, episodes = self.progress().get(ELAPSED), self.episodes()
         if elapsed is not None and np.isfinite(elapsed).any():
             return float(np.nanmax(elapsed))
-        episodes = self.episodes()
         return None if episodes is None else float(episodes.seconds.max())
 
     def _read(self, name: str, parse: Callable[[bytes], Read]) -> Read | None:
@@ -341,6 +293,8 @@ class Run:
             exists = (self.path / name).exists()
             self._contents[name] = _read_file(self.path, name, parse, self.problems) if exists else None
         found: Read | None = self._contents[name]
+        if isinstance(found, Monitor) and found.n_damaged:
+            self.problems[name] = f"{found.n_damaged:,} damaged rows are left out"
         return found
 
     def clear_cache(self) -> None:
@@ -355,16 +309,14 @@ def read_run(path: Path) -> Run:
     problems: dict[str, str] = {}
     record = _read_file(path, RECORD, parse_json, problems) or {}
     config = _read_file(path, "config.yaml", parse_yaml, problems)
-    algo, env = ((config or {}).get(section) for section in ("algo", "env"))
-    algo_name = (algo.get("preset") or algo.get("name")) if isinstance(algo, Mapping) else None
-    env_id = env.get("id") if isinstance(env, Mapping) else None
-    parent, seed, status = path.absolute().parent, record.get("seed"), record.get("status")
+    algo = value_at(config, "algo.preset") or value_at(config, "algo.name")
+    env_folder, seed = path.absolute().parent, record.get("seed")
     return Run(
         path,
-        algo=one_line(algo_name or parent.parent.name or "?", 60),
-        env=one_line(env_id or parent.name or "?", 60),
+        algo=one_line(algo or env_folder.parent.name or "?", 60),
+        env=one_line(value_at(config, "env.id") or env_folder.name or "?", 60),
         seed=seed if isinstance(seed, int) else None,
-        status=None if status is None else one_line(status, 20),
+        status=one_line(record["status"], 20) if "status" in record else None,
         config=config,
         record=record,
         problems=problems,
@@ -381,15 +333,14 @@ def finite_number(value: Any) -> float | None:
 def _sb3_run(path: Path) -> Run:
     """Return a run of Stable-Baselines3: its monitor names the environment, its folder the algorithm."""
     run = Run(path, algo="", env="", is_sb3=True)
+    monitors = [run._read(file, parse_monitor) for file in _names_in(path) if _is_monitor(file)]
     name, parent = path.absolute().name, path.absolute().parent.name
-    monitors = [run._read(file, parse_monitor) for file in sorted(filter(_is_monitor, _names_in(path)))]
-    run.env = next((each.env_id for each in monitors if each is not None and each.env_id), "")
-    has_seed = _SEED_AT_END.search(name)
-    run.seed = int(name[re.search(r"\d+$", name).start() :]) if has_seed else None  # type: ignore[union-attr]
-    without_seed = _SEED_AT_END.sub("", name)
-    run.env = run.env or next((one_line(each) for each in (without_seed, parent) if _IS_ENV.search(each)), "")
+    seed, without_seed = _SEED_AT_END.search(name), _SEED_AT_END.sub("", name)
     # In folders such as ppo/CartPole-v1_1 the environment's name says nothing about who trained there.
-    is_env = bool(_IS_ENV.search(without_seed)) or without_seed == folder_name(run.env)
+    is_env = bool(_IS_ENV.search(without_seed))
+    run.seed = int(seed[1]) if seed else None
+    run.env = next((each.env_id for each in monitors if each is not None and each.env_id), "")
+    run.env = run.env or next((one_line(each) for each in (without_seed, parent) if _IS_ENV.search(each)), "")
     run.algo = one_line(parent if is_env or not without_seed else without_seed, 60) or "?"
     return run
 
@@ -402,27 +353,24 @@ def _read_file(
     except FileNotFoundError:
         problems[name] = "is missing"
     except (ZooError, *UNREADABLE) as error:
-        text = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
-        problems[name] = one_line(text or type(error).__name__)
+        problems[name] = one_line(error) or type(error).__name__
     return None
 
 
 def _names_in(folder: Path) -> list[str]:
-    return os.listdir(folder) if folder.is_dir() else []
+    return sorted(os.listdir(folder)) if folder.is_dir() else []
 
 
-def _merge_monitors(monitors: list[Monitor], n_envs: int) -> Episodes:
+def _merge_monitors(monitors: Sequence[Monitor], n_envs: int) -> Episodes:
     """Merge the episodes of parallel environments: k steps of each are n_envs·k of the run."""
-    first_start = min(monitor.t_start for monitor in monitors)
-    ends = np.concatenate([np.cumsum(monitor.lengths) * n_envs for monitor in monitors])
+    first = min(monitor.t_start for monitor in monitors)
+    each = [(m.episodes.ends * n_envs, m.episodes, m.episodes.seconds + m.t_start - first) for m in monitors]
+    ends = np.concatenate([ends for ends, _, _ in each])
+    returns = np.concatenate([episodes.returns for _, episodes, _ in each])
+    lengths = np.concatenate([episodes.lengths for _, episodes, _ in each])
+    seconds = np.concatenate([seconds for _, _, seconds in each])
     order = np.argsort(ends, kind="stable")
-    seconds = np.concatenate([monitor.seconds + (monitor.t_start - first_start) for monitor in monitors])
-    return Episodes(
-        ends[order],
-        np.concatenate([monitor.returns for monitor in monitors])[order],
-        np.concatenate([monitor.lengths for monitor in monitors])[order],
-        seconds[order],
-    )
+    return Episodes(ends[order], returns[order], lengths[order], seconds[order])
 
 
 def problems_of(runs: Iterable[Run]) -> list[str]:

@@ -77,8 +77,6 @@ class ActionDistribution(nn.Module, ABC):
     parameter_size: int
     noise_size: int
     mask_size: int | None = None
-    imitation_depends_on_entropy: bool = True
-    """Whether `imitation_loss` depends on the entropy: a likelihood does, a squared error does not."""
 
     @abstractmethod
     def forward(self, features: Tensor) -> Tensor:
@@ -147,10 +145,6 @@ class ActionDistribution(nn.Module, ABC):
     def imitation_loss(self, parameters: Tensor, actions: Any) -> Tensor:
         """Return the loss (…) of cloning an expert's actions: minus their log-probability."""
         return -self.log_prob(parameters, actions)
-
-    def imitation_entropy(self, parameters: Tensor) -> Tensor:
-        """Return the entropies (…) on which `imitation_loss` depends."""
-        return self.entropy(parameters)
 
 
 class DiscreteDistribution(ActionDistribution):
@@ -301,8 +295,6 @@ QUADRATURE = np.polynomial.hermite_e.hermegauss(48)
 class Gaussian(ActionDistribution):
     """Independent normal distributions of ``n_actions`` numbers."""
 
-    imitation_depends_on_entropy = False
-
     def __init__(self, space: spaces.Box) -> None:
         super().__init__()
         self.n_actions = self.noise_size = math.prod(space.shape)
@@ -437,7 +429,6 @@ class Deterministic(ActionDistribution):
     """
 
     noise_size = 0
-    imitation_depends_on_entropy = False
 
     def __init__(self, space: spaces.Box, features_dim: int) -> None:
         super().__init__()
@@ -603,7 +594,6 @@ class CompositeDistribution(ActionDistribution):
         self.mask_sizes = [head.mask_size or 0 for head in heads]
         self.parameter_size, self.noise_size = sum(self.parameter_sizes), sum(self.noise_sizes)
         self.mask_size = sum(self.mask_sizes) or None
-        self.imitation_depends_on_entropy = any(head.imitation_depends_on_entropy for head in heads)
 
     def forward(self, features: Tensor) -> Tensor:
         return torch.cat([head(features) for head in self.heads.values()], dim=-1)
@@ -649,11 +639,6 @@ class CompositeDistribution(ActionDistribution):
         """Return the sum (…) of the parts' losses."""
         parts = self._parts(parameters)
         return total([head.imitation_loss(part, actions[path]) for path, head, part in parts])
-
-    def imitation_entropy(self, parameters: Tensor) -> Tensor:
-        """Return the sum (…) of the entropies of the parts whose loss depends on them."""
-        held = [each for each in self._parts(parameters) if each[1].imitation_depends_on_entropy]
-        return total([head.imitation_entropy(part) for _, head, part in held])
 
     def _parts(self, parameters: Any) -> list[tuple[str, ActionDistribution, Any]]:
         """Return path, head and parameters of each part."""

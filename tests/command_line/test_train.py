@@ -1,4 +1,4 @@
-"""`zoo train`, `zoo check` and `zoo reproduce` as a user types them, also with goals and masks."""
+"""`zoo train` and `zoo check` as a user types them, also with goals and masks."""
 
 from __future__ import annotations
 

@@ -27,8 +27,7 @@ from zoo.experiment.checkpoint import (
     read_share,
     write_files,
 )
-from zoo.experiment.slurm_environment import Task, first_host, slurm_task, tasks_on_nodes
-from zoo.experiment.workers import worker_config
+from zoo.experiment.workers import Task, first_host, slurm_task, tasks_on_nodes, worker_config
 
 COMMON = [
     *("workers=2", "tuned=none", "seed=3", "threads=1", "compile=false", "verbose=0", "logger=csv"),

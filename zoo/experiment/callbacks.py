@@ -111,7 +111,6 @@ class EvalCallback(Callback):
             "best_mean": self.best_mean,
             "rows": len(self._history),
             "evaluated_at": self.evaluated_at,
-            "last": None if self.last is None else self.last.as_lists(),
         }
 
     def load_state(self, values: dict[str, Any]) -> None:
@@ -119,9 +118,9 @@ class EvalCallback(Callback):
         self.n_evaluations = values["n_evaluations"]
         self.best_mean = values["best_mean"]
         self.evaluated_at = values["evaluated_at"]
-        self.last = None if values["last"] is None else Evaluation.from_lists(values["last"])
         if self.run is not None and values["rows"]:
             self._history = read_evaluations(self.run.evaluations)[: values["rows"]]
+            self.last = self._history[-1][1] if self._history else None
             self._write_history()
 
     def card_at(self, num_timesteps: int) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -71,21 +71,6 @@ class Evaluation:
             successes=np.array([episode.info["is_success"] for episode in episodes], dtype=np.bool_)
             if says_success
             else None,
-        )
-
-    def as_lists(self) -> dict[str, Any]:
-        """Return the episodes as plain values, for `from_lists`."""
-        arrays = {"returns": self.returns, "lengths": self.lengths, "successes": self.successes}
-        return {name: None if array is None else array.tolist() for name, array in arrays.items()}
-
-    @classmethod
-    def from_lists(cls, values: Mapping[str, Any]) -> Evaluation:
-        """Return the evaluation whose `as_lists` this is."""
-        successes = values["successes"]
-        return cls(
-            np.array(values["returns"], np.float64),
-            np.array(values["lengths"], np.int64),
-            None if successes is None else np.array(successes, np.bool_),
         )
 
     @property

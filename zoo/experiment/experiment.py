@@ -25,8 +25,7 @@ from zoo.experiment.loggers import LoggingCallback, RunSummary
 from zoo.experiment.messages import print_message, warnings_as_messages
 from zoo.experiment.resume import reopen_run
 from zoo.experiment.run_folder import FINISHED, RunFolder
-from zoo.experiment.signals import stop_on_signals
-from zoo.experiment.slurm_environment import slurm_job
+from zoo.experiment.signals import slurm_job, stop_on_signals
 from zoo.experiment.workers import LEARN, worker_launcher
 
 if TYPE_CHECKING:

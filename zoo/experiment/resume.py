@@ -11,7 +11,7 @@ from zoo.config.environment_values import as_written, plain_config
 from zoo.config.resume import FREE_OF_CHECKPOINTS, SHOWN_ONLY
 from zoo.errors import ZooError
 from zoo.experiment.run_folder import FINISHED, RunFolder, StillGoingError
-from zoo.experiment.slurm_environment import is_requeued, slurm_job
+from zoo.experiment.signals import is_requeued, slurm_job
 
 Config = dict[str, Any]
 

@@ -1,4 +1,4 @@
-"""Ending a run cleanly when the user or the cluster asks for it."""
+"""Ending a run cleanly when the user or the cluster asks for it, and the Slurm job that it belongs to."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 
 from zoo.algorithms.callback import PREEMPTED, Training
-from zoo.experiment.slurm_environment import slurm_job
 
 
 @contextlib.contextmanager
@@ -57,3 +56,16 @@ def stop_on_signals(
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def slurm_job() -> str | None:
+    """Return the Slurm job of this process, an index of an array by both its numbers, or None."""
+    array, index = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
+    if array is not None and index is not None:
+        return f"{array}_{index}"
+    return os.environ.get("SLURM_JOB_ID")
+
+
+def is_requeued() -> bool:
+    """Tell whether Slurm started this job before, and put it back into the queue."""
+    return os.environ.get("SLURM_RESTART_COUNT", "0").strip() not in ("", "0")

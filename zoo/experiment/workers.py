@@ -6,6 +6,7 @@ import contextlib
 import datetime
 import json
 import os
+import re
 import select
 import shutil
 import signal
@@ -17,6 +18,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -24,7 +26,6 @@ from zoo.core.free_memory import usable_cores
 from zoo.core.printing import one_line
 from zoo.errors import INTERRUPTED, ZooError
 from zoo.experiment.messages import print_message
-from zoo.experiment.slurm_environment import Task, slurm_task
 from zoo.launch.processes import describe_exit
 
 if TYPE_CHECKING:
@@ -49,6 +50,65 @@ LEARN = "learn"
 
 CONFIG, READY, FAILED, LOST = "config", "ready", "failed", "lost"
 """Keys in the store: the run's config, and of each worker that it is ready, or why it has ended."""
+
+
+FIRST_PORT, N_PORTS = 15_000, 16_000
+"""Where workers of a job meet: below the ports that systems give away by themselves."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One of the tasks that `srun` has started: which of how many, in all and on its node.
+
+    The first one listens at ``address`` and ``port``. ``gpus_here`` are all that the step has on this node,
+    where Slurm sets that.
+    """
+
+    rank: int
+    size: int
+    rank_here: int
+    n_here: int
+    address: str
+    port: int
+    gpus_here: int | None = None
+
+
+def slurm_task() -> Task | None:
+    """Return which task of a step of several this process is, or None. Raises `ZooError`."""
+    asked = os.environ.get
+    size = int(asked("SLURM_STEP_NUM_TASKS", "1"))
+    if size < 2:
+        return None
+    try:
+        number = int(os.environ["SLURM_JOB_ID"]) + 31 * int(asked("SLURM_STEP_ID", "0"))
+        node, n_nodes = int(asked("SLURM_NODEID", "0")), int(asked("SLURM_STEP_NUM_NODES", "1"))
+        address = "127.0.0.1" if n_nodes == 1 else first_host(os.environ["SLURM_STEP_NODELIST"])
+        return Task(
+            rank=int(os.environ["SLURM_PROCID"]),
+            size=size,
+            rank_here=int(os.environ["SLURM_LOCALID"]),
+            n_here=tasks_on_nodes(os.environ["SLURM_STEP_TASKS_PER_NODE"])[node],
+            address=asked("MASTER_ADDR") or address,
+            port=int(asked("MASTER_PORT") or FIRST_PORT + number % N_PORTS),
+            gpus_here=int(asked("SLURM_GPUS_ON_NODE") or 0) or None,
+        )
+    except (LookupError, ValueError) as error:
+        raise ZooError(f"workers can't tell which task of Slurm they are: {error}") from error
+
+
+def first_host(nodes: str) -> str:
+    """Return the first of Slurm's list of nodes, such as ``gpu[03-05,07],login1``."""
+    first = re.match(r"(?:[^,\[]|\[[^\]]*\])*", nodes)
+    return re.sub(r"\[([^\],-]+)[^\]]*\]", r"\1", first[0] if first else nodes)
+
+
+def tasks_on_nodes(counts: str) -> list[int]:
+    """Return the number of tasks on each node, which Slurm writes as ``2(x3),1``."""
+    found: list[int] = []
+    for part in counts.split(","):
+        count, _, times = part.partition("(x")
+        found += [int(count)] * int(times.rstrip(")") or 1)
+    return found
 
 
 def worker_task(n_workers: int) -> Task | None:

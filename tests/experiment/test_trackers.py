@@ -267,7 +267,7 @@ def trained_tensorboard(*overrides: str, alone: bool = False) -> Result:
 
 
 def events(folder: Path) -> EventAccumulator:
-    found = EventAccumulator(str(folder), size_guidance={"images": 0, "histograms": 0, "scalars": 0})
+    found = EventAccumulator(str(folder), size_guidance={"images": 0, "scalars": 0})
     found.Reload()
     return found
 
@@ -333,21 +333,6 @@ def test_videos_are_shown_as_moving_images() -> None:
         assert gif.size == (images[0].width, images[0].height) == (320, 213)
 
 
-def test_policy_histograms_come_on_request_every_so_many_steps() -> None:
-    result = trained_tensorboard(
-        "seed=1", "logger.tensorboard.histograms=true", "logger.tensorboard.histograms_every=128"
-    )
-    found = events(result.run.tensorboard)
-    parameters = result.algorithm.get_parameters()
-    assert sorted(found.Tags()["histograms"]) == sorted(f"policy/{name}" for name in parameters)
-    for name, values in parameters.items():
-        first, last = found.Histograms(f"policy/{name}")
-        assert (first.step, last.step) == (128, 256)
-        assert last.histogram_value.num == values.size
-        assert last.histogram_value.sum == pytest.approx(values.astype(np.float64).sum(), abs=1e-6)
-        assert sum(last.histogram_value.bucket) == values.size
-
-
 def test_resumed_run_has_each_step_once_and_in_order(tmp_path: Path) -> None:
     """What was filmed before the checkpoint stays, though the last report is older; what came after goes."""
     with filming(tmp_path / "film.mp4", 10) as film:
@@ -356,7 +341,6 @@ def test_resumed_run_has_each_step_once_and_in_order(tmp_path: Path) -> None:
     logger = TensorBoardLogger(tmp_path / "tb", {"seed": 1})
     logger.write(LogEntry(100, {"train/loss": 1.0}))
     logger.video("eval/video", tmp_path / "film.mp4", 150)
-    logger.histograms({"weights": np.arange(5.0)}, 160)
     state = logger.state()
     logger.write(LogEntry(200, {"train/loss": 9.0}))
     logger.video("eval/video", tmp_path / "film.mp4", 210)
@@ -371,7 +355,6 @@ def test_resumed_run_has_each_step_once_and_in_order(tmp_path: Path) -> None:
     found = events(tmp_path / "tb")
     assert [(each.step, each.value) for each in found.Scalars("train/loss")] == [(100, 1), (200, 2), (300, 2)]
     assert [each.step for each in found.Images("eval/video")] == [150, 310]
-    assert [each.step for each in found.Histograms("policy/weights")] == [160]
     assert [(each.step, each.value) for each in found.Scalars("final/mean_return")] == [(320, 7.0)]
 
 
@@ -476,7 +459,6 @@ def test_tracker_of_ones_own_sees_the_whole_run_beside_others(module: str) -> No
         (["+logger.mine._target_=own_trackers.Lines"], "missing 1 required positional argument: 'path'"),
         (["+logger.mine.path=a"], "a tracker of your own has a `_target_`"),
         (["+logger.tensorbord=true"], "did you mean `logger.tensorboard`"),
-        (["logger.tensorboard.histogram=true"], "did you mean `logger.tensorboard.histograms`"),
     ],
 )
 def test_wrong_tracker_is_named_before_anything_starts(module: str, own: list[str], message: str) -> None:

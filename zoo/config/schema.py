@@ -251,9 +251,7 @@ class LoggerSettings:
     )
     console: bool = hyperparameter(False, "a table on the terminal")
     csv: bool = hyperparameter(False, "progress.csv in the run's folder")
-    tensorboard: bool | dict[str, Any] | None = hyperparameter(
-        None, "TensorBoard's files in the run's folder, in tb/: true, or the values of TensorBoardSettings"
-    )
+    tensorboard: bool | None = hyperparameter(None, "TensorBoard's files in the run's folder, in tb/")
     wandb: dict[str, Any] | None = hyperparameter(None, "Weights & Biases, with the values of WandbSettings")
 
 
@@ -451,16 +449,6 @@ class DoctorSettings:
     """What `zoo doctor` takes."""
 
     format: str = hyperparameter(help="text, or json for programs", choices=("text", "json"))
-
-
-@dataclass
-class TensorBoardSettings:
-    """What TensorBoard gets beside scalars, hyperparameters and videos."""
-
-    histograms: bool = hyperparameter(False, "how the policy's parameters are distributed")
-    histograms_every: int | None = hyperparameter(
-        None, "steps between histograms; null: a twentieth of the run", unit="environment steps", ge=1
-    )
 
 
 @dataclass

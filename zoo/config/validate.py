@@ -18,7 +18,6 @@ from zoo.config.schema import (
     CALLBACKS,
     SETTINGS,
     LoggerSettings,
-    TensorBoardSettings,
     WandbSettings,
 )
 from zoo.config.source import NO_TUNED
@@ -195,12 +194,7 @@ def _logger(values: Mapping[str, Any]) -> dict[str, Any]:
     logger = _built(LoggerSettings, known, "logger")
     if logger["wandb"] is not None:
         logger["wandb"] = _built(WandbSettings, logger["wandb"], "logger.wandb")
-    tensorboard = logger["tensorboard"]
-    if not isinstance(tensorboard, Mapping):
-        tensorboard = {} if tensorboard else None
-    if tensorboard is not None:
-        tensorboard = _built(TensorBoardSettings, tensorboard, "logger.tensorboard")
-    return {**logger, "tensorboard": tensorboard, **own}
+    return {**logger, **own}
 
 
 _SECTIONS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {

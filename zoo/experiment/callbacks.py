@@ -1,4 +1,4 @@
-"""Callbacks: evaluation with the best agent, early stopping, kept agents, histograms and videos."""
+"""Callbacks: evaluation with the best agent, early stopping, kept agents and videos."""
 
 from __future__ import annotations
 
@@ -321,17 +321,6 @@ class KeepAgentsCallback(Callback):
         for steps, folder in kept_agents(self.run.path).items():
             if steps > self._kept_at:
                 shutil.rmtree(folder, ignore_errors=True)
-
-
-class HistogramCallback(Callback):
-    """Hands the policy's parameters to the loggers every ``every`` environment steps."""
-
-    def __init__(self, every: int, loggers: LoggerGroup) -> None:
-        self.every = every
-        self.loggers = loggers
-
-    def on_steps(self, algorithm: Training) -> None:
-        self.loggers.call("histograms", algorithm.get_parameters(), algorithm.num_timesteps)
 
 
 class VideoCallback(Callback):

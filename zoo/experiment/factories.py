@@ -26,7 +26,6 @@ from zoo.envs.video import parse_size
 from zoo.errors import ZooError
 from zoo.experiment.callbacks import (
     EvalCallback,
-    HistogramCallback,
     KeepAgentsCallback,
     StopTrainingOnMaxEpisodes,
     StopTrainingOnNoModelImprovement,
@@ -53,7 +52,6 @@ TIMES_IN_A_RUN = {"eval": 20, "checkpoint": 10, "agents": 10, "video": 10}
 """How often each callback is called where no interval is set."""
 
 REPORTS_IN_A_RUN = 100
-HISTOGRAMS_IN_A_RUN = 20
 
 Base = TypeVar("Base")
 
@@ -149,9 +147,6 @@ def make_callbacks(
     ]
     if "video" in ours:  # before the loggers, which write it beside the next entry
         callbacks.append(_video(ours["video"], run, eval_env, loggers))
-    tensorboard = config["logger"]["tensorboard"]
-    if isinstance(tensorboard, Mapping) and tensorboard.get("histograms"):
-        callbacks.append(HistogramCallback(tensorboard["histograms_every"], loggers))
     if loggers.outputs:
         callbacks.append(LoggingCallback(config["logger"]["every"], loggers, stays_open=True))
     if config.get("progress_bar"):
@@ -174,10 +169,6 @@ def with_intervals(config: Mapping[str, Any]) -> dict[str, Any]:
         for name, values in config["callbacks"].items()
     }
     logger = dict(_with(config["logger"], "every", n_timesteps, REPORTS_IN_A_RUN))
-    if isinstance(logger.get("tensorboard"), Mapping):
-        logger["tensorboard"] = _with(
-            logger["tensorboard"], "histograms_every", n_timesteps, HISTOGRAMS_IN_A_RUN
-        )
     return {**config, "callbacks": callbacks, "logger": logger}
 
 
@@ -243,7 +234,7 @@ def _outputs(config: Mapping[str, Any], run: RunFolder) -> list[Logger]:
         outputs.append(ConsoleLogger())
     if settings["csv"]:
         outputs.append(CsvLogger(run.progress))
-    if settings["tensorboard"] not in (None, False):
+    if settings["tensorboard"]:
         outputs.append(TensorBoardLogger(run.tensorboard, as_written(config)))
     if settings["wandb"] is not None:
         options = {key: value for key, value in settings["wandb"].items() if value is not None}

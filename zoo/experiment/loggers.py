@@ -71,9 +71,6 @@ class Logger:
     def video(self, name: str, path: Path, timesteps: int) -> None:
         """Log a video that was filmed after so many environment steps."""
 
-    def histograms(self, tensors: Mapping[str, Any], timesteps: int) -> None:
-        """Log the policy's parameters, arrays by name, if the config asks for them."""
-
     def flush(self) -> None:
         """Print or send what is still waiting, at the end of the training."""
 

@@ -184,7 +184,6 @@ class RunFolder:
                 "timesteps": algorithm.num_timesteps,
                 "steps_per_second": round((algorithm.num_timesteps - first_step) / seconds, 1),
                 "stop_reason": algorithm.stop_reason,
-                "seconds": _spent(algorithm),
             }
 
         try:
@@ -219,14 +218,6 @@ def _clock(algorithm: Algorithm) -> float:
     """Return the time, which stands still during evaluations and while something is compiled."""
     left_out = algorithm.timings["evaluation"] + algorithm.runtime.compile_clock.seconds
     return time.perf_counter() - left_out
-
-
-def _spent(algorithm: Algorithm) -> dict[str, float]:
-    """Return what the whole run's seconds were spent on; this process compiled within its updates."""
-    spent = dict(algorithm.timings)
-    compiling = min(algorithm.runtime.compile_clock.seconds, spent["update"])
-    spent["update"] -= compiling
-    return {name: round(seconds, 3) for name, seconds in {**spent, "compiling": compiling}.items()}
 
 
 def machine() -> dict[str, Any]:

@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from zoo.config.resume import SHOWN_ONLY
 from zoo.core import atomic
 from zoo.core.plain_data import flat, parse_json, to_yaml
@@ -57,13 +55,6 @@ class TensorBoardLogger(Logger):
         self._open(timesteps).file_writer.add_summary(
             Summary(value=[Summary.Value(tag=name, image=image)]), timesteps
         )
-
-    def histograms(self, tensors: Mapping[str, Any], timesteps: int) -> None:
-        writer = self._open(timesteps)
-        for name, tensor in tensors.items():
-            finite = tensor[np.isfinite(tensor)]
-            if finite.size:
-                writer.add_histogram(f"policy/{name}", finite, timesteps, bins=64)
 
     def flush(self) -> None:
         if self._writer is not None:

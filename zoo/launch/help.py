@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 
 from zoo.config import schema
 from zoo.config.fields import variant_of
-from zoo.config.schema import CALLBACKS, SETTINGS, LoggerSettings, TensorBoardSettings, WandbSettings
+from zoo.config.schema import CALLBACKS, SETTINGS, LoggerSettings, WandbSettings
 
 if TYPE_CHECKING:
     from zoo.config.compose import ConfigLoader
@@ -44,8 +44,7 @@ def _declared(command: str, config: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(values, Mapping):
             declared[section] = _fields_inside(schema.section_class(section), values)
     declared["callbacks"] = {name: _fields(settings) for name, settings in CALLBACKS.items()}
-    inside = {"tensorboard": _fields(TensorBoardSettings), "wandb": _fields(WandbSettings)}
-    declared["logger"] = {**_fields(LoggerSettings), **inside}
+    declared["logger"] = {**_fields(LoggerSettings), "wandb": _fields(WandbSettings)}
     return declared
 
 

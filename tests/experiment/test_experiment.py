@@ -8,11 +8,9 @@ import logging
 import os
 import random
 import re
-import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +23,6 @@ import zoo
 from zoo.agents.agent_folder import read_agent, write_agent
 from zoo.algorithms.callback import PREEMPTED, Callback
 from zoo.cli import status_of
-from zoo.config.overrides import as_hydra_reads
 from zoo.core.tensors import read_tensors
 from zoo.errors import ZooError
 from zoo.experiment.checkpoint import read_checkpoint
@@ -256,42 +253,6 @@ def test_signal_before_the_first_step_is_not_forgotten(monkeypatch: pytest.Monke
     assert same(resumed.algorithm.get_parameters(), whole)
 
 
-# Disks that fill, files and folders that vanish
-
-
-class _Between(Callback):
-    """Does something at the end of an update, and something else some updates later."""
-
-    every = 64
-
-    def __init__(self, first: Callable[[], object], then: Callable[[], object] = lambda: None) -> None:
-        self.deeds = {64: first, 192: then}
-
-    def on_steps(self, algorithm: Any) -> None:
-        self.deeds.get(algorithm.num_timesteps, lambda: None)()
-
-
-def test_disk_that_is_full_for_a_while_ends_no_run(caplog: pytest.LogCaptureFixture) -> None:
-    """A limit on file sizes stands in for it: the system refuses the write half-way in both."""
-    no_limit = resource.getrlimit(resource.RLIMIT_FSIZE)
-
-    def limit(size: int) -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (size, no_limit[1]))
-
-    with Experiment(config_of("callbacks.checkpoint.every=64", "callbacks.eval.every=64")) as experiment:
-        experiment.callbacks.insert(0, _Between(lambda: limit(90), lambda: limit(no_limit[0])))
-        try:
-            result = experiment.run_through()
-        finally:
-            limit(no_limit[0])
-    assert result.run.read_record()["status"] == "finished"
-    assert (result.run.agent / "policy.safetensors").exists()
-    assert sum("monitor" in line for line in caplog.messages) == 1
-    for path in result.run.monitor.iterdir():
-        assert path.read_bytes().endswith(b"\n")
-        assert {line.count(",") for line in path.read_text().splitlines()[1:]} == {2}
-
-
 # What a run had decided is not decided again
 
 
@@ -363,19 +324,6 @@ def test_what_ran_before_in_the_process_changes_nothing(tmp_path: Path) -> None:
     here, there = read_tensors(result.agent / "policy.safetensors"), read_tensors(alone)
     assert here.keys() == there.keys()
     assert all(np.array_equal(here[name], there[name]) for name in here)
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        *(1, -2, 1e-5, 0.25, True, False, None, "text", "a,b [c] {d} 'e' \"f\" \\", "", "null", "1e5"),
-        *([64, 64], [], {"pi": [64], "vf": []}, {"type": "linear", "start": 3e-4, "end": 0}),
-    ],
-)
-def test_values_come_through_as_they_are(value: Any) -> None:
-    config = zoo.compose("train", ["algo=ppo2", "env=CartPole-v1", f"env.kwargs.x={as_hydra_reads(value)}"])
-    assert config.env.kwargs.x == value
-    assert type(config.env.kwargs.x) is type(value) or isinstance(value, list | dict)
 
 
 SHORT_INTERRUPTED: dict[str, Any] = {

@@ -163,20 +163,14 @@ def make_callbacks(
 
 def with_intervals(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the config with each interval that is a share of the run as the number of steps that this is."""
-    n_timesteps = config["n_timesteps"]
-    callbacks = {
-        name: _with(values, "every", n_timesteps, TIMES_IN_A_RUN.get(name))
-        for name, values in config["callbacks"].items()
-    }
-    logger = dict(_with(config["logger"], "every", n_timesteps, REPORTS_IN_A_RUN))
-    return {**config, "callbacks": callbacks, "logger": logger}
 
+    def divided(values: Any, times: int | None) -> Any:
+        if times is None or not _is_ours(values) or values.get("every") is not None:
+            return values
+        return {**values, "every": max(1, config["n_timesteps"] // times)}
 
-def _with(values: Any, interval: str, n_timesteps: int, times: int | None) -> Any:
-    """Return settings of ours with the interval that divides the run into ``times``, unless they have one."""
-    if times is None or not _is_ours(values) or values.get(interval) is not None:
-        return values
-    return {**values, interval: max(1, n_timesteps // times)}
+    callbacks = {name: divided(each, TIMES_IN_A_RUN.get(name)) for name, each in config["callbacks"].items()}
+    return {**config, "callbacks": callbacks, "logger": divided(config["logger"], REPORTS_IN_A_RUN)}
 
 
 def _is_ours(values: Mapping[str, Any] | None) -> TypeGuard[Mapping[str, Any]]:

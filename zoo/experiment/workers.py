@@ -185,9 +185,8 @@ def open_store(task: Task) -> Store:
     wait = datetime.timedelta(seconds=START_SECONDS)
     is_first = task.rank == 0
     try:
-        return dist.TCPStore(
-            *(task.address, task.port, task.size, is_first), timeout=wait, wait_for_workers=False
-        )
+        where = task.address, task.port, task.size, is_first
+        return dist.TCPStore(*where, timeout=wait, wait_for_workers=False)  # type: ignore[attr-defined]
     except RuntimeError as error:
         way = "listen at" if is_first else "reach the first one at"
         raise ZooError(

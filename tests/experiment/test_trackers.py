@@ -408,23 +408,6 @@ from zoo.experiment.loggers import Logger
 class Lines(Logger):
     def __init__(self, path):
         self.path = path
-
-    def start(self, folder, config):
-        self.file = folder / self.path
-        self.add("start", config["env"]["id"])
-
-    def write(self, report):
-        self.add("report", report.timesteps)
-
-    def conclude(self, ending):
-        self.add(ending.status, ending.evaluation["mean_return"], ending.agent.name)
-
-    def close(self):
-        self.add("closed")
-
-    def add(self, *words):
-        with open(self.file, "a") as file:
-            print(*words, file=file)
 """
 
 
@@ -435,19 +418,6 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.syspath_prepend(tmp_path)
     yield "own_trackers"
     sys.modules.pop("own_trackers", None)
-
-
-def test_tracker_of_ones_own_sees_the_whole_run_beside_others(module: str) -> None:
-    own = [f"+logger.mine._target_={module}.Lines", "+logger.mine.path=lines.txt"]
-    result = train(compose("train", [*SHORT_OWN, *own]))
-    assert result.evaluation is not None
-    assert (result.run.path / "lines.txt").read_text().splitlines() == [
-        "start CartPole-v1",
-        *(f"report {steps}" for steps in (64, 128, 192, 256)),
-        f"finished {result.evaluation.mean} best_agent",
-        "closed",
-    ]
-    assert len(result.run.progress.read_text().splitlines()) == 5
 
 
 @pytest.mark.parametrize(

@@ -46,8 +46,8 @@ SCORES = r'^\{"algo": "ppo2", "env": "CartPole-v1", "mean_return": [\d.]+, .*"n_
 
 STAGES: list[dict[str, str]] = [
     {
-        f"{PPO2} callbacks.agents.every=256": "zoo train resume=runs/ppo2/CartPole-v1/",
-        SAC: "zoo train resume=runs/sac/Pendulum-v1/",
+        f"{PPO2} callbacks.agents.every=256": "zoo train experiment=runs/ppo2/CartPole-v1/",
+        SAC: "zoo train experiment=runs/sac/Pendulum-v1/",
         f"train -m {PPO2.removeprefix('train ')} seed=5,6": "2 jobs: 2 done",
         "check env=Zoo/Masked-v0": "masks .*6",
         "doctor": "",

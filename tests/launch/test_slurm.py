@@ -244,22 +244,3 @@ def test_folder_with_files_of_others_is_refused_and_left_as_it_is(tmp_path: Path
     assert "holds files that are not of this script" in started.stderr
     assert sorted(folder.rglob("*")) == before
     assert folder.stat().st_mode & 0o777 == 0o755
-
-
-@pytest.mark.usefixtures("slurm")
-def test_slurm_is_started_again_over_what_a_killed_one_left_and_harms_no_other(tmp_path: Path) -> None:
-    folder = tmp_path / "second slurm"
-    started = call("start", folder)
-    try:
-        assert started.returncode == 0, started.stderr
-        os.kill(int((folder / "slurmctld.pid").read_text()), signal.SIGKILL)
-        os.kill(int((folder / "slurmd.pid").read_text()), signal.SIGKILL)
-        assert call("start", folder).stdout == started.stdout
-        assert call("status", folder).returncode == 0
-    finally:
-        assert call("stop", folder).returncode == 0
-    assert call("status", folder).returncode == 1
-    others = subprocess.run(
-        ["sinfo", "--noheader", "--format=%t"], capture_output=True, text=True, check=True
-    )
-    assert set(others.stdout.split()) <= {"idle", "mix", "alloc"}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from zoo.config.environment_values import as_written, plain_config
-from zoo.config.resume import FREE_OF_CHECKPOINTS, SHOWN_ONLY
+from zoo.config.resume import SHOWN_ONLY
 from zoo.errors import ZooError
 from zoo.experiment.run_folder import FINISHED, RunFolder, StillGoingError
 from zoo.experiment.signals import is_requeued, slurm_job
@@ -29,9 +29,6 @@ def reopen_run(config: Config) -> tuple[RunFolder | None, Config]:
         return None, config
     run, own_config = found[0], plain_config(found[1])
     own_config |= {key: config[key] for key in SHOWN_ONLY if key in config}
-    checkpoint = own_config["callbacks"].get("checkpoint")
-    if checkpoint is not None:
-        checkpoint |= {key: config["callbacks"]["checkpoint"][key] for key in FREE_OF_CHECKPOINTS}
     return run, own_config
 
 
@@ -65,9 +62,4 @@ def _unfinished_runs(config: Mapping[str, Any], job: str) -> Iterator[tuple[RunF
 def _compared(values: Mapping[str, Any], config: Mapping[str, Any]) -> Config:
     """Return what has to be equal in two configs of one run; a seed that is drawn may be any."""
     free = (*SHOWN_ONLY, "seed") if config["seed"] is None else SHOWN_ONLY
-    kept = {key: value for key, value in values.items() if key not in free}
-    checkpoint = kept["callbacks"].get("checkpoint")
-    if isinstance(checkpoint, Mapping):
-        fixed = {key: value for key, value in checkpoint.items() if key not in FREE_OF_CHECKPOINTS}
-        kept["callbacks"] = {**kept["callbacks"], "checkpoint": fixed}
-    return kept
+    return {key: value for key, value in values.items() if key not in free}

@@ -10,6 +10,7 @@ import re
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -51,6 +52,7 @@ LEARN = "learn"
 CONFIG, READY, FAILED, LOST = "config", "ready", "failed", "lost"
 """Keys in the store: the run's config, and of each worker that it is ready, or why it has ended."""
 
+LOOPBACK = "127.0.0.1"
 
 FIRST_PORT, N_PORTS = 15_000, 16_000
 """Where workers of a job meet: below the ports that systems give away by themselves."""
@@ -82,7 +84,7 @@ def slurm_task() -> Task | None:
     try:
         number = int(os.environ["SLURM_JOB_ID"]) + 31 * int(asked("SLURM_STEP_ID", "0"))
         node, n_nodes = int(asked("SLURM_NODEID", "0")), int(asked("SLURM_STEP_NUM_NODES", "1"))
-        address = "127.0.0.1" if n_nodes == 1 else first_host(os.environ["SLURM_STEP_NODELIST"])
+        address = LOOPBACK if n_nodes == 1 else first_host(os.environ["SLURM_STEP_NODELIST"])
         return Task(
             rank=int(os.environ["SLURM_PROCID"]),
             size=size,
@@ -186,13 +188,23 @@ def open_store(task: Task) -> Store:
     is_first = task.rank == 0
     try:
         where = task.address, task.port, task.size, is_first
-        return dist.TCPStore(*where, timeout=wait, wait_for_workers=False)  # type: ignore[attr-defined]
-    except RuntimeError as error:
+        # By itself it would listen to all networks, also where all tasks are on this machine.
+        here = _listen(task.port) if is_first and task.address == LOOPBACK else None
+        return dist.TCPStore(*where, timeout=wait, wait_for_workers=False, master_listen_fd=here)  # type: ignore[attr-defined]
+    except (RuntimeError, OSError) as error:
         way = "listen at" if is_first else "reach the first one at"
         raise ZooError(
             f"worker {task.rank} can't {way} {task.address}, port {task.port} (MASTER_ADDR and MASTER_PORT"
             f" choose others): {one_line(error)}"
         ) from error
+
+
+def _listen(port: int) -> int:
+    with socket.socket() as server:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        server.bind((LOOPBACK, port))
+        server.listen(socket.SOMAXCONN)
+        return server.detach()
 
 
 # -- the first one ----------------------------------------------------------------------------------------

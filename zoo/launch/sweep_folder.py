@@ -8,8 +8,9 @@ import dataclasses
 import datetime
 import os
 import shutil
+import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,6 @@ from zoo.core.plain_data import parse_json, parse_yaml, to_yaml
 from zoo.core.printing import csv_lines, csv_text, one_line
 from zoo.errors import INTERRUPTED as INTERRUPTED_STATUS
 from zoo.errors import ZooError
-from zoo.launch import slurm_queue
 
 QUEUED = "queued"
 RUNNING = "running"
@@ -265,7 +265,7 @@ class SweepFolder:
             is_launching = self.is_held(LAUNCHER_LOCK)
         asked = [job.slurm_job for job in self.read_jobs() if job.slurm_job and job.status not in ENDED]
         # Slurm is asked first: a job that ends in between has then said so.
-        in_slurm = slurm_queue.job_states(asked)
+        in_slurm = slurm_states(asked)
         runs = {}
         for record in sorted(self.path.glob("*/*/*/run.json"), key=lambda file: file.parent.name):
             runs[str(_read_json(record).get("job"))] = record.parent  # the newest run of each job
@@ -332,16 +332,16 @@ def _resumed_run(overrides: Sequence[str]) -> Path | None:
 
 def _status_by_slurm(state: JobState, slurm_state: str, why: str) -> tuple[str, str]:
     """Return status and reason of a job that has not written down its end, by what Slurm says."""
-    if slurm_state in slurm_queue.AT_WORK:
+    if slurm_state in AT_WORK:
         return RUNNING if state.status == QUEUED else state.status, state.reason
-    if slurm_state in slurm_queue.WAITING:
+    if slurm_state in WAITING:
         why = f"waits: {why}" if why not in ("", "None") else ""
         if state.status == QUEUED:
             return QUEUED, why
         return PREEMPTED, state.reason or why or "it is in the queue again"
     if state.status == PREEMPTED:
         return INTERRUPTED, "it ended with a checkpoint, and was not put back into the queue"
-    reason = slurm_queue.REASONS.get(slurm_state, "its process is gone, and Slurm does not say why")
+    reason = REASONS.get(slurm_state, "its process is gone, and Slurm does not say why")
     return INTERRUPTED if slurm_state == "CANCELLED" else KILLED, reason
 
 
@@ -393,3 +393,64 @@ def _last_scalars(file: Path) -> dict[str, float]:
         for row in csv.DictReader(log):
             latest |= {name: float(value) for name, value in row.items() if value}
     return latest
+
+
+# -- what Slurm says -------------------------------------------------------------------------------------
+
+WAITING = ("PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD")
+AT_WORK = (
+    *("RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED", "STOPPED", "STAGE_OUT", "SIGNALING", "RESIZING"),
+)
+
+REASONS = {
+    "CANCELLED": "it was cancelled",
+    "OUT_OF_MEMORY": "it needed more memory than it had (hydra.launcher.mem_gb)",
+    "TIMEOUT": "its time was up (hydra.launcher.timeout_min)",
+    "NODE_FAIL": "its node failed",
+    "PREEMPTED": "it had to make room, and was not put back into the queue",
+    "FAILED": "it was killed before it was done (out of memory?)",
+    "COMPLETED": "it ended before it was done",
+}
+"""What a job's last state in Slurm means if its own process wrote nothing down."""
+
+ANSWER_SECONDS = 20
+"""Seconds that Slurm has to answer."""
+
+
+def slurm_states(jobs: Collection[str]) -> dict[str, tuple[str, str]]:
+    """Return each job's state, such as ``PENDING``, and why it waits; "" for one that Slurm has forgotten.
+
+    ``jobs`` are elements of job arrays, such as ``12_3``. Nothing is returned where Slurm can't be asked.
+    """
+    ids = ",".join(sorted({job.partition("_")[0] for job in jobs}))
+    squeue = ["squeue", "--noheader", "--array", "--states=all", "--format=%i|%T|%r"]
+    answer = _answer([*squeue, f"--jobs={ids}"]) if jobs else None
+    if answer is None:
+        return {}
+    found = _parse(answer)
+    if any(job not in found for job in jobs):
+        sacct = ["sacct", "--noheader", "--parsable2", "--allocations", "--format=JobID,State"]
+        found = {**_parse(_answer([*sacct, f"--jobs={ids}"]) or ""), **found}
+    return {job: found.get(job, ("", "")) for job in jobs}
+
+
+def _parse(answer: str) -> dict[str, tuple[str, str]]:
+    rows = [line.strip().split("|") for line in answer.splitlines() if "|" in line]
+    # sacct writes `CANCELLED by 1000`
+    return {job: (state.split(" ")[0], why[0] if why else "") for job, state, *why in rows}
+
+
+def _answer(command: Sequence[str]) -> str | None:
+    """Return what a command of Slurm prints: nothing for jobs that it has forgotten, None if it fails."""
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=ANSWER_SECONDS,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return None if done.returncode and "Invalid job id" not in done.stderr else done.stdout

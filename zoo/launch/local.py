@@ -5,9 +5,11 @@ A job that dies takes no other with it, and what it leaves behind is ended.
 
 from __future__ import annotations
 
+import functools
 import subprocess
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 from zoo.config.overrides import format_overrides
 from zoo.config.paths import shown
@@ -49,25 +51,25 @@ class LocalLauncher:
 
     def _run_job(self, number: int) -> None:
         """Run one job and wait for it, in a thread of the pool."""
-        if self.processes.is_stopping:
-            end = {"status": INTERRUPTED, "reason": "not started", "exit_status": INTERRUPTED_STATUS}
-            self.folder.change_job(number, **end)
-            return
-        log = None if self.n_jobs == 1 else self.folder.log(number)
-        where = "" if log is None else f" (output: {shown(log.absolute())})"
-        say(f"zoo: job {number}: {format_overrides(self.folder.read_job(number).overrides)}{where}")
-
-        def run(overrides: list[str], lock: int | None) -> JobResult:
-            if log is None:
-                return self.command.run(self.processes, overrides, lock=lock)
-            with open(log, "ab", buffering=0) as file:
-                streams = {"stdout": file.fileno(), "stderr": subprocess.STDOUT}
-                return self.command.run(self.processes, overrides, lock=lock, **streams)
-
         try:
+            if self.processes.is_stopping:
+                end = {"status": INTERRUPTED, "reason": "not started", "exit_status": INTERRUPTED_STATUS}
+                self.folder.change_job(number, **end)
+                return
+            log = None if self.n_jobs == 1 else self.folder.log(number)
+            where = "" if log is None else f" (output: {shown(log.absolute())})"
+            say(f"zoo: job {number}: {format_overrides(self.folder.read_job(number).overrides)}{where}")
+            run = functools.partial(self._run_once, log)
             result = run_sweep_job(self.folder, number, run, self.command.command)
         except (OSError, ZooError) as error:
             say(f"zoo: job {number}: it can't be run: {one_line(error)}")
             return
         if log is not None:
             say(f"zoo: job {number}: {result.message or result.status}")
+
+    def _run_once(self, log: Path | None, overrides: list[str], lock: int | None) -> JobResult:
+        if log is None:
+            return self.command.run(self.processes, overrides, lock=lock)
+        with open(log, "ab", buffering=0) as file:
+            streams = {"stdout": file.fileno(), "stderr": subprocess.STDOUT}
+            return self.command.run(self.processes, overrides, lock=lock, **streams)

@@ -6,7 +6,7 @@
 A table stands between two comments in a Markdown file, `<!-- fields: MODULE:DATACLASS -->`,
 `<!-- old names -->`, `<!-- scores -->`, `<!-- collection -->` or `<!-- speed -->`, and `<!-- end -->`.
 Scores and speed come from docs/measured/, where `train_collection.py` and `compare_speed.py` wrote them, and
-from the cards in trained_agents/. The presets in conf/ come from zoo/algorithms/ppo.py and presets.py, and
+from the cards in trained_agents/. The presets in conf/ come from the classes of zoo/algorithms/, and
 from zoo/policies/config.py. With `--check` nothing is written; the exit status is 1 if a file is not what it
 should be.
 """

@@ -19,26 +19,26 @@ from zoo.algorithms.ars import ARS as _ARS
 from zoo.algorithms.ars import ARSConfig
 from zoo.algorithms.ddpg import DDPG as _DDPG
 from zoo.algorithms.ddpg import DDPGConfig
+from zoo.algorithms.ddpg import HerDDPG as _HerDDPG
 from zoo.algorithms.dqn import DQN as _DQN
 from zoo.algorithms.dqn import DQNConfig
+from zoo.algorithms.dqn import HerDQN as _HerDQN
 from zoo.algorithms.ppo import PPO as _PPO
 from zoo.algorithms.ppo import PPO1 as _PPO1
 from zoo.algorithms.ppo import PPO2 as _PPO2
 from zoo.algorithms.ppo import MaskablePPO as _MaskablePPO
 from zoo.algorithms.ppo import PPO1Config, PPO2Config, PPOConfig, RecurrentPPOConfig
 from zoo.algorithms.ppo import RecurrentPPO as _RecurrentPPO
-from zoo.algorithms.presets import HerDDPG as _HerDDPG
-from zoo.algorithms.presets import HerDQN as _HerDQN
-from zoo.algorithms.presets import HerSAC as _HerSAC
-from zoo.algorithms.presets import HerTD3 as _HerTD3
-from zoo.algorithms.presets import HerTQC as _HerTQC
 from zoo.algorithms.qrdqn import QRDQN as _QRDQN
 from zoo.algorithms.qrdqn import QRDQNConfig
 from zoo.algorithms.sac import SAC as _SAC
+from zoo.algorithms.sac import HerSAC as _HerSAC
 from zoo.algorithms.sac import SACConfig
 from zoo.algorithms.td3 import TD3 as _TD3
+from zoo.algorithms.td3 import HerTD3 as _HerTD3
 from zoo.algorithms.td3 import TD3Config
 from zoo.algorithms.tqc import TQC as _TQC
+from zoo.algorithms.tqc import HerTQC as _HerTQC
 from zoo.algorithms.tqc import TQCConfig
 from zoo.algorithms.trpo import TRPO as _TRPO
 from zoo.algorithms.trpo import TRPOConfig
@@ -970,7 +970,7 @@ class MaskablePPO(_MaskablePPO):
     ) -> None: ...
 
 class PPO(_PPO):
-    """PPO2 with the defaults of Stable-Baselines3's PPO.
+    """PPO with the defaults of Stable-Baselines3: `PPO2` with other hyperparameters.
 
     Hyperparameters:
         learning_rate (Schedule, default 0.0003, ≥ 0): step size of the optimizer

@@ -112,22 +112,22 @@ def flat(parameters: Iterable[Tensor]) -> Tensor:
     return torch.cat([parameter.detach().reshape(-1) for parameter in parameters])
 
 
-def distance(ours: Tensor, theirs: nn.Module, start: Tensor) -> float:
+def distance(ours: Tensor, theirs: nn.Module, start: Tensor, *, moves: bool = True) -> float:
     """Return the largest difference of two networks as a share of the way that the peer's has gone."""
     reached = flat(theirs.parameters())
-    way = (reached - start).abs().max()
+    way = (reached - start).abs().max() if moves else 1.0
     assert way > 1e-3
     return ((ours - reached).abs().max() / way).item()
 
 
-def ours(algorithm: type[Any], dtype: torch.dtype, **settings: Any) -> Any:
+def ours(algorithm: type[Any], dtype: torch.dtype, env: Any = None, **settings: Any) -> Any:
     """Return an algorithm of Zoo's with small networks in this precision, to learn from given batches."""
 
     class InPrecision(algorithm):  # type: ignore[misc]
         def _make_policy(self) -> nn.Module:
             return in_precision(super()._make_policy(), dtype)
 
-    model = InPrecision({"net_arch": [8, 8]}, Nowhere(), seed=0, compile=False, **settings)
+    model = InPrecision({"net_arch": [8, 8]}, env or Nowhere(), seed=0, compile=False, **settings)
     model._progress_before = 0.0
     return model
 
@@ -139,11 +139,13 @@ def largest_distance_after(
     parts: Mapping[str, tuple[nn.Module, nn.Module]],
     dtype: torch.dtype,
     noise: Callable[[Tensor, int], Tensor],
+    still: str = "none",
 ) -> float:
     """Take so many gradient steps in each call with both; return the largest `distance` of any network.
 
     ``parts`` are, by their names in our state, our networks with the weights to start from and the peer's.
     ``noise`` draws for the actions of a batch, and so many steps, what the peer draws from torch's generator.
+    Networks with ``still`` in their names do not move.
     """
     for source, destination in parts.values():
         copy_weights(source, destination)
@@ -157,4 +159,7 @@ def largest_distance_after(
         torch.manual_seed(call)
         model.rng = Prepared(noise(rows["actions"][0], n_steps))
         model._learn_from(rows, n_steps)
-    return max(distance(state[name], network, start[name]) for name, (_, network) in parts.items())
+    return max(
+        distance(state[name], network, start[name], moves=still not in name)
+        for name, (_, network) in parts.items()
+    )

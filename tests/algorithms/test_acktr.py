@@ -15,7 +15,6 @@ from test_on_policy_updates import ACTIONS, distribution_of
 from torch import Tensor, nn
 
 from zoo import ACKTR, make_vec_env
-from zoo.errors import NotFiniteError, ZooError
 from zoo.optim import kfac as kfac_module
 from zoo.optim.kfac import COUNT, KFac
 from zoo.policies.actor_critic import ActorCritic
@@ -279,88 +278,6 @@ def test_the_comparison_sees_a_hyperparameter_that_is_not_the_given_one(
     assert watched().error() > 1e-2
 
 
-def acktr(policy: Any = POLICY, env: Any = None, **hyperparameters: Any) -> ACKTR:
-    env = env or make_vec_env(lambda: Logged(), N_ENVS, check=False)
-    return ACKTR(policy, env, seed=1, compile=False, **{**SETTINGS, **hyperparameters})
-
-
-def test_without_a_gradient_there_is_no_step_and_nothing_infinite() -> None:
-    model = acktr()
-    zero, rate = torch.zeros(3), torch.tensor(0.25)
-    assert model.step_size(zero, zero, rate) == rate
-    assert model.step_size(torch.ones(3), -torch.ones(3), rate) == rate
-    assert model.step_size(torch.ones(3), torch.ones(3), torch.tensor(0.0)) == 0
-
-
-def test_factors_of_weighted_steps_are_those_of_the_steps_that_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = acktr().learn(N_ROWS)
-    rollout = model.finished_rollout()
-    noise = torch.from_numpy(np.random.default_rng(0).normal(size=N_ROWS).astype(np.float32))
-    counts = torch.arange(N_ROWS) % 3 > 0
-    factors, found = model.kfac.factors, []
-
-    def noted(*arguments: Any, **options: Any) -> Any:
-        found.append(factors(*arguments, **options))
-        return found[-1]
-
-    monkeypatch.setattr(model.kfac, "factors", noted)
-    rates = model.rates(0.0)
-    for columns, drawn in [
-        ({**rollout, "weights": counts.float()}, noise),
-        ({name: column[counts] for name, column in rollout.items()}, noise[counts]),
-    ]:
-        before = {name: tensor.clone() for name, tensor in model.runner.state.items()}
-        model._gradient_step(model.runner.state, {"rollout": columns, **rates}, drawn)
-        model.runner.state.replaced(before)
-    weighted, expected = found
-    assert weighted.keys() == expected.keys()
-    for name, factor in expected.items():
-        torch.testing.assert_close(weighted[name], factor, rtol=1e-4, atol=1e-7)
-
-
-@pytest.mark.parametrize("kfac_update", [1, 3])
-def test_inverses_are_made_anew_after_so_many_natural_updates(
-    kfac_update: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model, counts = acktr(kfac_update=kfac_update), []
-
-    def update_inverses(self: KFac, state: Any) -> Any:
-        counts.append(int(state[COUNT]))
-        return state
-
-    monkeypatch.setattr(KFac, "update_inverses", update_inverses)
-    model.learn(9 * N_ROWS)
-    assert counts == list(range(2, 9, kfac_update))
-
-
-@pytest.mark.parametrize("kfac_inverse", ["eigen", "cholesky"])
-def test_numbers_that_are_not_finite_end_a_run_with_a_word_on_them(kfac_inverse: str) -> None:
-    model = acktr(kfac_inverse=kfac_inverse).learn(3 * N_ROWS)
-    model.runner.state["policy"][0] = np.nan
-    with pytest.raises(NotFiniteError, match="is not finite"):
-        model.learn(5 * N_ROWS, reset_num_timesteps=False)
-
-
-class Peculiar(ActorCritic):
-    """Has a parameter that takes part in no way that K-FAC knows."""
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self.gain = nn.Parameter(torch.ones(1))
-
-    def forward(self, seen: Any, state: Any = None) -> Any:
-        parameters, values, state = super().forward(seen, state)
-        return self.gain * parameters, values, state
-
-
-def test_a_policy_whose_curvature_is_not_known_is_refused_by_the_parameters_name() -> None:
-    policy = {"net_arch": [4], "_target_": f"{__name__}.Peculiar"}
-    with pytest.raises(
-        ZooError, match=r"no curvature of `gain`, which no forward pass uses by one of linear"
-    ):
-        acktr(policy).learn(N_ROWS)
-
-
 POLICIES: dict[str, tuple[dict[str, Any], Any]] = {
     "images": ({"encoder": "cnn", "features_dim": 8, "layer_norm": True}, "Zoo/IdentityImage-v0"),
     "dictionaries": ({"encoder": "multi", "features_dim": 8, "net_arch": [8]}, "Zoo/IdentityDict-v0"),
@@ -373,26 +290,6 @@ POLICIES: dict[str, tuple[dict[str, Any], Any]] = {
     ),
     "gru": ({"net_arch": [8], "recurrent": "gru", "lstm_hidden_size": 4, "n_lstm_layers": 2}, "CartPole-v1"),
 }
-
-
-@pytest.mark.parametrize("name", ["lstm", "gru"])
-def test_weights_of_steps_are_found_in_the_rows_of_each_layer(name: str) -> None:
-    """Of as many sequences as they have steps, all firsts of episodes: no slope reaches another step."""
-    policy, env = POLICIES[name]
-    model = ACKTR(policy, env, n_envs=4, seed=0, compile=False, n_steps=4).learn(16)
-    rollout, module = model.finished_rollout(), model.updater.module(model.runner.state)
-    rollout["episode_starts"][:] = True
-    weights = torch.tensor([[1, 1, 1, 0], [0, 1, 1, 1], [0, 0, 1, 0], [1, 0, 0, 0]]).float()
-    with model.kfac.recording() as watch, unrolled():
-        parameters, values, _ = module(rollout, rollout.get("states"))
-    loss = (weights * (parameters.cos().sum(-1) + values.square())).sum()
-    for layer in model.kfac.layers:
-        if not layer.is_exact:
-            uses = watch.calls_of(layer)
-            grads = torch.autograd.grad(loss, [use.outputs for use in uses], retain_graph=True)
-            rows = [use.output_rows(grad) for use, grad in zip(uses, grads, strict=True)]
-            found = layer.weights_of_rows(weights, [len(each) for each in rows])
-            assert torch.equal(found, torch.cat(rows).any(1).float()), layer.name
 
 
 @pytest.mark.parametrize("name", POLICIES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import pickle
 import warnings
 from pathlib import Path
 from typing import Any
@@ -15,14 +16,11 @@ import torch
 from gymnasium import spaces
 
 import zoo
-from zoo import A2C, DQN, PPO2, QRDQN, SAC, TD3, TQC, make_vec_env
+from zoo import A2C, DDPG, DQN, PPO2, QRDQN, SAC, TD3, TQC, make_vec_env
 from zoo.algorithms.algorithm import Algorithm
-from zoo.algorithms.arguments import policy_config, warn_of_unread_images
 from zoo.algorithms.ppo import PPO2Config
 from zoo.algorithms.registry import ALGORITHMS, CLASS_NAMES, PRESETS, algorithm_class
-from zoo.config.paths import data_folder
 from zoo.config.schema import ALGO_LABELS
-from zoo.envs import VecNormalize
 from zoo.envs.config import EnvConfig
 from zoo.errors import ZooError, ZooWarning
 
@@ -30,6 +28,7 @@ from zoo.errors import ZooError, ZooWarning
 
 
 SMALL = {"net_arch": [8]}
+UNCLIPPED = {"clip_obs": 1e6, "clip_reward": 1e6}
 
 AGENTS: dict[str, tuple[Any, Any, str, dict[str, Any]]] = {
     "ppo2": (PPO2, SMALL, "CartPole-v1", {}),
@@ -39,17 +38,12 @@ AGENTS: dict[str, tuple[Any, Any, str, dict[str, Any]]] = {
     "a2c_bits": (A2C, SMALL, "Zoo/IdentityMultiBinary-v0", {}),
     "a2c_choices": (A2C, SMALL, "Zoo/IdentityMultiDiscrete-v0", {}),
     "dqn": (DQN, SMALL, "Zoo/IdentityDiscrete-v0", {}),
-    "dqn_normalized": (DQN, SMALL, "CartPole-v1", {"normalize": True}),
-    "qrdqn": (QRDQN, SMALL, "Zoo/IdentityDiscrete-v0", {}),
     "qrdqn_image": (QRDQN, {"encoder": "cnn", "features_dim": 16}, "Zoo/IdentityImage-v0", {}),
-    "sac": (SAC, SMALL, "Pendulum-v1", {}),
     "sac_normalized": (SAC, SMALL, "Pendulum-v1", {"normalize": True}),
     "td3": (TD3, SMALL, "Pendulum-v1", {}),
     "tqc": (TQC, SMALL, "Pendulum-v1", {}),
+    "ddpg": (DDPG, SMALL, "Pendulum-v1", {}),
 }
-
-
-KINDS = ("ppo2_normalized", "ppo2_dict", "ppo2_image", "a2c_bits", "a2c_choices", "dqn", "td3", "tqc")
 
 
 def make(name: str, *, n_envs: int = 2, seed: int = 0) -> Algorithm:
@@ -57,7 +51,7 @@ def make(name: str, *, n_envs: int = 2, seed: int = 0) -> Algorithm:
     hyperparameters: dict[str, Any] = {"n_steps": 16} if algorithm in (PPO2, A2C) else {"learning_starts": 20}
     if algorithm not in (PPO2, A2C):
         hyperparameters |= {"buffer_size": 200, "batch_size": 32}
-    if algorithm is TD3:
+    if algorithm in (TD3, DDPG):
         hyperparameters |= {"train_freq": 4, "gradient_steps": 4}
     envs = make_vec_env(env_id, n_envs, **options)
     return algorithm(policy, envs, seed=seed, compile=False, threads=1, **hyperparameters)
@@ -74,22 +68,6 @@ def observations(model: Algorithm, n: int = 7) -> Any:
 
 def row(batch: Any, i: int) -> Any:
     return {key: part[i] for key, part in batch.items()} if isinstance(batch, dict) else batch[i]
-
-
-# Predicting
-
-
-@pytest.mark.parametrize("name", KINDS)
-def test_one_observation_or_many_give_the_same_actions(name: str) -> None:
-    model = make(name).learn(64)
-    batch = observations(model)
-    actions, state = model.predict(batch)
-    assert state is None
-    assert len(actions) == 7
-    for i in range(7):
-        action, _ = model.predict(row(batch, i))
-        assert model.action_space.contains(action) or model.action_space.contains(np.asarray(action))
-        np.testing.assert_allclose(action, actions[i], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -125,75 +103,38 @@ def test_probabilities_of_discrete_actions() -> None:
     np.testing.assert_allclose(drawn.mean(0), probabilities[:, 1], atol=0.06)
 
 
-@pytest.mark.parametrize("name", ["ppo2_normalized", "sac"])
-def test_continuous_actions_have_mean_and_standard_deviation(name: str) -> None:
-    model: Any = make(name)
-    batch = observations(model)
-    mean, std = model.action_probability(batch)
-    assert mean.shape == std.shape == (7, 1)
-    assert (std > 0).all()
-    one_mean, one_std = model.action_probability(batch[2])
-    np.testing.assert_allclose([one_mean, one_std], [mean[2], std[2]], rtol=1e-4, atol=1e-6)
-
-
 # Saving and loading
 
 
-@pytest.mark.parametrize("name", KINDS)
-def test_a_loaded_agent_predicts_what_the_saved_one_did(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", AGENTS)
+def test_a_loaded_agent_acts_as_the_saved_one_and_goes_on_learning(name: str, tmp_path: Path) -> None:
     model = make(name).learn(64)
-    path = model.save(tmp_path / ("agent.zip" if "ppo2" in name else "agent"))
     batch = observations(model)
-    expected, _ = model.predict(batch)
-    for loaded in (zoo.load(path), type(model).load(path)):
+    expected, state = model.predict(batch)
+    assert state is None
+    for i in range(7):
+        action, _ = model.predict(row(batch, i))
+        assert model.action_space.contains(action) or model.action_space.contains(np.asarray(action))
+        np.testing.assert_allclose(action, expected[i], rtol=1e-4, atol=1e-5)
+    path = model.save(tmp_path / ("agent.zip" if "ppo2" in name else "agent"))
+    before = model.get_parameters()
+    env = make_vec_env(AGENTS[name][2], 2)
+    for loaded in (type(model).load(path), zoo.load(path, env=env, seed=1, compile=False)):
         assert type(loaded) is type(model)
-        assert loaded.num_timesteps == model.num_timesteps
-        assert loaded.config == model.config
+        assert (loaded.num_timesteps, loaded.config) == (model.num_timesteps, model.config)
         np.testing.assert_array_equal(loaded.predict(batch)[0], expected)
-        parameters = loaded.get_parameters()
-        assert all(np.array_equal(parameters[key], value) for key, value in model.get_parameters().items())
-
-
-@pytest.mark.parametrize("name", ["ppo2_normalized", "dqn", "sac"])
-def test_a_loaded_agent_goes_on_learning(name: str, tmp_path: Path) -> None:
-    model = make(name).learn(64)
-    path = model.save(tmp_path / "agent")
-    _, _, env_id, _ = AGENTS[name]
-    loaded = zoo.load(path, env=make_vec_env(env_id, 2), seed=1, compile=False)
-    target = loaded.runner.state.get("target")
-    if target is not None:
-        online = loaded.runner.state["q_network" if isinstance(loaded, DQN) else "critics"]
-        assert torch.equal(target, online)
+        assert all(np.array_equal(before[key], value) for key, value in loaded.get_parameters().items())
+        assert_targets_follow(loaded)
     loaded.learn(64)
-    assert any(
-        not np.array_equal(loaded.get_parameters()[key], value)
-        for key, value in model.get_parameters().items()
-    )
+    assert any(not np.array_equal(before[key], value) for key, value in loaded.get_parameters().items())
 
 
-def test_a_loaded_agent_keeps_its_normalisation_in_a_new_environment(tmp_path: Path) -> None:
-    model = make("ppo2_normalized").learn(64)
-    assert model.normalizer is not None
-    path = model.save(tmp_path / "agent")
-    for env in (make_vec_env("Pendulum-v1", 2), make_vec_env("Pendulum-v1", 2, normalize=True)):
-        loaded = PPO2.load(path, env, compile=False)
-        assert loaded.normalizer is not None
-        assert loaded.envs is not None
-        np.testing.assert_array_equal(
-            loaded.normalizer.return_moments.mean, model.normalizer.return_moments.mean
-        )
-        batch = observations(model)
-        np.testing.assert_array_equal(loaded.predict(batch)[0], model.predict(batch)[0])
-        loaded.learn(64)
-        assert loaded.normalizer.returns.any()
-        loaded.barrier()
-        assert not loaded.normalizer.returns.any()
-
-
-def test_loading_into_an_environment_with_other_spaces_is_refused(tmp_path: Path) -> None:
-    path = make("ppo2").save(tmp_path / "agent")
-    with pytest.raises(ZooError, match="the env's observations differ from the agent's"):
-        zoo.load(path, env="Acrobot-v1")
+def assert_targets_follow(model: Algorithm) -> None:
+    """Target networks are equal to the online ones."""
+    state = model.runner.state
+    online = {"target": state.get("q_network", state.get("critics"))}
+    online |= {f"target_{name}": state.get(name) for name in ("actor", "critics")}
+    assert all(torch.equal(state[name], online[name]) for name in online if name in state)
 
 
 # Parameters
@@ -205,13 +146,7 @@ def test_parameters_go_from_one_agent_to_another(name: str) -> None:
     batch = observations(source)
     other.set_parameters(source.get_parameters())
     np.testing.assert_array_equal(other.predict(batch)[0], source.predict(batch)[0])
-    if name == "dqn":
-        assert torch.equal(other.runner.state["target"], other.runner.state["q_network"])
-    if name in ("sac", "tqc"):
-        assert torch.equal(other.runner.state["target"], other.runner.state["critics"])
-    if name == "td3":
-        for network in ("actor", "critics"):
-            assert torch.equal(other.runner.state[f"target_{network}"], other.runner.state[network])
+    assert_targets_follow(other)
 
 
 def test_parameters_that_do_not_fit_are_refused_and_change_nothing() -> None:
@@ -256,39 +191,6 @@ def test_an_environment_with_other_spaces_is_refused_and_changes_nothing() -> No
     model.learn(64)
 
 
-def test_learning_goes_on_in_another_environment() -> None:
-    model = make("dqn_normalized").learn(64)
-    normalizer = model.get_vec_normalize_env()
-    with pytest.warns(UserWarning, match="64 transitions in the replay buffer are lost: it was of 2 env"):
-        model.set_env("CartPole-v1", n_envs=3)
-    assert model.n_envs == 3
-    assert model.get_vec_normalize_env() is normalizer
-    model.learn(60, reset_num_timesteps=False)
-    assert model.num_timesteps >= 124
-    env = model.get_env()
-    assert env is not None
-    assert env.num_envs == 3
-
-
-def test_a_model_keeps_its_number_of_environments() -> None:
-    model = make("ppo2", n_envs=4)
-    for env, n_envs in (
-        ("CartPole-v1", 4),
-        (lambda: gym.make("CartPole-v1"), 4),
-        (zoo.envs.EnvConfig(id="CartPole-v1"), 4),
-        (gym.make("CartPole-v1"), 1),
-        (make_vec_env("CartPole-v1", 3), 3),
-        ("CartPole-v1", 3),
-    ):
-        model.set_env(env)
-        assert model.n_envs == n_envs
-    with pytest.raises(ZooError, match="n_envs=2, but the vector environment has 3 of them"):
-        model.set_env(make_vec_env("CartPole-v1", 3), n_envs=2)
-    with pytest.raises(ZooError, match="n_envs=2, but the vector environment has 3 of them"):
-        PPO2(SMALL, make_vec_env("CartPole-v1", 3), n_envs=2)
-    assert model.n_envs == 3
-
-
 @pytest.mark.parametrize(
     "env",
     [
@@ -316,16 +218,9 @@ def test_environments_come_in_every_form(env: Any) -> None:
     [
         (PPO2, "CartPole-v1", {"learning_rat": 1e-3}, r"did you mean `ppo2\.learning_rate`\?"),
         (PPO2, "CartPole-v1", {"lam": 0.9}, "it is `ppo2.gae_lambda` here"),
-        (
-            PPO2,
-            "CartPole-v1",
-            {"gamma": 2},
-            r"`ppo2\.gamma=2` is out of range; expected at least 0 and at most 1",
-        ),
-        (PPO2, "CartPole-v1", {"n_steps": "many"}, "has the wrong type; expected int"),
+        (PPO2, "CartPole-v1", {"gamma": 2}, r"`ppo2\.gamma=2` is out of range"),
         (PPO2, "CartPole-v1", {"learning_rate": "fast_1"}, "unknown schedule 'fast'"),
-        (PPO2, "CartPole-v1", {"policy": "MlpPolcy"}, "unknown policy 'MlpPolcy'; did you mean 'MlpPolicy'"),
-        (PPO2, "CartPole-v1", {"policy": {"net_arc": [8]}}, r"did you mean `policy\.net_arch`\?"),
+        (PPO2, "CartPole-v1", {"policy": "MlpPolcy"}, "did you mean 'MlpPolicy'"),
         (PPO2, "CartPole-v1", {"policy": "CnnPolicy"}, "CnnPolicy reads images"),
         (PPO2, "CartPole-v1", {"config": PPO2Config(), "gamma": 0.9}, "by name or as `config`, not both"),
         (PPO2, None, {}, "PPO2 needs an env"),
@@ -355,26 +250,6 @@ def test_actions_that_an_algorithm_can_not_take_are_refused_with_those_that_can(
     for name, message in refused.items():
         assert message.startswith(f"{name} acts in {kinds[0]} spaces, but the env's actions are {kinds[1]}(")
         assert message.endswith(f"; {', '.join(taken)} can take them")
-
-
-def test_masks_that_fit_no_observation_of_a_batch_are_refused() -> None:
-    model = make("a2c_choices")
-    batch, one = observations(model), [[True, False, True], [True, False]]
-    for masks, message in (
-        ([one] * 3, r"3 masks with \[5\] entries don't fit, expected 7 × 5"),
-        ([one] * 6 + [[True]], "a mask of 1 actions; .* takes 5"),
-        ([], "0 masks .* don't fit, expected 7 × 5"),
-        ([one] * 6 + [one[::-1]], r"a mask of 2 \+ 3 actions; .* takes"),
-        ({"gear": one}, "`action_masks` are a dictionary, but 7 observations take 7 of them"),
-    ):
-        with pytest.raises(ZooError, match=message):
-            model.predict(batch, action_masks=masks)
-    with pytest.raises(ZooError, match=r"a mask of 4 actions; .* takes 5"):
-        model.predict(batch[0], action_masks=np.ones(4, np.bool_))
-    with pytest.raises(ZooError, match="`action_masks` can't be taken: Box"):
-        make("sac").predict(np.zeros((7, 3)), action_masks=np.ones((7, 1), np.bool_))
-    with pytest.raises(ZooError, match="True and False, or 1 and 0, and nothing else"):
-        model.predict(batch, action_masks=np.full((7, 5), -1e9))
 
 
 def test_masks_of_choices_are_given_to_a_prediction_as_an_environment_gives_them() -> None:
@@ -429,63 +304,6 @@ def test_probabilities_of_a_policy_that_remembers_are_those_that_it_acts_by() ->
         model.action_probability(seen[0], state)
 
 
-def test_a_second_learn_counts_anew() -> None:
-    model = make("ppo2").learn(500)
-    first = model.n_episodes
-    assert first == len(model.recent_episodes) > 5
-    model.learn(100)
-    assert (model.num_timesteps, model.n_episodes) == (128, len(model.recent_episodes))
-    assert model.n_episodes < first
-    before = model.n_episodes
-    model.learn(500, reset_num_timesteps=False)
-    assert model.n_episodes > before
-
-
-def test_a_drawn_seed_is_known_and_gives_the_same_again() -> None:
-    first = A2C(SMALL, "CartPole-v1", compile=False).learn(50)
-    assert isinstance(first.seed, int)
-    second = A2C(SMALL, "CartPole-v1", seed=first.seed, compile=False).learn(50)
-    assert all(
-        np.array_equal(value, second.get_parameters()[name]) for name, value in first.get_parameters().items()
-    )
-
-
-# Scalars
-
-
-@pytest.mark.parametrize(
-    ("name", "scalars"),
-    [
-        (
-            "ppo2",
-            {
-                "policy_gradient_loss",
-                "value_loss",
-                "entropy_loss",
-                "loss",
-                "approx_kl",
-                "clip_fraction",
-                "clip_range",
-                "explained_variance",
-                "learning_rate",
-            },
-        ),
-        ("a2c_bits", {"policy_loss", "value_loss", "entropy_loss", "learning_rate"}),
-        ("dqn", {"loss", "learning_rate"}),
-        ("qrdqn", {"loss", "q_value", "grad_norm", "learning_rate"}),
-        ("sac", {"actor_loss", "critic_loss", "ent_coef", "ent_coef_loss", "learning_rate"}),
-        ("td3", {"actor_loss", "critic_loss", "learning_rate"}),
-        ("tqc", {"actor_loss", "critic_loss", "ent_coef", "ent_coef_loss", "learning_rate"}),
-    ],
-)
-def test_scalars_have_sb3s_names(name: str, scalars: set[str]) -> None:
-    metrics = make(name).learn(64).read_metrics()
-    assert {f"train/{scalar}" for scalar in scalars} <= metrics.keys()
-    assert all(np.isfinite(value) for value in metrics.values())
-    if name in ("dqn", "qrdqn"):
-        assert "rollout/exploration_rate" in metrics
-
-
 @pytest.mark.parametrize(
     ("normalize", "expected"), [(False, None), (True, 0.5), ({"gamma": 0.9}, 0.9)], ids=str
 )
@@ -499,32 +317,111 @@ def test_another_discount_is_that_of_normalised_rewards_too_unless_they_have_the
     assert (None if loaded.normalizer is None else loaded.normalizer.gamma) == expected
 
 
-@pytest.mark.parametrize("name", ["ppo2_normalized"])
-def test_statistics_of_a_frozen_vec_normalize_stand_still_while_an_algorithm_learns(name: str) -> None:
-    algorithm, policy, env_id, _ = AGENTS[name]
-    seen = make(name).learn(64).normalizer
-    assert seen is not None
-    env = VecNormalize(make_vec_env(env_id, 2), training=False, normalizer=seen)
-    before = copy.deepcopy(seen.state())
-    hyperparameters = {"n_steps": 16} if algorithm is PPO2 else {"learning_starts": 20}
-    model = algorithm(policy, env, seed=0, compile=False, **hyperparameters).learn(64)
-    assert model.get_vec_normalize_env() is seen
-    for key, array in seen.state()["arrays"].items():
-        np.testing.assert_array_equal(array, before["arrays"][key], err_msg=key)
-    env.training = True
-    model.learn(64)
-    assert seen.state()["arrays"]["observations.count"] > before["arrays"]["observations.count"]
-    assert seen.state()["arrays"]["return.count"] > before["arrays"]["return.count"]
+# -- What models, their methods and callbacks have elsewhere works, or is answered with what is meant -----
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+def test_model_is_pickled_after_it_learned_and_acted(copied: Any) -> None:
+    model = make("ppo2").learn(64)
+    batch = observations(model)
+    again = copied(model)
+    assert np.array_equal(again.predict(batch)[0], model.predict(batch)[0])
+    assert (again.num_timesteps, again.seed, again.config) == (64, 0, model.config)
+    assert again.get_env() is None
+    again.set_env("CartPole-v1")
+    again.learn(32, reset_num_timesteps=False)
+    assert again.num_timesteps == 96
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("logger", "LoggingCallback"),
+        ("env", "get_env"),
+        ("rollout_buffer", "model.buffer"),
+        ("nothing", "nothing'$"),
+    ],
+)
+def test_attributes_of_peers_are_answered(name: str, meant: str) -> None:
+    with pytest.raises(AttributeError, match=meant):
+        getattr(make("ppo2"), name)
+
+
+@pytest.mark.parametrize(
+    ("agent", "rate"), [("ppo2", "learning_rate"), ("dqn", "learning_rate"), ("ddpg", "actor_learning_rate")]
+)
+def test_rates_are_others_from_the_next_update_on(agent: str, rate: str, tmp_path: Path) -> None:
+    model = make(agent).learn(64)
+    before = model.get_parameters()
+    setattr(model, rate, 0.0)
+    model.learn(64, reset_num_timesteps=False)
+    after = model.get_parameters()
+    actors = [name for name in after if "critic" not in name]
+    assert all(np.array_equal(before[name], after[name]) for name in actors)
+    assert getattr(zoo.load(model.save(tmp_path / "agent")), rate) == 0.0
+    setattr(model, rate, 0.25)
+    model.learn(64, reset_num_timesteps=False)
+    assert any((after[name] != model.get_parameters()[name]).any() for name in actors)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "named"),
+    [
+        ("n_epochs", 0, "at least 1"),
+        ("clip_range", -0.1, "more than 0"),
+        ("learning_rate", lambda progress: 1e-3, "lin_3e-4"),
+        ("n_epochs", 3, "n_epochs=…"),
+        ("gamma", 0.9, "gamma=…"),
+        ("clip_range_vf", 0.2, "clip_range_vf=…"),
+    ],
+)
+def test_what_would_do_nothing_is_not_taken(name: str, value: Any, named: str) -> None:
+    model = make("ppo2")
+    config = model.config
+    with pytest.raises(ZooError, match=f"(?s){name}.*{named}"):
+        setattr(model, name, value)
+    assert model.config is config
+
+
+@pytest.mark.parametrize("callback", [lambda *_: True, [print], object()])
+def test_callback_that_is_none_is_told(callback: Any) -> None:
+    with pytest.raises(ZooError, match="callback is a "):
+        make("ppo2").learn(64, callback)
+
+
+def test_arguments_of_peers_load_and_make_vec_env_are_answered(tmp_path: Path) -> None:
+    path = make("ppo2").save(tmp_path / "agent")
+    for name, meant in {
+        "custom_objects": "its spaces are those of env=",
+        "print_system_info": "doctor",
+    }.items():
+        with pytest.raises(ZooError, match=meant):
+            zoo.load(path, **{name: True})
+    with pytest.raises(ZooError, match="vectorization"):
+        make_vec_env("CartPole-v1", vec_env_cls=object)
+
+
+def test_recurrent_ppo_needs_a_recurrent_policy(tmp_path: Path) -> None:
+    with pytest.raises(ZooError, match="policy=MlpLstmPolicy"):
+        zoo.RecurrentPPO("MlpPolicy", "CartPole-v1", compile=False)
+    recurrent = zoo.RecurrentPPO("MlpLstmPolicy", "CartPole-v1", compile=False)
+    assert zoo.RecurrentPPO.load(recurrent.save(tmp_path / "agent")).config == recurrent.config
+
+
+def test_what_was_normalised_is_given_back() -> None:
+    model = PPO2(SMALL, make_vec_env("Pendulum-v1", 2, normalize=UNCLIPPED), n_steps=8).learn(16)
+    normalizer = model.get_vec_normalize_env()
+    assert normalizer is not None
+    seen, rewards = observations(model), np.array([-3.0, -8.0])
+    np.testing.assert_allclose(
+        normalizer.unnormalize_obs(normalizer.normalize_observations(seen)), seen, rtol=1e-4, atol=1e-4
+    )
+    np.testing.assert_allclose(
+        normalizer.unnormalize_reward(normalizer.normalize_rewards(rewards)), rewards, rtol=1e-5
+    )
 
 
 # -- Classes of presets: the same as ``algo=`` of that name is on the command line ------------------------
-
-
-def test_every_preset_has_a_class() -> None:
-    folder = data_folder("conf")
-    assert folder is not None
-    assert {file.stem for file in (folder / "algo").glob("*.yaml")} == set(PRESETS)
-    assert {CLASS_NAMES[name] for name in PRESETS} <= set(zoo.__all__)
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -551,42 +448,3 @@ def test_recurrent_ppo_remembers_and_her_relabels() -> None:
     assert with_more.replay_config.hindsight is not None
     plain = zoo.HerDQN("MultiInputPolicy", BitFlipping, replay={"hindsight": None})
     assert plain.replay_config.hindsight is None
-
-
-def test_names_of_others_are_answered() -> None:
-    for name, meant in {
-        "PPO3": "'PPO",
-        "SubprocVecEnv": "vectorization='workers'",
-        "evaluate": "evaluate_",
-    }.items():
-        with pytest.raises(AttributeError, match=meant):
-            getattr(zoo, name)
-    assert not hasattr(zoo, "_nothing")
-
-
-# -- What is told of a policy that fits an environment badly ----------------------------------------------
-
-
-IMAGES = spaces.Box(0, 255, (36, 36, 3), np.uint8)
-VECTORS = spaces.Box(-1.0, 1.0, (36,), np.float32)
-
-
-def test_images_that_are_read_pixel_by_pixel_are_told_of() -> None:
-    with pytest.warns(ZooWarning, match="MlpPolicy reads each pixel of these images by itself"):
-        warn_of_unread_images(IMAGES, policy_config("MlpPolicy", IMAGES))
-
-
-@pytest.mark.parametrize(
-    ("name", "space"), [("CnnPolicy", IMAGES), ("MlpPolicy", VECTORS), ("LinearPolicy", VECTORS)]
-)
-def test_nothing_is_told_of_what_fits(name: str, space: spaces.Box) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        warn_of_unread_images(space, policy_config(name, space))
-
-
-def test_one_image_is_enough_for_the_width_of_what_reads_images() -> None:
-    both = spaces.Dict({"vector": VECTORS, "image": IMAGES})
-    assert policy_config({"features_dim": 64}, both).features_dim == 64
-    with pytest.raises(ZooError, match=r"`policy\.features_dim=64` is the width of what reads images"):
-        policy_config({"features_dim": 64}, spaces.Dict({"one": VECTORS, "other": VECTORS}))

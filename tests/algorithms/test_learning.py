@@ -9,21 +9,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from zoo import (
-    A2C,
-    ACER,
-    ACKTR,
-    DDPG,
-    DQN,
-    PPO1,
-    PPO2,
-    QRDQN,
-    SAC,
-    TD3,
-    TQC,
-    TRPO,
-    make_vec_env,
-)
+from zoo import A2C, ACER, ACKTR, DDPG, DQN, PPO1, PPO2, QRDQN, SAC, TD3, TQC, TRPO, make_vec_env
 from zoo.algorithms.algorithm import Algorithm
 
 
@@ -69,6 +55,7 @@ OTHERS: list[tuple[Any, str, dict[str, Any], int, float]] = [
     (DQN, "Discrete", {**OFF_POLICY, "learning_rate": 2e-3, "exploration_fraction": 0.5}, 1500, 0.98),
     (QRDQN, "Discrete", {**NOISY, "learning_rate": 3e-3, "n_quantiles": 10}, 2000, 0.98),
     (SAC, "Box", IN_A_BOX, 1500, 0.85),
+    (SAC, "Box", {**IN_A_BOX, "train_freq": 32, "gradient_steps": 16, "use_sde": True}, 1600, 0.85),
     (TQC, "Box", IN_A_BOX, 1500, 0.85),
     (TD3, "Box", {**IN_A_BOX, "action_noise": {"type": "normal", "std": 0.3}}, 1500, 0.85),
     (

@@ -5,18 +5,16 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from peer_updates import RATE, flat
+from peer_updates import N_OBSERVED, RATE, Nowhere, copy_weights, distance, flat, ours, peer_of
 from sb3_contrib import MaskablePPO
 from sb3_contrib.common.maskable.distributions import make_masked_proba_distribution
-from stable_baselines3.common.logger import Logger
 from torch import Tensor, nn
 
-from zoo import A2C, DQN, PPO2, QRDQN, SAC, TD3, TQC, make_vec_env
+from zoo import DQN, PPO2, QRDQN, SAC, TD3, TQC, make_vec_env
 from zoo.buffers.arrays import transform
 from zoo.envs.spaces import choice_sizes
 from zoo.envs.toys import BitFlipping
@@ -66,11 +64,6 @@ def test_masked_env_is_solved_with_masks_alone(algorithm: Any) -> None:
     """20 steps pay 1 at best; blind to the masks, half of them end it, so hardly more than 1 is collected."""
     assert score(algorithm, "Zoo/Masked-v0", 8_000) > 18.5
     assert score(algorithm, "Zoo/Masked-v0", 2_000, mask_actions=False) < 4.0
-
-
-def test_every_part_of_an_action_is_learned() -> None:
-    """What the parts earn is multiplied: 0.9 by chance, no more than 10 with one choice left to chance."""
-    assert score(PPO2, "Zoo/Composite-v0", 12_000) > 14.0
 
 
 def test_masks_and_memory_are_learned_together() -> None:
@@ -136,64 +129,10 @@ def test_masks_stay_with_what_is_shown_through_every_kind_of_memory(algorithm: A
         assert (actions == np.arange(50) % 5).all()
 
 
-# -- What comes later fits in: masks, importance weights, natural gradients, other optimizers and workers ---
+# -- Importance weights of replayed transitions -----------------------------------------------------------
 
 
 TINY = {"net_arch": [8]}
-
-# Masks, from the environment to the loss
-
-
-def masked_env(n_envs: int = 3, **options: Any) -> Any:
-    return make_vec_env("Zoo/Masked-v0", n_envs, **options)
-
-
-WORKERS = {"vectorization": "workers", "n_workers": 2, "start_method": "fork"}
-
-
-@pytest.mark.parametrize(("make", "options"), [(PPO2, WORKERS), (A2C, {})], ids=["workers", "in_process"])
-def test_a_rollout_holds_the_masks_under_which_its_actions_were_drawn(make: Any, options: Any) -> None:
-    env = masked_env(**options)
-    model = make(TINY, env, seed=0, compile=False, n_steps=64).learn(64 * 3)
-    columns = model.buffer.columns
-    masks, actions = columns["action_masks"], columns["actions"]
-    assert masks.shape == (64, 3, 6)
-    assert (masks.sum(-1) == 3).all()
-    assert np.take_along_axis(masks, actions[..., None], -1).all()
-    assert len(np.unique(actions)) == 6
-    assert model.buffer.rewards.min() > 0, "a forbidden action costs 1"
-    env.close()
-
-
-@pytest.mark.parametrize(("optimize", "options"), [(False, {}), (True, WORKERS)], ids=["plain", "workers"])
-def test_replay_holds_the_masks_before_and_after_each_step(optimize: bool, options: Any) -> None:
-    env = masked_env(**options)
-    model = DQN(
-        TINY,
-        env,
-        seed=0,
-        compile=False,
-        learning_starts=30,
-        optimize_memory_usage=optimize,
-    )
-    model.learn(300)
-    batch = model.buffer.sample(np.random.default_rng(0), (500,))
-    assert np.take_along_axis(batch["action_masks"], batch["actions"][:, None], -1).all()
-    assert batch["rewards"].min() > 0
-    mask_of = {
-        tuple(observation.tolist()): tuple(mask.tolist())
-        for observation, mask in zip(batch["observations"], batch["action_masks"], strict=True)
-    }
-    n_compared = 0
-    for observation, mask in zip(batch["next_observations"], batch["next_action_masks"], strict=True):
-        known = mask_of.get(tuple(observation.tolist()))
-        n_compared += known is not None
-        assert known is None or known == tuple(mask.tolist())
-    assert n_compared > 100
-    env.close()
-
-
-# Importance weights
 
 
 def repeated(batch: dict[str, Any], counts: list[int]) -> dict[str, Any]:
@@ -231,36 +170,27 @@ def test_a_weight_counts_as_so_many_transitions(make: Any) -> None:
         model._take_steps(step, model.rates(0.0), rows)
         return model.get_parameters()
 
-    ours, theirs = after(True), after(False)
+    weighted, expected_parameters = after(True), after(False)
     before = make(TINY, env_id, seed=0, compile=False, **settings).get_parameters()
-    for name, expected in theirs.items():
-        np.testing.assert_allclose(ours[name], expected, atol=1e-5, err_msg=name)
-    assert any(np.abs(theirs[name] - before[name]).max() > 1e-3 for name in before)
+    for name, expected in expected_parameters.items():
+        np.testing.assert_allclose(weighted[name], expected, atol=1e-5, err_msg=name)
+    assert any(np.abs(expected_parameters[name] - before[name]).max() > 1e-3 for name in before)
 
 
 # -- Masked PPO2 against SB3-Contrib's MaskablePPO: the same gradient steps from the same weights ---------
 
 
-N_OBSERVED, N_ROWS, N_BATCHES = 3, 24, 4
+N_ROWS, N_BATCHES = 24, 4
 ACTIONS = [spaces.Discrete(5), spaces.MultiDiscrete([3, 4])]
-CLIP, ENT_COEF = 0.25, 0.0625
+PEER_SETTINGS = {"learning_rate": RATE, "clip_range": 0.25, "ent_coef": 0.0625, "vf_coef": 0.5}
 KIND = pytest.mark.parametrize("space", ACTIONS, ids=str)
 
 
-class Masking(gym.Env[Any, Any]):
-    """Only says which observations, actions and masks there are."""
-
-    observation_space: Any = spaces.Box(-np.inf, np.inf, (N_OBSERVED,), np.float32)
+class Masking(Nowhere):
+    """Has masks, too."""
 
     def __init__(self, action_space: Any) -> None:
         self.action_space = action_space
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        super().reset(seed=seed)
-        return np.zeros(N_OBSERVED, np.float32), {}
-
-    def step(self, action: Any) -> Any:
-        return np.zeros(N_OBSERVED, np.float32), 0.0, False, False, {}
 
     def action_masks(self) -> Any:
         return np.ones(sum(choice_sizes(self.action_space)), np.bool_)
@@ -289,66 +219,6 @@ def rollout(space: Any, dtype: torch.dtype) -> dict[str, Tensor]:
     }
 
 
-def ours(space: Any, dtype: torch.dtype) -> Any:
-    class InPrecision(PPO2):
-        def _make_policy(self) -> nn.Module:
-            policy: Any = super()._make_policy()
-            policy.encoder = nn.Identity()
-            return policy.to(dtype)
-
-    return InPrecision(
-        {"net_arch": [8, 8]},
-        make_vec_env(lambda: Masking(space), 1, check=False),
-        seed=0,
-        compile=False,
-        learning_rate=RATE,
-        clip_range=CLIP,
-        clip_range_vf=None,
-        ent_coef=ENT_COEF,
-        vf_coef=0.5,
-    )
-
-
-def theirs(space: Any, policy: Any, dtype: torch.dtype) -> Any:
-    """Return their agent with the weights of our policy."""
-    peer = MaskablePPO(
-        "MlpPolicy",
-        Masking(space),
-        learning_rate=RATE,
-        clip_range=CLIP,
-        ent_coef=ENT_COEF,
-        vf_coef=0.5,
-        batch_size=N_ROWS // N_BATCHES,
-        n_epochs=1,
-        n_steps=N_ROWS,
-        policy_kwargs={"net_arch": [8, 8]},
-        device="cpu",
-    )
-    peer.set_logger(Logger(None, []))
-    peer.policy.to(dtype)
-    peer.policy.extract_features = lambda observations, extractor=None: observations
-    with torch.no_grad():
-        for mine, others in zip(parts_of(policy), their_parts(peer), strict=True):
-            for source, destination in zip(mine.parameters(), others.parameters(), strict=True):
-                destination.copy_(source)
-    return peer
-
-
-def parts_of(policy: Any) -> list[nn.Module]:
-    *hidden, output = [layer for layer in policy.critic.children() if isinstance(layer, nn.Linear)]
-    return [policy.actor, policy.head, nn.Sequential(*hidden), output]
-
-
-def their_parts(peer: Any) -> list[nn.Module]:
-    policy = peer.policy
-    networks = policy.mlp_extractor
-    return [networks.policy_net, policy.action_net, networks.value_net, policy.value_net]
-
-
-def all_of(parts: list[nn.Module]) -> Tensor:
-    return flat(parameter for part in parts for parameter in part.parameters())
-
-
 def give(peer: Any, rows: dict[str, Tensor], batches: Tensor) -> None:
     """Let the peer learn from these batches of the rows."""
 
@@ -361,37 +231,52 @@ def give(peer: Any, rows: dict[str, Tensor], batches: Tensor) -> None:
     peer.rollout_buffer = buffer
 
 
-def distance(space: Any, dtype: torch.dtype, changed: dict[str, Tensor] | None = None) -> float:
-    """Take the same steps with both; return the largest difference as a share of the way of the peer."""
-    rows, model = rollout(space, dtype), ours(space, dtype)
-    peer = theirs(space, model.policy, dtype)
-    start = all_of(their_parts(peer)).clone()
+def largest_distance(space: Any, dtype: torch.dtype, changed: dict[str, Any] | None = None) -> float:
+    """Take the same steps with both; ``changed`` are columns of ours alone."""
+    rows, env = rollout(space, dtype), Masking(space)
+    model = ours(PPO2, dtype, env, clip_range_vf=None, **PEER_SETTINGS)
+    sizes = {"n_steps": N_ROWS, "batch_size": N_ROWS // N_BATCHES, "n_epochs": 1}
+    theirs = MaskablePPO("MlpPolicy", env, policy_kwargs={"net_arch": [8, 8]}, **sizes, **PEER_SETTINGS)
+    peer = peer_of(theirs, dtype)
+    peer.policy.extract_features = lambda observations, extractor=None: observations
+    own, networks = model.policy, peer.policy.mlp_extractor
+    *hidden, output = [layer for layer in own.critic.children() if isinstance(layer, nn.Linear)]
+    pairs = [
+        (own.actor, networks.policy_net),
+        (own.head, peer.policy.action_net),
+        (nn.Sequential(*hidden), networks.value_net),
+        (output, peer.policy.value_net),
+    ]
+    for source, destination in pairs:
+        copy_weights(source, destination)
+    starts = [flat(destination.parameters()).clone() for _, destination in pairs]
     batches = torch.randperm(N_ROWS, generator=torch.Generator().manual_seed(1)).reshape(N_BATCHES, -1)
     give(peer, rows, batches)
     peer.train()
-    learned_from = {**rows, **(changed or {})}
-    learned_from = {name: column for name, column in learned_from.items() if column is not None}
+    learned_from = {
+        name: column for name, column in {**rows, **(changed or {})}.items() if column is not None
+    }
     model._take_steps(model._gradient_step, {"rollout": learned_from, **model.rates(0.0)}, batches)
-    reached = all_of(their_parts(peer))
-    way = (reached - start).abs().max()
-    assert way > 1e-3
-    return ((all_of(parts_of(model.policy)) - reached).abs().max() / way).item()
+    return max(
+        distance(flat(source.parameters()), destination, start)
+        for (source, destination), start in zip(pairs, starts, strict=True)
+    )
 
 
 @KIND
 def test_updates_are_the_peers(space: Any) -> None:
-    assert distance(space, torch.float64) < 1e-6
-    assert distance(space, torch.float32) < 1e-3
+    assert largest_distance(space, torch.float64) < 1e-6
+    assert largest_distance(space, torch.float32) < 1e-3
 
 
 @KIND
 def test_planted_errors_are_seen(space: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     masks = rollout(space, torch.float64)["action_masks"]
     everything: Any = {"action_masks": None}
-    assert distance(space, torch.float64, everything) > 0.01
-    assert distance(space, torch.float64, {"action_masks": masks.roll(1, 0)}) > 0.01
+    assert largest_distance(space, torch.float64, everything) > 0.01
+    assert largest_distance(space, torch.float64, {"action_masks": masks.roll(1, 0)}) > 0.01
     monkeypatch.setattr(distributions, "INVALID", -3.0)
-    assert distance(space, torch.float64) > 0.01
+    assert largest_distance(space, torch.float64) > 0.01
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
@@ -399,8 +284,8 @@ def test_planted_errors_are_seen(space: Any, monkeypatch: pytest.MonkeyPatch) ->
 def test_log_probabilities_and_entropies_are_the_peers(space: Any, dtype: torch.dtype) -> None:
     """Theirs have two logits for each bit, of zero and of one; only their difference counts."""
     torch.manual_seed(0)
-    ours = make_distribution(space, 3, PolicyConfig()).to(dtype)
-    logits = 3 * torch.randn(50, ours.parameter_size, dtype=dtype)
+    head = make_distribution(space, 3, PolicyConfig()).to(dtype)
+    logits = 3 * torch.randn(50, head.parameter_size, dtype=dtype)
     is_bits, sizes = isinstance(space, spaces.MultiBinary), choice_sizes(space)
     actions = torch.stack([torch.randint(size, (50,)) for size in sizes], 1)
     masks = torch.cat(
@@ -416,7 +301,7 @@ def test_log_probabilities_and_entropies_are_the_peers(space: Any, dtype: torch.
     peer.apply_masking(masks.numpy())
     if len(sizes) == 1:
         actions = actions[:, 0]
-    log_prob, entropy = ours.log_prob_and_entropy(ours.masked(logits, masks), actions)
+    log_prob, entropy = head.log_prob_and_entropy(head.masked(logits, masks), actions)
     tolerance = {"rtol": 1e-9, "atol": 1e-9} if dtype is torch.float64 else {"rtol": 1e-4, "atol": 1e-4}
     torch.testing.assert_close(log_prob, peer.log_prob(actions), **tolerance)
     torch.testing.assert_close(entropy, peer.entropy(), **tolerance)

@@ -54,26 +54,6 @@ class Faulty(gym.Env[Any, Any]):
         return self.np_random.standard_normal(3).astype(np.float32)
 
 
-class DictFaulty(Faulty):
-    """Observes a dictionary."""
-
-    observation_space = spaces.Dict({"a": BOX, "b": Faulty.observation_space})
-
-    def _observation(self) -> Any:
-        return {"a": np.zeros(2, np.float32), "b": super()._observation()}
-
-    def step(self, action: Any) -> Any:
-        observation, *rest = super().step(action) if self.what == "reward" else self._spoilt()
-        return observation, *rest
-
-    def _spoilt(self) -> Any:
-        self.n_steps += 1
-        observation = self._observation()
-        if self.n_steps == self.at:
-            observation["b"][0] = self.value
-        return observation, 1.0, False, False, {}
-
-
 class Written(Callback):
     """Looks at what would have been written."""
 
@@ -149,13 +129,6 @@ def test_last_observation_of_an_episode_that_is_cut_short_counts(make: Any, spac
         model.learn(2000)
 
 
-@pytest.mark.parametrize("make", [ppo2, dqn])
-def test_part_of_a_dictionary_counts(make: Any) -> None:
-    model = make(envs(DictFaulty, what="observation", at=40))
-    with pytest.raises(NotFiniteError, match=r"environment 1 gave an observation .* by step"):
-        model.learn(2000)
-
-
 @pytest.mark.parametrize("gradient_steps", [-1, 8])
 def test_nothing_is_learned_from_the_fault_in_a_collection_that_the_end_cuts_short(
     gradient_steps: int,
@@ -208,12 +181,3 @@ def test_normalised_numbers_are_looked_at_raw(
     expected = rf"environment 1 gave an? {what} that is not finite \({value}\) by step"
     with pytest.raises(NotFiniteError, match=expected):
         model.learn(2000)
-
-
-def test_what_was_found_is_found_again_and_not_kept_for_another_environment() -> None:
-    model = dqn(envs(what="reward", at=70))
-    for _ in range(2):
-        with pytest.raises(NotFiniteError, match="environment 1 gave a reward"):
-            model.learn(400, reset_num_timesteps=False)
-    with pytest.warns(UserWarning, match="some of their numbers are not finite"):
-        model.set_env(envs())

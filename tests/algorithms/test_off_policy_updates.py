@@ -17,7 +17,7 @@ from zoo import ACER, ACKTR, DDPG, DQN, PPO2, SAC, TRPO
 from zoo.errors import ZooWarning
 from zoo.policies.continuous import SquashedActor
 
-# -- Gradient steps of DQN and SAC against the same written out plainly with PyTorch's own parts ----------
+# -- Gradient steps of SAC against the same written out plainly with PyTorch's own parts -----------------
 
 
 GAMMA = 0.9
@@ -38,78 +38,6 @@ def assert_same_parameters(ours: nn.Module, theirs: nn.Module, start: nn.Module)
         moved = (expected[name] - initial[name]).abs().max().item()
         assert moved > 1e-4, name
         assert (parameter - expected[name]).abs().max().item() < 5e-3 * moved, name
-
-
-class WatchedDQN(DQN):
-    """Takes every gradient step a second time, plainly, on a copy of its network."""
-
-    def _learn_from(self, batches: Any, n_steps: int) -> None:
-        if self.n_updates == 0:
-            self.start, self.reference = copy.deepcopy(self.policy), copy.deepcopy(self.policy)
-            self.optimizer = torch.optim.Adam(self.reference.parameters(), eps=1e-8)
-            self.losses: list[float] = []
-            self.q_values: list[float] = []
-        target = load(copy.deepcopy(self.policy), self.runner.state["target"].clone())
-        super()._learn_from(batches, n_steps)
-        for row in range(n_steps):
-            batch = {name: column[row] for name, column in batches.items()}
-            self._plain_step(batch, target)
-
-    def _plain_step(self, batch: dict[str, Tensor], target: nn.Module) -> None:
-        with torch.no_grad():
-            target_values = target(batch["next_observations"])
-            deciding = self.reference(batch["next_observations"]) if self.config.double else target_values
-            expected = []
-            for i in range(BATCH):
-                best = int(deciding[i].argmax())
-                bootstrap = 0.0 if batch["terminated"][i] else GAMMA * target_values[i, best]
-                expected.append(batch["rewards"][i] + bootstrap)
-        values = self.reference(batch["observations"])
-        taken = torch.stack([values[i, int(batch["actions"][i])] for i in range(BATCH)])
-        self.q_values.append(taken.mean().item())
-        errors = taken - torch.stack(expected)
-        huber = torch.where(errors.abs() < 1, 0.5 * errors**2, errors.abs() - 0.5)
-        self.optimizer.param_groups[0]["lr"] = self.schedules["learning_rate"](self._progress_before)
-        self.losses.append(huber.mean().item())
-        self.optimizer.zero_grad()
-        huber.mean().backward()
-        if self.config.max_grad_norm is not None:
-            nn.utils.clip_grad_norm_(self.reference.parameters(), self.config.max_grad_norm)
-        self.optimizer.step()
-
-
-@pytest.mark.parametrize(
-    ("double", "dueling", "hyperparameters"),
-    [
-        (True, True, {}),
-        (False, False, {"max_grad_norm": 0.05, "learning_rate": "lin_0.01"}),
-        (True, False, {"tau": 0.3, "max_grad_norm": None}),
-        (False, True, {}),
-    ],
-    ids=str,
-)
-def test_dqn_updates_as_written_out(double: bool, dueling: bool, hyperparameters: dict[str, Any]) -> None:
-    env, _ = logged_vector_env("own", spaces.Discrete(3, start=1))
-    model = WatchedDQN(
-        {"net_arch": [8]},
-        env,
-        seed=1,
-        compile=False,
-        double=double,
-        dueling=dueling,
-        learning_starts=30,
-        batch_size=BATCH,
-        train_freq=6,
-        gradient_steps=2,
-        gamma=GAMMA,
-        target_update_interval=12,
-        **{"learning_rate": 0.01, **hyperparameters},
-    ).learn(90)
-    assert model.n_updates == len(model.losses) == 20
-    assert_same_parameters(model.policy, model.reference, model.start)
-    metrics = model.read_metrics()
-    assert metrics["train/loss"] == pytest.approx(np.mean(model.losses), rel=1e-3)
-    assert metrics["train/q_value"] == pytest.approx(np.mean(model.q_values), rel=1e-3, abs=1e-4)
 
 
 def drawn(actor: SquashedActor, observations: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
@@ -229,15 +157,6 @@ def test_sac_updates_as_written_out(hyperparameters: dict[str, Any]) -> None:
         assert metrics["train/ent_coef_loss"] == 0
 
 
-@pytest.mark.parametrize(
-    ("given", "start", "learned"), [("auto", 1.0, True), ("auto_0.1", 0.1, True), (0.3, 0.3, False)]
-)
-def test_forms_of_the_entropy_coefficient(given: Any, start: float, learned: bool) -> None:
-    model = SAC({"net_arch": [8]}, "Pendulum-v1", ent_coef=given)
-    assert model.policy.temperature.log.item() == pytest.approx(np.log(start), abs=1e-6)
-    assert model.learns_ent_coef == learned
-
-
 # -- Schedules stand where the steps began that an update follows, also in the last, short one ------------
 
 
@@ -304,22 +223,6 @@ def test_rollout_is_the_batch(
         model = algorithm(policy, ENV, **options, **QUIET).learn(32)
     assert len([each for each in told if "batch_size" in str(each.message)]) == 1
     assert model.n_updates == n_updates
-
-
-@pytest.mark.parametrize(
-    ("algorithm", "env", "options"),
-    [
-        (zoo.DQN, ENV, {"buffer_size": 20}),
-        (zoo.DQN, ENV, {"buffer_size": 20, "replay": {"prioritized": {}}}),
-        (zoo.SAC, "Pendulum-v1", {"buffer_size": 30}),
-    ],
-)
-def test_memory_that_is_smaller_than_a_batch_is_learned_from(
-    algorithm: type[Any], env: str, options: dict[str, Any]
-) -> None:
-    with pytest.warns(ZooWarning, match="batch_size"):
-        model = algorithm("MlpPolicy", env, learning_starts=10, train_freq=1, **options, **QUIET)
-    assert model.learn(40).n_updates == 30
 
 
 # -- Each algorithm's update is one graph that a compiler takes, and learns what the eager one learns -----

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from gymnasium import spaces
 from logged_envs import KINDS, Transition, logged_vector_env
 
-from zoo import A2C, PPO2, make_vec_env
+from zoo import A2C, PPO2
+from zoo.algorithms import on_policy
 from zoo.algorithms.on_policy import OnPolicyAlgorithm
 
 N_STEPS, N_ENVS = 11, 3
@@ -87,85 +86,24 @@ def test_truncated_episodes_bootstrap_from_their_final_observation_and_terminate
         )
 
 
-PICTURE = spaces.Box(0, 255, (36, 36, 1), np.uint8)
-WITH_PICTURE = spaces.Dict({"picture": PICTURE, "place": spaces.Discrete(7)})
-
-
-class Shown(gym.Env[Any, Any]):
-    """Shows samples of a space, allows some of three actions, cuts each episode after four steps."""
-
-    def __init__(self, observation_space: spaces.Space[Any], *, masks: bool) -> None:
-        self.observation_space, self.action_space = observation_space, spaces.Discrete(3)
-        self.masks = masks
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        if seed is not None:
-            self.observation_space.seed(seed)
-        self._n_steps = 0
-        return self._seen()
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self._n_steps += 1
-        observation, info = self._seen()
-        return observation, self.np_random.normal(), False, self._n_steps == 4, info
-
-    def _seen(self) -> tuple[Any, dict[str, Any]]:
-        allowed = np.roll([True, True, False], self._n_steps)
-        return self.observation_space.sample(), {"action_mask": allowed} if self.masks else {}
-
-
 @pytest.mark.parametrize(
-    ("observation_space", "encoder", "masks", "algorithm", "share_encoder"),
+    ("algorithm", "policy", "env"),
     [
-        (spaces.Box(-1.0, 1.0, (5,)), "mlp", False, A2C, True),
-        (PICTURE, "cnn", True, PPO2, False),
-        (WITH_PICTURE, "multi", True, A2C, True),
+        (A2C, {"net_arch": [8]}, "CartPole-v1"),
+        (PPO2, {"encoder": "cnn", "features_dim": 8, "share_encoder": False}, "Zoo/IdentityImage-v0"),
+        (A2C, {"encoder": "multi", "features_dim": 8}, "Zoo/IdentityDict-v0"),
     ],
-    ids=["vectors", "masked pictures", "masked dictionaries"],
 )
 def test_a_long_rollout_is_valued_in_pieces(
-    observation_space: spaces.Space[Any], encoder: str, masks: bool, algorithm: Any, share_encoder: bool
+    algorithm: Any, policy: Any, env: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    env = make_vec_env(lambda: Shown(observation_space, masks=masks), N_ENVS, check=False)
-    policy = {"encoder": encoder, "share_encoder": share_encoder}
-    if encoder != "mlp":
-        policy["features_dim"] = 8
-    model = algorithm(policy, env, seed=0, compile=False, n_steps=N_STEPS, learning_rate=0.0)
-    model.learn(N_STEPS * N_ENVS)
-    sizes: list[int] = []
-    model.policy.critic.register_forward_pre_hook(lambda _, given: sizes.append(len(given[0])))
-    model.acting = model._make_acting()  # which goes past modules only as long as nothing hooks into them
-    whole = model.finished_rollout()
-    assert sizes[0] == N_STEPS * N_ENVS
-    sizes.clear()
-    model._rows_at_once = 5
-    in_pieces = model.finished_rollout()
-    assert sizes[:7] == [5, 5, 5, 5, 5, 5, 3]
-    assert max(sizes) == 5
-    assert in_pieces.keys() == whole.keys()
+    rollouts = []
+    for piece_bytes in (on_policy.PIECE_BYTES, 0):
+        monkeypatch.setattr(on_policy, "PIECE_BYTES", piece_bytes)
+        model = algorithm(policy, env, n_envs=N_ENVS, seed=0, compile=False, n_steps=N_STEPS)
+        model.learn(1)
+        rollouts.append(model.finished_rollout())
+    whole, in_pieces = rollouts
     for name in ("values", "advantages", "returns", *(["log_prob"] if algorithm is PPO2 else [])):
         assert whole[name].shape == (N_STEPS * N_ENVS,)
         torch.testing.assert_close(in_pieces[name], whole[name], rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("algorithm", [A2C, PPO2])
-def test_what_was_done_in_steps_that_merely_reset_changes_nothing(algorithm: Any) -> None:
-    class Overwriting(algorithm):  # type: ignore[misc]
-        action, n_overwritten = 0, 0
-
-        def update(self) -> None:
-            resets = ~self.buffer.valid
-            self.buffer.columns["actions"][resets] = self.action
-            self.n_overwritten += resets.sum()
-            super().update()
-
-    parameters = []
-    for action in (0, 1):
-        vector_env, _ = logged_vector_env("NEXT_STEP")
-        model = Overwriting({"net_arch": [8]}, vector_env, seed=0, compile=False, n_steps=N_STEPS)
-        model.action = action
-        parameters.append(model.learn(60).get_parameters())
-        assert model.n_overwritten > 5
-    for name, array in parameters[0].items():
-        np.testing.assert_array_equal(parameters[1][name], array)

@@ -280,17 +280,6 @@ def test_the_comparison_of_quantiles_notices(mistaken: Any) -> None:
 each_example = settings(deadline=None, derandomize=True, max_examples=50)
 
 
-@pytest.mark.parametrize(
-    ("quantiles", "targets", "summed"), [([0.0, 1.0], [2.0], 0.75), ([0.0, 1.0, 2.0], [2.0, -1.0], 1.0417)]
-)
-def test_known_losses(quantiles: list[float], targets: list[float], summed: float) -> None:
-    """Summed over the quantiles as for QR-DQN; the mean, as for TQC, is less by their number."""
-    losses = quantile_huber(torch.tensor([quantiles]), torch.tensor([targets]))
-    assert losses.shape == (1, len(quantiles), len(targets))
-    assert losses.sum(-2).mean(-1).tolist() == [pytest.approx(summed, abs=1e-4)]
-    assert losses.mean((-2, -1)).tolist() == [pytest.approx(summed / len(quantiles), abs=1e-4)]
-
-
 def plain_loss(quantiles: np.ndarray, targets: np.ndarray) -> np.ndarray:
     found = np.zeros((len(quantiles), len(targets)))
     for i, quantile in enumerate(quantiles):
@@ -322,14 +311,6 @@ def test_losses_and_gradients_are_those_of_a_loop(n: int, m: int, seed: int) -> 
                 rise = plain_loss(moved, goals) - plain_loss(at, goals)
                 grad = (rise * weights[critic, row].numpy()).sum() / step
                 assert gradient[critic, row, i].item() == pytest.approx(grad, abs=1e-4)
-
-
-def test_targets_common_to_all_critics_are_given_without_their_dimension() -> None:
-    quantiles, targets = torch.randn(2, 5, 3), torch.randn(5, 4)
-    common = quantile_huber(quantiles, targets)
-    each = torch.stack([quantile_huber(critic, targets) for critic in quantiles])
-    torch.testing.assert_close(common, each)
-    torch.testing.assert_close(quantile_huber(quantiles, targets.expand(2, 5, 4)), common)
 
 
 # -- Gradient steps of DQN and QR-DQN on batches made by hand, against loops over samples and quantiles ---
@@ -450,20 +431,6 @@ def test_step_against_loops(algorithm: Any, double: bool, dueling: bool, extra: 
         np.testing.assert_allclose(outputs["td_errors"].numpy(), [sizes], rtol=1e-5, atol=1e-5)
     else:
         assert outputs == {}
-
-
-@pytest.mark.parametrize("algorithm", [DQN, QRDQN])
-def test_double_and_masks_change_these_targets(algorithm: Any) -> None:
-    """Else the tests above would show nothing of them."""
-    plain, double = (make(algorithm, double=double, dueling=False) for double in (False, True))
-    batch = made_by_hand(plain)
-    masked = {**batch, "next_action_masks": EXTRAS["next_action_masks"]}
-    ours = plain.targets(plain.runner.state, batch)
-    for other in (
-        double.targets(double.runner.state, batch),
-        plain.targets(plain.runner.state, masked),
-    ):
-        assert (ours != other).reshape(STEP_BATCH, -1).any(-1).sum() >= 3
 
 
 # -- What DQN's target network estimates of many batches at once is what it estimates of each -------------

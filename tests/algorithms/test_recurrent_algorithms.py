@@ -87,35 +87,6 @@ def slow_advantages(
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "share_encoder", "core"), [(A2C, True, "Integrating"), (PPO2, False, "Gru")]
-)
-def test_a_rollout_is_cut_into_sequences_with_the_state_before_each(
-    algorithm: Any, share_encoder: bool, core: str
-) -> None:
-    model, logs, firsts = collected(algorithm, policy=policy(core, share_encoder))
-    rollout = model.finished_rollout()
-    assert rollout["observations"].shape == (9, CHUNK, 3)
-    assert (
-        rollout["actions"].shape == rollout["values"].shape == rollout["episode_starts"].shape == (9, CHUNK)
-    )
-    assert rollout["advantages"].shape == rollout["returns"].shape == (9, CHUNK)
-    assert ("log_prob" in rollout) == (algorithm is PPO2)
-    assert "weights" not in rollout
-    for env, (log, first) in enumerate(zip(logs, firsts, strict=True)):
-        states, _ = stepped(model, log)
-        for chunk in range(3):
-            row, start = chunk * N_ENVS + env, first + chunk * CHUNK
-            steps = log[start : start + CHUNK]
-            np.testing.assert_array_equal(
-                rollout["observations"][row].numpy(), [step.observation for step in steps]
-            )
-            assert rollout["actions"][row].tolist() == [step.action for step in steps]
-            torch.testing.assert_close(rollout["states"][row], states[start][0], rtol=1e-4, atol=1e-5)
-            before = log[start - 1 : start + CHUNK - 1]
-            assert rollout["episode_starts"][row].tolist() == [s.terminated or s.truncated for s in before]
-
-
-@pytest.mark.parametrize(
     ("algorithm", "share_encoder", "kind"),
     [*((PPO2, True, kind) for kind in KINDS), (A2C, False, "NEXT_STEP")],
 )
@@ -195,18 +166,11 @@ def score(algorithm: Any, policy: dict[str, Any], env: Any) -> float:
 
 @pytest.mark.parametrize(
     ("algorithm", "memory"),
-    [
-        (PPO2, {"recurrent": "lstm"}),
-        (A2C, {"recurrent": "gru", "critic_lstm": "shared"}),
-    ],
+    [(PPO2, {"recurrent": "lstm"}), (A2C, {"recurrent": "gru", "critic_lstm": "shared"})],
     ids=["ppo2", "a2c"],
 )
 def test_memory_toy_is_solved(algorithm: Any, memory: dict[str, Any]) -> None:
     assert score(algorithm, {**memory, "lstm_hidden_size": 16, "net_arch": []}, "Zoo/Memory-v0") > LEARNED
-
-
-def test_memory_toy_is_not_solved_without() -> None:
-    assert score(PPO2, {"net_arch": [32]}, "Zoo/Memory-v0") < BY_CHANCE
 
 
 # -- Updates of recurrent PPO against SB3-Contrib's: same weights, states and batches, in double precision --

@@ -14,7 +14,7 @@ from gymnasium.vector.utils import create_empty_array
 from logged_envs import Logged
 from toy_policies import ChangedObservations
 
-from zoo import ACER, ARS, DDPG, DQN, PPO2, SAC, TD3, TQC, TRPO, evaluate_policy, make_vec_env
+from zoo import ACER, ARS, DDPG, DQN, PPO2, SAC, TD3, TQC, TRPO, make_vec_env
 from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.callback import Callback, Training
 from zoo.core.tensors import join, split
@@ -152,14 +152,6 @@ def test_restored_run_ends_as_an_uninterrupted_one(name: str) -> None:
     assert_goes_on_exactly(straight, [fresh], 260)
 
 
-def test_another_seed_gives_other_numbers() -> None:
-    models = [make("ppo2", seed=seed).learn(64) for seed in (1, 1, 2)]
-    first, same, other = (
-        {name: value.tobytes() for name, value in model.get_parameters().items()} for model in models
-    )
-    assert first == same != other
-
-
 class Peculiar(ChangedObservations):
     """A policy with a frozen layer, a buffer that each update's forward pass moves, and dropout."""
 
@@ -213,53 +205,6 @@ def test_restored_run_in_an_environment_that_resets_in_a_step_of_its_own(name: s
 
     straight = make(name, env=env())
     assert_goes_on_exactly(straight, [make(name, seed=None, env=env())], 260)
-
-
-class EvaluatingWhereItLearns(Callback):
-    every = 64
-
-    def on_steps(self, algorithm: Any) -> None:
-        evaluate_policy(algorithm, algorithm.get_env(), 3)
-
-
-@pytest.mark.parametrize(
-    ("name", "who"), [("dqn_once", "a callback"), ("dqn_once", "somebody by hand"), ("ppo2", "an evaluation")]
-)
-def test_environments_that_somebody_else_stepped_are_reset_before_learning_goes_on(
-    name: str, who: str
-) -> None:
-    envs = [Logged((4, 3)) for _ in range(2)]
-    waiting = list(envs)
-    algorithm, _, hyperparameters = RUNS[name]
-    model = algorithm(
-        {"net_arch": [8]},
-        make_vec_env(lambda: waiting.pop(0), 2, check=False),
-        seed=1,
-        compile=False,
-        **{**hyperparameters, **({"learning_starts": 10**6} if name != "ppo2" else {})},
-    )
-    model.learn(96 if who == "a callback" else 64, EvaluatingWhereItLearns() if who == "a callback" else None)
-    env = model.get_env()
-    assert env is not None
-    if who == "an evaluation":
-        evaluate_policy(model, env, 3)
-    elif who == "somebody by hand":
-        for _ in range(2):
-            env.step(np.zeros(2, np.int64))
-    if who != "a callback":
-        model.learn(32, reset_num_timesteps=False)
-    happened = {
-        (tuple(step.observation.tolist()), tuple(step.next_observation.tolist()))
-        for each in envs
-        for step in each.log
-    }
-    if name == "ppo2":
-        columns = model.buffer.columns["observations"]
-        assert all(any(tuple(row.tolist()) == seen for seen, _ in happened) for row in columns.reshape(-1, 3))
-        return
-    batch = model.buffer.sample(np.random.default_rng(0), (500,))
-    for observation, following in zip(batch["observations"], batch["next_observations"], strict=True):
-        assert (tuple(observation.tolist()), tuple(following.tolist())) in happened
 
 
 def test_asking_for_random_actions_changes_nothing_of_a_training() -> None:

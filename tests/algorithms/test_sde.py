@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
-from types import SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
@@ -16,38 +14,12 @@ from torch import Tensor
 
 from zoo import A2C, DQN, PPO2, SAC, make_vec_env
 from zoo.algorithms.algorithm import Algorithm
-from zoo.algorithms.arguments import check_sde_options
-from zoo.algorithms.sac import SACPolicy
 from zoo.errors import ZooError
 from zoo.policies import distributions
 from zoo.policies.actor_critic import ActorCritic
 from zoo.policies.config import PolicyConfig
 from zoo.policies.continuous import SquashedActor
 from zoo.policies.distributions import SquashedStateDependentGaussian, StateDependentGaussian
-
-# -- Which environments a deviation of actions can be said for --------------------------------------------
-
-
-BOX, CHOICE = spaces.Box(-1.0, 1.0, (2,), np.float32), spaces.Discrete(2)
-
-
-@pytest.mark.parametrize(
-    ("space", "has_deviation"),
-    [
-        (BOX, True),
-        (CHOICE, False),
-        (spaces.Tuple([CHOICE, BOX]), True),
-        (spaces.Tuple([CHOICE, CHOICE]), False),
-        (spaces.Dict({"a": CHOICE, "b": spaces.Tuple([CHOICE, BOX])}), True),
-        (spaces.Dict({"a": CHOICE, "b": spaces.MultiBinary(2)}), False),
-    ],
-    ids=str,
-)
-def test_a_deviation_is_of_actions_some_of_which_are_numbers(space: Any, has_deviation: bool) -> None:
-    refused = pytest.raises(ZooError, match=r"`policy\.log_std_init` is of the deviation of Box actions")
-    with nullcontext() if has_deviation else refused:
-        check_sde_options("ppo2", SimpleNamespace(), PolicyConfig(log_std_init=-1.0), space, squashes=False)
-
 
 # -- State-dependent exploration in whole algorithms: what is collected, learned, asked for, and refused ---
 
@@ -121,77 +93,6 @@ def test_noise_of_a_collection_counts_from_its_start(
     assert len(np.unique(actions[0], axis=0)) == N_ENVS
 
 
-@ON_POLICY
-@pytest.mark.parametrize("squash", [None, True])
-def test_first_minibatch_finds_the_policy_unchanged(algorithm: Any, squash: bool | None) -> None:
-    model = made(algorithm, "Pendulum-v1", n_steps=16, sde_sample_freq=4, policy={"squash_output": squash})
-    model._reset_envs()
-    model.collect()
-    rows = model._tensors(model.buffer.rows())
-    parameters, _, _ = model.policy(rows)
-    log_prob = model.policy.head.log_prob(parameters, rows["actions"])
-    assert log_prob.std() > 0.1
-    if algorithm is PPO2:
-        np.testing.assert_allclose(model.finished_rollout()["log_prob"], log_prob.detach(), atol=1e-5)
-    model = made(
-        PPO2,
-        "Pendulum-v1",
-        n_steps=16,
-        n_epochs=1,
-        n_minibatches=1,
-        sde_sample_freq=4,
-        policy={"squash_output": squash},
-    ).learn(48)
-    metrics = model.read_metrics()
-    assert metrics["train/clip_fraction"] == 0
-    assert metrics["train/approx_kl"] == pytest.approx(0, abs=1e-6)
-
-
-PPO2_SETTINGS = {"n_steps": 32, "batch_size": 64, "learning_rate": 5e-3, "gamma": 0.0, "ent_coef": 0.0}
-LEARNING: dict[str, tuple[Any, dict[str, Any], int, float]] = {
-    "squashed ppo2": (
-        PPO2,
-        {**PPO2_SETTINGS, "sde_sample_freq": 4, "policy": {"log_std_init": -2.0, "squash_output": True}},
-        10_000,
-        0.9,
-    ),
-    "sac": (
-        SAC,
-        {
-            "learning_starts": 100,
-            "gamma": 0.0,
-            "learning_rate": 3e-3,
-            "batch_size": 64,
-            "train_freq": 32,
-            "gradient_steps": 16,
-            "use_sde_at_warmup": True,
-            "policy": {"net_arch": [64, 64], "use_expln": True},
-        },
-        1600,
-        0.85,
-    ),
-}
-
-
-@pytest.mark.parametrize("name", LEARNING)
-def test_it_learns_to_name_what_it_sees(name: str) -> None:
-    algorithm, options, n_timesteps, enough = LEARNING[name]
-    policy = {"net_arch": [64, 64], **options["policy"]}
-    model = made(algorithm, "Zoo/IdentityBox-v0", n_envs=8, **{**options, "policy": policy})
-    start = model.policy.state_dict()
-    log_std = next(name for name in start if name.endswith("log_std"))
-    before = start[log_std].clone()
-    model.learn(n_timesteps)
-    assert (model.policy.state_dict()[log_std] != before).float().mean() > 0.5
-    env = make_vec_env("Zoo/IdentityBox-v0", 10)
-    observations, _ = env.reset(seed=list(range(10)))
-    total = 0.0
-    for _ in range(30):
-        observations, rewards, *_ = env.step(model.predict(observations)[0])
-        total += rewards.mean()
-    assert total / 30 >= enough
-
-
 @pytest.mark.parametrize(
     ("algorithm", "env", "policy", "options", "message"),
     [
@@ -207,20 +108,6 @@ def test_what_can_not_be_done_is_refused(
     with pytest.raises(ZooError, match=message) as refused:
         algorithm(policy, env, **options)
     assert "\n" not in str(refused.value)
-
-
-class Own(SACPolicy):
-    """Knows nothing of state-dependent exploration."""
-
-    def __init__(self, *args: Any, n_critics: int, ent_coef: float) -> None:
-        super().__init__(*args, n_critics=n_critics, ent_coef=ent_coef)
-
-
-def test_policies_of_ones_own_are_given_the_switch_only_where_it_is_on() -> None:
-    policy = {"_target_": f"{__name__}.Own"}
-    SAC(policy, "Pendulum-v1")
-    with pytest.raises(ZooError, match=r"don't fit .*Own: .*'use_sde'"):
-        SAC(policy, "Pendulum-v1", use_sde=True)
 
 
 # -- State-dependent exploration against Stable-Baselines3's, on the same weights, features and noise -----

@@ -41,70 +41,27 @@ KINDS: dict[str, tuple[spaces.Space[Any], Any]] = {
     ),
 }
 
+CHOICE, NUMBERS = spaces.Discrete(3, start=1), spaces.Box(-1.0, 3.0, (2, 1), np.float64)
+SHORT = {"n_steps": 8, "n_epochs": 1}
+ACER_REPLAY = {"n_steps": 4, "buffer_size": 40, "replay_start": 10}
+REPLAY = {"learning_starts": 10, "batch_size": 4, "train_freq": 8, "buffer_size": 40}
+UNITS = {"normalize_returns": True, "enable_popart": True, "parameter_noise": {}}
+
 ALGORITHMS: dict[str, tuple[Any, spaces.Space[Any], dict[str, Any]]] = {
-    "ppo2": (PPO2, spaces.MultiDiscrete([2, 3]), {"n_steps": 8, "n_epochs": 1}),
+    "ppo2": (PPO2, spaces.MultiDiscrete([2, 3]), SHORT),
     "a2c": (A2C, spaces.MultiBinary((2, 2)), {}),
-    "acer": (ACER, spaces.Discrete(3, start=1), {"n_steps": 4, "buffer_size": 40, "replay_start": 10}),
-    "acer_box": (
-        ACER,
-        spaces.Box(-1.0, 3.0, (2, 1), np.float64),
-        {"n_steps": 4, "buffer_size": 40, "replay_start": 10},
-    ),
-    "ars": (ARS, spaces.Box(-1.0, 3.0, (2, 1), np.float64), {"n_delta": 1, "zero_policy": False}),
-    "ppo1": (PPO1, spaces.Discrete(3, start=1), {"n_steps": 8, "n_epochs": 1, "batch_size": 8}),
+    "acer": (ACER, CHOICE, ACER_REPLAY),
+    "acer_box": (ACER, NUMBERS, ACER_REPLAY),
+    "ars": (ARS, NUMBERS, {"n_delta": 1, "zero_policy": False}),
+    "ppo1": (PPO1, CHOICE, {**SHORT, "batch_size": 8}),
     "trpo": (TRPO, spaces.MultiDiscrete([2, 3]), {"n_steps": 8, "batch_size": 8, "n_critic_updates": 1}),
-    "dqn": (DQN, spaces.Discrete(3, start=1), {"learning_starts": 10, "batch_size": 4, "train_freq": 8}),
-    "dqn_once": (
-        DQN,
-        spaces.Discrete(3, start=1),
-        {
-            "learning_starts": 10,
-            "batch_size": 4,
-            "train_freq": 8,
-            "buffer_size": 40,
-            "optimize_memory_usage": True,
-        },
-    ),
-    "qrdqn": (
-        QRDQN,
-        spaces.Discrete(3, start=1),
-        {
-            "learning_starts": 10,
-            "batch_size": 4,
-            "train_freq": 8,
-            "buffer_size": 40,
-            "n_quantiles": 5,
-            "dueling": True,
-        },
-    ),
-    "ddpg": (
-        DDPG,
-        spaces.Box(-1.0, 3.0, (2, 1), np.float64),
-        {
-            "learning_starts": 10,
-            "batch_size": 4,
-            "train_freq": 8,
-            "gradient_steps": 2,
-            "normalize_returns": True,
-            "enable_popart": True,
-            "parameter_noise": {},
-        },
-    ),
-    "sac": (
-        SAC,
-        spaces.Box(-1.0, 3.0, (2, 1), np.float64),
-        {"learning_starts": 10, "batch_size": 4, "train_freq": 8},
-    ),
-    "td3": (
-        TD3,
-        spaces.Box(-1.0, 3.0, (2, 1), np.float64),
-        {"learning_starts": 10, "batch_size": 4, "train_freq": 8, "gradient_steps": 3},
-    ),
-    "tqc": (
-        TQC,
-        spaces.Box(-1.0, 3.0, (2, 1), np.float64),
-        {"learning_starts": 10, "batch_size": 4, "train_freq": 8, "buffer_size": 100},
-    ),
+    "dqn": (DQN, CHOICE, REPLAY),
+    "dqn_once": (DQN, CHOICE, {**REPLAY, "optimize_memory_usage": True}),
+    "qrdqn": (QRDQN, CHOICE, {**REPLAY, "n_quantiles": 5, "dueling": True}),
+    "ddpg": (DDPG, NUMBERS, {**REPLAY, **UNITS, "gradient_steps": 2}),
+    "sac": (SAC, NUMBERS, REPLAY),
+    "td3": (TD3, NUMBERS, {**REPLAY, "gradient_steps": 3}),
+    "tqc": (TQC, NUMBERS, REPLAY),
 }
 
 
@@ -161,38 +118,10 @@ def test_learning_from_every_kind_of_observation(name: str, kind: str, autoreset
     assert actions.contains(np.asarray(action, actions.dtype))
 
 
-def scaled(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
-    """Show everything a hundred times larger and shifted."""
-    space = spaces.Box(-np.inf, np.inf, (3,), np.float32)
-    return gym.wrappers.TransformObservation(env, lambda values: values * 100 + 500, space)
-
-
-def test_rollouts_of_normalised_environments_are_normalised_in_all_their_parts() -> None:
-    raw = gym.make("Pendulum-v1", max_episode_steps=10)
-    envs = make_vec_env(lambda: scaled(raw), 1, normalize=True, check=False)
-    model = A2C({"net_arch": [8]}, envs, seed=0, compile=False, n_steps=25).learn(200)
-    memory, normalizer = model.buffer, model.normalizer
-    assert normalizer is not None
-    truncations = memory.truncations()
-    assert truncations is not None
-    steps, _, final_observations, _ = truncations
-    assert len(steps) >= 2
-    stored = memory.columns["observations"]
-    for array in (stored, final_observations, model.collector.policy_input["observations"]):
-        assert array.dtype == np.float32
-        assert np.abs(array).max() < 10
-    assert np.abs(stored.mean((0, 1))).max() < 2
-    before_ends, ends = stored[steps, 0], final_observations
-    assert np.abs(ends - before_ends).max() < 1
-    assert np.abs(memory.rewards).max() < 10
-    assert memory.rewards.max() < 0
-
-
 # -- Actions of Tuple and Dict spaces: from the environment to the update, as if each part stood alone ----
 
 
 SMALL = {"net_arch": [8]}
-ON_POLICY = pytest.mark.parametrize("algorithm", [A2C, PPO1, PPO2, TRPO])
 
 
 class Strict(gym.Env[Any, Any]):
@@ -268,20 +197,6 @@ def test_masks_of_parts_are_given_to_a_prediction() -> None:
     np.testing.assert_allclose(probabilities, [[0, 0, 1], [1, 0, 0]], atol=1e-6)
     with pytest.raises(ZooError, match="forbids every action"):
         model.predict(seen, action_masks=np.zeros((50, 7), np.bool_))
-
-
-@ON_POLICY
-def test_masked_parts_and_a_memory_go_together(algorithm: Any) -> None:
-    policy = {"recurrent": "lstm", "lstm_hidden_size": 4, "net_arch": [8]}
-    envs = make_vec_env("Zoo/MaskedComposite-v0", 2)
-    model = made(algorithm, envs, policy=policy, chunk_length=4).learn(48)
-    assert model.n_updates > 0
-    rollout = model.finished_rollout()
-    of_arm, of_bits = rollout["action_masks"].split([3, 4], -1)
-    arm, bits = rollout["actions"]["arm/0"], rollout["actions"]["bits"]
-    assert arm.shape == (4, 4)
-    assert of_arm.gather(-1, arm[..., None].long()).all()
-    assert of_bits.reshape(4, 4, 2, 2).gather(-1, bits[..., None].long()).all()
 
 
 def parts_by_hand(policy: Any, batch: dict[str, Any]) -> tuple[Tensor, Tensor]:

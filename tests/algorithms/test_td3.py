@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 import stable_baselines3
 import torch
@@ -17,50 +16,7 @@ from zoo import TD3
 from zoo.algorithms.td3 import rounds
 from zoo.optim.state import State, StepResult
 
-# -- TD3's targets, and when its actor and targets move, however the gradient steps are divided into updates
-
-
-BATCH = 8
-
-
-def make(**hyperparameters: Any) -> TD3:
-    own = {"batch_size": BATCH, "learning_rate": 0.01, "learning_starts": 0, **hyperparameters}
-    model = TD3({"net_arch": [8]}, "Pendulum-v1", seed=0, compile=False, threads=1, **own)
-    model._progress_before = 0.0
-    return model
-
-
-def batches(n_steps: int) -> dict[str, Tensor]:
-    generator = torch.Generator().manual_seed(n_steps)
-
-    def drawn(*size: int) -> Tensor:
-        return torch.randn(n_steps, BATCH, *size, generator=generator)
-
-    return {
-        "observations": drawn(3),
-        "actions": drawn(1).tanh(),
-        "rewards": drawn(),
-        "terminated": (drawn() > 1).float(),
-        "next_observations": drawn(3),
-    }
-
-
-def part(rows: dict[str, Tensor], start: int, end: int) -> dict[str, Tensor]:
-    return {name: column[start:end] for name, column in rows.items()}
-
-
-class Ahead:
-    """Gives the noise of each gradient step in turn, however many are asked for at once."""
-
-    def __init__(self, n_steps: int) -> None:
-        self.waiting = np.random.default_rng(0).standard_normal((n_steps, BATCH, 1), dtype=np.float32)
-
-    def standard_normal(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-        taken, self.waiting = self.waiting[: shape[0]], self.waiting[shape[0] :]
-        return taken
-
-
-# Rounds
+# -- When the actor and all targets move, however the gradient steps are divided into updates -------------
 
 
 @given(n_before=st.integers(0, 20), n_steps=st.integers(1, 20), delay=st.integers(1, 5))
@@ -77,72 +33,6 @@ def test_the_actor_moves_after_every_delay_steps_of_the_whole_run(
                 moved_after.append(step)
     assert step == n_before + n_steps
     assert moved_after == [n for n in range(n_before + 1, step + 1) if n % delay == 0]
-
-
-@pytest.mark.parametrize(("delay", "sizes"), [(1, (4, 5)), (2, (1, 7, 1)), (3, (2, 3, 4)), (3, (1,) * 9)])
-def test_updates_of_any_size_are_the_same_steps(delay: int, sizes: tuple[int, ...]) -> None:
-    whole, divided = make(policy_delay=delay), make(policy_delay=delay)
-    rows = batches(9)
-    whole.rng, divided.rng = Ahead(9), Ahead(9)  # type: ignore[assignment]
-    whole._learn_from(rows, 9)
-    start = 0
-    for size in sizes:
-        divided._learn_from(part(rows, start, start + size), size)
-        start += size
-    assert divided.n_updates == whole.n_updates == 9
-    for name, expected in whole.runner.state.items():
-        assert torch.equal(divided.runner.state[name], expected), name
-
-
-# Targets
-
-
-def test_noise_in_targets_is_clipped_and_so_are_the_actions() -> None:
-    model = make(target_policy_noise=10.0, target_noise_clip=0.25)
-    noises = []
-    targets = model.targets
-
-    def noted(state: Any, batch: Any) -> Tensor:
-        noises.append(batch["noise"])
-        return targets(state, batch)
-
-    model.targets = noted  # type: ignore[method-assign]
-    model._learn_from(batches(4), 4)
-    noise = torch.stack(noises)
-    assert noise.shape == (4, BATCH, 1)
-    assert noise.abs().max() == 0.25
-    batch = {name: column[0] for name, column in batches(1).items()}
-    beyond = {**batch, "noise": torch.full((BATCH, 1), 5.0)}
-    following = batch["next_observations"]
-    model.copy_to_targets()
-    values = model.policy.critics(following, torch.ones(BATCH, 1))
-    expected = batch["rewards"] + 0.99 * (1 - batch["terminated"]) * values.amin(0)
-    torch.testing.assert_close(targets(model.runner.state, beyond), expected)
-
-
-# What comes out
-
-
-@pytest.mark.parametrize("at_once", [1, 2])
-def test_losses_are_means_over_updates_with_and_without_a_step_of_the_actor(at_once: int) -> None:
-    model = make(learning_rate=0.0, target_policy_noise=0.0)
-    rows = batches(2)
-    losses, q_values = [], []
-    for step in range(2):
-        batch = {name: column[step] for name, column in rows.items()}
-        targets = model.targets(model.runner.state, {**batch, "noise": torch.zeros(BATCH, 1)})
-        values = model.policy.critics(batch["observations"], batch["actions"])
-        losses.append((values - targets).square().mean(1).sum().item())
-        q_values.append(values.mean().item())
-    for step in range(0, 2, at_once):
-        model._learn_from(part(rows, step, step + at_once), at_once)
-    metrics = model.read_metrics()
-    assert metrics["train/critic_loss"] == pytest.approx(np.mean(losses), rel=1e-5)
-    assert metrics["train/q_value"] == pytest.approx(np.mean(q_values), rel=1e-5)
-    batch = {name: column[1] for name, column in rows.items()}
-    actions = model.policy.actor(batch["observations"])
-    value = model.policy.critics(batch["observations"], actions)[0].mean().item()
-    assert metrics["train/actor_loss"] == pytest.approx(-value, rel=1e-5)
 
 
 # -- TD3's gradient steps end with the weights of Stable-Baselines3's, given the same batches and noise ---

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -16,7 +15,6 @@ from torch import Tensor, nn
 
 from zoo import TRPO, make_vec_env
 from zoo.algorithms.on_policy import standardized
-from zoo.optim.natural_gradient import longest_step
 from zoo.policies.recurrent import unrolled
 
 # -- What TRPO's update promises: its bound, what it leaves alone, and what its options change ------------
@@ -64,20 +62,6 @@ def explicit_fisher(model: TRPO, rollout: dict[str, Any]) -> Tensor:
         return head.kl(old, functional(moved)(rollout, states)[0]).mean()
 
     return torch.autograd.functional.hessian(kl, vector)
-
-
-@pytest.mark.parametrize("actions", SPACES, ids=str)
-def test_products_are_those_of_the_explicit_fisher_matrix(actions: spaces.Space[Any]) -> None:
-    model = trpo(actions, policy={"net_arch": [3]}, cg_damping=0.25)
-    rollout = collected(model)
-    fisher = explicit_fisher(model, rollout)
-    product = model._damped_product(rollout)
-    for vector in torch.randn(3, len(fisher)):
-        expected = fisher @ vector + 0.25 * vector
-        torch.testing.assert_close(product(vector), expected, rtol=1e-3, atol=1e-4)
-    step = longest_step(torch.randn(len(fisher)), product, 0.01)
-    damped = fisher + 0.25 * torch.eye(len(fisher))
-    assert (0.5 * step @ damped @ step).item() == pytest.approx(0.01, rel=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -167,44 +151,6 @@ def test_the_critic_moves_nothing_that_actions_depend_on(share_encoder: bool) ->
     moved = {name for name in before if not np.array_equal(after[name], before[name])}
     assert moved == {name for name in before if name.startswith("critic")}
     assert torch.equal(model.policy(rollout)[0].detach(), actions_before)
-
-
-class Resetting(gym.vector.VectorEnv[Any, Any, Any]):
-    """Two copies whose every fourth step merely resets, with a reward that must not count."""
-
-    metadata: ClassVar = {"autoreset_mode": gym.vector.AutoresetMode.NEXT_STEP}
-
-    def __init__(self, false_reward: float) -> None:
-        self.num_envs, self.false_reward = 2, false_reward
-        self.single_observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
-        self.single_action_space = spaces.Discrete(2)
-        self.observation_space = spaces.Box(-1.0, 1.0, (2, 2), np.float32)
-        self.action_space = spaces.MultiDiscrete([2, 2])
-
-    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
-        self._steps = 0
-        return self._seen(), {}
-
-    def step(self, actions: Any) -> Any:
-        self._steps += 1
-        resets = self._steps % 4 == 0
-        rewards = np.full(2, self.false_reward) if resets else np.asarray(actions, float)
-        ended = np.full(2, self._steps % 4 == 3)
-        return self._seen(), rewards, ended, np.zeros(2, bool), {}
-
-    def _seen(self) -> Any:
-        return np.array([[0.1 * (self._steps % 4), 0.5], [-0.3, 0.2 * (self._steps % 3)]], np.float32)
-
-
-def test_steps_that_merely_reset_do_not_count() -> None:
-    learned = []
-    for false_reward in (0.0, 1000.0):
-        model = TRPO(POLICY, Resetting(false_reward), seed=0, compile=False, n_steps=16, batch_size=8)
-        model.learn(24)
-        assert not model.buffer.valid.all()
-        learned.append(model.get_parameters())
-    for name, value in learned[0].items():
-        np.testing.assert_array_equal(learned[1][name], value)
 
 
 # -- Whole updates of TRPO against SB3-Contrib's: same weights, same rollouts, same minibatches -----------

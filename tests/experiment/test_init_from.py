@@ -17,7 +17,7 @@ from safetensors.numpy import load_file
 
 import zoo
 from zoo.agents.agent_folder import read_agent
-from zoo.algorithms.state_parts import run_tensors
+from zoo.algorithms.saving import run_tensors
 from zoo.cli import status_of
 from zoo.config.compose import compose
 from zoo.envs.config import EnvConfig

@@ -33,7 +33,7 @@ FLOORS = [
 
 BUDGETS = {
     "agents": 750,
-    "algorithms": 5_400,
+    "algorithms": 5_160,
     "buffers": 1_450,
     "commands": 1_700,
     "config": 2_850,

@@ -73,9 +73,6 @@ class A2C(OnPolicyAlgorithm):
         state, grad_norm = self.updater.step(state, policy, loss, learning_rate)
         return StepResult(state, {**metrics, "grad_norm": grad_norm})
 
-    def gradient_steps_in(self, total_timesteps: int) -> float:
-        return total_timesteps / self._batch_size()
-
 
 def actor_critic_loss(
     config: Any, log_prob: Tensor, entropy: Tensor, values: Tensor, rollout: dict[str, Any]

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.collector import Array, PolicyInput, check_collected
-from zoo.algorithms.state_parts import RecurrentState
+from zoo.algorithms.saving import RecurrentState
 from zoo.buffers.arrays import Arrays, ArraySpec, observation_spec
 from zoo.buffers.replay import keep_or_discard_buffer, refuse_too_large_buffer, replay_bytes
 from zoo.buffers.sequence import SequenceBuffer
@@ -152,27 +152,22 @@ class ACER(Algorithm):
 
     def collect(self) -> None:
         self._progress_before = self.progress
-        head, n_steps = self.acting.head, self.config.n_steps
-        for noise in head.noise(self.rng, (n_steps, self.n_envs)):
-            self._interact(partial(self._act_with, noise), self.buffer.add)
-        while not self.buffer.has_windows:  # where environments have merely reset
-            noise = head.noise(self.rng, (self.n_envs,))
-            self._interact(partial(self._act_with, noise), self.buffer.add)
+        n_steps = self.config.n_steps
+        while n_steps:
+            for noise in self.acting.head.noise(self.rng, (n_steps, self.n_envs)):
+                self._interact(partial(self._act_with, noise), self.buffer.add)
+            n_steps = 0 if self.buffer.has_windows else 1  # more where environments have merely reset
         check_collected(self)
 
     def _act_with(self, noise: Array, policy_input: PolicyInput) -> dict[str, Arrays]:
-        before = self.recurrent.array
+        before, recurrent = self.recurrent.array, {}
         if before is not None:
-            policy_input = {**policy_input, "episode_starts": self.collector.episode_starts}
-        parameters, self.recurrent.array = self.acting.parameters(policy_input, before)
-        acted = {"actions": self.acting.head.sample(parameters, noise), "behaviour": parameters}
-        if before is not None:
-            acted |= {
-                "states": before,
-                "next_states": self.recurrent.array,
-                "episode_starts": policy_input["episode_starts"],
-            }
-        return acted
+            recurrent = {"states": before, "episode_starts": self.collector.episode_starts}
+            policy_input = {**policy_input, "episode_starts": recurrent["episode_starts"]}
+        parameters, after = self.acting.parameters(policy_input, before)
+        if after is not None:
+            recurrent["next_states"] = self.recurrent.array = after
+        return {"actions": self.acting.head.sample(parameters, noise), "behaviour": parameters, **recurrent}
 
     def _cut_episodes(self, envs: Any) -> None:
         self.buffer.cut(envs)
@@ -262,30 +257,25 @@ class Terms(NamedTuple):
     critic_loss: Tensor
 
 
-class Returns:
-    """Makes targets of action values along trajectories (sequences, time)."""
+def corrected_returns(
+    gamma: float,
+    batch: Batch,
+    values: Tensor,
+    next_values: Tensor,
+    taken: Tensor,
+    coefficients: Tensor | None = None,
+) -> Tensor:
+    """Return Q^ret (sequences, time), with these truncated importances (equation 5); with all 1: Q^opc.
 
-    def __init__(
-        self, gamma: float, values: Tensor, next_values: Tensor, taken: Tensor, batch: Batch
-    ) -> None:
-        next_index = batch["next_index"]
-        terminated, ended = batch["terminated"], batch["ended"]
-        separate = next_values[next_index.clamp(min=0)]
-        following = torch.where(next_index >= 0, separate, _next(values))
-        targets = batch["rewards"] + gamma * torch.where(terminated, 0.0, following)
-        self._taken = taken
-        self._td_errors = targets - taken
-        self._discounts = gamma * (~ended).to(taken.dtype)
-
-    def corrected(self, coefficients: Tensor | None = None) -> Tensor:
-        """Return Q^ret (…) with these truncated importances of the actions (equation 5); all 1: Q^opc."""
-        weights = self._discounts if coefficients is None else self._discounts * _next(coefficients)
-        return self._taken + retrace(self._td_errors, weights)
-
-
-def _next(column: Tensor) -> Tensor:
-    """Return the column shifted by one step; 0 at the last one."""
-    return F.pad(column[..., 1:], (0, 1))
+    ``values`` are those of the states, ``taken`` those of the actions that were taken there.
+    """
+    next_index = batch["next_index"]
+    following = torch.where(next_index >= 0, next_values[next_index.clamp(min=0)], _later(values, 1))
+    td_errors = batch["rewards"] + gamma * torch.where(batch["terminated"], 0.0, following) - taken
+    weights = gamma * (~batch["ended"]).to(taken.dtype)
+    if coefficients is not None:
+        weights = weights * _later(coefficients, 1)
+    return taken + retrace(td_errors, weights)
 
 
 class DiscreteActions:
@@ -312,8 +302,9 @@ class DiscreteActions:
         ratios = probabilities / (torch.softmax(batch["behaviour"], -1) + EPSILON)
         ratio, taken = gather(ratios, actions), gather(action_values, actions)
         values = (probabilities * q_values).sum(-1)
-        returns = Returns(self.gamma, values, next_values, taken.detach(), batch)
-        targets = returns.corrected(ratio.clamp(max=1.0))
+        targets = corrected_returns(
+            self.gamma, batch, values, next_values, taken.detach(), ratio.clamp(max=1.0)
+        )
         # Equation 9: what truncation leaves out of the first part is in the second, over all actions.
         taken_weight = ratio.clamp(max=self.truncation) * (targets - values)
         other_weights = torch.relu(1.0 - self.truncation / (ratios + EPSILON)) * probabilities
@@ -366,9 +357,9 @@ class ContinuousActions:
             return log_ratio.exp()
 
         ratio = ratio_of(actions)
-        returns = Returns(self.gamma, state_values, next_values, taken_values, batch)
-        targets = returns.corrected(ratio.pow(1.0 / actions.shape[-1]).clamp(max=1.0))
-        taken_weight = ratio.clamp(max=self.truncation) * (returns.corrected() - state_values)
+        trajectories = self.gamma, batch, state_values, next_values, taken_values
+        targets = corrected_returns(*trajectories, ratio.pow(1.0 / actions.shape[-1]).clamp(max=1.0))
+        taken_weight = ratio.clamp(max=self.truncation) * (corrected_returns(*trajectories) - state_values)
         fresh_weight = torch.relu(1.0 - self.truncation / ratio_of(fresh)) * (fresh_values - state_values)
 
         def objective(statistics: Tensor) -> Tensor:

@@ -141,9 +141,6 @@ class ACKTR(OnPolicyAlgorithm):
         curvature = (natural @ gradient).clamp(min=0.0)
         return torch.minimum(learning_rate, (self.config.kfac_clip / curvature).sqrt())
 
-    def gradient_steps_in(self, total_timesteps: int) -> float:
-        return total_timesteps / self._batch_size()
-
     def _normalizes_advantage(self) -> bool:
         asked = self.config.normalize_advantage
         return isinstance(self.action_space, spaces.Box) if asked is None else asked

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -19,17 +19,12 @@ from typing_extensions import Self
 from zoo.agents.agent_folder import AgentFiles, check_tensors, read_agent, write_agent
 from zoo.algorithms.arguments import (
     Policy,
-    as_callbacks,
-    built_config,
-    changed_config,
     check_recurrence,
     check_sde_options,
     described,
-    elsewhere,
     policy_config,
     policy_input,
     signature_of,
-    warn_of_unread_images,
 )
 from zoo.algorithms.callback import PREEMPTED, Callback, CallbackSchedule
 from zoo.algorithms.collector import (
@@ -43,10 +38,19 @@ from zoo.algorithms.collector import (
 )
 from zoo.algorithms.distributed import DistributedContext
 from zoo.algorithms.registry import acting_in, sharing
-from zoo.algorithms.saving import agent_files, constructor_arguments, restore, unpickled
-from zoo.algorithms.state_parts import Attributes, Generators, ScalarMeans, Tensors
+from zoo.algorithms.saving import (
+    Attributes,
+    Generators,
+    ScalarMeans,
+    Tensors,
+    agent_files,
+    constructor_arguments,
+    restore,
+    unpickled,
+)
 from zoo.buffers.arrays import Arrays, transform
 from zoo.buffers.config import ReplayConfig
+from zoo.config.aliases import ATTRIBUTES
 from zoo.config.fields import build, scheduled, whole_steps
 from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.config import EnvConfig, normalize_config
@@ -136,7 +140,7 @@ class Algorithm:
         **hyperparameters: Any,
     ) -> None:
         if config is None:
-            config = built_config(type(self), hyperparameters)
+            config = build(self.config_class, hyperparameters, self.name)
         elif hyperparameters:
             raise ZooError("give hyperparameters by name or as `config`, not both")
         self.config = config
@@ -188,7 +192,6 @@ class Algorithm:
         if envs is not None:
             self._use_envs(envs)
             self._batch_size()
-            warn_of_unread_images(self.observation_space, self.policy_config)
 
     def _check_action_space(self) -> None:
         """Raise `ZooError`, which names the algorithms that can, where it can't act in its action space."""
@@ -206,19 +209,26 @@ class Algorithm:
             config = vars(self).get("config")
             if config is not None and name in vars(config):
                 return vars(config)[name]
-            raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'{elsewhere(name)}")
+            hint = f"; here it is {ATTRIBUTES[name]}" if name in ATTRIBUTES else ""
+            raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'{hint}")
 
         def __setattr__(self, name: str, value: Any) -> None:
-            """Take another hyperparameter from the next update on. Raises `ZooError` where it can't be."""
+            """Take another value of a hyperparameter that follows a schedule from the next update on.
+
+            Raises `ZooError` for a hyperparameter that is read only when the model is made.
+            """
             own = vars(self)
-            is_counted = name in COUNTS or "acting" not in own  # first, for each step is counted
-            is_own = is_counted or (name in own and name not in ("policy", "config", *vars(self.config)))
-            if not is_own and not hasattr(type(self), name):
-                config = changed_config(self, name, value)
-                if config is not None:
-                    self.schedules = schedules.parse_all(scheduled(config))
-                    name, value = "config", config
-            super().__setattr__(name, value)
+            if "acting" not in own or name in own or name not in vars(own["config"]):
+                super().__setattr__(name, value)
+                return
+            config = build(type(self.config), {**vars(self.config), name: value}, self.name)
+            if name not in self.schedules or name not in scheduled(config):
+                raise ZooError(
+                    f"{type(self).__name__}.{name} is fixed once the model is made:"
+                    f" zoo.load(model.save(PATH), env, {name}=…) goes on with it"
+                )
+            super().__setattr__("config", config)
+            self.schedules = schedules.parse_all(scheduled(config))
 
     # -- what an algorithm is made of -------------------------------------------------------------------
 
@@ -288,7 +298,7 @@ class Algorithm:
         from a generator of their own, so that asking for them changes nothing about a training.
         """
         inputs, is_single = policy_input(self, observations, state, episode_start, action_masks)
-        with self._own_generator_for_predicting():
+        with nullcontext() if self.acting.uses_numpy else self.generators.torch_for_predicting():
             actions, state = self._act(inputs, state, deterministic=deterministic)
         env_actions = self.action_adapter.to_env(actions)
         return (row(env_actions, 0) if is_single else env_actions), state
@@ -297,10 +307,6 @@ class Algorithm:
         """Return actions as they are stored."""
         noise = None if deterministic else self.acting.head.noise(self.predict_rng, (n_rows(inputs),))
         return self.acting.act(inputs, noise, state)
-
-    def _own_generator_for_predicting(self) -> AbstractContextManager[None]:
-        """Within the block a policy that draws by itself leaves the training's generator alone."""
-        return nullcontext() if self.acting.uses_numpy else self.generators.torch_for_predicting()
 
     def action_probability(
         self,
@@ -317,7 +323,7 @@ class Algorithm:
         each choice. Action values are shown as their softmax, squashed actions before they are squashed.
         """
         inputs, is_single = policy_input(self, observations, state, episode_start, action_masks)
-        with self._own_generator_for_predicting():
+        with nullcontext() if self.acting.uses_numpy else self.generators.torch_for_predicting():
             parameters, _ = self.acting.parameters(inputs, state)
         return self.acting.head.describe(parameters[0] if is_single else parameters)
 
@@ -367,8 +373,7 @@ class Algorithm:
         if not self.collector.is_under_way:
             self._reset_envs()
             self.distributed.share_statistics()
-        callbacks = as_callbacks(callback)
-        self._callbacks = CallbackSchedule(callbacks, self.num_timesteps, self._still_due)
+        self._callbacks = CallbackSchedule(callback, self.num_timesteps, self._still_due)
         self._still_due = {}
         with self.runtime.in_force(), self.generators.torch_of_this_run():
             self._alternate(self._callbacks)
@@ -448,7 +453,7 @@ class Algorithm:
 
     def read_metrics(self) -> dict[str, float]:
         """Return the means of all scalars that were recorded since the last call, by all workers."""
-        return self.distributed.mean_metrics(self.scalars.read())
+        return self.distributed.mean_metrics()
 
     def rates(self, progress: float) -> dict[str, Tensor]:
         """Return the hyperparameters that follow a schedule as scalar tensors of this moment; record them.
@@ -629,12 +634,9 @@ class Algorithm:
         """Rebuild an agent from what `read_agent` returned."""
         if n_envs is not None and n_envs < 1:
             raise ZooError(f"n_envs={n_envs}: at least one environment is needed")
-        arguments = constructor_arguments(
-            files, cls.name, cls.config_class, options, has_replay=cls.has_replay
-        )
         trained = files.config["algo"]
         changed = {name for name, value in options.items() if trained.get(name, value) != value}
-        agent = cls(**arguments)
+        agent = cls(**constructor_arguments(files, cls, options))
         restore(agent, files)
         if n_envs is not None:
             agent.n_envs = n_envs

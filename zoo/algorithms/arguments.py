@@ -1,4 +1,4 @@
-"""The arguments of models' constructors and methods, and the errors for those that do not fit."""
+"""What the constructors and `predict` of all algorithms take, and the errors for what does not fit."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 import textwrap
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,15 +14,12 @@ import numpy as np
 from gymnasium import spaces
 from torch import nn
 
-from zoo.algorithms.callback import Callback
 from zoo.algorithms.registry import ALGORITHMS, algorithm_class
 from zoo.buffers.arrays import Arrays, transform
-from zoo.config.aliases import ATTRIBUTES, NAMES, UnknownKeyError, with_hint
-from zoo.config.fields import build, hyperparameter, scheduled
-from zoo.config.keys import all_keys, other_algorithms_hint
+from zoo.config.fields import build, hyperparameter
 from zoo.config.user_imports import named_class
 from zoo.envs.masks import flat_mask
-from zoo.envs.spaces import describe, flat_parts
+from zoo.envs.spaces import describe, flat_parts, leaf_spaces
 from zoo.envs.wrappers import MASK_KEY
 from zoo.errors import ZooError, ZooWarning
 from zoo.policies.config import (
@@ -39,66 +36,6 @@ from zoo.policies.exploration import n_rows
 if TYPE_CHECKING:
     from zoo.algorithms.algorithm import Algorithm
 
-# -- hyperparameters --------------------------------------------------------------------------------------
-
-
-def built_config(algorithm: type[Any], given: Mapping[str, Any]) -> Any:
-    """Return the config with these hyperparameters.
-
-    Raises `ZooError` for an unknown one, with the algorithms that have it.
-    """
-    try:
-        return build(algorithm.config_class, given, algorithm.name)
-    except UnknownKeyError as error:
-        if error.is_answered or error.section != algorithm.name:
-            raise
-        hint = other_algorithms_hint(error.key, [algorithm.name], "")
-        if hint:
-            raise ZooError(f"unknown key `{algorithm.name}.{error.key}`{hint}") from error
-        raise with_hint(error, all_keys("train", ()), str) from error
-
-
-def changed_config(model: Any, name: str, value: Any) -> Any:
-    """Return the model's config with another value of a hyperparameter that follows a schedule.
-
-    None for a name that is no hyperparameter. Raises `ZooError` for a hyperparameter that is read only when
-    the model is made, and for what another library's model calls an attribute.
-    """
-    if name in vars(model.config):
-        config = build(type(model.config), {**vars(model.config), name: value}, model.name)
-        if name in scheduled(config) and name in model.schedules:
-            return config
-        raise ZooError(
-            f"{type(model).__name__}.{name} is fixed once the model is made:"
-            f" zoo.load(model.save(PATH), env, {name}=…) goes on with it"
-        )
-    if name in ("policy", "config"):
-        raise ZooError(f"{type(model).__name__}.{name} is fixed once the model is made")
-    if hint := elsewhere(name):
-        raise ZooError(f"{type(model).__name__}.{name} would do nothing{hint}")
-    return None
-
-
-def elsewhere(name: str) -> str:
-    """Return the hint at what another library's attribute of a model is here, or ""."""
-    if name in ATTRIBUTES:
-        return f"; here it is {ATTRIBUTES[name]}"
-    return f"; {NAMES[name]}" if " " in NAMES.get(name, "") else ""
-
-
-def as_callbacks(callback: Callback | Iterable[Callback] | None) -> list[Callback]:
-    """Return the callbacks. Raises `ZooError` for anything else, such as a function."""
-    several = callback if isinstance(callback, Iterable) else [callback] if callback is not None else []
-    callbacks = list(several)
-    for each in callbacks:
-        if not isinstance(each, Callback):
-            raise ZooError(
-                f"callback is a {type(each).__name__}; expected a zoo.algorithms.callback.Callback with"
-                " on_steps(self, algorithm), or a list of such"
-            )
-    return callbacks
-
-
 # -- policies ---------------------------------------------------------------------------------------------
 
 Policy = str | PolicyConfig | Mapping[str, Any] | type[nn.Module]
@@ -113,20 +50,20 @@ def policy_config(policy: Policy, observation_space: spaces.Space[Any]) -> Polic
         config = policy_preset(policy)
     elif isinstance(policy, type):
         config = PolicyConfig(name=policy.__name__, _target_=path_of_policy(policy))
-    elif not isinstance(policy, Mapping):
+    elif isinstance(policy, Mapping):
+        preset = POLICIES.get(policy.get("name", ""))
+        values = {**({} if preset is None else dataclasses.asdict(preset)), **policy}
+        if (encoder := policy.get("encoder")) is not None:
+            encoder = {"_target_": encoder} if isinstance(encoder, type) else encoder
+            values["encoder"] = named_class(encoder, "policy.encoder")
+        config = build(PolicyConfig, values, "policy")
+    else:
         raise ZooError(
             f"policy is a {type(policy).__name__}; expected a name such as 'MlpPolicy', a dictionary of"
             " fields, a PolicyConfig or a class of your own"
         )
-    else:
-        named = policy.get("name") in POLICIES
-        preset = dataclasses.asdict(POLICIES[policy["name"]]) if named else {}
-        values, encoder = {**preset, **policy}, policy.get("encoder")
-        if encoder is not None:
-            encoder = {"_target_": encoder} if isinstance(encoder, type) else encoder
-            values["encoder"] = named_class(encoder, "policy.encoder")
-        config = build(PolicyConfig, values, "policy")
-    config = with_dict_encoder(config) if isinstance(observation_space, spaces.Dict) else config
+    if isinstance(observation_space, spaces.Dict):
+        config = with_dict_encoder(config)
     _check_features_dim(config, observation_space)
     return config
 
@@ -144,22 +81,9 @@ def _check_features_dim(config: PolicyConfig, observation_space: spaces.Space[An
         )
 
 
-def warn_of_unread_images(observation_space: spaces.Space[Any], config: PolicyConfig) -> None:
-    """Warn of a policy that takes the pixels of images for numbers without any order."""
-    if suits_cnn(observation_space) and config.encoder == "mlp":
-        warnings.warn(
-            f"{config.name} reads each pixel of these images by itself; policy=CnnPolicy sees what stands"
-            " beside what",
-            ZooWarning,
-            stacklevel=4,
-        )
-
-
 def check_recurrence(name: str, policy: PolicyConfig, *, is_recurrent: bool) -> None:
     """Raise `ZooError` for a recurrent policy of an algorithm that has none, and for its options alone."""
-    if policy._target_ is not None:
-        return
-    if policy.recurrent is not None and not is_recurrent:
+    if policy.recurrent is not None and policy._target_ is None and not is_recurrent:
         recurrent_ones = [each for each in ALGORITHMS if algorithm_class(each).has_recurrence]
         raise ZooError(
             f"{name} has no recurrent policies (`policy.recurrent={policy.recurrent}`, {policy.name});"
@@ -192,13 +116,16 @@ def policy_input(
     if model.normalizer is not None:
         batch = model.normalizer.normalize_observations(batch)
     inputs: dict[str, Any] = {"observations": batch}
+    n, state_size = n_rows(inputs), model.acting.state_size
     if action_masks is not None:
-        masks, size = [action_masks] if is_single else action_masks, model.acting.head.mask_size
-        inputs["action_masks"] = _mask_rows(masks, n_rows(inputs), model.action_space, size)
+        masks = [action_masks] if is_single else action_masks
+        inputs["action_masks"] = _mask_rows(masks, n, model.action_space, model.acting.head.mask_size)
     if episode_start is not None:
-        starts = np.asarray(episode_start, np.bool_)
-        inputs["episode_starts"] = starts if starts.ndim else starts[None]
-    _check_state(model.acting.state_size, inputs, state)
+        inputs["episode_starts"] = np.atleast_1d(np.asarray(episode_start, np.bool_))
+    expected = {"state": (state, (n, state_size)), "episode_start": (inputs.get("episode_starts"), (n,))}
+    for name, (given, shape) in expected.items():
+        if state_size and given is not None and np.shape(given) != shape:
+            raise ZooError(f"`{name}` of shape {np.shape(given)} does not fit: expected {shape}")
     return inputs, is_single
 
 
@@ -211,29 +138,22 @@ def _raw_batch(space: spaces.Space[Any], observations: Any) -> tuple[Arrays, boo
         raise ZooError(
             "these are observations and infos, as reset() returns them; predict takes the first of both"
         )
-    is_flat_tuple = isinstance(space, spaces.Dict) and any(key[:2] in ("0", "0/") for key in space)
-    if isinstance(space, spaces.Dict) and (is_flat_tuple or isinstance(observations, Mapping)):
-        observations = dict(flat_parts(space, observations))
     name, part, values = "observations", space, observations
     if isinstance(space, spaces.Dict):
+        was_tuple = any(key[:2] in ("0", "0/") for key in space)  # before it was made flat
+        if was_tuple or isinstance(observations, Mapping):
+            observations = dict(flat_parts(space, observations))
         if not isinstance(observations, Mapping) or space.spaces.keys() - observations.keys():
             raise ZooError(f"expected a dictionary of observations: {describe(space)}")
         observations = {key: observations[key] for key in space.spaces}
         name, part = next(iter(space.spaces.items()))
         values = observations[name]
-    shape, found = tuple(part.shape or ()), _shape_of(values, name)
+    shape, found = tuple(part.shape or ()), np.shape(values)
     is_single = found == shape
     if not is_single and found[1:] != shape:
         raise ZooError(f"`{name}` of shape {found} are neither one of shape {shape} nor a batch of them")
     batch = transform(lambda each: np.asarray(each, order="C"), observations)
     return (transform(lambda array: array[None], batch) if is_single else batch), is_single
-
-
-def _shape_of(values: Any, name: str) -> tuple[int, ...]:
-    try:
-        return np.shape(values)
-    except ValueError as error:
-        raise ZooError(f"`{name}` are parts of several shapes, not one array: {error}") from error
 
 
 def _mask_rows(action_masks: Any, n: int, action_space: spaces.Space[Any], size: int | None) -> np.ndarray:
@@ -243,10 +163,6 @@ def _mask_rows(action_masks: Any, n: int, action_space: spaces.Space[Any], size:
     """
     if size is None:
         raise ZooError(f"`action_masks` can't be taken: {describe(action_space)} has no masks")
-    if isinstance(action_masks, Mapping):
-        raise ZooError(
-            f"`action_masks` are a dictionary, but {n} observations take {n} of them: a list, a mask each"
-        )
     is_one_row = n == 1 and isinstance(action_masks, np.ndarray) and action_masks.ndim == 1
     rows = [flat_mask(mask, action_space) for mask in ([action_masks] if is_one_row else action_masks)]
     if len(rows) != n or any(len(row) != size for row in rows):
@@ -256,24 +172,6 @@ def _mask_rows(action_masks: Any, n: int, action_space: spaces.Space[Any], size:
             f" {describe(action_space)}"
         )
     return np.stack(rows)
-
-
-def _check_state(size: int, policy_input: Mapping[str, Any], state: Any) -> None:
-    """Raise `ZooError` for a state, or episode starts, of other rows than what a recurrent policy sees.
-
-    ``size`` is that of a state, 0 where the policy is not recurrent.
-    """
-    if not size:
-        return
-    n = n_rows(policy_input)
-    if state is not None and np.shape(state) != (n, size):
-        raise ZooError(
-            f"`state` of shape {np.shape(state)} does not fit: expected {(n, size)}, what `predict` returned"
-            " with the last actions, or None where all episodes start"
-        )
-    starts = policy_input.get("episode_starts")
-    if starts is not None and starts.shape != (n,):
-        raise ZooError(f"`episode_start` of shape {starts.shape} does not fit: expected {(n,)}")
 
 
 # -- state-dependent exploration --------------------------------------------------------------------------
@@ -301,7 +199,8 @@ def check_sde_options(
 
     ``squashes``: its actions lie in [−1, 1] in any case.
     """
-    if policy.log_std_init is not None and policy._target_ is None and not _has_box(action_space):
+    has_deviation = any(isinstance(part, spaces.Box) for _, part in leaf_spaces(action_space))
+    if policy.log_std_init is not None and policy._target_ is None and not has_deviation:
         raise ZooError(
             "`policy.log_std_init` is of the deviation of Box actions, but the env's are"
             f" {describe(action_space)}; leave it out"
@@ -317,25 +216,19 @@ def check_sde_options(
         raise ZooError(f"`policy.squash_output=false`: {name} squashes all its actions; leave it out")
 
 
-def _has_box(space: spaces.Space[Any]) -> bool:
-    if isinstance(space, spaces.Tuple | spaces.Dict):
-        parts = space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces
-        return any(_has_box(part) for part in parts)
-    return isinstance(space, spaces.Box)
-
-
 def _refuse_sde_options(name: str, config: Any, policy: PolicyConfig, *, squashes: bool) -> None:
-    asked = {
-        f"algo.{option}": getattr(config, option, defaults) != defaults
-        for option, defaults in (("sde_sample_freq", -1), ("use_sde_at_warmup", False))
-    }
-    defaults = PolicyConfig()
-    options = ["full_std", "use_expln", "squash_output", "clip_mean"]
-    if squashes:  # the deviation of their actions is a function of the state
-        options.append("log_std_init")
-    asked |= {f"policy.{option}": getattr(policy, option) != getattr(defaults, option) for option in options}
-    for option, is_asked in asked.items():
-        if is_asked:
+    options = {"algo.sde_sample_freq": (config, -1), "algo.use_sde_at_warmup": (config, False)}
+    # Where actions are squashed, their deviation is a function of the state without gSDE.
+    of_policy = (
+        "full_std",
+        "use_expln",
+        "squash_output",
+        "clip_mean",
+        *(["log_std_init"] if squashes else []),
+    )
+    options |= {f"policy.{each}": (policy, getattr(PolicyConfig, each)) for each in of_policy}
+    for option, (owner, default) in options.items():
+        if getattr(owner, option.partition(".")[2], default) != default:
             has = "needs `algo.use_sde=true`" if hasattr(config, "use_sde") else f"is nothing that {name} has"
             raise ZooError(f"`{option}` is of state-dependent exploration, and {has}")
 

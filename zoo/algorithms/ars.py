@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -39,11 +39,10 @@ from zoo.policies.acting import BatchedPolicy
 from zoo.policies.continuous import LinearPolicy
 from zoo.policies.custom_policy import make_policy
 
+Array = np.ndarray
+
 DIRECTIONS, EPISODES = 2, 3
 """The streams from which the directions and the episodes of an update are drawn."""
-
-
-Array = np.ndarray
 
 LONGEST_EPISODE = 1_000_000
 """Steps after which an episode without an end is refused."""
@@ -74,17 +73,6 @@ class ARSConfig:
     )
 
 
-class EpisodeReporter(NamedTuple):
-    """The results of some episodes, in the order of the request."""
-
-    results: Array
-    """Of each the sum of the rewards that its environment gave, its steps, and the
-    moments of its observations (`Normalizer.merge`): (episodes, 2 + …). The sum is of rewards as the wrappers
-    changed them, the return in its record is not."""
-    records: list[EpisodeRecord]
-    """In the order in which they ended."""
-
-
 class PopulationRollout(Collector):
     """A collector that plays whole episodes of given policies.
 
@@ -96,10 +84,12 @@ class PopulationRollout(Collector):
 
     def play(
         self, acting: BatchedPolicy, vectors: Array, episodes: Sequence[tuple[int, int]]
-    ) -> EpisodeReporter:
+    ) -> tuple[Array, list[EpisodeRecord]]:
         """Play the episodes, a row of ``vectors`` and a seed each, as environments become free.
 
-        Raises `ZooError` for an episode without end.
+        Return of each the sum of its rewards, as wrappers changed them, its steps, and the moments of its
+        observations (`Normalizer.merge`), (episodes, 2 + …); and their records, as they ended. Raises
+        `ZooError` for an episode without end.
         """
         envs, normalizer = self.envs, self._updated_normalizer()
         moments = None if normalizer is None else RowMoments(normalizer, envs.num_envs)
@@ -126,8 +116,7 @@ class PopulationRollout(Collector):
         begin(range(envs.num_envs))
         while playing:
             transition = self.step(lambda policy_input: {"actions": acting.act(policy_input)})
-            counted = transition.valid
-            counted = everywhere if counted is None else counted
+            counted = everywhere if transition.valid is None else transition.valid
             steps += counted
             rewards += np.where(counted, transition.rewards, 0.0)
             if moments is not None:
@@ -143,8 +132,11 @@ class PopulationRollout(Collector):
             if transition.episodes:
                 begin([record.env_index for record in transition.episodes])
             elif steps.max() > LONGEST_EPISODE:
-                self._refuse_endless_episode(int(steps.argmax()))
-        return EpisodeReporter(results, records)
+                raise ZooError(
+                    f"environment {steps.argmax()} has taken {LONGEST_EPISODE:,} steps without an end of its"
+                    " episode; give it a time limit (env.max_episode_steps)"
+                )
+        return results, records
 
     def _updated_normalizer(self) -> Normalizer | None:
         """Return the normaliser whose statistics follow the observations of the episodes, if there is one."""
@@ -154,12 +146,6 @@ class PopulationRollout(Collector):
 
     def _updated_at_each_step(self) -> None:
         """Return no normaliser: while episodes are played no statistics change."""
-
-    def _refuse_endless_episode(self, row: int) -> None:
-        raise ZooError(
-            f"environment {row} has taken {LONGEST_EPISODE:,} steps without an end of its episode, and only"
-            " whole episodes can be compared; give them a time limit (env.max_episode_steps)"
-        )
 
     def state(self) -> dict[str, Any]:
         """Return nothing: each update begins with new episodes."""
@@ -224,7 +210,7 @@ class ARS(Algorithm):
 
     def _make_buffer(self) -> None:
         self.candidates = BatchedPolicy(self.parameters, self.n_envs, self.device)
-        self.buffer = self.collector  # numbers are looked at as they come; no other is kept
+        self.buffer = self.collector
 
     def _reset_envs(self) -> None:
         """Reset all environments, as action masks may be known only then."""
@@ -303,7 +289,7 @@ class ARS(Algorithm):
     def _batch_size(self) -> int:
         """Return the number of episodes in an update."""
         config = self.config
-        if config.n_top is not None and config.n_top > config.n_delta:
+        if (config.n_top or 0) > config.n_delta:
             raise ZooError(
                 f"`algo.n_top={config.n_top}` directions can't be the best of `algo.n_delta={config.n_delta}`"
             )

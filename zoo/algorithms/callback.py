@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
+
+from zoo.errors import ZooError
 
 if TYPE_CHECKING:  # whoever only asks whether a run was preempted needs none of this
     from zoo.algorithms.algorithm import Algorithm
@@ -65,35 +68,45 @@ class Callback:
 class CallbackSchedule:
     """Calls each callback when its number of environment steps has passed.
 
-    ``still_due`` is what `state` returned: callbacks that a signal has delayed come first.
+    ``still_due`` is what `state` returned: callbacks that a signal has delayed come first. Raises `ZooError`
+    for what is no callback, such as a function.
     """
 
     def __init__(
-        self, callbacks: Iterable[Callback], num_timesteps: int, still_due: Mapping[str, Any] | None = None
+        self,
+        callbacks: Callback | Iterable[Callback] | None,
+        num_timesteps: int,
+        still_due: Mapping[str, Any] | None = None,
     ) -> None:
-        self.callbacks = sorted(callbacks, key=lambda callback: callback.comes_last)
+        given = callbacks if isinstance(callbacks, Iterable) else [] if callbacks is None else [callbacks]
+        several = list(given)
+        for each in several:
+            if not isinstance(each, Callback):
+                raise ZooError(
+                    f"callback is a {type(each).__name__}; expected a zoo.algorithms.callback.Callback with"
+                    " on_steps(self, algorithm), or a list of such"
+                )
+        self._callbacks = dict(named(sorted(several, key=lambda callback: callback.comes_last)))
         self.watching_episodes = [
-            callback for callback in self.callbacks if type(callback).on_episode is not Callback.on_episode
+            callback for callback in several if type(callback).on_episode is not Callback.on_episode
         ]
-        self._due = {name: _next_multiple(num_timesteps, each.every) for name, each in named(self.callbacks)}
+        self._due = {
+            name: _next_multiple(num_timesteps, each.every) for name, each in self._callbacks.items()
+        }
         self._due |= {name: at for name, at in (still_due or {}).items() if name in self._due}
         self.next_due = min(self._due.values(), default=float("inf"))
 
     def start(self, algorithm: Training) -> None:
         """Call `on_training_start` of all callbacks."""
-        for callback in self.callbacks:
+        for callback in self._callbacks.values():
             callback.on_training_start(algorithm)
 
     def call_due(self, algorithm: Training) -> None:
         """Call `on_steps` of all callbacks that are due; a signal meanwhile leaves the rest due."""
-        if algorithm.num_timesteps < self.next_due:
-            return
-        due = {name for name in self._due if algorithm.num_timesteps >= self._due[name]}
-        if any(name in due and not callback.looks_often for name, callback in named(self.callbacks)):
+        due = self._due_at(algorithm.num_timesteps)
+        if any(not callback.looks_often for callback in due.values()):
             algorithm.check_finite()  # nothing else is written
-        for name, callback in named(self.callbacks):
-            if name not in due:
-                continue
+        for name, callback in due.items():
             if algorithm.stop_reason == PREEMPTED:
                 break
             try:
@@ -101,38 +114,44 @@ class CallbackSchedule:
             except InterruptedCallbackError:
                 break
             self._due[name] = _next_multiple(algorithm.num_timesteps, callback.every)
-        self.next_due = min(self._due.values())
+        self.next_due = min(self._due.values(), default=float("inf"))
 
     def writes_at(self, num_timesteps: int) -> bool:
         """Return whether a callback is due that does more than check whether there is something to do.
 
         One with `on_episode` always is.
         """
+        due = self._due_at(num_timesteps).values()
+        return bool(self.watching_episodes) or any(not callback.looks_often for callback in due)
+
+    def _due_at(self, num_timesteps: int) -> dict[str, Callback]:
         if num_timesteps < self.next_due:
-            return bool(self.watching_episodes)
-        due = (each for name, each in named(self.callbacks) if num_timesteps >= self._due[name])
-        return bool(self.watching_episodes) or any(not each.looks_often for each in due)
+            return {}
+        return {name: each for name, each in self._callbacks.items() if num_timesteps >= self._due[name]}
 
     def state(self) -> dict[str, Any]:
         """Return when each callback is due, by name; those that come last decide anew."""
-        lasting = [name for name, callback in named(self.callbacks) if not callback.comes_last]
-        return {name: self._due[name] for name in lasting if self._due[name] != float("inf")}
+        return {
+            name: due
+            for name, due in self._due.items()
+            if due != float("inf") and not self._callbacks[name].comes_last
+        }
 
     def end(self, algorithm: Training, *, preempted: bool) -> None:
         """Call `on_training_end` of all callbacks, after `on_preemption` if a signal ended the training."""
         if preempted:
-            for callback in self.callbacks:
+            for callback in self._callbacks.values():
                 callback.on_preemption(algorithm)
-        for callback in self.callbacks:
+        for callback in self._callbacks.values():
             callback.on_training_end(algorithm)
 
 
 def named(callbacks: Iterable[Callback]) -> Iterator[tuple[str, Callback]]:
     """Give each callback a name: that of its class, and a number if it is not the first of its class."""
-    counts: dict[str, int] = {}
+    counts = Counter[str]()
     for each in callbacks:
         name = type(each).__name__
-        counts[name] = counts.get(name, 0) + 1
+        counts[name] += 1
         yield (name if counts[name] == 1 else f"{name}-{counts[name]}"), each
 
 

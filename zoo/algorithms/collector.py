@@ -40,9 +40,10 @@ Act = Callable[[PolicyInput], Mapping[str, Arrays]]
 class Collector:
     """Steps some environments with a policy, and keeps their latest observations.
 
-    ``to_env`` turns actions as they are stored into those that the environments take. Statistics of a
-    normaliser follow what is observed, unless the given `VecNormalize` has ``training=False``. By them
-    ``policy_input`` is normalised. Seconds spent are added to ``timings``.
+    ``to_env`` turns actions as they are stored into those that the environments take. ``policy_input`` has
+    the latest observations as the policy reads them, ``raw_observations`` as the environments gave them.
+    Statistics of a normaliser follow what is observed, unless the given `VecNormalize` has
+    ``training=False``. Seconds spent are added to ``timings``.
     """
 
     checks_every_step = False
@@ -59,12 +60,12 @@ class Collector:
         self.to_env = to_env
         self.normalizer = normalizer
         self.timings = defaultdict(float) if timings is None else timings
-        self._seeds: list[int] = []
         self.not_finite: NotFinite | None = None
         """The first raw number that was NaN or infinite, as far as each step is looked at."""
+        self.raw_observations: Arrays = None
         self.policy_input: PolicyInput = {}
+        self._seeds: list[int] = []
         self._everywhere = self._starting = np.arange(envs.num_envs)
-        self._observations: Arrays = None
 
     @property
     def is_under_way(self) -> bool:
@@ -72,16 +73,10 @@ class Collector:
         return bool(self.policy_input)
 
     @property
-    def raw_observations(self) -> Arrays:
-        """The latest observations, not normalised."""
-        return self._observations
-
-    @property
     def episode_starts(self) -> Array:
         """Whether the latest observation of each environment is the first of an episode."""
         starts = np.zeros(self.envs.num_envs, np.bool_)
-        if len(self._starting):
-            starts[self._starting] = True
+        starts[self._starting] = True
         return starts
 
     def reset(self, seeds: Sequence[int]) -> None:
@@ -96,7 +91,7 @@ class Collector:
 
     def set_observations(self, observations: Arrays) -> None:
         """Take these raw observations as the latest ones."""
-        self._observations = observations
+        self.raw_observations = observations
         self.policy_input = {"observations": self.normalized(observations)}
         masks = self.envs.action_masks()
         if masks is not None:
@@ -105,65 +100,46 @@ class Collector:
     def renormalize(self) -> None:
         """Normalise the latest observations again, by the present statistics."""
         if self.is_under_way:
-            self.policy_input["observations"] = self.normalized(self._observations)
+            self.policy_input["observations"] = self.normalized(self.raw_observations)
 
     def normalized(self, observations: Arrays) -> Arrays:
         """Return observations as the policy reads them."""
-        return (
-            observations if self.normalizer is None else self.normalizer.normalize_observations(observations)
-        )
+        normalizer = self.normalizer
+        return observations if normalizer is None else normalizer.normalize_observations(observations)
 
     def step(self, act: Act) -> Transition:
         """Act once in all environments."""
         started = time.perf_counter()
-        observations, policy_input = self._observations, self.policy_input
+        observations, policy_input = self.raw_observations, self.policy_input
         acted = act(policy_input)
         actions = self.to_env(acted["actions"])
         before = time.perf_counter()
         transition = self.envs.step(actions)
         after = time.perf_counter()
         transition.observations, transition.columns = observations, {**policy_input, **acted}
-        if self.checks_every_step or self.normalizer is not None:
-            self._find_not_finite(transition)
+        if (self.checks_every_step or self.normalizer is not None) and self.not_finite is None:
+            self.not_finite = _not_finite_in(transition)
         normalizer = self._updated_at_each_step()
         if normalizer is not None:
             normalizer.update_observations(transition.new_observations)
             normalizer.update_returns(transition.rewards, transition.ended, transition.valid)
         self.set_observations(transition.new_observations)
-        self._set_starts(transition)
+        if not self.envs.next_step_autoreset:
+            self._starting = transition.finished
+        else:  # an episode starts where this step has merely reset
+            valid = transition.valid
+            self._starting = transition.finished[:0] if valid is None else np.flatnonzero(~valid)
         self.timings["env"] += after - before
         self.timings["policy"] += before - started + time.perf_counter() - after
         return transition
-
-    def _updated_at_each_step(self) -> Normalizer | None:
-        """Return the normaliser if its statistics are updated at each step."""
-        follows = self.normalizer is not None and is_training(self.envs.given_env)
-        return self.normalizer if follows else None
-
-    def _find_not_finite(self, transition: Transition) -> None:
-        """Keep the first number that is not finite while it is raw: normalising spreads it, or clips it."""
-        if self.not_finite is not None:
-            return
-        shown = _as_one_step(transition.new_observations)
-        found = find_not_finite({"rewards": transition.rewards[None], "next_observations": shown})
-        if found is None and len(transition.finished):
-            found = find_not_finite({"next_observations": _as_one_step(transition.final_observations)})
-            found = None if found is None else found._replace(env=int(transition.finished[found.env]))
-        self.not_finite = found
 
     def first_not_finite(self) -> NotFinite | None:
         """Return `not_finite`, as a buffer does: for algorithms without one."""
         return self.not_finite
 
-    def _set_starts(self, transition: Transition) -> None:
-        """Find the environments whose latest observation is the first of an episode."""
-        if not self.envs.next_step_autoreset:
-            starts = transition.finished
-        elif transition.valid is not None:
-            starts = np.flatnonzero(~transition.valid)
-        else:
-            starts = transition.finished[:0]
-        self._starting = starts
+    def _updated_at_each_step(self) -> Normalizer | None:
+        follows = self.normalizer is not None and is_training(self.envs.given_env)
+        return self.normalizer if follows else None
 
     # -- exact resume -----------------------------------------------------------------------------------
 
@@ -194,10 +170,6 @@ class Collector:
         return cut
 
 
-def _as_one_step(observations: Arrays) -> Arrays:
-    return transform(lambda array: array[None], observations)
-
-
 def envs_for(
     env: Any, n_envs: int | None, default: int, config: Any = None
 ) -> tuple[EnvConfig | None, VecEnvAdapter]:
@@ -223,6 +195,20 @@ def envs_for(
 # -- numbers that are not finite: nothing is learned from such, and none are written --------------------
 
 
+def _not_finite_in(transition: Transition) -> NotFinite | None:
+    """Return the first number of a step that is not finite, while it is raw."""
+    shown = _as_one_step(transition.new_observations)
+    found = find_not_finite({"rewards": transition.rewards[None], "next_observations": shown})
+    if found is None and len(transition.finished):
+        found = find_not_finite({"next_observations": _as_one_step(transition.final_observations)})
+        return None if found is None else found._replace(env=int(transition.finished[found.env]))
+    return found
+
+
+def _as_one_step(observations: Arrays) -> Arrays:
+    return transform(lambda array: array[None], observations)
+
+
 def check_collected(algorithm: Algorithm) -> None:
     """Raise `NotFiniteError` for the first number not yet looked at that is not finite.
 
@@ -231,17 +217,18 @@ def check_collected(algorithm: Algorithm) -> None:
     """
     found = algorithm.collector.not_finite or algorithm.buffer.first_not_finite()
     if found is None:
-        shown = transform(lambda array: array[None], algorithm.collector.policy_input["observations"])
+        shown = _as_one_step(algorithm.collector.policy_input["observations"])
         found = find_not_finite({"next_observations": shown})
     if found is None:
         return
-    step = algorithm.num_timesteps
     if found.name in ("actions", "behaviour", "states"):
         start, end = f"the policy's action for environment {found.env}", _advice(algorithm)
     else:
         thing = "a reward" if found.name == "rewards" else "an observation"
         start, end = f"environment {found.env} gave {thing} that", ""
-    raise NotFiniteError(f"{start} is not finite ({found.value}) by step {step} of the run{end}")
+    raise NotFiniteError(
+        f"{start} is not finite ({found.value}) by step {algorithm.num_timesteps} of the run{end}"
+    )
 
 
 def check_parameters(algorithm: Algorithm) -> None:

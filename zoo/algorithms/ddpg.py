@@ -10,15 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
-from gymnasium import spaces
 from torch import Tensor, nn
 
 from zoo.agents.agent_folder import check_tensors
 from zoo.algorithms.collector import Array
-from zoo.algorithms.off_policy import ContinuousConfig, OffPolicyAlgorithm, mean_loss, td_errors
+from zoo.algorithms.off_policy import ContinuousAlgorithm, ContinuousConfig, mean_loss, td_errors
 from zoo.buffers.arrays import Arrays, transform
 from zoo.config.fields import Schedule, hyperparameter, with_defaults
 from zoo.errors import ZooError
@@ -26,10 +25,9 @@ from zoo.optim.optimizers import Adam, Updater, WeightDecay
 from zoo.optim.parameters import Parameters
 from zoo.optim.popart import MOMENTS, ReturnNormalizer, RunningReturnNormalizer, output_layer
 from zoo.optim.state import State, StepResult
-from zoo.policies.acting import ActingPolicy
 from zoo.policies.continuous import DeterministicPolicy
 from zoo.policies.custom_policy import make_policy
-from zoo.policies.exploration import Exploration, StochasticExploration
+from zoo.policies.exploration import Exploration
 from zoo.policies.parameter_noise import (
     ParameterNoiseActor,
     ParameterNoiseConfig,
@@ -84,13 +82,12 @@ class DDPGPolicy(DeterministicPolicy):
         super().__init__(*spaces_and_config, n_critics=1, last_layer_range=LAST_LAYER_RANGE)
 
 
-class DDPG(OffPolicyAlgorithm):
+class DDPG(ContinuousAlgorithm):
     """DDPG as in Stable-Baselines: actor and critic step from the same weights, then both targets follow."""
 
     name = "ddpg"
     config_class = DDPGConfig
-    supported_actions = (spaces.Box,)
-    scales_actions = True
+    targets_of: ClassVar[dict[str, str]] = {"target_actor": "actor", "target_critics": "critics"}
 
     config: DDPGConfig
 
@@ -128,17 +125,13 @@ class DDPG(OffPolicyAlgorithm):
             state[f"target_{updater.parameters.name}"] = updater.parameters.flat.clone()
         return state
 
-    def _make_acting(self) -> ActingPolicy:
-        return ActingPolicy(self.policy.actor, self.device)
-
     def _make_exploration(self) -> Exploration:
-        noise = self.config.make_noise(self.action_adapter.spec.shape[0])
-        options = self.action_adapter, noise, self.config.random_exploration
         settings = make_parameter_noise(self.config.parameter_noise)
         if settings is None:
-            return StochasticExploration(self.acting, *options)
-        perturbed = PerturbedPolicy(self.acting, self.actor_updater.parameters, settings.initial_std)
-        return ParameterNoiseActor(perturbed, *options, settings)
+            return super()._make_exploration()
+        acting, adapter, noise, random_exploration = self._exploration_parts()
+        perturbed = PerturbedPolicy(acting, self.actor_updater.parameters, settings.initial_std)
+        return ParameterNoiseActor(perturbed, adapter, noise, random_exploration, settings)
 
     def update(self) -> None:
         self._is_to_adapt = isinstance(self.exploration, ParameterNoiseActor)
@@ -225,18 +218,17 @@ class DDPG(OffPolicyAlgorithm):
         given = {name: value for name, value in parameters.items() if name in MOMENTS}
         others = {name: value for name, value in parameters.items() if name not in given}
         self._check_parameters(others, exact_match=exact_match)
-        moments = self._moments(given)
+        moments = self.return_normalizer.moments(self.runner.state)
+        if given:
+            check_tensors(dict.fromkeys(MOMENTS, ()), given)
+            moments = {name: torch.tensor(float(given[name]), dtype=torch.float64) for name in MOMENTS}
         self.return_normalizer.reset(self.runner.state)
         super().set_parameters(others, exact_match)
         self.return_normalizer.with_moments(self.runner.state, moments)
 
-    def _moments(self, given: Mapping[str, Array]) -> dict[str, Tensor]:
-        """Return the moments to go on with: those given, else those of now."""
-        if not given:
-            return self.return_normalizer.moments(self.runner.state)
-        check_tensors(dict.fromkeys(MOMENTS, ()), given)
-        return {name: torch.tensor(float(given[name]), dtype=torch.float64) for name in MOMENTS}
 
-    def copy_to_targets(self) -> None:
-        for name in ("actor", "critics"):
-            self.runner.state[f"target_{name}"].copy_(self.runner.state[name])
+class HerDDPG(DDPG):
+    """DDPG with hindsight replay."""
+
+    of_preset = "her_ddpg"
+    usual_replay: ClassVar[dict[str, Any]] = {"hindsight": {}}

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from zoo.algorithms.state_parts import run_tensors
+from zoo.algorithms.saving import run_tensors
 from zoo.envs.monitor import EpisodeRecord
 from zoo.optim.workers import Workers
 
@@ -37,8 +37,8 @@ class DistributedContext:
         self.size = 1 if workers is None else workers.size
         self.orders: dict[str, Any] = {
             EPISODES: self._exchange_episodes,
-            METRICS: lambda: self._told(self.algorithm.scalars.read()),
-            BARRIER: self._reset,
+            METRICS: self.mean_metrics,
+            BARRIER: self.reset_all,
         }
         self._pending_episodes: list[EpisodeRecord] = []
         self._n_pending = 0
@@ -133,11 +133,21 @@ class DistributedContext:
                         envs.monitor.write(record)
                 self.algorithm.record_episode(record)
 
-    def mean_metrics(self, own: dict[str, float]) -> dict[str, float]:
-        """Return the means of scalars over the workers that have recorded them."""
-        if self.workers is None or not self.leads:
+    def _exchange_episodes(self) -> list[Any]:
+        """Return the episodes of all workers, and when the clock of each started."""
+        assert self.workers is not None
+        assert self.algorithm.envs is not None
+        records = [dataclasses.asdict(record) for record in self._pending_episodes]
+        self._pending_episodes, self._n_pending = [], 0
+        return self.workers.gather([self.algorithm.envs.start, records])
+
+    def mean_metrics(self) -> dict[str, float]:
+        """Return the means of scalars over the workers that have recorded them since the last call."""
+        own = self.algorithm.scalars.read()
+        if self.workers is None:
             return own
-        self.workers.order(METRICS)
+        if self.leads:
+            self.workers.order(METRICS)
         values = defaultdict(list)
         for metrics in self.workers.gather(own):
             for name, value in metrics.items():
@@ -148,19 +158,5 @@ class DistributedContext:
         """Reset the environments of all workers, and share the statistics of their first observations."""
         if self.workers is not None and self.leads:
             self.workers.order(BARRIER)
-        self._reset()
-
-    def _reset(self) -> None:
         self.algorithm.reset_own_envs()
         self.share_statistics()
-
-    def _exchange_episodes(self) -> list[Any]:
-        """Return the episodes of all workers, and when the clock of each started."""
-        assert self.algorithm.envs is not None
-        records = [dataclasses.asdict(record) for record in self._pending_episodes]
-        self._pending_episodes, self._n_pending = [], 0
-        return self._told([self.algorithm.envs.start, records])
-
-    def _told(self, value: Any) -> list[Any]:
-        assert self.workers is not None
-        return self.workers.gather(value)

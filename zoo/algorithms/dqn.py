@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -62,6 +62,7 @@ class DQN(OffPolicyAlgorithm):
     name = "dqn"
     config_class = DQNConfig
     supported_actions = (spaces.Discrete,)
+    targets_of: ClassVar[dict[str, str]] = {"target": "q_network"}
 
     config: DQNConfig
 
@@ -192,5 +193,9 @@ class DQN(OffPolicyAlgorithm):
             values = self.policy.head.masked(values, batch["next_action_masks"])
         return self._of_actions(estimates, values.argmax(1))
 
-    def copy_to_targets(self) -> None:
-        self.runner.state["target"].copy_(self.runner.state["q_network"])
+
+class HerDQN(DQN):
+    """DQN with hindsight replay."""
+
+    of_preset = "her_dqn"
+    usual_replay: ClassVar[dict[str, Any]] = {"hindsight": {}}

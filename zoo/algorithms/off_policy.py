@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium import spaces
@@ -14,7 +14,7 @@ from torch import Tensor
 from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.arguments import Policy
 from zoo.algorithms.collector import PolicyInput, check_collected
-from zoo.algorithms.state_parts import Attributes
+from zoo.algorithms.saving import Attributes
 from zoo.buffers.arrays import Arrays, ArraySpec, observation_spec
 from zoo.buffers.config import ReplayConfig, replay_config
 from zoo.buffers.hindsight import EpisodeIndex, Hindsight
@@ -23,18 +23,21 @@ from zoo.buffers.replay import (
     ReplayBuffer,
     UniformSampler,
     keep_or_discard_buffer,
+    refuse_too_large_buffer,
     replay_bytes,
     ring_length,
 )
 from zoo.config.fields import Schedule, hyperparameter
 from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.goals import GoalRewards
-from zoo.errors import ZooError, ZooWarning, nearest
-from zoo.policies.actions import make_action_adapter
+from zoo.errors import ZooError, ZooWarning
+from zoo.policies.acting import ActingPolicy
+from zoo.policies.actions import ActionAdapter
 from zoo.policies.exploration import (
     ActionNoiseConfig,
     Exploration,
     NormalNoise,
+    StochasticExploration,
     make_action_noise,
 )
 
@@ -85,10 +88,6 @@ class ContinuousConfig(OffPolicyConfig):
         0.0, "share of steps with a uniformly random action while learning", ge=0, le=1
     )
 
-    def make_noise(self, n_actions: int) -> NormalNoise | None:
-        """Return the noise that is added to actions of so many numbers, None if there is none."""
-        return make_action_noise(self.action_noise, n_actions)
-
 
 @dataclass
 class SeveralCriticsConfig(ContinuousConfig):
@@ -113,6 +112,10 @@ class OffPolicyAlgorithm(Algorithm):
     exploration: Exploration
 
     has_replay = True
+    targets_of: ClassVar[Mapping[str, str]] = {}
+    """The vectors of the state that follow others, target networks: the name of each, and of the other."""
+    usual_replay: ClassVar[Mapping[str, Any]] = {}
+    """What ``replay`` holds where it is not a whole `ReplayConfig` and says nothing else."""
 
     def __init__(
         self,
@@ -122,6 +125,8 @@ class OffPolicyAlgorithm(Algorithm):
         replay: ReplayConfig | Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
+        if replay is None or isinstance(replay, Mapping):
+            replay = {**self.usual_replay, **(replay or {})}
         self.replay_config = replay_config(replay)
         super().__init__(policy, env, **options)
 
@@ -138,48 +143,57 @@ class OffPolicyAlgorithm(Algorithm):
 
     def _make_buffer(self) -> None:
         """Allocate the buffer; keep the one that is there, with all episodes cut, where it fits."""
-        config = self.config
+        config, replay = self.config, self.replay_config
         if config.gradient_steps == 0:
             raise ZooError("`algo.gradient_steps=0` would never learn; expected -1 or at least 1")
-        if config.buffer_size < config.batch_size:
-            warnings.warn(
-                f"`algo.batch_size={config.batch_size}` is more than `algo.buffer_size={config.buffer_size}`:"
-                " a batch has the same transitions several times",
-                ZooWarning,
-                stacklevel=5,
-            )
         if config.buffer_size < self.n_envs:
             raise ZooError(
                 f"`algo.buffer_size={config.buffer_size}` has no place for a transition of each of"
                 f" n_envs={self.n_envs} environments; expected at least as many"
             )
         self._train_freq, self._train_unit = _parse_train_freq(config.train_freq)
-        specs = _specs(self.observation_space, self.action_adapter.spec, self._mask_size)
-        relabelling, hindsight = self._make_relabelling(), self.replay_config.hindsight
-        kept = keep_or_discard_buffer(getattr(self, "buffer", None), self.n_envs, specs)
-        self.buffer = (
-            kept
-            if kept is not None
-            else ReplayBuffer(
+        specs = {
+            "observations": observation_spec(self.observation_space),
+            "actions": self.action_adapter.spec,
+        }
+        if self._mask_size is not None:
+            specs["action_masks"] = ArraySpec((self._mask_size,), np.bool_)
+        relabelling = self._make_relabelling()
+        buffer = keep_or_discard_buffer(getattr(self, "buffer", None), self.n_envs, specs)
+        if buffer is None:
+            refuse_too_large_buffer(self._buffer_bytes(specs), config.buffer_size)
+            buffer = ReplayBuffer(
                 *(config.buffer_size, self.n_envs, specs),
                 optimize_memory_usage=config.optimize_memory_usage,
                 sampler=self._make_sampler(),
-                n_step=self.replay_config.n_step,
+                n_step=replay.n_step,
                 gamma=config.gamma,
                 relabelling=relabelling,
-                keeps_infos=hindsight is not None and hindsight.copy_info_dict,
+                keeps_infos=replay.hindsight is not None and replay.hindsight.copy_info_dict,
             )
+        buffer.relabelling = relabelling
+        buffer.transforms = () if self.normalizer is None else (self.normalizer.normalize_transitions,)
+        self.buffer = buffer
+        bytes_each = (
+            replay_bytes(1, specs) + self._bytes_ahead() + (replay.n_step - 1) * BYTES_OF_A_WINDOWS_STEP
         )
-        self.buffer.relabelling = relabelling
-        self.buffer.transforms = () if self.normalizer is None else (self.normalizer.normalize_transitions,)
-        bytes_each = replay_bytes(1, specs) + self._bytes_ahead()
-        bytes_each += (self.replay_config.n_step - 1) * BYTES_OF_A_WINDOWS_STEP
         self._steps_per_call = max(1, BATCH_BYTES // (bytes_each * config.batch_size))
         exploration = self._make_exploration()
         if hasattr(self, "exploration"):
             exploration.carry_over(self.exploration)
         self.exploration = exploration
         self._collected_since_update = 0
+
+    def _buffer_bytes(self, specs: Mapping[str, Any]) -> int:
+        """Return the size of the replay buffer in bytes, before anything is allocated."""
+        config, replay = self.config, self.replay_config
+        needed = replay_bytes(config.buffer_size, specs, optimize_memory_usage=config.optimize_memory_usage)
+        if replay.prioritized is not None:
+            needed += BYTES_EACH * config.buffer_size
+        if replay.hindsight is not None:
+            bytes_of_info = BYTES_OF_AN_INFO * replay.hindsight.copy_info_dict
+            needed += (EpisodeIndex.BYTES_EACH + bytes_of_info) * config.buffer_size
+        return needed
 
     def _bytes_ahead(self) -> int:
         """Return the bytes that are computed for each transition before the gradient steps."""
@@ -200,30 +214,8 @@ class OffPolicyAlgorithm(Algorithm):
         if hindsight is None:
             return None
         assert self.envs is not None
-        outcomes = GoalRewards(self.envs.env, with_infos=hindsight.copy_info_dict)
-        return Hindsight(outcomes, hindsight.goal_selection_strategy, hindsight.n_sampled_goal)
-
-    @classmethod
-    def buffer_bytes(
-        cls,
-        config: OffPolicyConfig,
-        observation_space: spaces.Space[Any],
-        action_space: spaces.Space[Any],
-        mask_size: int | None = None,
-        replay: ReplayConfig | None = None,
-    ) -> int:
-        """Return the size of the replay buffer in bytes, before anything is allocated."""
-        actions = make_action_adapter(action_space, scaled=cls.scales_actions).spec
-        specs = _specs(observation_space, actions, mask_size)
-        needed = replay_bytes(config.buffer_size, specs, optimize_memory_usage=config.optimize_memory_usage)
-        if replay is not None and replay.prioritized is not None:
-            needed += BYTES_EACH * config.buffer_size
-        if replay is not None and replay.hindsight is not None:
-            needed += EpisodeIndex.BYTES_EACH * config.buffer_size
-            needed += BYTES_OF_AN_INFO * config.buffer_size * replay.hindsight.copy_info_dict
-        return needed
-
-    # -- training ---------------------------------------------------------------------------------------
+        rewards = GoalRewards(self.envs.env, with_infos=hindsight.copy_info_dict)
+        return Hindsight(rewards, hindsight.goal_selection_strategy, hindsight.n_sampled_goal)
 
     def _check_budget(self, n_steps: int) -> None:
         at_once = self.n_envs * self.distributed.size
@@ -311,6 +303,10 @@ class OffPolicyAlgorithm(Algorithm):
     def _batch_size(self) -> int:
         return self.config.batch_size
 
+    def copy_to_targets(self) -> None:
+        for target, online in self.targets_of.items():
+            self.runner.state[target].copy_(self.runner.state[online])
+
     def _parts(self) -> dict[str, Any]:
         return {
             **super()._parts(),
@@ -318,6 +314,26 @@ class OffPolicyAlgorithm(Algorithm):
             "exploration": self.exploration,
             "credit": Attributes(self, ("_collected_since_update",)),
         }
+
+
+class ContinuousAlgorithm(OffPolicyAlgorithm):
+    """Has an actor, whose actions are numbers in [−1, 1], and critics that value them."""
+
+    supported_actions = (spaces.Box,)
+    scales_actions = True
+
+    config: ContinuousConfig
+    policy: Any
+
+    def _make_acting(self) -> ActingPolicy:
+        return ActingPolicy(self.policy.actor, self.device)
+
+    def _make_exploration(self) -> Exploration:
+        return StochasticExploration(*self._exploration_parts())
+
+    def _exploration_parts(self) -> tuple[ActingPolicy, ActionAdapter, NormalNoise | None, float]:
+        noise = make_action_noise(self.config.action_noise, self.action_adapter.spec.shape[0])
+        return self.acting, self.action_adapter, noise, self.config.random_exploration
 
 
 def mean_loss(losses: Tensor, weights: Tensor | None) -> Tensor:
@@ -330,26 +346,16 @@ def td_errors(batch: Mapping[str, Any], errors: Tensor) -> dict[str, Tensor]:
     return {} if batch.get("weights") is None else {"td_errors": errors.detach().abs()}
 
 
-def _specs(observation_space: spaces.Space[Any], actions: Any, mask_size: int | None) -> dict[str, Any]:
-    specs = {"observations": observation_spec(observation_space), "actions": actions}
-    return specs if mask_size is None else {**specs, "action_masks": ArraySpec((mask_size,), np.bool_)}
-
-
 def _parse_train_freq(value: Any) -> tuple[int, str]:
     """Read ``4``, ``[1, episode]`` or ``{frequency: 1, unit: episode}``."""
-    given = f"`algo.train_freq={value}`"
     count, unit = value, "step"
-    if isinstance(value, Mapping):
-        unknown = value.keys() - {"frequency", "unit"}
-        if unknown or "frequency" not in value:
-            raise ZooError(f"{given}: expected {{frequency: 1, unit: episode}}")
-        count, unit = value["frequency"], value.get("unit", "step")
-    elif isinstance(value, Sequence):
-        if len(value) != 2:
-            raise ZooError(f"{given}: expected a number and its unit, such as [1, episode]")
+    if isinstance(value, Mapping) and value.keys() <= {"frequency", "unit"}:
+        count, unit = value.get("frequency"), value.get("unit", "step")
+    elif isinstance(value, Sequence) and len(value) == 2:
         count, unit = value
-    if unit not in ("step", "episode"):
-        raise ZooError(f"{given}: unknown unit '{unit}'{nearest(str(unit), ['step', 'episode'])}")
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise ZooError(f"{given}: expected a whole number of at least 1")
+    if type(count) is not int or count < 1 or unit not in ("step", "episode"):
+        raise ZooError(
+            f"`algo.train_freq={value}`: expected a number of environment steps, or one of episodes, such as"
+            " [1, episode] or {frequency: 1, unit: episode}"
+        )
     return count, unit

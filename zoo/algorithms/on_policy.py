@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.arguments import sde_options
 from zoo.algorithms.collector import Array, PolicyInput, check_collected
-from zoo.algorithms.state_parts import RecurrentState
+from zoo.algorithms.saving import RecurrentState
 from zoo.buffers.arrays import Arrays, ArraySpec, observation_spec, split_rows, transform
 from zoo.buffers.rollout import RolloutBuffer, Truncations, generalized_advantages
 from zoo.config.fields import Schedule, hyperparameter
@@ -155,7 +156,8 @@ class OnPolicyAlgorithm(Algorithm):
             self._interact(partial(self._act_with, noise), self._store)
 
     def _store(self, transition: Transition) -> None:
-        self.buffer.add(transition, self._rewards(transition))
+        rewards, normalizer = transition.rewards, self.normalizer
+        self.buffer.add(transition, rewards if normalizer is None else normalizer.normalize_rewards(rewards))
         if len(transition.finished):
             self._store_truncations(transition)
 
@@ -178,17 +180,10 @@ class OnPolicyAlgorithm(Algorithm):
         before = self.recurrent.array
         if before is None:
             return {"actions": self.acting.act(policy_input, noise)[0]}
-        policy_input = self._with_episode_starts(policy_input)
+        starts = self.collector.episode_starts  # where the policy forgets its state
+        policy_input = {**policy_input, "episode_starts": starts}
         actions, self.recurrent.array = self.acting.act(policy_input, noise, before)
-        return {"actions": actions, "states": before, "episode_starts": policy_input["episode_starts"]}
-
-    def _with_episode_starts(self, policy_input: PolicyInput) -> PolicyInput:
-        """Return the input with ``episode_starts``, at which a recurrent policy forgets its state."""
-        return {**policy_input, "episode_starts": self.collector.episode_starts}
-
-    def _rewards(self, transition: Transition) -> Array:
-        rewards = transition.rewards
-        return rewards if self.normalizer is None else self.normalizer.normalize_rewards(rewards)
+        return {"actions": actions, "states": before, "episode_starts": starts}
 
     def _store_truncations(self, transition: Transition) -> None:
         finished = transition.finished
@@ -235,23 +230,19 @@ class OnPolicyAlgorithm(Algorithm):
             parts.append({"values": values})
             if self.uses_old_log_prob:
                 parts[-1]["log_prob"] = self.policy.head.log_prob(parameters, rows["actions"])
-        if len(parts) == 1:
-            return parts[0]
         return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
     def _advantages_and_returns(self, values: Array) -> tuple[Array, Array]:
         """Return both for values (n_steps, n_envs), in the same shape."""
         buffer, gamma = self.buffer, self.config.gamma
-        truncations = buffer.truncations()
-        rewards = buffer.rewards
+        rewards, truncations = buffer.rewards, buffer.truncations()
         if truncations is not None:
             rewards = rewards.copy()
             rewards[truncations.steps, truncations.envs] += gamma * self._final_values(truncations)
         policy_input, state = self.collector.policy_input, self.recurrent.array
-        if state is None:
-            last_values = self.acting.values(policy_input)
-        else:
-            last_values = self.acting.values(self._with_episode_starts(policy_input), state)
+        if state is not None:
+            policy_input = {**policy_input, "episode_starts": self.collector.episode_starts}
+        last_values = self.acting.values(policy_input, state)
         advantages = generalized_advantages(
             rewards, values, last_values, buffer.ended, gamma, self.config.gae_lambda
         )
@@ -272,20 +263,28 @@ class OnPolicyAlgorithm(Algorithm):
     def _normalizes_advantage(self) -> bool:
         return self.config.normalize_advantage
 
+    def gradient_steps_in(self, total_timesteps: int) -> float:
+        return total_timesteps / self._batch_size()
+
     def _batch_size(self) -> int:
         size = self.buffer.n_steps * self.n_envs
         if self._normalizes_advantage() and size < 2:
             raise ZooError("`algo.normalize_advantage` needs rollouts of n_steps × n_envs ≥ 2 steps")
         return size
 
+    def _minibatches(self) -> tuple[int, int]:
+        """Return how many minibatches of ``batch_size`` steps a pass over the rollout has, and their rows."""
+        n_rows = self._rows_in(self.config.batch_size)  # type: ignore[attr-defined]
+        return math.ceil(self.buffer.n_rows / n_rows), n_rows
+
     def _rows_in(self, batch_size: int) -> int:
         """Return how many rows ``batch_size`` steps are, at most all. Raises `ZooError` for parts of rows."""
         buffer = self.buffer
         batch_size = min(batch_size, buffer.n_rows * buffer.steps_a_row)
         n_rows, rest = divmod(batch_size, buffer.steps_a_row)
-        if rest == 0 and n_rows > 0:
-            return n_rows
-        raise self._minibatch_error(f"minibatches of `algo.batch_size={batch_size}` steps", "algo.batch_size")
+        if rest or n_rows == 0:
+            raise self._minibatch_error(f"minibatches of `algo.batch_size={batch_size}` steps", "batch_size")
+        return n_rows
 
     def _minibatch_error(self, asked: str, option: str) -> ZooError:
         """Return the error for minibatches, asked for by an option, that a rollout can't give."""
@@ -294,7 +293,7 @@ class OnPolicyAlgorithm(Algorithm):
         if buffer.chunk_length is not None:
             parts = f"{buffer.n_rows} sequences of {buffer.chunk_length} steps"
             others += ", algo.chunk_length"
-        return ZooError(f"{asked} can't be made of {parts}; change {others} or {option}")
+        return ZooError(f"{asked} can't be made of {parts}; change {others} or algo.{option}")
 
 
 def with_n_valid(batch: Mapping[str, Any]) -> dict[str, Any]:
@@ -362,19 +361,18 @@ def chunk_length(n_steps: int, asked: int | None) -> int:
     None asks for the longest up to `USUAL_CHUNK` that divides them. Raises `ZooError` for what does not.
     """
     divisors = [length for length in range(1, n_steps + 1) if n_steps % length == 0]
-    if asked is None:
-        longest = max(length for length in divisors if length <= USUAL_CHUNK)
-        if longest < USUAL_CHUNK // 4 and longest < n_steps:
-            raise ZooError(
-                f"for a recurrent policy rollouts of `algo.n_steps={n_steps}` are cut into sequences of at"
-                f" most {USUAL_CHUNK} steps, but would give {longest}; take a multiple of {USUAL_CHUNK}, or"
-                " set `algo.chunk_length`"
-            )
-        return longest
     if asked in divisors:
         return asked
-    problem = "is longer than" if asked > n_steps else "does not divide"
-    raise ZooError(
-        f"`algo.chunk_length={asked}` {problem} the rollouts of `algo.n_steps={n_steps}`;"
-        f" expected one of {', '.join(map(str, divisors))}"
-    )
+    if asked is not None:
+        raise ZooError(
+            f"`algo.chunk_length={asked}` does not divide the rollouts of `algo.n_steps={n_steps}`;"
+            f" expected one of {', '.join(map(str, divisors))}"
+        )
+    longest = max(length for length in divisors if length <= USUAL_CHUNK)
+    if longest < USUAL_CHUNK // 4 and longest < n_steps:
+        raise ZooError(
+            f"for a recurrent policy rollouts of `algo.n_steps={n_steps}` are cut into sequences of at"
+            f" most {USUAL_CHUNK} steps, but would give {longest}; take a multiple of {USUAL_CHUNK}, or"
+            " set `algo.chunk_length`"
+        )
+    return longest

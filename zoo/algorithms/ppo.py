@@ -1,9 +1,13 @@
 """Proximal policy optimisation (Schulman et al. 2017, https://arxiv.org/abs/1707.06347).
 
 After each rollout the policy takes several epochs of minibatch steps on a surrogate objective that stops
-paying once the probability of an action has changed by more than the clip range. PPO2 is Stable-Baselines'
-second form, and with other defaults (`PPO`) Stable-Baselines3's; PPO1 is Stable-Baselines' first, for workers
-that each learn from a batch of their own and average their gradients.
+paying once the probability of an action has changed by more than the clip range.
+
+- `PPO2` is the algorithm, with the defaults of Stable-Baselines' PPO2.
+- `PPO` is the same with the defaults of Stable-Baselines3's PPO, `MaskablePPO` and `RecurrentPPO` with those
+  of SB3-Contrib's.
+- `PPO1` is Stable-Baselines' first form, for workers that each learn from a batch of their own and average
+  their gradients.
 """
 
 from __future__ import annotations
@@ -161,12 +165,11 @@ class PPO2(OnPolicyAlgorithm):
         """Return how many minibatches an epoch has, and their rows."""
         buffer, n_minibatches = self.buffer, self.config.n_minibatches
         if self.config.batch_size is not None:
-            n_rows = self._rows_in(self.config.batch_size)
-            return math.ceil(buffer.n_rows / n_rows), n_rows
+            return super()._minibatches()
         n_rows = math.ceil(buffer.n_rows / n_minibatches)
-        if n_minibatches <= buffer.n_rows and n_rows * buffer.steps_a_row > 1:
-            return n_minibatches, n_rows
-        raise self._minibatch_error(f"{n_minibatches} minibatches", "algo.n_minibatches")
+        if n_minibatches > buffer.n_rows or n_rows * buffer.steps_a_row == 1:
+            raise self._minibatch_error(f"{n_minibatches} minibatches", "n_minibatches")
+        return n_minibatches, n_rows
 
     def gradient_steps_in(self, total_timesteps: int) -> float:
         n_rollouts = total_timesteps / (self.buffer.n_steps * self.n_envs)
@@ -175,6 +178,52 @@ class PPO2(OnPolicyAlgorithm):
     def _batch_size(self) -> int:
         super()._batch_size()
         return self._minibatches()[1] * self.buffer.steps_a_row
+
+
+@dataclass
+@with_defaults(
+    learning_rate=3e-4,
+    n_steps=2048,
+    batch_size=64,
+    n_epochs=10,
+    clip_range_vf=None,
+    ent_coef=0.0,
+    vf_coef=0.5,
+)
+class PPOConfig(PPO2Config):
+    """Hyperparameters of PPO: Stable-Baselines3's defaults."""
+
+
+class PPO(PPO2):
+    """PPO with the defaults of Stable-Baselines3: `PPO2` with other hyperparameters."""
+
+    of_preset = "ppo"
+    config_class = PPOConfig
+
+
+class MaskablePPO(PPO):
+    """PPO2 with the defaults of SB3-Contrib's MaskablePPO; masks come from the environment."""
+
+    of_preset = "maskable_ppo"
+
+
+@dataclass
+@with_defaults(n_steps=128, batch_size=128)
+class RecurrentPPOConfig(PPOConfig):
+    """Hyperparameters of RecurrentPPO: SB3-Contrib's defaults."""
+
+
+class RecurrentPPO(PPO2):
+    """PPO2 with the defaults of SB3-Contrib's RecurrentPPO, for recurrent policies."""
+
+    of_preset = "recurrent_ppo"
+    usual_policy = "MlpLstmPolicy"
+    config_class = RecurrentPPOConfig
+
+    def __init__(self, policy: Policy = "MlpLstmPolicy", env: Any = None, **options: Any) -> None:
+        super().__init__(policy, env, **options)
+        if options.get("config") is None:  # agents that were saved act as they do
+            check_is_recurrent(self.policy_config)
 
 
 @dataclass
@@ -209,52 +258,3 @@ class PPO1(PPO2):
         """Return how many whole minibatches a rollout has, and their rows."""
         n_rows = self._rows_in(self.config.batch_size)
         return self.buffer.n_rows // n_rows, n_rows
-
-
-# -- PPO2 with the defaults of Stable-Baselines3 -----------------------------------------------------------
-
-
-@dataclass
-@with_defaults(
-    learning_rate=3e-4,
-    n_steps=2048,
-    batch_size=64,
-    n_epochs=10,
-    clip_range_vf=None,
-    ent_coef=0.0,
-    vf_coef=0.5,
-)
-class PPOConfig(PPO2Config):
-    """Hyperparameters of PPO: Stable-Baselines3's defaults."""
-
-
-class PPO(PPO2):
-    """PPO2 with the defaults of Stable-Baselines3's PPO."""
-
-    of_preset = "ppo"
-    config_class = PPOConfig
-
-
-class MaskablePPO(PPO):
-    """PPO2 with the defaults of SB3-Contrib's MaskablePPO; masks come from the environment."""
-
-    of_preset = "maskable_ppo"
-
-
-@dataclass
-@with_defaults(n_steps=128, batch_size=128)
-class RecurrentPPOConfig(PPOConfig):
-    """Hyperparameters of RecurrentPPO: SB3-Contrib's defaults."""
-
-
-class RecurrentPPO(PPO2):
-    """PPO2 with the defaults of SB3-Contrib's RecurrentPPO, for recurrent policies."""
-
-    of_preset = "recurrent_ppo"
-    usual_policy = "MlpLstmPolicy"
-    config_class = RecurrentPPOConfig
-
-    def __init__(self, policy: Policy = "MlpLstmPolicy", env: Any = None, **options: Any) -> None:
-        super().__init__(policy, env, **options)
-        if options.get("config") is None:  # agents that were saved act as they do
-            check_is_recurrent(self.policy_config)

@@ -33,18 +33,18 @@ PRESETS = {
     "ppo": "zoo.algorithms.ppo:PPO",
     "maskable_ppo": "zoo.algorithms.ppo:MaskablePPO",
     "recurrent_ppo": "zoo.algorithms.ppo:RecurrentPPO",
-    "her_ddpg": "zoo.algorithms.presets:HerDDPG",
-    "her_dqn": "zoo.algorithms.presets:HerDQN",
-    "her_sac": "zoo.algorithms.presets:HerSAC",
-    "her_td3": "zoo.algorithms.presets:HerTD3",
-    "her_tqc": "zoo.algorithms.presets:HerTQC",
+    "her_ddpg": "zoo.algorithms.ddpg:HerDDPG",
+    "her_dqn": "zoo.algorithms.dqn:HerDQN",
+    "her_sac": "zoo.algorithms.sac:HerSAC",
+    "her_td3": "zoo.algorithms.td3:HerTD3",
+    "her_tqc": "zoo.algorithms.tqc:HerTQC",
 }
 """The module and class of each preset that comes with Zoo."""
 
-CLASS_NAMES = {name: place.partition(":")[2] for name, place in (ALGORITHMS | PRESETS).items()}
+_PLACES = {name: place.split(":") for name, place in (ALGORITHMS | PRESETS).items()}
+CLASS_NAMES = {name: class_name for name, (_, class_name) in _PLACES.items()}
 """The name of the class of each algorithm and preset."""
-
-MODULES = {place.partition(":")[2]: place.partition(":")[0] for place in (ALGORITHMS | PRESETS).values()}
+MODULES = {class_name: module for module, class_name in _PLACES.values()}
 """The module in which each of these classes is."""
 
 

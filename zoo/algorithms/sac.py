@@ -17,13 +17,12 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from zoo.algorithms.arguments import SdeConfig, sde_options
-from zoo.algorithms.off_policy import OffPolicyAlgorithm, SeveralCriticsConfig, mean_loss, td_errors
+from zoo.algorithms.off_policy import ContinuousAlgorithm, SeveralCriticsConfig, mean_loss, td_errors
 from zoo.config.fields import hyperparameter
 from zoo.errors import ZooError
 from zoo.optim.optimizers import Adam, Updater
 from zoo.optim.parameters import Parameters
 from zoo.optim.state import State, StepResult
-from zoo.policies.acting import ActingPolicy
 from zoo.policies.config import PolicyConfig
 from zoo.policies.continuous import ContinuousCritics, SquashedActor, Temperature
 from zoo.policies.custom_policy import make_policy
@@ -68,13 +67,12 @@ class SACPolicy(nn.Module):
         self.temperature = Temperature(ent_coef)
 
 
-class SAC(OffPolicyAlgorithm):
+class SAC(ContinuousAlgorithm):
     """SAC without a separate state-value network, with a learned entropy coefficient by default."""
 
     name = "sac"
     config_class = SACConfig
-    supported_actions = (spaces.Box,)
-    scales_actions = True
+    targets_of: ClassVar[dict[str, str]] = {"target": "critics"}
     policy_class: ClassVar[type[SACPolicy]] = SACPolicy
 
     config: SACConfig
@@ -108,16 +106,12 @@ class SAC(OffPolicyAlgorithm):
         state["target"] = state["critics"].clone()
         return state
 
-    def _make_acting(self) -> ActingPolicy:
-        return ActingPolicy(self.policy.actor, self.device)
-
     def _make_exploration(self) -> Exploration:
-        noise = self.config.make_noise(self.action_adapter.spec.shape[0])
-        parts = self.acting, self.action_adapter, noise, self.config.random_exploration
-        if self.config.use_sde:
-            freq, at_warmup = self.config.sde_sample_freq, self.config.use_sde_at_warmup
-            return StochasticExploration(*parts, sde_sample_freq=freq, sde_at_warmup=at_warmup)
-        return StochasticExploration(*parts)
+        if not self.config.use_sde:
+            return super()._make_exploration()
+        freq, at_warmup = self.config.sde_sample_freq, self.config.use_sde_at_warmup
+        parts = self._exploration_parts()
+        return StochasticExploration(*parts, sde_sample_freq=freq, sde_at_warmup=at_warmup)
 
     def _learn_from(self, batches: Mapping[str, Any], n_steps: int) -> Mapping[str, Tensor]:
         shape = (n_steps, 2, self.config.batch_size, *self.action_adapter.spec.shape)
@@ -197,8 +191,12 @@ class SAC(OffPolicyAlgorithm):
             start, _ = _entropy_coefficient(self.config.ent_coef)
             nn.init.constant_(self.policy.temperature.log, math.log(start))
 
-    def copy_to_targets(self) -> None:
-        self.runner.state["target"].copy_(self.runner.state["critics"])
+
+class HerSAC(SAC):
+    """SAC with hindsight replay."""
+
+    of_preset = "her_sac"
+    usual_replay: ClassVar[dict[str, Any]] = {"hindsight": {}}
 
 
 def _entropy_coefficient(value: float | str) -> tuple[float, bool]:

@@ -9,22 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from gymnasium import spaces
 from torch import Tensor, nn
 
-from zoo.algorithms.off_policy import OffPolicyAlgorithm, SeveralCriticsConfig, mean_loss, td_errors
+from zoo.algorithms.off_policy import ContinuousAlgorithm, SeveralCriticsConfig, mean_loss, td_errors
 from zoo.config.fields import hyperparameter, with_defaults
 from zoo.optim.optimizers import Adam, Updater
 from zoo.optim.parameters import Parameters
 from zoo.optim.state import State, Step, StepResult, Tree, tree_map, tree_row
-from zoo.policies.acting import ActingPolicy
 from zoo.policies.continuous import DeterministicPolicy
 from zoo.policies.custom_policy import make_policy
-from zoo.policies.exploration import Exploration, StochasticExploration
 
 
 @dataclass
@@ -45,7 +42,7 @@ class TD3Policy(DeterministicPolicy):
     """Actor and critics."""
 
 
-class TD3(OffPolicyAlgorithm):
+class TD3(ContinuousAlgorithm):
     """TD3, with Stable-Baselines' values, which updates 100 times after every 100 steps.
 
     Stable-Baselines3's are `buffer_size=1e6, batch_size=256, learning_rate=1e-3, train_freq=1,
@@ -55,8 +52,7 @@ class TD3(OffPolicyAlgorithm):
 
     name = "td3"
     config_class = TD3Config
-    supported_actions = (spaces.Box,)
-    scales_actions = True
+    targets_of: ClassVar[dict[str, str]] = {"target_actor": "actor", "target_critics": "critics"}
 
     config: TD3Config
 
@@ -75,13 +71,6 @@ class TD3(OffPolicyAlgorithm):
         state["target_actor"] = state["actor"].clone()
         state["target_critics"] = state["critics"].clone()
         return state
-
-    def _make_acting(self) -> ActingPolicy:
-        return ActingPolicy(self.policy.actor, self.device)
-
-    def _make_exploration(self) -> Exploration:
-        noise = self.config.make_noise(self.action_adapter.spec.shape[0])
-        return StochasticExploration(self.acting, self.action_adapter, noise, self.config.random_exploration)
 
     def _learn_from(self, batches: Mapping[str, Any], n_steps: int) -> Mapping[str, Tensor]:
         shape = (n_steps, self.config.batch_size, *self.action_adapter.spec.shape)
@@ -136,9 +125,12 @@ class TD3(OffPolicyAlgorithm):
             next_values = target(next_observations, smoothed).amin(0)
         return self._bootstrapped(batch, next_values)
 
-    def copy_to_targets(self) -> None:
-        for name in ("actor", "critics"):
-            self.runner.state[f"target_{name}"].copy_(self.runner.state[name])
+
+class HerTD3(TD3):
+    """TD3 with hindsight replay."""
+
+    of_preset = "her_td3"
+    usual_replay: ClassVar[dict[str, Any]] = {"hindsight": {}}
 
 
 def _rows(samples: Tree, start: int, n_rows: int, length: int) -> Tree:

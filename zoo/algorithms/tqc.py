@@ -7,7 +7,7 @@ of all critics together, less the highest ones: the more are dropped, the lower 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
@@ -85,3 +85,10 @@ class TQC(SAC):
     def _actor_values(self, values: Tensor) -> Tensor:
         """Return the mean (batch,) over all quantiles, the highest included."""
         return values.mean((0, -1))
+
+
+class HerTQC(TQC):
+    """TQC with hindsight replay."""
+
+    of_preset = "her_tqc"
+    usual_replay: ClassVar[dict[str, Any]] = {"hindsight": {}}

@@ -218,11 +218,6 @@ class TRPO(OnPolicyAlgorithm):
                 mask[parameters.slices[name]] = 0.0
         return mask
 
-    def _minibatches(self) -> tuple[int, int]:
-        """Return how many minibatches a pass has, and their rows."""
-        n_rows = self._rows_in(self.config.batch_size)
-        return math.ceil(self.buffer.n_rows / n_rows), n_rows
-
     def _batch_size(self) -> int:
         self._minibatches()
         return super()._batch_size()

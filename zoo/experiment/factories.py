@@ -12,7 +12,6 @@ from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.callback import Callback
 from zoo.algorithms.registry import algorithm_class
 from zoo.buffers.config import replay_config
-from zoo.buffers.replay import refuse_too_large_buffer
 from zoo.config.environment_values import as_written
 from zoo.config.fields import build
 from zoo.config.schema import ALGO_LABELS, OwnCallbackSettings
@@ -45,7 +44,6 @@ from zoo.experiment.messages import print_message, warnings_as_messages
 from zoo.experiment.recording import VideoStyle
 from zoo.experiment.run_folder import RunFolder
 from zoo.experiment.trackers import TensorBoardLogger, WandbLogger
-from zoo.experiment.workers import workers_here
 from zoo.policies.config import PolicyConfig
 
 TIMES_IN_A_RUN = {"eval": 20, "checkpoint": 10, "agents": 10, "video": 10}
@@ -63,8 +61,7 @@ def make_algorithm(config: Mapping[str, Any], closing: contextlib.ExitStack) -> 
     _check_dataset(found, config.get("dataset"), (config.get("pretrain") or {}).get("dataset"))
     values = {key: value for key, value in config["algo"].items() if key not in ALGO_LABELS}
     hyperparameters = build(found.config_class, values, "algo")
-    n_workers = config.get("workers", 1)
-    found.check_workers(hyperparameters, n_workers)
+    found.check_workers(hyperparameters, config.get("workers", 1))
     with warnings_as_messages():
         gamma = float(getattr(hyperparameters, "gamma", 0.99))
         envs = VecEnvAdapter(make_vec_env(env, config["n_envs"], gamma=gamma))
@@ -74,10 +71,6 @@ def make_algorithm(config: Mapping[str, Any], closing: contextlib.ExitStack) -> 
         options["dataset"] = config.get("dataset")
     if found.has_replay:
         options["replay"] = replay_config(config.get("replay"))
-        spaces = envs.observation_space, envs.action_space, envs.mask_size
-        needed = found.buffer_bytes(hyperparameters, *spaces, **options)
-        n_here = workers_here(n_workers)  # each has a buffer
-        refuse_too_large_buffer(n_here * int(needed), hyperparameters.buffer_size)
     with warnings_as_messages():
         algorithm = found(
             build(PolicyConfig, config["policy"], "policy"),

@@ -138,12 +138,6 @@ def refuse_tasks(n_workers: int) -> None:
         )
 
 
-def workers_here(n_workers: int) -> int:
-    """Return how many of the workers are on this machine."""
-    task = worker_task(n_workers)
-    return n_workers if task is None else task.n_here
-
-
 def worker_config(
     config: Mapping[str, Any], n_here: int, rank_here: int, task: Task | None = None
 ) -> dict[str, Any]:

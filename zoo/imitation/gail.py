@@ -25,7 +25,7 @@ from zoo.algorithms.collector import PolicyInput
 from zoo.algorithms.on_policy import ANY_ACTIONS, OnPolicyAlgorithm
 from zoo.algorithms.ppo import PPO1, PPO2, PPO1Config, PPO2Config
 from zoo.algorithms.registry import ALGORITHMS, algorithm_class
-from zoo.algorithms.state_parts import Attributes
+from zoo.algorithms.saving import Attributes
 from zoo.algorithms.trpo import TRPO, TRPOConfig
 from zoo.buffers.arrays import Arrays, merge_leading, observation_spec, transform
 from zoo.config.fields import TaggedUnion, hyperparameter, with_defaults

@@ -69,7 +69,7 @@ def make_batch(kind: str, seed: int = 0) -> dict[str, Any]:
     batch = {
         "observations": rng.uniform(-1, 1, (*shape, 2)),
         "rewards": rng.normal(size=shape),
-        "ended": ended,
+        "dones": ended,
         "terminated": terminated,
         "next_index": np.array([[-1, 2, -1, 0], [-1, -1, -1, 1]]),
         "next_observations": rng.uniform(-1, 1, (4, 2)),

@@ -54,7 +54,7 @@ def usual_gradient(kind: str) -> Any:
 
 
 def ignoring_ends(batch: dict[str, Any]) -> dict[str, Any]:
-    return {**batch, "ended": batch["ended"] & False}
+    return {**batch, "dones": batch["dones"] & False}
 
 
 def of_behaviour(batch: dict[str, Any]) -> dict[str, Any]:
@@ -249,7 +249,7 @@ def test_targets_are_those_of_the_recursion(seed: int, length: int, gamma: float
         "rewards": rng.normal(size=shape),
         "taken": rng.normal(size=shape),
         "values": rng.normal(size=shape),
-        "ended": ended,
+        "dones": ended,
         "terminated": terminated,
     }
     next_values = rng.normal(size=3 * length)

@@ -151,7 +151,7 @@ def test_another_environment_of_the_same_kind_adds_to_what_was_learned_from(
     model.set_env(other)
     assert len(model.buffer) == 120
     newest = (model.buffer.heads - 1) % model.buffer.length, np.arange(3)
-    assert model.buffer.columns["ended"][newest].all()
+    assert model.buffer.columns["dones"][newest].all()
     model.learn(60, reset_num_timesteps=False)
     assert all(each.category is ZooWarning for each in recwarn)  # of learning nothing, which is meant
     assert len(model.buffer) == model.num_timesteps >= 180

@@ -62,7 +62,7 @@ def test_a_rollout_holds_what_happened(kind: str) -> None:
         np.testing.assert_array_equal(
             memory.rewards[rows, env], np.array([step.reward for step in log], np.float32)
         )
-        assert memory.ended[rows, env].tolist() == [step.terminated or step.truncated for step in log]
+        assert memory.dones[rows, env].tolist() == [step.terminated or step.truncated for step in log]
     assert (kind == "NEXT_STEP") == (not memory.valid.all())
 
 

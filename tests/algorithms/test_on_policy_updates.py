@@ -74,7 +74,7 @@ def advantages_and_values(policy: ActorCritic, model: Any) -> tuple[Tensor, Tens
     advantages = np.zeros_like(table)
     following, next_values = np.zeros(N_ENVS), last
     for step in reversed(range(N_STEPS)):
-        goes_on = ~memory.ended[step]
+        goes_on = ~memory.dones[step]
         difference = rewards[step] + GAMMA * goes_on * next_values - table[step]
         following = difference + GAMMA * GAE_LAMBDA * goes_on * following
         advantages[step], next_values = following, table[step]

@@ -13,10 +13,10 @@ import torch
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from torch import Tensor, distributions, nn
+from toy_envs import ARM_AND_BITS
 
 import zoo
 from zoo import A2C, ACER, ARS, DDPG, DQN, PPO1, PPO2, QRDQN, SAC, TD3, TQC, TRPO, make_vec_env
-from zoo.envs.toys import ARM_AND_BITS
 from zoo.errors import ZooError
 
 # -- Every algorithm learns from every kind of observation, stored and normalised as it should be ---------

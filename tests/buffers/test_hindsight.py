@@ -356,7 +356,7 @@ def test_steps_of_an_episode_before_and_behind_each_are_counted(n_steps: int) ->
     ended = np.random.default_rng(0).random((n_steps, n_envs)) < [0.02, 0.1, 0.5]
     episodes, envs = EpisodeIndex(length, n_envs), np.arange(n_envs)
     for step in range(n_steps):
-        episodes.added(np.full(n_envs, step % length), envs, ended[step])
+        episodes.add(np.full(n_envs, step % length), envs, ended[step])
     stored = np.arange(max(0, n_steps - length), n_steps)
     for env in range(n_envs):
         steps_since_start, steps_to_end = counted_slowly(ended[:, env].tolist())
@@ -370,10 +370,10 @@ def test_counting_goes_on_in_rings_that_were_taken_over() -> None:
     ended = np.array([[False, True], [True, False], [False, False], [False, True]])
     added, rebuilt, envs = EpisodeIndex(6, 2), EpisodeIndex(6, 2), np.arange(2)
     for step in range(4):
-        added.added(np.full(2, step), envs, ended[step])
+        added.add(np.full(2, step), envs, ended[step])
     ring = np.concatenate([ended, np.ones((2, 2), np.bool_)])
     rebuilt.rebuild(ring, np.full(2, 4), np.full(2, 4))
     for episodes in (added, rebuilt):
-        episodes.added(np.full(2, 4), envs, np.array([True, False]))
+        episodes.add(np.full(2, 4), envs, np.array([True, False]))
         assert episodes.steps_since_start[:5].T.tolist() == [[0, 1, 0, 1, 2], [0, 0, 1, 2, 0]]
         assert episodes.steps_to_end[:5].T.tolist() == [[1, 0, 2, 1, 0], [0, 2, 1, 0, UNDER_WAY]]

@@ -126,7 +126,7 @@ def window_of(batch: dict[str, Any], row: int, env: int, lists: list[list[Moment
         assert_shows(batch, at, moment.observation)
         assert batch["behaviour"][at].tolist() == [moment.action] * 3
         assert batch["rewards"][at] == np.float32(moment.reward)
-        assert (batch["terminated"][at], batch["ended"][at]) == (moment.terminated, moment.ended)
+        assert (batch["terminated"][at], batch["dones"][at]) == (moment.terminated, moment.ended)
         place = int(batch["next_index"][at])
         is_last, is_cut_short = step == len(actions) - 1, moment.ended and not moment.terminated
         assert (place != NO_INDEX) == (is_last or is_cut_short)

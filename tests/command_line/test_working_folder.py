@@ -12,7 +12,7 @@ import pytest
 ZOO = "import sys; sys.path[:] = [each for each in sys.path if each]; from zoo.cli import main; main()"
 PACKAGE = Path(__file__).resolve().parents[2]
 
-BESIDE = ("attr", "envpool", "jax", "pandas", "evil")
+BESIDE = ("attr", "jax", "pandas", "evil")
 
 TRAIN = (
     *(

@@ -14,7 +14,7 @@ from gymnasium import spaces
 from gymnasium.wrappers import DtypeObservation
 from scripted import Counting, Noisy, assert_same
 
-from zoo.envs import VecEnvAdapter, make_vec_env, replay
+from zoo.envs import VecEnvAdapter, make_vec_env
 from zoo.envs.atari import LifeLoss
 from zoo.envs.replay import ActionLog
 from zoo.envs.vec_env import SyncVecEnv
@@ -341,8 +341,7 @@ def test_every_part_of_an_observation_says_whether_a_replay_came_out_the_same(to
     Told.told = 0.0
 
 
-def test_kept_are_the_actions_since_each_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replay, "INITIAL_CAPACITY", 4)
+def test_kept_are_the_actions_since_each_start() -> None:
     log = ActionLog(2, spaces.Discrete(1000))
     kept: list[list[int]] = [[], []]
     for step in range(60):

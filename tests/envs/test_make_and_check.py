@@ -78,7 +78,7 @@ def test_kwargs_and_render_mode_reach_what_makes_the_env(env: Any, vectorization
         (lambda: Counter(), {"kwargs": {"n": 5}}, "'n'"),
         (lambda: Counter(), {"render_mode": "rgb_array"}, r"env\.render_mode"),
         (Counter(), {"kwargs": {"n": 5}}, r"env\.kwargs"),
-        (Counter(), {"render_mode": "rgb_array"}, r"env\.render_mode=rgb_array"),
+        (Counter(), {"render_mode": "rgb_array"}, r"env\.render_mode"),
         (
             lambda: gym.wrappers.TimeLimit(Counter(), 9),
             {"max_episode_steps": 10},
@@ -106,19 +106,17 @@ def longest(env: Any, n_steps: int = 600, **options: Any) -> int:
     return n_steps
 
 
-@pytest.mark.parametrize("env", ["Counter-v0", EnvConfig("Counter-v0")])
 @pytest.mark.parametrize(
     ("options", "steps"),
     [
         ({}, 20),
-        ({"max_episode_steps": "auto"}, 20),
         ({"max_episode_steps": None}, 600),
         ({"max_episode_steps": 7}, 7),
         ({"max_episode_steps": 70}, 70),
     ],
 )
-def test_time_limit(env: Any, options: dict[str, Any], steps: int) -> None:
-    assert longest(env, **options) == steps
+def test_time_limit(options: dict[str, Any], steps: int) -> None:
+    assert longest("Counter-v0", **options) == longest(EnvConfig("Counter-v0"), **options) == steps
 
 
 def test_time_limit_that_a_vector_form_cannot_lift_is_refused() -> None:
@@ -131,10 +129,7 @@ def test_time_limit_that_a_vector_form_cannot_lift_is_refused() -> None:
 @pytest.mark.parametrize("limit", ["auto", None, 9])
 def test_agents_keep_the_time_limit(tmp_path: Path, limit: Any) -> None:
     PPO2(SMALL, EnvConfig("CartPole-v1", max_episode_steps=limit), compile=False).save(tmp_path / "agent")
-    again = zoo.load(tmp_path / "agent")
-    assert again.env_config.max_episode_steps == limit
-    again.save(tmp_path / "again")
-    assert zoo.load(tmp_path / "again").env_config.max_episode_steps == limit
+    assert zoo.load(tmp_path / "agent").env_config.max_episode_steps == limit
 
 
 @pytest.mark.parametrize(
@@ -181,7 +176,7 @@ def test_unknown_id_is_explained(env_id: str, message: str) -> None:
 def test_missing_package_is_named_with_its_install_command(
     env_id: str, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    missing = {package.module for package in PACKAGES}
+    missing = {module for module, _ in PACKAGES.values()}
     find_spec = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name in missing else find_spec(name)
@@ -261,10 +256,12 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"step": lambda env: None}, "tuple"),
     ({"reset": lambda env: (ZEROS, None)}, "dictionary"),
     ({"info": None}, "dict"),
+    ({"info": {"action_mask": None}}, "action_mask"),
     # Shapes, types and values of observations
     ({"observation": np.zeros(3, dtype=np.float32)}, r"\(3,\)"),
     ({"observation": np.zeros((1, 2), dtype=np.float32)}, r"\(1, 2\)"),
     ({"observation": "left"}, "numbers"),
+    ({"observation": ZEROS.astype(object)}, "numbers"),
     ({"observation": [[0.0], [0.0, 1.0]]}, "numbers"),
     ({"observation": np.array([0.0, np.nan], dtype=np.float32)}, "NaN"),
     ({"observation_space": BYTES, "observation": np.array([0.5, 0.25])}, "uint8"),
@@ -280,11 +277,15 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     # Spaces
     ({"observation_space": spaces.Text(3)}, "Text"),
     ({"action_space": spaces.Dict({"word": spaces.Text(3)})}, "Text"),
+    ({"action_space": spaces.Box(-1.0, 1.0, (0,))}, "no number"),
+    ({"action_space": spaces.Box(np.ones(2), np.ones(2))}, "equal"),
     # Rewards and flags
     ({"reward": np.nan}, "reward"),
+    ({"reward": 1e300}, "reward"),
     ({"reward": None}, "reward"),
     ({"reward": np.zeros(1)}, "reward"),
     ({"terminated": None}, "terminated"),
+    ({"terminated": np.array(False)}, "terminated"),
     ({"truncated": {}}, "truncated"),
 ]
 
@@ -362,14 +363,10 @@ def test_ranges_that_do_not_suit_gaussian_policies_are_told(action_space: Any, i
     [
         {},
         {"observation": [0.0, 1.0]},
-        {"observation": np.zeros(2)},
         {"observation": np.zeros(2, dtype=np.int64)},
-        {"reward": np.float32(1.0), "terminated": np.bool_(False)},
         {"reward": 1, "truncated": 0},
         {"observation_space": spaces.Discrete(3, start=-1), "observation": np.int64(-1)},
-        {"observation_space": spaces.MultiBinary(2), "observation": np.array([0, 1])},
         {"observation_space": DICT, "observation": {"position": ZEROS, "token": np.array(2)}},
-        {"action_space": spaces.Discrete(3, start=-1)},
         {"observation_space": spaces.Box(0, 1, (3, 3), np.uint8), "observation": np.zeros((3, 3), np.uint8)},
         {"observation_space": spaces.Box(0, 255, (84, 84), np.uint8), "observation": np.zeros((84, 84), int)},
     ],
@@ -445,7 +442,6 @@ def test_env_that_ignores_its_seed_is_told_so_even_where_it_is_renewed() -> None
 
 
 VECTOR = spaces.Box(-1.0, 1.0, (3,), np.float32)
-Transform = Callable[[Any], Any]
 
 
 class Odd(gym.Env[Any, Any]):
@@ -456,47 +452,28 @@ class Odd(gym.Env[Any, Any]):
         *,
         seen: spaces.Space[Any] = VECTOR,
         done: spaces.Space[Any] | None = None,
-        observation: Transform | None = None,
-        reward: Transform = float,
-        terminated: Transform = bool,
-        truncated: Transform = bool,
-        info: Callable[[int], Any] | None = None,
+        observation: Callable[[Any], Any] = lambda sample: sample,
+        reward: Callable[[Any], Any] = float,
+        flag: Callable[[Any], Any] = bool,
+        info: Callable[[int], Any] = lambda step: {},
     ) -> None:
         self.observation_space = seen
         self.action_space = spaces.Discrete(2) if done is None else done
-        self.as_shown, self.as_reward = observation, reward
-        self.as_terminated, self.as_truncated, self.info = terminated, truncated, info
+        self.as_shown, self.as_reward, self.as_flag, self.info = observation, reward, flag, info
         self.steps = self.episodes = 0
-        self.buffer: Any = None
-
-    def _shown(self) -> Any:
-        sample = self.observation_space.sample()
-        return sample if self.as_shown is None else self.as_shown(sample)
-
-    def _info(self) -> Any:
-        return {} if self.info is None else self.info(self.steps)
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         super().reset(seed=seed)
         self.steps, self.episodes = 0, self.episodes + 1
-        return self._shown(), self._info()
+        return self.as_shown(self.observation_space.sample()), self.info(0)
 
     def step(self, action: Any) -> Any:
         assert self.action_space.contains(action), f"{action!r} is not in {self.action_space}"
         self.steps += 1
         is_over = self.steps == 7
-        ended, cut = self.as_terminated(is_over and self.episodes % 2), self.as_truncated(is_over)
-        return self._shown(), self.as_reward(self.steps % 3), ended, cut, self._info()
-
-
-class OneBuffer(Odd):
-    """Shows the same array each time, with other numbers in it."""
-
-    def _shown(self) -> Any:
-        if self.buffer is None:
-            self.buffer = np.zeros((2, *VECTOR.shape), np.float32)
-        self.buffer[...] = self.np_random.uniform(-1, 1, self.buffer.shape)
-        return self.buffer[1]
+        flags = self.as_flag(is_over and self.episodes % 2), self.as_flag(is_over)
+        shown = self.as_shown(self.observation_space.sample())
+        return shown, self.as_reward(self.steps % 3), *flags, self.info(self.steps)
 
 
 def box(low: Any, high: Any, shape: tuple[int, ...], dtype: Any) -> spaces.Box:
@@ -510,132 +487,56 @@ def read_only(sample: Any) -> Any:
     return sample
 
 
-def at_the_end(key: str, value: Any) -> Callable[[int], Any]:
-    """Return what puts a value into the info of an episode's last step."""
-    return lambda steps: {key: value} if steps == 7 else {}
-
-
-GRID = box(-1.0, 1.0, (2, 3), np.float32)
 PARTS = spaces.Dict({"a": VECTOR, "b": spaces.Discrete(3)})
-WHOLE = [np.uint8, np.int64]
+NUMBERS = [np.uint8, np.int64, np.float16, np.float64]
 
-RETURNED: dict[str, dict[str, Any]] = {
-    "reward: float32": {"reward": np.float32},
+ODD: dict[str, dict[str, Any]] = {
     "reward: a truth value": {"reward": bool},
     "reward: array without dimensions": {"reward": np.array},
-    "reward: array of one": {"reward": lambda r: np.array([r], np.float32)},
-    "reward: None": {"reward": lambda r: None},
-    "reward: NaN at times": {"reward": lambda r: float("nan") if r == 2 else 1.0},
-    "reward: 1e300": {"reward": lambda r: 1e300},
-    "terminated: NumPy's": {"terminated": np.bool_, "truncated": np.bool_},
-    "terminated: whole numbers": {"terminated": int, "truncated": int},
-    "terminated: arrays without dimensions": {"terminated": np.array, "truncated": np.array},
-    "terminated: None": {"terminated": lambda t: None},
+    "flags: NumPy's": {"flag": np.bool_},
+    "flags: whole numbers": {"flag": int},
     "observation: list": {"observation": lambda o: o.tolist()},
     "observation: float64": {"observation": lambda o: o.astype(np.float64)},
-    "observation: int64": {"observation": lambda o: o.astype(np.int64)},
-    "observation: objects": {"observation": lambda o: o.astype(object)},
-    "observation: None": {"observation": lambda o: None},
-    "observation: longer": {"observation": lambda o: np.append(o, 0.0)},
-    "observation: Fortran's order": {"seen": GRID, "observation": np.asfortranarray},
     "observation: backwards": {"observation": lambda o: o[::-1]},
     "observation: read only": {"observation": read_only},
-    "observation: infinite at times": {"observation": lambda o: o / np.float32(o[0] > -0.9)},
-    "observation: a part is missing": {"seen": PARTS, "observation": lambda o: {"a": o["a"]}},
-    "observation: another part": {"seen": PARTS, "observation": lambda o: {**o, "c": 1}},
-    "observation: no dictionary": {"seen": PARTS, "observation": lambda o: o["a"]},
-    "info: episode has r": {"info": at_the_end("episode", {"r": 100.0, "l": 2, "t": 1.0})},
-    "info: episode is a counter": {"info": lambda steps: {"episode": steps}},
-    "info: episode is an array": {"info": at_the_end("episode", np.arange(3))},
-    "info: TimeLimit.truncated": {"info": at_the_end("TimeLimit.truncated", True)},
-    "info: final_obs and final_info": {"info": lambda steps: {"final_obs": 1, "final_info": 2}},
-    "info: is_success is None": {"info": at_the_end("is_success", None)},
-    "info: is_success is an array": {"info": at_the_end("is_success", np.array([True]))},
+    "info: episode is a counter": {"info": lambda step: {"episode": step}},
+    "info: final_obs and final_info": {"info": lambda step: {"final_obs": 1, "final_info": 2}},
     "info: a large array, now and then": {"info": lambda n: {"x": np.zeros((50, 50))} if n % 2 else {}},
-    "info: of several kinds": {"info": lambda steps: {"x": [1, None, "three", np.zeros(1)][steps % 4]}},
-    "info: keys that are no texts": {"info": lambda steps: {1: 2, None: 3}},
-    "info: action_mask is None": {"info": lambda steps: {"action_mask": None}},
-    "info: None": {"info": lambda steps: None},
+    "info: of several kinds": {"info": lambda step: {"x": [1, None, "three", np.zeros(1)][step % 4]}},
+    "info: keys that are no texts": {"info": lambda step: {1: 2, None: 3}},
+    **{f"seen: Box of {np.dtype(dtype)}": {"seen": box(0, 100, (3,), dtype)} for dtype in NUMBERS},
+    "seen: Box of truth values": {"seen": box(0, 1, (3,), np.bool_)},
+    "seen: Box of ()": {"seen": box(-1, 1, (), np.float32)},
+    "seen: Box without bounds": {"seen": box(-np.inf, np.inf, (3,), np.float32)},
+    "seen: board": {"seen": box(0, 1, (3, 3), np.uint8)},
+    "seen: picture": {"seen": box(0, 255, (12, 12, 3), np.uint8)},
+    "seen: Discrete from -1": {"seen": spaces.Discrete(3, start=-1)},
+    "seen: MultiDiscrete": {"seen": spaces.MultiDiscrete([2, 3], start=[1, -1])},
+    "seen: MultiBinary": {"seen": spaces.MultiBinary(4)},
+    "seen: Dict": {"seen": PARTS},
+    "seen: nested": {"seen": spaces.Dict({"a": spaces.Tuple((VECTOR, spaces.Dict({"b": VECTOR})))})},
+    **{f"done: Box of {np.dtype(dtype)}": {"done": box(0, 3, (2,), dtype)} for dtype in NUMBERS},
+    "done: Box of truth values": {"done": box(0, 1, (2,), np.bool_)},
+    "done: Box of ()": {"done": box(-1, 1, (), np.float32)},
+    "done: Box of two dimensions": {"done": box(-2, 1, (2, 2), np.float64)},
+    "done: Box without bounds": {"done": box(-np.inf, np.inf, (2,), np.float32)},
+    "done: Discrete from -1": {"done": spaces.Discrete(3, start=-1)},
+    "done: MultiDiscrete": {"done": spaces.MultiDiscrete([2, 3], start=[1, -1])},
+    "done: MultiBinary": {"done": spaces.MultiBinary(3)},
+    "done: Dict": {
+        "done": spaces.Dict({"a": box(-1, 1, (2,), np.float32), "b": spaces.Discrete(3, start=1)})
+    },
+    "done: nested": {"done": spaces.Tuple((spaces.Discrete(2), spaces.Dict({"c": spaces.MultiBinary(2)})))},
 }
-SEEN: dict[str, spaces.Space[Any]] = {
-    **{f"Box of {np.dtype(dtype)}": box(0, 100, (3,), dtype) for dtype in (*WHOLE, np.float16, np.float64)},
-    "Box of truth values": box(0, 1, (3,), np.bool_),
-    "Box of ()": box(-1, 1, (), np.float32),
-    "Box of (0,)": box(-1, 1, (0,), np.float32),
-    "Box without bounds": box(-np.inf, np.inf, (3,), np.float32),
-    "board": box(0, 1, (3, 3), np.uint8),
-    "picture": box(0, 255, (12, 12, 3), np.uint8),
-    "picture of floats": box(0, 1, (40, 40, 3), np.float32),
-    "Discrete from -1": spaces.Discrete(3, start=-1),
-    "MultiDiscrete": spaces.MultiDiscrete([2, 3], start=[1, -1]),
-    "MultiBinary": spaces.MultiBinary(4),
-    "Dict": PARTS,
-    "Dict of none": spaces.Dict({}),
-    "Tuple": spaces.Tuple((VECTOR, spaces.Discrete(3))),
-    "nested": spaces.Dict({"a": spaces.Tuple((VECTOR, spaces.Dict({"b": spaces.MultiBinary(2)})))}),
-    "Text": spaces.Text(3),
-    "Graph": spaces.Graph(VECTOR, None),
-}
-DONE: dict[str, spaces.Space[Any]] = {
-    **{f"Box of {np.dtype(dtype)}": box(0, 3, (2,), dtype) for dtype in (*WHOLE, np.float16, np.float64)},
-    "Box of truth values": box(0, 1, (2,), np.bool_),
-    "Box of ()": box(-1, 1, (), np.float32),
-    "Box of (0,)": box(-1, 1, (0,), np.float32),
-    "Box of two dimensions": box(-2, 1, (2, 2), np.float64),
-    "Box without bounds": box(-np.inf, np.inf, (2,), np.float32),
-    "Box without width": box(1, 1, (2,), np.float32),
-    "Discrete from -1": spaces.Discrete(3, start=-1),
-    "MultiDiscrete": spaces.MultiDiscrete([2, 3], start=[1, -1]),
-    "MultiBinary": spaces.MultiBinary(3),
-    "Dict": spaces.Dict({"a": box(-1, 1, (2,), np.float32), "b": spaces.Discrete(3, start=1)}),
-    "nested": spaces.Tuple((spaces.Discrete(2), spaces.Dict({"c": spaces.MultiBinary(2)}))),
-    "Text": spaces.Text(3),
-}
-REFUSED = {
-    *("reward: array of one", "reward: None", "reward: NaN at times", "reward: 1e300"),
-    *("terminated: None", "terminated: arrays without dimensions", "observation: objects"),
-    *("observation: None", "observation: longer", "observation: a part is missing"),
-    *("observation: another part", "observation: no dictionary", "observation: infinite at times"),
-    *("info: None", "info: action_mask is None", "seen: Box of (0,)", "done: Box of (0,)"),
-    *("seen: Dict of none", "seen: Text", "seen: Graph", "done: Box without width", "done: Text"),
-}
-"""What the check refuses; whatever else there is can be trained in."""
-
-ODD: dict[str, tuple[type[Odd], dict[str, Any]]] = {
-    **{name: (Odd, options) for name, options in RETURNED.items()},
-    **{f"seen: {name}": (Odd, {"seen": space}) for name, space in SEEN.items()},
-    **{f"done: {name}": (Odd, {"done": space}) for name, space in DONE.items()},
-    "observation: one buffer": (OneBuffer, {}),
-}
-
-
-def trained(algorithm: str, make: Callable[[], Odd], n_envs: int) -> None:
-    """Train for 300 steps, evaluate and ask for an action."""
-    options: dict[str, Any] = {"seed": 0, "compile": False}
-    if algorithm != "A2C":
-        options |= {"learning_starts": 100, "train_freq": 50, "gradient_steps": 2, "batch_size": 8}
-    policy = {"name": "MlpPolicy", "net_arch": [8]}
-    model = getattr(zoo, algorithm)(policy, make_vec_env(make, n_envs, check=False), **options)
-    model.learn(300)
-    assert model.num_timesteps >= 300
-    mean, _ = zoo.evaluate_policy(model, make(), 2)
-    assert np.isfinite(mean)
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", ODD)
-def test_an_odd_env_is_refused_by_the_check_or_trained_in(name: str) -> None:
-    kind, options = ODD[name]
-
+def test_an_odd_env_passes_the_check_and_is_trained_in(name: str) -> None:
     def make() -> Odd:
-        return kind(**options)
+        return Odd(**ODD[name])
 
-    try:
-        check_env(make)
-    except ZooError:
-        assert name in REFUSED
-        return
-    assert name not in REFUSED
+    check_env(make)
     space = make().action_space
     algorithms = ["A2C"]
     if name.startswith("done:") and isinstance(space, spaces.Box) and space.is_bounded():
@@ -643,7 +544,13 @@ def test_an_odd_env_is_refused_by_the_check_or_trained_in(name: str) -> None:
     elif isinstance(space, spaces.Discrete):
         algorithms = ["DQN"] if name.startswith(("reward", "info")) else ["A2C", "DQN"]
     for algorithm in algorithms:
-        trained(algorithm, make, n_envs=2)
+        options: dict[str, Any] = {"seed": 0, "compile": False}
+        if algorithm != "A2C":
+            options |= {"learning_starts": 100, "train_freq": 50, "gradient_steps": 2, "batch_size": 8}
+        policy = {"name": "MlpPolicy", "net_arch": [8]}
+        model = getattr(zoo, algorithm)(policy, make_vec_env(make, 2, check=False), **options)
+        model.learn(300)
+        assert np.isfinite(zoo.evaluate_policy(model, make(), 2)[0])
 
 
 @pytest.mark.parametrize("algorithm", ["SAC", "TD3", "DDPG", "TQC"])

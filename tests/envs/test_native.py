@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import numpy as np
@@ -93,46 +92,6 @@ class TestAle:
         seen, episodes = run(native("ALE/Pong-v5", 1, max_episode_steps=20), [0], 45, 6)
         assert episodes[0][2] <= 20
         assert any(row[3].any() for row in seen[1:])
-
-
-class TestEnvPool:
-    """EnvPool, where it is installed."""
-
-    @pytest.fixture(autouse=True)
-    def _needs_envpool(self) -> None:
-        pytest.importorskip("envpool")
-
-    def test_reset_honours_each_seed(self) -> None:
-        env = make_vec_env("envpool:CartPole-v1", 2)
-        first = run(env, [5, 6], 40, 2)
-        assert_same(run(env, [5, 6], 40, 2), first)
-        swapped = env.reset(seed=[6, 5])[0]
-        assert np.array_equal(swapped[::-1], first[0][0])
-        assert not np.array_equal(env.reset()[0], env.reset()[0])
-
-    @pytest.mark.parametrize(
-        ("env_id", "options", "message"),
-        [
-            ("envpool:Pongg-v5", {}, "unknown EnvPool environment Pongg-v5; did you mean 'Pong-v5'"),
-            ("envpool:CartPole-v1", {"vectorization": "sync"}, "use env.vectorization=native"),
-            ("envpool:CartPole-v1", {"frame_stack": 4}, "env.frame_stack cannot be put around"),
-            ("envpool:CartPole-v1", {"kwargs": {"colour": 1}}, "does not take these env.kwargs"),
-        ],
-    )
-    def test_wrong_input_is_explained(self, env_id: str, options: dict[str, Any], message: str) -> None:
-        with pytest.raises(ZooError) as caught:
-            make_vec_env(env_id, 2, **options)
-        assert message in str(caught.value)
-
-
-def test_envpool_that_is_not_installed_is_named_unless_its_env_is_to_be_stepped_here(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setitem(sys.modules, "envpool", None)
-    with pytest.raises(ZooError, match=r"^envpool:CartPole-v1 needs: pip install envpool"):
-        make_vec_env("envpool:CartPole-v1", 2)
-    with pytest.raises(ZooError, match=r"use env\.vectorization=native"):
-        make_vec_env("envpool:CartPole-v1", 2, vectorization="sync")
 
 
 class Games(VectorEnv[Any, Any, Any]):

@@ -267,7 +267,7 @@ def test_state_survives_json_and_goes_on_identically() -> None:
 
 @pytest.mark.parametrize(
     ("keys", "message"),
-    [(["stat"], "did you mean 'state'"), (["token"], "it must be a Box"), (["image"], "is an image")],
+    [(["stat"], "did you mean 'state'"), (["token"], "it must be a Box"), (["image"], "no image")],
 )
 def test_wrong_keys_are_refused(keys: list[str], message: str) -> None:
     with pytest.raises(ZooError, match=message):

@@ -11,7 +11,6 @@ import sys
 import textwrap
 import threading
 import time
-import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -71,42 +70,24 @@ def test_envs_with_different_spaces_are_refused() -> None:
         make_vec_env(lambda: makers.pop(0)(), 2, check=False)
 
 
-def test_options_of_a_reset_reach_the_envs_but_for_which_are_reset() -> None:
-    class GoalFunction(Counting):
-        options: Any = "never reset"
-
+def test_options_of_a_reset_reach_the_envs() -> None:
+    class Optional(Counting):
         def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
             self.options = options
             return super().reset(seed=seed)
 
-    vector_env = make_vec_env(GoalFunction, 2, check=False)
-
-    def seen() -> list[Any]:
-        return [env.unwrapped.options for env in vector_env.unwrapped.envs]  # type: ignore[attr-defined]
-
-    vector_env.reset(seed=0, options={"level": 3})
-    assert seen() == [{"level": 3}] * 2
-    vector_env.reset(options={"reset_mask": np.array([True, False])})
-    assert seen() == [None, {"level": 3}]
+    env = make_vec_env(Optional, 2, check=False)
+    env.reset(seed=0, options={"level": 3})
+    assert env.get_attr("options") == ({"level": 3},) * 2  # type: ignore[attr-defined]
 
 
-def test_only_the_masked_envs_are_reset() -> None:
-    env = make_vec_env(Counting, 3, check=False)
-    env.reset(seed=0)
-    env.step(np.zeros(3))
-    observations, _ = env.reset(options={"reset_mask": np.array([False, True, False])})
-    assert observations.tolist() == [[0.0, 1.0], [1.0, 0.0], [0.0, 1.0]]
-
-
-@pytest.mark.parametrize("seed", [-1, "3", 0.5])
-def test_wrong_seed_is_refused(seed: Any) -> None:
-    with pytest.raises(ZooError, match="expected a whole number, 0 or more"):
-        make_vec_env("CartPole-v1", seed=seed)
-
-
-def test_zero_envs_are_refused() -> None:
-    with pytest.raises(ZooError, match="n_envs=0"):
-        make_vec_env("CartPole-v1", 0)
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [({"seed": -1}, "seed=-1"), ({"seed": "3"}, "seed='3'"), ({"n_envs": 0}, "n_envs=0")],
+)
+def test_wrong_numbers_are_refused(options: dict[str, Any], named: str) -> None:
+    with pytest.raises(ZooError, match=named):
+        make_vec_env("CartPole-v1", **options)
 
 
 def test_one_number_seeds_each_simulator_in_its_turn_and_none_is_too_large_for_one() -> None:
@@ -122,9 +103,6 @@ def test_each_worker_of_each_run_has_a_seed_of_its_own() -> None:
     others = [each for seed in range(20) for each in derived_seeds(seed, 8)]
     assert len({*seeds, *others}) == 2 * 20 * 8
     assert worker_seed(3, 2) == worker_seed(3, 2)
-
-
-START_METHODS = ["fork", "forkserver"]
 
 
 def workers(make: Any, n: int, start_method: str = "fork", **options: Any) -> Any:
@@ -165,7 +143,7 @@ def everything(env: Any, n_steps: int) -> list[Any]:
     return seen
 
 
-@pytest.mark.parametrize("start_method", START_METHODS)
+@pytest.mark.parametrize("start_method", ["fork", "forkserver"])
 def test_results_are_those_of_the_in_process_env_bit_for_bit(start_method: str) -> None:
     in_process = everything(make_vec_env(Noisy, 5, check=False), 40)
     assert_same(everything(workers(Noisy, 5, start_method), 40), in_process)
@@ -181,67 +159,34 @@ def test_envs_are_divided_among_workers(n_workers: int) -> None:
     env.close()
 
 
-class RefusedError(Exception):
-    """An error that can be written to another process, but not read there: it takes two arguments."""
-
-    def __init__(self, what: str, why: str) -> None:
-        super().__init__(f"{what}: {why}")
-
-
 class Obliging(Counting):
-    """Has methods that raise, and attributes that no pickle holds."""
-
-    level = 1
+    """Has a method that may raise, and an attribute that no pickle holds."""
 
     def divide(self, by: int) -> float:
         return 1 / by
-
-    def refuse(self) -> None:
-        raise RefusedError("level 9", "not yet won")
-
-    def look_up(self) -> Any:
-        class OnlyThereError(Exception):
-            pass
-
-        raise OnlyThereError("a class that nobody else can import")
-
-    def render(self) -> Any:
-        raise gym.error.DependencyNotInstalled("pygame is not installed")
 
     @property
     def lock(self) -> Any:
         return threading.Lock()
 
 
-@pytest.mark.parametrize("start_method", ["fork"])
 @pytest.mark.parametrize(
-    ("call", "error", "message", "frame"),
+    ("call", "message"),
     [
-        (("divide", 0), ZeroDivisionError, "division by zero", "return 1 / by"),
-        (("refuse",), RuntimeError, "RefusedError: level 9: not yet won", "in refuse"),
-        (("look_up",), RuntimeError, "OnlyThereError: a class that", "in look_up"),
-        (("lock",), ZooError, "cannot be sent between processes", ""),
+        (("divide", 0), r"ZeroDivisionError(.|\n)*return 1 / by"),
+        (("lock",), "cannot be sent between processes"),
     ],
-    ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )
-def test_method_that_raises_is_the_callers_affair_and_nothing_ends(
-    call: Any, error: type[Exception], message: str, frame: str, start_method: str
-) -> None:
-    env = workers(Obliging, 3, start_method)
-    before = env.reset(seed=0)[0]
-    with pytest.raises(error, match=message) as caught:
-        env.call(*call)
-    assert type(caught.value) is error
-    assert frame in "".join(traceback.format_exception(caught.value))
+def test_method_that_raises_in_a_worker_is_told_with_its_traceback(call: Any, message: str) -> None:
+    env = workers(Obliging, 3)
+    env.reset(seed=0)
     assert env.call("divide", 2) == (0.5, 0.5, 0.5)
-    following, *_ = env.step(np.zeros(3, np.int64))
-    assert (following != before).any()
-    env.close()
+    with pytest.raises(ZooError, match=message):
+        env.call(*call)
 
 
-@pytest.mark.parametrize("start_method", ["fork"])
-def test_raising_env_is_reported_with_its_own_traceback_index_seed_and_step(start_method: str) -> None:
-    stepper = VecEnvAdapter(workers(Failing, 4, start_method))
+def test_raising_env_is_reported_with_its_own_traceback_index_seed_and_step() -> None:
+    stepper = VecEnvAdapter(workers(Failing, 4))
     stepper.reset([40, 41, 42, 43])
     stepper.step([0] * 4)
     stepper.step([0] * 4)
@@ -256,32 +201,14 @@ def test_raising_env_is_reported_with_its_own_traceback_index_seed_and_step(star
 
 
 @pytest.mark.parametrize(("action", "cause"), [(1, "exit code 7"), (0, "killed by SIGKILL")])
-@pytest.mark.parametrize("start_method", ["fork"])
-def test_dead_worker_is_named_with_its_end(start_method: str, action: int, cause: str) -> None:
-    stepper = VecEnvAdapter(workers(Dying, 4, start_method))
+def test_dead_worker_is_named_with_its_end(action: int, cause: str) -> None:
+    stepper = VecEnvAdapter(workers(Dying, 4))
     stepper.reset([0, 1, 2, 3])
     stepper.step([action] * 4)
     start = time.monotonic()
     with pytest.raises(ZooError, match=rf"of envs 2 to 3 died in env 3 \(step 2 after seed 3\): {cause}"):
         stepper.step([action] * 4)
     assert time.monotonic() - start < 2.0
-
-
-def test_what_cannot_be_sent_between_processes_is_left_out_of_infos() -> None:
-    class Unsendable(Counting):
-        def reset(self, **options: Any) -> Any:
-            return super().reset(**options)[0], {"start": 1, "lock": (value for value in ())}
-
-        def step(self, action: Any) -> Any:
-            *rest, info = super().step(action)
-            return *rest, {**info, "lock": (value for value in ())}
-
-    env = workers(Unsendable, 2)
-    assert env.reset(seed=0)[1]["start"].tolist() == [1, 1]
-    for _ in range(2):
-        infos = env.step(np.zeros(2, dtype=np.int64))[4]
-    assert infos["final_info"]["score"].tolist() == [20.0, 20.0]
-    assert "lock" not in infos["final_info"]
 
 
 def test_worker_that_hangs_at_close_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -336,9 +263,8 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("method", ["forkserver"])
-def test_interrupt_shows_no_traceback_of_a_worker(method: str, tmp_path: Path) -> None:
-    process = run(STEPPING.format(method=method, handler=""), tmp_path)
+def test_interrupt_shows_no_traceback_of_a_worker(tmp_path: Path) -> None:
+    process = run(STEPPING.format(method="forkserver", handler=""), tmp_path)
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     os.killpg(process.pid, signal.SIGINT)
@@ -391,14 +317,6 @@ class Hanging(Counting):
             time.sleep(1)
 
 
-def stepper(make: Any, n: int, **options: Any) -> VecEnvAdapter:
-    return VecEnvAdapter(
-        make_vec_env(
-            make, n, vectorization="workers", start_method="fork", check=False, **{"n_workers": 2, **options}
-        )
-    )
-
-
 def play(envs: VecEnvAdapter, n_steps: int) -> None:
     envs.reset(range(envs.num_envs))
     for _ in range(n_steps):
@@ -413,7 +331,7 @@ def play(envs: VecEnvAdapter, n_steps: int) -> None:
     ],
 )
 def test_hanging_env_is_told_with_its_index_and_step(at: str, n_steps: int, which: str) -> None:
-    envs = stepper(lambda: Hanging(at), 5, step_timeout=0.4)
+    envs = VecEnvAdapter(workers(lambda: Hanging(at), 5, step_timeout=0.4))
     assert isinstance(envs.env, SubprocVecEnv)
     processes = [worker.process for worker in envs.env.workers]
     started = time.monotonic()
@@ -425,10 +343,9 @@ def test_hanging_env_is_told_with_its_index_and_step(at: str, n_steps: int, whic
         envs.step(np.zeros(5, np.int64))
 
 
-@pytest.mark.parametrize("vectorization", ["sync"])
-def test_timeout_is_refused_where_a_step_cannot_be_given_up(vectorization: str) -> None:
+def test_timeout_is_refused_where_a_step_cannot_be_given_up() -> None:
     with pytest.raises(ZooError, match=r"env\.step_timeout=5.*needs env\.vectorization=workers"):
-        make_vec_env("CartPole-v1", 2, vectorization=vectorization, step_timeout=5)
+        make_vec_env("CartPole-v1", 2, step_timeout=5)
 
 
 SCRIPT = """
@@ -471,17 +388,9 @@ if __name__ == "__main__":
 
 
 @contextlib.contextmanager
-def parent(path: Path, sleep: str, method: str) -> Iterator[subprocess.Popen[str]]:
+def parent(tmp_path: Path, sleep: str, method: str) -> Iterator[subprocess.Popen[str]]:
     """Start a process with three environments in workers; end whatever is left of them."""
-    path.write_text(SCRIPT.format(sleep=sleep, method=method))
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    process = subprocess.Popen(
-        [sys.executable, str(path)],
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        env=environment,
-    )
+    process = run(SCRIPT.format(sleep=sleep, method=method), tmp_path)
     try:
         yield process
     finally:
@@ -505,7 +414,7 @@ def has_ended(handle: int, seconds: float = 10.0) -> bool:
 
 @pytest.mark.parametrize(("sleep", "method"), [("pass", "fork"), ("time.sleep(0.5)", "forkserver")])
 def test_environments_are_closed_when_the_parent_is_killed(sleep: str, method: str, tmp_path: Path) -> None:
-    with parent(tmp_path / "script.py", sleep, method) as process:
+    with parent(tmp_path, sleep, method) as process:
         handles = read_processes(process)
         if sleep == "pass":
             assert process.stdout is not None
@@ -634,18 +543,14 @@ def test_observation_of_another_shape_is_refused(
 class Exiting(Counting):
     """Ends its process in its second step, as if all were well."""
 
-    def __init__(self, leave: Any) -> None:
-        super().__init__(lengths=(9,))
-        self.leave = leave
-
     def step(self, action: Any) -> Any:
         if self._observation[1] == 1 and self.np_random_seed == 3:
-            self.leave(0)
+            sys.exit(0)
         return super().step(action)
 
 
 @pytest.mark.parametrize("where", WHERE)
 def test_env_that_calls_exit_is_an_error(where: str) -> None:
-    envs = stepper_env(lambda: Exiting(sys.exit), 4, where)
+    envs = stepper_env(lambda: Exiting((9,)), 4, where)
     envs.reset([0, 1, 2, 3])
     assert message_of(envs, 2).startswith("env 3 (step 2 after seed 3) raised SystemExit in a step:")

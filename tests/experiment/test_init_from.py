@@ -87,7 +87,7 @@ def test_replay_memory_comes_along_and_is_learned_from_at_once(more: list[str]) 
     assert len(memory) == len(before) == 200
     assert np.array_equal(memory.columns["rewards"][:200], before.columns["rewards"][:200])
     assert np.array_equal(memory.columns["observations"][:200], before.columns["observations"][:200])
-    assert memory.columns["ended"][199, 0], "the episode under way does not go on in another run"
+    assert memory.columns["dones"][199, 0], "the episode under way does not go on in another run"
     assert all(has(second, stored(first)).values())
     third = trained(
         *DQN, *more, f"init_from={agent}", "init_with=all", "algo.learning_starts=0", "n_timesteps=8"

@@ -46,12 +46,12 @@ def decoded(video: Path) -> tuple[np.ndarray, dict[str, Any]]:
 
 KINDS = {
     "classic control": ("CartPole-v1", None, (600, 400), 50),
-    "toy text": ("FrozenLake-v1", None, (512, 512), 4),
+    "toy text": ("FrozenLake-v1", None, (256, 256), 4),
     "Box2D": ("LunarLander-v3", "Box2D", (600, 400), 50),
     "Box2D, renewed": ("BipedalWalker-v3", "Box2D", (600, 400), 50),
     "MuJoCo": ("Hopper-v5", "mujoco", (480, 480), 125),
     "PyBullet": ("HopperBulletEnv-v0", "pybullet_envs_gymnasium", (320, 240), 60),
-    "Atari": ("ALE/Pong-v5", "ale_py", (320, 420), 30),
+    "Atari": ("ALE/Pong-v5", "ale_py", (160, 210), 30),
 }
 
 
@@ -79,17 +79,6 @@ def test_size_pace_and_format_are_as_asked(tmp_path: Path) -> None:
     assert done.paths == paths
     images, facts = decoded(tmp_path / "film.mp4")
     assert (len(images), facts["size"], facts["fps"]) == (30, (320, 200), 25)
-
-
-def test_step_and_return_are_seen_in_the_film(tmp_path: Path) -> None:
-    env = EnvConfig(id="CartPole-v1")
-    films = []
-    for name, overlay in (("with.mp4", True), ("without.mp4", False)):
-        record(Chance(env), env, [tmp_path / name], VideoStyle(overlay=overlay), length=5, seed=1)
-        films.append(decoded(tmp_path / name)[0].astype(int))
-    difference = np.abs(films[0] - films[1]).mean(axis=(0, 3))
-    assert difference[:20, :120].mean() > 50
-    assert difference[100:].mean() < 1
 
 
 def test_length_goes_over_episodes_and_episodes_end_a_film(tmp_path: Path) -> None:
@@ -139,7 +128,7 @@ gym.register("Painted-v0", Painted)
 @pytest.mark.parametrize("white", [np.uint8(255), np.float32(1), True])
 def test_film_is_as_bright_as_the_pictures_are_meant(tmp_path: Path, white: Any) -> None:
     env = EnvConfig(id="Painted-v0", kwargs={"white": white})
-    record(Chance(env), env, [tmp_path / "film.mp4"], VideoStyle(overlay=False))
+    record(Chance(env), env, [tmp_path / "film.mp4"])
     images, _ = decoded(tmp_path / "film.mp4")
     assert len(images) == 7
     assert images[:, :, :28].max() < 10

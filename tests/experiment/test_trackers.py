@@ -330,7 +330,7 @@ def test_videos_are_shown_as_moving_images() -> None:
     with Image.open(io.BytesIO(images[0].encoded_image_string)) as gif:
         assert gif.format == "GIF"
         assert gif.n_frames >= 2
-        assert gif.size == (images[0].width, images[0].height) == (320, 213)
+        assert gif.size == (images[0].width, images[0].height) == (320, 214)
 
 
 def test_resumed_run_has_each_step_once_and_in_order(tmp_path: Path) -> None:

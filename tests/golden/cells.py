@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import toy_envs  # noqa: F401  # registers them
 from gymnasium import spaces
 
 import zoo

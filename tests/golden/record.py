@@ -20,6 +20,8 @@ from typing import Any
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+sys.path.insert(0, str(Path(__file__).parents[1]))  # toy_envs
+
 from cells import ALIKE, CELLS, GOLDEN, RECORD, actions, machine, outcome, read_record, train, working_folder
 
 import zoo

@@ -33,12 +33,12 @@ FLOORS = [
 
 BUDGETS = {
     "agents": 750,
-    "algorithms": 5_160,
-    "buffers": 1_450,
+    "algorithms": 5_170,
+    "buffers": 1_420,
     "commands": 1_700,
     "config": 2_850,
     "core": 1_100,
-    "envs": 6_300,
+    "envs": 5_420,
     "experiment": 4_080,
     "imitation": 2_200,
     "interop": 1_600,

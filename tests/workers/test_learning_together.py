@@ -299,19 +299,9 @@ def imitator(expert: ExpertData, generator: str) -> GAIL:
     )
 
 
-def imitate(model: GAIL, workers: Workers, n_steps: int) -> None:
-    """Learn as one of them, and do what the first one asks for until it has all that it wants to know."""
-    model.join(workers)
-    model.learn(n_steps)
-    if workers.is_first:
-        workers.end()
-    else:
-        workers.follow(model.distributed.orders)
-
-
 def trained_imitator(expert: ExpertData, generator: str, workers: Workers) -> tuple[Any, Any, Any]:
     model = imitator(expert, generator)
-    imitate(model, workers, 256)
+    learn(model, workers, 256)
     discriminator = model.discriminator
     assert discriminator is not None
     assert discriminator.statistics is not None
@@ -344,7 +334,7 @@ def one_imitation_update(expert: ExpertData, workers: Workers) -> tuple[list[Any
         return take(step, shared, rows)
 
     model._take_steps = noted  # type: ignore[method-assign]
-    imitate(model, workers, 32)
+    learn(model, workers, 32)
     after = {name: tensor.numpy().copy() for name, tensor in model.runner.state.items()}
     return given[:2], given[2], after
 

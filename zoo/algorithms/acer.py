@@ -272,7 +272,7 @@ def corrected_returns(
     next_index = batch["next_index"]
     following = torch.where(next_index >= 0, next_values[next_index.clamp(min=0)], _later(values, 1))
     td_errors = batch["rewards"] + gamma * torch.where(batch["terminated"], 0.0, following) - taken
-    weights = gamma * (~batch["ended"]).to(taken.dtype)
+    weights = gamma * (~batch["dones"]).to(taken.dtype)
     if coefficients is not None:
         weights = weights * _later(coefficients, 1)
     return taken + retrace(td_errors, weights)

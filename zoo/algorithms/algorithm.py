@@ -25,6 +25,7 @@ from zoo.algorithms.arguments import (
     policy_config,
     policy_input,
     signature_of,
+    warn_of_unread_images,
 )
 from zoo.algorithms.callback import PREEMPTED, Callback, CallbackSchedule
 from zoo.algorithms.collector import (
@@ -192,6 +193,7 @@ class Algorithm:
         if envs is not None:
             self._use_envs(envs)
             self._batch_size()
+            warn_of_unread_images(self.observation_space, self.policy_config)
 
     def _check_action_space(self) -> None:
         """Raise `ZooError`, which names the algorithms that can, where it can't act in its action space."""

@@ -81,6 +81,17 @@ def _check_features_dim(config: PolicyConfig, observation_space: spaces.Space[An
         )
 
 
+def warn_of_unread_images(observation_space: spaces.Space[Any], config: PolicyConfig) -> None:
+    """Warn of a policy that takes the pixels of images for numbers without any order."""
+    if suits_cnn(observation_space) and config.encoder == "mlp":
+        warnings.warn(
+            f"{config.name} reads each pixel of these images by itself; policy=CnnPolicy sees what stands"
+            " beside what",
+            ZooWarning,
+            stacklevel=4,
+        )
+
+
 def check_recurrence(name: str, policy: PolicyConfig, *, is_recurrent: bool) -> None:
     """Raise `ZooError` for a recurrent policy of an algorithm that has none, and for its options alone."""
     if policy.recurrent is not None and policy._target_ is None and not is_recurrent:
@@ -148,7 +159,10 @@ def _raw_batch(space: spaces.Space[Any], observations: Any) -> tuple[Arrays, boo
         observations = {key: observations[key] for key in space.spaces}
         name, part = next(iter(space.spaces.items()))
         values = observations[name]
-    shape, found = tuple(part.shape or ()), np.shape(values)
+    try:
+        shape, found = tuple(part.shape or ()), np.shape(values)
+    except ValueError as error:
+        raise ZooError(f"`{name}` are parts of several shapes, not one array: {error}") from error
     is_single = found == shape
     if not is_single and found[1:] != shape:
         raise ZooError(f"`{name}` of shape {found} are neither one of shape {shape} nor a batch of them")

@@ -28,7 +28,7 @@ from zoo.algorithms.on_policy import PLAIN_ACTIONS
 from zoo.buffers.arrays import Arrays
 from zoo.config.fields import Schedule, hyperparameter
 from zoo.envs.monitor import EpisodeRecord
-from zoo.envs.normalize import Normalizer, RowMoments, is_training
+from zoo.envs.normalize import RowMoments, is_training
 from zoo.envs.replay import LARGEST_SEED
 from zoo.envs.spaces import describe
 from zoo.errors import ZooError
@@ -81,6 +81,7 @@ class PopulationRollout(Collector):
     """
 
     checks_every_step = True
+    updates_statistics = False  # all candidates of an update are shown the same
 
     def play(
         self, acting: BatchedPolicy, vectors: Array, episodes: Sequence[tuple[int, int]]
@@ -91,8 +92,9 @@ class PopulationRollout(Collector):
         observations (`Normalizer.merge`), (episodes, 2 + …); and their records, as they ended. Raises
         `ZooError` for an episode without end.
         """
-        envs, normalizer = self.envs, self._updated_normalizer()
-        moments = None if normalizer is None else RowMoments(normalizer, envs.num_envs)
+        envs, normalizer = self.envs, self.normalizer
+        follows = normalizer is not None and normalizer.observations and is_training(envs.given_env)
+        moments = RowMoments(normalizer, envs.num_envs) if normalizer is not None and follows else None
         n_seen = 0 if moments is None else len(moments.row_statistics(0))
         results, records = np.zeros((len(episodes), 2 + n_seen)), []
         steps, rewards = np.zeros(envs.num_envs, np.int64), np.zeros(envs.num_envs)
@@ -137,15 +139,6 @@ class PopulationRollout(Collector):
                     " episode; give it a time limit (env.max_episode_steps)"
                 )
         return results, records
-
-    def _updated_normalizer(self) -> Normalizer | None:
-        """Return the normaliser whose statistics follow the observations of the episodes, if there is one."""
-        normalizer = self.normalizer
-        follows = normalizer is not None and normalizer.observations and is_training(self.envs.given_env)
-        return normalizer if follows else None
-
-    def _updated_at_each_step(self) -> None:
-        """Return no normaliser: while episodes are played no statistics change."""
 
     def state(self) -> dict[str, Any]:
         """Return nothing: each update begins with new episodes."""

@@ -42,12 +42,14 @@ class Collector:
 
     ``to_env`` turns actions as they are stored into those that the environments take. ``policy_input`` has
     the latest observations as the policy reads them, ``raw_observations`` as the environments gave them.
-    Statistics of a normaliser follow what is observed, unless the given `VecNormalize` has
-    ``training=False``. Seconds spent are added to ``timings``.
+    Seconds spent are added to ``timings``.
     """
 
     checks_every_step = False
     """Whether each step is searched for NaN and infinity; with a normaliser, which hides them, always."""
+
+    updates_statistics = True
+    """Whether a normaliser's statistics follow each step, unless a `VecNormalize` has ``training=False``."""
 
     def __init__(
         self,
@@ -83,9 +85,8 @@ class Collector:
         """Reset all environments, each with its own seed."""
         self._seeds = list(seeds)
         observations = self.envs.reset(seeds)
-        normalizer = self._updated_at_each_step()
-        if normalizer is not None:
-            normalizer.update_observations(observations)
+        if self.normalizer is not None and self._statistics_follow():
+            self.normalizer.update_observations(observations)
         self.set_observations(observations)
         self._starting = self._everywhere
 
@@ -119,10 +120,9 @@ class Collector:
         transition.observations, transition.columns = observations, {**policy_input, **acted}
         if (self.checks_every_step or self.normalizer is not None) and self.not_finite is None:
             self.not_finite = _not_finite_in(transition)
-        normalizer = self._updated_at_each_step()
-        if normalizer is not None:
-            normalizer.update_observations(transition.new_observations)
-            normalizer.update_returns(transition.rewards, transition.ended, transition.valid)
+        if self.normalizer is not None and self._statistics_follow():
+            self.normalizer.update_observations(transition.new_observations)
+            self.normalizer.update_returns(transition.rewards, transition.dones, transition.valid)
         self.set_observations(transition.new_observations)
         if not self.envs.next_step_autoreset:
             self._starting = transition.finished
@@ -137,9 +137,8 @@ class Collector:
         """Return `not_finite`, as a buffer does: for algorithms without one."""
         return self.not_finite
 
-    def _updated_at_each_step(self) -> Normalizer | None:
-        follows = self.normalizer is not None and is_training(self.envs.given_env)
-        return self.normalizer if follows else None
+    def _statistics_follow(self) -> bool:
+        return self.updates_statistics and is_training(self.envs.given_env)
 
     # -- exact resume -----------------------------------------------------------------------------------
 

@@ -244,7 +244,7 @@ class OnPolicyAlgorithm(Algorithm):
             policy_input = {**policy_input, "episode_starts": self.collector.episode_starts}
         last_values = self.acting.values(policy_input, state)
         advantages = generalized_advantages(
-            rewards, values, last_values, buffer.ended, gamma, self.config.gae_lambda
+            rewards, values, last_values, buffer.dones, gamma, self.config.gae_lambda
         )
         return advantages, advantages + values
 

@@ -163,27 +163,27 @@ class EpisodeIndex:
         self.steps_to_end = np.full((length, n_envs), UNDER_WAY, np.int32)
         self._lengths = np.zeros(n_envs, np.int64)
 
-    def added(self, positions: Array, envs: Array, ended: Array) -> None:
+    def add(self, positions: Array, envs: Array, dones: Array) -> None:
         """Note the transitions written to these places, and which of them end their episodes."""
         self.steps_since_start[positions, envs] = self._lengths[envs]
         self.steps_to_end[positions, envs] = UNDER_WAY
         self._lengths[envs] += 1
-        if ended.any():
-            self.ended(positions[ended], envs[ended])
+        if dones.any():
+            self.end(positions[dones], envs[dones])
 
-    def ended(self, positions: Array, envs: Array) -> None:
+    def end(self, positions: Array, envs: Array) -> None:
         """Note that the newest transitions of environments, at these places, end their episodes."""
         lengths = np.minimum(self._lengths[envs], self.length)
         steps = count_up_to(lengths)
         self.steps_to_end[(positions.repeat(lengths) - steps) % self.length, envs.repeat(lengths)] = steps
         self._lengths[envs] = 0
 
-    def rebuild(self, ended: Array, heads: Array, sizes: Array) -> None:
+    def rebuild(self, dones: Array, heads: Array, sizes: Array) -> None:
         """Count anew in rings whose newest rows stand before ``heads`` and that hold ``sizes`` rows."""
         self.steps_to_end[:] = UNDER_WAY
         for env, (head, size) in enumerate(zip(heads.tolist(), sizes.tolist(), strict=True)):
             places = (head - size + np.arange(size)) % self.length
-            lasts = np.flatnonzero(ended[places, env])
+            lasts = np.flatnonzero(dones[places, env])
             lengths = np.diff(np.concatenate([[-1], lasts, [size - 1]]))
             steps = count_up_to(lengths)
             self.steps_since_start[places, env] = steps

@@ -42,7 +42,7 @@ class PrioritizedSampler(UniformSampler):
         self._new: list[Array] = []
         self._drawn = np.empty(0, np.int64)
 
-    def added(self, positions: Array, envs: Array) -> None:
+    def add(self, positions: Array, envs: Array) -> None:
         """Give the largest priority so far to the transitions that were written there."""
         self._new.append(positions * self.n_envs + envs)
         if len(self._new) == MOST_NEW:

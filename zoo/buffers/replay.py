@@ -74,7 +74,7 @@ def refuse_too_large_buffer(needed: int, buffer_size: int) -> None:
 class UniformSampler:
     """Samples transitions uniformly with replacement."""
 
-    def added(self, positions: Array, envs: Array) -> None:
+    def add(self, positions: Array, envs: Array) -> None:
         """Note that transitions were written to these places; the arrays change when it returns."""
 
     def sample(
@@ -87,9 +87,7 @@ class UniformSampler:
         """
         sizes = buffer.sizes.tolist()
         numbers = rng.integers(0, sum(sizes), size=shape)
-        if len(sizes) == 1:
-            ages, envs = numbers, np.zeros(shape, np.int64)
-        elif min(sizes) == max(sizes):
+        if min(sizes) == max(sizes):
             ages, envs = np.divmod(numbers, len(sizes))
         else:
             ends = np.cumsum(buffer.sizes)
@@ -169,12 +167,12 @@ class ReplayBuffer:
         self.columns: dict[str, Arrays] = {name: allocate(spec, leading) for name, spec in specs.items()}
         self.columns["rewards"] = allocate(ArraySpec((), np.float32), leading)
         self.columns["terminated"] = allocate(ArraySpec((), np.bool_), leading)
-        self.columns["ended"] = allocate(ArraySpec((), np.bool_), leading)
+        self.columns["dones"] = allocate(ArraySpec((), np.bool_), leading)
         if not optimize_memory_usage:
             self.columns |= {f"next_{name}": allocate(specs[name], leading) for name in self.policy_columns}
         # Views: columns are written in place, and never replaced.
         self._rows = {name: merge_leading(column) for name, column in self.columns.items()}
-        self._of_last_step = {"terminated", "ended", *(f"next_{name}" for name in self.policy_columns)}
+        self._of_last_step = {"terminated", "dones", *(f"next_{name}" for name in self.policy_columns)}
         self._chunks = ReplayChunks(self.columns, self.length)
         self._final: dict[int, dict[str, Arrays]] = {}
         """With ``optimize_memory_usage``: the final observations of ended episodes, by row · n_envs + env."""
@@ -217,10 +215,10 @@ class ReplayBuffer:
                 self.infos[head, env] = infos[env]
         if self.optimize_memory_usage:
             following = {name: values[f"next_{name}"] for name in self.policy_columns}
-            self._store_following(heads, envs, following, values["ended"])
-        self.sampler.added(heads, envs)
+            self._store_following(heads, envs, following, values["dones"])
+        self.sampler.add(heads, envs)
         if self.episodes is not None:
-            self.episodes.added(heads, envs, values["ended"])
+            self.episodes.add(heads, envs, values["dones"])
         if self._are_in_step:
             self.heads.fill((int(heads[0]) + 1) % self.length)
             self.sizes.fill(min(int(self.sizes[0]) + 1, self._most_rows))
@@ -242,23 +240,23 @@ class ReplayBuffer:
                 name: transform(lambda array: array[heads, indices], self.columns[name])
                 for name in self.policy_columns
             }
-            self._keep_final(rows, indices, newest, ~self.columns["ended"][rows, indices])
-        self.columns["ended"][rows, indices] = True
+            self._keep_final(rows, indices, newest, ~self.columns["dones"][rows, indices])
+        self.columns["dones"][rows, indices] = True
         self._chunks.mark_changed(rows)
         if self.episodes is not None:
-            self.episodes.ended(rows, indices)
+            self.episodes.end(rows, indices)
 
-    def _store_following(self, heads: Array, envs: Array, following: dict[str, Arrays], ended: Array) -> None:
+    def _store_following(self, heads: Array, envs: Array, following: dict[str, Arrays], dones: Array) -> None:
         """Store the observations after the steps at ``heads`` in the rows behind, or as final ones."""
         behind = (heads + 1) % self.length
         for name, column in following.items():
             assign(self.columns[name], (behind, envs), column)
         for place in (behind * self.n_envs + envs).tolist():
             self._final.pop(place, None)
-        self._keep_final(heads, envs, following, ended)
+        self._keep_final(heads, envs, following, dones)
 
-    def _keep_final(self, rows: Array, envs: Array, final: dict[str, Arrays], ended: Array) -> None:
-        for i in np.flatnonzero(ended).tolist():
+    def _keep_final(self, rows: Array, envs: Array, final: dict[str, Arrays], dones: Array) -> None:
+        for i in np.flatnonzero(dones).tolist():
             kept = {name: transform(lambda array: array[i].copy(), final[name]) for name in final}  # noqa: B023
             self._final[int(rows[i]) * self.n_envs + int(envs[i])] = kept
             as_step = transform(lambda array: np.asarray(array)[None, None], kept["observations"])
@@ -271,11 +269,11 @@ class ReplayBuffer:
         n = min(self.n_unchecked, self.length)
         rows = (self.heads - np.arange(n, 0, -1)[:, None]) % self.length, self._envs
 
-        def added(array: Array) -> Array:
+        def newest(array: Array) -> Array:
             return array[rows] if array.dtype.kind == "f" else array[:0]
 
-        found = find_not_finite({name: transform(added, column) for name, column in self.columns.items()})
-        found = found or self._bad_final
+        columns = {name: transform(newest, column) for name, column in self.columns.items()}
+        found = find_not_finite(columns) or self._bad_final
         if found is None:
             self.n_unchecked = 0
         return found
@@ -322,7 +320,7 @@ class ReplayBuffer:
             return NStepWindows(envs, positions[..., None], np.ones(positions.shape, np.int64), positions)
         ages = (self.heads[envs] - 1 - positions) % self.length
         steps = (positions[..., None] + np.arange(n)) % self.length
-        ends = self._rows["ended"].take(steps[..., :-1] * self.n_envs + envs[..., None])
+        ends = self._rows["dones"].take(steps[..., :-1] * self.n_envs + envs[..., None])
         goes_on = ~ends & (np.arange(n - 1) < ages[..., None])
         lengths = 1 + np.logical_and.accumulate(goes_on, axis=-1).sum(-1)
         return NStepWindows(envs, steps, lengths, (positions + lengths - 1) % self.length)
@@ -337,13 +335,13 @@ class ReplayBuffer:
         batch = {
             name: take_rows(column, last if name in self._of_last_step else first)
             for name, column in self._rows.items()
-            if name != "rewards" and (name != "ended" or self.optimize_memory_usage)
+            if name != "rewards" and (name != "dones" or self.optimize_memory_usage)
         }
         batch["rewards"] = take_rows(self._rows["rewards"], steps)
         if self.optimize_memory_usage:
-            ended = batch.pop("ended")
+            dones = batch.pop("dones")
             for name in self.policy_columns:
-                batch[f"next_{name}"] = self._following(windows.last, windows.envs, ended, name)
+                batch[f"next_{name}"] = self._following(windows.last, windows.envs, dones, name)
         batch["terminated"] = batch["terminated"].astype(np.float32)
         return batch
 
@@ -351,17 +349,17 @@ class ReplayBuffer:
         """Return the part ``key`` of the observations after the steps at these places, (…) each."""
         if not self.optimize_memory_usage:
             return take_rows(self._rows["next_observations"][key], positions * self.n_envs + envs)
-        return self._following(positions, envs, self.columns["ended"][positions, envs], "observations", key)
+        return self._following(positions, envs, self.columns["dones"][positions, envs], "observations", key)
 
     def _following(
-        self, positions: Array, envs: Array, ended: Array, name: str, key: str | None = None
+        self, positions: Array, envs: Array, dones: Array, name: str, key: str | None = None
     ) -> Arrays:
         """Return a column after these steps, where it is stored once: from the row behind, or a final one."""
         column = self._rows[name] if key is None else self._rows[name][key]
         following = take_rows(column, (positions + 1) % self.length * self.n_envs + envs)
-        if ended.any():
-            places = (positions * self.n_envs + envs)[ended]
-            assign(following, ended, self._final_rows(places.tolist(), name, key))
+        if dones.any():
+            places = (positions * self.n_envs + envs)[dones]
+            assign(following, dones, self._final_rows(places.tolist(), name, key))
         return following
 
     def _final_rows(self, places: Sequence[int], name: str, key: str | None = None) -> Arrays:
@@ -414,7 +412,7 @@ class ReplayBuffer:
         self._bad_final, self.n_unchecked = None, 0
         self.sampler.load_state(state["sampler"])
         if self.episodes is not None:
-            self.episodes.rebuild(self.columns["ended"], self.heads, self.sizes)
+            self.episodes.rebuild(self.columns["dones"], self.heads, self.sizes)
 
 
 class NStepWindows(NamedTuple):
@@ -455,13 +453,11 @@ def keep_or_discard_buffer(before: Buffer | None, n_envs: int, specs: Mapping[st
         before.cut()
         return before
     if before:
-        why = (
-            "some of their numbers are not finite"
-            if fits
-            else "the environments mask actions otherwise"
-            if before.n_envs == n_envs
-            else f"it was of {before.n_envs} environments, not {n_envs}"
-        )
+        why = "some of their numbers are not finite"
+        if before.n_envs != n_envs:
+            why = f"it was of {before.n_envs} environments, not {n_envs}"
+        elif not fits:
+            why = "the environments mask actions otherwise"
         lost = f"the {len(before):,} transitions in the replay buffer are lost: {why}"
         warnings.warn(lost, ZooWarning, stacklevel=5)
     return None

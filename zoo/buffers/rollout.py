@@ -71,7 +71,7 @@ class RolloutBuffer:
         self.states: Array = allocate(ArraySpec((state_size,), np.float32), (n_chunks, n_envs))
         self._has_reset_steps = has_reset_steps
         self.rewards: Array = allocate(ArraySpec((), np.float32), (n_steps, n_envs))
-        self.ended: Array = allocate(ArraySpec((), np.bool_), (n_steps, n_envs))
+        self.dones: Array = allocate(ArraySpec((), np.bool_), (n_steps, n_envs))
         self.valid: Array = allocate(ArraySpec((), np.bool_), (n_steps, n_envs))
         self.start()
 
@@ -83,16 +83,16 @@ class RolloutBuffer:
 
     def add(self, transition: Transition, rewards: Array) -> None:
         """Store one step of all environments, with its rewards as they are learned from."""
-        step, valid, ended = self._step, transition.valid, transition.ended
+        step, valid, dones = self._step, transition.valid, transition.dones
         for name, column in self.columns.items():
             assign(column, step, transition.columns[name])
         if self.chunk_length is not None and step % self.chunk_length == 0:
             self.states[step // self.chunk_length] = transition.columns["states"]
         self.rewards[step] = rewards
-        self.ended[step] = ended
+        self.dones[step] = dones
         if valid is not None:
             self.valid[step] = valid
-            self.ended[step] |= ~valid
+            self.dones[step] |= ~valid
         self._step = step + 1
 
     def add_truncations(
@@ -119,8 +119,8 @@ class RolloutBuffer:
     def first_not_finite(self) -> NotFinite | None:
         """Return the first number of the rollout, as far as it goes, that is NaN or infinite."""
         columns = {**self.columns, "rewards": self.rewards}
-        added = itemgetter(slice(self._step))
-        found = find_not_finite({name: transform(added, column) for name, column in columns.items()})
+        filled = itemgetter(slice(self._step))
+        found = find_not_finite({name: transform(filled, column) for name, column in columns.items()})
         for _, indices, final, _ in self._truncations if found is None else ():
             found = find_not_finite({"next_observations": transform(lambda array: array[None], final)})
             if found is not None:
@@ -173,15 +173,15 @@ class RolloutBuffer:
 
 
 def generalized_advantages(
-    rewards: Array, values: Array, last_values: Array, ended: Array, gamma: float, gae_lambda: float
+    rewards: Array, values: Array, last_values: Array, dones: Array, gamma: float, gae_lambda: float
 ) -> Array:
     """Return advantages (n_steps, n_envs) by GAE(λ) (Schulman et al. 2016, equation 16).
 
     ``values`` are V(s_t), ``last_values`` (n_envs,) those of the observations after the last step.
-    ``ended[t]`` is true where step t ended its episode: nothing flows back over it, so the reward of a
+    ``dones[t]`` is true where step t ended its episode: nothing flows back over it, so the reward of a
     truncated step must already hold γ·V of its final observation.
     """
-    goes_on = 1.0 - ended.astype(np.float32)
+    goes_on = 1.0 - dones.astype(np.float32)
     next_values = np.concatenate([values[1:], last_values[None]])
     advantages = rewards + gamma * goes_on * next_values - values
     discounts = gamma * gae_lambda * goes_on

@@ -24,7 +24,7 @@ class SequenceBuffer(ReplayBuffer):
     ring. Observations are stored once, and kept raw. In a batch, window i is one of environment i, and
     columns have the shape (rows, n_envs, n_steps, …):
 
-    - those of ``specs``, ``rewards``, ``terminated`` and ``ended`` (terminated or truncated); of ``states``
+    - those of ``specs``, ``rewards``, ``terminated`` and ``dones`` (terminated or truncated); of ``states``
       only those before the first steps, (rows, n_envs, …);
     - ``next_index``: the index into ``next_observations`` (rows, n_next, …), and masks and states alike, of
       the last step of each window and of truncated ones; `NO_INDEX` for all others. ``n_next`` only grows,
@@ -72,7 +72,7 @@ class SequenceBuffer(ReplayBuffer):
             name: take_rows(column, places[..., 0] if name == "states" else places)
             for name, column in self._rows.items()
         }
-        batch |= self._next_columns(positions, batch["ended"] & ~batch["terminated"])
+        batch |= self._next_columns(positions, batch["dones"] & ~batch["terminated"])
         for change in self.transforms:
             batch = change(batch)
         return batch
@@ -92,9 +92,9 @@ class SequenceBuffer(ReplayBuffer):
         followed, of_envs = np.repeat(positions[:, :1, -1], self.n_next, axis=1), np.zeros(shape, np.int64)
         at = rows, next_index[is_followed]
         followed[at], of_envs[at] = positions[is_followed], envs
-        ended = self.columns["ended"][followed, of_envs]
+        dones = self.columns["dones"][followed, of_envs]
         following = {
-            f"next_{name}": self._following(followed, of_envs, ended, name) for name in self.policy_columns
+            f"next_{name}": self._following(followed, of_envs, dones, name) for name in self.policy_columns
         }
         return {"next_index": next_index, **following}
 

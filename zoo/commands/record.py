@@ -21,7 +21,7 @@ def run(config: Mapping[str, Any]) -> None:
     from zoo.experiment.recording import VideoStyle, record
 
     settings = build(RecordSettings, config, "")
-    style = VideoStyle(settings.overlay, parse_size(settings.size), settings.fps)
+    style = VideoStyle(parse_size(settings.size), settings.fps)
     agent = open_agent(settings)
     show(agent.introduction(), flush=True)
     reporter = EpisodeReporter()

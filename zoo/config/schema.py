@@ -337,12 +337,11 @@ class RecordSettings(ActingAgent):
     deterministic: bool = hyperparameter(help="the likeliest action instead of a random one")
     seed: int | None = hyperparameter(help="of the episodes; null: drawn", ge=0)
     format: str = hyperparameter(help="mp4, gif or both", choices=FORMATS)
-    overlay: bool = hyperparameter(help="write step and return into the images")
     fps: float | None = hyperparameter(
         help="images a second, one a step; null: the environment's own pace, else 30", gt=0, le=1000
     )
     size: str | int | None = hyperparameter(
-        help="WIDTHxHEIGHT in pixels, or a height; null: the environment's, small images enlarged"
+        help="WIDTHxHEIGHT in pixels, or a height; null: the environment's"
     )
     out: str | None = hyperparameter(
         help="file or folder of the video; null: videos/ of the agent's run, else ./videos"
@@ -358,9 +357,8 @@ class VideoSettings:
     )
     length: int | None = hyperparameter(500, "most images in a video; null: a whole episode", ge=1)
     deterministic: bool = hyperparameter(True, "the likeliest action instead of a random one")
-    overlay: bool = hyperparameter(True, "write step and return into the images")
     size: str | int | None = hyperparameter(
-        None, "WIDTHxHEIGHT in pixels, or a height; null: the environment's, small images enlarged"
+        None, "WIDTHxHEIGHT in pixels, or a height; null: the environment's"
     )
 
 

@@ -12,11 +12,11 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
-from zoo.envs.masks import VectorMasks, with_mask_of
+from zoo.envs.masks import VectorMasks
 from zoo.envs.monitor import EpisodeMonitor, EpisodeRecord
 from zoo.envs.normalize import Normalizer, VecNormalize, is_training
 from zoo.envs.registry import close_reporting
-from zoo.envs.spaces import Observations
+from zoo.envs.spaces import Observations, check_supported
 from zoo.envs.transition import (
     EpisodeEnd,
     Games,
@@ -29,8 +29,8 @@ from zoo.envs.transition import (
     rows_of,
     success_of,
 )
-from zoo.envs.vec_env import VecEnv, as_float32, final_masks
-from zoo.envs.wrappers import NanCheck, check_distinct, flatten_vector_env
+from zoo.envs.vec_env import VecEnv, as_float32
+from zoo.envs.wrappers import check_distinct, check_finite
 from zoo.errors import ZooError, nearest
 
 
@@ -51,25 +51,22 @@ class VecEnvAdapter:
             raise ZooError(
                 f"expected a gymnasium.vector.VectorEnv, got {type(env).__name__}; make_vec_env makes one"
             )
-        self.normalizer: Normalizer | None = None
         self.given_env = env  # some releases of Gymnasium close an environment whose wrapper is forgotten
         self.monitor: EpisodeMonitor | None = monitor or attached(env, "monitor")
         self._info_keywords: tuple[str, ...] = tuple(attached(env, "info_keywords") or ())
+        self._nan_check: bool = attached(env, "nan_check") is True
         uses_masks = attached(env, "mask_actions") is not False
-        self._nan_check: NanCheck | None = None
+        self.normalizer: Normalizer | None = None
         if isinstance(env, VecNormalize):
             self.normalizer, env = env.normalizer, env.env
-        if isinstance(env, NanCheck):
-            self._nan_check, env = env, env.env
-        if not isinstance(env.unwrapped, VecEnv):
-            env = flatten_vector_env(env, masked=uses_masks)
+        self._own = env if isinstance(env, VecEnv) else None
+        check_supported(env.single_observation_space, env.single_action_space)
         self.env = env
         self.num_envs: int = env.num_envs
         self.observation_space: spaces.Space[Any] = env.single_observation_space
         self.action_space: spaces.Space[Any] = env.single_action_space
         self._autoreset = _autoreset_mode(env)
         self._stepped: Any = env.unwrapped
-        self._own = env.unwrapped if isinstance(env.unwrapped, VecEnv) else None
         self.observations: Observations = None
         self._masks: VectorMasks | None = None
         if self._own is None:
@@ -134,20 +131,15 @@ class VecEnvAdapter:
             self.normalizer.reset_returns()
         if seeds is not None and len(seeds) != self.num_envs:
             raise ValueError(f"{len(seeds)} seeds for {self.num_envs} environments")
-        if isinstance(self.env, VecEnv):
-            self.observations = self.env.reset_all(seeds)
+        if self._own is not None:
+            self.observations = self._own.reset_all(seeds)
         else:
-            observations, infos = (
-                self.env.reset() if seeds is None else self._reset_with(list(map(int, seeds)))
-            )
-            check_shapes(observations, self.observation_space, self.num_envs)
-            self.observations = copied(observations)
+            observations, infos = self._reset_with(None if seeds is None else list(map(int, seeds)))
+            self.observations = self._checked(observations)
             if self._masks is not None:
-                if infos.get("action_mask") is not None:
-                    self._masks.detect([with_mask_of(infos, i) for i in range(self.num_envs)])
-                self._action_masks = self._masks.read(infos)
-        if self._nan_check is not None:
-            self._nan_check.check("observation of the reset", self.observations)
+                self._action_masks = self._masks.reset(infos)
+        if self._nan_check:
+            check_finite("observation of the reset of", self.observations, 0, range(self.num_envs))
         self._note_masks()
         self._stepped.last_stepped_by = self._token
         return self.observations
@@ -173,8 +165,10 @@ class VecEnvAdapter:
         elif self._masks is not None:
             self.mask_size = self._masks.size
 
-    def _reset_with(self, seeds: list[int]) -> tuple[Observations, Any]:
+    def _reset_with(self, seeds: list[int] | None) -> tuple[Observations, Any]:
         """Reset with seeds in the first form that the vector environment takes: list, array, one int."""
+        if seeds is None:
+            return self.env.reset()
         forms: list[Any] = [seeds, np.array(seeds), seeds[0]]
         while True:
             try:
@@ -184,32 +178,44 @@ class VecEnvAdapter:
                     raise
                 self._seed_form += 1
 
+    def _checked(self, observations: Observations) -> Observations:
+        """Return a copy of observations of all environments, if they have the shape of the space."""
+        check_shapes(observations, self.observation_space, self.num_envs)
+        return copied(observations)
+
     # -- stepping ---------------------------------------------------------------------------------------
 
     def step(self, actions: Any) -> Transition:
         """Step all environments with values of the action space, (num_envs, …)."""
         self._stepped.last_stepped_by = None  # until the step is done: it may be interrupted
-        if self._nan_check is not None:
-            self._nan_check.check_actions(actions)
-        if isinstance(self.env, VecEnv):
-            transition = self.env.transition(actions)
+        if self._nan_check:
+            check_finite("action given to", actions, self._n_steps + 1, range(self.num_envs))
+        if self._own is not None:
+            transition = self._own.transition(actions)
             self._n_steps += 1
-            if self.env.last_ends:
-                transition.episodes = self._records(self.env.last_ends)
+            if self._own.last_ends:
+                transition.episodes = self._records(self._own.last_ends)
         else:
             transition = self._step_foreign(actions)
         self._stepped.last_stepped_by = self._token
         self.observations, self._action_masks = transition.new_observations, transition.new_action_masks
         if np.count_nonzero(self.idle):  # quicker than any()
             transition.valid = ~self.idle if transition.valid is None else transition.valid & ~self.idle
-        if self._nan_check is not None:
-            self._nan_check.check_transition(transition)
+        if self._nan_check:
+            self._check_finite(transition)
         return transition
+
+    def _check_finite(self, transition: Transition) -> None:
+        everyone, finished = range(self.num_envs), transition.finished.tolist()
+        check_finite("observation of", transition.new_observations, self._n_steps, everyone)
+        check_finite("reward of", transition.rewards, self._n_steps, everyone)
+        if finished:
+            check_finite("final observation of", transition.final_observations, self._n_steps, finished)
 
     def _step_foreign(self, actions: Any) -> Transition:
         """Step a vector environment in whichever autoreset mode."""
         observations, rewards, terminated, truncated, infos = self.env.step(actions)
-        check_shapes(observations, self.observation_space, self.num_envs)
+        observations = self._checked(observations)
         terminated = np.array(terminated, dtype=np.bool_)
         truncated = np.array(truncated, dtype=np.bool_) & ~terminated
         valid: NDArray[np.bool_] | None = None
@@ -224,9 +230,8 @@ class VecEnvAdapter:
         if self._masks is not None:
             is_over = None if self._autoreset is AutoresetMode.SAME_STEP else terminated
             self._action_masks = self._masks.read(infos, is_over)
-        self._note_masks()
         transition = Transition(
-            copied(observations),
+            observations,
             as_float32(np.asarray(rewards)),
             terminated,
             truncated,
@@ -251,19 +256,15 @@ class VecEnvAdapter:
                 transition.final_action_masks = self._masks.final(
                     transition.final_infos, rows, transition.terminated
                 )
-            elif self._own is not None:
-                transition.final_action_masks = final_masks(self._own.last_ends)
         else:
             transition.final_observations = rows_of(transition.new_observations, finished)
             transition.final_infos = [info_of(infos, i) for i in rows]
             if transition.new_action_masks is not None:
                 transition.final_action_masks = transition.new_action_masks[finished]
-        ends = list(map(self._end, rows, transition.final_infos))
-        transition.episodes = self._records(ends if self._own is None else self._own.last_ends)
+        transition.episodes = self._records(list(map(self._end, rows, transition.final_infos)))
         if self._autoreset is AutoresetMode.DISABLED:
             observations, reset_infos = self.env.reset(options={"reset_mask": self._to_reset.copy()})
-            check_shapes(observations, self.observation_space, self.num_envs)
-            transition.new_observations = copied(observations)
+            transition.new_observations = self._checked(observations)
             if self._masks is not None:
                 transition.new_action_masks = self._masks.read(reset_infos, reset=self._to_reset)
 
@@ -285,18 +286,15 @@ class VecEnvAdapter:
         """Return one record for each whole episode that ended; a life lost ends none."""
         records = []
         for end in ends:
+            i = end.env_index
             if end.is_life:
                 continue
-            index = end.env_index
-            self._returns[index] = 0.0
-            self._first_steps[index] = self._n_steps
-            if self.idle[index]:
-                continue
-            seconds, info = time.time() - self.start, self._logged_info(end.info)
-            record = EpisodeRecord(index, end.episode_return, end.length, seconds, info)
-            if self.monitor is not None:
-                self.monitor.write(record)
-            records.append(record)
+            self._returns[i], self._first_steps[i] = 0.0, self._n_steps
+            if not self.idle[i]:
+                seconds, info = time.time() - self.start, self._logged_info(end.info)
+                records.append(EpisodeRecord(i, end.episode_return, end.length, seconds, info))
+                if self.monitor is not None:
+                    self.monitor.write(records[-1])
         return records
 
     def _logged_info(self, info: Mapping[str, Any]) -> dict[str, Any]:
@@ -322,15 +320,15 @@ class VecEnvAdapter:
     @property
     def is_replayable(self) -> bool:
         """Whether `state` can be taken: not where a vector environment resets its own out of reach."""
-        return isinstance(self.env, VecEnv)
+        return self._own is not None
 
     def _replayable(self) -> VecEnv:
-        if not isinstance(self.env, VecEnv):
+        if self._own is None:
             raise ZooError(
                 f"{type(self.env).__name__} resets its environments out of reach, so what became of them "
                 "can't be replayed; with env.vectorization=sync or workers it can"
             )
-        return self.env
+        return self._own
 
     def state(self) -> dict[str, Any]:
         """Return all that `load_state` needs to go on as if nothing had happened: a state tree."""

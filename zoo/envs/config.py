@@ -63,9 +63,7 @@ class AtariConfig:
 class EnvConfig:
     """An environment: its id and arguments, where it is stepped, and its wrappers."""
 
-    id: str = hyperparameter(
-        help="Gymnasium id; `module:Id-v0` imports the module first, `envpool:Id` is EnvPool's"
-    )
+    id: str = hyperparameter(help="Gymnasium id; `module:Id-v0` imports the module first")
     kwargs: dict[str, Any] = hyperparameter(help="arguments of the environment", default_factory=dict)
     vectorization: str = hyperparameter(
         "auto",

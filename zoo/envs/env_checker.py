@@ -14,8 +14,8 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -25,7 +25,7 @@ from gymnasium.utils import passive_env_checker as gymnasium_checks
 from zoo.envs.config import EnvConfig, env_config, is_renewed
 from zoo.envs.goals import ACHIEVED, COMPUTE_REWARD, DESIRED, GoalFunction, is_goal_space
 from zoo.envs.make_env import make_env, source_of
-from zoo.envs.masks import ValidActions
+from zoo.envs.masks import masks_of, sample_valid_action
 from zoo.envs.registry import close_reporting, env_error
 from zoo.envs.replay import random_seed, seed_spaces
 from zoo.envs.spaces import Env, check_supported, describe, is_image, leaf_spaces
@@ -34,8 +34,8 @@ from zoo.errors import ZooError
 
 TRIED_STEPS, TRIED_SECONDS = 100, 1.0
 """How far an environment is stepped to see what it returns."""
-REPEATED_STEPS, REPEATED_SECONDS = 100, 0.2
-"""How far it is stepped to see whether its seed repeats it."""
+REPEATED_SECONDS = 0.2
+"""How long these steps are repeated to see whether the seed repeats it."""
 SLOW_TO_MAKE = 1.0
 """Seconds from which on an environment is not made again to be compared with."""
 
@@ -68,61 +68,46 @@ def find_problems(
     env: str | EnvConfig | Env | Callable[..., Env], config: EnvConfig, *, advises: bool = False
 ) -> list[str]:
     """Return warnings; with ``advises`` also those that concern some algorithms only."""
-    with _keep_global_generators():
+    with _keep_global_generators(), contextlib.ExitStack() as opened:
         if isinstance(env, gym.Env):
             tried = flatten_env(env, masked=config.mask_actions)
-            found = _Checker(tried, config, random_seed()).run(advises)
-            return found + (unsaved_statistics(tried) or _compare_with_itself(tried, config))
+            return _check_alone(_Checker(tried, config, random_seed()), advises)
         source = source_of(env, config, 1)
         config = _without_videos(config)
-        return _check_new_env(lambda: _made(config, source), config, advises)
 
+        def make() -> Env:
+            try:
+                made = make_env(config, source)
+            except (Exception, SystemExit) as error:
+                raise env_error(error, config.id, "while it was made") from error
+            opened.callback(_close, made, config)
+            return made
 
-def _check_new_env(make: Callable[[], Env], config: EnvConfig, advises: bool) -> list[str]:
-    """Try a new environment and compare the used one with others, unless these take long to make.
-
-    A function that gives the same one at each call keeps it: it is compared with itself and stays open.
-    """
-    started = time.monotonic()
-    first = make()
-    is_slow = time.monotonic() - started > SLOW_TO_MAKE
-    with contextlib.ExitStack() as opened:
-
-        def close_later(env: Env) -> Env:
-            opened.callback(_close, env, config)
-            return env
-
-        close_later(first)
-        found = _Checker(first, config, seed=0).run(advises)
-        kept_apart = unsaved_statistics(first)  # which differ in a used environment, as they should
-        if is_slow or kept_apart:
-            return found + kept_apart
+        started = time.monotonic()
+        checker = _Checker(make(), config, seed=0)
+        if time.monotonic() - started > SLOW_TO_MAKE or unsaved_statistics(checker.env):
+            return checker.run(advises) + unsaved_statistics(checker.env)
+        found = checker.run(advises)
         try:
             second = make()
         except ZooError:  # there may be one alone at a time
             return found
-        if second.unwrapped is first.unwrapped:
+        if second.unwrapped is checker.env.unwrapped:  # the function keeps it, so it stays open
             opened.pop_all()
-            return found + _compare_with_itself(first, config)
-        new = _rollout(close_later(second), config)
-        went_apart = None if is_renewed(config) else _difference(new, _rollout(first, config, new))
-        if went_apart is None and not is_renewed(config):
-            return found
-        if where := _difference(new, _rollout(close_later(make()), config, new)):
+            return found + checker.compare_with_itself()
+        if where := checker.difference(second):
             found.append(f"{config.id}: two new ones with the same seed and actions {where}; {SEED_ADVICE}")
-        elif went_apart:
+        elif not is_renewed(config) and (where := checker.difference(checker.env)):
             found.append(
                 f"{config.id} needs env.renew=true for exact resume: with the same seed and actions, a used "
-                f"one and a new one {went_apart}; or let reset() set everything back"
+                f"one and a new one {where}; or let reset() set everything back"
             )
         return found
 
 
-def _made(config: EnvConfig, source: Any) -> Env:
-    try:
-        return make_env(config, source)
-    except (Exception, SystemExit) as error:
-        raise env_error(error, config.id, "while it was made") from error
+def _check_alone(checker: _Checker, advises: bool) -> list[str]:
+    found = checker.run(advises)
+    return found + (unsaved_statistics(checker.env) or checker.compare_with_itself())
 
 
 def _close(env: Env, config: EnvConfig) -> None:
@@ -130,44 +115,77 @@ def _close(env: Env, config: EnvConfig) -> None:
         env.close()
 
 
-# -- what it returns --------------------------------------------------------------------------------------
-
-
+@dataclass
 class _Checker:
     """Steps one environment with random valid actions and collects errors and warnings."""
 
-    def __init__(self, env: Any, config: EnvConfig, seed: int) -> None:
-        self.env, self.name, self.seed, self._masked = env, config.id, seed, config.mask_actions
-        self._findings: dict[str, None] = {}
-        self._steps: list[tuple[Any, Any, float]] = []
-        """Goals that were achieved and desired, and rewards, of an environment with goals."""
+    env: Any
+    config: EnvConfig
+    seed: int
+    findings: dict[str, None] = field(default_factory=dict)
+    actions: list[Any] = field(default_factory=list)
+    shown: list[Any] = field(default_factory=list)
+    """Results of the reset and of each step, as vectors."""
+    goals: list[tuple[Any, Any, float]] = field(default_factory=list)
+    """Goals that were achieved and desired, and rewards, of an environment with goals."""
 
     def run(self, advises: bool) -> list[str]:
         """Return warnings; with ``advises`` also those that concern some algorithms only."""
-        start = time.monotonic()
+        deadline = time.monotonic() + TRIED_SECONDS
         self._check_spaces(advises)
+        space = copy.deepcopy(self.env.action_space)  # an environment may draw from its own
         seed_spaces(self.env, self.seed)
-        info = self._reset(self.seed)
-        actions = ValidActions(self.env, self.env.action_space, info, masked=self._masked)
-        for _ in range(TRIED_STEPS):
-            try:
-                action = actions.sample(info)
-            except ZooError as error:
-                raise self._fail(str(error)) from error
-            is_over, info = self._step(action)
-            if is_over:
-                info = self._reset(None)
-            if time.monotonic() - start > TRIED_SECONDS:
-                break
-        if self._steps:
+        space.seed(self.seed)
+        observation, info = self._reset(self.seed)
+        self.shown.append(_flat(observation))
+        masks = masks_of([self.env], lambda _: self.config.id, used=self.config.mask_actions)
+        masks.detect([info])
+        while len(self.actions) < TRIED_STEPS and time.monotonic() < deadline:
+            if masks.size is None and "action_mask" in info:
+                masks.refuse_late_mask(0)
+            action = space.sample() if masks.size is None else sample_valid_action(space, masks.mask(0, info))
+            self.actions.append(copy.deepcopy(action))
+            observation, reward, terminated, truncated, info = self._step(action)
+            self.shown.append(np.append(_flat(observation), (float(reward), terminated, truncated)))
+            if terminated or truncated:
+                observation, info = self._reset(None)
+                self.shown[-1] = np.append(self.shown[-1], _flat(observation))
+        if self.goals:
             self._check_goals()
-        return [f"{self.name}: {finding}" for finding in self._findings]
+        return [f"{self.config.id}: {finding}" for finding in self.findings]
+
+    def difference(self, env: Env) -> str | None:
+        """Repeat the trial in an environment, and describe where it first differs; None if it does not."""
+        deadline = time.monotonic() + REPEATED_SECONDS
+        seed_spaces(env, self.seed)
+        try:
+            if not np.array_equal(self.shown[0], _flat(env.reset(seed=self.seed)[0]), equal_nan=True):
+                return "began differently"
+            for n, (action, expected) in enumerate(zip(self.actions, self.shown[1:], strict=True), start=1):
+                observation, reward, terminated, truncated, _ = env.step(copy.deepcopy(action))
+                shown = np.append(_flat(observation), (float(reward), terminated, truncated))
+                if terminated or truncated:
+                    shown = np.append(shown, _flat(env.reset()[0]))
+                if not np.array_equal(shown, expected, equal_nan=True):
+                    return f"went apart at step {n}"
+                if time.monotonic() > deadline:
+                    return None
+        except (Exception, SystemExit) as error:
+            raise env_error(error, self.config.id, "while its seed was tried out") from error
+        return None
+
+    def compare_with_itself(self) -> list[str]:
+        """Return a warning if the same environment shows something else with the same seed."""
+        where = self.difference(self.env)
+        if where is None:
+            return []
+        return [f"{self.config.id}: the same seed and actions, given twice, {where}; {SEED_ADVICE}"]
 
     def _fail(self, message: str) -> ZooError:
-        return ZooError(f"{self.name}: {message}")
+        return ZooError(f"{self.config.id}: {message}")
 
     def _warn(self, message: str) -> None:
-        self._findings.setdefault(message)
+        self.findings.setdefault(message)
 
     def _run_check(self, when: str, check: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         """Run one of Gymnasium's checks, collect its warnings, and raise its assertions as `ZooError`."""
@@ -180,7 +198,7 @@ class _Checker:
                 is_gymnasiums = frame.f_code.co_filename == gymnasium_checks.__file__
                 if is_gymnasiums and isinstance(error, AssertionError):
                     raise self._fail(str(error)) from error
-                raise env_error(error, self.name, when) from error
+                raise env_error(error, self.config.id, when) from error
         for each in caught:
             text = re.sub(r"\x1b\[\d+m", "", str(each.message))
             if text.startswith("WARN: ") and not HARMLESS.search(text):
@@ -193,8 +211,8 @@ class _Checker:
             if not isinstance(space, spaces.Space):
                 raise self._fail(f"{name} is {space!r}; set self.{name} to a gymnasium.spaces.Space")
             self._run_check(f"in {name}", getattr(gymnasium_checks, f"check_{name}"), space)
-            if name == "action_space" and self._findings:
-                raise self._fail(next(reversed(self._findings)))
+            if name == "action_space" and self.findings:
+                raise self._fail(next(reversed(self.findings)))
         try:
             check_supported(self.env.observation_space, self.env.action_space)
         except ZooError as error:
@@ -220,26 +238,23 @@ class _Checker:
                         "gymnasium.wrappers.RescaleAction (DDPG, SAC, TD3 and TQC scale it themselves)"
                     )
 
-    def _reset(self, seed: int | None) -> Mapping[str, Any]:
+    def _reset(self, seed: int | None) -> tuple[Any, Mapping[str, Any]]:
         result = self._run_check(
             "in reset()", gymnasium_checks.env_reset_passive_checker, self.env, seed=seed
         )
         if not isinstance(result, tuple) or len(result) != 2:
             raise self._fail("reset() must return two values: observation, info")
         self._check_observation(result[0], "reset()")
-        info: Mapping[str, Any] = result[1]
-        return info
+        return result
 
-    def _step(self, action: Any) -> tuple[bool, Mapping[str, Any]]:
-        """Take one step, and return whether the episode ended, and the info."""
-        result = self._run_check(
-            f"in step({action!r})", gymnasium_checks.env_step_passive_checker, self.env, action
-        )
+    def _step(self, action: Any) -> tuple[Any, Any, bool, bool, Mapping[str, Any]]:
+        when = f"in step({action!r})"
+        result = self._run_check(when, gymnasium_checks.env_step_passive_checker, self.env, action)
         if len(result) != 5:
             raise self._fail(
                 "step() must return five values: observation, reward, terminated, truncated, info"
             )
-        observation, reward, terminated, truncated, info = result
+        observation, reward, terminated, truncated, _ = result
         self._check_observation(observation, "step()")
         if np.shape(reward) or np.asarray(reward).dtype.kind not in "biuf":
             raise self._fail(f"the reward is {reward!r}; return one number")
@@ -250,8 +265,9 @@ class _Checker:
                 raise self._fail(f"step() returned {name}={value!r}; expected True or False")
         if is_goal_space(self.env.observation_space):
             achieved, desired = (np.array(observation[key]) for key in (ACHIEVED, DESIRED))
-            self._steps.append((achieved, desired, float(reward)))
-        return bool(terminated or truncated), info
+            self.goals.append((achieved, desired, float(reward)))
+        checked: tuple[Any, Any, bool, bool, Mapping[str, Any]] = result
+        return checked
 
     def _check_observation(self, observation: Any, where: str) -> None:
         """Raise `ZooError` for what would be broadcast, cut off or spread as NaN where it is stored."""
@@ -287,10 +303,9 @@ class _Checker:
             )
             return
         asked = GoalFunction(self.env.get_wrapper_attr("compute_reward"), "compute_reward")
-        achieved, desired, rewards = (np.array(column) for column in zip(*self._steps, strict=True))
+        achieved, desired, rewards = (np.array(column) for column in zip(*self.goals, strict=True))
         try:
-            answers = asked.call_each_goal(achieved, desired)
-            is_vectorized = asked.is_vectorized(achieved, desired)
+            answers = asked(achieved, desired)
         except ZooError as error:
             self._warn(str(error))
             return
@@ -303,64 +318,11 @@ class _Checker:
                 f" replay would learn from both; let step() return what {COMPUTE_REWARD} does, or set"
                 " replay.hindsight.copy_info_dict=true if that needs the info of the step"
             )
-        if not is_vectorized:
+        if not asked.is_vectorized:
             self._warn(
                 "compute_reward answers for one goal at a time, so hindsight replay asks it row by row, which"
                 " is slow; let it take arrays of goals (n, …) and return rewards (n,)"
             )
-
-
-# -- whether its seed repeats it --------------------------------------------------------------------------
-
-
-class _Rollout(NamedTuple):
-    """Actions after a seeded reset, and the results of the reset and of each step."""
-
-    actions: list[Any]
-    shown: list[Any]
-
-
-def _compare_with_itself(env: Env, config: EnvConfig) -> list[str]:
-    seed = random_seed()
-    first = _rollout(env, config, seed=seed)
-    where = _difference(first, _rollout(env, config, first, seed))
-    if where is None:
-        return []
-    return [f"{config.id}: the same seed and actions, given twice, {where}; {SEED_ADVICE}"]
-
-
-def _rollout(env: Env, config: EnvConfig, earlier: _Rollout | None = None, seed: int = 1) -> _Rollout:
-    """Reset with ``seed`` and step with the actions of an earlier trace, or with random ones for a moment."""
-    deadline = time.monotonic() + REPEATED_SECONDS
-    space = copy.deepcopy(env.action_space)  # An environment may draw from its own.
-    space.seed(seed)
-    seed_spaces(env, seed)
-    done: list[Any] = []
-    try:
-        observation, info = env.reset(seed=seed)
-        shown = [_flat(observation)]
-        allowed = ValidActions(env, space, info, masked=config.mask_actions)
-        while len(done) < (REPEATED_STEPS if earlier is None else len(earlier.actions)):
-            if earlier is None and time.monotonic() > deadline:
-                break
-            action = allowed.sample(info) if earlier is None else earlier.actions[len(done)]
-            done.append(copy.deepcopy(action))
-            observation, reward, terminated, truncated, info = env.step(action)
-            shown.append(np.append(_flat(observation), (float(reward), terminated, truncated)))
-            if terminated or truncated:
-                observation, info = env.reset()
-                shown[-1] = np.append(shown[-1], _flat(observation))
-    except (Exception, SystemExit) as error:
-        raise env_error(error, config.id, "while its seed was tried out") from error
-    return _Rollout(done, shown)
-
-
-def _difference(one: _Rollout, other: _Rollout) -> str | None:
-    """Describe where two rollouts differ first; None if they are equal."""
-    for n, (first, second) in enumerate(zip(one.shown, other.shown, strict=False)):
-        if not np.array_equal(first, second, equal_nan=True):
-            return "began differently" if n == 0 else f"went apart at step {n}"
-    return None
 
 
 def _flat(observation: Any) -> Any:

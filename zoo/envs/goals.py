@@ -24,12 +24,6 @@ from zoo.errors import NotFiniteError, ZooError
 
 ACHIEVED, DESIRED = "achieved_goal", "desired_goal"
 
-TRIED_GOALS = 16
-"""Goals on which batched calls are compared with single ones.
-
-There are more of them by the largest side of a goal, lest a goal's numbers be taken for answers.
-"""
-
 COMPUTE_REWARD = "compute_reward(achieved_goal, desired_goal, info)"
 
 HINDSIGHT_ASKS = "hindsight asks"
@@ -103,48 +97,33 @@ def goal_space(space: Space) -> Space:
 
 
 class GoalFunction:
-    """A method of an environment, called for many goals at once where that equals calls one by one."""
+    """A method of an environment, called for many goals at once where it answers so, else one by one."""
 
     def __init__(self, answer: Answer, name: str, *, with_infos: bool = False) -> None:
         self.answer, self.name, self.with_infos = answer, name, with_infos
-        self._is_vectorized: bool | None = None
+        self.is_vectorized: bool | None = None
+        """Whether it has answered many goals with one number each; None before the first call."""
 
     def __call__(
         self, achieved: NDArray[Any], desired: NDArray[Any], infos: Infos | None = None
     ) -> NDArray[Any]:
         """Return one number, or truth, a row. Raises `ZooError` for any other answer."""
-        if not self.is_vectorized(achieved, desired, infos):
-            return self.call_each_goal(achieved, desired, infos)
-        try:
-            answers = self._call_batch(achieved, desired, infos)
-        except Exception as error:
-            raise self._failed(error) from error
-        if not answers.shape:
-            return np.full(len(achieved), answers)
-        if answers.shape != (len(achieved),):
-            raise self._refused(
-                f"answered {len(achieved)} of them in the shape {answers.shape};"
-                f" expected one number each, ({len(achieved)},)"
-            )
-        return answers
-
-    def is_vectorized(
-        self, achieved: NDArray[Any], desired: NDArray[Any], infos: Infos | None = None
-    ) -> bool:
-        """Whether a call for many goals equals calls one by one; tried once, half of the goals reached."""
-        if self._is_vectorized is None:
-            rows = np.arange(TRIED_GOALS + max(achieved.shape[1:], default=0)) % len(achieved)
-            achieved, desired = achieved[rows], desired[rows]
-            desired[::2] = achieved[::2]
-            infos = None if infos is None else [infos[row] for row in rows.tolist()]
-            alone = self.call_each_goal(achieved, desired, infos)
+        n = len(achieved)
+        if self.is_vectorized is not False:
             try:
-                together = self._call_batch(achieved, desired, infos)
-                is_same = together.shape in ((), alone.shape)
-                self._is_vectorized = is_same and np.allclose(together, alone, equal_nan=True)
-            except Exception:  # It may take one goal only, and fail in any way for more.
-                self._is_vectorized = False
-        return self._is_vectorized
+                answers = self._ask(achieved, desired, infos or [{}] * n)
+                if answers.shape != (n,):
+                    raise self._refused(
+                        f"answered {n} of them in the shape {answers.shape}; expected one number each, ({n},)"
+                    )
+            except ZooError:  # It may take one goal only, and fail in any way for more.
+                if self.is_vectorized:
+                    raise
+                self.is_vectorized = False
+            else:
+                self.is_vectorized = True
+                return answers
+        return self.call_each_goal(achieved, desired, infos)
 
     def call_each_goal(
         self, achieved: NDArray[Any], desired: NDArray[Any], infos: Infos | None = None
@@ -152,25 +131,24 @@ class GoalFunction:
         """Call the method for each row and return one number a row."""
         numbers = np.empty(len(achieved))
         for i, row in enumerate(zip(achieved, desired, infos or [{}] * len(achieved), strict=True)):
-            try:
-                answer = np.asarray(self.answer(*row))
-            except Exception as error:
-                raise self._failed(error) from error
+            answer = self._ask(*row)
             if answer.size != 1:
                 raise self._refused(f"returned the shape {answer.shape} for one goal; expected one number")
             numbers[i] = answer.item()
         return numbers
 
-    def _call_batch(self, achieved: NDArray[Any], desired: NDArray[Any], infos: Infos | None) -> NDArray[Any]:
-        answers = np.asarray(self.answer(achieved, desired, infos or [{}] * len(achieved)))
-        return answers if answers.dtype.kind in "bf" else answers.astype(np.float64)
-
-    def _failed(self, error: Exception) -> ZooError:
-        if isinstance(error, ZooError):
-            return error
-        needs_info = not self.with_infos and isinstance(error, KeyError | TypeError | AttributeError)
-        advice = "; replay.hindsight.copy_info_dict=true gives it the info of the step" if needs_info else ""
-        return self._refused(f"raised {type(error).__name__}: {one_line(error)}{advice}")
+    def _ask(self, achieved: Any, desired: Any, info: Any) -> NDArray[Any]:
+        try:
+            answers = np.asarray(self.answer(achieved, desired, info))
+            return answers if answers.dtype.kind in "bf" else answers.astype(np.float64)
+        except ZooError:
+            raise
+        except Exception as error:
+            needs_info = not self.with_infos and isinstance(error, KeyError | TypeError | AttributeError)
+            advice = (
+                "; replay.hindsight.copy_info_dict=true gives it the info of the step" if needs_info else ""
+            )
+            raise self._refused(f"raised {type(error).__name__}: {one_line(error)}{advice}") from error
 
     def _refused(self, what: str) -> ZooError:
         info = "the info of the step" if self.with_infos else "an empty info"

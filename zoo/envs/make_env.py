@@ -32,7 +32,7 @@ from zoo.envs.monitor import EpisodeMonitor
 from zoo.envs.normalize import VecNormalize
 from zoo.envs.spaces import Env
 from zoo.envs.vec_env import SyncVecEnv
-from zoo.envs.wrappers import FrameStack, NanCheck, apply_wrappers, find_wrapper
+from zoo.envs.wrappers import FrameStack, apply_wrappers, find_wrapper
 from zoo.errors import ZooError
 
 
@@ -41,22 +41,14 @@ def source_of(
 ) -> EnvSpec | Callable[..., Env]:
     """Return what the bare environment is made from: the spec of an id, or a function."""
     if isinstance(env, str | EnvConfig):
-        if config.id.startswith(registry.ENVPOOL_PREFIX):
-            raise ZooError(
-                f"{config.id} is stepped by EnvPool itself: use env.vectorization=native (or auto)"
-            )
         return registry.resolve(config.id)
     if isinstance(env, gym.Env):
         if n_envs != 1:
             raise ZooError(f"n_envs={n_envs} of one {type(env).__name__}: give a function that makes one")
-        if config.kwargs:
+        if config.kwargs or config.render_mode not in (None, env.render_mode):
             raise ZooError(
-                f"env.kwargs: {config.id} is made already; give the class or a function, or no kwargs"
-            )
-        if config.render_mode not in (None, env.render_mode):
-            raise ZooError(
-                f"env.render_mode={config.render_mode}: {config.id} is made already, with "
-                f"render_mode={env.render_mode!r}; make it with the one that is wanted"
+                f"env.{'kwargs' if config.kwargs else 'render_mode'}: {config.id} is made already, with "
+                f"render_mode={env.render_mode!r}; give the class or a function that makes it"
             )
         return lambda **_: env
     if not callable(env):
@@ -70,30 +62,31 @@ def source_of(
 def make_env(config: EnvConfig, source: EnvSpec | Callable[..., Env]) -> Env:
     """Return one environment as ``config`` says; ``source`` is what the bare one is made from."""
     atari = atari_config(config)
+    arguments: dict[str, Any] = copy.deepcopy(config.kwargs)
+    if config.render_mode is not None:
+        arguments["render_mode"] = config.render_mode
     if isinstance(source, EnvSpec):
-        env = _make_registered(config, source, atari)
+        env = _make_registered(config, source, atari, arguments)
     else:
-        if atari is not None and atari.action_repeat_probability is not None:
-            raise ZooError(
-                f"env.atari.action_repeat_probability needs an id; {config.id} makes the game itself"
-            )
-        env = _apply_time_limit(_call_factory(source, config), config, atari)
+        env = _call_factory(source, config, atari, arguments)
+    limit = config.max_episode_steps
     if atari is not None:
         from zoo.envs.atari import wrap_atari
 
-        limit = config.max_episode_steps
         env = wrap_atari(env, atari, limit if isinstance(limit, int) else None)
+    elif isinstance(limit, int) and not isinstance(source, EnvSpec):
+        env = gym.wrappers.TimeLimit(env, limit)
     env = apply_wrappers(env, config)
     frames = config.frame_stack or (ATARI_FRAMES if atari is not None else 1)
-    env = FrameStack(env, frames) if frames > 1 or atari is not None else env
-    return env
+    return FrameStack(env, frames) if frames > 1 or atari is not None else env
 
 
-def _call_factory(source: Callable[..., Any], config: EnvConfig) -> Env:
+def _call_factory(
+    source: Callable[..., Any], config: EnvConfig, atari: AtariConfig | None, arguments: dict[str, Any]
+) -> Env:
     """Return what the user's function or class makes, if that is an environment."""
-    arguments = copy.deepcopy(config.kwargs)
-    if config.render_mode is not None:
-        arguments["render_mode"] = config.render_mode
+    if atari is not None and atari.action_repeat_probability is not None:
+        raise ZooError(f"env.atari.action_repeat_probability needs an id; {config.id} makes the game itself")
     if arguments:
         try:
             inspect.signature(source).bind(**arguments)
@@ -103,28 +96,18 @@ def _call_factory(source: Callable[..., Any], config: EnvConfig) -> Env:
     made = source(**arguments)
     if not isinstance(made, gym.Env):
         raise ZooError(f"{config.id} made a {type(made).__name__}; expected a gymnasium.Env")
+    inner, limit = find_wrapper(made, gym.wrappers.TimeLimit), config.max_episode_steps
+    if limit != "auto" and inner is not None and (limit is None or limit > inner._max_episode_steps):
+        raise ZooError(
+            f"env.max_episode_steps={'null' if limit is None else limit}: {config.id} comes with a TimeLimit "
+            f"of {inner._max_episode_steps} steps around it; make it without"
+        )
     return made
 
 
-def _apply_time_limit(env: Env, config: EnvConfig, atari: AtariConfig | None) -> Env:
-    """Return an environment that a function made with the time limit of the config.
-
-    Raises `ZooError` where the function has put a shorter one around it, which would stay in force.
-    """
-    limit = config.max_episode_steps
-    if limit == "auto":
-        return env
-    inner = find_wrapper(env, gym.wrappers.TimeLimit)
-    if inner is not None and (limit is None or limit > inner._max_episode_steps):
-        asked = "null" if limit is None else limit
-        raise ZooError(
-            f"env.max_episode_steps={asked}: {config.id} comes with a TimeLimit of "
-            f"{inner._max_episode_steps} steps around it; make it without"
-        )
-    return env if limit is None or atari is not None else gym.wrappers.TimeLimit(env, limit)
-
-
-def _make_registered(config: EnvConfig, spec: EnvSpec, atari: AtariConfig | None) -> Env:
+def _make_registered(
+    config: EnvConfig, spec: EnvSpec, atari: AtariConfig | None, arguments: dict[str, Any]
+) -> Env:
     """Return the bare environment of a registered id, with its time limit alone around it.
 
     Atari games get theirs later, for it counts steps, and here a step would be one frame.
@@ -132,9 +115,6 @@ def _make_registered(config: EnvConfig, spec: EnvSpec, atari: AtariConfig | None
     spec = copy.deepcopy(spec)
     spec.order_enforce = False
     spec.disable_env_checker = True
-    arguments: dict[str, Any] = copy.deepcopy(config.kwargs)
-    if config.render_mode is not None:
-        arguments["render_mode"] = config.render_mode
     if atari is not None:
         from zoo.envs.atari import atari_arguments, silence_emulator
 
@@ -147,14 +127,13 @@ def _make_registered(config: EnvConfig, spec: EnvSpec, atari: AtariConfig | None
             spec.max_episode_steps = config.max_episode_steps
     with registry.missing_packages_named(spec):
         try:
-            env = gym.make(spec, **arguments)
+            return gym.make(spec, **arguments)
         except TypeError as error:
             if "must inherit from the gymnasium.Env" in str(error):
                 raise ZooError(
                     f"{config.id} makes no environment; expected a subclass of gymnasium.Env"
                 ) from error
             raise ZooError(f"{config.id} does not take these env.kwargs: {error}") from error
-    return env
 
 
 ENV_BYTES = 4096
@@ -183,7 +162,9 @@ def make_vec_env(
     """
     if n_envs < 1:
         raise ZooError(f"n_envs={n_envs}: at least one environment is needed")
-    _check_seed(seed)
+    given: Any = seed
+    if given is not None and not (isinstance(given, int | np.integer) and given >= 0):
+        raise ZooError(f"seed={seed!r}: expected a whole number, 0 or more")
     refuse_what_does_not_fit(f"`n_envs={n_envs}`", n_envs * ENV_BYTES)
     config = env_config(env, **options)
     if training and _needs_check(env, config):
@@ -191,24 +172,18 @@ def make_vec_env(
 
         for finding in find_problems(env, config):
             warnings.warn(finding, stacklevel=2)
-    vector_env = _vector_env(env, config, n_envs, seed)
-    if config.nan_check:
-        vector_env = NanCheck(vector_env)
-    vector_env.info_keywords = tuple(config.info_keywords)  # type: ignore[attr-defined]
-    vector_env.mask_actions = config.mask_actions  # type: ignore[attr-defined]
+    vector_env: Any = _vector_env(env, config, n_envs, seed)
+    vector_env.info_keywords = tuple(config.info_keywords)
+    vector_env.mask_actions, vector_env.nan_check = config.mask_actions, config.nan_check
     if monitor_dir is not None:
-        vector_env.monitor = EpisodeMonitor(  # type: ignore[attr-defined]
+        vector_env.monitor = EpisodeMonitor(
             monitor_dir, n_envs, env_id=config.id, info_keywords=config.info_keywords
         )
     normalize = normalize_config(config)
     if normalize is not None:
         return VecNormalize(vector_env, normalize, gamma=gamma, training=training)
-    return vector_env
-
-
-def _check_seed(seed: Any) -> None:
-    if seed is not None and not (isinstance(seed, int | np.integer) and seed >= 0):
-        raise ZooError(f"seed={seed!r}: expected a whole number, 0 or more")
+    made: VectorEnv[Any, Any, Any] = vector_env
+    return made
 
 
 def _vector_env(
@@ -220,9 +195,7 @@ def _vector_env(
             f"env.step_timeout={config.step_timeout:g} needs env.vectorization=workers: "
             "in this process a step that hangs can't be given up"
         )
-    if config.vectorization == "native" or (
-        config.vectorization == "auto" and config.id.startswith(registry.ENVPOOL_PREFIX)
-    ):
+    if config.vectorization == "native":
         if not isinstance(env, str | EnvConfig):
             raise ZooError("env.vectorization=native needs an id; a function makes single environments")
         from zoo.envs.native import make_native
@@ -232,32 +205,32 @@ def _vector_env(
     make_envs = [functools.partial(make_env, config, source)] * n_envs
     if config.renew is True and isinstance(env, gym.Env):
         raise ZooError("env.renew: one given environment can't be made anew; give a function that makes it")
-    env_options: dict[str, Any] = {
+    options: dict[str, Any] = {
         "seed": seed,
         "reseed_every": steps_between_seeds(config),
         "renew": is_renewed(config) and not isinstance(env, gym.Env),
         "mask_actions": config.mask_actions,
     }
-    if config.vectorization != "workers":
-        vector_env: VectorEnv[Any, Any, Any] = SyncVecEnv(make_envs, **env_options)
-    else:
+    if config.vectorization == "workers":
         from zoo.envs.subproc_vec_env import SubprocVecEnv
 
-        vector_env = SubprocVecEnv(
+        made: VectorEnv[Any, Any, Any] = SubprocVecEnv(
             make_envs,
             n_workers=config.n_workers,
             start_method=config.start_method,
             step_timeout=config.step_timeout,
-            **env_options,
+            **options,
         )
+    else:
+        made = SyncVecEnv(make_envs, **options)
     if isinstance(source, EnvSpec):
-        vector_env.spec = source
-    return vector_env
+        made.spec = source
+    return made
 
 
 def _needs_check(env: str | EnvConfig | Env | Callable[..., Env], config: EnvConfig) -> bool:
     """Whether an environment is tried first: not those of well-kept packages, nor vector forms."""
-    if not config.check or config.vectorization == "native" or config.id.startswith(registry.ENVPOOL_PREFIX):
+    if not config.check or config.vectorization == "native":
         return False
     if config.wrappers or not isinstance(env, str | EnvConfig):
         return True

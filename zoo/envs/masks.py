@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -64,32 +64,24 @@ class ActionMasks:
 
     def detect(self, infos: Sequence[Mapping[str, Any]]) -> None:
         """Detect masks in the infos of a reset. Raises `ZooError` where only some environments have one."""
-        if not self._used or self.size is not None:
-            return
-        given = ["action_mask" in info for info in infos]
-        if any(given):
+        if self._used and self.size is None and any("action_mask" in info for info in infos):
             self._begin("`action_mask` in its info")
-            if not all(given):
-                raise self._missing_mask_error(given.index(False))
+            for i, info in enumerate(infos):
+                self._row(i, info.get("action_mask"))
 
     def refuse_late_mask(self, i: int) -> None:
         """Raise `ZooError` if masks are used: environment ``i`` has one now, but had none with the reset."""
         if self._used:
-            self._begin("`action_mask` in its info")
             raise ZooError(
                 f"{self._name(i)} gave `action_mask` in a step, but none with the reset; give it there too "
                 f"({IGNORING})"
             )
 
-    def final_mask(self, i: int, info: Mapping[str, Any], *, terminated: bool) -> Masks:
-        """Return which actions an environment allows where an episode ends; all if it is over."""
-        if terminated and not self.has_goals:
+    def mask(self, i: int, info: Mapping[str, Any], *, is_over: bool = False) -> Masks:
+        """Return which actions an environment allows, as one row; all, where an episode is over."""
+        if is_over and not self.has_goals:
             return np.ones(self.size or 0, np.bool_)
-        return self.validated(i, self.query([i], [info])[0], is_over=terminated)
-
-    def validated(self, i: int, given: Any, *, is_over: bool) -> Masks:
-        """Return a mask as one row; all, where nothing is allowed and the episode is over."""
-        mask = self._row(i, given).copy()
+        mask = self._row(i, self._given([i], [info])[0]).copy()
         if self._has_choice(mask):
             return mask
         if is_over:
@@ -104,7 +96,7 @@ class ActionMasks:
         if self.size is None:
             return
         assert masks is not None
-        given, shape = self.query(range(len(masks)), infos), masks.shape[1:]
+        given, shape = self._given(range(len(masks)), infos), masks.shape[1:]
         if all(type(mask) is np.ndarray and mask.shape == shape and mask.dtype == np.bool_ for mask in given):
             np.concatenate(given, out=masks.reshape(-1))
         else:
@@ -115,20 +107,20 @@ class ActionMasks:
             i = int(has_choice.argmin())
             raise self._no_choice_error(i, masks[i])
 
-    def query(self, rows: Sequence[int], infos: Sequence[Any]) -> Sequence[Any]:
+    def _given(self, rows: Sequence[int], infos: Sequence[Mapping[str, Any]]) -> Sequence[Any]:
         """Return the masks of some environments as they give them; ``infos`` are those of the rows."""
         if self._query is None:
             return [info.get("action_mask") for info in infos]
         try:
             return self._query(rows)
-        except ZooError:
-            raise
         except (Exception, SystemExit) as error:
             raise env_error(error, self._name(rows[0]), "in action_masks()") from error
 
     def _row(self, i: int, given: Any) -> Masks:
         if given is None and self._query is None:
-            raise self._missing_mask_error(i)
+            raise ZooError(
+                f"{self._name(i)} gave no `action_mask` in its info, but others, or earlier ones, had one"
+            )
         try:
             return flat_mask(given, self._action_space)
         except ZooError as error:
@@ -148,27 +140,19 @@ class ActionMasks:
             f"{' there' if which else ''}; allow one, or end the episode before ({IGNORING})"
         )
 
-    def _missing_mask_error(self, i: int) -> ZooError:
-        return ZooError(
-            f"{self._name(i)} gave no `action_mask` in its info, but others, or earlier ones, had one"
-        )
-
 
 def masks_of(envs: Sequence[Env], name: Callable[[int], str], *, used: bool = True) -> ActionMasks:
     """Return the masks of environments in a list, which may be replaced by others like them."""
-    asks = used and envs[0].has_wrapper_attr("action_masks")
 
-    def ask(rows: Sequence[int]) -> list[Any]:
-        return [ask_one(i) for i in rows]
-
-    def ask_one(i: int) -> Any:
+    def ask(i: int) -> Any:
         try:
             return envs[i].get_wrapper_attr("action_masks")()
         except (Exception, SystemExit) as error:
             raise env_error(error, name(i), "in action_masks()") from error
 
     first = envs[0]
-    return ActionMasks(first.action_space, first.observation_space, ask if asks else None, name, used=used)
+    query = (lambda rows: list(map(ask, rows))) if used and first.has_wrapper_attr("action_masks") else None
+    return ActionMasks(first.action_space, first.observation_space, query, name, used=used)
 
 
 class VectorMasks(ActionMasks):
@@ -177,11 +161,16 @@ class VectorMasks(ActionMasks):
     def __init__(
         self, env: VectorEnv[Any, Any, Any], action_space: Space, name: Callable[[int], str], *, used: bool
     ) -> None:
-        query = _vector_method(env) if used else None
-        super().__init__(action_space, env.single_observation_space, query, name, used=used)
-        self._num_envs = env.num_envs
-        self._masks: Masks | None = None
+        super().__init__(action_space, env.single_observation_space, _vector_query(env), name, used=used)
+        self._masks = np.ones((env.num_envs, self.size or 0), np.bool_)
         """Those of the current observations, (num_envs, size)."""
+
+    def reset(self, infos: Mapping[str, Any]) -> Masks | None:
+        """Return the masks after a reset of all environments, (num_envs, size); None without masks."""
+        self.detect([_with_mask_of(infos, i) for i in range(len(self._masks))])
+        if self._masks.shape[1:] != (self.size,):
+            self._masks = np.ones((len(self._masks), self.size or 0), np.bool_)
+        return self.read(infos)
 
     def read(
         self, infos: Mapping[str, Any], over: Masks | None = None, reset: Masks | None = None
@@ -196,16 +185,10 @@ class VectorMasks(ActionMasks):
             if infos.get("action_mask") is not None:
                 self.refuse_late_mask(int(np.argmax(infos.get("_action_mask", [True]))))
             return None
-        rows = range(self._num_envs) if reset is None else np.flatnonzero(reset).tolist()
-        before = self._masks
-        masks = np.ones((self._num_envs, self.size), np.bool_) if before is None else before.copy()
-        is_over = np.zeros(self._num_envs, np.bool_) if over is None else over
-        masks[is_over] = True
-        acting = [i for i in rows if self.has_goals or not is_over[i]]
-        given = self.query(acting, [with_mask_of(infos, i) for i in acting]) if acting else []
-        for i, mask in zip(acting, given, strict=True):
-            masks[i] = self.validated(i, mask, is_over=bool(is_over[i]))
-        self._masks = masks
+        masks = self._masks = self._masks.copy()
+        for i in range(len(masks)) if reset is None else np.flatnonzero(reset).tolist():
+            is_over = over is not None and bool(over[i])
+            masks[i] = self.mask(i, _with_mask_of(infos, i), is_over=is_over)
         return masks
 
     def final(self, infos: Sequence[Info], rows: Sequence[int], terminated: Masks) -> Masks | None:
@@ -215,7 +198,7 @@ class VectorMasks(ActionMasks):
         masks = np.ones((len(rows), self.size), np.bool_)
         for row, (i, info) in enumerate(zip(rows, infos, strict=True)):
             if "action_mask" in info:
-                masks[row] = self.final_mask(i, info, terminated=bool(terminated[i]))
+                masks[row] = self.mask(i, info, is_over=bool(terminated[i]))
         return masks
 
 
@@ -226,7 +209,7 @@ def flat_mask(mask: Any, action_space: Space) -> Masks:
     nested as it is; a part that is None, or that a dictionary lacks, may take any value. Raises `ZooError`
     for what does not fit the action, and for anything but truth values.
     """
-    size = sum(choice_sizes(action_space))
+    sizes = choice_sizes(action_space)
     if is_composite(action_space) and _is_nested(mask):
         inner: Any = action_space
         keys = list(inner) if isinstance(inner, spaces.Dict) else range(len(inner))
@@ -237,11 +220,14 @@ def flat_mask(mask: Any, action_space: Space) -> Masks:
         return np.concatenate(
             [np.ones(sum(choice_sizes(p)), np.bool_) if m is None else flat_mask(m, p) for m, p in parts]
         )
-    rows = list(_rows_in(mask))
+    has_parts = isinstance(mask, list | tuple) and any(
+        isinstance(each, np.ndarray | list | tuple) for each in mask
+    )
+    rows = [np.ravel(each) for each in (mask if has_parts else [mask])]
     row = np.concatenate(rows)
-    if row.size != size or (len(rows) > 1 and [len(each) for each in rows] != choice_sizes(action_space)):
+    if row.size != sum(sizes) or (has_parts and [len(each) for each in rows] != sizes):
         found = " + ".join(str(len(each)) for each in rows)
-        raise ZooError(f"a mask of {found} actions; {describe(action_space)} takes {size}")
+        raise ZooError(f"a mask of {found} actions; {describe(action_space)} takes {sum(sizes)}")
     if row.dtype == np.bool_:
         return row
     valid: Masks = row == 1
@@ -257,54 +243,20 @@ def _is_nested(mask: Any) -> bool:
     )
 
 
-def _rows_in(mask: Any) -> Iterator[NDArray[Any]]:
-    """Yield a row for each part of a list, of lists too."""
-    if isinstance(mask, list | tuple) and len(mask) and isinstance(mask[0], np.ndarray | list | tuple):
-        for part in mask:
-            yield from _rows_in(part)
-    else:
-        yield np.asarray(mask).ravel()
-
-
 def sample_valid_action(space: Space, mask: Masks) -> Any:
     """Return a random action of ``space`` that a mask allows, drawn by the spaces' own generators."""
     drawn, start = {}, 0
     for path, leaf in leaf_spaces(space):
-        size = sum(choice_sizes(leaf))
-        drawn[path] = _sample_valid_part(leaf, mask[start : start + size])
-        start += size
+        sizes = choice_sizes(leaf)
+        ends = np.cumsum([start, *sizes])
+        start = ends[-1]
+        if isinstance(leaf, spaces.Box):
+            drawn[path] = leaf.sample()
+            continue
+        choices = [np.flatnonzero(part) for part in np.split(mask, ends)[1:-1]]
+        chosen = np.array([leaf.np_random.choice(valid) for valid in choices]).reshape(leaf.shape or ())
+        drawn[path] = (chosen + getattr(leaf, "start", 0)).astype(leaf.dtype)[()]
     return nested(space, drawn)
-
-
-class ValidActions:
-    """Random actions of one environment, of those that it allows; ``masked=False``: of all in ``space``.
-
-    ``info`` is that of the reset before the first action. Raises `ZooError` for a wrong mask.
-    """
-
-    def __init__(self, env: Env, space: Space, info: Mapping[str, Any], *, masked: bool) -> None:
-        self._space = space
-        self._masks = masks_of([env], lambda _: "the environment", used=masked)
-        self._masks.detect([info])
-
-    def sample(self, info: Mapping[str, Any]) -> Any:
-        """Return a random valid action; ``info`` came with the current observation."""
-        if self._masks.size is None:
-            if "action_mask" in info:
-                self._masks.refuse_late_mask(0)
-            return self._space.sample()
-        row = np.empty((1, self._masks.size), np.bool_)
-        self._masks.write(row, [info])
-        return sample_valid_action(self._space, row[0])
-
-
-def _sample_valid_part(space: Space, mask: Masks) -> Any:
-    if isinstance(space, spaces.Box):
-        return space.sample()
-    parts = np.split(mask, np.cumsum(choice_sizes(space))[:-1])
-    counted = np.array([space.np_random.choice(np.flatnonzero(part)) for part in parts])
-    action = counted.reshape(space.shape) + getattr(space, "start", 0)
-    return action.astype(space.dtype)[()]
 
 
 class ActionMasker(gym.Wrapper[Any, Any, Any, Any]):
@@ -338,16 +290,13 @@ def _function_called(name: str, env: Env) -> Callable[[Env], Any]:
         attribute = env.get_wrapper_attr(name)
         return lambda env: attribute() if callable(attribute) else env.get_wrapper_attr(name)
     try:
-        found = getattr(import_own(module_name), function_name, None)
-    except (ImportError, ValueError) as error:
+        function: Callable[[Env], Any] = getattr(import_own(module_name), function_name)
+    except (ImportError, ValueError, AttributeError) as error:
         raise ZooError(f"ActionMasker: {name}: {error}") from error
-    if not callable(found):
-        raise ZooError(f"ActionMasker: `{module_name}` has no function `{function_name}`")
-    function: Callable[[Env], Any] = found
     return function
 
 
-def with_mask_of(infos: Mapping[str, Any], i: int) -> Info:
+def _with_mask_of(infos: Mapping[str, Any], i: int) -> Info:
     """Return an info with the mask that one environment gave, if it gave any."""
     present, given = infos.get("_action_mask"), infos.get("action_mask")
     if given is None or (present is not None and not present[i]):
@@ -355,12 +304,11 @@ def with_mask_of(infos: Mapping[str, Any], i: int) -> Info:
     return {"action_mask": info_of(given, i) if isinstance(given, Mapping) else given[i]}
 
 
-def _vector_method(env: VectorEnv[Any, Any, Any]) -> Query | None:
+def _vector_query(env: VectorEnv[Any, Any, Any]) -> Query | None:
     """Return what gives the masks of environments, if anything but their infos does."""
-    own: Callable[[], Any] | None = attached(env, "action_masks")
-    if own is not None:
+    own, several = attached(env, "action_masks"), env.unwrapped
+    if own is not None and getattr(several, "mask_size", 0) is not None:  # ours gives None without masks
         return lambda rows: list(map(own().__getitem__, rows))
-    several: Any = env.unwrapped
     if isinstance(several, SyncVectorEnv) and several.envs[0].has_wrapper_attr("action_masks"):
         return lambda rows: [several.envs[i].get_wrapper_attr("action_masks")() for i in rows]
     if isinstance(several, AsyncVectorEnv) and several.call("has_wrapper_attr", "action_masks")[0]:

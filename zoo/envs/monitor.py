@@ -80,12 +80,8 @@ class EpisodeMonitor:
             append(file, csv_lines([row]).encode())
         except OSError as error:
             if not self._has_failed:
-                logger.warning(
-                    "can't write %s: %s; the run goes on, and the monitor lacks episodes from now on, until"
-                    " it can be written again",
-                    file.name,
-                    error.strerror,
-                )
+                reason = f"can't write {file.name}: {error.strerror}"
+                logger.warning("%s; the run goes on, and the monitor lacks episodes until it can", reason)
             self._has_failed = True
 
     def offsets(self) -> list[int]:

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from zoo.config.aliases import RefusesNames
 from zoo.envs.config import NormalizeConfig
 from zoo.envs.spaces import Observations, Space, describe, is_image
-from zoo.envs.transition import attached
-from zoo.envs.wrappers import flatten_vector_env
 from zoo.errors import ZooError, nearest
 
 SINGLE = ""
@@ -25,6 +23,8 @@ RETURN = "return"
 """What the statistics of the running return are called."""
 
 INITIAL_COUNT = 1e-4
+
+_NUMBERS = ("clip_obs", "clip_reward", "epsilon", "gamma")
 
 
 class RunningMoments:
@@ -113,22 +113,11 @@ class Normalizer(RefusesNames):
         """Take in observations, (n, …) or a dict of them; ``rows`` picks those that count."""
         for key, moments in self.moments.items():
             batch = np.asarray(observations[key] if key != SINGLE else observations, dtype=np.float64)
-            following = self._local.get(_name(key), moments)
-            following.update(batch if rows is None else batch[rows])
+            self._local.get(_name(key), moments).update(batch if rows is None else batch[rows])
         self._scales.clear()
 
-    def normalize_observations(self, observations: Observations) -> Observations:
-        """Return observations normalised, as float32; any leading dimensions, or none.
-
-        What is not normalised (an image, a discrete part) is returned as it is.
-        """
-        return self._each(self._normalized, observations)
-
     def update_returns(
-        self,
-        rewards: NDArray[Any],
-        dones: NDArray[np.bool_],
-        rows: NDArray[np.bool_] | None = None,
+        self, rewards: NDArray[Any], dones: NDArray[np.bool_], rows: NDArray[np.bool_] | None = None
     ) -> None:
         """Update the running returns by one step's rewards, (num_envs,), and zero those of ended episodes.
 
@@ -146,6 +135,17 @@ class Normalizer(RefusesNames):
             following.update(returns[rows])
         returns[dones] = 0.0
 
+    def normalize_observations(self, observations: Observations) -> Observations:
+        """Return observations normalised, as float32; any leading dimensions, or none.
+
+        What is not normalised (an image, a discrete part) is returned as it is.
+        """
+        return self._each(self._normalized, observations)
+
+    def unnormalize_obs(self, observations: Observations) -> Observations:
+        """Return what `normalize_observations` made these of, where nothing was clipped."""
+        return self._each(self._unnormalized, observations)
+
     def normalize_rewards(self, rewards: NDArray[Any]) -> NDArray[np.float32]:
         """Return rewards divided by the standard deviation of the running return, as float32."""
         if not self.rewards:
@@ -153,24 +153,6 @@ class Normalizer(RefusesNames):
         scaled = rewards / np.sqrt(self.return_moments.var + self.epsilon)
         clipped = np.minimum(np.maximum(scaled, -self.clip_reward), self.clip_reward)
         return np.asarray(clipped, dtype=np.float32)
-
-    def unnormalize_obs(self, observations: Observations) -> Observations:
-        """Return what `normalize_observations` made these of, where nothing was clipped."""
-        return self._each(self._unnormalized, observations)
-
-    def _each(self, change: Callable[[str, Any], Any], observations: Observations) -> Observations:
-        """Return observations with those parts changed that are normalised."""
-        if isinstance(observations, Mapping):
-            return {
-                key: change(key, values) if key in self.moments else values
-                for key, values in observations.items()
-            }
-        return change(SINGLE, observations) if SINGLE in self.moments else observations
-
-    def _unnormalized(self, key: str, values: Any) -> NDArray[np.float64]:
-        moments = self.moments[key]
-        raw: NDArray[np.float64] = values * np.sqrt(moments.var + self.epsilon) + moments.mean
-        return raw
 
     def unnormalize_reward(self, rewards: NDArray[Any]) -> NDArray[Any]:
         """Return what `normalize_rewards` made these of, where nothing was clipped."""
@@ -183,21 +165,42 @@ class Normalizer(RefusesNames):
         batch["rewards"] = self.normalize_rewards(batch["rewards"])
         return batch
 
+    def _each(self, change: Callable[[str, Any], Any], observations: Observations) -> Observations:
+        """Return observations with those parts changed that are normalised."""
+        if not isinstance(observations, Mapping):
+            return change(SINGLE, observations) if SINGLE in self.moments else observations
+        return {key: change(key, each) if key in self.moments else each for key, each in observations.items()}
+
+    def _normalized(self, key: str, values: Any) -> NDArray[np.float32]:
+        scale = self._scales.get(key)
+        if scale is None:
+            moments = self.moments[key]
+            scale = self._scales[key] = (moments.mean, 1.0 / np.sqrt(moments.var + self.epsilon))
+        normalized = values - scale[0]
+        normalized *= scale[1]
+        np.maximum(normalized, -self.clip_obs, out=normalized)
+        np.minimum(normalized, self.clip_obs, out=normalized)
+        result: NDArray[np.float32] = normalized.astype(np.float32)
+        return result
+
+    def _unnormalized(self, key: str, values: Any) -> NDArray[np.float64]:
+        moments = self.moments[key]
+        raw: NDArray[np.float64] = values * np.sqrt(moments.var + self.epsilon) + moments.mean
+        return raw
+
     def reset_returns(self) -> None:
         """Start the running return of each environment anew, as all of them are reset."""
         self.returns[:] = 0.0
 
     def share(self) -> None:
         """From now on collect new statistics apart, until `merge_shared` merges those of all workers."""
-        self._local = {
-            name: RunningMoments(moments.mean.shape, count=0.0)
-            for name, moments in self._named_moments().items()
-        }
+        named = self._named_moments().items()
+        self._local = {name: RunningMoments(moments.mean.shape, count=0.0) for name, moments in named}
 
     def stop_sharing(self) -> None:
         """From now on update at once, by what is seen in this process alone."""
         if self._local:
-            self.merge_shared(self.local_statistics()[np.newaxis])
+            self.merge(self.local_statistics()[np.newaxis])
             self._local = {}
 
     def local_statistics(self) -> NDArray[np.float64]:
@@ -215,12 +218,10 @@ class Normalizer(RefusesNames):
         for row in seen:
             start = 0
             for moments in self._named_moments().values():
-                size = moments.mean.size
-                n, (mean, squares) = row[start], row[start + 1 : start + 1 + 2 * size].reshape(2, size)
+                n, size, shape = float(row[start]), moments.mean.size, moments.mean.shape
+                mean, squares = row[start + 1 : start + 1 + 2 * size].reshape(2, *shape)
                 if n:
-                    moments.merge(
-                        float(n), mean.reshape(moments.mean.shape), squares.reshape(moments.mean.shape)
-                    )
+                    moments.merge(n, mean, squares)
                 start += 1 + 2 * size
         self._scales.clear()
 
@@ -231,21 +232,14 @@ class Normalizer(RefusesNames):
             arrays[f"{name}.mean"] = np.array(moments.mean)
             arrays[f"{name}.squares"] = np.array(moments.squares)
             arrays[f"{name}.count"] = np.array(moments.count)
-        values = {
-            "keys": list(self.moments),
-            "rewards": self.rewards,
-            "clip_obs": self.clip_obs,
-            "clip_reward": self.clip_reward,
-            "epsilon": self.epsilon,
-            "gamma": self.gamma,
-        }
-        return {"arrays": arrays, "values": values}
+        values = {name: getattr(self, name) for name in ("rewards", *_NUMBERS)}
+        return {"arrays": arrays, "values": {"keys": list(self.moments), **values}}
 
     def load_state(self, tree: Mapping[str, Any]) -> None:
         """Take over what `state` returned, settings and all."""
         arrays, values = tree["arrays"], tree["values"]
         self.rewards = bool(values["rewards"])
-        for name in ("clip_obs", "clip_reward", "epsilon", "gamma"):
+        for name in _NUMBERS:
             setattr(self, name, float(values[name]))
         self.moments = {key: RunningMoments(()) for key in values["keys"]}
         for name, moments in self._named_moments().items():
@@ -272,17 +266,10 @@ class Normalizer(RefusesNames):
         named = {_name(key): moments for key, moments in self.moments.items()}
         return {**named, RETURN: self.return_moments}
 
-    def _normalized(self, key: str, values: Any) -> NDArray[np.float32]:
-        scale = self._scales.get(key)
-        if scale is None:
-            moments = self.moments[key]
-            scale = self._scales[key] = (moments.mean, 1.0 / np.sqrt(moments.var + self.epsilon))
-        normalized = values - scale[0]
-        normalized *= scale[1]
-        np.maximum(normalized, -self.clip_obs, out=normalized)
-        np.minimum(normalized, self.clip_obs, out=normalized)
-        result: NDArray[np.float32] = normalized.astype(np.float32)
-        return result
+
+def _name(key: str) -> str:
+    """Return what the statistics of a part of the observation are called."""
+    return f"observations/{key}" if key else "observations"
 
 
 class VecNormalize(RefusesNames, VectorWrapper):
@@ -301,7 +288,7 @@ class VecNormalize(RefusesNames, VectorWrapper):
         training: bool = True,
         normalizer: Normalizer | None = None,
     ) -> None:
-        super().__init__(flatten_vector_env(env, masked=attached(env, "mask_actions") is not False))
+        super().__init__(env)
         space = self.env.single_observation_space
         self.normalizer = normalizer or Normalizer(space, config, num_envs=env.num_envs, gamma=gamma)
         self.training = training
@@ -352,11 +339,6 @@ class VecNormalize(RefusesNames, VectorWrapper):
         return normalized
 
 
-def _name(key: str) -> str:
-    """Return what the statistics of a part of the observation are called."""
-    return f"observations/{key}" if key else "observations"
-
-
 def is_training(env: VectorEnv[Any, Any, Any]) -> bool:
     """Whether statistics follow what this environment shows; a `VecNormalize` may forbid it."""
     return not isinstance(env, VecNormalize) or env.training
@@ -365,30 +347,27 @@ def is_training(env: VectorEnv[Any, Any, Any]) -> bool:
 def normalized_space(space: Space, normalizer: Normalizer) -> Space:
     """Return the space of normalised observations: float32 within ±clip_obs where something is normalised."""
 
-    def clipped(part: Space) -> Space:
-        return spaces.Box(-normalizer.clip_obs, normalizer.clip_obs, part.shape, np.float32)
+    def clipped(key: str, part: Space) -> Space:
+        limit = normalizer.clip_obs
+        return spaces.Box(-limit, limit, part.shape, np.float32) if key in normalizer.moments else part
 
     if isinstance(space, spaces.Dict):
-        return spaces.Dict(
-            {key: clipped(part) if key in normalizer.moments else part for key, part in space.items()}
-        )
-    return clipped(space) if normalizer.observations else space
+        return spaces.Dict({key: clipped(key, part) for key, part in space.items()})
+    return clipped(SINGLE, space)
 
 
 def _normalized_parts(space: Space, keys: Sequence[str] | None) -> dict[str, spaces.Box]:
     """Return the parts of an observation that are normalised: those of ``keys``, else all numbers."""
     parts = dict(space.items()) if isinstance(space, spaces.Dict) else {SINGLE: space}
     boxes = {key: part for key, part in parts.items() if isinstance(part, spaces.Box) and not is_image(part)}
-    if keys is None:
-        return boxes
-    for key in keys:
+    for key in keys or ():
         if key not in parts:
             raise ZooError(f"env.normalize.keys: the observation has no key `{key}`{nearest(key, parts)}")
-        if not isinstance(parts[key], spaces.Box):
-            raise ZooError(f"env.normalize.keys: `{key}` is {describe(parts[key])}; it must be a Box")
         if key not in boxes:
-            raise ZooError(f"env.normalize.keys: `{key}` is an image; those are never normalised")
-    return {key: boxes[key] for key in keys}
+            raise ZooError(
+                f"env.normalize.keys: `{key}` is {describe(parts[key])}; it must be a Box, and no image"
+            )
+    return boxes if keys is None else {key: boxes[key] for key in keys}
 
 
 class RowMoments:

@@ -10,7 +10,6 @@ import sys
 import traceback
 import warnings
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec, parse_env_id
@@ -19,34 +18,24 @@ from zoo.config.user_imports import import_own
 from zoo.core.printing import one_line, say
 from zoo.errors import ZooError, install_command, nearest
 
-
-class Package(NamedTuple):
-    """An optional package that registers environments when it is imported."""
-
-    pattern: str
-    module: str
-    install: str
-
-
-PACKAGES = (
-    Package(r"ALE/.+|.*NoFrameskip-v\d+", "ale_py", install_command("atari")),
-    Package(r".*BulletEnv-v\d+", "pybullet_envs_gymnasium", install_command("pybullet")),
-    Package(r"Panda\w+-v\d+", "panda_gym", install_command("robotics")),
-    Package(r"(MiniGrid|BabyAI)-.+", "minigrid", "pip install minigrid"),
-    Package(r"MiniWorld-.+", "miniworld", "pip install miniworld"),
-    Package(
-        r"(Fetch|HandManipulate|HandReach|AntMaze|PointMaze|Adroit|FrankaKitchen).+",
+PACKAGES = {
+    r"ALE/.+|.*NoFrameskip-v\d+": ("ale_py", install_command("atari")),
+    r".*BulletEnv-v\d+": ("pybullet_envs_gymnasium", install_command("pybullet")),
+    r"Panda\w+-v\d+": ("panda_gym", install_command("robotics")),
+    r"(MiniGrid|BabyAI)-.+": ("minigrid", "pip install minigrid"),
+    r"MiniWorld-.+": ("miniworld", "pip install miniworld"),
+    r"(Fetch|HandManipulate|HandReach|AntMaze|PointMaze|Adroit|FrankaKitchen).+": (
         "gymnasium_robotics",
         install_command("robotics"),
     ),
-    Package(
-        r"(highway|merge|roundabout|parking|intersection|racetrack)-.*v\d+",
+    r"(highway|merge|roundabout|parking|intersection|racetrack)-.*v\d+": (
         "highway_env",
         install_command("robotics"),
     ),
-    Package(r"dm_control/.+", "shimmy", 'pip install "shimmy[dm-control]"'),
-    Package(r"procgen.+", "procgen", "pip install procgen"),
-)
+    r"dm_control/.+": ("shimmy", 'pip install "shimmy[dm-control]"'),
+    r"procgen.+": ("procgen", "pip install procgen"),
+}
+"""Ids → the package that registers them when it is imported, and what installs it."""
 
 LEGACY_GAME = r"\w+?(-ram)?(Deterministic)?-v[04]"
 """Ids of Atari games as the first Gym had them, `Pong-v4`; many that are no game look the same."""
@@ -61,8 +50,6 @@ EXTRAS = {
 }
 """Package of the entry point → what installs all that it needs."""
 
-ENVPOOL_PREFIX = "envpool:"
-
 
 def folder_name(env_id: str) -> str:
     """Return ``env_id`` as the name of a folder: ``ALE/Pong-v5`` → ``ALE-Pong-v5``."""
@@ -76,27 +63,25 @@ def resolve(env_id: str) -> EnvSpec:
     Raises `ZooError` with the command that installs the missing package, or with the nearest registered id.
     """
     name = _import_module_of(env_id)
-    package = next((package for package in PACKAGES if re.fullmatch(package.pattern, name)), None)
-    if name not in gym.registry and package is not None:
-        if importlib.util.find_spec(package.module) is None:
-            raise ZooError(f"{name} needs: {package.install}")
-        importlib.import_module(package.module)
-    elif package is None:
+    found = next((package for pattern, package in PACKAGES.items() if re.fullmatch(pattern, name)), None)
+    if found is None:
         _register_if_legacy_game(name)
+    elif name not in gym.registry:
+        module, install = found
+        if importlib.util.find_spec(module) is None:
+            raise ZooError(f"{name} needs: {install}")
+        importlib.import_module(module)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            spec = gym.spec(name)
+            return gym.spec(name)
         except gym.error.Error as error:
-            raise ZooError(_unknown(name, module=env_id.removesuffix(name))) from error
-    return spec
+            raise ZooError(_unknown(name, env_id.removesuffix(name))) from error
 
 
 def is_atari_game(env_id: str) -> bool:
     """Whether an id, with or without its module, is that of an Atari game in the emulator of `ale_py`."""
     module, _, name = env_id.rpartition(":")
-    if f"{module}:" == ENVPOOL_PREFIX:
-        return False
     if re.match(r"ALE/|.*NoFrameskip-v", name):
         return True
     if module in ("", "ale_py"):
@@ -118,12 +103,15 @@ def missing_packages_named(spec: EnvSpec) -> Iterator[None]:
     try:
         yield
     except (gym.error.DependencyNotInstalled, ImportError) as error:
-        command = _install_command(spec, error)
-        if command is None:
-            newer = [other for other in _other_versions(spec.id) if other > spec.id][-1:]
-            hint = f"; there is {newer[0]}" if newer else ""
-            raise ZooError(f"{spec.id} cannot be made: {one_line(error).rstrip('.')}{hint}") from error
-        raise ZooError(f"{spec.id} needs: {command} ({error})") from error
+        entry_point, missing = str(spec.entry_point), getattr(error, "name", None)
+        commands = [command for package, command in EXTRAS.items() if entry_point.startswith(package)]
+        if commands or missing:
+            raise ZooError(
+                f"{spec.id} needs: {(*commands, f'pip install {missing}')[0]} ({error})"
+            ) from error
+        newer = [other for other in _other_versions(spec.id) if other > spec.id][-1:]
+        hint = f"; there is {newer[0]}" if newer else ""
+        raise ZooError(f"{spec.id} cannot be made: {one_line(error).rstrip('.')}{hint}") from error
 
 
 def _import_module_of(env_id: str) -> str:
@@ -145,22 +133,21 @@ def _import_module_of(env_id: str) -> str:
     return name
 
 
-def _unknown(name: str, *, module: str) -> str:
+def _unknown(name: str, module: str) -> str:
     """Return the message for an id that is not registered; what it suggests begins with the same module."""
     with contextlib.suppress(ImportError):
         importlib.import_module("ale_py")
-    others = _other_versions(name)
     spaced = [spec.id for spec in gym.registry.values() if spec.id.rpartition("/")[2] == name]
     if spaced and not module:
         return f"unknown environment {name}; did you mean '{spaced[0]}'?"
-    if others:
-        return f"unknown environment {module}{name}; there is {', '.join(module + other for other in others)}"
+    if others := [module + other for other in _other_versions(name)]:
+        return f"unknown environment {module}{name}; there is {', '.join(others)}"
     hint = nearest(name, gym.registry).replace("'", f"'{module}", 1)
-    if not hint and not module:
-        hint = f"; if a package registers it, write `module:{name}`"
-    elif not hint:
+    if not hint and module:
         hint = f"; {module[:-1]} registers none like it: gymnasium.register(id='{name}-v0', entry_point=…)"
-    return f"unknown environment {module}{name}{hint}"
+    return (
+        f"unknown environment {module}{name}{hint or f'; if a package registers it, write `module:{name}`'}"
+    )
 
 
 def _other_versions(name: str) -> list[str]:
@@ -170,15 +157,6 @@ def _other_versions(name: str) -> list[str]:
     except gym.error.Error:
         return []
     return [spec.id for spec in gym.registry.values() if (spec.namespace, spec.name) == (namespace, base)]
-
-
-def _install_command(spec: EnvSpec, error: ImportError | gym.error.DependencyNotInstalled) -> str | None:
-    entry_point = spec.entry_point if isinstance(spec.entry_point, str) else ""
-    for package, command in EXTRAS.items():
-        if entry_point.startswith(package):
-            return command
-    missing = getattr(error, "name", None)
-    return f"pip install {missing}" if missing else None
 
 
 def env_error(error: BaseException, who: str, when: str) -> ZooError:

@@ -79,37 +79,30 @@ class EnvState(NamedTuple):
     length: int
 
 
-INITIAL_CAPACITY = 1024
-"""Steps that fit before an `ActionLog` grows for the first time."""
-
-
 class ActionLog:
-    """The actions of several environments since each was last seeded.
-
-    One array holds the steps of all, from the environment that was seeded longest ago; it doubles where they
-    don't fit.
-    """
+    """The actions of several environments since each was last seeded: a row (num_envs, …) for each step."""
 
     def __init__(self, num_envs: int, action_space: Space) -> None:
         self.n_steps = 0
         """Steps added so far: the clock by which lengths of episodes are counted."""
         self._starts = [0] * num_envs
-        self._actions = action_array(action_space, INITIAL_CAPACITY, num_envs)
+        self._like = action_array(action_space, 0, num_envs)
+        self._rows: list[NDArray[Any]] = []
         self._dropped = 0
-        """Step that the first row of the array holds."""
+        """Step that the first row holds."""
 
     def add(self, actions: NDArray[Any]) -> None:
-        """Keep one action of each environment, (num_envs, …)."""
-        row = self.n_steps - self._dropped
-        if row == len(self._actions):
-            self._make_room()
-            row = self.n_steps - self._dropped
-        self._actions[row] = actions
+        """Keep a copy of one action of each environment, (num_envs, …)."""
+        self._rows.append(actions.copy())
         self.n_steps += 1
 
     def start(self, env: int) -> None:
         """Forget the actions of ``env``, which is being seeded."""
         self._starts[env] = self.n_steps
+        n_old = min(self._starts) - self._dropped
+        if 2 * n_old >= len(self._rows):
+            del self._rows[:n_old]
+            self._dropped += n_old
 
     def steps_since_start(self, env: int) -> int:
         """Return how many actions of ``env`` are kept."""
@@ -117,26 +110,18 @@ class ActionLog:
 
     def since_start(self, env: int) -> NDArray[Any]:
         """Return a copy of the actions of ``env`` since its start, (n, …)."""
-        kept = self._actions[self._starts[env] - self._dropped : self.n_steps - self._dropped, env]
-        return np.array(kept)
+        rows = self._rows[self._starts[env] - self._dropped :]
+        kept: NDArray[Any] = np.array([row[env] for row in rows]) if rows else self._like[:, env]
+        return kept
 
     def restore(self, each: Sequence[NDArray[Any]]) -> None:
         """Take over the actions of every environment; they end with the same step."""
         self.n_steps, self._dropped = max(len(actions) for actions in each), 0
-        shape = (max(INITIAL_CAPACITY, 2 * self.n_steps), *self._actions.shape[1:])
-        self._actions = np.empty(shape, self._actions.dtype)
+        self._starts = [self.n_steps - len(actions) for actions in each]
+        rows = np.zeros((self.n_steps, *self._like.shape[1:]), self._like.dtype)
         for env, actions in enumerate(each):
-            self._starts[env] = self.n_steps - len(actions)
-            self._actions[self._starts[env] : self.n_steps, env] = actions
-
-    def _make_room(self) -> None:
-        """Drop the steps before the oldest start, and double the array if few are dropped."""
-        oldest = min(self._starts)
-        kept = self._actions[oldest - self._dropped :]
-        shape = (max(len(self._actions), 2 * len(kept)), *self._actions.shape[1:])
-        actions = np.empty(shape, self._actions.dtype)
-        actions[: len(kept)] = kept
-        self._actions, self._dropped = actions, oldest
+            rows[self._starts[env] :, env] = actions
+        self._rows = list(rows)
 
 
 def to_tree(states: Sequence[EnvState]) -> dict[str, Any]:
@@ -145,18 +130,14 @@ def to_tree(states: Sequence[EnvState]) -> dict[str, Any]:
     The parts of a Dict observation, and of actions with parts, are called by their number, for a key may hold
     any character.
     """
-    first = states[0].observation
-    keys = list(first) if isinstance(first, dict) else None
-    parts = [
-        np.stack([state.observation if key is None else state.observation[key] for state in states])
-        for key in keys or [None]
-    ]
+    shown = [state.observation for state in states]
+    parts = [list(each.values()) if isinstance(each, dict) else [each] for each in shown]
     return {
         "seeds": [state.seed for state in states],
         "n_reseeded": [state.n_reseeded for state in states],
         "n_actions": [len(state.actions) for state in states],
         "actions": _columns(np.concatenate([state.actions for state in states])),
-        "observations": {str(number): part for number, part in enumerate(parts)},
+        "observations": {str(n): np.stack(part) for n, part in enumerate(zip(*parts, strict=True))},
         "returns": np.array([state.episode_return for state in states]),
         "lengths": [state.length for state in states],
     }
@@ -167,24 +148,23 @@ def from_tree(tree: Mapping[str, Any], like: StepArrays) -> list[EnvState]:
     n = len(tree["seeds"])
     if n != len(like.rewards):
         raise ZooError(f"the state is that of {n} environments; there are {len(like.rewards)} now")
-    keys = list(like.observations) if isinstance(like.observations, dict) else None
-    own_parts = [like.observations] if keys is None else list(like.observations.values())
-    parts = [np.asarray(tree["observations"][str(number)]) for number in range(len(own_parts))]
+    own = like.observations if isinstance(like.observations, dict) else {"": like.observations}
+    parts = {key: np.asarray(tree["observations"][str(number)]) for number, key in enumerate(own)}
     actions = _records(tree["actions"], like.actions.dtype)
     _check_form("actions", actions[:0], like.actions[:0])
-    for part, own in zip(parts, own_parts, strict=True):
-        _check_form("observations", part, own)
-    ends = np.cumsum(tree["n_actions"])
+    for key, part in parts.items():
+        _check_form("observations", part, own[key])
+    ends = np.cumsum(tree["n_actions"]).tolist()
     return [
         EnvState(
             None if tree["seeds"][i] is None else int(tree["seeds"][i]),
             int(tree["n_reseeded"][i]),
-            actions[ends[i] - int(tree["n_actions"][i]) : ends[i]],
-            parts[0][i] if keys is None else {key: part[i] for key, part in zip(keys, parts, strict=True)},
+            actions[start:end],
+            {key: part[i] for key, part in parts.items()} if own is like.observations else parts[""][i],
             float(tree["returns"][i]),
             int(tree["lengths"][i]),
         )
-        for i in range(n)
+        for i, (start, end) in enumerate(zip([0, *ends], ends, strict=False))
     ]
 
 

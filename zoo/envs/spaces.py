@@ -125,21 +125,49 @@ def space_from_dict(data: Mapping[str, Any]) -> Space:
         ) from error
 
 
+def _space_from_dict(data: Mapping[str, Any]) -> Space:
+    kind = data["type"]
+    if kind == "Box":
+        dtype, shape = np.dtype(data["dtype"]), tuple(data["shape"])
+        low, high = (_bound_from_json(data[name], shape, dtype) for name in ("low", "high"))
+        return spaces.Box(low, high, shape, dtype.type)
+    if kind == "Discrete":
+        return spaces.Discrete(data["n"], start=data["start"])
+    if kind == "MultiDiscrete":
+        return spaces.MultiDiscrete(np.array(data["nvec"]), start=np.array(data["start"]))
+    if kind == "MultiBinary":
+        shape = tuple(data["shape"])
+        return spaces.MultiBinary(shape[0] if len(shape) == 1 else shape)
+    if kind == "Dict":
+        return spaces.Dict([(key, _space_from_dict(each)) for key, each in data["spaces"].items()])
+    if kind == "Tuple":
+        return spaces.Tuple([_space_from_dict(each) for each in data["spaces"]])
+    raise ZooError(f"unknown type of space: {kind!r}")
+
+
+def _bound_to_json(bound: np.ndarray[Any, Any]) -> Any:
+    """Return numbers, and ``"inf"`` or ``"-inf"`` where there is no bound, for JSON knows no infinity."""
+    if bound.size and (bound == bound.flat[0]).all():
+        bound = bound.reshape(-1)[0:1].reshape(())
+    return np.where(np.isinf(bound), bound.astype(str).astype(object), bound.astype(object)).tolist()
+
+
+def _bound_from_json(bound: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    exact = np.array(bound) if dtype.kind in "iu" else np.array(bound, dtype=np.float64)
+    return np.broadcast_to(exact, shape).astype(dtype)
+
+
 def describe(space: Space) -> str:
     """Return a few words for a message: ``Box(4,) float32``, ``Discrete(3, start=1)``."""
     if isinstance(space, spaces.Box):
         return f"Box{space.shape} {space.dtype}"
-    if isinstance(space, spaces.Discrete):
-        return f"Discrete({space.n}, start={space.start})" if space.start else f"Discrete({space.n})"
     if isinstance(space, spaces.MultiDiscrete):
         return f"MultiDiscrete({space.nvec.tolist()})"
-    if isinstance(space, spaces.MultiBinary):
-        return f"MultiBinary({space.n})"
     if isinstance(space, spaces.Dict):
         return "Dict(" + ", ".join(f"{key}: {describe(inner)}" for key, inner in space.items()) + ")"
     if isinstance(space, spaces.Tuple):
         return "Tuple(" + ", ".join(map(describe, space)) + ")"
-    return type(space).__name__
+    return str(space) if isinstance(space, PLAIN) else type(space).__name__
 
 
 def spaces_differ(a: Space, b: Space) -> str | None:
@@ -218,39 +246,26 @@ def mask_size(action_space: Space) -> int | None:
 
 def unsupported_space(space: Space) -> str:
     """Return the message for a space that nothing here can handle."""
-    advice = "; a gymnasium.ObservationWrapper can turn it into a Box or a Dict of them"
     return (
-        f"a space of type {type(space).__name__} is not supported; "
-        f"supported: Box, Discrete, MultiDiscrete, MultiBinary, and Dict and Tuple of them{advice}"
+        f"a space of type {type(space).__name__} is not supported; supported: Box, Discrete, MultiDiscrete, "
+        "MultiBinary, and Dict and Tuple of them; a wrapper of Gymnasium can translate"
     )
 
 
 def check_supported(observation_space: Space, action_space: Space) -> None:
     """Raise `ZooError` unless observations and actions can be held in arrays."""
-    parts = dict(leaf_spaces(action_space))
-    for part in parts.values():
-        if not isinstance(part, PLAIN):
-            raise ZooError(
-                f"actions of type {type(part).__name__} are not supported; supported: Box, Discrete, "
-                "MultiDiscrete, MultiBinary, and Tuple and Dict of them (an ActionWrapper can translate)"
-            )
-        _refuse_empty(part, "actions")
-    if len(parts) < sum(1 for _ in leaf_spaces(action_space)) or not parts:
-        raise ZooError(
-            f"actions of {describe(action_space)} need parts, at least one, whose names joined by / differ"
-        )
-    shown = observation_space.values() if isinstance(observation_space, spaces.Dict) else [observation_space]
-    if not shown:
-        raise ZooError("observations of an empty Dict show nothing; it needs a part")
-    for part in shown:
-        if not isinstance(part, PLAIN):
-            raise ZooError("observations: " + unsupported_space(part))
-        _refuse_empty(part, "observations")
-
-
-def _refuse_empty(space: Space, what: str) -> None:
-    if 0 in (space.shape or ()):
-        raise ZooError(f"{what} of {describe(space)} hold no number; leave that part out")
+    actions = list(leaf_spaces(action_space))
+    shown = (
+        observation_space.items() if isinstance(observation_space, spaces.Dict) else [("", observation_space)]
+    )
+    for what, parts in (("actions", actions), ("observations", list(shown))):
+        for _, part in parts:
+            if not isinstance(part, PLAIN):
+                raise ZooError(f"{what}: {unsupported_space(part)}")
+            if 0 in (part.shape or ()):
+                raise ZooError(f"{what} of {describe(part)} hold no number; leave that part out")
+        if not parts or len(dict(parts)) < len(parts):
+            raise ZooError(f"{what} need parts, at least one, whose names joined by / differ")
 
 
 def batch_array(space: Space, n: int) -> Any:
@@ -269,44 +284,3 @@ def action_array(space: Space, *leading: int) -> Any:
         return np.zeros((*leading, *(space.shape or ())), dtype=space.dtype)
     fields: Any = [(path, leaf.dtype, leaf.shape) for path, leaf in leaf_spaces(space)]
     return np.zeros(leading, dtype=np.dtype(fields))
-
-
-def _space_from_dict(data: Mapping[str, Any]) -> Space:
-    kind = data["type"]
-    if kind == "Box":
-        dtype, shape = np.dtype(data["dtype"]), tuple(data["shape"])
-        low, high = (_bound_from_json(data[name], shape, dtype) for name in ("low", "high"))
-        return spaces.Box(low, high, shape, dtype.type)
-    if kind == "Discrete":
-        return spaces.Discrete(data["n"], start=data["start"])
-    if kind == "MultiDiscrete":
-        return spaces.MultiDiscrete(np.array(data["nvec"]), start=np.array(data["start"]))
-    if kind == "MultiBinary":
-        shape = tuple(data["shape"])
-        return spaces.MultiBinary(shape[0] if len(shape) == 1 else shape)
-    if kind == "Dict":
-        inner = [(key, _space_from_dict(each)) for key, each in data["spaces"].items()]
-        return spaces.Dict(inner)  # pairs keep their order
-    if kind == "Tuple":
-        return spaces.Tuple([_space_from_dict(each) for each in data["spaces"]])
-    raise ZooError(f"unknown type of space: {kind!r}")
-
-
-def _bound_to_json(bound: np.ndarray[Any, Any]) -> Any:
-    """Return numbers, and ``"inf"`` or ``"-inf"`` where there is no bound, for JSON knows no infinity."""
-    if bound.size and (bound == bound.flat[0]).all():
-        return _number_to_json(bound.flat[0].item())
-    return _nested(bound.tolist())
-
-
-def _nested(values: Any) -> Any:
-    return [_nested(value) for value in values] if isinstance(values, list) else _number_to_json(values)
-
-
-def _number_to_json(number: float) -> float | str:
-    return str(number) if np.isinf(number) else number
-
-
-def _bound_from_json(bound: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    exact = np.array(bound) if dtype.kind in "iu" else np.array(bound, dtype=np.float64)
-    return np.broadcast_to(exact, shape).astype(dtype)

@@ -15,8 +15,7 @@ import select
 import signal
 import threading
 import time
-import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from multiprocessing import reduction, util
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -28,6 +27,7 @@ from gymnasium.vector.utils import CloudpickleWrapper
 from numpy.typing import NDArray
 
 from zoo.core.free_memory import usable_cores
+from zoo.envs.registry import env_error
 from zoo.envs.replay import EnvState
 from zoo.envs.spaces import Env, Info
 from zoo.envs.step_arrays import StepArrays, StepProgress, anonymous_memory
@@ -37,8 +37,8 @@ from zoo.errors import ZooError
 
 STEP = b""
 """The most frequent command; every other one is a pickle of its name and arguments."""
-NOTHING, RESULT, REFUSED, ERROR = b"\x00", b"\x01", b"\x02", b"\x03"
-"""First byte of a reply: no infos and no ends; a pickled result; what a call raised; why all has ended."""
+NOTHING, RESULT, ERROR = b"\x00", b"\x01", b"\x02"
+"""First byte of a reply: no infos and no ends; a pickled result; why all has ended."""
 
 SECONDS_TO_CLOSE = 5
 """How long a worker may take to close its environments before it is killed."""
@@ -116,29 +116,19 @@ def _serve(env: SyncVecEnv, connection: Connection) -> None:
     while True:
         received = connection.recv_bytes()
         if received == STEP:
-            ends = env.step_envs(env.shared_actions())
-            if ends or any(env.infos):
-                connection.send_bytes(_step_result(ends, env.infos))
-            else:
-                connection.send_bytes(NOTHING)
+            ends, infos = env.step_shared()
+            connection.send_bytes(_result((ends, infos)) if ends or any(infos) else NOTHING)
             continue
         command, arguments = pickle.loads(received)
         if command == "close":
             return
         try:
-            if command == "reset":
-                seeds, options, rows, once = arguments
-                infos = env.reset_envs(seeds, options, rows, once=once)
-                reply = _result(([_sendable(info) for info in infos], env.mask_size))
-            elif command == "load_states":
-                reply = _result((env.load_env_states(*arguments), env.mask_size))
-            else:
-                reply = _result(getattr(env, command)(*arguments))
+            result = getattr(env, command)(*arguments)
+        except ZooError:
+            raise
         except (Exception, SystemExit) as error:
-            if command not in ("call_each", "set_attr_of_each"):  # where the user's mistake ends nothing
-                raise
-            reply = REFUSED + pickle.dumps(_sendable_error(error))
-        connection.send_bytes(reply)
+            raise env_error(error, "an environment", f"in {command}") from error
+        connection.send_bytes(_result((result, env.mask_size)))
 
 
 def _result(result: Any) -> bytes:
@@ -149,35 +139,6 @@ def _result(result: Any) -> bytes:
             f"the environment gave something that cannot be sent between processes: {error}; "
             "use env.vectorization=sync"
         ) from error
-
-
-def _step_result(ends: Sequence[EpisodeEnd], infos: Sequence[Info]) -> bytes:
-    """Return the reply to a step, without what infos hold that can't be sent."""
-    try:
-        return RESULT + pickle.dumps((ends, infos))
-    except Exception:
-        return _result(
-            ([end._replace(info=_sendable(end.info)) for end in ends], list(map(_sendable, infos)))
-        )
-
-
-def _sendable(info: Info) -> Info:
-    sendable: Info = {}
-    for key, value in info.items():
-        with contextlib.suppress(Exception):
-            pickle.dumps((key, value))
-            sendable[key] = value
-    return sendable
-
-
-def _sendable_error(error: BaseException) -> Exception:
-    """Return an error that can be sent, with its traceback as a note: a `RuntimeError` where it can't be."""
-    sent: Exception = RuntimeError(f"{type(error).__name__}: {error}")
-    if isinstance(error, Exception):
-        with contextlib.suppress(Exception):
-            sent = pickle.loads(pickle.dumps(error))
-    sent.add_note("in a worker process\n\n" + "".join(traceback.format_exception(error)))
-    return sent
 
 
 # -- in the parent ----------------------------------------------------------------------------------------
@@ -224,17 +185,12 @@ class SubprocVecEnv(VecEnv):
         self._make_example = make_envs[0]
         self._example: Env | None = None
         self._finalizer = util.Finalize(self, _shut_down, (self.workers, self._owner), exitpriority=10)
-        with self._closed_on_failure():
+        try:
             self._start(make_envs, n_workers or usable_cores(), start_method, options)
             facts = self._read_facts()
             self.mask_size = facts.pop("mask_size")
             super().__init__(**facts, num_envs=len(make_envs), seed=seed)
             self._share_arrays()
-
-    @contextlib.contextmanager
-    def _closed_on_failure(self) -> Iterator[None]:
-        try:
-            yield
         except BaseException:
             self.close_extras()
             raise
@@ -247,9 +203,8 @@ class SubprocVecEnv(VecEnv):
         return self._example
 
     def step_envs(self, actions: NDArray[Any]) -> list[EpisodeEnd]:
-        """Step every environment, reset the finished ones, and return how those ended."""
         self._arrays.actions[...] = actions
-        replies = self._ask_all([STEP] * len(self.workers), self._step_timeout)
+        replies = self._ask([STEP] * len(self.workers), self._step_timeout)
         ends: list[EpisodeEnd] = []
         infos: list[Info] = []
         for worker, reply in zip(self.workers, replies, strict=True):
@@ -260,48 +215,30 @@ class SubprocVecEnv(VecEnv):
         return ends
 
     def reset_envs(
-        self,
-        seeds: Sequence[int | None],
-        options: dict[str, Any] | None,
-        rows: Sequence[int],
-        *,
-        once: bool = False,
+        self, seeds: Sequence[int | None], options: Info | None, rows: Sequence[int], once: bool = False
     ) -> list[Info]:
-        """Reset the environments ``rows`` and return their infos, empty ones for others."""
-        commands = []
-        for worker in self.workers:
+        def own(worker: Worker) -> tuple[Any, ...]:
             own_rows = [i - worker.rows.start for i in rows if i in worker.rows]
-            commands.append(_command("reset", [seeds[i] for i in worker.rows], options, own_rows, once))
-        infos: list[Info] = []
-        for own_infos, mask_size in self._ask_all(commands, self._step_timeout):
-            infos.extend(own_infos)
-            self.mask_size = mask_size
-        return infos
+            return [seeds[i] for i in worker.rows], options, own_rows, once
+
+        return [info for infos in self._call("reset_envs", own, self._step_timeout) for info in infos]
 
     def env_states(self) -> list[EnvState]:
-        """Return, for each environment, what `load_env_states` brings it back with."""
-        replies = self._ask_all([_command("env_states")] * len(self.workers))
-        return [state for reply in replies for state in reply]
+        return [state for states in self._call("env_states", lambda _: ()) for state in states]
 
     def load_env_states(self, states: Sequence[EnvState]) -> list[int]:
-        """Bring each environment there, or to its next seed; return which came out different."""
-        commands = [_command("load_states", [states[i] for i in worker.rows]) for worker in self.workers]
-        different: list[int] = []
-        replies = self._ask_all(commands, self._step_timeout)
-        for worker, (own_different, mask_size) in zip(self.workers, replies, strict=True):
-            different.extend(worker.rows.start + i for i in own_different)
-            self.mask_size = mask_size
-        return different
+        replies = self._call(
+            "load_env_states", lambda worker: ([states[i] for i in worker.rows],), self._step_timeout
+        )
+        pairs = zip(self.workers, replies, strict=True)
+        return [worker.rows.start + i for worker, different in pairs for i in different]
 
     def call_each(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-        """Call a method of each environment; what one raises is raised here, once all have answered."""
-        replies = self._ask_all([_command("call_each", name, args, kwargs)] * len(self.workers))
+        replies = self._call("call_each", lambda _: (name, args, kwargs))
         return [result for reply in replies for result in reply]
 
     def set_attr_of_each(self, name: str, values: Sequence[Any]) -> None:
-        """Set an attribute of each environment to its own value."""
-        own_values = [[values[i] for i in worker.rows] for worker in self.workers]
-        self._ask_all([_command("set_attr_of_each", name, own) for own in own_values])
+        self._call("set_attr_of_each", lambda worker: (name, [values[i] for i in worker.rows]))
 
     def close_extras(self, **kwargs: Any) -> None:
         """End the workers, by force if they don't end by themselves."""
@@ -374,7 +311,18 @@ class SubprocVecEnv(VecEnv):
 
     # -- asking -----------------------------------------------------------------------------------------
 
-    def _ask_all(self, commands: Sequence[bytes], timeout: float | None = None) -> list[Any]:
+    def _call(
+        self, name: str, arguments: Callable[[Worker], tuple[Any, ...]], timeout: float | None = None
+    ) -> list[Any]:
+        """Call a method of each worker's `SyncVecEnv`; return the results, and take over the masks' size."""
+        commands = [pickle.dumps((name, arguments(worker))) for worker in self.workers]
+        results = []
+        for result, mask_size in self._ask(commands, timeout):
+            results.append(result)
+            self.mask_size = mask_size
+        return results
+
+    def _ask(self, commands: Sequence[bytes], timeout: float | None) -> list[Any]:
         """Send each worker its command, then read all replies.
 
         Raises `ZooError` for an environment that works on one step for more than ``timeout`` seconds.
@@ -389,11 +337,7 @@ class SubprocVecEnv(VecEnv):
             except OSError:
                 raise self._death_of(worker) from None
             self._unread.append(worker)
-        replies = [self._read(worker, timeout) for worker in self.workers]
-        for reply in replies:
-            if isinstance(reply, _RaisedError):
-                raise reply.error
-        return replies
+        return [self._read(worker, timeout) for worker in self.workers]
 
     def _read(self, worker: Worker, timeout: float | None = None) -> Any:
         """Return one reply; raise how an environment failed or hangs, or how the worker died."""
@@ -410,18 +354,17 @@ class SubprocVecEnv(VecEnv):
         if kind == ERROR:
             self.close_extras()
             raise ZooError(content.decode())
-        return _RaisedError(pickle.loads(content)) if kind == REFUSED else pickle.loads(content)
+        return pickle.loads(content)
 
     def _wait_for_reply(self, worker: Worker, timeout: float | None) -> None:
         """Return as soon as there is a reply; raise if the worker has died, or its environment hangs."""
-        now, waited = self._steps_begun(worker), 0.0
+        before, waited = None, 0.0
         while not worker.poller.poll(POLL_MILLISECONDS):
             if not worker.process.is_alive():
                 raise self._death_of(worker)
-            if now != self._steps_begun(worker):
-                now, waited = self._steps_begun(worker), 0.0
-                continue
-            waited += POLL_MILLISECONDS / 1000  # a clock goes on while everything is suspended
+            now = self._progress(worker).now.tolist() if self._has_arrays else []
+            waited = waited + POLL_MILLISECONDS / 1000 if now == before else 0.0  # a clock runs on in a pause
+            before = now
             if timeout is not None and waited > timeout:
                 env = self._progress(worker).at_work() or f"the worker process of {worker.name}"
                 worker.process.kill()
@@ -436,22 +379,8 @@ class SubprocVecEnv(VecEnv):
         self.close_extras()
         return ZooError(f"the worker process of {worker.name} died{f' in {env}' if env else ''}: {cause}")
 
-    def _steps_begun(self, worker: Worker) -> list[int]:
-        """Return what changes with every step and reset of a worker's environments."""
-        return self._progress(worker).now.tolist() if self._has_arrays else []
-
     def _progress(self, worker: Worker) -> StepProgress:
         return StepProgress(self._arrays.progress[worker.rows.start :], worker.rows.start)
-
-
-class _RaisedError(NamedTuple):
-    """The reply of a worker in which a method raised that the user called."""
-
-    error: Exception
-
-
-def _command(name: str, *arguments: Any) -> bytes:
-    return pickle.dumps((name, arguments))
 
 
 def _cause(exit_code: int | None, has_started: bool) -> str:
@@ -471,7 +400,7 @@ def _shut_down(workers: list[Worker], owner: int) -> None:
         return
     for worker in workers:
         with contextlib.suppress(OSError):
-            worker.connection.send_bytes(_command("close"))
+            worker.connection.send_bytes(pickle.dumps(("close", ())))
             worker.connection.close()
     deadline = time.monotonic() + SECONDS_TO_CLOSE
     for worker in workers:

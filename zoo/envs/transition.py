@@ -78,7 +78,7 @@ class Transition:
     columns: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def ended(self) -> NDArray[np.bool_]:
+    def dones(self) -> NDArray[np.bool_]:
         """Whether each environment's episode ended with this step."""
         return self.terminated | self.truncated
 
@@ -97,7 +97,7 @@ class Transition:
             "observations": self.observations,
             "rewards": self.rewards,
             "terminated": self.terminated,
-            "ended": self.ended,
+            "dones": self.dones,
         }
 
     def following(self) -> dict[str, Any]:
@@ -106,13 +106,9 @@ class Transition:
         if self.new_action_masks is not None:
             following["next_action_masks"] = self.new_action_masks
         if len(self.finished):
-            final = {
-                "next_observations": self.final_observations,
-                "next_action_masks": self.final_action_masks,
-            }
-            following = {
-                name: _with_rows(values, self.finished, final[name]) for name, values in following.items()
-            }
+            final = self.final_observations, self.final_action_masks
+            for (name, values), own in zip(following.items(), final, strict=False):
+                following[name] = _with_rows(values, self.finished, own)
         return following
 
 
@@ -185,7 +181,7 @@ def success_of(info: Mapping[str, Any]) -> bool | None:
         value = info.get(name)
         if isinstance(value, bool | int | float | np.generic | np.ndarray) and np.size(value) == 1:
             answer = np.asarray(value).item()
-            if isinstance(answer, bool | int | float) and answer in (0, 1):
+            if answer in (0, 1):
                 return bool(answer)
     return None
 

@@ -96,12 +96,7 @@ class VecEnv(AnswersNames, VectorEnv[Any, Any, Any]):
 
     @abstractmethod
     def reset_envs(
-        self,
-        seeds: Sequence[int | None],
-        options: dict[str, Any] | None,
-        rows: Sequence[int],
-        *,
-        once: bool = False,
+        self, seeds: Sequence[int | None], options: Info | None, rows: Sequence[int], once: bool = False
     ) -> list[Info]:
         """Reset the environments ``rows`` and return their infos, empty ones for others.
 
@@ -160,37 +155,26 @@ class VecEnv(AnswersNames, VectorEnv[Any, Any, Any]):
         """Step all environments; ``final_obs`` and ``final_info`` hold the end of those that finished."""
         self.last_ends = ends = self.step_envs(self._own_actions(actions))
         self.last_stepped_by = None
-        arrays = self._arrays
         infos: Info = {}
         for end in ends:
             final = {"final_obs": end.observation, "final_info": end.info}
             infos = self._add_info(infos, final, end.env_index)
-        infos = self._merged(self._infos, infos)
-        return (
-            copied(arrays.observations),
-            arrays.rewards.copy(),
-            arrays.terminated.copy(),
-            arrays.truncated.copy(),
-            infos,
-        )
+        arrays = self._arrays
+        flags = arrays.terminated.copy(), arrays.truncated.copy()
+        return copied(arrays.observations), arrays.rewards.copy(), *flags, self._merged(self._infos, infos)
 
     def reset(
-        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+        self, *, seed: int | Sequence[int | None] | None = None, options: Info | None = None
     ) -> tuple[Observations, Info]:
-        """Reset all environments, or those of ``options["reset_mask"]``; an int gives i ``seed + i``."""
-        seeds = self._seed_each(seed)
-        rows: Sequence[int] = range(self.num_envs)
-        if options is not None and "reset_mask" in options:
-            options = dict(options)
-            rows = np.flatnonzero(options.pop("reset_mask")).tolist()
-        infos = self.reset_envs(seeds, options or None, rows)
+        """Reset all environments; an int gives environment i ``seed + i``."""
+        infos = self.reset_envs(self._seed_each(seed), options, range(self.num_envs))
         self.last_stepped_by = None
-        return copied(self._arrays.observations), self._merged(infos, {})
+        return self.observations(), self._merged(infos, {})
 
     def reset_all(self, seeds: Sequence[int] | None) -> Observations:
         """Reset all environments as `reset` does, without merging their infos."""
         self.reset_envs(self._seed_each(seeds), None, range(self.num_envs))
-        return copied(self._arrays.observations)
+        return self.observations()
 
     def begin(self, seeds: Mapping[int, int]) -> Observations:
         """Begin an episode in some environments, each by its own seed alone; return the observations of all.
@@ -199,8 +183,7 @@ class VecEnv(AnswersNames, VectorEnv[Any, Any, Any]):
         then it would have to say which may be taken.
         """
         self.reset_envs([seeds.get(i) for i in range(self.num_envs)], None, sorted(seeds), once=True)
-        self.last_stepped_by = None
-        return copied(self._arrays.observations)
+        return self.observations()
 
     def observations(self) -> Observations:
         """Return a copy of the observations that the environments show now."""
@@ -235,10 +218,7 @@ class VecEnv(AnswersNames, VectorEnv[Any, Any, Any]):
         return merged
 
     def _own_actions(self, actions: Any) -> NDArray[Any]:
-        """Return a copy of ``actions`` in the space's dtype, which the environments may write into.
-
-        Of tuples or dictionaries of actions it is an array of records: `zoo.envs.spaces.action_array`.
-        """
+        """Return a copy of ``actions`` in the space's dtype, of nested ones as records."""
         if self._acts_in_parts:
             records = np.zeros_like(self._arrays.actions)
             for path, part in leaves(self.single_action_space, actions):
@@ -283,7 +263,7 @@ class VecEnv(AnswersNames, VectorEnv[Any, Any, Any]):
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Call the method ``name`` of each environment, or read the attribute, and return the results.
 
-        What comes back from worker processes must be picklable. What a method raises is raised here.
+        What comes back from worker processes must be picklable; a method that raises there ends them all.
         """
         if name in ("step", "reset"):
             self.last_stepped_by = None
@@ -364,17 +344,11 @@ class SyncVecEnv(VecEnv):
         """Values in an environment's mask of valid actions; None if there are no masks."""
         return self._masks.size
 
-    @property
-    def infos(self) -> list[Info]:
-        """The infos that came with the last step or reset of each environment."""
-        return self._infos
-
-    def shared_actions(self) -> NDArray[Any]:
-        """Return a copy of the actions that stand in the arrays."""
-        return self._arrays.actions.copy()
+    def step_shared(self) -> tuple[list[EpisodeEnd], list[Info]]:
+        """Step with a copy of the actions that stand in the arrays; return the ends and the infos."""
+        return self.step_envs(self._arrays.actions.copy()), self._infos
 
     def example(self) -> Env:
-        """Return the first environment."""
         return self.envs[0]
 
     def use_arrays(self, arrays: StepArrays) -> None:
@@ -387,7 +361,6 @@ class SyncVecEnv(VecEnv):
         self._progress.seeds[:], self._progress.seeded_at[:], self._progress.now[:] = -1, 0, (NO_ENV, 0)
 
     def step_envs(self, actions: NDArray[Any]) -> list[EpisodeEnd]:
-        """Step every environment, reset the finished ones, and return how those ended."""
         rewards, plain, now = self._arrays.rewards, self._plain_observations, self._progress.now
         shape = self.single_observation_space.shape
         if self._has_flags:
@@ -428,14 +401,8 @@ class SyncVecEnv(VecEnv):
         return ends
 
     def reset_envs(
-        self,
-        seeds: Sequence[int | None],
-        options: dict[str, Any] | None,
-        rows: Sequence[int],
-        *,
-        once: bool = False,
+        self, seeds: Sequence[int | None], options: Info | None, rows: Sequence[int], once: bool = False
     ) -> list[Info]:
-        """Reset the environments ``rows`` and return their infos, empty ones for others."""
         if once:
             for i in self._standing:
                 self._log.start(i)
@@ -464,13 +431,12 @@ class SyncVecEnv(VecEnv):
         return infos
 
     def env_states(self) -> list[EnvState]:
-        """Return, for each environment, what `load_env_states` brings it back with."""
         return [
             EnvState(
                 self._seeds[i],
                 self._n_reseeded[i],
                 self._log.since_start(i),
-                map_arrays(lambda array: array[i].copy(), self._arrays.observations),  # noqa: B023
+                self._observation(i),
                 float(self._returns[i]),
                 self._log.n_steps - self._first_steps[i],
             )
@@ -478,7 +444,6 @@ class SyncVecEnv(VecEnv):
         ]
 
     def load_env_states(self, states: Sequence[EnvState]) -> list[int]:
-        """Seed every environment, replay its actions, and return which came out different."""
         self._infos = list(self._infos)
         different = [i for i, state in enumerate(states) if not self._replay(i, state)]
         self._log.restore([state.actions for state in states])
@@ -493,15 +458,10 @@ class SyncVecEnv(VecEnv):
         return different
 
     def call_each(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-        """Call a method of each environment, or read an attribute."""
-        results = []
-        for env in self.envs:
-            attribute = env.get_wrapper_attr(name)
-            results.append(attribute(*args, **kwargs) if callable(attribute) else attribute)
-        return results
+        found = [env.get_wrapper_attr(name) for env in self.envs]
+        return [each(*args, **kwargs) if callable(each) else each for each in found]
 
     def set_attr_of_each(self, name: str, values: Sequence[Any]) -> None:
-        """Set an attribute of each environment to its own value."""
         for i, (env, value) in enumerate(zip(self.envs, values, strict=True)):
             env.set_wrapper_attr(name, value)
             self._set_values[i][name] = value
@@ -526,8 +486,8 @@ class SyncVecEnv(VecEnv):
             total, length = episode_so_far(statistics)
         masks = None
         if self._masks.size is not None:
-            masks = self._masks.final_mask(i, info, terminated=bool(terminated))
-        final = {key: _row_like(array, observation, key) for key, array in self._parts}
+            masks = self._masks.mask(i, info, is_over=bool(terminated))
+        final = {key: np.array(_part(rows, observation, key), dtype=rows.dtype) for key, rows in self._parts}
         return EpisodeEnd(i, final.get(None, final), info, masks, total, length, self._has_lost_a_life(i))
 
     def _has_lost_a_life(self, i: int) -> bool:
@@ -602,12 +562,8 @@ class SyncVecEnv(VecEnv):
         except (Exception, SystemExit):  # An env that went another way may well refuse an action.
             return False
         self._infos[i] = info
-        observation = map_arrays(lambda array: array[i], self._arrays.observations)
-        return (
-            _is_same(observation, state.observation)
-            and _is_same(total, state.episode_return)
-            and length == state.length
-        )
+        shown, expected = (self._observation(i), total), (state.observation, state.episode_return)
+        return _is_same(shown, expected) and length == state.length
 
     def _env_actions(self, actions: NDArray[Any]) -> Iterable[Any]:
         """Return the actions of rows as environments take them."""
@@ -615,10 +571,14 @@ class SyncVecEnv(VecEnv):
             return actions
         return [from_record(self.single_action_space, record) for record in actions]
 
+    def _observation(self, i: int) -> Any:
+        """Return a copy of what an environment shows now."""
+        return map_arrays(lambda array: array[i].copy(), self._arrays.observations)
+
     def _write_observation(self, i: int, observation: Any) -> None:
         """Write an observation into its row. Raises `ZooError` where it has another shape."""
         for key, rows in self._parts:
-            rows[i] = _of_shape(rows.shape[1:], observation, key)
+            rows[i] = _part(rows, observation, key)
 
 
 def check_same_spaces(first: int, env: Any, other: int, other_env: Any) -> None:
@@ -641,21 +601,19 @@ def as_float32(rewards: NDArray[Any]) -> NDArray[np.float32]:
     return rewards.astype(np.float32)
 
 
-def _of_shape(shape: tuple[int, ...], observation: Any, key: str | None) -> Any:
+def _part(rows: NDArray[Any], observation: Any, key: str | None) -> Any:
     """Return the part ``key`` of an observation, or all; raise for another shape, which would broadcast."""
     part = observation if key is None else observation[key]
-    if np.shape(part) == shape:
+    if np.shape(part) == rows.shape[1:]:
         return part
     what = "an observation" if key is None else f"an observation `{key}`"
-    raise ZooError(f"{what} of shape {np.shape(part)}; observation_space says {shape}")
-
-
-def _row_like(rows: NDArray[Any], observation: Any, key: str | None) -> NDArray[Any]:
-    return np.array(_of_shape(rows.shape[1:], observation, key), dtype=rows.dtype)
+    raise ZooError(f"{what} of shape {np.shape(part)}; observation_space says {rows.shape[1:]}")
 
 
 def _is_same(one: Any, other: Any) -> bool:
     """Whether two observations are equal bit for bit; a NaN is equal to itself."""
     if isinstance(one, dict):
         return one.keys() == other.keys() and all(_is_same(one[key], other[key]) for key in one)
+    if isinstance(one, tuple):
+        return all(map(_is_same, one, other))
     return np.array_equal(one, other, equal_nan=np.asarray(one).dtype.kind == "f")

@@ -7,13 +7,10 @@ are chosen from its first images, those.
 from __future__ import annotations
 
 import contextlib
-import functools
-import importlib.util
-import math
 import os
 import signal
+import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,9 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zoo.core.atomic import atomic_file
-from zoo.core.printing import decimal
 from zoo.envs.spaces import Env, Info
-from zoo.envs.wrappers import EpisodeStatistics, episode_so_far, statistics_of
 from zoo.errors import ZooError, install_command
 
 FRAMES_PER_SECOND = 30
@@ -34,59 +29,54 @@ FRAMES_PER_SECOND = 30
 FASTEST_GIF = 50
 """Images a second, above which viewers slow a GIF down; images are left out there, and it keeps its pace."""
 
-READABLE = 320, 240
-"""Width and height below which an image is enlarged where a text is written into it."""
-
 _LARGEST_SIDE = 8192
-
-_PALETTE_IMAGES = 300
-"""Images from which the 256 colours of a GIF are chosen; the encoder keeps them until they have come."""
-
-_SMALL, _SMALL_RATE = 320, 15
-"""Pixels in a row and images a second of a GIF that is to be shown beside others."""
 
 # The codec asks for even sides; the index at the front lets a browser begin before it has everything.
 _EVEN = "pad=ceil(iw/2)*2:ceil(ih/2)*2"
-_MP4 = ["-vf", _EVEN, "-pix_fmt", "yuv420p", "-movflags", "+faststart", "-f", "mp4"]
-_GIF = f"split[all][some];[some]trim=end_frame={_PALETTE_IMAGES},palettegen[colours];[all][colours]paletteuse"
+_MP4 = ["-pix_fmt", "yuv420p", "-movflags", "+faststart", "-f", "mp4"]
+# The encoder keeps the images from which the 256 colours are chosen until they have come.
+_GIF = "split[all][some];[some]trim=end_frame=300,palettegen[colours];[all][colours]paletteuse"
+_SMALL_GIF = f"fps=15,scale='min(320,iw)':-2:flags=lanczos,{_GIF}"
+
+Size = tuple[int | None, int]
+"""Width and height in pixels; a width of None keeps the proportions."""
 
 
 class Film:
     """Files, by their endings mp4 or GIF, that grow image by image; see `filming`."""
 
-    def __init__(self, paths: Sequence[Path], frames_per_second: float, files: contextlib.ExitStack) -> None:
+    def __init__(
+        self, paths: Sequence[Path], rate: float, size: Size | None, files: contextlib.ExitStack
+    ) -> None:
         self.paths = list(paths)
         self.n_frames = 0
-        self._rate = frames_per_second
-        self._files = files
+        self._rate, self._size, self._files = rate, size, files
         self._shape: tuple[int, ...] = ()
-        self._encoders: list[Any] = []
+        self._writers: list[Any] = []
 
     def add(self, frame: NDArray[np.uint8]) -> None:
         """Append an image, (height, width, 3). Raises `ZooError` if it can't be written."""
-        if not self._encoders:
-            self._start(frame.shape)
+        if not self._writers:
+            self._shape = frame.shape
+            for path in self.paths:
+                file = self._files.enter_context(atomic_file(path))
+                writer = _writer(path, file.name, frame.shape, self._rate, self._size)
+                self._writers.append(self._files.enter_context(writer))
         if frame.shape != self._shape:
             raise ZooError(f"can't film: the image's shape changed from {self._shape} to {frame.shape}")
-        for path, encoder in zip(self.paths, self._encoders, strict=True):
+        for path, writer in zip(self.paths, self._writers, strict=True):
             try:
-                encoder.write_frame(frame)
+                writer.write_frame(frame)
             except OSError as error:
                 problems = str(error).rpartition(":\n\n")[2].strip().splitlines() or ["it ended"]
                 raise ZooError(f"can't write {path}: ffmpeg: {problems[-1]}") from error
         self.n_frames += 1
 
-    def _start(self, shape: tuple[int, ...]) -> None:
-        files = [self._files.enter_context(atomic_file(path)) for path in self.paths]
-        self._encoders = [
-            self._files.enter_context(_encoder(path, file.name, shape, self._rate))
-            for path, file in zip(self.paths, files, strict=True)
-        ]
-        self._shape = shape
-
 
 @contextlib.contextmanager
-def filming(paths: Path | Sequence[Path], frames_per_second: float | None) -> Iterator[Film]:
+def filming(
+    paths: Path | Sequence[Path], frames_per_second: float | None, size: Size | None = None
+) -> Iterator[Film]:
     """Give a film whose files get their names when the block ends; after an error in it there are none.
 
     Raises `ZooError` at once if there is nothing here that writes videos.
@@ -94,46 +84,20 @@ def filming(paths: Path | Sequence[Path], frames_per_second: float | None) -> It
     ffmpeg()
     paths = [paths] if isinstance(paths, Path) else paths
     with contextlib.ExitStack() as files:
-        yield Film(paths, frames_per_second or FRAMES_PER_SECOND, files)
-
-
-def make_small_gif(video: Path) -> bytes:
-    """Return a video as a small GIF, to be shown beside curves. Raises `ZooError` if it can't be made."""
-    ffmpeg()
-    from moviepy import VideoFileClip
-
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "small.gif")
-        try:
-            with VideoFileClip(str(video), audio=False) as whole, filming(path, _SMALL_RATE) as film:
-                small = whole.resized(width=_SMALL) if whole.w > _SMALL else whole
-                for frame in small.iter_frames(fps=_SMALL_RATE, dtype="uint8"):
-                    film.add(frame)
-        except OSError as error:
-            raise ZooError(f"can't read {video}: {str(error).strip().splitlines()[0]}") from error
-        return path.read_bytes()
-
-
-def ffmpeg() -> str:
-    """Return the program by which moviepy encodes. Raises `ZooError` with the command that installs it."""
-    try:
-        import moviepy.config
-    except (ImportError, RuntimeError, OSError) as error:
-        raise ZooError(f"writing a video needs: {install_command('video')}") from error
-    program: str = moviepy.config.FFMPEG_BINARY
-    return program
+        yield Film(paths, frames_per_second or FRAMES_PER_SECOND, size, files)
 
 
 @contextlib.contextmanager
-def _encoder(path: Path, file: str, shape: tuple[int, ...], rate: float) -> Iterator[Any]:
-    """Give what writes images into ``file``, which becomes ``path``, and has finished when the block ends."""
+def _writer(path: Path, file: str, shape: tuple[int, ...], rate: float, size: Size | None) -> Iterator[Any]:
+    """Give moviepy's writer of ``file``, which becomes ``path``; it has finished when the block ends."""
     from moviepy.video.io.ffmpeg_writer import FFMPEG_VideoWriter
 
+    filters = [] if size is None else [f"scale={size[0] or -2}:{size[1]}:flags=lanczos"]
     if path.suffix == ".mp4":
-        codec, parameters = "libx264", _MP4
+        codec, parameters = "libx264", ["-vf", ",".join([*filters, _EVEN]), *_MP4]
     else:
-        slower = f"fps={FASTEST_GIF}," if rate > FASTEST_GIF else ""
-        codec, parameters = "gif", ["-vf", f"{slower}{_GIF}", "-f", "gif"]
+        slower = [f"fps={FASTEST_GIF}"] if rate > FASTEST_GIF else []
+        codec, parameters = "gif", ["-vf", ",".join([*slower, *filters, _GIF]), "-f", "gif"]
     # A child inherits the mask: Ctrl-C ends the episodes, not the writing of the file.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -155,81 +119,42 @@ def _encoder(path: Path, file: str, shape: tuple[int, ...], rate: float) -> Iter
         raise ZooError(f"can't write {path}: ffmpeg ended with status {process.returncode}")
 
 
-class Canvas:
-    """Brings images to one size and writes into them.
-
-    ``size`` is (width, height) in pixels, a None among them whatever keeps the proportions. Where there is
-    none, images stay as they are, unless a text is to be read in them: then small ones are enlarged.
-    """
-
-    def __init__(self, size: tuple[int | None, int] | None = None, *, overlay: bool = True) -> None:
-        if (overlay or size is not None) and importlib.util.find_spec("PIL") is None:
-            raise ZooError(f"drawing on images needs: {install_command('video')} (or overlay=false)")
-        self.size, self.overlay = size, overlay
-
-    def draw(self, image: NDArray[np.uint8], text: str) -> NDArray[np.uint8]:
-        """Return an image, (height, width, 3), in its size, with the text in its corner."""
-        width, height = self._size(image.shape[1], image.shape[0])
-        if not self.overlay and (height, width) == image.shape[:2]:
-            return image
-        from PIL import Image
-
-        picture = Image.fromarray(image)
-        if picture.size != (width, height):
-            enlarged = width % picture.width == 0 and height % picture.height == 0
-            how = Image.Resampling.NEAREST if enlarged else Image.Resampling.LANCZOS
-            picture = picture.resize((width, height), how)
-        if self.overlay:
-            _write(picture, text)
-        return np.asarray(picture)
-
-    def _size(self, width: int, height: int) -> tuple[int, int]:
-        if self.size is None:
-            times = math.ceil(max(READABLE[0] / width, READABLE[1] / height)) if self.overlay else 1
-            return width * times, height * times
-        wanted_width, wanted_height = self.size
-        return wanted_width or 2 * round(width * wanted_height / height / 2), wanted_height
+def make_small_gif(video: Path) -> bytes:
+    """Return a video as a small GIF, to be shown beside curves. Raises `ZooError` if it can't be made."""
+    command = [ffmpeg(), "-v", "error", "-i", str(video), "-vf", _SMALL_GIF, "-f", "gif", "-"]
+    done = subprocess.run(command, capture_output=True, check=False)
+    if done.returncode != 0:
+        problems = done.stderr.decode(errors="replace").strip().splitlines() or ["ffmpeg ended"]
+        raise ZooError(f"can't read {video}: {problems[-1]}")
+    return done.stdout
 
 
-def _write(picture: Any, text: str) -> None:
-    """Write white on a darkened strip at the top: it can be read on any image."""
-    from PIL import Image, ImageDraw
-
-    size = max(11, picture.height // 24)
-    left, top, right, bottom = map(round, _font(size).getbbox(text))
-    while size > 8 and right - left + size > picture.width:
-        size -= 1
-        left, top, right, bottom = map(round, _font(size).getbbox(text))
-    margin = max(2, (bottom - top) // 3)
-    box = (0, 0, min(picture.width, right - left + 4 * margin), bottom - top + 2 * margin)
-    picture.paste(Image.blend(picture.crop(box), Image.new("RGB", box[2:], "black"), 0.65), box)
-    ImageDraw.Draw(picture).text((2 * margin - left, margin - top), text, "white", _font(size))
+def ffmpeg() -> str:
+    """Return the program by which moviepy encodes. Raises `ZooError` with the command that installs it."""
+    try:
+        import moviepy.config
+    except (ImportError, RuntimeError, OSError) as error:
+        raise ZooError(f"writing a video needs: {install_command('video')}") from error
+    program: str = moviepy.config.FFMPEG_BINARY
+    return program
 
 
-@functools.cache
-def _font(size: int) -> Any:
-    from PIL import ImageFont
-
-    return ImageFont.load_default(size)
-
-
-def parse_size(text: str | int | None) -> tuple[int | None, int] | None:
+def parse_size(text: str | int | None) -> Size | None:
     """Return the size that ``640x480``, or a height alone, stands for. Raises `ZooError` for anything else.
 
     Sides are even, because that is what videos have.
     """
     if text is None:
         return None
-    width, cross, height = str(text).lower().partition("x")
-    sides = [width, height] if cross else [width]
-    if not all(side.isascii() and side.isdigit() for side in sides):
+    sides = str(text).lower().split("x")
+    if not all(side.isascii() and side.isdigit() for side in sides) or len(sides) > 2:
         raise ZooError(
             f"`size={text}` is no size; expected WIDTHxHEIGHT in pixels such as 640x480, or a height"
         )
     numbers = [int(side) for side in sides]
     if any(number % 2 or not 16 <= number <= _LARGEST_SIDE for number in numbers):
         raise ZooError(f"`size={text}`: the sides of a video are even, from 16 to {_LARGEST_SIDE:,} pixels")
-    return (numbers[0], numbers[1]) if cross else (None, numbers[0])
+    return (numbers[0] if len(numbers) == 2 else None), numbers[-1]
 
 
 def to_rgb(rendered: Any, name: str) -> NDArray[np.uint8]:
@@ -258,11 +183,10 @@ class RecordFrames(gym.Wrapper[Any, Any, Any, Any]):
     An episode that is only begun, because the one before has ended, is seen from its first step on.
     """
 
-    def __init__(self, env: Env, film: Film, canvas: Canvas | None = None, length: int | None = None) -> None:
-        super().__init__(env if statistics_of(env) else EpisodeStatistics(env))
+    def __init__(self, env: Env, film: Film, length: int | None = None) -> None:
+        super().__init__(env)
         self.film, self.length = film, length
-        self.canvas = Canvas(overlay=False) if canvas is None else canvas
-        self._waiting: NDArray[np.uint8] | None = None
+        self._first_image: NDArray[np.uint8] | None = None
 
     @property
     def is_complete(self) -> bool:
@@ -272,15 +196,14 @@ class RecordFrames(gym.Wrapper[Any, Any, Any, Any]):
     def reset(self, **options: Any) -> tuple[Any, Info]:
         """Reset and film."""
         result = self.env.reset(**options)
-        if not self.is_complete:
-            self._waiting = self._image()
+        self._first_image = None if self.is_complete else self._image()
         return result
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, Info]:
         """Step and film."""
-        if self._waiting is not None and not self.is_complete:
-            self.film.add(self._waiting)
-        self._waiting = None
+        if self._first_image is not None and not self.is_complete:
+            self.film.add(self._first_image)
+        self._first_image = None
         result = self.env.step(action)
         if not self.is_complete:
             self.film.add(self._image())
@@ -288,11 +211,7 @@ class RecordFrames(gym.Wrapper[Any, Any, Any, Any]):
 
     def _image(self) -> NDArray[np.uint8]:
         name = self.env.spec.id if self.env.spec is not None else type(self.env.unwrapped).__name__
-        statistics = statistics_of(self.env)
-        assert statistics is not None
-        episode_return, n_steps = episode_so_far(statistics)
-        text = f"step {n_steps:,}   return {decimal(episode_return)}"
-        return self.canvas.draw(to_rgb(self.env.render(), name), text)
+        return to_rgb(self.env.render(), name)
 
 
 def has_display() -> bool:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import VectorWrapper
-from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from zoo.config.user_imports import own_class
@@ -26,11 +24,10 @@ from zoo.envs.spaces import (
     describe,
     flat_parts,
     flat_space,
+    is_composite,
     is_image,
     mask_size,
-    row,
 )
-from zoo.envs.transition import Transition
 from zoo.errors import ZooError, install_command, nearest
 
 Wrapper = gym.Wrapper[Any, Any, Any, Any]
@@ -84,96 +81,47 @@ def find_wrapper(env: Env, wrapper_class: type[Any]) -> Any:
     return None
 
 
-class FlatParts:
-    """What becomes of observations that are nested, or that hold the mask of valid actions.
+class FlatObservation(gym.ObservationWrapper):
+    """Shows nested observations as one dictionary of parts by path, and masks among them as masks.
 
-    Tuples and nested dictionaries become one dictionary of parts by path. With ``masked``, the part
-    `MASK_KEY` of a dictionary is no part of ``space``: it is kept in ``mask``, as it came last.
+    With ``masked``, the part `MASK_KEY` of a dictionary is no part of the observation.
     """
 
-    def __init__(self, space: Space, action_space: Space, *, masked: bool) -> None:
-        self.has_mask = (
-            masked
-            and isinstance(space, spaces.Dict)
-            and MASK_KEY in space.spaces
-            and len(space) > 1
-            and mask_size(action_space) is not None
-        )
-        self.mask: Any = None
-        shown = space
+    def __init__(self, env: Env, *, masked: bool) -> None:
+        super().__init__(env)
+        shown: Any = env.observation_space
+        may_hold_mask = masked and isinstance(shown, spaces.Dict) and len(shown) > 1
+        self.has_mask = may_hold_mask and MASK_KEY in shown.spaces and mask_size(env.action_space) is not None
+        self._mask: Any = None
         if self.has_mask:
-            assert isinstance(space, spaces.Dict)
-            shown = spaces.Dict([(key, part) for key, part in space.items() if key != MASK_KEY])
-        self.space = flat_space(shown)
-        self._is_nested = self.space is not shown
-        self.is_needed = self.has_mask or self._is_nested
+            shown = spaces.Dict([(key, part) for key, part in shown.items() if key != MASK_KEY])
+        self.observation_space = flat_space(shown)
+        self._is_nested = self.observation_space is not shown
+        if self.has_mask and not env.has_wrapper_attr("action_masks"):
+            self.action_masks = lambda: self._mask
 
-    def __call__(self, observation: Any) -> Any:
-        """Return what a policy sees of an observation, of one environment or several, and keep the mask."""
+    @property
+    def is_needed(self) -> bool:
+        """Whether it changes anything."""
+        return self.has_mask or self._is_nested
+
+    def observation(self, observation: Any) -> Any:
+        """Return what a policy sees, and keep the mask."""
         if self.has_mask:
-            self.mask = observation[MASK_KEY]
+            self._mask = observation[MASK_KEY]
             observation = {key: part for key, part in observation.items() if key != MASK_KEY}
         if not self._is_nested:
             return observation
-        assert isinstance(self.space, spaces.Dict)
-        return dict(flat_parts(self.space, observation))
-
-
-class FlatObservation(gym.ObservationWrapper):
-    """Shows nested observations as one dictionary, and masks among them as masks: see `FlatParts`."""
-
-    def __init__(self, env: Env, parts: FlatParts) -> None:
-        super().__init__(env)
-        self._parts, self.observation_space = parts, parts.space
-        if parts.has_mask and not env.has_wrapper_attr("action_masks"):
-            self.action_masks = partial(getattr, parts, "mask")
-
-    def observation(self, observation: Any) -> Any:
-        """Return the parts."""
-        return self._parts(observation)
-
-
-class FlatVectorObservation(gym.vector.VectorWrapper):
-    """Does for a vector environment what `FlatObservation` does for a single one."""
-
-    def __init__(self, env: gym.vector.VectorEnv[Any, Any, Any], parts: FlatParts) -> None:
-        super().__init__(env)
-        self._parts, self.single_observation_space = parts, parts.space
-        self.observation_space = batch_space(parts.space, env.num_envs)
-        if parts.has_mask:
-            self.action_masks = partial(getattr, parts, "mask")
-
-    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
-        """Reset all environments."""
-        observations, infos = self.env.reset(seed=seed, options=options)
-        return self._parts(observations), infos
-
-    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, Info]:
-        """Step all environments; their final observations are shown in the same way."""
-        observations, *rest, infos = self.env.step(actions)
-        final = infos.get("final_obs")
-        if isinstance(final, np.ndarray):  # one for each environment, None where no episode ended
-            infos = {**infos, "final_obs": np.empty_like(final)}
-            infos["final_obs"][:] = [None if each is None else self._parts(each) for each in final]
-        elif final is not None:
-            infos = {**infos, "final_obs": self._parts(final)}
-        return self._parts(observations), *rest, infos
+        assert isinstance(self.observation_space, spaces.Dict)
+        return dict(flat_parts(self.observation_space, observation))
 
 
 def flatten_env(env: Env, *, masked: bool = True) -> Env:
-    """Return ``env`` with observations that a policy can read: see `FlatParts`."""
+    """Return ``env`` with observations that a policy can read: see `FlatObservation`."""
     if not (hasattr(env, "observation_space") and hasattr(env, "action_space")):
         return env  # which is refused by its check
-    parts = FlatParts(env.observation_space, env.action_space, masked=masked)
-    return FlatObservation(env, parts) if parts.is_needed else env
-
-
-def flatten_vector_env(
-    env: gym.vector.VectorEnv[Any, Any, Any], *, masked: bool = True
-) -> gym.vector.VectorEnv[Any, Any, Any]:
-    """Return a vector environment with observations that a policy can read: see `FlatParts`."""
-    parts = FlatParts(env.single_observation_space, env.single_action_space, masked=masked)
-    return FlatVectorObservation(env, parts) if parts.is_needed else env
+    flat = FlatObservation(env, masked=masked)
+    return flat if flat.is_needed else env
 
 
 NORMALIZING = tuple(
@@ -185,19 +133,18 @@ NORMALIZING = tuple(
 
 
 def unsaved_statistics(env: Any) -> list[str]:
-    """Return, in a line each, which wrappers around ``env`` normalise by statistics of their own."""
-    found = []
-    while isinstance(env, gym.Wrapper | gym.vector.VectorWrapper):
+    """Return, in a line, which wrappers around ``env`` normalise by statistics of their own."""
+    found: list[str] = []
+    while isinstance(env, gym.Wrapper | VectorWrapper):
         if isinstance(env, NORMALIZING):
-            found.append(type(env).__name__)
+            found.insert(0, type(env).__name__)
         env = env.env
-    if not found:
-        return []
-    return [
-        f"{' and '.join(reversed(found))}: these statistics are neither saved with the agent nor shared with "
+    advice = (
+        f"{' and '.join(found)}: these statistics are neither saved with the agent nor shared with "
         "other environments and evaluations, whose scores depend on how many episodes are played; "
         "env.normalize=true does both"
-    ]
+    )
+    return [advice] if found else []
 
 
 class EpisodeStatistics(Wrapper):
@@ -298,10 +245,11 @@ class TimeFeature(Wrapper):
         super().__init__(env)
         self._key = "observation" if isinstance(env.observation_space, spaces.Dict) else None
         space = _vector_space(env, "env.time_feature", self._key)
-        low = np.append(space.low, 0.0).astype(space.dtype)
-        high = np.append(space.high, 1.0).astype(space.dtype)
-        extended = spaces.Box(low, high, dtype=_dtype(space))
-        self.observation_space = _with_part(env.observation_space, self._key, extended)
+        low, high = np.append(space.low, 0.0), np.append(space.high, 1.0)
+        extended: Space = spaces.Box(low.astype(space.dtype), high.astype(space.dtype), dtype=_dtype(space))
+        if isinstance(env.observation_space, spaces.Dict):
+            extended = spaces.Dict({**env.observation_space.spaces, "observation": extended})
+        self.observation_space = extended
         if max_steps is None and env.has_wrapper_attr("_max_episode_steps"):
             max_steps = env.get_wrapper_attr("_max_episode_steps")
         if max_steps is None:
@@ -317,16 +265,15 @@ class TimeFeature(Wrapper):
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, Info]:
         """Step and count."""
-        observation, reward, terminated, truncated, info = self.env.step(action)
+        observation, *rest = self.env.step(action)
         self._elapsed_steps += 1
-        return self._with_time_left(observation), reward, terminated, truncated, info
+        return self._with_time_left(observation), *rest
 
     def _with_time_left(self, observation: Any) -> Any:
         left = 1.0 if self._test_mode else 1.0 - self._clock._elapsed_steps / self._max_steps
-        if self._key is None:
-            return np.append(observation, np.asarray(left, dtype=observation.dtype))
-        part = observation[self._key]
-        return {**observation, self._key: np.append(part, np.asarray(left, dtype=part.dtype))}
+        part = observation if self._key is None else observation[self._key]
+        extended = np.append(part, np.asarray(left, dtype=part.dtype))
+        return extended if self._key is None else {**observation, self._key: extended}
 
 
 class History(Wrapper):
@@ -338,7 +285,9 @@ class History(Wrapper):
     def __init__(self, env: Env, horizon: int = 2) -> None:
         super().__init__(env)
         space = _vector_space(env, "env.history")
-        _check_action_vector(env.action_space)
+        if is_composite(env.action_space) or not math.prod(env.action_space.shape or ()):
+            actions_are = describe(env.action_space)
+            raise ZooError(f"env.history: actions of {actions_are} cannot be shown as a vector")
         self._observations = np.zeros((horizon, *space.shape), dtype=np.float32)
         n_action = spaces.flatdim(env.action_space)
         self._actions = np.zeros((horizon, n_action), dtype=np.float32)
@@ -384,18 +333,18 @@ class FrameStack(Wrapper):
     def __init__(self, env: Env, n: int = 4) -> None:
         super().__init__(env)
         space = env.observation_space
+        self._stacks: dict[str, _Stack] = {}
         if isinstance(space, spaces.Dict):
             kept = (ACHIEVED, DESIRED) if is_goal_space(space) else ()
-            parts = {
-                key: part for key, part in space.items() if isinstance(part, spaces.Box) and key not in kept
-            }
-            self._stacks = {key: _Stack(part, n) for key, part in parts.items()}
+            for key, part in space.items():
+                if isinstance(part, spaces.Box) and key not in kept:
+                    self._stacks[key] = _Stack(part, n)
             stacked = {key: stack.space for key, stack in self._stacks.items()}
             self.observation_space = spaces.Dict({**space.spaces, **stacked})
         elif isinstance(space, spaces.Box):
-            self._stacks = {"": _Stack(space, n)}
+            self._stacks[""] = _Stack(space, n)
             self.observation_space = self._stacks[""].space
-        if not isinstance(space, spaces.Box) and not (isinstance(space, spaces.Dict) and self._stacks):
+        if not self._stacks:
             raise ZooError(f"env.frame_stack: {describe(space)} cannot be stacked; a Box can")
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
@@ -484,9 +433,8 @@ def _apply_wrapper(env: Env, wrapper: str | Mapping[str, Any]) -> Env:
 
 def _vector_space(env: Env, option: str, key: str | None = None) -> spaces.Box:
     """Return the space of vectors that a wrapper works on, or raise `ZooError`."""
-    space: Space | None = env.observation_space
+    space: Any = env.observation_space
     if key is not None:
-        assert isinstance(space, spaces.Dict)
         space = space.spaces.get(key)
     if isinstance(space, spaces.Box) and len(space.shape) == 1 and not is_image(space):
         return space
@@ -494,77 +442,22 @@ def _vector_space(env: Env, option: str, key: str | None = None) -> spaces.Box:
     raise ZooError(f"{option} works on a vector of numbers (or a Dict with `observation`), not on {found}")
 
 
-def _with_part(space: Space, key: str | None, part: Space) -> Space:
-    """Return ``space`` with another part under ``key``, or ``part`` itself without one."""
-    return part if key is None else spaces.Dict({**dict(space.items()), key: part})  # type: ignore[attr-defined]
-
-
-def _check_action_vector(space: Space) -> None:
-    if isinstance(space, spaces.Dict | spaces.Tuple) or not math.prod(space.shape or ()):
-        raise ZooError(f"env.history: actions of {describe(space)} cannot be shown as a vector")
-
-
 def _dtype(space: spaces.Box) -> Any:
     assert space.dtype is not None
     return space.dtype.type
 
 
-class NanCheck(VectorWrapper):
-    """Raises `ZooError` for a NaN or an infinity in actions, observations, final observations or rewards.
-
-    `VecEnvAdapter` looks through it and calls its checks.
-    """
-
-    def __init__(self, env: Any) -> None:
-        super().__init__(env)
-        self._n_steps = 0
-
-    def reset(
-        self, *, seed: int | Sequence[int] | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
-        """Reset and check the observations."""
-        observations, infos = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]
-        self.check("observation of the reset", observations)
-        return observations, infos
-
-    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Check the actions, step, and check what came."""
-        self.check_actions(actions)
-        observations, rewards, terminated, truncated, infos = self.env.step(actions)
-        self.check("observation of", observations)
-        self.check("reward of", rewards)
-        for i, final in enumerate(infos.get("final_obs", ())):
-            if final is not None and (terminated[i] or truncated[i]):
-                self.check("final observation of", final, only_env=i)
-        return observations, rewards, terminated, truncated, infos
-
-    def check_actions(self, actions: Any) -> None:
-        """Check what the environments are about to be given."""
-        self._n_steps += 1
-        self.check("action given to", actions)
-
-    def check_transition(self, transition: Transition) -> None:
-        """Check what came of a step."""
-        self.check("observation of", transition.new_observations)
-        self.check("reward of", transition.rewards)
-        for i, env in enumerate(transition.finished.tolist()):
-            self.check("final observation of", row(transition.final_observations, i), only_env=env)
-
-    def check(self, what: str, values: Any, key: str = "", only_env: int | None = None) -> None:
-        """Raise for the first number that is not finite; ``what`` names the values in the message."""
-        if isinstance(values, tuple):
-            values = dict(enumerate(values))
-        if isinstance(values, Mapping):
-            for part, inner in values.items():
-                self.check(what, inner, f"{key}[{part!r}]", only_env)
-            return
-        array = np.asarray(values)
-        if array.dtype.kind != "f" or np.isfinite(array).all():
-            return
-        where = np.argwhere(~np.isfinite(array))[0].tolist()
-        bad = array[tuple(where)]
-        env = only_env if only_env is not None else where.pop(0)
-        raise ZooError(f"{bad} in the {what} env {env} at step {self._n_steps}, at {key}{where}")
+def check_finite(what: str, values: Any, step: int, envs: Sequence[int], key: str = "") -> None:
+    """Raise `ZooError` for the first number of ``values``, a row for each of ``envs``, that is not finite."""
+    if isinstance(values, Mapping | tuple):
+        for part, inner in values.items() if isinstance(values, Mapping) else enumerate(values):
+            check_finite(what, inner, step, envs, f"{key}[{part!r}]")
+        return
+    array = np.asarray(values)
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        row, *where = np.argwhere(~np.isfinite(array))[0].tolist()
+        bad = array[(row, *where)]
+        raise ZooError(f"{bad} in the {what} env {envs[row]} at step {step}, at {key}{where}")
 
 
 def check_distinct(envs: Sequence[Any], first_index: int = 0) -> None:

@@ -209,7 +209,7 @@ def _video(values: Mapping[str, Any], run: RunFolder, env: EnvConfig, loggers: L
         every=values["every"],
         length=values["length"],
         deterministic=values["deterministic"],
-        style=VideoStyle(values["overlay"], parse_size(values["size"])),
+        style=VideoStyle(parse_size(values["size"])),
         loggers=loggers,
     )
 

@@ -14,7 +14,7 @@ from zoo.envs.config import EnvConfig, without_workers
 from zoo.envs.make_env import make_vec_env
 from zoo.envs.monitor import EpisodeRecord
 from zoo.envs.vec_env import SyncVecEnv
-from zoo.envs.video import FASTEST_GIF, Canvas, RecordFrames, ffmpeg, filming, render_offscreen, to_rgb
+from zoo.envs.video import FASTEST_GIF, RecordFrames, ffmpeg, filming, render_offscreen, to_rgb
 from zoo.errors import ZooError
 from zoo.experiment.evaluation import EvaluationCancelledError, Predictor, evaluate
 
@@ -23,7 +23,6 @@ from zoo.experiment.evaluation import EvaluationCancelledError, Predictor, evalu
 class VideoStyle:
     """How a video looks: pixels and images a second are the environment's own where they are None."""
 
-    overlay: bool = True
     size: tuple[int | None, int] | None = None
     frames_per_second: float | None = None
 
@@ -89,7 +88,6 @@ def filmed_env(
     here writes videos.
     """
     ffmpeg()
-    canvas = Canvas(style.size, overlay=style.overlay)
     with rendering_env(env) as drawn:
         rate = style.frames_per_second or drawn.metadata.get("render_fps")
         wanted = style.frames_per_second or 0
@@ -97,8 +95,8 @@ def filmed_env(
             raise ZooError(
                 f"`fps={wanted:g}`: a GIF shows at most {FASTEST_GIF} images a second; format=mp4 shows more"
             )
-        with filming(paths, rate) as film:
-            filmed = RecordFrames(drawn.envs[0], film, canvas, length)
+        with filming(paths, rate, style.size) as film:
+            filmed = RecordFrames(drawn.envs[0], film, length)
             yield VecEnvAdapter(SyncVecEnv([lambda: filmed], mask_actions=env.mask_actions)), filmed
 
 
@@ -131,7 +129,6 @@ def _make_rendering_env(env: EnvConfig) -> SyncVecEnv:
 def check_rendering(env: EnvConfig) -> None:
     """Draw one image and encode nothing: what fails later does so here. Raises `ZooError`."""
     ffmpeg()
-    Canvas()
     with rendering_env(env) as envs:
         try:
             envs.reset(seed=0)

@@ -217,7 +217,7 @@ class GAIL(OnPolicyAlgorithm):
         rewards[~buffer.valid] = 0.0
         buffer.rewards[:] = rewards
         self.record("rollout/imitation_reward", float(rewards[buffer.valid].mean()))
-        returns = self.imitation_returns.add(rewards, buffer.ended & buffer.valid)
+        returns = self.imitation_returns.add(rewards, buffer.dones & buffer.valid)
         if len(returns):
             self.record("rollout/ep_imitation_rew_mean", float(returns.mean()))
 

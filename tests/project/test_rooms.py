@@ -40,13 +40,13 @@ BUDGETS = {
     "core": 1_100,
     "envs": 5_420,
     "experiment": 4_080,
-    "imitation": 2_200,
-    "interop": 1_600,
+    "imitation": 1_660,
+    "interop": 1_500,
     "launch": 1_550,
-    "optim": 2_450,
-    "plots": 1_800,
-    "policies": 3_100,
-    "tuning": 2_450,
+    "optim": 2_350,
+    "plots": 1_760,
+    "policies": 2_970,
+    "tuning": 1_800,
 }
 """The most lines that a room may have; a room that needs more gives back what it no longer needs first."""
 

@@ -52,8 +52,6 @@ CASES: dict[str, tuple[str, str, spaces.Space, spaces.Space, dict[str, Any]]] = 
         },
     ),
     "ppo of dictionaries": ("PPO", "MultiInputPolicy", PARTS, CHOICE, {}),
-    "ppo of kinds": ("PPO", "MlpPolicy", spaces.Discrete(6), CHOICE, {}),
-    "ppo with an LSTM": ("RecurrentPPO", "MlpLstmPolicy", VECTOR, CHOICE, {}),
     "ppo with layers of LSTMs": (
         *("RecurrentPPO", "MlpLstmPolicy", VECTOR, CONTINUOUS),
         {"policy_kwargs": {"lstm_hidden_size": 8, "n_lstm_layers": 2, "net_arch": [16]}},
@@ -65,20 +63,9 @@ CASES: dict[str, tuple[str, str, spaces.Space, spaces.Space, dict[str, Any]]] = 
     "ars": ("ARS", "LinearPolicy", VECTOR, CHOICE, {}),
     "ars of numbers": ("ARS", "LinearPolicy", VECTOR, CONTINUOUS, {}),
     "ars of numbers with layers": ("ARS", "MlpPolicy", VECTOR, CONTINUOUS, {"zero_policy": False}),
-    "ars with a layer": (
-        "ARS",
-        "MlpPolicy",
-        VECTOR,
-        CHOICE,
-        {"policy_kwargs": {"net_arch": [16]}, "zero_policy": False},
-    ),
     "ars of numbers as they are": (
         *("ARS", "MlpPolicy", VECTOR, CONTINUOUS),
         {"policy_kwargs": {"with_bias": False, "squash_output": False, "activation_fn": nn.Tanh}},
-    ),
-    "ars of numbers, linear with all": (
-        *("ARS", "LinearPolicy", VECTOR, CONTINUOUS),
-        {"policy_kwargs": {"with_bias": True, "squash_output": True}},
     ),
     "dqn": ("DQN", "MlpPolicy", VECTOR, CHOICE, {}),
     "dqn of images": ("DQN", "CnnPolicy", IMAGE, CHOICE, {}),
@@ -89,15 +76,7 @@ CASES: dict[str, tuple[str, str, spaces.Space, spaces.Space, dict[str, Any]]] = 
         *("SAC", "MlpPolicy", VECTOR, CONTINUOUS),
         {"use_sde": True, "policy_kwargs": {"clip_mean": 0.0, "net_arch": {"pi": [16], "qf": [8]}}},
     ),
-    "sac of images": ("SAC", "CnnPolicy", IMAGE, CONTINUOUS, {"policy_kwargs": {"net_arch": [16]}}),
     "td3": ("TD3", "MlpPolicy", VECTOR, CONTINUOUS, {}),
-    "td3 of dictionaries": (
-        "TD3",
-        "MultiInputPolicy",
-        PARTS,
-        CONTINUOUS,
-        {"policy_kwargs": {"net_arch": [16]}},
-    ),
     "ddpg": ("DDPG", "MlpPolicy", VECTOR, CONTINUOUS, {}),
     "tqc": ("TQC", "MlpPolicy", VECTOR, CONTINUOUS, {"policy_kwargs": {"n_critics": 3, "n_quantiles": 5}}),
 }
@@ -125,7 +104,7 @@ def test_imported_agent_remembers_the_same(critic: str, tmp_path: Path) -> None:
     policy_kwargs = {"lstm_hidden_size": 8, "n_lstm_layers": 2, **options}
     model = make("RecurrentPPO", "MlpLstmPolicy", Still(VECTOR, CONTINUOUS), policy_kwargs=policy_kwargs)
     ours = import_sb3(saved(model, tmp_path)).algorithm
-    assert ours.policy_config.critic_lstm == critic
+    assert (ours.policy_config.critic_lstm, ours.preset) == (critic, "recurrent_ppo")
     state: Any = None
     their_state: Any = None
     starts = np.array([True, True, True])
@@ -241,15 +220,6 @@ def test_steps_are_those_of_the_same_optimizer(tmp_path: Path) -> None:
     model = make("DDPG", "MlpPolicy", Still(VECTOR, CONTINUOUS), learning_rate=2e-3)
     config = import_sb3(saved(model, tmp_path)).algorithm.config
     assert (config.learning_rate, config.actor_learning_rate) == (2e-3, None)
-
-
-@pytest.mark.parametrize("algo", [None, "recurrent_ppo"])
-def test_agent_of_recurrent_ppo_has_its_preset(algo: str | None, tmp_path: Path) -> None:
-    options = {"policy_kwargs": {"lstm_hidden_size": 8}}
-    model = make("RecurrentPPO", "MlpLstmPolicy", Still(VECTOR, CHOICE), **options)
-    imported = import_sb3(saved(model, tmp_path), algo=algo).algorithm
-    assert (imported.name, imported.preset) == ("ppo2", "recurrent_ppo")
-    assert zoo.load(imported.save(tmp_path / "imported")).preset == "recurrent_ppo"
 
 
 @pytest.mark.parametrize("observation_space", [VECTOR, spaces.Dict({"goal": VECTOR, "state": VECTOR})])

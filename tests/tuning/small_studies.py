@@ -7,7 +7,7 @@ import functools
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,8 @@ from optuna.trial import Trial
 
 import zoo
 from zoo.tuning.plan import Plan
-from zoo.tuning.study import new_worker_name, quiet_optuna
-from zoo.tuning.tune import Search, search
+from zoo.tuning.study import quiet_optuna
+from zoo.tuning.tune import Search
 from zoo.tuning.worker import Worker
 
 ENV = "CartPole-v1"
@@ -54,12 +54,12 @@ def plan_of(*more: str) -> Plan:
 
 def begin_study(*more: str) -> Search:
     """Return the study of a command, as `zoo tune` begins it or finds it."""
-    return search(config_of(*more))
+    return Search(config_of(*more))
 
 
 def worker_of(found: Search, deadline: float | None = None) -> Worker:
     """Return one that works on the study in this process, as those do that `zoo tune` starts."""
-    return Worker(found.plan, found.shared.storage, new_worker_name(), time.time(), deadline)
+    return Worker(found.plan, found.shared.storage, deadline)
 
 
 def run_study(*more: str) -> Search:
@@ -70,21 +70,19 @@ def run_study(*more: str) -> Search:
     return found
 
 
-def run_one_trial(
-    found: Search, objective: Callable[[Trial], Sequence[float]], worker: str = "somebody"
-) -> bool:
+def run_one_trial(found: Search, objective: Callable[[Trial], float], worker: str = "somebody") -> bool:
     """Run a trial of a study without a training, as a worker of that name."""
     found.shared.worker = worker
     with quiet_optuna():
         return found.shared.run_next(objective, lambda trial: None)
 
 
-def sampling_objective(found: Search, score: float = 1.0) -> Callable[[Trial], Sequence[float]]:
-    """Return an objective that draws a trial's values and gives it a score."""
+def sampling_objective(found: Search) -> Callable[[Trial], float]:
+    """Return an objective that draws a trial's values and scores it with 1."""
 
-    def objective(trial: Trial) -> Sequence[float]:
+    def objective(trial: Trial) -> float:
         trial.set_user_attr("values", found.plan.space.suggest(trial, found.plan.base))
-        return [score]
+        return 1.0
 
     return objective
 

@@ -1,7 +1,8 @@
-"""Each name of a sampler or pruner stands for Optuna's class of that kind, and behaves as that one does."""
+"""Each sampler and pruner of `conf/tune` is Optuna's of that kind, and behaves as that one does."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import optuna
@@ -9,47 +10,43 @@ import pytest
 from optuna.study import Study
 from optuna.trial import TrialState
 
+import zoo
+from zoo.core.plain_data import parse_yaml
 from zoo.errors import ZooError
-from zoo.tuning.samplers import NEEDS, make_pruner, make_sampler
+from zoo.tuning.samplers import make_pruner, make_sampler
 from zoo.tuning.study import quiet_optuna
 
+CONF = Path(zoo.__file__).parents[1] / "conf" / "tune"
 STEPS = (100, 200, 300, 400)
 
 
-def searched(name: str, n_trials: int, worth: float = 1.0, **settings: Any) -> Study:
-    """Return a study of two numbers whose best is at (0.3, 0.3), or the worst with ``worth`` -1."""
-    pytest.importorskip(NEEDS.get(name, "optuna"))
-    section = {"name": name, **settings}
+def section(kind: str, name: str, **settings: Any) -> dict[str, Any]:
+    text = (CONF / kind / f"{name}.yaml").read_text().replace("${n_startup_trials}", "4")
+    return {**parse_yaml(text.encode()), **settings}
+
+
+def searched(name: str, n_trials: int, worth: float = 1.0, **settings: Any) -> list[dict[str, Any]]:
+    """Return the trials of two numbers whose best is at (0.3, 0.3), or the worst with ``worth`` -1."""
     with quiet_optuna():
         study = optuna.create_study(direction="maximize")
         for number in range(n_trials):
-            study.sampler = make_sampler(section, 1, 100 + number)
+            study.sampler = make_sampler(section("sampler", name, **settings), 1, 100 + number)
             trial = study.ask()
             x, y = trial.suggest_float("x", 0, 1), trial.suggest_float("y", 0, 1)
             study.tell(trial, -worth * ((x - 0.3) ** 2 + (y - 0.3) ** 2))
-    return study
-
-
-def drawn(study: Study) -> list[dict[str, Any]]:
     return [trial.params for trial in study.trials]
 
 
 @pytest.mark.parametrize("name", ["random", "qmc"])
 def test_sampler_without_a_model_draws_the_same_whatever_the_scores(name: str) -> None:
-    assert drawn(searched(name, 8)) == drawn(searched(name, 8, worth=-1))
+    pytest.importorskip("scipy")
+    assert searched(name, 8) == searched(name, 8, worth=-1)
 
 
-EARLY: dict[str, dict[str, int]] = {
-    "tpe": {"n_startup_trials": 4},
-    "gp": {"n_startup_trials": 4},
-    "cmaes": {"n_startup_trials": 4, "population": 4},
-    "nsgaii": {"population": 4},
-}
-
-
-@pytest.mark.parametrize("name", ["tpe", "gp", "cmaes", "nsgaii"])
-def test_sampler_that_learns_draws_otherwise_once_there_are_scores(name: str) -> None:
-    for_one, for_other = (drawn(searched(name, 14, worth=worth, **EARLY[name])) for worth in (1, -1))
+@pytest.mark.parametrize(("name", "settings"), [("tpe", {}), ("gp", {}), ("cmaes", {"popsize": 4})])
+def test_sampler_that_learns_draws_otherwise_once_there_are_scores(name: str, settings: Any) -> None:
+    pytest.importorskip("cmaes" if name == "cmaes" else "scipy")
+    for_one, for_other = (searched(name, 14, worth=worth, **settings) for worth in (1, -1))
     assert for_one[:4] == for_other[:4]
     assert for_one[5:] != for_other[5:]
 
@@ -62,34 +59,31 @@ def test_other_samplers_and_pruners_of_optunas_are_named_by_their_class() -> Non
 
 
 @pytest.mark.parametrize(
-    ("section", "named"),
+    ("values", "named"),
     [
         ({"_target_": "optuna.samplers.TPESampler", "n_startup_trails": 3}, "n_startup_trials"),
+        ({"_target_": "optuna.samplers.TPESampler", "seed": 3}, "sampler.seed"),
         ({"_target_": "optuna.samplers.TPE"}, "optuna.samplers.TPE"),
         ({"_target_": "os.getcwd"}, "os.getcwd"),
-        ({"name": "tpe", "n_startup_trials": "abc"}, "sampler.n_startup_trials=abc"),
-        ({"name": "cmaes", "popsize": 3}, "sampler.popsize"),
-        ({"name": "nsgaii", "crossover": 3.0}, "crossover"),
+        ({"_target_": "optuna.samplers.TPESampler", "n_startup_trials": "abc"}, "n_startup_trials=abc"),
+        ({"_target_": "optuna.samplers.NSGAIISampler", "crossover_prob": 3.0}, "crossover"),
     ],
 )
-def test_sampler_that_optuna_does_not_take_is_told(section: dict[str, Any], named: str) -> None:
+def test_sampler_that_optuna_does_not_take_is_told(values: dict[str, Any], named: str) -> None:
     with pytest.raises(ZooError, match=named):
-        make_sampler(section, 1, 2)
-
-
-FALLING, RISING = (50.0, 40.0, 30.0, 20.0), (1.0, 2.0, 3.0, 4.0)
+        make_sampler(values, 1, 2)
 
 
 @pytest.mark.parametrize(
     ("name", "settings", "scores", "ended_at"),
     [
-        ("none", {}, FALLING, None),
+        ("none", {}, (50.0, 40.0, 30.0, 20.0), None),
         # Of the trials before, which have 0 … 90, 55 is better than half and worse than the best quarter.
-        ("median", {}, (55.0,) * 4, None),
-        ("median", {}, (40.0,) * 4, 100),
-        ("percentile", {}, (55.0,) * 4, 100),
-        ("percentile", {"percentile": 75.0}, (40.0,) * 4, None),
-        ("patient", {"patience": 1}, RISING, None),
+        ("median", {"n_warmup_steps": 0}, (55.0,) * 4, None),
+        ("median", {"n_warmup_steps": 0}, (40.0,) * 4, 100),
+        ("median", {}, (40.0,) * 4, 200),  # after a fifth of 1,000 steps
+        ("percentile", {"n_warmup_steps": 0}, (55.0,) * 4, 100),
+        ("patient", {"patience": 1}, (1.0, 2.0, 3.0, 4.0), None),
         ("patient", {"patience": 1}, (20.0, 15.0, 10.0, 5.0), 300),
         # The best third at the rungs of 100 and 300 steps, and nothing between.
         ("successive_halving", {}, (95.0, 1.0, 1.0, 1.0), 300),
@@ -99,11 +93,8 @@ FALLING, RISING = (50.0, 40.0, 30.0, 20.0), (1.0, 2.0, 3.0, 4.0)
 def test_pruner_ends_a_trial_where_only_it_would(
     name: str, settings: dict[str, Any], scores: tuple[float, ...], ended_at: int | None
 ) -> None:
-    if name in ("median", "percentile"):
-        settings = {**settings, "n_warmup_steps": 0}
     with quiet_optuna():
-        pruner = make_pruner({"name": name, **settings}, 100, 400)
-        study = optuna.create_study(direction="maximize", pruner=pruner)
+        study = study_with(name, 1000, **settings)
         for worth in range(0, 100, 10):
             ended(study, (float(worth),) * 4, may_end=False)
         assert ended(study, scores) == ended_at
@@ -111,12 +102,16 @@ def test_pruner_ends_a_trial_where_only_it_would(
 
 def test_hyperband_has_brackets_that_leave_a_trial_alone_for_longer() -> None:
     with quiet_optuna():
-        pruner = make_pruner({"name": "hyperband"}, 100, 900)
-        study = optuna.create_study(direction="maximize", pruner=pruner)
+        study = study_with("hyperband", 900)
         for worth in range(60, 0, -1):
             ended(study, (float(worth),) * 4)
     first_ends = {trial.last_step for trial in study.trials if trial.state == TrialState.PRUNED}
     assert first_ends == {100, 300}
+
+
+def study_with(pruner: str, last: int, **settings: Any) -> Study:
+    made = make_pruner(section("pruner", pruner, **settings), 100, last)
+    return optuna.create_study(direction="maximize", pruner=made)
 
 
 def ended(study: Study, scores: tuple[float, ...], *, may_end: bool = True) -> int | None:

@@ -17,7 +17,7 @@ from zoo.config.validate import ALGO_LABELS
 from zoo.core.plain_data import value_at
 from zoo.errors import ZooError
 from zoo.tuning.plan import Plan
-from zoo.tuning.space import Space, put_at
+from zoo.tuning.space import FloatDimension, Space, put_at
 
 CONF = Path(zoo.__file__).parents[1] / "conf"
 PRESETS = [path.stem for path in (CONF / "algo").glob("*.yaml")]
@@ -59,7 +59,7 @@ def test_preset_has_the_space_of_what_it_builds_on(working_folder: Path) -> None
         "defaults:\n  - ppo\n  - _self_\nn_steps: 64\n"
     )
     for preset in ("mine", "maskable_ppo"):
-        assert plan_for(preset).space.described() == plan_for("ppo2").space.described()
+        assert plan_for(preset).space.dimensions == plan_for("ppo2").space.dimensions
 
 
 def test_key_on_the_command_line_is_not_searched() -> None:
@@ -73,8 +73,7 @@ def test_space_is_changed_extended_and_shortened_on_the_command_line() -> None:
     new = "space.algo.adam_eps={type: float, low: 1e-8, high: 1e-4, log: true}"
     without = ("~space.algo.vf_coef", "space.algo.ent_coef=null")
     plan = plan_for("ppo2", "space.algo.gamma.low=0.95", new, *without)
-    gamma = plan.space.described()["algo.gamma"]
-    assert gamma == "{type: float, low: 0.95, high: 0.9999, log: true, complement: true}"
+    assert plan.space.dimensions["algo.gamma"] == FloatDimension(0.95, 0.9999, log=True, complement=True)
     assert "algo.adam_eps" in plan.space.dimensions
     assert not {"algo.vf_coef", "algo.ent_coef"} & plan.space.dimensions.keys()
 
@@ -98,7 +97,7 @@ def test_plain_value_in_a_space_is_that_of_every_trial() -> None:
         ("algo.n_epochs.low", 0, "`algo.n_epochs=0` is out of range"),
         ("algo.gama", {"type": "float", "low": 0.1, "high": 0.2}, "unknown key `algo.gama`; did you mean"),
         ("algo.gamma.hihg", 1, "unknown key `space.algo.gamma.hihg`; did you mean"),
-        ("algo.gamma.type", "flot", "`space.algo.gamma.type=flot` is not one of .* did you mean 'float'"),
+        ("algo.gamma.type", "flot", "did you mean 'float'"),
         ("algo.gama", {"low": 0.9}, "`space.algo.gama` has no type; did you mean 'algo.gamma'"),
         ("algo.gama", None, "unknown key `space.algo.gama`; did you mean 'gamma'"),
         ("algo.target_kl", {"low": 0.1, "high": 0.2}, "`space.algo.target_kl` has no type"),
@@ -120,17 +119,6 @@ def test_space_that_the_algorithm_refuses_is_told(ppo2: Plan, path: str, values:
 def test_batches_are_never_larger_than_the_rollout_they_are_of() -> None:
     for values in drawn(plan_for("ppo2", "n_envs=3"), 50):
         assert values["algo.batch_size"] <= 3 * values["algo.n_steps"]
-
-
-def test_values_of_a_config_can_be_drawn_again() -> None:
-    plan = plan_for("ppo2", "tuned=ppo2/CartPole-v1")
-    parameters, outside = plan.space.parameters_of(plan.base)
-    assert outside == []
-    study = optuna.create_study()
-    study.enqueue_trial(parameters)
-    values = plan.space.suggest(study.ask(), plan.base)
-    found = {key: values[f"algo.{key}"] for key in ("learning_rate", "gamma", "n_steps", "batch_size")}
-    assert found == {"learning_rate": "lin_0.001", "gamma": 0.98, "n_steps": 32, "batch_size": 256}
 
 
 AT_ONCE = "algo.learning_starts"  # 0, which has no logarithm

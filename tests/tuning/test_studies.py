@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,6 @@ import pytest
 from optuna.trial import TrialState
 from small_studies import (
     begin_study,
-    config_of,
-    plan_of,
     run_one_trial,
     run_study,
     sampling_objective,
@@ -26,11 +23,11 @@ from small_studies import (
 import zoo
 from zoo.errors import ZooError
 from zoo.experiment.evaluation import Evaluation
-from zoo.tuning.objective import TrainingResult, steps_to
+from zoo.tuning.objective import value_of
 from zoo.tuning.reevaluate import score_of
 from zoo.tuning.report import counts, result_of, table
 from zoo.tuning.study import counted, quiet_optuna, retry_of
-from zoo.tuning.tune import Search, search
+from zoo.tuning.tune import Search
 
 STUDY = Path("runs/tune/a2c/CartPole-v1/default")
 
@@ -70,7 +67,7 @@ def test_trials_keep_their_runs_without_agents() -> None:
         assert (run / "run.json").is_file()
         assert not (run / "agent").exists()
         assert not (run / "best_agent").exists()
-    assert list(trial.intermediate_values) == [100, 200]
+    assert list(trial.intermediate_values) == [100]
 
 
 PRUNED = """
@@ -109,7 +106,6 @@ def test_trial_that_is_worse_than_the_others_is_ended_early(working_folder: Path
     assert states(found) == ["COMPLETE", "PRUNED", "PRUNED"]
     rows = list(csv.DictReader(result_of(found.plan, found.shared).trials_file.open()))
     trained = [json.loads((Path(row["runs"]) / "run.json").read_text())["timesteps"] for row in rows]
-    assert [int(row["steps"]) for row in rows] == trained
     assert trained[0] >= 200 > max(trained[1:])
     pruned = found.shared.trials()[1]
     assert list(pruned.intermediate_values) == [50]
@@ -149,21 +145,21 @@ def broken(working_folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("broken")
-@pytest.mark.parametrize("how", ["MemoryError('no room')"])
-def test_failed_trial_is_recorded_with_its_reason_and_the_study_goes_on(how: str) -> None:
+def test_failed_trial_is_recorded_with_its_reason_and_the_study_goes_on() -> None:
+    how = "MemoryError('no room')"
     kwargs = f'env.kwargs={{first: 3, last: 6, how: "{how}"}}'
     found = run_study("env=breaks:Breaks-v0", "n_trials=3", "env.check=false", kwargs, "pruner=none")
     assert "FAIL" in states(found)
     assert states(found)[-1] == "COMPLETE"
     failed = next(trial for trial in found.shared.trials() if trial.state == TrialState.FAIL)
-    assert how.split("'")[1] in failed.user_attrs["reason"]
+    assert "no room" in failed.user_attrs["reason"]
     assert "Traceback" in failed.user_attrs["traceback"]
     result = result_of(found.plan, found.shared)
-    assert how.split("'")[1] in counts(result)
+    assert "no room" in counts(result)
     rows = list(csv.DictReader(result.trials_file.open()))
     assert all((Path(row["runs"]) / "run.json").is_file() for row in rows)
     assert [row["state"] for row in rows].count("fail") == states(found).count("FAIL")
-    assert how.split("'")[1] in next(row["reason"] for row in rows if row["state"] == "fail")
+    assert "no room" in next(row["reason"] for row in rows if row["state"] == "fail")
 
 
 @pytest.mark.usefixtures("broken")
@@ -198,13 +194,13 @@ def test_trial_that_was_interrupted_or_killed_is_run_again_with_the_same_values(
     queued = {"1 - algo.gamma": 0.05, "algo.n_steps": 7}
     drawn: list[dict[str, Any]] = []
 
-    def ends(trial: optuna.Trial) -> list[float]:
+    def ends(trial: optuna.Trial) -> float:
         trial.suggest_float("1 - algo.gamma", 0.0001, 0.1, log=True)  # and not yet what else was queued
         raise end
 
-    def draws(trial: optuna.Trial) -> list[float]:
+    def draws(trial: optuna.Trial) -> float:
         drawn.append(other.plan.space.suggest(trial, other.plan.base))
-        return [1.0]
+        return 1.0
 
     with quiet_optuna():
         found.shared.study.enqueue_trial(queued)
@@ -229,21 +225,20 @@ def test_no_trial_starts_after_the_time_is_up() -> None:
 
 
 @pytest.mark.parametrize(
-    ("override", "difference"),
+    ("override", "named"),
     [
         ("n_timesteps=300", r"`n_timesteps` is 300 \(the study has 200\)"),
-        ("space.algo.gamma.low=0.95", r"`space.algo.gamma` is .*low: 0.95"),
-        ("~space.algo.gamma", r"`space.algo.gamma` is not searched"),
-        ("objective=iqm", r"`objective` is \['iqm'\]"),
-        ("algo.gamma=0.9", r"`algo.gamma` is new: 0.9"),
-        ("n_seeds=2", r"`n_seeds` is 2 \(the study has 1\)"),
+        ("space.algo.gamma.low=0.95", "space.algo.gamma"),
+        ("~space.algo.gamma", "`space.algo.gamma` is not set"),
+        ("objective=iqm", "objective"),
+        ("algo.gamma=0.9", "`algo.gamma` is 0.9"),
         ("seed=2", r"`seed` is 2 \(the study has 1\)"),
-        ("env.max_episode_steps=50", r"`env.max_episode_steps` is 50 \(the study has auto\)"),
+        ("env.max_episode_steps=50", "env.max_episode_steps"),
     ],
 )
-def test_study_with_other_settings_is_refused_by_naming_them(override: str, difference: str) -> None:
+def test_study_with_other_settings_is_refused_by_naming_them(override: str, named: str) -> None:
     one_trial()
-    with pytest.raises(ZooError, match=difference):
+    with pytest.raises(ZooError, match=named):
         begin_study("n_trials=2", override)
 
 
@@ -257,43 +252,13 @@ def test_first_trial_has_the_tuned_files_values(working_folder: Path) -> None:
     assert found.remarks == ["first trial with the values of mine.yaml"]
 
 
-@pytest.mark.slow
-def test_first_trials_have_the_values_of_another_studys_best() -> None:
-    other = run_study("n_trials=2", "study=other", "pruner=none", "sampler=random")
-    place = "warm_start=runs/tune/a2c/CartPole-v1/other"
-    found = begin_study("n_trials=2", place, "algo.gamma=0.95")
-    assert run_one_trial(found, sampling_objective(found))
-    trial = found.shared.trials()[0]
-    best = other.shared.study.best_trial.params
-    assert trial.params == {name: value for name, value in best.items() if name != "1 - algo.gamma"}
-    with pytest.raises(ZooError, match="there is no study"):
-        begin_study("study=third", "warm_start=nowhere")
-
-
-@pytest.mark.slow
-def test_several_objectives_give_the_best_compromises() -> None:
-    found = run_study(
-        "n_trials=2", "objective=[mean_return,steps_per_second]", "sampler=nsgaii", "top_k=1", "top_seeds=1"
-    )
-    assert all(len(trial.values) == 2 and trial.values[1] > 0 for trial in found.shared.trials())
-    assert result_of(found.plan, found.shared).best is not None
-
-
-def test_steps_to_a_threshold_are_the_score_and_end_a_trial() -> None:
-    found = run_study("n_trials=1", "objective=time_to_threshold", "threshold=5")
-    assert 100 <= found.shared.trials()[0].values[0] < 200
-    worse = run_study("n_trials=1", "study=far", "objective=time_to_threshold", "threshold=500")
-    assert worse.shared.trials()[0].values[0] > 200
-
-
 @pytest.mark.parametrize(
     ("sampler", "pruner"),
     [
         ("cmaes", "successive_halving"),
         pytest.param("qmc", "patient", marks=pytest.mark.slow),
         pytest.param("gp", "hyperband", marks=pytest.mark.slow),
-        pytest.param("nsgaii", "percentile", marks=pytest.mark.slow),
-        pytest.param("random", "none", marks=pytest.mark.slow),
+        pytest.param("tpe", "percentile", marks=pytest.mark.slow),
     ],
 )
 def test_samplers_and_pruners_work(sampler: str, pruner: str) -> None:
@@ -307,29 +272,22 @@ def test_samplers_and_pruners_work(sampler: str, pruner: str) -> None:
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        (
-            "storage=postgresql+psycopg://me:secret@127.0.0.1:1/none",
-            r"can't reach the storage \S+me:\*\*\*@",
-        ),
+        ("storage=postgresql+psycopg://me:secret@127.0.0.1:1/none", r"me:\*\*\*@"),
         ("storage=nosuch://me:secret@host/none", "nosuch"),
         ("storage=plain.txt", "is neither a file"),
         ("storage=/proc/study.db", "can't write into /proc"),
-        ("storage=missing/study.db", "there is no folder missing"),
+        ("storage=missing/study.db", "in a folder that is there"),
         ("sampler.n_ei=3", r"unknown key `sampler.n_ei`"),
         ("pruner.n_startup=3", r"unknown key `pruner.n_startup`"),
-        ("objective=mean_retrun", "did you mean 'mean_return'"),
-        ("objective=time_to_threshold", "needs the mean return to reach"),
-        ("threshold=3", "objective=time_to_threshold only"),
         ("callbacks.eval=null", "switched off"),
         ("n_jobs=0", "n_jobs=0"),
         ("study=../x", "is not a name"),
         ("timeout=2hh", "`timeout=2hh` is not a time; expected seconds, 30min or 2h"),
-        ("sampler=cmaes objective=[mean_return,steps_per_second]", "one objective only"),
     ],
 )
 def test_mistake_is_told_in_one_line(override: str, message: str) -> None:
     with pytest.raises(ZooError, match=message) as raised:
-        begin_study(*override.split(" "))
+        begin_study(override)
     assert "\n" not in str(raised.value)
     assert "secret" not in str(raised.value)
 
@@ -339,7 +297,9 @@ def test_best_are_trained_again_on_fresh_seeds_and_train_takes_the_winner(
 ) -> None:
     settings = ("sampler=random", "pruner=none", "top_k=2", "top_seeds=2", "n_trials=3", "verbose=1")
     found = run_study(*settings)
-    assert "4 trainings of the best on fresh seeds" in capfd.readouterr().out
+    assert capfd.readouterr().out.count("top ") == 4
+    assert len(run_study(*settings).shared.trials()) == 3
+    assert capfd.readouterr().out.count("top ") == 0
     result = result_of(found.plan, found.shared)
     assert len(result.ranking) == 2
     winner = result.ranking[0]
@@ -349,11 +309,11 @@ def test_best_are_trained_again_on_fresh_seeds_and_train_takes_the_winner(
     used = {seed_of(run) for trial in result.trials for run in trial.user_attrs["runs"]}
     assert len(seeds) == 2
     assert not seeds & used
-    assert f"{winner.number}" in table(result).splitlines()[1]
+    assert f"{winner.number}" in table(result).splitlines()[0]
     assert result.best_file is not None
     text = result.best_file.read_text()
     assert text.startswith("# Found by zoo tune on ")
-    assert "2 fresh seeds: interquartile mean" in text
+    assert "2 fresh seeds: " in text
     seed = seed_of(winner.runs[0])
     again = zoo.compose(
         "train",
@@ -368,78 +328,22 @@ def test_best_are_trained_again_on_fresh_seeds_and_train_takes_the_winner(
     assert trained.evaluation.returns.tolist() == winner.samples[0]
 
 
-def test_warm_start_that_is_mistaken_is_refused_each_time() -> None:
-    config = config_of()
-    search(config)
-    for place in ("nowhere", "postgresql+psycopg://me:secret@host/name", str(STUDY)):
-        for _ in range(2):
-            with pytest.raises(ZooError, match="warm_start=") as raised:
-                search({**config, "study": "new", "warm_start": place})
-            assert "secret" not in str(raised.value)
-            assert not Path("runs/tune/a2c/CartPole-v1/new").exists()
-    assert search({**config, "study": "new"}).remarks == []
-
-
-Report = Callable[[int, TrainingResult], str | None]
-
-GOOD = [300.0, 450.0, 490.0, 500.0]
-BAD = [0.0, 0.0, 0.0, 0.0]
-
-
-def states_of(
-    monkeypatch: pytest.MonkeyPatch, pruner: str, scores_of_trials: list[list[list[float]]]
-) -> list[str]:
-    """Return how trials end whose trainings have these evaluations, the last of each at its end."""
-    trainings = iter([scores for each in scores_of_trials for scores in each])
-    every = 50
-
-    def train(
-        config: Any, *, keep: bool, on_evaluation: Report | None = None, **more: Any
-    ) -> tuple[TrainingResult, Path]:
-        scores, shown = next(trainings), TrainingResult(200)
-        for steps, score in zip(range(every, 201, every), scores, strict=True):
-            shown.add(steps, Evaluation(np.full(2, score), np.ones(2, np.int64)))
-            reason = on_evaluation(steps, shown) if on_evaluation is not None and steps < 200 else None
-            if reason is not None:
-                raise optuna.TrialPruned(reason)
-        return shown, Path("run")
-
-    monkeypatch.setattr("zoo.tuning.worker.train", train)
-    settings = (f"n_trials={len(scores_of_trials)}", f"n_seeds={len(scores_of_trials[0])}", "n_evaluations=4")
-    found = run_study(*settings, *pruner.split(), "pruner.n_startup_trials=1", "sampler=random")
-    return [trial.state.name for trial in found.shared.trials()]
-
-
-def test_trial_whose_next_training_begins_low_again_is_not_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    at_once = [500.0, 500.0, 500.0, 500.0]
-    patient = "pruner=patient pruner.patience=1"
-    assert states_of(monkeypatch, patient, [[at_once, at_once], [GOOD, GOOD]]) == ["COMPLETE"] * 2
-
-
-def test_trial_whose_second_training_is_bad_is_ended_before_the_third(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    lucky = [600.0, 600.0, 600.0, 600.0]
-    trials = [[GOOD, GOOD, GOOD], [lucky, BAD, GOOD]]
-    assert states_of(monkeypatch, "pruner=median", trials) == ["COMPLETE", "PRUNED"]
-
-
-def best_return(score: float) -> TrainingResult:
-    training = TrainingResult(1000)
-    training.add(1000, Evaluation(np.full(2, score), np.ones(2, np.int64)))
-    return training
-
-
-@pytest.mark.parametrize("threshold", [475.0, 0.0, -1e-12, -200.0])
-def test_training_that_misses_a_threshold_counts_more_the_farther_it_stays_away(threshold: float) -> None:
-    counted = [steps_to(threshold, best_return(threshold - missing)) for missing in (0.01, 5, 500, 1e6)]
-    assert counted == sorted(set(counted))
-    assert 1000 < counted[0] < counted[-1] <= 2000
+def evaluation(score: float) -> Evaluation:
+    return Evaluation(np.full(2, score), np.ones(2, np.int64))
 
 
 def test_score_on_several_fresh_seeds_has_an_interval_and_on_one_has_none() -> None:
-    objective = plan_of().objective
-    score, interval = score_of([[1.0, 2.0, 3.0], [2.0, 3.0, 4.0]], objective)
+    score, interval = score_of([[1.0, 2.0, 3.0], [2.0, 3.0, 4.0]], "mean_return")
     assert interval is not None
     assert interval[0] < score < interval[1]
-    assert score_of([[1.0, 2.0, 3.0]], objective) == (2.0, None)
+    assert score_of([[1.0, 2.0, 3.0]], "mean_return") == (2.0, None)
+
+
+def test_objective_is_of_all_last_evaluations_together() -> None:
+    successes = np.array([True, False])
+    found = [evaluation(1.0), Evaluation(np.array([2.0, 100.0]), np.ones(2, np.int64), successes)]
+    assert value_of("mean_return", found) == 26
+    assert value_of("iqm", found) == 1.5
+    assert value_of("success_rate", found[1:]) == 0.5
+    with pytest.raises(ZooError, match="success"):
+        value_of("success_rate", found)

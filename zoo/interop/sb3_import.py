@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,10 +23,9 @@ from zoo.core.tensors import Arrays
 from zoo.core.zips import UNREADABLE
 from zoo.envs.config import EnvConfig
 from zoo.envs.normalize import SINGLE, Normalizer
-from zoo.envs.spaces import channels_first, describe, is_image, spaces_differ
+from zoo.envs.spaces import describe, is_image, spaces_differ
 from zoo.errors import ZooError, nearest
 from zoo.interop.sb3_zip import (
-    Moments,
     Sb3Files,
     VecNormalizeStatistics,
     is_pickled,
@@ -83,7 +81,7 @@ def import_sb3(
     ``activation`` are for files that don't hold them. Raises `ZooError` for an agent that Zoo can't build.
     """
     files = read_sb3(file)
-    with _explain_errors(files):
+    try:
         name = _algorithm(files, algo)
         masks_actions = algo == "maskable_ppo" or ".maskable." in str(
             files.printed("policy_class").get("__module__")
@@ -95,7 +93,11 @@ def import_sb3(
         policy = _policy(name, files, observation_space, activation)
         statistics = None if normalize is None else read_vecnormalize(normalize)
         if env is not None and statistics is not None:
-            env = dataclasses.replace(env, normalize=normalize_config(statistics))
+            keys = [key for key in statistics.moments if key is not None]
+            is_normalized = {"observations": bool(statistics.moments), "rewards": statistics.rewards}
+            env = dataclasses.replace(
+                env, normalize={**is_normalized, **statistics.settings, "keys": keys or None}
+            )
         algorithm_type, n_envs = algorithm_class(name), _count(files.plain("n_envs")) or 1
         agent_files = AgentFiles(
             config=agent_config(
@@ -115,13 +117,6 @@ def import_sb3(
             "imported_from": f"Stable-Baselines3 {files.version or 'of an unknown version'}",
         }
         return ImportedAgent(algorithm, card, unknown)
-
-
-@contextlib.contextmanager
-def _explain_errors(files: Sb3Files) -> Iterator[None]:
-    """Name the file in errors within the block."""
-    try:
-        yield
     except ZooError as error:
         raise ZooError(f"can't import {files.origin}: {error}") from error
     except UNREADABLE as error:
@@ -165,34 +160,24 @@ def _algorithm(files: Sb3Files, given: str | None) -> str:
 
 
 def _spaces(files: Sb3Files, given: tuple[Space, Space] | None) -> tuple[Space, Space]:
-    found = []
-    for index, what in enumerate(("observation_space", "action_space")):
-        own = files.space(what)
-        if given is not None:
-            found.append(_check_space(own, given[index], "observations" if index == 0 else "actions"))
-        elif own is not None:
-            found.append(own)
-        else:
-            raise ZooError(f"its {what.replace('_', ' ')} can't be read; name its environment: env=ID")
-    return found[0], found[1]
+    """Return the environment's spaces, which have to be those of the file, or these.
 
-
-def _check_space(own: Space | None, given: Space, what: str) -> Space:
-    """Return the environment's space. SB3 moves the channels of images to the front, Zoo's policies do."""
-    if own is None or spaces_differ(own, given) is None or spaces_differ(own, _channels_moved(given)) is None:
-        return given
-    raise ZooError(f"its {what} are {describe(own)}, but the environment's are {describe(given)}")
-
-
-def _channels_moved(space: Space) -> Space:
-    if isinstance(space, spaces.Dict):
-        return spaces.Dict([(key, _channels_moved(part)) for key, part in space.items()])
-    if not isinstance(space, spaces.Box) or not is_image(space) or len(space.shape) != 3:
-        return space
-    if channels_first(space.shape):
-        return space
-    low, high = (np.moveaxis(bound, -1, 0) for bound in (space.low, space.high))
-    return spaces.Box(low, high, dtype=space.dtype.type)
+    Images may have their channels last in the environment: SB3 moves them to the front, Zoo's policies do.
+    """
+    names = ("observation_space", "action_space")
+    own = [files.space(name) for name in names]
+    if given is None:
+        observation_space, action_space = own
+        if observation_space is None or action_space is None:
+            raise ZooError("its spaces can't be read; name its environment: env=ID")
+        return observation_space, action_space
+    for name, theirs, ours in zip(names, own, given, strict=True):
+        parts = ours.values() if isinstance(ours, spaces.Dict) else [ours]
+        if theirs is None or any(map(is_image, parts)) or spaces_differ(theirs, ours) is None:
+            continue
+        what = "observations" if name == "observation_space" else "actions"
+        raise ZooError(f"its {what} are {describe(theirs)}, but the environment's are {describe(ours)}")
+    return given
 
 
 def _check_spaces(name: str, files: Sb3Files, observation_space: Space, action_space: Space) -> None:
@@ -373,33 +358,13 @@ def _sizes(name: str, files: Sb3Files, action_space: Space) -> dict[str, int]:
     critics = {found[1] for tensor in files.tensors if (found := re.match(r"critic\.qf(\d+)\.", tensor))}
     sizes = {"n_critics": len(critics)} if name in ("sac", "td3", "tqc") else {}
     if name == "tqc":
-        sizes["n_quantiles"] = _outputs(files.tensors, "critic.qf0")
+        sizes["n_quantiles"] = layer_sizes(files.tensors, "critic.qf0")[-1]
     if name == "qrdqn":
         assert isinstance(action_space, spaces.Discrete)
-        sizes["n_quantiles"] = _outputs(files.tensors, "quantile_net.quantile_net") // int(action_space.n)
+        sizes["n_quantiles"] = layer_sizes(files.tensors, "quantile_net.quantile_net")[-1] // int(
+            action_space.n
+        )
     return sizes
-
-
-def _outputs(tensors: Arrays, prefix: str) -> int:
-    found = [
-        (int(match[1]), len(tensor))
-        for name, tensor in tensors.items()
-        if (match := re.fullmatch(rf"{re.escape(prefix)}\.(\d+)\.bias", name)) and tensor.ndim == 1
-    ]
-    if not found:
-        raise ZooError(f"it has no `{prefix}`")
-    return max(found)[1]
-
-
-def normalize_config(statistics: VecNormalizeStatistics) -> dict[str, Any]:
-    """Return the section ``normalize`` of the environment's config that stands for the statistics."""
-    keys = [key for key in statistics.observations if key is not None]
-    return {
-        "observations": bool(statistics.observations),
-        "rewards": statistics.rewards,
-        **statistics.settings,
-        "keys": keys or None,
-    }
 
 
 def normalization(
@@ -412,33 +377,23 @@ def normalization(
     parts: dict[str | None, Space] = {None: observation_space}
     if isinstance(observation_space, spaces.Dict):
         parts = dict(observation_space.items())
-    arrays: Arrays = {"returns": np.zeros(1), **_arrays("return", statistics.returns)}
-    for key, moments in statistics.observations.items():
+    arrays: Arrays = {"returns": np.zeros(1)}
+    named = {SINGLE if key is None else key: each for key, each in statistics.moments.items()}
+    for key, (mean, *_) in statistics.moments.items():
         part = parts.get(key)
-        if part is None or not isinstance(part, spaces.Box) or part.shape != moments.mean.shape:
-            where = "" if key is None else f" of `{one_line(key, 40)}`"
+        if part is None or not isinstance(part, spaces.Box) or part.shape != mean.shape:
             raise ZooError(
-                f"the statistics{where} in the file of normalize= have shape {list(moments.mean.shape)},"
+                f"the statistics in the file of normalize= have shape {list(mean.shape)},"
                 f" but its observations are {describe(observation_space)}"
             )
         if is_image(part):
             raise ZooError("its images are normalised by running statistics, which Zoo does not do")
-        arrays |= _arrays("observations" if key is None else f"observations/{key}", moments)
-    values = {
-        "keys": [SINGLE if key is None else key for key in statistics.observations],
-        "rewards": statistics.rewards,
-        **statistics.settings,
-    }
+    places = {f"observations/{key}" if key else "observations": each for key, each in named.items()}
+    for name, (mean, var, count) in {**places, "return": statistics.returns}.items():
+        arrays |= {f"{name}.mean": mean, f"{name}.squares": var * count, f"{name}.count": np.array(count)}
+    values = {"keys": list(named), "rewards": statistics.rewards, **statistics.settings}
     state = Normalizer.from_state({"arrays": arrays, "values": values}).state()
     return state["arrays"], state["values"]
-
-
-def _arrays(name: str, moments: Moments) -> Arrays:
-    return {
-        f"{name}.mean": moments.mean,
-        f"{name}.squares": moments.var * moments.count,
-        f"{name}.count": np.array(moments.count),
-    }
 
 
 # What Stable-Baselines3's parameters are called here, algorithm by algorithm
@@ -576,21 +531,22 @@ def _index(key: str, keys: Sequence[str]) -> int:
     return list(keys).index(key)
 
 
-def hidden_sizes(tensors: Arrays, prefix: str) -> list[int]:
-    """Return the widths of a network's hidden layers. Raises `ZooError` for layers of other kinds."""
-    found: dict[int, tuple[int, ...]] = {}
-    for name, tensor in tensors.items():
-        match = re.fullmatch(rf"{re.escape(prefix)}\.(\d+)\.weight", name)
-        if match is not None:
-            if tensor.ndim != 2:
-                raise ZooError(f"its `{prefix}` has layers that are not linear, such as {match[1]}")
-            found[int(match[1])] = tensor.shape
-    if sorted(found) != list(range(0, 2 * len(found), 2)):
+def layer_sizes(tensors: Arrays, prefix: str) -> list[int]:
+    """Return the widths of a network's linear layers. Raises `ZooError` for layers of other kinds."""
+    pattern = re.compile(rf"{re.escape(prefix)}\.(\d+)\.weight")
+    found = {int(match[1]): each for name, each in tensors.items() if (match := pattern.fullmatch(name))}
+    is_linear = all(each.ndim == 2 for each in found.values())
+    if not is_linear or sorted(found) != list(range(0, 2 * len(found), 2)):
         raise ZooError(
             f"its `{prefix}` has more than linear layers with a non-linearity between them,"
             f" which Zoo does not build: layers {sorted(found)}"
         )
-    sizes = [found[index][0] for index in sorted(found)]
+    return [len(found[index]) for index in sorted(found)]
+
+
+def hidden_sizes(tensors: Arrays, prefix: str) -> list[int]:
+    """Return the widths of a network's hidden layers; raises as `layer_sizes`."""
+    sizes = layer_sizes(tensors, prefix)
     return sizes[:-1] if prefix in WITH_OUTPUT else sizes
 
 

@@ -185,20 +185,12 @@ def _unpickled(content: bytes) -> Any:
 
 
 @dataclass(frozen=True)
-class Moments:
-    """Running mean, variance and count of samples."""
-
-    mean: NDArray[np.float64]
-    var: NDArray[np.float64]
-    count: float
-
-
-@dataclass(frozen=True)
 class VecNormalizeStatistics:
-    """What a saved `VecNormalize` holds; observations by key, or by None where there are no keys."""
+    """What a saved `VecNormalize` holds: running mean, variance and count of observations and returns."""
 
-    observations: dict[str | None, Moments]
-    returns: Moments
+    moments: dict[str | None, tuple[NDArray[np.float64], NDArray[np.float64], float]]
+    """Of observations by key, or by None where there are no keys."""
+    returns: tuple[NDArray[np.float64], NDArray[np.float64], float]
     settings: dict[str, float]
     """``clip_obs``, ``clip_reward``, ``gamma`` and ``epsilon``."""
     rewards: bool
@@ -207,32 +199,24 @@ class VecNormalizeStatistics:
 def read_vecnormalize(path: str | os.PathLike[str]) -> VecNormalizeStatistics:
     """Read the statistics that `VecNormalize.save` wrote. Raises `ZooError` if the file is another one."""
     given = Path(path).expanduser()
-    origin = one_line(given)
     try:
         found = _unpickled(given.read_bytes())
         if not isinstance(found, _Placeholder) or not found.path.endswith(".VecNormalize"):
             raise ValueError("it is something else")
-        return _statistics(found.state)
+        state: Mapping[str, Any] = found.state
+        defaults = {"clip_obs": 10.0, "clip_reward": 10.0, "gamma": 0.99, "epsilon": 1e-8}
+        settings = {name: float(state.get(name, value)) for name, value in defaults.items()}
+        seen = state["obs_rms"] if state.get("norm_obs", True) else {}
+        by_key = seen if isinstance(seen, Mapping) else {None: seen}
+        moments = {key: _moments(each) for key, each in by_key.items()}
+        rewards = state.get("norm_reward", True) is not False
+        return VecNormalizeStatistics(moments, _moments(state["ret_rms"]), settings, rewards)
     except _UNREADABLE as error:
         raise ZooError(
-            f"normalize={origin} can't be read as what VecNormalize.save() wrote: {one_line(error)}"
+            f"normalize={one_line(given)} can't be read as what VecNormalize.save() wrote: {one_line(error)}"
         ) from error
 
 
-def _statistics(state: Mapping[str, Any]) -> VecNormalizeStatistics:
-    defaults = {"clip_obs": 10.0, "clip_reward": 10.0, "gamma": 0.99, "epsilon": 1e-8}
-    settings = {name: float(state.get(name, value)) for name, value in defaults.items()}
-    found = state.get("obs_rms")
-    observations: dict[str | None, Moments] = {}
-    if state.get("norm_obs", True):
-        by_key = found if isinstance(found, Mapping) else {None: found}
-        observations = {key: _moments(each) for key, each in by_key.items()}
-    return VecNormalizeStatistics(
-        observations, _moments(state["ret_rms"]), settings, state.get("norm_reward", True) is not False
-    )
-
-
-def _moments(running: Any) -> Moments:
+def _moments(running: Any) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
     mean, var = (np.asarray(running.state[name], np.float64) for name in ("mean", "var"))
-    count = float(running.state["count"])
-    return Moments(mean, var, count)
+    return mean, var, float(running.state["count"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -165,13 +165,7 @@ def _text(value: Any) -> str:
 
 def as_override(value: Any) -> str:
     """Return a value as a user would write it on the command line: ``null``, ``true``, ``[64,64]``."""
-    if value is None or isinstance(value, bool):
-        return json.dumps(value)
-    if isinstance(value, list):
-        return f"[{','.join(map(as_override, value))}]"
-    if isinstance(value, Mapping):
-        return f"{{{','.join(f'{key}:{as_override(each)}' for key, each in value.items())}}}"
-    return str(value)
+    return value if isinstance(value, str) else json.dumps(value, default=str, separators=(",", ":"))
 
 
 def _key_value(key: str, value: Any) -> str:

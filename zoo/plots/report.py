@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import jinja2
 
-from zoo.core.plain_data import to_yaml, value_at
-from zoo.core.printing import decimal, one_line, printable
+from zoo.core.plain_data import value_at
+from zoo.core.printing import one_line, printable
 from zoo.errors import ZooError
 from zoo.plots.curves import CurveOptions, curves_of
 from zoo.plots.figures import (
@@ -23,9 +23,10 @@ from zoo.plots.figures import (
     run_figure,
     scores_figure,
 )
+from zoo.plots.groups import Group
 from zoo.plots.runs import Run, problems_of
 from zoo.plots.scores import SCORE_NAMES, GroupScore, Methods
-from zoo.plots.tables import Table, aggregate_table, duration, score_table
+from zoo.plots.tables import Table, aggregate_table, score_table
 from zoo.version import __version__
 
 if TYPE_CHECKING:
@@ -43,63 +44,51 @@ Part = dict[str, Any]
 Section = tuple[str, list[Part]]
 
 
-def run_report(run: Run, options: CurveOptions, heading: str | None = None) -> str:
-    """Return the page about one run."""
-    title = heading or f"{run.algo} on {run.env}" + ("" if run.seed is None else f", seed {run.seed}")
-    ending = [] if run.is_complete else [f"This run is not complete: it {run.ending}."]
-    figure = _figure(lambda: run_figure(run, options.x, options.smooth), f"Curves of {title}")
-    sections: list[Section] = [("Run", [{"warnings": ending}, _facts(_outcome(run))]), ("Curves", [figure])]
-    videos = sorted(path for kind in ("mp4", "gif") for path in (run.path / "videos").glob(f"[!.]*.{kind}"))
-    if videos:
-        sections.append(("Video", [_video(videos[-1])]))
-    folded = [] if run.config is None else [{"summary": "config.yaml", "pre": to_yaml(run.config)}]
-    for agent in ("best_agent", "agent"):
-        card = run.path / agent / "README.md"
-        if card.is_file():
-            folded.append({"summary": f"{agent}/README.md", "pre": card.read_text(errors="replace")})
-    sections.append(("How it was made", [_facts(_origin(run)), *folded]))
-    return _page(title, [run], sections)
-
-
-def sweep_report(
+def report_of(
     group_scores: Sequence[GroupScore],
     methods: Methods | None,
     options: CurveOptions,
     kind: str,
     heading: str | None = None,
 ) -> str:
-    """Return the page about several runs; with ``methods`` also their statistics over environments."""
+    """Return the page about these groups' runs; with ``methods`` also their statistics over environments."""
     groups = [each.group for each in group_scores]
     runs = [(group, run) for group in groups for run in [*group.runs, *group.repeated]]
     unfinished = [f"{run.name}: {run.ending}" for _, run in runs if not run.is_complete]
     count = [f"{len(unfinished)} of {len(runs)} runs did not finish:"] if unfinished else []
     about = {"text": f"Each run's score is the {SCORE_NAMES[kind]}."}
-    figure = _figure(lambda: scores_figure(group_scores, kind), "Scores of all runs")
-    warnings: Part = {"warnings": count + unfinished[:MOST_LINES]}
-    scores = [warnings, about, _table(score_table(group_scores)), figure]
-    curves = []
-    for y in dict.fromkeys([options.y, "eval", "train"]):
-        these = replace(options, y=y, smooth=options.smooth if y == options.y else "auto")
-        curves.append(
-            _figure(lambda these=these: curves_figure(curves_of(groups, these), these), f"Curves, {y}")  # type: ignore[misc]
-        )
-    listed = [[group.label, group.env, run.seed, run.status or "–", run.name] for group, run in runs]
-    columns = ["group", "environment", "seed", "status", "folder"]
+    scores: list[Part] = [
+        {"warnings": count + unfinished[:MOST_LINES]},
+        about,
+        _table(score_table(group_scores)),
+    ]
+    if len(runs) > 1:
+        scores.append(_figure(lambda: scores_figure(group_scores, kind), "Scores of all runs"))
+        curves = [_curves(groups, options, y) for y in dict.fromkeys([options.y, "eval", "train"])]
+    else:
+        curves = [_figure(lambda: run_figure(runs[0][1], options.x, options.smooth), "Curves of the run")]
     sections: list[Section] = [("Scores", scores), ("Learning curves", curves)]
     if methods is not None:
         sections.append(("Over all environments", _statistics(methods, kind)))
-    sections.append(("Runs", [{"columns": columns, "rows": listed[:MOST_LINES]}]))
-    envs = list(dict.fromkeys(group.env for group in groups))
-    places = ", ".join([*envs[:3], *["…"][: len(envs) > 3]])
-    title = heading or f"{len(runs)} runs in {len(groups)} groups on {places}"
-    return _page(title, [run for _, run in runs], sections)
-
-
-def _page(title: str, runs: Sequence[Run], sections: list[Section]) -> str:
-    """Return the template filled in; every text is escaped, and without control characters."""
-    problems = problems_of(runs)
+    columns = ["group", "environment", "seed", "status", "folder", "started", "git commit", "command"]
+    rows = [
+        [group.label, group.env, run.seed, run.status, run.name]
+        + [run.record.get(key, "") for key in ("started", "git_commit", "command")]
+        for group, run in runs[:MOST_LINES]
+    ]
+    sections.append(("Runs", [{"columns": columns, "rows": rows}]))
+    if len(runs) == 1:
+        sections.append(("How it was made", _files(runs[0][1])))
+    problems = problems_of(run for _, run in runs)
     if problems:
         sections.append(("Files with problems", [{"warnings": problems[:MOST_LINES]}]))
+    places = ", ".join(dict.fromkeys(group.env for group in groups))
+    title = heading or f"{', '.join(dict.fromkeys(group.label for group in groups))} on {places}"
+    return _page(one_line(title, 300), sections)
+
+
+def _page(title: str, sections: list[Section]) -> str:
+    """Return the template filled in; every text is escaped, and without control characters."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -107,7 +96,7 @@ def _page(title: str, runs: Sequence[Run], sections: list[Section]) -> str:
         trim_blocks=True,
     )
     template = environment.get_template("report.html.j2")
-    return template.render(title=one_line(title, 300), sections=sections, version=__version__)
+    return template.render(title=title, sections=sections, version=__version__)
 
 
 def _figure(draw: Callable[[], Figure], description: str) -> Part:
@@ -117,15 +106,16 @@ def _figure(draw: Callable[[], Figure], description: str) -> Part:
             content = render(draw(), "svg")
     except ZooError as error:
         return {"text": str(error)}
-    return {"image": base64.b64encode(content).decode(), "kind": "image/svg+xml", "text": description}
+    return {"image": base64.b64encode(content).decode(), "text": description}
+
+
+def _curves(groups: Sequence[Group], options: CurveOptions, y: str) -> Part:
+    these = replace(options, y=y, smooth=options.smooth if y == options.y else "auto")
+    return _figure(lambda: curves_figure(curves_of(groups, these), these), f"Learning curves, {y}")
 
 
 def _table(table: Table) -> Part:
     return {"columns": table.columns, "rows": table.rows}
-
-
-def _facts(facts: dict[str, Any]) -> Part:
-    return {"rows": [[name, value] for name, value in facts.items() if value is not None]}
 
 
 def _statistics(methods: Methods, kind: str) -> list[Part]:
@@ -135,31 +125,15 @@ def _statistics(methods: Methods, kind: str) -> list[Part]:
     return [about, {"warnings": missing}, _table(aggregate_table(methods)), figure]
 
 
-def _outcome(run: Run) -> dict[str, Any]:
-    final, best, steps, seconds = run.score("final"), run.score("best"), run.timesteps(), run.seconds()
-    return {
-        "folder": run.name,
-        "status": run.status,
-        "return of the last evaluation": None if final is None else decimal(final),
-        "return of the best evaluation": None if best is None else decimal(best),
-        "environment steps": None if steps is None else f"{steps:,.0f}",
-        "time": None if seconds is None else duration(seconds / 3600),
-        "error": run.record.get("error"),
-    }
-
-
-def _origin(run: Run) -> dict[str, Any]:
-    names = ("command", "seed", "started", "ended", "host", "git_commit", "git_changed")
+def _files(run: Run) -> list[Part]:
+    """Return a run's newest video, its config and the card of its best agent."""
+    parts: list[Part] = []
+    videos = sorted((run.path / "videos").glob("[!.]*.mp4"))
+    if videos and videos[-1].stat().st_size <= VIDEO_LIMIT:
+        parts.append({"video": base64.b64encode(videos[-1].read_bytes()).decode()})
+    for name in ("config.yaml", "best_agent/README.md"):
+        if (run.path / name).is_file():
+            text = (run.path / name).read_text(encoding="utf-8", errors="replace")
+            parts.append({"summary": name, "pre": text})
     versions = value_at(run.record, "versions") or {}
-    text = ", ".join(f"{name} {version}" for name, version in versions.items())
-    return {**{name: run.record.get(name) for name in names}, "versions": text}
-
-
-def _video(path: Path) -> Part:
-    """Return the video as a part of the page, or where it is if it is too large."""
-    content = path.read_bytes()
-    if len(content) > VIDEO_LIMIT:
-        return {"text": str(path)}
-    data = base64.b64encode(content).decode()
-    is_gif = path.suffix == ".gif"
-    return {"image": data, "kind": "image/gif", "text": path.name} if is_gif else {"video": data}
+    return [*parts, {"rows": [[name, version] for name, version in versions.items()]}]

@@ -43,13 +43,13 @@ _SEED_AT_END = re.compile(r"(?:^|[-_.])(?:seed|run|s)?[-_=]?(\d+)$", re.IGNORECA
 def find_runs(given: Sequence[str]) -> list[Path]:
     """Return the folders of all runs at or below these paths, each once; a path may hold ``*``.
 
-    A file or an agent in a run stands for the run. The trials of `zoo tune` are found only by a path in their
-    folder: the best of many were lucky. Raises `ZooError` for a path that leads nowhere, and for no run.
+    The trials of `zoo tune` are found only by a path in their folder: the best of many were lucky. Raises
+    `ZooError` for a path that leads nowhere, and for no run.
     """
     found: dict[str, Path] = {}
     for text in given:
         for path in _paths(text):
-            for run in _runs_below(_run_of(path)):
+            for run in _runs_below(path):
                 found.setdefault(os.path.realpath(run), run)
     if not found:
         where = ", ".join(one_line(text, 80) for text in given[:5])
@@ -71,17 +71,6 @@ def _paths(text: str) -> list[Path]:
         raise ZooError(f"no path is like {one_line(text)}")
     siblings = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
     raise ZooError(f"there is nothing at {one_line(text)}{nearest(path.name, siblings)}")
-
-
-def _run_of(path: Path) -> Path:
-    """Return the run to which a file or an agent's folder belongs, or the folder itself."""
-    folder = path if path.is_dir() else path.parent
-    for candidate in (folder, folder.parent):
-        if (candidate / RECORD).is_file():
-            return candidate
-    if path.is_file() and not _is_sb3_file(path.name):
-        raise ZooError(f"{one_line(path)} is no run: expected a folder with {RECORD} or {MONITOR}")
-    return folder
 
 
 def _runs_below(top: Path) -> Iterator[Path]:

@@ -1,25 +1,22 @@
-"""The objectives of a study, and the trainings of a trial whose scores they are."""
+"""The objective of a study, and the trainings of a trial whose score it is."""
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import optuna
 
 from zoo.algorithms.callback import Callback
 from zoo.algorithms.callback import Training as Algorithm
-from zoo.errors import ZooError, nearest
+from zoo.errors import ZooError
 from zoo.experiment.callbacks import EvalCallback
 from zoo.experiment.evaluation import Evaluation
 from zoo.experiment.experiment import Experiment
-from zoo.experiment.run_folder import RunFolder
 from zoo.experiment.statistics import iqm
 
 STEPS_OF_A_SMOKE_TEST = 200
@@ -30,102 +27,25 @@ LEARNING_STARTS_OF_A_SMOKE_TEST = 20
 TRIALS, TOP_RUNS = "trials", "top"
 """Subfolders of a study: the runs of its trials, and those that train the best ones again."""
 
-Direction = Literal["minimize", "maximize"]
+OnEvaluation = Callable[[int, Evaluation], str | None]
+"""Is called with the step and the evaluation; returns a reason to prune the trial, or None."""
 
 
-class NoSuccessError(ZooError):
-    """The environment does not tell whether an episode was a success, so no trial has a success rate."""
+def samples_of(objective: str, evaluation: Evaluation) -> list[float]:
+    """Return what the objective averages over: the returns, or the successes, of all episodes."""
+    samples = evaluation.successes if objective == "success_rate" else evaluation.returns
+    if samples is None:
+        raise ZooError(
+            "objective=success_rate: the environment does not say whether an episode was a success"
+            " (`is_success` or `success` in the info of its last step)"
+        )
+    return [float(each) for each in samples]
 
 
-@dataclass
-class TrainingResult:
-    """The evaluations of one training of a trial, so far."""
-
-    n_timesteps: int
-    """Steps of the whole training."""
-    evaluations: list[tuple[int, Evaluation]] = field(default_factory=list)
-    """Each evaluation with its environment step."""
-    steps_per_second: float = 0.0
-
-    def add(self, steps: int, evaluation: Evaluation) -> None:
-        """Add an evaluation, unless that step has one already."""
-        if not self.evaluations or self.evaluations[-1][0] != steps:
-            self.evaluations.append((steps, evaluation))
-
-
-def steps_to(threshold: float, training: TrainingResult) -> float:
-    """Return the environment steps to the first evaluation whose mean return is at least ``threshold``.
-
-    A training that never reaches it counts one to two times all its steps: the more, the lower its best mean.
-    """
-    for steps, evaluation in training.evaluations:
-        if evaluation.mean >= threshold:
-            return float(steps)
-    best = max(evaluation.mean for _, evaluation in training.evaluations)
-    missing = (threshold - best) / max(abs(threshold), 1.0)
-    return training.n_timesteps * (1 + missing / (1 + missing))
-
-
-TO_THRESHOLD = "time_to_threshold"
-OBJECTIVES = ("mean_return", "iqm", "success_rate", TO_THRESHOLD, "steps_per_second")
-
-
-class Objective:
-    """One or several objectives by name, and the direction in which each is better."""
-
-    def __init__(self, names: str | Sequence[str], threshold: float | None = None) -> None:
-        self.names = [names] if isinstance(names, str) else list(names)
-        self.threshold = threshold
-        for name in self.names:
-            if name not in OBJECTIVES:
-                hint = nearest(name, OBJECTIVES)
-                raise ZooError(f"`objective={name}` is not one of {', '.join(OBJECTIVES)}{hint}")
-        if not self.names or len(set(self.names)) < len(self.names):
-            raise ZooError(f"`objective={self.names}`: expected one objective, or several different ones")
-        if TO_THRESHOLD in self.names and threshold is None:
-            raise ZooError(f"objective={TO_THRESHOLD} needs the mean return to reach: threshold=475")
-        if TO_THRESHOLD not in self.names and threshold is not None:
-            raise ZooError(f"`threshold` is of use with objective={TO_THRESHOLD} only")
-
-    @property
-    def is_single(self) -> bool:
-        """Whether there is one objective, by which trials can be pruned."""
-        return len(self.names) == 1
-
-    @property
-    def directions(self) -> list[Direction]:
-        """The direction of each objective."""
-        return ["minimize" if name == TO_THRESHOLD else "maximize" for name in self.names]
-
-    @property
-    def ranks_by_mean(self) -> bool:
-        """Whether reevaluated trials are ranked by the mean, else by the interquartile mean."""
-        return self.names[0] not in ("mean_return", "iqm")
-
-    def values(self, trainings: Sequence[TrainingResult]) -> list[float]:
-        """Return the value of each objective over these trainings. Raises `NoSuccessError`."""
-        found = []
-        for name in self.names:
-            pooled = np.concatenate([self.samples(each, name) for each in trainings])
-            found.append(float(iqm(pooled) if name == "iqm" else pooled.mean()))
-        return found
-
-    def samples(self, training: TrainingResult, name: str | None = None) -> list[float]:
-        """Return what an objective averages over for one training; by default the first objective."""
-        name = name or self.names[0]
-        if name == TO_THRESHOLD:
-            assert self.threshold is not None
-            return [steps_to(self.threshold, training)]
-        if name == "steps_per_second":
-            return [training.steps_per_second]
-        last = training.evaluations[-1][1]
-        samples = last.successes if name == "success_rate" else last.returns
-        if samples is None:
-            raise NoSuccessError(
-                "objective=success_rate: the environment does not say whether an episode was a success"
-                " (`is_success` or `success` in the info of its last step)"
-            )
-        return [float(each) for each in samples]
+def value_of(objective: str, evaluations: Sequence[Evaluation]) -> float:
+    """Return the objective's value for the last evaluations of a trial's trainings."""
+    pooled = np.concatenate([samples_of(objective, each) for each in evaluations])
+    return float(iqm(pooled) if objective == "iqm" else pooled.mean())
 
 
 class InterruptedTrialError(KeyboardInterrupt):
@@ -136,21 +56,20 @@ def train(
     config: Mapping[str, Any],
     *,
     keep: bool,
-    on_evaluation: Callable[[int, TrainingResult], str | None] | None = None,
+    on_evaluation: OnEvaluation | None = None,
     on_start: Callable[[Path], None] | None = None,
-) -> tuple[TrainingResult, Path]:
-    """Train by a config; return the evaluations and the run's folder, without agents unless ``keep``.
+) -> tuple[Evaluation, Path]:
+    """Train by a config; return the last evaluation and the run's folder, without agents unless ``keep``.
 
-    ``on_start`` is called with the run's folder, ``on_evaluation`` with the step and the evaluations so far;
-    it returns a reason to prune the trial, or None. Raises `InterruptedTrialError`, `optuna.TrialPruned`, and
+    ``on_start`` is called with the run's folder. Raises `InterruptedTrialError`, `optuna.TrialPruned`, and
     any error of the training.
     """
-    training = TrainingResult(int(config["n_timesteps"]))
     with Experiment(config) as experiment:
-        run, algorithm = experiment.run, experiment.algorithm
+        run = experiment.run
         evaluation = next(each for each in experiment.callbacks if isinstance(each, EvalCallback))
-        pruning = _PruningCallback(evaluation, training, on_evaluation)
-        experiment.callbacks.append(pruning)
+        pruning = _PruningCallback(evaluation, on_evaluation)
+        if on_evaluation is not None:
+            experiment.callbacks.append(pruning)
         if on_start is not None:
             on_start(run.path)
         try:
@@ -164,46 +83,27 @@ def train(
         if pruning.reason is not None:
             raise optuna.TrialPruned(pruning.reason)
         assert result.evaluation is not None
-        training.add(algorithm.num_timesteps, result.evaluation)
-        training.steps_per_second = float(run.read_record().get("steps_per_second") or 0.0)
-        return training, run.path
+        return result.evaluation, run.path
 
 
 class _PruningCallback(Callback):
     """Passes every evaluation on, and ends the training for the reason that comes back."""
 
-    def __init__(
-        self,
-        evaluation: EvalCallback,
-        training: TrainingResult,
-        on_evaluation: Callable[[int, TrainingResult], str | None] | None,
-    ) -> None:
-        self.evaluation, self.training, self.on_evaluation = evaluation, training, on_evaluation
+    def __init__(self, evaluation: EvalCallback, on_evaluation: OnEvaluation | None) -> None:
+        self.evaluation, self.on_evaluation = evaluation, on_evaluation
         self.every = evaluation.every
         self.reason: str | None = None
 
     def on_steps(self, algorithm: Algorithm) -> None:
-        latest: Evaluation | None = self.evaluation.last
-        if latest is None or self.evaluation.evaluated_at != algorithm.num_timesteps:
+        steps, latest = algorithm.num_timesteps, self.evaluation.last
+        if latest is None or self.evaluation.evaluated_at != steps or self.on_evaluation is None:
             return
-        self.training.add(algorithm.num_timesteps, latest)
-        is_over = algorithm.num_timesteps >= algorithm.total_timesteps
-        if self.on_evaluation is None or is_over or algorithm.stop_reason is not None:
+        if steps >= algorithm.total_timesteps or algorithm.stop_reason is not None:
             return
         # Rounded, so that trials with rollouts of other lengths are compared at the same steps.
-        self.reason = self.on_evaluation(algorithm.num_timesteps // self.every * self.every, self.training)
+        self.reason = self.on_evaluation(steps // self.every * self.every, latest)
         if self.reason is not None:
             algorithm.request_stop(self.reason)
-
-
-def steps_trained(runs: Sequence[str]) -> int:
-    """Return the environment steps of these runs by their records, 0 for a killed one."""
-    total = 0
-    for run in runs:
-        with contextlib.suppress(ZooError):
-            steps = RunFolder(Path(run)).read_record().get("timesteps")
-            total += steps if isinstance(steps, int) else 0
-    return total
 
 
 def trial_seeds(study_seed: int, number: int, n: int) -> list[int]:

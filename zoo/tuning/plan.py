@@ -1,4 +1,4 @@
-"""The plan of a study: the config of its trials, its space, objective, sampler and pruner, and its folder."""
+"""The plan of a study: the config of its trials, its space, sampler and pruner, and its folder."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from zoo.config.schema import SECTIONS, TrainSettings
 from zoo.core.plain_data import flat
 from zoo.envs.registry import folder_name
 from zoo.errors import ZooError
-from zoo.tuning.objective import TO_THRESHOLD, Objective
-from zoo.tuning.samplers import make_pruner, make_sampler, require_sampler
+from zoo.tuning.samplers import make_pruner, make_sampler
 from zoo.tuning.space import Config, Space
 
 if TYPE_CHECKING:
@@ -35,18 +34,20 @@ class Plan:
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self.config = dict(config)
-        self.base = _training(config)
+        training = {"algo", "callbacks", "logger", *SECTIONS, *(each.name for each in fields(TrainSettings))}
+        self.base: Config = {key: each for key, each in config.items() if key in training}
         self.algo = str(config["algo"].get("preset") or config["algo"]["name"])
         self.env = str(config["env"]["id"])
-        self.name = _checked_name(config["study"])
+        self.name, self.objective = str(config["study"]), str(config["objective"])
         self.full_name = f"{self.algo}/{self.env}/{self.name}"
         self.folder = Path(config["runs_dir"], "tune", self.algo, folder_name(self.env), self.name)
-        self.objective = Objective(config["objective"], config["threshold"])
         self.space = Space(config["space"], config["fixed"])
         self.n_seeds, self.n_timesteps = int(config["n_seeds"]), int(config["n_timesteps"])
 
     def check(self) -> None:
         """Raise `ZooError` for settings that would fail in every trial."""
+        if not re.fullmatch(r"\w[\w.-]{0,99}", self.name):
+            raise ZooError(f"`study={self.name}` is not a name; expected letters, digits, dots and dashes")
         for key in ("resume", "job"):
             if self.config[key] is not None:
                 raise ZooError(
@@ -57,17 +58,14 @@ class Plan:
             raise ZooError("`n_jobs=0` is neither -1 (one a core) nor at least 1")
         if self.base["callbacks"].get("eval") is None:
             raise ZooError("`callbacks.eval` is switched off: without evaluations no trial has a score")
-        require_sampler(self.config["sampler"].get("name"), len(self.objective.names))
         self.space.check(self.base)
 
     @property
     def deadline_minutes(self) -> float | None:
         """Minutes after which no trial starts; None: no limit."""
         timeout = self.config["timeout"]
-        if timeout is None:
-            return None
         if not isinstance(timeout, str):
-            return float(timeout) / 60
+            return None if timeout is None else float(timeout) / 60
         try:
             return minutes_of(timeout, "timeout")
         except ZooError as error:
@@ -78,19 +76,14 @@ class Plan:
         return make_sampler(self.config["sampler"], study_seed, trial_seed)
 
     def pruner(self) -> BasePruner:
-        """Return the pruner, which counts the environment steps of all trainings of a trial."""
-        return make_pruner(self.config["pruner"], self.interval, self.steps_of_a_trial)
+        """Return the pruner, which counts the environment steps of a trial's first training."""
+        return make_pruner(self.config["pruner"], self.interval, self.n_timesteps)
 
     @property
     def interval(self) -> int:
         """Environment steps between the evaluations of a training."""
         every: int | None = self.base["callbacks"]["eval"]["every"]
         return every or max(1, self.n_timesteps // int(self.config["n_evaluations"]))
-
-    @property
-    def steps_of_a_trial(self) -> int:
-        """Environment steps of all trainings of a trial."""
-        return self.n_timesteps * self.n_seeds
 
     def settings(self) -> dict[str, Any]:
         """Return the settings that two commands on one study must share, as JSON stores them."""
@@ -100,48 +93,14 @@ class Plan:
             if path not in self.space.dimensions
             and not any(f"{path}.".startswith(f"{free}.") for free in FREE)
         }
-        settings = {
-            **base,
-            "objective": self.objective.names,
-            "threshold": self.objective.threshold,
-            "n_seeds": self.n_seeds,
-            "callbacks.eval.every": self.interval,
-            **{f"space.{path}": each for path, each in self.space.described().items()},
-        }
-        plain: dict[str, Any] = json.loads(json.dumps(settings, default=str))
+        space = {f"space.{path}": repr(each) for path, each in self.space.dimensions.items()}
+        own = {"objective": self.objective, "n_seeds": self.n_seeds, "callbacks.eval.every": self.interval}
+        plain: dict[str, Any] = json.loads(json.dumps({**base, **own, **space}, default=str))
         return plain
 
     def config_of_trial(self, values: Mapping[str, Any], seed: int, runs_dir: Path) -> Config:
         """Return the config of one training. Raises `ZooError` for values that don't go together."""
         config = self.space.config_with(self.base, dict(values))
-        callbacks = dict(config["callbacks"])
-        callbacks["eval"] = {**callbacks["eval"], "every": self.interval}
-        if self.objective.names == [TO_THRESHOLD] and callbacks.get("stop_on_reward") is None:
-            callbacks["stop_on_reward"] = {"threshold": self.objective.threshold}
+        callbacks = {**config["callbacks"], "eval": {**config["callbacks"]["eval"], "every": self.interval}}
         quiet = {"progress_bar": False, "verbose": 0}
         return {**config, **quiet, "callbacks": callbacks, "seed": seed, "runs_dir": str(runs_dir)}
-
-
-def differences(now: Mapping[str, Any], was: Mapping[str, Any]) -> list[str]:
-    """Return the differences of two settings of a study, one line each."""
-    found = []
-    for key in [*was, *(key for key in now if key not in was)]:
-        if key not in now:
-            found.append(f"`{key}` is not searched or set (the study has {was[key]})")
-        elif key not in was:
-            found.append(f"`{key}` is new: {now[key]}")
-        elif now[key] != was[key]:
-            found.append(f"`{key}` is {now[key]} (the study has {was[key]})")
-    return found
-
-
-def _training(config: Mapping[str, Any]) -> Config:
-    """Return the part of a config of `zoo tune` that is a config of `zoo train`."""
-    kept = {"algo", "callbacks", "logger", *SECTIONS, *(field.name for field in fields(TrainSettings))}
-    return {key: each for key, each in config.items() if key in kept}
-
-
-def _checked_name(name: str) -> str:
-    if not re.fullmatch(r"\w[\w.-]{0,99}", name):
-        raise ZooError(f"`study={name}` is not a name; expected letters, digits, dots and dashes")
-    return name

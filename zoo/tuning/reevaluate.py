@@ -1,52 +1,34 @@
 """Reevaluation: the best trials are trained again on fresh seeds, as the best of many scores was lucky too.
 
-It is a second Optuna study in the same storage, with one trial for each training.
+It is a second Optuna study in the same storage, whose trials have the number of a trial and a seed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import optuna
-from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from zoo.experiment.statistics import interval, iqm
-from zoo.tuning.objective import Objective, TrainingResult, fresh_seeds
+from zoo.tuning.objective import fresh_seeds
 from zoo.tuning.plan import Plan
 from zoo.tuning.space import Values
-from zoo.tuning.study import TOP, SharedStudy, counted, existing_study, quiet_optuna, seed_of
+from zoo.tuning.study import SharedStudy, counted, existing_study, quiet_optuna, seed_of
 
-TRIAL, SEED, SAMPLES, RUN = "trial", "seed", "samples", "run"
+TOP = "/top"
+"""Suffix of the name of the second study."""
+
+TRIAL, SEED = "trial", "seed"
+"""Parameters of the second study's trials."""
+
+SAMPLES, RUN = "samples", "run"
+"""Attributes of its trials: returns of the last evaluation's episodes, and the run's folder."""
 
 N_RESAMPLES = 2_000
-
-
-@dataclass
-class Reevaluation:
-    """The second study; each of its trials has the number of a trial of ``search`` and a seed."""
-
-    shared: SharedStudy
-    search: SharedStudy
-    n_new: int
-    """Trainings that were not asked for before."""
-
-    def number_and_seed(self, trial: Trial | FrozenTrial) -> tuple[int, int]:
-        """Return the number of the trial that is trained again, and the seed."""
-        return int(trial.user_attrs[TRIAL]), int(trial.user_attrs[SEED])
-
-    def values_of(self, number: int) -> Values:
-        """Return the hyperparameters of a trial of the search."""
-        return values_of(self.search.trials()[number])
-
-    def record(self, trial: Trial, training: TrainingResult, run: Path, objective: Objective) -> None:
-        """Store the result of a training with its trial."""
-        trial.set_user_attr(SAMPLES, objective.samples(training))
-        trial.set_user_attr(RUN, str(run))
 
 
 @dataclass
@@ -62,55 +44,29 @@ class RankedTrial:
     runs: list[str] = field(default_factory=list)
 
 
-def join_reevaluation(plan: Plan, search: SharedStudy) -> Reevaluation | None:
+def join_reevaluation(plan: Plan, search: SharedStudy) -> SharedStudy | None:
     """Queue the trainings of the best trials that are not queued yet; None if no trial is complete."""
-    with quiet_optuna(), search.lock():
-        candidates = [trial.number for trial in best_trials(plan, search)]
+    with quiet_optuna(), search.storage.lock():
+        candidates = best_trials(search, plan.config["top_k"])
         if not candidates:
             return None
-        name = plan.full_name + TOP
-        study = existing_study(name, search.storage) or optuna.create_study(
-            study_name=name, storage=search.storage.optuna, directions=plan.objective.directions
+        study = optuna.create_study(
+            study_name=plan.full_name + TOP,
+            storage=search.storage.optuna,
+            direction="maximize",
+            load_if_exists=True,
         )
-        keys = _values_keys(search)
-        queued = {
-            (keys.get(trial.user_attrs.get(TRIAL)), trial.user_attrs.get(SEED))
-            for trial in study.get_trials(deepcopy=False)
-        }
-        new = [
-            (number, seed)
-            for seed in fresh_seeds(seed_of(search.study), plan.config["top_seeds"])
-            for number in candidates
-            if (keys[number], seed) not in queued
-        ]
-        for number, seed in new:
-            study.enqueue_trial({}, user_attrs={TRIAL: number, SEED: seed})
+        for seed in fresh_seeds(seed_of(search.study), plan.config["top_seeds"]):
+            for trial in candidates:
+                study.enqueue_trial({TRIAL: trial.number, SEED: seed}, skip_if_exists=True)
         trials = study.get_trials(deepcopy=False)
         n_waiting = sum(trial.state == TrialState.WAITING for trial in trials)
-        shared = SharedStudy(study, search.storage, len(counted(trials)) + n_waiting)
-        return Reevaluation(shared, search, len(new))
+        return SharedStudy(study, search.storage, len(counted(trials)) + n_waiting, search.worker)
 
 
-def best_trials(plan: Plan, search: SharedStudy) -> list[FrozenTrial]:
-    """Return the ``top_k`` best complete trials, the best first, and one of those with the same values.
-
-    With several objectives they are of the Pareto front, in the order of the first objective.
-    """
-    if plan.objective.is_single:
-        complete = [trial for trial in search.trials() if trial.state == TrialState.COMPLETE]
-    else:
-        complete = search.study.best_trials
-    descending = search.study.directions[0] == StudyDirection.MAXIMIZE
-    keys, distinct = _values_keys(search), dict[str, FrozenTrial]()
-    for trial in sorted(complete, key=lambda trial: trial.values[0], reverse=descending):
-        distinct.setdefault(keys[trial.number], trial)
-    return list(distinct.values())[: max(1, plan.config["top_k"])]
-
-
-def _values_keys(search: SharedStudy) -> dict[Any, str]:
-    """Return a text for each trial's number that is equal for trials with equal values."""
-    trials = [trial for trial in search.trials() if "values" in trial.user_attrs]
-    return {trial.number: repr(sorted(values_of(trial).items())) for trial in trials}
+def number_and_seed(trial: Trial) -> tuple[int, int]:
+    """Return the number of the trial that a trial of the second study trains again, and the seed."""
+    return trial.suggest_int(TRIAL, 0, 2**31), trial.suggest_int(SEED, 0, 2**31)
 
 
 def values_of(trial: FrozenTrial) -> Values:
@@ -119,41 +75,47 @@ def values_of(trial: FrozenTrial) -> Values:
     return values
 
 
+def best_trials(search: SharedStudy, n: int) -> list[FrozenTrial]:
+    """Return the ``n`` best complete trials, the best first, and one of those with the same values."""
+    complete = [trial for trial in search.trials() if trial.state == TrialState.COMPLETE]
+    distinct: dict[str, FrozenTrial] = {}
+    for trial in sorted(complete, key=lambda trial: -float(trial.values[0])):
+        distinct.setdefault(repr(sorted(values_of(trial).items())), trial)
+    return list(distinct.values())[:n]
+
+
 def ranking(plan: Plan, search: SharedStudy) -> list[RankedTrial]:
     """Return the best trials by their scores on fresh seeds, the best first; those that failed there last."""
     with quiet_optuna():
         study = existing_study(plan.full_name + TOP, search.storage)
-    if study is None or not plan.config["top_k"]:
+    if study is None:
         return []
     seeds = fresh_seeds(seed_of(search.study), plan.config["top_seeds"])
-    keys = _values_keys(search)
-    found = {keys[trial.number]: RankedTrial(trial.number) for trial in best_trials(plan, search)}
-    done = set()
+    best = best_trials(search, plan.config["top_k"])
+    found = {trial.number: RankedTrial(trial.number) for trial in best}
     for trial in counted(study.get_trials(deepcopy=False)):
-        key, seed = keys.get(trial.user_attrs.get(TRIAL)), trial.user_attrs.get(SEED)
-        if key not in found or seed not in seeds or (key, seed) in done:
+        ranked = found.get(trial.params.get(TRIAL, -1))
+        if ranked is None or trial.params.get(SEED) not in seeds:
             continue
         if trial.state == TrialState.COMPLETE:
-            done.add((key, seed))
-            found[key].samples.append([float(each) for each in trial.user_attrs[SAMPLES]])
-            found[key].runs.append(str(trial.user_attrs[RUN]))
-        elif trial.state == TrialState.FAIL:
-            found[key].n_failed += 1
-    ranked = [each for each in found.values() if each.samples]
-    for each in ranked:
+            ranked.samples.append(trial.user_attrs[SAMPLES])
+            ranked.runs.append(trial.user_attrs[RUN])
+        ranked.n_failed += trial.state == TrialState.FAIL
+    trained = [each for each in found.values() if each.samples]
+    for each in trained:
         each.score, each.interval = score_of(each.samples, plan.objective)
-    sign = -1 if study.directions[0] == StudyDirection.MAXIMIZE else 1
-    return sorted(ranked, key=lambda each: (each.n_failed, sign * each.score))
+    return sorted(trained, key=lambda each: (each.n_failed, -each.score))
 
 
-def score_of(
-    samples: Sequence[Sequence[float]], objective: Objective
-) -> tuple[float, tuple[float, float] | None]:
-    """Return the score of the samples of each seed, and its 95 % interval if there are several seeds."""
+def score_of(samples: Sequence[Sequence[float]], objective: str) -> tuple[float, tuple[float, float] | None]:
+    """Return the score of the samples of each seed, and its 95 % interval if there are several seeds.
+
+    The score is the interquartile mean of all returns, or the share of successes.
+    """
 
     def score(samples: Sequence[Any]) -> float:
         pooled = np.concatenate([np.asarray(each, np.float64) for each in samples])
-        return float(pooled.mean() if objective.ranks_by_mean else iqm(pooled))
+        return float(pooled.mean() if objective == "success_rate" else iqm(pooled))
 
     if len(samples) == 1:
         return score(samples), None

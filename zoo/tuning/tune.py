@@ -9,7 +9,6 @@ import tempfile
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from omegaconf import OmegaConf
@@ -21,48 +20,13 @@ from zoo.errors import INTERRUPTED, ZooError
 from zoo.launch.processes import JobProcesses, describe_exit
 from zoo.tuning.plan import Plan
 from zoo.tuning.report import Result, result_of
-from zoo.tuning.study import MOST_RETRIES, SharedStudy, n_claimed, new_worker_name, open_study, quiet_optuna
+from zoo.tuning.study import open_study
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-MOST_DEATHS = MOST_RETRIES + 2
-"""Processes that may die in a row while no new trial begins."""
-
-
-@dataclass
-class Search:
-    """A study that was begun or found; use it as a context manager, which closes its storage.
-
-    ``remarks`` are for the user.
-    """
-
-    plan: Plan
-    shared: SharedStudy
-    remarks: list[str]
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self.shared.storage.close()
-
-    def run(self) -> bool:
-        """Run the trials that are left; return False if a signal ended that. Raises `ZooError`."""
-        with self.shared.storage.one_line_errors():
-            return WorkerPool(self.plan, self.shared).run()
-
-    def result(self) -> Result:
-        """Return the result so far, and write it into the study's folder."""
-        with self.shared.storage.one_line_errors():
-            return result_of(self.plan, self.shared)
-
-
-def search(config: Mapping[str, Any]) -> Search:
-    """Begin or find the study of a config that `zoo.compose("tune", …)` returned. Raises `ZooError`."""
-    plan = Plan(resolved(OmegaConf.create(dict(config))))
-    plan.check()
-    return Search(plan, *open_study(plan))
+MOST_DEATHS = 20
+"""Worker processes that may die, each replaced by another, before the search ends."""
 
 
 def tune(config: Mapping[str, Any]) -> Result:
@@ -70,85 +34,87 @@ def tune(config: Mapping[str, Any]) -> Result:
 
     The same config again goes on with the study. Raises `ZooError`.
     """
-    with search(config) as started:
-        started.run()
-        return started.result()
+    with Search(config) as search:
+        search.run()
+        return search.result()
 
 
-class WorkerPool:
-    """Keeps ``n_jobs`` worker processes running until the study is over, and replaces those that die."""
+class Search:
+    """A study that was begun or found; use it as a context manager, which closes its storage.
 
-    def __init__(self, plan: Plan, shared: SharedStudy) -> None:
-        self.plan, self.shared = plan, shared
-        self.running = JobProcesses()
-        self.started = time.time()
-        minutes = plan.deadline_minutes
-        self.deadline = None if minutes is None else self.started + 60 * minutes
-        self.errors: list[str] = []
+    ``remarks`` are for the user. Raises `ZooError`.
+    """
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self.plan = Plan(resolved(OmegaConf.create(dict(config))))
+        self.plan.check()
+        self.shared, self.remarks = open_study(self.plan)
+        self._processes = JobProcesses()
+        self._errors: list[str] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.shared.storage.close()
+
+    def result(self) -> Result:
+        """Return the result so far, and write it into the study's folder."""
+        with self.shared.storage.one_line_errors():
+            return result_of(self.plan, self.shared)
 
     def run(self) -> bool:
-        """Run the study to its end; return False if a signal ended it before. Raises `ZooError`."""
-        cores = usable_cores()
-        n_jobs = self.plan.config["n_jobs"]
+        """Keep ``n_jobs`` workers running to the end; return False if a signal ended them before.
+
+        Raises `ZooError`.
+        """
+        cores, n_jobs, minutes = usable_cores(), self.plan.config["n_jobs"], self.plan.deadline_minutes
         n_jobs = cores if n_jobs == -1 else n_jobs
+        deadline = None if minutes is None else time.time() + 60 * minutes
         # By default each process would use all cores for its threads.
-        self.environment = {"OMP_NUM_THREADS": str(max(1, cores // n_jobs))} if n_jobs > 1 else {}
-        with self.running.handling_signals(), ThreadPoolExecutor(n_jobs) as threads:
-            statuses = list(threads.map(lambda _: self._keep_one_running(), range(n_jobs)))
-        if self.errors:
-            raise ZooError(self.errors[0])
+        variables = {"OMP_NUM_THREADS": str(max(1, cores // n_jobs))} if n_jobs > 1 else {}
+        with self._processes.handling_signals(), ThreadPoolExecutor(n_jobs) as threads:
+            jobs = [threads.submit(self._keep_one_running, deadline, variables) for _ in range(n_jobs)]
+            statuses = [job.result() for job in jobs]
+        if self._errors:
+            raise ZooError(self._errors[0])
         return INTERRUPTED not in statuses
 
-    def _keep_one_running(self) -> int:
+    def _keep_one_running(self, deadline: float | None, variables: Mapping[str, str]) -> int:
         """Keep one worker running until nothing is left to do; return its exit status."""
-        n_deaths = n_before = 0
-        while True:
-            status, message = self._run_worker()
+        status = 0
+        for _ in range(MOST_DEATHS):
+            status, message = self._run_worker(deadline, variables)
             if message is not None:
-                self.errors += [message] if message else []
+                self._errors += [message] if message else []
                 return status
-            if self.running.is_stopping or self.errors:
+            if self._processes.is_stopping or self._errors:
                 return INTERRUPTED
             say(f"zoo: a process {describe_exit(status)}; another one goes on", sys.stderr)
-            with quiet_optuna():
-                n_now = n_claimed(self.shared.study)
-            n_deaths, n_before = (n_deaths + 1 if n_now == n_before else 1), n_now
-            if n_deaths >= MOST_DEATHS:
-                self.errors.append(
-                    f"{n_deaths} processes died one after the other; the last {describe_exit(status)}"
-                )
-                return status
+        self._errors.append(f"{MOST_DEATHS} processes died; the last {describe_exit(status)}")
+        return INTERRUPTED
 
-    def _run_worker(self) -> tuple[int, str | None]:
+    def _run_worker(self, deadline: float | None, variables: Mapping[str, str]) -> tuple[int, str | None]:
         """Run a worker to its end; return its status and its error, "" for none, None if it died."""
         job = {
             "config": self.plan.config,
             "variables": kept(),
-            "name": new_worker_name(),
-            "started": self.started,
-            "deadline": self.deadline,
+            "deadline": deadline,
             "arguments": [without_password(argument) for argument in sys.argv],
         }
-        with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as report:
-            given.write(json.dumps(job).encode())
-            given.flush()
-            given.seek(0)
-            status = self._run_process(given.fileno(), report.fileno())
-            report.seek(0)
-            reported = report.read()
+        with tempfile.TemporaryFile("w+", encoding="utf-8") as file:
+            json.dump(job, file)
+            file.seek(0)
+            # Until the worker handles signals itself they end it, without a traceback.
+            code = (
+                f"import sys; sys.path[:] = {sys.path!r};"
+                " import signal; signal.signal(signal.SIGINT, signal.SIG_DFL);"
+                f" from zoo.tuning.worker import main; main({file.fileno()})"
+            )
+            command, environment = [sys.executable, "-c", code], {**variables, **os.environ}
+            status = self._processes.run(command, env=environment, pass_fds=[file.fileno()])
+            file.seek(0)
+            reported = json.loads(file.read() or "null")
         if status is None:
             return INTERRUPTED, ""
-        if not reported:
-            return status, None
-        ended: tuple[int, str] = tuple(json.loads(reported))
-        return ended
-
-    def _run_process(self, given: int, report: int) -> int | None:
-        # Until the worker handles signals itself they end it, without a traceback.
-        code = (
-            f"import sys; sys.path[:] = {sys.path!r};"
-            " import signal; signal.signal(signal.SIGINT, signal.SIG_DFL);"
-            f" from zoo.tuning.worker import main; main({given}, {report})"
-        )
-        environment = {**self.environment, **os.environ}
-        return self.running.run([sys.executable, "-c", code], env=environment, pass_fds=[given, report])
+        return (reported[0], reported[1]) if isinstance(reported, list) else (status, None)

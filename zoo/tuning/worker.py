@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import copy
 import json
+import platform
+import re
+import secrets
 import signal
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-import optuna
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from zoo.config.environment_values import keep
@@ -22,24 +23,24 @@ from zoo.config.paths import shown
 from zoo.core.file_lock import FileLock
 from zoo.core.printing import one_line, say, show
 from zoo.errors import INTERRUPTED, MISTAKE, ZooError
+from zoo.experiment.evaluation import Evaluation
 from zoo.launch.processes import end_with_parent
 from zoo.tuning.objective import (
     TOP_RUNS,
     TRIALS,
     InterruptedTrialError,
-    TrainingResult,
+    samples_of,
     smoke_test,
-    steps_trained,
     train,
     trial_seeds,
+    value_of,
 )
 from zoo.tuning.plan import Plan
-from zoo.tuning.reevaluate import Reevaluation, join_reevaluation
+from zoo.tuning.reevaluate import RUN, SAMPLES, join_reevaluation, number_and_seed, values_of
 from zoo.tuning.study import (
     DIED,
     REASON,
     TRACEBACK,
-    SharedStudy,
     Storage,
     join_study,
     open_storage,
@@ -48,8 +49,11 @@ from zoo.tuning.study import (
     seed_of,
 )
 
-RUNS, VALUES, STEPS, SECONDS = "runs", "values", "steps", "seconds"
+RUNS, VALUES = "runs", "values"
 """Attributes of a trial."""
+
+MOST_EQUAL_FAILURES = 3
+"""Trials of a process that fail in a row for one reason before the study ends."""
 
 POLLING_SECONDS = 1.0
 """Between two checks whether the other processes' trials have ended."""
@@ -58,16 +62,19 @@ _INTERRUPTED = threading.Event()
 """Set by a signal: libraries may turn its `KeyboardInterrupt` into another exception."""
 
 
-def main(job: int, report: int) -> NoReturn:
-    """Work by the JSON in the open file ``job``; write status and error into ``report``, and exit."""
+def main(job: int) -> NoReturn:
+    """Work by the JSON in the open file ``job``; write status and error in its place, and exit."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt)
     end_with_parent()
-    with open(job, encoding="utf-8") as given:
-        status, message = _work(json.load(given))
-    with open(report, "w", encoding="utf-8") as file:
+    with open(job, "r+", encoding="utf-8") as file:
+        given = json.load(file)
+        file.seek(0)
+        file.truncate()
+        file.flush()
+        status, message = _work(given)
         json.dump([status, message], file)
     sys.exit(status)
 
@@ -83,9 +90,9 @@ def _work(job: Mapping[str, Any]) -> tuple[int, str]:
     keep(job["variables"])
     try:
         plan = Plan(job["config"])
-        storage = open_storage(plan.config["storage"], plan.folder, plan.config["heartbeat"])
+        storage = open_storage(plan.config["storage"], plan.folder)
         with quiet_optuna(), storage.one_line_errors():
-            Worker(plan, storage, job["name"], job["started"], job["deadline"]).work()
+            Worker(plan, storage, job["deadline"]).work()
     except KeyboardInterrupt:
         return INTERRUPTED, ""
     except ZooError as error:
@@ -98,13 +105,12 @@ def _work(job: Mapping[str, Any]) -> tuple[int, str]:
 class Worker:
     """Works on a study in this process. After ``deadline``, in seconds since 1970, no trial starts."""
 
-    def __init__(
-        self, plan: Plan, storage: Storage, name: str, started: float, deadline: float | None = None
-    ) -> None:
-        self.plan, self.storage, self.name = plan, storage, name
-        self.started, self.deadline = started, deadline
+    def __init__(self, plan: Plan, storage: Storage, deadline: float | None = None) -> None:
+        self.plan, self.storage, self.deadline = plan, storage, deadline
+        self.name = f"{platform.node()}-{secrets.token_hex(6)}"
+        self.last_reason, self.n_equal_failures = "", 0
         self.shared = join_study(plan, storage)
-        self.shared.worker = name
+        self.shared.worker = self.name
         self.seed = seed_of(self.shared.study)
 
     def work(self) -> None:
@@ -130,17 +136,11 @@ class Worker:
                 return
 
     def _reevaluate(self) -> None:
-        reevaluation = join_reevaluation(self.plan, self.shared) if self.plan.config["top_k"] else None
-        if reevaluation is None:
-            return
-        if reevaluation.n_new:
-            trainings = f"{reevaluation.n_new} training{'s' * (reevaluation.n_new > 1)}"
-            self._print(f"top   {trainings} of the best on fresh seeds")
-        reevaluation.shared.worker = self.name
-        while True:
-            if self._train_again(reevaluation):
+        top = join_reevaluation(self.plan, self.shared)
+        while top is not None:
+            if top.run_next(self._train_again, self._on_retraining_end):
                 continue
-            if not reevaluation.shared.is_anyone_running():
+            if not top.is_anyone_running():
                 return
             time.sleep(POLLING_SECONDS)
 
@@ -155,15 +155,14 @@ class Worker:
                 f"the study does not start, as a first small training failed: {reason_of(error)}"
             ) from error
 
-    def _run_trial(self, trial: Trial) -> list[float]:
-        """Run the trainings of a trial, and return its values."""
+    def _run_trial(self, trial: Trial) -> float:
+        """Run the trainings of a trial, and return its value."""
         plan = self.plan
         seeds = trial_seeds(self.seed, trial.number, plan.n_seeds)
         trial.study.sampler = plan.sampler(self.seed, seeds[0])
-        started = time.monotonic()
         values = plan.space.suggest(trial, plan.base)
         trial.set_user_attr(VALUES, values)
-        done: list[TrainingResult] = []
+        done: list[Evaluation] = []
         folders: list[str] = []
 
         def on_start(run: Path) -> None:
@@ -173,101 +172,73 @@ class Worker:
             if _INTERRUPTED.is_set():  # before the experiment handled signals
                 raise InterruptedTrialError
 
-        def on_evaluation(steps: int, training: TrainingResult) -> str | None:
+        def on_evaluation(steps: int, evaluation: Evaluation) -> str | None:
             if _INTERRUPTED.is_set():  # a library swallowed the KeyboardInterrupt
                 raise InterruptedTrialError
-            value = plan.objective.values([training])[0]
+            value = value_of(plan.objective, [evaluation])
             trial.report(value, steps)
-            return _why_pruned(steps, value) if trial.should_prune() else None
+            return f"pruned after {steps:,} steps: {value:,.6g}" if trial.should_prune() else None
 
         try:
-            for index, seed in enumerate(seeds):
+            for seed in seeds:
                 config = plan.config_of_trial(values, seed, plan.folder / TRIALS)
-                training, _ = train(
+                evaluation, _ = train(
                     config,
                     keep=plan.config["keep"],
-                    on_evaluation=on_evaluation if index == 0 and plan.objective.is_single else None,
+                    on_evaluation=None if done else on_evaluation,
                     on_start=on_start,
                 )
-                done.append(training)
-                if len(done) < plan.n_seeds and plan.objective.is_single:
-                    _prune_between(trial, plan, done)
-            return plan.objective.values(done)
+                done.append(evaluation)
+            return value_of(plan.objective, done)
         except Exception as error:
             if _INTERRUPTED.is_set():
                 raise InterruptedTrialError from error
             raise
-        finally:
-            trial.set_user_attr(STEPS, steps_trained(folders))
-            trial.set_user_attr(SECONDS, round(time.monotonic() - started, 1))
 
-    def _train_again(self, reevaluation: Reevaluation) -> bool:
-        """Train one of the best trials again on a fresh seed; return False if none is left."""
-        plan = self.plan
-
-        def run(trial: Trial) -> list[float]:
-            number, seed = reevaluation.number_and_seed(trial)
-            config = plan.config_of_trial(reevaluation.values_of(number), seed, plan.folder / TOP_RUNS)
-            try:
-                training, folder = train(config, keep=True)
-            except Exception as error:
-                if _INTERRUPTED.is_set():
-                    raise InterruptedTrialError from error
-                raise
-            reevaluation.record(trial, training, folder, plan.objective)
-            return plan.objective.values([training])
-
-        def on_end(trial: FrozenTrial) -> None:
-            number, seed = reevaluation.number_and_seed(trial)
-            self._print(f"top   trial {number}, seed {seed}  {self._ending(trial, names=False)}")
-            self._stop_at_repeated_failure(reevaluation.shared)
-
-        return reevaluation.shared.run_next(run, on_end)
+    def _train_again(self, trial: Trial) -> float:
+        """Train one of the best trials again on a fresh seed, and return its value."""
+        plan, (number, seed) = self.plan, number_and_seed(trial)
+        values = values_of(self.shared.trials()[number])
+        try:
+            evaluation, run = train(plan.config_of_trial(values, seed, plan.folder / TOP_RUNS), keep=True)
+        except Exception as error:
+            if _INTERRUPTED.is_set():
+                raise InterruptedTrialError from error
+            raise
+        trial.set_user_attr(SAMPLES, samples_of(plan.objective, evaluation))
+        trial.set_user_attr(RUN, str(run))
+        return value_of(plan.objective, [evaluation])
 
     def _on_trial_end(self, trial: FrozenTrial) -> None:
-        seconds = trial.user_attrs.get(SECONDS, 0.0)
-        self._print(f"trial {trial.number:>4}  {self._ending(trial, names=True)}  ({seconds:g} s)")
-        self._stop_at_repeated_failure(self.shared)
+        seconds = 0.0 if trial.duration is None else trial.duration.total_seconds()
+        self._print(f"trial {trial.number:>4}  {self._ending(trial)}  ({seconds:.1f} s)")
+        self._stop_at_repeated_failure(trial)
 
-    def _ending(self, trial: FrozenTrial, *, names: bool) -> str:
-        """Return the values of a complete trial, or why it ended."""
+    def _on_retraining_end(self, trial: FrozenTrial) -> None:
+        self._print(
+            f"top   trial {trial.params['trial']}, seed {trial.params['seed']}  {self._ending(trial)}"
+        )
+        self._stop_at_repeated_failure(trial)
+
+    def _ending(self, trial: FrozenTrial) -> str:
+        """Return the value of a complete trial, or why it ended."""
         if trial.state == TrialState.COMPLETE:
-            if not names:
-                return f"{trial.values[0]:,.6g}"
-            pairs = zip(self.plan.objective.names, trial.values, strict=True)
-            return "  ".join(f"{name} {value:,.6g}" for name, value in pairs)
+            return f"{self.plan.objective} {trial.values[0]:,.6g}"
         reason = str(trial.user_attrs.get(REASON, DIED))
         return reason if trial.state == TrialState.PRUNED else f"failed: {reason}"
 
-    def _stop_at_repeated_failure(self, shared: SharedStudy) -> None:
-        failed = shared.repeated_failure(self.started)
-        if failed is None:
-            return
-        show(failed.user_attrs.get(TRACEBACK, ""), file=sys.stderr, end="", flush=True)
-        raise ZooError(
-            "three trials in a row failed alike, so the study has stopped:"
-            f" {failed.user_attrs.get(REASON, DIED)}"
-        )
+    def _stop_at_repeated_failure(self, trial: FrozenTrial) -> None:
+        """Raise `ZooError` after `MOST_EQUAL_FAILURES` in a row for one reason."""
+        # Without numbers: an environment's failure names its index and seed, which differ each time.
+        reason = re.sub(r"\d+", "", str(trial.user_attrs.get(REASON, DIED)))
+        is_failure = trial.state == TrialState.FAIL
+        self.n_equal_failures = is_failure * (self.n_equal_failures * (reason == self.last_reason) + 1)
+        self.last_reason = reason
+        if self.n_equal_failures == MOST_EQUAL_FAILURES:
+            show(trial.user_attrs.get(TRACEBACK, ""), file=sys.stderr, end="", flush=True)
+            reason = trial.user_attrs.get(REASON, DIED)
+            raise ZooError(f"three trials in a row failed alike, so the study has stopped: {reason}")
 
     def _print(self, line: str) -> None:
         if self.plan.config["verbose"]:
             say(line)
-
-
-def _prune_between(trial: Trial, plan: Plan, done: Sequence[TrainingResult]) -> None:
-    """Raise `optuna.TrialPruned` if the trainings so far are together too bad.
-
-    Only the first training of a trial is pruned evaluation by evaluation: a later one starts low again, and
-    is reported at its end.
-    """
-    steps, value = len(done) * plan.n_timesteps, plan.objective.values(done)[0]
-    trial.report(value, steps)
-    # The pruner sees this value alone: some go by the best so far, which a lucky first seed would keep high.
-    alone = copy.deepcopy(trial.study.get_trials(deepcopy=False)[trial.number])
-    alone.intermediate_values = {steps: value}
-    if trial.study.pruner.prune(trial.study, alone):
-        raise optuna.TrialPruned(_why_pruned(steps, value))
-
-
-def _why_pruned(steps: int, value: float) -> str:
-    return f"pruned after {steps:,} steps: {value:,.6g}"

@@ -76,7 +76,6 @@ def state_of_the_process() -> dict[str, Any]:
         "handlers": [logging.getLogger(name).handlers[:] for name in (None, "zoo")],
         "level": logging.getLogger("zoo").level,
         "threads": torch.get_num_threads(),
-        "precision": torch.backends.mkldnn.matmul.fp32_precision,  # type: ignore[attr-defined]
         "flushes": bool(torch.full((), 1e-40) * 0.5 == 0),
         "torch": torch.get_rng_state().tolist(),
         "open files": sorted(
@@ -291,39 +290,6 @@ def test_disk_that_is_full_for_a_while_ends_no_run(caplog: pytest.LogCaptureFixt
     for path in result.run.monitor.iterdir():
         assert path.read_bytes().endswith(b"\n")
         assert {line.count(",") for line in path.read_text().splitlines()[1:]} == {2}
-
-
-# What a run had decided is not decided again
-
-
-def test_precision_is_in_force_while_a_run_computes_and_part_of_what_it_leaves_behind(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Whether this machine has the units for it or not, which is what is asked where it is put aside here."""
-    monkeypatch.setattr("zoo.optim.runtime._rounds_factors", lambda precision, device: True)
-    seen = []
-
-    class Watch(Callback):
-        every = 64
-
-        def on_steps(self, algorithm: Any) -> None:
-            seen.append(torch.backends.mkldnn.matmul.fp32_precision)  # type: ignore[attr-defined]
-            if algorithm.num_timesteps == 128:
-                algorithm.request_stop(PREEMPTED)
-
-    with Experiment(config_of("precision=bf16")) as experiment:
-        experiment.callbacks.insert(0, Watch())
-        run = experiment.run_through().run
-    assert run.read_config()["precision"] == "bf16"
-    with Experiment(zoo.compose("train", [f"resume={run.path}"])) as experiment:
-        assert experiment.algorithm.num_timesteps == 128
-        experiment.callbacks.insert(0, Watch())
-        experiment.run_through()
-    assert seen == ["bf16"] * 4
-    assert json.loads((run.agent / "card.json").read_text())["precision"] == "bf16"
-    assert torch.backends.mkldnn.matmul.fp32_precision == "none"  # type: ignore[attr-defined]
-    with pytest.raises(ZooError, match=r"can't take precision=float32 \(the run has bf16\)"):
-        zoo.compose("train", [f"resume={run.path}", "precision=float32"])
 
 
 SETTINGS: dict[str, Any] = {"n_timesteps": 512, "seed": 3, "compile": False, "progress_bar": False}

@@ -66,10 +66,6 @@ class TrainSettings:
         choices=("auto", True, False),
     )
     threads: int | str = hyperparameter(help="threads of an update; auto: from the size of the work")
-    precision: str = hyperparameter(
-        help="of matrix products in updates; bf16: factors rounded, TF32 on a GPU, sums in float32",
-        choices=("float32", "bf16"),
-    )
     dataset: str | None = hyperparameter(
         help="expert data that bc and gail learn from: a .npz file; for others pretrain.dataset"
     )

@@ -81,7 +81,6 @@ def make_algorithm(config: Mapping[str, Any], closing: contextlib.ExitStack) -> 
             device=config["device"],
             compile=config["compile"],
             threads=config["threads"],
-            precision=config["precision"],
             config=hyperparameters,
             **options,
         )

@@ -38,7 +38,7 @@ BUDGETS = {
     "commands": 1_700,
     "config": 2_850,
     "core": 1_100,
-    "envs": 5_420,
+    "envs": 5_380,
     "experiment": 4_080,
     "imitation": 1_660,
     "interop": 1_500,

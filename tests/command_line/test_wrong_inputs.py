@@ -48,8 +48,6 @@ FILES = {
 
 WRONG = {
     "train algo= env=CartPole-v1": "`algo=`",
-    "reproduce": "which run?",
-    "reproduce nowhere": "there is no run in nowhere",
     "train algo=ppo2 env=": "`env=`",
     f"train {MINE} policy=": "`policy=`",
     "train algo=ppo2 env=cartpole-v1": "'CartPole-v1'",

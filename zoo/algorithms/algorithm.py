@@ -169,7 +169,6 @@ class Algorithm:
         self.recent_episodes = RecentEpisodes(maxlen=100)
         self.timings = {"env": 0.0, "policy": 0.0, "update": 0.0, "evaluation": 0.0}
         self.stop_reason: str | None = None
-        self.cut_short = False  # whether the last `collect` ended early, as the run's steps were done
         self.is_half_restored = False  # whether a checkpoint that does not fit was taken over in part
         self._ended_by: str | None = None  # why the run ended, but for a signal
         self._restored_stop_reason: str | None = None
@@ -447,11 +446,6 @@ class Algorithm:
     def progress(self) -> float:
         """Fraction of all environment steps that is done, from 0 to 1."""
         return min(1.0, self.num_timesteps / self.total_timesteps) if self.total_timesteps else 0.0
-
-    def progress_dependent_settings(self) -> dict[str, Any]:
-        """Return the settings, by their paths, whose effect depends on how many steps the run has in all."""
-        changing = (name for name, schedule in self.schedules.items() if not schedule.is_constant)
-        return {f"algo.{name}": getattr(self.config, name) for name in changing}
 
     def record(self, name: str, value: float | Tensor | Array) -> None:
         """Add a scalar to the mean that the next `read_metrics` returns under ``name``."""

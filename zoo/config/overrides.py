@@ -24,7 +24,6 @@ WORD_KEYS = {
     "compare": "runs",
     "import": "file",
     "pull": "source",
-    "reproduce": "run",
     "status": "folder",
 }
 """Commands that take bare words, and the key that these are the value of."""

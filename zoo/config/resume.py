@@ -21,9 +21,6 @@ CHECKPOINTS = "callbacks.checkpoint"
 FREE_OF_CHECKPOINTS = ("every", "keep")
 """Settings of the checkpoint callback that may differ."""
 
-LENGTH = "n_timesteps"
-"""The setting that may be larger when a run goes on, if nothing computed so far depends on it."""
-
 SHOWN_ONLY = (RESUME, "job", "verbose", "progress_bar")
 """Settings in which two configs of the same run may differ: what is printed, and the run's names."""
 
@@ -53,15 +50,15 @@ class ResumedRun:
         changes = [change for override in self.given if (change := self._change(override)) is not None]
         if changes:
             raise ZooError(
-                f"resume goes on with a run as it was, or with more n_timesteps, so it can't take"
-                f" {', '.join(changes)}; to train its agent with other settings: init_from={self.folder}"
+                f"resume goes on with a run as it was, so it can't take {', '.join(changes)};"
+                f" to train its agent with other settings: init_from={self.folder}"
             )
         with flag_override(config, ["struct", "readonly"], [False, False]):
             for key, value in self.config.items():
                 if key not in FREE and key in config and key != "hydra":
                     config[key] = value
             for override in self.given:
-                if override.key_or_group == LENGTH or override.key_or_group.startswith(f"{CHECKPOINTS}."):
+                if override.key_or_group.startswith(f"{CHECKPOINTS}."):
                     OmegaConf.update(config, override.key_or_group, override.value())
 
     def _change(self, override: Override) -> str | None:
@@ -74,8 +71,6 @@ class ResumedRun:
         if key == "replay":
             value = set(value if isinstance(value, list) else [value]) - {"uniform"}
         if value == was:
-            return None
-        if key == LENGTH and isinstance(value, int | float) and value > was:
             return None
         known = "" if was is None or isinstance(was, dict | list | set) else f" (the run has {was})"
         return f"{override.input_line}{known}"

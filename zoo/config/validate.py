@@ -11,7 +11,7 @@ from hydra.core.override_parser.types import Override
 
 from zoo.config import schema
 from zoo.config.aliases import UnknownKeyError
-from zoo.config.fields import build, check_bounds, minutes_of, scheduled
+from zoo.config.fields import build, check_bounds, scheduled
 from zoo.config.keys import SECTIONS
 from zoo.config.schema import ALGO_LABELS, CALLBACKS, LOGGERS, SETTINGS, LoggerSettings
 from zoo.config.source import NO_TUNED
@@ -149,7 +149,6 @@ def _callbacks(values: Values) -> dict[str, Any]:
             raise UnknownKeyError(name, list(CALLBACKS), "callbacks", note=note)
         elif isinstance(settings, Mapping):
             callbacks[name] = _built(CALLBACKS[name], settings, where)
-            minutes_of(callbacks[name].get("every"), f"{where}.every")
         elif settings is not None:
             raise ZooError(f"`{where}={settings}` is neither null nor a mapping of settings")
     return callbacks

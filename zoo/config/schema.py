@@ -417,7 +417,6 @@ class ListingSettings:
 
 
 @dataclass
-@dataclass
 class WandbSettings:
     """Where Weights & Biases keeps the run, and what of it."""
 

@@ -74,8 +74,7 @@ def parse_arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--work", type=names_among(WORKS), default=list(WORKS), help=",".join(WORKS))
-    usual = [system for system in SYSTEMS if system != "zoo-bf16"]
-    parser.add_argument("--systems", type=names_among(SYSTEMS), default=usual, help=",".join(SYSTEMS))
+    parser.add_argument("--systems", type=names_among(SYSTEMS), default=list(SYSTEMS), help=",".join(SYSTEMS))
     parser.add_argument("--rounds", type=int, default=5, help="measurements of each system at each work")
     parser.add_argument("--seconds", type=float, default=10.0, help="time of one measurement after warm-up")
     parser.add_argument(

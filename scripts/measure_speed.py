@@ -152,8 +152,7 @@ NEAREST_IN_SB3 = {"acer": "A2C", "acktr": "A2C", "ppo1": "PPO"}
 """What of SB3 does the work that is most like that of an algorithm that it does not have."""
 
 PEERS = ("sb3", "sbx")
-SYSTEMS = ("zoo-eager", "zoo-compiled", "zoo-bf16", *PEERS)
-"""Compiled with `precision=bf16` Zoo runs on some machines only."""
+SYSTEMS = ("zoo-eager", "zoo-compiled", *PEERS)
 
 
 def main() -> None:
@@ -339,7 +338,6 @@ def train_zoo(work: str, folder: Path, clock: IntervalClock, arguments: argparse
         seed=arguments.seed,
         device="cpu",
         compile=arguments.system != "zoo-eager",
-        precision="bf16" if arguments.system == "zoo-bf16" else "float32",
         threads=arguments.threads or "auto",
         **chosen.hyperparameters,
         **chosen.policy,

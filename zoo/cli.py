@@ -28,7 +28,6 @@ VERBS = {
     "pull": "get an agent of others: zoo pull from=USER/NAME",
     "tune": "search for hyperparameters: zoo tune algo=ppo2 env=CartPole-v1 n_trials=30",
     "record": "film an agent: zoo record algo=ppo2 env=CartPole-v1",
-    "reproduce": "run a finished run again, and compare: zoo reproduce RUN",
     "doctor": "say what a bug report needs: zoo doctor",
     "status": "show how the jobs of a sweep stand: zoo status",
 }

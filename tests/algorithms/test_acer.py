@@ -124,8 +124,8 @@ def test_what_does_not_fit_is_told_in_one_line(env: str, settings: dict[str, Any
 # -- ACER with recurrent policies, and under masks: windows begin with the state that was there -----------
 
 
-def gru(policy: str = "ActionValue", **fields: Any) -> dict[str, Any]:
-    return {"_target_": f"toy_policies.Gru{policy}Policy", "net_arch": [16], **fields}
+def gru(**fields: Any) -> dict[str, Any]:
+    return {"recurrent": "gru", "lstm_hidden_size": 5, "net_arch": [16], **fields}
 
 
 RECURRENT_SETTINGS: dict[str, Any] = {"seed": 0, "compile": False, "threads": 1}

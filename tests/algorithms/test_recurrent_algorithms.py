@@ -26,9 +26,10 @@ GAMMA, GAE_LAMBDA = 0.9, 0.7
 ALGORITHMS = pytest.mark.parametrize("algorithm", [A2C, PPO2])
 
 
-def policy(core: str = "Gru", share_encoder: bool = True) -> dict[str, Any]:
+def policy(core: str = "gru", share_encoder: bool = True) -> dict[str, Any]:
     return {
-        "_target_": f"toy_policies.{core}ActorCritic",
+        "recurrent": core,
+        "lstm_hidden_size": 5,
         "net_arch": {"shared": [6], "pi": [5], "vf": [4]},
         "share_encoder": share_encoder,
     }
@@ -94,7 +95,7 @@ def test_values_and_advantages_remember_since_the_episode_began(
     algorithm: Any, share_encoder: bool, kind: str
 ) -> None:
     """Also those of a truncated episode's last observation, and of the observation after the rollout."""
-    model, logs, firsts = collected(algorithm, kind, policy=policy("Gru", share_encoder))
+    model, logs, firsts = collected(algorithm, kind, policy=policy("gru", share_encoder))
     rollout = model.finished_rollout()
     torch.testing.assert_close(rollout["returns"], rollout["advantages"] + rollout["values"])
     for env, (log, first) in enumerate(zip(logs, firsts, strict=True)):

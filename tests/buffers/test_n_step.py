@@ -194,8 +194,6 @@ def test_more_steps_than_a_ring_holds_are_refused(capacity: int, once: bool, fit
 
 buffers = pytest.importorskip("stable_baselines3.common.buffers")
 
-Array = np.ndarray
-
 
 class At(UniformSampler):
     """Draws the places that it is told."""

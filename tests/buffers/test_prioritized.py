@@ -15,7 +15,7 @@ from transitions import transition
 from zoo.buffers import prioritized
 from zoo.buffers.arrays import ArraySpec
 from zoo.buffers.config import PrioritizedConfig
-from zoo.buffers.prioritized import BYTES_EACH, FAN_OUT, PrioritizedSampler, SumTree
+from zoo.buffers.prioritized import FAN_OUT, PrioritizedSampler, SumTree
 from zoo.buffers.replay import ReplayBuffer, ring_length
 from zoo.core.tensors import join, split
 
@@ -194,17 +194,6 @@ def test_only_what_is_stored_is_drawn_and_all_of_it_can_be(
         assert len(drawn) > 0.5 * len(numbered.kept())
         buffer.sampler._clear_empty(buffer.heads, buffer.sizes == buffer.length)  # type: ignore[attr-defined]
         assert (buffer.sampler.tree.numbers > 0).sum() == len(buffer)  # type: ignore[attr-defined]
-
-
-def test_priorities_take_the_bytes_that_are_told_beforehand() -> None:
-    tree = PrioritizedSampler(PLAIN, 200_000, 1).tree
-    allocated = sum(array.nbytes for array in [*tree._sums, *tree._ends, *tree._smallest])
-    assert allocated == pytest.approx(200_000 * BYTES_EACH, rel=0.03)
-
-
-Array = np.ndarray
-
-each_example = settings(deadline=None, derandomize=True, max_examples=60)
 
 
 def tree_of(size: int, widest_top: int) -> SumTree:

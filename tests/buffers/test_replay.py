@@ -16,8 +16,8 @@ from transitions import transition
 
 from zoo import DQN
 from zoo.buffers import replay
-from zoo.buffers.arrays import ArraySpec, find_not_finite, observation_spec, split_rows
-from zoo.buffers.replay import ReplayBuffer, UniformSampler, replay_bytes
+from zoo.buffers.arrays import ArraySpec, find_not_finite, observation_spec
+from zoo.buffers.replay import ReplayBuffer, replay_bytes
 from zoo.core.tensors import content_files, join, split
 from zoo.envs.transition import Transition
 from zoo.errors import ZooError
@@ -246,35 +246,6 @@ def test_masks_come_with_what_was_shown_before_and_after(optimize: bool) -> None
             assert masks_of[int(drawn)] == tuple(mask.tolist())
 
 
-class NewestWithWeights(UniformSampler):
-    """Draws the newest transition of each environment, and says how much it counts."""
-
-    def sample(
-        self, rng: Any, shape: Any, buffer: ReplayBuffer, progress: float
-    ) -> tuple[Array, Array, Array]:
-        envs = np.arange(np.prod(shape)).reshape(shape) % len(buffer.heads)
-        return (buffer.heads[envs] - 1) % buffer.length, envs, (0.5 + envs.astype(np.float32))
-
-
-def test_a_sampler_decides_what_is_drawn_and_how_much_it_counts_and_transforms_follow_in_order() -> None:
-    def double(batch: dict[str, Any]) -> dict[str, Any]:
-        return {**batch, "rewards": 2 * batch["rewards"]}
-
-    def add_one(batch: dict[str, Any]) -> dict[str, Any]:
-        return {**batch, "rewards": batch["rewards"] + 1}
-
-    buffer = ReplayBuffer(20, 2, PLAIN, sampler=NewestWithWeights(), transforms=(double, add_one))
-    for step in range(3):
-        numbers = np.array([step, 10 + step])
-        no = np.zeros(2, bool)
-        columns = {"observations": shown(numbers, False), "actions": numbers}
-        buffer.add(transition(columns, shown(numbers + 1, False), numbers, no, no))
-    batch = buffer.sample(np.random.default_rng(0), (2, 2))
-    assert batch["actions"].tolist() == [[2, 12], [2, 12]]
-    assert batch["rewards"].tolist() == [[5, 25], [5, 25]]
-    assert batch["weights"].tolist() == [[0.5, 1.5], [0.5, 1.5]]
-
-
 def of_rewards(*rewards: list[float], capacity: int = 24, once: bool = False) -> ReplayBuffer:
     """Return a buffer with so many steps; None for an environment that was merely reset."""
     buffer = ReplayBuffer(capacity, 2, PLAIN, optimize_memory_usage=once)
@@ -478,16 +449,6 @@ IMAGE = spaces.Box(0, 255, (4, 5, 3), np.uint8)
 def test_dtype_of_stored_observations(space: spaces.Space[Any], raw: Any, normalized: Any) -> None:
     assert observation_spec(space) == ArraySpec(space.shape, np.dtype(raw))
     assert observation_spec(space, normalized=True) == ArraySpec(space.shape, np.dtype(normalized))
-
-
-def test_pieces_are_views_of_rows_in_their_order() -> None:
-    column = {"a": np.arange(7), "b": {"c": np.arange(14).reshape(7, 2)}}
-    cut = list(split_rows(column, 3))
-    assert [part["a"].tolist() for part in cut] == [[0, 1, 2], [3, 4, 5], [6]]
-    assert [part["b"]["c"][:, 0].tolist() for part in cut] == [[0, 2, 4], [6, 8, 10], [12]]
-    assert all(np.shares_memory(part["b"]["c"], column["b"]["c"]) for part in cut)
-    assert [part.tolist() for part in split_rows(np.arange(4), 4)] == [[0, 1, 2, 3]]
-    assert not list(split_rows(np.arange(0), 4))
 
 
 def test_of_all_that_is_not_finite_the_earliest_is_told_and_of_one_step_the_first_column() -> None:

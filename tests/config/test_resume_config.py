@@ -174,7 +174,6 @@ def test_token_stands_in_no_file_of_a_run(run: Path) -> None:
 def test_run_that_has_one_is_played_and_gone_on_with(run: Path) -> None:
     assert status_of(["evaluate", f"agent={run}", "n_episodes=1"]) == 0
     assert zoo.load(run / "agent").env_config.kwargs["token"] == TOKEN
-    assert status_of(["reproduce", str(run)]) == 0
     record = json.loads((run / "run.json").read_text())
     (run / "run.json").write_text(json.dumps({**record, "status": "preempted"}))
     assert status_of(["train", f"resume={run}", "verbose=0"]) == 0

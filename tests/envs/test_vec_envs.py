@@ -513,9 +513,6 @@ VECTOR = spaces.Box(-1.0, 1.0, (4,), np.float32)
 MISSHAPEN = {
     "one number": (VECTOR, 1.0, "()", "(4,)"),
     "one entry": (VECTOR, np.ones(1, np.float32), "(1,)", "(4,)"),
-    "one entry of a list": (VECTOR, [1.0], "(1,)", "(4,)"),
-    "a row": (spaces.Box(-1.0, 1.0, (2, 3), np.float32), np.ones(3, np.float32), "(3,)", "(2, 3)"),
-    "an array": (spaces.Discrete(3), np.array([2]), "(1,)", "()"),
     "a part": (
         spaces.Dict({"a": VECTOR, "b": spaces.Discrete(2)}),
         {"a": np.ones((1, 4), np.float32), "b": 1},

@@ -156,17 +156,6 @@ def test_cancelled_evaluation_raises_in_the_midst_of_an_episode() -> None:
         evaluate(model, lambda: Fixed(10), 1, cancelled=lambda: len(model.states) == 3)
 
 
-def test_episode_that_does_not_end_is_spoken_of(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("zoo.experiment.evaluation.LONG_EPISODE", 20)
-    evaluate(Recorder(), lambda: Fixed(50), 1)
-    lines = capsys.readouterr().err.splitlines()
-    assert lines == [
-        "zoo: an evaluation episode has not ended after 20 steps; a time limit ends it: env.max_episode_steps"
-    ]
-
-
 def evaluation_of(*returns: float) -> Evaluation:
     return Evaluation(np.array(returns), np.ones(len(returns), np.int64))
 

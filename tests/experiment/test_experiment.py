@@ -8,11 +8,9 @@ import logging
 import os
 import random
 import re
-import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +23,11 @@ import zoo
 from zoo.agents.agent_folder import read_agent, write_agent
 from zoo.algorithms.callback import PREEMPTED, Callback
 from zoo.cli import status_of
-from zoo.config.overrides import as_hydra_reads
 from zoo.core.tensors import read_tensors
 from zoo.errors import ZooError
 from zoo.experiment.checkpoint import read_checkpoint
 from zoo.experiment.experiment import Experiment, TrainingInterrupted, train
 from zoo.experiment.loggers import CsvLogger
-from zoo.experiment.resume import one_start_per_job
 from zoo.experiment.run_folder import RunFolder
 
 SHORT = [
@@ -76,7 +72,6 @@ def state_of_the_process() -> dict[str, Any]:
         "handlers": [logging.getLogger(name).handlers[:] for name in (None, "zoo")],
         "level": logging.getLogger("zoo").level,
         "threads": torch.get_num_threads(),
-        "precision": torch.backends.mkldnn.matmul.fp32_precision,  # type: ignore[attr-defined]
         "flushes": bool(torch.full((), 1e-40) * 0.5 == 0),
         "torch": torch.get_rng_state().tolist(),
         "open files": sorted(
@@ -107,7 +102,7 @@ def test_checkpoints_of_a_finished_run_are_dropped_unless_it_is_said_to_keep_the
         folder = run.run.checkpoint
         run.callbacks.insert(0, _StopAfter(128))
         run.run_through()
-    assert len(list(folder.glob("*.safetensors"))) == 2, "those of an interrupted run are kept"
+    assert len(list(folder.glob("*.safetensors"))) == 1, "that of an interrupted run is kept"
     result = zoo.train(zoo.compose("train", [f"resume={run.run.path}"]))
     assert result.run.read_record()["status"] == "finished"
     assert folder.exists() is keep
@@ -257,75 +252,6 @@ def test_signal_before_the_first_step_is_not_forgotten(monkeypatch: pytest.Monke
     assert same(resumed.algorithm.get_parameters(), whole)
 
 
-# Disks that fill, files and folders that vanish
-
-
-class _Between(Callback):
-    """Does something at the end of an update, and something else some updates later."""
-
-    every = 64
-
-    def __init__(self, first: Callable[[], object], then: Callable[[], object] = lambda: None) -> None:
-        self.deeds = {64: first, 192: then}
-
-    def on_steps(self, algorithm: Any) -> None:
-        self.deeds.get(algorithm.num_timesteps, lambda: None)()
-
-
-def test_disk_that_is_full_for_a_while_ends_no_run(caplog: pytest.LogCaptureFixture) -> None:
-    """A limit on file sizes stands in for it: the system refuses the write half-way in both."""
-    no_limit = resource.getrlimit(resource.RLIMIT_FSIZE)
-
-    def limit(size: int) -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (size, no_limit[1]))
-
-    with Experiment(config_of("callbacks.checkpoint.every=64", "callbacks.eval.every=64")) as experiment:
-        experiment.callbacks.insert(0, _Between(lambda: limit(90), lambda: limit(no_limit[0])))
-        try:
-            result = experiment.run_through()
-        finally:
-            limit(no_limit[0])
-    assert result.run.read_record()["status"] == "finished"
-    assert (result.run.agent / "policy.safetensors").exists()
-    assert sum("monitor" in line for line in caplog.messages) == 1
-    for path in result.run.monitor.iterdir():
-        assert path.read_bytes().endswith(b"\n")
-        assert {line.count(",") for line in path.read_text().splitlines()[1:]} == {2}
-
-
-# What a run had decided is not decided again
-
-
-def test_precision_is_in_force_while_a_run_computes_and_part_of_what_it_leaves_behind(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Whether this machine has the units for it or not, which is what is asked where it is put aside here."""
-    monkeypatch.setattr("zoo.optim.runtime._rounds_factors", lambda precision, device: True)
-    seen = []
-
-    class Watch(Callback):
-        every = 64
-
-        def on_steps(self, algorithm: Any) -> None:
-            seen.append(torch.backends.mkldnn.matmul.fp32_precision)  # type: ignore[attr-defined]
-            if algorithm.num_timesteps == 128:
-                algorithm.request_stop(PREEMPTED)
-
-    with Experiment(config_of("precision=bf16")) as experiment:
-        experiment.callbacks.insert(0, Watch())
-        run = experiment.run_through().run
-    assert run.read_config()["precision"] == "bf16"
-    with Experiment(zoo.compose("train", [f"resume={run.path}"])) as experiment:
-        assert experiment.algorithm.num_timesteps == 128
-        experiment.callbacks.insert(0, Watch())
-        experiment.run_through()
-    assert seen == ["bf16"] * 4
-    assert json.loads((run.agent / "card.json").read_text())["precision"] == "bf16"
-    assert torch.backends.mkldnn.matmul.fp32_precision == "none"  # type: ignore[attr-defined]
-    with pytest.raises(ZooError, match=r"can't take precision=float32 \(the run has bf16\)"):
-        zoo.compose("train", [f"resume={run.path}", "precision=float32"])
-
-
 SETTINGS: dict[str, Any] = {"n_timesteps": 512, "seed": 3, "compile": False, "progress_bar": False}
 SHORT_SETTINGS = {**SETTINGS, "logger": "none", "callbacks": "none"}
 
@@ -364,19 +290,6 @@ def test_what_ran_before_in_the_process_changes_nothing(tmp_path: Path) -> None:
     here, there = read_tensors(result.agent / "policy.safetensors"), read_tensors(alone)
     assert here.keys() == there.keys()
     assert all(np.array_equal(here[name], there[name]) for name in here)
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        *(1, -2, 1e-5, 0.25, True, False, None, "text", "a,b [c] {d} 'e' \"f\" \\", "", "null", "1e5"),
-        *([64, 64], [], {"pi": [64], "vf": []}, {"type": "linear", "start": 3e-4, "end": 0}),
-    ],
-)
-def test_values_come_through_as_they_are(value: Any) -> None:
-    config = zoo.compose("train", ["algo=ppo2", "env=CartPole-v1", f"env.kwargs.x={as_hydra_reads(value)}"])
-    assert config.env.kwargs.x == value
-    assert type(config.env.kwargs.x) is type(value) or isinstance(value, list | dict)
 
 
 SHORT_INTERRUPTED: dict[str, Any] = {
@@ -431,36 +344,6 @@ run = RunFolder.reopen(sys.argv[1])
 print("going on", flush=True)
 sys.stdin.read()
 """
-BEGINNING = """
-import json, sys
-from zoo.errors import ZooError
-from zoo.experiment.resume import one_start_per_job
-print("beginning", flush=True)
-try:
-    with one_start_per_job(json.loads(sys.argv[1])):
-        print("begun")
-except ZooError as error:
-    print(error)
-"""
-
-Other = Callable[..., "subprocess.Popen[str]"]
-
-
-@pytest.fixture
-def other() -> Iterator[Other]:
-    processes: list[subprocess.Popen[str]] = []
-
-    def started(program: str, *arguments: object) -> subprocess.Popen[str]:
-        command = [sys.executable, "-c", program, *map(str, arguments)]
-        processes.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
-        assert processes[-1].stdout is not None
-        processes[-1].stdout.readline()
-        return processes[-1]
-
-    yield started
-    for process in processes:
-        process.kill()
-        process.communicate()
 
 
 def job_config(folder: Path, seed: int | None) -> dict[str, Any]:
@@ -470,37 +353,25 @@ def job_config(folder: Path, seed: int | None) -> dict[str, Any]:
     return dict(zoo.compose("train", [*given, *quick, *named]))
 
 
-def made(folder: Path) -> RunFolder:
+def made(folder: Path, seed: int | None = 3) -> RunFolder:
     """Make a run and leave it as if its process had been killed."""
-    with Experiment(job_config(folder, 3)) as experiment:
+    with Experiment(job_config(folder, seed)) as experiment:
         return experiment.run
 
 
-def test_a_job_that_still_goes_on_is_not_begun_again(tmp_path: Path, other: Other) -> None:
+def test_a_job_that_still_goes_on_is_not_begun_again_but_for_seeds_that_are_drawn(tmp_path: Path) -> None:
     run = made(tmp_path)
-    process = other(HOLDING, run.path)
-    with pytest.raises(ZooError, match=r"^job night is still going on in .*_s3, with this config and seed"):
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDING, str(run.path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    with pytest.raises(ZooError, match="_s3 is still going on in another process"):
         made(tmp_path)
+    assert made(tmp_path, None).path != run.path
     process.kill()
-    process.wait()
+    process.communicate()
     assert made(tmp_path).path == run.path
-
-
-def test_neighbours_with_seeds_that_are_drawn_go_on_side_by_side(tmp_path: Path, other: Other) -> None:
-    run = made(tmp_path)
-    other(HOLDING, run.path)
-    with Experiment(job_config(tmp_path, None)) as experiment:
-        assert experiment.run.path != run.path
-
-
-def test_of_two_that_begin_at_once_the_second_is_refused(tmp_path: Path, other: Other) -> None:
-    config = {"runs_dir": str(tmp_path), "seed": 3, "job": "night", "callbacks": {}}
-    with one_start_per_job(config):
-        process = other(BEGINNING, json.dumps(config))
-        run = RunFolder.create(tmp_path, "ppo2", "CartPole-v1", seed=3)
-        run.write_config(config)
-    answer, _ = process.communicate()
-    assert answer.startswith(f"job night is still going on in {run.path}")
 
 
 TRAIN = (

@@ -8,9 +8,7 @@ import json
 import os
 import pty
 import select
-import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +29,6 @@ from zoo.experiment.loggers import (
     ProgressBarCallback,
 )
 from zoo.experiment.trackers import TensorBoardLogger
-from zoo.optim.update_runner import UpdateRunner
 
 
 class Keep(Logger):
@@ -213,40 +210,6 @@ class TestCsv:
         logger.write(entry(3, train_loss=0.125))
         assert [row["time/total_timesteps"] for row in rows(tmp_path / "progress.csv")] == ["1", "3"]
 
-    @pytest.mark.parametrize(
-        "damage",
-        [
-            b"\xff\xfe\xfd\n1,0.5\n",
-            b"time/total_timesteps,train/loss\n1,0.5,7\n",
-        ],
-    )
-    def test_damaged_file_is_moved_aside(
-        self, tmp_path: Path, damage: bytes, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        path = tmp_path / "progress.csv"
-        logger = CsvLogger(path)
-        logger.write(entry(1, train_loss=0.5))
-        state = logger.state()
-        path.write_bytes(damage)
-        CsvLogger(path).load_state(state)
-        assert "progress.csv is damaged" in capsys.readouterr().err
-        assert (tmp_path / "progress.csv.damaged").read_bytes() == damage
-
-
-def test_without_a_terminal_lines_say_steps_speed_time_and_return(
-    ppo2: Callable[..., PPO2],
-) -> None:
-    stream = io.StringIO()
-    ppo2().learn(1280, ProgressBarCallback(line_seconds=0, stream=stream))
-    lines = stream.getvalue().splitlines()
-    assert lines[0].startswith("64/1,280 steps (5%), ")
-    assert "steps/s" in lines[0]
-    assert "left" in lines[0]
-    assert "mean return" in lines[5]
-    assert lines[-1].startswith("1,280/1,280 steps (100%), ")
-    assert "left" not in lines[-1]
-    assert [line.partition(" ")[0] for line in lines] == [f"{64 * n:,}/1,280" for n in range(1, 21)]
-
 
 def test_terminal_shows_a_bar(ppo2: Callable[..., PPO2]) -> None:
     reading, writing = pty.openpty()
@@ -261,23 +224,3 @@ def test_terminal_shows_a_bar(ppo2: Callable[..., PPO2]) -> None:
     assert "640/640" in shown
     assert "ppo2" in shown
     assert "steps/s" in shown
-
-
-@pytest.fixture
-def slow_to_compile(ppo2: Callable[..., PPO2], monkeypatch: pytest.MonkeyPatch) -> Callable[..., PPO2]:
-    """Make PPO2 that says it compiles and takes two weeks for it, by the clock."""
-    two_weeks, now = 1_209_600.0, time.perf_counter
-    past = [0.0]
-    monkeypatch.setattr(time, "perf_counter", lambda: now() + past[0])
-
-    def compile_step(runner: UpdateRunner, step: Any, *example: Any) -> Any:
-        past[0] += two_weeks
-        return partial(runner._take_one, step)
-
-    def make() -> PPO2:
-        algorithm = ppo2()
-        algorithm.runtime.compile = True
-        monkeypatch.setattr(UpdateRunner, "_compile_step", compile_step)
-        return algorithm
-
-    return make

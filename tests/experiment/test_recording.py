@@ -97,16 +97,14 @@ def test_length_goes_over_episodes_and_episodes_end_a_film(tmp_path: Path) -> No
 
 
 class Painted(gym.Env[Any, Any]):
-    """Shows a picture whose left half is black and whose right half is white, until it breaks."""
+    """Shows a picture whose left half is black and whose right half is white."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012
     observation_space = spaces.Discrete(2)
     action_space = spaces.Discrete(2)
 
-    def __init__(
-        self, white: Any = 1.0, breaks_at: int | None = None, render_mode: str | None = None
-    ) -> None:
-        self.white, self.breaks_at, self.render_mode = white, breaks_at, render_mode
+    def __init__(self, white: Any = 1.0, render_mode: str | None = None) -> None:
+        self.white, self.render_mode = white, render_mode
         self.steps = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
@@ -119,8 +117,6 @@ class Painted(gym.Env[Any, Any]):
         return 0, 1.0, False, self.steps == 6, {}
 
     def render(self) -> Any:
-        if self.steps == self.breaks_at:
-            raise ValueError("the picture tore")
         picture = np.zeros((64, 64, 3), np.asarray(self.white).dtype)
         picture[:, 32:] = self.white
         return picture

@@ -39,7 +39,6 @@ RUN_FILES = [
     *(f"{agent}/{name}" for agent in ("agent", "best_agent") for name in AGENT),
 ]
 TUNE = f"tune {MINE} seed=1 n_trials=2 n_timesteps=512 study=mine top_k=1 top_seeds=1 compile=false"
-LONGER = "train resume=runs/sac/Pendulum-v1/*_s1 n_timesteps=512"
 FROM_RUN = f"train experiment={RUN}/config.yaml seed=9 init_from={RUN}"
 CLONE = f"train algo=bc env=CartPole-v1 dataset=experts/cartpole.npz {SHORT}"
 EXPORT = "export agent=runs/sac/Pendulum-v1/*_s1 out=policies/pendulum"
@@ -47,8 +46,8 @@ SCORES = r'^\{"algo": "ppo2", "env": "CartPole-v1", "mean_return": [\d.]+, .*"n_
 
 STAGES: list[dict[str, str]] = [
     {
-        f"{PPO2} callbacks.agents.every=256": "zoo train resume=runs/ppo2/CartPole-v1/",
-        SAC: "zoo train resume=runs/sac/Pendulum-v1/",
+        f"{PPO2} callbacks.agents.every=256": "zoo train experiment=runs/ppo2/CartPole-v1/",
+        SAC: "zoo train experiment=runs/sac/Pendulum-v1/",
         f"train -m {PPO2.removeprefix('train ')} seed=5,6": "2 jobs: 2 done",
         "check env=Zoo/Masked-v0": "masks .*6",
         "doctor": "",
@@ -72,15 +71,13 @@ STAGES: list[dict[str, str]] = [
         "compare runs/ppo2 runs/multirun/*": "",
         EXPORT: "policies/pendulum/README.md$",
         f"push {MINE} to=shared/cartpole.zip": "zoo pull from=shared/cartpole.zip$",
-        f"reproduce {RUN} until=256": r'^\{"equal": true, .*"timesteps": 256',
-        LONGER: "zoo train resume=runs/sac/Pendulum-v1/.*_s1 n_timesteps=1024$",
-        FROM_RUN: "zoo train resume=runs/ppo2/CartPole-v1/.*_s9 ",
+        FROM_RUN: "zoo train experiment=runs/ppo2/CartPole-v1/.*_s9 init_with=all$",
         "status": "",
         "benchmark algo=ppo2 env=CartPole-v1 n_episodes=1": "^table +benchmark/benchmark.md$",
     },
     {
         "expert show=experts/cartpole.npz": "",
-        CLONE: "zoo train resume=runs/bc/CartPole-v1/",
+        CLONE: "zoo train experiment=runs/bc/CartPole-v1/",
         "pull from=shared/cartpole.zip to=agents/cartpole": "zoo enjoy agent=agents/cartpole$",
         "evaluate agent=shared/cartpole.zip n_episodes=2": SCORES,
     },
@@ -165,7 +162,6 @@ MISTAKES = {
     "expert show=nowhere.npz": "nowhere.npz",
     "plot nowhere": "nowhere",
     "compare nowhere empty": "nowhere",
-    "reproduce nowhere": "nowhere",
     f"tune {MINE} sampler=nothing": "sampler",
     f"tune {MINE} n_trial=3": "n_trials",
     "agents algo=rainbow": "rainbow",

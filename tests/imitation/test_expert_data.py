@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -89,38 +88,6 @@ def test_dictionaries_and_actions_with_parts_are_read_as_they_were(tmp_path: Pat
     assert (read.terminated, read.successes, read.action_masks) == (None, None, None)
 
 
-def test_file_is_the_layout_that_others_read(tmp_path: Path) -> None:
-    with np.load(write_expert(tmp_path / "expert.npz", expert()), allow_pickle=False) as arrays:
-        assert {"obs", "actions", "rewards", "episode_returns", "episode_starts"} <= set(arrays)
-        assert arrays["episode_starts"].tolist() == [True, False, True, True, False, False]
-        np.testing.assert_array_equal(arrays["obs"], expert().observations)
-
-
-def test_file_is_written_whole_or_not_at_all(tmp_path: Path, no_larger_files: Callable[[int], Any]) -> None:
-    path = write_expert(tmp_path / "expert.npz", expert())
-    before = path.read_bytes()
-    noise = np.random.default_rng(0).uniform(-10, 10, (50_000, 2)).astype(np.float32)
-    large = expert(
-        observations=noise,
-        actions=np.ones(50_000, np.int64),
-        rewards=np.zeros(50_000, np.float32),
-        lengths=np.array([50_000]),
-        returns=np.zeros(1),
-        terminated=None,
-        successes=None,
-        action_masks=None,
-    )
-    with no_larger_files(100_000), pytest.raises(ZooError):
-        write_expert(path, large)
-    assert [file.name for file in tmp_path.iterdir()] == ["expert.npz"]
-    assert path.read_bytes() == before
-
-
-def test_other_endings_than_npz_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ZooError, match=r"ends in \.npz"):
-        write_expert(tmp_path / "expert.zip", expert())
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -152,51 +119,6 @@ def test_what_does_not_fit_together_is_refused(changes: dict[str, Any], message:
         expert(**changes)
 
 
-@pytest.mark.parametrize(
-    ("space", "right", "wrong"),
-    [
-        (spaces.Discrete(3, start=1), 3, 0),
-        (spaces.Discrete(3), 0, 7),
-        (spaces.MultiDiscrete([9, 9]), [8, 0], [1, 9]),
-        (spaces.MultiBinary(2), [0, 1], [0, 2]),
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize("key", [None, "part"])
-def test_observations_are_of_their_space(space: Any, right: Any, wrong: Any, key: str | None) -> None:
-    def seen(value: Any) -> ExpertData:
-        values = np.array([right, right, value, right, right, right], space.dtype)
-        if key is None:
-            return expert(observation_space=space, observations=values)
-        return expert(observation_space=spaces.Dict({key: space}), observations={key: values})
-
-    assert seen(right).n_steps == 6
-    with pytest.raises(ZooError, match=r"observations.* at step 2"):
-        seen(wrong)
-
-
-def test_masks_of_several_choices_forbid_by_each() -> None:
-    space = spaces.Dict(
-        {
-            "a": spaces.MultiDiscrete([3, 2], start=[1, 5]),
-            "b": spaces.MultiBinary(2),
-            "c": spaces.Box(-1.0, 1.0, (1,), np.float32),
-            "d": spaces.Discrete(2),
-        }
-    )
-    actions = {"a": np.array([[3, 5]] * 6), "b": np.array([[0, 1]] * 6, np.int8)}
-    actions |= {"c": np.zeros((6, 1), np.float32), "d": np.ones(6, np.int64)}
-    chosen = [2, 3, 5, 8, 10]  # of 3 + 2, 2 + 2, and 2 alternatives
-    only_these = np.zeros((6, 11), np.bool_)
-    only_these[:, chosen] = True
-    assert expert(action_space=space, actions=actions, action_masks=only_these).n_steps == 6
-    for column in chosen:
-        masks = np.ones((6, 11), np.bool_)
-        masks[3, column] = False
-        with pytest.raises(ZooError, match=r"mask at step 3 forbids"):
-            expert(action_space=space, actions=actions, action_masks=masks)
-
-
 def test_other_spaces_are_refused_with_what_differs(tmp_path: Path) -> None:
     path = write_expert(tmp_path / "expert.npz", expert())
     with pytest.raises(
@@ -205,20 +127,6 @@ def test_other_spaces_are_refused_with_what_differs(tmp_path: Path) -> None:
         read_expert(path, (spaces.Box(-1.0, 1.0, (3,), np.float32), ACTIONS))
     with pytest.raises(ZooError, match=r"the actions of .* and the environment's differ"):
         read_expert(path, (OBSERVATIONS, spaces.Discrete(3)))
-
-
-def test_only_some_episodes() -> None:
-    data = expert().only(np.array([2, 0]))
-    assert data.lengths.tolist() == [3, 2]
-    assert data.returns.tolist() == [15.0, 3.0]
-    assert data.rewards.tolist() == [4.0, 5.0, 6.0, 1.0, 2.0]
-    assert data.actions.tolist() == [1, 2, 3, 1, 2]
-    assert data.episode_starts.tolist() == [True, False, False, True, False]
-    assert data.observations[:, 0].tolist() == [1.0, 3.0, 5.0, -5.0, -3.0]
-    assert data.terminated is not None
-    assert data.terminated.tolist() == [True, True]
-    assert data.successes is not None
-    assert data.successes.tolist() == [True, False]
 
 
 def test_filters() -> None:

@@ -1,4 +1,4 @@
-"""Many jobs on this machine: what is written down of them, trying again, ending early, and going on."""
+"""Many jobs on this machine: what is written down of them, ending early, and going on."""
 
 from __future__ import annotations
 
@@ -87,22 +87,6 @@ def test_table_holds_every_job_with_what_came_of_it() -> None:
     assert record["config"]["env"]["id"] == "CartPole-v1"
 
 
-def test_job_that_failed_by_itself_is_tried_again(capsys: pytest.CaptureFixture[str]) -> None:
-    assert sweep("1,4,2", "sweep.retries=2") == 2
-    assert [row["status"] for row in table()] == ["failed", "done", "failed"]
-    assert [row["retries"] for row in table()] == ["0", "2", "2"]
-    assert (starts(1), starts(4), starts(2)) == (1, 3, 3)
-    printed = capsys.readouterr().out
-    assert "zoo: job 1: RuntimeError: not at the 1. time; it is tried again (2 left)" in printed
-
-
-def test_after_the_first_failure_no_more_jobs_start() -> None:
-    assert sweep("0,2,7,8", "sweep.fail_fast=true") == 1
-    assert [row["status"] for row in table()] == ["done", "failed", "interrupted", "interrupted"]
-    assert table()[2]["reason"] == "job 1 failed (sweep.fail_fast)"
-    assert starts(7) == starts(8) == 0
-
-
 def test_status_tells_counts_and_whether_a_job_failed(capsys: pytest.CaptureFixture[str]) -> None:
     sweep("0,2")
     capsys.readouterr()
@@ -153,7 +137,8 @@ def test_killed_training_goes_on_from_its_checkpoint_and_ends_as_if_undisturbed(
     training = next(the_sweep().path.glob("ppo2/*/*/checkpoint")).parent
     process.send_signal(signal.SIGKILL)
     process.wait()
-    resumed = ["-m", f"sweep.resume={the_sweep().path}"]
+    wait_until(lambda: the_sweep().rows()[1].status != "running")
+    resumed = ["-m", f"sweep.resume={the_sweep().path}", "hydra/launcher=joblib"]
     assert run_command("train", "zoo.commands.train:run", resumed) == 0
     rows = table()
     assert [row["status"] for row in rows] == ["done", "done"]
@@ -169,11 +154,8 @@ def test_killed_training_goes_on_from_its_checkpoint_and_ends_as_if_undisturbed(
 MISTAKES = {
     "sweep.resume=nowhere": "there is no sweep nowhere: there is no such folder",
     "sweep.resume=.": "it has no sweep.yaml",
-    "sweep.retries=-1": "out of range",
-    "sweep.retry=1": "did you mean `sweep.retries`",
-    "sweep.retries=1,2": "one value",
+    "sweep.retry=1": "expected sweep.resume=DIR",
     "hydra.launcher.n_jobs=0": "is neither -1",
-    "sweep.wait=true": "is for hydra/launcher=slurm",
 }
 
 
@@ -191,11 +173,6 @@ def test_status_of_what_is_no_sweep_is_a_mistake(capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().err.count("there is no sweep in") == 2
 
 
-def test_sweep_settings_of_a_single_job_are_refused() -> None:
-    with pytest.raises(ZooError, match="add -m"):
-        run_command("check", "quick_jobs:run", ["env=CartPole-v1", "sweep.retries=1"])
-
-
 def test_sweep_goes_on_as_it_was() -> None:
     sweep("0,2")
     resume = f"sweep.resume={the_sweep().path}"
@@ -208,39 +185,6 @@ def test_sweep_goes_on_as_it_was() -> None:
 def test_jobs_of_a_multirun_have_no_other_name() -> None:
     with pytest.raises(ZooError, match="each has its own"):
         run_command("train", "quick_jobs:run", ["-m", *TRAINING, "seed=1,2", "job=mine"])
-
-
-PRINTING = """
-import os, sys
-from pathlib import Path
-from zoo.launch.local import printed_and_logged
-with printed_and_logged(Path("0.log")) as (stdout, stderr):
-    print(os.isatty(stdout), flush=True)
-    for part in (b"\\r\\x1b[2K10 steps", b"\\r\\x1b[2K20 ", b"steps\\n", b"\\x1b[1mscore\\x1b[0m 7\\n"):
-        os.write(stdout, part)
-"""
-
-
-def printed_on(stdout: int) -> None:
-    code = f"import sys; sys.path[:] = {sys.path!r}\n{PRINTING}"
-    subprocess.run([sys.executable, "-c", code], stdout=stdout, check=True)
-
-
-def test_progress_bar_is_live_on_a_terminal_and_one_line_in_the_log() -> None:
-    terminal, end = os.openpty()
-    printed_on(end)
-    shown = os.read(terminal, 10_000)
-    os.close(end)
-    os.close(terminal)
-    assert shown.startswith(b"True\r\n\r\x1b[2K10 steps\r\x1b[2K20 steps")
-    assert Path("0.log").read_text() == "20 steps\nscore 7\n"
-
-
-def test_what_goes_to_a_file_is_logged_as_it_is() -> None:
-    with open("printed", "wb") as file:
-        printed_on(file.fileno())
-    assert Path("printed").read_bytes().startswith(b"False\n\r\x1b[2K10 steps")
-    assert Path("0.log").read_bytes() == Path("printed").read_bytes().removeprefix(b"False\n")
 
 
 def multirun(*arguments: str) -> int:
@@ -275,7 +219,7 @@ def test_hyperparameter_that_one_algorithm_lacks_is_refused_before_the_first_job
 def test_failing_jobs_are_named_at_the_end_and_the_others_complete(
     launcher: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """One after the other they print to the terminal and their logs, side by side to their logs alone."""
+    """One after the other they print to the terminal, side by side to their logs."""
     assert sweep("range(4)", f"hydra/launcher={launcher}") == 2
     assert done() == ["none-CartPole-v1-0"]
     printed = capfd.readouterr()
@@ -289,9 +233,10 @@ def test_failing_jobs_are_named_at_the_end_and_the_others_complete(
     assert printed.err.splitlines()[-1].startswith(
         "zoo: 3 of 4 jobs did not finish; this runs them: zoo check -m"
     )
-    assert the_sweep().log(0).read_text() == "seed 0 at work\n"
-    assert "zoo: seed 1 is unlucky" in the_sweep().log(1).read_text()
-    assert "Traceback" in the_sweep().log(2).read_text()
+    if launcher == "joblib":
+        assert the_sweep().log(0).read_text() == "seed 0 at work\n"
+        assert "zoo: seed 1 is unlucky" in the_sweep().log(1).read_text()
+        assert "Traceback" in the_sweep().log(2).read_text()
     assert ("at work" in printed.out) == ("RuntimeError: seed 2" in printed.err) == (launcher == "basic")
     for line in ("job 0: done", "job 1: seed 1 is unlucky", "job 2: RuntimeError: seed 2 is broken"):
         assert (f"zoo: {line}\n" in printed.out) == (launcher == "joblib")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from zoo.optim.optimizers import Optimizer
 
-class SteepestDescent:
+
+class SteepestDescent(Optimizer):
     """The plainest optimizer: its step is the gradient itself."""
 
     def initial(self, parameters: Tensor) -> dict[str, Tensor]:

@@ -90,44 +90,6 @@ def matrix(rows: int, columns: int, transposed: bool = False, **options: Any) ->
     return torch.randn(columns, rows, **options).t() if transposed else torch.randn(rows, columns, **options)
 
 
-def products(graph: torch.fx.GraphModule) -> list[tuple[int, ...]]:
-    """Return the shapes of what comes out of blocks."""
-    nodes = [node for node in graph.graph.nodes if "blocked_product" in str(node.target)]
-    return [tuple(node.meta["val"].shape) for node in nodes]
-
-
-@pytest.mark.usefixtures("needs_compiler")
-@pytest.mark.parametrize(
-    ("shape", "transposed", "computed"),
-    [
-        ((64, 256, 256), "", [(64, 256)]),
-        ((64, 256, 256), "right", [(256, 64)]),  # a layer's few rows are copied, not its weights
-        ((256, 64, 256), "left", [(256, 256)]),
-        ((256, 64, 4), "left", [(4, 256)]),  # to fill vectors
-        ((64, 256, 3), "", [(64, 3)]),
-        ((1, 64, 256), "", [(1, 256)]),
-        ((64, 256, 2), "", []),  # sums
-        ((64, 2, 256), "", []),  # outer products
-        ((0, 100, 20), "", []),
-        ((100, 0, 20), "", []),
-    ],
-)
-def test_factors_are_swapped_where_that_is_less_work(
-    shape: tuple[int, int, int], transposed: str, computed: list[tuple[int, int]]
-) -> None:
-    rows, inner, columns = shape
-    left, right = matrix(rows, inner, transposed == "left"), matrix(inner, columns, transposed == "right")
-    graph = traced(torch.mm, left, right)
-    assert products(graph) == computed
-    torch.testing.assert_close(graph(left, right), left @ right, rtol=1e-4, atol=2e-4)
-
-
-@pytest.mark.usefixtures("needs_compiler")
-@pytest.mark.parametrize("options", [{"dtype": torch.float64}, {"device": "meta"}], ids=str)
-def test_other_products_are_not_taken_in_blocks(options: dict[str, Any]) -> None:
-    assert products(traced(torch.mm, matrix(100, 100, **options), matrix(100, 150, **options))) == []
-
-
 @pytest.mark.usefixtures("needs_compiler")
 def test_blocks_make_up_the_product_of_factors_in_any_layout() -> None:
     def all_products(*factors: Tensor) -> list[Tensor]:
@@ -155,27 +117,6 @@ def test_products_of_parts_and_what_they_fuse_with_are_right() -> None:
     given = matrix(128, 128), matrix(128, 128), matrix(128, 1)
     for found, expected in zip(compiled(layers, *given), layers(*given), strict=True):
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-3)
-
-
-@pytest.mark.usefixtures("needs_compiler")
-@pytest.mark.parametrize(
-    ("shape", "threads", "expected"),
-    [
-        ((64, 256, 256), 1, (64, 256, 256, 1)),
-        ((64, 256, 256), 2, (64, 256, 128, 2)),
-        ((256, 256, 64), 2, (128, 256, 64, 2)),
-        ((1100, 256, 256), 2, (192, 256, 256, 2)),  # six blocks, three for each
-        ((64, 1100, 256), 2, (64, 368, 128, 2)),
-        ((64, 1100, 256), 1, (64, 368, 256, 1)),
-        ((64, 64, 64), 2, (64, 64, 64, 1)),  # too little to share
-    ],
-)
-def test_blocks_are_as_many_as_threads_can_share(
-    shape: tuple[int, int, int], threads: int, expected: tuple[int, int, int, int]
-) -> None:
-    from zoo.optim.zen5_products import blocks
-
-    assert blocks(*shape, threads) == expected
 
 
 @pytest.mark.usefixtures("needs_compiler")

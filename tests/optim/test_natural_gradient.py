@@ -142,16 +142,6 @@ def test_conjugate_gradient_solves_what_the_explicit_matrix_does(compiled: bool,
     assert policy.runner.runtime.compiles == compiled
 
 
-@COMPILED
-def test_the_longest_step_has_the_bound_for_its_quadratic_estimate(compiled: bool) -> None:
-    policy = Policy(compiled=compiled)
-    fisher = policy.explicit_fisher() + DAMPING * torch.eye(policy.parameters.size)
-    direction = torch.randn(policy.parameters.size)
-    step = longest_step(direction, partial(policy.runner.call, policy.product, policy.observations), 0.02)
-    assert (0.5 * step @ fisher @ step).item() == pytest.approx(0.02, rel=1e-4)
-    torch.testing.assert_close(step / step.norm(), direction / direction.norm())
-
-
 @pytest.mark.parametrize("bound", [1e-3, 1e-5])
 def test_the_estimate_is_the_divergence_of_a_short_step(bound: float) -> None:
     """Along a direction of full rank, without damping: the shorter the step, the better."""
@@ -162,16 +152,6 @@ def test_the_estimate_is_the_divergence_of_a_short_step(bound: float) -> None:
     step = longest_step(direction, lambda vector: product(vector) - DAMPING * vector, bound)
     moved = policy.parameters.functional(policy.parameters.flat + step)(policy.observations)
     assert policy.kl(old.double(), moved.double()).item() == pytest.approx(bound, rel=10 * bound**0.5)
-
-
-def test_the_slope_of_the_divergence_is_0_where_the_policies_are_one() -> None:
-    policy = Policy(compiled=False)
-    vector = policy.parameters.flat.clone().requires_grad_()
-    old = policy.old(State(policy.runner.state), policy.observations)
-    (grad,) = torch.autograd.grad(
-        policy.kl(old, policy.parameters.functional(vector)(policy.observations)), vector
-    )
-    torch.testing.assert_close(grad, torch.zeros_like(grad), rtol=0, atol=1e-7)
 
 
 def test_a_whole_natural_step_in_one_graph_ends_as_an_eager_one() -> None:
@@ -190,10 +170,6 @@ def test_a_whole_natural_step_in_one_graph_ends_as_an_eager_one() -> None:
     assert gains == sorted(gains)
     assert compiled.runner.runtime.compiles
     torch.testing.assert_close(compiled.parameters.flat, eager.parameters.flat, rtol=1e-3, atol=1e-4)
-
-
-def _stretched(vector: Tensor) -> Tensor:
-    return vector * torch.tensor([1.0, 1.1])
 
 
 @COMPILED

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from small_networks import SteepestDescent, batch, network
+from small_networks import batch, network
 from torch import Tensor, nn
-from torch.fx.experimental.proxy_tensor import make_fx
 
-from zoo.optim import workers as module
 from zoo.optim.optimizers import Adam, FunctionalModule, Momentum, Optimizer, RMSprop, Updater, WeightDecay
 from zoo.optim.parameters import Parameters
 from zoo.optim.runtime import Runtime
 from zoo.optim.state import LiveState, State, StepResult
 from zoo.optim.update_runner import UpdateRunner
-from zoo.optim.workers import Workers, average
+from zoo.optim.workers import average
 
 N_PARAMETERS = 17
 
@@ -120,13 +116,6 @@ def test_adam_stays_beside_pytorchs_for_thousands_of_steps_compiled_or_not(
     torch.testing.assert_close(compiled, eager, rtol=error, atol=0.0)
 
 
-def test_adams_betas_are_used() -> None:
-    steps, start = gradients(30), torch.zeros(N_PARAMETERS)
-    ours = walk(Adam(beta1=0.5, beta2=0.9), start, steps, [1e-2] * 30)
-    theirs = torch_walk(lambda values: torch.optim.Adam(values, betas=(0.5, 0.9)), start, steps, [1e-2] * 30)
-    torch.testing.assert_close(ours, theirs, rtol=2e-4, atol=2e-6)
-
-
 @pytest.mark.parametrize("n_steps", [1, 2, 500])
 def test_rmsprop_in_pytorchs_form_walks_as_pytorchs(n_steps: int) -> None:
     steps, start = gradients(n_steps), torch.linspace(-1.0, 1.0, N_PARAMETERS)
@@ -196,18 +185,6 @@ def copied(state: State) -> State:
     return State({name: tensor.clone() for name, tensor in state.items()})
 
 
-def test_module_sees_a_step_on_the_live_state() -> None:
-    ours = updater(SteepestDescent())
-    model = ours.parameters.module
-    state: State = LiveState(ours.initial_state())
-    before = model.head.weight.detach().clone()
-    after, _ = taken(ours, state)
-    assert after is state
-    assert after["net"] is ours.parameters.flat
-    assert not torch.equal(model.head.weight, before)
-    assert torch.equal(ours.parameters.functional(after["net"])(batch()[0]), model(batch()[0]))
-
-
 def test_a_step_aside_moves_as_one_on_the_live_state_and_leaves_everything_else_as_it_is() -> None:
     ours, live = updater(max_grad_norm=0.5), updater(max_grad_norm=0.5)
     live_state: State = LiveState(live.initial_state())
@@ -248,22 +225,6 @@ def test_steps_and_clipping_are_pytorchs(max_grad_norm: float | None, scale: flo
 
 
 @KINDS
-def test_parameters_without_a_gradient_and_frozen_ones_stay(kind: type[State]) -> None:
-    model = network()
-    model.body.requires_grad_(False)
-    before = {name: value.detach().clone() for name, value in model.named_parameters()}
-    ours = Updater(Parameters("net", model), Adam(), max_grad_norm=0.5)
-    state = kind(ours.initial_state())
-    assert torch.equal(ours.module(state)(batch()[0]), model(batch()[0]))
-    for _ in range(3):
-        state, _ = taken(ours, state)
-    named = ours.parameters.named(state["net"])
-    assert torch.equal(model.body.weight, before["body.weight"])
-    assert torch.equal(named["unused.weight"], before["unused.weight"])
-    assert not torch.equal(named["head.weight"], before["head.weight"])
-
-
-@KINDS
 @pytest.mark.parametrize("skip", [True, False])
 def test_a_step_is_skipped_where_told(kind: type[State], skip: bool) -> None:
     ours = updater()
@@ -273,22 +234,6 @@ def test_a_step_is_skipped_where_told(kind: type[State], skip: bool) -> None:
     assert norm > 0
     for name, tensor in before.items():
         assert torch.equal(state[name], tensor) == skip, name
-
-
-@KINDS
-def test_a_second_optimizer_moves_the_same_parameters_with_tensors_of_its_own(kind: type[State]) -> None:
-    first = updater(Adam(beta1=0.5))
-    second = Updater(first.parameters, Adam(), max_grad_norm=0.1, name="cloning")
-    state = kind({**first.initial_state(), **second.initial_state()})
-    assert state["net"] is first.parameters.flat
-    start = copied(state)
-    state, _ = taken(second, state)
-    after = copied(state)
-    for name, tensor in start.items():
-        assert torch.equal(state[name], tensor) == name.startswith("net."), name
-    state, _ = taken(first, state)
-    for name, tensor in after.items():
-        assert torch.equal(state[name], tensor) == name.startswith("cloning."), name
 
 
 class Meeting:
@@ -353,34 +298,3 @@ def test_it_is_half_the_sum_of_squares_of_weights_that_are_not_spared() -> None:
     (gradient,) = torch.autograd.grad(expected, vector)
     torch.testing.assert_close(decay.gradient(parameters.flat), gradient)
     assert decay.loss(parameters.flat).item() == pytest.approx(expected.item())
-
-
-INTERFACE = "GLOO_SOCKET_IFNAME"
-
-
-@pytest.mark.parametrize(("n_here", "size", "interface"), [(None, 2, "lo"), (2, 2, "lo"), (1, 2, None)])
-def test_workers_of_one_machine_meet_within_it(
-    n_here: int | None, size: int, interface: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[str | None] = []
-
-    def init(*arguments: Any, **options: Any) -> None:
-        seen.append(os.environ.get(INTERFACE))
-
-    monkeypatch.delenv(INTERFACE, raising=False)
-    monkeypatch.setattr(module.dist, "init_process_group", init)
-    monkeypatch.setattr(module.socket, "if_nameindex", lambda: [(1, "eth0"), (2, "lo")])
-    workers = Workers(0, size, None, n_here=n_here)
-    assert seen == [interface]
-    assert workers.n_here == (n_here or size)
-    assert INTERFACE not in os.environ
-
-
-def test_mean_of_what_is_compiled_is_the_sum_over_the_number_of_workers(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("zoo.optim.compile.traced_sum", lambda tensor: tensor + 6)
-    workers = Workers.__new__(Workers)
-    workers.size = 4
-    graph = make_fx(lambda tensor: workers.mean(tensor), tracing_mode="fake")(torch.ones(3))
-    torch.testing.assert_close(graph(torch.ones(3) * 2), torch.full((3,), 2.0))

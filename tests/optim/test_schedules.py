@@ -15,7 +15,6 @@ from zoo.optim.schedules import Schedule, parse
 TYPES = ("constant", "linear", "cosine", "double_linear_con", "middle_drop", "double_middle_drop")
 
 numbers = st.floats(-1e3, 1e3, allow_subnormal=False)
-parts = st.floats(0, 1, allow_subnormal=False)
 each_example = settings(deadline=None, derandomize=True, max_examples=60)
 
 
@@ -34,12 +33,6 @@ def test_value_of_each_type_as_training_goes_on(kind: str, values: dict[float, f
     schedule = parse({"type": kind, "start": 2.0})
     for done, expected in values.items():
         assert schedule(done) == pytest.approx(expected), done
-
-
-def test_only_what_never_changes_is_constant() -> None:
-    assert parse({"type": "constant", "start": 2.0}).is_constant
-    assert parse({"type": "linear", "start": 2.0, "end": 2.0}).is_constant
-    assert not parse("lin_3e-4").is_constant
 
 
 @pytest.mark.parametrize(
@@ -70,14 +63,6 @@ def test_schedules_begin_at_start_and_go_no_further_after_their_fraction(
     assert schedule(fraction) == schedule(1.0) == schedule(1.5)
 
 
-@given(start=numbers, end=numbers, fraction=st.floats(1e-2, 1), done=parts)
-@each_example
-def test_linear_is_a_line_over_its_fraction(start: float, end: float, fraction: float, done: float) -> None:
-    schedule = parse({"type": "linear", "start": start, "end": end, "fraction": fraction})
-    expected = start + (end - start) * min(1.0, done / fraction)
-    assert schedule(done) == pytest.approx(expected, abs=1e-9)
-
-
 @pytest.mark.parametrize(
     ("value", "message"),
     [
@@ -96,9 +81,9 @@ def test_linear_is_a_line_over_its_fraction(start: float, end: float, fraction: 
         ({"type": "linear"}, "`start` is missing"),
         ({"type": "linear", "start": 1, "stop": 0}, "unknown key `stop`"),
         ({"type": "linaer", "start": 1}, r"unknown schedule 'linaer'.*did you mean 'linear'\?"),
-        ({"start": "fast"}, "`start`.*is not a number"),
-        ({"start": True}, "`start`.*is not a number"),
-        ({"start": 1, "end": None}, "`end`.*is not a number"),
+        ({"start": "fast"}, "`start`.*is not a finite number"),
+        ({"start": True}, "`start`.*is not a finite number"),
+        ({"start": 1, "end": None}, "`end`.*is not a finite number"),
         ({"start": math.nan}, "not a finite number"),
         ({"start": 1, "fraction": 0}, "`fraction`.*more than 0 and at most 1"),
         ({"start": 1, "fraction": 1.5}, "`fraction`.*more than 0 and at most 1"),

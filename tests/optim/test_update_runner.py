@@ -16,7 +16,7 @@ from zoo.optim.optimizers import Adam, Updater
 from zoo.optim.parameters import Parameters
 from zoo.optim.runtime import Runtime
 from zoo.optim.state import STOPPED, LiveState, State, StepResult
-from zoo.optim.update_runner import SMALLEST_CAPACITY, UpdateResult, UpdateRunner, count_operations
+from zoo.optim.update_runner import SMALLEST_CAPACITY, UpdateResult, UpdateRunner
 
 NAMES = ["loss", "norm", "first"]
 COMPILED = pytest.mark.parametrize("compiled", [False, True])
@@ -131,15 +131,6 @@ def test_a_stopped_call_takes_the_steps_before_the_stop_and_looks_at_the_one_tha
     if stop_at:
         short.run(6, until=stop_at)
     assert all(torch.equal(tensor, short.runner.state[name]) for name, tensor in stopped.snapshot().items())
-
-
-def test_a_stop_ends_only_its_own_call() -> None:
-    regression = Regression()
-    regression.run(3, stop_at=1)
-    assert not regression.runner.state[STOPPED]
-    before = regression.snapshot()
-    regression.run(3)
-    assert not torch.equal(regression.runner.state["net"], before["net"])
 
 
 def test_compiled_calls_of_any_length_end_as_eager_ones() -> None:
@@ -266,39 +257,6 @@ def test_the_form_is_chosen_after_the_first_eager_step_and_kept() -> None:
     assert len(long.runner._graphs) == 1
 
 
-def test_an_error_in_a_step_is_not_swallowed() -> None:
-    def step(state: State, shared: Any, row: Any) -> StepResult:
-        raise ValueError("wrong axis")
-
-    for compiled in (False, True):
-        runner = UpdateRunner(State(net=torch.zeros(1)), runtime(compiled))
-        with pytest.raises(ValueError, match="wrong axis"):
-            runner.run(step, torch.zeros(()), torch.zeros(2))
-        with pytest.raises(ValueError, match="wrong axis"):
-            runner.call(step, torch.zeros(()), torch.zeros(2))
-
-
-@pytest.mark.parametrize("n_rows", [1, 3])
-def test_a_first_compiled_call_that_fails_midway_leaves_nothing_behind(
-    n_rows: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """As one that runs out of memory after a part of the state was overwritten: no step counts twice."""
-
-    def failing(runner: UpdateRunner, *_: Any) -> Any:
-        def take(shared: Any, rows: Any, first: int) -> Any:
-            runner._run_eagerly(regression.step, shared, rows, first)
-            raise RuntimeError("out of memory")
-
-        return take
-
-    regression, eager = Regression(compiled=True), Regression()
-    monkeypatch.setattr(UpdateRunner, "_compile_step", failing)
-    assert_same(regression.run(n_rows), eager.run(n_rows))
-    assert "going on without: out of memory" in caplog.text
-    for name, tensor in eager.snapshot().items():
-        assert torch.equal(regression.runner.state[name], tensor), name
-
-
 class Branching(nn.Linear):
     """A module whose arithmetic depends on the values that it sees."""
 
@@ -366,26 +324,3 @@ assert not [name for name in sys.modules if name.startswith("torch._inductor.com
         check=False,
     )
     assert finished.returncode == 0, finished.stderr
-
-
-def test_what_a_narrow_product_gives_can_be_viewed_in_another_form() -> None:
-    # Such products are computed the other way round in a graph, and lie in memory as if they were not.
-    entities, weights = torch.randn(30, 4, 6), torch.randn(6, 5)
-    runner = UpdateRunner(State({"weights": weights.clone()}), runtime(True))
-
-    def merged(state: State, seen: Tensor) -> Tensor:
-        return (seen.view(-1, 6) @ state["weights"]).view(30, -1)
-
-    result = runner.call(merged, entities)
-    assert runner.runtime.compiles
-    torch.testing.assert_close(result, (entities @ weights).flatten(1))
-
-
-def test_backward_passes_count() -> None:
-    left, right = torch.randn(2, 2, requires_grad=True), torch.randn(2, 2)
-    product, forward = count_operations(lambda: left @ right)
-    assert forward == 1
-    assert torch.equal(product, left @ right)
-    (gradient,), both = count_operations(lambda: torch.autograd.grad((left @ right).sum(), left))
-    assert both > 3
-    assert torch.equal(gradient, torch.autograd.grad((left @ right).sum(), left)[0])

@@ -5,33 +5,13 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import torch
-from gymnasium import spaces
 from torch import Tensor, nn
 
 from zoo.algorithms.ddpg import DDPGPolicy
 from zoo.algorithms.sac import SACPolicy
 from zoo.algorithms.td3 import TD3Policy
 from zoo.policies.actor_critic import ActorCritic
-from zoo.policies.config import PolicyConfig
 from zoo.policies.q_networks import QNetwork
-
-
-class FixedActorCritic(ActorCritic):
-    """Always likes one action best, whatever the inherited layers say."""
-
-    def __init__(
-        self,
-        observation_space: spaces.Space[Any],
-        action_space: spaces.Space[Any],
-        config: PolicyConfig,
-        favourite: int = 1,
-    ) -> None:
-        super().__init__(observation_space, action_space, config)
-        self.favourite = favourite
-
-    def action_parameters(self, seen: dict[str, Any], state: Tensor | None = None) -> tuple[Tensor, None]:
-        n_rows = len(seen["observations"])
-        return 100.0 * torch.eye(self.head.parameter_size)[[self.favourite] * n_rows], None
 
 
 class ResidualActorCritic(ActorCritic):
@@ -50,21 +30,6 @@ class Residual(nn.Module):
 
     def forward(self, values: Tensor) -> Tensor:
         return self.scale * self.layers(values) - values.mean(-1, keepdim=True)
-
-
-class TimidSACPolicy(SACPolicy):
-    """Has an actor that never acts."""
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        actor_class = type(self.actor)
-
-        class Still(actor_class):  # type: ignore[misc, valid-type]
-            def forward(self, observations: Any) -> Tensor:
-                mean, log_std = super().forward(observations).chunk(2, dim=-1)
-                return torch.cat([0 * mean, 0 * log_std - 20.0], dim=-1)
-
-        self.actor.__class__ = Still
 
 
 class Witness(nn.Module):

@@ -245,10 +245,6 @@ def test_whatever_may_do_anything_goes_through_torch(make: Callable[[], nn.Modul
     np.testing.assert_array_equal(seen["observations"], before)
 
 
-def test_what_is_not_all_in_the_processors_memory_goes_through_torch() -> None:
-    assert not ActingPolicy(changed(discrete, lambda policy: policy.actor.to("meta"))).uses_numpy
-
-
 @pytest.mark.parametrize("make", [discrete, own_actor_critic])
 def test_masks_hold_while_acting_and_a_row_without_a_choice_is_refused(make: Any) -> None:
     policy = make()

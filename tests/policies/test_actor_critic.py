@@ -169,12 +169,6 @@ def test_there_is_a_value_for_each_action_and_their_mean_is_that_under_the_polic
     torch.testing.assert_close(policy.values(SEEN), expected)
 
 
-def test_forbidden_actions_are_worth_nothing_to_the_mean() -> None:
-    policy, masks = made_bold(action_values(net_arch=[8])), torch.tensor([False, False, True, False])
-    seen = {**SEEN, "action_masks": masks.expand(4, 5, 4)}
-    torch.testing.assert_close(policy.values(seen), policy(seen)[1][..., 2])
-
-
 @pytest.mark.parametrize(
     ("net_arch", "hidden"),
     [([], [64, 64]), ([16, 8], [16, 8]), ({"pi": [8], "vf": [4]}, [4]), ({"shared": [8]}, [64, 64])],

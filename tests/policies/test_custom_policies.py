@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import logging
 import re
 from pathlib import Path
 from typing import Any
@@ -65,11 +64,6 @@ def test_wrong_classes_are_refused(target: str, message: str) -> None:
         made(target)
 
 
-def test_kwargs_without_a_class_are_refused() -> None:
-    with pytest.raises(ZooError, match=r"name its class in `policy\._target_`"):
-        made(favourite=1)
-
-
 class Wide(ActorCritic):
     """Can't be made without its own argument, and takes no others."""
 
@@ -98,27 +92,12 @@ def own(name: str, **kwargs: Any) -> dict[str, Any]:
     return {"_target_": f"own_policies.{name}", "net_arch": [8], "kwargs": kwargs}
 
 
-@pytest.mark.parametrize("favourite", [0, 1])
-def test_what_the_class_says_is_what_it_does(favourite: int) -> None:
-    model = PPO2(own("FixedActorCritic", favourite=favourite), "CartPole-v1")
-    observations = np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32)
-    for deterministic in (True, False):
-        actions, _ = model.predict(observations, deterministic=deterministic)
-        assert actions.tolist() == [favourite] * 20
-
-
 def test_an_actor_of_any_form_acts_and_learns() -> None:
     model = A2C(own("ResidualActorCritic"), "CartPole-v1", seed=0, compile=False)
     before = model.get_parameters()
     model.learn(20)
     after = model.get_parameters()
     assert not np.array_equal(after["actor.layers.0.weight"], before["actor.layers.0.weight"])
-
-
-def test_a_sac_policy_of_ones_own_decides() -> None:
-    model = SAC(own("TimidSACPolicy"), "Pendulum-v1")
-    actions, _ = model.predict(np.ones((3, 3), np.float32), deterministic=False)
-    np.testing.assert_allclose(actions, 0.0, atol=1e-5)
 
 
 def test_policy_may_be_a_class(tmp_path: Path) -> None:
@@ -208,16 +187,6 @@ def test_every_algorithm_learns_and_saves_it(env: str, algorithm: type[Any], tmp
     assert target == {"_target_": f"{Width.__module__}.Width", "width": 5}
 
 
-@pytest.mark.parametrize("policy", ["MlpPolicy", "MlpLstmPolicy"])
-@pytest.mark.parametrize("share", [True, False])
-def test_it_is_shared_or_not(policy: str, share: bool) -> None:
-    settings = {"name": policy, "encoder": Width, "share_encoder": share}
-    model = zoo.PPO2(settings, "CartPole-v1", n_steps=16, n_minibatches=1, **QUIET).learn(16)
-    weights = [each for name, each in model.get_parameters().items() if name.endswith("layer.weight")]
-    assert len([each for each in weights if each.shape == (3, 1)]) == (1 if share else 2)
-    assert all((each != 1).any() for each in weights)
-
-
 PIXELS = spaces.Box(0, 255, (40, 36, 3), np.uint8)
 DICTIONARY = spaces.Dict({"a": PIXELS, "b": spaces.MultiBinary(2)})
 
@@ -265,12 +234,6 @@ def test_it_is_shown_rows_as_the_docs_say(space: Any, shape: Any, dtype: torch.d
 def test_what_is_no_encoder_is_named(encoder: Any, named: str) -> None:
     with pytest.raises(ZooError, match=named):
         zoo.PPO2({"encoder": encoder}, "CartPole-v1", **QUIET)
-
-
-@pytest.mark.parametrize("name", ["features_extractor_class", "features_extractor_kwargs"])
-def test_names_of_stable_baselines_are_answered(name: str) -> None:
-    with pytest.raises(ZooError, match=rf"{name}.*policy\.encoder=.*_target_"):
-        zoo.PPO2({name: Width}, "CartPole-v1", **QUIET)
 
 
 class Transposed(Width):
@@ -346,20 +309,6 @@ def test_only_gradient_steps_are_taken_in_training_mode(
     assert in_steps == ({True} if name == "ppo2" else {True, False})
 
 
-@pytest.mark.parametrize("name", ["dqn", "ddpg", "sac", "td3"])
-def test_targets_are_computed_in_evaluation_mode(name: str, modes: list[tuple[bool, bool]]) -> None:
-    model: Any = make(name).learn(64)
-    batch = model._tensors(model.buffer.sample(model.rng, (16,)))
-    batch["noise"] = torch.randn(16, 1)
-    extra = (batch["noise"], torch.tensor(0.1)) if name == "sac" else ()
-    for training in (True, False):
-        model.policy.train(training)
-        modes.clear()
-        model.targets(model.runner.state, batch, *extra)
-        assert {mode for mode, _ in modes} == {False}
-        assert all(each.training == training for each in model.policy.modules())
-
-
 @pytest.mark.parametrize("name", RUNS)
 def test_acting_drops_nothing_and_moves_no_statistics(name: str) -> None:
     model = make(name, dropout=0.5, normalize=True).learn(64)
@@ -371,18 +320,6 @@ def test_acting_drops_nothing_and_moves_no_statistics(name: str) -> None:
     np.testing.assert_array_equal(model.predict(batch)[0], model.predict(batch)[0])
     for key, value in model.get_parameters().items():
         np.testing.assert_array_equal(value, before[key], err_msg=key)
-
-
-@pytest.mark.parametrize("name", ["ppo2", "sac"])
-def test_steps_that_move_statistics_run_eagerly_and_say_so(
-    name: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    eager = make(name, normalize=True).learn(64).get_parameters()
-    with caplog.at_level(logging.WARNING):
-        asked = make(name, compile=True, normalize=True).learn(64).get_parameters()
-    assert "the update runs eagerly: no gradient step trains the policy's `" in caplog.text
-    for key, value in eager.items():
-        np.testing.assert_array_equal(asked[key], value, err_msg=key)
 
 
 @pytest.mark.parametrize("name", RUNS)

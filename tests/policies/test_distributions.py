@@ -29,7 +29,6 @@ from zoo.policies.distributions import (
     SquashedStateDependentGaussian,
     StateDependentGaussian,
     expln,
-    gather,
     make_distribution,
 )
 
@@ -320,29 +319,6 @@ def test_bernoulli_draws_are_independent_and_have_their_probabilities() -> None:
     np.testing.assert_allclose(described, [probabilities, [0, 1]], rtol=1e-5)
 
 
-@pytest.mark.parametrize(("space", "sizes"), CHOICES, ids=str)
-def test_leading_dimensions_are_free(space: spaces.Space[Any], sizes: list[int]) -> None:
-    ours, features = head(space), torch.randn(2, 4, 3)
-    parameters = ours.masked(ours(features), valid_masks(1, 8, sizes).reshape(2, 4, -1))
-    flat = parameters.flatten(0, 1)
-    noise = ours.noise(np.random.default_rng(0), (2, 4))
-    actions = ours.sample(parameters.detach().numpy(), noise)
-    taken = torch.from_numpy(actions)
-    for ours_now, flat_now in zip(
-        ours.log_prob_and_entropy(parameters, taken),
-        ours.log_prob_and_entropy(flat, taken.flatten(0, 1)),
-        strict=True,
-    ):
-        assert ours_now.shape == (2, 4)
-        assert torch.equal(ours_now.flatten(), flat_now)
-    assert ours.kl(parameters, 2 * parameters).shape == (2, 4)
-
-
-def test_pick_is_gather() -> None:
-    values, index = torch.randn(2, 3, 5), torch.randint(5, (2, 3))
-    assert torch.equal(gather(values, index), values.gather(-1, index.unsqueeze(-1)).squeeze(-1))
-
-
 PARTS = {
     "arm/0": spaces.Discrete(3, start=2),
     "arm/1": spaces.Box(-1.0, 2.0, (2, 1), np.float32),
@@ -446,25 +422,6 @@ def test_masks_of_the_parts_stand_side_by_side(space: spaces.Space[Any]) -> None
         start += size
 
 
-def test_descriptions_are_nested_like_the_actions() -> None:
-    ours = composite(DICT)
-    described = ours.describe(np.zeros((4, ours.parameter_size), np.float32))
-    np.testing.assert_allclose(described["arm"][0], np.full((4, 3), 1 / 3))
-    assert [part.shape for part in described["arm"][1]] == [(4, 2), (4, 2)]
-    np.testing.assert_allclose(described["bits"], np.full((4, 2), 0.5))
-    assert [part.shape for part in described["gear"]] == [(4, 2), (4, 3)]
-
-
-def test_without_choices_nothing_can_be_masked() -> None:
-    assert composite(spaces.Tuple((PARTS["arm/1"], PARTS["arm/1"]))).mask_size is None
-
-
-def test_cloning_settles_the_entropy_where_it_settles_that_of_any_part() -> None:
-    choice, numbers = PARTS["arm/0"], PARTS["arm/1"]
-    for parts, settles in (((choice, choice), True), ((choice, numbers), True), ((numbers, numbers), False)):
-        assert composite(spaces.Tuple(parts)).imitation_depends_on_entropy == settles
-
-
 def test_a_space_without_a_head_is_refused() -> None:
     for space in (spaces.Text(3), spaces.Tuple((spaces.Discrete(2), spaces.Text(3)))):
         with pytest.raises(ZooError, match="not supported"):
@@ -531,26 +488,6 @@ def test_gaussian_draws_have_their_moments() -> None:
     np.testing.assert_array_equal(squashed(2).sample(parameters, noise), np.tanh(actions))
 
 
-@pytest.mark.parametrize("start", [0.0, -2.0])
-def test_log_std_is_a_parameter_that_all_states_share(start: float) -> None:
-    head = DiagonalGaussian(box(2), 3, start)
-    parameters = head(torch.randn(4, 5, 3))
-    assert parameters.shape == (4, 5, 4)
-    assert (parameters[..., 2:] == start).all()
-    (gradient,) = torch.autograd.grad(parameters[..., 2:].sum(), head.log_std)
-    assert gradient.tolist() == [20.0, 20.0]
-
-
-def test_descriptions_and_modes() -> None:
-    parameters = np.float32([[0.5, -2.0, 0.0, math.log(3.0)]])
-    for head in (gaussian(2), squashed(2)):
-        mean, std = head.describe(parameters)
-        np.testing.assert_allclose(mean, [[0.5, -2.0]])
-        np.testing.assert_allclose(std, [[1.0, 3.0]], rtol=1e-6)
-    np.testing.assert_allclose(gaussian(2).mode(parameters), [[0.5, -2.0]])
-    np.testing.assert_allclose(squashed(2).mode(parameters), np.tanh([[0.5, -2.0]]), rtol=1e-6)
-
-
 def test_imitation_moves_the_mean_action_and_leaves_the_deviation_alone() -> None:
     parameters = torch.tensor([[0.5, -1.0, 0.3, 0.3]], requires_grad=True)
     expert = torch.tensor([[0.1, 0.2]])
@@ -560,11 +497,6 @@ def test_imitation_moves_the_mean_action_and_leaves_the_deviation_alone() -> Non
         (gradient,) = torch.autograd.grad(loss.sum(), parameters)
         assert gradient[:, :2].all()
         assert not gradient[:, 2:].any()
-
-
-def test_numbers_can_not_be_masked() -> None:
-    with pytest.raises(ZooError, match="can't be masked"):
-        gaussian(2).masked(np.zeros((1, 4), np.float32), np.ones((1, 2), bool))
 
 
 def transformed(parameters: Tensor) -> torch_distributions.TransformedDistribution:
@@ -591,15 +523,6 @@ def test_squashed_log_prob_is_that_of_a_transformed_normal() -> None:
     torch.testing.assert_close(
         head.log_prob(parameters, given_actions), expected.float(), rtol=1e-3, atol=1e-3
     )
-
-
-@pytest.mark.parametrize(("mean", "log_std"), [(0.0, 0.0), (0.7, -1.0), (-1.5, 0.5)])
-def test_probabilities_of_all_squashed_actions_add_up_to_one(mean: float, log_std: float) -> None:
-    noise = torch.linspace(-9.0, 9.0, 20_001)[:, None]
-    parameters = torch.tensor([[mean, log_std]]).expand(len(noise), 2)
-    actions, log_prob = squashed(1).rsample(parameters, noise)
-    integral = torch.trapezoid(log_prob.double().exp(), actions[:, 0].double())
-    assert integral.item() == pytest.approx(1.0, abs=2e-3)
 
 
 @pytest.mark.parametrize(("mean", "log_std"), [(0.0, 0.0), (0.7, -3.0), (-1.5, 1.0)])
@@ -630,16 +553,6 @@ def test_squashed_log_std_is_bounded(given_log_std: float, used: float) -> None:
     nn.init.zeros_(head.log_std.weight)
     nn.init.constant_(head.log_std.bias, given_log_std)
     assert (head(torch.randn(4, 3))[:, 2:] == used).all()
-
-
-@pytest.mark.parametrize("make", [gaussian, squashed])
-def test_leading_dimensions_of_gaussians_are_free(make: Any) -> None:
-    head = make(2)
-    parameters, actions = head(torch.randn(3, 4, 3)), torch.rand(3, 4, 2) - 0.5
-    for values in (*head.log_prob_and_entropy(parameters, actions), head.kl(parameters, parameters + 1)):
-        assert values.shape == (3, 4)
-    flat, _ = head.log_prob_and_entropy(parameters.flatten(0, 1), actions.flatten(0, 1))
-    torch.testing.assert_close(head.log_prob(parameters, actions).flatten(), flat)
 
 
 N, F = 2, 5
@@ -752,25 +665,6 @@ def test_log_probability_entropy_and_divergence_are_a_normals(full_std: bool) ->
     torch.testing.assert_close(made.imitation_loss(parameters, actions), error, **close)
 
 
-def test_squashed_log_probability_is_a_transformed_normals() -> None:
-    made = sde(squash=True).double()
-    assert isinstance(made, SquashedStateDependentGaussian)
-    features, noise = torch.randn(7, F).double(), torch.randn(7, N).double()
-    parameters, gaussian = made(features), sde_normal(made, features)
-    actions, log_prob = made.rsample(parameters, noise)
-    unsquashed = gaussian.mean + gaussian.stddev * noise
-    transformed = torch_distributions.TransformedDistribution(
-        gaussian, [torch_distributions.TanhTransform(cache_size=1)]
-    )
-    torch.testing.assert_close(actions, unsquashed.tanh())
-    expected = transformed.log_prob(unsquashed.tanh()).sum(-1)
-    torch.testing.assert_close(log_prob, expected)
-    torch.testing.assert_close(made.log_prob(parameters, actions), expected)
-    many = gaussian.mean + gaussian.stddev * torch.randn(40_000, 7, N).double()
-    surprise = -(gaussian.log_prob(many) - torch.log1p(-many.tanh().square())).sum(-1)
-    torch.testing.assert_close(made.entropy(parameters), surprise.mean(0), rtol=0, atol=0.05)
-
-
 @pytest.mark.parametrize("learns", [True, False])
 def test_only_where_they_are_learned_features_get_gradients_of_the_deviation(learns: bool) -> None:
     made, features = sde(learns=learns), torch.randn(6, F, requires_grad=True)
@@ -825,13 +719,6 @@ def test_expln_is_smooth_at_zero_and_slower_than_exp_above() -> None:
     np.testing.assert_allclose(sizes.detach(), expected)
     (grads,) = torch.autograd.grad(sizes.sum(), values)
     np.testing.assert_allclose(grads, [np.exp(-3.0), np.exp(-1e-3), 1.0, 1 / 1.001, 1 / 3])
-
-
-def test_where_the_features_vanish_the_density_stays_finite() -> None:
-    made, features = sde(), torch.zeros(2, F, requires_grad=True)
-    log_prob, entropy = made.log_prob_and_entropy(made(features), torch.zeros(2, N))
-    gradients = torch.autograd.grad((log_prob + entropy).sum(), [features, made.log_std])
-    assert all(bool(each.isfinite().all()) for each in (log_prob, entropy, *gradients))
 
 
 def test_each_family_has_its_own_defaults() -> None:

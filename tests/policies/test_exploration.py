@@ -12,10 +12,8 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
-from zoo.core.tensors import join, split
 from zoo.errors import ZooError
 from zoo.optim.parameters import Parameters
-from zoo.policies import parameter_noise
 from zoo.policies.acting import ActingPolicy
 from zoo.policies.actions import make_action_adapter
 from zoo.policies.config import PolicyConfig
@@ -34,7 +32,6 @@ from zoo.policies.parameter_noise import (
     ParameterNoiseGreedy,
     PerturbedPolicy,
     epsilon_greedy_kl,
-    make_parameter_noise,
     mean_softmax_kl,
     perturbable,
 )
@@ -113,50 +110,9 @@ def test_a_policy_explores_by_its_own_noise_then_by_what_is_added() -> None:
     np.testing.assert_array_equal(plain, part.acting.act(shown, noise)[0])
 
 
-def test_state_goes_on_where_it_was() -> None:
-    def noisy() -> StochasticExploration:
-        return stochastic(noise=OrnsteinUhlenbeckNoise(0.5, 0.15, 0.01, 2))
-
-    part, rng = noisy(), np.random.default_rng(0)
-    assert part.state() == {"noise": {"noise": None}}
-    for _ in range(5):
-        part.act(seen(3), rng, 0.0)
-    state, position = part.state(), rng.bit_generator.state
-    expected = [part.act(seen(3), rng, 0.0) for _ in range(3)]
-    kept = part.state()
-    before = kept["noise"]["noise"].copy()
-    part.reset(np.array([1]))
-    np.testing.assert_array_equal(kept["noise"]["noise"], before)
-    resumed = noisy()
-    resumed.load_state(state)
-    rng.bit_generator.state = position
-    for actions in expected:
-        np.testing.assert_array_equal(resumed.act(seen(3), rng, 0.0), actions)
-    fresh = noisy()
-    fresh.load_state({"noise": {"noise": None}})
-    assert fresh.state() == {"noise": {"noise": None}}
-    for stateless in (epsilon_greedy(lambda progress: 0.1), stochastic()):
-        assert stateless.state() == {}
-        stateless.load_state({})
-    normal = stochastic(noise=NormalNoise(0.1, 2))
-    normal.load_state(normal.state())
-    normal.reset()
-
-
 def draws(noise: Any, n: int, n_envs: int = 3) -> np.ndarray:
     rng = np.random.default_rng(0)
     return np.stack([noise.draw(rng, n_envs).copy() for _ in range(n)])
-
-
-def test_normal_draws_are_independent_with_their_size() -> None:
-    values = draws(NormalNoise(0.2, 2), 10_000)
-    assert values.shape == (10_000, 3, 2)
-    assert values.dtype == np.float32
-    assert values.std(0) == pytest.approx(0.2, rel=0.05)
-    flat = values.reshape(len(values), -1)
-    correlation = np.corrcoef(flat.T) - np.eye(6)
-    assert np.abs(correlation).max() < 0.05
-    assert abs(np.corrcoef(flat[1:, 0], flat[:-1, 0])[0, 1]) < 0.05
 
 
 def test_correlated_draws_follow_their_process() -> None:
@@ -240,14 +196,6 @@ def test_steps_are_counted_while_actions_are_random_too() -> None:
     assert not (warm[0] == warm[1]).any()
     actions = [part.act(SEEN, rng, 0.0) for _ in range(5)]
     assert same_as_before(actions) == [False, True, True, False]
-
-
-def test_at_warmup_the_noise_takes_the_place_of_random_actions() -> None:
-    part, rng = exploration(sde_at_warmup=True), np.random.default_rng(0)
-    part.start()
-    warm = [part.warm_up(SEEN, rng) for _ in range(3)]
-    assert all(same_as_before(warm))
-    np.testing.assert_array_equal(part.act(SEEN, rng, 0.0), warm[0])
 
 
 FOUR_CHOICES = spaces.Discrete(4)
@@ -346,73 +294,12 @@ def test_copies_are_drawn_anew_only_where_an_episode_ended_and_from_the_paramete
     assert (third > 90).all()
 
 
-def test_the_parameters_themselves_are_never_touched() -> None:
-    perturbed, parameters = perturbed_actor()
-    before = parameters.flat.detach().clone()
-    rng = np.random.default_rng(0)
-    perturbed.redraw(rng, 3)
-    without, with_noise = perturbed.with_and_without_noise(seen(5), rng)
-    assert torch.equal(parameters.flat, before)
-    np.testing.assert_allclose(without, by_modules(parameters, before, seen(5)["observations"]), atol=1e-6)
-    assert np.abs(with_noise - without).max() > 1e-3
-    again, differently = perturbed.with_and_without_noise(seen(5), rng)
-    np.testing.assert_array_equal(again, without)
-    assert np.abs(with_noise - differently).max() > 1e-3
-
-
-def test_noise_grows_and_shrinks_by_exactly_its_coefficient() -> None:
-    part, rng = noisy_actor(desired_action_std=1e6), np.random.default_rng(0)
-    std = part.perturbed.std
-    logged = part.adapt(seen(64), rng)
-    assert part.perturbed.std == logged["parameter_noise_std"] == std * 1.01
-    part = noisy_actor(desired_action_std=1e-9, adaptation_coefficient=1.5)
-    logged = part.adapt(seen(64), rng)
-    assert part.perturbed.std == std / 1.5
-    assert logged["parameter_noise_distance"] > 1e-9
-
-
 def test_noise_settles_where_actions_are_as_far_as_wanted() -> None:
     part, rng = noisy_actor(desired_action_std=0.2, adaptation_coefficient=1.05), np.random.default_rng(0)
     part.perturbed.std = 1e-3
     distances = [part.adapt(seen(64), rng)["parameter_noise_distance"] for _ in range(400)]
     assert distances[0] < 0.01
     assert np.mean(distances[200:]) == pytest.approx(0.2, rel=0.25)
-
-
-@pytest.mark.parametrize("greedy", [False, True])
-def test_state_of_parameter_noise_goes_on_where_it_was(greedy: bool) -> None:
-    def fresh() -> Any:
-        return noisy_greedy(0.3)[0] if greedy else noisy_actor(OrnsteinUhlenbeckNoise(0.5, 0.15, 0.01, 2))
-
-    def go_on(part: Any) -> list[np.ndarray]:
-        actions = []
-        for i in range(6):
-            actions.append(part.act(seen(3, i), rng, 0.0))
-            if not greedy:
-                part.adapt(seen(8, i), rng)
-            if i == 2:
-                part.reset(np.array([1]))
-        return actions
-
-    part, rng = fresh(), np.random.default_rng(0)
-    go_on(part)
-    part.reset(np.array([0, 2]))
-    arrays, values = split(part.state())
-    position = rng.bit_generator.state
-    expected, std = go_on(part), part.perturbed.std
-    resumed = fresh()
-    resumed.perturbed.redraw(np.random.default_rng(9), 5)
-    resumed.load_state(join(arrays, values))
-    rng.bit_generator.state = position
-    for ours, theirs in zip(go_on(resumed), expected, strict=True):
-        np.testing.assert_array_equal(ours, theirs)
-    assert resumed.perturbed.std == std
-    unused = fresh()
-    unused.load_state(fresh().state())
-    assert (
-        unused.state()["perturbed" if not greedy else "std"]
-        == fresh().state()["perturbed" if not greedy else "std"]
-    )
 
 
 # Q-networks
@@ -468,28 +355,3 @@ def test_masked_actions_are_not_chosen_and_do_not_count() -> None:
     assert mean_softmax_kl(values, values[:, [3, 1, 2, 0]]) == pytest.approx(
         mean_softmax_kl(values[:, [0, 3]], values[:, [3, 0]])
     )
-
-
-MASKS = np.array([[True, False, False, True], [False, True, False, False]])
-
-
-@pytest.mark.parametrize(("distance", "grows"), [(0.25, True), (0.26, False)])
-def test_wanted_distance_is_the_mean_over_what_each_environment_may_choose_among(
-    distance: float, grows: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """−log(0.2 + 0.8 / 2) of two actions is 0.511, of one it is 0; of four it would be 0.916."""
-    monkeypatch.setattr(parameter_noise, "mean_softmax_kl", lambda values, others: distance)
-    part, _ = noisy_greedy(0.8)
-    part.act({**seen(2), "action_masks": MASKS}, np.random.default_rng(0), 0.0)
-    assert (part.perturbed.std > 0.01) is grows
-
-
-def test_configs_are_checked() -> None:
-    assert make_parameter_noise(None) is None
-    settings = make_parameter_noise({"initial_std": 0.2})
-    assert settings == ParameterNoiseConfig(0.2, 0.1, 1.01)
-    assert make_parameter_noise(settings) is settings
-    with pytest.raises(ZooError, match=r"unknown key `algo.parameter_noise.std`"):
-        make_parameter_noise({"std": 0.2})
-    with pytest.raises(ZooError, match=r"`algo.parameter_noise.adaptation_coefficient=1` is out of range"):
-        make_parameter_noise({"adaptation_coefficient": 1})

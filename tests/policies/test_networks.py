@@ -19,11 +19,9 @@ from zoo.policies.encoders import (
     SMALLEST_IMAGE,
     NatureCnn,
     VectorEncoder,
-    default_hidden_sizes,
     make_encoder,
-    suits_cnn,
 )
-from zoo.policies.networks import LayerStyle, Mlp, SpectralNorm, layer_sizes, orthogonal
+from zoo.policies.networks import layer_sizes, orthogonal
 
 
 @pytest.mark.parametrize(("width", "size"), [(64, 4), (4, 64), (16, 16)])
@@ -48,17 +46,6 @@ def test_widths_by_network() -> None:
         layer_sizes(PolicyConfig(net_arch={"pi": [8], "vf": [8]}), ("pi", "qf"), [64])
     with pytest.raises(ZooError, match="one list of widths"):
         layer_sizes(PolicyConfig(net_arch={"pi": [8]}), ("qf",), [64])
-
-
-def test_widths_that_no_layer_can_have_are_refused() -> None:
-    assert layer_sizes(PolicyConfig(net_arch=[1]), ("pi",), [64]) == {"pi": [1]}
-    with pytest.raises(ZooError, match="a layer of 0 units; expected at least 1"):
-        layer_sizes(PolicyConfig(net_arch=[8, 0]), ("pi",), [64])
-
-
-def test_unknown_non_linearity_is_named() -> None:
-    with pytest.raises(ZooError, match=r"unknown activation 'tahn'; did you mean 'tanh'\?"):
-        Mlp(3, [8], 2, LayerStyle("tahn", layer_norm=False))
 
 
 SIDE = SMALLEST_IMAGE
@@ -118,30 +105,6 @@ def test_discrete_numbers_become_one_hot_from_their_start() -> None:
     network = encoder(spaces.Discrete(3, start=-1))
     assert network.features_dim == 3
     assert network(torch.tensor([-1, 1, 0])).tolist() == [[1, 0, 0], [0, 0, 1], [0, 1, 0]]
-
-
-@pytest.mark.parametrize(
-    ("name", "space"),
-    [
-        ("MlpPolicy", spaces.Box(-1, 1, (2, 3), np.float32)),
-        ("MlpPolicy", spaces.Box(0, 255, (3, 3), np.uint8)),
-        ("MlpPolicy", spaces.Box(-1, 1, (), np.float64)),
-        ("MlpPolicy", spaces.Discrete(4, start=2)),
-        ("MlpPolicy", spaces.MultiDiscrete([2, 3])),
-        ("MlpPolicy", spaces.MultiDiscrete(np.array([[2], [3]]))),
-        ("MlpPolicy", spaces.MultiBinary((2, 2))),
-        ("CnnPolicy", IMAGE),
-        ("CnnPolicy", spaces.Box(0, 255, (3, SIDE, SIDE + 2), np.uint8)),
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize("leading", [(6, 1), (2, 3), (1, 2, 3)], ids=str)
-def test_leading_dimensions_are_free(name: str, space: spaces.Space[Any], leading: tuple[int, ...]) -> None:
-    network, rows = encoder(space, name, features_dim=8), torch.from_numpy(batch(space, 6))
-    features = network(rows)
-    assert features.shape == (6, network.features_dim)
-    shaped = network(rows.reshape(*leading, *rows.shape[1:]))
-    torch.testing.assert_close(shaped, features.reshape(*leading, -1))
 
 
 @pytest.mark.parametrize("channels", [1, 4])
@@ -223,35 +186,3 @@ def test_a_dictionary_is_encoded_key_by_key() -> None:
 def test_a_policy_that_cannot_read_a_space_says_so(name: str, space: spaces.Space[Any], message: str) -> None:
     with pytest.raises(ZooError, match=message):
         make_encoder(space, policy_preset(name), ortho_init=False)
-
-
-def test_the_cnn_suits_large_images_with_channels_alone() -> None:
-    assert suits_cnn(IMAGE)
-    assert suits_cnn(spaces.Box(0, 255, (12, SIDE, SIDE), np.uint8))
-    assert not suits_cnn(spaces.Box(0, 255, (SIDE, SIDE), np.uint8))
-    for shape in ((SIDE - 1, SIDE, 3), (SIDE, SIDE - 1, 3), (3, SIDE - 1, SIDE), (3, SIDE, SIDE - 1)):
-        assert not suits_cnn(spaces.Box(0, 255, shape, np.uint8))
-    assert not suits_cnn(spaces.Box(0, 1, (SIDE, SIDE, 3), np.float32))
-    assert default_hidden_sizes(encoder(IMAGE, "CnnPolicy")) == []
-    assert default_hidden_sizes(encoder(IMAGE)) == [64, 64]
-
-
-def test_unknown_policy_names_the_nearest() -> None:
-    with pytest.raises(ZooError, match="unknown policy 'MlpPolicies'; did you mean 'MlpPolicy'"):
-        policy_preset("MlpPolicies")
-
-
-@pytest.mark.parametrize("rows", [1, 4])
-def test_directions_follow_the_weights_by_two_steps(rows: int) -> None:
-    torch.manual_seed(0)
-    spectral = SpectralNorm(nn.Linear(5, rows))
-    before = spectral.directions["weight"][0].numpy().astype(np.float64)
-    weights = torch.randn(rows, 5)
-    spectral.network.weight.data.copy_(weights)  # type: ignore[union-attr, operator]
-    spectral.update_directions()
-    matrix, u = weights.numpy().astype(np.float64), before
-    for _ in range(2):
-        v = matrix.T @ u / np.linalg.norm(matrix.T @ u)
-        u = matrix @ v / np.linalg.norm(matrix @ v)
-    for found, expected in zip(spectral.directions["weight"], (u, v), strict=True):
-        np.testing.assert_allclose(found.numpy(), expected, atol=1e-6)

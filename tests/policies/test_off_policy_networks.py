@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,6 @@ from gymnasium import spaces
 from torch import nn
 
 from zoo.errors import ZooError
-from zoo.policies.acting import ActingPolicy
 from zoo.policies.config import PolicyConfig, policy_preset
 from zoo.policies.continuous import (
     ContinuousCritics,
@@ -23,7 +21,6 @@ from zoo.policies.continuous import (
 from zoo.policies.q_networks import QNetwork, QuantileNetwork
 
 VECTOR = spaces.Box(-1.0, 1.0, (3,), np.float32)
-IMAGE = spaces.Box(0, 255, (36, 36, 1), np.uint8)
 
 
 def q_network(
@@ -54,27 +51,6 @@ def test_dueling_centres_the_advantages_on_the_state_value() -> None:
     assert all(gradient.any() for gradient in gradients[-2:])
 
 
-def test_after_images_advantages_are_linear_and_the_state_value_is_not() -> None:
-    ours = q_network(IMAGE, "CnnPolicy", dueling=True)
-    assert widths(ours.advantages) == [4]
-    assert widths(ours.state_value) == [64, 64, 1]
-
-
-def test_masked_values_are_below_all_others() -> None:
-    ours, observations = q_network(dueling=True), torch.randn(5, 3)
-    values, masks = ours(observations), torch.rand(5, 4) < 0.5
-    seen = {"observations": observations, "action_masks": masks}
-    parameters, state = ours.action_parameters(seen)
-    assert state is None
-    assert torch.equal(parameters, torch.where(masks, values, -1e8))
-    assert torch.equal(ours.action_parameters({"observations": observations})[0], values)
-
-
-def test_leading_dimensions_are_free() -> None:
-    ours, observations = q_network(dueling=True), torch.randn(6, 3)
-    torch.testing.assert_close(ours(observations.reshape(2, 3, 3)), ours(observations).reshape(2, 3, 4))
-
-
 N, N_ACTIONS = 5, 4
 
 
@@ -84,15 +60,6 @@ def quantile_network(
     torch.manual_seed(0)
     space = spaces.Discrete(N_ACTIONS, start=1)
     return QuantileNetwork(observations, space, policy_preset(name), n_quantiles=N, dueling=dueling)
-
-
-@pytest.mark.parametrize("dueling", [False, True])
-def test_leading_dimensions_of_quantiles_are_free(dueling: bool) -> None:
-    ours, observations = quantile_network(dueling=dueling), torch.randn(6, 3)
-    quantiles = ours(observations)
-    assert quantiles.shape == (6, N, N_ACTIONS)
-    torch.testing.assert_close(ours(observations.reshape(2, 3, 3)), quantiles.reshape(2, 3, N, N_ACTIONS))
-    torch.testing.assert_close(ours(observations[0]), quantiles[0])
 
 
 def test_both_streams_are_of_quantiles() -> None:
@@ -152,22 +119,6 @@ def test_parameters_are_actions_within_bounds_behind_any_leading_dimensions() ->
     assert state is None
 
 
-@pytest.mark.parametrize(
-    ("space", "name"),
-    [(IMAGE, "CnnPolicy"), (spaces.Dict({"a": OBSERVATIONS, "b": IMAGE}), "MultiInputPolicy")],
-)
-def test_images_and_dictionaries_are_read_too(space: spaces.Space[Any], name: str) -> None:
-    space.seed(0)
-    seen = {"observations": space.sample()}
-    if isinstance(space, spaces.Dict):
-        batch = {"observations": {key: part[None] for key, part in seen["observations"].items()}}
-    else:
-        batch = {"observations": seen["observations"][None]}
-    actions, _ = ActingPolicy(deterministic(space, name, features_dim=8, net_arch=[8])).act(batch, None)
-    assert actions.shape == (1, 2)
-    assert np.abs(actions).max() <= 1
-
-
 def test_first_actions_are_near_zero_with_a_small_last_layer() -> None:
     network = deterministic(options={"last_layer_range": 3e-3})
     weights = network.head.action.weight
@@ -212,21 +163,6 @@ def test_each_critic_has_weights_of_its_own_and_reads_observation_and_action() -
     assert not torch.allclose(values, network(observations, actions + 1))
     pairs = torch.cat([observations, actions], dim=1)
     torch.testing.assert_close(values[1], network.critics[1](pairs)[:, 0])
-
-
-def test_orthogonal_weights_come_if_asked_for_and_leave_values_as_large_as_features() -> None:
-    asked, usual = (critics(2, net_arch=[8], ortho_init=ortho_init).critics for ortho_init in (True, None))
-    for critic in asked:
-        norms = [torch.linalg.matrix_norm(critic[i].weight, 2).item() for i in (0, -1)]  # type: ignore[index]
-        assert norms == pytest.approx([math.sqrt(2), 1.0], rel=1e-4)
-    assert all(critic[0].bias.any() for critic in usual)  # type: ignore[index]
-
-
-def test_the_first_critics_can_be_asked_alone() -> None:
-    network = critics(3, net_arch=[8])
-    pairs = torch.randn(5, 3), torch.randn(5, 2)
-    assert torch.equal(network(*pairs, first=1), network(*pairs)[:1])
-    assert torch.equal(network(*pairs, first=2), network(*pairs)[:2])
 
 
 def test_quantiles_come_after_the_leading_dimensions() -> None:

@@ -10,13 +10,12 @@ import pytest
 import torch
 from gymnasium import spaces
 from torch import Tensor, nn
-from toy_policies import GruActorCritic, IntegratingActorCritic
 
 from zoo import A2C, DQN, PPO2, SAC, TRPO
 from zoo.errors import ZooError
 from zoo.policies.acting import ActingPolicy
 from zoo.policies.actor_critic import ActorCritic
-from zoo.policies.config import PolicyConfig, policy_preset
+from zoo.policies.config import PolicyConfig
 from zoo.policies.recurrent import RecurrentLayers, make_core, unrolled
 
 OBSERVATIONS = spaces.Box(-1.0, 1.0, (3,), np.float32)
@@ -81,18 +80,6 @@ def test_a_core_is_pytorchs_layer_of_the_name(kind: str) -> None:
     torch.testing.assert_close(core(features, state)[0], expected)
 
 
-@pytest.mark.parametrize("kind", ["lstm", "gru"])
-def test_first_weights_are_drawn_as_pytorch_draws_them(kind: str) -> None:
-    """Uniformly between ±1/√hidden."""
-    torch.manual_seed(0)
-    core = make_core(PolicyConfig(recurrent=kind, lstm_hidden_size=64), 8)
-    assert core is not None
-    for parameter in core.parameters():
-        assert 0.9 / 8 < parameter.max() <= 1 / 8
-        assert -1 / 8 <= parameter.min() < -0.9 / 8
-        assert parameter.std().item() == pytest.approx(1 / 8 / 3**0.5, rel=0.1)
-
-
 def test_layer_normalisation_is_where_the_paper_has_it() -> None:
     """Equations 20 to 22 of Ba et al. 2016, written out for one step."""
     core, (features, _) = core_of("normalised"), given()
@@ -137,12 +124,6 @@ def policy(kind: str = "lstm", critic: str = "separate") -> ActorCritic:
     return moved(ActorCritic(OBSERVATIONS, spaces.Discrete(3), config))
 
 
-def own_policy(policy_class: type[ActorCritic], share_encoder: bool = True) -> ActorCritic:
-    torch.manual_seed(0)
-    config = PolicyConfig(net_arch={"shared": [8], "pi": [8]}, share_encoder=share_encoder, ortho_init=False)
-    return policy_class(OBSERVATIONS, spaces.Discrete(3), config)
-
-
 def seen() -> dict[str, Tensor]:
     generator = torch.Generator().manual_seed(1)
     masks = torch.rand(ROWS, TIME, 3, generator=generator) < 0.8
@@ -160,8 +141,6 @@ def at(batch: dict[str, Any], step: Any) -> dict[str, Any]:
 POLICIES: dict[str, Callable[[], ActorCritic]] = {
     **{kind: lambda kind=kind: policy(kind) for kind in KINDS},  # type: ignore[misc]
     **{f"critic {critic}": lambda critic=critic: policy("lstm", critic) for critic in CRITICS},  # type: ignore[misc]
-    "own core": lambda: own_policy(IntegratingActorCritic),
-    "own core, encoders apart": lambda: own_policy(GruActorCritic, share_encoder=False),
 }
 EACH_POLICY = pytest.mark.parametrize("make", POLICIES.values(), ids=POLICIES)
 
@@ -231,26 +210,6 @@ def test_the_critic_remembers_as_it_is_told() -> None:
     network, batch = policy("lstm", "none"), seen()
     one, other = (network.values(batch, torch.full((ROWS, network.state_size), each)) for each in (0.0, 1.0))
     assert torch.equal(one, other)
-
-
-@pytest.mark.parametrize(
-    ("name", "layer", "encoder"),
-    [
-        ("MlpLstmPolicy", "LSTMLayer", "VectorEncoder"),
-        ("MlpLnLstmPolicy", "LayerNormLSTMLayer", "VectorEncoder"),
-        ("CnnLnLstmPolicy", "LayerNormLSTMLayer", "NatureCnn"),
-        ("MultiInputLstmPolicy", "LSTMLayer", "DictEncoder"),
-    ],
-)
-def test_named_policies(name: str, layer: str, encoder: str) -> None:
-    image = spaces.Box(0, 255, (36, 36, 1), np.uint8)
-    space: Any = {"Mlp": OBSERVATIONS, "Cnn": image}.get(name[:3])
-    space = space or spaces.Dict({"a": OBSERVATIONS, "b": image})
-    network = ActorCritic(space, spaces.Discrete(2), policy_preset(name))
-    for core in (network.core, network.critic_core):
-        assert [type(each).__name__ for each in core.layers] == [layer]  # type: ignore[union-attr]
-        assert core.output_size == 256  # type: ignore[union-attr]
-    assert type(network.encoder).__name__ == encoder
 
 
 @pytest.mark.parametrize(

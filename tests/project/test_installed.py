@@ -90,7 +90,6 @@ SHORT = {
     "record": "n_episodes=1 length=20",
     "expert": "n_episodes=3",
     "benchmark": "n_episodes=1",
-    "reproduce": "until=256",
     "export": "",
 }
 """What a verb's commands get besides."""

@@ -27,8 +27,7 @@ from zoo.experiment.checkpoint import (
     read_share,
     write_files,
 )
-from zoo.experiment.slurm_environment import Task, first_host, slurm_task, tasks_on_nodes
-from zoo.experiment.workers import worker_config
+from zoo.experiment.workers import Task, first_host, slurm_task, tasks_on_nodes, worker_config
 
 COMMON = [
     *("workers=2", "tuned=none", "seed=3", "threads=1", "compile=false", "verbose=0", "logger=csv"),
@@ -97,7 +96,7 @@ def test_killed_workers_go_on_exactly(algo: str, tmp_path: Path) -> None:
     _, errors = whole.communicate(timeout=300)
     assert whole.returncode == 0, errors.decode()
     killed = started([*RUNS[algo], *COMMON], tmp_path / "killed")
-    wait_for(killed, tmp_path / "killed", "previous.json")
+    wait_for(killed, tmp_path / "killed", "checkpoint.json")
     time.sleep(random.Random(algo).uniform(0.0, 0.3))
     os.killpg(killed.pid, signal.SIGKILL)
     killed.communicate()

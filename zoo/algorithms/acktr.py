@@ -98,7 +98,7 @@ class ACKTR(OnPolicyAlgorithm):
         if n_natural < 0 or n_natural % self.config.kfac_update:
             return
         try:
-            self.kfac.update_inverses(self.runner.state)
+            self.runner.state.overwrite(self.kfac.inverses(self.runner.state))
         except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
             check_parameters(self)
             raise

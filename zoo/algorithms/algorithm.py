@@ -83,8 +83,7 @@ class Algorithm:
 
     ``env`` is an id, an environment, a vector environment, or a function that makes one; ``n_envs`` (1) are
     made of an id, a config or a function. Hyperparameters are given by name, or as a whole in ``config``.
-    ``compile`` and ``threads`` may be ``"auto"``, ``precision`` ``"bf16"``: see `zoo.optim.runtime`.
-    Generators made from ``seed`` are the run's only source of randomness.
+    ``compile`` and ``threads`` may be ``"auto"``. All randomness of a run comes from generators of ``seed``.
 
     Raises `ZooError` for a hyperparameter, space or policy that does not fit.
     """
@@ -134,7 +133,6 @@ class Algorithm:
         device: str = "auto",
         compile: bool | str = "auto",
         threads: int | str = "auto",
-        precision: str = "float32",
         config: Any = None,
         observation_space: spaces.Space[Any] | None = None,
         action_space: spaces.Space[Any] | None = None,
@@ -153,7 +151,7 @@ class Algorithm:
         if observation_space is None or action_space is None:
             raise ZooError(f"{type(self).__name__} needs an env")
         self.seed = random_seed() if seed is None else int(seed)
-        self.runtime = Runtime(device=device, compile=compile, threads=threads, precision=precision)
+        self.runtime = Runtime(device=device, compile=compile, threads=threads)
         self.device = self.runtime.device
         self.policy_config = policy_config(policy, observation_space)
         self.observation_space, self.action_space = observation_space, action_space
@@ -171,7 +169,6 @@ class Algorithm:
         self.recent_episodes = RecentEpisodes(maxlen=100)
         self.timings = {"env": 0.0, "policy": 0.0, "update": 0.0, "evaluation": 0.0}
         self.stop_reason: str | None = None
-        self.cut_short = False  # whether the last `collect` ended early, as the run's steps were done
         self.is_half_restored = False  # whether a checkpoint that does not fit was taken over in part
         self._ended_by: str | None = None  # why the run ended, but for a signal
         self._restored_stop_reason: str | None = None
@@ -450,11 +447,6 @@ class Algorithm:
         """Fraction of all environment steps that is done, from 0 to 1."""
         return min(1.0, self.num_timesteps / self.total_timesteps) if self.total_timesteps else 0.0
 
-    def progress_dependent_settings(self) -> dict[str, Any]:
-        """Return the settings, by their paths, whose effect depends on how many steps the run has in all."""
-        changing = (name for name, schedule in self.schedules.items() if not schedule.is_constant)
-        return {f"algo.{name}": getattr(self.config, name) for name in changing}
-
     def record(self, name: str, value: float | Tensor | Array) -> None:
         """Add a scalar to the mean that the next `read_metrics` returns under ``name``."""
         self.scalars.record((name,), value)
@@ -621,7 +613,7 @@ class Algorithm:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle what `save` writes: unpickled it is the agent without its environments."""
-        options = {name: getattr(self.runtime, name) for name in ("compile", "threads", "precision")}
+        options = {name: getattr(self.runtime, name) for name in ("compile", "threads")}
         options |= {"seed": self.seed, "device": str(self.device)}
         return unpickled, (type(self), agent_files(self, {}), options)
 

@@ -101,12 +101,6 @@ class DQN(OffPolicyAlgorithm):
             return ParameterNoiseGreedy(self.acting, self.updater.parameters, self.action_adapter, rate)
         return EpsilonGreedy(self.acting, self.action_adapter, rate)
 
-    def progress_dependent_settings(self) -> dict[str, Any]:
-        settings, config = super().progress_dependent_settings(), self.config
-        if config.exploration_initial_eps != config.exploration_final_eps:
-            settings["algo.exploration_fraction"] = config.exploration_fraction
-        return settings
-
     def _act(self, policy_input: PolicyInput, state: Any, *, deterministic: bool) -> tuple[Arrays, Any]:
         if deterministic:
             return self.acting.act(policy_input, None, state)

@@ -246,10 +246,9 @@ class OffPolicyAlgorithm(Algorithm):
             passed = steps if self._train_unit == "step" else episodes
             if passed >= self._train_freq or self.num_timesteps >= self.total_timesteps:
                 break
-        self.cut_short = passed < self._train_freq
         self._collected = steps
         self._collected_since_update += passed
-        is_due = self.cut_short or self.buffer.n_unchecked >= CHECKED_STEPS
+        is_due = passed < self._train_freq or self.buffer.n_unchecked >= CHECKED_STEPS
         if is_due or self.collector.not_finite:
             check_collected(self)
 
@@ -303,12 +302,6 @@ class OffPolicyAlgorithm(Algorithm):
 
     def _batch_size(self) -> int:
         return self.config.batch_size
-
-    def progress_dependent_settings(self) -> dict[str, Any]:
-        settings, prioritized = super().progress_dependent_settings(), self.replay_config.prioritized
-        if prioritized is not None and prioritized.beta != 1:
-            settings["replay.prioritized.beta_fraction"] = prioritized.beta_fraction
-        return settings
 
     def copy_to_targets(self) -> None:
         for target, online in self.targets_of.items():

@@ -24,7 +24,7 @@ from zoo.optim.optimizers import Adam, Updater
 from zoo.optim.parameters import Parameters
 from zoo.optim.state import State, StepResult
 from zoo.policies.config import PolicyConfig
-from zoo.policies.continuous import ContinuousCritics, SquashedActor, Temperature
+from zoo.policies.continuous import ContinuousCritics, LogEntropyCoefficient, SquashedActor
 from zoo.policies.custom_policy import make_policy
 from zoo.policies.exploration import Exploration, StochasticExploration
 
@@ -64,7 +64,7 @@ class SACPolicy(nn.Module):
         super().__init__()
         self.actor = SquashedActor(observation_space, action_space, config, use_sde=use_sde)
         self.critics = ContinuousCritics(observation_space, action_space, config, n_critics=n_critics)
-        self.temperature = Temperature(ent_coef)
+        self.temperature = LogEntropyCoefficient(ent_coef)
 
 
 class SAC(ContinuousAlgorithm):
@@ -134,10 +134,10 @@ class SAC(ContinuousAlgorithm):
         targets = self.targets(state, batch, next_noise, ent_coef)
         ent_coef_loss = torch.zeros_like(ent_coef)
         if self.learns_ent_coef:
-            temperature = self.temperature_updater.module(state)
+            log_ent_coef = self.temperature_updater.module(state)
             entropy_shortfall = log_prob.detach() + self.target_entropy
-            ent_coef_loss = -mean_loss(temperature() * entropy_shortfall, weights)
-            state, _ = self.temperature_updater.step(state, temperature, ent_coef_loss, learning_rate)
+            ent_coef_loss = -mean_loss(log_ent_coef() * entropy_shortfall, weights)
+            state, _ = self.temperature_updater.step(state, log_ent_coef, ent_coef_loss, learning_rate)
 
         critics = self.critics_updater.module(state)
         values = critics(observations, batch["actions"])

@@ -69,10 +69,10 @@ def agent_config(
     }
 
 
-RETIRED = {"bc": ("ent_coef", "l2_coef"), "gail": ("absorbing_states",)}
+RETIRED = {"bc": ("ent_coef", "l2_coef"), "gail": ("absorbing_states", "d_normalize", "d_reward")}
 """Hyperparameters of earlier versions, by algorithm: agents that have them act the same without."""
 
-CHOICES = ("seed", "device", "compile", "threads", "precision")
+CHOICES = ("seed", "device", "compile", "threads")
 """Arguments that are not saved with an agent, but chosen when it is loaded."""
 
 
@@ -88,7 +88,6 @@ def agent_files(algorithm: Algorithm, card: Mapping[str, Any]) -> AgentFiles:
         "env": None if algorithm.env_config is None else algorithm.env_config.id,
         "seed": algorithm.seed,
         "timesteps": algorithm.num_timesteps,
-        "precision": algorithm.runtime.precision,
         **card,
     }
     statistics = None if algorithm.normalizer is None else algorithm.normalizer.state()

@@ -128,7 +128,7 @@ class TRPO(OnPolicyAlgorithm):
         vector, found = line_search(
             *(accepts, start, step, config.line_search_shrinking_factor, config.line_search_max_iter)
         )
-        program.state.replaced({"policy": vector})
+        program.state.overwrite({"policy": vector})
         self.n_updates += 1
         self.record("train/policy_objective", reached["objective"])
         self.record("train/kl_divergence_loss", reached["kl"])

@@ -219,8 +219,7 @@ class Benchmark:
             settings["env"] = {"vectorization": "auto", "step_timeout": None}
         with tempfile.TemporaryFile() as output, open(os.devnull, "wb") as nothing:
             result = command.run(
-                *(processes, as_overrides(settings), ()),
-                lock=None,
+                *(processes, as_overrides(settings)),
                 stdout=output.fileno(),
                 stderr=nothing.fileno(),
             )

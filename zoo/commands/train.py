@@ -69,8 +69,7 @@ def _print_start(experiment: Experiment) -> None:
     no_file = {None: f"no file for {algo} on {env}", "none": "left out by tuned=none"}.get(config["tuned"])
     show(f"tuned   {f'{no_file}; defaults of the algorithm' if no_file else config['tuned']}")
     if experiment.is_resumed and algorithm.num_timesteps:
-        further = f", to {config['n_timesteps']:,} now" if experiment.is_extended else ""
-        show(f"resume  from step {algorithm.num_timesteps:,}, its last checkpoint{further}")
+        show(f"resume  from step {algorithm.num_timesteps:,}, its last checkpoint")
     elif experiment.is_resumed:
         show("resume  from the start: the run had no checkpoint yet")
 
@@ -100,23 +99,11 @@ def _print_end(result: Result, experiment: Experiment) -> None:
         runs_dir = experiment.config["runs_dir"]
         where = "" if runs_dir == "runs" else f" {shlex.quote(f'runs_dir={runs_dir}')}"
         say(f"watch   zoo enjoy {shlex.quote(f'agent={run}')}{where}")
-        say(f"more    {_continue_command(result, experiment, run)}")
+        say(f"more    {_new_run_command(run)}{' init_with=all' if result.run.has_checkpoint else ''}")
     elif result.run.has_checkpoint or algorithm.num_timesteps == 0:
         say(f"resume  zoo train {shlex.quote(f'resume={run}')}")
     else:
         say(f"go on   {_new_run_command(run)} (the run has no checkpoint)")
-
-
-def _continue_command(result: Result, experiment: Experiment, run: str) -> str:
-    """Return the command that trains further what a finished run has left."""
-    if result.run.has_checkpoint and experiment.can_be_extended:
-        more = 2 * experiment.config["n_timesteps"]
-        return f"zoo train {shlex.quote(f'resume={run}')} n_timesteps={more}"
-    anew = _new_run_command(run)
-    if result.run.has_checkpoint:
-        return f"{anew} init_with=all"
-    kept = experiment.config["callbacks"].get("checkpoint")
-    return f"{anew} (callbacks.checkpoint.keep=true keeps a checkpoint)" if kept else anew
 
 
 def _new_run_command(run: str) -> str:

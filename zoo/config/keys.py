@@ -9,7 +9,7 @@ from typing import Any, get_args, get_type_hints
 from zoo.config import schema
 from zoo.config.aliases import NAMES
 from zoo.config.fields import variant_of
-from zoo.config.schema import CALLBACKS, SETTINGS, LoggerSettings, TensorBoardSettings, WandbSettings
+from zoo.config.schema import CALLBACKS, SETTINGS, LoggerSettings, WandbSettings
 from zoo.errors import ZooError
 
 TRAINING = ("train", "tune")
@@ -149,7 +149,6 @@ def _callbacks() -> Iterator[str]:
 def _logger() -> Iterator[str]:
     yield from _paths(LoggerSettings, "logger.")
     yield from _paths(WandbSettings, "logger.wandb.")
-    yield from _paths(TensorBoardSettings, "logger.tensorboard.")
 
 
 def _paths(config_class: type[Any] | None, prefix: str) -> Iterator[str]:

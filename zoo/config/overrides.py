@@ -22,7 +22,7 @@ CONFIG_SECTIONS = ("algo", "env", "policy", "replay", "pretrain", "callbacks", "
 WORD_LIST_KEYS = {"plot": "runs", "compare": "runs"}
 """Commands that take any number of bare words, and the key that these are a list for."""
 
-WORD_KEYS = {"import": "file", "pull": "source", "reproduce": "run", "status": "folder"}
+WORD_KEYS = {"import": "file", "pull": "source", "status": "folder"}
 """Commands that take one bare word, and the key that it is the value of."""
 
 KEYS_BY_TYPED_NAME = {

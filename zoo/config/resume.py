@@ -21,9 +21,6 @@ CHECKPOINTS = "callbacks.checkpoint"
 FREE_OF_CHECKPOINTS = ("every", "keep")
 """Settings of the checkpoint callback that may differ."""
 
-LENGTH = "n_timesteps"
-"""The setting that may be larger when a run goes on, if nothing computed so far depends on it."""
-
 SHOWN_ONLY = (RESUME, "job", "verbose", "progress_bar")
 """Settings in which two configs of the same run may differ: what is printed, and the run's names."""
 
@@ -54,16 +51,14 @@ class ResumedRun:
         changes = [change for override in self.given if (change := self._change(override)) is not None]
         if changes:
             raise ZooError(
-                f"resume goes on with a run as it was, or with more n_timesteps, so it can't take"
-                f" {', '.join(changes)}; to train its agent with other settings: init_from={self.folder}"
+                f"resume goes on with a run as it was, so it can't take {', '.join(changes)};"
+                f" to train its agent with other settings: init_from={self.folder}"
             )
         with flag_override(config, ["struct", "readonly"], [False, False]):
             for key, value in self.config.items():
                 if key not in FREE and key in config and key != "hydra":
                     config[key] = value
             for override in self.given:
-                if override.key_or_group == LENGTH:
-                    config[LENGTH] = override.value()
                 if override.key_or_group.startswith(f"{CHECKPOINTS}."):
                     OmegaConf.update(config, override.key_or_group, override.value())
 
@@ -77,8 +72,6 @@ class ResumedRun:
         if was is _MISSING:
             was = _plain(OmegaConf.select(self.config, key, default=_MISSING))
         if was is not _MISSING and (value == was or (key == "replay" and _as_set(value) == _as_set(was))):
-            return None
-        if key == LENGTH and _is_more(value, was):
             return None
         known = "" if was is _MISSING or isinstance(was, dict | list) else f" (the run has {was})"
         return f"{override.input_line}{known}"
@@ -99,11 +92,6 @@ def _choice(config: DictConfig, group: str) -> Any:
         chosen = [name for name in ("prioritized", "hindsight") if OmegaConf.select(config, f"replay.{name}")]
         return chosen if len(chosen) > 1 else (chosen or ["uniform"])[0]
     return _MISSING
-
-
-def _is_more(value: Any, was: Any) -> bool:
-    numbers = isinstance(value, int | float) and isinstance(was, int | float) and not isinstance(value, bool)
-    return bool(numbers and value > was)
 
 
 def _as_set(options: Any) -> set[Any]:

@@ -66,10 +66,6 @@ class TrainSettings:
         choices=("auto", True, False),
     )
     threads: int | str = hyperparameter(help="threads of an update; auto: from the size of the work")
-    precision: str = hyperparameter(
-        help="of matrix products in updates; bf16: factors rounded, TF32 on a GPU, sums in float32",
-        choices=("float32", "bf16"),
-    )
     dataset: str | None = hyperparameter(
         help="expert data that bc and gail learn from: a .npz file; for others pretrain.dataset"
     )
@@ -79,9 +75,7 @@ class TrainSettings:
         " replay buffer, too",
         choices=("weights", "optimizer", "all"),
     )
-    resume: str | None = hyperparameter(
-        help="folder of a run to go on with, exactly: an interrupted one, or any with more n_timesteps"
-    )
+    resume: str | None = hyperparameter(help="folder of an interrupted run to go on with, exactly")
     job: str | None = hyperparameter(
         help="name of a job: its unfinished run with this config goes on; null: a requeued Slurm job's does"
     )
@@ -200,14 +194,12 @@ class AgentsSettings:
 class CheckpointSettings:
     """What `resume=` needs, written as the run goes."""
 
-    every: int | str | None = hyperparameter(
-        None,
-        "environment steps between checkpoints, or a time such as 10min; null: a tenth of the run",
-        ge=1,
+    every: int | None = hyperparameter(
+        None, "steps between checkpoints; null: a tenth of the run", unit="environment steps", ge=1
     )
     keep: bool | str = hyperparameter(
         "auto",
-        "keep them when the run has finished, so that it can be made longer; auto: the last, up to 32 MiB",
+        "keep the last when the run has finished, for init_with=all; auto: if it takes up to 32 MiB",
         choices=("auto", True, False),
     )
 
@@ -250,9 +242,7 @@ class LoggerSettings:
     )
     console: bool = hyperparameter(False, "a table on the terminal")
     csv: bool = hyperparameter(False, "progress.csv in the run's folder")
-    tensorboard: bool | dict[str, Any] | None = hyperparameter(
-        None, "TensorBoard's files in the run's folder, in tb/: true, or the values of TensorBoardSettings"
-    )
+    tensorboard: bool | None = hyperparameter(None, "TensorBoard's files in the run's folder, in tb/")
     wandb: dict[str, Any] | None = hyperparameter(None, "Weights & Biases, with the values of WandbSettings")
 
 
@@ -444,31 +434,10 @@ class ListingSettings:
 
 
 @dataclass
-class ReproduceSettings:
-    """What `zoo reproduce` takes."""
-
-    run: str | None = hyperparameter(help="folder of the run")
-    until: int | None = hyperparameter(
-        help="compare as far as this step; null: the whole run", unit="environment steps", ge=1
-    )
-    runs_dir: str = hyperparameter(help="folder that gets the new run")
-
-
-@dataclass
 class DoctorSettings:
     """What `zoo doctor` takes."""
 
     format: str = hyperparameter(help="text, or json for programs", choices=("text", "json"))
-
-
-@dataclass
-class TensorBoardSettings:
-    """What TensorBoard gets beside scalars, hyperparameters and videos."""
-
-    histograms: bool = hyperparameter(False, "how the policy's parameters are distributed")
-    histograms_every: int | None = hyperparameter(
-        None, "steps between histograms; null: a twentieth of the run", unit="environment steps", ge=1
-    )
 
 
 @dataclass
@@ -477,9 +446,7 @@ class WandbSettings:
 
     project: str = hyperparameter("zoo", "project")
     entity: str | None = hyperparameter(None, "user or team; null: your own")
-    group: str | None = hyperparameter(
-        None, "group of the run; null: its multirun, else one for runs that differ in nothing but the seed"
-    )
+    group: str | None = hyperparameter(None, "group of the run; null: its multirun, if it is of one")
     job_type: str = hyperparameter("train", "kind of the run within its group")
     name: str | None = hyperparameter(None, "name of the run; null: that of its folder")
     tags: list[str] = field(default_factory=list, metadata={"help": "tags of the run"})
@@ -505,7 +472,6 @@ SETTINGS: dict[str, type[Any]] = {
     "push": PushSettings,
     "pull": PullSettings,
     "record": RecordSettings,
-    "reproduce": ReproduceSettings,
     "doctor": DoctorSettings,
     "status": StatusSettings,
 }

@@ -12,13 +12,12 @@ from hydra.core.override_parser.types import Override
 
 from zoo.config import schema
 from zoo.config.aliases import unknown_key
-from zoo.config.fields import build, check_bounds, minutes_of, scheduled
+from zoo.config.fields import build, check_bounds, scheduled
 from zoo.config.schema import (
     ALGO_LABELS,
     CALLBACKS,
     SETTINGS,
     LoggerSettings,
-    TensorBoardSettings,
     WandbSettings,
 )
 from zoo.config.source import NO_TUNED
@@ -180,7 +179,6 @@ def _callbacks(values: Mapping[str, Any]) -> dict[str, Any]:
             raise unknown_key(name, list(CALLBACKS), "callbacks", note=note)
         elif isinstance(settings, Mapping):
             callbacks[name] = _built(CALLBACKS[name], settings, where)
-            minutes_of(callbacks[name].get("every"), f"{where}.every")
         elif settings is not None:
             raise ZooError(f"`{where}={settings}` is neither null nor a mapping of settings")
     return callbacks
@@ -196,12 +194,7 @@ def _logger(values: Mapping[str, Any]) -> dict[str, Any]:
     logger = _built(LoggerSettings, known, "logger")
     if logger["wandb"] is not None:
         logger["wandb"] = _built(WandbSettings, logger["wandb"], "logger.wandb")
-    tensorboard = logger["tensorboard"]
-    if not isinstance(tensorboard, Mapping):
-        tensorboard = {} if tensorboard else None
-    if tensorboard is not None:
-        tensorboard = _built(TensorBoardSettings, tensorboard, "logger.tensorboard")
-    return {**logger, "tensorboard": tensorboard, **own}
+    return {**logger, **own}
 
 
 _SECTIONS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {

@@ -1,4 +1,4 @@
-"""Callbacks: evaluation with the best agent, early stopping, kept agents, histograms and videos."""
+"""Callbacks: evaluation with the best agent, early stopping, kept agents and videos."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from zoo.agents.find import kept_agents, kept_name
 from zoo.algorithms.callback import PREEMPTED, Callback, InterruptedCallbackError, Training
 from zoo.core import atomic
 from zoo.core.printing import one_line
-from zoo.core.zips import UNREADABLE, parse_arrays
+from zoo.core.zips import parse_arrays
 from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.config import EnvConfig
 from zoo.envs.make_env import make_vec_env
@@ -24,7 +24,7 @@ from zoo.envs.monitor import EpisodeRecord
 from zoo.errors import ZooError
 from zoo.experiment.evaluation import Env, Evaluation, EvaluationCancelledError, evaluate
 from zoo.experiment.loggers import LoggerGroup
-from zoo.experiment.messages import move_damaged_aside, print_message, report_write_errors
+from zoo.experiment.messages import print_message, report_write_errors
 from zoo.experiment.recording import VideoStyle, check_rendering, record
 from zoo.experiment.run_folder import RunFolder
 
@@ -111,7 +111,6 @@ class EvalCallback(Callback):
             "best_mean": self.best_mean,
             "rows": len(self._history),
             "evaluated_at": self.evaluated_at,
-            "last": None if self.last is None else self.last.as_lists(),
         }
 
     def load_state(self, values: dict[str, Any]) -> None:
@@ -119,28 +118,14 @@ class EvalCallback(Callback):
         self.n_evaluations = values["n_evaluations"]
         self.best_mean = values["best_mean"]
         self.evaluated_at = values["evaluated_at"]
-        self.last = None if values["last"] is None else Evaluation.from_lists(values["last"])
         if self.run is not None and values["rows"]:
-            self._history = self._read_history(self.run.evaluations)[: values["rows"]]
-            if len(self._history) < values["rows"]:
-                print_message(
-                    f"{self.run.evaluations} holds {len(self._history)} of the {values['rows']} evaluations"
-                    " before the checkpoint; the run goes on"
-                )
-            if self._history:
-                self._write_history()
+            self._history = read_evaluations(self.run.evaluations)[: values["rows"]]
+            self.last = self._history[-1][1] if self._history else None
+            self._write_history()
 
     def card_at(self, num_timesteps: int) -> dict[str, Any]:
         """Return the score of the agent as it is at this step for its card: nothing, if it has none."""
         return score_for_card(self.last) if self.last and self.evaluated_at == num_timesteps else {}
-
-    def _read_history(self, path: Path) -> list[tuple[int, Evaluation]]:
-        """Return the evaluations of a file; a damaged one is moved aside."""
-        try:
-            return read_evaluations(path)
-        except UNREADABLE as error:
-            move_damaged_aside(path, error)
-            return []
 
     def _evaluate(self, algorithm: Training, n_episodes: int, number: int) -> Evaluation:
         seed = algorithm.seed if self.seed is None else self.seed
@@ -222,10 +207,13 @@ def write_evaluations(path: Path, history: list[tuple[int, Evaluation]]) -> None
 
 
 def read_evaluations(path: Path) -> list[tuple[int, Evaluation]]:
-    """Return what `write_evaluations` wrote. Raises one of `UNREADABLE` for a damaged file."""
+    """Return what `write_evaluations` wrote; nothing if there is no file. Raises `ZooError`."""
     if not path.exists():
         return []
-    arrays = parse_arrays(path.read_bytes(), ("timesteps", "results", "ep_lengths", "successes"))
+    try:
+        arrays = parse_arrays(path.read_bytes(), ("timesteps", "results", "ep_lengths", "successes"))
+    except (ValueError, OSError) as error:
+        raise ZooError(f"can't read {path}: {one_line(error)}") from error
     successes = arrays.get("successes")
     rows = zip(
         arrays["timesteps"],
@@ -333,17 +321,6 @@ class KeepAgentsCallback(Callback):
         for steps, folder in kept_agents(self.run.path).items():
             if steps > self._kept_at:
                 shutil.rmtree(folder, ignore_errors=True)
-
-
-class HistogramCallback(Callback):
-    """Hands the policy's parameters to the loggers every ``every`` environment steps."""
-
-    def __init__(self, every: int, loggers: LoggerGroup) -> None:
-        self.every = every
-        self.loggers = loggers
-
-    def on_steps(self, algorithm: Training) -> None:
-        self.loggers.call("histograms", algorithm.get_parameters(), algorithm.num_timesteps)
 
 
 class VideoCallback(Callback):

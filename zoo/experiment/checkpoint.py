@@ -1,29 +1,25 @@
 """Checkpoints: the whole state of a run, from which it goes on exactly.
 
-``checkpoint.json`` holds the plain values of the newest checkpoint and names the safetensors files with its
-arrays; ``previous.json`` does so for the one before, in case that the newest is damaged. Each `ContentFile`
-part of the state (a chunk of a replay buffer) has a file of its own, which is written once: all checkpoints
-with this part share it. Checksums tell whether files are what was written. New arrays are on the disk before
-``checkpoint.json`` is replaced, in one step; only then are files removed that neither checkpoint names.
-Of several workers each writes its share here; ``workers`` in ``checkpoint.json`` names those of the others.
+``checkpoint.json`` holds the plain values of a checkpoint and names the safetensors files with its arrays.
+Each `ContentFile` part of the state (a chunk of a replay buffer) has a file of its own, which is written once
+and serves all later checkpoints with this part. Checksums tell whether files are what was written. New arrays
+are on the disk before ``checkpoint.json`` is replaced, in one step; only then are those of the checkpoint
+before removed. Of several workers each writes its share here; ``workers`` in ``checkpoint.json`` names those
+of the others.
 """
 
 from __future__ import annotations
 
 import contextlib
-import math
-import os
 import re
 import secrets
-import time
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zoo.algorithms.callback import PREEMPTED, Callback, Training, named
-from zoo.config.fields import minutes_of
 from zoo.core import atomic
 from zoo.core.plain_data import parse_json, to_json
 from zoo.core.printing import one_line
@@ -50,13 +46,13 @@ CHECKPOINT, RESTORE = "checkpoint", "restore"
 
 FORMAT = 5
 
-NEWEST, PREVIOUS = "checkpoint.json", "previous.json"
+RECORD = "checkpoint.json"
 
 KEPT_BYTES = 32 * 2**20
 """Largest checkpoint of a finished run that is kept with ``callbacks.checkpoint.keep=auto``."""
 
 _ARRAYS = r"(?:\d+-[0-9a-f]{8}|[0-9a-f]{32})\.safetensors"
-_OWN_FILES = re.compile(f"{_ARRAYS}|{atomic.unfinished(f'{_ARRAYS}|checkpoint[.]json|previous[.]json')}")
+_OWN_FILES = re.compile(f"{_ARRAYS}|{atomic.unfinished(f'{_ARRAYS}|checkpoint[.]json')}")
 """The names of files with arrays, and of unfinished ones that a killed process leaves here."""
 
 State = dict[str, Any]
@@ -64,12 +60,13 @@ Record = dict[str, Any]
 
 
 class CheckpointCallback(Callback):
-    """Writes a checkpoint to ``folder`` every ``every`` environment steps, or every so many ``minutes``.
+    """Writes a checkpoint to ``folder`` every ``every`` environment steps.
 
     Nothing of the training changes with that. A signal writes one at once, so that the run goes on where it
     was. Only environments that can't be replayed are reset at each checkpoint, and then not at a signal.
     ``callbacks`` are the others of the run, whose state is part of the checkpoint. A checkpoint that can't be
-    written costs one message; the run goes on, and the previous checkpoint stays.
+    written costs one message; the run goes on, and the previous checkpoint stays. ``keep`` says what becomes
+    of that of a finished run: "auto" keeps a small one.
     """
 
     comes_last = True
@@ -80,31 +77,22 @@ class CheckpointCallback(Callback):
         every: int = 0,
         callbacks: Sequence[Callback] = (),
         *,
-        minutes: float | None = None,
+        keep: bool | str = True,
     ) -> None:
         self.folder = Path(folder)
-        self.every = 1 if minutes is not None else every
-        self.looks_often = minutes is not None
+        self.every = every
         self.callbacks = callbacks
-        self.minutes = minutes
-        self.written_at: int | None = None
-        """Environment steps at the last checkpoint of this process."""
-        self._written = time.monotonic()
+        self.keep = keep
+        self._written_at: int | None = None
 
     def on_training_start(self, algorithm: Training) -> None:
-        self._written = time.monotonic()
-        if _is_replayable(algorithm):
-            return
-        print_message(
-            f"these environments can't be replayed: every {self.every:,} steps a checkpoint resets them,"
-            " and cuts their episodes (callbacks.checkpoint=null leaves it out)"
-        )
+        if not _is_replayable(algorithm):
+            print_message(
+                f"these environments can't be replayed: every {self.every:,} steps a checkpoint resets them,"
+                " and cuts their episodes (callbacks.checkpoint=null leaves it out)"
+            )
 
     def on_steps(self, algorithm: Training) -> None:
-        if self.minutes is not None and time.monotonic() - self._written < 60 * self.minutes:
-            return
-        if self.looks_often:
-            algorithm.check_finite()
         if not _is_replayable(algorithm):
             algorithm.barrier()
         self._write(algorithm)
@@ -114,55 +102,37 @@ class CheckpointCallback(Callback):
         if _is_replayable(algorithm):
             self._write(algorithm)
 
-    def write_last(self, algorithm: Training, max_bytes: float, *, is_outdated: bool) -> None:
-        """Write a checkpoint of the run's end: to go on with after a signal, or with more steps.
+    def write_last(self, algorithm: Training) -> None:
+        """Write a checkpoint of the run's end, if it is wanted and there is none yet."""
+        is_wanted = self.keep or algorithm.stop_reason == PREEMPTED
+        if is_wanted and self._written_at != algorithm.num_timesteps:
+            self.on_preemption(algorithm)
 
-        The one that is there may be ``is_outdated`` by an evaluation. Of a run that is done none is written
-        that takes more than ``max_bytes``; and the one before stays the one to go on from where the end has
-        cut the last collection short.
-        """
-        is_there = self.written_at == algorithm.num_timesteps
-        if algorithm.stop_reason == PREEMPTED:
-            if not is_there:
-                self.on_preemption(algorithm)
-        elif max_bytes and _is_replayable(algorithm) and (is_outdated or not is_there):
-            is_cut = is_there and algorithm.cut_short
-            if not is_cut and (max_bytes == math.inf or _n_bytes(algorithm) <= max_bytes):
-                self._write(algorithm)
+    def drop(self) -> None:
+        """Remove the checkpoint of a finished run, unless it is kept."""
+        if self.keep == "auto" and self.folder.is_dir():
+            is_kept = sum(path.stat().st_size for path in self.folder.iterdir()) <= KEPT_BYTES
+        else:
+            is_kept = bool(self.keep)
+        if not is_kept:
+            remove_checkpoint(self.folder)
 
     def _write(self, algorithm: Training) -> None:
         with report_write_errors("the run goes on, and the previous checkpoint, if any, stays"):
             write_checkpoint(self.folder, algorithm, self.callbacks)
-            self.written_at = algorithm.num_timesteps
-        self._written = time.monotonic()
+            self._written_at = algorithm.num_timesteps
 
 
 def _is_replayable(algorithm: Training) -> bool:
     return algorithm.envs is not None and algorithm.envs.is_replayable
 
 
-def _n_bytes(algorithm: Training) -> int:
-    """Return about what a checkpoint takes, of all workers."""
-    return algorithm.distributed.size * sum(array.nbytes for array in split(algorithm.state())[0].values())
-
-
 def check_barriers(algorithm: Algorithm, config: Mapping[str, Any], before: Mapping[str, Any] | None) -> None:
-    """Raise `ZooError` for checkpoints that reset environments by the clock, or later at other steps.
-
-    ``before`` is the config of the run that goes on, if one does.
-    """
-    if algorithm.envs is None or algorithm.envs.is_replayable:
+    """Raise `ZooError` for checkpoints that reset environments at other steps than in the run ``before``."""
+    if before is None or algorithm.envs is None or algorithm.envs.is_replayable:
         return
-    was, now = (
-        None if each is None else (each["callbacks"].get("checkpoint") or {}).get("every")
-        for each in (before, config)
-    )
-    if minutes_of(now) is not None:
-        raise ZooError(
-            f"callbacks.checkpoint.every={now}: these environments can't be replayed, so a checkpoint"
-            " resets them, and the run would depend on the clock; give a number of environment steps"
-        )
-    if before is not None and was != now:
+    now, was = ((each["callbacks"].get("checkpoint") or {}).get("every") for each in (config, before))
+    if now != was:
         raise ZooError(
             "these environments can't be replayed, so checkpoints reset them, and the run depends on"
             f" when; it can't go on with callbacks.checkpoint.every={now} (the run has {was})"
@@ -194,12 +164,7 @@ def write_checkpoint(folder: str | Path, algorithm: Training, callbacks: Iterabl
         offsets = None if monitor is None else monitor.offsets()
     except OSError as error:
         raise ZooError(f"can't write {folder}: a log does not reach the disk: {error}") from error
-    values = {
-        "timesteps": algorithm.num_timesteps,
-        "cut_short": algorithm.cut_short,
-        "callbacks": states,
-        "monitor": offsets,
-    }
+    values = {"timesteps": algorithm.num_timesteps, "callbacks": states, "monitor": offsets}
     write_files(folder, state, values, algorithm.distributed.workers)
 
 
@@ -220,14 +185,11 @@ def restore(checkpoint: Checkpoint, algorithm: Algorithm, callbacks: Iterable[Ca
     algorithm.is_half_restored = False
 
 
-def restore_run(
-    algorithm: Algorithm, folder: Path, callbacks: Sequence[Callback], *, for_more_steps: bool
-) -> None:
+def restore_run(algorithm: Algorithm, folder: Path, callbacks: Sequence[Callback]) -> None:
     """Bring a run, with all its workers, back to its checkpoint in ``folder``. Raises `ZooError`."""
     with warnings_as_messages():
-        checkpoint = read_checkpoint(folder, for_more_steps=for_more_steps)
         check_workers(folder, algorithm.distributed.size)
-        restore(checkpoint, algorithm, callbacks)
+        restore(read_checkpoint(folder), algorithm, callbacks)
         workers = algorithm.distributed.workers
         if workers is not None:
             workers.order(RESTORE, folder=str(folder.absolute()))
@@ -237,8 +199,8 @@ def restore_run(
 
 
 def check_workers(folder: Path, n_workers: int) -> None:
-    """Raise `ZooError` if the newest checkpoint is of another number of workers."""
-    n_written = len(_shares(_read_record(folder / NEWEST)))
+    """Raise `ZooError` if the checkpoint is of another number of workers."""
+    n_written = len(_shares(_read_record(folder)))
     if n_written != n_workers:
         raise ZooError(f"the checkpoint is of workers={n_written}, and can't go on with workers={n_workers}")
 
@@ -264,20 +226,16 @@ def restore_share(folder: Path, algorithm: Algorithm, rank: int) -> str | None:
 
 
 def read_share(folder: Path, rank: int) -> State:
-    """Return the state of one of the workers in the newest checkpoint. Raises `ZooError`."""
-    return _read_share(folder, _shares(_read_record(folder / NEWEST))[rank])
+    """Return the state of one of the workers. Raises `ZooError`."""
+    return _read_share(folder, _shares(_read_record(folder))[rank])
 
 
 # -- files ------------------------------------------------------------------------------------------------
 
 
-class _DamagedError(ZooError):
-    """A checkpoint is damaged or missing."""
-
-
 def has_checkpoint(folder: Path) -> bool:
-    """Return whether a checkpoint has been written, whole or not."""
-    return any((folder / name).is_file() for name in (NEWEST, PREVIOUS))
+    """Return whether a checkpoint has been written."""
+    return (folder / RECORD).is_file()
 
 
 def write_files(
@@ -299,75 +257,26 @@ def write_files(
             if "error" in share:
                 raise ZooError(f"worker {rank}: {share['error']}")
         record = {"format": FORMAT, **own, **({"workers": others} if others else {}), **values}
-        with contextlib.suppress(_DamagedError):
-            _read_record(folder / NEWEST)  # a damaged one takes no whole one's place
-            atomic.write_bytes(folder / PREVIOUS, (folder / NEWEST).read_bytes())
-        atomic.write_json(folder / NEWEST, {**record, "checksum": _checksum(record)})
+        atomic.write_json(folder / RECORD, {**record, "checksum": _checksum(record)})
     finally:
         _remove_unused_files(folder)
 
 
-def read_checkpoint(folder: str | Path, *, for_more_steps: bool = False) -> Checkpoint:
-    """Return the newest checkpoint in ``folder`` that is whole; of several workers, the first one's state.
+def read_checkpoint(folder: str | Path) -> Checkpoint:
+    """Return the checkpoint in ``folder``; of several workers, the first one's state.
 
-    A damaged one is reported, and the one before it takes its place; so does it ``for_more_steps`` where the
-    run's end cut the last collection short. Raises `ZooError` if none is whole, or none is there.
+    Raises `ZooError` if there is none, or it is damaged.
     """
     folder = Path(folder)
-    if not has_checkpoint(folder):
-        raise ZooError(f"there is no checkpoint in {folder}")
-    problems = []
-    for name in (NEWEST, PREVIOUS):
-        try:
-            record = _read_record(folder / name)
-            if for_more_steps and record.get("cut_short"):
-                raise _DamagedError(f"{folder / name} is of an end that cut the collecting of steps short")
-            state, *_ = [_read_share(folder, share) for share in _shares(record)]
-        except _DamagedError as error:
-            problems.append(str(error))
-            continue
-        if problems:
-            step = f"step {record['timesteps']:,}"
-            print_message(f"{problems[0]}; the run goes on from the checkpoint before, at {step}")
-            with contextlib.suppress(OSError):
-                os.replace(folder / PREVIOUS, folder / NEWEST)
-        return Checkpoint(record["timesteps"], state, record.get("callbacks", {}), record.get("monitor"))
-    raise ZooError(
-        f"no checkpoint is whole: {'; '.join(dict.fromkeys(problems))}. Without {folder} the run starts anew;"
-        f" another run takes over its best agent with init_from={folder.parent}"
-    )
+    record = _read_record(folder)
+    state, *_ = [_read_share(folder, share) for share in _shares(record)]
+    return Checkpoint(record["timesteps"], state, record.get("callbacks", {}), record.get("monitor"))
 
 
-def max_kept_bytes(keep: bool | str) -> float:
-    """Return the largest size of a finished run's checkpoint by ``callbacks.checkpoint.keep``."""
-    if keep == "auto":
-        return KEPT_BYTES
-    return math.inf if keep else 0
-
-
-def drop_checkpoints(folder: Path, max_bytes: float) -> None:
-    """Remove the checkpoints of a finished run, but for a last one that takes no more than ``max_bytes``.
-
-    The one before stays where only that one serves for more steps.
-    """
-    if max_bytes == math.inf:
-        return
-    if max_bytes:
-        with contextlib.suppress(ZooError, OSError):
-            if not _read_record(folder / NEWEST).get("cut_short"):
-                (folder / PREVIOUS).unlink(missing_ok=True)
-                _remove_unused_files(folder)
-            ours = {NEWEST, PREVIOUS, *_used_files(folder)}
-            if sum(path.stat().st_size for path in folder.iterdir() if path.name in ours) <= max_bytes:
-                return
-    remove_checkpoints(folder)
-
-
-def remove_checkpoints(folder: Path) -> None:
-    """Remove all checkpoints, and their folder if nothing else is in it."""
+def remove_checkpoint(folder: Path) -> None:
+    """Remove the checkpoint, and its folder if nothing else is in it."""
     with contextlib.suppress(OSError):
-        for name in (NEWEST, PREVIOUS):
-            (folder / name).unlink(missing_ok=True)
+        (folder / RECORD).unlink(missing_ok=True)
         _remove_unused_files(folder)
         folder.rmdir()
 
@@ -375,8 +284,11 @@ def remove_checkpoints(folder: Path) -> None:
 def _write_share(folder: Path, timesteps: int, state: State) -> Record:
     """Write a worker's arrays; return their files' names and checksums, and the plain values."""
     arrays, values = split(state)
-    written = {part["name"]: part for share in _all_shares(folder) for part in share["parts"].values()}
-    parts = {}
+    written: Record = {}
+    parts: Record = {}
+    with contextlib.suppress(ZooError):
+        for share in _shares(_read_record(folder)):
+            written |= {part["name"]: part for part in share["parts"].values()}
     for place, content in content_files(state).items():
         below = f"{place}{SEPARATOR}"
         names = [name for name in arrays if name.startswith(below)]
@@ -403,31 +315,36 @@ def _read_share(folder: Path, share: Record) -> State:
 def _read_arrays(path: Path, checksum: int) -> Arrays:
     try:
         if checksum_of(path) != checksum:
-            raise _DamagedError(f"{path} is damaged: it is not what was written")
+            raise _damaged(path, "it is not what was written")
         return read_tensors(path)
-    except FileNotFoundError as error:
-        raise _DamagedError(f"{path} is missing") from error
-    except OSError as error:  # it may be whole, and readable another time
-        raise ZooError(f"can't read {path}: {error.strerror or error}") from error
+    except OSError as error:
+        raise _damaged(path, error.strerror or error) from error
 
 
-def _read_record(path: Path) -> Record:
-    """Return the content of a JSON file. Raises `ZooError`: it is missing, damaged or of another version."""
+def _read_record(folder: Path) -> Record:
+    """Return the content of ``checkpoint.json``. Raises `ZooError`."""
+    path = folder / RECORD
     try:
         record = parse_json(path.read_bytes())
         checksum = record.pop("checksum", None)
-        if record["format"] != FORMAT and checksum in (None, _checksum(record)):
+        if record["format"] != FORMAT:
             version = "an earlier" if record["format"] < FORMAT else "a later"
             raise ZooError(f"{path} was written by {version} version of Zoo, which can go on with it")
         if checksum != _checksum(record):
             raise ValueError("it is not what was written")
     except FileNotFoundError as error:
-        raise _DamagedError(f"{path} is missing") from error
-    except OSError as error:
-        raise ZooError(f"can't read {path}: {error.strerror or error}") from error
+        raise ZooError(f"there is no checkpoint in {folder}") from error
     except UNREADABLE as error:
-        raise _DamagedError(f"{path} is damaged: {one_line(error)}") from error
+        raise _damaged(path, one_line(error)) from error
     return record
+
+
+def _damaged(path: Path, problem: object) -> ZooError:
+    folder = path.parent
+    return ZooError(
+        f"{path} is damaged: {problem}. Without {folder} the run starts anew; another run takes over its best"
+        f" agent with init_from={folder.parent}"
+    )
 
 
 def _checksum(values: Mapping[str, Any]) -> int:
@@ -439,25 +356,12 @@ def _shares(record: Record) -> list[Record]:
     return [record, *record.get("workers", ())]
 
 
-def _all_shares(folder: Path) -> Iterator[Record]:
-    """Give the entries of all workers in the checkpoints that are whole, the newest last."""
-    for name in (PREVIOUS, NEWEST):
-        with contextlib.suppress(_DamagedError):
-            yield from _shares(_read_record(folder / name))
-
-
-def _used_files(folder: Path) -> set[str]:
-    """Return the names of the files with the arrays of checkpoints, of all workers."""
-    names = set()
-    for share in _all_shares(folder):
-        names |= {share["tensors"], *(f"{part['name']}.safetensors" for part in share["parts"].values())}
-    return names
-
-
 def _remove_unused_files(folder: Path) -> None:
     """Remove the arrays of earlier checkpoints, and files that a killed process left unfinished."""
+    used = set()
     with contextlib.suppress(ZooError, OSError):  # what can't be read or removed now may be later
-        used = _used_files(folder)
+        for share in _shares(_read_record(folder)) if has_checkpoint(folder) else ():
+            used |= {share["tensors"], *(f"{part['name']}.safetensors" for part in share["parts"].values())}
         for path in folder.iterdir():
             if _OWN_FILES.fullmatch(path.name) and path.name not in used and path.is_file():
                 path.unlink(missing_ok=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -22,10 +22,6 @@ from zoo.envs.monitor import EpisodeRecord
 from zoo.envs.transition import Transition
 from zoo.errors import NotFiniteError, ZooError
 from zoo.experiment import statistics
-from zoo.experiment.messages import print_message
-
-LONG_EPISODE = 100_000
-"""Steps after which a message names an episode that has not ended."""
 
 Env = (
     str
@@ -75,21 +71,6 @@ class Evaluation:
             successes=np.array([episode.info["is_success"] for episode in episodes], dtype=np.bool_)
             if says_success
             else None,
-        )
-
-    def as_lists(self) -> dict[str, Any]:
-        """Return the episodes as plain values, for `from_lists`."""
-        arrays = {"returns": self.returns, "lengths": self.lengths, "successes": self.successes}
-        return {name: None if array is None else array.tolist() for name, array in arrays.items()}
-
-    @classmethod
-    def from_lists(cls, values: Mapping[str, Any]) -> Evaluation:
-        """Return the evaluation whose `as_lists` this is."""
-        successes = values["successes"]
-        return cls(
-            np.array(values["returns"], np.float64),
-            np.array(values["lengths"], np.int64),
-            None if successes is None else np.array(successes, np.bool_),
         )
 
     @property
@@ -246,22 +227,10 @@ class EvalLoop:
     def __init__(self, model: Predictor, collector: Collector, deterministic: bool) -> None:
         self.model, self.collector, self.deterministic = model, collector, deterministic
         self.state: Any = None
-        self.n_steps = 0
-        self.has_warned = False
 
     def step(self) -> Transition:
         """Act once in all environments."""
-        transition = self.collector.step(self._act)
-        self.n_steps += 1
-        if self.n_steps % LONG_EPISODE == 0 and not self.has_warned:
-            longest = self.collector.envs.longest_unfinished_episode()
-            if longest >= LONG_EPISODE:
-                self.has_warned = True
-                print_message(
-                    f"an evaluation episode has not ended after {longest:,} steps;"
-                    " a time limit ends it: env.max_episode_steps"
-                )
-        return transition
+        return self.collector.step(self._act)
 
     def _act(self, inputs: PolicyInput) -> dict[str, Any]:
         actions, self.state = self.model.predict(

@@ -10,9 +10,9 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from zoo.algorithms.callback import PREEMPTED, InterruptedCallbackError
+from zoo.algorithms.callback import PREEMPTED, Callback, InterruptedCallbackError
 from zoo.config.compose import compose
 from zoo.config.environment_values import as_written, plain_config
 from zoo.config.overrides import as_overrides
@@ -20,35 +20,21 @@ from zoo.config.paths import shown
 from zoo.config.schema import preset_or_name
 from zoo.errors import ZooError
 from zoo.experiment.callbacks import EvalCallback
-from zoo.experiment.checkpoint import (
-    CheckpointCallback,
-    check_barriers,
-    drop_checkpoints,
-    max_kept_bytes,
-    restore_run,
-)
+from zoo.experiment.checkpoint import CheckpointCallback, check_barriers, restore_run
 from zoo.experiment.loggers import LoggingCallback, RunSummary
-from zoo.experiment.messages import print_message, report_write_errors, warnings_as_messages
-from zoo.experiment.resume import (
-    extended_config,
-    length_dependent_settings,
-    one_start_per_job,
-    reopen_run,
-    write_extended_config,
-)
+from zoo.experiment.messages import print_message, warnings_as_messages
+from zoo.experiment.resume import reopen_run
 from zoo.experiment.run_folder import FINISHED, RunFolder
-from zoo.experiment.signals import stop_on_signals
-from zoo.experiment.slurm_environment import is_requeued, slurm_job
+from zoo.experiment.signals import slurm_job, stop_on_signals
 from zoo.experiment.workers import LEARN, worker_launcher
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
     from zoo.algorithms.algorithm import Algorithm
-    from zoo.algorithms.callback import Callback
     from zoo.experiment.evaluation import Evaluation
 
-Config = dict[str, Any]
+Found = TypeVar("Found", bound=Callback)
 
 
 def train(config: Mapping[str, Any] | str | None = None, *overrides: str, **settings: Any) -> Result:
@@ -129,8 +115,6 @@ class Experiment:
         self.config = plain_config(config)
         self.is_resumed = False
         """Whether an earlier run goes on."""
-        self.n_timesteps_before: int | None = None
-        """Number of steps that the resumed run was begun with; None for a new run."""
         self.changed_settings: list[str] = []
         """How the agent that ``init_from`` names was trained otherwise."""
         self._closing = contextlib.ExitStack()
@@ -143,25 +127,41 @@ class Experiment:
 
     def __exit__(self, *raised: object) -> None:
         try:
-            self._drop_checkpoints()  # also where a signal came before
+            self._drop_checkpoint()  # also where a signal came before
         finally:
             self._closing.close()
 
-    # -- making it ----------------------------------------------------------------------------------------
-
     def _make(self, closing: contextlib.ExitStack) -> None:
+        """Make, or reopen, the run's folder; make algorithm, callbacks, workers; restore the checkpoint."""
+        from zoo.envs.replay import random_seed
+        from zoo.experiment.factories import make_algorithm, make_callbacks, monitor_episodes
+        from zoo.experiment.init_from import init_algorithm
+        from zoo.experiment.pretraining import pretrain
+
         self._launcher = worker_launcher(self.config.get("workers", 1))
         closing.callback(self._launcher.close)
-        run, is_seed_given = self._reopen_run(closing), self.config["seed"] is not None
-        self._make_algorithm(run, closing)
-        self.run = self._make_run_folder(closing, is_seed_given) if run is None else run
-        restores = self.run.has_checkpoint
-        if restores and self.is_extended:
-            self.config = extended_config(self.algorithm, self.run, self.config, self.n_timesteps_before)
+        run, self.config = reopen_run(self.config)
+        if run is not None:
+            closing.callback(run.close)
+        elif self.config["seed"] is None:
+            self.config = {**self.config, "seed": random_seed()}
+        self.is_resumed = run is not None
+        restores = run is not None and run.has_checkpoint
+        self.algorithm = make_algorithm(self._launcher.own_config(self.config), closing)
+        if self.config["init_from"] is not None and not restores:
+            self.changed_settings = init_algorithm(self.algorithm, self.config["init_from"], self.config)
+        check_barriers(self.algorithm, self.config, None if run is None else run.read_config())
+        if run is None:
+            names = preset_or_name(self.config["algo"]), self.config["env"]["id"]
+            run = RunFolder.create(self.config["runs_dir"], *names, self.config["seed"])
+            closing.callback(run.close)
+            run.write_config(as_written(self.config))
+        self.run = run
         try:
-            self._make_callbacks(closing)
+            self.callbacks = make_callbacks(self.config, self.run, closing)
+            monitor_episodes(self.algorithm, self.run, closing, n_workers=self._launcher.size)
             if not restores:
-                self._pretrain()
+                pretrain(self.algorithm, self.config.get("pretrain"), self.run)
             self._start_workers(closing)
         except ZooError:
             if not self.is_resumed:
@@ -169,60 +169,7 @@ class Experiment:
             raise
         if restores:
             with self._launcher.explain_worker_errors():
-                folder, is_longer = self.run.checkpoint, self.is_extended
-                restore_run(self.algorithm, folder, self.callbacks, for_more_steps=is_longer)
-        if self.is_extended:
-            self.config = write_extended_config(self.run, self.config, self.algorithm)
-
-    def _reopen_run(self, closing: contextlib.ExitStack) -> RunFolder | None:
-        """Return the run that ``resume`` names, or that this job has begun, if there is one."""
-        job = self.config["job"] or (slurm_job() if is_requeued() else None)
-        if self.config["resume"] is None and job is None:
-            return None
-        run, self.config = reopen_run(self.config, job)
-        if run is not None:
-            closing.callback(run.close)
-            self.is_resumed = True
-        return run
-
-    def _make_algorithm(self, run: RunFolder | None, closing: contextlib.ExitStack) -> None:
-        """Make the algorithm and its environments; an agent that ``init_from`` names gives its weights."""
-        from zoo.envs.replay import random_seed
-        from zoo.experiment.factories import make_algorithm
-        from zoo.experiment.init_from import init_algorithm
-
-        previous = None if run is None else plain_config(run.read_config())
-        if previous is not None:
-            self.n_timesteps_before = previous.get("n_timesteps")
-        elif self.config["seed"] is None:
-            self.config = {**self.config, "seed": random_seed()}
-        launcher = self._launcher
-        own_config = self.config if launcher.size == 1 else launcher.own_config(self.config)
-        self.algorithm = make_algorithm(own_config, closing)
-        if self.config["init_from"] is not None and not (run is not None and run.has_checkpoint):
-            self.changed_settings = init_algorithm(self.algorithm, self.config["init_from"], self.config)
-        check_barriers(self.algorithm, self.config, previous)
-
-    def _make_run_folder(self, closing: contextlib.ExitStack, is_seed_given: bool) -> RunFolder:
-        config = self.config
-        is_named = config["job"] is not None and is_seed_given
-        with one_start_per_job(config) if is_named else contextlib.nullcontext():
-            names = preset_or_name(config["algo"]), config["env"]["id"]
-            run = RunFolder.create(config["runs_dir"], *names, config["seed"])
-            run.write_config(as_written(config))
-        closing.callback(run.close)
-        return run
-
-    def _make_callbacks(self, closing: contextlib.ExitStack) -> None:
-        from zoo.experiment.factories import make_callbacks, monitor_episodes
-
-        self.callbacks = make_callbacks(self.config, self.run, closing)
-        monitor_episodes(self.algorithm, self.run, closing, n_workers=self._launcher.size)
-
-    def _pretrain(self) -> None:
-        from zoo.experiment.pretraining import pretrain
-
-        pretrain(self.algorithm, self.config.get("pretrain"), self.run)
+                restore_run(self.algorithm, self.run.checkpoint, self.callbacks)
 
     def _start_workers(self, closing: contextlib.ExitStack) -> None:
         if self._launcher.size == 1 or self.algorithm.stop_reason == PREEMPTED:
@@ -231,8 +178,6 @@ class Experiment:
         self.algorithm.join(self._launcher.start(self.config, on_gpus=on_gpus))
         closing.callback(self.algorithm.leave)
         closing.callback(self._launcher.close)
-
-    # -- the run ------------------------------------------------------------------------------------------
 
     def run_through(self) -> Result:
         """Learn, evaluate, save, and record in the run's folder, and wherever it is tracked, how it went."""
@@ -253,21 +198,19 @@ class Experiment:
                     )
         finally:
             self._log_summary()
-        self._sync_logs()
-        self._drop_checkpoints()
+        self._drop_checkpoint()
         return self.result()
 
     def _learn_evaluate_save(self) -> None:
         if self.algorithm.stop_reason == PREEMPTED:  # by a signal since the run was made or read
             return
         self.learn()
-        is_evaluated = self.algorithm.stop_reason != PREEMPTED and self.evaluate()
-        for each in self.callbacks:
-            if isinstance(each, CheckpointCallback):
-                each.write_last(self.algorithm, self._max_kept_bytes, is_outdated=is_evaluated)
+        if self.algorithm.stop_reason != PREEMPTED:
+            self.evaluate()
+        for each in self._callbacks_of(CheckpointCallback):
+            each.write_last(self.algorithm)
         stop_reason = self.algorithm.stop_reason
         self.save()
-        self._sync_logs()
         self.algorithm.stop_reason = stop_reason  # a signal during the last lines changes nothing
 
     def learn(self) -> None:
@@ -279,20 +222,18 @@ class Experiment:
             self.algorithm.learn(steps, self.callbacks, reset_num_timesteps=False)
         self.algorithm.total_timesteps = self.config["n_timesteps"]
 
-    def evaluate(self) -> bool:
+    def evaluate(self) -> None:
         """Evaluate the agent as it is now, unless that is switched off or the last evaluation was of it.
 
-        Return whether there was anything to do. A signal that comes meanwhile leaves a checkpoint from which
-        only the evaluation is done again.
+        A signal that comes meanwhile leaves a checkpoint from which only the evaluation is done again.
         """
         evaluation = self._evaluation
         if evaluation is None or evaluation.evaluated_at == self.algorithm.num_timesteps:
-            return False
+            return
         with self.algorithm.runtime.in_force(), contextlib.suppress(InterruptedCallbackError):
             evaluation.on_steps(self.algorithm)
-        for each in (evaluation, *self._logging):
+        for each in (evaluation, *self._callbacks_of(LoggingCallback)):
             each.on_training_end(self.algorithm)
-        return True
 
     def save(self) -> None:
         """Write the agent as it is now, with its score if it was evaluated."""
@@ -311,24 +252,11 @@ class Experiment:
         return hasattr(self, "run") and self.run.status == FINISHED
 
     @property
-    def is_extended(self) -> bool:
-        """Whether an earlier run goes on to more steps than it was begun with."""
-        return self.n_timesteps_before not in (None, self.config["n_timesteps"])
-
-    @property
-    def can_be_extended(self) -> bool:
-        """Whether nothing of the run depends on its number of steps, and it did not end by itself before."""
-        return self.algorithm.stop_reason is None and not length_dependent_settings(
-            self.algorithm, self.config
-        )
-
-    @property
     def _evaluation(self) -> EvalCallback | None:
-        return next((each for each in self.callbacks if isinstance(each, EvalCallback)), None)
+        return next(iter(self._callbacks_of(EvalCallback)), None)
 
-    @property
-    def _logging(self) -> list[LoggingCallback]:
-        return [each for each in self.callbacks if isinstance(each, LoggingCallback)]
+    def _callbacks_of(self, kind: type[Found]) -> list[Found]:
+        return [each for each in self.callbacks if isinstance(each, kind)]
 
     def _log_summary(self) -> None:
         """Hand the loggers what stands in the run's record, and the agent."""
@@ -341,19 +269,11 @@ class Experiment:
                 best_mean=result.best_mean,
                 agent=result.agent if result.agent.exists() else None,
             )
-            for each in self._logging:
+            for each in self._callbacks_of(LoggingCallback):
                 each.loggers.call("conclude", summary)
 
-    def _sync_logs(self) -> None:
-        """Force the last rows to the disk before the run is recorded as finished."""
-        with report_write_errors("the last rows of the logs may not be on the disk"):
-            self.run.sync_logs()
-
-    def _drop_checkpoints(self) -> None:
-        """Remove those of a run that is recorded as finished, unless the config keeps them."""
+    def _drop_checkpoint(self) -> None:
+        """Remove that of a run that is recorded as finished, unless the config keeps it."""
         if self.is_finished:
-            drop_checkpoints(self.run.checkpoint, self._max_kept_bytes)
-
-    @property
-    def _max_kept_bytes(self) -> float:
-        return max_kept_bytes((self.config["callbacks"].get("checkpoint") or {}).get("keep", False))
+            for each in self._callbacks_of(CheckpointCallback):
+                each.drop()

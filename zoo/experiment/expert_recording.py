@@ -11,7 +11,6 @@ import numpy as np
 from gymnasium import spaces
 
 from zoo.buffers.arrays import Arrays, transform
-from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.config import EnvConfig
 from zoo.envs.monitor import EpisodeRecord
 from zoo.envs.replay import random_seed
@@ -67,15 +66,61 @@ def record_expert(
         envs = loop.collector.envs
         if not hasattr(expert, "predict"):
             loop.model = _FunctionPolicy(expert, envs.action_space)  # type: ignore[assignment]
-        recorder = _EpisodeRecorder(envs, n_episodes, min_return, successes_only, on_episode)
-        while recorder.is_recording:
-            recorder.add(loop.step())
+        recorders = [_EpisodeRecorder((n_episodes + i) // envs.num_envs) for i in range(envs.num_envs)]
+        played: list[EpisodeRecord] = []
+        while any(each.is_recording for each in recorders):
+            transition = loop.step()
+            columns = _columns(transition, envs.action_space)
+            for index, each in enumerate(recorders):
+                if each.is_recording and (transition.valid is None or transition.valid[index]):
+                    each.steps.append(transform(lambda array: np.array(array[index]), columns))  # noqa: B023
+            for episode in transition.episodes:
+                recorder = recorders[episode.env_index]
+                if not recorder.is_recording:
+                    continue
+                rewards = np.array([step["rewards"] for step in recorder.steps], np.float64)
+                episode = replace(episode, episode_return=float(rewards.sum()))
+                check_finite_return(episode)
+                is_kept = _is_good(episode, min_return, successes_only)
+                recorder.end(episode, bool(transition.terminated[episode.env_index]), is_kept)
+                played.append(episode)
+                if on_episode is not None:
+                    on_episode(episode, is_kept)
+    kept = sorted((each for recorder in recorders for each in recorder.kept), key=lambda each: each[:2])
+    if not kept:
+        returns = np.array([each.episode_return for each in played])
+        raise ZooError(nothing_left(returns, min_return, successes_only))
+    if len(kept) < n_episodes:
+        warnings.warn(too_few(len(played), len(kept), n_episodes), ZooWarning, stacklevel=2)
     if source is None:
         source = {
             "expert": getattr(expert, "name", None) or getattr(expert, "__name__", type(expert).__name__)
         }
-    card = {"env": name, "source": dict(source), "zoo": __version__}
-    return recorder.data({**card, "deterministic": deterministic, "seed": seed})
+    steps = [step for each in kept for step in each.steps]
+    arrays = {key: _stacked([step[key] for step in steps]) for key in steps[0]}
+    episodes = [each.record for each in kept]
+    says_success = all("is_success" in each.info for each in episodes)
+    return ExpertData(
+        *envs.spaces,
+        arrays["observations"],
+        arrays["actions"],
+        arrays["rewards"],
+        lengths=np.array([len(each.steps) for each in kept], np.int64),
+        returns=np.array([each.episode_return for each in episodes], np.float64),
+        terminated=np.array([each.terminated for each in kept]),
+        successes=np.array([bool(each.info["is_success"]) for each in episodes]) if says_success else None,
+        action_masks=arrays.get("action_masks"),
+        card={
+            "env": name,
+            "source": dict(source),
+            "zoo": __version__,
+            "deterministic": deterministic,
+            "seed": seed,
+            "n_played": len(played),
+            "min_return": min_return,
+            "successes_only": successes_only,
+        },
+    )
 
 
 class _FunctionPolicy:
@@ -102,127 +147,58 @@ class _FunctionPolicy:
         return values_of(space, stacked, "the expert's actions")
 
 
-class _RecordedEpisode(NamedTuple):
-    """An episode that is kept."""
-
+class _KeptEpisode(NamedTuple):
     number: int
     """Its number among those of its environment."""
+    env_index: int
     record: EpisodeRecord
     terminated: bool
     steps: list[dict[str, Arrays]]
 
 
 class _EpisodeRecorder:
-    """Collects the steps of episodes, and keeps those of good ones."""
+    """Collects the steps of the episodes of one environment, whose share of those wanted is ``n_wanted``."""
 
-    def __init__(
-        self,
-        envs: VecEnvAdapter,
-        n_episodes: int,
-        min_return: float | None,
-        successes_only: bool,
-        on_episode: Callable[[EpisodeRecord, bool], None] | None,
-    ) -> None:
-        self.envs, self.n_episodes = envs, n_episodes
-        self.min_return, self.successes_only = min_return, successes_only
-        self.on_episode = on_episode
-        shares = np.array([(n_episodes + i) // envs.num_envs for i in range(envs.num_envs)])
-        self._missing, self._tries_left = shares, MAX_TRIES * shares
-        self._steps: list[list[dict[str, Arrays]]] = [[] for _ in range(envs.num_envs)]
-        self._n_played = [0] * envs.num_envs
-        self._kept: list[_RecordedEpisode] = []
-        self._all_episodes: list[EpisodeRecord] = []
+    def __init__(self, n_wanted: int) -> None:
+        self.n_wanted, self.n_played = n_wanted, 0
+        self.steps: list[dict[str, Arrays]] = []
+        self.kept: list[_KeptEpisode] = []
 
     @property
     def is_recording(self) -> bool:
-        """Whether an environment has to go on: it lacks episodes, and has tries left."""
-        return bool(((self._missing > 0) & (self._tries_left > 0)).any())
+        """Whether the environment has to go on: it lacks episodes, and has tries left."""
+        return len(self.kept) < self.n_wanted and self.n_played < MAX_TRIES * self.n_wanted
 
-    def add(self, transition: Transition) -> None:
-        """Take one step of all environments, and the episodes that it ended."""
-        space = self.envs.action_space
-        actions: Any = transition.columns["actions"]
-        columns = {
-            "observations": transition.observations,
-            "actions": dict(leaves(space, actions)) if is_composite(space) else np.asarray(actions),
-            "rewards": transition.rewards,
-        }
-        if "action_masks" in transition.columns:
-            columns["action_masks"] = transition.columns["action_masks"]
-        for index, steps in enumerate(self._steps):
-            if self._is_active(index) and (transition.valid is None or transition.valid[index]):
-                steps.append(transform(lambda array: np.array(array[index]), columns))  # noqa: B023
-        for episode in transition.episodes:
-            self._end(episode, bool(transition.terminated[episode.env_index]))
-
-    def data(self, card: dict[str, Any]) -> ExpertData:
-        """Return the episodes that were kept. Raises `ZooError` if there are none."""
-        if not self._kept:
-            played = np.array([each.episode_return for each in self._all_episodes])
-            raise ZooError(nothing_left(played, self.min_return, self.successes_only))
-        if len(self._kept) < self.n_episodes:
-            message = too_few(len(self._all_episodes), len(self._kept), self.n_episodes)
-            warnings.warn(message, ZooWarning, stacklevel=3)
-        kept = sorted(self._kept, key=lambda each: (each.number, each.record.env_index))
-        records = [each.record for each in kept]
-        steps = [step for each in kept for step in each.steps]
-        columns = {name: _stacked([step[name] for step in steps]) for name in steps[0]}
-        return ExpertData(
-            *self.envs.spaces,
-            columns["observations"],
-            columns["actions"],
-            columns["rewards"],
-            lengths=np.array([len(each.steps) for each in kept], np.int64),
-            returns=np.array([record.episode_return for record in records], np.float64),
-            terminated=np.array([each.terminated for each in kept]),
-            successes=self._successes(records),
-            action_masks=columns.get("action_masks"),
-            card={
-                **card,
-                "n_played": len(self._all_episodes),
-                "min_return": self.min_return,
-                "successes_only": self.successes_only,
-            },
-        )
-
-    def _is_active(self, index: int) -> bool:
-        return bool(self._missing[index] > 0 and self._tries_left[index] > 0)
-
-    def _end(self, episode: EpisodeRecord, terminated: bool) -> None:
-        index = episode.env_index
-        if not self._is_active(index):
-            return
-        rewards = np.array([step["rewards"] for step in self._steps[index]], np.float64)
-        episode = replace(episode, episode_return=float(rewards.sum()))
-        check_finite_return(episode)
-        is_kept = self._passes(episode)
-        self._all_episodes.append(episode)
-        self._tries_left[index] -= 1
+    def end(self, episode: EpisodeRecord, terminated: bool, is_kept: bool) -> None:
+        """Take the end of an episode."""
         if is_kept:
-            self._missing[index] -= 1
-            self._kept.append(
-                _RecordedEpisode(self._n_played[index], episode, terminated, self._steps[index])
-            )
-        self._n_played[index] += 1
-        self._steps[index] = []
-        if self.on_episode is not None:
-            self.on_episode(episode, is_kept)
+            self.kept.append(_KeptEpisode(self.n_played, episode.env_index, episode, terminated, self.steps))
+        self.n_played += 1
+        self.steps = []
 
-    def _passes(self, episode: EpisodeRecord) -> bool:
-        if self.successes_only:
-            if "is_success" not in episode.info:
-                raise ZooError(
-                    "successes_only: the environment does not say whether an episode succeeded (`is_success`"
-                    " or `success` in the info of its last step); min_return=… can tell the good ones"
-                )
-            if not episode.info["is_success"]:
-                return False
-        return self.min_return is None or episode.episode_return >= self.min_return
 
-    def _successes(self, episodes: Sequence[EpisodeRecord]) -> np.ndarray | None:
-        if not all("is_success" in episode.info for episode in episodes):
-            return None
-        return np.array([bool(episode.info["is_success"]) for episode in episodes])
+def _columns(transition: Transition, action_space: Space) -> dict[str, Any]:
+    """Return what is recorded of a step of all environments."""
+    actions: Any = transition.columns["actions"]
+    columns = {
+        "observations": transition.observations,
+        "actions": dict(leaves(action_space, actions)) if is_composite(action_space) else np.asarray(actions),
+        "rewards": transition.rewards,
+    }
+    if "action_masks" in transition.columns:
+        columns["action_masks"] = transition.columns["action_masks"]
+    return columns
+
+
+def _is_good(episode: EpisodeRecord, min_return: float | None, successes_only: bool) -> bool:
+    if successes_only and "is_success" not in episode.info:
+        raise ZooError(
+            "successes_only: the environment does not say whether an episode succeeded (`is_success`"
+            " or `success` in the info of its last step); min_return=… can tell the good ones"
+        )
+    if successes_only and not episode.info["is_success"]:
+        return False
+    return min_return is None or episode.episode_return >= min_return
 
 
 def _stacked(steps: list[Arrays]) -> Arrays:

@@ -13,7 +13,7 @@ from zoo.algorithms.callback import Callback
 from zoo.algorithms.registry import algorithm_class
 from zoo.buffers.config import replay_config
 from zoo.config.environment_values import as_written
-from zoo.config.fields import build, minutes_of
+from zoo.config.fields import build
 from zoo.config.schema import ALGO_LABELS, OwnCallbackSettings
 from zoo.config.user_imports import own_class
 from zoo.envs.adapter import VecEnvAdapter
@@ -25,7 +25,6 @@ from zoo.envs.video import parse_size
 from zoo.errors import ZooError
 from zoo.experiment.callbacks import (
     EvalCallback,
-    HistogramCallback,
     KeepAgentsCallback,
     StopTrainingOnMaxEpisodes,
     StopTrainingOnNoModelImprovement,
@@ -51,7 +50,6 @@ TIMES_IN_A_RUN = {"eval": 20, "checkpoint": 10, "agents": 10, "video": 10}
 """How often each callback is called where no interval is set."""
 
 REPORTS_IN_A_RUN = 100
-HISTOGRAMS_IN_A_RUN = 20
 
 Base = TypeVar("Base")
 
@@ -81,7 +79,6 @@ def make_algorithm(config: Mapping[str, Any], closing: contextlib.ExitStack) -> 
             device=config["device"],
             compile=config["compile"],
             threads=config["threads"],
-            precision=config["precision"],
             config=hyperparameters,
             **options,
         )
@@ -142,18 +139,14 @@ def make_callbacks(
     ]
     if "video" in ours:  # before the loggers, which write it beside the next entry
         callbacks.append(_video(ours["video"], run, eval_env, loggers))
-    tensorboard = config["logger"]["tensorboard"]
-    if isinstance(tensorboard, Mapping) and tensorboard.get("histograms"):
-        callbacks.append(HistogramCallback(tensorboard["histograms_every"], loggers))
     if loggers.outputs:
         callbacks.append(LoggingCallback(config["logger"]["every"], loggers, stays_open=True))
     if config.get("progress_bar"):
         callbacks.append(ProgressBarCallback())
     if "checkpoint" in ours:
-        every = ours["checkpoint"]["every"]
-        minutes = minutes_of(every)
-        steps = 0 if minutes else every
-        callbacks.append(CheckpointCallback(run.checkpoint, steps, tuple(callbacks), minutes=minutes))
+        values = ours["checkpoint"]
+        keep = values.get("keep", False)
+        callbacks.append(CheckpointCallback(run.checkpoint, values["every"], tuple(callbacks), keep=keep))
     for each in callbacks:  # they close themselves only where the training comes to its end
         if (close := getattr(each, "close", None)) is not None:
             closing.callback(close)
@@ -162,24 +155,14 @@ def make_callbacks(
 
 def with_intervals(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the config with each interval that is a share of the run as the number of steps that this is."""
-    n_timesteps = config["n_timesteps"]
-    callbacks = {
-        name: _with(values, "every", n_timesteps, TIMES_IN_A_RUN.get(name))
-        for name, values in config["callbacks"].items()
-    }
-    logger = dict(_with(config["logger"], "every", n_timesteps, REPORTS_IN_A_RUN))
-    if isinstance(logger.get("tensorboard"), Mapping):
-        logger["tensorboard"] = _with(
-            logger["tensorboard"], "histograms_every", n_timesteps, HISTOGRAMS_IN_A_RUN
-        )
-    return {**config, "callbacks": callbacks, "logger": logger}
 
+    def divided(values: Any, times: int | None) -> Any:
+        if times is None or not _is_ours(values) or values.get("every") is not None:
+            return values
+        return {**values, "every": max(1, config["n_timesteps"] // times)}
 
-def _with(values: Any, interval: str, n_timesteps: int, times: int | None) -> Any:
-    """Return settings of ours with the interval that divides the run into ``times``, unless they have one."""
-    if times is None or not _is_ours(values) or values.get(interval) is not None:
-        return values
-    return {**values, interval: max(1, n_timesteps // times)}
+    callbacks = {name: divided(each, TIMES_IN_A_RUN.get(name)) for name, each in config["callbacks"].items()}
+    return {**config, "callbacks": callbacks, "logger": divided(config["logger"], REPORTS_IN_A_RUN)}
 
 
 def _is_ours(values: Mapping[str, Any] | None) -> TypeGuard[Mapping[str, Any]]:
@@ -237,7 +220,7 @@ def _outputs(config: Mapping[str, Any], run: RunFolder) -> list[Logger]:
         outputs.append(ConsoleLogger())
     if settings["csv"]:
         outputs.append(CsvLogger(run.progress))
-    if settings["tensorboard"] not in (None, False):
+    if settings["tensorboard"]:
         outputs.append(TensorBoardLogger(run.tensorboard, as_written(config)))
     if settings["wandb"] is not None:
         options = {key: value for key, value in settings["wandb"].items() if value is not None}

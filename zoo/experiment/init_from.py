@@ -52,10 +52,7 @@ def init_algorithm(algorithm: Algorithm, source: str, config: Mapping[str, Any])
     _take_tensors(algorithm, checkpoint, where)
     if what == ALL and algorithm.has_replay:
         _take_buffer(algorithm, checkpoint, files.config, config, where)  # type: ignore[arg-type]
-    return [
-        *differences(files.config, algorithm, config),
-        *_restarted_settings(config, files.config, what),
-    ]
+    return list(differences(files.config, algorithm, config))
 
 
 def _take_weights(algorithm: Algorithm, files: AgentFiles, agent: str, config: Mapping[str, Any]) -> None:
@@ -133,15 +130,6 @@ def _take_buffer(
     chunks = {first: dict(rows) for first, rows in memory["chunks"].items()}  # without their names
     algorithm.buffer.load_state({**memory, "chunks": chunks})
     algorithm.buffer.cut()
-
-
-def _restarted_settings(config: Mapping[str, Any], trained: Mapping[str, Any], what: str) -> Iterator[str]:
-    """Give the settings by which a run that has learned begins as a new one, and how to leave them out."""
-    starts, eps = (config["algo"].get(key) for key in ("learning_starts", "exploration_initial_eps"))
-    if what == ALL and starts:
-        yield f"algo.learning_starts={starts}: steps at random come first again; 0 leaves them out"
-    if eps and eps == trained["algo"].get("exploration_initial_eps"):
-        yield f"algo.exploration_initial_eps={eps}: it explores as at a start; a lower share explores less"
 
 
 def _check_spaces(algorithm: Algorithm, files: AgentFiles, agent: str) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
-import itertools
 import os
 import sys
 import time
@@ -19,9 +17,10 @@ import numpy as np
 from zoo.algorithms.callback import Callback, Training, named
 from zoo.core import atomic
 from zoo.core.printing import csv_lines, decimal, duration, one_line, show
+from zoo.core.zips import UNREADABLE
 from zoo.envs.monitor import EpisodeRecord
 from zoo.errors import ZooError
-from zoo.experiment.messages import move_damaged_aside, print_message
+from zoo.experiment.messages import print_message
 
 STEPS = "time/total_timesteps"
 """The scalar that is the x-axis everywhere."""
@@ -71,9 +70,6 @@ class Logger:
 
     def video(self, name: str, path: Path, timesteps: int) -> None:
         """Log a video that was filmed after so many environment steps."""
-
-    def histograms(self, tensors: Mapping[str, Any], timesteps: int) -> None:
-        """Log the policy's parameters, arrays by name, if the config asks for them."""
 
     def flush(self) -> None:
         """Print or send what is still waiting, at the end of the training."""
@@ -157,10 +153,7 @@ def formatted(value: float) -> str:
 
 
 class CsvLogger(Logger):
-    """Appends one row an entry to a CSV file, with a column for every scalar so far.
-
-    A file that can't be read is moved aside, and another one begun.
-    """
+    """Appends one row an entry to a CSV file, with a column for every scalar so far."""
 
     keeps_trying = True
 
@@ -177,56 +170,41 @@ class CsvLogger(Logger):
             self._rewrite(columns, [*self._rows(), entry.scalars])
         else:
             with open(self.path, "ab", buffering=0) as file:
-                header = [] if file.tell() else [columns]
-                atomic.append(file, _as_csv(header, columns, [entry.scalars]).encode())
-        self._n_rows += 1
+                atomic.append(file, _as_csv(columns, [entry.scalars]).encode())
+            self._n_rows += 1
 
     def state(self) -> dict[str, Any]:
         columns = self._known_columns()
-        with contextlib.suppress(FileNotFoundError):
+        if self.path.exists():
             atomic.sync(self.path)
         return {"columns": columns, "rows": self._n_rows}
 
     def load_state(self, values: dict[str, Any]) -> None:
-        columns, n_rows = values["columns"], values["rows"]
-        rows = self._rows(columns, n_rows) if n_rows else []
-        if columns:
-            self._rewrite(columns, rows)
-        else:
-            self.path.unlink(missing_ok=True)
-            self._columns = []
-        self._n_rows = len(rows)
+        self._rewrite(values["columns"], self._rows()[: values["rows"]])
 
     def _known_columns(self) -> list[str]:
         """Return the columns of the file, which may be there from an earlier call of `learn`."""
-        if self._columns is None:
+        if self._columns is None or not self.path.exists():
             rows = self._rows()
             self._columns, self._n_rows = list(rows[0]) if rows else [], len(rows)
         return self._columns
 
-    def _rows(self, columns: Sequence[str] = (STEPS,), limit: int | None = None) -> list[dict[str, str]]:
-        """Return the first whole rows of the file, by ``columns`` and others; none, if it can't be read."""
+    def _rows(self) -> list[dict[str, str]]:
+        if not self.path.exists():
+            return []
         try:
-            with open(self.path, "rb") as file:
-                lines = list(itertools.islice(file, None if limit is None else limit + 1))
-            table = csv.DictReader(line.decode() for line in lines if line.endswith(b"\n"))
-            rows = list(table)
-            if not set(columns) <= set(table.fieldnames or columns) or any(None in row for row in rows):
-                raise ValueError("its columns are not those of a run")
-        except FileNotFoundError:
-            return []
-        except (ValueError, csv.Error) as error:
-            move_damaged_aside(self.path, error)
-            return []
-        return rows
+            return list(csv.DictReader(self.path.read_text(encoding="utf-8").splitlines()))
+        except UNREADABLE as error:
+            raise ZooError(f"can't read {self.path}: {one_line(error)}") from error
 
     def _rewrite(self, columns: list[str], rows: Sequence[Mapping[str, Any]]) -> None:
-        atomic.write_text(self.path, _as_csv([columns], columns, rows))
-        self._columns = columns
+        header = csv_lines([columns]) if columns else ""
+        atomic.write_text(self.path, header + _as_csv(columns, rows))
+        self._columns, self._n_rows = columns, len(rows)
 
 
-def _as_csv(header: list[list[str]], columns: list[str], rows: Iterable[Mapping[str, Any]]) -> str:
-    return csv_lines([*header, *([row.get(column) for column in columns] for row in rows)])
+def _as_csv(columns: list[str], rows: Iterable[Mapping[str, Any]]) -> str:
+    return csv_lines([row.get(column) for column in columns] for row in rows)
 
 
 class LoggerGroup:
@@ -244,70 +222,72 @@ class LoggerGroup:
     ) -> None:
         self.outputs = outputs
         self._folder, self._config = folder, config or {}
-        self._started: set[int] = set()
-        self._failing: set[int] = set()
-        self._off: set[int] = set()
+        self._started: set[str] = set()
+        self._failing: set[str] = set()
+        self._off: set[str] = set()
 
     def call(self, method: str, *arguments: Any) -> None:
         """Call a method of `Logger` on each."""
-        for number, output in enumerate(self.outputs):
-            if number in self._off:
+        for name, output in self._named():
+            if name in self._off and method != "close":
                 continue
-            with self._guarded(number):
-                if self._folder is not None and number not in self._started and method != "close":
-                    self._started.add(number)
+            try:
+                if self._folder is not None and name not in self._started and method != "close":
+                    self._started.add(name)
                     output.start(self._folder, self._config)
                 getattr(output, method)(*arguments)
                 if method == "write":
-                    self._failing.discard(number)
+                    self._failing.discard(name)
+            except Exception as error:
+                self._report(name, output, error)
 
     def close(self) -> None:
         """Close all, also those that were switched off."""
-        self._off.clear()
         self.call("close")
 
     def state(self) -> dict[str, Any]:
-        """Return the state of each, by name. Raises `OSError` where a log does not reach the disk."""
+        """Return the state of each, by name. Raises what one raises that ``keeps_trying``."""
         states = {}
-        for number, (name, output) in enumerate(named(self.outputs)):  # type: ignore[arg-type]
-            if number not in self._off:
-                with self._guarded(number, for_checkpoint=True):
+        for name, output in self._named():
+            if name not in self._off:
+                try:
                     states[name] = output.state()
+                except Exception as error:
+                    if output.keeps_trying:
+                        raise
+                    self._report(name, output, error)
         return states
 
     def load_state(self, states: Mapping[str, Any]) -> None:
-        """Restore the state of each, also in its files."""
-        for number, (name, output) in enumerate(named(self.outputs)):  # type: ignore[arg-type]
+        """Restore the state of each, also in its files. Raises what one raises that ``keeps_trying``."""
+        for name, output in self._named():
             if name in states:
-                with self._guarded(number, for_checkpoint=True):
+                try:
                     output.load_state(states[name])
+                except Exception as error:
+                    if output.keeps_trying:
+                        raise
+                    self._report(name, output, error)
 
-    @contextlib.contextmanager
-    def _guarded(self, number: int, *, for_checkpoint: bool = False) -> Iterator[None]:
-        """Print an exception within the block once, and switch its logger off unless it ``keeps_trying``.
+    def _named(self) -> Iterator[tuple[str, Logger]]:
+        return named(self.outputs)  # type: ignore[arg-type, return-value]
 
-        An exception ``for_checkpoint`` of one that does is raised: the checkpoint fails.
-        """
-        output = self.outputs[number]
-        try:
-            yield
-        except Exception as error:
-            if for_checkpoint and output.keeps_trying:
-                raise
-            is_expected = isinstance(error, OSError | ZooError)
-            tries_again = output.keeps_trying and is_expected
-            if number not in self._failing:
-                kind = "" if is_expected else f"{type(error).__name__}: "
-                reason = one_line(f"{type(output).__name__}: {kind}{error}", 500)
-                follows = "the run goes on, and logs again when it can"
-                print_message(
-                    f"{reason}; {follows if tries_again else 'it is switched off, and the run goes on'}"
-                )
-                if os.environ.get("ZOO_DEBUG") == "1":
-                    traceback.print_exception(error)
-            self._failing.add(number)
-            if not tries_again:
-                self._off.add(number)
+    def _report(self, name: str, output: Logger, error: Exception) -> None:
+        """Print an exception once, and switch its logger off unless it ``keeps_trying``."""
+        is_expected = isinstance(error, OSError | ZooError)
+        tries_again = output.keeps_trying and is_expected
+        if name not in self._failing:
+            kind = "" if is_expected else f"{type(error).__name__}: "
+            reason = one_line(f"{type(output).__name__}: {kind}{error}", 500)
+            follows = "the run goes on, and logs again when it can"
+            print_message(
+                f"{reason}; {follows if tries_again else 'it is switched off, and the run goes on'}"
+            )
+            if os.environ.get("ZOO_DEBUG") == "1":
+                traceback.print_exception(error)
+        self._failing.add(name)
+        if not tries_again:
+            self._off.add(name)
 
 
 class LoggingCallback(Callback):
@@ -416,44 +396,49 @@ def rollout_scalars(episodes: Iterable[EpisodeRecord]) -> dict[str, float]:
 
 
 class ProgressBarCallback(Callback):
-    """A bar with steps per second, time left and mean return; without a terminal, a line now and then.
+    """A bar with steps per second, time left and mean return, if ``stream`` is a terminal.
 
-    ``seconds`` is the time between two refreshes of the bar, ``line_seconds`` that between two lines.
+    ``seconds`` is the time between two refreshes.
     """
 
     every = 50
     looks_often = True
 
-    def __init__(
-        self, *, seconds: float = 0.2, line_seconds: float = 30.0, stream: TextIO | None = None
-    ) -> None:
+    def __init__(self, *, seconds: float = 0.2, stream: TextIO | None = None) -> None:
         self.stream = stream or sys.stderr
-        self.is_terminal = self.stream.isatty()
-        self.seconds = seconds if self.is_terminal else line_seconds
+        self.seconds = seconds
         self._bar: Any = None
-        self._shown_step: int | None = None
 
     def on_training_start(self, algorithm: Training) -> None:
-        self._shown = time.perf_counter()
-        self._started = self._clock(algorithm)
-        self._shown_step = None
+        if not self.stream.isatty():
+            return
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[facts]}"),
+            console=Console(file=self.stream),
+            auto_refresh=False,
+            # What is printed meanwhile appears above the bar, unless it goes elsewhere.
+            redirect_stdout=sys.stdout.isatty(),
+        )
         self._first_step = algorithm.num_timesteps
-        if self.is_terminal:
-            self._bar = _bar(self.stream)
-            self._task = self._bar.add_task(
-                algorithm.name, total=algorithm.total_timesteps, completed=algorithm.num_timesteps, facts=""
-            )
-            self._bar.start()
+        self._shown, self._started = time.perf_counter(), self._clock(algorithm)
+        self._task = self._bar.add_task(
+            algorithm.name, total=algorithm.total_timesteps, completed=algorithm.num_timesteps, facts=""
+        )
+        self._bar.start()
 
     def on_steps(self, algorithm: Training) -> None:
-        now = time.perf_counter()
-        if now - self._shown >= self.seconds:
-            self._shown = now
+        if self._bar is not None and time.perf_counter() - self._shown >= self.seconds:
+            self._shown = time.perf_counter()
             self._show(algorithm)
 
     def on_training_end(self, algorithm: Training) -> None:
-        """Print the last step, unless the last line has it."""
-        if self._bar is not None or self._shown_step != algorithm.num_timesteps:
+        if self._bar is not None:
             self._show(algorithm)
         self.close()
 
@@ -463,20 +448,6 @@ class ProgressBarCallback(Callback):
             self._bar = None
 
     def _show(self, algorithm: Training) -> None:
-        if self._bar is not None:
-            self._bar.update(
-                self._task, completed=algorithm.num_timesteps, facts=", ".join(self._facts(algorithm))
-            )
-            self._bar.refresh()
-            return
-        self._shown_step = algorithm.num_timesteps
-        done, total = algorithm.num_timesteps, algorithm.total_timesteps
-        share = f" ({min(1.0, done / total):.0%})" if total else ""
-        line = ", ".join([f"{done:,}/{total:,} steps{share}", *self._facts(algorithm)])
-        with contextlib.suppress(OSError):  # it may go to a disk that is full
-            show(line, file=self.stream, flush=True)
-
-    def _facts(self, algorithm: Training) -> list[str]:
         steps = algorithm.num_timesteps - self._first_step
         speed = steps / max(self._clock(algorithm) - self._started, 1e-9)
         facts = [f"{speed:,.0f} steps/s" if speed >= 10 else f"{speed:.2g} steps/s"]
@@ -486,24 +457,9 @@ class ProgressBarCallback(Callback):
         if algorithm.recent_episodes:
             mean = np.mean([episode.episode_return for episode in algorithm.recent_episodes])
             facts.append(f"mean return {decimal(float(mean))}")
-        return facts
+        self._bar.update(self._task, completed=algorithm.num_timesteps, facts=", ".join(facts))
+        self._bar.refresh()
 
     def _clock(self, algorithm: Training) -> float:
         """Return the time, which stands still while something is compiled: that is done once."""
         return time.perf_counter() - algorithm.runtime.compile_clock.seconds
-
-
-def _bar(stream: TextIO) -> Any:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[facts]}"),
-        console=Console(file=stream),
-        auto_refresh=False,
-        # What is printed meanwhile appears above the bar, unless it goes elsewhere.
-        redirect_stdout=sys.stdout.isatty(),
-    )

@@ -6,23 +6,15 @@ import contextlib
 import sys
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-from zoo.core.printing import one_line, say
-from zoo.core.zips import move_aside
+from zoo.core.printing import say
 from zoo.errors import ZooError, ZooWarning
 
 
 def print_message(message: str) -> None:
     """Print ``zoo: message`` to stderr, if that can be written: its disk may be the one that is full."""
     say(f"zoo: {message}", sys.stderr)
-
-
-def move_damaged_aside(path: Path, reason: object) -> None:
-    """Rename a damaged file, so that another one begins, and print that."""
-    aside = move_aside(path)
-    print_message(f"{path} is damaged ({one_line(reason)}): it is {aside.name} now; another one begins")
 
 
 @contextlib.contextmanager

@@ -26,7 +26,6 @@ from zoo.core.printing import one_line
 from zoo.envs.registry import folder_name
 from zoo.errors import ZooError
 from zoo.experiment.checkpoint import has_checkpoint
-from zoo.experiment.messages import move_damaged_aside
 
 if TYPE_CHECKING:
     from zoo.algorithms.algorithm import Algorithm
@@ -76,30 +75,29 @@ class RunFolder:
             atomic.make_folder(parent)
             run = cls(_make_new_folder(parent, name))
             atomic.sync(parent)
-            run._take_lock()
+            run._lock.acquire(wait=False)
         except OSError as error:
             raise ZooError(f"can't make a run's folder in {parent}: {error.strerror or error}") from error
         return run
 
     @classmethod
-    def reopen(cls, path: str | os.PathLike[str], *, for_more_steps: bool = False) -> RunFolder:
+    def reopen(cls, path: str | os.PathLike[str]) -> RunFolder:
         """Reopen an interrupted run; without a checkpoint it starts anew, and its logs are removed.
 
-        Raises `ZooError` if there is no run, if it is still going on, or if it is finished. One that is taken
-        up ``for_more_steps`` than it was to have may be finished, where its checkpoint was kept.
+        Raises `ZooError` if it is finished, or still going on in another process.
         """
         run = cls(path)
         # A run that was killed before its first record has a config, and nothing else to go on from.
-        is_recorded = run.record.exists() or not run.config.is_file() or run.agent.exists()
-        try:
-            record = run.read_record() if is_recorded else {}
-        except ZooError:
-            if not run.has_checkpoint:
-                raise
-            record = {}
-        if record.get("status") == FINISHED:
-            run._check_extendable(record, for_more_steps=for_more_steps)
-        run._take_lock()
+        if run.record.exists() and run.read_record().get("status") == FINISHED:
+            here = shlex.quote(str(run.path))
+            everything = " init_with=all" if run.has_checkpoint else ""
+            raise ZooError(
+                f"the run in {run.path} is finished; to train its agent further:"
+                f" zoo train experiment={here}/config.yaml init_from={here}{everything}"
+            )
+        # A record lock: worker processes don't inherit it, so one that outlives its parent holds nothing.
+        if not run._lock.acquire(wait=False):
+            raise StillGoingError(f"the run in {run.path} is still going on in another process")
         for agent in (run.agent, run.best_agent):
             atomic.recover_folder(agent)
         for each in (run.agent, run.best_agent, run.config, run.record, run.progress, run.evaluations):
@@ -139,8 +137,8 @@ class RunFolder:
 
     def update_record(self, **values: Any) -> None:
         """Write these values into ``run.json`` beside those that stand there."""
-        record = with_finite_numbers(plain(self._record_so_far() | values))
-        atomic.write_text(self.record, to_json(record))
+        earlier = self.read_record() if self.record.exists() else {}
+        atomic.write_text(self.record, to_json(with_finite_numbers(plain(earlier | values))))
 
     def close(self) -> None:
         """Let other processes take up the run."""
@@ -148,7 +146,7 @@ class RunFolder:
 
     def start(self, *, seed: int, job: str | None = None) -> None:
         """Record that the run is going on: who, where, with what; and the ``job`` that it belongs to."""
-        earlier = self._record_so_far()
+        earlier = self.read_record() if self.record.exists() else {}
         now = _now()
         again = {"resumed": [*earlier.get("resumed", []), now]} if earlier else {}
         self.status = "running"
@@ -171,15 +169,6 @@ class RunFolder:
         self.update_record(status=status, ended=_now(), **values)
         self.status = status
 
-    def sync_logs(self) -> None:
-        """Force the logs to the disk. Raises `OSError`."""
-        for folder in (self.monitor, self.tensorboard):
-            for path in [*folder.rglob("*"), folder] if folder.is_dir() else ():
-                atomic.sync(path)
-        if self.progress.exists():
-            atomic.sync(self.progress)
-        atomic.sync(self.path)
-
     @contextlib.contextmanager
     def tracked(self, algorithm: Algorithm, *, job: str | None = None) -> Iterator[None]:
         """Record the run's start, and its end as the block leaves it.
@@ -195,7 +184,6 @@ class RunFolder:
                 "timesteps": algorithm.num_timesteps,
                 "steps_per_second": round((algorithm.num_timesteps - first_step) / seconds, 1),
                 "stop_reason": algorithm.stop_reason,
-                "seconds": _spent(algorithm),
             }
 
         try:
@@ -208,44 +196,6 @@ class RunFolder:
             with contextlib.suppress(ZooError):
                 self.end("preempted" if preempted else "failed", **message, **reached())
             raise
-
-    def _check_extendable(self, record: Mapping[str, Any], *, for_more_steps: bool) -> None:
-        """Raise `ZooError` for a finished run, unless it can have more steps."""
-        anew = f"to train its agent further: zoo train init_from={shlex.quote(str(self.agent))} …"
-        if not for_more_steps:
-            more = ", or give it more steps: n_timesteps=…" if self.has_checkpoint else ""
-            raise ZooError(f"the run in {self.path} is finished; {anew}{more}")
-        if not self.has_checkpoint:
-            raise ZooError(
-                f"the run in {self.path} is finished, and its checkpoint was not kept"
-                f" (callbacks.checkpoint.keep=true keeps it); {anew}"
-            )
-        if record.get("stop_reason") is not None:
-            raise ZooError(
-                f"the run in {self.path} ended by itself after {record.get('timesteps')} steps:"
-                f" {one_line(record['stop_reason'])}; with more n_timesteps it would have, too; {anew}"
-            )
-
-    def _record_so_far(self) -> dict[str, Any]:
-        """Return the record, empty if there is none; a damaged one is moved aside."""
-        if not self.record.exists():
-            return {}
-        try:
-            return self.read_record()
-        except ZooError as error:
-            if isinstance(error.__cause__, OSError):
-                raise
-            move_damaged_aside(self.record, error.__cause__)
-            return {}
-
-    def _take_lock(self) -> None:
-        """Hold a lock for as long as this process lives.
-
-        It is a record lock: worker processes don't inherit it, so one that outlives its parent for a moment
-        does not hold it.
-        """
-        if not self._lock.acquire(wait=False):
-            raise StillGoingError(f"the run in {self.path} is still going on in another process")
 
 
 def _make_new_folder(parent: Path, name: str) -> Path:
@@ -268,14 +218,6 @@ def _clock(algorithm: Algorithm) -> float:
     """Return the time, which stands still during evaluations and while something is compiled."""
     left_out = algorithm.timings["evaluation"] + algorithm.runtime.compile_clock.seconds
     return time.perf_counter() - left_out
-
-
-def _spent(algorithm: Algorithm) -> dict[str, float]:
-    """Return what the whole run's seconds were spent on; this process compiled within its updates."""
-    spent = dict(algorithm.timings)
-    compiling = min(algorithm.runtime.compile_clock.seconds, spent["update"])
-    spent["update"] -= compiling
-    return {name: round(seconds, 3) for name, seconds in {**spent, "compiling": compiling}.items()}
 
 
 def machine() -> dict[str, Any]:

@@ -1,19 +1,15 @@
-"""Ending a run cleanly when the user or the cluster asks for it, also where its environment hangs."""
+"""Ending a run cleanly when the user or the cluster asks for it, and the Slurm job that it belongs to."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import signal
-import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 
 from zoo.algorithms.callback import PREEMPTED, Training
-from zoo.envs.adapter import VecEnvAdapter
-from zoo.experiment.slurm_environment import slurm_job
 
 
 @contextlib.contextmanager
@@ -26,7 +22,7 @@ def stop_on_signals(
     """Let SIGINT (Ctrl-C) and SIGTERM within the block end learning: ``stop_reason`` is then PREEMPTED.
 
     So do, in a Slurm job, SIGUSR1 and SIGUSR2, by which `sbatch --signal` announces the end of the time. A
-    second Ctrl-C raises `KeyboardInterrupt` at once, and so does an environment that does not come back.
+    second Ctrl-C raises `KeyboardInterrupt` at once.
     Outside the main thread, where Python delivers no signals, nothing changes.
 
     Of several workers the first one ``leads``: it prints a message, and hands the first signal on by
@@ -42,7 +38,6 @@ def stop_on_signals(
         if algorithm.stop_reason == PREEMPTED or (number == signal.SIGINT and not leads):
             return
         algorithm.request_stop(PREEMPTED)
-        watch.start()
         if not leads:
             return
         if forward is not None:
@@ -54,56 +49,23 @@ def stop_on_signals(
         with contextlib.suppress(OSError):
             os.write(2, f"\nzoo: {signal.Signals(number).name}: ending after {what}{again}\n".encode())
 
-    watch = HangWatch()
     announced = () if slurm_job() is None else (signal.SIGUSR1, signal.SIGUSR2)
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM, *announced)}
     try:
         yield
     finally:
-        watch.end()
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
-PATIENCE = 10.0
-"""Seconds that one step or reset of the environments may take then."""
-
-_IN_ENVIRONMENTS = (VecEnvAdapter.step.__code__, VecEnvAdapter.reset.__code__)
-
-
-class HangWatch:
-    """Interrupts the main thread, as Ctrl-C does, if it does not come back from the environments."""
-
-    def __init__(self) -> None:
-        self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="zoo hang watch", daemon=True)
-
-    def start(self) -> None:
-        """Watch from now on, if not already."""
-        if self._thread.ident is None:
-            self._thread.start()
-
-    def end(self) -> None:
-        """Watch no more."""
-        self._is_over.set()
-
-    def _watch(self) -> None:
-        call, since = _call_of_environments(), time.monotonic()
-        while not self._is_over.wait(PATIENCE / 20):
-            now = _call_of_environments()
-            if now is None or now is not call:
-                call, since = now, time.monotonic()
-            elif time.monotonic() - since > PATIENCE:
-                text = f"the environment has not come back for {PATIENCE:g} s: ending without this update"
-                with contextlib.suppress(OSError):
-                    os.write(2, f"zoo: {text}; the last checkpoint stays\n".encode())
-                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-                since = time.monotonic()
+def slurm_job() -> str | None:
+    """Return the Slurm job of this process, an index of an array by both its numbers, or None."""
+    array, index = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
+    if array is not None and index is not None:
+        return f"{array}_{index}"
+    return os.environ.get("SLURM_JOB_ID")
 
 
-def _call_of_environments() -> FrameType | None:
-    """Return the call of a step or a reset that the main thread is in; two calls are two frames."""
-    frame = sys._current_frames().get(threading.main_thread().ident or 0)
-    while frame is not None and frame.f_code not in _IN_ENVIRONMENTS:
-        frame = frame.f_back
-    return frame
+def is_requeued() -> bool:
+    """Tell whether Slurm started this job before, and put it back into the queue."""
+    return os.environ.get("SLURM_RESTART_COUNT", "0").strip() not in ("", "0")

@@ -6,6 +6,7 @@ import contextlib
 import datetime
 import json
 import os
+import re
 import select
 import shutil
 import signal
@@ -18,6 +19,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -25,7 +27,6 @@ from zoo.core.free_memory import usable_cores
 from zoo.core.printing import one_line
 from zoo.errors import INTERRUPTED, ZooError
 from zoo.experiment.messages import print_message
-from zoo.experiment.slurm_environment import LOOPBACK, Task, slurm_task
 from zoo.launch.processes import describe_exit
 
 if TYPE_CHECKING:
@@ -50,6 +51,66 @@ LEARN = "learn"
 
 CONFIG, READY, FAILED, LOST = "config", "ready", "failed", "lost"
 """Keys in the store: the run's config, and of each worker that it is ready, or why it has ended."""
+
+LOOPBACK = "127.0.0.1"
+
+FIRST_PORT, N_PORTS = 15_000, 16_000
+"""Where workers of a job meet: below the ports that systems give away by themselves."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One of the tasks that `srun` has started: which of how many, in all and on its node.
+
+    The first one listens at ``address`` and ``port``. ``gpus_here`` are all that the step has on this node,
+    where Slurm sets that.
+    """
+
+    rank: int
+    size: int
+    rank_here: int
+    n_here: int
+    address: str
+    port: int
+    gpus_here: int | None = None
+
+
+def slurm_task() -> Task | None:
+    """Return which task of a step of several this process is, or None. Raises `ZooError`."""
+    asked = os.environ.get
+    size = int(asked("SLURM_STEP_NUM_TASKS", "1"))
+    if size < 2:
+        return None
+    try:
+        number = int(os.environ["SLURM_JOB_ID"]) + 31 * int(asked("SLURM_STEP_ID", "0"))
+        node, n_nodes = int(asked("SLURM_NODEID", "0")), int(asked("SLURM_STEP_NUM_NODES", "1"))
+        address = LOOPBACK if n_nodes == 1 else first_host(os.environ["SLURM_STEP_NODELIST"])
+        return Task(
+            rank=int(os.environ["SLURM_PROCID"]),
+            size=size,
+            rank_here=int(os.environ["SLURM_LOCALID"]),
+            n_here=tasks_on_nodes(os.environ["SLURM_STEP_TASKS_PER_NODE"])[node],
+            address=asked("MASTER_ADDR") or address,
+            port=int(asked("MASTER_PORT") or FIRST_PORT + number % N_PORTS),
+            gpus_here=int(asked("SLURM_GPUS_ON_NODE") or 0) or None,
+        )
+    except (LookupError, ValueError) as error:
+        raise ZooError(f"workers can't tell which task of Slurm they are: {error}") from error
+
+
+def first_host(nodes: str) -> str:
+    """Return the first of Slurm's list of nodes, such as ``gpu[03-05,07],login1``."""
+    first = re.match(r"(?:[^,\[]|\[[^\]]*\])*", nodes)
+    return re.sub(r"\[([^\],-]+)[^\]]*\]", r"\1", first[0] if first else nodes)
+
+
+def tasks_on_nodes(counts: str) -> list[int]:
+    """Return the number of tasks on each node, which Slurm writes as ``2(x3),1``."""
+    found: list[int] = []
+    for part in counts.split(","):
+        count, _, times = part.partition("(x")
+        found += [int(count)] * int(times.rstrip(")") or 1)
+    return found
 
 
 def worker_task(n_workers: int) -> Task | None:
@@ -125,11 +186,10 @@ def open_store(task: Task) -> Store:
         here = _listen(task.port) if is_first and task.address == LOOPBACK else None
         return dist.TCPStore(*where, timeout=wait, wait_for_workers=False, master_listen_fd=here)  # type: ignore[attr-defined]
     except (RuntimeError, OSError) as error:
-        place = f"{task.address}, port {task.port}"
         way = "listen at" if is_first else "reach the first one at"
         raise ZooError(
-            f"worker {task.rank} can't {way} {place} (MASTER_ADDR and MASTER_PORT choose others):"
-            f" {one_line(error)}"
+            f"worker {task.rank} can't {way} {task.address}, port {task.port} (MASTER_ADDR and MASTER_PORT"
+            f" choose others): {one_line(error)}"
         ) from error
 
 
@@ -217,6 +277,8 @@ class WorkerLauncher:
 
     def own_config(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the config of the first worker."""
+        if self.size == 1:
+            return config
         return worker_config(config, self.n_here, 0, self.task)
 
     def forward(self, number: int) -> None:
@@ -230,38 +292,28 @@ class WorkerLauncher:
     @contextlib.contextmanager
     def explain_worker_errors(self) -> Iterator[None]:
         """Raise the error of the worker that died in place of one that only says that it is gone."""
-        if self.size == 1:
-            yield
-            return
         try:
             yield
-        except Exception as error:
+        except BaseException as error:
             self.is_broken = True
-            original = self._original_error(error)
+            is_of_workers = self.size > 1 and isinstance(error, Exception)
+            original = self._original_error(error) if is_of_workers else None
             if original is None:
                 raise
             raise original from None
-        except BaseException:
-            self.is_broken = True
-            raise
 
-    def _original_error(self, error: Exception) -> Exception | None:
+    def _original_error(self, error: BaseException) -> Exception | None:
         from zoo.optim.workers import is_worker_lost
 
         is_loss = is_worker_lost(error)
         deadline = time.monotonic() + (END_SECONDS if is_loss else 0.0)
-        while True:
-            failure = self._failure()
-            if failure is not None:
-                return failure
-            if time.monotonic() >= deadline:
-                break
+        while (failure := self._failure()) is None and time.monotonic() < deadline:
             time.sleep(0.02)
-        if is_loss:
+        if failure is None and is_loss:
             return ZooError(f"a worker has died without a word: {one_line(error)}")
-        if isinstance(error, ZooError) and not str(error).startswith("worker "):
+        if failure is None and isinstance(error, ZooError) and not str(error).startswith("worker "):
             return type(error)(f"worker 0: {error}")
-        return None
+        return failure
 
     def _failure(self) -> Exception | None:
         """Return the error of the first worker that failed by itself, if one has."""

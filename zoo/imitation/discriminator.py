@@ -44,13 +44,6 @@ NUMBERS_AT_ONCE = 2**24
 SMALLEST_VARIANCE = 1e-4
 """Added to the variance of what is observed: a number that hardly changes should not be magnified."""
 
-REWARDS: dict[str, Callable[[Tensor], Tensor]] = {
-    "positive": F.softplus,
-    "logit": lambda logits: logits,
-    "negative": lambda logits: -F.softplus(-logits),
-}
-"""The reward of a pair by its logit: −log(1 − D), log D − log(1 − D), log D."""
-
 
 @dataclass
 class DiscriminatorConfig(EpisodeChoice):
@@ -73,12 +66,6 @@ class DiscriminatorConfig(EpisodeChoice):
         0.0, "weight of (‖∇D‖ − 1)² between pairs of policy and expert; 10 is usual, 0: none", ge=0
     )
     d_spectral_norm: bool = hyperparameter(False, "its weights divided by their largest singular value")
-    d_normalize: bool = hyperparameter(True, "it sees observations normalised, by statistics of its own")
-    d_reward: str = hyperparameter(
-        "positive",
-        "of a pair: positive: −log(1 − D), negative: log D, logit: their difference",
-        choices=tuple(REWARDS),
-    )
 
 
 class Discriminator:
@@ -86,7 +73,7 @@ class Discriminator:
 
     def __init__(self, config: DiscriminatorConfig, data: ExpertData, agent: Algorithm) -> None:
         self.config, self.data, self.device = config, data, agent.device
-        self.spec = observation_spec(agent.observation_space, normalized=config.d_normalize)
+        self.spec = observation_spec(agent.observation_space, normalized=True)
         self.network = DiscriminatorNetwork(
             *(agent.observation_space, agent.action_space, agent.policy_config),
             *(config.d_net_arch, config.d_activation),
@@ -94,22 +81,23 @@ class Discriminator:
         self.spectral = SpectralNorm(self.network) if config.d_spectral_norm else None
         self.updater = Updater(Parameters("discriminator", self.spectral or self.network), Adam())
         self.order = ExpertOrder(data)
-        self.statistics: Normalizer | None = None
-        if config.d_normalize:
-            settings = NormalizeConfig(rewards=False, epsilon=SMALLEST_VARIANCE)
-            self.statistics = Normalizer(agent.observation_space, settings)
-            self.statistics.update_observations(data.observations)
-            self.statistics.share()
+        settings = NormalizeConfig(rewards=False, epsilon=SMALLEST_VARIANCE)
+        self.statistics = Normalizer(agent.observation_space, settings)
+        self.statistics.update_observations(data.observations)
+        self.statistics.share()
         self._rows_at_once = max(1, NUMBERS_AT_ONCE // spaces.flatdim(agent.observation_space))
 
     @torch.no_grad()
     def rewards(self, observations: Arrays, actions: Arrays) -> Array:
-        """Return the rewards (n,) of raw observations and of actions as the environment takes them."""
+        """Return the rewards (n,) of raw observations and of actions as the environment takes them.
+
+        They are −log(1 − D): never negative, and large where a pair is taken for the expert's.
+        """
         rewards = []
         for rows in split_rows(self._seen(observations, actions), self._rows_at_once):
             numbers = self.network.numbers(self._tensors(rows))
             logits = self.logits(self.spectral or self.network, numbers, self.shared())
-            rewards.append(REWARDS[self.config.d_reward](logits).cpu().numpy())
+            rewards.append(F.softplus(logits).cpu().numpy())
         return np.concatenate(rewards)
 
     # -- learning ---------------------------------------------------------------------------------------
@@ -134,10 +122,9 @@ class Discriminator:
             name: transform(lambda array: array[rows[name]], dict(columns))  # noqa: B023
             for name, columns in (("policy", policy), ("expert", expert))
         }
-        if self.statistics is not None:
-            for columns in pairs.values():
-                self.statistics.update_observations(columns["observations"])
-            self.statistics.merge_shared(share(self.statistics.local_statistics()))
+        for columns in pairs.values():
+            self.statistics.update_observations(columns["observations"])
+        self.statistics.merge_shared(share(self.statistics.local_statistics()))
         batches: dict[str, Any] = {}
         for name, columns in pairs.items():
             seen = self._seen(**columns)
@@ -218,8 +205,7 @@ class Discriminator:
 
     def _seen(self, observations: Arrays, actions: Arrays) -> dict[str, Arrays]:
         """Return raw observations as the discriminator reads them, beside the actions."""
-        if self.statistics is not None:
-            observations = self.statistics.normalize_observations(observations)
+        observations = self.statistics.normalize_observations(observations)
         stored = allocate(self.spec, (n_rows({"observations": observations}),))
         assign(stored, slice(None), observations)
         return {"observations": stored, "actions": actions}
@@ -233,16 +219,15 @@ class Discriminator:
         """Return all of it that is no tensor of the update's state."""
         return {
             "expert": self.order.state(),
-            "statistics": {} if self.statistics is None else self.statistics.state(),
+            "statistics": self.statistics.state(),
             "directions": {} if self.spectral is None else self.spectral.state(),
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Go back to there. Raises `ZooError` if the expert's data are others."""
         self.order.load_state(state["expert"])
-        if self.statistics is not None:
-            self.statistics.load_state(state["statistics"])
-            self.statistics.share()
+        self.statistics.load_state(state["statistics"])
+        self.statistics.share()
         if self.spectral is not None:
             self.spectral.load_state(state["directions"])
 

@@ -292,7 +292,7 @@ def _flat_distributions(head: ActionDistribution) -> list[ActionDistribution]:
 def _mode(head: ActionDistribution, parameters: Tensor) -> Tensor:
     """Return what `ActionDistribution.mode` does for arrays."""
     if isinstance(head, MultiCategorical):
-        return torch.stack([part.argmax(-1) for part in parameters.split(head.sizes, dim=-1)], dim=-1)
+        return torch.stack([part.argmax(-1) for part in parameters.split([*head.choice_sizes], -1)], dim=-1)
     if isinstance(head, Bernoulli):
         return (parameters > 0).to(torch.int8)
     if isinstance(head, Categorical):
@@ -321,7 +321,7 @@ class _ToEnvAction(nn.Module):
             self.register_buffer("start", torch.from_numpy(np.array(action_adapter.space.start, np.int64)))
         elif isinstance(action_adapter, MultiBinaryAdapter):
             self.shape, self.dtype = tuple(action_adapter.shape), "int8"
-        elif isinstance(action_adapter, BoxAdapter | ScaledBoxAdapter):
+        elif isinstance(action_adapter, BoxAdapter):
             self.shape, self.dtype = action_adapter.space.shape, str(action_adapter.space.dtype)
             self.is_whole = action_adapter.is_whole
             bounds = [np.array(action_adapter.space.low), np.array(action_adapter.space.high)]

@@ -9,18 +9,17 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
 from zoo.config.compose import HYDRA_ERRORS, ConfigLoader, as_zoo_error
-from zoo.config.fields import build
-from zoo.config.overrides import parse_arguments, parse_overrides
+from zoo.config.overrides import parse_arguments
 from zoo.config.paths import shown
 from zoo.core.printing import one_line, say, show, without_password
 from zoo.errors import ZooError, nearest
 from zoo.launch.help import command_help, readable_yaml
-from zoo.launch.job import run_job
-from zoo.launch.status_table import counts, print_table
-from zoo.launch.sweep import Sweep, SweepSettings
+from zoo.launch.processes import run_job
+from zoo.launch.status_table import console, counts, jobs_table
+from zoo.launch.sweep import Sweep
 from zoo.launch.sweep_folder import DONE, FAILED, KILLED
 
 
@@ -31,25 +30,25 @@ def run_command(command: str, function: str, arguments: Sequence[str]) -> int:
     it is imported by the job. Raises `ZooError`.
     """
     flags = _flags(command, arguments)
-    sweep, overrides = _split_sweep_settings(parse_arguments(command, flags.overrides))
+    resumed, overrides = _split_resumed_sweep(parse_arguments(command, flags.overrides))
     loader = ConfigLoader(command)
     if flags.help:
         show(command_help(command, loader, overrides))
     elif flags.cfg is not None:
-        _show_config(loader, overrides, flags.cfg, flags.package)
+        config = loader.load_incomplete(overrides)  # what has not been chosen yet may be missing
+        job = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
+        show(readable_yaml(command, job), end="")
     elif flags.info is not None:
         for file, section in loader.files(overrides).items():
             show(f"{shown(file)}: {section or 'the whole'}")
-    elif flags.multirun or (sweep is not None and sweep.resume) or _is_multirun(loader, overrides):
-        return _run_many(loader, function, overrides, sweep or SweepSettings())
-    elif sweep is not None:
-        raise ZooError("what begins with `sweep.` is for many jobs: add -m")
+    elif flags.multirun or resumed is not None or _is_multirun(loader, overrides):
+        return _run_many(loader, function, overrides, resumed)
     else:
         return run_job(loader, function, overrides)
     return 0
 
 
-FLAGS = ("--help", "--multirun", "--cfg", "--package", "--info")
+FLAGS = ("--help", "--multirun", "--cfg", "--info")
 
 
 class _ArgumentParser(argparse.ArgumentParser):
@@ -63,8 +62,7 @@ def _flags(command: str, arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("overrides", nargs="*")
     parser.add_argument("--help", "-h", action="store_true")
     parser.add_argument("--multirun", "-m", action="store_true")
-    parser.add_argument("--cfg", "-c", choices=("job", "hydra", "all"))
-    parser.add_argument("--package", "-p")
+    parser.add_argument("--cfg", "-c", choices=("job",))
     parser.add_argument("--info", "-i", choices=("defaults",))
     flags, unknown = parser.parse_known_intermixed_args(list(arguments))
     if unknown:
@@ -73,24 +71,18 @@ def _flags(command: str, arguments: Sequence[str]) -> argparse.Namespace:
     return flags
 
 
-def _split_sweep_settings(overrides: Sequence[str]) -> tuple[SweepSettings | None, list[str]]:
-    """Return the settings of the sweep among the overrides, None if there are none, and the other overrides.
-
-    Raises `ZooError` for an unknown setting, a wrong type, and a value out of range.
-    """
-    own = [each for each in overrides if each.lstrip("+").startswith("sweep.")]
-    others = [each for each in overrides if each not in own]
-    values: dict[str, object] = {}
-    for override in own:
-        key, _, text = override.lstrip("+").removeprefix("sweep.").partition("=")
-        if key == "resume" and text:  # a path may have characters that mean something to Hydra
-            values[key] = text.strip("'\"")
-            continue
-        (parsed,) = parse_overrides([override.lstrip("+")])
-        if parsed.is_sweep_override():
-            raise ZooError(f"`{override}`: what is set for the whole sweep has one value")
-        values[key] = parsed.value()
-    return (build(SweepSettings, values, "sweep") if own else None), others
+def _split_resumed_sweep(overrides: Sequence[str]) -> tuple[str | None, list[str]]:
+    """Return the folder that ``sweep.resume`` names, None without it, and the other overrides."""
+    resumed, others = None, []
+    for each in overrides:
+        key, _, value = each.lstrip("+").partition("=")
+        if key == "sweep.resume" and value:  # a path may have characters that mean something to Hydra
+            resumed = value.strip("'\"")
+        elif key.startswith("sweep."):
+            raise ZooError(f"unknown setting `{key}` of a sweep; expected sweep.resume=DIR")
+        else:
+            others.append(each)
+    return resumed, others
 
 
 def _is_multirun(loader: ConfigLoader, overrides: list[str]) -> bool:
@@ -103,11 +95,11 @@ def _is_multirun(loader: ConfigLoader, overrides: list[str]) -> bool:
     return bool(config.hydra.mode == RunMode.MULTIRUN)
 
 
-def _run_many(loader: ConfigLoader, function: str, overrides: list[str], settings: SweepSettings) -> int:
+def _run_many(loader: ConfigLoader, function: str, overrides: list[str], resumed: str | None) -> int:
     _refuse_passwords(overrides)
-    sweep = Sweep(loader, function, settings)
+    sweep = Sweep(loader, function)
     try:
-        folder = sweep.start(overrides) if settings.resume is None else sweep.resume(overrides)
+        folder = sweep.start(overrides) if resumed is None else sweep.resume(resumed, overrides)
     except HYDRA_ERRORS as error:
         raise as_zoo_error(error) from error
     except OSError as error:
@@ -116,7 +108,7 @@ def _run_many(loader: ConfigLoader, function: str, overrides: list[str], setting
         say(f"zoo status {shlex.quote(folder.shown)}")
         return 0
     rows = folder.write_table()
-    print_table(rows)
+    console().print(jobs_table(rows))
     say(f"zoo: {counts(rows)}")
     missing = [row for row in rows if row.status != DONE]
     if missing:
@@ -135,27 +127,3 @@ def _refuse_passwords(overrides: Sequence[str]) -> None:
                 f"{without_password(override)}: with -m its password would be written into the sweep's files;"
                 f" name an environment variable that has the URL: '{key}=${{oc.env:NAME}}'"
             )
-
-
-def _show_config(loader: ConfigLoader, overrides: list[str], which: str, package: str | None) -> None:
-    """Print the config; what has not been chosen yet, such as the environment, may be missing in it."""
-    config = loader.load_incomplete(overrides)
-    if which == "hydra":
-        show(_hydra_part(config), end="")
-        return
-    job = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
-    if package is not None:
-        part = OmegaConf.select(job, package)
-        if part is None:
-            raise ZooError(f"the config has no part `{package}`{nearest(package, map(str, job))}")
-        show(OmegaConf.to_yaml(part, resolve=True) if OmegaConf.is_config(part) else part, end="")
-        return
-    show(readable_yaml(loader.command, job), end="")
-    if which == "all":
-        show(_hydra_part(config), end="")
-
-
-def _hydra_part(config: DictConfig) -> str:
-    """Return Hydra's own part of a config as YAML, without its help pages."""
-    names = [str(name) for name in config.hydra if name not in ("help", "hydra_help")]
-    return OmegaConf.to_yaml(OmegaConf.create({"hydra": OmegaConf.masked_copy(config.hydra, names)}))

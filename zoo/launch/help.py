@@ -12,8 +12,7 @@ from omegaconf import OmegaConf
 
 from zoo.config import schema
 from zoo.config.fields import variant_of
-from zoo.config.schema import CALLBACKS, SETTINGS, LoggerSettings, TensorBoardSettings, WandbSettings
-from zoo.launch.sweep import SweepSettings
+from zoo.config.schema import CALLBACKS, SETTINGS, LoggerSettings, WandbSettings
 
 if TYPE_CHECKING:
     from zoo.config.compose import ConfigLoader
@@ -25,6 +24,7 @@ FLAGS = {
     "-h, --help": "this page; with algo=NAME also its hyperparameters",
     "-c, --cfg job": "show the config that would be used, and do nothing",
     "-m, --multirun": "run every combination of values given as a,b or range(n)",
+    "-m sweep.resume=DIR": "run the unfinished jobs of a sweep",
     "-i, --info defaults": "show which files the config is put together from",
 }
 
@@ -45,8 +45,7 @@ def _declared(command: str, config: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(values, Mapping):
             declared[section] = _fields_inside(schema.section_class(section), values)
     declared["callbacks"] = {name: _fields(settings) for name, settings in CALLBACKS.items()}
-    inside = {"tensorboard": _fields(TensorBoardSettings), "wandb": _fields(WandbSettings)}
-    declared["logger"] = {**_fields(LoggerSettings), **inside}
+    declared["logger"] = {**_fields(LoggerSettings), "wandb": _fields(WandbSettings)}
     return declared
 
 
@@ -98,12 +97,13 @@ def _flow(value: Any) -> str:
 def command_help(command: str, loader: ConfigLoader, overrides: list[str]) -> str:
     """Return the help page of a command: what it does, what can be chosen, what can be set."""
     config = loader.load_incomplete(overrides)
-    parts = [loader.source.header(command), *_groups(loader), _settings(command, config)]
+    parts = [loader.source.header(command), *_groups(loader)]
+    parts.append(_values("key=value", "", _fields(SETTINGS.get(command)), config))
     algo = config.get("algo")
     if isinstance(algo, Mapping):
-        parts.append(_hyperparameters(algo))
-    sweep = {f"sweep.{key}": text for key, text in _fields(SweepSettings).items()}
-    parts.append("\n".join(["key=value, with -m", *_table(sweep)]))
+        parts.append(
+            _values(f"hyperparameters of {algo['name']}", "algo.", _fields(_config_class(algo)), algo)
+        )
     parts.append("\n".join(["flags", *_table(FLAGS)]))
     return "\n\n".join(part for part in parts if part)
 
@@ -124,16 +124,9 @@ def _groups(loader: ConfigLoader) -> Iterator[str]:
             yield "\n".join([f"{group}=NAME", *_table(table)])
 
 
-def _settings(command: str, config: Mapping[str, Any]) -> str:
-    meanings = _fields(SETTINGS.get(command))
-    table = {f"{key}={_flow(config[key])}": text for key, text in meanings.items() if key in config}
-    return "\n".join(["key=value", *_table(table)]) if table else ""
-
-
-def _hyperparameters(algo: Mapping[str, Any]) -> str:
-    meanings = _fields(_config_class(algo))
-    table = {f"algo.{key}={_flow(algo[key])}": text for key, text in meanings.items() if key in algo}
-    return "\n".join([f"hyperparameters of {algo['name']}", *_table(table)])
+def _values(title: str, prefix: str, meanings: Mapping[str, str], values: Mapping[str, Any]) -> str:
+    table = {f"{prefix}{key}={_flow(values[key])}": text for key, text in meanings.items() if key in values}
+    return "\n".join([title, *_table(table)]) if table else ""
 
 
 def _table(rows: Mapping[str, str]) -> Iterator[str]:

@@ -1,11 +1,11 @@
-"""The processes of jobs: starting one and trying it again, how it ended, and ending all of them."""
+"""Jobs and their processes: running one here or in a process of its own, how it ended, and ending all."""
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
-import platform
 import signal
 import subprocess
 import sys
@@ -14,35 +14,39 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import NoReturn
+
+from hydra.types import RunMode
+from omegaconf import OmegaConf
 
 from zoo.config.compose import ConfigLoader
 from zoo.config.overrides import format_overrides
 from zoo.core.printing import first_and_last, one_line, say, show, without_password
 from zoo.errors import INTERRUPTED as INTERRUPTED_STATUS
 from zoo.errors import MISTAKE, ZooError
-from zoo.launch.job import run_job
-from zoo.launch.sweep_folder import (
-    DONE,
-    FAILED,
-    FAILURE,
-    INTERRUPTED,
-    KILLED,
-    RUNNING,
-    JobState,
-    SweepFolder,
-)
+from zoo.launch.sweep_folder import DONE, FAILED, FAILURE, INTERRUPTED, KILLED, RUNNING, SweepFolder
 
 
-@dataclass
+def run_job(loader: ConfigLoader, function: str, overrides: Sequence[str]) -> int:
+    """Run one job in this process and return its exit status. Raises what the job raises.
+
+    ``function`` is ``module:name`` of what takes the job's config and returns its exit status, or None for 0.
+    """
+    config = loader.load_configuration(overrides, RunMode.RUN)
+    job_config = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
+    module, _, name = function.partition(":")
+    return getattr(importlib.import_module(module), name)(job_config) or 0
+
+
+@dataclass(frozen=True)
 class JobResult:
-    """How a job ended: its exit status and, if it failed, why; ``was_killed`` if its process just died."""
+    """How a job ended: its exit status, what is written down of it, and why."""
 
     exit_status: int
     message: str = ""
-    was_killed: bool = False
+    status: str = FAILED
 
 
 @dataclass(frozen=True)
@@ -59,23 +63,21 @@ class JobCommand:
         self,
         processes: JobProcesses,
         overrides: Sequence[str],
-        hidden_overrides: Sequence[str],
         *,
-        lock: int | None,
+        lock: int | None = None,
         stdout: int | None = None,
         stderr: int | None = None,
     ) -> JobResult:
         """Run a job in a process of its own, wait for it, and return how it ended.
 
-        ``hidden_overrides`` are those that its record does not show; ``lock`` is an open file that it keeps
-        open.
+        ``lock`` is an open file that it keeps open.
         """
         with tempfile.TemporaryFile() as report:
             kept_open = [report.fileno(), *([] if lock is None else [lock])]
             arguments = {
                 "command": self.command,
                 "function": self.function,
-                "overrides": [*self.hydra_overrides, *overrides, *hidden_overrides, "hydra.mode=RUN"],
+                "overrides": [*self.hydra_overrides, *overrides, "hydra.mode=RUN"],
                 "shown_overrides": [format_overrides([override]) for override in overrides],
                 "report": report.fileno(),
                 "inherited": kept_open,
@@ -90,14 +92,14 @@ class JobCommand:
             report.seek(0)
             reported = report.read()
         if status is None:
-            return JobResult(INTERRUPTED_STATUS, processes.reason or "not started")
+            return JobResult(INTERRUPTED_STATUS, "not started", INTERRUPTED)
         if reported:
-            result = JobResult(*json.loads(reported))
-            was_interrupted = result.exit_status == INTERRUPTED_STATUS
-            return JobResult(INTERRUPTED_STATUS, processes.reason) if was_interrupted else result
+            exit_status, message = json.loads(reported)
+            ended = {0: DONE, INTERRUPTED_STATUS: INTERRUPTED}.get(exit_status, FAILED)
+            return JobResult(exit_status, message, ended)
         if processes.is_stopping and status < 0:
-            return JobResult(INTERRUPTED_STATUS, processes.reason)
-        return JobResult(FAILURE, f"its process {describe_exit(status)}", was_killed=True)
+            return JobResult(INTERRUPTED_STATUS, status=INTERRUPTED)
+        return JobResult(FAILURE, f"its process {describe_exit(status)}", KILLED)
 
 
 def _python_code(arguments: Mapping[str, object]) -> str:
@@ -131,19 +133,20 @@ def run_in_this_process(
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     end_with_parent()
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    message = ""
     try:
-        result = JobResult(run_job(ConfigLoader(command), function, overrides))
+        status = run_job(ConfigLoader(command), function, overrides)
     except ZooError as error:
-        result = JobResult(MISTAKE, without_password(str(error)))
-        say(f"zoo: {result.message}", sys.stderr)
+        status, message = MISTAKE, without_password(str(error))
+        say(f"zoo: {message}", sys.stderr)
     except KeyboardInterrupt:
-        result = JobResult(INTERRUPTED_STATUS)
+        status = INTERRUPTED_STATUS
     except Exception as error:
         show(traceback.format_exc(), end="", file=sys.stderr, flush=True)
-        result = JobResult(FAILURE, f"{type(error).__name__}: {error}")
+        status, message = FAILURE, f"{type(error).__name__}: {error}"
     with open(report, "w", encoding="utf-8") as file:
-        json.dump([result.exit_status, result.message], file)
-    sys.exit(result.exit_status)
+        json.dump([status, message], file)
+    sys.exit(status)
 
 
 def end_with_parent() -> None:
@@ -159,12 +162,11 @@ def end_with_parent() -> None:
 class JobProcesses:
     """The processes of the jobs that run now; each leads a session, so that Ctrl-C reaches ours alone.
 
-    ``is_stopping`` once no more may start; ``reason`` says why, if it was no signal.
+    ``is_stopping`` once no more may start.
     """
 
     def __init__(self) -> None:
         self.is_stopping = False
-        self.reason = ""
         self._processes: set[subprocess.Popen[bytes]] = set()
         self._lock = threading.RLock()  # a second signal may come while the first is passed on
 
@@ -188,12 +190,10 @@ class JobProcesses:
         process.stdin.close()
         return status
 
-    def stop(self, reason: str = "", number: int = signal.SIGTERM) -> None:
+    def stop(self, number: int = signal.SIGTERM) -> None:
         """Let the jobs that run end after their update, and start no more."""
         with self._lock:
-            if self.is_stopping:
-                return
-            self.is_stopping, self.reason = True, reason
+            self.is_stopping = True
             for process in list(self._processes):
                 process.send_signal(number)
 
@@ -213,17 +213,14 @@ class JobProcesses:
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         with self._lock:
-            is_first = not self.is_stopping or self.reason != ""
-            if is_first:
-                self.is_stopping = False
-                self.stop(number=number)
+            if not self.is_stopping:
+                self.stop(number)
+                # Unlike print, this is safe wherever the signal interrupted the program.
+                with contextlib.suppress(OSError):
+                    os.write(2, b"\nzoo: no more jobs will be started; Ctrl-C again ends all at once\n")
             elif number == signal.SIGINT:
                 for process in list(self._processes):
                     _kill_session(process)
-        if is_first:
-            # Unlike print, this is safe wherever the signal interrupted the program.
-            with contextlib.suppress(OSError):
-                os.write(2, b"\nzoo: no more jobs will be started; Ctrl-C again ends all at once\n")
 
 
 def _kill_session(leader: subprocess.Popen[bytes]) -> None:
@@ -240,55 +237,31 @@ def describe_exit(status: int) -> str:
     return f"was killed by {name}{' (out of memory?)' if name == 'SIGKILL' else ''}"
 
 
-RunOnce = Callable[[JobState, list[str], int | None], JobResult]
-"""Runs a job once, with hidden overrides beside its own, and a lock to keep open."""
+def run_sweep_job(
+    folder: SweepFolder,
+    number: int,
+    run: Callable[[list[str], int | None], JobResult],
+    command: str,
+    **values: object,
+) -> JobResult:
+    """Run a job of a sweep; write down its start, with these ``values``, and how it ended.
 
-
-@dataclass
-class JobRunner:
-    """Runs the jobs of a sweep, one or several at a time, each until it is done or has failed for good."""
-
-    folder: SweepFolder
-    command: JobCommand
-    processes: JobProcesses = field(default_factory=JobProcesses)
-
-    def run(self, number: int, run_once: RunOnce, **values: object) -> JobResult:
-        """Run a job, again where it failed and has retries left; return how it ended.
-
-        ``values`` are written down with its start.
-        """
-        with self.folder.hold(str(number)) as lock:
-            state = self.folder.read_job(number)
-            hidden_overrides = self.folder.run_overrides(self.command.command, state)
-            while True:
-                if not self.processes.is_stopping:
-                    values |= {"status": RUNNING, "started": time.time(), "host": platform.node()}
-                    state = self.folder.change_job(number, reason="", **values)
-                    self.folder.write_table()
-                result = run_once(state, hidden_overrides, lock)
-                state = self.folder.read_job(number)
-                if result.exit_status != FAILURE or not state.retries_left or self.processes.is_stopping:
-                    break
-                message = one_line(result.message)
-                say(f"zoo: job {number}: {message}; it is tried again ({state.retries_left} left)")
-                values = {
-                    "seconds": state.total_seconds(),
-                    "retries": state.retries + 1,
-                    "retries_left": state.retries_left - 1,
-                }
-            self.folder.change_job(number, **self.end_of(state, result))
-            if state.fail_fast and result.exit_status not in (0, INTERRUPTED_STATUS):
-                self.processes.stop(f"job {number} failed (sweep.fail_fast)")
-        self.folder.write_table()
-        return result
-
-    def end_of(self, state: JobState, result: JobResult) -> dict[str, object]:
-        """Return what is written down of a job that has ended."""
-        ended = {0: DONE, INTERRUPTED_STATUS: INTERRUPTED}.get(result.exit_status, FAILED)
-        return {
-            "status": KILLED if result.was_killed else ended,
-            "reason": one_line(first_and_last(result.message), 500),
-            "exit_status": result.exit_status,
-            "seconds": state.total_seconds(),
-            "started": None,
-        }
+    ``run`` takes the job's overrides and a lock to keep open.
+    """
+    with folder.hold(str(number)) as lock:
+        state = folder.read_job(number)
+        started = time.time()
+        folder.change_job(number, status=RUNNING, started=started, reason="", **values)
+        folder.write_table()
+        result = run([*state.overrides, *folder.run_overrides(command, state)], lock)
+        result = replace(result, message=one_line(first_and_last(result.message), 500))
+        folder.change_job(
+            number,
+            status=result.status,
+            reason=result.message,
+            exit_status=result.exit_status,
+            seconds=state.seconds + time.time() - started,
+            started=None,
+        )
+    folder.write_table()
+    return result

@@ -9,9 +9,7 @@ it back into the queue.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
-import re
 import shlex
 import shutil
 import signal
@@ -19,8 +17,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -29,9 +27,9 @@ from zoo.config.overrides import format_overrides
 from zoo.core import atomic
 from zoo.core.printing import one_line, say
 from zoo.errors import ZooError
-from zoo.launch.processes import JobCommand, JobResult, JobRunner
+from zoo.launch.processes import JobCommand, JobProcesses, JobResult, run_sweep_job
 from zoo.launch.sweep import Sweep
-from zoo.launch.sweep_folder import INTERRUPTED, PREEMPTED, QUEUED, RUNNING, JobState, SweepFolder
+from zoo.launch.sweep_folder import INTERRUPTED, PREEMPTED, SweepFolder
 
 REQUEUE = 85
 """Exit status of a job that wants to be put back into the queue."""
@@ -41,6 +39,9 @@ KILLED_EARLY = tuple(128 + number for number in (signal.SIGTERM, signal.SIGUSR1,
 
 MIN_SECONDS_OF_WORK = 30
 """What a time limit has to leave before the signal; Slurm may send it a minute too early."""
+
+TIMEOUT = 120
+"""Seconds that a command of Slurm may take."""
 
 
 @dataclass
@@ -57,58 +58,51 @@ class SlurmOptions:
     partition: str | None = hyperparameter(None, "queue; null: the cluster's usual one")
     account: str | None = hyperparameter(None, "whose time is spent")
     qos: str | None = hyperparameter(None, "quality of service")
-    nodes: int | None = hyperparameter(None, "what is allocated; a job is one process on the first", ge=1)
-    tasks_per_node: int | None = hyperparameter(None, "what is allocated; a job is one process", ge=1)
     cpus_per_task: int | None = hyperparameter(None, "cores of a job, and threads where none are set", ge=1)
     mem_gb: float | None = hyperparameter(None, "memory of a node", unit="GB", gt=0)
-    mem_per_cpu: str | None = hyperparameter(None, "memory a core, such as 2G, with mem_gb=null")
-    mem_per_gpu: str | None = hyperparameter(None, "memory a GPU, such as 32G, with mem_gb=null")
     gpus_per_node: int | str | None = hyperparameter(None, "GPUs, such as 1 or a100:1")
-    gpus_per_task: int | str | None = hyperparameter(None, "GPUs")
-    cpus_per_gpu: int | None = hyperparameter(None, "cores a GPU, with cpus_per_task=null", ge=1)
-    gres: str | None = hyperparameter(None, "generic resources, such as gpu:a100:1")
     constraint: str | None = hyperparameter(None, "features that a node must have")
-    exclude: str | None = hyperparameter(None, "nodes not to take")
-    nodelist: str | None = hyperparameter(None, "nodes to take")
-    exclusive: bool | None = hyperparameter(None, "no other jobs on the node")
-    dependency: str | None = hyperparameter(None, "jobs to wait for, such as afterok:123")
-    comment: str | None = hyperparameter(None, "a comment")
-    mail_type: str | None = hyperparameter(None, "when to send mail, such as END")
-    mail_user: str | None = hyperparameter(None, "whom to send it")
     additional_parameters: dict[str, Any] | None = hyperparameter(None, "any other options of sbatch")
     setup: list[str] | None = hyperparameter(None, "commands before the job, such as: module load cuda")
-    container: str | None = hyperparameter(None, "command that runs the job's command in a container")
-    python: str | None = hyperparameter(None, "command; null: the Python that submits")
-    srun_args: list[str] | None = hyperparameter(None, "further arguments of srun")
-
-
-_SLURM_NAMES = {
-    "name": "job-name",
-    "timeout_min": "time",
-    "mem_gb": "mem",
-    "tasks_per_node": "ntasks-per-node",
-}
-"""What Slurm calls otherwise."""
-
-_NOT_OF_SBATCH = (
-    *("array_parallelism", "signal_delay_s", "max_requeues", "additional_parameters"),
-    *("setup", "container", "python", "srun_args"),
-)
+    python: str | None = hyperparameter(None, "command that runs Python; null: the Python that submits")
 
 
 def batch_script(options: SlurmOptions, folder: SweepFolder, numbers: Sequence[int], function: str) -> str:
-    """Return the script that `sbatch` takes. Raises `ZooError` for what can't stand in one."""
+    """Return the script that `sbatch` takes. Raises `ZooError` for a time limit that leaves no time."""
+    if 60 * options.timeout_min - options.signal_delay_s - 60 < MIN_SECONDS_OF_WORK:
+        raise ZooError(
+            f"`hydra.launcher.signal_delay_s={options.signal_delay_s}` leaves too little of"
+            f" `timeout_min={options.timeout_min}`, as Slurm may send the signal a minute early"
+        )
+    log = str(folder.path.absolute()).replace("\\", "\\\\").replace("%", "%%")
     parameters = {
-        **dict(_parameters(options, folder, numbers)),
+        "job-name": options.name,
+        "time": options.timeout_min,
+        "partition": options.partition,
+        "account": options.account,
+        "qos": options.qos,
+        "cpus-per-task": options.cpus_per_task,
+        "mem": None if options.mem_gb is None else f"{round(1024 * options.mem_gb)}M",
+        "gpus-per-node": options.gpus_per_node,
+        "constraint": options.constraint,
+        "array": f"{','.join(map(str, numbers))}%{options.array_parallelism}",
+        "chdir": os.getcwd(),
+        "output": f"{log}/%a.log",
+        "open-mode": "append",
+        "requeue": True,
+        "signal": f"USR2@{options.signal_delay_s}",
         **{key.replace("_", "-"): value for key, value in (options.additional_parameters or {}).items()},
     }
-    flags = (_flag(key, value) for key, value in parameters.items() if value not in (None, False))
-    sbatch_options = "\n".join(f"#SBATCH {flag}" for flag in flags)
+    flags = "\n".join(
+        f"#SBATCH --{key}" if value is True else f"#SBATCH --{key}={shlex.quote(str(value))}"
+        for key, value in parameters.items()
+        if value not in (None, False)
+    )
     setup = "\n".join(options.setup or [])
     goes_on = " ".join(map(str, (REQUEUE, *KILLED_EARLY)))
     return f"""\
 #!/bin/bash
-{sbatch_options}
+{flags}
 
 {setup}
 
@@ -129,56 +123,15 @@ exit "$status"
 """
 
 
-def _parameters(
-    options: SlurmOptions, folder: SweepFolder, numbers: Sequence[int]
-) -> Iterator[tuple[str, Any]]:
-    if 60 * options.timeout_min - options.signal_delay_s - 60 < MIN_SECONDS_OF_WORK:
-        raise ZooError(
-            f"`hydra.launcher.signal_delay_s={options.signal_delay_s}` leaves too little of"
-            f" `timeout_min={options.timeout_min}`, as Slurm may send the signal a minute early"
-        )
-    for field in dataclasses.fields(options):
-        if field.name not in _NOT_OF_SBATCH:
-            value = getattr(options, field.name)
-            if field.name == "mem_gb" and value is not None:
-                value = f"{round(1024 * value)}M"
-            yield _SLURM_NAMES.get(field.name, field.name.replace("_", "-")), value
-    log = str(folder.path.absolute()).replace("\\", "\\\\").replace("%", "%%")
-    yield "array", f"{','.join(map(str, numbers))}%{options.array_parallelism}"
-    yield "chdir", os.getcwd()
-    yield "output", f"{log}/%a.log"
-    yield "open-mode", "append"
-    yield "requeue", True
-    yield "signal", f"USR2@{options.signal_delay_s}"
-
-
-def _flag(key: str, value: Any) -> str:
-    if value is True:
-        return f"--{key}"
-    text = str(value)
-    if re.search(r"[\n\r\0]", text):
-        raise ZooError(f"Slurm's option {key} can't be {text!r}: it has several lines")
-    return f"--{key}={shlex.quote(text)}"
-
-
 def _job_command(options: SlurmOptions, folder: SweepFolder, function: str) -> str:
     cpus = [] if options.cpus_per_task is None else [f"--cpus-per-task={options.cpus_per_task}"]
-    srun = ["srun", "--nodes=1", "--ntasks=1", *cpus, "--unbuffered", *(options.srun_args or [])]
     # The job is to find the modules that we find.
     our_path = [os.path.abspath(path) for path in sys.path if path]
     path = "[each for each in sys.path if each]" if options.python else repr(our_path)
     code = f"import sys; sys.path[:] = {path}; from zoo.launch.slurm import run_array_job; run_array_job()"
     job = [code, str(folder.path.absolute()), function, str(options.max_requeues)]
-    container = f"{options.container} " if options.container else ""
-    python = options.python or shlex.quote(sys.executable)
-    return f"{shlex.join(srun)} {container}{python} -u -c {shlex.join(job)}"
-
-
-POLL_SECONDS = (1.0, 15.0)
-"""Between two looks at the jobs while waiting, at first and in the end."""
-
-TIMEOUT = 120
-"""Seconds that a command of Slurm may take."""
+    srun = shlex.join(["srun", "--nodes=1", "--ntasks=1", *cpus, "--unbuffered"])
+    return f"{srun} {options.python or shlex.quote(sys.executable)} -u -c {shlex.join(job)}"
 
 
 class SlurmLauncher:
@@ -194,42 +147,23 @@ class SlurmLauncher:
         self.sweep, self.folder = sweep, folder
 
     def run_jobs(self, numbers: Sequence[int]) -> None:
-        """Submit jobs that the sweep has, and wait for them only if that is asked for."""
-        try:
-            with self.folder.hold_for_launcher(numbers):
-                array = self._submit(numbers)
-        except OSError as error:
-            raise ZooError(f"can't write down the jobs in {self.folder.shown}: {one_line(error)}") from error
-        with contextlib.suppress(ZooError):  # the jobs write it again
-            self.folder.write_table()
-        first, last = f"{array}_{numbers[0]}", f"{array}_{numbers[-1]}"
-        ids = first if len(numbers) == 1 else f"{len(numbers)} jobs, {first} to {last}"
-        say(f"zoo: submitted to Slurm: {ids}")
-        self.sweep.is_left_to_slurm = True
-        if self.sweep.settings.wait:
-            status = f"zoo status {self.folder.shown}"
-            say(f"zoo: waiting; Ctrl-C ends the waiting alone, the jobs go on: {status}")
-            with contextlib.suppress(KeyboardInterrupt):
-                _wait(self.folder, numbers)
-                self.sweep.is_left_to_slurm = False
-
-    def _submit(self, numbers: Sequence[int]) -> str:
-        """Return the number of the job array, which is cancelled if anything here fails."""
+        """Submit jobs that the sweep has. Raises `ZooError` if Slurm does not take them."""
         script = self.folder.path / f"slurm-{time.strftime('%Y%m%d-%H%M%S')}.sh"
         atomic.write_text(script, batch_script(self.options, self.folder, numbers, self.sweep.function))
         # No job may start before it is known which it is.
         answer = _run_slurm(["sbatch", "--parsable", "--hold", str(script.absolute())])
         array = answer.strip().partition(";")[0]
         try:
-            self.sweep.queue(self.folder, numbers)
-            for number in numbers:
-                self.folder.change_job(number, slurm_job=f"{array}_{number}")
+            self.folder.queue(numbers, array)
             _run_slurm(["scontrol", "release", array])
         except BaseException:
             with contextlib.suppress(ZooError):
                 _run_slurm(["scancel", array])
             raise
-        return array
+        first, last = f"{array}_{numbers[0]}", f"{array}_{numbers[-1]}"
+        ids = first if len(numbers) == 1 else f"{len(numbers)} jobs, {first} to {last}"
+        say(f"zoo: submitted to Slurm: {ids}")
+        self.sweep.is_left_to_slurm = True
 
 
 def _run_slurm(command: Sequence[str]) -> str:
@@ -245,78 +179,50 @@ def _run_slurm(command: Sequence[str]) -> str:
     return done.stdout
 
 
-def _wait(folder: SweepFolder, numbers: Sequence[int]) -> None:
-    """Wait until all jobs have ended, and say of each how."""
-    waited_for = set(numbers)
-    pause, longest = POLL_SECONDS
-    while waited_for:
-        time.sleep(pause)
-        pause = min(1.1 * pause, longest)
-        for row in folder.write_table():
-            if row.state.number in waited_for and row.status not in (QUEUED, RUNNING, PREEMPTED):
-                waited_for.remove(row.state.number)
-                say(f"zoo: job {row.state.number}: {row.status}{f': {row.reason}' if row.reason else ''}")
-
-
 def run_array_job() -> NoReturn:
     """Run the job of the sweep in ``argv[1]`` that has the index of this Slurm job, and exit."""
     path, function, max_requeues = sys.argv[1:]
-    sys.exit(SlurmJobRunner(SweepFolder.open(path), function, int(max_requeues)).run_to_the_end())
+    sys.exit(ArrayJob(SweepFolder.open(path), function, int(max_requeues)).run())
 
 
-class SlurmJobRunner(JobRunner):
-    """Runs one job of a sweep within a Slurm job, until it is done or is to be put back into the queue."""
-
-    SECONDS_BETWEEN_LOOKS = 2.0
-    """How often a job looks whether another one has failed, where that ends the sweep."""
+class ArrayJob:
+    """One job of a sweep within a Slurm job, run until it is done or is to be put back into the queue."""
 
     def __init__(self, folder: SweepFolder, function: str, max_requeues: int) -> None:
+        self.folder = folder
         record = folder.read_record()
         threads = os.environ.get("SLURM_CPUS_PER_TASK")
         environment = {} if threads is None else {"OMP_NUM_THREADS": threads}
-        command = JobCommand(record["command"], function, record["hydra_overrides"], environment)
-        super().__init__(folder, command)
+        self.command = JobCommand(record["command"], function, record["hydra_overrides"], environment)
+        self.processes = JobProcesses()
         self.number = int(os.environ["SLURM_ARRAY_TASK_ID"])
         self.restarts = int(os.environ.get("SLURM_RESTART_COUNT") or 0)
         self.may_be_requeued = self.restarts < max_requeues
         self.signal: str | None = None
-        self.is_over = threading.Event()
 
-    def run_to_the_end(self) -> int:
+    def run(self) -> int:
         """Run the job; return the exit status, `REQUEUE` if it goes on another time."""
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
             signal.signal(number, self._on_signal)
-        if self.folder.read_job(self.number).fail_fast:
-            self._stop_if_another_failed()
-            threading.Thread(target=self._watch_others, daemon=True).start()
-        array = os.environ["SLURM_ARRAY_JOB_ID"]
-        self.run(self.number, self._run_once, slurm_job=f"{array}_{self.number}", restarts=self.restarts)
-        self.is_over.set()
-        state = self.folder.read_job(self.number)
-        return REQUEUE if state.status == PREEMPTED else state.exit_status or 0
+        say(f"zoo: job {self.number}: {format_overrides(self.folder.read_job(self.number).overrides)}")
+        job = f"{os.environ['SLURM_ARRAY_JOB_ID']}_{self.number}"
+        result = run_sweep_job(
+            *(self.folder, self.number, self._run_once, self.command.command),
+            slurm_job=job,
+            restarts=self.restarts,
+        )
+        return REQUEUE if result.status == PREEMPTED else result.exit_status
 
-    def end_of(self, state: JobState, result: JobResult) -> dict[str, object]:
-        end = super().end_of(state, result)
-        if end["status"] != INTERRUPTED or self.signal is None:
-            return end
+    def _run_once(self, overrides: list[str], lock: int | None) -> JobResult:
+        result = self.command.run(self.processes, overrides, lock=lock)
+        if result.status != INTERRUPTED or self.signal is None:
+            return result
         if self.may_be_requeued:
-            return {**end, "status": PREEMPTED, "reason": f"{self.signal}: it waits to be started again"}
-        reason = f"{self.signal}; it was queued again {self.restarts} times (hydra.launcher.max_requeues)"
-        return {**end, "reason": reason}
-
-    def _run_once(self, state: JobState, hidden_overrides: list[str], lock: int | None) -> JobResult:
-        say(f"zoo: job {state.number}: {format_overrides(state.overrides)}")
-        return self.command.run(self.processes, state.overrides, hidden_overrides, lock=lock)
+            return replace(result, status=PREEMPTED, message=f"{self.signal}: it waits to be started again")
+        limit = f"it was queued again {self.restarts} times (hydra.launcher.max_requeues)"
+        return replace(result, message=f"{self.signal}; {limit}")
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self.signal = signal.Signals(number).name
         # The lock that this takes may be the one that the signal interrupted.
         threading.Thread(target=self.processes.stop, daemon=True).start()
-
-    def _watch_others(self) -> None:
-        while not self.processes.is_stopping and not self.is_over.wait(self.SECONDS_BETWEEN_LOOKS):
-            self._stop_if_another_failed()
-
-    def _stop_if_another_failed(self) -> None:
-        if self.folder.has_failed():
-            self.processes.stop("another job failed (sweep.fail_fast)")

@@ -6,18 +6,15 @@ import contextlib
 import csv
 import dataclasses
 import datetime
-import functools
-import io
-import math
 import os
 import shutil
+import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from zoo.config.fields import build
 from zoo.config.overrides import format_overrides, quoted
 from zoo.config.paths import shown
 from zoo.core import atomic
@@ -26,7 +23,6 @@ from zoo.core.plain_data import parse_json, parse_yaml, to_yaml
 from zoo.core.printing import csv_lines, csv_text, one_line
 from zoo.errors import INTERRUPTED as INTERRUPTED_STATUS
 from zoo.errors import ZooError
-from zoo.launch import slurm_queue
 
 QUEUED = "queued"
 RUNNING = "running"
@@ -55,7 +51,7 @@ MAKING_RUNS = ("train",)
 
 COLUMNS = (
     *("job", "overrides", "status", "run", "seed", "steps", "final_score", "best_score", "seconds"),
-    *("reason", "slurm_job", "retries"),
+    *("reason", "slurm_job"),
 )
 
 
@@ -68,21 +64,16 @@ class JobState:
     status: str = QUEUED
     reason: str = ""
     exit_status: int | None = None
-    retries: int = 0
-    """Times that it was tried again because it had failed."""
-    retries_left: int = 0
-    fail_fast: bool = False
     restarts: int = 0
     """Times that it was put back into the queue and started again."""
     slurm_job: str | None = None
-    host: str | None = None
     started: float | None = None
     """Seconds since the epoch at which the process that runs now began."""
     seconds: float = 0.0
     """Time of the processes before."""
 
     def total_seconds(self) -> float:
-        """Return how long the job has run, all tries together."""
+        """Return how long the job has run, all its processes together."""
         return self.seconds + (time.time() - self.started if self.started is not None else 0.0)
 
 
@@ -116,9 +107,7 @@ class Row:
         """The exit status of a sweep with this job alone."""
         if self.status == DONE:
             return 0
-        if self.status == INTERRUPTED:
-            return INTERRUPTED_STATUS
-        return self.state.exit_status or FAILURE
+        return INTERRUPTED_STATUS if self.status == INTERRUPTED else self.state.exit_status or FAILURE
 
     @property
     def is_missing(self) -> bool:
@@ -127,12 +116,8 @@ class Row:
         return self.status not in (DONE, RUNNING) and not is_in_queue
 
 
-class AlreadyRunningError(ZooError):
-    """Another process has started the jobs of a sweep first."""
-
-
 class SweepFolder:
-    """``sweep.yaml``, ``sweep.csv``; for each job a log ``<number>.log``, a file in ``jobs/``, and its run.
+    """``sweep.yaml``, ``sweep.csv``; for each job a file in ``jobs/``, its run, and ``<number>.log``.
 
     ``sweep.csv`` is written anew from the rest, whole, whenever a job changes its state.
     """
@@ -186,7 +171,7 @@ class SweepFolder:
         return one_line(shown(self.path.absolute()), 1000)
 
     def log(self, number: int) -> Path:
-        """Return the file for what a job prints."""
+        """Return the file for what a job prints, unless it prints to the terminal."""
         return self.path / f"{number}.log"
 
     def run_overrides(self, command: str, state: JobState) -> list[str]:
@@ -194,9 +179,8 @@ class SweepFolder:
         if command not in MAKING_RUNS:
             return []
         name = f"job={quoted(self._job_name(state.number))}"
-        if _resumed_run(state.overrides) is not None:
-            return [name]
-        return [f"runs_dir={quoted(str(self.path))}", name]
+        is_resumed = _resumed_run(state.overrides) is not None
+        return [name] if is_resumed else [f"runs_dir={quoted(str(self.path))}", name]
 
     def read_record(self) -> dict[str, Any]:
         """Return what ``sweep.yaml`` says. Raises `ZooError` if it is damaged."""
@@ -209,24 +193,27 @@ class SweepFolder:
         """Return a job as it was last written down. Raises `ZooError` if its file is missing or damaged."""
         file = self.jobs / f"{number}.json"
         try:
-            return build(JobState, parse_json(file.read_bytes()), "")
-        except (OSError, ValueError, ZooError) as error:
+            values = parse_json(file.read_bytes())
+            return JobState(**{each.name: values[each.name] for each in dataclasses.fields(JobState)})
+        except (OSError, ValueError, KeyError) as error:
             raise ZooError(f"can't read {one_line(file)}: {one_line(error)}") from error
 
     def read_jobs(self) -> list[JobState]:
         """Return all jobs, in their order."""
-        numbers = (int(file.stem) for file in self.jobs.glob("*.json") if file.stem.isdecimal())
-        return [self.read_job(number) for number in sorted(numbers)]
+        return [
+            self.read_job(number) for number in sorted(int(file.stem) for file in self.jobs.glob("*.json"))
+        ]
 
-    def change_job(self, number: int, **values: object) -> JobState:
-        """Write down what is different of a job now, and return its state."""
-        state = dataclasses.replace(self.read_job(number), **values)  # type: ignore[arg-type]
-        self._write_job(state)
-        return state
+    def change_job(self, number: int, **values: Any) -> None:
+        """Write down what is different of a job now."""
+        self._write_job(dataclasses.replace(self.read_job(number), **values))
 
-    def has_failed(self) -> bool:
-        """Return whether a job has failed, by what the jobs' own processes say."""
-        return any(state.status in (FAILED, KILLED) for state in self.read_jobs())
+    def queue(self, numbers: Sequence[int], slurm_array: str | None = None) -> None:
+        """Write down that these jobs are to be run now."""
+        for number in numbers:
+            job = None if slurm_array is None else f"{slurm_array}_{number}"
+            self.change_job(number, status=QUEUED, reason="", exit_status=None, started=None, slurm_job=job)
+        self.write_table()
 
     @contextlib.contextmanager
     def hold(self, name: str) -> Iterator[int | None]:
@@ -239,7 +226,9 @@ class SweepFolder:
         try:
             while descriptor is not None and try_lock(descriptor) is False:
                 if time.monotonic() > deadline:
-                    raise ZooError(f"another process is at work in {one_line(self.path)}")
+                    raise ZooError(
+                        f"the multirun in {self.shown} is still going on; zoo status {self.shown} shows it"
+                    )
                 time.sleep(0.02)
             yield descriptor
         finally:
@@ -259,36 +248,41 @@ class SweepFolder:
         finally:
             os.close(descriptor)
 
-    @contextlib.contextmanager
-    def hold_for_launcher(self, numbers: Sequence[int]) -> Iterator[None]:
-        """Hold the sweep for the launcher of this process, which is about to run these jobs.
-
-        Raises `AlreadyRunningError` if another holds it, or has done or started any of the jobs meanwhile.
-        """
-        message = f"another process has gone on with {self.shown} first; zoo status {self.shown} shows it"
-        with contextlib.ExitStack() as held:
-            try:
-                held.enter_context(self.hold(LAUNCHER_LOCK))
-            except ZooError as error:
-                raise AlreadyRunningError(message) from error
-            missing = {row.state.number for row in self._rows(is_launching=False) if row.is_missing}
-            if not missing.issuperset(numbers):
-                raise AlreadyRunningError(message)
-            yield
-
     def write_table(self) -> list[Row]:
-        """Write ``sweep.csv`` if anything is different, and return how all jobs stand."""
+        """Write ``sweep.csv``, and return how all jobs stand."""
         with contextlib.suppress(ZooError, OSError), self.hold("table"):
             rows = self.rows()
-            text = csv_lines([COLUMNS, *(_csv_cells(self.path, row) for row in rows)])
-            if not self.table.is_file() or self.table.read_text(encoding="utf-8") != text:
-                atomic.write_text(self.table, text)
+            atomic.write_text(self.table, csv_lines([COLUMNS, *(_csv_cells(self.path, row) for row in rows)]))
             return rows
         return self.rows()  # of a sweep that can only be read
 
-    def rows(self) -> list[Row]:
-        """Return how all jobs stand, whichever process may have died meanwhile."""
-        return self._rows(is_launching=self.is_held(LAUNCHER_LOCK))
+    def rows(self, *, is_launching: bool | None = None) -> list[Row]:
+        """Return how all jobs stand, whichever process may have died meanwhile.
+
+        ``is_launching`` is whether a multirun on this machine runs them; None: whether its lock is held.
+        """
+        if is_launching is None:
+            is_launching = self.is_held(LAUNCHER_LOCK)
+        asked = [job.slurm_job for job in self.read_jobs() if job.slurm_job and job.status not in ENDED]
+        # Slurm is asked first: a job that ends in between has then said so.
+        in_slurm = slurm_states(asked)
+        runs = {}
+        for record in sorted(self.path.glob("*/*/*/run.json"), key=lambda file: file.parent.name):
+            runs[str(_read_json(record).get("job"))] = record.parent  # the newest run of each job
+        rows = []
+        for state in self.read_jobs():
+            run = runs.get(self._job_name(state.number)) or _resumed_run(state.overrides)
+            progress = None if run is None else read_progress(run)
+            status, reason = state.status, state.reason
+            if status not in ENDED:
+                if state.slurm_job in in_slurm:
+                    status, reason = _status_by_slurm(state, *in_slurm[state.slurm_job])
+                elif self.is_held(str(state.number)):
+                    status = RUNNING
+                elif not is_launching and (state.slurm_job is None or status == RUNNING):
+                    status, reason = _status_without_process(state, progress)
+            rows.append(Row(state, status, one_line(reason, 500), progress))
+        return rows
 
     def discard(self) -> None:
         """Remove a sweep of which no job was ever started, and its folder if nothing else is in it."""
@@ -305,50 +299,28 @@ class SweepFolder:
         """Return the name of the job to which a run of this sweep says that it belongs."""
         return f"{self.path.absolute().name}_{number}"
 
-    def _rows(self, *, is_launching: bool) -> list[Row]:
-        asked = [job.slurm_job for job in self.read_jobs() if job.slurm_job and job.status not in ENDED]
-        # Slurm is asked first: a job that ends in between has then said so.
-        slurm_states = slurm_queue.job_states(asked) if asked else None
-        runs = {}
-        for record in sorted(self.path.glob("*/*/*/run.json"), key=lambda file: file.parent.name):
-            runs[str(_read_json(record).get("job"))] = record.parent  # the newest run of each job
-        rows = []
-        for state in self.read_jobs():
-            run = runs.get(self._job_name(state.number)) or _resumed_run(state.overrides)
-            progress = None if run is None else read_progress(run)
-            slurm_state = (slurm_states or {}).get(state.slurm_job or "")
-            if state.status in ENDED:
-                status, reason = state.status, state.reason
-            elif slurm_state is not None:
-                status, reason = _status_by_slurm(state, *slurm_state)
-            elif self.is_held(str(state.number)):
-                status, reason = RUNNING, state.reason
-            else:
-                status, reason = _status_without_process(state, progress, is_launching)
-            rows.append(Row(state, status, one_line(reason, 500), progress))
-        return rows
-
 
 def read_progress(folder: Path) -> RunProgress:
     """Return what the files in a run's folder say; those that are missing or damaged say nothing."""
     record, scalars = _read_json(folder / "run.json"), _last_scalars(folder / "progress.csv")
+    config: dict[str, Any] = {}
+    with contextlib.suppress(OSError, ValueError):
+        config = parse_yaml((folder / "config.yaml").read_bytes())
     is_over = record.get("status") in ("finished", "failed", "preempted")
-    evaluation = record.get("evaluation")
-    score = _number(evaluation.get("mean_return")) if isinstance(evaluation, dict) else None
-    if not is_over or score is None:
-        logged = [_number(scalars.get(name)) for name in ("eval/mean_reward", "rollout/ep_rew_mean")]
-        score = next((value for value in logged if value is not None), score)
-    steps = _whole_number(record.get("timesteps")) if is_over else None
+    score = (record.get("evaluation") or {}).get("mean_return") if is_over else None
+    for name in ("eval/mean_reward", "rollout/ep_rew_mean"):
+        score = scalars.get(name) if score is None else score
+    steps = record.get("timesteps") if is_over else None
     return RunProgress(
         path=folder,
         status=record.get("status"),
         error=str(record.get("error") or ""),
-        seed=_whole_number(record.get("seed")),
-        steps=_whole_number(scalars.get("time/total_timesteps")) if steps is None else steps,
-        n_timesteps=_n_timesteps(folder),
-        steps_per_second=_number(record.get("steps_per_second") if is_over else scalars.get("time/fps")),
+        seed=record.get("seed"),
+        steps=int(scalars.get("time/total_timesteps", 0)) if steps is None else steps,
+        n_timesteps=config.get("n_timesteps"),
+        steps_per_second=record.get("steps_per_second") if is_over else scalars.get("time/fps"),
         score=score,
-        best_score=_number(_read_json(folder / "best_agent" / "card.json").get("mean_return")),
+        best_score=_read_json(folder / "best_agent" / "card.json").get("mean_return"),
     )
 
 
@@ -360,24 +332,21 @@ def _resumed_run(overrides: Sequence[str]) -> Path | None:
 
 def _status_by_slurm(state: JobState, slurm_state: str, why: str) -> tuple[str, str]:
     """Return status and reason of a job that has not written down its end, by what Slurm says."""
-    if slurm_state in slurm_queue.AT_WORK:
+    if slurm_state in AT_WORK:
         return RUNNING if state.status == QUEUED else state.status, state.reason
-    if slurm_state in slurm_queue.WAITING:
+    if slurm_state in WAITING:
         why = f"waits: {why}" if why not in ("", "None") else ""
         if state.status == QUEUED:
             return QUEUED, why
         return PREEMPTED, state.reason or why or "it is in the queue again"
-    reason = slurm_queue.REASONS.get(slurm_state, "its process is gone, and Slurm does not say why")
     if state.status == PREEMPTED:
         return INTERRUPTED, "it ended with a checkpoint, and was not put back into the queue"
+    reason = REASONS.get(slurm_state, "its process is gone, and Slurm does not say why")
     return INTERRUPTED if slurm_state == "CANCELLED" else KILLED, reason
 
 
-def _status_without_process(state: JobState, run: RunProgress | None, is_launching: bool) -> tuple[str, str]:
+def _status_without_process(state: JobState, run: RunProgress | None) -> tuple[str, str]:
     """Return status and reason of a job whose lock nobody holds, and which Slurm does not know."""
-    is_in_queue = state.slurm_job is not None and state.status in (QUEUED, PREEMPTED)
-    if is_in_queue or is_launching:  # Slurm can't be asked from here, or the job is between two processes
-        return state.status, state.reason
     if state.status == QUEUED:
         return QUEUED, "its multirun is gone before it started"
     if run is not None and run.status == "finished":
@@ -398,7 +367,6 @@ def _csv_cells(root: Path, row: Row) -> list[Any]:
         "seconds": f"{state.seconds:.1f}" if state.seconds and row.status != RUNNING else None,
         "reason": row.reason,
         "slurm_job": state.slurm_job,
-        "retries": state.retries,
     }
     if run is not None:
         values |= {
@@ -418,38 +386,71 @@ def _read_json(file: Path) -> dict[str, Any]:
     return {}
 
 
-@functools.cache
-def _n_timesteps(run: Path) -> int | None:
-    with contextlib.suppress(OSError, ValueError):
-        return _whole_number(parse_yaml((run / "config.yaml").read_bytes()).get("n_timesteps"))
-    return None
-
-
-def _last_scalars(file: Path, tail: int = 2**16) -> dict[str, str]:
-    """Return the last value of each scalar among the rows in the last ``tail`` bytes of a CSV log."""
-    try:
-        with open(file, "rb") as log:
-            header = log.readline(tail).decode()
-            log.seek(max(log.tell(), os.fstat(log.fileno()).st_size - tail))
-            lines = log.read(tail).decode(errors="replace").split("\n")[:-1]
-        columns, *rows = csv.reader(io.StringIO("\n".join([header.strip(), *lines])))
-    except (OSError, ValueError, csv.Error):
-        return {}
-    latest: dict[str, str] = {}
-    for row in rows:
-        if len(row) == len(columns):
-            latest |= {name: value for name, value in zip(columns, row, strict=True) if value}
+def _last_scalars(file: Path) -> dict[str, float]:
+    """Return the last value of each scalar in a CSV log."""
+    latest: dict[str, float] = {}
+    with contextlib.suppress(OSError, ValueError, csv.Error), open(file, newline="", encoding="utf-8") as log:
+        for row in csv.DictReader(log):
+            latest |= {name: float(value) for name, value in row.items() if value}
     return latest
 
 
-def _number(value: Any) -> float | None:
+# -- what Slurm says -------------------------------------------------------------------------------------
+
+WAITING = ("PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD")
+AT_WORK = (
+    *("RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED", "STOPPED", "STAGE_OUT", "SIGNALING", "RESIZING"),
+)
+
+REASONS = {
+    "CANCELLED": "it was cancelled",
+    "OUT_OF_MEMORY": "it needed more memory than it had (hydra.launcher.mem_gb)",
+    "TIMEOUT": "its time was up (hydra.launcher.timeout_min)",
+    "NODE_FAIL": "its node failed",
+    "PREEMPTED": "it had to make room, and was not put back into the queue",
+    "FAILED": "it was killed before it was done (out of memory?)",
+    "COMPLETED": "it ended before it was done",
+}
+"""What a job's last state in Slurm means if its own process wrote nothing down."""
+
+ANSWER_SECONDS = 20
+"""Seconds that Slurm has to answer."""
+
+
+def slurm_states(jobs: Collection[str]) -> dict[str, tuple[str, str]]:
+    """Return each job's state, such as ``PENDING``, and why it waits; "" for one that Slurm has forgotten.
+
+    ``jobs`` are elements of job arrays, such as ``12_3``. Nothing is returned where Slurm can't be asked.
+    """
+    ids = ",".join(sorted({job.partition("_")[0] for job in jobs}))
+    squeue = ["squeue", "--noheader", "--array", "--states=all", "--format=%i|%T|%r"]
+    answer = _answer([*squeue, f"--jobs={ids}"]) if jobs else None
+    if answer is None:
+        return {}
+    found = _parse(answer)
+    if any(job not in found for job in jobs):
+        sacct = ["sacct", "--noheader", "--parsable2", "--allocations", "--format=JobID,State"]
+        found = {**_parse(_answer([*sacct, f"--jobs={ids}"]) or ""), **found}
+    return {job: found.get(job, ("", "")) for job in jobs}
+
+
+def _parse(answer: str) -> dict[str, tuple[str, str]]:
+    rows = [line.strip().split("|") for line in answer.splitlines() if "|" in line]
+    # sacct writes `CANCELLED by 1000`
+    return {job: (state.split(" ")[0], why[0] if why else "") for job, state, *why in rows}
+
+
+def _answer(command: Sequence[str]) -> str | None:
+    """Return what a command of Slurm prints: nothing for jobs that it has forgotten, None if it fails."""
     try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=ANSWER_SECONDS,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+    except (OSError, subprocess.TimeoutExpired):
         return None
-    return number if math.isfinite(number) else None
-
-
-def _whole_number(value: Any) -> int | None:
-    number = _number(value)
-    return None if number is None else int(number)
+    return None if done.returncode and "Invalid job id" not in done.stderr else done.stdout

@@ -90,7 +90,7 @@ def compile_single(
             results = [result.clone() for result in results]
         elif not overwrites:
             results = state.without_aliases(results)
-        state.replaced(dict(zip(changed, results[: len(changed)], strict=True)))
+        state.overwrite(dict(zip(changed, results[: len(changed)], strict=True)))
         metrics, *outputs = results[len(changed) :]
         named = zip(traced.outputs, (output[None] for output in outputs), strict=True)
         return RowsResult(1, traced.metrics, metrics, dict(named))

@@ -39,11 +39,8 @@ class KFac:
     The averages are plain means of the first ``n_plain`` batches; after those each batch has a weight of
     1 − ``decay``. ``damping`` is added to the diagonal of every block: exactly so with ``inverse="eigen"``,
     by the eigenvalues of A ⊗ G; with ``"cholesky"`` it is shared out between A and G by their mean
-    eigenvalues (section 6.3), which damps more, and costs a fraction for wide layers. Blocks of one factor
-    are damped exactly by both. The inverses only change in `update_inverses`.
-
-    All its tensors are entries of the state. It puts no hooks on the modules: `recording` sees what is
-    computed within its block.
+    eigenvalues (section 6.3), which damps more, and costs a fraction for wide layers. All its tensors are
+    entries of the state; the inverses only change where what `inverses` returns is put there.
     """
 
     def __init__(
@@ -126,16 +123,15 @@ class KFac:
     # -- inverses ---------------------------------------------------------------------------------------
 
     @torch.no_grad()
-    def update_inverses(self, state: State) -> State:
-        """Return the state with inverses of today's averages, computed in double precision.
+    def inverses(self, state: State) -> dict[str, Tensor]:
+        """Return the state's entries with inverses of today's averages, computed in double precision.
 
-        Between updates: no graph holds a decomposition. Raises `torch.linalg.LinAlgError` where the averages
-        are not finite.
+        They are put into the state between updates: no graph holds a decomposition. Raises
+        `torch.linalg.LinAlgError` where the averages are not finite.
         """
-        new: dict[str, Tensor] = {}
-        for layer in self.layers:
-            new |= self._inverses(layer, state)
-        return state.replaced(new)
+        return {
+            name: inverse for layer in self.layers for name, inverse in self._inverses(layer, state).items()
+        }
 
     def _inverses(self, layer: Layer, state: State) -> dict[str, Tensor]:
         outputs = state[_entry(layer, "outputs")]
@@ -159,7 +155,7 @@ class KFac:
         }
 
     def natural_gradient(self, state: State, gradient: Tensor) -> Tensor:
-        """Return (F + damping)⁻¹ · ``gradient``, by the inverses of the last `update_inverses`."""
+        """Return (F + damping)⁻¹ · ``gradient``, by the inverses that the state has."""
         named = self.updater.parameters.named(gradient)
         found: dict[str, Tensor] = {}
         for layer in self.layers:
@@ -321,8 +317,14 @@ class CallRecorder(TorchFunctionMode):
             self._by_parameter = self._by_parameter or {id(each.parameter): each for each in self._layers}
             layer = self._by_parameter.get(id(call.weight))
             if layer is not None:
+                if layer.biases and call.bias is None:
+                    raise ZooError(
+                        f"K-FAC knows no curvature of `{layer.biases[0]}`, which is not used along with"
+                        f" `{layer.name}`"
+                    )
                 with torch.no_grad():
-                    self.calls[layer.name].append(_layer_call(layer, call, outputs))
+                    rows = call.rows(len(layer.biases))
+                self.calls[layer.name].append(LayerCall(outputs, outputs._version, *rows))
         return outputs
 
     def calls_of(self, layer: Layer) -> list[LayerCall]:
@@ -338,33 +340,22 @@ class CallRecorder(TorchFunctionMode):
         return calls
 
 
-class _KnownCall(NamedTuple):
-    """A call of a known function: its parameters, and how rows are made."""
+class _Read(NamedTuple):
+    """A call of a known function: its parameters, and how rows are made of it."""
 
     weight: Tensor | None
     bias: Tensor | None
-    input_rows: Callable[[], Tensor] | None
-    output_rows: Callable[[Tensor, bool], Tensor]
-    """Of the gradient, and whether the bias is trained."""
+    rows: Callable[[int], tuple[Tensor | None, Callable[[Tensor], Tensor]]]
+    """Of the number of trained biases: `LayerCall.input_rows` and `LayerCall.output_rows`."""
 
 
-def _layer_call(layer: Layer, call: _KnownCall, outputs: Tensor) -> LayerCall:
-    n_biases = len(layer.biases)
-    if n_biases and call.bias is None:
-        raise ZooError(
-            f"K-FAC knows no curvature of `{layer.biases[0]}`, which is not used along with `{layer.name}`"
-        )
-    rows = None if call.input_rows is None else call.input_rows()
-    if rows is not None and n_biases:
-        rows = F.pad(rows, (0, n_biases), value=1.0)
-    return LayerCall(
-        outputs, outputs._version, rows, lambda gradients: call.output_rows(gradients, n_biases > 0)
-    )
-
-
-def _linear(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> _KnownCall:
-    return _KnownCall(
-        weight, bias, lambda: inputs.detach().flatten(0, -2), lambda grads, _: grads.flatten(0, -2)
+def _linear(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> _Read:
+    return _Read(
+        *(weight, bias),
+        lambda n_biases: (
+            _with_ones(inputs.detach().flatten(0, -2), n_biases),
+            lambda grads: grads.flatten(0, -2),
+        ),
     )
 
 
@@ -376,19 +367,20 @@ def _convolution(
     padding: Any = 0,
     dilation: Any = 1,
     groups: int = 1,
-) -> _KnownCall:
+) -> _Read:
     """A linear function of a patch of the input at each place (Grosse and Martens 2016).
 
     https://arxiv.org/abs/1602.01407
     """
 
-    def patches() -> Tensor:
+    def rows(n_biases: int) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
         if groups != 1 or isinstance(padding, str):
             raise ZooError("K-FAC knows no convolutions with groups, or with padding by a word; use numbers")
-        unfolded = F.unfold(input.detach(), weight.shape[2:], dilation, padding, stride)
-        return unfolded.transpose(1, 2).flatten(0, 1)
+        patches = F.unfold(input.detach(), weight.shape[2:], dilation, padding, stride)
+        inputs = _with_ones(patches.transpose(1, 2).flatten(0, 1), n_biases)
+        return inputs, lambda grads: grads.flatten(2).transpose(1, 2).flatten(0, 1)
 
-    return _KnownCall(weight, bias, patches, lambda grads, _: grads.flatten(2).transpose(1, 2).flatten(0, 1))
+    return _Read(weight, bias, rows)
 
 
 def _layer_norm(
@@ -397,19 +389,23 @@ def _layer_norm(
     weight: Tensor | None = None,
     bias: Tensor | None = None,
     eps: float = 1e-5,
-) -> _KnownCall:
-    def rows(grads: Tensor, has_bias: bool) -> Tensor:
+) -> _Read:
+    def output_rows(grads: Tensor, n_biases: int) -> Tensor:
         scaled = grads * F.layer_norm(input.detach(), normalized_shape, eps=eps)
-        return (torch.cat([scaled, grads], dim=-1) if has_bias else scaled).flatten(0, -2)
+        return (torch.cat([scaled, grads], dim=-1) if n_biases else scaled).flatten(0, -2)
 
-    return _KnownCall(weight, bias, None, rows)
-
-
-def _expand_as(vector: Tensor, other: Tensor) -> _KnownCall:
-    return _KnownCall(vector, None, None, lambda grads, _: grads.flatten(0, -2))
+    return _Read(weight, bias, lambda n_biases: (None, lambda grads: output_rows(grads, n_biases)))
 
 
-_READERS: dict[Any, Callable[..., _KnownCall]] = {
+def _expand_as(vector: Tensor, other: Tensor) -> _Read:
+    return _Read(vector, None, lambda _: (None, lambda grads: grads.flatten(0, -2)))
+
+
+def _with_ones(rows: Tensor, n: int) -> Tensor:
+    return F.pad(rows, (0, n), value=1.0) if n else rows
+
+
+_READERS: dict[Any, Callable[..., _Read]] = {
     F.linear: _linear,
     F.conv2d: _convolution,
     F.layer_norm: _layer_norm,

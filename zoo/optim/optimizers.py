@@ -5,9 +5,10 @@ Optimizers move flat vectors, in two forms: pure, for a compiled update, and in 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -29,26 +30,26 @@ def computed_once(scalar: Tensor) -> Tensor:
     return scalar if is_concrete(scalar) else scalar.expand(16).amax()
 
 
-class Optimizer(Protocol):
+class Optimizer(ABC):
     """What moves a flat parameter vector."""
 
+    @abstractmethod
     def initial(self, parameters: Tensor) -> Slots:
         """Return the slots before the first step."""
-        ...
 
+    @abstractmethod
     def step(
         self, parameters: Tensor, gradient: Tensor, slots: Slots, learning_rate: Tensor
     ) -> tuple[Tensor, Slots]:
         """Return parameters and slots after one step; the arguments stay as they are."""
-        ...
 
+    @abstractmethod
     def step_(self, parameters: Tensor, gradient: Tensor, slots: Slots, learning_rate: Tensor) -> None:
         """Take the same step by overwriting parameters and slots."""
-        ...
 
 
 @dataclass(frozen=True)
-class Adam:
+class Adam(Optimizer):
     """Adam (Kingma and Ba 2015), with epsilon beside the bias-corrected root as in PyTorch."""
 
     beta1: float = 0.9
@@ -83,7 +84,6 @@ class Adam:
         return parameters, {"mean": mean, "square": square, "beta_powers": beta_powers, "count": count}
 
     def step_(self, parameters: Tensor, gradient: Tensor, slots: Slots, learning_rate: Tensor) -> None:
-        """Take the step by PyTorch's fused kernel."""
         slots["beta_powers"].mul_(slots["beta_powers"].new_tensor([self.beta1, self.beta2]))
         adam(
             *([parameters], [gradient], [slots["mean"]], [slots["square"]], [], [slots["count"]]),
@@ -99,7 +99,7 @@ class Adam:
 
 
 @dataclass(frozen=True)
-class RMSprop:
+class RMSprop(Optimizer):
     """RMSprop in TensorFlow's form, with which A2C's and ACER's scores were made.
 
     The running square starts at one and epsilon stands inside the root, so the first steps are far smaller
@@ -111,44 +111,38 @@ class RMSprop:
     tensorflow_form: bool = True
 
     def initial(self, parameters: Tensor) -> Slots:
-        """Start the running square of the gradient at one, or at zero in PyTorch's form."""
         start = torch.ones_like if self.tensorflow_form else torch.zeros_like
         return {"square": start(parameters)}
 
     def step(
         self, parameters: Tensor, gradient: Tensor, slots: Slots, learning_rate: Tensor
     ) -> tuple[Tensor, Slots]:
-        """Divide the gradient by the root of its running square."""
         square = torch.addcmul(self.decay * slots["square"], gradient, gradient, value=1 - self.decay)
         root = (square + self.eps).sqrt() if self.tensorflow_form else square.sqrt() + self.eps
         return parameters - learning_rate * gradient / root, {"square": square}
 
     def step_(self, parameters: Tensor, gradient: Tensor, slots: Slots, learning_rate: Tensor) -> None:
-        """Take the step with fewer passes over the vector."""
         square = slots["square"].mul_(self.decay).addcmul_(gradient, gradient, value=1 - self.decay)
         root = square.add(self.eps).sqrt_() if self.tensorflow_form else square.sqrt().add_(self.eps)
         parameters.addcdiv_(learning_rate * gradient, root, value=-1.0)
 
 
 @dataclass(frozen=True)
-class Momentum:
+class Momentum(Optimizer):
     """Gradient descent along a sum of all gradients, older ones fading (heavy ball, Polyak 1964)."""
 
     decay: float
 
     def initial(self, parameters: Tensor) -> Slots:
-        """Start at rest."""
         return {"momentum": torch.zeros_like(parameters)}
 
     def step(
         self, parameters: Tensor, gradient: Tensor, slots: Slots, learning_rate: Tensor
     ) -> tuple[Tensor, Slots]:
-        """Let the sum fade, add the gradient, and go along it."""
         momentum = self.decay * slots["momentum"] + gradient
         return parameters - learning_rate * momentum, {"momentum": momentum}
 
     def step_(self, parameters: Tensor, gradient: Tensor, slots: Slots, learning_rate: Tensor) -> None:
-        """Take the step in place."""
         momentum = slots["momentum"].mul_(self.decay).add_(gradient)
         parameters.sub_(learning_rate * momentum)
 

@@ -30,39 +30,30 @@ class ReturnNormalizer:
     """Leaves returns as they are; `RunningReturnNormalizer` is the one that changes them."""
 
     def initial_state(self) -> State:
-        """Return the entries of the state."""
         return State()
 
     def update(self, state: State, returns: Tensor) -> State:
-        """Return the state with these targets (batch,), and other workers', among the statistics."""
         return state
 
     def normalize(self, state: State, returns: Tensor) -> Tensor:
-        """Return the critic's targets for these returns."""
         return returns
 
     def denormalize(self, state: State, outputs: Tensor) -> Tensor:
-        """Return the returns that outputs of the critic stand for."""
         return outputs
 
     def denormalized(self, state: State, vector: Tensor) -> Tensor:
-        """Return parameters whose outputs are returns, of ``vector``, whose outputs are normalised."""
         return vector
 
     def reset(self, state: State) -> State:
-        """Return the state without statistics, and with parameters whose outputs are returns."""
         return state
 
     def moments(self, state: State) -> dict[str, Tensor]:
-        """Return copies of the statistics, by the names of `MOMENTS`, if any are kept."""
         return {}
 
     def with_moments(self, state: State, moments: Mapping[str, Tensor]) -> State:
-        """Return the state with these statistics, of one whose outputs are returns."""
         return state
 
     def metrics(self, state: State) -> dict[str, Tensor]:
-        """Return what is logged."""
         return {}
 
 
@@ -88,22 +79,21 @@ class RunningReturnNormalizer(ReturnNormalizer):
             {name: torch.tensor(value, dtype=torch.float64, device=self._device) for name, value in start}
         )
 
-    def mean(self, state: State) -> Tensor:
-        """Return the mean, a float64 scalar."""
-        return state["returns.mean"]
-
     def std(self, state: State) -> Tensor:
-        """Return the standard deviation, a float64 scalar."""
+        """Return the standard deviation of the targets so far, a float64 scalar."""
         return (state["returns.squares"] / state["returns.count"]).clamp(min=SMALLEST_VARIANCE).sqrt()
 
     def metrics(self, state: State) -> dict[str, Tensor]:
-        return {"returns_mean": self.mean(state).float(), "returns_std": self.std(state).float()}
+        """Return what is logged."""
+        return {"returns_mean": state["returns.mean"].float(), "returns_std": self.std(state).float()}
 
     def normalize(self, state: State, returns: Tensor) -> Tensor:
-        return ((returns - self.mean(state)) / self.std(state)).to(returns.dtype)
+        """Return the critic's targets for these returns."""
+        return ((returns - state["returns.mean"]) / self.std(state)).to(returns.dtype)
 
     def denormalize(self, state: State, outputs: Tensor) -> Tensor:
-        return (outputs * self.std(state) + self.mean(state)).to(outputs.dtype)
+        """Return the returns that outputs of the critic stand for."""
+        return (outputs * self.std(state) + state["returns.mean"]).to(outputs.dtype)
 
     def update(self, state: State, returns: Tensor) -> State:
         """Return the state with these targets (batch,), and other workers', by Chan's parallel formula."""
@@ -123,22 +113,26 @@ class RunningReturnNormalizer(ReturnNormalizer):
             return state.replaced(moments)
         old_mean, old_std = state.snapshot("returns.mean"), self.std(state)
         state = state.replaced(moments)
-        scale, shift = old_std / self.std(state), (old_mean - self.mean(state)) / self.std(state)
+        scale, shift = old_std / self.std(state), (old_mean - state["returns.mean"]) / self.std(state)
         return state.replaced({name: self._rescaled(state[name], scale, shift) for name in self.names})
 
     def denormalized(self, state: State, vector: Tensor) -> Tensor:
-        return self._rescaled(vector, self.std(state), self.mean(state))
+        """Return parameters whose outputs are returns, of ``vector``, whose outputs are normalised."""
+        return self._rescaled(vector, self.std(state), state["returns.mean"])
 
     def reset(self, state: State) -> State:
+        """Return the state without statistics, and with parameters whose outputs are returns."""
         plain = {name: self.denormalized(state, state[name]) for name in self.names}
         return state.replaced({**plain, **self.initial_state()})
 
     def moments(self, state: State) -> dict[str, Tensor]:
+        """Return copies of the statistics, by the names of `MOMENTS`."""
         return {name: state[name].detach().clone() for name in MOMENTS}
 
     def with_moments(self, state: State, moments: Mapping[str, Tensor]) -> State:
+        """Return the state with these statistics, of one whose outputs are returns."""
         state = state.replaced({name: moments[name].to(state[name]) for name in MOMENTS})
-        scale, shift = 1.0 / self.std(state), -self.mean(state) / self.std(state)
+        scale, shift = 1.0 / self.std(state), -state["returns.mean"] / self.std(state)
         return state.replaced({name: self._rescaled(state[name], scale, shift) for name in self.names})
 
     def _rescaled(self, vector: Tensor, scale: Tensor, shift: Tensor) -> Tensor:

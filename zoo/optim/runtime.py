@@ -1,4 +1,4 @@
-"""Where and how updates run: device, threads, precision, eager or compiled.
+"""Where and how updates run: device, threads, eager or compiled.
 
 ``"auto"`` is decided by rules from the size of the work, never by a clock, so that two runs of one config
 make the same choice and end with the same weights. The size of a step is the number of tensor operations that
@@ -12,7 +12,7 @@ import logging
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from numbers import Integral
 from typing import Any
 
@@ -41,12 +41,6 @@ MOST_THREADS = 4
 
 THREADS_A_CORE = 4
 """More threads than that only wait for each other."""
-
-PRECISIONS = {"float32": "highest", "bf16": "medium"}
-"""How the factors of matrix products are taken, and what torch calls that; sums are float32.
-
-``bf16`` rounds them to bfloat16 on a processor with matrix units (AMX), to TF32 on a GPU.
-"""
 
 LARGE_BLOCK = 31 * 2**20
 """Bytes of the largest block, nearly, that glibc can learn to keep."""
@@ -78,18 +72,15 @@ class CompileClock:
 class Runtime:
     """The choices of a run, resolved once its work is known.
 
-    ``compile`` and ``threads`` are ``"auto"``, or a bool and a number; ``precision`` is one of `PRECISIONS`.
-    Raises `ZooError` for anything else, and for a device or matrix units that are not there.
+    ``compile`` and ``threads`` are ``"auto"``, or a bool and a number. Raises `ZooError` for anything else,
+    and for a device that is not there.
     """
 
-    def __init__(
-        self, *, device: str, compile: bool | str, threads: int | str, precision: str = "float32"
-    ) -> None:
+    def __init__(self, *, device: str, compile: bool | str, threads: int | str) -> None:
         _check_choices(compile, threads)
         self.device = _device(device)
         self.compile = compile
         self.threads = threads
-        self.precision = _precision(precision, self.device)
         self.compile_clock = CompileClock()
         self.shared_by = 1
         """Processes among which the cores of this machine are divided."""
@@ -114,7 +105,7 @@ class Runtime:
     def in_force(self) -> Iterator[None]:
         """Within the block torch computes by these choices; see `torch_settings`."""
         keep_freed_memory()
-        with torch_settings(self._decided_threads(), self.precision):
+        with torch_settings(self._decided_threads()):
             yield
 
     def check_compilable(self, module: nn.Module) -> None:
@@ -126,11 +117,13 @@ class Runtime:
             if self.compile is True:
                 logger.warning("the update runs eagerly: recurrent policies are not compiled")
             self.compile = False
-        frozen = [name for name, each in module.named_parameters() if not each.requires_grad]
-        others = [*frozen, *(name for name, _ in module.named_buffers())]
-        if others and self.compile is True:
-            logger.warning("the update runs eagerly: no gradient step trains the policy's `%s`", others[0])
+        others = [name for name, each in module.named_parameters() if not each.requires_grad]
+        others += [name for name, _ in module.named_buffers()]
         if others:
+            if self.compile is True:
+                logger.warning(
+                    "the update runs eagerly: no gradient step trains the policy's `%s`", others[0]
+                )
             self.compile = False
 
     def decide(self, operations: int) -> None:
@@ -142,11 +135,10 @@ class Runtime:
 
     def state(self) -> dict[str, Any]:
         """Return what was decided so far."""
-        return {"compile": self.compile, "threads": self.threads, "precision": self.precision}
+        return {"compile": self.compile, "threads": self.threads}
 
     def load_state(self, tree: dict[str, Any]) -> None:
         """Take the decisions of the interrupted run, so that the numbers stay the same."""
-        self.precision = _precision(tree["precision"], self.device)
         self.compile, self.threads = tree["compile"], tree["threads"]
 
     def _decided_threads(self) -> int:
@@ -163,23 +155,18 @@ class Runtime:
 
 
 def available_threads() -> int:
-    """Return what OMP_NUM_THREADS, which launchers of several jobs set, or the number of cores allows.
-
-    Torch's own number may have been changed by this process before.
-    """
+    """Return what OMP_NUM_THREADS, which launchers of several jobs set, or the number of cores allows."""
     given = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
-    if given.isdecimal() and int(given) > 0:
-        return int(given)
-    return usable_cores()
+    return int(given) if given.isdecimal() and int(given) > 0 else usable_cores()
 
 
 @contextmanager
-def torch_settings(threads: int, precision: str = "float32") -> Iterator[None]:
+def torch_settings(threads: int) -> Iterator[None]:
     """Within the block torch computes with so many threads and takes denormal numbers for zero.
 
     So does all else that this thread computes, environments included, and every thread that is started
-    within; threads that torch has started before keep their own. Matrix products, in compiled graphs too, are
-    as precise as ``precision``, one of `PRECISIONS`. Afterwards torch's settings are what they were.
+    within; threads that torch has started before keep their own. Afterwards torch's settings are what they
+    were.
     """
     threads_before, dtype_before = torch.get_num_threads(), torch.get_default_dtype()
     flushed_before = bool(torch.full((), 1e-40, dtype=torch.float32) * 0.5 == 0)
@@ -188,7 +175,7 @@ def torch_settings(threads: int, precision: str = "float32") -> Iterator[None]:
     torch.set_default_dtype(torch.float32)
     try:
         # Gradients are recorded whatever an interrupt has left switched off.
-        with _products_of(precision), torch.inference_mode(mode=False):
+        with torch.inference_mode(mode=False):
             yield
     finally:
         torch.set_num_threads(threads_before)
@@ -196,31 +183,12 @@ def torch_settings(threads: int, precision: str = "float32") -> Iterator[None]:
         torch.set_default_dtype(dtype_before)
 
 
-@contextmanager
-def _products_of(precision: str) -> Iterator[None]:
-    """Within the block products have this precision; afterwards each backend its own again."""
-    backends = torch.backends.mkldnn.matmul, torch.backends.cuda.matmul  # type: ignore[attr-defined]
-    of_backends = [backend.fp32_precision for backend in backends]
-    of_all = "highest"
-    with suppress(RuntimeError):  # where they were set one by one, torch has no word for all
-        of_all = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision(PRECISIONS[precision])
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(of_all)
-        for backend, before in zip(backends, of_backends, strict=True):
-            backend.fp32_precision = before
-
-
 @functools.cache
 def keep_freed_memory() -> None:
-    """Let glibc keep what is freed, for the rest of the process.
+    """Let glibc keep what is freed, for the rest of the process, which the next step takes again.
 
-    A step of updates frees as much as the next one takes, and by itself glibc hands some of that back to the
-    system and asks for it again, a page fault for every 4 KiB. It learns from the largest block that was
-    freed: smaller ones stay (mallopt(3): the dynamic threshold of M_MMAP_THRESHOLD), and twice as much of
-    the heap's end. Nothing is written here, so no memory is taken. Other allocators don't mind.
+    It learns from the largest block that was freed: smaller ones stay (mallopt(3): the dynamic threshold of
+    M_MMAP_THRESHOLD). Nothing is written here, so no memory is taken. Other allocators don't mind.
     """
     torch.empty(LARGE_BLOCK, dtype=torch.uint8)
 
@@ -246,23 +214,7 @@ def _device(name: str) -> torch.device:
     except RuntimeError:
         raise ZooError(f"`device={name}` is not one of auto, cpu, cuda") from None
     if device.type not in ("cpu", "cuda"):
-        raise ZooError(f"`device={name}`: updates run on cpu or cuda; device=auto takes what is there")
+        raise ZooError(f"`device={name}` is not one of auto, cpu, cuda")
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ZooError(f"`device={name}`: this machine has no usable GPU; use device=cpu or device=auto")
     return device
-
-
-def _precision(name: str, device: torch.device) -> str:
-    if name not in PRECISIONS:
-        raise ZooError(f"`precision={name}` is not one of {', '.join(PRECISIONS)}")
-    if name != "float32" and not _rounds_factors(name, device):
-        lacking = "GPU has no TF32" if device.type == "cuda" else "processor has no matrix units (AMX)"
-        raise ZooError(f"`precision={name}`: this {lacking}; use precision=float32")
-    return name
-
-
-def _rounds_factors(precision: str, device: torch.device) -> bool:
-    """Tell whether PyTorch rounds the factors of products where this precision is asked for."""
-    factors = torch.full((256, 256), 1 + 2**-12, device=device)
-    with torch_settings(1, precision):
-        return not torch.equal(factors @ torch.eye(256, device=device), factors)

@@ -30,26 +30,20 @@ class Schedule:
         return self.start + (self.end - self.start) * (1.0 - _REMAINING[self.type](1.0 - position))
 
 
-def _double_linear_constant(remaining: float) -> float:
-    return max(0.125, 1.0 - 2.0 * (1.0 - remaining))
-
-
 def _middle_drop(remaining: float) -> float:
     return remaining if remaining >= 0.75 else 0.075
 
 
 def _double_middle_drop(remaining: float) -> float:
     """Return Stable-Baselines' own numbers, of which the last is higher than the one before."""
-    if remaining >= 0.75:
-        return remaining
-    return 0.075 if remaining >= 0.25 else 0.125
+    return 0.125 if remaining < 0.25 else _middle_drop(remaining)
 
 
 _REMAINING: dict[str, Callable[[float], float]] = {
     "constant": lambda remaining: 1.0,
     "linear": lambda remaining: remaining,
     "cosine": lambda remaining: 0.5 * (1.0 - math.cos(math.pi * remaining)),
-    "double_linear_con": _double_linear_constant,
+    "double_linear_con": lambda remaining: max(0.125, 1.0 - 2.0 * (1.0 - remaining)),
     "middle_drop": _middle_drop,
     "double_middle_drop": _double_middle_drop,
 }
@@ -66,24 +60,35 @@ def parse(value: float | str | Mapping[str, Any] | Schedule) -> Schedule:
     if isinstance(value, Schedule):
         return value
     if isinstance(value, str):
-        return _parse_text(value)
-    if isinstance(value, bool) or not isinstance(value, int | float | Mapping):
-        raise ZooError(f"{value!r} is not a schedule; expected a number, `lin_3e-4` or {{type, start, end}}")
+        kind, separator, number = value.rpartition("_")
+        try:
+            start = float(number)
+        except ValueError:
+            raise ZooError(f"'{value}' is not a schedule; expected a number or, say, `lin_3e-4`") from None
+        return _schedule(kind if separator else "constant", start, 0.0 if separator else start, 1.0, value)
     if not isinstance(value, Mapping):
-        return Schedule("constant", _finite(value, str(value)), float(value))
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ZooError(
+                f"{value!r} is not a schedule; expected a number, `lin_3e-4` or {{type, start, end}}"
+            )
+        return _schedule("constant", value, value, 1.0, str(value))
     unknown = set(value) - {"type", "start", "end", "fraction"}
     if unknown or "start" not in value:
         what = f"unknown key `{sorted(unknown)[0]}`" if unknown else "`start` is missing"
         raise ZooError(f"{what} in the schedule {dict(value)}; expected {{type, start, end}}")
-    kind = _schedule_type(str(value.get("type", "linear")), str(dict(value)))
-    numbers: dict[str, Any] = {"end": 0, "fraction": 1, **{key: value[key] for key in value if key != "type"}}
-    for key, number in numbers.items():
-        if isinstance(number, bool) or not isinstance(number, int | float):
-            raise ZooError(f"`{key}` of the schedule {dict(value)} is not a number")
-        _finite(number, str(dict(value)))
-    if not 0 < numbers["fraction"] <= 1:
-        raise ZooError(f"`fraction` of the schedule {dict(value)} must be more than 0 and at most 1")
-    return Schedule(kind, float(numbers["start"]), float(numbers["end"]), float(numbers["fraction"]))
+    numbers = (value["start"], value.get("end", 0.0), value.get("fraction", 1.0))
+    return _schedule(str(value.get("type", "linear")), *numbers, str(dict(value)))
+
+
+def _schedule(kind: str, start: Any, end: Any, fraction: Any, text: str) -> Schedule:
+    if kind not in _SHORT:
+        raise ZooError(f"unknown schedule '{kind}' in '{text}'{nearest(kind, _SHORT)}")
+    for name, number in (("start", start), ("end", end), ("fraction", fraction)):
+        if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
+            raise ZooError(f"`{name}` of the schedule '{text}' is not a finite number")
+    if not 0 < fraction <= 1:
+        raise ZooError(f"`fraction` of the schedule '{text}' must be more than 0 and at most 1")
+    return Schedule(_SHORT[kind], float(start), float(end), float(fraction))
 
 
 def parse_all(values: Mapping[str, Any]) -> dict[str, Schedule]:
@@ -95,26 +100,3 @@ def parse_all(values: Mapping[str, Any]) -> dict[str, Schedule]:
         except ZooError as error:
             raise ZooError(f"`algo.{name}`: {error}") from None
     return parsed
-
-
-def _parse_text(text: str) -> Schedule:
-    kind, separator, number = text.rpartition("_")
-    try:
-        start = _finite(float(number), text)
-    except ValueError:
-        raise ZooError(f"'{text}' is not a schedule; expected a number or, say, `lin_3e-4`") from None
-    if not separator:
-        return Schedule("constant", start, start)
-    return Schedule(_schedule_type(kind, text), start, 0.0)
-
-
-def _finite(number: float, text: str) -> float:
-    if not math.isfinite(number):
-        raise ZooError(f"a value of the schedule '{text}' is not a finite number")
-    return float(number)
-
-
-def _schedule_type(name: str, text: str) -> str:
-    if name not in _SHORT:
-        raise ZooError(f"unknown schedule '{name}' in '{text}'{nearest(name, _SHORT)}")
-    return _SHORT[name]

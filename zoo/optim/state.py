@@ -52,12 +52,16 @@ class LiveState(State):
         return self[name].clone()
 
     def replaced(self, tensors: Mapping[str, Tensor]) -> LiveState:
-        """Copy the tensors into those of the same names, and return this state itself."""
+        """Overwrite this state's tensors, and return it."""
+        self.overwrite(tensors)
+        return self
+
+    def overwrite(self, tensors: Mapping[str, Tensor]) -> None:
+        """Copy the tensors into those of the same names."""
         new = {name: tensor.detach() for name, tensor in tensors.items() if tensor is not self[name]}
         self._check_shapes(new)
         for name, tensor in zip(new, self.without_aliases(new.values()), strict=True):
             self[name].copy_(tensor)
-        return self
 
     def without_aliases(self, tensors: Iterable[Tensor]) -> list[Tensor]:
         """Return the tensors, with a copy for each that shares memory with this state."""

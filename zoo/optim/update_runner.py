@@ -127,7 +127,7 @@ class UpdateRunner:
 
     def _run_eagerly(self, step: Step, shared: Tree, rows: Tree, index: int) -> RowsResult:
         result = step(self.state, shared, tree_row(rows, index))
-        self.state.replaced(result.state)
+        self.state.overwrite(result.state)
         values = [value.detach() for value in result.metrics.values()]
         sums = torch.stack(values) if values else torch.tensor([])
         outputs = self.state.without_aliases(output.detach()[None] for output in result.outputs.values())
@@ -147,7 +147,7 @@ class UpdateRunner:
                 graph = make()
                 result = graph(*arguments)
         except Exception as error:
-            self.state.replaced(before)
+            self.state.overwrite(before)
             self.runtime.compile = False
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             if workers is not None:

@@ -73,7 +73,7 @@ class Workers:
 
     def end(self) -> None:
         """Have the others end; they have to be waiting for orders."""
-        self._send(END)
+        self.order(END)
         self.sum(0)  # so that none leaves before all have received it
 
     def close(self) -> None:
@@ -117,14 +117,12 @@ class Workers:
 
     def gather(self, value: Any) -> list[Any]:
         """Return the plain values of all workers, in their order; what JSON does not know becomes text."""
-        own = torch.frombuffer(bytearray(json.dumps(value, default=str).encode()), dtype=torch.uint8)
-        lengths = [int(length) for length in self.gather_vectors(np.array([len(own)], np.float64))[:, 0]]
-        parts = [torch.zeros(max(lengths), dtype=torch.uint8) for _ in lengths]
-        padded = torch.zeros(max(lengths), dtype=torch.uint8)
-        padded[: len(own)] = own
-        _wait(dist.all_gather(parts, padded, async_op=True))
-        texts = [bytes(part[:length].numpy()) for part, length in zip(parts, lengths, strict=True)]
-        return [json.loads(text) for text in texts]
+        text = json.dumps(value, default=str).encode()
+        longest = int(self.gather_vectors(np.array([len(text)], np.float64)).max())
+        own = torch.frombuffer(bytearray(text.ljust(longest)), dtype=torch.uint8)
+        parts = [torch.empty_like(own) for _ in range(self.size)]
+        _wait(dist.all_gather(parts, own, async_op=True))
+        return [json.loads(bytes(part.numpy())) for part in parts]
 
     def broadcast(self, tensors: Sequence[Tensor]) -> None:
         """Overwrite the tensors with those of the first worker."""
@@ -137,36 +135,28 @@ class Workers:
         The others carry out its ``orders`` until it answers.
         """
         if self.is_first:
-            self._send(STOP if wanted else GO_ON)
+            self.order(STOP if wanted else GO_ON)
             return wanted
         return self.follow(orders) != GO_ON
-
-    def order(self, name: str, **arguments: Any) -> None:
-        """Have the other workers do something, in which this one then takes its part."""
-        assert self.is_first, f"only the first worker gives orders: {name}"
-        self._send(name, **arguments)
 
     def follow(self, orders: Orders) -> str:
         """Carry out the first worker's orders until it sends `GO_ON`, `STOP` or `END`; return that."""
         while True:
-            name, arguments = self._receive()
+            message = torch.zeros(ORDER_BYTES, dtype=torch.uint8)
+            _wait(dist.broadcast(message, 0, async_op=True))
+            name, arguments = json.loads(bytes(message.numpy()))
             if name == END:
                 self.sum(0)
             if name in (GO_ON, STOP, END):
                 return name
             orders[name](**arguments)
 
-    def _send(self, name: str, **arguments: Any) -> None:
+    def order(self, name: str, **arguments: Any) -> None:
+        """Have the other workers do something, in which this one, the first, then takes its part."""
         text = json.dumps([name, arguments], ensure_ascii=False).encode()
         assert len(text) <= ORDER_BYTES, f"an order of {len(text)} bytes"
         message = torch.frombuffer(bytearray(text.ljust(ORDER_BYTES)), dtype=torch.uint8)
         _wait(dist.broadcast(message, 0, async_op=True))
-
-    def _receive(self) -> tuple[str, dict[str, Any]]:
-        message = torch.zeros(ORDER_BYTES, dtype=torch.uint8)
-        _wait(dist.broadcast(message, 0, async_op=True))
-        name, arguments = json.loads(bytes(message.numpy()))
-        return name, arguments
 
 
 @contextmanager

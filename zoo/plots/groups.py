@@ -70,7 +70,7 @@ def group_runs(runs: Sequence[Run], by: Sequence[str] = ()) -> list[Group]:
 def _without_repeats(runs: Sequence[Run]) -> tuple[list[Run], list[Run]]:
     """Return the runs that count, and those of which there is another with the same config and seed.
 
-    The newest finished one counts, and one that `zoo reproduce` made only where no other is left.
+    The newest finished one counts.
     """
     same: dict[str, list[Run]] = {}
     for run in runs:
@@ -81,9 +81,8 @@ def _without_repeats(runs: Sequence[Run]) -> tuple[list[Run], list[Run]]:
     return [run for run in runs if id(run) in counted], [run for run in runs if id(run) not in counted]
 
 
-def _rank(run: Run) -> tuple[bool, bool, str, str]:
-    is_reproduction = run.record.get("reproduces") is not None
-    return not is_reproduction, run.is_complete, str(run.record.get("started") or ""), str(run.path)
+def _rank(run: Run) -> tuple[bool, str, str]:
+    return run.is_complete, str(run.record.get("started") or ""), str(run.path)
 
 
 def differences(first: Iterable[Run], second: Iterable[Run]) -> dict[str, tuple[list[Any], list[Any]]]:

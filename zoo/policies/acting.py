@@ -70,7 +70,7 @@ class ActingPolicy:
             return (parameters if masks is None else self.head.masked(parameters, masks)), None
         if masks is not None:
             self.head.check_masks(masks)
-        with self._evaluation():
+        with _evaluating(self.policy):
             last = None if state is None else self._tensors(state)
             result, next_state = self.policy.action_parameters(self._tensors(inputs), last)  # type: ignore[operator]
         return result.cpu().numpy(), None if next_state is None else next_state.cpu().numpy()
@@ -88,21 +88,22 @@ class ActingPolicy:
         """Return the critic's values (n,) from a state."""
         if self._values_in_numpy is not None:
             return self._values_in_numpy(inputs["observations"])
-        with self._evaluation():
+        with _evaluating(self.policy):
             tensors = self._tensors(inputs)
             arguments = (tensors,) if state is None else (tensors, self._tensors(state))
             return self.policy.values(*arguments).cpu().numpy()  # type: ignore[operator]
 
-    @contextmanager
-    def _evaluation(self) -> Iterator[None]:
-        """Within the block there are no gradients, and the policy is in evaluation mode, as it stays."""
-        if self.policy.training:
-            self.policy.eval()
-        with torch.inference_mode():
-            yield
-
     def _tensors(self, column: Arrays) -> Any:
         return transform(lambda array: torch.from_numpy(np.asarray(array)).to(self.device), column)
+
+
+@contextmanager
+def _evaluating(policy: nn.Module) -> Iterator[None]:
+    """Within the block there are no gradients, and the policy is in evaluation mode, as it stays."""
+    if policy.training:
+        policy.eval()
+    with torch.inference_mode():
+        yield
 
 
 class BatchedPolicy:
@@ -142,9 +143,10 @@ _ZERO = np.zeros((), np.float32)
 _ACTOR_CRITICS = (ActorCritic, ActionValuePolicy, StochasticDuelingPolicy)
 _ACTORS = (SquashedActor, DeterministicActor, LinearPolicy)
 _LOGIT_HEADS = (heads.Categorical, heads.MultiCategorical, heads.Bernoulli)
-_DETERMINISTIC_HEADS = (heads.Deterministic, heads.UnboundedDeterministic)
-_HEADS = (*_LOGIT_HEADS, *_DETERMINISTIC_HEADS, heads.DiagonalGaussian, heads.SquashedGaussian)
-_MODULES = {VectorEncoder, Mlp, nn.Linear, nn.LayerNorm, nn.Tanh, nn.ReLU, *_HEADS}
+_KNOWN = {
+    *(VectorEncoder, Mlp, nn.Linear, nn.LayerNorm, nn.Tanh, nn.ReLU, *_LOGIT_HEADS, heads.Deterministic),
+    *(heads.UnboundedDeterministic, heads.DiagonalGaussian, heads.SquashedGaussian),
+}
 
 
 def action_parameters_in_numpy(policy: nn.Module) -> ArrayFunction | None:
@@ -156,12 +158,13 @@ def action_parameters_in_numpy(policy: nn.Module) -> ArrayFunction | None:
         return _chain(policy.encoder, policy.shared, policy.actor, policy.head)
     if isinstance(policy, _ACTORS) and type(policy) in _ACTORS:
         return _chain(policy.encoder, policy.trunk, policy.head)
-    if not isinstance(policy, QNetwork) or type(policy) not in (QNetwork, QuantileNetwork):
+    if isinstance(policy, QNetwork) and type(policy) is QNetwork:
+        return _chain(policy.encoder, policy.advantages)
+    if not isinstance(policy, QuantileNetwork) or type(policy) is not QuantileNetwork:
         return None
-    forward = _chain(policy.encoder, policy.advantages)
-    if forward is None or not isinstance(policy, QuantileNetwork):
-        return forward
-    quantiles, n_quantiles = forward, policy.n_quantiles
+    quantiles, n_quantiles = _chain(policy.encoder, policy.advantages), policy.n_quantiles
+    if quantiles is None:
+        return None
     return lambda inputs: quantiles(inputs).reshape(len(inputs), n_quantiles, -1).mean(1)
 
 
@@ -174,7 +177,7 @@ def values_in_numpy(policy: nn.Module) -> ArrayFunction | None:
 
 
 def _chain(encoder: nn.Module, *networks: nn.Module) -> ArrayFunction | None:
-    """Return the forward pass of an encoder of vectors and the networks behind it."""
+    """Return the forward pass of an encoder of vectors and the networks behind it, where all are known."""
     if not all(_is_known(module) for part in (encoder, *networks) for module in part.modules()):
         return None
     if not isinstance(encoder, VectorEncoder) or encoder.sizes or encoder.reads_image:
@@ -197,10 +200,10 @@ def _is_known(module: nn.Module) -> bool:
     """Whether a module is of a known class, on the CPU and without hooks."""
     on_cpu = all(parameter.device.type == "cpu" for parameter in module.parameters(recurse=False))
     is_hooked = module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module)
-    return type(module) in _MODULES and on_cpu and not is_hooked
+    return type(module) in _KNOWN and on_cpu and not is_hooked
 
 
-def _layer(layer: nn.Module) -> ArrayFunction:
+def _layer(layer: Any) -> ArrayFunction:
     """Return the forward pass of a layer or a head; activations overwrite their input."""
     if isinstance(layer, nn.Linear):
         return _linear(layer)
@@ -212,12 +215,10 @@ def _layer(layer: nn.Module) -> ArrayFunction:
         return _layer_norm(layer)
     if isinstance(layer, _LOGIT_HEADS):
         return _layer(layer.logits)
-    if isinstance(layer, heads.UnboundedDeterministic):
-        return _linear(layer.action)
     if isinstance(layer, heads.Deterministic):
         action = _linear(layer.action)
-        return lambda features: np.tanh(action(features))
-    assert isinstance(layer, heads.DiagonalGaussian | heads.SquashedGaussian)
+        unbounded = isinstance(layer, heads.UnboundedDeterministic)
+        return action if unbounded else lambda features: np.tanh(action(features))
     mean, (low, high) = _linear(layer.mean), heads.LOG_STD_RANGE
     if isinstance(layer, heads.SquashedGaussian):
         log_std = _linear(layer.log_std)
@@ -230,7 +231,7 @@ def _layer(layer: nn.Module) -> ArrayFunction:
 
 def _linear(layer: nn.Linear) -> ArrayFunction:
     weight = layer.weight.detach().numpy().T
-    bias: Tensor | None = dict(layer.named_parameters()).get("bias")
+    bias: Tensor | None = layer.bias  # which the policies of ARS have none of
     if bias is None:
         return lambda values: values.dot(weight)
     row = bias.detach().numpy()[None]  # for (n, …) alone, but NumPy adds it sooner to one row

@@ -92,34 +92,32 @@ class BoxAdapter(ActionAdapter):
 
     def to_env(self, actions: Array) -> Array:
         shaped = actions.reshape(len(actions), *self.space.shape)
-        if self.is_whole:
-            return _whole(np.rint(shaped), self.space)
-        clipped = np.minimum(np.maximum(shaped, self.space.low), self.space.high)
-        return clipped.astype(self.space.dtype, copy=False)
+        return self._within_bounds(np.rint(shaped) if self.is_whole else shaped)
 
     def from_env(self, actions: Any) -> Array:
         return np.asarray(actions, np.float32).reshape(len(actions), -1)
 
+    def _within_bounds(self, actions: Array) -> Array:
+        clipped = np.minimum(np.maximum(actions, self.space.low), self.space.high)
+        return clipped.astype(self.space.dtype, copy=False)
 
-class ScaledBoxAdapter(ActionAdapter):
+
+class ScaledBoxAdapter(BoxAdapter):
     """Numbers in [−1, 1], scaled to the environment's bounds; each whole number is an equal part of them."""
 
     def __init__(self, space: spaces.Box) -> None:
         if not space.is_bounded():
             raise ZooError(f"actions need finite bounds, but the action space is {space}")
-        self.space = space
-        self.spec = ArraySpec((math.prod(space.shape),), np.float32)
-        self.is_whole = holds_whole_numbers(space)
+        super().__init__(space)
         self.low, self.width = scale_of(space)
 
     def to_env(self, actions: Array) -> Array:
         shaped = actions.reshape(len(actions), *self.space.shape)
         scaled = self.low + 0.5 * (shaped + 1.0) * self.width
-        if self.is_whole:
-            return _whole(np.floor(scaled), self.space)
-        scaled = scaled.astype(self.space.dtype, copy=False)
         # Rounding may have gone a little too far.
-        return np.minimum(np.maximum(scaled, self.space.low), self.space.high)
+        return self._within_bounds(
+            np.floor(scaled) if self.is_whole else scaled.astype(self.space.dtype, copy=False)
+        )
 
     def from_env(self, actions: Any) -> Array:
         """Undo `to_env`; a whole number gives the middle of its part, a dimension without width 0."""
@@ -138,20 +136,11 @@ def holds_whole_numbers(space: spaces.Box) -> bool:
 def scale_of(space: spaces.Box) -> tuple[Array, Array]:
     """Return where actions in [−1, 1] begin in the environment's units, and how wide they lie there.
 
-    In 64 bits, but for floats whose width 32 bits can hold: Stable-Baselines3 scales those in 32 bits.
+    In 64 bits, but for floats of 32 bits, which Stable-Baselines3 scales in 32 bits.
     """
-    low = space.low.astype(np.float64)
-    width = space.high.astype(np.float64) - low + float(holds_whole_numbers(space))
-    in_32_bits = space.dtype in (np.float16, np.float32) and (width < np.finfo(np.float32).max / 2).all()
-    return (low.astype(np.float32), width.astype(np.float32)) if in_32_bits else (low, width)
-
-
-def _whole(numbers: Array, space: spaces.Box) -> Array:
-    """Return whole numbers that are floats in the type of ``space`` and within its bounds."""
-    high = space.high.astype(np.float64)
-    high = np.where(high < 2.0**63, high, np.nextafter(high, 0.0))  # 2⁶³ − 1 became 2⁶³, which overflows
-    inside = np.minimum(np.maximum(numbers, space.low), high).astype(space.dtype)
-    return np.minimum(np.maximum(inside, space.low), space.high)
+    dtype: Any = np.float32 if space.dtype == np.float32 else np.float64
+    low, high = space.low.astype(dtype), space.high.astype(dtype)
+    return low, high - low + dtype(holds_whole_numbers(space))
 
 
 class CompositeAdapter(ActionAdapter):
@@ -160,17 +149,13 @@ class CompositeAdapter(ActionAdapter):
     def __init__(self, space: spaces.Tuple[Any] | spaces.Dict, *, scaled: bool) -> None:
         self.space = space
         self.parts = {path: make_action_adapter(leaf, scaled=scaled) for path, leaf in leaf_spaces(space)}
-        self.spec = {path: action_adapter.spec for path, action_adapter in self.parts.items()}
+        self.spec = {path: adapter.spec for path, adapter in self.parts.items()}
 
     def to_env(self, actions: Arrays) -> Any:
-        return nested(
-            self.space,
-            {path: action_adapter.to_env(actions[path]) for path, action_adapter in self.parts.items()},
-        )
+        return nested(self.space, {path: part.to_env(actions[path]) for path, part in self.parts.items()})
 
     def from_env(self, actions: Any) -> Arrays:
-        by_path = dict(leaves(self.space, actions))
-        return {path: action_adapter.from_env(by_path[path]) for path, action_adapter in self.parts.items()}
+        return {path: self.parts[path].from_env(part) for path, part in leaves(self.space, actions)}
 
 
 def make_action_adapter(space: Space, *, scaled: bool) -> ActionAdapter:

@@ -18,7 +18,7 @@ from zoo.policies.config import PolicyConfig
 from zoo.policies.distributions import make_distribution
 from zoo.policies.encoders import Encoder, default_hidden_sizes, make_encoder
 from zoo.policies.networks import LayerStyle, Mlp, layer_sizes, orthogonal
-from zoo.policies.recurrent import RecurrentCore, make_core
+from zoo.policies.recurrent import RecurrentLayers, make_core
 
 PolicyInput = dict[str, Any]
 
@@ -50,11 +50,10 @@ class ActorCritic(nn.Module):
         style = LayerStyle.of(config, "tanh")
         self.shared = Mlp(self.encoder.features_dim, sizes["shared"], None, style)
         size = critic_size = self.shared.output_size
-        self.config = config
-        self.core, self.critic_core = self._make_core(size), None
+        self.core, self.critic_core = make_core(config, size), None
         self.critic_reads = config.critic_lstm if self.core is not None else "separate"
         if self.core is not None:
-            self.critic_core = self._make_core(size) if self.critic_reads == "separate" else None
+            self.critic_core = make_core(config, size) if self.critic_reads == "separate" else None
             critic_size = size if self.critic_reads == "none" else self.core.output_size
             size = self.core.output_size
         if self.critic_reads in ("shared", "detached") and not config.share_encoder:
@@ -71,10 +70,6 @@ class ActorCritic(nn.Module):
         self.critic = Mlp(critic_size, sizes["vf"], 1, style)
         if ortho_init:
             orthogonal(self.critic, output_gain=1.0)
-
-    def _make_core(self, size: int) -> RecurrentCore | None:
-        """Return the recurrent layers on ``size`` features; None without any."""
-        return make_core(self.config, size)
 
     def forward(
         self, inputs: PolicyInput, state: Tensor | None = None
@@ -134,7 +129,7 @@ class ActorCritic(nn.Module):
         """The size of a row's recurrent state."""
         return sum(core.state_size for core in self._cores())
 
-    def _cores(self) -> list[RecurrentCore]:
+    def _cores(self) -> list[RecurrentLayers]:
         return [core for core in (self.core, self.critic_core) if core is not None]
 
     def _split(self, state: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
@@ -144,7 +139,7 @@ class ActorCritic(nn.Module):
         return state[..., : self.core.state_size], state[..., self.core.state_size :]
 
     def _run_core(
-        self, features: Tensor, core: RecurrentCore | None, state: Tensor | None, inputs: PolicyInput
+        self, features: Tensor, core: RecurrentLayers | None, state: Tensor | None, inputs: PolicyInput
     ) -> tuple[Tensor, Tensor | None]:
         return (features, None) if core is None else core(features, state, inputs.get("episode_starts"))
 
@@ -162,8 +157,7 @@ class ActionValuePolicy(ActorCritic):
         self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any], config: PolicyConfig
     ) -> None:
         super().__init__(observation_space, action_space, config)
-        hidden = _critic_layers(self, config)
-        self.critic = _critic(config, self.critic.input_size, hidden, self.head.parameter_size, 0.01)
+        self.critic = _critic(self, config, self.critic.input_size, self.head.parameter_size, 0.01)
 
     def forward(
         self, inputs: PolicyInput, state: Tensor | None = None
@@ -191,7 +185,7 @@ class StochasticDuelingPolicy(ActorCritic):
     ) -> None:
         super().__init__(observation_space, action_space, config)
         size = self.critic.input_size + math.prod(action_space.shape or ())
-        self.advantage = _critic(config, size, _critic_layers(self, config) or [64, 64], 1, 1.0)
+        self.advantage = _critic(self, config, size, 1, 1.0, default=[64, 64])
 
     def forward(
         self,
@@ -222,12 +216,17 @@ class StochasticDuelingPolicy(ActorCritic):
         return mean + log_std.exp() * noise
 
 
-def _critic_layers(policy: ActorCritic, config: PolicyConfig) -> list[int]:
-    return layer_sizes(config, ("shared", "pi", "vf"), default_hidden_sizes(policy.encoder))["vf"]
-
-
-def _critic(config: PolicyConfig, size: int, hidden: list[int], n_outputs: int, gain: float) -> Mlp:
-    """Return hidden layers of these widths on ``size`` features, and an output layer."""
+def _critic(
+    policy: ActorCritic,
+    config: PolicyConfig,
+    size: int,
+    n_outputs: int,
+    gain: float,
+    default: list[int] | None = None,
+) -> Mlp:
+    """Return hidden layers like the critic's, or of ``default`` widths, and an output layer."""
+    names = ("shared", "pi", "vf")
+    hidden = layer_sizes(config, names, default_hidden_sizes(policy.encoder))["vf"] or default or []
     network = Mlp(size, hidden, n_outputs, LayerStyle.of(config, "tanh"))
     if config.ortho_init is not False:
         orthogonal(network, output_gain=gain)

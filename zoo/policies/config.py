@@ -73,42 +73,33 @@ class PolicyConfig:
 
 RECURRENT_FIELDS = ("recurrent", "lstm_hidden_size", "n_lstm_layers", "lstm_layer_norm", "critic_lstm")
 
+_MULTI, _LSTM = {"encoder": "multi", "features_dim": 256}, {"recurrent": "lstm"}
+_LN_LSTM = {**_LSTM, "lstm_layer_norm": True}
+
 PRESETS: dict[str, tuple[str, dict[str, Any]]] = {
     "MlpPolicy": ("Fully connected networks, for vectors.", {}),
     "LnMlpPolicy": ("Fully connected networks with layer normalisation.", {"layer_norm": True}),
-    "LinearPolicy": (
-        "No hidden layers: actions are a linear function of the observation.",
-        {"net_arch": []},
-    ),
+    "LinearPolicy": ("No hidden layers: actions are a linear function of the observation.", {"net_arch": []}),
     "CnnPolicy": ("The convolutions of the Nature paper on DQN, for images.", {"encoder": "cnn"}),
     "LnCnnPolicy": (
         "Convolutions, with layer normalisation in the layers after them.",
         {"encoder": "cnn", "layer_norm": True},
     ),
-    "MultiInputPolicy": (
-        "For dictionaries of vectors and images: one encoder a key, put together.",
-        {"encoder": "multi", "features_dim": 256},
-    ),
+    "MultiInputPolicy": ("For dictionaries of vectors and images: one encoder a key, put together.", _MULTI),
     "MlpLstmPolicy": (
         "Recurrent networks, for vectors of which each shows only a part of what matters.",
-        {"recurrent": "lstm"},
+        _LSTM,
     ),
-    "MlpLnLstmPolicy": (
-        "A layer-normalised LSTM after vectors.",
-        {"recurrent": "lstm", "lstm_layer_norm": True},
-    ),
+    "MlpLnLstmPolicy": ("A layer-normalised LSTM after vectors.", _LN_LSTM),
     "CnnLstmPolicy": (
         "An LSTM after the convolutions of the Nature paper on DQN.",
-        {"encoder": "cnn", "recurrent": "lstm"},
+        {"encoder": "cnn", **_LSTM},
     ),
     "CnnLnLstmPolicy": (
         "A layer-normalised LSTM after the convolutions of the Nature paper on DQN.",
-        {"encoder": "cnn", "recurrent": "lstm", "lstm_layer_norm": True},
+        {"encoder": "cnn", **_LN_LSTM},
     ),
-    "MultiInputLstmPolicy": (
-        "An LSTM after dictionaries of vectors and images.",
-        {"encoder": "multi", "features_dim": 256, "recurrent": "lstm"},
-    ),
+    "MultiInputLstmPolicy": ("An LSTM after dictionaries of vectors and images.", {**_MULTI, **_LSTM}),
 }
 """The named policies: what each is for, and its fields. `make docs` writes `conf/policy/` from them."""
 
@@ -122,10 +113,9 @@ RECURRENT_PRESET = "recurrent_ppo"
 def check_is_recurrent(policy: PolicyConfig) -> None:
     """Raise `ZooError` for a policy of `RECURRENT_PRESET` that is not recurrent."""
     if policy.recurrent is None and policy._target_ is None:
-        multi = {"cnn": "CnnLstmPolicy", "multi": "MultiInputLstmPolicy"}
         raise ZooError(
-            f"{RECURRENT_PRESET} needs a recurrent policy, which {policy.name} is not: policy="
-            f"{multi.get(str(policy.encoder), 'MlpLstmPolicy')} is one; without recurrence it is algo=ppo"
+            f"{RECURRENT_PRESET} needs a recurrent policy, which {policy.name} is not:"
+            " policy=MlpLstmPolicy is one; without recurrence it is algo=ppo"
         )
 
 

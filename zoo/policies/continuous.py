@@ -196,15 +196,15 @@ class QuantileCritics(ContinuousCritics):
         return self.outputs(observations, actions, first)
 
 
-class Temperature(nn.Module):
-    """SAC's entropy coefficient, kept as its logarithm."""
+class LogEntropyCoefficient(nn.Module):
+    """The logarithm of SAC's entropy coefficient α."""
 
     def __init__(self, start: float) -> None:
         super().__init__()
         self.log = nn.Parameter(torch.tensor([math.log(start)]))
 
     def forward(self) -> Tensor:
-        """Return the logarithm of the coefficient, a scalar."""
+        """Return log α, a scalar."""
         return self.log[0]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar
 
 from gymnasium import spaces
@@ -80,19 +80,18 @@ class PolicyMode:
             for module in policy.modules()
         )
 
-    def training(self) -> AbstractContextManager[None]:
-        """Within the block the policy is in training mode: for gradient steps."""
-        return self._switched(True) if self._is_relevant else nullcontext()
-
-    def evaluation(self) -> AbstractContextManager[None]:
-        """Within the block the policy is in evaluation mode: for targets."""
-        return self._switched(False) if self._is_relevant else nullcontext()
-
     @contextmanager
-    def _switched(self, training: bool) -> Iterator[None]:
+    def training(self, training: bool = True) -> Iterator[None]:
+        """Within the block the policy is in training mode: for gradient steps."""
         before = self.policy.training
-        self.policy.train(training)
+        if self._is_relevant:
+            self.policy.train(training)
         try:
             yield
         finally:
-            self.policy.train(before)
+            if self._is_relevant:
+                self.policy.train(before)
+
+    def evaluation(self) -> AbstractContextManager[None]:
+        """Within the block the policy is in evaluation mode: for targets."""
+        return self.training(False)

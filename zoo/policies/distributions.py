@@ -15,7 +15,7 @@ import math
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import torch
@@ -70,13 +70,23 @@ INVALID = -1e8
 class ActionDistribution(nn.Module, ABC):
     """How actions of one space are drawn, and how likely they are.
 
-    ``noise_size`` numbers of noise make one action; ``mask_size`` says how wide a mask is, None where actions
-    can't be masked.
+    ``noise_size`` numbers of noise make one action. What has no density (a deterministic action, or one that
+    was squashed) raises `TypeError` where it is asked for.
     """
 
     parameter_size: int
     noise_size: int
-    mask_size: int | None = None
+    choice_sizes: Sequence[int] = ()
+    """How many alternatives each choice has; masks stand side by side in this order."""
+
+    @functools.cached_property
+    def mask_size(self) -> int | None:
+        """How wide a mask is, None where actions can't be masked."""
+        return sum(self.choice_sizes) or None
+
+    @functools.cached_property
+    def _choice_starts(self) -> Array:
+        return np.cumsum([0, *self.choice_sizes[:-1]])
 
     @abstractmethod
     def forward(self, features: Tensor) -> Tensor:
@@ -101,14 +111,11 @@ class ActionDistribution(nn.Module, ABC):
             raise ZooError(
                 f"an action mask has {masks.shape[-1]} entries, but this space needs {self.mask_size}"
             )
-        if not self._has_valid_action(masks):
+        if not np.logical_or.reduceat(masks, self._choice_starts, axis=-1).all():
             raise ZooError("an action mask forbids every action; an env must leave at least one")
 
     def _masked(self, parameters: Any, masks: Any) -> Any:
         return where(masks, parameters, INVALID)
-
-    def _has_valid_action(self, masks: Array) -> bool:
-        return bool(np.logical_or.reduce(masks, axis=-1).all())
 
     @abstractmethod
     def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
@@ -130,17 +137,17 @@ class ActionDistribution(nn.Module, ABC):
         """Return the actions' log-probabilities (…)."""
         return self.log_prob_and_entropy(parameters, actions)[0]
 
-    @abstractmethod
     def entropy(self, parameters: Tensor) -> Tensor:
         """Return the distributions' entropies (…)."""
+        raise TypeError(f"{type(self).__name__} has no density")
 
-    @abstractmethod
     def log_prob_and_entropy(self, parameters: Tensor, actions: Any) -> tuple[Tensor, Tensor]:
         """Return both, computing only once what they share."""
+        raise TypeError(f"{type(self).__name__} has no density")
 
-    @abstractmethod
     def kl(self, old: Tensor, new: Tensor) -> Tensor:
         """Return KL(old ‖ new) (…), summed over action dimensions."""
+        raise TypeError(f"{type(self).__name__} has no density")
 
     def imitation_loss(self, parameters: Tensor, actions: Any) -> Tensor:
         """Return the loss (…) of cloning an expert's actions: minus their log-probability."""
@@ -155,7 +162,8 @@ class DiscreteDistribution(ActionDistribution):
 
     def __init__(self, n_logits: int, features_dim: int | None) -> None:
         super().__init__()
-        self.parameter_size = self.noise_size = self.mask_size = n_logits
+        self.parameter_size = self.noise_size = n_logits
+        self.choice_sizes = [n_logits]
         self.logits = nn.Identity() if features_dim is None else nn.Linear(features_dim, n_logits)
 
     def forward(self, features: Tensor) -> Tensor:
@@ -214,16 +222,14 @@ class MultiCategorical(DiscreteDistribution):
     """Several independent choices; their logits, and their masks, side by side."""
 
     def __init__(self, space: spaces.MultiDiscrete, features_dim: int) -> None:
-        self.sizes = [int(n) for n in space.nvec.reshape(-1)]
-        ends = itertools.accumulate(self.sizes)
-        self.slices = [slice(end - size, end) for size, end in zip(self.sizes, ends, strict=True)]
-        super().__init__(sum(self.sizes), features_dim)
-
-    def _has_valid_action(self, masks: Array) -> bool:
-        return all(bool(part.any(-1).all()) for part in self._parts(masks))
+        sizes = [int(n) for n in space.nvec.reshape(-1)]
+        super().__init__(sum(sizes), features_dim)
+        ends = itertools.accumulate(sizes)
+        self.slices = [slice(end - size, end) for size, end in zip(sizes, ends, strict=True)]
+        self.choice_sizes = sizes
 
     def mode(self, parameters: Array) -> Array:
-        actions = np.empty((*parameters.shape[:-1], len(self.sizes)), np.int64)
+        actions = np.empty((*parameters.shape[:-1], len(self.choice_sizes)), np.int64)
         for index, part in enumerate(self._parts(parameters)):
             actions[..., index] = part.argmax(-1)
         return actions
@@ -236,7 +242,7 @@ class MultiCategorical(DiscreteDistribution):
         return [parameters[..., part] for part in self.slices]
 
     def _log_probs(self, parameters: Tensor) -> Sequence[Tensor]:
-        return [F.log_softmax(logits, dim=-1) for logits in parameters.split(self.sizes, dim=-1)]
+        return [F.log_softmax(logits, dim=-1) for logits in parameters.split(list(self.choice_sizes), dim=-1)]
 
     def _select(self, log_probs: Sequence[Tensor], actions: Tensor) -> Tensor:
         return total(
@@ -249,17 +255,11 @@ class Bernoulli(DiscreteDistribution):
 
     def __init__(self, space: spaces.MultiBinary, features_dim: int) -> None:
         super().__init__(math.prod(space.shape), features_dim)
-        self.mask_size = 2 * self.parameter_size
+        self.choice_sizes = [2] * self.parameter_size
 
     def _masked(self, parameters: Any, masks: Any) -> Any:
-        pairs = self._pairs(masks)
-        return where(pairs[..., 1], where(pairs[..., 0], parameters, -INVALID), INVALID)
-
-    def _has_valid_action(self, masks: Array) -> bool:
-        return bool(self._pairs(masks).any(-1).all())
-
-    def _pairs(self, masks: Any) -> Any:
-        return masks.reshape(*masks.shape[:-1], self.parameter_size, 2)
+        may_be_zero, may_be_one = masks[..., ::2], masks[..., 1::2]
+        return where(may_be_one, where(may_be_zero, parameters, -INVALID), INVALID)
 
     def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
         return rng.logistic(size=(*shape, self.noise_size)).astype(np.float32)
@@ -422,11 +422,7 @@ def log_tanh_derivative(unsquashed: Tensor) -> Tensor:
 
 
 class Deterministic(ActionDistribution):
-    """Always the same action: the parameters (…, n) are the actions themselves, squashed into [−1, 1].
-
-    As a distribution it has no density, so what follows from one (`log_prob`, `entropy`, `kl`) raises
-    `TypeError`.
-    """
+    """Always the same action: the parameters (…, n) are the actions themselves, squashed into [−1, 1]."""
 
     noise_size = 0
 
@@ -451,11 +447,6 @@ class Deterministic(ActionDistribution):
     def describe(self, parameters: Array) -> tuple[Array, Array]:
         """Return mean and standard deviation (…, n): the actions, and zero."""
         return parameters, np.zeros_like(parameters)
-
-    def _no_density(self, *of: Any) -> NoReturn:
-        raise TypeError("a deterministic action has no density")
-
-    log_prob_and_entropy = log_prob = entropy = kl = _no_density  # type: ignore[assignment]
 
     def imitation_loss(self, parameters: Tensor, actions: Tensor) -> Tensor:
         """Return the mean squared error (…), in units of the parameters."""
@@ -593,21 +584,18 @@ class CompositeDistribution(ActionDistribution):
         self.noise_sizes = [head.noise_size for head in heads]
         self.mask_sizes = [head.mask_size or 0 for head in heads]
         self.parameter_size, self.noise_size = sum(self.parameter_sizes), sum(self.noise_sizes)
-        self.mask_size = sum(self.mask_sizes) or None
+        self.choice_sizes = [size for head in heads for size in head.choice_sizes]
 
     def forward(self, features: Tensor) -> Tensor:
         return torch.cat([head(features) for head in self.heads.values()], dim=-1)
 
     def _masked(self, parameters: Any, masks: Any) -> Any:
-        masked = []
-        for (_, head, part), mask in zip(self._parts(parameters), split(masks, self.mask_sizes), strict=True):
-            masked.append(part if head.mask_size is None else head.masked(part, mask))
+        parts = zip(self._parts(parameters), split(masks, self.mask_sizes), strict=True)
+        masked = [
+            part if head.mask_size is None else head._masked(part, mask) for (_, head, part), mask in parts
+        ]
         is_tensor = isinstance(parameters, Tensor)
         return torch.cat(masked, dim=-1) if is_tensor else np.concatenate(masked, axis=-1)
-
-    def _has_valid_action(self, masks: Array) -> bool:
-        parts = zip(self.heads.values(), split(masks, self.mask_sizes), strict=True)
-        return all(head.mask_size is None or head._has_valid_action(mask) for head, mask in parts)
 
     def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
         return np.concatenate([head.noise(rng, shape) for head in self.heads.values()], axis=-1)

@@ -104,12 +104,12 @@ class DictEncoder(nn.Module):
         super().__init__()
         assert isinstance(space, spaces.Dict)
         self.keys = list(space.spaces)
-        parts: list[NatureCnn | VectorEncoder] = []
-        for part in space.spaces.values():
-            if suits_cnn(part):
-                parts.append(NatureCnn(part, features_dim, ortho_init=ortho_init, layer_norm=layer_norm))
-            else:
-                parts.append(VectorEncoder(part))
+        parts = [
+            NatureCnn(part, features_dim, ortho_init=ortho_init, layer_norm=layer_norm)
+            if suits_cnn(part)
+            else VectorEncoder(part)
+            for part in space.spaces.values()
+        ]
         self.parts = nn.ModuleList(parts)
         self.features_dim = sum(part.features_dim for part in parts)
 
@@ -129,14 +129,13 @@ class CustomEncoder(nn.Module):
 
     def __init__(self, space: spaces.Space[Any], config: Mapping[str, Any]) -> None:
         super().__init__()
-        where, arguments = "policy.encoder", {key: each for key, each in config.items() if key != "_target_"}
+        where, arguments = "policy.encoder", dict(config)
         if "_target_" not in config:
             raise ZooError(f"`{where}` names no class; expected {{_target_: my_encoder.Narrow, width: 32}}")
-        encoder_class = own_class(where, str(config["_target_"]), nn.Module)
+        encoder_class = own_class(where, str(arguments.pop("_target_")), nn.Module)
         self.parts = dict(space.items()) if isinstance(space, spaces.Dict) else {"": space}
         shown = {key: _with_channels_first(part) for key, part in self.parts.items()}
-        self._images = {key for key, part in self.parts.items() if is_image(part)}
-        self._to_channels_first = {key for key, part in self.parts.items() if shown[key] is not part}
+        self._turned = {key for key, part in self.parts.items() if shown[key] is not part}
         space = spaces.Dict(shown) if isinstance(space, spaces.Dict) else shown[""]
         check_arguments(where, encoder_class, [space], arguments, {})
         self.module = encoder_class(space, **arguments)
@@ -167,9 +166,9 @@ class CustomEncoder(nn.Module):
         rows = values.reshape(n, *(self.parts[key].shape or ()))
         if not isinstance(self.parts[key], spaces.Box):
             return rows.long()
-        if key in self._images and rows.dtype == torch.uint8:
+        if is_image(self.parts[key]) and rows.dtype == torch.uint8:
             rows = rows.float() / 255.0
-        return (rows.movedim(-1, 1) if key in self._to_channels_first else rows).float()
+        return (rows.movedim(-1, 1) if key in self._turned else rows).float()
 
 
 def _with_channels_first(space: spaces.Space[Any]) -> spaces.Space[Any]:

@@ -43,10 +43,6 @@ class Exploration(ABC):
     def __init__(self, acting: ActingPolicy, action_adapter: ActionAdapter) -> None:
         self.acting, self.action_adapter = acting, action_adapter
 
-    def start(self) -> None:
-        """Begin a collection, at whose end there may be an update."""
-        return
-
     @abstractmethod
     def act(self, inputs: PolicyInput, rng: np.random.Generator, progress: float) -> Arrays:
         """Return actions while learning."""
@@ -65,19 +61,22 @@ class Exploration(ABC):
         indifferent = np.zeros((n, head.parameter_size), np.float32)
         return head.sample(head.masked(indifferent, masks), head.noise(rng, (n,)))
 
-    def reset(self, env_indices: Array | None = None) -> None:
-        """Begin anew where an episode ended: in these environments, or in all."""
-        return
+    # What most kinds have nothing to do for:
 
-    def carry_over(self, earlier: Exploration) -> None:
+    def start(self) -> None:  # noqa: B027
+        """Begin a collection, at whose end there may be an update."""
+
+    def reset(self, env_indices: Array | None = None) -> None:  # noqa: B027
+        """Begin anew where an episode ended: in these environments, or in all."""
+
+    def carry_over(self, earlier: Exploration) -> None:  # noqa: B027
         """Keep what ``earlier`` adapted in other environments."""
-        return
 
     def state(self) -> dict[str, Any]:
         return {}
 
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        return
+    def load_state(self, state: Mapping[str, Any]) -> None:  # noqa: B027
+        """Go back to where `state` was."""
 
 
 class EpsilonGreedy(Exploration):
@@ -186,35 +185,29 @@ class NormalNoise:
         return np.float32(self.std) * rng.standard_normal((n_envs, self.n_actions), dtype=np.float32)
 
     def reset(self, env_indices: Array | None = None) -> None:
-        """Begin anew in these environments, or in all."""
-        return
+        """Begin anew in these environments, or in all, of which there may be another number then."""
 
     def state(self) -> dict[str, Any]:
         return {}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        return
+        """Go back to where `state` was."""
 
 
 class OrnsteinUhlenbeckNoise(NormalNoise):
     """x ← x − θ·x·dt + σ·√dt·N(0, 1), starting at zero in each episode (Lillicrap et al. 2016)."""
 
     def __init__(self, std: float, theta: float, dt: float, n_actions: int) -> None:
-        super().__init__(std, n_actions)
-        self.theta, self.dt = theta, dt
+        super().__init__(std * dt**0.5, n_actions)
+        self.remaining = np.float32(1 - theta * dt)
         self._noise: Array | None = None
 
     def draw(self, rng: np.random.Generator, n_envs: int) -> Array:
-        if self._noise is None:
-            self._noise = np.zeros((n_envs, self.n_actions), np.float32)
-        fresh = rng.standard_normal(self._noise.shape, dtype=np.float32)
-        self._noise = (
-            self._noise * np.float32(1 - self.theta * self.dt) + np.float32(self.std * self.dt**0.5) * fresh
-        )
+        fresh = super().draw(rng, n_envs)
+        self._noise = fresh if self._noise is None else self._noise * self.remaining + fresh
         return self._noise.copy()
 
     def reset(self, env_indices: Array | None = None) -> None:
-        """Begin anew in these environments, or in all, of which there may be another number then."""
         if env_indices is None:
             self._noise = None
         elif self._noise is not None:
@@ -236,12 +229,12 @@ def make_action_noise(
         return None
     if isinstance(config, Mapping):
         config = build(ActionNoiseConfig, config, "algo.action_noise")
+    if config.type == "ornstein-uhlenbeck":
+        return OrnsteinUhlenbeckNoise(config.std, config.theta, config.dt, n_actions)
     for name in ("theta", "dt"):
-        if config.type == "normal" and getattr(config, name) != getattr(ActionNoiseConfig, name):
+        if getattr(config, name) != getattr(ActionNoiseConfig, name):
             raise ZooError(f"`algo.action_noise.{name}` is of noise with `type: ornstein-uhlenbeck` alone")
-    if config.type == "normal":
-        return NormalNoise(config.std, n_actions)
-    return OrnsteinUhlenbeckNoise(config.std, config.theta, config.dt, n_actions)
+    return NormalNoise(config.std, n_actions)
 
 
 class SdeNoise:

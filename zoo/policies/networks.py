@@ -10,27 +10,18 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from zoo.errors import ZooError, nearest
-from zoo.policies.config import PolicyConfig
+from zoo.errors import ZooError
+from zoo.policies.config import ACTIVATIONS, PolicyConfig
 
-_ACTIVATIONS: dict[str, type[nn.Module]] = {
-    "tanh": nn.Tanh,
-    "relu": nn.ReLU,
-    "elu": nn.ELU,
-    "gelu": nn.GELU,
-    "leaky_relu": nn.LeakyReLU,
-    "silu": nn.SiLU,
-}
+_CLASSES: tuple[type[nn.Module], ...] = (nn.Tanh, nn.ReLU, nn.ELU, nn.GELU, nn.LeakyReLU, nn.SiLU)
+_ACTIVATIONS = dict(zip(ACTIVATIONS, _CLASSES, strict=True))
 
 
 def activation_class(name: str) -> type[nn.Module]:
-    """Return the module class of a named non-linearity. Raises `ZooError` with the nearest name."""
-    if name not in _ACTIVATIONS:
-        raise ZooError(f"unknown activation '{name}'{nearest(name, _ACTIVATIONS)}")
+    """Return the module class of a named non-linearity."""
     return _ACTIVATIONS[name]
 
 
@@ -156,11 +147,10 @@ class SpectralNorm(nn.Module):
 
     def state(self) -> dict[str, Any]:
         return {
-            name: {"u": u.cpu().numpy().copy(), "v": v.cpu().numpy().copy()}
-            for name, (u, v) in self.directions.items()
+            name: {"u": u.cpu().numpy(), "v": v.cpu().numpy()} for name, (u, v) in self.directions.items()
         }
 
-    def load_state(self, state: Mapping[str, Mapping[str, NDArray[Any]]]) -> None:
+    def load_state(self, state: Mapping[str, Any]) -> None:
         device = next(self.network.parameters()).device
         for name, each in state.items():
             u, v = (torch.from_numpy(np.array(each[part])).to(device) for part in ("u", "v"))

@@ -21,13 +21,7 @@ from zoo.optim.parameters import Parameters
 from zoo.optim.workers import average_number
 from zoo.policies.acting import ActingPolicy, BatchedPolicy
 from zoo.policies.actions import ActionAdapter
-from zoo.policies.exploration import (
-    EpsilonGreedy,
-    Exploration,
-    NormalNoise,
-    StochasticExploration,
-    n_rows,
-)
+from zoo.policies.exploration import EpsilonGreedy, Exploration, NormalNoise, StochasticExploration, n_rows
 
 Array = np.ndarray
 PolicyInput = Mapping[str, Arrays]
@@ -63,20 +57,14 @@ class PerturbedPolicy(ActingPolicy):
     """
 
     def __init__(
-        self,
-        acting: ActingPolicy,
-        parameters: Parameters,
-        std: float,
-        *,
-        spared: Sequence[str] = (),
+        self, acting: ActingPolicy, parameters: Parameters, std: float, *, spared: Sequence[str] = ()
     ) -> None:
         super().__init__(acting.policy, acting.device)
         self.std = std
         self._parameters = parameters
         self._noisy = perturbable(parameters, spared)
-        self._copies = BatchedPolicy(parameters, 0, self.device)
-        self._to_redraw: set[int] = set()
         self._comparison = BatchedPolicy(parameters, 1, self.device)
+        self._make_copies(0)
 
     def parameters(
         self, inputs: Mapping[str, Arrays], state: Array | None = None
@@ -90,10 +78,6 @@ class PerturbedPolicy(ActingPolicy):
         """Return the parameters of the head without noise, and with as much as the next copies get."""
         self._perturb(self._comparison.vectors[0], rng)
         return super().parameters(inputs)[0], self._comparison.parameters(inputs)
-
-    def adapt(self, *, too_far: bool, coefficient: float) -> None:
-        """Perturb less from the next copies on, or more."""
-        self.std = self.std / coefficient if too_far else self.std * coefficient
 
     def redraw(self, rng: np.random.Generator, n_envs: int) -> None:
         """Perturb the parameters of now for the environments that begin an episode, one after the other."""
@@ -142,7 +126,28 @@ def perturbable(parameters: Parameters, spared: Sequence[str] = ()) -> list[slic
     return [part for name, part in parameters.slices.items() if not name.startswith(left_alone)]
 
 
-class ParameterNoiseActor(StochasticExploration):
+class ParameterNoise(Exploration):
+    """What both kinds of exploring by parameter noise share: the ``perturbed`` policy."""
+
+    perturbed: PerturbedPolicy
+
+    def reset(self, env_indices: Array | None = None) -> None:
+        super().reset(env_indices)
+        self.perturbed.reset(env_indices)
+
+    def carry_over(self, earlier: Exploration) -> None:
+        if isinstance(earlier, ParameterNoise):
+            self.perturbed.std = earlier.perturbed.std
+
+    def state(self) -> dict[str, Any]:
+        return {**super().state(), "perturbed": self.perturbed.state()}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        super().load_state(state)
+        self.perturbed.load_state(state["perturbed"])
+
+
+class ParameterNoiseActor(ParameterNoise, StochasticExploration):
     """Explores by a perturbed actor; the noise grows or shrinks by how far it moves actions."""
 
     def __init__(
@@ -161,33 +166,21 @@ class ParameterNoiseActor(StochasticExploration):
         return super().act(inputs, rng, progress)
 
     def adapt(self, inputs: PolicyInput, rng: np.random.Generator) -> dict[str, float]:
-        """Let the noise follow how far it moves actions for these inputs; return both, to be logged."""
-        without, with_noise = map(
-            self.perturbed.head.mode, self.perturbed.with_and_without_noise(inputs, rng)
-        )
-        distance = action_distance(without, with_noise)
-        self.perturbed.adapt(
-            too_far=distance > self.config.desired_action_std, coefficient=self.config.adaptation_coefficient
-        )
-        return {"parameter_noise_std": self.perturbed.std, "parameter_noise_distance": distance}
+        """Let the noise follow how far it moves actions for these inputs; return both, to be logged.
 
-    def reset(self, env_indices: Array | None = None) -> None:
-        super().reset(env_indices)
-        self.perturbed.reset(env_indices)
-
-    def carry_over(self, earlier: Exploration) -> None:
-        if isinstance(earlier, ParameterNoiseActor):
-            self.perturbed.std = earlier.perturbed.std
-
-    def state(self) -> dict[str, Any]:
-        return {**super().state(), "perturbed": self.perturbed.state()}
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        super().load_state(state)
-        self.perturbed.load_state(state["perturbed"])
+        That is the root of the mean squared difference over rows, of all workers, and dimensions (the paper's
+        appendix C.1).
+        """
+        perturbed, coefficient = self.perturbed, self.config.adaptation_coefficient
+        without, with_noise = map(perturbed.head.mode, perturbed.with_and_without_noise(inputs, rng))
+        square = float(np.square(without - with_noise, dtype=np.float64).mean())
+        distance = math.sqrt(average_number(square))
+        is_too_far = distance > self.config.desired_action_std
+        perturbed.std = perturbed.std / coefficient if is_too_far else perturbed.std * coefficient
+        return {"parameter_noise_std": perturbed.std, "parameter_noise_distance": distance}
 
 
-class ParameterNoiseGreedy(EpsilonGreedy):
+class ParameterNoiseGreedy(ParameterNoise, EpsilonGreedy):
     """The best action of a perturbed Q-network, which is as far from the greedy policy as ε-greedy would be.
 
     The distance is the KL divergence of the softmax of action values; the noise grows or shrinks at every
@@ -207,27 +200,17 @@ class ParameterNoiseGreedy(EpsilonGreedy):
         super().__init__(self.perturbed, action_adapter, rate)
 
     def act(self, inputs: PolicyInput, rng: np.random.Generator, progress: float) -> Array:
-        self.perturbed.redraw(rng, n_rows(inputs))
-        without, with_noise = self.perturbed.with_and_without_noise(inputs, rng)
-        n_actions = n_valid(inputs, without)
-        if (n_actions > 1).any():
-            distance = mean_softmax_kl(without, with_noise)
-            desired = float(epsilon_greedy_kl(self.rate(progress), n_actions).mean())
-            self.perturbed.adapt(too_far=distance >= desired, coefficient=GREEDY_ADAPTATION)
-        return self.perturbed.act(inputs, None)[0]
-
-    def reset(self, env_indices: Array | None = None) -> None:
-        self.perturbed.reset(env_indices)
-
-    def carry_over(self, earlier: Exploration) -> None:
-        if isinstance(earlier, ParameterNoiseGreedy):
-            self.perturbed.std = earlier.perturbed.std
-
-    def state(self) -> dict[str, Any]:
-        return self.perturbed.state()
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        self.perturbed.load_state(state)
+        perturbed, masks = self.perturbed, inputs.get("action_masks")
+        perturbed.redraw(rng, n_rows(inputs))
+        without, with_noise = perturbed.with_and_without_noise(inputs, rng)
+        n_valid = np.full(len(without), without.shape[-1]) if masks is None else np.asarray(masks).sum(-1)
+        if (n_valid > 1).any():
+            desired = float(epsilon_greedy_kl(self.rate(progress), n_valid).mean())
+            is_too_far = mean_softmax_kl(without, with_noise) >= desired
+            perturbed.std = (
+                perturbed.std / GREEDY_ADAPTATION if is_too_far else perturbed.std * GREEDY_ADAPTATION
+            )
+        return perturbed.act(inputs, None)[0]
 
 
 def make_parameter_noise(
@@ -237,14 +220,6 @@ def make_parameter_noise(
     if config is None or isinstance(config, ParameterNoiseConfig):
         return config
     return build(ParameterNoiseConfig, config, "algo.parameter_noise")
-
-
-def action_distance(actions: Array, others: Array) -> float:
-    """Return the root of the mean squared difference over rows and dimensions (the paper's appendix C.1).
-
-    The mean is one over the rows of all workers.
-    """
-    return math.sqrt(average_number(float(np.square(actions - others, dtype=np.float64).mean())))
 
 
 def mean_softmax_kl(values: Array, others: Array) -> float:
@@ -259,12 +234,6 @@ def epsilon_greedy_kl(rate: float, n_actions: Array) -> Array:
     It is that among each of these numbers of actions.
     """
     return -np.log(1.0 - rate + rate / n_actions)
-
-
-def n_valid(inputs: PolicyInput, values: Array) -> Array:
-    """Return among how many actions each row of ``values`` (n, actions) chooses, (n,)."""
-    masks = inputs.get("action_masks")
-    return np.full(len(values), values.shape[-1]) if masks is None else np.asarray(masks).sum(-1)
 
 
 def _log_softmax(values: Array) -> Array:

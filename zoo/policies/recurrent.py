@@ -1,8 +1,7 @@
-"""Recurrent cores: LSTM, layer-normalised LSTM, GRU, and what a core of a user's own derives from."""
+"""Recurrent layers: LSTM, layer-normalised LSTM, GRU."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import ClassVar
@@ -13,43 +12,6 @@ from torch import Tensor, nn
 
 from zoo.errors import ZooError
 from zoo.policies.config import PolicyConfig
-
-
-class RecurrentCore(nn.Module, ABC):
-    """Turns features and a state into features (…, ``output_size``) and the next state.
-
-    A state is one tensor (rows, ``state_size``), zeros where an episode starts. A core with more than one
-    (an LSTM) keeps them side by side. Only `step` has to be written.
-    """
-
-    state_size: int
-    output_size: int
-
-    @abstractmethod
-    def step(self, features: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        """Read features (rows, f) of one step; return features (rows, ``output_size``) and the next state."""
-
-    def forward(
-        self, features: Tensor, state: Tensor | None = None, episode_starts: Tensor | None = None
-    ) -> tuple[Tensor, Tensor | None]:
-        """Read one step (rows, f), or sequences (rows, time, f) from the state before their first step.
-
-        The state is multiplied by 1 − ``episode_starts`` (rows) or (rows, time) before each step.
-        """
-        if state is None:
-            state = self.initial_state(len(features))
-        if features.dim() == 2:
-            return self.step(features, zero_at_starts(state, episode_starts))
-        starts = [None] * features.shape[1] if episode_starts is None else episode_starts.unbind(1)
-        outputs = []
-        for step_features, step_starts in zip(features.unbind(1), starts, strict=True):
-            output, state = self.step(step_features, zero_at_starts(state, step_starts))
-            outputs.append(output)
-        return torch.stack(outputs, dim=1), state
-
-    def initial_state(self, n: int) -> Tensor:
-        """Return the state of ``n`` rows before anything was seen."""
-        return torch.zeros(n, self.state_size, device=next(self.parameters()).device)
 
 
 def zero_at_starts(state: Tensor, episode_starts: Tensor | None) -> Tensor:
@@ -138,11 +100,11 @@ class GRULayer(nn.GRUCell):
 Layer = LSTMLayer | LayerNormLSTMLayer | GRULayer
 
 
-class RecurrentLayers(RecurrentCore):
-    """Layers of one kind on top of each other; the state is that of the layers, of an LSTM h, then c.
+class RecurrentLayers(nn.Module):
+    """Layers of one kind on top of each other: features and a state to features and the next state.
 
-    Gradients through the sequences of an LSTM are those of PyTorch's own layers, which are several times as
-    fast; the state after the sequences is not returned then (None).
+    A state is one tensor (rows, ``state_size``), zeros where an episode starts: that of each layer in turn,
+    of an LSTM h, then c.
     """
 
     def __init__(self, layer_class: type[Layer], input_size: int, hidden_size: int, n_layers: int) -> None:
@@ -154,17 +116,25 @@ class RecurrentLayers(RecurrentCore):
         self.state_size = n_layers * layer_class.n_states * hidden_size
         self.is_lstm = layer_class is LSTMLayer
 
-    def step(self, features: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        outputs, last = self._step_by_step(features[:, None], state, None)
-        return outputs[:, 0], last
+    def initial_state(self, n: int) -> Tensor:
+        """Return the state of ``n`` rows before anything was seen."""
+        return torch.zeros(n, self.state_size, device=next(self.parameters()).device)
 
     def forward(
         self, features: Tensor, state: Tensor | None = None, episode_starts: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
+        """Read one step (rows, f), or sequences (rows, time, f) from the state before their first step.
+
+        The state is multiplied by 1 − ``episode_starts`` (rows) or (rows, time) before each step. Gradients
+        through the sequences of an LSTM are those of PyTorch's own layers, which are several times as fast;
+        the state after the sequences is not returned then (None).
+        """
         if state is None:
             state = self.initial_state(len(features))
         if features.dim() == 2:
-            return self.step(features, zero_at_starts(state, episode_starts))
+            state = zero_at_starts(state, episode_starts)
+            outputs, state = self._step_by_step(features[:, None], state, None)
+            return outputs[:, 0], state
         if not self.is_lstm or _unrolled or not torch.is_grad_enabled():
             return self._step_by_step(features, state, episode_starts)
         if episode_starts is None:

@@ -230,6 +230,7 @@ def caption(drawn: Sequence[Curve], options: CurveOptions) -> str:
         bands = {"ci": "95 % bootstrap interval over the runs", "std": "± one standard deviation of the runs"}
         if options.interval in bands:
             parts.append(f"band: {bands[options.interval]}")
+    if any(each.n_runs[-1] < each.n_runs.max() for each in drawn):
         parts.append("dotted: some runs have ended")
     if options.smooth != "auto":
         parts.append(f"rolling mean over {options.smooth} points")

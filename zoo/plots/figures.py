@@ -107,7 +107,7 @@ def _make_panels(titles: Sequence[str], width: float, height: float) -> tuple[Fi
     """Return a figure with a panel for each title, at most three in a row; sizes are in inches a panel."""
     from matplotlib.figure import Figure
 
-    n_columns = min(3, len(titles))
+    n_columns = 2 if len(titles) == 4 else min(3, len(titles))
     n_rows = math.ceil(len(titles) / n_columns)
     figure = Figure(figsize=(max(6.4, width * n_columns), height * n_rows + 0.8))
     panels = list(figure.subplots(n_rows, n_columns, squeeze=False).flat)

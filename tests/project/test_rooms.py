@@ -58,9 +58,9 @@ EMPTY_NAMES = {"utils", "util", "common", "helpers", "helper", "misc"}
 
 CEILINGS = {
     "files of one collected step": 13,
-    "files of one update": 17,
+    "files of one update": 16,
     "files of one config value": 12,
-    "modules that ppo imports": 77,
+    "modules that ppo imports": 75,
     "levels of these imports": 10,
     "classes from PPO2 to object": 4,
     "old names": 0,

@@ -66,9 +66,8 @@ from zoo.optim.runtime import Runtime, torch_settings
 from zoo.optim.state import State, Step
 from zoo.optim.update_runner import UpdateRunner
 from zoo.optim.workers import Workers
-from zoo.policies.acting import ActingPolicy
+from zoo.policies.acting import ActingPolicy, PolicyMode
 from zoo.policies.actions import make_action_adapter
-from zoo.policies.custom_policy import PolicyMode
 from zoo.policies.exploration import n_rows
 
 if TYPE_CHECKING:

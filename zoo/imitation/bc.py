@@ -40,8 +40,9 @@ from zoo.optim.parameters import Parameters
 from zoo.optim.runtime import Runtime
 from zoo.optim.state import State, Step, StepResult
 from zoo.optim.update_runner import UpdateRunner
+from zoo.policies.acting import PolicyMode
 from zoo.policies.actor_critic import ActorCritic
-from zoo.policies.custom_policy import PolicyMode, make_policy
+from zoo.policies.custom_policy import make_policy
 from zoo.policies.distributions import ActionDistribution
 
 VALIDATED_AT_ONCE = 4096

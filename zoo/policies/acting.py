@@ -8,7 +8,7 @@ exactly the classes named here are known, as a subclass may do anything; all oth
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from operator import itemgetter
 from typing import Any
 
@@ -20,10 +20,11 @@ from zoo.buffers.arrays import Arrays, transform
 from zoo.optim.parameters import Parameters
 from zoo.policies import distributions as heads
 from zoo.policies.actor_critic import ActionValuePolicy, ActorCritic, StochasticDuelingPolicy
+from zoo.policies.config import ACTIVATIONS
 from zoo.policies.continuous import DeterministicActor, LinearPolicy, SquashedActor
 from zoo.policies.distributions import ActionDistribution, Array
 from zoo.policies.encoders import VectorEncoder
-from zoo.policies.networks import Mlp
+from zoo.policies.networks import Mlp, activation_class
 from zoo.policies.q_networks import QNetwork, QuantileNetwork
 
 
@@ -252,3 +253,39 @@ def _layer_norm(layer: nn.LayerNorm) -> ArrayFunction:
         return centred / np.sqrt(np.square(centred).mean(-1, keepdims=True) + eps) * weight + bias
 
     return normalized
+
+
+_SAME_IN_BOTH_MODES = {
+    *(nn.Linear, nn.Conv2d, nn.LayerNorm, nn.Flatten, nn.Identity, nn.Sequential, nn.ModuleList),
+    *map(activation_class, ACTIVATIONS),
+}
+
+
+class PolicyMode:
+    """Switches ``policy``, which acts in evaluation mode, to training mode for gradient steps, and back.
+
+    A policy keeps a part in one mode for good by its own method ``train``.
+    """
+
+    def __init__(self, policy: nn.Module) -> None:
+        self.policy = policy.eval()
+        self._is_relevant = any(
+            type(module) not in _SAME_IN_BOTH_MODES and not type(module).__module__.startswith("zoo.")
+            for module in policy.modules()
+        )
+
+    @contextmanager
+    def training(self, training: bool = True) -> Iterator[None]:
+        """Within the block the policy is in training mode: for gradient steps."""
+        before = self.policy.training
+        if self._is_relevant:
+            self.policy.train(training)
+        try:
+            yield
+        finally:
+            if self._is_relevant:
+                self.policy.train(before)
+
+    def evaluation(self) -> AbstractContextManager[None]:
+        """Within the block the policy is in evaluation mode: for targets."""
+        return self.training(False)

@@ -1,10 +1,9 @@
-"""Policies of a user's own: made from a class path, and switched between training and evaluation mode."""
+"""Policies of a user's own: made from a class path."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from gymnasium import spaces
@@ -12,8 +11,7 @@ from torch import nn
 
 from zoo.config.user_imports import own_class, path_of_class
 from zoo.errors import ZooError
-from zoo.policies.config import ACTIVATIONS, PolicyConfig
-from zoo.policies.networks import activation_class
+from zoo.policies.config import PolicyConfig
 
 Policy = TypeVar("Policy", bound=nn.Module)
 
@@ -59,39 +57,3 @@ def check_arguments(
     except TypeError as error:
         name = f"{module_class.__module__}.{module_class.__qualname__}"
         raise ZooError(f"`{where}` don't fit {name}: {error}") from error
-
-
-_SAME_IN_BOTH_MODES = {
-    *(nn.Linear, nn.Conv2d, nn.LayerNorm, nn.Flatten, nn.Identity, nn.Sequential, nn.ModuleList),
-    *map(activation_class, ACTIVATIONS),
-}
-
-
-class PolicyMode:
-    """Switches ``policy``, which acts in evaluation mode, to training mode for gradient steps, and back.
-
-    A policy keeps a part in one mode for good by its own method ``train``.
-    """
-
-    def __init__(self, policy: nn.Module) -> None:
-        self.policy = policy.eval()
-        self._is_relevant = any(
-            type(module) not in _SAME_IN_BOTH_MODES and not type(module).__module__.startswith("zoo.")
-            for module in policy.modules()
-        )
-
-    @contextmanager
-    def training(self, training: bool = True) -> Iterator[None]:
-        """Within the block the policy is in training mode: for gradient steps."""
-        before = self.policy.training
-        if self._is_relevant:
-            self.policy.train(training)
-        try:
-            yield
-        finally:
-            if self._is_relevant:
-                self.policy.train(before)
-
-    def evaluation(self) -> AbstractContextManager[None]:
-        """Within the block the policy is in evaluation mode: for targets."""
-        return self.training(False)

@@ -40,7 +40,7 @@ BUDGETS = {
     "core": 900,
     "envs": 5_380,
     "experiment": 4_080,
-    "imitation": 1_660,
+    "imitation": 1_665,
     "interop": 1_500,
     "launch": 1_550,
     "optim": 2_350,
@@ -50,7 +50,7 @@ BUDGETS = {
 }
 """The most lines that a room may have; a room that needs more gives back what it no longer needs first."""
 
-MOST_FILES = 200
+MOST_FILES = 188
 
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 EMPTY_NAMES = {"utils", "util", "common", "helpers", "helper", "misc"}

@@ -217,7 +217,10 @@ class Algorithm:
             Raises `ZooError` for a hyperparameter that is read only when the model is made.
             """
             own = vars(self)
-            if "acting" not in own or name in own or name not in vars(own["config"]):
+            is_made = "acting" in own
+            if is_made and (name in ("policy", "config") or (name in ATTRIBUTES and name not in own)):
+                raise ZooError(f"{type(self).__name__}.{name} is fixed once the model is made")
+            if not is_made or name in own or name not in vars(own["config"]):
                 super().__setattr__(name, value)
                 return
             config = build(type(self.config), {**vars(self.config), name: value}, self.name)

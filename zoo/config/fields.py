@@ -11,7 +11,6 @@ import inspect
 import math
 import numbers
 import operator
-import re
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -223,22 +222,6 @@ def check_bounds(value: Any, metadata: Mapping[str, Any], path: str) -> None:
     if not all(_BOUNDS[name][1](value, bound) for name, bound in bounds.items()):
         expected = " and ".join(f"{_BOUNDS[name][0]} {bound:g}" for name, bound in bounds.items())
         raise ZooError(f"`{path}={value:g}` is out of range; expected {expected}")
-
-
-_MINUTES = {"s": 1 / 60, "sec": 1 / 60, "min": 1.0, "m": 1.0, "h": 60.0}
-
-
-def minutes_of(interval: int | str | None, where: str = "callbacks.checkpoint.every") -> float | None:
-    """Return the minutes in ``"10min"``, ``"90s"`` or ``"2h"``; None for steps, or no interval at all.
-
-    Raises `ZooError` for any other text.
-    """
-    if not isinstance(interval, str):
-        return None
-    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([a-z]+)", interval.strip())
-    if match is None or match[2] not in _MINUTES or float(match[1]) == 0:
-        raise ZooError(f"`{where}={interval}` is neither a number of steps nor a time: 10min, 90s, 2h")
-    return float(match[1]) * _MINUTES[match[2]]
 
 
 def whole_steps(value: Any, where: str = "total_timesteps") -> int:

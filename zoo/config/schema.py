@@ -85,7 +85,7 @@ class TrainSettings:
         help="name of a job: its unfinished run with this config goes on; null: a requeued Slurm job's does"
     )
     runs_dir: str = hyperparameter(help="folder that gets <algo>/<env>/<time>_s<seed>")
-    progress_bar: bool = hyperparameter(help="steps per second, time left and mean return")
+    progress_bar: bool = hyperparameter(help="steps per second, time left and mean return, in a terminal")
     verbose: int = hyperparameter(help="0: only problems, 1: what the run does, 2: more", ge=0, le=2)
     tuned: str | None = hyperparameter(help="file of tuned values; tuned=PATH takes another, tuned=none none")
 

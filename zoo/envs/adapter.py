@@ -30,7 +30,7 @@ from zoo.envs.transition import (
     success_of,
 )
 from zoo.envs.vec_env import VecEnv, as_float32
-from zoo.envs.wrappers import check_distinct, check_finite
+from zoo.envs.wrappers import MASK_KEY, check_distinct, check_finite
 from zoo.errors import ZooError, nearest
 
 
@@ -61,6 +61,12 @@ class VecEnvAdapter:
             self.normalizer, env = env.normalizer, env.env
         self._own = env if isinstance(env, VecEnv) else None
         check_supported(env.single_observation_space, env.single_action_space)
+        space = env.single_observation_space
+        if self._own is None and uses_masks and isinstance(space, spaces.Dict) and MASK_KEY in space.spaces:
+            raise ZooError(
+                f"a part `{MASK_KEY}` of a vector environment's observations is not taken as its mask; single"
+                " environments may have one (make_vec_env), and env.mask_actions=false shows it to the policy"
+            )
         self.env = env
         self.num_envs: int = env.num_envs
         self.observation_space: spaces.Space[Any] = env.single_observation_space
@@ -261,7 +267,11 @@ class VecEnvAdapter:
             transition.final_infos = [info_of(infos, i) for i in rows]
             if transition.new_action_masks is not None:
                 transition.final_action_masks = transition.new_action_masks[finished]
-        transition.episodes = self._records(list(map(self._end, rows, transition.final_infos)))
+        inner = self.env.unwrapped  # where wrappers lie around one of Zoo's, it knows the raw episodes
+        if isinstance(inner, VecEnv):
+            transition.episodes = self._records(inner.last_ends)
+        else:
+            transition.episodes = self._records(list(map(self._end, rows, transition.final_infos)))
         if self._autoreset is AutoresetMode.DISABLED:
             observations, reset_infos = self.env.reset(options={"reset_mask": self._to_reset.copy()})
             transition.new_observations = self._checked(observations)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from operator import getitem
 from typing import Any
@@ -116,6 +117,12 @@ class GoalFunction:
                     raise self._refused(
                         f"answered {n} of them in the shape {answers.shape}; expected one number each, ({n},)"
                     )
+                if self.is_vectorized is None and n > 1:  # numbers of one goal's parts may be as many
+                    first = answers[:2]
+                    with suppress(ZooError):  # it may take many only
+                        first = self.call_each_goal(achieved[:2], desired[:2], infos and infos[:2])
+                    if not np.allclose(answers[:2], first):
+                        raise self._refused("answered several of them otherwise than each of them")
             except ZooError:  # It may take one goal only, and fail in any way for more.
                 if self.is_vectorized:
                     raise

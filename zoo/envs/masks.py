@@ -81,7 +81,10 @@ class ActionMasks:
         """Return which actions an environment allows, as one row; all, where an episode is over."""
         if is_over and not self.has_goals:
             return np.ones(self.size or 0, np.bool_)
-        mask = self._row(i, self._given([i], [info])[0]).copy()
+        return self._checked(i, self._given([i], [info])[0], is_over=is_over)
+
+    def _checked(self, i: int, given: Any, *, is_over: bool) -> Masks:
+        mask = self._row(i, given).copy()
         if self._has_choice(mask):
             return mask
         if is_over:
@@ -186,9 +189,10 @@ class VectorMasks(ActionMasks):
                 self.refuse_late_mask(int(np.argmax(infos.get("_action_mask", [True]))))
             return None
         masks = self._masks = self._masks.copy()
-        for i in range(len(masks)) if reset is None else np.flatnonzero(reset).tolist():
+        rows = list(range(len(masks))) if reset is None else np.flatnonzero(reset).tolist()
+        for i, given in zip(rows, self._given(rows, [_with_mask_of(infos, i) for i in rows]), strict=True):
             is_over = over is not None and bool(over[i])
-            masks[i] = self.mask(i, _with_mask_of(infos, i), is_over=is_over)
+            masks[i] = True if is_over and not self.has_goals else self._checked(i, given, is_over=is_over)
         return masks
 
     def final(self, infos: Sequence[Info], rows: Sequence[int], terminated: Masks) -> Masks | None:

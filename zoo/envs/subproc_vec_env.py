@@ -127,7 +127,8 @@ def _serve(env: SyncVecEnv, connection: Connection) -> None:
         except ZooError:
             raise
         except (Exception, SystemExit) as error:
-            raise env_error(error, "an environment", f"in {command}") from error
+            called = arguments[0] if command == "call_each" else command
+            raise env_error(error, "an environment", f"in {called}") from error
         connection.send_bytes(_result((result, env.mask_size)))
 
 

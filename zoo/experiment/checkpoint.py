@@ -317,8 +317,10 @@ def _read_arrays(path: Path, checksum: int) -> Arrays:
         if checksum_of(path) != checksum:
             raise _damaged(path, "it is not what was written")
         return read_tensors(path)
+    except FileNotFoundError as error:
+        raise _damaged(path, "it is missing") from error
     except OSError as error:
-        raise _damaged(path, error.strerror or error) from error
+        raise ZooError(f"can't read {path}: {error.strerror or error}") from error
 
 
 def _read_record(folder: Path) -> Record:
@@ -334,6 +336,8 @@ def _read_record(folder: Path) -> Record:
             raise ValueError("it is not what was written")
     except FileNotFoundError as error:
         raise ZooError(f"there is no checkpoint in {folder}") from error
+    except OSError as error:
+        raise ZooError(f"can't read {path}: {error.strerror or error}") from error
     except UNREADABLE as error:
         raise _damaged(path, one_line(error)) from error
     return record

@@ -169,10 +169,12 @@ def torch_settings(threads: int) -> Iterator[None]:
     were.
     """
     threads_before, dtype_before = torch.get_num_threads(), torch.get_default_dtype()
+    precision_before = torch.get_float32_matmul_precision()
     flushed_before = bool(torch.full((), 1e-40, dtype=torch.float32) * 0.5 == 0)
     torch.set_flush_denormal(True)  # before torch starts the other threads, which take it from this one
     torch.set_num_threads(threads)
     torch.set_default_dtype(torch.float32)
+    torch.set_float32_matmul_precision("highest")
     try:
         # Gradients are recorded whatever an interrupt has left switched off.
         with torch.inference_mode(mode=False):
@@ -181,6 +183,7 @@ def torch_settings(threads: int) -> Iterator[None]:
         torch.set_num_threads(threads_before)
         torch.set_flush_denormal(flushed_before)
         torch.set_default_dtype(dtype_before)
+        torch.set_float32_matmul_precision(precision_before)
 
 
 @functools.cache

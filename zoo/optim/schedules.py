@@ -19,11 +19,6 @@ class Schedule:
     end: float
     fraction: float = 1.0
 
-    @property
-    def is_constant(self) -> bool:
-        """Whether it is the same all along."""
-        return self.type == "constant" or self.start == self.end
-
     def __call__(self, done: float) -> float:
         """Return the value when the fraction ``done`` of all environment steps has been taken."""
         position = min(1.0, max(0.0, done / self.fraction))

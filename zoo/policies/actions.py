@@ -98,8 +98,11 @@ class BoxAdapter(ActionAdapter):
         return np.asarray(actions, np.float32).reshape(len(actions), -1)
 
     def _within_bounds(self, actions: Array) -> Array:
-        clipped = np.minimum(np.maximum(actions, self.space.low), self.space.high)
-        return clipped.astype(self.space.dtype, copy=False)
+        low, high = self.space.low, self.space.high
+        if self.is_whole and high.dtype.itemsize == 8:  # as floats the largest ones overflow
+            limit = np.nextafter(float(np.iinfo(str(high.dtype)).max), 0.0)
+            actions = np.minimum(actions, limit).astype(high.dtype)
+        return np.minimum(np.maximum(actions, low), high).astype(self.space.dtype, copy=False)
 
 
 class ScaledBoxAdapter(BoxAdapter):
@@ -136,11 +139,12 @@ def holds_whole_numbers(space: spaces.Box) -> bool:
 def scale_of(space: spaces.Box) -> tuple[Array, Array]:
     """Return where actions in [−1, 1] begin in the environment's units, and how wide they lie there.
 
-    In 64 bits, but for floats of 32 bits, which Stable-Baselines3 scales in 32 bits.
+    In 64 bits, but for floats whose width 32 bits can hold: Stable-Baselines3 scales those in 32 bits.
     """
-    dtype: Any = np.float32 if space.dtype == np.float32 else np.float64
-    low, high = space.low.astype(dtype), space.high.astype(dtype)
-    return low, high - low + dtype(holds_whole_numbers(space))
+    low = space.low.astype(np.float64)
+    width = space.high.astype(np.float64) - low + float(holds_whole_numbers(space))
+    in_32_bits = space.dtype == np.float32 and (width < np.finfo(np.float32).max / 2).all()
+    return (low.astype(np.float32), width.astype(np.float32)) if in_32_bits else (low, width)
 
 
 class CompositeAdapter(ActionAdapter):

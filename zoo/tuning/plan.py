@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zoo.config.environment_values import as_written
-from zoo.config.fields import minutes_of
 from zoo.config.schema import SECTIONS, TrainSettings
 from zoo.core.plain_data import flat
 from zoo.envs.registry import folder_name
@@ -66,10 +65,10 @@ class Plan:
         timeout = self.config["timeout"]
         if not isinstance(timeout, str):
             return None if timeout is None else float(timeout) / 60
-        try:
-            return minutes_of(timeout, "timeout")
-        except ZooError as error:
-            raise ZooError(f"`timeout={timeout}` is not a time; expected seconds, 30min or 2h") from error
+        match = re.fullmatch(r"(\d+(?:\.\d+)?) ?(s|sec|min|m|h)", timeout.strip())
+        if match is None or float(match[1]) == 0:
+            raise ZooError(f"`timeout={timeout}` is not a time; expected seconds, 30min or 2h")
+        return float(match[1]) * {"s": 1 / 60, "h": 60.0}.get(match[2][0], 1.0)
 
     def sampler(self, study_seed: int, trial_seed: int) -> BaseSampler:
         """Return the sampler for one trial."""

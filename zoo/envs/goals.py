@@ -121,7 +121,7 @@ class GoalFunction:
                     first = answers[:2]
                     with suppress(ZooError):  # it may take many only
                         first = self.call_each_goal(achieved[:2], desired[:2], infos and infos[:2])
-                    if not np.allclose(answers[:2], first):
+                    if not np.allclose(answers[:2], first, equal_nan=True):
                         raise self._refused("answered several of them otherwise than each of them")
             except ZooError:  # It may take one goal only, and fail in any way for more.
                 if self.is_vectorized:

@@ -371,7 +371,7 @@ class BenchmarkSettings:
     """What `zoo benchmark` takes."""
 
     agents: str | None = hyperparameter(help="folder of agents; null: the collection, trained_agents/")
-    algo: str | None = hyperparameter(help="only agents of this algorithm or preset")
+    algo: str | None = hyperparameter(help="only agents of this preset, or of this algorithm and its presets")
     env: str | None = hyperparameter(help="only agents of this environment")
     n_episodes: int = hyperparameter(help="episodes that each agent plays", ge=1)
     n_envs: int = hyperparameter(help="environments stepped side by side for each agent", ge=1)
@@ -409,7 +409,7 @@ class PullSettings:
 class ListingSettings:
     """What `zoo agents` takes."""
 
-    algo: str | None = hyperparameter(help="only agents of this algorithm or preset")
+    algo: str | None = hyperparameter(help="only agents of this preset, or of this algorithm and its presets")
     env: str | None = hyperparameter(help="only agents of this environment")
     agent: str | None = hyperparameter(help="folder, zip or run of an agent whose card is shown")
     format: str = hyperparameter(help="table, or json for programs", choices=("table", "json"))

@@ -72,6 +72,9 @@ def _fields_inside(config_class: type[Any], values: Mapping[str, Any]) -> dict[s
 
 def _meaning(field: dataclasses.Field[Any]) -> str:
     text, unit = field.metadata.get("help", ""), field.metadata.get("unit")
+    choices = [str(choice) for choice in field.metadata.get("choices") or ()]
+    if not all(choice in text for choice in choices):
+        text = f"{text} ({', '.join(choices)})"
     return f"{text} [{unit}]" if unit and unit not in text else str(text)
 
 

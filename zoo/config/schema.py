@@ -409,7 +409,7 @@ class PullSettings:
 class ListingSettings:
     """What `zoo agents` takes."""
 
-    algo: str | None = hyperparameter(help="only agents of this preset, or of this algorithm and its presets")
+    algo: str | None = hyperparameter(help="only agents of this algorithm or preset")
     env: str | None = hyperparameter(help="only agents of this environment")
     agent: str | None = hyperparameter(help="folder, zip or run of an agent whose card is shown")
     format: str = hyperparameter(help="table, or json for programs", choices=("table", "json"))

@@ -246,6 +246,8 @@ def _parse_config(folder: Path, content: bytes | None) -> dict[str, Any]:
         for section in ("algo", "policy", "observation_space", "action_space"):
             if not isinstance(config.get(section), dict):
                 raise ValueError(f"`{section}` is missing")
+        if not isinstance(config.get("env"), dict | None):
+            raise ValueError("`env` is no mapping")
         if not isinstance(config["algo"].get("name"), str):
             raise ValueError("`algo.name` is missing")
         if not PRESET.fullmatch(str(config["algo"].get("preset") or "none")):

@@ -271,7 +271,7 @@ class ARS(Algorithm):
         step_size = learning_rate / (len(plus) * deviation + 1e-6)
         followed = ((plus - minus).unsqueeze(-1) * deltas).sum(0)
         moved = state["policy"] + (step_size * followed).to(state["policy"].dtype)
-        return StepResult(state.replaced({"policy": moved}), {"step_size": step_size})
+        return StepResult(state.replaced({"policy": moved}), {"step_size": step_size.float()})
 
     def _act(self, policy_input: PolicyInput, state: Any, *, deterministic: bool) -> tuple[Arrays, Any]:
         return self.acting.act(policy_input, None, state)  # there is nothing random about it

@@ -33,7 +33,7 @@ from zoo.envs.normalize import VecNormalize
 from zoo.envs.spaces import Env
 from zoo.envs.vec_env import SyncVecEnv
 from zoo.envs.wrappers import FrameStack, apply_wrappers, find_wrapper
-from zoo.errors import ZooError
+from zoo.errors import ZooError, ZooWarning
 
 
 def source_of(
@@ -171,7 +171,7 @@ def make_vec_env(
         from zoo.envs.env_checker import find_problems
 
         for finding in find_problems(env, config):
-            warnings.warn(finding, stacklevel=2)
+            warnings.warn(finding, ZooWarning, stacklevel=2)
     vector_env: Any = _vector_env(env, config, n_envs, seed)
     vector_env.info_keywords = tuple(config.info_keywords)
     vector_env.mask_actions, vector_env.nan_check = config.mask_actions, config.nan_check

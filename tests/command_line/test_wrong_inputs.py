@@ -75,7 +75,7 @@ WRONG = {
     "train algo=ppo2 env=CartPole-v1 policy._target_=no_such.Thing": "can't import `no_such`",
     "train algo=ppo2 env=CartPole-v1 policy.net_arch={foo:[3]}": "unknown key `policy.net_arch.foo`",
     # Machines, sizes and networks.
-    f"train {MINE} device=mps": "cpu or cuda",
+    f"train {MINE} device=mps": "auto, cpu, cuda",
     f"train {MINE} threads=999999": "too many",
     f"train {MINE} n_envs=1000000000": "GiB of memory",
     f"train {MINE} algo.n_steps=100000000000": "GiB of memory",

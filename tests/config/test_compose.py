@@ -276,7 +276,7 @@ def test_help_names_groups_options_settings_and_examples(capsys: pytest.CaptureF
     for word in (
         "zoo train algo=ppo2 env=CartPole-v1",
         "a2c",
-        "PPO2 with the defaults of Stable-Baselines3's PPO",
+        "PPO with the defaults of Stable-Baselines3",
         "any Gymnasium id",
         "LnCnnPolicy",
         "callbacks=NAME",

@@ -144,7 +144,7 @@ def test_a_name_of_the_peers_gets_the_place_where_that_stands_here(
     printed = capsys.readouterr().err
     assert PEERS_NAMES[name] in printed
     assert printed.count("\n") == 1
-    if name not in ARGUMENTS_OF_THE_CONSTRUCTOR:
+    if name not in (*ARGUMENTS_OF_THE_CONSTRUCTOR, "n_timesteps"):
         with pytest.raises(ZooError, match=re.escape(PEERS_NAMES[name])):
             zoo.TD3("MlpPolicy", "Pendulum-v1", **{name: None})
 

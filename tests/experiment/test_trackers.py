@@ -427,7 +427,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         (["+logger.mine._target_=own_trackers.Line", "+logger.mine.path=a"], "did you mean 'Lines'"),
         (["+logger.mine._target_=pathlib.Path"], "is not a subclass of zoo.experiment.loggers.Logger"),
         (["+logger.mine._target_=own_trackers.Lines"], "missing 1 required positional argument: 'path'"),
-        (["+logger.mine.path=a"], "a tracker of your own has a `_target_`"),
+        (["+logger.mine.path=a"], "unknown key `logger.mine`"),
         (["+logger.tensorbord=true"], "did you mean `logger.tensorboard`"),
     ],
 )

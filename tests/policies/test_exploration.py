@@ -148,7 +148,7 @@ def test_correlated_noise_starts_at_zero_only_where_an_episode_ended() -> None:
 @pytest.mark.parametrize(
     ("config", "named"),
     [
-        ({"type": "norml"}, "did you mean `normal`"),
+        ({"type": "norml"}, "did you mean .normal"),
         ({"sigma": 0.1}, "algo.action_noise.sigma"),
         ({"std": -1}, "algo.action_noise.std=-1"),
         ({"std": math.inf}, "algo.action_noise.std=inf"),

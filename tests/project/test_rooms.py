@@ -33,12 +33,12 @@ FLOORS = [
 
 BUDGETS = {
     "agents": 730,
-    "algorithms": 5_170,
+    "algorithms": 5_175,
     "buffers": 1_420,
     "commands": 1_380,
     "config": 2_500,
-    "core": 900,
-    "envs": 5_380,
+    "core": 910,
+    "envs": 5_410,
     "experiment": 4_080,
     "imitation": 1_665,
     "interop": 1_500,

@@ -105,7 +105,7 @@ def test_plain_value_in_a_space_is_that_of_every_trial() -> None:
         ("algo.vf_coef", {"type": "categorical", "choices": []}, "it has no choices"),
         ("policy.net_arch", {"type": "categorical", "choices": [[8], [16]]}, "needs a name"),
         ("n_timesteps", {"type": "int", "low": 100, "high": 200}, "`space.n_timesteps` can't be searched"),
-        ("policy.activation.choices", ["tanh", "rulu"], "did you mean `relu`"),
+        ("policy.activation.choices", ["tanh", "rulu"], "did you mean .relu"),
         ("algo.batch_size.at_most", ["algo.n_stepz"], "not a number"),
     ],
 )

@@ -19,6 +19,7 @@ from typing_extensions import Self
 from zoo.agents.agent_folder import AgentFiles, check_tensors, read_agent, write_agent
 from zoo.algorithms.arguments import (
     Policy,
+    built_config,
     check_recurrence,
     check_sde_options,
     described,
@@ -138,7 +139,7 @@ class Algorithm:
         **hyperparameters: Any,
     ) -> None:
         if config is None:
-            config = build(self.config_class, hyperparameters, self.name)
+            config = built_config(self.config_class, hyperparameters, self.name)
         elif hyperparameters:
             raise ZooError("give hyperparameters by name or as `config`, not both")
         self.config = config

@@ -16,8 +16,11 @@ from torch import nn
 
 from zoo.algorithms.registry import ALGORITHMS, algorithm_class
 from zoo.buffers.arrays import Arrays, transform
+from zoo.buffers.config import HindsightConfig
+from zoo.config.aliases import UnknownKeyError
 from zoo.config.fields import build, hyperparameter
 from zoo.config.user_imports import named_class
+from zoo.envs.config import EnvConfig
 from zoo.envs.masks import flat_mask
 from zoo.envs.spaces import describe, flat_parts, leaf_spaces
 from zoo.envs.wrappers import MASK_KEY
@@ -35,6 +38,26 @@ from zoo.policies.exploration import n_rows
 
 if TYPE_CHECKING:
     from zoo.algorithms.algorithm import Algorithm
+
+# -- hyperparameters --------------------------------------------------------------------------------------
+
+SECTIONS = {"policy": PolicyConfig, "env": EnvConfig, "replay.hindsight": HindsightConfig}
+
+
+def built_config(config_class: type[Any], hyperparameters: Mapping[str, Any], name: str) -> Any:
+    """Return the config of an algorithm. Raises `ZooError`, with the section that has an unknown name."""
+    try:
+        return build(config_class, hyperparameters, name)
+    except UnknownKeyError as error:
+        places = [
+            f"{section}.{error.key}"
+            for section, each in SECTIONS.items()
+            if error.key in each.__annotations__
+        ]
+        if error.is_sure or not places:
+            raise
+        raise ZooError(f"unknown key `{error.path}`: it is `{places[0]}` here") from error
+
 
 # -- policies ---------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -345,6 +346,7 @@ def test_resumed_run_has_each_step_once_and_in_order(tmp_path: Path) -> None:
     logger.write(LogEntry(200, {"train/loss": 9.0}))
     logger.video("eval/video", tmp_path / "film.mp4", 210)
     logger.close()
+    time.sleep(1.1)  # files are named after the second, and read in the order of their names
     resumed = TensorBoardLogger(tmp_path / "tb", {"seed": 1})
     resumed.load_state(state)
     for steps in (200, 300):

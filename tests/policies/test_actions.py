@@ -120,6 +120,26 @@ def test_the_environment_gets_the_nearest_whole_number(action: float, taken: int
     assert action_adapter.to_env(np.array([[action]], np.float32)).tolist() == [[taken]]
 
 
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Box(-60_000.0, 60_000.0, (1,), np.float16),
+        spaces.Box(-3e38, 3e38, (1,), np.float32),
+        spaces.Box(-100, 100, (1,), np.int8),
+        spaces.Box(-(2**63), 2**63 - 1, (1,), np.int64),
+        spaces.Box(0, 2**64 - 1, (1,), np.uint64),
+    ],
+    ids=str,
+)
+def test_no_width_is_too_much_for_the_spaces_type(space: spaces.Box) -> None:
+    action_adapter = make_action_adapter(space, scaled=True)
+    taken = action_adapter.to_env(np.array([[-1.0], [0.0], [1.0]], np.float32))
+    assert all(space.contains(row) for row in taken)
+    middle = (float(space.low.item()) + float(space.high.item())) / 2
+    expected = [float(space.low.item()), middle, float(space.high.item())]
+    np.testing.assert_allclose(taken[:, 0].astype(np.float64), expected, rtol=1e-3, atol=1)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.int64])
 def test_scaled_actions_need_bounds(dtype: Any) -> None:
     with pytest.raises(ZooError, match="finite bounds"):

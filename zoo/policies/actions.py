@@ -101,7 +101,7 @@ class BoxAdapter(ActionAdapter):
         low, high = self.space.low, self.space.high
         if self.is_whole and high.dtype.itemsize == 8:  # as floats the largest ones overflow
             limit = np.nextafter(float(np.iinfo(str(high.dtype)).max), 0.0)
-            actions = np.minimum(actions, limit).astype(high.dtype)
+            actions = np.minimum(np.maximum(actions, low), limit).astype(high.dtype)
         return np.minimum(np.maximum(actions, low), high).astype(self.space.dtype, copy=False)
 
 

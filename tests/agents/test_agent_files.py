@@ -161,6 +161,7 @@ def test_tensor_file_cut_anywhere_is_refused(folder: Path, name: str) -> None:
         ("format: 1\nalgo: ppo2\npolicy: {}", "`algo` is missing"),
         ("[" * 100_000, ""),
         ("a: &a [*a]", "a reference"),
+        ("{format: 1, algo: {}, policy: {}, observation_space: {}, action_space: {}, env: 3}", "`env`"),
     ],
 )
 def test_config_that_is_no_plain_mapping_is_refused(folder: Path, text: str, problem: str) -> None:

@@ -373,6 +373,8 @@ def test_rates_are_others_from_the_next_update_on(agent: str, rate: str, tmp_pat
         ("n_epochs", 3, "n_epochs=…"),
         ("gamma", 0.9, "gamma=…"),
         ("clip_range_vf", 0.2, "clip_range_vf=…"),
+        ("policy", None, "fixed"),
+        ("logger", None, "fixed"),
     ],
 )
 def test_what_would_do_nothing_is_not_taken(name: str, value: Any, named: str) -> None:

@@ -299,6 +299,16 @@ def test_records_of_gymnasiums_wrapper_below_changed_rewards_are_raw() -> None:
     assert [(each.episode_return, each.length) for each in episodes] == [(3.0, 2), (6.0, 3)]
 
 
+def test_records_of_zoos_vector_env_within_a_wrapper_are_raw() -> None:
+    inner = make_vec_env(Counting, 1, check=False)
+    stepper = VecEnvAdapter(gym.wrappers.vector.TransformReward(inner, lambda reward: 10 * reward))
+    stepper.reset([0])
+    steps = [stepper.step(np.zeros(1)) for _ in range(5)]
+    episodes = [each for step in steps for each in step.episodes]
+    assert [(each.episode_return, each.length) for each in episodes] == [(3.0, 2), (6.0, 3)]
+    assert steps[0].rewards.tolist() == [10.0]
+
+
 SMALL = {"net_arch": [4]}
 
 
@@ -516,6 +526,18 @@ def test_a_mask_is_a_part_like_others_where_nobody_shall_be_asked() -> None:
     stepper = VecEnvAdapter(env)
     stepper.reset([0])
     assert stepper.mask_size is None
+
+
+def test_a_mask_among_the_observations_of_a_foreign_vector_env_is_refused() -> None:
+    with pytest.raises(ZooError, match="mask_actions"):
+        VecEnvAdapter(SyncVectorEnv([lambda: Plain(), lambda: Plain()]))
+
+
+class Plain(gym.Env[Any, Any]):
+    """Has a mask among its observations, of which none is nested."""
+
+    observation_space = spaces.Dict({"action_mask": spaces.MultiBinary(4), "state": spaces.Box(0, 1, (1,))})
+    action_space = spaces.Discrete(4)
 
 
 def test_a_mask_of_another_length_is_refused() -> None:

@@ -96,6 +96,17 @@ def test_denormals_are_flushed_within_the_block_and_not_afterwards() -> None:
     assert n_not_flushed() == 1_000_000
 
 
+def test_products_are_exact_within_the_block_whatever_was_set_before() -> None:
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium")
+    try:
+        with torch_settings(1):
+            assert torch.get_float32_matmul_precision() == "highest"
+        assert torch.get_float32_matmul_precision() == "medium"
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
 @pytest.mark.parametrize(
     ("choices", "message"),
     [

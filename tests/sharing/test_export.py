@@ -251,6 +251,22 @@ def test_policy_that_acts_otherwise_is_not_written(tmp_path: Path, monkeypatch: 
     assert not (tmp_path / "out").exists()
 
 
+def test_policy_that_chooses_otherwise_once_in_a_hundred_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = agent("dqn", VECTOR, spaces.Discrete(3))
+    right = DeterministicPolicy.forward
+    rare = float(np.quantile(random_observations(made)[0][:, 0], 0.99))
+
+    def wrong(module: DeterministicPolicy, *inputs: Any) -> Any:
+        (action,) = right(module, *inputs)
+        return (torch.where(inputs[0][:, 0] > rare, (action + 1) % 3, action),)
+
+    monkeypatch.setattr(DeterministicPolicy, "forward", wrong)
+    with pytest.raises(ZooError, match="acts otherwise"):
+        export_agent(made, tmp_path / "out", formats=["torch_export"], title="dqn")
+
+
 def test_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(ZooError, match="onnxscript"):

@@ -157,7 +157,7 @@ def spelled_type(config_class: type[Any], name: str) -> str:
 
 def row_of(field: dataclasses.Field[Any], declared: str) -> tuple[str, ...]:
     unit = field.metadata.get("unit")
-    kind = declared.replace("Schedule", "number or schedule").replace("None", "null")
+    kind = declared.replace("ScheduleValue", "number or schedule").replace("None", "null")
     kind = re.sub(r'Literal\["(\w+)"\]', r"\1", kind)
     kind = re.sub(r"\b\w+NoiseConfig \| ", "", kind).replace(" | ", " or ")
     kind = re.sub(r"\b\w+Config\b", "mapping", kind)

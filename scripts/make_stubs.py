@@ -35,7 +35,7 @@ NAMES = {
     "Mapping": "from collections.abc import Mapping",
     "Path": "from pathlib import Path",
     "Policy": "from zoo.algorithms.arguments import Policy",
-    "Schedule": "from zoo.config.fields import Schedule",
+    "ScheduleValue": "from zoo.config.fields import ScheduleValue",
 }
 """What imports the names in annotations that say nothing about where they are."""
 

@@ -244,9 +244,9 @@ class MeanOverQuantiles(QRDQN):
 class QuantilesOfAllActions(QRDQN):
     """Lays out the network's numbers by action, then by quantile."""
 
-    def _of_actions(self, estimates: Tensor, actions: Tensor) -> Tensor:
+    def _values_of_actions(self, estimates: Tensor, actions: Tensor) -> Tensor:
         other = estimates.reshape(BATCH, 3, N).mT
-        return super()._of_actions(other, actions)
+        return super()._values_of_actions(other, actions)
 
 
 class QuantilesDecidedByTheOnlineNetwork(QRDQN):
@@ -462,10 +462,10 @@ def batches_of(model: Any, n_steps: int) -> dict[str, torch.Tensor]:
 def test_targets_are_the_same_with_them_and_without(algorithm: Any, double: bool) -> None:
     model = model_of(algorithm, "CartPole-v1", double=double)
     batches = batches_of(model, 3)
-    ahead = model._ahead(batches, 2)
+    ahead = model._target_values_ahead(batches, 2)
     for i in range(3):
         batch = {name: each[i] for name, each in batches.items()}
-        with_them = model.targets(model.runner.state, {**batch, "of_target": ahead[i]})
+        with_them = model.targets(model.runner.state, {**batch, "target_values": ahead[i]})
         torch.testing.assert_close(with_them, model.targets(model.runner.state, batch))
-        others = model.targets(model.runner.state, {**batch, "of_target": ahead[i] + 1})
+        others = model.targets(model.runner.state, {**batch, "target_values": ahead[i] + 1})
         assert not torch.allclose(others, with_them)

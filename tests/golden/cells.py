@@ -383,7 +383,7 @@ def environment() -> dict[str, str]:
     return {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", **own}
 
 
-def machine() -> dict[str, str]:
+def machine() -> str:
     """Return what sums of floating-point numbers depend on, to the last bit."""
     facts: dict[str, str] = {}
     with contextlib.suppress(OSError):
@@ -391,15 +391,11 @@ def machine() -> dict[str, str]:
             key, _, value = line.partition(":")
             if key.strip() in ("model name", "cpu family", "model", "stepping"):
                 facts.setdefault(key.strip(), value.strip())
-    return {
-        **facts,
-        "vectors": torch.backends.cpu.get_cpu_capability(),
-        "torch": torch.__version__,
-        "numpy": np.__version__,
-    }
+    vectors = torch.backends.cpu.get_cpu_capability()
+    return ", ".join([*facts.values(), vectors, f"torch {torch.__version__}", f"numpy {np.__version__}"])
 
 
 def read_record() -> dict[str, Any]:
-    """Return what was recorded: the machine, and each cell's outcome."""
+    """Return what was recorded of each cell: its outcome, and on which machine."""
     found: dict[str, Any] = json.loads(RECORD.read_text())
     return found

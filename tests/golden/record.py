@@ -36,12 +36,12 @@ def main(names: list[str]) -> None:
         for name in names or CELLS:
             started = time.perf_counter()
             result = train(name)
-            record["cells"][name] = outcome(result)
+            record["cells"][name] = {"machine": machine(), **outcome(result)}
             agent = AGENTS / name.replace(" ", "_")
             if not agent.exists() and not any(part in name for part in ALIKE):
                 shutil.copytree(result.agent, agent)
             cells = {each: record["cells"][each] for each in CELLS if each in record["cells"]}
-            write(RECORD, {"machine": machine(), "cells": cells})
+            write(RECORD, {"cells": cells})
             print(f"{time.perf_counter() - started:5.1f} s  {name}", flush=True)
     write(ACTIONS, {path.name: actions(zoo.load(path)) for path in sorted(AGENTS.iterdir())})
 

@@ -79,6 +79,7 @@ def actor_critic_loss(
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Return the loss of actor and critic on a rollout, whose columns these are; its parts as metrics.
 
+    The gradients of the first two are those of the paper's algorithm S3; the entropy's is of its section 4.
     ``config`` has ``ent_coef`` and ``vf_coef``.
     """
     policy_loss = -batch_mean(rollout["advantages"] * log_prob, rollout)

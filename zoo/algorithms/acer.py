@@ -26,7 +26,7 @@ from zoo.algorithms.saving import RecurrentState
 from zoo.buffers.arrays import Arrays, ArraySpec, observation_spec
 from zoo.buffers.replay import keep_or_discard_buffer, refuse_too_large_buffer, replay_bytes
 from zoo.buffers.sequence import SequenceBuffer
-from zoo.config.fields import Schedule, hyperparameter
+from zoo.config.fields import ScheduleValue, hyperparameter
 from zoo.errors import ZooError
 from zoo.optim.natural_gradient import projected
 from zoo.optim.optimizers import FunctionalModule, RMSprop, Updater
@@ -51,7 +51,7 @@ N_DRAWN = 6
 class ACERConfig:
     """Hyperparameters of ACER."""
 
-    learning_rate: Schedule = hyperparameter("lin_7e-4", "step size of RMSprop", ge=0)
+    learning_rate: ScheduleValue = hyperparameter("lin_7e-4", "step size of RMSprop", ge=0)
     n_steps: int = hyperparameter(
         20, "steps of each environment in a rollout, and in what is replayed", unit="steps", ge=1
     )

@@ -26,7 +26,7 @@ from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.collector import Collector, PolicyInput, check_collected
 from zoo.algorithms.on_policy import PLAIN_ACTIONS
 from zoo.buffers.arrays import Arrays
-from zoo.config.fields import Schedule, hyperparameter
+from zoo.config.fields import ScheduleValue, hyperparameter
 from zoo.envs.monitor import EpisodeRecord
 from zoo.envs.normalize import RowMoments, is_training
 from zoo.envs.replay import LARGEST_SEED
@@ -56,8 +56,8 @@ class ARSConfig:
     n_top: int | None = hyperparameter(
         None, "directions that it learns from, those with the best candidates; null: all", ge=1
     )
-    learning_rate: Schedule = hyperparameter(0.02, "step size", ge=0)
-    delta_std: Schedule = hyperparameter(0.05, "how far candidates are from the weights", ge=0)
+    learning_rate: ScheduleValue = hyperparameter(0.02, "step size", ge=0)
+    delta_std: ScheduleValue = hyperparameter(0.05, "how far candidates are from the weights", ge=0)
     n_eval_episodes: int = hyperparameter(1, "episodes that each candidate plays", unit="episodes", ge=1)
     alive_bonus_offset: float = hyperparameter(
         0.0, "added to the reward of each step that candidates are compared by, against a bonus for surviving"

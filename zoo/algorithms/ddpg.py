@@ -19,7 +19,7 @@ from zoo.agents.agent_folder import check_tensors
 from zoo.algorithms.collector import Array
 from zoo.algorithms.off_policy import ContinuousAlgorithm, ContinuousConfig, mean_loss, td_errors
 from zoo.buffers.arrays import Arrays, transform
-from zoo.config.fields import Schedule, hyperparameter, with_defaults
+from zoo.config.fields import ScheduleValue, hyperparameter, with_defaults
 from zoo.errors import ZooError
 from zoo.optim.optimizers import Adam, Updater, WeightDecay
 from zoo.optim.parameters import Parameters
@@ -44,7 +44,7 @@ LAST_LAYER_RANGE = 3e-3
 class DDPGConfig(ContinuousConfig):
     """Hyperparameters of DDPG; ``learning_rate`` is the critic's."""
 
-    actor_learning_rate: Schedule | None = hyperparameter(
+    actor_learning_rate: ScheduleValue | None = hyperparameter(
         1e-4, "step size of the actor's Adam; null: learning_rate", ge=0
     )
     critic_l2_reg: float = hyperparameter(

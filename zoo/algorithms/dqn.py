@@ -94,7 +94,9 @@ class DQN(OffPolicyAlgorithm):
     def _make_exploration(self) -> EpsilonGreedy:
         config = self.config
         rate = Schedule(
-            *("linear", config.exploration_initial_eps, config.exploration_final_eps),
+            type="linear",
+            start=config.exploration_initial_eps,
+            end=config.exploration_final_eps,
             fraction=config.exploration_fraction,
         )
         if config.parameter_noise:
@@ -104,14 +106,15 @@ class DQN(OffPolicyAlgorithm):
     def _act(self, policy_input: PolicyInput, state: Any, *, deterministic: bool) -> tuple[Arrays, Any]:
         if deterministic:
             return self.acting.act(policy_input, None, state)
-        rate = self.config.exploration_final_eps
+        rate = self.config.exploration_final_eps  # of a stochastic `predict`
         greedy = EpsilonGreedy(self.acting, self.action_adapter, lambda _: rate)
         return greedy.act(policy_input, self.predict_rng, self.progress), state
 
     def update(self) -> None:
         interval = self.config.target_update_interval
         n_due = self.num_timesteps // interval - (self.num_timesteps - self._collected) // interval
-        if n_due:  # all at once: the network stands still between them
+        # As Stable-Baselines3, before the gradient steps; several due ones at once, as nothing moves between.
+        if n_due:
             tau = 1.0 - (1.0 - self.config.tau) ** n_due
             self.updater.parameters.polyak_update(self.runner.state, "target", tau)
         super().update()
@@ -123,7 +126,7 @@ class DQN(OffPolicyAlgorithm):
         together = 2 ** (min(n_steps, max(1, ROWS_AHEAD // self.config.batch_size)).bit_length() - 1)
         has_statistics = next(self.policy.buffers(), None) is not None  # which gradient steps may move
         if together > 1 and not has_statistics:
-            batches = {**batches, "of_target": self._ahead(batches, together)}
+            batches = {**batches, "target_values": self._target_values_ahead(batches, together)}
         return self._take_steps(self._gradient_step, self.rates(self._progress_before), batches)
 
     def _bytes_ahead(self) -> int:
@@ -131,8 +134,8 @@ class DQN(OffPolicyAlgorithm):
         n_values = int(self.action_space.n) if self.config.double else 1
         return 2 * 4 * n_values  # in parts, and put together
 
-    def _ahead(self, batches: Mapping[str, Any], together: int) -> Tensor:
-        """Return `_of_target` of batches (steps, batch, …), so many at a time, as many rows cost less each.
+    def _target_values_ahead(self, batches: Mapping[str, Any], together: int) -> Tensor:
+        """Return `_target_network_values` of batches (steps, batch, …), so many at a time: that is faster.
 
         Every number of batches has a graph of its own, so these are powers of two; the last ones overlap.
         """
@@ -144,20 +147,20 @@ class DQN(OffPolicyAlgorithm):
         for start in [*range(0, n_steps - together, together), n_steps - together]:
             rows = slice(start, start + together)
             joined = tree_map(lambda each: each[rows].flatten(0, 1), next_input)  # noqa: B023
-            estimated = self.runner.call(self._of_target, joined)
+            estimated = self.runner.call(self._target_network_values, joined)
             parts.append(estimated.unflatten(0, (together, batch_size)))
         return torch.cat([*parts[:-1], parts[-1][len(parts) * together - n_steps :]])
 
     def _gradient_step(self, state: State, rates: Any, batch: Any) -> StepResult:
         network = self.updater.module(state)
-        values = self._of_actions(network(batch["observations"]), batch["actions"])
+        values = self._values_of_actions(network(batch["observations"]), batch["actions"])
         losses, errors = self._losses_and_errors(values, self.targets(state, batch))
         loss = mean_loss(losses, batch.get("weights"))
         state, grad_norm = self.updater.step(state, network, loss, rates["learning_rate"])
         metrics = {"loss": loss.detach(), "q_value": values.mean().detach(), "grad_norm": grad_norm}
         return StepResult(state, metrics, td_errors(batch, errors))
 
-    def _of_actions(self, estimates: Tensor, actions: Tensor) -> Tensor:
+    def _values_of_actions(self, estimates: Tensor, actions: Tensor) -> Tensor:
         """Return what the network estimates (batch, …, actions) of these actions (batch,)."""
         return gather(estimates, actions)
 
@@ -168,30 +171,34 @@ class DQN(OffPolicyAlgorithm):
     def targets(self, state: State, batch: dict[str, Tensor]) -> Tensor:
         """Return r + γ·Q_target(s′, a′), (batch,), of the action a′ that the deciding network chooses.
 
-        Where ``batch`` has ``of_target``, that is what was computed of these next observations ahead.
+        Where ``batch`` has ``target_values``, that is what was computed of these next observations ahead.
         """
-        values = batch["of_target"] if "of_target" in batch else self._of_target(state, batch)
+        values = batch.get("target_values")
+        if values is None:
+            values = self._target_network_values(state, batch)
         if self.config.double:
             with self.policy_mode.evaluation():
                 deciding = self.updater.parameters.functional(state["q_network"])(batch["next_observations"])
-            values = self._of_best_actions(values, deciding, batch)
+            values = self._values_of_best_actions(values, deciding, batch)
         return self._bootstrapped(batch, values)
 
-    def _of_target(self, state: State, batch: dict[str, Tensor]) -> Tensor:
+    def _target_network_values(self, state: State, batch: dict[str, Tensor]) -> Tensor:
         """Return Q_target(s′, a′), (batch,); of all actions, (batch, actions), where it does not choose.
 
         Its parameters stand still within an update.
         """
         with self.policy_mode.evaluation():
             estimates = self.updater.parameters.functional(state["target"])(batch["next_observations"])
-        return estimates if self.config.double else self._of_best_actions(estimates, estimates, batch)
+        return estimates if self.config.double else self._values_of_best_actions(estimates, estimates, batch)
 
-    def _of_best_actions(self, estimates: Tensor, deciding: Tensor, batch: dict[str, Tensor]) -> Tensor:
+    def _values_of_best_actions(
+        self, estimates: Tensor, deciding: Tensor, batch: dict[str, Tensor]
+    ) -> Tensor:
         """Return the estimates of the actions which are best, of those allowed, by the deciding ones."""
         values = self.policy.action_values(deciding)
         if "next_action_masks" in batch:
             values = self.policy.head.masked(values, batch["next_action_masks"])
-        return self._of_actions(estimates, values.argmax(1))
+        return self._values_of_actions(estimates, values.argmax(1))
 
 
 class HerDQN(DQN):

@@ -27,7 +27,7 @@ from zoo.buffers.replay import (
     replay_bytes,
     ring_length,
 )
-from zoo.config.fields import Schedule, hyperparameter
+from zoo.config.fields import ScheduleValue, hyperparameter
 from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.goals import GoalRewards
 from zoo.errors import ZooError, ZooWarning
@@ -58,7 +58,7 @@ CHECKED_STEPS = 64
 class OffPolicyConfig:
     """Hyperparameters that all off-policy algorithms have; each sets its own defaults."""
 
-    learning_rate: Schedule = hyperparameter(3e-4, "step size of Adam", ge=0)
+    learning_rate: ScheduleValue = hyperparameter(3e-4, "step size of Adam", ge=0)
     buffer_size: int = hyperparameter(50_000, "transitions kept for replay", unit="transitions", ge=1)
     learning_starts: int = hyperparameter(
         100, "random steps before the first update", unit="environment steps", ge=0

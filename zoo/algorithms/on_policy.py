@@ -20,7 +20,7 @@ from zoo.algorithms.collector import Array, PolicyInput, check_collected
 from zoo.algorithms.saving import RecurrentState
 from zoo.buffers.arrays import Arrays, ArraySpec, observation_spec, split_rows, transform
 from zoo.buffers.rollout import RolloutBuffer, Truncations, generalized_advantages
-from zoo.config.fields import Schedule, hyperparameter
+from zoo.config.fields import ScheduleValue, hyperparameter
 from zoo.envs.transition import Transition
 from zoo.errors import ZooError, ZooWarning
 from zoo.optim import workers
@@ -49,7 +49,7 @@ PIECE_BYTES = 64 * 2**20
 class OnPolicyConfig:
     """Hyperparameters of all on-policy algorithms: of rollouts, and of what is learned from them."""
 
-    learning_rate: Schedule = hyperparameter(3e-4, "step size of the optimizer", ge=0)
+    learning_rate: ScheduleValue = hyperparameter(3e-4, "step size of the optimizer", ge=0)
     n_steps: int = hyperparameter(128, "steps of each environment in a rollout", unit="steps", ge=1)
     gamma: float = hyperparameter(0.99, "discount factor", ge=0, le=1)
     gae_lambda: float = hyperparameter(
@@ -186,6 +186,7 @@ class OnPolicyAlgorithm(Algorithm):
         return {"actions": actions, "states": before, "episode_starts": starts}
 
     def _store_truncations(self, transition: Transition) -> None:
+        """Keep final observations of truncated episodes, from which `_advantages_and_returns` bootstraps."""
         finished = transition.finished
         is_truncated = transition.truncated[finished]
         if is_truncated.any():
@@ -233,7 +234,10 @@ class OnPolicyAlgorithm(Algorithm):
         return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
     def _advantages_and_returns(self, values: Array) -> tuple[Array, Array]:
-        """Return both for values (n_steps, n_envs), in the same shape."""
+        """Return both for values (n_steps, n_envs), in the same shape: GAE, and its sum with the values.
+
+        A truncated episode goes on as far as the reward is concerned: γ·V(final observation) is added to it.
+        """
         buffer, gamma = self.buffer, self.config.gamma
         rewards, truncations = buffer.rewards, buffer.truncations()
         if truncations is not None:

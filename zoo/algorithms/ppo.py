@@ -3,7 +3,7 @@
 After each rollout the policy takes several epochs of minibatch steps on a surrogate objective that stops
 paying once the probability of an action has changed by more than the clip range.
 
-- `PPO2` is the algorithm, with the defaults of Stable-Baselines' PPO2.
+- `PPO2` is the algorithm, and holds all of the code; its defaults are those of Stable-Baselines' PPO2.
 - `PPO` is the same with the defaults of Stable-Baselines3's PPO, `MaskablePPO` and `RecurrentPPO` with those
   of SB3-Contrib's.
 - `PPO1` is Stable-Baselines' first form, for workers that each learn from a batch of their own and average
@@ -29,7 +29,7 @@ from zoo.algorithms.on_policy import (
     with_n_valid,
 )
 from zoo.buffers.arrays import transform
-from zoo.config.fields import Schedule, hyperparameter, with_defaults
+from zoo.config.fields import ScheduleValue, hyperparameter, with_defaults
 from zoo.errors import ZooError
 from zoo.optim import workers
 from zoo.optim.optimizers import Adam, Optimizer
@@ -45,7 +45,7 @@ class ClippedObjectiveConfig(SdeConfig, OnPolicyConfig):
 
     vf_coef: float = hyperparameter(0.25, "weight of the value's mean squared error", ge=0)
     n_epochs: int = hyperparameter(4, "passes over each rollout", ge=1)
-    clip_range: Schedule = hyperparameter(
+    clip_range: ScheduleValue = hyperparameter(
         0.2, "change of an action's probability ratio beyond which nothing is gained", gt=0
     )
     adam_eps: float = hyperparameter(1e-5, "Adam's epsilon", gt=0)
@@ -60,7 +60,7 @@ class PPO2Config(ClippedObjectiveConfig):
         None, "size of a minibatch; null: n_minibatches decides", unit="steps", ge=2
     )
     n_minibatches: int = hyperparameter(4, "minibatches an epoch, if batch_size is null", ge=1)
-    clip_range_vf: Schedule | Literal["same"] | None = hyperparameter(
+    clip_range_vf: ScheduleValue | Literal["same"] | None = hyperparameter(
         "same", "the same for the change of a value; same: clip_range, null: no clipping", gt=0
     )
     target_kl: float | None = hyperparameter(

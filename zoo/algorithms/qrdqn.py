@@ -65,7 +65,7 @@ class QRDQN(DQN):
     def _adam_eps(self) -> float:
         return 0.01 / self.config.batch_size  # from the paper, for batches of 32
 
-    def _of_actions(self, estimates: Tensor, actions: Tensor) -> Tensor:
+    def _values_of_actions(self, estimates: Tensor, actions: Tensor) -> Tensor:
         """Return the quantiles (batch, quantiles) of these actions (batch,)."""
         return gather(estimates, actions[:, None])
 

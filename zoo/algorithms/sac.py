@@ -125,6 +125,10 @@ class SAC(ContinuousAlgorithm):
         return self._take_steps(self._gradient_step, self.rates(self._progress_before), rows)
 
     def _gradient_step(self, state: State, rates: Any, batch: Any) -> StepResult:
+        """Move the temperature, the critics, then the actor, whose actions are those of before all three.
+
+        `module` gives a network to differentiate, `functional` one whose parameters are constant.
+        """
         learning_rate, observations = rates["learning_rate"], batch["observations"]
         weights = batch.get("weights")
         noise, next_noise = batch["noise"].unbind(0)
@@ -136,18 +140,19 @@ class SAC(ContinuousAlgorithm):
         if self.learns_ent_coef:
             log_ent_coef = self.temperature_updater.module(state)
             entropy_shortfall = log_prob.detach() + self.target_entropy
+            # J(α) (equation 18), of log α instead of α as in the authors' code.
             ent_coef_loss = -mean_loss(log_ent_coef() * entropy_shortfall, weights)
             state, _ = self.temperature_updater.step(state, log_ent_coef, ent_coef_loss, learning_rate)
 
         critics = self.critics_updater.module(state)
         values = critics(observations, batch["actions"])
         losses, errors = self._losses_and_errors(values, targets)
-        critic_loss = mean_loss(losses, weights)
+        critic_loss = mean_loss(losses, weights)  # J_Q (equation 5)
         state, _ = self.critics_updater.step(state, critics, critic_loss, learning_rate)
 
         new_critics = self.critics_updater.parameters.functional(state["critics"])
         actor_values = self._actor_values(new_critics(observations, actions))
-        actor_loss = mean_loss(ent_coef * log_prob - actor_values, weights)
+        actor_loss = mean_loss(ent_coef * log_prob - actor_values, weights)  # J_π (equation 9)
         state, _ = self.actor_updater.step(state, actor, actor_loss, learning_rate)
 
         state = self.critics_updater.parameters.polyak_update(state, "target", batch["tau"])
@@ -161,7 +166,7 @@ class SAC(ContinuousAlgorithm):
         return StepResult(state, metrics, td_errors(batch, errors))
 
     def targets(self, state: State, batch: dict[str, Any], noise: Tensor, ent_coef: Tensor) -> Tensor:
-        """Return r + γ·(min Q_target(s′, a′) − α·log π(a′|s′)), (batch,) (equations 5 and 7 of the paper)."""
+        """Return r + γ·(min Q_target(s′, a′) − α·log π(a′|s′)), (batch,) (equations 3 and 5)."""
         next_observations = batch["next_observations"]
         with self.policy_mode.evaluation():
             next_parameters = self.actor_updater.parameters.functional(state["actor"])(next_observations)

@@ -26,7 +26,7 @@ from zoo.algorithms.on_policy import (
     with_n_valid,
 )
 from zoo.buffers.arrays import transform
-from zoo.config.fields import Schedule, hyperparameter, with_defaults
+from zoo.config.fields import ScheduleValue, hyperparameter, with_defaults
 from zoo.errors import ZooError
 from zoo.optim.natural_gradient import (
     Product,
@@ -47,7 +47,7 @@ Batch = dict[str, Any]
 class TRPOConfig(SdeConfig, OnPolicyConfig):
     """Hyperparameters of TRPO."""
 
-    learning_rate: Schedule = hyperparameter(1e-3, "step size of the critic's optimizer", ge=0)
+    learning_rate: ScheduleValue = hyperparameter(1e-3, "step size of the critic's optimizer", ge=0)
     max_grad_norm: float | None = hyperparameter(
         None, "bound of the norm of the critic's gradient; null: none", gt=0
     )

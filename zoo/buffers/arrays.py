@@ -1,4 +1,4 @@
-"""Preallocated arrays for observations of any space, and one step of all environments as one record.
+"""Preallocated arrays for observations of any space.
 
 A column is an array, or a dictionary of arrays for dictionary observations. The functions here treat both
 alike, so that buffers need not know which one they hold.

@@ -22,7 +22,7 @@ from zoo.errors import ZooError, nearest
 
 Config = TypeVar("Config")
 
-Schedule = float | str | dict[str, Any]
+ScheduleValue = float | str | dict[str, Any]
 """A number, ``"lin_3e-4"``, or ``{type: linear, start: 3e-4, end: 0}``: see `zoo.optim.schedules`."""
 
 
@@ -77,8 +77,8 @@ def with_defaults(**values: Any) -> Callable[[type[Config]], type[Config]]:
 
 
 def takes_schedule(hint: Any) -> bool:
-    """Whether a value of this type may be a `Schedule`."""
-    return set(get_args(Schedule)) <= set(get_args(hint))
+    """Whether a value of this type may be a `ScheduleValue`."""
+    return set(get_args(ScheduleValue)) <= set(get_args(hint))
 
 
 def scheduled(config: Any) -> dict[str, Any]:

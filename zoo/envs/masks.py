@@ -1,4 +1,7 @@
-"""Masks of valid actions, from a method `action_masks` of environments or from their infos."""
+"""Masks of valid actions, from a method `action_masks` of environments or from their infos.
+
+They are read and checked here; `ActionDistribution.masked` applies them to what a policy prefers.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Ending a run cleanly when the user or the cluster asks for it, and the Slurm job that it belongs to."""
+"""Ending a run cleanly when the user or the cluster asks for it, and the Slurm job that it belongs to.
+
+What puts a multirun's job back into the queue is in `zoo.launch.slurm`.
+"""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.arguments import Policy
 from zoo.algorithms.on_policy import ANY_ACTIONS, batch_mean, with_n_valid
-from zoo.config.fields import Schedule, hyperparameter
+from zoo.config.fields import ScheduleValue, hyperparameter
 from zoo.errors import NotFiniteError, ZooError
 from zoo.imitation.demonstrations import (
     Demonstrations,
@@ -199,7 +199,7 @@ class Patience:
 class BCConfig(CloningTerms):
     """Hyperparameters of behaviour cloning."""
 
-    learning_rate: Schedule = hyperparameter(1e-3, "step size of Adam", ge=0)
+    learning_rate: ScheduleValue = hyperparameter(1e-3, "step size of Adam", ge=0)
 
 
 class BC(Algorithm):

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from zoo.algorithms.algorithm import Algorithm
 from zoo.buffers.arrays import Arrays, allocate, assign, observation_spec, split_rows, transform
-from zoo.config.fields import Schedule, hyperparameter
+from zoo.config.fields import ScheduleValue, hyperparameter
 from zoo.envs.config import NormalizeConfig
 from zoo.envs.normalize import Normalizer
 from zoo.envs.spaces import is_composite, leaf_spaces
@@ -50,7 +50,7 @@ class DiscriminatorConfig(EpisodeChoice):
     """Hyperparameters of the discriminator."""
 
     d_step: int = hyperparameter(1, "gradient steps of the discriminator each time", ge=1)
-    d_learning_rate: Schedule = hyperparameter(3e-4, "step size of its Adam", ge=0)
+    d_learning_rate: ScheduleValue = hyperparameter(3e-4, "step size of its Adam", ge=0)
     d_batch_size: int | None = hyperparameter(
         None,
         "pairs of the policy in one of its steps, and as many of the expert; null: a rollout's, over d_step",

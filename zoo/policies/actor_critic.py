@@ -76,7 +76,7 @@ class ActorCritic(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return masked parameters (…, ``head.parameter_size``), values (…), and the state afterwards."""
         features, critic_features, next_state = self._features(inputs, state)
-        return self._masked(features, inputs), self.critic(critic_features).squeeze(-1), next_state
+        return self._masked_parameters(features, inputs), self.critic(critic_features).squeeze(-1), next_state
 
     def _features(self, inputs: PolicyInput, state: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return the features that the actor reads, those that the critic reads, and the next state."""
@@ -100,14 +100,14 @@ class ActorCritic(nn.Module):
         """Return masked parameters and the next state, without the values."""
         if self.critic_core is not None:
             features, _, next_state = self._features(inputs, state)
-            return self._masked(features, inputs), next_state
+            return self._masked_parameters(features, inputs), next_state
         return self.actor_parameters(inputs, state)
 
     def actor_parameters(self, inputs: PolicyInput, state: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Return masked parameters and the next state of the actor's core, from its state alone."""
         encoded = self.shared(self.encoder(inputs["observations"]))
         features, next_state = self._run_core(encoded, self.core, state, inputs)
-        return self._masked(features, inputs), next_state
+        return self._masked_parameters(features, inputs), next_state
 
     def values(self, inputs: PolicyInput, state: Tensor | None = None) -> Tensor:
         """Return the critic's values (…)."""
@@ -143,7 +143,7 @@ class ActorCritic(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         return (features, None) if core is None else core(features, state, inputs.get("episode_starts"))
 
-    def _masked(self, features: Tensor, inputs: PolicyInput) -> Tensor:
+    def _masked_parameters(self, features: Tensor, inputs: PolicyInput) -> Tensor:
         return self.head.masked(self.head(self.actor(features)), inputs.get("action_masks"))
 
 
@@ -201,7 +201,8 @@ class StochasticDuelingPolicy(ActorCritic):
         advantage is taken over those that are drawn with the rest.
         """
         features, critic_features, next_state = self._features(inputs, state)
-        parameters, values = self._masked(features, inputs), self.critic(critic_features).squeeze(-1)
+        parameters = self._masked_parameters(features, inputs)
+        values = self.critic(critic_features).squeeze(-1)
         if actions is None or noise is None:
             return parameters, values, next_state
         evaluated = torch.cat([actions[None], self.sample_actions(parameters, noise)])

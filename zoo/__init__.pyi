@@ -44,7 +44,7 @@ from zoo.algorithms.trpo import TRPO as _TRPO
 from zoo.algorithms.trpo import TRPOConfig
 from zoo.buffers.config import ReplayConfig
 from zoo.config.compose import compose as compose
-from zoo.config.fields import Schedule
+from zoo.config.fields import ScheduleValue
 from zoo.envs.config import EnvConfig
 from zoo.envs.env_checker import check_env as check_env
 from zoo.envs.make_env import make_vec_env as make_vec_env
@@ -67,7 +67,7 @@ class A2C(_A2C):
     """A2C with n-step returns or GAE, and RMSprop in TensorFlow's form by default.
 
     Hyperparameters:
-        learning_rate (Schedule, default 0.0007, ≥ 0): step size of the optimizer
+        learning_rate (ScheduleValue, default 0.0007, ≥ 0): step size of the optimizer
         n_steps (int, default 5, ≥ 1): steps of each environment in a rollout [steps]
         gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
         gae_lambda (float, default 1.0, ≥ 0, ≤ 1): bias (0) against variance (1) of the advantages; 1:
@@ -101,7 +101,7 @@ class A2C(_A2C):
         config: A2CConfig | None = None,
         observation_space: spaces.Space[Any] | None = None,
         action_space: spaces.Space[Any] | None = None,
-        learning_rate: Schedule = 0.0007,
+        learning_rate: ScheduleValue = 0.0007,
         n_steps: int = 5,
         gamma: float = 0.99,
         gae_lambda: float = 1.0,
@@ -122,7 +122,7 @@ class ACER(_ACER):
     """ACER, for Box actions with the paper's stochastic dueling network.
 
     Hyperparameters:
-        learning_rate (Schedule, default 'lin_7e-4', ≥ 0): step size of RMSprop
+        learning_rate (ScheduleValue, default 'lin_7e-4', ≥ 0): step size of RMSprop
         n_steps (int, default 20, ≥ 1): steps of each environment in a rollout, and in what is replayed
             [steps]
         gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
@@ -155,7 +155,7 @@ class ACER(_ACER):
         config: ACERConfig | None = None,
         observation_space: spaces.Space[Any] | None = None,
         action_space: spaces.Space[Any] | None = None,
-        learning_rate: Schedule = "lin_7e-4",
+        learning_rate: ScheduleValue = "lin_7e-4",
         n_steps: int = 20,
         gamma: float = 0.99,
         buffer_size: int = 50000,
@@ -176,7 +176,7 @@ class ACKTR(_ACKTR):
     """ACKTR, for actions that are no tuples or dictionaries.
 
     Hyperparameters:
-        learning_rate (Schedule, default 'lin_0.25', ≥ 0): step size of the optimizer
+        learning_rate (ScheduleValue, default 'lin_0.25', ≥ 0): step size of the optimizer
         n_steps (int, default 20, ≥ 1): steps of each environment in a rollout [steps]
         gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
         gae_lambda (float, default 1.0, ≥ 0, ≤ 1): bias (0) against variance (1) of the advantages; 1:
@@ -213,7 +213,7 @@ class ACKTR(_ACKTR):
         config: ACKTRConfig | None = None,
         observation_space: spaces.Space[Any] | None = None,
         action_space: spaces.Space[Any] | None = None,
-        learning_rate: Schedule = "lin_0.25",
+        learning_rate: ScheduleValue = "lin_0.25",
         n_steps: int = 20,
         gamma: float = 0.99,
         gae_lambda: float = 1.0,
@@ -239,8 +239,8 @@ class ARS(_ARS):
         n_delta (int, default 8, ≥ 1): random directions of an update; each is tried both ways
         n_top (int | None, default None, ≥ 1): directions that it learns from, those with the best
             candidates; null: all
-        learning_rate (Schedule, default 0.02, ≥ 0): step size
-        delta_std (Schedule, default 0.05, ≥ 0): how far candidates are from the weights
+        learning_rate (ScheduleValue, default 0.02, ≥ 0): step size
+        delta_std (ScheduleValue, default 0.05, ≥ 0): how far candidates are from the weights
         n_eval_episodes (int, default 1, ≥ 1): episodes that each candidate plays [episodes]
         alive_bonus_offset (float, default 0.0): added to the reward of each step that candidates are
             compared by, against a bonus for surviving
@@ -266,8 +266,8 @@ class ARS(_ARS):
         action_space: spaces.Space[Any] | None = None,
         n_delta: int = 8,
         n_top: int | None = None,
-        learning_rate: Schedule = 0.02,
-        delta_std: Schedule = 0.05,
+        learning_rate: ScheduleValue = 0.02,
+        delta_std: ScheduleValue = 0.05,
         n_eval_episodes: int = 1,
         alive_bonus_offset: float = 0.0,
         zero_policy: bool | None = None,
@@ -287,7 +287,7 @@ class BC(_BC):
             from, at least one of several
         patience (int | None, default 10, ≥ 1): epochs without a better validation loss that end it;
             null: it never ends so [epochs]
-        learning_rate (Schedule, default 0.001, ≥ 0): step size of Adam
+        learning_rate (ScheduleValue, default 0.001, ≥ 0): step size of Adam
     """
     def __init__(
         self,
@@ -309,14 +309,14 @@ class BC(_BC):
         max_grad_norm: float | None = None,
         validation_fraction: float = 0.2,
         patience: int | None = 10,
-        learning_rate: Schedule = 0.001,
+        learning_rate: ScheduleValue = 0.001,
     ) -> None: ...
 
 class DDPG(_DDPG):
     """DDPG as in Stable-Baselines: actor and critic step from the same weights, then both targets follow.
 
     Hyperparameters:
-        learning_rate (Schedule, default 0.001, ≥ 0): step size of Adam
+        learning_rate (ScheduleValue, default 0.001, ≥ 0): step size of Adam
         buffer_size (int, default 50000, ≥ 1): transitions kept for replay [transitions]
         learning_starts (int, default 100, ≥ 0): random steps before the first update [environment
             steps]
@@ -333,8 +333,8 @@ class DDPG(_DDPG):
             actions while learning: {type: normal | ornstein-uhlenbeck, std: 0.1}
         random_exploration (float, default 0.0, ≥ 0, ≤ 1): share of steps with a uniformly random action
             while learning
-        actor_learning_rate (Schedule | None, default 0.0001, ≥ 0): step size of the actor's Adam; null:
-            learning_rate
+        actor_learning_rate (ScheduleValue | None, default 0.0001, ≥ 0): step size of the actor's Adam;
+            null: learning_rate
         critic_l2_reg (float, default 0.0, ≥ 0): weight of half the critic's squared weights, but for
             biases and the last layer
         max_grad_norm (float | None, default None, > 0): bound of the norm of each network's gradient;
@@ -364,7 +364,7 @@ class DDPG(_DDPG):
         config: DDPGConfig | None = None,
         observation_space: spaces.Space[Any] | None = None,
         action_space: spaces.Space[Any] | None = None,
-        learning_rate: Schedule = 0.001,
+        learning_rate: ScheduleValue = 0.001,
         buffer_size: int = 50000,
         learning_starts: int = 100,
         batch_size: int = 128,
@@ -375,7 +375,7 @@ class DDPG(_DDPG):
         optimize_memory_usage: bool = False,
         action_noise: ActionNoiseConfig | dict[str, Any] | None = None,
         random_exploration: float = 0.0,
-        actor_learning_rate: Schedule | None = 0.0001,
+        actor_learning_rate: ScheduleValue | None = 0.0001,
         critic_l2_reg: float = 0.0,
         max_grad_norm: float | None = None,
         reward_scale: float = 1.0,
@@ -389,7 +389,7 @@ class DQN(_DQN):
     """DQN, by default double and dueling as in Stable-Baselines; both off is Stable-Baselines3's.
 
     Hyperparameters:
-        learning_rate (Schedule, default 0.0005, ≥ 0): step size of Adam
+        learning_rate (ScheduleValue, default 0.0005, ≥ 0): step size of Adam
         buffer_size (int, default 50000, ≥ 1): transitions kept for replay [transitions]
         learning_starts (int, default 1000, ≥ 0): random steps before the first update [environment
             steps]
@@ -428,7 +428,7 @@ class DQN(_DQN):
         config: DQNConfig | None = None,
         observation_space: spaces.Space[Any] | None = None,
         action_space: spaces.Space[Any] | None = None,
-        learning_rate: Schedule = 0.0005,
+        learning_rate: ScheduleValue = 0.0005,
         buffer_size: int = 50000,
         learning_starts: int = 1000,
         batch_size: int = 32,
@@ -458,7 +458,7 @@ class GAIL(_GAIL):
         n_episodes (int | None, default None, ≥ 1): episodes to use, the first ones; null: all
         min_return (float | None, default None): use only episodes that return so much; null: all
         d_step (int, default 1, ≥ 1): gradient steps of the discriminator each time
-        d_learning_rate (Schedule, default 0.0003, ≥ 0): step size of its Adam
+        d_learning_rate (ScheduleValue, default 0.0003, ≥ 0): step size of its Adam
         d_batch_size (int | None, default None, ≥ 1): pairs of the policy in one of its steps, and as
             many of the expert; null: a rollout's, over d_step [steps]
         d_net_arch (list[int], default [100, 100]): its hidden layers, after the encoder
@@ -472,7 +472,7 @@ class GAIL(_GAIL):
             that learns from the imitation reward; its hyperparameters stand beside these
         g_step (int, default 3, ≥ 1): updates of the generator, each on a new rollout, between those of
             the discriminator
-        learning_rate (Schedule, default 0.001, ≥ 0): step size of the critic's optimizer
+        learning_rate (ScheduleValue, default 0.001, ≥ 0): step size of the critic's optimizer
         n_steps (int, default 2048, ≥ 1): steps of each environment in a rollout [steps]
         gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
         gae_lambda (float, default 0.95, ≥ 0, ≤ 1): bias (0) against variance (1) of the advantages; 1:
@@ -519,7 +519,7 @@ class GAIL(_GAIL):
         n_episodes: int | None = None,
         min_return: float | None = None,
         d_step: int = 1,
-        d_learning_rate: Schedule = 0.0003,
+        d_learning_rate: ScheduleValue = 0.0003,
         d_batch_size: int | None = None,
         d_net_arch: list[int] = ...,
         d_activation: str = "tanh",
@@ -528,7 +528,7 @@ class GAIL(_GAIL):
         d_spectral_norm: bool = False,
         generator: str = "trpo",
         g_step: int = 3,
-        learning_rate: Schedule = 0.001,
+        learning_rate: ScheduleValue = 0.001,
         n_steps: int = 2048,
         gamma: float = 0.99,
         gae_lambda: float = 0.95,
@@ -554,7 +554,7 @@ class HerDDPG(_HerDDPG):
     """DDPG with hindsight replay.
 
     Hyperparameters:
-        learning_rate (Schedule, default 0.001, ≥ 0): step size of Adam
+        learning_rate (ScheduleValue, default 0.001, ≥ 0): step size of Adam
         buffer_size (int, default 50000, ≥ 1): transitions kept for replay [transitions]
         learning_starts (int, default 100, ≥ 0): random steps before the first update [environment
             steps]
@@ -571,8 +571,8 @@ class HerDDPG(_HerDDPG):
             actions while learning: {type: normal | ornstein-uhlenbeck, std: 0.1}
         random_exploration (float, default 0.0, ≥ 0, ≤ 1): share of steps with a uniformly random action
             while learning
-        actor_learning_rate (Schedule | None, default 0.0001, ≥ 0): step size of the actor's Adam; null:
-            learning_rate
+        actor_learning_rate (ScheduleValue | None, default 0.0001, ≥ 0): step size of the actor's Adam;
+            null: learning_rate
         critic_l2_reg (float, default 0.0, ≥ 0): weight of half the critic's squared weights, but for
             biases and the last layer
         max_grad_norm (float | None, default None, > 0): bound of the norm of each network's gradient;
@@ -602,7 +602,7 @@ class HerDDPG(_HerDDPG):
         config: DDPGConfig | None = None,
         observation_space: spaces.Space[Any] | None = None,
         action_space: spaces.Space[Any] | None = None,
-        learning_rate: Schedule = 0.001,
+        learning_rate: ScheduleValue = 0.001,
         buffer_size: int = 50000,
         learning_starts: int = 100,
         batch_size: int = 128,
@@ -613,7 +613,7 @@ class HerDDPG(_HerDDPG):
         optimize_memory_usage: bool = False,
         action_noise: ActionNoiseConfig | dict[str, Any] | None = None,
         random_exploration: float = 0.0,
-        actor_learning_rate: Schedule | None = 0.0001,
+        actor_learning_rate: ScheduleValue | None = 0.0001,
         critic_l2_reg: float = 0.0,
         max_grad_norm: float | None = None,
         reward_scale: float = 1.0,
@@ -627,7 +627,7 @@ class HerDQN(_HerDQN):
     """DQN with hindsight replay.
 
     Hyperparameters:
-        learning_rate (Schedule, default 0.0005, ≥ 0): step size of Adam
+        learning_rate (ScheduleValue, default 0.0005, ≥ 0): step size of Adam
         buffer_size (int, default 50000, ≥ 1): transitions kept for replay [transitions]
         learning_starts (int, default 1000, ≥ 0): random steps before the first update [environment
             steps]
@@ -666,7 +666,7 @@ class HerDQN(_HerDQN):
         config: DQNConfig | None = None,
         observation_space: spaces.Space[Any] | None = None,
         action_space: spaces.Space[Any] | None = None,
-        learning_rate: Schedule = 0.0005,
+        learning_rate: ScheduleValue = 0.0005,
         buffer_size: int = 50000,
         learning_starts: int = 1000,
         batch_size: int = 32,
@@ -689,7 +689,7 @@ class HerSAC(_HerSAC):
     """SAC with hindsight replay.
 
     Hyperparameters:
-        learning_rate (Schedule, default 0.0003, ≥ 0): step size of Adam
+        learning_rate (ScheduleValue, default 0.0003, ≥ 0): step size of Adam
         buffer_size (int, default 50000, ≥ 1): transitions kept for replay [transitions]
         learning_starts (int, default 100, ≥ 0): random steps before the first update [environment
             steps]
@@ -733,7 +733,7 @@ class HerSAC(_HerSAC):
         config: SACConfig | None = None,
         observation_space: spaces.Space[Any] | None = None,
         action_space: spaces.Space[Any] | None = None,
-        learning_rate: Schedule = 0.0003,
+        learning_rate: ScheduleValue = 0.0003,
         buffer_size: int = 50000,
         learning_starts: int = 100,
         batch_size: int = 64,
@@ -757,7 +757,7 @@ class HerTD3(_HerTD3):
     """TD3 with hindsight replay.
 
     Hyperparameters:
-        learning_rate (Schedule, default 0.0003, ≥ 0): step size of Adam
+        learning_rate (ScheduleValue, default 0.0003, ≥ 0): step size of Adam
         buffer_size (int, default 50000, ≥ 1): transitions kept for replay [transitions]
         learning_starts (int, default 100, ≥ 0): random steps before the first update [environment
             steps]
@@ -796,7 +796,7 @@ class HerTD3(_HerTD3):
         config: TD3Config | None = None,
         observation_space: spaces.Space[Any] | None = None,
         action_space: spaces.Space[Any] | None = None,
-        learning_rate: Schedule = 0.0003,
+        learning_rate: ScheduleValue = 0.0003,
         buffer_size: int = 50000,
         learning_starts: int = 100,
         batch_size: int = 128,
@@ -817,7 +817,7 @@ class HerTQC(_HerTQC):
     """TQC with hindsight replay.
 
     Hyperparameters:
-        learning_rate (Schedule, default 0.0003, ≥ 0): step size of Adam
+        learning_rate (ScheduleValue, default 0.0003, ≥ 0): step size of Adam
         buffer_size (int, default 1000000, ≥ 1): transitions kept for replay [transitions]
         learning_starts (int, default 100, ≥ 0): random steps before the first update [environment
             steps]
@@ -864,7 +864,7 @@ class HerTQC(_HerTQC):
         config: TQCConfig | None = None,
         observation_space: spaces.Space[Any] | None = None,
         action_space: spaces.Space[Any] | None = None,
-        learning_rate: Schedule = 0.0003,
+        learning_rate: ScheduleValue = 0.0003,
         buffer_size: int = 1000000,
         learning_starts: int = 100,
         batch_size: int = 256,
@@ -890,7 +890,7 @@ class MaskablePPO(_MaskablePPO):
     """PPO2 with the defaults of SB3-Contrib's MaskablePPO; masks come from the environment.
 
     Hyperparameters:
-        learning_rate (Schedule, default 0.0003, ≥ 0): step size of the optimizer
+        learning_rate (ScheduleValue, default 0.0003, ≥ 0): step size of the optimizer
         n_steps (int, default 2048, ≥ 1): steps of each environment in a rollout [steps]
         gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
         gae_lambda (float, default 0.95, ≥ 0, ≤ 1): bias (0) against variance (1) of the advantages; 1:
@@ -906,14 +906,14 @@ class MaskablePPO(_MaskablePPO):
             collection starts [steps]
         vf_coef (float, default 0.5, ≥ 0): weight of the value's mean squared error
         n_epochs (int, default 10, ≥ 1): passes over each rollout
-        clip_range (Schedule, default 0.2, > 0): change of an action's probability ratio beyond which
-            nothing is gained
+        clip_range (ScheduleValue, default 0.2, > 0): change of an action's probability ratio beyond
+            which nothing is gained
         adam_eps (float, default 1e-05, > 0): Adam's epsilon
         batch_size (int | None, default 64, ≥ 2): size of a minibatch; null: n_minibatches decides
             [steps]
         n_minibatches (int, default 4, ≥ 1): minibatches an epoch, if batch_size is null
-        clip_range_vf (Schedule | Literal['same'] | None, default None, > 0): the same for the change of
-            a value; same: clip_range, null: no clipping
+        clip_range_vf (ScheduleValue | Literal['same'] | None, default None, > 0): the same for the
+            change of a value; same: clip_range, null: no clipping
         target_kl (float | None, default None, > 0): an update ends when the KL divergence to the old
             policy exceeds 1.5 times this
     """
@@ -930,7 +930,7 @@ class MaskablePPO(_MaskablePPO):
         config: PPOConfig | None = None,
         observation_space: spaces.Space[Any] | None = None,
         action_space: spaces.Space[Any] | None = None,
-        learning_rate: Schedule = 0.0003,
+        learning_rate: ScheduleValue = 0.0003,
         n_steps: int = 2048,
         gamma: float = 0.99,
         gae_lambda: float = 0.95,
@@ -942,11 +942,11 @@ class MaskablePPO(_MaskablePPO):
         sde_sample_freq: int = -1,
         vf_coef: float = 0.5,
         n_epochs: int = 10,
-        clip_range: Schedule = 0.2,
+        clip_range: ScheduleValue = 0.2,
         adam_eps: float = 1e-05,
         batch_size: int | None = 64,
         n_minibatches: int = 4,
-        clip_range_vf: Schedule | Literal["same"] | None = None,
+        clip_range_vf: ScheduleValue | Literal["same"] | None = None,
         target_kl: float | None = None,
     ) -> None: ...
 
@@ -954,7 +954,7 @@ class PPO(_PPO):
     """PPO with the defaults of Stable-Baselines3: `PPO2` with other hyperparameters.
 
     Hyperparameters:
-        learning_rate (Schedule, default 0.0003, ≥ 0): step size of the optimizer
+        learning_rate (ScheduleValue, default 0.0003, ≥ 0): step size of the optimizer
         n_steps (int, default 2048, ≥ 1): steps of each environment in a rollout [steps]
         gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
         gae_lambda (float, default 0.95, ≥ 0, ≤ 1): bias (0) against variance (1) of the advantages; 1:
@@ -970,14 +970,14 @@ class PPO(_PPO):
             collection starts [steps]
         vf_coef (float, default 0.5, ≥ 0): weight of the value's mean squared error
         n_epochs (int, default 10, ≥ 1): passes over each rollout
-        clip_range (Schedule, default 0.2, > 0): change of an action's probability ratio beyond which
-            nothing is gained
+        clip_range (ScheduleValue, default 0.2, > 0): change of an action's probability ratio beyond
+            which nothing is gained
         adam_eps (float, default 1e-05, > 0): Adam's epsilon
         batch_size (int | None, default 64, ≥ 2): size of a minibatch; null: n_minibatches decides
             [steps]
         n_minibatches (int, default 4, ≥ 1): minibatches an epoch, if batch_size is null
-        clip_range_vf (Schedule | Literal['same'] | None, default None, > 0): the same for the change of
-            a value; same: clip_range, null: no clipping
+        clip_range_vf (ScheduleValue | Literal['same'] | None, default None, > 0): the same for the
+            change of a value; same: clip_range, null: no clipping
         target_kl (float | None, default None, > 0): an update ends when the KL divergence to the old
             policy exceeds 1.5 times this
     """
@@ -994,7 +994,7 @@ class PPO(_PPO):
         config: PPOConfig | None = None,
         observation_space: spaces.Space[Any] | None = None,
         action_space: spaces.Space[Any] | None = None,
-        learning_rate: Schedule = 0.0003,
+        learning_rate: ScheduleValue = 0.0003,
         n_steps: int = 2048,
         gamma: float = 0.99,
         gae_lambda: float = 0.95,
@@ -1006,11 +1006,11 @@ class PPO(_PPO):
         sde_sample_freq: int = -1,
         vf_coef: float = 0.5,
         n_epochs: int = 10,
-        clip_range: Schedule = 0.2,
+        clip_range: ScheduleValue = 0.2,
         adam_eps: float = 1e-05,
         batch_size: int | None = 64,
         n_minibatches: int = 4,
-        clip_range_vf: Schedule | Literal["same"] | None = None,
+        clip_range_vf: ScheduleValue | Literal["same"] | None = None,
         target_kl: float | None = None,
     ) -> None: ...
 
@@ -1018,7 +1018,7 @@ class PPO1(_PPO1):
     """PPO with clipped surrogate and whole batches standardised, as in Stable-Baselines' PPO1.
 
     Hyperparameters:
-        learning_rate (Schedule, default 'lin_1e-3', ≥ 0): step size of the optimizer
+        learning_rate (ScheduleValue, default 'lin_1e-3', ≥ 0): step size of the optimizer
         n_steps (int, default 256, ≥ 1): steps of each environment in a rollout [steps]
         gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
         gae_lambda (float, default 0.95, ≥ 0, ≤ 1): bias (0) against variance (1) of the advantages; 1:
@@ -1034,8 +1034,8 @@ class PPO1(_PPO1):
             collection starts [steps]
         vf_coef (float, default 1.0, ≥ 0): weight of the value's mean squared error
         n_epochs (int, default 4, ≥ 1): passes over each rollout
-        clip_range (Schedule, default 'lin_0.2', > 0): change of an action's probability ratio beyond
-            which nothing is gained
+        clip_range (ScheduleValue, default 'lin_0.2', > 0): change of an action's probability ratio
+            beyond which nothing is gained
         adam_eps (float, default 1e-05, > 0): Adam's epsilon
         batch_size (int, default 64, ≥ 1): size of a minibatch; what does not fill one is left out
             [steps]
@@ -1053,7 +1053,7 @@ class PPO1(_PPO1):
         config: PPO1Config | None = None,
         observation_space: spaces.Space[Any] | None = None,
         action_space: spaces.Space[Any] | None = None,
-        learning_rate: Schedule = "lin_1e-3",
+        learning_rate: ScheduleValue = "lin_1e-3",
         n_steps: int = 256,
         gamma: float = 0.99,
         gae_lambda: float = 0.95,
@@ -1065,7 +1065,7 @@ class PPO1(_PPO1):
         sde_sample_freq: int = -1,
         vf_coef: float = 1.0,
         n_epochs: int = 4,
-        clip_range: Schedule = "lin_0.2",
+        clip_range: ScheduleValue = "lin_0.2",
         adam_eps: float = 1e-05,
         batch_size: int = 64,
     ) -> None: ...
@@ -1074,7 +1074,7 @@ class PPO2(_PPO2):
     """PPO with clipped surrogate and, by default, clipped values, as in Stable-Baselines' PPO2.
 
     Hyperparameters:
-        learning_rate (Schedule, default 0.00025, ≥ 0): step size of the optimizer
+        learning_rate (ScheduleValue, default 0.00025, ≥ 0): step size of the optimizer
         n_steps (int, default 128, ≥ 1): steps of each environment in a rollout [steps]
         gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
         gae_lambda (float, default 0.95, ≥ 0, ≤ 1): bias (0) against variance (1) of the advantages; 1:
@@ -1090,14 +1090,14 @@ class PPO2(_PPO2):
             collection starts [steps]
         vf_coef (float, default 0.25, ≥ 0): weight of the value's mean squared error
         n_epochs (int, default 4, ≥ 1): passes over each rollout
-        clip_range (Schedule, default 0.2, > 0): change of an action's probability ratio beyond which
-            nothing is gained
+        clip_range (ScheduleValue, default 0.2, > 0): change of an action's probability ratio beyond
+            which nothing is gained
         adam_eps (float, default 1e-05, > 0): Adam's epsilon
         batch_size (int | None, default None, ≥ 2): size of a minibatch; null: n_minibatches decides
             [steps]
         n_minibatches (int, default 4, ≥ 1): minibatches an epoch, if batch_size is null
-        clip_range_vf (Schedule | Literal['same'] | None, default 'same', > 0): the same for the change
-            of a value; same: clip_range, null: no clipping
+        clip_range_vf (ScheduleValue | Literal['same'] | None, default 'same', > 0): the same for the
+            change of a value; same: clip_range, null: no clipping
         target_kl (float | None, default None, > 0): an update ends when the KL divergence to the old
             policy exceeds 1.5 times this
     """
@@ -1114,7 +1114,7 @@ class PPO2(_PPO2):
         config: PPO2Config | None = None,
         observation_space: spaces.Space[Any] | None = None,
         action_space: spaces.Space[Any] | None = None,
-        learning_rate: Schedule = 0.00025,
+        learning_rate: ScheduleValue = 0.00025,
         n_steps: int = 128,
         gamma: float = 0.99,
         gae_lambda: float = 0.95,
@@ -1126,11 +1126,11 @@ class PPO2(_PPO2):
         sde_sample_freq: int = -1,
         vf_coef: float = 0.25,
         n_epochs: int = 4,
-        clip_range: Schedule = 0.2,
+        clip_range: ScheduleValue = 0.2,
         adam_eps: float = 1e-05,
         batch_size: int | None = None,
         n_minibatches: int = 4,
-        clip_range_vf: Schedule | Literal["same"] | None = "same",
+        clip_range_vf: ScheduleValue | Literal["same"] | None = "same",
         target_kl: float | None = None,
     ) -> None: ...
 
@@ -1138,7 +1138,7 @@ class QRDQN(_QRDQN):
     """QR-DQN, by default neither double nor dueling, as in SB3-Contrib.
 
     Hyperparameters:
-        learning_rate (Schedule, default 5e-05, ≥ 0): step size of Adam
+        learning_rate (ScheduleValue, default 5e-05, ≥ 0): step size of Adam
         buffer_size (int, default 1000000, ≥ 1): transitions kept for replay [transitions]
         learning_starts (int, default 50000, ≥ 0): random steps before the first update [environment
             steps]
@@ -1178,7 +1178,7 @@ class QRDQN(_QRDQN):
         config: QRDQNConfig | None = None,
         observation_space: spaces.Space[Any] | None = None,
         action_space: spaces.Space[Any] | None = None,
-        learning_rate: Schedule = 5e-05,
+        learning_rate: ScheduleValue = 5e-05,
         buffer_size: int = 1000000,
         learning_starts: int = 50000,
         batch_size: int = 32,
@@ -1202,7 +1202,7 @@ class RecurrentPPO(_RecurrentPPO):
     """PPO2 with the defaults of SB3-Contrib's RecurrentPPO, for recurrent policies.
 
     Hyperparameters:
-        learning_rate (Schedule, default 0.0003, ≥ 0): step size of the optimizer
+        learning_rate (ScheduleValue, default 0.0003, ≥ 0): step size of the optimizer
         n_steps (int, default 128, ≥ 1): steps of each environment in a rollout [steps]
         gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
         gae_lambda (float, default 0.95, ≥ 0, ≤ 1): bias (0) against variance (1) of the advantages; 1:
@@ -1218,14 +1218,14 @@ class RecurrentPPO(_RecurrentPPO):
             collection starts [steps]
         vf_coef (float, default 0.5, ≥ 0): weight of the value's mean squared error
         n_epochs (int, default 10, ≥ 1): passes over each rollout
-        clip_range (Schedule, default 0.2, > 0): change of an action's probability ratio beyond which
-            nothing is gained
+        clip_range (ScheduleValue, default 0.2, > 0): change of an action's probability ratio beyond
+            which nothing is gained
         adam_eps (float, default 1e-05, > 0): Adam's epsilon
         batch_size (int | None, default 128, ≥ 2): size of a minibatch; null: n_minibatches decides
             [steps]
         n_minibatches (int, default 4, ≥ 1): minibatches an epoch, if batch_size is null
-        clip_range_vf (Schedule | Literal['same'] | None, default None, > 0): the same for the change of
-            a value; same: clip_range, null: no clipping
+        clip_range_vf (ScheduleValue | Literal['same'] | None, default None, > 0): the same for the
+            change of a value; same: clip_range, null: no clipping
         target_kl (float | None, default None, > 0): an update ends when the KL divergence to the old
             policy exceeds 1.5 times this
     """
@@ -1242,7 +1242,7 @@ class RecurrentPPO(_RecurrentPPO):
         config: RecurrentPPOConfig | None = None,
         observation_space: spaces.Space[Any] | None = None,
         action_space: spaces.Space[Any] | None = None,
-        learning_rate: Schedule = 0.0003,
+        learning_rate: ScheduleValue = 0.0003,
         n_steps: int = 128,
         gamma: float = 0.99,
         gae_lambda: float = 0.95,
@@ -1254,11 +1254,11 @@ class RecurrentPPO(_RecurrentPPO):
         sde_sample_freq: int = -1,
         vf_coef: float = 0.5,
         n_epochs: int = 10,
-        clip_range: Schedule = 0.2,
+        clip_range: ScheduleValue = 0.2,
         adam_eps: float = 1e-05,
         batch_size: int | None = 128,
         n_minibatches: int = 4,
-        clip_range_vf: Schedule | Literal["same"] | None = None,
+        clip_range_vf: ScheduleValue | Literal["same"] | None = None,
         target_kl: float | None = None,
     ) -> None: ...
 
@@ -1266,7 +1266,7 @@ class SAC(_SAC):
     """SAC without a separate state-value network, with a learned entropy coefficient by default.
 
     Hyperparameters:
-        learning_rate (Schedule, default 0.0003, ≥ 0): step size of Adam
+        learning_rate (ScheduleValue, default 0.0003, ≥ 0): step size of Adam
         buffer_size (int, default 50000, ≥ 1): transitions kept for replay [transitions]
         learning_starts (int, default 100, ≥ 0): random steps before the first update [environment
             steps]
@@ -1310,7 +1310,7 @@ class SAC(_SAC):
         config: SACConfig | None = None,
         observation_space: spaces.Space[Any] | None = None,
         action_space: spaces.Space[Any] | None = None,
-        learning_rate: Schedule = 0.0003,
+        learning_rate: ScheduleValue = 0.0003,
         buffer_size: int = 50000,
         learning_starts: int = 100,
         batch_size: int = 64,
@@ -1338,7 +1338,7 @@ class TD3(_TD3):
     are 64-64. Without `action_noise` nothing explores once `learning_starts` is over, as in both.
 
     Hyperparameters:
-        learning_rate (Schedule, default 0.0003, ≥ 0): step size of Adam
+        learning_rate (ScheduleValue, default 0.0003, ≥ 0): step size of Adam
         buffer_size (int, default 50000, ≥ 1): transitions kept for replay [transitions]
         learning_starts (int, default 100, ≥ 0): random steps before the first update [environment
             steps]
@@ -1377,7 +1377,7 @@ class TD3(_TD3):
         config: TD3Config | None = None,
         observation_space: spaces.Space[Any] | None = None,
         action_space: spaces.Space[Any] | None = None,
-        learning_rate: Schedule = 0.0003,
+        learning_rate: ScheduleValue = 0.0003,
         buffer_size: int = 50000,
         learning_starts: int = 100,
         batch_size: int = 128,
@@ -1398,7 +1398,7 @@ class TQC(_TQC):
     """TQC, with SB3-Contrib's values. All but what the critics' values mean is SAC's.
 
     Hyperparameters:
-        learning_rate (Schedule, default 0.0003, ≥ 0): step size of Adam
+        learning_rate (ScheduleValue, default 0.0003, ≥ 0): step size of Adam
         buffer_size (int, default 1000000, ≥ 1): transitions kept for replay [transitions]
         learning_starts (int, default 100, ≥ 0): random steps before the first update [environment
             steps]
@@ -1445,7 +1445,7 @@ class TQC(_TQC):
         config: TQCConfig | None = None,
         observation_space: spaces.Space[Any] | None = None,
         action_space: spaces.Space[Any] | None = None,
-        learning_rate: Schedule = 0.0003,
+        learning_rate: ScheduleValue = 0.0003,
         buffer_size: int = 1000000,
         learning_starts: int = 100,
         batch_size: int = 256,
@@ -1471,7 +1471,7 @@ class TRPO(_TRPO):
     """TRPO with SB3-Contrib's defaults; its KL divergence sums over action dimensions, as in the paper.
 
     Hyperparameters:
-        learning_rate (Schedule, default 0.001, ≥ 0): step size of the critic's optimizer
+        learning_rate (ScheduleValue, default 0.001, ≥ 0): step size of the critic's optimizer
         n_steps (int, default 2048, ≥ 1): steps of each environment in a rollout [steps]
         gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
         gae_lambda (float, default 0.95, ≥ 0, ≤ 1): bias (0) against variance (1) of the advantages; 1:
@@ -1514,7 +1514,7 @@ class TRPO(_TRPO):
         config: TRPOConfig | None = None,
         observation_space: spaces.Space[Any] | None = None,
         action_space: spaces.Space[Any] | None = None,
-        learning_rate: Schedule = 0.001,
+        learning_rate: ScheduleValue = 0.001,
         n_steps: int = 2048,
         gamma: float = 0.99,
         gae_lambda: float = 0.95,

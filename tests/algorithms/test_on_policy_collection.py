@@ -90,7 +90,7 @@ def test_truncated_episodes_bootstrap_from_their_final_observation_and_terminate
     ("algorithm", "policy", "env"),
     [
         (A2C, {"net_arch": [8]}, "CartPole-v1"),
-        (PPO2, {"encoder": "cnn", "features_dim": 8, "share_encoder": False}, "Zoo/IdentityImage-v0"),
+        (PPO2, {"net_arch": [8], "activation": "elu"}, "CartPole-v1"),
         (A2C, {"encoder": "multi", "features_dim": 8}, "Zoo/IdentityDict-v0"),
     ],
 )
@@ -107,3 +107,16 @@ def test_a_long_rollout_is_valued_in_pieces(
     for name in ("values", "advantages", "returns", *(["log_prob"] if algorithm is PPO2 else [])):
         assert whole[name].shape == (N_STEPS * N_ENVS,)
         torch.testing.assert_close(in_pieces[name], whole[name], rtol=1e-4, atol=1e-5)
+
+
+def test_values_of_pictures_come_with_the_actions() -> None:
+    cnn = {"encoder": "cnn", "features_dim": 8, "share_encoder": False}
+    model = PPO2(cnn, "Zoo/IdentityImage-v0", n_envs=N_ENVS, seed=0, compile=False, n_steps=N_STEPS)
+    model.learn(1)
+    model.collect()
+    rollout = model.finished_rollout()
+    with torch.no_grad():
+        parameters, values, _ = model.policy(rollout)
+        log_prob = model.policy.head.log_prob(parameters, rollout["actions"])
+    torch.testing.assert_close(rollout["values"], values, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(rollout["log_prob"], log_prob, rtol=1e-4, atol=1e-5)

@@ -107,11 +107,16 @@ class OnPolicyAlgorithm(Algorithm):
         }
         if self._mask_size is not None:
             specs["action_masks"] = ArraySpec((self._mask_size,), bool)
+        has_convolutions = any(isinstance(module, nn.Conv2d) for module in self.policy.modules())
+        if has_convolutions and self.recurrent.array is None:  # a second pass through these costs more
+            specs["values"] = ArraySpec((), np.float32)
+            if self.uses_old_log_prob:
+                specs["log_prob"] = ArraySpec((), np.float32)
         return specs
 
     def _make_buffer(self) -> None:
-        specs = self._specs()
         self.recurrent = RecurrentState(self.acting.initial_state(self.n_envs))
+        specs = self._specs()
         chunks: dict[str, Any] = {}
         if self.recurrent.array is not None:
             specs["episode_starts"] = ArraySpec((), bool)
@@ -178,6 +183,8 @@ class OnPolicyAlgorithm(Algorithm):
 
     def _act_with(self, noise: Array, policy_input: PolicyInput) -> dict[str, Arrays]:
         before = self.recurrent.array
+        if "values" in self.buffer.columns:
+            return self.acting.act_and_evaluate(policy_input, noise)
         if before is None:
             return {"actions": self.acting.act(policy_input, noise)[0]}
         starts = self.collector.episode_starts  # where the policy forgets its state
@@ -209,7 +216,9 @@ class OnPolicyAlgorithm(Algorithm):
         """
         rows = self.buffer.rows()
         rollout: dict[str, Any] = self._tensors(rows)
-        if self.uses_old_log_prob or self.recurrent.array is not None:
+        if "values" in rows:
+            values = rows["values"]
+        elif self.uses_old_log_prob or self.recurrent.array is not None:
             rollout |= self._values_and_log_prob(rollout)
             values = rollout["values"].cpu().numpy()
         else:

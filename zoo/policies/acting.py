@@ -85,6 +85,19 @@ class ActingPolicy:
             return self.head.mode(parameters), next_state
         return self.head.sample(parameters, noise), next_state
 
+    def act_and_evaluate(self, inputs: Mapping[str, Arrays], noise: Array) -> dict[str, Arrays]:
+        """Return ``actions`` (n, …) drawn with ``noise``, their ``log_prob`` and ``values``, both (n,).
+
+        One pass through an `ActorCritic` without recurrence gives all of them.
+        """
+        if "action_masks" in inputs:
+            self.head.check_masks(inputs["action_masks"])
+        with _evaluating(self.policy):
+            parameters, values, _ = self.policy(self._tensors(inputs))
+            actions = self.head.sample(parameters.cpu().numpy(), noise)
+            log_prob = self.head.log_prob(parameters, self._tensors(actions))
+            return {"actions": actions, "log_prob": log_prob.cpu().numpy(), "values": values.cpu().numpy()}
+
     def values(self, inputs: Mapping[str, Arrays], state: Array | None = None) -> Array:
         """Return the critic's values (n,) from a state."""
         if self._values_in_numpy is not None:

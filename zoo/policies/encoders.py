@@ -89,10 +89,16 @@ class NatureCnn(nn.Module):
         self.features_dim = features_dim
 
     def forward(self, observations: Tensor) -> Tensor:
-        scaled = observations.float() / 255.0 if observations.dtype == torch.uint8 else observations.float()
-        images = scaled if scaled.dim() == 4 else scaled.flatten(0, -4)
-        features: Tensor = self.layers(images if self.channels_first else images.permute(0, 3, 1, 2))
-        return features if scaled.dim() == 4 else features.reshape(*scaled.shape[:-3], -1)
+        leading = observations.shape[:-3]
+        images = observations if len(leading) == 1 else observations.flatten(0, -4)
+        # Convolutions on a CPU are a third faster with the channels last in memory; bytes are quick to move.
+        if self.channels_first:
+            images = images.contiguous(memory_format=torch.channels_last)
+        else:
+            images = images.permute(0, 3, 1, 2)
+        scaled = images.float() / 255.0 if images.dtype == torch.uint8 else images.float()
+        features: Tensor = self.layers(scaled)
+        return features if len(leading) == 1 else features.reshape(*leading, -1)
 
 
 class DictEncoder(nn.Module):

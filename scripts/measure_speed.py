@@ -42,6 +42,11 @@ class Work:
     policy_fields: dict[str, Any] = field(default_factory=dict)
     """What all of them take for the policy."""
 
+    @property
+    def has_pictures(self) -> bool:
+        """Whether an Atari game is played, of which no evaluation is part of the work: episodes are long."""
+        return self.policy_name == "CnnPolicy"
+
 
 DQN_ON_CARTPOLE = Work(
     env="CartPole-v1",
@@ -136,6 +141,29 @@ WORKS["recurrent_ppo"] = replace(
     policy_fields={"lstm_hidden_size": 64},
 )
 
+WORKS["pong"] = Work(
+    env="PongNoFrameskip-v4",
+    n_envs=8,
+    interval=1_024,
+    log_every=1_024,
+    net_arch=[],
+    hyperparameters={
+        "n_steps": 128, "batch_size": 256, "n_epochs": 4, "gamma": 0.99, "gae_lambda": 0.95,
+        "learning_rate": 2.5e-4, "clip_range": 0.1, "ent_coef": 0.01,
+    },
+    policy_name="CnnPolicy",
+)  # fmt: skip
+
+WORKS["pong_dqn"] = replace(
+    WORKS["pong"],
+    n_envs=1,
+    hyperparameters={
+        "train_freq": 4, "gradient_steps": 1, "batch_size": 32, "buffer_size": 10_000,
+        "learning_starts": 500, "learning_rate": 1e-4, "target_update_interval": 1_000,
+        "exploration_initial_eps": 0.1, "exploration_final_eps": 0.1,
+    },
+)  # fmt: skip
+
 WORKS["maskable_ppo"] = replace(WORKS["ppo"], env="Zoo/Masked-v0")
 
 CONTRIB = {
@@ -150,6 +178,9 @@ CONTRIB = {
 
 NEAREST_IN_SB3 = {"acer": "A2C", "acktr": "A2C", "ppo1": "PPO"}
 """What of SB3 does the work that is most like that of an algorithm that it does not have."""
+
+ALGORITHMS = {"pong": "ppo", "pong_dqn": "dqn"}
+"""What learns in works that are not called after it."""
 
 PEERS = ("sb3", "sbx")
 SYSTEMS = ("zoo-eager", "zoo-compiled", *PEERS)
@@ -182,8 +213,8 @@ def parse_arguments() -> argparse.Namespace:
 
 def systems_for(work: str) -> list[str]:
     """Return the systems that have this work's algorithm, or what is nearest to it."""
-    without_sbx = work == "a2c" or work in NEAREST_IN_SB3 or (work in CONTRIB and work != "tqc")
-    return [system for system in SYSTEMS if not (system == "sbx" and without_sbx)]
+    without = {"a2c", *NEAREST_IN_SB3, *ALGORITHMS, *CONTRIB} - {"tqc"}
+    return [system for system in SYSTEMS if not (system == "sbx" and work in without)]
 
 
 def limit_threads(system: str, threads: int) -> None:
@@ -231,7 +262,7 @@ def train_sb3(work: str, folder: Path, clock: IntervalClock, arguments: argparse
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
     package = sb3_contrib if work in CONTRIB else stable_baselines3
-    name = NEAREST_IN_SB3.get(work) or CONTRIB.get(work, work.upper())
+    name = NEAREST_IN_SB3.get(work) or CONTRIB.get(work) or ALGORITHMS.get(work, work).upper()
     train_like_sb3(getattr(package, name), work, folder, clock, arguments.seed)
 
 
@@ -249,8 +280,9 @@ def train_like_sb3(
 ) -> None:
     """Train with Stable-Baselines3's interface: monitors, loggers and an evaluation callback are on."""
     from stable_baselines3.common.callbacks import BaseCallback, EvalCallback
-    from stable_baselines3.common.env_util import make_vec_env
+    from stable_baselines3.common.env_util import make_atari_env, make_vec_env
     from stable_baselines3.common.logger import configure
+    from stable_baselines3.common.vec_env import VecFrameStack
 
     import zoo.envs  # noqa: F401  # some works are done in its environments
 
@@ -263,9 +295,16 @@ def train_like_sb3(
     if name == "maskable_ppo":
         from sb3_contrib.common.maskable.callbacks import MaskableEvalCallback as EvalCallback
     work = WORKS[name]
+    monitors = str(folder / "monitor")
+    if work.has_pictures:
+        import ale_py  # noqa: F401  # registers the games
+
+        env = VecFrameStack(make_atari_env(work.env, work.n_envs, seed, monitor_dir=monitors), 4)
+    else:
+        env = make_vec_env(work.env, n_envs=work.n_envs, seed=seed, monitor_dir=monitors)
     model = algorithm(
         work.policy_name,
-        make_vec_env(work.env, n_envs=work.n_envs, seed=seed, monitor_dir=str(folder / "monitor")),
+        env,
         policy_kwargs=None
         if name == "ars"
         else {"net_arch": work.net_arch, **work.policy, **work.policy_fields},
@@ -273,20 +312,23 @@ def train_like_sb3(
         **work.hyperparameters,
     )
     model.set_logger(configure(str(folder), ["csv", "tensorboard"]))
-    evaluation = EvalCallback(
-        make_vec_env(work.env, n_envs=1, seed=seed + 1000),
-        n_eval_episodes=N_EVAL_EPISODES,
-        eval_freq=work.interval // work.n_envs,
-        best_model_save_path=str(folder),
-        log_path=str(folder),
-        verbose=0,
-        warn=False,
-    )
+    callbacks = [Mark()]
+    if not work.has_pictures:
+        evaluation = EvalCallback(
+            make_vec_env(work.env, n_envs=1, seed=seed + 1000),
+            n_eval_episodes=N_EVAL_EPISODES,
+            eval_freq=work.interval // work.n_envs,
+            best_model_save_path=str(folder),
+            log_path=str(folder),
+            verbose=0,
+            warn=False,
+        )
+        callbacks.insert(0, evaluation)
     # Off-policy peers count their log interval in episodes: their default of four is kept.
     rollout = work.n_envs * work.hyperparameters.get("n_steps", 0)
     log_interval = work.log_every // rollout if rollout else 1 if name == "ars" else 4
     with contextlib.suppress(MeasuredError):
-        model.learn(ENDLESS, callback=[evaluation, Mark()], log_interval=log_interval)
+        model.learn(ENDLESS, callback=callbacks, log_interval=log_interval)
 
 
 # What makes Zoo's algorithm do the same arithmetic as the peers'.
@@ -306,6 +348,8 @@ SAME_AS_PEERS: dict[str, dict[str, Any]] = {
     "ddpg": {},
     "td3": {},
     "tqc": {},
+    "pong": {"clip_range_vf": None},
+    "pong_dqn": {"double": False, "dueling": False},
 }
 
 
@@ -330,7 +374,8 @@ def train_zoo(work: str, folder: Path, clock: IntervalClock, arguments: argparse
                 algorithm.request_stop("measured")
 
     chosen = WORKS[work]
-    model = algorithm_class("ppo2" if work in ("ppo", "recurrent_ppo", "maskable_ppo") else work)(
+    is_ppo = work in ("ppo", "recurrent_ppo", "maskable_ppo", "pong")
+    model = algorithm_class("ppo2" if is_ppo else ALGORITHMS.get(work, work))(
         {"name": chosen.policy_name, "net_arch": chosen.net_arch, **chosen.policy_fields},
         make_vec_env(
             chosen.env, ZOO_ENVS.get(work, chosen.n_envs), arguments.seed, monitor_dir=folder / "monitor"
@@ -344,10 +389,13 @@ def train_zoo(work: str, folder: Path, clock: IntervalClock, arguments: argparse
         **SAME_AS_PEERS[work],
     )
     loggers = [CsvLogger(folder / "progress.csv"), TensorBoardLogger(folder / "tb")]
-    evaluation = EvalCallback(
-        chosen.env, every=chosen.interval, n_eval_episodes=N_EVAL_EPISODES, n_envs=1, run=folder
-    )
-    model.learn(ENDLESS, callback=[LoggingCallback(chosen.log_every, loggers), evaluation, Mark()])
+    callbacks: list[Callback] = [LoggingCallback(chosen.log_every, loggers), Mark()]
+    if not chosen.has_pictures:
+        evaluation = EvalCallback(
+            chosen.env, every=chosen.interval, n_eval_episodes=N_EVAL_EPISODES, n_envs=1, run=folder
+        )
+        callbacks.insert(1, evaluation)
+    model.learn(ENDLESS, callback=callbacks)
 
 
 if __name__ == "__main__":

@@ -16,8 +16,9 @@ from scripted import Counting, Noisy
 
 import zoo
 from zoo import PPO2
-from zoo.envs import VecEnvAdapter, make_vec_env
+from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.atari import LifeLoss
+from zoo.envs.make_env import make_vec_env
 from zoo.envs.spaces import (
     check_supported,
     choice_sizes,

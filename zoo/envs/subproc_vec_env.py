@@ -263,7 +263,7 @@ class SubprocVecEnv(VecEnv):
         """Start the workers, each with as many environments as the others, give or take one."""
         context: Any = multiprocessing.get_context(start_method)
         if start_method == "forkserver":
-            context.set_forkserver_preload(["zoo.envs", "torch"])
+            context.set_forkserver_preload(["zoo.envs.make_env", "zoo.envs.subproc_vec_env", "torch"])
         for part in np.array_split(np.arange(len(make_envs)), min(n_workers, len(make_envs))):
             rows = range(int(part[0]), int(part[-1]) + 1)
             ours, theirs = context.Pipe()

@@ -22,8 +22,9 @@ from scripted import Counting, Noisy
 from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.config import NormalizeConfig
 from zoo.envs.make_env import make_vec_env
-from zoo.envs.monitor import EpisodeMonitor, EpisodeRecord
+from zoo.envs.monitor import EpisodeMonitor
 from zoo.envs.normalize import Normalizer, RowMoments, VecNormalize
+from zoo.envs.transition import EpisodeRecord
 from zoo.errors import ZooError
 
 VECTOR = spaces.Box(-np.inf, np.inf, (3,), np.float32)

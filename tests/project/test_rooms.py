@@ -60,7 +60,7 @@ CEILINGS = {
     "files of one collected step": 13,
     "files of one update": 16,
     "files of one config value": 12,
-    "modules that ppo imports": 73,
+    "modules that ppo imports": 70,
     "levels of these imports": 8,
     "classes from PPO2 to object": 4,
     "old names": 0,

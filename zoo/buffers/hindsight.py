@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from zoo.envs.goals import ACHIEVED, DESIRED, GoalRewards, Infos
+from zoo.envs.goals import GoalRewards, Infos
+from zoo.envs.spaces import ACHIEVED, DESIRED
 
 if TYPE_CHECKING:
     from zoo.buffers.replay import Batch, NStepWindows, ReplayBuffer

@@ -23,12 +23,21 @@ from gymnasium import spaces
 from gymnasium.utils import passive_env_checker as gymnasium_checks
 
 from zoo.envs.config import EnvConfig, env_config, is_renewed
-from zoo.envs.goals import ACHIEVED, COMPUTE_REWARD, DESIRED, GoalFunction, is_goal_space
+from zoo.envs.goals import COMPUTE_REWARD, GoalFunction
 from zoo.envs.make_env import make_env, source_of
 from zoo.envs.masks import masks_of, sample_valid_action
 from zoo.envs.registry import close_reporting, env_error
 from zoo.envs.replay import random_seed, seed_spaces
-from zoo.envs.spaces import Env, check_supported, describe, is_image, leaf_spaces
+from zoo.envs.spaces import (
+    ACHIEVED,
+    DESIRED,
+    Env,
+    check_supported,
+    describe,
+    is_goal_space,
+    is_image,
+    leaf_spaces,
+)
 from zoo.envs.wrappers import flatten_env, unsaved_statistics
 from zoo.errors import ZooError
 

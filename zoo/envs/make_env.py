@@ -28,7 +28,6 @@ from zoo.envs.config import (
     normalize_config,
     steps_between_seeds,
 )
-from zoo.envs.monitor import EpisodeMonitor
 from zoo.envs.normalize import VecNormalize
 from zoo.envs.spaces import Env
 from zoo.envs.vec_env import SyncVecEnv
@@ -176,6 +175,8 @@ def make_vec_env(
     vector_env.info_keywords = tuple(config.info_keywords)
     vector_env.mask_actions, vector_env.nan_check = config.mask_actions, config.nan_check
     if monitor_dir is not None:
+        from zoo.envs.monitor import EpisodeMonitor
+
         vector_env.monitor = EpisodeMonitor(
             monitor_dir, n_envs, env_id=config.id, info_keywords=config.info_keywords
         )

@@ -19,10 +19,18 @@ Space = spaces.Space[Any]
 Observations = Any
 """An array with one row an environment, or a dict of such arrays for a Dict space."""
 
+ACHIEVED, DESIRED = "achieved_goal", "desired_goal"
+"""The keys under which Gymnasium-Robotics has the goals of an observation."""
+
 
 def is_composite(space: Space) -> bool:
     """Whether values of ``space`` are tuples or dictionaries."""
     return isinstance(space, spaces.Tuple | spaces.Dict)
+
+
+def is_goal_space(space: Space) -> bool:
+    """Whether observations hold an achieved and a desired goal."""
+    return isinstance(space, spaces.Dict) and {ACHIEVED, DESIRED} <= set(space)
 
 
 def leaf_spaces(space: Space) -> Iterator[tuple[str, Space]]:

@@ -13,7 +13,6 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from zoo.config.aliases import AnswersNames
-from zoo.envs.atari import LifeLoss
 from zoo.envs.config import DEFAULT_RESEED_EVERY
 from zoo.envs.masks import masks_of
 from zoo.envs.registry import close_reporting, env_error
@@ -40,7 +39,7 @@ from zoo.envs.spaces import (
 )
 from zoo.envs.step_arrays import NO_ENV, StepArrays, StepProgress, map_arrays
 from zoo.envs.transition import EpisodeEnd, Transition, copied, stacked
-from zoo.envs.wrappers import check_distinct, episode_so_far, find_wrapper, statistics_of
+from zoo.envs.wrappers import LifeLoss, check_distinct, episode_so_far, find_wrapper, statistics_of
 from zoo.errors import ZooError
 
 

@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from zoo.config.user_imports import own_class
 from zoo.envs.config import EnvConfig
-from zoo.envs.goals import ACHIEVED, DESIRED, is_goal_space
 from zoo.envs.masks import ActionMasker
 from zoo.envs.spaces import (
+    ACHIEVED,
+    DESIRED,
     Env,
     Info,
     Space,
@@ -25,6 +26,7 @@ from zoo.envs.spaces import (
     flat_parts,
     flat_space,
     is_composite,
+    is_goal_space,
     is_image,
     mask_size,
 )
@@ -184,6 +186,38 @@ def statistics_of(env: Env) -> Statistics | None:
 def episode_so_far(statistics: Statistics) -> tuple[float, int]:
     """Return the sum of rewards and the number of steps of the episode."""
     return float(np.asarray(statistics.episode_returns).item()), int(statistics.episode_lengths)
+
+
+class LifeLoss(Wrapper):
+    """Ends an episode at each lost life while the game goes on; a seed or a game's end starts a new one."""
+
+    def __init__(self, env: Env) -> None:
+        super().__init__(env)
+        self._lives = 0
+        self._game_over = True
+        self.goes_on = False
+        """Whether the last step ended the episode, but not the game."""
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, Info]:
+        """Step; a life lost terminates, while the game ``goes_on``."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        self._game_over = terminated or truncated
+        lives = self.unwrapped.ale.lives()  # type: ignore[attr-defined]
+        self.goes_on = 0 < lives < self._lives and not self._game_over
+        self._lives = lives
+        return observation, reward, terminated or self.goes_on, truncated, info
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
+        """Start a new game after a game, or if a seed is given; else go on with a no-op."""
+        if not self._game_over and seed is None and not options:
+            observation, _, terminated, truncated, info = self.env.step(0)
+            if terminated or truncated:
+                observation, info = self.env.reset()
+        else:
+            observation, info = self.env.reset(seed=seed, options=options)
+        self._game_over = False
+        self._lives = self.unwrapped.ale.lives()  # type: ignore[attr-defined]
+        return observation, info
 
 
 class ActionRepeat(Wrapper):

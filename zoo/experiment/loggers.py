@@ -18,7 +18,7 @@ from zoo.algorithms.callback import Callback, Training, named
 from zoo.core import atomic
 from zoo.core.printing import csv_lines, decimal, duration, one_line, show
 from zoo.core.zips import UNREADABLE
-from zoo.envs.monitor import EpisodeRecord
+from zoo.envs.transition import EpisodeRecord
 from zoo.errors import ZooError
 from zoo.experiment.messages import print_message
 

@@ -50,7 +50,7 @@ BUDGETS = {
 }
 """The most lines that a room may have; a room that needs more gives back what it no longer needs first."""
 
-MOST_FILES = 188
+MOST_FILES = 186
 
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 EMPTY_NAMES = {"utils", "util", "common", "helpers", "helper", "misc"}
@@ -60,7 +60,7 @@ CEILINGS = {
     "files of one collected step": 13,
     "files of one update": 16,
     "files of one config value": 12,
-    "modules that ppo imports": 70,
+    "modules that ppo imports": 69,
     "levels of these imports": 8,
     "classes from PPO2 to object": 4,
     "old names": 0,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from zoo.config.paths import data_folder
+from zoo.config.user_files import data_folder
 from zoo.core.plain_data import parse_json
 from zoo.core.printing import one_line
 from zoo.envs.registry import folder_name

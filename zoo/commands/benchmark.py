@@ -21,8 +21,8 @@ from zoo.agents.find import agent_of_run, list_agents
 from zoo.config.compose import env_id
 from zoo.config.fields import build
 from zoo.config.overrides import as_overrides
-from zoo.config.paths import shown
 from zoo.config.schema import BenchmarkSettings, preset_or_name
+from zoo.config.user_files import shown
 from zoo.core import atomic
 from zoo.core.free_memory import usable_cores
 from zoo.core.plain_data import parse_json, plain, with_finite_numbers

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from zoo.config.fields import build
-from zoo.config.paths import shown
 from zoo.config.schema import ExpertSettings
+from zoo.config.user_files import shown
 from zoo.core.printing import decimal, one_line, printable, show
 from zoo.envs.registry import folder_name
 from zoo.envs.transition import EpisodeRecord

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from zoo.config.fields import build
-from zoo.config.paths import shown
 from zoo.config.schema import PlotSettings
+from zoo.config.user_files import shown
 from zoo.core import atomic
 from zoo.core.printing import one_line, say, show
 from zoo.errors import ZooError, nearest

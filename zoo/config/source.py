@@ -29,7 +29,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from zoo.config import schema
 from zoo.config.fields import common_class, defaults
-from zoo.config.paths import search_folders, shown
+from zoo.config.user_files import search_folders, shown
 from zoo.errors import ZooError, nearest
 
 NO_TUNED = "none"

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import gymnasium as gym
 
 from zoo.config.fields import build, hyperparameter
-from zoo.config.user_imports import named_class
+from zoo.config.user_files import named_class
 from zoo.envs.registry import is_atari_game
 from zoo.errors import ZooError
 

@@ -15,7 +15,7 @@ from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 from numpy.typing import NDArray
 
-from zoo.config.user_imports import import_own
+from zoo.config.user_files import import_own
 from zoo.envs.registry import env_error
 from zoo.envs.spaces import (
     Env,

@@ -12,7 +12,7 @@ from gymnasium import spaces
 from gymnasium.vector import VectorWrapper
 from numpy.typing import NDArray
 
-from zoo.config.user_imports import own_class
+from zoo.config.user_files import own_class
 from zoo.envs.config import EnvConfig
 from zoo.envs.masks import ActionMasker
 from zoo.envs.spaces import (

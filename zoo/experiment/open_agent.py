@@ -13,9 +13,9 @@ from zoo.agents.card import score, steps
 from zoo.agents.find import find_agent, kept_agent, list_agents, resolve_agent
 from zoo.agents.trust import refuse_foreign_environment, stands_in_own_runs
 from zoo.config.compose import env_id
-from zoo.config.paths import shown
 from zoo.config.schema import ActingAgent, preset_or_name
 from zoo.config.source import algorithm_options
+from zoo.config.user_files import shown
 from zoo.core.plain_data import flat
 from zoo.core.printing import one_line
 from zoo.errors import ZooError, nearest

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from zoo.config.overrides import format_overrides, quoted
-from zoo.config.paths import shown
+from zoo.config.user_files import shown
 from zoo.core import atomic
 from zoo.core.file_lock import open_lock, try_lock
 from zoo.core.plain_data import parse_json, parse_yaml, to_yaml

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from zoo.config.paths import shown
+from zoo.config.user_files import shown
 from zoo.core.plain_data import parse_json, parse_yaml, value_at
 from zoo.core.printing import one_line
 from zoo.core.zips import UNREADABLE, parse_arrays

@@ -23,7 +23,7 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from zoo.config.paths import shown
+from zoo.config.user_files import shown
 from zoo.core import atomic
 from zoo.core.file_lock import FileLock, is_locked
 from zoo.core.printing import first_and_last, one_line, without_password

@@ -211,15 +211,12 @@ class VecEnvAdapter:
         if np.count_nonzero(self.idle):  # quicker than any()
             transition.valid = ~self.idle if transition.valid is None else transition.valid & ~self.idle
         if self._nan_check:
-            self._check_finite(transition)
+            everyone, finished = range(self.num_envs), transition.finished.tolist()
+            check_finite("observation of", transition.new_observations, self._n_steps, everyone)
+            check_finite("reward of", transition.rewards, self._n_steps, everyone)
+            if finished:
+                check_finite("final observation of", transition.final_observations, self._n_steps, finished)
         return transition
-
-    def _check_finite(self, transition: Transition) -> None:
-        everyone, finished = range(self.num_envs), transition.finished.tolist()
-        check_finite("observation of", transition.new_observations, self._n_steps, everyone)
-        check_finite("reward of", transition.rewards, self._n_steps, everyone)
-        if finished:
-            check_finite("final observation of", transition.final_observations, self._n_steps, finished)
 
     def _step_foreign(self, actions: Any) -> Transition:
         """Step a vector environment in whichever autoreset mode."""

@@ -25,14 +25,6 @@ def silence_emulator() -> None:
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
 
 
-def atari_arguments(config: AtariConfig) -> dict[str, Any]:
-    """Return the arguments that make the emulator itself fit the preprocessing."""
-    arguments: dict[str, Any] = {"frameskip": 1}
-    if config.action_repeat_probability is not None:
-        arguments["repeat_action_probability"] = config.action_repeat_probability
-    return arguments
-
-
 def wrap_atari(env: Env, config: AtariConfig, max_episode_steps: int | None) -> Env:
     """Return a bare game with everything around it but the stacked frames; a time limit counts steps."""
     try:
@@ -52,8 +44,10 @@ def wrap_atari(env: Env, config: AtariConfig, max_episode_steps: int | None) -> 
     env = EpisodeStatistics(env)
     if config.terminal_on_life_loss:
         env = LifeLoss(env)
-    if config.fire_on_reset and _needs_fire(env):
-        env = FireOnReset(env)
+    if config.fire_on_reset:
+        meanings = env.unwrapped.get_action_meanings()  # type: ignore[attr-defined]
+        if len(meanings) >= 3 and meanings[1] == "FIRE":
+            env = FireOnReset(env)
     if config.clip_reward:
         env = gym.wrappers.TransformReward(env, lambda reward: float(np.sign(float(reward))))
     return env
@@ -70,8 +64,3 @@ class FireOnReset(Wrapper):
             if terminated or truncated:
                 observation, info = self.env.reset()
         return observation, info
-
-
-def _needs_fire(env: Env) -> bool:
-    meanings = env.unwrapped.get_action_meanings()  # type: ignore[attr-defined]
-    return len(meanings) >= 3 and meanings[1] == "FIRE"

@@ -171,13 +171,6 @@ def atari_config(config: EnvConfig) -> AtariConfig | None:
     return atari
 
 
-def steps_between_seeds(config: EnvConfig) -> int:
-    """Return ``reseed_every``, or its default."""
-    if config.reseed_every is not None:
-        return config.reseed_every
-    return ATARI_RESEED_EVERY if is_atari_game(config.id) else DEFAULT_RESEED_EVERY
-
-
 def is_renewed(config: EnvConfig) -> bool:
     """Whether a seed goes to a new environment; never to one in a window, which would close each time."""
     if isinstance(config.renew, bool):

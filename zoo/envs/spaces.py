@@ -94,13 +94,6 @@ def row(values: Any, index: Any) -> Any:
     return values[index]
 
 
-def from_record(space: Space, record: Any) -> Any:
-    """Return the action that a record holds, nested as ``space`` is; an action without parts is its own."""
-    if not is_composite(space):
-        return record
-    return nested(space, {path: record[path] for path in record.dtype.names})
-
-
 PLAIN = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 """Spaces whose values are numbers or arrays."""
 

@@ -99,13 +99,10 @@ class FlatObservation(gym.ObservationWrapper):
             shown = spaces.Dict([(key, part) for key, part in shown.items() if key != MASK_KEY])
         self.observation_space = flat_space(shown)
         self._is_nested = self.observation_space is not shown
+        self.is_needed = self.has_mask or self._is_nested
+        """Whether it changes anything."""
         if self.has_mask and not env.has_wrapper_attr("action_masks"):
             self.action_masks = lambda: self._mask
-
-    @property
-    def is_needed(self) -> bool:
-        """Whether it changes anything."""
-        return self.has_mask or self._is_nested
 
     def observation(self, observation: Any) -> Any:
         """Return what a policy sees, and keep the mask."""
@@ -150,7 +147,7 @@ def unsaved_statistics(env: Any) -> list[str]:
 
 
 class EpisodeStatistics(Wrapper):
-    """Sums raw rewards below the wrappers that change them, under Gymnasium's names: see `episode_so_far`."""
+    """Sums raw rewards below the wrappers that change them, under Gymnasium's names."""
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)
@@ -181,11 +178,6 @@ def statistics_of(env: Env) -> Statistics | None:
             found = env
         env = env.env
     return found
-
-
-def episode_so_far(statistics: Statistics) -> tuple[float, int]:
-    """Return the sum of rewards and the number of steps of the episode."""
-    return float(np.asarray(statistics.episode_returns).item()), int(statistics.episode_lengths)
 
 
 class LifeLoss(Wrapper):

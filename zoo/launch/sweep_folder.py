@@ -302,7 +302,14 @@ class SweepFolder:
 
 def read_progress(folder: Path) -> RunProgress:
     """Return what the files in a run's folder say; those that are missing or damaged say nothing."""
-    record, scalars = _read_json(folder / "run.json"), _last_scalars(folder / "progress.csv")
+    record = _read_json(folder / "run.json")
+    scalars: dict[str, float] = {}  # the last value of each
+    with (
+        contextlib.suppress(OSError, ValueError, csv.Error),
+        open(folder / "progress.csv", newline="", encoding="utf-8") as log,
+    ):
+        for row in csv.DictReader(log):
+            scalars |= {name: float(value) for name, value in row.items() if value}
     config: dict[str, Any] = {}
     with contextlib.suppress(OSError, ValueError):
         config = parse_yaml((folder / "config.yaml").read_bytes())
@@ -384,15 +391,6 @@ def _read_json(file: Path) -> dict[str, Any]:
     with contextlib.suppress(OSError, ValueError):
         return parse_json(file.read_bytes())
     return {}
-
-
-def _last_scalars(file: Path) -> dict[str, float]:
-    """Return the last value of each scalar in a CSV log."""
-    latest: dict[str, float] = {}
-    with contextlib.suppress(OSError, ValueError, csv.Error), open(file, newline="", encoding="utf-8") as log:
-        for row in csv.DictReader(log):
-            latest |= {name: float(value) for name, value in row.items() if value}
-    return latest
 
 
 # -- what Slurm says -------------------------------------------------------------------------------------

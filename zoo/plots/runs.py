@@ -81,12 +81,8 @@ def _runs_below(top: Path) -> Iterator[Path]:
         if RECORD in files:
             folders.clear()
             yield Path(folder)
-        elif any(map(_is_sb3_file, files)):
+        elif any(name == EVALUATIONS or _is_monitor(name) for name in files):
             yield Path(folder)
-
-
-def _is_sb3_file(name: str) -> bool:
-    return name == EVALUATIONS or _is_monitor(name)
 
 
 def _is_monitor(name: str) -> bool:

@@ -51,6 +51,9 @@ HEARTBEAT, GRACE = 15, 60
 MOST_RETRIES = 3
 """How often the trial of a process that died is run again."""
 
+RETRY_HISTORY = "retry_history"
+"""What Optuna's `RetryHeartbeatStaleTrialCallback.retry_history` reads, which warns at each call."""
+
 # -- storages -------------------------------------------------------------------------------------------
 
 
@@ -356,18 +359,12 @@ def n_ended(study: Study) -> int:
 
 def retry_of(trial: FrozenTrial) -> int | None:
     """Return the number of the interrupted trial that this one repeats."""
-    history = _retry_history(trial)
+    history = trial.system_attrs.get(RETRY_HISTORY)
     return history[-1] if history else None
 
 
 def _retried(trials: Sequence[FrozenTrial]) -> set[int]:
-    return {number for trial in trials for number in _retry_history(trial)}
-
-
-def _retry_history(trial: FrozenTrial) -> list[int]:
-    """Return what `RetryHeartbeatStaleTrialCallback.retry_history` does, without a warning at each call."""
-    history: list[int] = trial.system_attrs.get("retry_history", [])
-    return history
+    return {number for trial in trials for number in trial.system_attrs.get(RETRY_HISTORY, ())}
 
 
 def _retry_callback() -> RetryHeartbeatStaleTrialCallback:

@@ -115,6 +115,20 @@ def warn_of_unread_images(observation_space: spaces.Space[Any], config: PolicyCo
         )
 
 
+def check_action_space(
+    name: str, action_space: spaces.Space[Any], supported: tuple[type[spaces.Space[Any]], ...]
+) -> None:
+    """Raise `ZooError`, which names the algorithms that can, where one can't act in an action space."""
+    if isinstance(action_space, supported):
+        return
+    names = " or ".join(space.__name__ for space in supported)
+    others = [
+        each for each in ALGORITHMS if isinstance(action_space, algorithm_class(each).supported_actions)
+    ]
+    hint = f"; {', '.join(others)} can take them" if others else ""
+    raise ZooError(f"{name} acts in {names} spaces, but the env's actions are {describe(action_space)}{hint}")
+
+
 def check_recurrence(name: str, policy: PolicyConfig, *, is_recurrent: bool) -> None:
     """Raise `ZooError` for a recurrent policy of an algorithm that has none, and for its options alone."""
     if policy.recurrent is not None and policy._target_ is None and not is_recurrent:

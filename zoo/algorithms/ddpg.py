@@ -15,9 +15,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from zoo.agents.agent_folder import check_tensors
 from zoo.algorithms.collector import Array
 from zoo.algorithms.off_policy import ContinuousAlgorithm, ContinuousConfig, mean_loss, td_errors
+from zoo.algorithms.saving import check_tensors
 from zoo.buffers.arrays import Arrays, transform
 from zoo.config.fields import ScheduleValue, hyperparameter, with_defaults
 from zoo.errors import ZooError

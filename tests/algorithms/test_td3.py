@@ -14,7 +14,7 @@ from torch import Tensor
 
 from zoo import TD3
 from zoo.algorithms.td3 import rounds
-from zoo.optim.state import State, StepResult
+from zoo.optim.update_runner import State, StepResult
 
 # -- When the actor and all targets move, however the gradient steps are divided into updates -------------
 

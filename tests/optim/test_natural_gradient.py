@@ -22,8 +22,7 @@ from zoo.optim.natural_gradient import (
 from zoo.optim.optimizers import Adam, Updater
 from zoo.optim.parameters import Parameters
 from zoo.optim.runtime import Runtime
-from zoo.optim.state import State, StepResult
-from zoo.optim.update_runner import UpdateRunner
+from zoo.optim.update_runner import State, StepResult, UpdateRunner
 
 DAMPING = 0.1
 

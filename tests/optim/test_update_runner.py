@@ -15,8 +15,15 @@ from torch import Tensor, nn
 from zoo.optim.optimizers import Adam, Updater
 from zoo.optim.parameters import Parameters
 from zoo.optim.runtime import Runtime
-from zoo.optim.state import STOPPED, LiveState, State, StepResult
-from zoo.optim.update_runner import SMALLEST_CAPACITY, UpdateResult, UpdateRunner
+from zoo.optim.update_runner import (
+    SMALLEST_CAPACITY,
+    STOPPED,
+    LiveState,
+    State,
+    StepResult,
+    UpdateResult,
+    UpdateRunner,
+)
 
 NAMES = ["loss", "norm", "first"]
 COMPILED = pytest.mark.parametrize("compiled", [False, True])

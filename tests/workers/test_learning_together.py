@@ -18,7 +18,7 @@ from zoo.errors import ZooError
 from zoo.experiment.expert_recording import record_expert
 from zoo.imitation.expert_data import ExpertData
 from zoo.imitation.gail import GAIL
-from zoo.optim.state import State, tree_leaves, tree_map
+from zoo.optim.update_runner import State, tree_leaves, tree_map
 from zoo.optim.workers import Workers
 
 # -- Two workers learn as one process would from the data of both -----------------------------------------

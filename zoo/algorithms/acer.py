@@ -31,7 +31,7 @@ from zoo.errors import ZooError
 from zoo.optim.natural_gradient import projected
 from zoo.optim.optimizers import FunctionalModule, RMSprop, Updater
 from zoo.optim.parameters import Parameters
-from zoo.optim.state import State, StepResult
+from zoo.optim.update_runner import State, StepResult
 from zoo.policies.actor_critic import ActionValuePolicy, StochasticDuelingPolicy
 from zoo.policies.custom_policy import make_policy
 from zoo.policies.distributions import gather

@@ -62,9 +62,7 @@ from zoo.envs.transition import Transition
 from zoo.errors import NotFiniteError, ZooError
 from zoo.optim import schedules
 from zoo.optim.runtime import Runtime, torch_settings
-from zoo.optim.state import State, Step
-from zoo.optim.update_runner import UpdateRunner
-from zoo.optim.workers import Workers
+from zoo.optim.update_runner import State, Step, UpdateRunner, averaging_over
 from zoo.policies.acting import ActingPolicy, PolicyMode
 from zoo.policies.actions import make_action_adapter
 from zoo.policies.exploration import n_rows
@@ -73,6 +71,7 @@ if TYPE_CHECKING:
     from zoo.agents.agent_folder import AgentFiles
     from zoo.imitation.bc import Epoch
     from zoo.imitation.expert_data import ExpertData
+    from zoo.optim.workers import Workers
 
 COUNTS = ("seed", "num_timesteps", "total_timesteps", "n_updates", "n_episodes", "timings")
 
@@ -381,7 +380,7 @@ class Algorithm:
         while self.num_timesteps < self.total_timesteps:
             if self.distributed.is_to_stop(self.stop_reason is not None):
                 break
-            with self.distributed.in_force():
+            with averaging_over(self.distributed.workers):
                 self._collect_and_update()
             if callbacks.writes_at(self.num_timesteps):
                 self.distributed.gather_episodes()

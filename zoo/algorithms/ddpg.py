@@ -24,7 +24,7 @@ from zoo.errors import ZooError
 from zoo.optim.optimizers import Adam, Updater, WeightDecay
 from zoo.optim.parameters import Parameters
 from zoo.optim.popart import MOMENTS, ReturnNormalizer, RunningReturnNormalizer, output_layer
-from zoo.optim.state import State, StepResult
+from zoo.optim.update_runner import State, StepResult
 from zoo.policies.continuous import DeterministicPolicy
 from zoo.policies.custom_policy import make_policy
 from zoo.policies.exploration import Exploration

@@ -7,7 +7,6 @@ others' episodes and scalars when it needs them. A process that learns alone sha
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import weakref
 from collections import defaultdict
@@ -20,10 +19,10 @@ from numpy.typing import NDArray
 
 from zoo.algorithms.saving import run_tensors
 from zoo.envs.monitor import EpisodeRecord
-from zoo.optim.workers import Workers
 
 if TYPE_CHECKING:
     from zoo.algorithms.algorithm import Algorithm
+    from zoo.optim.workers import Workers
 
 EPISODES, METRICS, BARRIER = "episodes", "metrics", "barrier"
 
@@ -47,10 +46,6 @@ class DistributedContext:
     def leads(self) -> bool:
         """Whether there are others, and this is the first."""
         return self.workers is not None and self.workers.is_first
-
-    def in_force(self) -> contextlib.AbstractContextManager[None]:
-        """Within the block all means are those over the workers."""
-        return contextlib.nullcontext() if self.workers is None else self.workers.in_force()
 
     def total(self, number: int) -> int:
         """Return the sum over all workers; each has to ask for it."""

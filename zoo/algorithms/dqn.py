@@ -24,7 +24,7 @@ from zoo.config.fields import hyperparameter, with_defaults
 from zoo.optim.optimizers import Adam, Updater
 from zoo.optim.parameters import Parameters
 from zoo.optim.schedules import Schedule
-from zoo.optim.state import State, StepResult, tree_map
+from zoo.optim.update_runner import State, StepResult, tree_map
 from zoo.policies.custom_policy import make_policy
 from zoo.policies.distributions import gather
 from zoo.policies.exploration import EpsilonGreedy

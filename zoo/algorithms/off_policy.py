@@ -42,7 +42,7 @@ from zoo.policies.exploration import (
 )
 
 BATCH_BYTES = 64 * 2**20
-"""Bytes of sampled transitions that one call of the update program may hold."""
+"""Bytes of sampled transitions that one call of the update runner may hold."""
 
 BYTES_OF_A_WINDOWS_STEP = 32
 """Bytes of each further step of an n-step return while a batch is sampled: indices, ends and rewards."""

@@ -23,10 +23,9 @@ from zoo.buffers.rollout import RolloutBuffer, Truncations, generalized_advantag
 from zoo.config.fields import ScheduleValue, hyperparameter
 from zoo.envs.transition import Transition
 from zoo.errors import ZooError, ZooWarning
-from zoo.optim import workers
 from zoo.optim.optimizers import Optimizer, Updater
 from zoo.optim.parameters import Parameters
-from zoo.optim.state import State
+from zoo.optim.update_runner import State, average, n_workers
 from zoo.policies.actor_critic import ActorCritic
 from zoo.policies.custom_policy import make_policy
 from zoo.policies.exploration import SdeNoise
@@ -307,7 +306,7 @@ def with_n_valid(batch: Mapping[str, Any]) -> dict[str, Any]:
     of `batch_mean`, averaged over workers, are those over the batches of all together.
     """
     weights = batch.get("weights")
-    return dict(batch) if weights is None else {**batch, N_VALID: workers.average(weights.sum())}
+    return dict(batch) if weights is None else {**batch, N_VALID: average(weights.sum())}
 
 
 def batch_mean(column: Tensor, batch: Mapping[str, Any]) -> Tensor:
@@ -328,7 +327,7 @@ def standardized(advantages: Tensor, batch: Mapping[str, Any]) -> Tensor:
     The batch is that of all workers together.
     """
     weights = batch.get("weights")
-    if workers.count() > 1:
+    if n_workers() > 1:
         return _standardized_over_workers(
             advantages, torch.ones_like(advantages) if weights is None else weights
         )
@@ -343,7 +342,7 @@ def standardized(advantages: Tensor, batch: Mapping[str, Any]) -> Tensor:
 def _standardized_over_workers(advantages: Tensor, weights: Tensor) -> Tensor:
     exact = advantages.double()
     sums = torch.stack([weights.double().sum(), (weights * exact).sum(), (weights * exact.square()).sum()])
-    n, total, squares = (workers.average(sums) * workers.count()).unbind()
+    n, total, squares = (average(sums) * n_workers()).unbind()
     mean = total / n
     variance = (squares - n * mean.square()).clamp(min=0.0) / (n - 1).clamp(min=1.0)
     return (advantages - mean.float()) / (variance.sqrt().float() + 1e-8)

@@ -22,7 +22,7 @@ from zoo.config.fields import hyperparameter
 from zoo.errors import ZooError
 from zoo.optim.optimizers import Adam, Updater
 from zoo.optim.parameters import Parameters
-from zoo.optim.state import State, StepResult
+from zoo.optim.update_runner import State, StepResult
 from zoo.policies.config import PolicyConfig
 from zoo.policies.continuous import ContinuousCritics, LogEntropyCoefficient, SquashedActor
 from zoo.policies.custom_policy import make_policy

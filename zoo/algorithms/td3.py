@@ -19,7 +19,7 @@ from zoo.algorithms.off_policy import ContinuousAlgorithm, SeveralCriticsConfig,
 from zoo.config.fields import hyperparameter, with_defaults
 from zoo.optim.optimizers import Adam, Updater
 from zoo.optim.parameters import Parameters
-from zoo.optim.state import State, Step, StepResult, Tree, tree_map, tree_row
+from zoo.optim.update_runner import State, Step, StepResult, Tree, tree_map, tree_row
 from zoo.policies.continuous import DeterministicPolicy
 from zoo.policies.custom_policy import make_policy
 

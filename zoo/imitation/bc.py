@@ -38,8 +38,7 @@ from zoo.imitation.expert_data import ExpertData
 from zoo.optim.optimizers import Adam, Updater
 from zoo.optim.parameters import Parameters
 from zoo.optim.runtime import Runtime
-from zoo.optim.state import State, Step, StepResult
-from zoo.optim.update_runner import UpdateRunner
+from zoo.optim.update_runner import State, Step, StepResult, UpdateRunner
 from zoo.policies.acting import PolicyMode
 from zoo.policies.actor_critic import ActorCritic
 from zoo.policies.custom_policy import make_policy

@@ -34,8 +34,7 @@ from zoo.imitation.demonstrations import chosen_episodes
 from zoo.imitation.discriminator import Discriminator, DiscriminatorConfig, by_path
 from zoo.imitation.expert_data import ExpertData
 from zoo.optim.runtime import torch_settings
-from zoo.optim.state import State
-from zoo.optim.update_runner import UpdateRunner
+from zoo.optim.update_runner import State, UpdateRunner
 
 Array = np.ndarray
 

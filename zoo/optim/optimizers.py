@@ -15,8 +15,7 @@ from torch import Tensor
 from torch.optim.adam import adam
 
 from zoo.optim.parameters import Parameters
-from zoo.optim.state import LiveState, State, is_concrete
-from zoo.optim.workers import average
+from zoo.optim.update_runner import LiveState, State, average, is_concrete
 
 Slots = dict[str, Tensor]
 """An optimizer's own tensors."""
@@ -160,10 +159,9 @@ class FunctionalModule(NamedTuple):
 class Updater:
     """Moves ``parameters`` down the gradients of losses, by ``optimizer``.
 
-    ``max_grad_norm`` bounds the global norm of the gradient; None leaves it as it is. ``average`` maps a
-    tensor of this data-parallel worker to the mean over all of them (`zoo.optim.workers`): gradients, and
-    anything else that decides what all do next, such as a KL divergence. ``name`` goes before the optimizer's
-    tensors in the state, and is the parameters' own unless a second updater moves them.
+    ``max_grad_norm`` bounds the global norm of the gradient, which is averaged over workers; None leaves it
+    as it is. ``name`` goes before the optimizer's tensors in the state, and is the parameters' own unless a
+    second updater moves them.
     """
 
     def __init__(
@@ -172,13 +170,11 @@ class Updater:
         optimizer: Optimizer,
         *,
         max_grad_norm: float | None = None,
-        average: Callable[[Tensor], Tensor] = average,
         name: str | None = None,
     ) -> None:
         self.parameters = parameters
         self.optimizer = optimizer
         self.max_grad_norm = max_grad_norm
-        self.average = average
         slots = optimizer.initial(parameters.flat)
         self._slot_names = {slot: f"{name or parameters.name}.{slot}" for slot in slots}
 
@@ -189,7 +185,10 @@ class Updater:
         return State({self.parameters.name: self.parameters.flat, **named})
 
     def module(self, state: State) -> FunctionalModule:
-        """Return the module at the state's parameters, ready for `gradient`."""
+        """Return the network with the parameters in ``state``, and the tensors to differentiate by.
+
+        `Parameters.functional` gives it with constant parameters.
+        """
         parameters = self.parameters
         if isinstance(state, LiveState):
             return FunctionalModule(parameters.module, list(parameters.leaves.values()))
@@ -200,7 +199,7 @@ class Updater:
         """Return the flat gradient of ``loss``, averaged over workers, for the module that made the loss."""
         parts = torch.autograd.grad(loss, module.parameters, allow_unused=True, materialize_grads=True)
         flat = [part.reshape(-1) for part in parts]
-        return self.average(flat[0] if len(flat) == 1 else torch.cat(flat))
+        return average(flat[0] if len(flat) == 1 else torch.cat(flat))
 
     def apply_gradient(
         self, state: State, gradient: Tensor, learning_rate: Tensor, skip: Tensor | None = None

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from zoo.buffers.arrays import Arrays
 from zoo.config.fields import build, hyperparameter
 from zoo.optim.parameters import Parameters
-from zoo.optim.workers import average_number
+from zoo.optim.update_runner import average_number
 from zoo.policies.acting import ActingPolicy, BatchedPolicy
 from zoo.policies.actions import ActionAdapter
 from zoo.policies.exploration import EpsilonGreedy, Exploration, NormalNoise, StochasticExploration, n_rows

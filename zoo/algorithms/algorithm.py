@@ -43,7 +43,6 @@ from zoo.algorithms.registry import sharing
 from zoo.algorithms.saving import (
     Attributes,
     Generators,
-    ScalarMeans,
     Tensors,
     check_tensors,
     unpickled,
@@ -62,7 +61,7 @@ from zoo.envs.transition import Transition
 from zoo.errors import NotFiniteError, ZooError
 from zoo.optim import schedules
 from zoo.optim.runtime import Runtime, torch_settings
-from zoo.optim.update_runner import State, Step, UpdateRunner, averaging_over
+from zoo.optim.update_runner import ScalarMeans, State, Step, UpdateRunner, averaging_over
 from zoo.policies.acting import ActingPolicy, PolicyMode
 from zoo.policies.actions import make_action_adapter
 from zoo.policies.exploration import n_rows

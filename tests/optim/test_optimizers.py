@@ -91,7 +91,7 @@ def adam_path(grads: Tensor, learning_rate: Tensor, *, compiled: bool) -> Tensor
 
     runner = UpdateRunner(updater.initial_state(), Runtime(device="cpu", compile=compiled, threads=1))
     path = runner.run(step, learning_rate, grads).outputs["path"]
-    assert runner.runtime.compiles == compiled
+    assert runner.runtime.compile == compiled
     return path
 
 

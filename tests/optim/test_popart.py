@@ -141,7 +141,7 @@ def test_a_compiled_step_and_an_eager_one_give_the_same() -> None:
         ran = runner.run(step, {}, torch.stack(batches(4)))
         assert ran.names == ["returns_mean", "returns_std"]
         assert ran.metrics.dtype == torch.float32  # as all that is logged: a checkpoint keeps no more
-        assert runner.runtime.compiles is compile
+        assert runner.runtime.compile is compile
         return dict(runner.state)
 
     eager, compiled = states(False), states(True)

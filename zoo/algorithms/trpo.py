@@ -172,7 +172,7 @@ class TRPO(OnPolicyAlgorithm):
     def _damped_product(self, batch: Batch) -> Product:
         """Return the product with the mean Fisher matrix of all workers, damped."""
         runner, damping = self.runner, self.config.cg_damping
-        if runner.runtime.compiles:
+        if runner.runtime.compile is True:
             product: Product = partial(runner.call, self._fisher_product, batch)
         else:
             product = self._fisher_products(State(runner.state), batch)

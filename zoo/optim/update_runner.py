@@ -321,7 +321,7 @@ class UpdateRunner:
     def call(self, function: Callable[..., Tree], *trees: Tree) -> Tree:
         """Return ``function(state, *trees)``, which only reads the state: a product, an evaluation."""
         compiled = None
-        if self.runtime.compiles:
+        if self.runtime.compile is True:
             key = function, *(tree_signature(tree) for tree in trees)
             compiled = self._run_compiled(key, partial(self._compile_function, function, trees), *trees)
         result = function(State(self.state), *trees) if compiled is None else compiled[1]
@@ -330,7 +330,7 @@ class UpdateRunner:
 
     def _run_first(self, step: Step, shared: Tree, rows: Tree, n_rows: int) -> tuple[RunRows, RowsResult]:
         """Return what runs the rows of this call, and the result of the first ones."""
-        if self.runtime.compiles:
+        if self.runtime.compile is True:
             capacity = self._capacity(step, n_rows)
             key = step, capacity, tree_signature(shared), tree_signature(rows, first_dimension=1)
             make = partial(self._compile_step, step, shared, rows, capacity)
@@ -338,7 +338,7 @@ class UpdateRunner:
             if compiled is not None:
                 return compiled
         run_row = partial(self._run_eagerly, step)
-        if not self.runtime.is_undecided:
+        if self.runtime.compile != "auto" or self.runtime.gradient_steps is None:
             return run_row, run_row(shared, rows, 0)
         result, n_operations = count_operations(partial(run_row, shared, rows, 0))
         self.runtime.decide(n_operations)

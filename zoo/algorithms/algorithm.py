@@ -477,10 +477,19 @@ class Algorithm:
             self.num_timesteps += self.distributed.total(self.n_envs if valid is None else int(valid.sum()))
         else:
             self.num_timesteps += self.n_envs * self.distributed.size
-        self.distributed.share_early_statistics(before)
+        if self.normalizer is not None:
+            self.distributed.share_early_statistics(before)
         store(transition)
-        self.distributed.add_episodes(transition.episodes)
+        self.add_episodes(transition.episodes)
         return transition
+
+    def add_episodes(self, episodes: Iterable[EpisodeRecord]) -> None:
+        """Record episodes that ended here; those of several workers are gathered by the first."""
+        if self.distributed.workers is not None:
+            self.distributed.pending_episodes.extend(episodes)
+            return
+        for episode in episodes:
+            self.record_episode(episode)
 
     def record_episode(self, episode: EpisodeRecord) -> None:
         """Count an episode that has ended."""

@@ -231,7 +231,7 @@ class ARS(Algorithm):
         )
         results = self.distributed.rows(results.reshape(-1)).reshape(-1, results.shape[1])
         self.num_timesteps += int(results[:, 1].sum())
-        self.distributed.add_episodes(records)
+        self.add_episodes(records)
         check_collected(self)
         scores = results[:, 0] + config.alive_bonus_offset * results[:, 1]
         self.plus, self.minus = scores.reshape(2, config.n_delta, config.n_eval_episodes).sum(-1)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import weakref
 from collections import defaultdict
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,7 +38,8 @@ class DistributedContext:
             METRICS: self.mean_metrics,
             BARRIER: self.reset_all,
         }
-        self._pending_episodes: list[EpisodeRecord] = []
+        self.pending_episodes: list[EpisodeRecord] = []
+        """Those that ended here since the last time that `gather_episodes` recorded them."""
         self._n_pending = 0
 
     @property
@@ -94,7 +94,7 @@ class DistributedContext:
         if self.workers is None:
             return is_preempted
         self.share_statistics()
-        n_preempted, self._n_pending = map(int, self.workers.sum(is_preempted, len(self._pending_episodes)))
+        n_preempted, self._n_pending = map(int, self.workers.sum(is_preempted, len(self.pending_episodes)))
         return n_preempted > 0
 
     def is_to_stop(self, wanted: bool) -> bool:
@@ -102,14 +102,6 @@ class DistributedContext:
         return wanted if self.workers is None else self.workers.is_to_stop(wanted, self.orders)
 
     # -- episodes and scalars of all workers ------------------------------------------------------------
-
-    def add_episodes(self, episodes: Iterable[EpisodeRecord]) -> None:
-        """Record episodes that ended here; of several workers the first does so in `gather_episodes`."""
-        if self.workers is not None:
-            self._pending_episodes.extend(episodes)
-            return
-        for episode in episodes:
-            self.algorithm.record_episode(episode)
 
     def gather_episodes(self) -> None:
         """Record the episodes of all workers since the last time, worker by worker."""
@@ -132,8 +124,8 @@ class DistributedContext:
         """Return the episodes of all workers, and when the clock of each started."""
         assert self.workers is not None
         assert self.algorithm.envs is not None
-        records = [dataclasses.asdict(record) for record in self._pending_episodes]
-        self._pending_episodes, self._n_pending = [], 0
+        records = [dataclasses.asdict(record) for record in self.pending_episodes]
+        self.pending_episodes, self._n_pending = [], 0
         return self.workers.gather([self.algorithm.envs.start, records])
 
     def mean_metrics(self) -> dict[str, float]:

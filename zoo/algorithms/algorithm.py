@@ -62,8 +62,7 @@ from zoo.errors import NotFiniteError, ZooError
 from zoo.optim import schedules
 from zoo.optim.runtime import Runtime, torch_settings
 from zoo.optim.update_runner import ScalarMeans, State, Step, UpdateRunner, averaging_over
-from zoo.policies.acting import ActingPolicy, PolicyMode
-from zoo.policies.actions import make_action_adapter
+from zoo.policies.acting import ActingPolicy, PolicyMode, make_action_adapter
 from zoo.policies.exploration import n_rows
 
 if TYPE_CHECKING:

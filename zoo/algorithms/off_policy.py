@@ -31,8 +31,7 @@ from zoo.config.fields import ScheduleValue, hyperparameter
 from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.goals import GoalRewards
 from zoo.errors import ZooError, ZooWarning
-from zoo.policies.acting import ActingPolicy
-from zoo.policies.actions import ActionAdapter
+from zoo.policies.acting import ActingPolicy, ActionAdapter
 from zoo.policies.exploration import (
     ActionNoiseConfig,
     Exploration,

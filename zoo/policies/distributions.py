@@ -4,7 +4,7 @@ A head is a module with the last layers before an action. Its parameters are the
 ``parameter_size``) that its forward pass returns, after `ActionDistribution.masked`: all else is computed
 from them alone, on arrays for acting (with noise drawn ahead), on tensors for updates. Those of Gaussians
 (…, 2n) are n means, then n log standard deviations; a head may put more behind them. Actions here are flat
-and count from zero; `zoo.policies.actions` makes what the environment takes. Leading dimensions are free.
+and count from zero; `zoo.policies.acting` makes what the environment takes. Leading dimensions are free.
 """
 
 from __future__ import annotations
@@ -566,7 +566,7 @@ class CompositeDistribution(ActionDistribution):
     """Independent parts of a Tuple or Dict action, nested at will; a head each, on the same features.
 
     Parameters, noise and masks of the parts stand side by side, in the order of the space; a part that can't
-    be masked has none. Actions are a dictionary by path, as in `zoo.policies.actions`.
+    be masked has none. Actions are a dictionary by path, as in `zoo.policies.acting`.
     """
 
     def __init__(

@@ -15,8 +15,7 @@ import numpy as np
 from zoo.buffers.arrays import Arrays
 from zoo.config.fields import build, hyperparameter
 from zoo.errors import ZooError
-from zoo.policies.acting import ActingPolicy
-from zoo.policies.actions import ActionAdapter, DiscreteAdapter
+from zoo.policies.acting import ActingPolicy, ActionAdapter, DiscreteAdapter
 from zoo.policies.distributions import ActionDistribution
 
 Array = np.ndarray

@@ -19,8 +19,7 @@ from zoo.buffers.arrays import Arrays
 from zoo.config.fields import build, hyperparameter
 from zoo.optim.parameters import Parameters
 from zoo.optim.update_runner import average_number
-from zoo.policies.acting import ActingPolicy, BatchedPolicy
-from zoo.policies.actions import ActionAdapter
+from zoo.policies.acting import ActingPolicy, ActionAdapter, BatchedPolicy
 from zoo.policies.exploration import EpsilonGreedy, Exploration, NormalNoise, StochasticExploration, n_rows
 
 Array = np.ndarray

@@ -190,7 +190,7 @@ def test_scalars_of_all_reach_the_first_and_what_it_resets_is_reset_everywhere()
         metrics = {}
         if workers.is_first:
             metrics = model.read_metrics()
-            model.barrier()
+            model.distributed.reset_all()
             workers.end()
         else:
             workers.follow(model.distributed.orders)

@@ -484,11 +484,11 @@ class Algorithm:
 
     def add_episodes(self, episodes: Iterable[EpisodeRecord]) -> None:
         """Record episodes that ended here; those of several workers are gathered by the first."""
-        if self.distributed.workers is not None:
+        if self.distributed.workers is None:
+            for episode in episodes:
+                self.record_episode(episode)
+        else:
             self.distributed.pending_episodes.extend(episodes)
-            return
-        for episode in episodes:
-            self.record_episode(episode)
 
     def record_episode(self, episode: EpisodeRecord) -> None:
         """Count an episode that has ended."""
@@ -567,10 +567,6 @@ class Algorithm:
         self.runtime.shared_by = 1
         if self.normalizer is not None:
             self.normalizer.stop_sharing()
-
-    def barrier(self) -> None:
-        """Cut all episodes and reset the environments of all workers: see `reset_own_envs`."""
-        self.distributed.reset_all()
 
     def _tensors(self, column: Arrays) -> Any:
         """Return arrays as tensors on this algorithm's device, without a copy on a CPU."""

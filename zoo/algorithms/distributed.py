@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from zoo.algorithms.algorithm import Algorithm
     from zoo.optim.workers import Workers
 
-EPISODES, METRICS, BARRIER = "episodes", "metrics", "barrier"
+EPISODES, METRICS, RESET = "episodes", "metrics", "reset"
 
 
 class DistributedContext:
@@ -36,7 +36,7 @@ class DistributedContext:
         self.orders: dict[str, Any] = {
             EPISODES: self._exchange_episodes,
             METRICS: self.mean_metrics,
-            BARRIER: self.reset_all,
+            RESET: self.reset_all,
         }
         self.pending_episodes: list[EpisodeRecord] = []
         """Those that ended here since the last time that `gather_episodes` recorded them."""
@@ -142,8 +142,8 @@ class DistributedContext:
         return {name: float(np.mean(numbers)) for name, numbers in values.items()}
 
     def reset_all(self) -> None:
-        """Reset the environments of all workers, and share the statistics of their first observations."""
+        """Cut all episodes and reset the environments of all workers; share the statistics of what they see."""
         if self.workers is not None and self.leads:
-            self.workers.order(BARRIER)
+            self.workers.order(RESET)
         self.algorithm.reset_own_envs()
         self.share_statistics()

@@ -21,7 +21,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from zoo.algorithms.algorithm import Algorithm
-from zoo.algorithms.collector import Array, PolicyInput, check_collected
+from zoo.algorithms.collector import Array, check_collected
 from zoo.algorithms.saving import RecurrentState
 from zoo.buffers.arrays import Arrays, ArraySpec, observation_spec
 from zoo.buffers.replay import keep_or_discard_buffer, refuse_too_large_buffer, replay_bytes
@@ -32,7 +32,7 @@ from zoo.optim.natural_gradient import projected
 from zoo.optim.optimizers import FunctionalModule, RMSprop, Updater
 from zoo.optim.parameters import Parameters
 from zoo.optim.update_runner import State, StepResult
-from zoo.policies.actor_critic import ActionValuePolicy, StochasticDuelingPolicy
+from zoo.policies.actor_critic import ActionValuePolicy, PolicyInput, StochasticDuelingPolicy
 from zoo.policies.custom_policy import make_policy
 from zoo.policies.distributions import gather
 

@@ -33,7 +33,6 @@ from zoo.algorithms.collector import (
     Act,
     Array,
     Collector,
-    PolicyInput,
     check_collected,
     check_parameters,
     envs_for,
@@ -47,7 +46,7 @@ from zoo.algorithms.saving import (
     check_tensors,
     unpickled,
 )
-from zoo.buffers.arrays import Arrays, transform
+from zoo.buffers.arrays import Arrays, n_rows, transform
 from zoo.buffers.config import ReplayConfig
 from zoo.config.aliases import ATTRIBUTES
 from zoo.config.fields import build, scheduled, whole_steps
@@ -63,7 +62,7 @@ from zoo.optim import schedules
 from zoo.optim.runtime import Runtime, torch_settings
 from zoo.optim.update_runner import ScalarMeans, State, Step, UpdateRunner, averaging_over
 from zoo.policies.acting import ActingPolicy, PolicyMode, make_action_adapter
-from zoo.policies.exploration import n_rows
+from zoo.policies.actor_critic import PolicyInput
 
 if TYPE_CHECKING:
     from zoo.agents.agent_folder import AgentFiles

@@ -15,7 +15,7 @@ from gymnasium import spaces
 from torch import nn
 
 from zoo.algorithms.registry import ALGORITHMS, algorithm_class
-from zoo.buffers.arrays import Arrays, transform
+from zoo.buffers.arrays import Arrays, n_rows, transform
 from zoo.buffers.config import HindsightConfig
 from zoo.config.aliases import UnknownKeyError
 from zoo.config.fields import build, hyperparameter
@@ -34,7 +34,6 @@ from zoo.policies.config import (
 )
 from zoo.policies.custom_policy import path_of_policy
 from zoo.policies.encoders import suits_cnn
-from zoo.policies.exploration import n_rows
 
 if TYPE_CHECKING:
     from zoo.algorithms.algorithm import Algorithm

@@ -23,7 +23,7 @@ from gymnasium import spaces
 from torch import nn
 
 from zoo.algorithms.algorithm import Algorithm
-from zoo.algorithms.collector import Collector, PolicyInput, check_collected
+from zoo.algorithms.collector import Collector, check_collected
 from zoo.algorithms.on_policy import PLAIN_ACTIONS
 from zoo.buffers.arrays import Arrays
 from zoo.config.fields import ScheduleValue, hyperparameter
@@ -36,6 +36,7 @@ from zoo.optim.parameters import Parameters
 from zoo.optim.update_runner import State, StepResult
 from zoo.optim.workers import Workers
 from zoo.policies.acting import BatchedPolicy
+from zoo.policies.actor_critic import PolicyInput
 from zoo.policies.continuous import LinearPolicy
 from zoo.policies.custom_policy import make_policy
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.arguments import Policy
-from zoo.algorithms.collector import PolicyInput, check_collected
+from zoo.algorithms.collector import check_collected
 from zoo.algorithms.saving import Attributes
 from zoo.buffers.arrays import Arrays, ArraySpec, observation_spec
 from zoo.buffers.config import ReplayConfig, replay_config
@@ -32,6 +32,7 @@ from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.goals import GoalRewards
 from zoo.errors import ZooError, ZooWarning
 from zoo.policies.acting import ActingPolicy, ActionAdapter
+from zoo.policies.actor_critic import PolicyInput
 from zoo.policies.exploration import (
     ActionNoiseConfig,
     Exploration,

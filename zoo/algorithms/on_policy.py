@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.arguments import sde_options
-from zoo.algorithms.collector import Array, PolicyInput, check_collected
+from zoo.algorithms.collector import Array, check_collected
 from zoo.algorithms.saving import RecurrentState
 from zoo.buffers.arrays import Arrays, ArraySpec, observation_spec, split_rows, transform
 from zoo.buffers.rollout import RolloutBuffer, Truncations, generalized_advantages
@@ -26,9 +26,9 @@ from zoo.errors import ZooError, ZooWarning
 from zoo.optim.optimizers import Optimizer, Updater
 from zoo.optim.parameters import Parameters
 from zoo.optim.update_runner import State, average, n_workers
-from zoo.policies.actor_critic import ActorCritic
+from zoo.policies.actor_critic import ActorCritic, PolicyInput
 from zoo.policies.custom_policy import make_policy
-from zoo.policies.exploration import SdeNoise
+from zoo.policies.distributions import SdeNoise
 
 PLAIN_ACTIONS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 ANY_ACTIONS = (*PLAIN_ACTIONS, spaces.Tuple, spaces.Dict)

@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
-from zoo.algorithms.collector import Collector, PolicyInput
+from zoo.algorithms.collector import Collector
 from zoo.core.printing import decimal, show
 from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.config import EnvConfig
@@ -22,6 +22,7 @@ from zoo.envs.monitor import EpisodeRecord
 from zoo.envs.transition import Transition
 from zoo.errors import NotFiniteError, ZooError
 from zoo.experiment import statistics
+from zoo.policies.actor_critic import PolicyInput
 
 Env = (
     str

@@ -17,7 +17,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from zoo.algorithms.algorithm import Algorithm
-from zoo.buffers.arrays import Arrays, allocate, assign, observation_spec, split_rows, transform
+from zoo.buffers.arrays import Arrays, allocate, assign, n_rows, observation_spec, split_rows, transform
 from zoo.config.fields import ScheduleValue, hyperparameter
 from zoo.envs.config import NormalizeConfig
 from zoo.envs.normalize import Normalizer
@@ -30,7 +30,6 @@ from zoo.optim.parameters import Parameters
 from zoo.optim.update_runner import State, StepResult
 from zoo.policies.config import ACTIVATIONS, PolicyConfig
 from zoo.policies.encoders import NatureCnn, VectorEncoder, suits_cnn
-from zoo.policies.exploration import n_rows
 from zoo.policies.networks import LayerStyle, Mlp, SpectralNorm
 
 Array = np.ndarray
@@ -116,7 +115,7 @@ class Discriminator:
         those of all, (workers, m).
         """
         n = shape[0] * shape[1]
-        rows = {"policy": _drawn(n_rows(policy), n, rng), "expert": self.order.next(n, rng)}
+        rows = {"policy": _drawn(n_rows(policy["observations"]), n, rng), "expert": self.order.next(n, rng)}
         expert = {"observations": self.data.observations, "actions": self.data.actions}
         pairs = {
             name: transform(lambda array: array[rows[name]], dict(columns))  # noqa: B023
@@ -206,7 +205,7 @@ class Discriminator:
     def _seen(self, observations: Arrays, actions: Arrays) -> dict[str, Arrays]:
         """Return raw observations as the discriminator reads them, beside the actions."""
         observations = self.statistics.normalize_observations(observations)
-        stored = allocate(self.spec, (n_rows({"observations": observations}),))
+        stored = allocate(self.spec, (n_rows(observations),))
         assign(stored, slice(None), observations)
         return {"observations": stored, "actions": actions}
 

@@ -523,6 +523,25 @@ class StateDependentGaussian(Gaussian):
         return mean, log_std
 
 
+class SdeNoise:
+    """State-dependent noise: the weights of each environment, drawn anew every ``every`` steps; -1: once.
+
+    One object is for one collection, which always begins with a new draw: a checkpoint needs none of it.
+    """
+
+    def __init__(self, head: ActionDistribution, every: int) -> None:
+        self.head, self.every = head, every
+        self._n_steps = 0
+        self._noise: Array | None = None
+
+    def next(self, rng: np.random.Generator, n_envs: int) -> Array:
+        """Return the noise (n_envs, …) of the next step."""
+        if self._noise is None or self._n_steps == self.every:
+            self._noise, self._n_steps = self.head.noise(rng, (n_envs,)), 0
+        self._n_steps += 1
+        return self._noise
+
+
 class SquashedStateDependentGaussian(TanhGaussian, StateDependentGaussian):
     """tanh of a Gaussian whose noise is φ(s)·W; actions lie in [−1, 1].
 

@@ -21,6 +21,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from zoo.algorithms.algorithm import Algorithm
+from zoo.algorithms.arguments import make_policy
 from zoo.algorithms.collector import Array, check_collected
 from zoo.algorithms.saving import RecurrentState
 from zoo.buffers.arrays import Arrays, ArraySpec, observation_spec
@@ -33,7 +34,6 @@ from zoo.optim.optimizers import FunctionalModule, RMSprop, Updater
 from zoo.optim.parameters import Parameters
 from zoo.optim.update_runner import State, StepResult
 from zoo.policies.actor_critic import ActionValuePolicy, PolicyInput, StochasticDuelingPolicy
-from zoo.policies.custom_policy import make_policy
 from zoo.policies.distributions import gather
 
 EPSILON = 1e-6

@@ -23,6 +23,7 @@ from gymnasium import spaces
 from torch import nn
 
 from zoo.algorithms.algorithm import Algorithm
+from zoo.algorithms.arguments import make_policy
 from zoo.algorithms.collector import Collector, check_collected
 from zoo.algorithms.on_policy import PLAIN_ACTIONS
 from zoo.buffers.arrays import Arrays
@@ -38,7 +39,6 @@ from zoo.optim.workers import Workers
 from zoo.policies.acting import BatchedPolicy
 from zoo.policies.actor_critic import PolicyInput
 from zoo.policies.continuous import LinearPolicy
-from zoo.policies.custom_policy import make_policy
 
 Array = np.ndarray
 

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from zoo.algorithms.arguments import make_policy
 from zoo.algorithms.collector import Array
 from zoo.algorithms.off_policy import ContinuousAlgorithm, ContinuousConfig, mean_loss, td_errors
 from zoo.algorithms.saving import check_tensors
@@ -26,7 +27,6 @@ from zoo.optim.parameters import Parameters
 from zoo.optim.popart import MOMENTS, ReturnNormalizer, RunningReturnNormalizer, output_layer
 from zoo.optim.update_runner import State, StepResult
 from zoo.policies.continuous import DeterministicPolicy
-from zoo.policies.custom_policy import make_policy
 from zoo.policies.exploration import Exploration
 from zoo.policies.parameter_noise import (
     ParameterNoiseActor,

@@ -15,7 +15,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from zoo.algorithms.algorithm import Algorithm
-from zoo.algorithms.arguments import sde_options
+from zoo.algorithms.arguments import make_policy, sde_options
 from zoo.algorithms.collector import Array, check_collected
 from zoo.algorithms.saving import RecurrentState
 from zoo.buffers.arrays import Arrays, ArraySpec, observation_spec, split_rows, transform
@@ -27,7 +27,6 @@ from zoo.optim.optimizers import Optimizer, Updater
 from zoo.optim.parameters import Parameters
 from zoo.optim.update_runner import State, average, n_workers
 from zoo.policies.actor_critic import ActorCritic, PolicyInput
-from zoo.policies.custom_policy import make_policy
 from zoo.policies.distributions import SdeNoise
 
 PLAIN_ACTIONS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)

@@ -16,7 +16,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from zoo.algorithms.arguments import SdeConfig, sde_options
+from zoo.algorithms.arguments import SdeConfig, make_policy, sde_options
 from zoo.algorithms.off_policy import ContinuousAlgorithm, SeveralCriticsConfig, mean_loss, td_errors
 from zoo.config.fields import hyperparameter
 from zoo.errors import ZooError
@@ -25,7 +25,6 @@ from zoo.optim.parameters import Parameters
 from zoo.optim.update_runner import State, StepResult
 from zoo.policies.config import PolicyConfig
 from zoo.policies.continuous import ContinuousCritics, LogEntropyCoefficient, SquashedActor
-from zoo.policies.custom_policy import make_policy
 from zoo.policies.exploration import Exploration, StochasticExploration
 
 

@@ -15,13 +15,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from zoo.algorithms.arguments import make_policy
 from zoo.algorithms.off_policy import ContinuousAlgorithm, SeveralCriticsConfig, mean_loss, td_errors
 from zoo.config.fields import hyperparameter, with_defaults
 from zoo.optim.optimizers import Adam, Updater
 from zoo.optim.parameters import Parameters
 from zoo.optim.update_runner import State, Step, StepResult, Tree, tree_map, tree_row
 from zoo.policies.continuous import DeterministicPolicy
-from zoo.policies.custom_policy import make_policy
 
 
 @dataclass

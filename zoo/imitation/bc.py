@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.algorithms.algorithm import Algorithm
-from zoo.algorithms.arguments import Policy
+from zoo.algorithms.arguments import Policy, make_policy
 from zoo.algorithms.on_policy import ANY_ACTIONS, batch_mean, with_n_valid
 from zoo.config.fields import ScheduleValue, hyperparameter
 from zoo.errors import NotFiniteError, ZooError
@@ -41,7 +41,6 @@ from zoo.optim.runtime import Runtime
 from zoo.optim.update_runner import State, Step, StepResult, UpdateRunner
 from zoo.policies.acting import PolicyMode
 from zoo.policies.actor_critic import ActorCritic
-from zoo.policies.custom_policy import make_policy
 from zoo.policies.distributions import ActionDistribution
 
 VALIDATED_AT_ONCE = 4096

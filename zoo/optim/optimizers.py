@@ -21,11 +21,8 @@ Slots = dict[str, Tensor]
 """An optimizer's own tensors."""
 
 
-def computed_once(scalar: Tensor) -> Tensor:
-    """Return the same number, which a compiled graph computes once.
-
-    It computes what is cheap anew for each parameter that is moved by it; the largest of some numbers isn't.
-    """
+def not_fused(scalar: Tensor) -> Tensor:
+    """Stop inductor from recomputing this scalar for every parameter: a reduction is never inlined."""
     return scalar if is_concrete(scalar) else scalar.expand(16).amax()
 
 
@@ -76,8 +73,8 @@ class Adam(Optimizer):
         square = torch.addcmul(self.beta2 * slots["square"], gradient, gradient, value=1 - self.beta2)
         mean_correction, square_correction = (1 - beta_powers).to(parameters.dtype)
         correction = square_correction.sqrt()
-        step_size = computed_once((learning_rate * correction / mean_correction).to(parameters.dtype))
-        eps = computed_once(self.eps * correction)
+        step_size = not_fused((learning_rate * correction / mean_correction).to(parameters.dtype))
+        eps = not_fused(self.eps * correction)
         parameters = torch.addcdiv(parameters, mean * -step_size, square.sqrt() + eps)
         count = slots["count"] + 1
         return parameters, {"mean": mean, "square": square, "beta_powers": beta_powers, "count": count}
@@ -210,7 +207,7 @@ class Updater:
         """
         norm = torch.linalg.vector_norm(gradient)
         if self.max_grad_norm is not None:
-            gradient = gradient * computed_once((self.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))
+            gradient = gradient * not_fused((self.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))
         vector = state[self.parameters.name]
         slots = {slot: state[name] for slot, name in self._slot_names.items()}
         if isinstance(state, LiveState):

@@ -193,7 +193,11 @@ class ACER(Algorithm):
         with self.policy_mode.evaluation():
             if self.config.trust_region:
                 average, _, _ = parameters.functional(state["average"])(batch, batch.get("states"))
-            next_values = self._next_values(parameters.functional(state["policy"]), batch)
+            # Of next observations that are not in the window themselves.
+            inputs = {name.removeprefix("next_"): batch[name] for name in batch if name.startswith("next_")}
+            next_policy = parameters.functional(state["policy"])
+            distribution, next_values, _ = next_policy(inputs, inputs.get("states"))
+            next_values = self.loss_terms.state_values(distribution, next_values).detach()
         terms = self.loss_terms.terms(policy, average, next_values, batch)
         grad, metrics = self._grad(terms)
         policy_loss = -(grad * terms.statistics).sum(-1).mean()
@@ -218,12 +222,6 @@ class ACER(Algorithm):
             grad = projected(grad, normal, self.config.delta)
             metrics["average_kl"] = divergence.detach().mean()
         return grad, metrics
-
-    def _next_values(self, policy: Any, batch: Any) -> Tensor:
-        """Return the values of next observations that are not in the window themselves."""
-        inputs = {name.removeprefix("next_"): batch[name] for name in batch if name.startswith("next_")}
-        parameters, values, _ = policy(inputs, inputs.get("states"))
-        return self.loss_terms.state_values(parameters, values).detach()
 
     def gradient_steps_in(self, total_timesteps: int) -> float:
         return total_timesteps / self._batch_size() * (1.0 + self.config.replay_ratio)

@@ -162,10 +162,14 @@ class OffPolicyAlgorithm(Algorithm):
         buffer = keep_or_discard_buffer(getattr(self, "buffer", None), self.n_envs, specs)
         if buffer is None:
             refuse_too_large_buffer(self._buffer_bytes(specs), config.buffer_size)
+            sampler = UniformSampler()
+            if replay.prioritized is not None:
+                length = ring_length(config.buffer_size, self.n_envs, once=config.optimize_memory_usage)
+                sampler = PrioritizedSampler(replay.prioritized, length, self.n_envs)
             buffer = ReplayBuffer(
                 *(config.buffer_size, self.n_envs, specs),
                 optimize_memory_usage=config.optimize_memory_usage,
-                sampler=self._make_sampler(),
+                sampler=sampler,
                 n_step=replay.n_step,
                 gamma=config.gamma,
                 relabelling=relabelling,
@@ -198,12 +202,6 @@ class OffPolicyAlgorithm(Algorithm):
     def _bytes_ahead(self) -> int:
         """Return the bytes that are computed for each transition before the gradient steps."""
         return 0
-
-    def _make_sampler(self) -> UniformSampler:
-        if self.replay_config.prioritized is None:
-            return UniformSampler()
-        length = ring_length(self.config.buffer_size, self.n_envs, once=self.config.optimize_memory_usage)
-        return PrioritizedSampler(self.replay_config.prioritized, length, self.n_envs)
 
     def _check_envs(self, envs: VecEnvAdapter) -> None:
         if self.replay_config.hindsight is not None:

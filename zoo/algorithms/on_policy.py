@@ -19,7 +19,7 @@ from zoo.algorithms.arguments import make_policy, sde_options
 from zoo.algorithms.collector import Array, check_collected
 from zoo.algorithms.saving import RecurrentState
 from zoo.buffers.arrays import Arrays, ArraySpec, observation_spec, split_rows, transform
-from zoo.buffers.rollout import RolloutBuffer, Truncations, generalized_advantages
+from zoo.buffers.rollout import RolloutBuffer, generalized_advantages
 from zoo.config.fields import ScheduleValue, hyperparameter
 from zoo.envs.transition import Transition
 from zoo.errors import ZooError, ZooWarning
@@ -143,7 +143,9 @@ class OnPolicyAlgorithm(Algorithm):
 
     def collect(self) -> None:
         self._collect_rollout()
-        while self._is_empty_anywhere():
+        # Once more after a short rollout in which all environments of a worker, of any, merely reset.
+        can_be_empty = self.collector.envs.next_step_autoreset
+        while can_be_empty and self.distributed.total(not self.buffer.valid.any()) > 0:
             self._collect_rollout()
         check_collected(self)
 
@@ -158,12 +160,6 @@ class OnPolicyAlgorithm(Algorithm):
         self.buffer.add(transition, rewards if normalizer is None else normalizer.normalize_rewards(rewards))
         if len(transition.finished):
             self._store_truncations(transition)
-
-    def _is_empty_anywhere(self) -> bool:
-        """Whether this was a short rollout in which all environments of a worker, of any, merely reset."""
-        if not self.collector.envs.next_step_autoreset:
-            return False
-        return self.distributed.total(not self.buffer.valid.any()) > 0
 
     def _sampling_noise(self) -> Iterator[Array]:
         """Return the noise of the actions at each step of a rollout, (n_envs, …)."""
@@ -239,8 +235,13 @@ class OnPolicyAlgorithm(Algorithm):
         buffer, gamma = self.buffer, self.config.gamma
         rewards, truncations = buffer.rewards, buffer.truncations()
         if truncations is not None:
+            final: dict[str, Arrays] = {"observations": truncations.final_observations}
+            if truncations.states is not None:
+                final["states"] = truncations.states
+            parts = split_rows(final, self._rows_at_once)
+            final_values = np.concatenate([self.acting.values(part, part.get("states")) for part in parts])
             rewards = rewards.copy()
-            rewards[truncations.steps, truncations.envs] += gamma * self._final_values(truncations)
+            rewards[truncations.steps, truncations.envs] += gamma * final_values
         policy_input, state = self.collector.policy_input, self.recurrent.array
         if state is not None:
             policy_input = {**policy_input, "episode_starts": self.collector.episode_starts}
@@ -249,14 +250,6 @@ class OnPolicyAlgorithm(Algorithm):
             rewards, values, last_values, buffer.dones, gamma, self.config.gae_lambda
         )
         return advantages, advantages + values
-
-    def _final_values(self, truncations: Truncations) -> Array:
-        """Return the values of the final observations of truncated episodes."""
-        final: dict[str, Arrays] = {"observations": truncations.final_observations}
-        if truncations.states is not None:
-            final["states"] = truncations.states
-        parts = split_rows(final, self._rows_at_once)
-        return np.concatenate([self.acting.values(part, part.get("states")) for part in parts])
 
     def _record_explained_variance(self, rollout: dict[str, Any]) -> None:
         explained = explained_variance(rollout["values"], rollout["returns"], rollout.get("weights"))

@@ -93,8 +93,12 @@ class SAC(ContinuousAlgorithm):
         return {"n_critics": self.config.n_critics, **sde_options(self.config)}
 
     def _make_state(self) -> State:
-        n_actions = self.action_adapter.spec.shape[0]
-        self.target_entropy = _target_entropy(self.config.target_entropy, n_actions)
+        target = self.config.target_entropy
+        if isinstance(target, str):
+            if target != "auto":
+                raise ZooError(f"`algo.target_entropy={target}`: expected a number or auto")
+            target = -float(self.action_adapter.spec.shape[0])
+        self.target_entropy = target
         policy = self.policy
         self.actor_updater = Updater(Parameters("actor", policy.actor), Adam())
         self.critics_updater = Updater(Parameters("critics", policy.critics), Adam())
@@ -215,11 +219,3 @@ def _entropy_coefficient(value: float | str) -> tuple[float, bool]:
     if name != "auto" or not 0 < first < math.inf:
         raise ZooError(f"`algo.ent_coef={value}`: expected a number above 0, auto, or, say, auto_0.1")
     return first, True
-
-
-def _target_entropy(value: float | str, n_actions: int) -> float:
-    if not isinstance(value, str):
-        return value
-    if value != "auto":
-        raise ZooError(f"`algo.target_entropy={value}`: expected a number or auto")
-    return -float(n_actions)

@@ -114,8 +114,10 @@ class Discriminator:
         policy did. The statistics take in both, of all workers: ``share`` turns this one's vector (m,) into
         those of all, (workers, m).
         """
-        n = shape[0] * shape[1]
-        rows = {"policy": _drawn(n_rows(policy["observations"]), n, rng), "expert": self.order.next(n, rng)}
+        n, size = shape[0] * shape[1], n_rows(policy["observations"])
+        # In a random order, each at most once as long as there are enough.
+        own = rng.choice(size, n, replace=False) if n <= size else np.resize(rng.permutation(size), n)
+        rows = {"policy": own, "expert": self.order.next(n, rng)}
         expert = {"observations": self.data.observations, "actions": self.data.actions}
         pairs = {
             name: transform(lambda array: array[rows[name]], dict(columns))  # noqa: B023
@@ -259,11 +261,6 @@ class ExpertOrder:
         """Go back to there. Raises `ZooError` if it is the order of other steps."""
         refuse_other_expert(self.checksum, state["checksum"])
         self.order, self.position = np.array(state["order"], np.int64), int(state["position"])
-
-
-def _drawn(n: int, wanted: int, rng: np.random.Generator) -> Array:
-    """Return numbers below ``n`` in a random order, each at most once as long as there are enough."""
-    return rng.choice(n, wanted, replace=False) if wanted <= n else np.resize(rng.permutation(n), wanted)
 
 
 def cross_entropy(policy_logits: Tensor, expert_logits: Tensor) -> Tensor:

@@ -138,17 +138,13 @@ class Runtime:
             return int(self.threads)
         form = "compiled" if self.compile is True else "eager"
         is_small = self._multiplications < MULTIPLICATIONS_FOR_THREADS[form]
-        own_cores = max(1, available_threads() // self.shared_by)
+        given = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]  # as launchers of several jobs set it
+        available = int(given) if given.isdecimal() and int(given) > 0 else usable_cores()
+        own_cores = max(1, available // self.shared_by)
         threads = 1 if is_small else min(own_cores, MOST_THREADS)
         if self.compile != "auto" and self.gradient_steps is not None:
             self.threads = threads
         return threads
-
-
-def available_threads() -> int:
-    """Return what OMP_NUM_THREADS, which launchers of several jobs set, or the number of cores allows."""
-    given = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
-    return int(given) if given.isdecimal() and int(given) > 0 else usable_cores()
 
 
 @contextmanager

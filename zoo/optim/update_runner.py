@@ -340,8 +340,10 @@ class UpdateRunner:
         run_row = partial(self._run_eagerly, step)
         if self.runtime.compile != "auto" or self.runtime.gradient_steps is None:
             return run_row, run_row(shared, rows, 0)
-        result, n_operations = count_operations(partial(run_row, shared, rows, 0))
-        self.runtime.decide(n_operations)
+        counter = _OperationCounter()  # type: ignore[no-untyped-call]
+        with counter:
+            result = run_row(shared, rows, 0)
+        self.runtime.decide(counter.n_operations)
         return run_row, result
 
     def _run_eagerly(self, step: Step, shared: Tree, rows: Tree, index: int) -> RowsResult:
@@ -422,11 +424,3 @@ class _OperationCounter(TorchDispatchMode):
     def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.n_operations += 1
         return operation(*args, **(kwargs or {}))
-
-
-def count_operations(function: Callable[[], Result]) -> tuple[Result, int]:
-    """Call the function; return its result and the number of tensor operations that it took."""
-    counter = _OperationCounter()  # type: ignore[no-untyped-call]
-    with counter:
-        result = function()
-    return result, counter.n_operations

@@ -44,12 +44,6 @@ def gather(values: Tensor, index: Tensor) -> Tensor:
     return torch.where(is_picked, values, 0.0).sum(-1)
 
 
-def gumbel(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    """Draw standard Gumbel noise: added to logits, its argmax is a sample of their categorical."""
-    exponential = rng.standard_exponential(shape, dtype=np.float32)
-    return -np.log(np.maximum(exponential, np.float32(1e-30)))
-
-
 def softmax(logits: Array) -> Array:
     """Return probabilities that add up to one along the last axis."""
     weights = np.exp(logits - logits.max(-1, keepdims=True))
@@ -170,7 +164,9 @@ class DiscreteDistribution(ActionDistribution):
         return self.logits(features)
 
     def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-        return gumbel(rng, (*shape, self.noise_size))
+        # Standard Gumbel noise: added to logits, its argmax is a sample of their categorical.
+        exponential = rng.standard_exponential((*shape, self.noise_size), dtype=np.float32)
+        return -np.log(np.maximum(exponential, np.float32(1e-30)))
 
     def sample(self, parameters: Array, noise: Array) -> Array:
         return self.mode(parameters + noise)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.buffers.arrays import n_rows
-from zoo.config.fields import build, hyperparameter
+from zoo.config.fields import hyperparameter
 from zoo.optim.parameters import Parameters
 from zoo.optim.update_runner import average_number
 from zoo.policies.acting import ActingPolicy, ActionAdapter, BatchedPolicy
@@ -206,15 +206,6 @@ class ParameterNoiseGreedy(ParameterNoise, EpsilonGreedy):
                 perturbed.std / GREEDY_ADAPTATION if is_too_far else perturbed.std * GREEDY_ADAPTATION
             )
         return perturbed.act(inputs, None)[0]
-
-
-def make_parameter_noise(
-    config: ParameterNoiseConfig | Mapping[str, Any] | None,
-) -> ParameterNoiseConfig | None:
-    """Return what a config asks for. Raises `ZooError` for an unknown key, or a value out of range."""
-    if config is None or isinstance(config, ParameterNoiseConfig):
-        return config
-    return build(ParameterNoiseConfig, config, "algo.parameter_noise")
 
 
 def mean_softmax_kl(values: Array, others: Array) -> float:

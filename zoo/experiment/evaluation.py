@@ -205,7 +205,7 @@ def eval_loop(
     generators = getattr(model, "generators", None)
     try:
         loop = EvalLoop(model, Collector(envs), deterministic)
-        loop.collector.reset(seeds_of(seed, envs.num_envs))
+        loop.collector.reset(reset_seeds(seed, envs.num_envs))
         with nullcontext() if generators is None else generators.predicting_from(seed):
             yield loop
     finally:
@@ -244,7 +244,7 @@ class EvalLoop:
         return {"actions": actions}
 
 
-def seeds_of(seed: int | Sequence[int] | None, n: int) -> list[int]:
+def reset_seeds(seed: int | Sequence[int] | None, n: int) -> list[int]:
     """Return seeds for ``n`` environments, drawn from ``seed``."""
     return [int(number) >> 1 for number in np.random.SeedSequence(seed).generate_state(n)]
 

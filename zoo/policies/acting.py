@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from operator import itemgetter
 from typing import Any
@@ -28,7 +28,7 @@ from zoo.envs.spaces import leaf_spaces, leaves, nested
 from zoo.errors import ZooError
 from zoo.optim.parameters import Parameters
 from zoo.policies import distributions as heads
-from zoo.policies.actor_critic import ActionValuePolicy, ActorCritic, StochasticDuelingPolicy
+from zoo.policies.actor_critic import ActionValuePolicy, ActorCritic, PolicyInput, StochasticDuelingPolicy
 from zoo.policies.config import ACTIVATIONS
 from zoo.policies.continuous import DeterministicActor, LinearPolicy, SquashedActor
 from zoo.policies.distributions import ActionDistribution, Array
@@ -67,9 +67,7 @@ class ActingPolicy:
             state = self.policy.initial_state(n)  # type: ignore[operator]
         return None if state is None else state.cpu().numpy()
 
-    def parameters(
-        self, inputs: Mapping[str, Arrays], state: Array | None = None
-    ) -> tuple[Array, Array | None]:
+    def parameters(self, inputs: PolicyInput, state: Array | None = None) -> tuple[Array, Array | None]:
         """Return the masked parameters of the head (n, ``parameter_size``), and the next state.
 
         Raises `ZooError` where a mask leaves no action.
@@ -86,7 +84,7 @@ class ActingPolicy:
         return result.cpu().numpy(), None if next_state is None else next_state.cpu().numpy()
 
     def act(
-        self, inputs: Mapping[str, Arrays], noise: Array | None, state: Array | None = None
+        self, inputs: PolicyInput, noise: Array | None, state: Array | None = None
     ) -> tuple[Arrays, Array | None]:
         """Return actions (n, …) drawn with ``noise``, or without any the likeliest, and the next state."""
         parameters, next_state = self.parameters(inputs, state)
@@ -94,7 +92,7 @@ class ActingPolicy:
             return self.head.mode(parameters), next_state
         return self.head.sample(parameters, noise), next_state
 
-    def values(self, inputs: Mapping[str, Arrays], state: Array | None = None) -> Array:
+    def values(self, inputs: PolicyInput, state: Array | None = None) -> Array:
         """Return the critic's values (n,) from a state."""
         if self._values_in_numpy is not None:
             return self._values_in_numpy(inputs["observations"])
@@ -126,7 +124,7 @@ class BatchedPolicy:
         self.vectors = [parameters.flat.detach().clone() for _ in range(n)]
         self._policies = [ActingPolicy(parameters.module_at(vector), device) for vector in self.vectors]
 
-    def parameters(self, inputs: Mapping[str, Arrays]) -> Array:
+    def parameters(self, inputs: PolicyInput) -> Array:
         """Return the masked parameters of the head (n, …)."""
         if len(self._policies) == 1:
             return self._policies[0].parameters(inputs)[0]
@@ -138,7 +136,7 @@ class BatchedPolicy:
             )
         return np.concatenate(rows)
 
-    def act(self, inputs: Mapping[str, Arrays]) -> Arrays:
+    def act(self, inputs: PolicyInput) -> Arrays:
         """Return the likeliest actions (n, …)."""
         return self._policies[0].head.mode(self.parameters(inputs))
 

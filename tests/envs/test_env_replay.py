@@ -16,8 +16,7 @@ from scripted import Counting, Noisy, assert_same
 
 from zoo.envs import VecEnvAdapter, make_vec_env
 from zoo.envs.atari import LifeLoss
-from zoo.envs.replay import ActionLog
-from zoo.envs.vec_env import SyncVecEnv
+from zoo.envs.vec_env import ActionLog, SyncVecEnv
 from zoo.envs.wrappers import EpisodeStatistics
 from zoo.errors import ZooError
 

@@ -33,34 +33,34 @@ FLOORS = [
 
 BUDGETS = {
     "agents": 710,
-    "algorithms": 5_215,
+    "algorithms": 5_140,
     "buffers": 1_420,
     "commands": 1_380,
     "config": 2_500,
     "core": 910,
     "envs": 5_410,
     "experiment": 4_080,
-    "imitation": 1_665,
+    "imitation": 1_660,
     "interop": 1_500,
     "launch": 1_550,
-    "optim": 2_350,
+    "optim": 2_365,
     "plots": 1_760,
-    "policies": 2_975,
+    "policies": 2_875,
     "tuning": 1_800,
 }
 """The most lines that a room may have; a room that needs more gives back what it no longer needs first."""
 
-MOST_FILES = 188
+MOST_FILES = 185
 
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 EMPTY_NAMES = {"utils", "util", "common", "helpers", "helper", "misc"}
 
 
 CEILINGS = {
-    "files of one collected step": 13,
-    "files of one update": 16,
+    "files of one collected step": 10,
+    "files of one update": 12,
     "files of one config value": 12,
-    "modules that ppo imports": 75,
+    "modules that ppo imports": 62,
     "levels of these imports": 10,
     "classes from PPO2 to object": 4,
     "old names": 0,

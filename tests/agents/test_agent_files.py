@@ -14,8 +14,9 @@ import pytest
 import yaml
 
 from zoo.agents import find
-from zoo.agents.agent_folder import AgentFiles, check_tensors, read_agent, read_card, write_agent
+from zoo.agents.agent_folder import AgentFiles, read_agent, read_card, write_agent
 from zoo.agents.find import find_agent, resolve_agent
+from zoo.algorithms.saving import check_tensors
 from zoo.errors import ZooError
 
 NAMES = {"config.yaml", "policy.safetensors", "normalization.safetensors", "card.json", "README.md"}

@@ -21,7 +21,7 @@ import zoo
 from zoo import DDPG
 from zoo.errors import ZooError
 from zoo.optim.parameters import Parameters
-from zoo.optim.state import State, StepResult
+from zoo.optim.update_runner import State, StepResult
 from zoo.policies.parameter_noise import ParameterNoiseActor
 
 # -- DDPG with all of its options, written out plainly; its units, its noise, and what is saved of it -----

@@ -256,8 +256,8 @@ def test_compiled_run_learns_what_the_eager_one_learns(name: str) -> None:
     ]
     start = models[0].get_parameters()
     eager, compiled = (model.learn(64) for model in models)
-    assert compiled.runtime.compiles
-    assert not eager.runtime.compiles
+    assert compiled.runtime.compile is True
+    assert eager.runtime.compile is False
     assert eager.n_updates == compiled.n_updates > 1
     for key, expected in eager.get_parameters().items():
         moved = np.abs(expected - start[key]).max()

@@ -112,7 +112,7 @@ class Keep(Callback):
     def on_steps(self, algorithm: Training) -> None:
         assert algorithm.envs is not None
         if not algorithm.envs.is_replayable:
-            algorithm.barrier()
+            algorithm.distributed.reset_all()
         arrays, values = split(algorithm.state())
         self.kept[algorithm.num_timesteps] = copy.deepcopy(arrays), json.dumps(values)
 

@@ -13,8 +13,8 @@ from peer_updates import SETTINGS, Nowhere, largest_distance_after, ours, peer_o
 from torch import Tensor
 
 from zoo import TD3
-from zoo.algorithms.td3 import rounds
-from zoo.optim.state import State, StepResult
+from zoo.algorithms.td3 import split_by_policy_delay
+from zoo.optim.update_runner import State, StepResult
 
 # -- When the actor and all targets move, however the gradient steps are divided into updates -------------
 
@@ -25,7 +25,7 @@ def test_the_actor_moves_after_every_delay_steps_of_the_whole_run(
     n_before: int, n_steps: int, delay: int
 ) -> None:
     moved_after, step = [], n_before
-    for n_rows, length, moves_actor in rounds(n_before, n_steps, delay):
+    for n_rows, length, moves_actor in split_by_policy_delay(n_before, n_steps, delay):
         assert 1 <= length <= delay
         for _ in range(n_rows):
             step += length

@@ -16,8 +16,7 @@ from scripted import Counting, Noisy, assert_same
 
 from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.make_env import make_vec_env
-from zoo.envs.replay import ActionLog
-from zoo.envs.vec_env import SyncVecEnv
+from zoo.envs.vec_env import ActionLog, SyncVecEnv
 from zoo.envs.wrappers import EpisodeStatistics, LifeLoss
 from zoo.errors import ZooError
 

@@ -14,7 +14,7 @@ from gymnasium import spaces
 from zoo.algorithms.registry import algorithm_class
 from zoo.envs.config import EnvConfig
 from zoo.errors import ZooError, ZooWarning
-from zoo.experiment.evaluation import evaluate, seeds_of
+from zoo.experiment.evaluation import evaluate, reset_seeds
 from zoo.experiment.expert_recording import record_expert
 from zoo.experiment.recording import VideoStyle, record
 from zoo.imitation.expert_data import ExpertData
@@ -189,7 +189,7 @@ def test_first_episodes_are_not_the_shortest(mode: gym.vector.AutoresetMode) -> 
     alone = []
     for index in range(3):
         env = Countdown()
-        env.reset(seed=seeds_of(0, 3)[index])
+        env.reset(seed=reset_seeds(0, 3)[index])
         lengths = [env.first]
         for _ in range(3):
             env.reset()

@@ -22,7 +22,7 @@ from zoo.imitation.bc import BC, Cloning, CloningTerms, Epoch, Patience
 from zoo.imitation.demonstrations import Demonstrations, validation_episodes
 from zoo.imitation.expert_data import ExpertData
 from zoo.imitation.expert_files import write_expert
-from zoo.optim.state import LiveState
+from zoo.optim.update_runner import LiveState
 
 # -- Behaviour cloning as an algorithm: epochs, early end, exact resume, and what can go on from it -------
 

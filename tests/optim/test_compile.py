@@ -23,7 +23,7 @@ from test_update_runner import Regression
 eager, compiled = Regression(), Regression(compiled=True)
 for _ in range(2):
     eager.run(1), compiled.run(1)
-assert compiled.runner.runtime.compiles == {compiles}
+assert compiled.runner.runtime.compile == {compiles}
 assert eager.runner.state["net"].allclose(compiled.runner.state["net"], rtol=1e-3, atol=1e-5)
 """
 

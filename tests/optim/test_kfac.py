@@ -14,7 +14,7 @@ from zoo.errors import ZooError
 from zoo.optim.kfac import COUNT, KFac
 from zoo.optim.optimizers import Momentum, Updater
 from zoo.optim.parameters import Parameters
-from zoo.optim.state import State
+from zoo.optim.update_runner import State
 
 N_SAMPLES = 6
 DAMPING = 0.1

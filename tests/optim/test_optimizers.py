@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,9 +16,7 @@ from torch import Tensor, nn
 from zoo.optim.optimizers import Adam, FunctionalModule, Momentum, Optimizer, RMSprop, Updater, WeightDecay
 from zoo.optim.parameters import Parameters
 from zoo.optim.runtime import Runtime
-from zoo.optim.state import LiveState, State, StepResult
-from zoo.optim.update_runner import UpdateRunner
-from zoo.optim.workers import average
+from zoo.optim.update_runner import LiveState, State, StepResult, UpdateRunner, average, averaging_over
 
 N_PARAMETERS = 17
 
@@ -92,7 +91,7 @@ def adam_path(grads: Tensor, learning_rate: Tensor, *, compiled: bool) -> Tensor
 
     runner = UpdateRunner(updater.initial_state(), Runtime(device="cpu", compile=compiled, threads=1))
     path = runner.run(step, learning_rate, grads).outputs["path"]
-    assert runner.runtime.compiles == compiled
+    assert runner.runtime.compile == compiled
     return path
 
 
@@ -239,11 +238,13 @@ def test_a_step_is_skipped_where_told(kind: type[State], skip: bool) -> None:
 class Meeting:
     """Where two workers of one process exchange tensors."""
 
+    size = 2
+
     def __init__(self) -> None:
         self.barrier = threading.Barrier(2, timeout=30)
         self.brought: list[Tensor] = []
 
-    def average(self, tensor: Tensor) -> Tensor:
+    def mean(self, tensor: Tensor) -> Tensor:
         if self.barrier.wait() == 0:
             self.brought = []
         self.barrier.wait()
@@ -263,24 +264,25 @@ def half_error(module: FunctionalModule, half: slice) -> Tensor:
 def test_averaged_gradients_of_two_halves_are_those_of_the_whole(kind: type[State], limit: float) -> None:
     """Clipping comes after the average, and both workers stop or neither: halves alone would disagree."""
 
-    def work(average: Callable[[Tensor], Tensor], half: slice) -> tuple[State, list[Tensor]]:
-        ours = Updater(Parameters("net", networks.pop()), Adam(), max_grad_norm=0.05, average=average)
+    def work(workers: Any, half: slice) -> tuple[State, list[Tensor]]:
+        ours = Updater(Parameters("net", networks.pop()), Adam(), max_grad_norm=0.05)
         state = kind(ours.initial_state())
         seen = []
-        for _ in range(4):
-            module = ours.module(state)
-            loss = half_error(module, half)
-            mean = ours.average(loss.detach())
-            state, norm = ours.step(state, module, loss, torch.tensor(0.01), skip=mean > limit)
-            seen += [mean, norm]
+        with averaging_over(workers):
+            for _ in range(4):
+                module = ours.module(state)
+                loss = half_error(module, half)
+                mean = average(loss.detach())
+                state, norm = ours.step(state, module, loss, torch.tensor(0.01), skip=mean > limit)
+                seen += [mean, norm]
         return state, seen
 
     networks = [network() for _ in range(3)]
     meeting = Meeting()
-    expected, expected_seen = work(average, slice(0, 8))
+    expected, expected_seen = work(None, slice(0, 8))
     assert (expected["net.count"] == 0) == (limit < 1)
     with ThreadPoolExecutor(2) as pool:
-        workers = [pool.submit(work, meeting.average, half) for half in (slice(0, 4), slice(4, 8))]
+        workers = [pool.submit(work, meeting, half) for half in (slice(0, 4), slice(4, 8))]
         (one, seen), (two, _) = (worker.result(timeout=60) for worker in workers)
     for name, tensor in expected.items():
         assert torch.equal(one[name], two[name]), name

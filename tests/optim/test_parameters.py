@@ -12,7 +12,7 @@ from small_networks import batch, network
 from torch import Tensor
 
 from zoo.optim.parameters import Parameters
-from zoo.optim.state import LiveState, State, tree_map, tree_signature
+from zoo.optim.update_runner import LiveState, State, tree_map, tree_signature
 
 KINDS = pytest.mark.parametrize("kind", [State, LiveState])
 

@@ -34,12 +34,10 @@ def told(gradient_steps: float, multiplications: float = SMALL, **choices: Any) 
 def test_only_long_runs_are_compiled_and_only_once_their_operations_are_known() -> None:
     for gradient_steps, compiles in ((1e3, False), (1e6, True)):
         heard = told(gradient_steps)
-        assert heard.is_undecided
-        assert not heard.compiles
+        assert heard.compile == "auto"
         with heard.in_force():
             heard.decide(200)
-        assert heard.compiles == compiles
-        assert not heard.is_undecided
+        assert heard.compile == compiles
 
 
 def test_threads_follow_the_form_that_was_decided(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,8 +68,7 @@ def test_a_resumed_run_takes_the_decisions_of_the_first_part() -> None:
     rest = runtime()
     rest.load_state(first.state())
     rest.expect(1, LARGE)
-    assert rest.compiles
-    assert not rest.is_undecided
+    assert rest.compile is True
     assert threads(rest) == 1
     assert rest.state() == first.state()
 
@@ -146,7 +143,7 @@ def test_only_a_module_of_trained_parameters_alone_is_compiled(caplog: pytest.Lo
         caplog.clear()
         heard, automatic = runtime(compile=True), runtime()
         heard.check_compilable(module)
-        assert heard.compiles == (name is None)
+        assert heard.compile == (name is None)
         told = [record.getMessage() for record in caplog.records]
         assert [name in each for each in told] == [True] * (name is not None)
         automatic.check_compilable(module)

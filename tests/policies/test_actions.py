@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zoo.errors import ZooError
-from zoo.policies.actions import make_action_adapter
+from zoo.policies.acting import make_action_adapter
 
 bounds = st.floats(-1000, 1000, width=32, allow_subnormal=False)
 

@@ -19,12 +19,12 @@ from torch import Tensor, nn
 import zoo
 from zoo import A2C, DDPG, DQN, PPO2, SAC, TD3, evaluate_policy
 from zoo.algorithms.algorithm import Algorithm
+from zoo.algorithms.arguments import make_policy
 from zoo.algorithms.off_policy import OffPolicyAlgorithm
 from zoo.errors import ZooError
 from zoo.policies.acting import ActingPolicy
 from zoo.policies.actor_critic import ActorCritic
 from zoo.policies.config import PolicyConfig
-from zoo.policies.custom_policy import make_policy
 
 OBSERVATIONS = spaces.Box(-1.0, 1.0, (4,), np.float32)
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "algorithms.md"

@@ -16,7 +16,7 @@ from torch import Tensor, distributions, nn
 from torch import distributions as torch_distributions
 
 from zoo.errors import ZooError
-from zoo.policies.actions import leaf_spaces, make_action_adapter
+from zoo.policies.acting import leaf_spaces, make_action_adapter
 from zoo.policies.actor_critic import ActorCritic
 from zoo.policies.config import PolicyConfig
 from zoo.policies.continuous import SquashedActor

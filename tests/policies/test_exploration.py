@@ -14,8 +14,7 @@ from torch import nn
 
 from zoo.errors import ZooError
 from zoo.optim.parameters import Parameters
-from zoo.policies.acting import ActingPolicy
-from zoo.policies.actions import make_action_adapter
+from zoo.policies.acting import ActingPolicy, make_action_adapter
 from zoo.policies.config import PolicyConfig
 from zoo.policies.continuous import DeterministicActor, SquashedActor
 from zoo.policies.exploration import (

@@ -32,35 +32,35 @@ FLOORS = [
 """From the ground up; a room imports from its own floor and from those below."""
 
 BUDGETS = {
-    "agents": 725,
-    "algorithms": 5_195,
+    "agents": 710,
+    "algorithms": 5_140,
     "buffers": 1_410,
     "commands": 1_340,
     "config": 2_470,
     "core": 895,
     "envs": 5_360,
     "experiment": 4_005,
-    "imitation": 1_665,
+    "imitation": 1_660,
     "interop": 1_490,
     "launch": 1_540,
-    "optim": 2_350,
+    "optim": 2_365,
     "plots": 1_675,
-    "policies": 2_975,
+    "policies": 2_875,
     "tuning": 1_755,
 }
 """The most lines that a room may have; a room that needs more gives back what it no longer needs first."""
 
-MOST_FILES = 186
+MOST_FILES = 184
 
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 EMPTY_NAMES = {"utils", "util", "common", "helpers", "helper", "misc"}
 
 
 CEILINGS = {
-    "files of one collected step": 13,
-    "files of one update": 16,
+    "files of one collected step": 10,
+    "files of one update": 12,
     "files of one config value": 12,
-    "modules that ppo imports": 69,
+    "modules that ppo imports": 60,
     "levels of these imports": 8,
     "classes from PPO2 to object": 4,
     "old names": 0,

@@ -19,7 +19,7 @@ from zoo.errors import ZooError
 from zoo.experiment.expert_recording import record_expert
 from zoo.imitation.expert_data import ExpertData
 from zoo.imitation.gail import GAIL
-from zoo.optim.state import State, tree_leaves, tree_map
+from zoo.optim.update_runner import State, tree_leaves, tree_map
 from zoo.optim.workers import Workers
 
 # -- Two workers learn as one process would from the data of both -----------------------------------------
@@ -191,7 +191,7 @@ def test_scalars_of_all_reach_the_first_and_what_it_resets_is_reset_everywhere()
         metrics = {}
         if workers.is_first:
             metrics = model.read_metrics()
-            model.barrier()
+            model.distributed.reset_all()
             workers.end()
         else:
             workers.follow(model.distributed.orders)

@@ -19,6 +19,7 @@ from zoo.algorithms.on_policy import standardized
 from zoo.algorithms.registry import algorithm_class
 from zoo.imitation.bc import Cloning, CloningTerms
 from zoo.optim.optimizers import Adam
+from zoo.optim.update_runner import averaging_over
 from zoo.optim.workers import Workers
 from zoo.policies.recurrent import unrolled
 
@@ -135,7 +136,7 @@ def test_update_is_that_of_one_with_the_batches_of_both(name: str, is_recurrent:
         rollout = collected(name, is_recurrent, 1 if workers.rank else 100)
         model = model_of(name, is_recurrent)
         model.join(workers)
-        with workers.in_force(), unrolled():
+        with averaging_over(workers), unrolled():
             return rollout, *learned(model, rollout)
 
     (one, changes, metrics), (two, their_changes, their_metrics) = together(work)
@@ -176,7 +177,7 @@ def test_cloning_together_is_that_of_one_with_the_batches_of_both() -> None:
         return state["policy"] - before
 
     def work(workers: Workers) -> Any:
-        with workers.in_force():
+        with averaging_over(workers):
             return cloned(slice(2 * workers.rank, 2 * workers.rank + 2))
 
     one, two = together(work)

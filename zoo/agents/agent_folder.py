@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from zoo.agents.card import complete_card, readme
 from zoo.agents.find import path_of_agent, resolve_agent
@@ -73,10 +72,6 @@ class AgentFiles:
     card: dict[str, Any] = field(default_factory=dict)
     is_trusted: bool = field(default=False, compare=False)
     """Whether environment and policy may name code: the user says so, or it stands in the user's own runs."""
-
-
-class MisfitError(ZooError):
-    """An agent's weights differ from those of its networks in name or shape."""
 
 
 def write_agent(path: str | os.PathLike[str], agent: AgentFiles) -> Path:
@@ -153,21 +148,6 @@ def fingerprint(path: str | os.PathLike[str]) -> str:
     for name, content in _read_files(resolve_agent(path), (CONFIG, POLICY, NORMALIZATION)).items():
         digest.update(name.encode() + hashlib.sha256(content or b"").digest())
     return digest.hexdigest()
-
-
-def check_tensors(expected: Mapping[str, tuple[int, ...]], tensors: Mapping[str, NDArray[Any]]) -> None:
-    """Raise `MisfitError` if tensors are not those that a policy expects, by name and shape."""
-    problems = [
-        f"{name} has shape {list(tensors[name].shape)}, expected {list(shape)}"
-        if name in tensors
-        else f"{name} is missing"
-        for name, shape in expected.items()
-        if name not in tensors or tuple(tensors[name].shape) != tuple(shape)
-    ]
-    problems += [f"{one_line(name)} is not part of the policy" for name in tensors if name not in expected]
-    if problems:
-        more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
-        raise MisfitError(f"the parameters don't fit the policy: {'; '.join(problems[:3])}{more}")
 
 
 # Writing

@@ -23,7 +23,7 @@ from zoo.algorithms.on_policy import (
 from zoo.config.fields import hyperparameter, with_defaults
 from zoo.errors import ZooError
 from zoo.optim.optimizers import Adam, Optimizer, RMSprop
-from zoo.optim.state import State, StepResult
+from zoo.optim.update_runner import State, StepResult
 
 
 @dataclass

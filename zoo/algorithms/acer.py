@@ -21,7 +21,8 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from zoo.algorithms.algorithm import Algorithm
-from zoo.algorithms.collector import Array, PolicyInput, check_collected
+from zoo.algorithms.arguments import make_policy
+from zoo.algorithms.collector import Array, check_collected
 from zoo.algorithms.saving import RecurrentState
 from zoo.buffers.arrays import Arrays, ArraySpec, observation_spec
 from zoo.buffers.replay import keep_or_discard_buffer, refuse_too_large_buffer, replay_bytes
@@ -31,9 +32,8 @@ from zoo.errors import ZooError
 from zoo.optim.natural_gradient import projected
 from zoo.optim.optimizers import FunctionalModule, RMSprop, Updater
 from zoo.optim.parameters import Parameters
-from zoo.optim.state import State, StepResult
-from zoo.policies.actor_critic import ActionValuePolicy, StochasticDuelingPolicy
-from zoo.policies.custom_policy import make_policy
+from zoo.optim.update_runner import State, StepResult
+from zoo.policies.actor_critic import ActionValuePolicy, PolicyInput, StochasticDuelingPolicy
 from zoo.policies.distributions import gather
 
 EPSILON = 1e-6
@@ -117,10 +117,10 @@ class ACER(Algorithm):
             max_grad_norm=config.max_grad_norm,
         )
         gamma, truncation = config.gamma, config.correction_term
-        self.kind = (
-            DiscreteActions(gamma, truncation)
+        self.loss_terms = (
+            DiscreteLossTerms(gamma, truncation)
             if isinstance(policy, ActionValuePolicy)
-            else ContinuousActions(policy, gamma, truncation)
+            else ContinuousLossTerms(policy, gamma, truncation)
         )
         state = self.updater.initial_state()
         if config.trust_region:
@@ -183,7 +183,7 @@ class ACER(Algorithm):
         rates = self.rates(self._progress_before)
         for window in firsts[:, None]:  # as fast as all in one run, whose loop takes far longer to compile
             batch = buffer.windows(window)
-            if isinstance(self.kind, ContinuousActions):
+            if isinstance(self.loss_terms, ContinuousLossTerms):
                 batch["noise"] = self.acting.head.noise(self.rng, (1, N_DRAWN, *window.shape[1:], n_steps))
             self._take_steps(self._gradient_step, rates, self._tensors(batch))
 
@@ -193,8 +193,12 @@ class ACER(Algorithm):
         with self.policy_mode.evaluation():
             if self.config.trust_region:
                 average, _, _ = parameters.functional(state["average"])(batch, batch.get("states"))
-            next_values = self._next_values(parameters.functional(state["policy"]), batch)
-        terms = self.kind.terms(policy, average, next_values, batch)
+            # Of next observations that are not in the window themselves.
+            inputs = {name.removeprefix("next_"): batch[name] for name in batch if name.startswith("next_")}
+            next_policy = parameters.functional(state["policy"])
+            distribution, next_values, _ = next_policy(inputs, inputs.get("states"))
+            next_values = self.loss_terms.state_values(distribution, next_values).detach()
+        terms = self.loss_terms.terms(policy, average, next_values, batch)
         grad, metrics = self._grad(terms)
         policy_loss = -(grad * terms.statistics).sum(-1).mean()
         loss = policy_loss + self.config.q_coef * terms.critic_loss
@@ -205,7 +209,7 @@ class ACER(Algorithm):
             state, {**metrics, "critic_loss": terms.critic_loss.detach(), "grad_norm": grad_norm}
         )
 
-    def _grad(self, terms: Terms) -> tuple[Tensor, dict[str, Tensor]]:
+    def _grad(self, terms: LossTerms) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the gradient of each step's statistics within the trust region (equation 12); metrics."""
         statistics = terms.statistics.detach().requires_grad_()
         objective, entropy = terms.objective(statistics), terms.entropy(statistics)
@@ -218,12 +222,6 @@ class ACER(Algorithm):
             grad = projected(grad, normal, self.config.delta)
             metrics["average_kl"] = divergence.detach().mean()
         return grad, metrics
-
-    def _next_values(self, policy: Any, batch: Any) -> Tensor:
-        """Return the values of next observations that are not in the window themselves."""
-        inputs = {name.removeprefix("next_"): batch[name] for name in batch if name.startswith("next_")}
-        parameters, values, _ = policy(inputs, inputs.get("states"))
-        return self.kind.state_values(parameters, values).detach()
 
     def gradient_steps_in(self, total_timesteps: int) -> float:
         return total_timesteps / self._batch_size() * (1.0 + self.config.replay_ratio)
@@ -242,7 +240,7 @@ class ACER(Algorithm):
 # -- targets and losses ----------------------------------------------------------------------------------
 
 
-class Terms(NamedTuple):
+class LossTerms(NamedTuple):
     """Terms of an update: of each step the policy's objective, entropy and divergence from its average.
 
     ``statistics`` (…, k) are what the policy's distribution is made of, with gradients, and what the trust
@@ -278,8 +276,8 @@ def corrected_returns(
     return taken + retrace(td_errors, weights)
 
 
-class DiscreteActions:
-    """Trajectories of Discrete actions: all action values are known, and all probabilities."""
+class DiscreteLossTerms:
+    """Loss terms of Discrete actions: all action values are known, and all probabilities."""
 
     def __init__(self, gamma: float, truncation: float) -> None:
         self.gamma, self.truncation = gamma, truncation
@@ -290,7 +288,7 @@ class DiscreteActions:
 
     def terms(
         self, policy: FunctionalModule, average: Tensor | None, next_values: Tensor, batch: Batch
-    ) -> Terms:
+    ) -> LossTerms:
         """Return the terms of an update on a batch (sequences, time, …).
 
         ``average`` are the average policy's parameters there, for the divergence from it, and
@@ -328,11 +326,11 @@ class DiscreteActions:
             return (average_probabilities * (log(average_probabilities) - log(statistics))).sum(-1)
 
         critic_loss = 0.5 * (targets - taken).square().mean()
-        return Terms(statistics, objective, entropy, divergence, critic_loss)
+        return LossTerms(statistics, objective, entropy, divergence, critic_loss)
 
 
-class ContinuousActions:
-    """Trajectories of actions that are numbers: action values come from a stochastic dueling network."""
+class ContinuousLossTerms:
+    """Loss terms of Box actions: action values come from a stochastic dueling network."""
 
     def __init__(self, policy: StochasticDuelingPolicy, gamma: float, truncation: float) -> None:
         self.gamma, self.truncation = gamma, truncation
@@ -345,7 +343,7 @@ class ContinuousActions:
 
     def terms(
         self, policy: FunctionalModule, average: Tensor | None, next_values: Tensor, batch: Batch
-    ) -> Terms:
+    ) -> LossTerms:
         actions, behaviour, noise, head = batch["actions"], batch["behaviour"], batch["noise"], self.head
         statistics, all_values, _ = policy(batch, batch.get("states"), actions, noise)
         values, taken, _ = all_values
@@ -373,7 +371,7 @@ class ContinuousActions:
         errors = targets - taken_values
         value_targets = state_values + ratio.clamp(max=1.0) * errors
         losses = (targets - taken).square() + (value_targets - values).square()
-        return Terms(statistics, objective, head.entropy, divergence, 0.5 * losses.mean())
+        return LossTerms(statistics, objective, head.entropy, divergence, 0.5 * losses.mean())
 
 
 def retrace(td_errors: Tensor, weights: Tensor) -> Tensor:

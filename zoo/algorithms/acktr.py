@@ -29,7 +29,7 @@ from zoo.config.fields import hyperparameter, with_defaults
 from zoo.optim.kfac import COUNT, KFac
 from zoo.optim.optimizers import Momentum, Updater
 from zoo.optim.parameters import Parameters
-from zoo.optim.state import State, StepResult
+from zoo.optim.update_runner import State, StepResult
 from zoo.policies.recurrent import unrolled
 
 

@@ -16,10 +16,10 @@ from gymnasium import spaces
 from torch import Tensor, nn
 from typing_extensions import Self
 
-from zoo.agents.agent_folder import AgentFiles, check_tensors, read_agent, write_agent
 from zoo.algorithms.arguments import (
     Policy,
     built_config,
+    check_action_space,
     check_recurrence,
     check_sde_options,
     described,
@@ -33,24 +33,20 @@ from zoo.algorithms.collector import (
     Act,
     Array,
     Collector,
-    PolicyInput,
     check_collected,
     check_parameters,
     envs_for,
 )
 from zoo.algorithms.distributed import DistributedContext
-from zoo.algorithms.registry import acting_in, sharing
+from zoo.algorithms.registry import sharing
 from zoo.algorithms.saving import (
     Attributes,
     Generators,
-    ScalarMeans,
     Tensors,
-    agent_files,
-    constructor_arguments,
-    restore,
+    check_tensors,
     unpickled,
 )
-from zoo.buffers.arrays import Arrays, transform
+from zoo.buffers.arrays import Arrays, n_rows, transform
 from zoo.buffers.config import ReplayConfig
 from zoo.config.aliases import ATTRIBUTES
 from zoo.config.fields import build, scheduled, whole_steps
@@ -58,21 +54,20 @@ from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.config import EnvConfig, normalize_config
 from zoo.envs.normalize import Normalizer
 from zoo.envs.replay import random_seed, worker_seed
-from zoo.envs.spaces import describe, interfaces_differ, row
+from zoo.envs.spaces import interfaces_differ, row
 from zoo.envs.transition import EpisodeRecord, RecentEpisodes, Transition
 from zoo.errors import NotFiniteError, ZooError
 from zoo.optim import schedules
 from zoo.optim.runtime import Runtime, torch_settings
-from zoo.optim.state import State, Step
-from zoo.optim.update_runner import UpdateRunner
-from zoo.optim.workers import Workers
-from zoo.policies.acting import ActingPolicy, PolicyMode
-from zoo.policies.actions import make_action_adapter
-from zoo.policies.exploration import n_rows
+from zoo.optim.update_runner import ScalarMeans, State, Step, UpdateRunner, averaging_over
+from zoo.policies.acting import ActingPolicy, PolicyMode, make_action_adapter
+from zoo.policies.actor_critic import PolicyInput
 
 if TYPE_CHECKING:
+    from zoo.agents.agent_folder import AgentFiles
     from zoo.imitation.bc import Epoch
     from zoo.imitation.expert_data import ExpertData
+    from zoo.optim.workers import Workers
 
 COUNTS = ("seed", "num_timesteps", "total_timesteps", "n_updates", "n_episodes", "timings")
 
@@ -154,7 +149,7 @@ class Algorithm:
         self.device = self.runtime.device
         self.policy_config = policy_config(policy, observation_space)
         self.observation_space, self.action_space = observation_space, action_space
-        self._check_action_space()
+        check_action_space(self.name, action_space, self.supported_actions)
         self.generators = Generators(self.seed)
         self.rng, self.predict_rng = self.generators.rng, self.generators.predict_rng
         self.preset = self.of_preset  # by which the algorithm was asked for, if it was by one
@@ -191,15 +186,6 @@ class Algorithm:
             self._use_envs(envs)
             self._batch_size()
             warn_of_unread_images(self.observation_space, self.policy_config)
-
-    def _check_action_space(self) -> None:
-        """Raise `ZooError`, which names the algorithms that can, where it can't act in its action space."""
-        if not isinstance(self.action_space, self.supported_actions):
-            names = " or ".join(space.__name__ for space in self.supported_actions)
-            raise ZooError(
-                f"{self.name} acts in {names} spaces, but the env's actions are {describe(self.action_space)}"
-                f"{acting_in(self.action_space)}"
-            )
 
     if not TYPE_CHECKING:  # type checkers go by the declared attributes alone
 
@@ -390,7 +376,7 @@ class Algorithm:
         while self.num_timesteps < self.total_timesteps:
             if self.distributed.is_to_stop(self.stop_reason is not None):
                 break
-            with self.distributed.in_force():
+            with averaging_over(self.distributed.workers):
                 self._collect_and_update()
             if callbacks.writes_at(self.num_timesteps):
                 self.distributed.gather_episodes()
@@ -488,10 +474,19 @@ class Algorithm:
             self.num_timesteps += self.distributed.total(self.n_envs if valid is None else int(valid.sum()))
         else:
             self.num_timesteps += self.n_envs * self.distributed.size
-        self.distributed.share_early_statistics(before)
+        if self.normalizer is not None:
+            self.distributed.share_early_statistics(before)
         store(transition)
-        self.distributed.add_episodes(transition.episodes)
+        self.add_episodes(transition.episodes)
         return transition
+
+    def add_episodes(self, episodes: Iterable[EpisodeRecord]) -> None:
+        """Record episodes that ended here; those of several workers are gathered by the first."""
+        if self.distributed.workers is None:
+            for episode in episodes:
+                self.record_episode(episode)
+        else:
+            self.distributed.pending_episodes.extend(episodes)
 
     def record_episode(self, episode: EpisodeRecord) -> None:
         """Count an episode that has ended."""
@@ -571,10 +566,6 @@ class Algorithm:
         if self.normalizer is not None:
             self.normalizer.stop_sharing()
 
-    def barrier(self) -> None:
-        """Cut all episodes and reset the environments of all workers: see `reset_own_envs`."""
-        self.distributed.reset_all()
-
     def _tensors(self, column: Arrays) -> Any:
         """Return arrays as tensors on this algorithm's device, without a copy on a CPU."""
         if self.device.type == "cpu":
@@ -611,10 +602,15 @@ class Algorithm:
 
     def save(self, path: str | Path, *, card: Mapping[str, Any] | None = None) -> Path:
         """Write the agent to a folder, or to a zip if ``path`` ends so; whole or not at all."""
+        from zoo.agents.agent_folder import write_agent
+        from zoo.algorithms.agents import agent_files
+
         return write_agent(path, agent_files(self, card or {}))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle what `save` writes: unpickled it is the agent without its environments."""
+        from zoo.algorithms.agents import agent_files
+
         options = {name: getattr(self.runtime, name) for name in ("compile", "threads")}
         options |= {"seed": self.seed, "device": str(self.device)}
         return unpickled, (type(self), agent_files(self, {}), options)
@@ -627,6 +623,8 @@ class Algorithm:
         code from the files is run; see `zoo.agents.trust`. Without ``env`` the agent can act, not learn.
         Raises `ZooError` for missing or damaged files, unknown options, and spaces other than ``env``'s.
         """
+        from zoo.agents.agent_folder import read_agent
+
         return cls.from_files(read_agent(path, trust=trust, own_env=env is not None), env, **options)
 
     @classmethod
@@ -634,6 +632,8 @@ class Algorithm:
         cls, files: AgentFiles, env: Any = None, *, n_envs: int | None = None, **options: Any
     ) -> Self:
         """Rebuild an agent from what `read_agent` returned."""
+        from zoo.algorithms.agents import constructor_arguments, restore
+
         if n_envs is not None and n_envs < 1:
             raise ZooError(f"n_envs={n_envs}: at least one environment is needed")
         trained = files.config["algo"]

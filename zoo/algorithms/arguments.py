@@ -8,18 +8,18 @@ import textwrap
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from gymnasium import spaces
 from torch import nn
 
 from zoo.algorithms.registry import ALGORITHMS, algorithm_class
-from zoo.buffers.arrays import Arrays, transform
+from zoo.buffers.arrays import Arrays, n_rows, transform
 from zoo.buffers.config import HindsightConfig
 from zoo.config.aliases import UnknownKeyError
 from zoo.config.fields import build, hyperparameter
-from zoo.config.user_files import named_class
+from zoo.config.user_files import check_arguments, named_class, own_class, path_of_class
 from zoo.envs.config import EnvConfig
 from zoo.envs.masks import flat_mask
 from zoo.envs.spaces import describe, flat_parts, leaf_spaces
@@ -32,9 +32,7 @@ from zoo.policies.config import (
     policy_preset,
     with_dict_encoder,
 )
-from zoo.policies.custom_policy import path_of_policy
 from zoo.policies.encoders import suits_cnn
-from zoo.policies.exploration import n_rows
 
 if TYPE_CHECKING:
     from zoo.algorithms.algorithm import Algorithm
@@ -64,6 +62,8 @@ def built_config(config_class: type[Any], hyperparameters: Mapping[str, Any], na
 Policy = str | PolicyConfig | Mapping[str, Any] | type[nn.Module]
 """A name, fields, all of them, or a class of the user's own."""
 
+Module = TypeVar("Module", bound=nn.Module)
+
 
 def policy_config(policy: Policy, observation_space: spaces.Space[Any]) -> PolicyConfig:
     """Return all fields of a policy. Raises `ZooError` for what is none."""
@@ -72,7 +72,10 @@ def policy_config(policy: Policy, observation_space: spaces.Space[Any]) -> Polic
     elif isinstance(policy, str):
         config = policy_preset(policy)
     elif isinstance(policy, type):
-        config = PolicyConfig(name=policy.__name__, _target_=path_of_policy(policy))
+        path = path_of_class(policy, "policy")
+        if not issubclass(policy, nn.Module):
+            raise ZooError(f"policy={path} is no policy; one is derived from a class in zoo.policies")
+        config = PolicyConfig(name=policy.__name__, _target_=path)
     elif isinstance(policy, Mapping):
         preset = POLICIES.get(policy.get("name", ""))
         values = {**({} if preset is None else dataclasses.asdict(preset)), **policy}
@@ -89,6 +92,26 @@ def policy_config(policy: Policy, observation_space: spaces.Space[Any]) -> Polic
         config = with_dict_encoder(config)
     _check_features_dim(config, observation_space)
     return config
+
+
+def make_policy(
+    policy_class: type[Module],
+    observation_space: spaces.Space[Any],
+    action_space: spaces.Space[Any],
+    config: PolicyConfig,
+    **options: Any,
+) -> Module:
+    """Return ``policy_class``, or the subclass of it that ``policy._target_`` names, for these spaces.
+
+    Raises `ZooError` for a class that can't be found, or that can't be made with ``policy.kwargs``.
+    """
+    if config._target_ is not None:
+        policy_class = own_class("policy", config._target_, policy_class)
+    elif config.kwargs:
+        raise ZooError("`policy.kwargs` are for a policy of your own; name its class in `policy._target_`")
+    arguments = observation_space, action_space, config
+    check_arguments("policy.kwargs", policy_class, arguments, config.kwargs, options)
+    return policy_class(*arguments, **options, **config.kwargs)
 
 
 def _check_features_dim(config: PolicyConfig, observation_space: spaces.Space[Any]) -> None:
@@ -113,6 +136,20 @@ def warn_of_unread_images(observation_space: spaces.Space[Any], config: PolicyCo
             ZooWarning,
             stacklevel=4,
         )
+
+
+def check_action_space(
+    name: str, action_space: spaces.Space[Any], supported: tuple[type[spaces.Space[Any]], ...]
+) -> None:
+    """Raise `ZooError`, which names the algorithms that can, where one can't act in an action space."""
+    if isinstance(action_space, supported):
+        return
+    names = " or ".join(space.__name__ for space in supported)
+    others = [
+        each for each in ALGORITHMS if isinstance(action_space, algorithm_class(each).supported_actions)
+    ]
+    hint = f"; {', '.join(others)} can take them" if others else ""
+    raise ZooError(f"{name} acts in {names} spaces, but the env's actions are {describe(action_space)}{hint}")
 
 
 def check_recurrence(name: str, policy: PolicyConfig, *, is_recurrent: bool) -> None:

@@ -23,7 +23,8 @@ from gymnasium import spaces
 from torch import nn
 
 from zoo.algorithms.algorithm import Algorithm
-from zoo.algorithms.collector import Collector, PolicyInput, check_collected
+from zoo.algorithms.arguments import make_policy
+from zoo.algorithms.collector import Collector, check_collected
 from zoo.algorithms.on_policy import PLAIN_ACTIONS
 from zoo.buffers.arrays import Arrays
 from zoo.config.fields import ScheduleValue, hyperparameter
@@ -33,11 +34,11 @@ from zoo.envs.spaces import describe
 from zoo.envs.transition import EpisodeRecord
 from zoo.errors import ZooError
 from zoo.optim.parameters import Parameters
-from zoo.optim.state import State, StepResult
+from zoo.optim.update_runner import State, StepResult
 from zoo.optim.workers import Workers
 from zoo.policies.acting import BatchedPolicy
+from zoo.policies.actor_critic import PolicyInput
 from zoo.policies.continuous import LinearPolicy
-from zoo.policies.custom_policy import make_policy
 
 Array = np.ndarray
 
@@ -231,7 +232,7 @@ class ARS(Algorithm):
         )
         results = self.distributed.rows(results.reshape(-1)).reshape(-1, results.shape[1])
         self.num_timesteps += int(results[:, 1].sum())
-        self.distributed.add_episodes(records)
+        self.add_episodes(records)
         check_collected(self)
         scores = results[:, 0] + config.alive_bonus_offset * results[:, 1]
         self.plus, self.minus = scores.reshape(2, config.n_delta, config.n_eval_episodes).sum(-1)

@@ -24,14 +24,12 @@ from zoo.envs.normalize import Normalizer, is_training
 from zoo.envs.transition import Transition
 from zoo.envs.wrappers import unsaved_statistics
 from zoo.errors import NotFiniteError, ZooError
+from zoo.policies.actor_critic import PolicyInput
 
 if TYPE_CHECKING:
     from zoo.algorithms.algorithm import Algorithm
 
 Array = np.ndarray
-
-PolicyInput = dict[str, Arrays]
-"""The input of a policy: ``observations``, ``action_masks`` where there are any, ``episode_starts``."""
 
 Act = Callable[[PolicyInput], Mapping[str, Arrays]]
 """Returns ``actions``, and what else a buffer stores of a step."""

@@ -15,24 +15,23 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from zoo.agents.agent_folder import check_tensors
+from zoo.algorithms.arguments import make_policy
 from zoo.algorithms.collector import Array
 from zoo.algorithms.off_policy import ContinuousAlgorithm, ContinuousConfig, mean_loss, td_errors
-from zoo.buffers.arrays import Arrays, transform
-from zoo.config.fields import ScheduleValue, hyperparameter, with_defaults
+from zoo.algorithms.saving import check_tensors
+from zoo.buffers.arrays import transform
+from zoo.config.fields import ScheduleValue, build, hyperparameter, with_defaults
 from zoo.errors import ZooError
 from zoo.optim.optimizers import Adam, Updater, WeightDecay
 from zoo.optim.parameters import Parameters
 from zoo.optim.popart import MOMENTS, ReturnNormalizer, RunningReturnNormalizer, output_layer
-from zoo.optim.state import State, StepResult
+from zoo.optim.update_runner import State, StepResult
 from zoo.policies.continuous import DeterministicPolicy
-from zoo.policies.custom_policy import make_policy
 from zoo.policies.exploration import Exploration
 from zoo.policies.parameter_noise import (
     ParameterNoiseActor,
     ParameterNoiseConfig,
     PerturbedPolicy,
-    make_parameter_noise,
 )
 
 LAST_LAYER_RANGE = 3e-3
@@ -126,9 +125,11 @@ class DDPG(ContinuousAlgorithm):
         return state
 
     def _make_exploration(self) -> Exploration:
-        settings = make_parameter_noise(self.config.parameter_noise)
+        settings = self.config.parameter_noise
         if settings is None:
             return super()._make_exploration()
+        if isinstance(settings, Mapping):
+            settings = build(ParameterNoiseConfig, settings, "algo.parameter_noise")
         acting, adapter, noise, random_exploration = self._exploration_parts()
         perturbed = PerturbedPolicy(acting, self.actor_updater.parameters, settings.initial_std)
         return ParameterNoiseActor(perturbed, adapter, noise, random_exploration, settings)
@@ -138,19 +139,15 @@ class DDPG(ContinuousAlgorithm):
         super().update()
 
     def _learn_from(self, batches: Mapping[str, Any], n_steps: int) -> Mapping[str, Tensor]:
-        if self._is_to_adapt:
-            self._adapt_noise(batches["observations"])
+        if self._is_to_adapt:  # once in an update, by the first batch, before the actor's gradient steps
+            assert isinstance(self.exploration, ParameterNoiseActor)
+            observations = transform(lambda rows: rows[0].cpu().numpy(), batches["observations"])
+            for name, value in self.exploration.adapt({"observations": observations}, self.rng).items():
+                self.record(f"train/{name}", value)
+            self._is_to_adapt = False
         rates = self.rates(self._progress_before)
         rates.setdefault("actor_learning_rate", rates["learning_rate"])
         return self._take_steps(self._gradient_step, rates, batches)
-
-    def _adapt_noise(self, observations: Arrays) -> None:
-        """Adapt the noise, once in an update, by the first batch, before the actor's gradient steps."""
-        assert isinstance(self.exploration, ParameterNoiseActor)
-        policy_input = {"observations": transform(lambda rows: rows[0].cpu().numpy(), observations)}
-        for name, value in self.exploration.adapt(policy_input, self.rng).items():
-            self.record(f"train/{name}", value)
-        self._is_to_adapt = False
 
     def _gradient_step(self, state: State, rates: Any, batch: Any) -> StepResult:
         observations, weights = batch["observations"], batch.get("weights")

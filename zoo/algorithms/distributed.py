@@ -7,11 +7,9 @@ others' episodes and scalars when it needs them. A process that learns alone sha
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import weakref
 from collections import defaultdict
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,12 +18,12 @@ from numpy.typing import NDArray
 
 from zoo.algorithms.saving import run_tensors
 from zoo.envs.transition import EpisodeRecord
-from zoo.optim.workers import Workers
 
 if TYPE_CHECKING:
     from zoo.algorithms.algorithm import Algorithm
+    from zoo.optim.workers import Workers
 
-EPISODES, METRICS, BARRIER = "episodes", "metrics", "barrier"
+EPISODES, METRICS, RESET = "episodes", "metrics", "reset"
 
 
 class DistributedContext:
@@ -38,19 +36,16 @@ class DistributedContext:
         self.orders: dict[str, Any] = {
             EPISODES: self._exchange_episodes,
             METRICS: self.mean_metrics,
-            BARRIER: self.reset_all,
+            RESET: self.reset_all,
         }
-        self._pending_episodes: list[EpisodeRecord] = []
+        self.pending_episodes: list[EpisodeRecord] = []
+        """Those that ended here since the last time that `gather_episodes` recorded them."""
         self._n_pending = 0
 
     @property
     def leads(self) -> bool:
         """Whether there are others, and this is the first."""
         return self.workers is not None and self.workers.is_first
-
-    def in_force(self) -> contextlib.AbstractContextManager[None]:
-        """Within the block all means are those over the workers."""
-        return contextlib.nullcontext() if self.workers is None else self.workers.in_force()
 
     def total(self, number: int) -> int:
         """Return the sum over all workers; each has to ask for it."""
@@ -99,7 +94,7 @@ class DistributedContext:
         if self.workers is None:
             return is_preempted
         self.share_statistics()
-        n_preempted, self._n_pending = map(int, self.workers.sum(is_preempted, len(self._pending_episodes)))
+        n_preempted, self._n_pending = map(int, self.workers.sum(is_preempted, len(self.pending_episodes)))
         return n_preempted > 0
 
     def is_to_stop(self, wanted: bool) -> bool:
@@ -107,14 +102,6 @@ class DistributedContext:
         return wanted if self.workers is None else self.workers.is_to_stop(wanted, self.orders)
 
     # -- episodes and scalars of all workers ------------------------------------------------------------
-
-    def add_episodes(self, episodes: Iterable[EpisodeRecord]) -> None:
-        """Record episodes that ended here; of several workers the first does so in `gather_episodes`."""
-        if self.workers is not None:
-            self._pending_episodes.extend(episodes)
-            return
-        for episode in episodes:
-            self.algorithm.record_episode(episode)
 
     def gather_episodes(self) -> None:
         """Record the episodes of all workers since the last time, worker by worker."""
@@ -137,8 +124,8 @@ class DistributedContext:
         """Return the episodes of all workers, and when the clock of each started."""
         assert self.workers is not None
         assert self.algorithm.envs is not None
-        records = [dataclasses.asdict(record) for record in self._pending_episodes]
-        self._pending_episodes, self._n_pending = [], 0
+        records = [dataclasses.asdict(record) for record in self.pending_episodes]
+        self.pending_episodes, self._n_pending = [], 0
         return self.workers.gather([self.algorithm.envs.start, records])
 
     def mean_metrics(self) -> dict[str, float]:
@@ -155,8 +142,8 @@ class DistributedContext:
         return {name: float(np.mean(numbers)) for name, numbers in values.items()}
 
     def reset_all(self) -> None:
-        """Reset the environments of all workers, and share the statistics of their first observations."""
+        """Cut all episodes and reset the environments of all workers; share the statistics."""
         if self.workers is not None and self.leads:
-            self.workers.order(BARRIER)
+            self.workers.order(RESET)
         self.algorithm.reset_own_envs()
         self.share_statistics()

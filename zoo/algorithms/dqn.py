@@ -17,15 +17,15 @@ import torch.nn.functional as F
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from zoo.algorithms.collector import PolicyInput
+from zoo.algorithms.arguments import make_policy
 from zoo.algorithms.off_policy import OffPolicyAlgorithm, OffPolicyConfig, mean_loss, td_errors
 from zoo.buffers.arrays import Arrays
 from zoo.config.fields import hyperparameter, with_defaults
 from zoo.optim.optimizers import Adam, Updater
 from zoo.optim.parameters import Parameters
 from zoo.optim.schedules import Schedule
-from zoo.optim.state import State, StepResult, tree_map
-from zoo.policies.custom_policy import make_policy
+from zoo.optim.update_runner import State, StepResult, tree_map
+from zoo.policies.actor_critic import PolicyInput
 from zoo.policies.distributions import gather
 from zoo.policies.exploration import EpsilonGreedy
 from zoo.policies.parameter_noise import ParameterNoiseGreedy

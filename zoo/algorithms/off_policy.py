@@ -13,7 +13,7 @@ from torch import Tensor
 
 from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.arguments import Policy
-from zoo.algorithms.collector import PolicyInput, check_collected
+from zoo.algorithms.collector import check_collected
 from zoo.algorithms.saving import Attributes
 from zoo.buffers.arrays import Arrays, ArraySpec, observation_spec
 from zoo.buffers.config import ReplayConfig, replay_config
@@ -31,8 +31,8 @@ from zoo.config.fields import ScheduleValue, hyperparameter
 from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.goals import GoalRewards
 from zoo.errors import ZooError, ZooWarning
-from zoo.policies.acting import ActingPolicy
-from zoo.policies.actions import ActionAdapter
+from zoo.policies.acting import ActingPolicy, ActionAdapter
+from zoo.policies.actor_critic import PolicyInput
 from zoo.policies.exploration import (
     ActionNoiseConfig,
     Exploration,
@@ -42,7 +42,7 @@ from zoo.policies.exploration import (
 )
 
 BATCH_BYTES = 64 * 2**20
-"""Bytes of sampled transitions that one call of the update program may hold."""
+"""Bytes of sampled transitions that one call of the update runner may hold."""
 
 BYTES_OF_A_WINDOWS_STEP = 32
 """Bytes of each further step of an n-step return while a batch is sampled: indices, ends and rewards."""
@@ -162,10 +162,14 @@ class OffPolicyAlgorithm(Algorithm):
         buffer = keep_or_discard_buffer(getattr(self, "buffer", None), self.n_envs, specs)
         if buffer is None:
             refuse_too_large_buffer(self._buffer_bytes(specs), config.buffer_size)
+            sampler = UniformSampler()
+            if replay.prioritized is not None:
+                length = ring_length(config.buffer_size, self.n_envs, once=config.optimize_memory_usage)
+                sampler = PrioritizedSampler(replay.prioritized, length, self.n_envs)
             buffer = ReplayBuffer(
                 *(config.buffer_size, self.n_envs, specs),
                 optimize_memory_usage=config.optimize_memory_usage,
-                sampler=self._make_sampler(),
+                sampler=sampler,
                 n_step=replay.n_step,
                 gamma=config.gamma,
                 relabelling=relabelling,
@@ -198,12 +202,6 @@ class OffPolicyAlgorithm(Algorithm):
     def _bytes_ahead(self) -> int:
         """Return the bytes that are computed for each transition before the gradient steps."""
         return 0
-
-    def _make_sampler(self) -> UniformSampler:
-        if self.replay_config.prioritized is None:
-            return UniformSampler()
-        length = ring_length(self.config.buffer_size, self.n_envs, once=self.config.optimize_memory_usage)
-        return PrioritizedSampler(self.replay_config.prioritized, length, self.n_envs)
 
     def _check_envs(self, envs: VecEnvAdapter) -> None:
         if self.replay_config.hindsight is not None:

@@ -15,21 +15,19 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from zoo.algorithms.algorithm import Algorithm
-from zoo.algorithms.arguments import sde_options
-from zoo.algorithms.collector import Array, PolicyInput, check_collected
+from zoo.algorithms.arguments import make_policy, sde_options
+from zoo.algorithms.collector import Array, check_collected
 from zoo.algorithms.saving import RecurrentState
 from zoo.buffers.arrays import Arrays, ArraySpec, observation_spec, split_rows, transform
-from zoo.buffers.rollout import RolloutBuffer, Truncations, generalized_advantages
+from zoo.buffers.rollout import RolloutBuffer, generalized_advantages
 from zoo.config.fields import ScheduleValue, hyperparameter
 from zoo.envs.transition import Transition
 from zoo.errors import ZooError, ZooWarning
-from zoo.optim import workers
 from zoo.optim.optimizers import Optimizer, Updater
 from zoo.optim.parameters import Parameters
-from zoo.optim.state import State
-from zoo.policies.actor_critic import ActorCritic
-from zoo.policies.custom_policy import make_policy
-from zoo.policies.exploration import SdeNoise
+from zoo.optim.update_runner import State, average, n_workers
+from zoo.policies.actor_critic import ActorCritic, PolicyInput
+from zoo.policies.distributions import SdeNoise
 
 PLAIN_ACTIONS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 ANY_ACTIONS = (*PLAIN_ACTIONS, spaces.Tuple, spaces.Dict)
@@ -150,7 +148,9 @@ class OnPolicyAlgorithm(Algorithm):
 
     def collect(self) -> None:
         self._collect_rollout()
-        while self._is_empty_anywhere():
+        # Once more after a short rollout in which all environments of a worker, of any, merely reset.
+        can_be_empty = self.collector.envs.next_step_autoreset
+        while can_be_empty and self.distributed.total(not self.buffer.valid.any()) > 0:
             self._collect_rollout()
         check_collected(self)
 
@@ -165,12 +165,6 @@ class OnPolicyAlgorithm(Algorithm):
         self.buffer.add(transition, rewards if normalizer is None else normalizer.normalize_rewards(rewards))
         if len(transition.finished):
             self._store_truncations(transition)
-
-    def _is_empty_anywhere(self) -> bool:
-        """Whether this was a short rollout in which all environments of a worker, of any, merely reset."""
-        if not self.collector.envs.next_step_autoreset:
-            return False
-        return self.distributed.total(not self.buffer.valid.any()) > 0
 
     def _sampling_noise(self) -> Iterator[Array]:
         """Return the noise of the actions at each step of a rollout, (n_envs, …)."""
@@ -250,8 +244,13 @@ class OnPolicyAlgorithm(Algorithm):
         buffer, gamma = self.buffer, self.config.gamma
         rewards, truncations = buffer.rewards, buffer.truncations()
         if truncations is not None:
+            final: dict[str, Arrays] = {"observations": truncations.final_observations}
+            if truncations.states is not None:
+                final["states"] = truncations.states
+            parts = split_rows(final, self._rows_at_once)
+            final_values = np.concatenate([self.acting.values(part, part.get("states")) for part in parts])
             rewards = rewards.copy()
-            rewards[truncations.steps, truncations.envs] += gamma * self._final_values(truncations)
+            rewards[truncations.steps, truncations.envs] += gamma * final_values
         policy_input, state = self.collector.policy_input, self.recurrent.array
         if state is not None:
             policy_input = {**policy_input, "episode_starts": self.collector.episode_starts}
@@ -260,14 +259,6 @@ class OnPolicyAlgorithm(Algorithm):
             rewards, values, last_values, buffer.dones, gamma, self.config.gae_lambda
         )
         return advantages, advantages + values
-
-    def _final_values(self, truncations: Truncations) -> Array:
-        """Return the values of the final observations of truncated episodes."""
-        final: dict[str, Arrays] = {"observations": truncations.final_observations}
-        if truncations.states is not None:
-            final["states"] = truncations.states
-        parts = split_rows(final, self._rows_at_once)
-        return np.concatenate([self.acting.values(part, part.get("states")) for part in parts])
 
     def _record_explained_variance(self, rollout: dict[str, Any]) -> None:
         explained = explained_variance(rollout["values"], rollout["returns"], rollout.get("weights"))
@@ -316,7 +307,7 @@ def with_n_valid(batch: Mapping[str, Any]) -> dict[str, Any]:
     of `batch_mean`, averaged over workers, are those over the batches of all together.
     """
     weights = batch.get("weights")
-    return dict(batch) if weights is None else {**batch, N_VALID: workers.average(weights.sum())}
+    return dict(batch) if weights is None else {**batch, N_VALID: average(weights.sum())}
 
 
 def batch_mean(column: Tensor, batch: Mapping[str, Any]) -> Tensor:
@@ -337,7 +328,7 @@ def standardized(advantages: Tensor, batch: Mapping[str, Any]) -> Tensor:
     The batch is that of all workers together.
     """
     weights = batch.get("weights")
-    if workers.count() > 1:
+    if n_workers() > 1:
         return _standardized_over_workers(
             advantages, torch.ones_like(advantages) if weights is None else weights
         )
@@ -352,7 +343,7 @@ def standardized(advantages: Tensor, batch: Mapping[str, Any]) -> Tensor:
 def _standardized_over_workers(advantages: Tensor, weights: Tensor) -> Tensor:
     exact = advantages.double()
     sums = torch.stack([weights.double().sum(), (weights * exact).sum(), (weights * exact.square()).sum()])
-    n, total, squares = (workers.average(sums) * workers.count()).unbind()
+    n, total, squares = (average(sums) * n_workers()).unbind()
     mean = total / n
     variance = (squares - n * mean.square()).clamp(min=0.0) / (n - 1).clamp(min=1.0)
     return (advantages - mean.float()) / (variance.sqrt().float() + 1e-8)

@@ -31,9 +31,8 @@ from zoo.algorithms.on_policy import (
 from zoo.buffers.arrays import transform
 from zoo.config.fields import ScheduleValue, hyperparameter, with_defaults
 from zoo.errors import ZooError
-from zoo.optim import workers
 from zoo.optim.optimizers import Adam, Optimizer
-from zoo.optim.state import STOPPED, State, StepResult
+from zoo.optim.update_runner import STOPPED, State, StepResult, average, averaging_over
 from zoo.policies.config import check_is_recurrent
 
 Batch = dict[str, Any]
@@ -102,7 +101,7 @@ class PPO2(OnPolicyAlgorithm):
         rollout, config = self.finished_rollout(), self.config
         self._record_explained_variance(rollout)
         if config.normalize_advantage and not self.standardizes_minibatches:
-            with workers.without_averaging():
+            with averaging_over(None):
                 rollout["advantages"] = standardized(rollout["advantages"], rollout)
         if self.buffer.chunk_length is None:  # minibatches are then drawn from the steps that count
             rollout.pop("weights", None)
@@ -127,7 +126,7 @@ class PPO2(OnPolicyAlgorithm):
         ratio_change = log_ratio.expm1()
         approx_kl, too_far = batch_mean(ratio_change - log_ratio, batch), None
         if config.target_kl is not None:
-            approx_kl = self.updater.average(approx_kl)
+            approx_kl = average(approx_kl)
             too_far = ~(approx_kl <= 1.5 * config.target_kl)  # NaN is too far as well
         state, grad_norm = self.updater.step(state, policy, loss, shared["learning_rate"], skip=too_far)
         if too_far is not None:

@@ -14,9 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from zoo.algorithms.arguments import make_policy
 from zoo.algorithms.dqn import DQN, DQNConfig
 from zoo.config.fields import hyperparameter, with_defaults
-from zoo.policies.custom_policy import make_policy
 from zoo.policies.distributions import gather
 from zoo.policies.q_networks import QuantileNetwork
 

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from zoo.errors import ZooError, nearest
-
-if TYPE_CHECKING:
-    from gymnasium import spaces
 
 ALGORITHMS = {
     "a2c": "zoo.algorithms.a2c:A2C",
@@ -64,9 +61,3 @@ def algorithm_class(name: str) -> type[Any]:
 def sharing() -> str:
     """Return, for a message, which algorithms can learn as several processes."""
     return ", ".join(name for name in ALGORITHMS if algorithm_class(name).can_share)
-
-
-def acting_in(space: spaces.Space[Any]) -> str:
-    """Return, for the end of a message, which algorithms take actions of a space."""
-    names = [name for name in ALGORITHMS if isinstance(space, algorithm_class(name).supported_actions)]
-    return f"; {', '.join(names)} can take them" if names else ""

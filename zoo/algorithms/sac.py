@@ -16,16 +16,15 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from zoo.algorithms.arguments import SdeConfig, sde_options
+from zoo.algorithms.arguments import SdeConfig, make_policy, sde_options
 from zoo.algorithms.off_policy import ContinuousAlgorithm, SeveralCriticsConfig, mean_loss, td_errors
 from zoo.config.fields import hyperparameter
 from zoo.errors import ZooError
 from zoo.optim.optimizers import Adam, Updater
 from zoo.optim.parameters import Parameters
-from zoo.optim.state import State, StepResult
+from zoo.optim.update_runner import State, StepResult
 from zoo.policies.config import PolicyConfig
 from zoo.policies.continuous import ContinuousCritics, LogEntropyCoefficient, SquashedActor
-from zoo.policies.custom_policy import make_policy
 from zoo.policies.exploration import Exploration, StochasticExploration
 
 
@@ -94,8 +93,12 @@ class SAC(ContinuousAlgorithm):
         return {"n_critics": self.config.n_critics, **sde_options(self.config)}
 
     def _make_state(self) -> State:
-        n_actions = self.action_adapter.spec.shape[0]
-        self.target_entropy = _target_entropy(self.config.target_entropy, n_actions)
+        target = self.config.target_entropy
+        if isinstance(target, str):
+            if target != "auto":
+                raise ZooError(f"`algo.target_entropy={target}`: expected a number or auto")
+            target = -float(self.action_adapter.spec.shape[0])
+        self.target_entropy = target
         policy = self.policy
         self.actor_updater = Updater(Parameters("actor", policy.actor), Adam())
         self.critics_updater = Updater(Parameters("critics", policy.critics), Adam())
@@ -216,11 +219,3 @@ def _entropy_coefficient(value: float | str) -> tuple[float, bool]:
     if name != "auto" or not 0 < first < math.inf:
         raise ZooError(f"`algo.ent_coef={value}`: expected a number above 0, auto, or, say, auto_0.1")
     return first, True
-
-
-def _target_entropy(value: float | str, n_actions: int) -> float:
-    if not isinstance(value, str):
-        return value
-    if value != "auto":
-        raise ZooError(f"`algo.target_entropy={value}`: expected a number or auto")
-    return -float(n_actions)

@@ -15,13 +15,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from zoo.algorithms.arguments import make_policy
 from zoo.algorithms.off_policy import ContinuousAlgorithm, SeveralCriticsConfig, mean_loss, td_errors
 from zoo.config.fields import hyperparameter, with_defaults
 from zoo.optim.optimizers import Adam, Updater
 from zoo.optim.parameters import Parameters
-from zoo.optim.state import State, Step, StepResult, Tree, tree_map, tree_row
+from zoo.optim.update_runner import State, Step, StepResult, Tree, tree_map, tree_row
 from zoo.policies.continuous import DeterministicPolicy
-from zoo.policies.custom_policy import make_policy
 
 
 @dataclass
@@ -78,7 +78,8 @@ class TD3(ContinuousAlgorithm):
         limit = self.config.target_noise_clip
         samples = {**batches, "noise": self._tensors(noise.clip(-limit, limit))}
         rates, start, outputs = self.rates(self._progress_before), 0, []
-        for n_rows, length, moves_actor in rounds(self.n_updates, n_steps, self.config.policy_delay):
+        parts = split_by_policy_delay(self.n_updates, n_steps, self.config.policy_delay)
+        for n_rows, length, moves_actor in parts:
             step: Step = self._round if moves_actor else self._critic_steps
             outputs.append(self._take_steps(step, rates, _rows(samples, start, n_rows, length)))
             self.n_updates += n_rows * (length - 1)
@@ -141,7 +142,7 @@ def _rows(samples: Tree, start: int, n_rows: int, length: int) -> Tree:
     return tree_map(lambda tensor: tensor[start:end].unflatten(0, (n_rows, length)), samples)
 
 
-def rounds(n_before: int, n_steps: int, delay: int) -> list[tuple[int, int, bool]]:
+def split_by_policy_delay(n_before: int, n_steps: int, delay: int) -> list[tuple[int, int, bool]]:
     """Return how ``n_steps`` steps of the critics divide after ``n_before`` of them: rows, and their length.
 
     The third value is whether the actor takes a step after each row. First comes the rest of a round that an

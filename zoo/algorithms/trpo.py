@@ -36,7 +36,7 @@ from zoo.optim.natural_gradient import (
     longest_step,
 )
 from zoo.optim.optimizers import Adam, Optimizer
-from zoo.optim.state import State, StepResult
+from zoo.optim.update_runner import State, StepResult, average
 from zoo.policies.recurrent import unrolled
 
 Batch = dict[str, Any]
@@ -105,21 +105,20 @@ class TRPO(OnPolicyAlgorithm):
 
     def _move_policy(self, rollout: Batch) -> None:
         """Take the step, or none where no length of it was accepted."""
-        config, program, averaged = self.config, self.runner, self.updater.average
-        start = program.state.snapshot("policy")
+        config, runner = self.config, self.runner
+        start = runner.state.snapshot("policy")
         batch = with_n_valid(rollout)
-        old = program.call(self._policy_gradient, batch)
+        old = runner.call(self._policy_gradient, batch)
         product = self._damped_product(with_n_valid(self._fisher_batch(rollout)))
         direction = conjugate_gradient(product, old["gradient"], config.cg_max_steps)
         step = longest_step(direction, product, config.target_kl)
-        objective, bound = averaged(old["objective"]), config.line_search_kl_factor * config.target_kl
+        objective, bound = average(old["objective"]), config.line_search_kl_factor * config.target_kl
         batch = {**batch, "old": old["parameters"]}
         reached = {"objective": objective, "kl": torch.zeros_like(objective), "entropy": old["entropy"]}
 
         def accepts(vector: Tensor) -> Tensor:
             tried = {
-                name: averaged(mean)
-                for name, mean in program.call(self._evaluate_step, batch, vector).items()
+                name: average(mean) for name, mean in runner.call(self._evaluate_step, batch, vector).items()
             }
             accepted = (tried["kl"] < bound) & (tried["objective"] > objective)
             reached.update({name: torch.where(accepted, tried[name], reached[name]) for name in reached})
@@ -128,7 +127,7 @@ class TRPO(OnPolicyAlgorithm):
         vector, found = line_search(
             *(accepts, start, step, config.line_search_shrinking_factor, config.line_search_max_iter)
         )
-        program.state.overwrite({"policy": vector})
+        runner.state.overwrite({"policy": vector})
         self.n_updates += 1
         self.record("train/policy_objective", reached["objective"])
         self.record("train/kl_divergence_loss", reached["kl"])
@@ -172,12 +171,12 @@ class TRPO(OnPolicyAlgorithm):
 
     def _damped_product(self, batch: Batch) -> Product:
         """Return the product with the mean Fisher matrix of all workers, damped."""
-        program, damping = self.runner, self.config.cg_damping
-        if program.runtime.compiles:
-            product: Product = partial(program.call, self._fisher_product, batch)
+        runner, damping = self.runner, self.config.cg_damping
+        if runner.runtime.compile is True:
+            product: Product = partial(runner.call, self._fisher_product, batch)
         else:
-            product = self._fisher_products(State(program.state), batch)
-        return lambda vector: self.updater.average(product(vector)) + damping * vector
+            product = self._fisher_products(State(runner.state), batch)
+        return lambda vector: average(product(vector)) + damping * vector
 
     def _fisher_product(self, state: State, batch: Batch, vector: Tensor) -> Tensor:
         return self._fisher_products(state, batch)(vector)

@@ -84,14 +84,17 @@ def take_rows(column: Arrays, places: np.ndarray) -> Arrays:
     return transform(lambda array: array.take(places, axis=0), column)
 
 
-def split_rows(column: Arrays, n_rows: int) -> Iterator[Arrays]:
-    """Cut a column along its first axis into pieces of ``n_rows``, the last one shorter, without copying."""
-    first = column
-    while isinstance(first, dict):
-        first = next(iter(first.values()))
-    for start in range(0, len(first), n_rows):
-        rows = slice(start, start + n_rows)
-        yield transform(itemgetter(rows), column)
+def n_rows(column: Arrays) -> int:
+    """Return the length of a column's first axis, which all its arrays share."""
+    while isinstance(column, dict):
+        column = next(iter(column.values()))
+    return len(column)
+
+
+def split_rows(column: Arrays, length: int) -> Iterator[Arrays]:
+    """Cut a column along its first axis into views of ``length`` rows, the last one shorter."""
+    for start in range(0, n_rows(column), length):
+        yield transform(itemgetter(slice(start, start + length)), column)
 
 
 def join(columns: list[Arrays]) -> Arrays:

@@ -8,10 +8,11 @@ an installed package.
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
@@ -89,6 +90,20 @@ def own_class(where: str, target: str, base: type[Base]) -> type[Base]:
             f"`{where}._target_={target}` is not a subclass of {base.__module__}.{base.__qualname__}"
         )
     return found
+
+
+def check_arguments(
+    where: str,
+    own: type[Any],
+    arguments: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    options: Mapping[str, Any],
+) -> None:
+    """Raise `ZooError` if a class can't be made with the user's ``kwargs`` beside what it is given anyway."""
+    try:
+        inspect.signature(own).bind(*arguments, **options, **kwargs)
+    except TypeError as error:
+        raise ZooError(f"`{where}` don't fit {own.__module__}.{own.__qualname__}: {error}") from error
 
 
 def path_of_class(own: type[Any], where: str) -> str:

@@ -17,7 +17,6 @@ from zoo.envs.config import DEFAULT_RESEED_EVERY
 from zoo.envs.masks import masks_of
 from zoo.envs.registry import close_reporting, env_error
 from zoo.envs.replay import (
-    ActionLog,
     EnvState,
     derived_seeds,
     from_tree,
@@ -31,6 +30,7 @@ from zoo.envs.spaces import (
     Info,
     Observations,
     Space,
+    action_array,
     check_supported,
     is_composite,
     leaves,
@@ -287,6 +287,51 @@ class VecEnv(AnswersNames, VectorEnv[Any, Any, Any]):
     def render(self) -> tuple[Any, ...]:
         """Return one frame an environment."""
         return self.call("render")
+
+
+class ActionLog:
+    """The actions of several environments since each was last seeded: a row (num_envs, …) for each step."""
+
+    def __init__(self, num_envs: int, action_space: Space) -> None:
+        self.n_steps = 0
+        """Steps added so far: the clock by which lengths of episodes are counted."""
+        self._starts = [0] * num_envs
+        self._like = action_array(action_space, 0, num_envs)
+        self._rows: list[NDArray[Any]] = []
+        self._dropped = 0
+        """Step that the first row holds."""
+
+    def add(self, actions: NDArray[Any]) -> None:
+        """Keep a copy of one action of each environment, (num_envs, …)."""
+        self._rows.append(actions.copy())
+        self.n_steps += 1
+
+    def start(self, env: int) -> None:
+        """Forget the actions of ``env``, which is being seeded."""
+        self._starts[env] = self.n_steps
+        n_old = min(self._starts) - self._dropped
+        if 2 * n_old >= len(self._rows):
+            del self._rows[:n_old]
+            self._dropped += n_old
+
+    def steps_since_start(self, env: int) -> int:
+        """Return how many actions of ``env`` are kept."""
+        return self.n_steps - self._starts[env]
+
+    def since_start(self, env: int) -> NDArray[Any]:
+        """Return a copy of the actions of ``env`` since its start, (n, …)."""
+        rows = self._rows[self._starts[env] - self._dropped :]
+        kept: NDArray[Any] = np.array([row[env] for row in rows]) if rows else self._like[:, env]
+        return kept
+
+    def restore(self, each: Sequence[NDArray[Any]]) -> None:
+        """Take over the actions of every environment; they end with the same step."""
+        self.n_steps, self._dropped = max(len(actions) for actions in each), 0
+        self._starts = [self.n_steps - len(actions) for actions in each]
+        rows = np.zeros((self.n_steps, *self._like.shape[1:]), self._like.dtype)
+        for env, actions in enumerate(each):
+            rows[self._starts[env] :, env] = actions
+        self._rows = list(rows)
 
 
 class SyncVecEnv(VecEnv):

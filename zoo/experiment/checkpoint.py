@@ -94,7 +94,7 @@ class CheckpointCallback(Callback):
 
     def on_steps(self, algorithm: Training) -> None:
         if not _is_replayable(algorithm):
-            algorithm.barrier()
+            algorithm.distributed.reset_all()
         self._write(algorithm)
 
     def on_preemption(self, algorithm: Training) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
-from zoo.algorithms.collector import Collector, PolicyInput
+from zoo.algorithms.collector import Collector
 from zoo.core.printing import decimal, show
 from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.config import EnvConfig
@@ -21,6 +21,7 @@ from zoo.envs.make_env import make_vec_env
 from zoo.envs.transition import EpisodeRecord, Transition
 from zoo.errors import NotFiniteError, ZooError
 from zoo.experiment import statistics
+from zoo.policies.actor_critic import PolicyInput
 
 Env = (
     str
@@ -203,7 +204,7 @@ def eval_loop(
     generators = getattr(model, "generators", None)
     try:
         loop = EvalLoop(model, Collector(envs), deterministic)
-        loop.collector.reset(seeds_of(seed, envs.num_envs))
+        loop.collector.reset(reset_seeds(seed, envs.num_envs))
         with nullcontext() if generators is None else generators.predicting_from(seed):
             yield loop
     finally:
@@ -242,7 +243,7 @@ class EvalLoop:
         return {"actions": actions}
 
 
-def seeds_of(seed: int | Sequence[int] | None, n: int) -> list[int]:
+def reset_seeds(seed: int | Sequence[int] | None, n: int) -> list[int]:
     """Return seeds for ``n`` environments, drawn from ``seed``."""
     return [int(number) >> 1 for number in np.random.SeedSequence(seed).generate_state(n)]
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from zoo.agents.agent_folder import AgentFiles, check_tensors, read_as_data
+from zoo.agents.agent_folder import AgentFiles, read_as_data
 from zoo.agents.find import resolve_agent, run_of
-from zoo.algorithms.saving import Tensors, run_tensors
+from zoo.algorithms.saving import Tensors, check_tensors, run_tensors
 from zoo.config.environment_values import as_written
 from zoo.core.plain_data import value_at
 from zoo.core.printing import one_line

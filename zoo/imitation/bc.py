@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.algorithms.algorithm import Algorithm
-from zoo.algorithms.arguments import Policy
+from zoo.algorithms.arguments import Policy, make_policy
 from zoo.algorithms.on_policy import ANY_ACTIONS, batch_mean, with_n_valid
 from zoo.config.fields import ScheduleValue, hyperparameter
 from zoo.errors import NotFiniteError, ZooError
@@ -38,11 +38,9 @@ from zoo.imitation.expert_data import ExpertData
 from zoo.optim.optimizers import Adam, Updater
 from zoo.optim.parameters import Parameters
 from zoo.optim.runtime import Runtime
-from zoo.optim.state import State, Step, StepResult
-from zoo.optim.update_runner import UpdateRunner
+from zoo.optim.update_runner import State, Step, StepResult, UpdateRunner
 from zoo.policies.acting import PolicyMode
 from zoo.policies.actor_critic import ActorCritic
-from zoo.policies.custom_policy import make_policy
 from zoo.policies.distributions import ActionDistribution
 
 VALIDATED_AT_ONCE = 4096
@@ -249,7 +247,13 @@ class BC(Algorithm):
         """Count the steps of the next epoch."""
         self._progress_before = self.progress
         if self._demonstrations is None:
-            self._demonstrations = self._make_demonstrations()
+            if self._data is None:
+                raise ZooError(
+                    "bc learns from expert data: dataset=PATH (zoo expert records what an agent does)"
+                )
+            self._demonstrations = Demonstrations(
+                self._data, self, self.config.validation_fraction, own_generator(self.seed)
+            )
         if self.num_timesteps == 0 or self.cloning.patience.is_over:
             self.cloning.patience.begin_again()
         self.num_timesteps += self._demonstrations.n_train
@@ -267,11 +271,6 @@ class BC(Algorithm):
             self.request_stop(f"no better validation loss than {cloning.patience.best:.4g}")
         if cloning.patience.is_over or self.num_timesteps >= self.total_timesteps:
             cloning.take_best()
-
-    def _make_demonstrations(self) -> Demonstrations:
-        if self._data is None:
-            raise ZooError("bc learns from expert data: dataset=PATH (zoo expert records what an agent does)")
-        return Demonstrations(self._data, self, self.config.validation_fraction, own_generator(self.seed))
 
     def gradient_steps_in(self, total_timesteps: int) -> float:
         return total_timesteps / self.config.batch_size

@@ -17,7 +17,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from zoo.algorithms.algorithm import Algorithm
-from zoo.buffers.arrays import Arrays, allocate, assign, observation_spec, split_rows, transform
+from zoo.buffers.arrays import Arrays, allocate, assign, n_rows, observation_spec, split_rows, transform
 from zoo.config.fields import ScheduleValue, hyperparameter
 from zoo.envs.config import NormalizeConfig
 from zoo.envs.normalize import Normalizer
@@ -27,10 +27,9 @@ from zoo.imitation.demonstrations import EpisodeChoice, expert_checksum, refuse_
 from zoo.imitation.expert_data import ExpertData
 from zoo.optim.optimizers import Adam, Updater
 from zoo.optim.parameters import Parameters
-from zoo.optim.state import State, StepResult
+from zoo.optim.update_runner import State, StepResult
 from zoo.policies.config import ACTIVATIONS, PolicyConfig
 from zoo.policies.encoders import NatureCnn, VectorEncoder, suits_cnn
-from zoo.policies.exploration import n_rows
 from zoo.policies.networks import LayerStyle, Mlp, SpectralNorm
 
 Array = np.ndarray
@@ -115,8 +114,10 @@ class Discriminator:
         policy did. The statistics take in both, of all workers: ``share`` turns this one's vector (m,) into
         those of all, (workers, m).
         """
-        n = shape[0] * shape[1]
-        rows = {"policy": _drawn(n_rows(policy), n, rng), "expert": self.order.next(n, rng)}
+        n, size = shape[0] * shape[1], n_rows(policy["observations"])
+        # In a random order, each at most once as long as there are enough.
+        own = rng.choice(size, n, replace=False) if n <= size else np.resize(rng.permutation(size), n)
+        rows = {"policy": own, "expert": self.order.next(n, rng)}
         expert = {"observations": self.data.observations, "actions": self.data.actions}
         pairs = {
             name: transform(lambda array: array[rows[name]], dict(columns))  # noqa: B023
@@ -206,7 +207,7 @@ class Discriminator:
     def _seen(self, observations: Arrays, actions: Arrays) -> dict[str, Arrays]:
         """Return raw observations as the discriminator reads them, beside the actions."""
         observations = self.statistics.normalize_observations(observations)
-        stored = allocate(self.spec, (n_rows({"observations": observations}),))
+        stored = allocate(self.spec, (n_rows(observations),))
         assign(stored, slice(None), observations)
         return {"observations": stored, "actions": actions}
 
@@ -260,11 +261,6 @@ class ExpertOrder:
         """Go back to there. Raises `ZooError` if it is the order of other steps."""
         refuse_other_expert(self.checksum, state["checksum"])
         self.order, self.position = np.array(state["order"], np.int64), int(state["position"])
-
-
-def _drawn(n: int, wanted: int, rng: np.random.Generator) -> Array:
-    """Return numbers below ``n`` in a random order, each at most once as long as there are enough."""
-    return rng.choice(n, wanted, replace=False) if wanted <= n else np.resize(rng.permutation(n), wanted)
 
 
 def cross_entropy(policy_logits: Tensor, expert_logits: Tensor) -> Tensor:

@@ -21,7 +21,6 @@ from zoo.agents.agent_folder import AgentFiles
 from zoo.algorithms.a2c import A2C, A2CConfig
 from zoo.algorithms.acktr import ACKTR, ACKTRConfig
 from zoo.algorithms.arguments import Policy
-from zoo.algorithms.collector import PolicyInput
 from zoo.algorithms.on_policy import ANY_ACTIONS, OnPolicyAlgorithm
 from zoo.algorithms.ppo import PPO1, PPO2, PPO1Config, PPO2Config
 from zoo.algorithms.registry import ALGORITHMS, algorithm_class
@@ -34,8 +33,8 @@ from zoo.imitation.demonstrations import chosen_episodes
 from zoo.imitation.discriminator import Discriminator, DiscriminatorConfig, by_path
 from zoo.imitation.expert_data import ExpertData
 from zoo.optim.runtime import torch_settings
-from zoo.optim.state import State
-from zoo.optim.update_runner import UpdateRunner
+from zoo.optim.update_runner import State, UpdateRunner
+from zoo.policies.actor_critic import PolicyInput
 
 Array = np.ndarray
 

@@ -29,7 +29,7 @@ from zoo.core.printing import one_line
 from zoo.envs.normalize import SINGLE
 from zoo.envs.spaces import choice_sizes, is_image, leaves
 from zoo.errors import ZooError, install_command
-from zoo.policies.actions import (
+from zoo.policies.acting import (
     ActionAdapter,
     BoxAdapter,
     CompositeAdapter,

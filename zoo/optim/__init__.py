@@ -1,1 +1,1 @@
-"""Parameters in flat vectors, what moves them, and the program that runs updates eagerly or compiled."""
+"""Parameters in flat vectors, what moves them, and the runner that takes updates eagerly or compiled."""

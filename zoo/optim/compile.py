@@ -20,8 +20,17 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from zoo.optim.state import STOPPED, LiveState, State, Step, Tree, tree_leaves, tree_map, tree_unflatten
-from zoo.optim.update_runner import RowsResult
+from zoo.optim.update_runner import (
+    STOPPED,
+    LiveState,
+    RowsResult,
+    State,
+    Step,
+    Tree,
+    tree_leaves,
+    tree_map,
+    tree_unflatten,
+)
 
 INDUCTOR_OPTIONS: dict[str, Any] = {
     "cpp_wrapper": True,

@@ -24,7 +24,7 @@ from torch.overrides import TorchFunctionMode
 from zoo.errors import ZooError
 from zoo.optim.optimizers import Updater
 from zoo.optim.parameters import Parameters
-from zoo.optim.state import LiveState, State
+from zoo.optim.update_runner import LiveState, State, average
 
 COUNT = "kfac.count"
 """The state entry that counts the batches whose statistics are in the averages."""
@@ -101,10 +101,7 @@ class KFac:
             factors[_entry(layer, "outputs")] = n_samples * (rows.T @ rows)
             if not layer.is_exact:
                 factors[_entry(layer, "inputs")] = _mean_square(layer, own, n_samples, weights)
-        return self._average_over_workers(factors)
-
-    def _average_over_workers(self, factors: dict[str, Tensor]) -> dict[str, Tensor]:
-        flat = self.updater.average(torch.cat([factor.reshape(-1) for factor in factors.values()]))
+        flat = average(torch.cat([factor.reshape(-1) for factor in factors.values()]))
         parts = flat.split([factor.numel() for factor in factors.values()])
         return {name: part.view_as(factors[name]) for name, part in zip(factors, parts, strict=True)}
 

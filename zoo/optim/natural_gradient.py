@@ -1,6 +1,6 @@
 """Natural gradients without a matrix: Fisher-vector products, conjugate gradient, line search, trust region.
 
-Pure functions of flat vectors, for eager steps and for what a program compiles alike. Whether to go on is a
+Pure functions of flat vectors, for eager and for compiled steps alike. Whether to go on is a
 mask in a graph; eagerly, what is left is skipped, with the same result.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from zoo.optim.state import is_concrete
+from zoo.optim.update_runner import is_concrete
 
 Product = Callable[[Tensor], Tensor]
 """What multiplies a vector by a matrix that is never made."""

@@ -15,18 +15,14 @@ from torch import Tensor
 from torch.optim.adam import adam
 
 from zoo.optim.parameters import Parameters
-from zoo.optim.state import LiveState, State, is_concrete
-from zoo.optim.workers import average
+from zoo.optim.update_runner import LiveState, State, average, is_concrete
 
 Slots = dict[str, Tensor]
 """An optimizer's own tensors."""
 
 
-def computed_once(scalar: Tensor) -> Tensor:
-    """Return the same number, which a compiled graph computes once.
-
-    It computes what is cheap anew for each parameter that is moved by it; the largest of some numbers isn't.
-    """
+def not_fused(scalar: Tensor) -> Tensor:
+    """Stop inductor from recomputing this scalar for every parameter: a reduction is never inlined."""
     return scalar if is_concrete(scalar) else scalar.expand(16).amax()
 
 
@@ -77,8 +73,8 @@ class Adam(Optimizer):
         square = torch.addcmul(self.beta2 * slots["square"], gradient, gradient, value=1 - self.beta2)
         mean_correction, square_correction = (1 - beta_powers).to(parameters.dtype)
         correction = square_correction.sqrt()
-        step_size = computed_once((learning_rate * correction / mean_correction).to(parameters.dtype))
-        eps = computed_once(self.eps * correction)
+        step_size = not_fused((learning_rate * correction / mean_correction).to(parameters.dtype))
+        eps = not_fused(self.eps * correction)
         parameters = torch.addcdiv(parameters, mean * -step_size, square.sqrt() + eps)
         count = slots["count"] + 1
         return parameters, {"mean": mean, "square": square, "beta_powers": beta_powers, "count": count}
@@ -160,10 +156,9 @@ class FunctionalModule(NamedTuple):
 class Updater:
     """Moves ``parameters`` down the gradients of losses, by ``optimizer``.
 
-    ``max_grad_norm`` bounds the global norm of the gradient; None leaves it as it is. ``average`` maps a
-    tensor of this data-parallel worker to the mean over all of them (`zoo.optim.workers`): gradients, and
-    anything else that decides what all do next, such as a KL divergence. ``name`` goes before the optimizer's
-    tensors in the state, and is the parameters' own unless a second updater moves them.
+    ``max_grad_norm`` bounds the global norm of the gradient, which is averaged over workers; None leaves it
+    as it is. ``name`` goes before the optimizer's tensors in the state, and is the parameters' own unless a
+    second updater moves them.
     """
 
     def __init__(
@@ -172,13 +167,11 @@ class Updater:
         optimizer: Optimizer,
         *,
         max_grad_norm: float | None = None,
-        average: Callable[[Tensor], Tensor] = average,
         name: str | None = None,
     ) -> None:
         self.parameters = parameters
         self.optimizer = optimizer
         self.max_grad_norm = max_grad_norm
-        self.average = average
         slots = optimizer.initial(parameters.flat)
         self._slot_names = {slot: f"{name or parameters.name}.{slot}" for slot in slots}
 
@@ -189,7 +182,10 @@ class Updater:
         return State({self.parameters.name: self.parameters.flat, **named})
 
     def module(self, state: State) -> FunctionalModule:
-        """Return the module at the state's parameters, ready for `gradient`."""
+        """Return the network with the parameters in ``state``, and the tensors to differentiate by.
+
+        `Parameters.functional` gives it with constant parameters.
+        """
         parameters = self.parameters
         if isinstance(state, LiveState):
             return FunctionalModule(parameters.module, list(parameters.leaves.values()))
@@ -200,7 +196,7 @@ class Updater:
         """Return the flat gradient of ``loss``, averaged over workers, for the module that made the loss."""
         parts = torch.autograd.grad(loss, module.parameters, allow_unused=True, materialize_grads=True)
         flat = [part.reshape(-1) for part in parts]
-        return self.average(flat[0] if len(flat) == 1 else torch.cat(flat))
+        return average(flat[0] if len(flat) == 1 else torch.cat(flat))
 
     def apply_gradient(
         self, state: State, gradient: Tensor, learning_rate: Tensor, skip: Tensor | None = None
@@ -211,7 +207,7 @@ class Updater:
         """
         norm = torch.linalg.vector_norm(gradient)
         if self.max_grad_norm is not None:
-            gradient = gradient * computed_once((self.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))
+            gradient = gradient * not_fused((self.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))
         vector = state[self.parameters.name]
         slots = {slot: state[name] for slot, name in self._slot_names.items()}
         if isinstance(state, LiveState):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from zoo.optim.state import LiveState, State, is_concrete
+from zoo.optim.update_runner import LiveState, State, is_concrete
 
 
 class Parameters:

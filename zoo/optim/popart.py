@@ -12,9 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from zoo.errors import ZooError
-from zoo.optim import workers
 from zoo.optim.parameters import Parameters
-from zoo.optim.state import State
+from zoo.optim.update_runner import State, average, n_workers
 
 INITIAL_COUNT = 0.01
 """How many targets the initial mean 0 and variance 1 count for."""
@@ -97,15 +96,15 @@ class RunningReturnNormalizer(ReturnNormalizer):
 
     def update(self, state: State, returns: Tensor) -> State:
         """Return the state with these targets (batch,), and other workers', by Chan's parallel formula."""
-        batch, n_workers = returns.double(), workers.count()
-        n = returns.numel() * n_workers
+        batch = returns.double()
+        n = returns.numel() * n_workers()
         mean, count = state["returns.mean"], state["returns.count"]
-        batch_mean, total = workers.average(batch.mean()), count + n
+        batch_mean, total = average(batch.mean()), count + n
         delta = batch_mean - mean
         moments = {
             "returns.mean": mean + delta * (n / total),
             "returns.squares": state["returns.squares"]
-            + workers.average((batch - batch_mean).square().sum()) * n_workers
+            + average((batch - batch_mean).square().sum()) * n_workers()
             + delta.square() * (count * n / total),
             "returns.count": total,
         }

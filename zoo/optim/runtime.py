@@ -84,22 +84,13 @@ class Runtime:
         self.compile_clock = CompileClock()
         self.shared_by = 1
         """Processes among which the cores of this machine are divided."""
-        self._gradient_steps: float | None = None
+        self.gradient_steps: float | None = None
+        """How many steps will be taken in all, once that is known."""
         self._multiplications = 0.0
-
-    @property
-    def compiles(self) -> bool:
-        """Whether updates are compiled, as far as that is decided."""
-        return self.compile is True
-
-    @property
-    def is_undecided(self) -> bool:
-        """Whether the next step should be counted, for `decide`."""
-        return self.compile == "auto" and self._gradient_steps is not None
 
     def expect(self, gradient_steps: float, multiplications: float) -> None:
         """Take note of how many steps will be taken in all, and of the size of a step's forward pass."""
-        self._gradient_steps, self._multiplications = gradient_steps, multiplications
+        self.gradient_steps, self._multiplications = gradient_steps, multiplications
 
     @contextmanager
     def in_force(self) -> Iterator[None]:
@@ -128,8 +119,8 @@ class Runtime:
 
     def decide(self, operations: int) -> None:
         """Compile if it would win back its own time, given the tensor operations of one eager step."""
-        assert self._gradient_steps is not None
-        saved = operations * SECONDS_SAVED_PER_OPERATION * self._gradient_steps
+        assert self.gradient_steps is not None
+        saved = operations * SECONDS_SAVED_PER_OPERATION * self.gradient_steps
         self.compile = saved > COMPILE_SECONDS
         torch.set_num_threads(self._decided_threads())
 
@@ -145,19 +136,15 @@ class Runtime:
         """Return how many threads there are now; what is decided stays, also for a resumed run."""
         if self.threads != "auto":
             return int(self.threads)
-        form = "compiled" if self.compiles else "eager"
+        form = "compiled" if self.compile is True else "eager"
         is_small = self._multiplications < MULTIPLICATIONS_FOR_THREADS[form]
-        own_cores = max(1, available_threads() // self.shared_by)
+        given = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]  # as launchers of several jobs set it
+        available = int(given) if given.isdecimal() and int(given) > 0 else usable_cores()
+        own_cores = max(1, available // self.shared_by)
         threads = 1 if is_small else min(own_cores, MOST_THREADS)
-        if self.compile != "auto" and self._gradient_steps is not None:
+        if self.compile != "auto" and self.gradient_steps is not None:
             self.threads = threads
         return threads
-
-
-def available_threads() -> int:
-    """Return what OMP_NUM_THREADS, which launchers of several jobs set, or the number of cores allows."""
-    given = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
-    return int(given) if given.isdecimal() and int(given) > 0 else usable_cores()
 
 
 @contextmanager

@@ -29,18 +29,14 @@ def _middle_drop(remaining: float) -> float:
     return remaining if remaining >= 0.75 else 0.075
 
 
-def _double_middle_drop(remaining: float) -> float:
-    """Return Stable-Baselines' own numbers, of which the last is higher than the one before."""
-    return 0.125 if remaining < 0.25 else _middle_drop(remaining)
-
-
 _REMAINING: dict[str, Callable[[float], float]] = {
     "constant": lambda remaining: 1.0,
     "linear": lambda remaining: remaining,
     "cosine": lambda remaining: 0.5 * (1.0 - math.cos(math.pi * remaining)),
     "double_linear_con": lambda remaining: max(0.125, 1.0 - 2.0 * (1.0 - remaining)),
     "middle_drop": _middle_drop,
-    "double_middle_drop": _double_middle_drop,
+    # These are Stable-Baselines' own numbers, of which the last is higher than the one before.
+    "double_middle_drop": lambda remaining: 0.125 if remaining < 0.25 else _middle_drop(remaining),
 }
 
 _SHORT = {"lin": "linear", "cos": "cosine", **{name: name for name in _REMAINING}}

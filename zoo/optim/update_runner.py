@@ -1,17 +1,25 @@
-"""Running steps of updates: eagerly on the live state, or as compiled graphs.
+"""The state that updates read and replace, and what runs their steps: eagerly, or as compiled graphs.
 
-An algorithm writes one step, ``step(state, shared, row) -> StepResult``, in ordinary PyTorch. Compiled, it is
-traced once with its gradients and its optimizer into a single graph of tensor operations, and a loop over
-the rows is put around that graph (`zoo.optim.compile`); on a GPU each step is a CUDA graph. Eager and
-compiled runs see the same numbers, because random numbers are drawn outside and passed in.
+An algorithm writes one step, ``step(state, shared, row) -> StepResult``, in ordinary PyTorch: a function of
+a state. Given a plain `State` it leaves it alone and returns the next one: so it is traced, once, with its
+gradients and its optimizer, into a single graph of tensor operations, and a loop over the rows is put around
+that graph (`zoo.optim.compile`); on a GPU each step is a CUDA graph. Given the runner's `LiveState` it
+overwrites the tensors themselves, which takes far fewer operations, and returns the same object. The code of
+a step is the same for both, as long as it goes on with the state that the last call returned, and asks for a
+`State.snapshot` where it needs an older tensor. Both see the same numbers, because random numbers are drawn
+outside and passed in.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -20,25 +28,175 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from zoo.optim.runtime import Runtime
-from zoo.optim.state import (
-    STOPPED,
-    LiveState,
-    State,
-    Step,
-    Tree,
-    tree_leaves,
-    tree_row,
-    tree_signature,
-    tree_unflatten,
-)
-from zoo.optim.workers import current_workers
+
+if TYPE_CHECKING:
+    from zoo.optim.workers import Workers
 
 SMALLEST_CAPACITY = 16
 """Steps that a compiled loop holds at least, once the number of steps in a call has grown."""
 
+STOPPED = "stopped"
+"""The state entry (a bool scalar) by which a step says that it moved nothing, and ends the call."""
+
+Tree = Any
+"""A tensor, or dicts, tuples and lists of trees."""
+
 Result = TypeVar("Result")
 
 logger = logging.getLogger(__name__)
+
+
+# -- what a step reads and returns -----------------------------------------------------------------------
+
+
+class State(dict[str, Tensor]):
+    """All tensors that updates read and replace, by name."""
+
+    def snapshot(self, name: str) -> Tensor:
+        """Return the tensor as it is now, whatever later steps overwrite."""
+        return self[name]
+
+    def replaced(self, tensors: Mapping[str, Tensor]) -> State:
+        """Return the next state, with these tensors in place of its own of the same names and shapes."""
+        self._check_shapes(tensors)
+        return State({**self, **tensors})
+
+    def _check_shapes(self, tensors: Mapping[str, Tensor]) -> None:
+        for name, tensor in tensors.items():
+            if tensor.shape != self[name].shape:
+                raise ValueError(f"{name}: {tuple(tensor.shape)} cannot replace {tuple(self[name].shape)}")
+
+
+class LiveState(State):
+    """The tensors themselves, which modules share: steps on it overwrite them."""
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether they lie on a GPU."""
+        return next(iter(self.values())).is_cuda
+
+    def snapshot(self, name: str) -> Tensor:
+        """Return a copy of the tensor."""
+        return self[name].clone()
+
+    def replaced(self, tensors: Mapping[str, Tensor]) -> LiveState:
+        """Overwrite this state's tensors, and return it."""
+        self.overwrite(tensors)
+        return self
+
+    def overwrite(self, tensors: Mapping[str, Tensor]) -> None:
+        """Copy the tensors into those of the same names."""
+        new = {name: tensor.detach() for name, tensor in tensors.items() if tensor is not self[name]}
+        self._check_shapes(new)
+        for name, tensor in zip(new, self.without_aliases(new.values()), strict=True):
+            self[name].copy_(tensor)
+
+    def without_aliases(self, tensors: Iterable[Tensor]) -> list[Tensor]:
+        """Return the tensors, with a copy for each that shares memory with this state."""
+        given = list(tensors)
+        own = {tensor.untyped_storage().data_ptr() for tensor in self.values()} if given else set()
+        return [each.clone() if each.untyped_storage().data_ptr() in own else each for each in given]
+
+
+class StepResult(NamedTuple):
+    """What one step returns: the next state, scalar metrics, and outputs for each sample of its row."""
+
+    state: State
+    metrics: dict[str, Tensor]
+    outputs: Mapping[str, Tensor] = MappingProxyType({})
+
+
+Step = Callable[[State, Any, Any], StepResult]
+"""One update, in ordinary PyTorch: of the state, of what all steps share, and of this step's row.
+
+The last two are trees. No ``.item()``, no NumPy, no branch on a value.
+"""
+
+
+def is_concrete(tensor: Tensor) -> bool:
+    """Return whether the tensor holds numbers; those that a step is traced with have none."""
+    return type(tensor) is Tensor
+
+
+# -- trees of tensors -------------------------------------------------------------------------------------
+
+
+def tree_leaves(tree: Tree) -> list[Tensor]:
+    """Return the tensors of a tree, always in the same order. Raises `TypeError` for anything else in it."""
+    if isinstance(tree, Tensor):
+        return [tree]
+    if not isinstance(tree, dict | tuple | list):
+        raise TypeError(f"expected tensors, or dicts, tuples and lists of them; found {type(tree).__name__}")
+    return [
+        leaf for part in (tree.values() if isinstance(tree, dict) else tree) for leaf in tree_leaves(part)
+    ]
+
+
+def tree_map(function: Callable[[Tensor], Any], tree: Tree) -> Tree:
+    """Return the tree with the function's result in the place of each tensor."""
+    if isinstance(tree, Tensor):
+        return function(tree)
+    if isinstance(tree, dict):
+        return {name: tree_map(function, part) for name, part in tree.items()}
+    parts = [tree_map(function, part) for part in tree]
+    return type(tree)(*parts) if hasattr(tree, "_fields") else type(tree)(parts)
+
+
+def tree_unflatten(tree: Tree, tensors: Iterable[Tensor]) -> Tree:
+    """Return a tree of the same form that holds these tensors, as many as it has `tree_leaves`."""
+    remaining = iter(tensors)
+    return tree_map(lambda _: next(remaining), tree)
+
+
+def tree_row(rows: Tree, index: int) -> Tree:
+    """Return one row of tensors with a leading dimension."""
+    return tree_map(lambda tensor: tensor[index], rows)
+
+
+def tree_signature(tree: Tree, first_dimension: int = 0) -> Hashable:
+    """Return what two trees share if one graph serves both: names, shapes from that dimension on, dtypes."""
+    if isinstance(tree, dict):
+        return tuple((name, tree_signature(part, first_dimension)) for name, part in tree.items())
+    if isinstance(tree, tuple | list):
+        return type(tree), *(tree_signature(part, first_dimension) for part in tree)
+    return tree.shape[first_dimension:], tree.dtype
+
+
+# -- means over data-parallel workers ---------------------------------------------------------------------
+
+_workers: ContextVar[Workers | None] = ContextVar("workers", default=None)
+"""The workers whose update is under way, None where a process learns alone."""
+
+
+@contextmanager
+def averaging_over(workers: Workers | None) -> Iterator[None]:
+    """Within the block means are those over these workers; with None, each process has its own."""
+    token = _workers.set(workers)
+    try:
+        yield
+    finally:
+        _workers.reset(token)
+
+
+def average(tensor: Tensor) -> Tensor:
+    """Return the mean of a floating-point tensor over all workers; a process alone has its own."""
+    workers = _workers.get()
+    return tensor if workers is None else workers.mean(tensor)
+
+
+def average_number(number: float) -> float:
+    """Return the mean of a number over all workers."""
+    workers = _workers.get()
+    return number if workers is None else workers.sum(number)[0] / workers.size
+
+
+def n_workers() -> int:
+    """Return how many workers share the update under way."""
+    workers = _workers.get()
+    return 1 if workers is None else workers.size
+
+
+# -- running steps ----------------------------------------------------------------------------------------
 
 
 class RowsResult(NamedTuple):
@@ -65,6 +223,67 @@ class UpdateResult(NamedTuple):
     metrics: Tensor
     outputs: dict[str, Tensor]
     n_steps: int
+
+
+class ScalarMeans:
+    """Sums of recorded values by name. Tensors stay tensors until they are read, so recording never waits.
+
+    Rows are values of one step, which have no mean with those of others: an evaluation's.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._sums: dict[tuple[str, ...], tuple[Any, int]] = {}
+        self._rows: dict[int, dict[str, float]] = {}
+
+    def record(self, names: Sequence[str], values: Any) -> None:
+        """Add one value to each name; with several names, a vector of them."""
+        key = tuple(names)
+        total, count = self._sums.get(key, (0.0, 0))
+        self._sums[key] = (total + values, count + 1)
+
+    def record_row(self, timesteps: int, scalars: Mapping[str, float]) -> None:
+        """Keep the values of one step."""
+        self._rows.setdefault(timesteps, {}).update(scalars)
+
+    def read_rows(self, before: int) -> dict[int, dict[str, float]]:
+        """Return the rows of steps below ``before`` since the last call, by their steps."""
+        return {step: self._rows.pop(step) for step in sorted(self._rows) if step < before}
+
+    def read(self) -> dict[str, float]:
+        """Return the means since the last call, and of the rows that were not read the latest values."""
+        totals, counts = Counter[str](), Counter[str]()
+        for names, (total, count) in self._sums.items():
+            values = total.reshape(-1).tolist() if isinstance(total, Tensor) else [float(total)]
+            totals.update(dict(zip(names, values, strict=True)))
+            counts.update(dict.fromkeys(names, count))
+        means = {name: total / counts[name] for name, total in totals.items()}
+        for _, row in sorted(self._rows.items()):
+            means.update(row)
+        self._sums, self._rows = {}, {}
+        return means
+
+    def state(self) -> dict[str, Any]:
+        """Return the sums as numbers for JSON."""
+        return {
+            "names": [list(names) for names in self._sums],
+            "totals": [
+                total.tolist() if isinstance(total, Tensor) else float(total)
+                for total, _ in self._sums.values()
+            ],
+            "counts": [count for _, count in self._sums.values()],
+            "rows": [[step, row] for step, row in self._rows.items()],
+        }
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self._rows = {int(step): dict(row) for step, row in state.get("rows", ())}
+        self._sums = {
+            tuple(names): (
+                torch.tensor(total, device=self._device) if isinstance(total, list) else total,
+                count,
+            )
+            for names, total, count in zip(state["names"], state["totals"], state["counts"], strict=True)
+        }
 
 
 class UpdateRunner:
@@ -102,7 +321,7 @@ class UpdateRunner:
     def call(self, function: Callable[..., Tree], *trees: Tree) -> Tree:
         """Return ``function(state, *trees)``, which only reads the state: a product, an evaluation."""
         compiled = None
-        if self.runtime.compiles:
+        if self.runtime.compile is True:
             key = function, *(tree_signature(tree) for tree in trees)
             compiled = self._run_compiled(key, partial(self._compile_function, function, trees), *trees)
         result = function(State(self.state), *trees) if compiled is None else compiled[1]
@@ -111,7 +330,7 @@ class UpdateRunner:
 
     def _run_first(self, step: Step, shared: Tree, rows: Tree, n_rows: int) -> tuple[RunRows, RowsResult]:
         """Return what runs the rows of this call, and the result of the first ones."""
-        if self.runtime.compiles:
+        if self.runtime.compile is True:
             capacity = self._capacity(step, n_rows)
             key = step, capacity, tree_signature(shared), tree_signature(rows, first_dimension=1)
             make = partial(self._compile_step, step, shared, rows, capacity)
@@ -119,10 +338,12 @@ class UpdateRunner:
             if compiled is not None:
                 return compiled
         run_row = partial(self._run_eagerly, step)
-        if not self.runtime.is_undecided:
+        if self.runtime.compile != "auto" or self.runtime.gradient_steps is None:
             return run_row, run_row(shared, rows, 0)
-        result, n_operations = count_operations(partial(run_row, shared, rows, 0))
-        self.runtime.decide(n_operations)
+        counter = _OperationCounter()  # type: ignore[no-untyped-call]
+        with counter:
+            result = run_row(shared, rows, 0)
+        self.runtime.decide(counter.n_operations)
         return run_row, result
 
     def _run_eagerly(self, step: Step, shared: Tree, rows: Tree, index: int) -> RowsResult:
@@ -137,7 +358,7 @@ class UpdateRunner:
         self, key: Hashable, make: Callable[[], Callable[..., Result]], *arguments: Any
     ) -> tuple[Callable[..., Result], Result] | None:
         """Return a graph and its result; None, and the state as it was, if its first call failed."""
-        workers = current_workers()
+        workers = _workers.get()
         key = workers, key
         if key in self._graphs:
             return self._graphs[key], self._graphs[key](*arguments)
@@ -203,11 +424,3 @@ class _OperationCounter(TorchDispatchMode):
     def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.n_operations += 1
         return operation(*args, **(kwargs or {}))
-
-
-def count_operations(function: Callable[[], Result]) -> tuple[Result, int]:
-    """Call the function; return its result and the number of tensor operations that it took."""
-    counter = _OperationCounter()  # type: ignore[no-untyped-call]
-    with counter:
-        result = function()
-    return result, counter.n_operations

@@ -1,9 +1,10 @@
 """Data-parallel workers: processes that learn as one, because all that decides what they do is averaged.
 
 Each has environments of its own. Where an update comes to a gradient, or to anything else on which it depends
-what is done next, it takes the mean over all workers (`average`), which is the same for all of them to the
-last bit. So weights that are equal once stay equal. The first worker leads: between two updates it alone
-decides what comes next, and the others carry out its orders (`Workers.order`, `Workers.follow`).
+what is done next, it takes the mean over all workers (`zoo.optim.update_runner.average`), which is the same
+for all of them to the last bit. So weights that are equal once stay equal. The first worker leads: between
+two updates it alone decides what comes next, and the others carry out its orders (`Workers.order`,
+`Workers.follow`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from zoo.errors import ZooError
-from zoo.optim.state import is_concrete
+from zoo.optim.update_runner import is_concrete
 
 GO_ON, STOP, END = "go on", "stop", "end"
 """The first worker's answers to whether there is a next update, and its order to end the process."""
@@ -81,15 +81,6 @@ class Workers:
         dist.destroy_process_group()
 
     # -- within updates ---------------------------------------------------------------------------------
-
-    @contextmanager
-    def in_force(self) -> Iterator[None]:
-        """Within the block `average` is the mean over these workers."""
-        token = _current.set(self)
-        try:
-            yield
-        finally:
-            _current.reset(token)
 
     def mean(self, tensor: Tensor) -> Tensor:
         """Return the mean of a floating-point tensor over all workers, also in what is being compiled."""
@@ -172,42 +163,6 @@ def _on_loopback() -> Iterator[None]:
         yield
     finally:
         del os.environ[variable]
-
-
-_current: ContextVar[Workers | None] = ContextVar("workers", default=None)
-
-
-def current_workers() -> Workers | None:
-    """Return the workers whose update is under way, None where a process learns alone."""
-    return _current.get()
-
-
-@contextmanager
-def without_averaging() -> Iterator[None]:
-    """Within the block of an update each worker has its own means."""
-    token = _current.set(None)
-    try:
-        yield
-    finally:
-        _current.reset(token)
-
-
-def average(tensor: Tensor) -> Tensor:
-    """Return the mean of a floating-point tensor over all workers; a process alone has its own."""
-    workers = current_workers()
-    return tensor if workers is None else workers.mean(tensor)
-
-
-def average_number(number: float) -> float:
-    """Return the mean of a number over all workers."""
-    workers = current_workers()
-    return number if workers is None else workers.sum(number)[0] / workers.size
-
-
-def count() -> int:
-    """Return how many workers share the update under way."""
-    workers = current_workers()
-    return 1 if workers is None else workers.size
 
 
 def is_worker_lost(error: BaseException | None) -> bool:

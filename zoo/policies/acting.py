@@ -1,25 +1,34 @@
-"""Acting with a policy: no gradients, arrays in and arrays out.
+"""Acting with a policy, and what the environment takes of it: no gradients, arrays in and arrays out.
 
 Plain MLP policies act in NumPy, which is an order of magnitude faster on a small batch than modules are. The
 weights there are views of the modules' own parameters, so updates in place are seen at once. Only modules of
 exactly the classes named here are known, as a subclass may do anything; all others act through torch.
+
+Actions as policies draw and buffers store them (n, …) are flat and count from zero. Those of a Tuple or Dict
+space are one dictionary of arrays, by the paths of its parts: ``"arm/0"`` is the first part of the part
+``"arm"``. An `ActionAdapter` makes what the environment takes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
 import torch
+from gymnasium import spaces
 from torch import Tensor, nn
 
-from zoo.buffers.arrays import Arrays, transform
+from zoo.buffers.arrays import Arrays, ArraySpec, transform
+from zoo.envs.spaces import leaf_spaces, leaves, nested
+from zoo.errors import ZooError
 from zoo.optim.parameters import Parameters
 from zoo.policies import distributions as heads
-from zoo.policies.actor_critic import ActionValuePolicy, ActorCritic, StochasticDuelingPolicy
+from zoo.policies.actor_critic import ActionValuePolicy, ActorCritic, PolicyInput, StochasticDuelingPolicy
 from zoo.policies.config import ACTIVATIONS
 from zoo.policies.continuous import DeterministicActor, LinearPolicy, SquashedActor
 from zoo.policies.distributions import ActionDistribution, Array
@@ -58,9 +67,7 @@ class ActingPolicy:
             state = self.policy.initial_state(n)  # type: ignore[operator]
         return None if state is None else state.cpu().numpy()
 
-    def parameters(
-        self, inputs: Mapping[str, Arrays], state: Array | None = None
-    ) -> tuple[Array, Array | None]:
+    def parameters(self, inputs: PolicyInput, state: Array | None = None) -> tuple[Array, Array | None]:
         """Return the masked parameters of the head (n, ``parameter_size``), and the next state.
 
         Raises `ZooError` where a mask leaves no action.
@@ -77,7 +84,7 @@ class ActingPolicy:
         return result.cpu().numpy(), None if next_state is None else next_state.cpu().numpy()
 
     def act(
-        self, inputs: Mapping[str, Arrays], noise: Array | None, state: Array | None = None
+        self, inputs: PolicyInput, noise: Array | None, state: Array | None = None
     ) -> tuple[Arrays, Array | None]:
         """Return actions (n, …) drawn with ``noise``, or without any the likeliest, and the next state."""
         parameters, next_state = self.parameters(inputs, state)
@@ -85,7 +92,7 @@ class ActingPolicy:
             return self.head.mode(parameters), next_state
         return self.head.sample(parameters, noise), next_state
 
-    def act_and_evaluate(self, inputs: Mapping[str, Arrays], noise: Array) -> dict[str, Arrays]:
+    def act_and_evaluate(self, inputs: PolicyInput, noise: Array) -> dict[str, Arrays]:
         """Return ``actions`` (n, …) drawn with ``noise``, their ``log_prob`` and ``values``, both (n,).
 
         One pass through an `ActorCritic` without recurrence gives all of them.
@@ -98,7 +105,7 @@ class ActingPolicy:
             log_prob = self.head.log_prob(parameters, self._tensors(actions))
             return {"actions": actions, "log_prob": log_prob.cpu().numpy(), "values": values.cpu().numpy()}
 
-    def values(self, inputs: Mapping[str, Arrays], state: Array | None = None) -> Array:
+    def values(self, inputs: PolicyInput, state: Array | None = None) -> Array:
         """Return the critic's values (n,) from a state."""
         if self._values_in_numpy is not None:
             return self._values_in_numpy(inputs["observations"])
@@ -130,7 +137,7 @@ class BatchedPolicy:
         self.vectors = [parameters.flat.detach().clone() for _ in range(n)]
         self._policies = [ActingPolicy(parameters.module_at(vector), device) for vector in self.vectors]
 
-    def parameters(self, inputs: Mapping[str, Arrays]) -> Array:
+    def parameters(self, inputs: PolicyInput) -> Array:
         """Return the masked parameters of the head (n, …)."""
         if len(self._policies) == 1:
             return self._policies[0].parameters(inputs)[0]
@@ -142,7 +149,7 @@ class BatchedPolicy:
             )
         return np.concatenate(rows)
 
-    def act(self, inputs: Mapping[str, Arrays]) -> Arrays:
+    def act(self, inputs: PolicyInput) -> Arrays:
         """Return the likeliest actions (n, …)."""
         return self._policies[0].head.mode(self.parameters(inputs))
 
@@ -302,3 +309,165 @@ class PolicyMode:
     def evaluation(self) -> AbstractContextManager[None]:
         """Within the block the policy is in evaluation mode: for targets."""
         return self.training(False)
+
+
+# -- actions as environments take them --------------------------------------------------------------------
+
+
+class ActionAdapter(ABC):
+    """Translates the actions of one space; ``spec`` says how they are stored."""
+
+    spec: Any
+
+    @abstractmethod
+    def to_env(self, actions: Arrays) -> Any:
+        """Return stored actions as a vector environment takes them."""
+
+    @abstractmethod
+    def from_env(self, actions: Any) -> Arrays:
+        """Return an environment's actions as they are stored: the inverse of `to_env`."""
+
+
+class DiscreteAdapter(ActionAdapter):
+    """One number, counted from the space's start."""
+
+    def __init__(self, space: spaces.Discrete) -> None:
+        self.n, self.start, self.dtype = int(space.n), int(space.start), space.dtype
+        self.spec = ArraySpec((), np.int64)
+
+    def to_env(self, actions: Array) -> Array:
+        return (actions + self.start if self.start else actions).astype(self.dtype, copy=False)
+
+    def from_env(self, actions: Any) -> Array:
+        return np.asarray(actions).astype(np.int64) - self.start
+
+
+class MultiDiscreteAdapter(ActionAdapter):
+    """Several numbers, each counted from its start."""
+
+    def __init__(self, space: spaces.MultiDiscrete) -> None:
+        self.space = space
+        self.spec = ArraySpec((space.nvec.size,), np.int64)
+
+    def to_env(self, actions: Array) -> Array:
+        shaped = actions.reshape(len(actions), *self.space.nvec.shape) + self.space.start
+        return shaped.astype(self.space.dtype, copy=False)
+
+    def from_env(self, actions: Any) -> Array:
+        counted = np.asarray(actions).astype(np.int64) - self.space.start
+        return counted.reshape(len(counted), -1)
+
+
+class MultiBinaryAdapter(ActionAdapter):
+    """Bits in a row."""
+
+    def __init__(self, space: spaces.MultiBinary) -> None:
+        self.shape = space.shape
+        self.spec = ArraySpec((math.prod(space.shape),), np.int8)
+
+    def to_env(self, actions: Array) -> Array:
+        return actions.reshape(len(actions), *self.shape)
+
+    def from_env(self, actions: Any) -> Array:
+        return np.asarray(actions, np.int8).reshape(len(actions), -1)
+
+
+class BoxAdapter(ActionAdapter):
+    """Numbers in the environment's units, of any size; the environment gets them clipped to its bounds.
+
+    Where these are of a type of whole numbers, it gets the nearest one.
+    """
+
+    def __init__(self, space: spaces.Box) -> None:
+        self.space = space
+        self.spec = ArraySpec((math.prod(space.shape),), np.float32)
+        self.is_whole = holds_whole_numbers(space)
+
+    def to_env(self, actions: Array) -> Array:
+        shaped = actions.reshape(len(actions), *self.space.shape)
+        return self._within_bounds(np.rint(shaped) if self.is_whole else shaped)
+
+    def from_env(self, actions: Any) -> Array:
+        return np.asarray(actions, np.float32).reshape(len(actions), -1)
+
+    def _within_bounds(self, actions: Array) -> Array:
+        low, high = self.space.low, self.space.high
+        if self.is_whole and high.dtype.itemsize == 8:  # as floats the largest ones overflow
+            limit = np.nextafter(float(np.iinfo(str(high.dtype)).max), 0.0)
+            actions = np.minimum(np.maximum(actions, low), limit).astype(high.dtype)
+        return np.minimum(np.maximum(actions, low), high).astype(self.space.dtype, copy=False)
+
+
+class ScaledBoxAdapter(BoxAdapter):
+    """Numbers in [−1, 1], scaled to the environment's bounds; each whole number is an equal part of them."""
+
+    def __init__(self, space: spaces.Box) -> None:
+        if not space.is_bounded():
+            raise ZooError(f"actions need finite bounds, but the action space is {space}")
+        super().__init__(space)
+        self.low, self.width = scale_of(space)
+
+    def to_env(self, actions: Array) -> Array:
+        shaped = actions.reshape(len(actions), *self.space.shape)
+        scaled = self.low + 0.5 * (shaped + 1.0) * self.width
+        # Rounding may have gone a little too far.
+        return self._within_bounds(
+            np.floor(scaled) if self.is_whole else scaled.astype(self.space.dtype, copy=False)
+        )
+
+    def from_env(self, actions: Any) -> Array:
+        """Undo `to_env`; a whole number gives the middle of its part, a dimension without width 0."""
+        low, high = self.space.low.astype(np.float64), self.space.high.astype(np.float64)
+        one = float(self.is_whole)
+        width = np.where(high > low, high - low + one, np.inf)
+        share = np.where(high > low, (np.asarray(actions, np.float64) - low + 0.5 * one) / width, 0.5)
+        return (2.0 * share - 1.0).astype(np.float32).reshape(len(actions), -1)
+
+
+def holds_whole_numbers(space: spaces.Box) -> bool:
+    """Whether a Box has whole numbers only, or truth values."""
+    return np.dtype(space.dtype).kind in "iub"
+
+
+def scale_of(space: spaces.Box) -> tuple[Array, Array]:
+    """Return where actions in [−1, 1] begin in the environment's units, and how wide they lie there.
+
+    In 64 bits, but for floats whose width 32 bits can hold: Stable-Baselines3 scales those in 32 bits.
+    """
+    low = space.low.astype(np.float64)
+    width = space.high.astype(np.float64) - low + float(holds_whole_numbers(space))
+    in_32_bits = space.dtype == np.float32 and (width < np.finfo(np.float32).max / 2).all()
+    return (low.astype(np.float32), width.astype(np.float32)) if in_32_bits else (low, width)
+
+
+class CompositeAdapter(ActionAdapter):
+    """Tuples and dictionaries of actions, nested at will."""
+
+    def __init__(self, space: spaces.Tuple[Any] | spaces.Dict, *, scaled: bool) -> None:
+        self.space = space
+        self.parts = {path: make_action_adapter(leaf, scaled=scaled) for path, leaf in leaf_spaces(space)}
+        self.spec = {path: adapter.spec for path, adapter in self.parts.items()}
+
+    def to_env(self, actions: Arrays) -> Any:
+        return nested(self.space, {path: part.to_env(actions[path]) for path, part in self.parts.items()})
+
+    def from_env(self, actions: Any) -> Arrays:
+        return {path: self.parts[path].from_env(part) for path, part in leaves(self.space, actions)}
+
+
+def make_action_adapter(space: spaces.Space[Any], *, scaled: bool) -> ActionAdapter:
+    """Return the adapter of an action space; ``scaled`` keeps Box actions in [−1, 1], not in env units.
+
+    Raises `ZooError` for a space that has none, and for scaled actions without finite bounds.
+    """
+    if isinstance(space, spaces.Discrete):
+        return DiscreteAdapter(space)
+    if isinstance(space, spaces.MultiDiscrete):
+        return MultiDiscreteAdapter(space)
+    if isinstance(space, spaces.MultiBinary):
+        return MultiBinaryAdapter(space)
+    if isinstance(space, spaces.Box):
+        return ScaledBoxAdapter(space) if scaled else BoxAdapter(space)
+    if isinstance(space, spaces.Tuple | spaces.Dict):
+        return CompositeAdapter(space, scaled=scaled)
+    raise ZooError(f"actions of {space} are not supported; wrap the env to flatten them")

@@ -1,8 +1,4 @@
-"""The policies of on-policy algorithms: parameters of a distribution, and values, for inputs.
-
-A `PolicyInput` is a dictionary: ``observations`` (…, *shape), and where there are any ``action_masks``
-(…, masks) and ``episode_starts`` (…). Leading dimensions are rows, or (sequences, time).
-"""
+"""The policies of on-policy algorithms: parameters of a distribution, and values, for inputs."""
 
 from __future__ import annotations
 
@@ -21,6 +17,8 @@ from zoo.policies.networks import LayerStyle, Mlp, layer_sizes, orthogonal
 from zoo.policies.recurrent import RecurrentLayers, make_core
 
 PolicyInput = dict[str, Any]
+"""What a policy reads: ``observations`` (…, *shape), and where there are any ``action_masks`` (…, masks) and
+``episode_starts`` (…); arrays, or tensors. Leading dimensions are rows, or (sequences, time)."""
 
 
 class ActorCritic(nn.Module):

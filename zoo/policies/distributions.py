@@ -4,7 +4,7 @@ A head is a module with the last layers before an action. Its parameters are the
 ``parameter_size``) that its forward pass returns, after `ActionDistribution.masked`: all else is computed
 from them alone, on arrays for acting (with noise drawn ahead), on tensors for updates. Those of Gaussians
 (…, 2n) are n means, then n log standard deviations; a head may put more behind them. Actions here are flat
-and count from zero; `zoo.policies.actions` makes what the environment takes. Leading dimensions are free.
+and count from zero; `zoo.policies.acting` makes what the environment takes. Leading dimensions are free.
 """
 
 from __future__ import annotations
@@ -42,12 +42,6 @@ def gather(values: Tensor, index: Tensor) -> Tensor:
     """
     is_picked = torch.arange(values.shape[-1], device=values.device) == index.unsqueeze(-1)
     return torch.where(is_picked, values, 0.0).sum(-1)
-
-
-def gumbel(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    """Draw standard Gumbel noise: added to logits, its argmax is a sample of their categorical."""
-    exponential = rng.standard_exponential(shape, dtype=np.float32)
-    return -np.log(np.maximum(exponential, np.float32(1e-30)))
 
 
 def softmax(logits: Array) -> Array:
@@ -170,7 +164,9 @@ class DiscreteDistribution(ActionDistribution):
         return self.logits(features)
 
     def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-        return gumbel(rng, (*shape, self.noise_size))
+        # Standard Gumbel noise: added to logits, its argmax is a sample of their categorical.
+        exponential = rng.standard_exponential((*shape, self.noise_size), dtype=np.float32)
+        return -np.log(np.maximum(exponential, np.float32(1e-30)))
 
     def sample(self, parameters: Array, noise: Array) -> Array:
         return self.mode(parameters + noise)
@@ -523,6 +519,25 @@ class StateDependentGaussian(Gaussian):
         return mean, log_std
 
 
+class SdeNoise:
+    """State-dependent noise: the weights of each environment, drawn anew every ``every`` steps; -1: once.
+
+    One object is for one collection, which always begins with a new draw: a checkpoint needs none of it.
+    """
+
+    def __init__(self, head: ActionDistribution, every: int) -> None:
+        self.head, self.every = head, every
+        self._n_steps = 0
+        self._noise: Array | None = None
+
+    def next(self, rng: np.random.Generator, n_envs: int) -> Array:
+        """Return the noise (n_envs, …) of the next step."""
+        if self._noise is None or self._n_steps == self.every:
+            self._noise, self._n_steps = self.head.noise(rng, (n_envs,)), 0
+        self._n_steps += 1
+        return self._noise
+
+
 class SquashedStateDependentGaussian(TanhGaussian, StateDependentGaussian):
     """tanh of a Gaussian whose noise is φ(s)·W; actions lie in [−1, 1].
 
@@ -566,7 +581,7 @@ class CompositeDistribution(ActionDistribution):
     """Independent parts of a Tuple or Dict action, nested at will; a head each, on the same features.
 
     Parameters, noise and masks of the parts stand side by side, in the order of the space; a part that can't
-    be masked has none. Actions are a dictionary by path, as in `zoo.policies.actions`.
+    be masked has none. Actions are a dictionary by path, as in `zoo.policies.acting`.
     """
 
     def __init__(

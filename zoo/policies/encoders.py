@@ -13,11 +13,10 @@ import torch.nn.functional as F
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from zoo.config.user_files import own_class
+from zoo.config.user_files import check_arguments, own_class
 from zoo.envs.spaces import channels_first, is_image
 from zoo.errors import ZooError
 from zoo.policies.config import PolicyConfig
-from zoo.policies.custom_policy import check_arguments
 from zoo.policies.networks import orthogonal
 
 SMALLEST_IMAGE = 36

@@ -12,15 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from zoo.buffers.arrays import Arrays
+from zoo.buffers.arrays import Arrays, n_rows
 from zoo.config.fields import build, hyperparameter
 from zoo.errors import ZooError
-from zoo.policies.acting import ActingPolicy
-from zoo.policies.actions import ActionAdapter, DiscreteAdapter
-from zoo.policies.distributions import ActionDistribution
+from zoo.policies.acting import ActingPolicy, ActionAdapter, DiscreteAdapter
+from zoo.policies.actor_critic import PolicyInput
+from zoo.policies.distributions import SdeNoise
 
 Array = np.ndarray
-PolicyInput = Mapping[str, Arrays]
 
 
 @dataclass
@@ -166,14 +165,6 @@ class StochasticExploration(Exploration):
             self.noise.load_state(state["noise"])
 
 
-def n_rows(inputs: PolicyInput) -> int:
-    """Return the number of environments."""
-    observations = inputs["observations"]
-    while isinstance(observations, dict):
-        observations = next(iter(observations.values()))
-    return len(observations)
-
-
 class NormalNoise:
     """Independent normal draws."""
 
@@ -235,22 +226,3 @@ def make_action_noise(
         if getattr(config, name) != getattr(ActionNoiseConfig, name):
             raise ZooError(f"`algo.action_noise.{name}` is of noise with `type: ornstein-uhlenbeck` alone")
     return NormalNoise(config.std, n_actions)
-
-
-class SdeNoise:
-    """State-dependent noise: the weights of each environment, drawn anew every ``every`` steps; -1: once.
-
-    One object is for one collection, which always begins with a new draw: a checkpoint needs none of it.
-    """
-
-    def __init__(self, head: ActionDistribution, every: int) -> None:
-        self.head, self.every = head, every
-        self._n_steps = 0
-        self._noise: Array | None = None
-
-    def next(self, rng: np.random.Generator, n_envs: int) -> Array:
-        """Return the noise (n_envs, …) of the next step."""
-        if self._noise is None or self._n_steps == self.every:
-            self._noise, self._n_steps = self.head.noise(rng, (n_envs,)), 0
-        self._n_steps += 1
-        return self._noise

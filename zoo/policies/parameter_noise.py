@@ -15,16 +15,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from zoo.buffers.arrays import Arrays
-from zoo.config.fields import build, hyperparameter
+from zoo.buffers.arrays import n_rows
+from zoo.config.fields import hyperparameter
 from zoo.optim.parameters import Parameters
-from zoo.optim.workers import average_number
-from zoo.policies.acting import ActingPolicy, BatchedPolicy
-from zoo.policies.actions import ActionAdapter
-from zoo.policies.exploration import EpsilonGreedy, Exploration, NormalNoise, StochasticExploration, n_rows
+from zoo.optim.update_runner import average_number
+from zoo.policies.acting import ActingPolicy, ActionAdapter, BatchedPolicy
+from zoo.policies.actor_critic import PolicyInput
+from zoo.policies.exploration import EpsilonGreedy, Exploration, NormalNoise, StochasticExploration
 
 Array = np.ndarray
-PolicyInput = Mapping[str, Arrays]
 
 GREEDY_INITIAL_STD = 0.01
 GREEDY_ADAPTATION = 1.01
@@ -66,15 +65,11 @@ class PerturbedPolicy(ActingPolicy):
         self._comparison = BatchedPolicy(parameters, 1, self.device)
         self._make_copies(0)
 
-    def parameters(
-        self, inputs: Mapping[str, Arrays], state: Array | None = None
-    ) -> tuple[Array, Array | None]:
+    def parameters(self, inputs: PolicyInput, state: Array | None = None) -> tuple[Array, Array | None]:
         """Return the parameters of the head (n_envs, …), each row by the copy of its environment."""
         return self._copies.parameters(inputs), None
 
-    def with_and_without_noise(
-        self, inputs: Mapping[str, Arrays], rng: np.random.Generator
-    ) -> tuple[Array, Array]:
+    def with_and_without_noise(self, inputs: PolicyInput, rng: np.random.Generator) -> tuple[Array, Array]:
         """Return the parameters of the head without noise, and with as much as the next copies get."""
         self._perturb(self._comparison.vectors[0], rng)
         return super().parameters(inputs)[0], self._comparison.parameters(inputs)
@@ -211,15 +206,6 @@ class ParameterNoiseGreedy(ParameterNoise, EpsilonGreedy):
                 perturbed.std / GREEDY_ADAPTATION if is_too_far else perturbed.std * GREEDY_ADAPTATION
             )
         return perturbed.act(inputs, None)[0]
-
-
-def make_parameter_noise(
-    config: ParameterNoiseConfig | Mapping[str, Any] | None,
-) -> ParameterNoiseConfig | None:
-    """Return what a config asks for. Raises `ZooError` for an unknown key, or a value out of range."""
-    if config is None or isinstance(config, ParameterNoiseConfig):
-        return config
-    return build(ParameterNoiseConfig, config, "algo.parameter_noise")
 
 
 def mean_softmax_kl(values: Array, others: Array) -> float:

@@ -1,0 +1,141 @@
+"""An algorithm as an agent on disk, and back: config, parameters, statistics and card, which can act."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from gymnasium import spaces
+
+from zoo.agents.agent_folder import FORMAT, AgentFiles
+from zoo.buffers.config import ReplayConfig
+from zoo.config.aliases import UnknownKeyError
+from zoo.config.environment_values import resolved
+from zoo.config.fields import build, variant_of
+from zoo.config.schema import ALGO_LABELS
+from zoo.envs.config import EnvConfig
+from zoo.envs.normalize import Normalizer
+from zoo.envs.spaces import space_from_dict, space_to_dict
+from zoo.errors import ZooError
+from zoo.policies.config import PolicyConfig
+
+if TYPE_CHECKING:
+    from zoo.algorithms.algorithm import Algorithm
+
+
+def agent_config(
+    name: str,
+    config: Any,
+    policy: PolicyConfig,
+    env: EnvConfig | None,
+    n_envs: int,
+    observation_space: spaces.Space[Any],
+    action_space: spaces.Space[Any],
+    replay: ReplayConfig | None = None,
+    preset: str | None = None,
+    *,
+    masks_actions: bool = False,
+) -> dict[str, Any]:
+    """Return what rebuilds an agent's policy and environment, as plain values.
+
+    ``masks_actions`` says that it has learned to choose among valid actions only.
+    """
+    return {
+        "format": FORMAT,
+        "algo": {
+            "name": name,
+            **({} if preset is None else {"preset": preset}),
+            **dataclasses.asdict(config),
+        },
+        "policy": dataclasses.asdict(policy),
+        **({} if replay is None else {"replay": dataclasses.asdict(replay)}),
+        "env": None if env is None else dataclasses.asdict(env),
+        "n_envs": n_envs,
+        "observation_space": space_to_dict(observation_space),
+        "action_space": space_to_dict(action_space),
+        **({"masks_actions": True} if masks_actions else {}),
+    }
+
+
+RETIRED = {"bc": ("ent_coef", "l2_coef"), "gail": ("absorbing_states", "d_normalize", "d_reward")}
+"""Hyperparameters of earlier versions, by algorithm: agents that have them act the same without."""
+
+CHOICES = ("seed", "device", "compile", "threads")
+"""Arguments that are not saved with an agent, but chosen when it is loaded."""
+
+
+def agent_files(algorithm: Algorithm, card: Mapping[str, Any]) -> AgentFiles:
+    """Return an algorithm as an agent; ``card`` is added to its card."""
+    config = agent_config(
+        *(algorithm.name, algorithm.config, algorithm.policy_config, algorithm.env_config, algorithm.n_envs),
+        *(algorithm.observation_space, algorithm.action_space, algorithm.replay_config, algorithm.preset),
+        masks_actions=algorithm.masks_actions,
+    )
+    full_card = {
+        "algo": algorithm.preset or algorithm.name,
+        "env": None if algorithm.env_config is None else algorithm.env_config.id,
+        "seed": algorithm.seed,
+        "timesteps": algorithm.num_timesteps,
+        **card,
+    }
+    statistics = None if algorithm.normalizer is None else algorithm.normalizer.state()
+    normalization = None if statistics is None else (statistics["arrays"], statistics["values"])
+    return AgentFiles(config, algorithm.get_parameters(), normalization, full_card)
+
+
+def constructor_arguments(
+    files: AgentFiles, algorithm: type[Algorithm], options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return what an algorithm is built with to be this agent, without an environment.
+
+    ``options`` are hyperparameters with other values than the agent's, `CHOICES`, and another ``replay``
+    where it learns from one. Raises `ZooError` if it is the agent of another algorithm, or values don't fit.
+    """
+    values = section_of(files, "algo")
+    found, _ = (values.pop(label, None) for label in ALGO_LABELS)
+    if found != algorithm.name:
+        raise ZooError(
+            f"this is an agent of {found}, not of {algorithm.name}; zoo.load() finds the class itself"
+        )
+    for retired in RETIRED.get(algorithm.name, ()):
+        values.pop(retired, None)
+    config_class = variant_of(algorithm.config_class, values, "algo")
+    names = [field.name for field in dataclasses.fields(config_class)]
+    arguments: dict[str, Any] = {}
+    if algorithm.has_replay:
+        arguments["replay"] = section_of(files, "replay") or None
+    for option, value in options.items():
+        if option in names:
+            values[option] = value
+        elif option in (*CHOICES, *arguments):
+            arguments[option] = value
+        else:
+            raise UnknownKeyError(option, [*names, *CHOICES, *arguments, "n_envs"])
+    return {
+        **arguments,
+        "policy": build(PolicyConfig, section_of(files, "policy"), "policy"),
+        "config": build(algorithm.config_class, values, "algo"),
+        "observation_space": space_from_dict(files.config["observation_space"]),
+        "action_space": space_from_dict(files.config["action_space"]),
+    }
+
+
+def restore(algorithm: Algorithm, files: AgentFiles) -> None:
+    """Give an algorithm, made for an agent, the agent's parameters, statistics and origin."""
+    config, env = files.config, section_of(files, "env")
+    algorithm.set_parameters(files.tensors)
+    algorithm.n_envs = config.get("n_envs", 1)
+    algorithm.num_timesteps = int(files.card.get("timesteps") or 0)
+    algorithm.preset = config["algo"].get("preset")
+    algorithm.env_config = build(EnvConfig, env, "env") if env else None
+    algorithm.masks_actions = config.get("masks_actions") is True
+    if files.normalization is not None:
+        arrays, values = files.normalization
+        algorithm.normalizer = Normalizer.from_state({"arrays": arrays, "values": values})
+
+
+def section_of(files: AgentFiles, name: str) -> dict[str, Any]:
+    """Return a section of an agent's config; one that the user trusts may take values from variables."""
+    values: dict[str, Any] = files.config.get(name) or {}
+    return resolved(values, below=(name,)) if files.is_trusted else dict(values)

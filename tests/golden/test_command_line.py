@@ -170,7 +170,7 @@ MISTAKES = {
 }
 """Command lines that a user can mend, each with the key or the name that its message has to name."""
 
-FRESH = ("--help", "--version", "doctor", "agents", "train", "fly algo=ppo2", f"{CARTPOLE} --cfg job")
+FRESH = ("--help", "--version", "agents", "train", "fly algo=ppo2", f"{CARTPOLE} --cfg job")
 """Command lines that are started as a shell starts them, in any case."""
 
 SERVER = """

@@ -58,14 +58,6 @@ def trained(name: str) -> dict[str, Any]:
     return outcome(train(name))
 
 
-def marked(cells: dict[str, str]) -> list[Any]:
-    """Return the names of cells, of which those that take long are marked slow."""
-    return [
-        pytest.param(name, marks=pytest.mark.slow if more.startswith("slow") else ())
-        for name, more in cells.items()
-    ]
-
-
 def test_there_is_a_record_of_each_cell() -> None:
     assert read_record()["cells"].keys() == CELLS.keys()
 
@@ -92,7 +84,9 @@ def test_training_comes_to_the_weights_that_were_recorded_to_the_last_bit(name: 
     assert trained(name)["hash"] == recorded["hash"]
 
 
-@pytest.mark.parametrize("name", marked(COMPILED))
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if more else ()) for name, more in COMPILED.items()]
+)
 def test_compiled_training_is_the_eager_one_to_rounding(name: str) -> None:
     eager, compiled = trained(name), outcome(train(name, "compile=true"))
     assert not [
@@ -102,10 +96,11 @@ def test_compiled_training_is_the_eager_one_to_rounding(name: str) -> None:
     ]
 
 
-@pytest.mark.parametrize("name", marked(KILLED))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", KILLED)
 def test_training_that_was_killed_and_resumed_ends_as_one_that_was_not(name: str, folder: Path) -> None:
     place, more = name.replace(" ", "_"), "callbacks=checkpoint callbacks.checkpoint.every=128"
-    runs, longer = folder / "killed" / place, KILLED[name].removeprefix("slow ")
+    runs, longer = folder / "killed" / place, KILLED[name]
     kill_in_the_midst(overrides(name, longer, more, f"runs_dir={runs}"), runs)
     (killed,) = runs.glob("*/*/*")
     resumed = subprocess.Popen([*COMMAND, "train", f"resume={killed}"], env=environment())

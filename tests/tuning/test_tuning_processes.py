@@ -88,6 +88,7 @@ def check_page_is_self_contained(page: Path) -> None:
     assert "<h2>Importance</h2>" in text
 
 
+@pytest.mark.slow
 def test_signal_ends_the_study_cleanly_and_the_same_command_goes_on() -> None:
     settings = ("n_trials=1", "pruner=none", "n_timesteps=10000000", "n_evaluations=1000", "algo.n_steps=16")
     process = started(*settings)

@@ -141,7 +141,11 @@ FALLING = [
     ("fall", "told"),
     [
         ("raise", ["worker 1: env ", "ValueError", "the pole is broken", "in fall"]),
-        ("lose", ["worker 1: env ", "RuntimeError", "Connection to the simulator is lost", "in fall"]),
+        pytest.param(
+            "lose",
+            ["worker 1: env ", "RuntimeError", "Connection to the simulator is lost", "in fall"],
+            marks=pytest.mark.slow,
+        ),
         pytest.param("exit", ["worker 1 of 2", "exit status 7"], marks=pytest.mark.slow),
         ("kill", ["worker 1 of 2", "SIGKILL"]),
     ],
@@ -191,7 +195,8 @@ def _is_alive(pid: int) -> bool:
         return False
 
 
-@pytest.mark.parametrize("to_all", [pytest.param(True, marks=pytest.mark.slow), False])
+@pytest.mark.slow
+@pytest.mark.parametrize("to_all", [True, False])
 def test_signal_ends_all_workers_after_the_same_update(to_all: bool, tmp_path: Path) -> None:
     """Ctrl-C reaches the whole group; SIGTERM may come to the other worker alone. Both leave a checkpoint."""
     first = started([*RUNS["ppo2"], *COMMON, "n_timesteps=10000000"], tmp_path / "preempted")

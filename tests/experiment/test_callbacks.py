@@ -111,7 +111,7 @@ def test_confirmed_best_agent_is_judged_by_more_episodes_from_the_same_seeds(
             if short >= best and long >= best:
                 confirmed.append(long)
 
-    ppo2().learn(1280, [Judged(), evaluation])
+    ppo2().learn(640, [Judged(), evaluation])
     card = json.loads((run.best_agent / "card.json").read_text())
     assert len(confirmed) > 1
     assert card["mean_return"] == confirmed[-1] == max(confirmed)

@@ -64,24 +64,19 @@ def test_there_is_a_record_of_each_cell() -> None:
 
 @pytest.mark.parametrize("name", CELLS)
 def test_training_comes_to_the_numbers_that_were_recorded(name: str) -> None:
-    recorded, came = read_record()["cells"][name], trained(name)
+    """On the machine that was recorded to the weights' last bit, on others to near numbers."""
+    recorded = read_record()["cells"][name]
     same = machine() == recorded["machine"]
     if name in OF_ONE_MACHINE and not same:
         pytest.skip("recorded on another processor, or with other releases of torch or NumPy")
+    came = trained(name)
     tolerance = ON_THIS_MACHINE if same else ON_ANY_MACHINE
     assert not [
         found
         for what in ("weights", "metrics", "actions")
         for found in differences(recorded[what], came[what], tolerance, what)
     ]
-
-
-@pytest.mark.parametrize("name", CELLS)
-def test_training_comes_to_the_weights_that_were_recorded_to_the_last_bit(name: str) -> None:
-    recorded = read_record()["cells"][name]
-    if machine() != recorded["machine"]:
-        pytest.skip("recorded on another processor, or with other releases of torch or NumPy")
-    assert trained(name)["hash"] == recorded["hash"]
+    assert not same or came["hash"] == recorded["hash"]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ import pytest
 from _pytest.mark import ParameterSet
 from installed import REPOSITORY, SHIPPED, run
 
-
 CLASSIC_CONTROL = {
     "Acrobot-v1",
     "CartPole-v1",

@@ -134,14 +134,6 @@ def test_evaluation_that_a_signal_interrupts_counts_for_nothing(
     assert not run.evaluations.exists()
 
 
-def test_of_agents_that_score_the_same_the_latest_is_the_best(
-    run: RunFolder, ppo2: Callable[..., PPO2]
-) -> None:
-    env = TimeLimit(CartPoleEnv(), 3)  # no pole falls so soon
-    ppo2().learn(192, EvalCallback(env, every=64, n_eval_episodes=1, run=run))
-    assert json.loads((run.best_agent / "card.json").read_text())["timesteps"] == 192
-
-
 ALREADY_PERFECT = {"n_seen": 0, "n_without": 0, "best": 500.0}
 
 

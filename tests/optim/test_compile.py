@@ -61,6 +61,7 @@ def test_without_a_compiler_a_run_goes_on_eagerly_and_says_so_once(tmp_path: Pat
     assert "No working C++ compiler" in line
 
 
+@pytest.mark.slow
 def test_without_what_is_private_in_pytorch_a_run_goes_on_eagerly(tmp_path: Path) -> None:
     """As with a release of PyTorch in which it is no more."""
     said = run(tmp_path, compiles=False, before="sys.modules['torch._inductor'] = None")
@@ -91,6 +92,7 @@ def matrix(rows: int, columns: int, transposed: bool = False, **options: Any) ->
 
 
 @pytest.mark.usefixtures("needs_compiler")
+@pytest.mark.slow
 def test_blocks_make_up_the_product_of_factors_in_any_layout() -> None:
     def all_products(*factors: Tensor) -> list[Tensor]:
         return [left @ right for left, right in zip(factors[::2], factors[1::2], strict=True)]

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from zoo.algorithms.saving import run_tensors
-from zoo.envs.monitor import EpisodeRecord
+from zoo.envs.transition import EpisodeRecord
 
 if TYPE_CHECKING:
     from zoo.algorithms.algorithm import Algorithm

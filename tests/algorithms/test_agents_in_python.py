@@ -199,14 +199,14 @@ def test_an_environment_with_other_spaces_is_refused_and_changes_nothing() -> No
         gym.make("CartPole-v1"),
         make_vec_env("CartPole-v1", 2),
         gym.make_vec("CartPole-v1", 2),
-        zoo.envs.EnvConfig(id="CartPole-v1", max_episode_steps=7),
+        EnvConfig(id="CartPole-v1", max_episode_steps=7),
     ],
     ids=["id", "function", "env", "own", "gymnasium", "config"],
 )
 def test_environments_come_in_every_form(env: Any) -> None:
     model = A2C(SMALL, env, seed=0, compile=False).learn(30)
     assert model.num_timesteps >= 30
-    if isinstance(env, zoo.envs.EnvConfig):
+    if isinstance(env, EnvConfig):
         assert all(episode.length <= 7 for episode in model.recent_episodes)
 
 

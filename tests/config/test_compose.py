@@ -12,10 +12,9 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 import zoo
 from zoo.algorithms.registry import ALGORITHMS, algorithm_class
 from zoo.cli import status_of
-from zoo.config import paths
 from zoo.config.fields import defaults
-from zoo.config.paths import data_folder
 from zoo.config.schema import CALLBACKS, SETTINGS, TrainSettings
+from zoo.config.user_files import data_folder, search_folders
 from zoo.errors import ZooError
 
 
@@ -239,13 +238,13 @@ def test_a_dictionary_on_the_command_line_is_blamed_for_what_is_in_it() -> None:
 def test_working_folder_comes_first_and_only_once(
     working_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = paths.data_folder("conf")
+    own = data_folder("conf")
     assert own is not None
-    assert paths.search_folders("conf") == [own]
+    assert search_folders("conf") == [own]
     (working_folder / "conf").mkdir()
-    assert paths.search_folders("conf") == [working_folder / "conf", own]
+    assert search_folders("conf") == [working_folder / "conf", own]
     monkeypatch.chdir(own.parent)
-    assert paths.search_folders("conf") == [own]
+    assert search_folders("conf") == [own]
 
 
 def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:

@@ -11,8 +11,9 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
-from zoo.envs import ActionMasker, VecEnvAdapter, make_vec_env
-from zoo.envs.masks import flat_mask, sample_valid_action
+from zoo.envs.adapter import VecEnvAdapter
+from zoo.envs.make_env import make_vec_env
+from zoo.envs.masks import ActionMasker, flat_mask, sample_valid_action
 from zoo.envs.spaces import choice_sizes, leaf_spaces, leaves, mask_size
 from zoo.envs.vec_env import SyncVecEnv
 from zoo.errors import ZooError

@@ -14,10 +14,10 @@ from gymnasium import spaces
 from gymnasium.wrappers import DtypeObservation
 from scripted import Counting, Noisy, assert_same
 
-from zoo.envs import VecEnvAdapter, make_vec_env
-from zoo.envs.atari import LifeLoss
+from zoo.envs.adapter import VecEnvAdapter
+from zoo.envs.make_env import make_vec_env
 from zoo.envs.vec_env import SyncVecEnv
-from zoo.envs.wrappers import EpisodeStatistics
+from zoo.envs.wrappers import EpisodeStatistics, LifeLoss
 from zoo.errors import ZooError
 
 Actions = list[Any]

@@ -13,12 +13,12 @@ from gymnasium import spaces
 from gymnasium.utils import env_checker
 from gymnasium.vector import AsyncVectorEnv
 
-import zoo.envs  # noqa: F401
+from zoo.envs import WITHOUT_VELOCITIES
 from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.env_checker import check_env
 from zoo.envs.goals import GoalRewards
 from zoo.envs.make_env import make_vec_env
-from zoo.envs.toys import WITHOUT_VELOCITIES, BitFlipping
+from zoo.envs.toys import BitFlipping
 from zoo.envs.wrappers import VELOCITIES
 from zoo.errors import NotFiniteError, ZooError
 

@@ -19,8 +19,9 @@ from scripted import Counting, Failing, Noisy
 
 import zoo
 from zoo import PPO2
-from zoo.envs import EnvConfig, check_env, make_vec_env
-from zoo.envs.config import env_config
+from zoo.envs.config import EnvConfig, env_config
+from zoo.envs.env_checker import check_env
+from zoo.envs.make_env import make_vec_env
 from zoo.envs.registry import PACKAGES, folder_name, missing_packages_named, resolve
 from zoo.errors import ZooError, ZooWarning
 

@@ -11,8 +11,9 @@ from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import AutoresetMode, VectorEnv
 from scripted import assert_same
 
-from zoo.envs import VecEnvAdapter, make_vec_env
+from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.config import AtariConfig
+from zoo.envs.make_env import make_vec_env
 from zoo.envs.native import AleGames
 from zoo.errors import ZooError
 

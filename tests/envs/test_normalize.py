@@ -19,16 +19,12 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scripted import Counting, Noisy
 
-from zoo.envs import (
-    EpisodeMonitor,
-    EpisodeRecord,
-    NormalizeConfig,
-    Normalizer,
-    VecEnvAdapter,
-    VecNormalize,
-    make_vec_env,
-)
-from zoo.envs.normalize import RowMoments
+from zoo.envs.adapter import VecEnvAdapter
+from zoo.envs.config import NormalizeConfig
+from zoo.envs.make_env import make_vec_env
+from zoo.envs.monitor import EpisodeMonitor
+from zoo.envs.normalize import Normalizer, RowMoments, VecNormalize
+from zoo.envs.transition import EpisodeRecord
 from zoo.errors import ZooError
 
 VECTOR = spaces.Box(-np.inf, np.inf, (3,), np.float32)

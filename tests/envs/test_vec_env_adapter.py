@@ -17,7 +17,8 @@ from scripted import Counting
 
 import zoo
 from zoo import A2C, PPO2, check_env, evaluate_policy
-from zoo.envs import VecEnvAdapter, make_vec_env
+from zoo.envs.adapter import VecEnvAdapter
+from zoo.envs.make_env import make_vec_env
 from zoo.envs.monitor import EpisodeMonitor
 from zoo.errors import ZooError
 

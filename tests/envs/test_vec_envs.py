@@ -23,7 +23,8 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from scripted import Counting, Failing, Noisy, assert_same
 
 from zoo import A2C
-from zoo.envs import VecEnvAdapter, make_vec_env
+from zoo.envs.adapter import VecEnvAdapter
+from zoo.envs.make_env import make_vec_env
 from zoo.envs.replay import derived_seeds, small_seeds, worker_seed
 from zoo.envs.subproc_vec_env import SubprocVecEnv
 from zoo.errors import ZooError
@@ -245,7 +246,7 @@ def run(script: str, tmp_path: Path, **options: Any) -> subprocess.Popen[str]:
 STEPPING = """
 import signal, sys, time
 import numpy as np
-from zoo.envs import make_vec_env
+from zoo.envs.make_env import make_vec_env
 
 stopped = []
 if __name__ == "__main__":
@@ -294,7 +295,7 @@ def test_workers_outlive_a_signal_that_the_parent_handles(
 
 def test_script_without_a_main_guard_is_told_so(tmp_path: Path) -> None:
     script = """
-    from zoo.envs import make_vec_env
+    from zoo.envs.make_env import make_vec_env
     make_vec_env("CartPole-v1", 2, vectorization="workers")
     """
     _, errors = run(script, tmp_path).communicate(timeout=60)
@@ -358,7 +359,7 @@ SCRIPT = """
 import os, subprocess, sys, time
 import gymnasium as gym
 import numpy as np
-from zoo.envs import make_vec_env
+from zoo.envs.make_env import make_vec_env
 
 
 class Slow(gym.Env):

@@ -16,8 +16,8 @@ from scripted import Counting, Noisy
 
 import zoo
 from zoo import PPO2
-from zoo.envs import VecEnvAdapter, make_vec_env
-from zoo.envs.atari import LifeLoss
+from zoo.envs.adapter import VecEnvAdapter
+from zoo.envs.make_env import make_vec_env
 from zoo.envs.spaces import (
     check_supported,
     choice_sizes,
@@ -26,7 +26,7 @@ from zoo.envs.spaces import (
     space_to_dict,
     spaces_differ,
 )
-from zoo.envs.wrappers import History
+from zoo.envs.wrappers import History, LifeLoss
 from zoo.errors import ZooError
 
 BOX2D = pytest.mark.skipif(importlib.util.find_spec("Box2D") is None, reason="Box2D is not installed")

@@ -32,25 +32,25 @@ FLOORS = [
 """From the ground up; a room imports from its own floor and from those below."""
 
 BUDGETS = {
-    "agents": 730,
+    "agents": 725,
     "algorithms": 5_195,
-    "buffers": 1_420,
-    "commands": 1_380,
-    "config": 2_500,
-    "core": 910,
-    "envs": 5_410,
-    "experiment": 4_080,
+    "buffers": 1_410,
+    "commands": 1_340,
+    "config": 2_470,
+    "core": 895,
+    "envs": 5_360,
+    "experiment": 4_005,
     "imitation": 1_665,
-    "interop": 1_500,
-    "launch": 1_550,
+    "interop": 1_490,
+    "launch": 1_540,
     "optim": 2_350,
-    "plots": 1_760,
+    "plots": 1_675,
     "policies": 2_975,
-    "tuning": 1_800,
+    "tuning": 1_755,
 }
 """The most lines that a room may have; a room that needs more gives back what it no longer needs first."""
 
-MOST_FILES = 188
+MOST_FILES = 186
 
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 EMPTY_NAMES = {"utils", "util", "common", "helpers", "helper", "misc"}
@@ -60,14 +60,14 @@ CEILINGS = {
     "files of one collected step": 13,
     "files of one update": 16,
     "files of one config value": 12,
-    "modules that ppo imports": 75,
-    "levels of these imports": 10,
+    "modules that ppo imports": 69,
+    "levels of these imports": 8,
     "classes from PPO2 to object": 4,
     "old names": 0,
 }
 """The most that `scripts/measure_house.py` may count; lowered with every change that lowers them."""
 
-SHORTEST_MEDIAN_FUNCTION = 6
+SHORTEST_MEDIAN_FUNCTION = 7
 
 
 def test_no_room_imports_from_a_higher_one() -> None:

@@ -13,7 +13,8 @@ from forked_workers import together
 from zoo import ARS
 from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.registry import algorithm_class
-from zoo.envs import EnvConfig, make_vec_env
+from zoo.envs.config import EnvConfig
+from zoo.envs.make_env import make_vec_env
 from zoo.errors import ZooError
 from zoo.experiment.expert_recording import record_expert
 from zoo.imitation.expert_data import ExpertData

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import importlib.metadata
 import platform
+import re
 from collections.abc import Mapping
 from typing import Any, TypeGuard
 from urllib.parse import quote
@@ -13,7 +14,7 @@ import yaml
 
 from zoo.config.schema import ALGO_LABELS, preset_or_name
 from zoo.core.plain_data import to_yaml
-from zoo.core.printing import code_block, decimal, markdown_text, one_line
+from zoo.core.printing import decimal, markdown_text, one_line, printable
 from zoo.version import __version__
 
 _PACKAGES = ("torch", "gymnasium", "numpy")
@@ -114,7 +115,9 @@ Versions: {", ".join(markdown_text(f"{name} {version}") for name, version in mad
 
 def _as_yaml(values: Mapping[str, Any]) -> str:
     """Return the values in a block of code that nothing in them ends."""
-    return code_block(yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True).strip(), "yaml")
+    text = yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True).strip()
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
+    return f"{fence}yaml\n{printable(text)}\n{fence}"
 
 
 def _is_number(value: Any) -> TypeGuard[int | float]:

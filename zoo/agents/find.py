@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from zoo.config.paths import data_folder
+from zoo.config.user_files import data_folder
 from zoo.core.plain_data import parse_json
 from zoo.core.printing import one_line
 from zoo.envs.registry import folder_name
@@ -66,7 +66,8 @@ def list_agents(*, runs: str | os.PathLike[str] = "runs") -> list[FoundAgent]:
     ]
     found.sort(key=lambda agent: agent.run or "", reverse=True)
     found.sort(key=lambda agent: (agent.algo, agent.env))
-    for collection in _collections():
+    own, here = data_folder(COLLECTION), Path(COLLECTION)
+    for collection in [here] if own is None or here.resolve() == own.resolve() else [here, own]:
         found += [
             FoundAgent(env, algo.name, env.name, None)
             for algo in _folders(collection)
@@ -162,15 +163,6 @@ def _env_id(agent: FoundAgent) -> str:
     except (OSError, ValueError):
         return agent.env
     return found if isinstance(found, str) and folder_name(found) == agent.env else agent.env
-
-
-def _collections() -> list[Path]:
-    """Return the collection in the working folder and Zoo's own, each once."""
-    own = data_folder(COLLECTION)
-    here = Path(COLLECTION)
-    if own is None or here.resolve() == own.resolve():
-        return [here]
-    return [here, own]
 
 
 def _runs(folder: Path, depth: int) -> Iterator[Path]:

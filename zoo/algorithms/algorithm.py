@@ -56,11 +56,10 @@ from zoo.config.aliases import ATTRIBUTES
 from zoo.config.fields import build, scheduled, whole_steps
 from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.config import EnvConfig, normalize_config
-from zoo.envs.monitor import EpisodeRecord, RecentEpisodes
 from zoo.envs.normalize import Normalizer
 from zoo.envs.replay import random_seed, worker_seed
 from zoo.envs.spaces import describe, interfaces_differ, row
-from zoo.envs.transition import Transition
+from zoo.envs.transition import EpisodeRecord, RecentEpisodes, Transition
 from zoo.errors import NotFiniteError, ZooError
 from zoo.optim import schedules
 from zoo.optim.runtime import Runtime, torch_settings

@@ -19,7 +19,7 @@ from zoo.buffers.arrays import Arrays, transform
 from zoo.buffers.config import HindsightConfig
 from zoo.config.aliases import UnknownKeyError
 from zoo.config.fields import build, hyperparameter
-from zoo.config.user_imports import named_class
+from zoo.config.user_files import named_class
 from zoo.envs.config import EnvConfig
 from zoo.envs.masks import flat_mask
 from zoo.envs.spaces import describe, flat_parts, leaf_spaces

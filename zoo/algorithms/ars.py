@@ -27,10 +27,10 @@ from zoo.algorithms.collector import Collector, PolicyInput, check_collected
 from zoo.algorithms.on_policy import PLAIN_ACTIONS
 from zoo.buffers.arrays import Arrays
 from zoo.config.fields import ScheduleValue, hyperparameter
-from zoo.envs.monitor import EpisodeRecord
 from zoo.envs.normalize import RowMoments, is_training
 from zoo.envs.replay import LARGEST_SEED
 from zoo.envs.spaces import describe
+from zoo.envs.transition import EpisodeRecord
 from zoo.errors import ZooError
 from zoo.optim.parameters import Parameters
 from zoo.optim.state import State, StepResult

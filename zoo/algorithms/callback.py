@@ -10,7 +10,7 @@ from zoo.errors import ZooError
 
 if TYPE_CHECKING:  # whoever only asks whether a run was preempted needs none of this
     from zoo.algorithms.algorithm import Algorithm
-    from zoo.envs.monitor import EpisodeRecord
+    from zoo.envs.transition import EpisodeRecord
 
     Training = Algorithm
 else:

@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from zoo.algorithms.saving import run_tensors
-from zoo.envs.monitor import EpisodeRecord
+from zoo.envs.transition import EpisodeRecord
 from zoo.optim.workers import Workers
 
 if TYPE_CHECKING:

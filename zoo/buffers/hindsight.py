@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from zoo.envs.goals import ACHIEVED, DESIRED, GoalRewards, Infos
+from zoo.envs.goals import GoalRewards, Infos
+from zoo.envs.spaces import ACHIEVED, DESIRED
 
 if TYPE_CHECKING:
     from zoo.buffers.replay import Batch, NStepWindows, ReplayBuffer
@@ -90,7 +91,11 @@ class Hindsight:
         elif self.strategy == "final":
             positions = positions + steps_to_end
         else:
-            before = _stored_before(buffer, positions, envs) if self.strategy == "episode" else 0
+            before: Array | int = 0
+            if self.strategy == "episode":  # the steps of each transition's episode that are stored before it
+                assert buffer.episodes is not None
+                stored = (positions - (buffer.heads - buffer.sizes)[envs]) % buffer.length
+                before = np.minimum(buffer.episodes.steps_since_start[positions, envs], stored)
             n_choices = before + steps_to_end + 1  # `rng.integers` takes twice as long for bounds that differ
             positions = positions - before + (rng.random(len(envs)) * n_choices).astype(np.int64)
         return buffer.next_observations(positions % buffer.length, envs, ACHIEVED)
@@ -133,13 +138,6 @@ def _own_steps(windows: NStepWindows) -> Array:
         return windows.steps
     is_own = np.arange(n_step) < windows.lengths[..., None]
     return np.where(is_own, windows.steps, windows.last[..., None])
-
-
-def _stored_before(buffer: ReplayBuffer, positions: Array, envs: Array) -> Array:
-    """Return how many steps of each transition's episode are stored before it."""
-    assert buffer.episodes is not None
-    stored = (positions - (buffer.heads - buffer.sizes)[envs]) % buffer.length
-    return np.minimum(buffer.episodes.steps_since_start[positions, envs], stored)
 
 
 UNDER_WAY = -1

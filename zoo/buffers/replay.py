@@ -291,12 +291,14 @@ class ReplayBuffer:
             windows, batch, self._relabelled_rows = self.relabelling.relabel(self, rng, windows, batch)
         for change in self.transforms:
             batch = change(batch)
+        rewards = batch["rewards"]
         if self.n_step == 1:
-            batch["rewards"] = batch["rewards"][..., 0]
-        else:
-            batch["rewards"], batch["discounts"] = discounted_sums(
-                batch["rewards"], windows.lengths, self.gamma
-            )
+            batch["rewards"] = rewards[..., 0]
+        else:  # Σ γ^i·r_i over each window, and γ^length
+            powers = self.gamma ** np.arange(rewards.shape[-1] + 1)
+            is_part = np.arange(rewards.shape[-1]) < windows.lengths[..., None]
+            batch["rewards"] = (np.where(is_part, rewards, 0.0) @ powers[:-1]).astype(np.float32)
+            batch["discounts"] = powers.astype(np.float32)[windows.lengths]
         return batch
 
     def update_priorities(self, td_errors: Array) -> None:
@@ -431,14 +433,6 @@ class NStepWindows(NamedTuple):
     def first(self) -> Array:
         """Where each window begins."""
         return self.steps[..., 0]
-
-
-def discounted_sums(rewards: Array, lengths: Array, gamma: float) -> tuple[Array, Array]:
-    """Return Σ γ^i·r_i over each window and γ^length, both float32 (*shape), of rewards (*shape, n)."""
-    powers = gamma ** np.arange(rewards.shape[-1] + 1)
-    is_part = np.arange(rewards.shape[-1]) < lengths[..., None]
-    sums = np.where(is_part, rewards, 0.0) @ powers[:-1]
-    return sums.astype(np.float32), powers.astype(np.float32)[lengths]
 
 
 Buffer = TypeVar("Buffer", bound=ReplayBuffer)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from zoo.agents.agent_folder import read_as_data, read_card
@@ -11,9 +11,9 @@ from zoo.agents.find import FoundAgent, list_agents, resolve_agent
 from zoo.agents.trust import refuse_foreign_code, stands_in_own_runs
 from zoo.config.compose import env_id
 from zoo.config.fields import build
-from zoo.config.paths import shown
 from zoo.config.schema import ListingSettings
 from zoo.config.source import algorithm_options
+from zoo.config.user_files import shown
 from zoo.core.plain_data import to_json
 from zoo.core.printing import one_line, printable, show
 from zoo.envs.registry import folder_name
@@ -41,7 +41,12 @@ def run(config: Mapping[str, Any]) -> None:
     if settings.format == "json":
         show(to_json([_as_data(*each) for each in agents]), end="")
     elif agents:
-        show(_table([HEADER, *(_row(*each) for each in agents)]))
+        rows = [HEADER, *(_row(*each) for each in agents)]
+        # The last cell is the agent's path, which is there to be copied whole.
+        cells = [[*(one_line(cell, 80) for cell in row[:-1]), one_line(row[-1], 4096)] for row in rows]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        for row in cells:
+            show("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
     else:
         known = algorithm_options()
         if settings.algo is not None and settings.algo not in known:
@@ -90,11 +95,3 @@ def _as_data(agent: FoundAgent, card: Card) -> dict[str, Any]:
         "damaged": card is None,
         **{name: one_line(value) if isinstance(value, str) else value for name, value in scores.items()},
     }
-
-
-def _table(rows: Sequence[Sequence[str]]) -> str:
-    # The last cell is the agent's path, which is there to be copied whole.
-    cells = [[*(one_line(cell, 80) for cell in row[:-1]), one_line(row[-1], 4096)] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)) for row in cells]
-    return "\n".join(line.rstrip() for line in lines)

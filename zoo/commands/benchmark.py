@@ -21,8 +21,8 @@ from zoo.agents.find import agent_of_run, list_agents
 from zoo.config.compose import env_id
 from zoo.config.fields import build
 from zoo.config.overrides import as_overrides
-from zoo.config.paths import shown
 from zoo.config.schema import BenchmarkSettings, preset_or_name
+from zoo.config.user_files import shown
 from zoo.core import atomic
 from zoo.core.free_memory import usable_cores
 from zoo.core.plain_data import parse_json, plain, with_finite_numbers
@@ -62,7 +62,8 @@ def run(config: Mapping[str, Any]) -> None:
     results = _read_results(folder)
     for agent in agents:
         agent["play"] = _play_settings(settings, agent)
-    waiting = [each for each in agents if not _is_measured(each, results)]
+    measured = {path: row for path, row in results.items() if "mean_return" in row}
+    waiting = [each for each in agents if not each.items() <= measured.get(each["agent"], {}).items()]
     show(
         f"agents  {len(agents)}, of which {len(waiting)} to measure, {settings.n_episodes:,} episodes each",
         flush=True,
@@ -75,7 +76,9 @@ def run(config: Mapping[str, Any]) -> None:
                 row = job.result()
                 results[row["agent"]] = row
                 _write_results(folder, results.values())
-                _print_result(row)
+                problem = row.get("problem")
+                scores = _mean_and_std(row) if problem is None else f"not measured: {one_line(problem)}"
+                say(f"        {row['algo']} on {row['env']}: {scores}")
         finally:
             pool.shutdown(cancel_futures=True)
     _write_results(folder, results.values())
@@ -143,11 +146,6 @@ def _play_settings(settings: BenchmarkSettings, agent: Row) -> dict[str, Any]:
     return {"n_episodes": n_episodes, "n_envs": n_envs, "deterministic": deterministic, "seed": settings.seed}
 
 
-def _is_measured(agent: Row, results: Mapping[str, Row]) -> bool:
-    row = results.get(agent["agent"], {})
-    return "mean_return" in row and agent.items() <= row.items()
-
-
 def _evaluated(agent: Row, settings: BenchmarkSettings, n_jobs: int) -> Row:
     """Return an agent with its scores, or with its problem. Raises `KeyboardInterrupt`."""
     if "problem" in agent:
@@ -167,11 +165,6 @@ def _evaluated(agent: Row, settings: BenchmarkSettings, n_jobs: int) -> Row:
         said = (done.stderr.splitlines() or [f"ended with status {done.returncode}"])[-1]
         return {**agent, "problem": one_line(said.removeprefix("zoo: "))}
     return {**json.loads(done.stdout.splitlines()[-1]), **agent}
-
-
-def _print_result(row: Row) -> None:
-    scores = f"not measured: {one_line(row['problem'])}" if "problem" in row else _mean_and_std(row)
-    say(f"        {row['algo']} on {row['env']}: {scores}")
 
 
 def _read_results(folder: Path) -> dict[str, Row]:

@@ -45,15 +45,13 @@ def findings() -> Iterator[tuple[str, dict[str, Any]]]:
     yield (
         "extras",
         {
-            extra: ", ".join(f"{name} {_version(name)}" for name in _names(extra))
+            extra: ", ".join(
+                f"{name} {_version(name)}" for name, *_ in (each.split("[") for each in packages_of(extra))
+            )
             for extra in extras
             if extra not in ("all", "test", "bench")
         },
     )
-
-
-def _names(extra: str) -> list[str]:
-    return [each.partition("[")[0] for each in packages_of(extra)]
 
 
 def _version(package: str) -> str:

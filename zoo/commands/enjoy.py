@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from zoo.config.fields import build
-from zoo.config.paths import shown
 from zoo.config.schema import EnjoySettings
+from zoo.config.user_files import shown
 from zoo.core.printing import show
 from zoo.envs.video import has_display, render_offscreen
 from zoo.errors import ZooError

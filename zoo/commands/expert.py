@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from zoo.config.fields import build
-from zoo.config.paths import shown
 from zoo.config.schema import ExpertSettings
+from zoo.config.user_files import shown
 from zoo.core.printing import decimal, one_line, printable, show
-from zoo.envs.monitor import EpisodeRecord
 from zoo.envs.registry import folder_name
+from zoo.envs.transition import EpisodeRecord
 from zoo.errors import ZooError
 from zoo.experiment.expert_recording import record_expert
 from zoo.experiment.messages import warnings_as_messages

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from zoo.config.fields import build
-from zoo.config.paths import shown
 from zoo.config.schema import ExportSettings, preset_or_name
+from zoo.config.user_files import shown
 from zoo.core.printing import one_line, show
 from zoo.errors import ZooError
 from zoo.experiment.open_agent import agent_path

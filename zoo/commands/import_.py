@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from zoo.config.fields import build
-from zoo.config.paths import shown
 from zoo.config.schema import ImportSettings
+from zoo.config.user_files import shown
 from zoo.core.printing import one_line, show
 from zoo.errors import ZooError
 from zoo.interop.sb3_zip import existing

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from zoo.config.fields import build
-from zoo.config.paths import shown
 from zoo.config.schema import PlotSettings
+from zoo.config.user_files import shown
 from zoo.core import atomic
 from zoo.core.printing import one_line, say, show
 from zoo.errors import ZooError, nearest
@@ -28,7 +28,7 @@ from zoo.plots.groups import Group, group_runs, keys_of
 from zoo.plots.report import report_of
 from zoo.plots.runs import Run, Score, find_runs, problems_of, read_run
 from zoo.plots.scores import GroupScore, Methods, normalized_scores, scored, scores_by_label
-from zoo.plots.tables import TEXTS, Table, aggregate_table, score_table
+from zoo.plots.tables import TEXTS, aggregate_table, score_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -54,8 +54,11 @@ def run(config: Mapping[str, Any]) -> None:
     refuse_unknown_scalar(options.y, runs)
     figure = _figure(settings, kind, len(runs))
     out = Path(settings.out).expanduser() if settings.out else _default_file(runs, figure, kind)
-    table = _table(groups, settings, figure).text(kind) if kind in TEXTS else None
-    if table is not None:
+    table = None
+    if kind in TEXTS:
+        scores = scored(groups, cast(Score, settings.score))
+        by_group = score_table(scores) if figure == "scores" else aggregate_table(_methods(scores, settings))
+        table = by_group.text(kind)
         content = table.encode()
     elif kind == "html":
         content = _report(groups, settings, options).encode()
@@ -123,12 +126,6 @@ def _draw(
     if figure == "scores":
         return scores_figure(group_scores, settings.score, settings.title)
     return aggregates_figure(_methods(group_scores, settings), settings.score, settings.title)
-
-
-def _table(groups: Sequence[Group], settings: PlotSettings, figure: str) -> Table:
-    group_scores = scored(groups, cast(Score, settings.score))
-    is_scores = figure == "scores"
-    return score_table(group_scores) if is_scores else aggregate_table(_methods(group_scores, settings))
 
 
 def _methods(group_scores: Sequence[GroupScore], settings: PlotSettings) -> Methods:

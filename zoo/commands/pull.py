@@ -9,8 +9,8 @@ from typing import Any
 from zoo.agents.card import score, steps
 from zoo.agents.trust import refuse_foreign_code
 from zoo.config.fields import build
-from zoo.config.paths import shown
 from zoo.config.schema import PullSettings
+from zoo.config.user_files import shown
 from zoo.core.printing import one_line, show
 from zoo.errors import ZooError
 

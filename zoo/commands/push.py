@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from zoo.config.fields import build
-from zoo.config.paths import shown
 from zoo.config.schema import PushSettings
+from zoo.config.user_files import shown
 from zoo.core.printing import one_line, show
 from zoo.errors import ZooError
 from zoo.experiment.open_agent import agent_path
@@ -17,7 +17,7 @@ from zoo.experiment.open_agent import agent_path
 
 def run(config: Mapping[str, Any]) -> None:
     """Push the agent that the config names."""
-    from zoo.interop.hub import chosen_video, newest_video, push
+    from zoo.interop.hub import VIDEO_ENDINGS, newest_video, push
 
     settings = build(PushSettings, config, "")
     if settings.to is None:
@@ -25,7 +25,11 @@ def run(config: Mapping[str, Any]) -> None:
     path = agent_path(settings)
     video = None
     if settings.video is not None:
-        video = chosen_video(Path(settings.video).expanduser())
+        video = Path(settings.video).expanduser()
+        if video.suffix.lower() not in VIDEO_ENDINGS or not video.is_file():
+            raise ZooError(
+                f"video={one_line(video)}: there is no file of this name that ends in .mp4 or .gif"
+            )
     elif not settings.to.endswith(".zip"):
         video = newest_video(path)
     place = push(path, settings.to, private=settings.private, video=video, message=settings.message)

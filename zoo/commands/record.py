@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from zoo.config.fields import build
-from zoo.config.paths import shown
 from zoo.config.schema import RecordSettings
+from zoo.config.user_files import shown
 from zoo.core.printing import show
 from zoo.errors import ZooError
 from zoo.experiment.evaluation import EpisodeReporter

@@ -19,15 +19,13 @@ def run(config: Mapping[str, Any]) -> int:
         folder = SweepFolder.newest(config["runs_dir"])
     else:
         folder = SweepFolder.open(config["folder"])
-    rows = _watch(folder, config["every"]) if config["watch"] else _show(folder)
+    if config["watch"]:
+        rows = _watch(folder, config["every"])
+    else:
+        rows = folder.write_table()
+        console().print(jobs_table(rows))
+        say(f"{folder.shown}: {counts(rows)}")
     return int(any(row.status in (FAILED, KILLED) for row in rows))
-
-
-def _show(folder: SweepFolder) -> list[Row]:
-    rows = folder.write_table()
-    console().print(jobs_table(rows))
-    say(f"{folder.shown}: {counts(rows)}")
-    return rows
 
 
 def _watch(folder: SweepFolder, seconds: float) -> list[Row]:

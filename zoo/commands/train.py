@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from zoo.config.paths import shown
 from zoo.config.schema import preset_or_name
+from zoo.config.user_files import shown
 from zoo.core.printing import decimal, say, show
 from zoo.errors import INTERRUPTED
 from zoo.experiment.experiment import Experiment, Result

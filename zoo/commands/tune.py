@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from zoo.config.paths import shown
+from zoo.config.user_files import shown
 from zoo.core.printing import say, show
 from zoo.errors import INTERRUPTED
 from zoo.experiment.workers import refuse_tasks

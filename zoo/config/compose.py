@@ -24,9 +24,9 @@ from zoo.config.aliases import ALGORITHMS, UnknownKeyError
 from zoo.config.environment_values import resolved
 from zoo.config.keys import TRAINING, all_keys, other_algorithms_hint
 from zoo.config.overrides import allow_new_key, as_users_type, parse_overrides, with_config_keys
-from zoo.config.paths import data_folder, search_folders, shown
 from zoo.config.resume import RESUME, ResumedRun
 from zoo.config.source import SearchPath, ZooConfigSource, chosen_groups
+from zoo.config.user_files import data_folder, search_folders, shown
 from zoo.config.validate import (
     REQUIRED_CHOICES,
     checked,

@@ -30,7 +30,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from zoo.config import schema
 from zoo.config.fields import common_class, defaults
-from zoo.config.paths import search_folders, shown
+from zoo.config.user_files import search_folders, shown
 from zoo.errors import ZooError, nearest
 
 NO_TUNED = "none"
@@ -73,15 +73,6 @@ def tuned_file(algo: str, env: str) -> Path | None:
         folder / algo / f"{name}.yaml" for name in names for folder in search_folders("hyperparams")
     )
     return next((candidate for candidate in candidates if candidate.is_file()), None)
-
-
-def no_tuned_file_message(option: str) -> str:
-    """Return the message for an option that means no file, with the nearest that there is."""
-    files = [file for folder in search_folders("hyperparams") for file in folder.glob("*/*.yaml")]
-    names = [f"{file.parent.name}/{file.stem}" for file in files]
-    if option.endswith(".yaml"):
-        names = [*map(str, Path(option).expanduser().parent.glob("*.yaml")), *map(shown, files)]
-    return f"there is no tuned file {option}{nearest(option, names)} (tuned=none leaves tuned values out)"
 
 
 @functools.lru_cache(maxsize=256)
@@ -324,7 +315,13 @@ class ZooConfigSource(ConfigSource):
             return OmegaConf.create({"tuned": NO_TUNED})
         file = self._tuned_file()
         if file is None:
-            raise ZooError(no_tuned_file_message(name))
+            files = [each for folder in search_folders("hyperparams") for each in folder.glob("*/*.yaml")]
+            names = [f"{each.parent.name}/{each.stem}" for each in files]
+            if name.endswith(".yaml"):
+                names = [*map(str, Path(name).expanduser().parent.glob("*.yaml")), *map(shown, files)]
+            raise ZooError(
+                f"there is no tuned file {name}{nearest(name, names)} (tuned=none leaves tuned values out)"
+            )
         config = _without_choices(read_yaml(file)[0])
         self.read[file] = ""
         config.tuned = shown(file)

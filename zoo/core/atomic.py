@@ -73,7 +73,10 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
             make_folder(path.parent)
             partial.mkdir()
             yield partial
-            _sync_tree(partial)
+            for folder, _, names in os.walk(partial):
+                for name in names:
+                    sync(os.path.join(folder, name))
+                sync(folder)
             _swap_in(partial, path)
             sync(path.parent)
     finally:
@@ -150,13 +153,6 @@ def _explained(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise ZooError(f"can't write {path}: {error.strerror or error}") from error
-
-
-def _sync_tree(folder: Path) -> None:
-    for parent, _, names in os.walk(folder):
-        for name in names:
-            sync(os.path.join(parent, name))
-        sync(Path(parent))
 
 
 def _remove(path: Path) -> None:

@@ -78,22 +78,10 @@ def say(line: str, stream: TextIO | None = None) -> None:
         print(printable(line) + "\n", end="", file=sys.stdout if stream is None else stream, flush=True)
 
 
-def markdown_cell(value: object, limit: int = 300) -> str:
-    """Return a value for a table in Markdown, which neither ends its cell nor begins an element of HTML."""
-    return one_line(value, limit).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
-
-
 def markdown_text(value: object, limit: int = 300) -> str:
     """Return a value for a line of Markdown or a cell of its tables, in which nothing becomes an element."""
     text = one_line(value, limit).replace("&", "&amp;").replace("<", "&lt;")
     return re.sub(r"([\\`*\[\]|])", r"\\\1", text)
-
-
-def code_block(text: str, language: str) -> str:
-    """Return a block of code in Markdown with a fence that nothing in the text ends."""
-    longest = max(map(len, re.findall("`+", text)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return f"{fence}{language}\n{printable(text)}\n{fence}"
 
 
 def csv_lines(rows: Iterable[Iterable[object]]) -> str:

@@ -1,30 +1,42 @@
-"""Environments: made, stepped side by side, normalised, watched, checked."""
+"""Environments: made, stepped side by side, normalised, watched, checked.
 
-from zoo.envs import toys
-from zoo.envs.adapter import VecEnvAdapter
-from zoo.envs.config import AtariConfig, EnvConfig, NormalizeConfig
-from zoo.envs.env_checker import check_env
-from zoo.envs.make_env import make_vec_env
-from zoo.envs.masks import ActionMasker
-from zoo.envs.monitor import EpisodeMonitor, EpisodeRecord
-from zoo.envs.normalize import Normalizer, VecNormalize
-from zoo.envs.registry import folder_name
-from zoo.envs.transition import Transition
+Importing this package registers those of `zoo.envs.toys`.
+"""
 
-toys.register()
+from __future__ import annotations
 
-__all__ = [
-    "ActionMasker",
-    "AtariConfig",
-    "EnvConfig",
-    "EpisodeMonitor",
-    "EpisodeRecord",
-    "NormalizeConfig",
-    "Normalizer",
-    "Transition",
-    "VecEnvAdapter",
-    "VecNormalize",
-    "check_env",
-    "folder_name",
-    "make_vec_env",
-]
+from typing import Any
+
+import gymnasium as gym
+
+TOYS: dict[str, tuple[str, int | None, dict[str, Any]]] = {
+    "Masked": ("Masked", 20, {}),
+    "Memory": ("Memory", 20, {}),
+    "BitFlipping": ("BitFlipping", None, {}),
+    "BitFlippingContinuous": ("BitFlipping", None, {"continuous": True}),
+}
+"""Name → class, time limit, and arguments."""
+
+WITHOUT_VELOCITIES = {
+    "CartPoleNoVel-v1": "CartPole-v1",
+    "MountainCarNoVel-v0": "MountainCar-v0",
+    "MountainCarContinuousNoVel-v0": "MountainCarContinuous-v0",
+    "PendulumNoVel-v1": "Pendulum-v1",
+    "LunarLanderNoVel-v3": "LunarLander-v3",
+    "LunarLanderContinuousNoVel-v3": "LunarLanderContinuous-v3",
+}
+"""Id without velocities, as in RL Baselines3 Zoo → the id with them."""
+
+for name, (toy, limit, arguments) in TOYS.items():
+    gym.register(
+        f"Zoo/{name}-v0", entry_point=f"zoo.envs.toys:{toy}", max_episode_steps=limit, kwargs=arguments
+    )
+for env_id, shown in WITHOUT_VELOCITIES.items():
+    spec = gym.spec(shown)
+    gym.register(
+        env_id,
+        entry_point="zoo.envs.toys:make",
+        max_episode_steps=spec.max_episode_steps,
+        reward_threshold=spec.reward_threshold,
+        kwargs={"shown": shown},
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
@@ -13,12 +13,12 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
 from zoo.envs.masks import VectorMasks
-from zoo.envs.monitor import EpisodeMonitor, EpisodeRecord
 from zoo.envs.normalize import Normalizer, VecNormalize, is_training
 from zoo.envs.registry import close_reporting
 from zoo.envs.spaces import Observations, check_supported
 from zoo.envs.transition import (
     EpisodeEnd,
+    EpisodeRecord,
     Games,
     Transition,
     attached,
@@ -32,6 +32,9 @@ from zoo.envs.transition import (
 from zoo.envs.vec_env import VecEnv, as_float32
 from zoo.envs.wrappers import MASK_KEY, check_distinct, check_finite
 from zoo.errors import ZooError, nearest
+
+if TYPE_CHECKING:
+    from zoo.envs.monitor import EpisodeMonitor
 
 
 class VecEnvAdapter:
@@ -208,15 +211,12 @@ class VecEnvAdapter:
         if np.count_nonzero(self.idle):  # quicker than any()
             transition.valid = ~self.idle if transition.valid is None else transition.valid & ~self.idle
         if self._nan_check:
-            self._check_finite(transition)
+            everyone, finished = range(self.num_envs), transition.finished.tolist()
+            check_finite("observation of", transition.new_observations, self._n_steps, everyone)
+            check_finite("reward of", transition.rewards, self._n_steps, everyone)
+            if finished:
+                check_finite("final observation of", transition.final_observations, self._n_steps, finished)
         return transition
-
-    def _check_finite(self, transition: Transition) -> None:
-        everyone, finished = range(self.num_envs), transition.finished.tolist()
-        check_finite("observation of", transition.new_observations, self._n_steps, everyone)
-        check_finite("reward of", transition.rewards, self._n_steps, everyone)
-        if finished:
-            check_finite("final observation of", transition.final_observations, self._n_steps, finished)
 
     def _step_foreign(self, actions: Any) -> Transition:
         """Step a vector environment in whichever autoreset mode."""

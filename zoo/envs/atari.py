@@ -15,7 +15,7 @@ import numpy as np
 
 from zoo.envs.config import AtariConfig
 from zoo.envs.spaces import Env, Info
-from zoo.envs.wrappers import EpisodeStatistics, Wrapper
+from zoo.envs.wrappers import EpisodeStatistics, LifeLoss, Wrapper
 from zoo.errors import ZooError, install_command
 
 
@@ -23,14 +23,6 @@ def silence_emulator() -> None:
     """Keep the emulator from introducing itself once a game."""
     ale_py = importlib.import_module("ale_py")
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
-
-
-def atari_arguments(config: AtariConfig) -> dict[str, Any]:
-    """Return the arguments that make the emulator itself fit the preprocessing."""
-    arguments: dict[str, Any] = {"frameskip": 1}
-    if config.action_repeat_probability is not None:
-        arguments["repeat_action_probability"] = config.action_repeat_probability
-    return arguments
 
 
 def wrap_atari(env: Env, config: AtariConfig, max_episode_steps: int | None) -> Env:
@@ -52,43 +44,13 @@ def wrap_atari(env: Env, config: AtariConfig, max_episode_steps: int | None) -> 
     env = EpisodeStatistics(env)
     if config.terminal_on_life_loss:
         env = LifeLoss(env)
-    if config.fire_on_reset and _needs_fire(env):
-        env = FireOnReset(env)
+    if config.fire_on_reset:
+        meanings = env.unwrapped.get_action_meanings()  # type: ignore[attr-defined]
+        if len(meanings) >= 3 and meanings[1] == "FIRE":
+            env = FireOnReset(env)
     if config.clip_reward:
         env = gym.wrappers.TransformReward(env, lambda reward: float(np.sign(float(reward))))
     return env
-
-
-class LifeLoss(Wrapper):
-    """Ends an episode at each lost life while the game goes on; a seed or a game's end starts a new one."""
-
-    def __init__(self, env: Env) -> None:
-        super().__init__(env)
-        self._lives = 0
-        self._game_over = True
-        self.goes_on = False
-        """Whether the last step ended the episode, but not the game."""
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, Info]:
-        """Step; a life lost terminates, while the game ``goes_on``."""
-        observation, reward, terminated, truncated, info = self.env.step(action)
-        self._game_over = terminated or truncated
-        lives = self.unwrapped.ale.lives()  # type: ignore[attr-defined]
-        self.goes_on = 0 < lives < self._lives and not self._game_over
-        self._lives = lives
-        return observation, reward, terminated or self.goes_on, truncated, info
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
-        """Start a new game after a game, or if a seed is given; else go on with a no-op."""
-        if not self._game_over and seed is None and not options:
-            observation, _, terminated, truncated, info = self.env.step(0)
-            if terminated or truncated:
-                observation, info = self.env.reset()
-        else:
-            observation, info = self.env.reset(seed=seed, options=options)
-        self._game_over = False
-        self._lives = self.unwrapped.ale.lives()  # type: ignore[attr-defined]
-        return observation, info
 
 
 class FireOnReset(Wrapper):
@@ -102,8 +64,3 @@ class FireOnReset(Wrapper):
             if terminated or truncated:
                 observation, info = self.env.reset()
         return observation, info
-
-
-def _needs_fire(env: Env) -> bool:
-    meanings = env.unwrapped.get_action_meanings()  # type: ignore[attr-defined]
-    return len(meanings) >= 3 and meanings[1] == "FIRE"

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import gymnasium as gym
 
 from zoo.config.fields import build, hyperparameter
-from zoo.config.user_imports import named_class
+from zoo.config.user_files import named_class
 from zoo.envs.registry import is_atari_game
 from zoo.errors import ZooError
 
@@ -169,13 +169,6 @@ def atari_config(config: EnvConfig) -> AtariConfig | None:
             f"{here}go without by env.atari=false"
         )
     return atari
-
-
-def steps_between_seeds(config: EnvConfig) -> int:
-    """Return ``reseed_every``, or its default."""
-    if config.reseed_every is not None:
-        return config.reseed_every
-    return ATARI_RESEED_EVERY if is_atari_game(config.id) else DEFAULT_RESEED_EVERY
 
 
 def is_renewed(config: EnvConfig) -> bool:

@@ -23,12 +23,21 @@ from gymnasium import spaces
 from gymnasium.utils import passive_env_checker as gymnasium_checks
 
 from zoo.envs.config import EnvConfig, env_config, is_renewed
-from zoo.envs.goals import ACHIEVED, COMPUTE_REWARD, DESIRED, GoalFunction, is_goal_space
+from zoo.envs.goals import COMPUTE_REWARD, GoalFunction
 from zoo.envs.make_env import make_env, source_of
 from zoo.envs.masks import masks_of, sample_valid_action
 from zoo.envs.registry import close_reporting, env_error
 from zoo.envs.replay import random_seed, seed_spaces
-from zoo.envs.spaces import Env, check_supported, describe, is_image, leaf_spaces
+from zoo.envs.spaces import (
+    ACHIEVED,
+    DESIRED,
+    Env,
+    check_supported,
+    describe,
+    is_goal_space,
+    is_image,
+    leaf_spaces,
+)
 from zoo.envs.wrappers import flatten_env, unsaved_statistics
 from zoo.errors import ZooError
 
@@ -70,10 +79,13 @@ def find_problems(
     """Return warnings; with ``advises`` also those that concern some algorithms only."""
     with _keep_global_generators(), contextlib.ExitStack() as opened:
         if isinstance(env, gym.Env):
-            tried = flatten_env(env, masked=config.mask_actions)
-            return _check_alone(_Checker(tried, config, random_seed()), advises)
+            checker = _Checker(flatten_env(env, masked=config.mask_actions), config, random_seed())
+            found = checker.run(advises)
+            return found + (unsaved_statistics(checker.env) or checker.compare_with_itself())
         source = source_of(env, config, 1)
-        config = _without_videos(config)
+        # No video of the trial is left behind.
+        own_wrappers = [each for each in config.wrappers if "RecordVideo" not in str(each)]
+        config = replace(config, wrappers=own_wrappers)
 
         def make() -> Env:
             try:
@@ -103,11 +115,6 @@ def find_problems(
                 f"one and a new one {where}; or let reset() set everything back"
             )
         return found
-
-
-def _check_alone(checker: _Checker, advises: bool) -> list[str]:
-    found = checker.run(advises)
-    return found + (unsaved_statistics(checker.env) or checker.compare_with_itself())
 
 
 def _close(env: Env, config: EnvConfig) -> None:
@@ -341,10 +348,3 @@ def _keep_global_generators() -> Iterator[None]:
     finally:
         random.setstate(python_state)
         np.random.set_state(numpy_state)
-
-
-def _without_videos(config: EnvConfig) -> EnvConfig:
-    """Return the config without wrappers that would leave videos of the trial behind."""
-    names = [each if isinstance(each, str) else str(each.get("_target_", "")) for each in config.wrappers]
-    kept = zip(config.wrappers, names, strict=True)
-    return replace(config, wrappers=[wrapper for wrapper, name in kept if "RecordVideo" not in name])

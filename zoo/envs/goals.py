@@ -20,10 +20,8 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 from zoo.core.printing import one_line
-from zoo.envs.spaces import Space, describe
+from zoo.envs.spaces import ACHIEVED, DESIRED, Space, describe, is_goal_space
 from zoo.errors import NotFiniteError, ZooError
-
-ACHIEVED, DESIRED = "achieved_goal", "desired_goal"
 
 COMPUTE_REWARD = "compute_reward(achieved_goal, desired_goal, info)"
 
@@ -33,11 +31,6 @@ HINDSIGHT_ASKS = "hindsight asks"
 Answer = Callable[[Any, Any, Any], Any]
 Infos = Sequence[Mapping[str, Any]]
 """The info of each of some steps."""
-
-
-def is_goal_space(space: Space) -> bool:
-    """Whether observations hold an achieved and a desired goal."""
-    return isinstance(space, spaces.Dict) and {ACHIEVED, DESIRED} <= set(space)
 
 
 class GoalRewards:

@@ -19,6 +19,8 @@ from zoo.core.free_memory import refuse_what_does_not_fit
 from zoo.envs import registry
 from zoo.envs.config import (
     ATARI_FRAMES,
+    ATARI_RESEED_EVERY,
+    DEFAULT_RESEED_EVERY,
     NO_LIMIT_OF_FRAMES,
     AtariConfig,
     EnvConfig,
@@ -26,9 +28,7 @@ from zoo.envs.config import (
     env_config,
     is_renewed,
     normalize_config,
-    steps_between_seeds,
 )
-from zoo.envs.monitor import EpisodeMonitor
 from zoo.envs.normalize import VecNormalize
 from zoo.envs.spaces import Env
 from zoo.envs.vec_env import SyncVecEnv
@@ -116,10 +116,12 @@ def _make_registered(
     spec.order_enforce = False
     spec.disable_env_checker = True
     if atari is not None:
-        from zoo.envs.atari import atari_arguments, silence_emulator
+        from zoo.envs.atari import silence_emulator
 
         silence_emulator()
-        arguments.update(atari_arguments(atari))
+        arguments["frameskip"] = 1  # the preprocessing repeats actions
+        if atari.action_repeat_probability is not None:
+            arguments["repeat_action_probability"] = atari.action_repeat_probability
     if config.max_episode_steps != "auto":
         if registry.is_atari_game(config.id):
             arguments.setdefault("max_num_frames_per_episode", NO_LIMIT_OF_FRAMES)
@@ -176,6 +178,8 @@ def make_vec_env(
     vector_env.info_keywords = tuple(config.info_keywords)
     vector_env.mask_actions, vector_env.nan_check = config.mask_actions, config.nan_check
     if monitor_dir is not None:
+        from zoo.envs.monitor import EpisodeMonitor
+
         vector_env.monitor = EpisodeMonitor(
             monitor_dir, n_envs, env_id=config.id, info_keywords=config.info_keywords
         )
@@ -207,7 +211,8 @@ def _vector_env(
         raise ZooError("env.renew: one given environment can't be made anew; give a function that makes it")
     options: dict[str, Any] = {
         "seed": seed,
-        "reseed_every": steps_between_seeds(config),
+        "reseed_every": config.reseed_every
+        or (ATARI_RESEED_EVERY if registry.is_atari_game(config.id) else DEFAULT_RESEED_EVERY),
         "renew": is_renewed(config) and not isinstance(env, gym.Env),
         "mask_actions": config.mask_actions,
     }

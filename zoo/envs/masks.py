@@ -15,10 +15,19 @@ from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 from numpy.typing import NDArray
 
-from zoo.config.user_imports import import_own
-from zoo.envs.goals import is_goal_space
+from zoo.config.user_files import import_own
 from zoo.envs.registry import env_error
-from zoo.envs.spaces import Env, Info, Space, choice_sizes, describe, is_composite, leaf_spaces, nested
+from zoo.envs.spaces import (
+    Env,
+    Info,
+    Space,
+    choice_sizes,
+    describe,
+    is_composite,
+    is_goal_space,
+    leaf_spaces,
+    nested,
+)
 from zoo.envs.transition import attached, info_of
 from zoo.errors import ZooError
 

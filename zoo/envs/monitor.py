@@ -1,4 +1,4 @@
-"""Finished episodes: a record of each, and the CSV files that hold them."""
+"""The CSV files of finished episodes."""
 
 from __future__ import annotations
 
@@ -6,46 +6,17 @@ import json
 import logging
 import os
 import time
-from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from zoo.core.atomic import append, make_folder, sync
 from zoo.core.plain_data import parse_json
 from zoo.core.printing import csv_lines
 from zoo.core.zips import move_aside
+from zoo.envs.transition import EpisodeRecord
 from zoo.errors import ZooError
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class EpisodeRecord:
-    """One finished episode: the sum of its raw rewards and its length in environment steps."""
-
-    env_index: int
-    episode_return: float
-    length: int
-    seconds: float
-    """When it ended, in seconds since the start, without the pauses after which a run was resumed."""
-    info: dict[str, Any] = field(default_factory=dict)
-    """``is_success`` where the environment says it (`success_of`), and the values of ``info_keywords``."""
-
-
-class RecentEpisodes(deque[EpisodeRecord]):
-    """The last episodes that finished, as a part of a run's state."""
-
-    def state(self) -> dict[str, Any]:
-        """Return the records as plain values."""
-        return {"records": [asdict(record) for record in self]}
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Take over what `state` returned."""
-        records = [EpisodeRecord(**record) for record in state["records"]]
-        self.clear()
-        self.extend(records)
 
 
 class EpisodeMonitor:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec, parse_env_id
 
-from zoo.config.user_imports import import_own
+from zoo.config.user_files import import_own
 from zoo.core.printing import one_line, say
 from zoo.errors import ZooError, install_command, nearest
 

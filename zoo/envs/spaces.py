@@ -19,10 +19,18 @@ Space = spaces.Space[Any]
 Observations = Any
 """An array with one row an environment, or a dict of such arrays for a Dict space."""
 
+ACHIEVED, DESIRED = "achieved_goal", "desired_goal"
+"""The keys under which Gymnasium-Robotics has the goals of an observation."""
+
 
 def is_composite(space: Space) -> bool:
     """Whether values of ``space`` are tuples or dictionaries."""
     return isinstance(space, spaces.Tuple | spaces.Dict)
+
+
+def is_goal_space(space: Space) -> bool:
+    """Whether observations hold an achieved and a desired goal."""
+    return isinstance(space, spaces.Dict) and {ACHIEVED, DESIRED} <= set(space)
 
 
 def leaf_spaces(space: Space) -> Iterator[tuple[str, Space]]:
@@ -84,13 +92,6 @@ def row(values: Any, index: Any) -> Any:
     if isinstance(values, Mapping):
         return {key: row(part, index) for key, part in values.items()}
     return values[index]
-
-
-def from_record(space: Space, record: Any) -> Any:
-    """Return the action that a record holds, nested as ``space`` is; an action without parts is its own."""
-    if not is_composite(space):
-        return record
-    return nested(space, {path: record[path] for path in record.dtype.names})
 
 
 PLAIN = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)

@@ -188,7 +188,10 @@ class SubprocVecEnv(VecEnv):
         self._finalizer = util.Finalize(self, _shut_down, (self.workers, self._owner), exitpriority=10)
         try:
             self._start(make_envs, n_workers or usable_cores(), start_method, options)
-            facts = self._read_facts()
+            first, *others = [self._read(worker) for worker in self.workers]  # once all envs are made
+            for worker, reply in zip(self.workers[1:], others, strict=True):
+                check_same_spaces(0, SimpleNamespace(**first), worker.rows.start, SimpleNamespace(**reply))
+            facts: dict[str, Any] = first
             self.mask_size = facts.pop("mask_size")
             super().__init__(**facts, num_envs=len(make_envs), seed=seed)
             self._share_arrays()
@@ -263,7 +266,7 @@ class SubprocVecEnv(VecEnv):
         """Start the workers, each with as many environments as the others, give or take one."""
         context: Any = multiprocessing.get_context(start_method)
         if start_method == "forkserver":
-            context.set_forkserver_preload(["zoo.envs", "torch"])
+            context.set_forkserver_preload(["zoo.envs.make_env", "zoo.envs.subproc_vec_env", "torch"])
         for part in np.array_split(np.arange(len(make_envs)), min(n_workers, len(make_envs))):
             rows = range(int(part[0]), int(part[-1]) + 1)
             ours, theirs = context.Pipe()
@@ -288,14 +291,6 @@ class SubprocVecEnv(VecEnv):
             poller.register(ours.fileno(), select.POLLIN)
             self.workers.append(Worker(process, ours, poller, rows))
             self._unread.append(self.workers[-1])
-
-    def _read_facts(self) -> dict[str, Any]:
-        """Wait until all environments are made, and return spaces and more that they agree on."""
-        first, *others = [self._read(worker) for worker in self.workers]
-        for worker, reply in zip(self.workers[1:], others, strict=True):
-            check_same_spaces(0, SimpleNamespace(**first), worker.rows.start, SimpleNamespace(**reply))
-        facts: dict[str, Any] = first
-        return facts
 
     def _share_arrays(self) -> None:
         """Lay the arrays out in one block of shared memory and hand it to the workers."""

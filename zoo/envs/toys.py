@@ -1,6 +1,6 @@
 """Small environments with a known best return, and classic ones that do not show velocities.
 
-They are registered when `zoo.envs` is imported; those without velocities by the names of RL Baselines3 Zoo.
+They are registered when `zoo.envs` is imported.
 """
 
 from __future__ import annotations
@@ -126,41 +126,6 @@ class BitFlipping(gym.Env[Any, Any]):
     def _observation(self) -> dict[str, Any]:
         bits, goal = self._bits.copy(), self._goal.copy()
         return {"observation": bits, "achieved_goal": bits.copy(), "desired_goal": goal}
-
-
-TOYS: dict[str, tuple[type[gym.Env[Any, Any]], int | None, dict[str, Any]]] = {
-    "Masked": (Masked, 20, {}),
-    "Memory": (Memory, 20, {}),
-    "BitFlipping": (BitFlipping, None, {}),
-    "BitFlippingContinuous": (BitFlipping, None, {"continuous": True}),
-}
-"""Name → class, time limit, and arguments."""
-
-WITHOUT_VELOCITIES = {
-    "CartPoleNoVel-v1": "CartPole-v1",
-    "MountainCarNoVel-v0": "MountainCar-v0",
-    "MountainCarContinuousNoVel-v0": "MountainCarContinuous-v0",
-    "PendulumNoVel-v1": "Pendulum-v1",
-    "LunarLanderNoVel-v3": "LunarLander-v3",
-    "LunarLanderContinuousNoVel-v3": "LunarLanderContinuous-v3",
-}
-"""Id without velocities → the id with them."""
-
-
-def register() -> None:
-    """Register the toys and the environments without velocities."""
-    for name, (toy, limit, arguments) in TOYS.items():
-        place = f"{toy.__module__}:{toy.__name__}"
-        gym.register(f"Zoo/{name}-v0", entry_point=place, max_episode_steps=limit, kwargs=arguments)
-    for env_id, shown in WITHOUT_VELOCITIES.items():
-        spec = gym.spec(shown)
-        gym.register(
-            env_id,
-            entry_point=f"{__name__}:make",
-            max_episode_steps=spec.max_episode_steps,
-            reward_threshold=spec.reward_threshold,
-            kwargs={"shown": shown},
-        )
 
 
 def make(shown: str, **options: Any) -> gym.Env[Any, Any]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium import spaces
@@ -14,10 +15,34 @@ from numpy.typing import NDArray
 from zoo.envs.spaces import Info, Observations, Space, describe
 from zoo.errors import ZooError
 
-if TYPE_CHECKING:
-    from zoo.envs.monitor import EpisodeRecord
-
 NOTHING_FINISHED: NDArray[np.int64] = np.empty(0, dtype=np.int64)
+
+
+@dataclass(slots=True)
+class EpisodeRecord:
+    """One finished episode: the sum of its raw rewards and its length in environment steps."""
+
+    env_index: int
+    episode_return: float
+    length: int
+    seconds: float
+    """When it ended, in seconds since the start, without the pauses after which a run was resumed."""
+    info: dict[str, Any] = field(default_factory=dict)
+    """``is_success`` where the environment says it (`success_of`), and the values of ``info_keywords``."""
+
+
+class RecentEpisodes(deque[EpisodeRecord]):
+    """The last episodes that finished, as a part of a run's state."""
+
+    def state(self) -> dict[str, Any]:
+        """Return the records as plain values."""
+        return {"records": [asdict(record) for record in self]}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Take over what `state` returned."""
+        records = [EpisodeRecord(**record) for record in state["records"]]
+        self.clear()
+        self.extend(records)
 
 
 class EpisodeEnd(NamedTuple):

@@ -13,7 +13,6 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from zoo.config.aliases import AnswersNames
-from zoo.envs.atari import LifeLoss
 from zoo.envs.config import DEFAULT_RESEED_EVERY
 from zoo.envs.masks import masks_of
 from zoo.envs.registry import close_reporting, env_error
@@ -33,14 +32,14 @@ from zoo.envs.spaces import (
     Observations,
     Space,
     check_supported,
-    from_record,
     is_composite,
     leaves,
+    nested,
     spaces_differ,
 )
 from zoo.envs.step_arrays import NO_ENV, StepArrays, StepProgress, map_arrays
 from zoo.envs.transition import EpisodeEnd, Transition, copied, stacked
-from zoo.envs.wrappers import check_distinct, episode_so_far, find_wrapper, statistics_of
+from zoo.envs.wrappers import LifeLoss, check_distinct, find_wrapper, statistics_of
 from zoo.errors import ZooError
 
 
@@ -145,7 +144,8 @@ class VecEnv(AnswersNames, VectorEnv[Any, Any, Any]):
             transition.truncated &= ~transition.terminated
             transition.finished = np.array([end.env_index for end in ends], dtype=np.int64)
             transition.final_observations = stacked([end.observation for end in ends])
-            transition.final_action_masks = final_masks(ends)
+            masks = [end.action_masks for end in ends if end.action_masks is not None]
+            transition.final_action_masks = np.stack(masks) if masks else None
             transition.final_infos = [end.info for end in ends]
         return transition
 
@@ -487,7 +487,8 @@ class SyncVecEnv(VecEnv):
         info = {} if info is None else info
         total, length = float(self._returns[i] + arrays.rewards[i]), self._log.n_steps - self._first_steps[i]
         if (statistics := self._statistics[i]) is not None:
-            total, length = episode_so_far(statistics)
+            total = float(np.asarray(statistics.episode_returns).item())
+            length = int(statistics.episode_lengths)
         masks = None
         if self._masks.size is not None:
             masks = self._masks.mask(i, info, is_over=bool(terminated))
@@ -573,7 +574,8 @@ class SyncVecEnv(VecEnv):
         """Return the actions of rows as environments take them."""
         if not self._acts_in_parts:
             return actions
-        return [from_record(self.single_action_space, record) for record in actions]
+        space, paths = self.single_action_space, actions.dtype.names or ()
+        return [nested(space, {path: record[path] for path in paths}) for record in actions]
 
     def _observation(self, i: int) -> Any:
         """Return a copy of what an environment shows now."""
@@ -591,12 +593,6 @@ def check_same_spaces(first: int, env: Any, other: int, other_env: Any) -> None:
         difference = spaces_differ(getattr(env, name), getattr(other_env, name))
         if difference is not None:
             raise ZooError(f"env {other} has another {name} than env {first}: {difference}")
-
-
-def final_masks(ends: Sequence[EpisodeEnd]) -> NDArray[np.bool_] | None:
-    """Return the masks at the ends of episodes, a row each; None without masks."""
-    masks = [end.action_masks for end in ends if end.action_masks is not None]
-    return np.stack(masks) if masks else None
 
 
 @np.errstate(over="ignore")

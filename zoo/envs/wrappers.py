@@ -12,11 +12,12 @@ from gymnasium import spaces
 from gymnasium.vector import VectorWrapper
 from numpy.typing import NDArray
 
-from zoo.config.user_imports import own_class
+from zoo.config.user_files import own_class
 from zoo.envs.config import EnvConfig
-from zoo.envs.goals import ACHIEVED, DESIRED, is_goal_space
 from zoo.envs.masks import ActionMasker
 from zoo.envs.spaces import (
+    ACHIEVED,
+    DESIRED,
     Env,
     Info,
     Space,
@@ -25,6 +26,7 @@ from zoo.envs.spaces import (
     flat_parts,
     flat_space,
     is_composite,
+    is_goal_space,
     is_image,
     mask_size,
 )
@@ -97,13 +99,10 @@ class FlatObservation(gym.ObservationWrapper):
             shown = spaces.Dict([(key, part) for key, part in shown.items() if key != MASK_KEY])
         self.observation_space = flat_space(shown)
         self._is_nested = self.observation_space is not shown
+        self.is_needed = self.has_mask or self._is_nested
+        """Whether it changes anything."""
         if self.has_mask and not env.has_wrapper_attr("action_masks"):
             self.action_masks = lambda: self._mask
-
-    @property
-    def is_needed(self) -> bool:
-        """Whether it changes anything."""
-        return self.has_mask or self._is_nested
 
     def observation(self, observation: Any) -> Any:
         """Return what a policy sees, and keep the mask."""
@@ -148,7 +147,7 @@ def unsaved_statistics(env: Any) -> list[str]:
 
 
 class EpisodeStatistics(Wrapper):
-    """Sums raw rewards below the wrappers that change them, under Gymnasium's names: see `episode_so_far`."""
+    """Sums raw rewards below the wrappers that change them, under Gymnasium's names."""
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)
@@ -181,9 +180,36 @@ def statistics_of(env: Env) -> Statistics | None:
     return found
 
 
-def episode_so_far(statistics: Statistics) -> tuple[float, int]:
-    """Return the sum of rewards and the number of steps of the episode."""
-    return float(np.asarray(statistics.episode_returns).item()), int(statistics.episode_lengths)
+class LifeLoss(Wrapper):
+    """Ends an episode at each lost life while the game goes on; a seed or a game's end starts a new one."""
+
+    def __init__(self, env: Env) -> None:
+        super().__init__(env)
+        self._lives = 0
+        self._game_over = True
+        self.goes_on = False
+        """Whether the last step ended the episode, but not the game."""
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, Info]:
+        """Step; a life lost terminates, while the game ``goes_on``."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        self._game_over = terminated or truncated
+        lives = self.unwrapped.ale.lives()  # type: ignore[attr-defined]
+        self.goes_on = 0 < lives < self._lives and not self._game_over
+        self._lives = lives
+        return observation, reward, terminated or self.goes_on, truncated, info
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
+        """Start a new game after a game, or if a seed is given; else go on with a no-op."""
+        if not self._game_over and seed is None and not options:
+            observation, _, terminated, truncated, info = self.env.step(0)
+            if terminated or truncated:
+                observation, info = self.env.reset()
+        else:
+            observation, info = self.env.reset(seed=seed, options=options)
+        self._game_over = False
+        self._lives = self.unwrapped.ale.lives()  # type: ignore[attr-defined]
+        return observation, info
 
 
 class ActionRepeat(Wrapper):

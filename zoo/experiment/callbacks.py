@@ -20,7 +20,7 @@ from zoo.core.zips import parse_arrays
 from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.config import EnvConfig
 from zoo.envs.make_env import make_vec_env
-from zoo.envs.monitor import EpisodeRecord
+from zoo.envs.transition import EpisodeRecord
 from zoo.errors import ZooError
 from zoo.experiment.evaluation import Env, Evaluation, EvaluationCancelledError, evaluate
 from zoo.experiment.loggers import LoggerGroup

@@ -109,13 +109,16 @@ class CheckpointCallback(Callback):
             self.on_preemption(algorithm)
 
     def drop(self) -> None:
-        """Remove the checkpoint of a finished run, unless it is kept."""
+        """Remove the checkpoint of a finished run unless it is kept, and its folder if it is empty then."""
         if self.keep == "auto" and self.folder.is_dir():
             is_kept = sum(path.stat().st_size for path in self.folder.iterdir()) <= KEPT_BYTES
         else:
             is_kept = bool(self.keep)
         if not is_kept:
-            remove_checkpoint(self.folder)
+            with contextlib.suppress(OSError):
+                (self.folder / RECORD).unlink(missing_ok=True)
+                _remove_unused_files(self.folder)
+                self.folder.rmdir()
 
     def _write(self, algorithm: Training) -> None:
         with report_write_errors("the run goes on, and the previous checkpoint, if any, stays"):
@@ -271,14 +274,6 @@ def read_checkpoint(folder: str | Path) -> Checkpoint:
     record = _read_record(folder)
     state, *_ = [_read_share(folder, share) for share in _shares(record)]
     return Checkpoint(record["timesteps"], state, record.get("callbacks", {}), record.get("monitor"))
-
-
-def remove_checkpoint(folder: Path) -> None:
-    """Remove the checkpoint, and its folder if nothing else is in it."""
-    with contextlib.suppress(OSError):
-        (folder / RECORD).unlink(missing_ok=True)
-        _remove_unused_files(folder)
-        folder.rmdir()
 
 
 def _write_share(folder: Path, timesteps: int, state: State) -> Record:

@@ -18,8 +18,7 @@ from zoo.core.printing import decimal, show
 from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.config import EnvConfig
 from zoo.envs.make_env import make_vec_env
-from zoo.envs.monitor import EpisodeRecord
-from zoo.envs.transition import Transition
+from zoo.envs.transition import EpisodeRecord, Transition
 from zoo.errors import NotFiniteError, ZooError
 from zoo.experiment import statistics
 

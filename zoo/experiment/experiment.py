@@ -16,8 +16,8 @@ from zoo.algorithms.callback import PREEMPTED, Callback, InterruptedCallbackErro
 from zoo.config.compose import compose
 from zoo.config.environment_values import as_written, resolved
 from zoo.config.overrides import as_overrides
-from zoo.config.paths import shown
 from zoo.config.schema import preset_or_name
+from zoo.config.user_files import shown
 from zoo.errors import ZooError
 from zoo.experiment.callbacks import EvalCallback
 from zoo.experiment.checkpoint import CheckpointCallback, check_barriers, restore_run

@@ -12,10 +12,9 @@ from gymnasium import spaces
 
 from zoo.buffers.arrays import Arrays, transform
 from zoo.envs.config import EnvConfig
-from zoo.envs.monitor import EpisodeRecord
 from zoo.envs.replay import random_seed
 from zoo.envs.spaces import Space, describe, is_composite, leaf_spaces, leaves, nested, row
-from zoo.envs.transition import Transition
+from zoo.envs.transition import EpisodeRecord, Transition
 from zoo.errors import ZooError, ZooWarning
 from zoo.experiment.evaluation import Env, Predictor, check_finite_return, eval_loop
 from zoo.imitation.expert_data import (

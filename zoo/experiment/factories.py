@@ -15,12 +15,12 @@ from zoo.buffers.config import replay_config
 from zoo.config.environment_values import as_written
 from zoo.config.fields import build
 from zoo.config.schema import ALGO_LABELS, OwnCallbackSettings
-from zoo.config.user_imports import own_class
+from zoo.config.user_files import own_class
 from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.config import EnvConfig
-from zoo.envs.goals import is_goal_space
 from zoo.envs.make_env import make_vec_env
 from zoo.envs.monitor import EpisodeMonitor
+from zoo.envs.spaces import is_goal_space
 from zoo.envs.video import parse_size
 from zoo.errors import ZooError
 from zoo.experiment.callbacks import (

@@ -41,8 +41,14 @@ def init_algorithm(algorithm: Algorithm, source: str, config: Mapping[str, Any])
     Raises `ZooError` if there is none, or it does not fit.
     """
     files = read_as_data(source)
-    _check_spaces(algorithm, files, source)
-    _check_finite(files, source)
+    trained = tuple(space_from_dict(files.config[f"{kind}_space"]) for kind in ("observation", "action"))
+    difference = interfaces_differ((trained[0], trained[1]), algorithm.spaces)
+    if difference is not None:
+        name, how = difference
+        raise ZooError(f"can't start from {source}: its {name} and the environment's differ: {how}")
+    for name, array in files.tensors.items():  # from a NaN nothing is learned
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise ZooError(f"can't start from {one_line(source)}: {one_line(name)} is not finite")
     what = config.get("init_with", WEIGHTS)
     if what == WEIGHTS:
         _take_weights(algorithm, files, source, config)
@@ -130,21 +136,6 @@ def _take_buffer(
     chunks = {first: dict(rows) for first, rows in memory["chunks"].items()}  # without their names
     algorithm.buffer.load_state({**memory, "chunks": chunks})
     algorithm.buffer.cut()
-
-
-def _check_spaces(algorithm: Algorithm, files: AgentFiles, agent: str) -> None:
-    trained = tuple(space_from_dict(files.config[f"{kind}_space"]) for kind in ("observation", "action"))
-    difference = interfaces_differ((trained[0], trained[1]), algorithm.spaces)
-    if difference is not None:
-        what, how = difference
-        raise ZooError(f"can't start from {agent}: its {what} and the environment's differ: {how}")
-
-
-def _check_finite(files: AgentFiles, agent: str) -> None:
-    """Raise `ZooError` for weights that are NaN or infinite: nothing is learned from there."""
-    for name, array in files.tensors.items():
-        if array.dtype.kind == "f" and not np.isfinite(array).all():
-            raise ZooError(f"can't start from {one_line(agent)}: {one_line(name)} is not finite")
 
 
 def differences(trained: Mapping[str, Any], algorithm: Algorithm, config: Mapping[str, Any]) -> Iterator[str]:

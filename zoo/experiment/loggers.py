@@ -18,7 +18,7 @@ from zoo.algorithms.callback import Callback, Training, named
 from zoo.core import atomic
 from zoo.core.printing import csv_lines, decimal, duration, one_line, show
 from zoo.core.zips import UNREADABLE
-from zoo.envs.monitor import EpisodeRecord
+from zoo.envs.transition import EpisodeRecord
 from zoo.errors import ZooError
 from zoo.experiment.messages import print_message
 
@@ -103,7 +103,11 @@ class ConsoleLogger(Logger):
         self._printed: float | None = None
 
     def write(self, entry: LogEntry) -> None:
-        self._unprinted = entry if self._unprinted is None else _merged(self._unprinted, entry)
+        if self._unprinted is not None:  # scalars that only the earlier entry has stay, and times add up
+            scalars, before = {**self._unprinted.scalars, **entry.scalars}, self._unprinted.seconds
+            seconds = {name: each + before.get(name, 0.0) for name, each in entry.seconds.items()}
+            entry = LogEntry(entry.timesteps, scalars, seconds, entry.note)
+        self._unprinted = entry
         now = time.perf_counter()
         if self._printed is None or now - self._printed >= self.seconds:
             self._printed = now
@@ -118,18 +122,13 @@ class ConsoleLogger(Logger):
     close = flush
 
 
-def _merged(earlier: LogEntry, later: LogEntry) -> LogEntry:
-    """Return the later entry with the scalars that only the earlier one has, and the time of both."""
-    spent = {name: seconds + earlier.seconds.get(name, 0.0) for name, seconds in later.seconds.items()}
-    return LogEntry(later.timesteps, {**earlier.scalars, **later.scalars}, spent, later.note)
-
-
 def table(entry: LogEntry) -> str:
     """Return an entry as text: scalars by group, how the time divides, and the note."""
     groups: dict[str, dict[str, str]] = {}
     for name, value in entry.scalars.items():
         group, _, key = name.rpartition("/")
-        groups.setdefault(group, {})[key] = formatted(value)
+        is_whole = isinstance(value, int) or 1e4 <= abs(value) < 1e15
+        groups.setdefault(group, {})[key] = f"{value:.0f}" if is_whole else f"{value:.4g}"
     rows: list[tuple[str, str]] = []
     for group in sorted(groups):
         rows.append((f"{group}/", ""))
@@ -143,13 +142,6 @@ def table(entry: LogEntry) -> str:
     line = "-" * (width + value_width + 7)
     body = [f"| {key:<{width}} | {value:<{value_width}} |" for key, value in rows]
     return "\n".join([line, *body, line, *([entry.note] if entry.note else [])])
-
-
-def formatted(value: float) -> str:
-    """Return a number with four significant digits, whole numbers in full."""
-    if isinstance(value, int) or (abs(value) >= 1e4 and abs(value) < 1e15):
-        return f"{value:.0f}"
-    return f"{value:.4g}"
 
 
 class CsvLogger(Logger):
@@ -363,16 +355,14 @@ class LoggingCallback(Callback):
         scalars.update(algorithm.read_metrics())
         spent = {name: total - self._timings.get(name, 0.0) for name, total in algorithm.timings.items()}
         spent["other"] = max(0.0, now - self._logged - sum(spent.values()))
-        entry = LogEntry(algorithm.num_timesteps, scalars, spent, self._note(algorithm))
+        note = None
+        if not algorithm.n_episodes and self._longest:  # without a step there is nothing to wait for
+            note = f"no episode has finished yet (longest: {self._longest:,} steps); set a time limit?"
+            note += " (env.max_episode_steps)"
+        entry = LogEntry(algorithm.num_timesteps, scalars, spent, note)
         self._logged, self._logged_step = now, algorithm.num_timesteps
         self._timings = dict(algorithm.timings)
         return entry
-
-    def _note(self, algorithm: Training) -> str | None:
-        if algorithm.n_episodes or not self._longest:  # without a step there is nothing to wait for
-            return None
-        note = f"no episode has finished yet (longest: {self._longest:,} steps); set a time limit?"
-        return f"{note} (env.max_episode_steps)"
 
 
 def rollout_scalars(episodes: Iterable[EpisodeRecord]) -> dict[str, float]:

@@ -13,9 +13,9 @@ from zoo.agents.card import score, steps
 from zoo.agents.find import find_agent, kept_agent, list_agents, resolve_agent
 from zoo.agents.trust import refuse_foreign_environment, stands_in_own_runs
 from zoo.config.compose import env_id
-from zoo.config.paths import shown
 from zoo.config.schema import ActingAgent, preset_or_name
 from zoo.config.source import algorithm_options
+from zoo.config.user_files import shown
 from zoo.core.plain_data import flat
 from zoo.core.printing import one_line
 from zoo.errors import ZooError, nearest
@@ -95,7 +95,8 @@ def open_agent(settings: AgentChoice) -> OpenedAgent:
     path = agent_path(settings)
     trust = settings.trust or stands_in_own_runs(path, settings.runs_dir)
     files = read_agent(path, trust=trust, own_env=True)
-    changes = _changes(settings)
+    changes = settings.env if isinstance(settings, ActingAgent) else {}
+    changes = {key: value for key, value in changes.items() if key != "id"}
     env = _env_config(files, settings, changes, one_line(shown(path)))
 
     from zoo.algorithms.registry import algorithm_class
@@ -123,27 +124,17 @@ def agent_path(settings: AgentName) -> Path:
     if settings.algo is None or env is None:
         missing = "algo=" if settings.algo is None else "env="
         raise ZooError(f"which agent? {missing} is missing: give algo=NAME env=ID, or agent=PATH")
-    _check_algorithm(settings.algo, settings.runs_dir)
-    found = find_agent(settings.algo, env_id(env), runs=settings.runs_dir)
+    name, runs = settings.algo, settings.runs_dir
+    known = sorted({*algorithm_options(), *(agent.algo for agent in list_agents(runs=runs))})
+    if name not in known:
+        raise ZooError(f"unknown algorithm '{name}'{nearest(name, known)} (known: {', '.join(known)})")
+    found = find_agent(name, env_id(env), runs=runs)
     return found if checkpoint is None else kept_agent(found, checkpoint)
 
 
 def _named_env(settings: AgentName) -> str | None:
     """Return the id that the user gave, if one."""
     return settings.env.get("id") if isinstance(settings, ActingAgent) else settings.env
-
-
-def _changes(settings: AgentChoice) -> dict[str, Any]:
-    """Return what the user set of the environment, beside its id."""
-    if not isinstance(settings, ActingAgent):
-        return {}
-    return {key: value for key, value in settings.env.items() if key != "id"}
-
-
-def _check_algorithm(name: str, runs: str) -> None:
-    known = sorted({*algorithm_options(), *(agent.algo for agent in list_agents(runs=runs))})
-    if name not in known:
-        raise ZooError(f"unknown algorithm '{name}'{nearest(name, known)} (known: {', '.join(known)})")
 
 
 def _env_config(
@@ -164,7 +155,8 @@ def _env_config(
     values = {} if trained_in is None else section_of(files, "env")
     wanted = None if named is None else env_id(named)
     if wanted is not None and wanted != values.get("id"):
-        same_environment = _without_module(wanted) == _without_module(str(values.get("id")))
+        name = str(values.get("id")).rpartition(":")[2]
+        same_environment = wanted.rpartition(":")[2] == name
         values |= {"id": wanted} | ({} if same_environment else {"kwargs": {}, "max_episode_steps": "auto"})
     if not files.is_trusted:
         refuse_foreign_environment(values, origin, named_by_user=named)
@@ -181,7 +173,3 @@ def _merged(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, 
             change = _merged(before, change)
         merged[key] = change
     return merged
-
-
-def _without_module(env_id: str) -> str:
-    return env_id.rpartition(":")[2]

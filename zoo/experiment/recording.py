@@ -12,7 +12,7 @@ from zoo.agents.find import run_of
 from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.config import EnvConfig, without_workers
 from zoo.envs.make_env import make_vec_env
-from zoo.envs.monitor import EpisodeRecord
+from zoo.envs.transition import EpisodeRecord
 from zoo.envs.vec_env import SyncVecEnv
 from zoo.envs.video import FASTEST_GIF, RecordFrames, ffmpeg, filming, render_offscreen, to_rgb
 from zoo.errors import ZooError

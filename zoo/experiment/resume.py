@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from zoo.config.environment_values import as_written, resolved
 from zoo.config.resume import SHOWN_ONLY
 from zoo.errors import ZooError
 from zoo.experiment.run_folder import FINISHED, RunFolder, StillGoingError
-from zoo.experiment.signals import is_requeued, slurm_job
+from zoo.experiment.signals import slurm_job
 
 Config = dict[str, Any]
 
@@ -23,7 +24,8 @@ def reopen_run(config: Config) -> tuple[RunFolder | None, Config]:
     """
     if config["resume"] is not None:
         return RunFolder.reopen(config["resume"]), config
-    job = config["job"] or (slurm_job() if is_requeued() else None)
+    is_requeued = os.environ.get("SLURM_RESTART_COUNT", "0").strip() not in ("", "0")
+    job = config["job"] or (slurm_job() if is_requeued else None)
     found = None if job is None else _unfinished_run(config, job)
     if found is None:
         return None, config

@@ -67,8 +67,3 @@ def slurm_job() -> str | None:
     if array is not None and index is not None:
         return f"{array}_{index}"
     return os.environ.get("SLURM_JOB_ID")
-
-
-def is_requeued() -> bool:
-    """Tell whether Slurm started this job before, and put it back into the queue."""
-    return os.environ.get("SLURM_RESTART_COUNT", "0").strip() not in ("", "0")

@@ -8,7 +8,7 @@ thousands of resamples are one call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -86,21 +86,15 @@ def bootstrapped(
     rng = np.random.default_rng(seed)
     size = width * max(1, sum(len(scores) for strata in methods for scores in strata))
     rows = max(1, _BATCH_ELEMENTS // size)
-    return np.concatenate(
-        [
-            np.asarray(statistic(*(_resample(strata, n, rng) for strata in methods)))
-            for n in _batch_sizes(n_resamples, rows)
-        ]
-    )
-
-
-def _batch_sizes(total: int, largest: int) -> Iterator[int]:
-    for first in range(0, total, largest):
-        yield min(largest, total - first)
-
-
-def _resample(strata: Strata, n: int, rng: np.random.Generator) -> list[Array]:
-    return [scores[rng.integers(len(scores), size=(n, len(scores)))] for scores in strata]
+    results = []
+    for start in range(0, n_resamples, rows):
+        n = min(rows, n_resamples - start)
+        drawn = (
+            [scores[rng.integers(len(scores), size=(n, len(scores)))] for scores in strata]
+            for strata in methods
+        )
+        results.append(np.asarray(statistic(*drawn)))
+    return np.concatenate(results)
 
 
 def interval(resamples: NDArray[Any], confidence: float = CONFIDENCE) -> tuple[Any, Any]:
@@ -141,7 +135,8 @@ def chance_of_difference(
     there = abs(statistic(first) - statistic(second))
     as_large = 0
     rows = max(1, _BATCH_ELEMENTS // sum(len(scores) for scores in [*first, *second]))
-    for n in _batch_sizes(n_draws, rows):
+    for start in range(0, n_draws, rows):
+        n = min(rows, n_draws - start)
         dealt = [
             rng.permuted(np.tile(np.concatenate([a, b]), (n, 1)), axis=1)
             for a, b in zip(first, second, strict=True)

@@ -182,8 +182,14 @@ def open_store(task: Task) -> Store:
     is_first = task.rank == 0
     try:
         where = task.address, task.port, task.size, is_first
+        here = None
         # By itself it would listen to all networks, also where all tasks are on this machine.
-        here = _listen(task.port) if is_first and task.address == LOOPBACK else None
+        if is_first and task.address == LOOPBACK:
+            with socket.socket() as server:
+                server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                server.bind((LOOPBACK, task.port))
+                server.listen(socket.SOMAXCONN)
+                here = server.detach()
         return dist.TCPStore(*where, timeout=wait, wait_for_workers=False, master_listen_fd=here)  # type: ignore[attr-defined]
     except (RuntimeError, OSError) as error:
         way = "listen at" if is_first else "reach the first one at"
@@ -191,14 +197,6 @@ def open_store(task: Task) -> Store:
             f"worker {task.rank} can't {way} {task.address}, port {task.port} (MASTER_ADDR and MASTER_PORT"
             f" choose others): {one_line(error)}"
         ) from error
-
-
-def _listen(port: int) -> int:
-    with socket.socket() as server:
-        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        server.bind((LOOPBACK, port))
-        server.listen(socket.SOMAXCONN)
-        return server.detach()
 
 
 # -- the first one ----------------------------------------------------------------------------------------

@@ -199,7 +199,9 @@ class DeterministicPolicy(nn.Module):
         self.policy: nn.Module = acting.policy
         self.is_dictionary = isinstance(space, spaces.Dict)
         parts = space.spaces if isinstance(space, spaces.Dict) else {"observation": space}
-        self.inputs = [_tensor_spec(name, part) for name, part in parts.items()]
+        self.inputs = [
+            TensorSpec(name, tuple(part.shape or ()), str(part.dtype)) for name, part in parts.items()
+        ]
         whole, policy = acting.initial_state(1), self.policy
         self.agent_state_size: int = 0 if whole is None else whole.shape[1]
         # The critic's recurrent state is no part of acting; what a class of a user's own does is not known.
@@ -255,10 +257,6 @@ class DeterministicPolicy(nn.Module):
             for head, part, action in zip(self.heads, each, self.action_adapters, strict=True)
         )
         return (*actions, next_state) if self.state_size else actions
-
-
-def _tensor_spec(name: str, space: spaces.Space[Any]) -> TensorSpec:
-    return TensorSpec(name, tuple(space.shape or ()), str(space.dtype))
 
 
 class _Normalize(nn.Module):

@@ -113,13 +113,6 @@ def _explained(what: str) -> Iterator[None]:
         raise ZooError(f"{what}: {problem or f'the Hub is out of reach ({type(error).__name__})'}") from None
 
 
-def chosen_video(path: Path) -> Path:
-    """Return the video that the user named. Raises `ZooError` if it is none."""
-    if path.suffix.lower() not in VIDEO_ENDINGS or not path.is_file():
-        raise ZooError(f"video={one_line(path)}: there is no file of this name that ends in .mp4 or .gif")
-    return path
-
-
 def newest_video(agent: Path) -> Path | None:
     """Return the newest video of the run that the agent stands in, None if there is none."""
     videos = [path for path in (agent.parent / "videos").rglob("*") if path.suffix in VIDEO_ENDINGS]

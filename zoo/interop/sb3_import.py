@@ -521,14 +521,11 @@ def _in_encoder(name: str, keys: Sequence[str]) -> str:
     match = _ENCODER.fullmatch(name)
     if match is None:
         return name
-    part = "" if match["key"] is None else f"parts.{_index(match['key'], keys)}."
-    return f"{match['before']}{part}{_ENCODER_LAYERS[match['layer']]}.{match['kind']}"
-
-
-def _index(key: str, keys: Sequence[str]) -> int:
-    if key not in keys:
+    key = match["key"]
+    if key is not None and key not in keys:
         raise ZooError(f"its policy reads `{one_line(key, 80)}`, which is no key of its observations")
-    return list(keys).index(key)
+    part = "" if key is None else f"parts.{list(keys).index(key)}."
+    return f"{match['before']}{part}{_ENCODER_LAYERS[match['layer']]}.{match['kind']}"
 
 
 def layer_sizes(tensors: Arrays, prefix: str) -> list[int]:

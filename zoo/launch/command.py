@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 
 from zoo.config.compose import HYDRA_ERRORS, ConfigLoader, as_zoo_error
 from zoo.config.overrides import parse_arguments
-from zoo.config.paths import shown
+from zoo.config.user_files import shown
 from zoo.core.printing import one_line, say, show, without_password
 from zoo.errors import ZooError, nearest
 from zoo.launch.help import command_help, readable_yaml

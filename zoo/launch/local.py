@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from zoo.config.overrides import format_overrides
-from zoo.config.paths import shown
+from zoo.config.user_files import shown
 from zoo.core.free_memory import usable_cores
 from zoo.core.printing import one_line, say
 from zoo.errors import INTERRUPTED as INTERRUPTED_STATUS

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from zoo.config.overrides import format_overrides, quoted
-from zoo.config.paths import shown
+from zoo.config.user_files import shown
 from zoo.core import atomic
 from zoo.core.file_lock import open_lock, try_lock
 from zoo.core.plain_data import parse_json, parse_yaml, to_yaml
@@ -302,7 +302,14 @@ class SweepFolder:
 
 def read_progress(folder: Path) -> RunProgress:
     """Return what the files in a run's folder say; those that are missing or damaged say nothing."""
-    record, scalars = _read_json(folder / "run.json"), _last_scalars(folder / "progress.csv")
+    record = _read_json(folder / "run.json")
+    scalars: dict[str, float] = {}  # the last value of each
+    with (
+        contextlib.suppress(OSError, ValueError, csv.Error),
+        open(folder / "progress.csv", newline="", encoding="utf-8") as log,
+    ):
+        for row in csv.DictReader(log):
+            scalars |= {name: float(value) for name, value in row.items() if value}
     config: dict[str, Any] = {}
     with contextlib.suppress(OSError, ValueError):
         config = parse_yaml((folder / "config.yaml").read_bytes())
@@ -384,15 +391,6 @@ def _read_json(file: Path) -> dict[str, Any]:
     with contextlib.suppress(OSError, ValueError):
         return parse_json(file.read_bytes())
     return {}
-
-
-def _last_scalars(file: Path) -> dict[str, float]:
-    """Return the last value of each scalar in a CSV log."""
-    latest: dict[str, float] = {}
-    with contextlib.suppress(OSError, ValueError, csv.Error), open(file, newline="", encoding="utf-8") as log:
-        for row in csv.DictReader(log):
-            latest |= {name: float(value) for name, value in row.items() if value}
-    return latest
 
 
 # -- what Slurm says -------------------------------------------------------------------------------------

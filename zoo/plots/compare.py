@@ -162,14 +162,6 @@ def compare_sides(
     return Comparison(sides, verdicts, overall, left_out, differences(*sides.runs))
 
 
-def _mean_difference(first: Sequence[Array], second: Sequence[Array]) -> Any:
-    return statistics.mean_of_means(first) - statistics.mean_of_means(second)
-
-
-def _iqm_difference(first: Sequence[Array], second: Sequence[Array]) -> Any:
-    return statistics.pooled_iqm(first) - statistics.pooled_iqm(second)
-
-
 def _verdict(first: Sequence[Array], second: Sequence[Array], aggregate: Aggregate) -> Verdict:
     value = statistics.pooled_iqm if aggregate == "iqm" else statistics.mean_of_means
     values = float(value(first)), float(value(second))
@@ -179,9 +171,7 @@ def _verdict(first: Sequence[Array], second: Sequence[Array], aggregate: Aggrega
     ahead: Side | None = None if difference == 0 else "a" if difference > 0 else "b"
     if min(map(len, [*first, *second])) < 2:
         return Verdict(n_runs, values, difference, None, probability, None, None, ahead, None)
-    ci95 = statistics.bootstrap_interval(
-        _iqm_difference if aggregate == "iqm" else _mean_difference, first, second
-    )
+    ci95 = statistics.bootstrap_interval(lambda a, b: value(a) - value(b), first, second)
     width = max(map(len, [*first, *second]))
     wins_ci95 = statistics.bootstrap_interval(wins, first, second, width=width)
     # By means even for aggregate=iqm: permutations of few runs have too few distinct interquartile means.

@@ -17,7 +17,7 @@ import numpy as np
 
 from zoo.core.printing import one_line
 from zoo.errors import ZooError, install_command
-from zoo.plots.curves import Curve, CurveOptions, Series, binned, caption, series_of, smoothed
+from zoo.plots.curves import Curve, CurveOptions, binned, caption, series_of, smoothed
 from zoo.plots.runs import Run
 from zoo.plots.scores import (
     AGGREGATES,
@@ -204,7 +204,11 @@ def run_figure(run: Run, x: str, smooth: int | str, heading: str | None = None) 
         raise ZooError(f"nothing to draw in {run.name}: no episode has ended, and nothing was logged")
     figure, panels = _make_panels([titles[y] for y in found], 3.7, 2.6)
     for axes, (y, series) in zip(panels, found.items(), strict=True):
-        _draw_series(axes, series, smooth if y in ("train", "length") else 1, y)
+        is_of_episodes = y in ("train", "length")
+        line = binned(smoothed(series, smooth if is_of_episodes else 1, y))
+        if is_of_episodes:
+            axes.plot(series.x, series.y, ".", color=COLORS[5], alpha=0.4, markersize=2, rasterized=True)
+        axes.plot(line.x, line.y, color=COLORS[0], marker="." if len(line.x) <= 60 else "")
         _format_axes(axes, x)
     seed = "" if run.seed is None else f", seed {run.seed}"
     window = "100 episodes (a tenth of shorter runs)" if smooth == "auto" else f"{smooth} episodes"
@@ -223,13 +227,6 @@ def _training_scalars(run: Run) -> list[str]:
     ]
     settings = ("train/n_updates", "train/learning_rate", "train/clip_range")
     return sorted(set(names) - set(settings), key=lambda name: ("loss" not in name, name))[:N_SCALARS]
-
-
-def _draw_series(axes: Axes, series: Series, smooth: int | str, y: str) -> None:
-    line = binned(smoothed(series, smooth, y))
-    if y in ("train", "length"):
-        axes.plot(series.x, series.y, ".", color=COLORS[5], alpha=0.4, markersize=2, rasterized=True)
-    axes.plot(line.x, line.y, color=COLORS[0], marker="." if len(line.x) <= 60 else "")
 
 
 # -- scores -----------------------------------------------------------------------------------------------

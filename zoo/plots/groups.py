@@ -48,7 +48,9 @@ def group_runs(runs: Sequence[Run], by: Sequence[str] = ()) -> list[Group]:
     tells groups apart instead, beside the environment: ``algo``, ``seed``, or any key of the config. Raises
     `ZooError` for a key that no config has.
     """
-    _name_environments(runs)
+    known = {run.env for run in runs if run.env}
+    for run in runs:  # those of SB3 whose files don't name it have that of all others, if these have the same
+        run.env = run.env or (next(iter(known)) if len(known) == 1 else "unknown environment")
     _refuse_unknown_keys(runs, by)
     members: dict[str, list[Run]] = {}
     for run in runs:
@@ -58,7 +60,15 @@ def group_runs(runs: Sequence[Run], by: Sequence[str] = ()) -> list[Group]:
     groups: dict[tuple[str, str], Group] = {}
     for first, *others in members.values():
         env = first.env
-        label = name = _label_by(first, by) if by else _label(first, varying[env, first.algo])
+        if by:
+            keys = [key for key in by if key != "env"]
+            parts = [first.algo if key == "algo" else _key_value(key, _value(first, key)) for key in keys]
+        else:
+            values = identifying_values(first).items()
+            differing = [_key_value(key, value) for key, value in values if key in varying[env, first.algo]]
+            more = ["…"] if len(differing) > KEYS_IN_LABEL else []
+            parts = [first.algo, *differing[:KEYS_IN_LABEL], *more]
+        label = name = one_line(", ".join(parts) or "all runs", _LABEL_LIMIT)
         number = 1
         while (env, name) in groups:
             number += 1
@@ -77,12 +87,12 @@ def _without_repeats(runs: Sequence[Run]) -> tuple[list[Run], list[Run]]:
         is_known = run.config is not None and run.seed is not None
         key = _text([run.algo, run.seed, identifying_values(run)]) if is_known else str(run.path)
         same.setdefault(key, []).append(run)
-    counted = {id(max(each, key=_rank)) for each in same.values()}
+    newest = (
+        max(each, key=lambda run: (run.is_complete, str(run.record.get("started") or ""), str(run.path)))
+        for each in same.values()
+    )
+    counted = set(map(id, newest))
     return [run for run in runs if id(run) in counted], [run for run in runs if id(run) not in counted]
-
-
-def _rank(run: Run) -> tuple[bool, str, str]:
-    return run.is_complete, str(run.record.get("started") or ""), str(run.path)
 
 
 def differences(first: Iterable[Run], second: Iterable[Run]) -> dict[str, tuple[list[Any], list[Any]]]:
@@ -112,13 +122,6 @@ def identifying_values(run: Run) -> dict[str, Any]:
     return {key: value for key, value in flat(run.config or {}) if not f"{key}.".startswith(ignored)}
 
 
-def _name_environments(runs: Sequence[Run]) -> None:
-    """Set the environment of SB3's runs whose files don't name it, if all others have the same one."""
-    known = {run.env for run in runs if run.env}
-    for run in runs:
-        run.env = run.env or (next(iter(known)) if len(known) == 1 else "unknown environment")
-
-
 def _refuse_unknown_keys(runs: Sequence[Run], by: Sequence[str]) -> None:
     known = {"algo", "env", "seed", *(key for run in runs for key, _ in flat(run.config or {}))}
     for key in by:
@@ -131,18 +134,6 @@ def _refuse_unknown_keys(runs: Sequence[Run], by: Sequence[str]) -> None:
 
 def _value(run: Run, key: str) -> Any:
     return getattr(run, key) if key in ("algo", "env", "seed") else dict(flat(run.config or {})).get(key)
-
-
-def _label_by(run: Run, by: Sequence[str]) -> str:
-    parts = [run.algo if key == "algo" else _key_value(key, _value(run, key)) for key in by if key != "env"]
-    return one_line(", ".join(parts) or "all runs", _LABEL_LIMIT)
-
-
-def _label(run: Run, varying: set[str]) -> str:
-    """Return a run's algorithm, and its values of the keys in which the runs of it differ."""
-    values = [_key_value(key, value) for key, value in identifying_values(run).items() if key in varying]
-    more = ["…"] if len(values) > KEYS_IN_LABEL else []
-    return one_line(", ".join([run.algo, *values[:KEYS_IN_LABEL], *more]), _LABEL_LIMIT)
 
 
 def _varying_keys(runs: Sequence[Run]) -> dict[tuple[str, str], set[str]]:

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from zoo.config.paths import shown
+from zoo.config.user_files import shown
 from zoo.core.plain_data import parse_json, parse_yaml, value_at
 from zoo.core.printing import one_line
 from zoo.core.zips import UNREADABLE, parse_arrays
@@ -81,12 +81,8 @@ def _runs_below(top: Path) -> Iterator[Path]:
         if RECORD in files:
             folders.clear()
             yield Path(folder)
-        elif any(map(_is_sb3_file, files)):
+        elif any(name == EVALUATIONS or _is_monitor(name) for name in files):
             yield Path(folder)
-
-
-def _is_sb3_file(name: str) -> bool:
-    return name == EVALUATIONS or _is_monitor(name)
 
 
 def _is_monitor(name: str) -> bool:

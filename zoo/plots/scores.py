@@ -15,7 +15,7 @@ from zoo.core.printing import one_line
 from zoo.errors import ZooError
 from zoo.experiment import statistics
 from zoo.plots.groups import Group
-from zoo.plots.runs import Run, Score, finite_number
+from zoo.plots.runs import Score, finite_number
 
 Array = NDArray[np.float64]
 Interval = tuple[float, float]
@@ -67,7 +67,8 @@ def _scored_group(group: Group, kind: Score) -> GroupScore:
     for run in group.runs:
         score = run.score(kind) if run.is_complete else None
         if score is None:
-            left_out.append(f"{run.name}: {_why_without_score(run, kind)}")
+            why = "no episode has ended" if kind == "train" else "it was not evaluated"
+            left_out.append(f"{run.name}: {why if run.is_complete else run.ending}")
         else:
             scores.append(score)
             steps.append(run.timesteps())
@@ -76,12 +77,6 @@ def _scored_group(group: Group, kind: Score) -> GroupScore:
     middle = _median(seconds)
     hours = None if middle is None else middle / 3600
     return GroupScore(group, np.array(scores, np.float64), left_out, _median(steps), hours)
-
-
-def _why_without_score(run: Run, kind: Score) -> str:
-    if not run.is_complete:
-        return run.ending
-    return "no episode has ended" if kind == "train" else "it was not evaluated"
 
 
 def _median(values: Sequence[float | None]) -> float | None:

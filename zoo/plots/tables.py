@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from zoo.core.printing import csv_lines, csv_text, decimal, markdown_cell
+from zoo.core.printing import csv_lines, csv_text, decimal, one_line
 from zoo.plots.scores import AGGREGATES, GroupScore, Interval, Methods, aggregates
 
 TEXTS = ("md", "csv")
@@ -26,7 +27,10 @@ class Table:
         """Return the table as ``md`` or ``csv``."""
         if kind == "csv":
             return csv_lines(map(_csv_cell, row) for row in [self.fields, *self.values])
-        columns, *rows = ([markdown_cell(cell) for cell in row] for row in [self.columns, *self.rows])
+        columns, *rows = (  # No text ends its cell or begins an element of HTML.
+            [re.sub(r"([\\|])", r"\\\1", one_line(cell, 300)).replace("<", "&lt;") for cell in row]
+            for row in [self.columns, *self.rows]
+        )
         rules = ["---"] * self.n_text_columns + ["---:"] * (len(columns) - self.n_text_columns)
         return "".join(f"| {' | '.join(row)} |\n" for row in [columns, rules, *rows])
 

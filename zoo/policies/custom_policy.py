@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from gymnasium import spaces
 from torch import nn
 
-from zoo.config.user_imports import own_class, path_of_class
+from zoo.config.user_files import own_class, path_of_class
 from zoo.errors import ZooError
 from zoo.policies.config import PolicyConfig
 

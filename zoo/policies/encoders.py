@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from zoo.config.user_imports import own_class
+from zoo.config.user_files import own_class
 from zoo.envs.spaces import channels_first, is_image
 from zoo.errors import ZooError
 from zoo.policies.config import PolicyConfig

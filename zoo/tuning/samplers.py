@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from zoo.config.user_imports import own_class
+from zoo.config.user_files import own_class
 from zoo.core.printing import one_line
 from zoo.errors import ZooError, nearest
 

@@ -206,7 +206,11 @@ class Space:
         typed = [path for path, each in given.items() if isinstance(each, Mapping) and "type" in each]
         found = {path: _dimension_of(path, each, typed) for path, each in given.items() if each is not None}
         fixed = [f"{path}." for path in fixed]
-        self.left_out = [path for path in found if any(_overlap(f"{path}.", each) for each in fixed)]
+        self.left_out = [
+            path
+            for path in found
+            if any(each.startswith(f"{path}.") or f"{path}.".startswith(each) for each in fixed)
+        ]
         self.dimensions = {path: each for path, each in found.items() if path not in self.left_out}
 
     def check(self, base: Config) -> None:
@@ -296,11 +300,6 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
             yield from _flat(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
-
-
-def _overlap(path: str, other: str) -> bool:
-    """Tell whether one of the paths, each with a dot at its end, is the other or within it."""
-    return path.startswith(other) or other.startswith(path)
 
 
 def put_at(config: Config, path: str, value: Any) -> None:

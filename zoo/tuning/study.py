@@ -23,7 +23,7 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from zoo.config.paths import shown
+from zoo.config.user_files import shown
 from zoo.core import atomic
 from zoo.core.file_lock import FileLock, is_locked
 from zoo.core.printing import first_and_last, one_line, without_password
@@ -50,6 +50,9 @@ HEARTBEAT, GRACE = 15, 60
 
 MOST_RETRIES = 3
 """How often the trial of a process that died is run again."""
+
+RETRY_HISTORY = "retry_history"
+"""What Optuna's `RetryHeartbeatStaleTrialCallback.retry_history` reads, which warns at each call."""
 
 # -- storages -------------------------------------------------------------------------------------------
 
@@ -356,18 +359,12 @@ def n_ended(study: Study) -> int:
 
 def retry_of(trial: FrozenTrial) -> int | None:
     """Return the number of the interrupted trial that this one repeats."""
-    history = _retry_history(trial)
+    history = trial.system_attrs.get(RETRY_HISTORY)
     return history[-1] if history else None
 
 
 def _retried(trials: Sequence[FrozenTrial]) -> set[int]:
-    return {number for trial in trials for number in _retry_history(trial)}
-
-
-def _retry_history(trial: FrozenTrial) -> list[int]:
-    """Return what `RetryHeartbeatStaleTrialCallback.retry_history` does, without a warning at each call."""
-    history: list[int] = trial.system_attrs.get("retry_history", [])
-    return history
+    return {number for trial in trials for number in trial.system_attrs.get(RETRY_HISTORY, ())}
 
 
 def _retry_callback() -> RetryHeartbeatStaleTrialCallback:

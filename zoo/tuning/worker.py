@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from zoo.config.environment_values import keep
-from zoo.config.paths import shown
+from zoo.config.user_files import shown
 from zoo.core.file_lock import FileLock
 from zoo.core.printing import one_line, say, show
 from zoo.errors import INTERRUPTED, MISTAKE, ZooError

@@ -1,7 +1,8 @@
-"""The user's own modules: they may stand in the working folder, which Python searches once one is named.
+"""What the user has in the working folder: configs, tuned files and agents beside those of Zoo, and modules.
 
-Until then the folder is on no import path, so that a file beside a downloaded agent is never imported by
-accident. It comes last there: no file in it takes the place of an installed package.
+Python searches the folder for modules once one is named. Until then it is on no import path, so that a file
+beside a downloaded agent is never imported by accident. It comes last there: no file in it takes the place of
+an installed package.
 """
 
 from __future__ import annotations
@@ -15,11 +16,38 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
-from zoo.config.paths import shown
 from zoo.core.printing import one_line
 from zoo.errors import ZooError, nearest
 
 Base = TypeVar("Base")
+
+PACKAGE = Path(__file__).resolve().parents[1]
+
+
+def data_folder(name: str) -> Path | None:
+    """Return the folder that comes with Zoo: inside an installed package, at the top of a checkout."""
+    for folder in (PACKAGE / name, PACKAGE.parent / name):
+        if folder.is_dir():
+            return folder
+    return None
+
+
+def search_folders(name: str) -> list[Path]:
+    """Return the folders to look in, the user's own in the working folder first."""
+    here = Path.cwd() / name
+    own = data_folder(name)
+    folders = [here] if here.is_dir() else []
+    if own is not None and (not folders or not os.path.samefile(own, here)):
+        folders.append(own)
+    return folders
+
+
+def shown(path: Path) -> str:
+    """Return the path as a person would write it here: relative to the working folder if it is inside."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
 
 
 def import_own(name: str) -> ModuleType:
@@ -30,7 +58,9 @@ def import_own(name: str) -> ModuleType:
     """
     if not name:
         raise ModuleNotFoundError("a module without a name")
-    search_working_folder()
+    if os.getcwd() not in sys.path:  # for processes that are started later too
+        sys.path.append(os.getcwd())
+        importlib.invalidate_caches()
     try:
         return importlib.import_module(name)
     except (ModuleNotFoundError, ZooError):
@@ -41,13 +71,6 @@ def import_own(name: str) -> ModuleType:
             f"module `{one_line(name)}` can't be imported: {_place(error)}{type(error).__name__}:"
             f" {one_line(said)}"
         ) from error
-
-
-def search_working_folder() -> None:
-    """Let modules of the working folder be imported from now on, in processes that are started later too."""
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())
-        importlib.invalidate_caches()
 
 
 def own_class(where: str, target: str, base: type[Base]) -> type[Base]:

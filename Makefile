@@ -33,11 +33,11 @@ train: $(INSTALLED)  ## train ALGO on ENV with the tuned file (PPO2 on CartPole-
 	$(BIN)/zoo evaluate algo=$(ALGO) env=$(ENV) n_episodes=100
 
 test: lint packages-for-tests $(HYDRA_TO_COME)  ## linters and tests
-	$(BIN)/python -m pytest -n $(WORKERS)
-	PYTHONPATH=$(abspath $(HYDRA_TO_COME)) $(BIN)/python -m pytest -n $(WORKERS) tests/golden/test_command_line.py
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+	PYTHONPATH=$(abspath $(HYDRA_TO_COME)) $(BIN)/python -m pytest tests/golden/test_command_line.py
 
 test-slow: $(INSTALLED_FOR_TESTS) system-packages packages-for-tests  ## the tests that train for minutes
-	$(BIN)/python -m pytest -n $(WORKERS) -m slow
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m slow
 
 lint: $(INSTALLED_FOR_TESTS) system-packages  ## ruff and mypy
 	$(BIN)/ruff check .

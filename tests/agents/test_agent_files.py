@@ -273,19 +273,6 @@ def test_what_there_is_instead_is_named(agent: AgentFiles) -> None:
         find_agent("sac", "Pendulum-v1")
 
 
-def test_environments_are_named_as_they_are_typed(agent: AgentFiles) -> None:
-    agent.card["env"] = "ALE/Pong-v5"
-    add(agent, "trained_agents/ppo2/ALE-Pong-v5")
-    agent.card["env"] = "my_envs:Mine-v0"
-    add(agent, "runs/ppo2/my_envs-Mine-v0/20260101-000000_s7/agent")
-    with pytest.raises(ZooError, match="did you mean 'ALE/Pong-v5'"):
-        find_agent("ppo2", "ALE/Pon-v5")
-    agent.card["env"] = "something else"
-    add(agent, "trained_agents/ppo2/ALE-Pong-v5")
-    with pytest.raises(ZooError, match="did you mean 'ALE-Pong-v5'"):
-        find_agent("ppo2", "ALE/Pon-v5")
-
-
 def test_path_of_a_run_means_its_best_agent(agent: AgentFiles) -> None:
     add(agent, "run/agent")
     assert resolve_agent("run") == Path("run/agent")

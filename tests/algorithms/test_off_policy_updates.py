@@ -239,7 +239,9 @@ COMPILED_RUNS: dict[str, tuple[Any, str, dict[str, Any]]] = {
 """Those that the compiled cells of `tests/golden` leave out."""
 
 
-@pytest.mark.parametrize("name", COMPILED_RUNS)
+@pytest.mark.parametrize(
+    "name", ["acer", *(pytest.param(name, marks=pytest.mark.slow) for name in ("acktr", "ddpg"))]
+)
 def test_compiled_run_learns_what_the_eager_one_learns(name: str) -> None:
     algorithm, env, hyperparameters = COMPILED_RUNS[name]
     models = [

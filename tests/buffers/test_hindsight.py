@@ -339,33 +339,6 @@ def test_priorities_are_told_of_errors_under_the_goals_that_were_sought_alone() 
     assert 0 < len(sampler.rows) < 30
 
 
-def counted_slowly(ended: list[bool]) -> tuple[list[int], list[int]]:
-    """Return how many steps of its episode come before each, and how many behind it."""
-    steps_since_start, steps_to_end = [], []
-    for step in range(len(ended)):
-        steps_since_start.append(step - max([i + 1 for i in range(step) if ended[i]], default=0))
-        ends = [i for i in range(step, len(ended)) if ended[i]]
-        steps_to_end.append(ends[0] - step if ends else UNDER_WAY)
-    return steps_since_start, steps_to_end
-
-
-@pytest.mark.parametrize("n_steps", [1, 5, 20, 57])
-def test_steps_of_an_episode_before_and_behind_each_are_counted(n_steps: int) -> None:
-    """Also those that a ring of 20 has overwritten, as long as their episode goes on."""
-    length, n_envs = 20, 3
-    ended = np.random.default_rng(0).random((n_steps, n_envs)) < [0.02, 0.1, 0.5]
-    episodes, envs = EpisodeIndex(length, n_envs), np.arange(n_envs)
-    for step in range(n_steps):
-        episodes.add(np.full(n_envs, step % length), envs, ended[step])
-    stored = np.arange(max(0, n_steps - length), n_steps)
-    for env in range(n_envs):
-        steps_since_start, steps_to_end = counted_slowly(ended[:, env].tolist())
-        assert episodes.steps_since_start[stored % length, env].tolist() == [
-            steps_since_start[step] for step in stored
-        ]
-        assert episodes.steps_to_end[stored % length, env].tolist() == [steps_to_end[step] for step in stored]
-
-
 def test_counting_goes_on_in_rings_that_were_taken_over() -> None:
     ended = np.array([[False, True], [True, False], [False, False], [False, True]])
     added, rebuilt, envs = EpisodeIndex(6, 2), EpisodeIndex(6, 2), np.arange(2)

@@ -72,30 +72,20 @@ printf '%s\\n' "${COMPREPLY[@]}"
 """
 
 
-COMPLETED = [
-    ("zoo tr", "train"),
-    ("zoo train algo=recurr", "recurrent_ppo"),
-    ("zoo train callbacks.eval.ev", "callbacks.eval.every="),
-    ("zoo train algo=ppo2 algo.clip_range_", "algo.clip_range_vf="),
-]
-
-
-@pytest.mark.parametrize(("line", "expected"), COMPLETED)
-def test_bash_completes(line: str, expected: str) -> None:
+def test_bash_completes() -> None:
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    line = "zoo train algo=ppo2 algo.clip_range_"
     told = subprocess.run(
-        ["bash", "-c", ASK, "bash", line], capture_output=True, text=True, check=True, env=with_zoo()
+        ["bash", "-c", ASK, "bash", line], capture_output=True, text=True, check=True, env=environment
     )
-    assert expected in told.stdout.split(), told.stderr
-
-
-def with_zoo() -> dict[str, str]:
-    return {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    assert "algo.clip_range_vf=" in told.stdout.split(), told.stderr
 
 
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
         (["algo=recurrent"], ["algo=recurrent_ppo"]),
+        (["callbacks.eval.ev"], ["callbacks.eval.every="]),
         (["algo=ppo2", "policy=MlpLn"], ["policy=MlpLnLstmPolicy"]),
         (["algo=ppo2", "algo.clip"], ["algo.clip_range=", "algo.clip_range_vf="]),
         (["algo=recurrent_ppo", "algo.clip_range_"], ["algo.clip_range_vf="]),

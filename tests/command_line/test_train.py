@@ -119,6 +119,7 @@ gym.register("Mine-v0", CartPoleEnv, max_episode_steps=50)
 """
 
 
+@pytest.mark.slow
 def test_module_in_the_working_folder_is_found_by_the_command(working_folder: Path) -> None:
     (working_folder / "my_envs.py").write_text(OWN_ENV)
     done = subprocess.run(

@@ -79,19 +79,20 @@ def zoo(folder: Path, *arguments: str) -> str:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("--help",),
-        ("agents",),
-        (*TRAIN, "env=CartPole-v1", *IN_WORKERS),
-        (*TRAIN, "-m", "env=CartPole-v1", "seed=1"),
+        pytest.param(("agents",), id="agents"),
+        pytest.param((*TRAIN, "env=CartPole-v1", *IN_WORKERS), id="workers"),
+        pytest.param((*TRAIN, "-m", "env=CartPole-v1", "seed=1"), id="multirun", marks=pytest.mark.slow),
     ],
-    ids=["help", "agents", "workers", "multirun"],
 )
 def test_nothing_beside_runs(unpacked: Path, arguments: tuple[str, ...]) -> None:
     zoo(unpacked, *arguments)
     assert not (unpacked / "ran").exists(), (unpacked / "ran").read_text()
 
 
-@pytest.mark.parametrize(("env", "options"), [("Class-v0", ()), ("Name-v0", IN_WORKERS)])
+@pytest.mark.parametrize(
+    ("env", "options"),
+    [pytest.param("Class-v0", (), marks=pytest.mark.slow), ("Name-v0", IN_WORKERS)],
+)
 def test_module_that_the_user_names_is_found_with_all_that_it_imports(
     unpacked: Path, env: str, options: tuple[str, ...]
 ) -> None:

@@ -19,11 +19,6 @@ def test_escape_sequences_and_invisible_characters_vanish() -> None:
     assert printable(attack) == "a[2J]0;titleb31mcdefgh"
 
 
-def test_long_text_is_cut() -> None:
-    assert printable("x" * 100, limit=10) == "x" * 10 + "…"
-    assert printable("x" * 10, limit=10) == "x" * 10
-
-
 @pytest.mark.parametrize(
     ("text", "shown"),
     [

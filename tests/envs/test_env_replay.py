@@ -16,7 +16,7 @@ from scripted import Counting, Noisy, assert_same
 
 from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.make_env import make_vec_env
-from zoo.envs.vec_env import ActionLog, SyncVecEnv
+from zoo.envs.vec_env import SyncVecEnv
 from zoo.envs.wrappers import EpisodeStatistics, LifeLoss
 from zoo.errors import ZooError
 
@@ -338,22 +338,3 @@ def test_every_part_of_an_observation_says_whether_a_replay_came_out_the_same(to
     with warnings.catch_warnings(record=True):
         assert env.load_state(state) == ([0] if told == 1.0 else [])
     Told.told = 0.0
-
-
-def test_kept_are_the_actions_since_each_start() -> None:
-    log = ActionLog(2, spaces.Discrete(1000))
-    kept: list[list[int]] = [[], []]
-    for step in range(60):
-        assert log.n_steps == step
-        for env, actions in enumerate(kept):
-            assert log.steps_since_start(env) == len(actions)
-            assert log.since_start(env).tolist() == actions
-        if step % 13 == 5:
-            log.start(1)
-            kept[1] = []
-        if step == 31:
-            log.start(0)
-            kept[0] = []
-        log.add(np.array([step, 100 + step]))
-        kept[0].append(step)
-        kept[1].append(100 + step)

@@ -252,32 +252,6 @@ def test_trial_finds_nothing_where_rewards_are_those_of_compute_reward(env: Any)
     assert check_env(env) == []
 
 
-class LaterOtherwise(Walk):
-    """Answers its first call for many goals as it should, and later ones in another way."""
-
-    def __init__(self, later: Any) -> None:
-        self.later, self.n_of_many = later, 0
-
-    def compute_reward(self, achieved: Any, desired: Any, info: Any) -> Any:
-        rewards = -np.linalg.norm(achieved - desired, axis=-1)
-        self.n_of_many += np.ndim(achieved) > 1
-        return rewards if self.n_of_many < 2 else self.later(rewards)
-
-
-@pytest.mark.parametrize(
-    ("later", "message"),
-    [
-        (lambda rewards: rewards[:-1], r"answered 40 of them in the shape \(39,\); expected .* \(40,\)$"),
-        (lambda rewards: rewards[:, None], r"answered 40 of them in the shape \(40, 1\)"),
-    ],
-)
-def test_an_answer_of_another_form_than_the_first_is_refused(later: Any, message: str) -> None:
-    outcomes = GoalRewards(make_vec_env(lambda: LaterOtherwise(later), 1, check=False))
-    outcomes.rewards(*goals())
-    with pytest.raises(ZooError, match=message):
-        outcomes.rewards(*goals())
-
-
 TOYS = sorted(env_id for env_id in gym.registry if env_id.startswith("Zoo/"))
 
 

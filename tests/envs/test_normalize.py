@@ -184,15 +184,6 @@ def test_next_step_env_has_the_return_statistics_of_a_same_step_one() -> None:
     assert same.normalizer.return_moments.var == pytest.approx(after.normalizer.return_moments.var)
 
 
-def test_stepper_gives_raw_values_and_the_normaliser() -> None:
-    env = make_vec_env("Pendulum-v1", 2, normalize={"clip_obs": 5.0}, gamma=0.9)
-    stepper = VecEnvAdapter(env)
-    assert stepper.normalizer is env.normalizer
-    assert (stepper.normalizer.gamma, stepper.normalizer.clip_obs) == (0.9, 5.0)
-    raw, _ = make_vec_env("Pendulum-v1", 2).reset(seed=[0, 1])
-    assert np.array_equal(stepper.reset([0, 1]), raw)
-
-
 def test_an_evaluation_that_shares_statistics_leaves_the_running_returns_alone() -> None:
     training = make_vec_env("Pendulum-v1", 2, normalize=True)
     training.normalizer.update_returns(np.array([1.0, 2.0]), np.array([False, False]))
@@ -291,18 +282,6 @@ def test_each_row_has_the_moments_of_what_counted_of_it() -> None:
             expected += [n, *mean, *((values - mean) ** 2).sum(axis=0)]
         np.testing.assert_allclose(rows.row_statistics(row), [*expected, 0.0, 0.0, 0.0], rtol=1e-12)
     assert not rows.row_statistics(2).any()
-
-
-def test_what_rows_have_shown_changes_nothing_but_the_statistics_of_observations() -> None:
-    normalizer = Normalizer(PARTS)
-    rows = RowMoments(normalizer, 2)
-    rows.update({"a": np.full((2, 2), 4.0), "b": np.full((2, 1, 3), -2.0)}, np.array([True, True]))
-    rows.start([1])
-    normalizer.merge(np.stack([rows.row_statistics(row) for row in range(2)]))
-    state = normalizer.state()["arrays"]
-    assert state["return.count"] == pytest.approx(1e-4)
-    assert state["observations/a.count"] == state["observations/b.count"] == 1.0
-    np.testing.assert_allclose(state["observations/a.mean"], np.full(2, 4.0))
 
 
 def rows(path: Path) -> list[dict[str, str]]:

@@ -20,7 +20,6 @@ from zoo import A2C, PPO2, check_env, evaluate_policy
 from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.make_env import make_vec_env
 from zoo.envs.monitor import EpisodeMonitor
-from zoo.envs.vec_env import SyncVecEnv
 from zoo.errors import ZooError
 
 MODES = list(AutoresetMode)
@@ -132,21 +131,6 @@ def test_missing_info_keyword_names_the_nearest_one() -> None:
         stepper.step([0])
 
 
-def test_times_of_episodes_go_on_where_the_state_was_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = [1000.0]
-    monkeypatch.setattr("zoo.envs.adapter.time.time", lambda: clock[0])
-    first = VecEnvAdapter(SyncVecEnv([Counting]))
-    first.reset([0])
-    clock[0] = 1007.0
-    state = first.state()
-    clock[0] = 5000.0
-    second = VecEnvAdapter(SyncVecEnv([Counting]))
-    second.load_state(state)
-    clock[0] = 5001.0
-    episodes = [episode for _ in range(2) for episode in second.step([0]).episodes]
-    assert [episode.seconds for episode in episodes] == [8.0]
-
-
 def test_anything_but_a_vector_env_is_refused_with_advice() -> None:
     with pytest.raises(ZooError, match="make_vec_env"):
         VecEnvAdapter(Counting())  # type: ignore[arg-type]
@@ -180,15 +164,6 @@ def test_observations_of_another_shape_are_refused(at: int) -> None:
     with pytest.raises(ZooError, match=r"gave observations of shape \(2, 1\); 2 of Box\(2,\).*\(2, 2\)"):
         transitions(stepper, 3)
     assert stepper.env.n_calls == at + 1  # type: ignore[attr-defined]
-
-
-def test_who_steps_what_a_wrapper_is_around_disturbs_its_stepper() -> None:
-    inner = gymnasium_env(AutoresetMode.SAME_STEP)
-    stepper, other = VecEnvAdapter(gym.vector.VectorWrapper(inner)), VecEnvAdapter(inner)
-    stepper.reset()
-    assert not stepper.was_disturbed
-    other.reset()
-    assert stepper.was_disturbed
 
 
 def test_episodes_that_are_begun_anew_count_from_nothing_and_stand_still_at_their_ends() -> None:

@@ -274,7 +274,13 @@ def test_interrupt_shows_no_traceback_of_a_worker(tmp_path: Path) -> None:
     assert errors.rstrip().endswith("KeyboardInterrupt")
 
 
-@pytest.mark.parametrize(("method", "sent"), [("fork", signal.SIGINT), ("forkserver", signal.SIGTERM)])
+@pytest.mark.parametrize(
+    ("method", "sent"),
+    [
+        ("fork", signal.SIGINT),
+        pytest.param("forkserver", signal.SIGTERM, marks=pytest.mark.slow),
+    ],
+)
 def test_workers_outlive_a_signal_that_the_parent_handles(
     sent: signal.Signals, method: str, tmp_path: Path
 ) -> None:
@@ -413,7 +419,13 @@ def has_ended(handle: int, seconds: float = 10.0) -> bool:
     return ended
 
 
-@pytest.mark.parametrize(("sleep", "method"), [("pass", "fork"), ("time.sleep(0.5)", "forkserver")])
+@pytest.mark.parametrize(
+    ("sleep", "method"),
+    [
+        ("pass", "fork"),
+        pytest.param("time.sleep(0.5)", "forkserver", marks=pytest.mark.slow),
+    ],
+)
 def test_environments_are_closed_when_the_parent_is_killed(sleep: str, method: str, tmp_path: Path) -> None:
     with parent(tmp_path, sleep, method) as process:
         handles = read_processes(process)
@@ -457,7 +469,9 @@ def observations(vectorization: str, **options: Any) -> list[Any]:
     return [each.view(np.uint32).tolist() for each in shown]
 
 
-@pytest.mark.parametrize("start_method", ["fork", "forkserver", "spawn"])
+@pytest.mark.parametrize(
+    "start_method", ["fork", "forkserver", pytest.param("spawn", marks=pytest.mark.slow)]
+)
 def test_worker_takes_denormal_numbers_for_zero_as_the_training_process_does(start_method: str) -> None:
     here = observations("sync")
     assert here == [[[0, 0, 0], [0, 0, 0]]] * 4

@@ -171,23 +171,26 @@ def test_requeued_job_goes_on_with_its_own_run(slurm: pytest.MonkeyPatch) -> Non
     assert train(config_of("callbacks.checkpoint.every=64")).run.path != run.path
 
 
-@pytest.mark.parametrize(
-    ("environment", "overrides"),
-    [
-        ({"SLURM_JOB_ID": "72"}, []),
-        ({"SLURM_ARRAY_JOB_ID": "71", "SLURM_ARRAY_TASK_ID": "0"}, []),
-        ({"SLURM_RESTART_COUNT": "0"}, []),
-        ({}, ["seed=4"]),
-    ],
-)
-def test_run_of_another_job_or_config_is_left_alone(
-    slurm: pytest.MonkeyPatch, environment: dict[str, str], overrides: list[str]
-) -> None:
+def test_run_of_another_job_or_config_is_left_alone(slurm: pytest.MonkeyPatch) -> None:
     run = interrupted()
-    for name, value in {"SLURM_RESTART_COUNT": "1", **environment}.items():
-        slurm.setenv(name, value)
-    assert train(config_of("callbacks.checkpoint.every=64", *overrides)).run.path != run.path
+    slurm.setenv("SLURM_RESTART_COUNT", "1")
+
+    def begun(*overrides: str, **variables: str) -> Path:
+        with slurm.context() as patched:
+            for name, value in variables.items():
+                patched.setenv(f"SLURM_{name}", value)
+            with Experiment(config_of("callbacks.checkpoint.every=64", *overrides)) as experiment:
+                return experiment.run.path
+
+    others = [
+        begun(JOB_ID="72"),
+        begun(ARRAY_JOB_ID="71", ARRAY_TASK_ID="0"),
+        begun(RESTART_COUNT="0"),
+        begun("seed=4"),
+    ]
+    assert run.path not in others
     assert run.read_record()["status"] == "preempted"
+    assert begun() == run.path
 
 
 def test_named_job_goes_on_with_its_run_and_with_the_seed_that_was_drawn() -> None:

@@ -37,7 +37,10 @@ PPO2 = [
     *("algo=ppo2", "env=CartPole-v1", "n_envs=2", "algo.n_steps=32", "algo.batch_size=64", *USUAL),
     *("env.normalize=true", "n_timesteps=256"),
 ]
-DQN = ["algo=dqn", "env=CartPole-v1", "algo.learning_starts=50", "n_timesteps=200", *USUAL]
+DQN = [
+    *("algo=dqn", "env=CartPole-v1", "algo.learning_starts=50", "algo.train_freq=4", "n_timesteps=200"),
+    *USUAL,
+]
 
 
 def trained(*overrides: str) -> Result:
@@ -90,10 +93,10 @@ def test_replay_memory_comes_along_and_is_learned_from_at_once(more: list[str]) 
     assert memory.columns["dones"][199, 0], "the episode under way does not go on in another run"
     assert all(has(second, stored(first)).values())
     third = trained(
-        *DQN, *more, f"init_from={agent}", "init_with=all", "algo.learning_starts=0", "n_timesteps=8"
+        *DQN, *more, f"init_from={agent}", "init_with=all", "algo.learning_starts=0", "n_timesteps=32"
     )
     assert third.algorithm.n_updates == 8
-    assert len(third.algorithm.buffer) == 208
+    assert len(third.algorithm.buffer) == 232
     only = begun(*DQN, *more, f"init_from={agent}", "init_with=optimizer")
     assert len(only.algorithm.buffer) == 0
     assert all(has(only, stored(first)).values())
@@ -242,7 +245,9 @@ def train_and_kill(config: dict[str, Any], number: int, epoch: int) -> Any:
     ("number", "settings"),
     [
         (signal.SIGINT, ["pretrain.patience=null", "env.normalize=true"]),
-        (signal.SIGTERM, ["pretrain.patience=2", "pretrain.learning_rate=0.3"]),
+        pytest.param(
+            signal.SIGTERM, ["pretrain.patience=2", "pretrain.learning_rate=0.3"], marks=pytest.mark.slow
+        ),
         (signal.SIGTERM, ["policy=MlpLstmPolicy", "policy.lstm_hidden_size=8"]),
     ],
     ids=["interrupted", "terminated", "remembers"],

@@ -16,7 +16,7 @@ from zoo.envs.config import EnvConfig
 from zoo.errors import ZooError, ZooWarning
 from zoo.experiment.evaluation import evaluate, reset_seeds
 from zoo.experiment.expert_recording import record_expert
-from zoo.experiment.recording import VideoStyle, record
+from zoo.experiment.recording import record
 from zoo.imitation.expert_data import ExpertData
 
 
@@ -70,17 +70,6 @@ def test_every_kind_of_environment_is_filmed(kind: str, tmp_path: Path) -> None:
     assert all(image.std() > 1 for image in images), "an image is blank"
 
 
-def test_size_pace_and_format_are_as_asked(tmp_path: Path) -> None:
-    env = EnvConfig(id="CartPole-v1")
-    paths = [tmp_path / "film.mp4", tmp_path / "film.gif"]
-    done = record(
-        Chance(env), env, paths, VideoStyle(size=(320, 200), frames_per_second=25), length=30, seed=1
-    )
-    assert done.paths == paths
-    images, facts = decoded(tmp_path / "film.mp4")
-    assert (len(images), facts["size"], facts["fps"]) == (30, (320, 200), 25)
-
-
 def test_length_goes_over_episodes_and_episodes_end_a_film(tmp_path: Path) -> None:
     env = EnvConfig(id="CartPole-v1", max_episode_steps=5)
     episodes: list[int] = []
@@ -94,45 +83,6 @@ def test_length_goes_over_episodes_and_episodes_end_a_film(tmp_path: Path) -> No
     whichever = record(Chance(env), env, [tmp_path / "c.mp4"], n_episodes=9, length=3, seed=1)
     assert (long.n_frames, two.n_frames, whichever.n_frames) == (20, 12, 3)
     assert episodes == [5, 5]
-
-
-class Painted(gym.Env[Any, Any]):
-    """Shows a picture whose left half is black and whose right half is white."""
-
-    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012
-    observation_space = spaces.Discrete(2)
-    action_space = spaces.Discrete(2)
-
-    def __init__(self, white: Any = 1.0, render_mode: str | None = None) -> None:
-        self.white, self.render_mode = white, render_mode
-        self.steps = 0
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        super().reset(seed=seed)
-        self.steps = 0
-        return 0, {}
-
-    def step(self, action: Any) -> Any:
-        self.steps += 1
-        return 0, 1.0, False, self.steps == 6, {}
-
-    def render(self) -> Any:
-        picture = np.zeros((64, 64, 3), np.asarray(self.white).dtype)
-        picture[:, 32:] = self.white
-        return picture
-
-
-gym.register("Painted-v0", Painted)
-
-
-@pytest.mark.parametrize("white", [np.uint8(255), np.float32(1), True])
-def test_film_is_as_bright_as_the_pictures_are_meant(tmp_path: Path, white: Any) -> None:
-    env = EnvConfig(id="Painted-v0", kwargs={"white": white})
-    record(Chance(env), env, [tmp_path / "film.mp4"])
-    images, _ = decoded(tmp_path / "film.mp4")
-    assert len(images) == 7
-    assert images[:, :, :28].max() < 10
-    assert images[:, :, 36:].min() > 245
 
 
 class Countdown(gym.Env[Any, Any]):

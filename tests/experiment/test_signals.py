@@ -110,7 +110,7 @@ atexit.register(signal_at, "exit")
     ("signals", "status"),
     [
         ("step:SIGINT close:SIGINT exit:SIGINT exit:SIGTERM", 130),
-        ("close:SIGINT exit:SIGTERM exit:SIGINT", 0),
+        pytest.param("close:SIGINT exit:SIGTERM exit:SIGINT", 0, marks=pytest.mark.slow),
     ],
 )
 def test_exit_status_is_130_whenever_signals_come_before_the_run_is_recorded_as_finished(

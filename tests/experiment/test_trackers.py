@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from forked import Forked
 from PIL import Image
 from tensorboard.backend.event_processing import data_provider
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -28,6 +29,7 @@ from tensorboard.plugins.hparams import api_pb2
 from tensorboard.plugins.hparams.backend_context import Context
 from tensorboard.plugins.hparams.list_session_groups import Handler
 
+from zoo.cli import status_of
 from zoo.config.compose import compose
 from zoo.envs.video import filming
 from zoo.errors import ZooError
@@ -194,21 +196,20 @@ def test_run_that_was_killed_and_resumed_goes_on_under_one_id(
 ) -> None:
     """The checkpoint is at step 192; the rows of 256 were logged, and are computed once more."""
     (tmp_path / "dying.py").write_text(DYING)
-    path = (
-        os.pathsep.join([str(stand_in), *sys.path])
-        if client == "stand-in"
-        else os.pathsep.join(each for each in sys.path if each != str(stand_in))
-    )
-    # W&B's process of these tests is not shared with those that die.
-    alone = {name: value for name, value in os.environ.items() if name != "WANDB_SERVICE"}
-    alone["PYTHONPATH"] = path
-    again = [sys.executable, "-m", "zoo", "train"]
-    own = ["+callbacks.dies._target_=dying.Dies", "seed=1"]
-    killed = subprocess.run([*again, *SHORT, *own], env=alone, check=False)
-    assert killed.returncode == -signal.SIGKILL
+
+    def status(*arguments: str) -> int:
+        if client == "stand-in":
+            return Forked(lambda: status_of(["train", *arguments])).wait()
+        # W&B's process of these tests is not shared with those that die.
+        alone = {name: value for name, value in os.environ.items() if name != "WANDB_SERVICE"}
+        alone["PYTHONPATH"] = os.pathsep.join(each for each in sys.path if each != str(stand_in))
+        command = [sys.executable, "-m", "zoo", "train", *arguments]
+        return subprocess.run(command, env=alone, check=False).returncode
+
+    assert status(*SHORT, "+callbacks.dies._target_=dying.Dies", "seed=1") == -signal.SIGKILL
     (run,) = Path("runs").glob("*/*/*")
     before = run_id(run)
-    assert subprocess.run([*again, f"resume={run}"], env=alone, check=False).returncode == 0
+    assert status(f"resume={run}") == 0
     assert run_id(run) == before
     if client == "real":
         assert len(list(run.glob(f"wandb/offline-run-*-{before}"))) == 2

@@ -203,7 +203,7 @@ ALIKE = (
 
 COMPILED = {
     "ppo2": "",
-    "sac": "",
+    "sac": "slow",
     "dqn": "slow",
     "a2c box": "slow",
     "td3 n-step": "slow",
@@ -218,8 +218,8 @@ KILLED = {
     "trpo": "n_timesteps=4096",
     "dqn prioritized": "n_timesteps=1500",
     "sac env workers": "n_timesteps=1200",
-    "a2c lstm": "slow n_timesteps=2048",
-    "her_tqc": "slow n_timesteps=900",
+    "a2c lstm": "n_timesteps=2048",
+    "her_tqc": "n_timesteps=900",
 }
 """Cells that are killed at a checkpoint and resumed, with what makes them long enough for that."""
 

@@ -168,6 +168,7 @@ def test_imitates_a_controller(cartpole: ExpertData) -> None:
     assert before < 60 < 95 < after
 
 
+@pytest.mark.slow
 def test_imitates_from_pixels() -> None:
     name = "Zoo/IdentityImage-v0"
     data = record_expert(quarter, name, 2, seed=0)

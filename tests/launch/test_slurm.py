@@ -104,6 +104,7 @@ def test_jobs_end_with_an_agent_each_and_a_preempted_one_goes_on_exactly(
     assert all(float(row["final_score"]) <= float(row["best_score"]) for row in rows)
 
 
+@pytest.mark.slow
 def test_failing_and_killed_jobs_are_told_and_the_rest_complete(
     wait_until: Callable[[Callable[[], bool]], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -129,6 +130,7 @@ def test_failing_and_killed_jobs_are_told_and_the_rest_complete(
     assert [starts(seed) for seed in range(4)] == [1, 2, 2, 2]
 
 
+@pytest.mark.slow
 def test_signals_before_there_is_anything_to_keep_queue_the_job_again(
     wait_until: Callable[[Callable[[], bool]], None],
 ) -> None:
@@ -141,6 +143,7 @@ def test_signals_before_there_is_anything_to_keep_queue_the_job_again(
     assert the_sweep().read_job(0).restarts == 1
 
 
+@pytest.mark.slow
 def test_cancelled_job_is_not_queued_again(wait_until: Callable[[Callable[[], bool]], None]) -> None:
     assert submit("5") == 0
     wait_until(lambda: starts(5) == 1)
@@ -195,6 +198,7 @@ def srun(*arguments: str, code: str = "") -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_tasks_of_a_job_are_the_workers_of_one_run() -> None:
     """From Python only the first task comes back from the training."""
     code = (
@@ -212,6 +216,7 @@ def test_tasks_of_a_job_are_the_workers_of_one_run() -> None:
     assert len(list((run / "monitor").iterdir())) == 2
 
 
+@pytest.mark.slow
 def test_mistake_in_the_first_task_is_told_once_and_the_other_hangs_nowhere() -> None:
     failed = srun("policy.features_dim=7")
     assert failed.returncode == 2

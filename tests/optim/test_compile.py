@@ -55,6 +55,7 @@ def test_compiled_code_lies_in_the_users_cache(tmp_path: Path) -> None:
     assert list(folder.rglob("*.so"))
 
 
+@pytest.mark.slow
 def test_without_a_compiler_a_run_goes_on_eagerly_and_says_so_once(tmp_path: Path) -> None:
     (line,) = run(tmp_path, compiles=False, CXX="/nonexistent").splitlines()
     assert "going on without" in line
@@ -91,6 +92,7 @@ def matrix(rows: int, columns: int, transposed: bool = False, **options: Any) ->
 
 
 @pytest.mark.usefixtures("needs_compiler")
+@pytest.mark.slow
 def test_blocks_make_up_the_product_of_factors_in_any_layout() -> None:
     def all_products(*factors: Tensor) -> list[Tensor]:
         return [left @ right for left, right in zip(factors[::2], factors[1::2], strict=True)]

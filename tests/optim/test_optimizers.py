@@ -95,7 +95,10 @@ def adam_path(grads: Tensor, learning_rate: Tensor, *, compiled: bool) -> Tensor
     return path
 
 
-@pytest.mark.parametrize(("dtype", "error"), [(torch.float32, 1.5e-6), (torch.float64, 1e-12)], ids=str)
+@pytest.mark.parametrize(
+    ("dtype", "error"),
+    [(torch.float32, 1.5e-6), pytest.param(torch.float64, 1e-12, marks=pytest.mark.slow)],
+)
 def test_adam_stays_beside_pytorchs_for_thousands_of_steps_compiled_or_not(
     dtype: torch.dtype, error: float
 ) -> None:

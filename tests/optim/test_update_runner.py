@@ -27,6 +27,7 @@ from zoo.optim.update_runner import (
 
 NAMES = ["loss", "norm", "first"]
 COMPILED = pytest.mark.parametrize("compiled", [False, True])
+COMPILED_SLOWLY = pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.slow)])
 
 
 def runtime(compile: bool | str) -> Runtime:
@@ -116,9 +117,8 @@ def test_metrics_are_means_over_the_rows_and_outputs_stand_in_their_order() -> N
         assert torch.equal(tensor, state[name]), name
 
 
-@COMPILED
-def test_state_is_overwritten_in_place(compiled: bool) -> None:
-    regression = Regression(compiled=compiled)
+def test_state_is_overwritten_in_place() -> None:
+    regression = Regression()
     addresses = {name: tensor.data_ptr() for name, tensor in regression.runner.state.items()}
     before = regression.network[0].weight.detach().clone()
     regression.run(2)
@@ -143,6 +143,7 @@ def test_a_stopped_call_takes_the_steps_before_the_stop_and_looks_at_the_one_tha
 def test_compiled_calls_of_any_length_end_as_eager_ones() -> None:
     """Calls that grow are compiled at most twice, however many other loops this process has compiled."""
     eager, compiled = Regression(), Regression(compiled=True)
+    addresses = {name: tensor.data_ptr() for name, tensor in compiled.runner.state.items()}
     longer = SMALLEST_CAPACITY + 5
     calls: list[tuple[int, int | None]] = [
         (3, None),
@@ -162,6 +163,7 @@ def test_compiled_calls_of_any_length_end_as_eager_ones() -> None:
             assert compiled.runner.runtime.compile is True
             assert_same_state(compiled.runner, eager.runner)
     assert len(compiled.runner._graphs) == 3
+    assert {name: tensor.data_ptr() for name, tensor in compiled.runner.state.items()} == addresses
     values = torch.randn(4, 3)
     torch.testing.assert_close(compiled.network(values), eager.network(values), rtol=1e-3, atol=1e-4)
 
@@ -194,7 +196,7 @@ def test_several_steps_and_functions_share_a_program(compiled: bool) -> None:
     assert regression.runner.runtime.compile == compiled
 
 
-@COMPILED
+@COMPILED_SLOWLY
 def test_a_function_can_only_read_the_state(compiled: bool) -> None:
     regression = Regression(compiled=compiled)
 
@@ -223,7 +225,7 @@ def test_entries_can_change_places(compiled: bool, n_rows: int) -> None:
     assert runner.runtime.compile == compiled
 
 
-@COMPILED
+@COMPILED_SLOWLY
 @pytest.mark.parametrize(("n_rows", "keeps"), [(1, True), (3, False)])
 def test_what_was_can_be_kept_beside_what_is(compiled: bool, n_rows: int, keeps: bool) -> None:
     regression = Regression(compiled=compiled)

@@ -6,40 +6,35 @@ import contextlib
 import os
 import re
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import optuna
 import pytest
+from forked import Forked
 from optuna.trial import FrozenTrial
 from small_studies import WAITING, WAITING_NAME, WAITING_STUDY, kill_all, overrides, wait_until, write_module
 
+from zoo.cli import status_of
 from zoo.tuning.study import counted, retry_of
 
-TUNE = "from zoo.cli import main; main()"
 STUDY = Path("runs/tune/a2c/CartPole-v1/default")
 SECONDS = 240
 
 
-def started(*arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", TUNE, "tune", *overrides(*arguments)]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
-    )
+def started(*arguments: str) -> Forked:
+    return Forked(lambda: status_of(["tune", *overrides(*arguments)]))
 
 
 @contextlib.contextmanager
-def ended_at_last(*processes: subprocess.Popen[str]) -> Iterator[None]:
+def ended_at_last(*processes: Forked) -> Iterator[None]:
     try:
         yield
     finally:
         for process in processes:
-            if process.returncode is None:
-                process.kill()
-                process.communicate()
+            process.kill()
+            process.wait()
 
 
 def trials(study: Path = STUDY, name: str = "a2c/CartPole-v1/default") -> list[FrozenTrial]:
@@ -64,11 +59,11 @@ def test_two_processes_share_a_study_after_a_third_was_killed(working_folder: Pa
         wait_until(lambda: running(*where))
         [dead] = running(*where)
         kill_all(first.pid)
-        first.communicate()
+        first.wait()
     (working_folder / "hold").unlink()
     two = [started(*settings), started(*settings)]
     with ended_at_last(*two):
-        outputs = [process.communicate(timeout=SECONDS)[0] for process in two]
+        outputs = [process.communicate(SECONDS) for process in two]
         assert [process.returncode for process in two] == [0, 0], outputs
     found = trials(*where)
     assert [trial.state.name for trial in counted(found)] == ["COMPLETE"] * 4
@@ -88,13 +83,14 @@ def check_page_is_self_contained(page: Path) -> None:
     assert "<h2>Importance</h2>" in text
 
 
+@pytest.mark.slow
 def test_signal_ends_the_study_cleanly_and_the_same_command_goes_on() -> None:
     settings = ("n_trials=1", "pruner=none", "n_timesteps=10000000", "n_evaluations=1000", "algo.n_steps=16")
     process = started(*settings)
     with ended_at_last(process):
         wait_until(running)
         process.send_signal(signal.SIGTERM)
-        output = process.communicate(timeout=60)[0]
+        output = "".join(process.communicate(60))
     assert process.returncode == 130, output
     assert [trial.state.name for trial in trials()] == ["FAIL", "WAITING"]
     assert not list(Path(f"{STUDY}/study.db.workers").glob("*-*.lock"))
@@ -116,7 +112,7 @@ def test_killed_process_is_replaced_by_another_that_runs_its_trial_again(
             for pid in path.read_text().split()
         ]
         os.kill(worker, signal.SIGKILL)
-        output = process.communicate(timeout=SECONDS)[0]
+        output = "".join(process.communicate(SECONDS))
     assert process.returncode == 0, output
     found = trials(*where)
     assert [trial.state.name for trial in found] == ["FAIL", "COMPLETE", "COMPLETE"]
@@ -130,6 +126,6 @@ def test_multirun_of_workers_runs_each_trial_once() -> None:
     many = ("-m", "worker=range(2)", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
     process = started("n_trials=6", "pruner=none", "sampler=random", *many)
     with ended_at_last(process):
-        output = process.communicate(timeout=SECONDS)[0]
+        output = "".join(process.communicate(SECONDS))
     assert process.returncode == 0, output
     assert [trial.state.name for trial in trials()] == ["COMPLETE"] * 6

@@ -6,8 +6,6 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from forked import Forked
 from safetensors.numpy import load_file
 
 import zoo
@@ -48,19 +47,12 @@ RUNS = {
 }
 
 
-def started(arguments: list[str], folder: Path, **variables: str) -> subprocess.Popen[bytes]:
+def started(arguments: list[str], folder: Path, **variables: str) -> Forked:
     folder.mkdir(exist_ok=True)
-    return subprocess.Popen(
-        [sys.executable, "-c", "from zoo.cli import main; main()", "train", *arguments],
-        cwd=folder,
-        env={**os.environ, **variables},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
+    return Forked(lambda: status_of(["train", *arguments]), folder, **variables)
 
 
-def wait_for(process: subprocess.Popen[bytes], folder: Path, name: str) -> None:
+def wait_for(process: Forked, folder: Path, name: str) -> None:
     """Wait until a run that is going on has this file among its checkpoints."""
     deadline = time.monotonic() + 300
     while not list(folder.glob(f"runs/*/*/*/checkpoint/{name}")):
@@ -94,7 +86,7 @@ def test_killed_workers_go_on_exactly(algo: str, tmp_path: Path) -> None:
     """All are killed at once, in the middle; the whole run shows that the same seed gives the same again."""
     whole = started([*RUNS[algo], *COMMON], tmp_path / "whole")
     _, errors = whole.communicate(timeout=300)
-    assert whole.returncode == 0, errors.decode()
+    assert whole.returncode == 0, errors
     killed = started([*RUNS[algo], *COMMON], tmp_path / "killed")
     wait_for(killed, tmp_path / "killed", "checkpoint.json")
     time.sleep(random.Random(algo).uniform(0.0, 0.3))
@@ -103,7 +95,7 @@ def test_killed_workers_go_on_exactly(algo: str, tmp_path: Path) -> None:
     run = run_in(tmp_path / "killed")
     resumed = started([f"resume={run}", "verbose=0"], tmp_path / "killed")
     _, errors = resumed.communicate(timeout=300)
-    assert resumed.returncode == 0, errors.decode()
+    assert resumed.returncode == 0, errors
     assert_equal(weights(run), weights(run_in(tmp_path / "whole")))
     _all_stands_in_one_folder(run_in(tmp_path / "whole"), run, n_envs=2 * (2 if algo == "ppo2" else 1))
 
@@ -141,7 +133,11 @@ FALLING = [
     ("fall", "told"),
     [
         ("raise", ["worker 1: env ", "ValueError", "the pole is broken", "in fall"]),
-        ("lose", ["worker 1: env ", "RuntimeError", "Connection to the simulator is lost", "in fall"]),
+        pytest.param(
+            "lose",
+            ["worker 1: env ", "RuntimeError", "Connection to the simulator is lost", "in fall"],
+            marks=pytest.mark.slow,
+        ),
         pytest.param("exit", ["worker 1 of 2", "exit status 7"], marks=pytest.mark.slow),
         ("kill", ["worker 1 of 2", "SIGKILL"]),
     ],
@@ -191,7 +187,8 @@ def _is_alive(pid: int) -> bool:
         return False
 
 
-@pytest.mark.parametrize("to_all", [pytest.param(True, marks=pytest.mark.slow), False])
+@pytest.mark.slow
+@pytest.mark.parametrize("to_all", [True, False])
 def test_signal_ends_all_workers_after_the_same_update(to_all: bool, tmp_path: Path) -> None:
     """Ctrl-C reaches the whole group; SIGTERM may come to the other worker alone. Both leave a checkpoint."""
     first = started([*RUNS["ppo2"], *COMMON, "n_timesteps=10000000"], tmp_path / "preempted")
@@ -201,7 +198,7 @@ def test_signal_ends_all_workers_after_the_same_update(to_all: bool, tmp_path: P
     else:
         os.kill(children(first.pid)[0], signal.SIGTERM)
     _, errors = first.communicate(timeout=200)
-    assert first.returncode == 130, errors.decode()
+    assert first.returncode == 130, errors
     run = run_in(tmp_path / "preempted")
     record = json.loads((run / "run.json").read_text())
     assert record["status"] == "preempted"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -94,9 +95,7 @@ class ConfigLoader:
             given = parse_overrides(overrides)
             keys = self.known_keys()
             refuse_unknown_names(given, keys, as_users_type(self.command, keys))
-            refuse_empty_choices(
-                given, {group: self.hydra.get_group_options(group) for group in self._groups()}
-            )
+            refuse_empty_choices(given, self._groups(), self.hydra.get_group_options)
             if is_run:
                 refuse_several_values(given)
             resumed = _resumed_run(given) if is_run else None
@@ -136,7 +135,7 @@ class ConfigLoader:
 
     def _composed(self, overrides: Sequence[Override], run_mode: RunMode) -> DictConfig:
         """Return the composed config, without the groups of which no option is chosen."""
-        command = self._command_config()
+        command = self._command_config
         dictionaries = (str(key) for key in command if OmegaConf.is_dict(command[key]))
         within = {*self._groups(), *dictionaries} - {"hydra"}
         self.source.read.clear()
@@ -172,7 +171,7 @@ class ConfigLoader:
 
     def known_keys(self) -> list[str]:
         """Return the names at the top of the command's config: its settings and its groups."""
-        names = dict.fromkeys([*map(str, self._command_config()), *self._groups()])
+        names = dict.fromkeys([*map(str, self._command_config), *self._groups()])
         return [name for name in names if name != "defaults" and not name.startswith("hydra")]
 
     def _with_hint(self, error: UnknownKeyError, algorithms: Sequence[str]) -> ZooError:
@@ -190,13 +189,14 @@ class ConfigLoader:
 
         return error.with_hint(all_keys(self.command, chosen or schema.ALGORITHMS), others)
 
+    @cached_property
     def _command_config(self) -> DictConfig:
         config = self.source.load_config(self.command).config
         assert isinstance(config, DictConfig)
         return config
 
     def _groups(self) -> list[str]:
-        return chosen_groups(self._command_config())
+        return chosen_groups(self._command_config)
 
     def _check(self, config: DictConfig, plain: dict[str, Any]) -> None:
         """Put the checked values into the config. Raises `ZooError` with the file that sets a wrong one."""

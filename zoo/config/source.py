@@ -13,6 +13,7 @@ A config group's option is looked for in ``./conf``, then in Zoo's own. Beyond f
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -74,11 +75,17 @@ def tuned_file(algo: str, env: str) -> Path | None:
     return next((candidate for candidate in candidates if candidate.is_file()), None)
 
 
+@functools.lru_cache(maxsize=256)
+def _parsed(text: str) -> Any:
+    """Return what YAML says, as plain values that nobody changes: a command's own file is read often."""
+    return OmegaConf.to_container(OmegaConf.create(text))
+
+
 def read_yaml(file: Path) -> Loaded:
     """Return what a file of the user's own holds, and what it says to Hydra. Raises `ZooError`."""
     try:
         text = file.read_text(encoding="utf-8")
-        config = OmegaConf.create(text)
+        config = OmegaConf.create(_parsed(text))
     except (OSError, ValueError, RecursionError, yaml.YAMLError, OmegaConfBaseException) as error:
         raise ZooError(f"can't read {shown(file)}: {' '.join(str(error).split())}") from error
     if not isinstance(config, DictConfig):

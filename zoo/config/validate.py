@@ -248,17 +248,21 @@ def refuse_unknown_names(
                 raise UnknownKeyError(rest[0], known, section)
 
 
-def refuse_empty_choices(overrides: Iterable[Override], options: Mapping[str, Sequence[str]]) -> None:
-    """Raise `ZooError` for a group that is given no option, or left out; ``options`` are those of each."""
+def refuse_empty_choices(
+    overrides: Iterable[Override], groups: Sequence[str], options_of: Callable[[str], Sequence[str]]
+) -> None:
+    """Raise `ZooError` for a group that is given no option, or left out."""
     for override in overrides:
         group = override.key_or_group
-        if group not in options or override.is_sweep_override():
+        if group not in groups or override.is_sweep_override():
             continue
-        none = f"; {group}=none leaves it empty" if "none" in options[group] else ""
+        names_nothing = override.value() == "" or not isinstance(override.value(), str | list)
+        if not (override.is_delete() or names_nothing):
+            continue
+        none = f"; {group}=none leaves it empty" if "none" in options_of(group) else ""
         if override.is_delete():
             raise ZooError(f"`~{group}`: the section {group} can't be left out{none}")
-        if override.value() == "" or not isinstance(override.value(), str | list):
-            raise ZooError(f"`{override.input_line}` names nothing; expected {group}=NAME{none}")
+        raise ZooError(f"`{override.input_line}` names nothing; expected {group}=NAME{none}")
 
 
 def refuse_several_values(overrides: Iterable[Override]) -> None:

@@ -49,14 +49,21 @@ ON_POLICY: list[tuple[Any, dict[str, Any], int, float]] = [
 ]
 """An algorithm, its settings, how long it learns, and what a step gives then at least in a Box."""
 
-OTHERS: list[tuple[Any, str, dict[str, Any], int, float]] = [
+SLOW = pytest.mark.slow
+OTHERS: list[Any] = [
     (ACER, "Discrete", {"n_steps": 8, "learning_rate": 5e-3, **AT_ONCE}, 5000, 0.98),
-    (ACER, "Box", {"n_steps": 8, "learning_rate": 5e-3, "correction_term": 5.0, **AT_ONCE}, 5000, 0.9),
+    pytest.param(
+        *(ACER, "Box", {"n_steps": 8, "learning_rate": 5e-3, "correction_term": 5.0, **AT_ONCE}, 5000, 0.9),
+        marks=SLOW,
+    ),
     (DQN, "Discrete", {**OFF_POLICY, "learning_rate": 2e-3, "exploration_fraction": 0.5}, 1500, 0.98),
     (QRDQN, "Discrete", {**NOISY, "learning_rate": 3e-3, "n_quantiles": 10}, 2000, 0.98),
     (SAC, "Box", IN_A_BOX, 1500, 0.85),
-    (SAC, "Box", {**IN_A_BOX, "train_freq": 32, "gradient_steps": 16, "use_sde": True}, 1600, 0.85),
-    (TQC, "Box", IN_A_BOX, 1500, 0.85),
+    pytest.param(
+        *(SAC, "Box", {**IN_A_BOX, "train_freq": 32, "gradient_steps": 16, "use_sde": True}, 1600, 0.85),
+        marks=SLOW,
+    ),
+    pytest.param(TQC, "Box", IN_A_BOX, 1500, 0.85, marks=SLOW),
     (TD3, "Box", {**IN_A_BOX, "action_noise": {"type": "normal", "std": 0.3}}, 1500, 0.85),
     (
         DDPG,
@@ -66,7 +73,7 @@ OTHERS: list[tuple[Any, str, dict[str, Any], int, float]] = [
         0.95,
     ),
 ]
-"""Those that do not take every kind of action, and that learn from four environments."""
+"""Those that do not take every kind of action; slow are those for which others stand."""
 
 
 def mean_reward(model: Algorithm, env_id: str, n_steps: int = 30) -> float:
@@ -205,9 +212,14 @@ def corridor() -> gym.Env[int, int]:
     [
         (PPO2, 4000, {"n_steps": 32, "learning_rate": 5e-3, "gamma": 0.9}),
         (ACER, 3000, {"n_steps": 8, "learning_rate": 1e-2, "gamma": 0.9, "ent_coef": 0.02}),
-        (ACKTR, 6000, {"n_steps": 16, "kfac_update": 5, "gamma": 0.9, "ent_coef": 0.02}),
+        pytest.param(
+            *(ACKTR, 6000, {"n_steps": 16, "kfac_update": 5, "gamma": 0.9, "ent_coef": 0.02}), marks=SLOW
+        ),
         (DQN, 4000, {**CORRIDOR_SETTINGS, "train_freq": 4}),
-        (QRDQN, 4000, {**CORRIDOR_SETTINGS, "n_quantiles": 10, "replay": {"prioritized": {}}}),
+        pytest.param(
+            *(QRDQN, 4000, {**CORRIDOR_SETTINGS, "n_quantiles": 10, "replay": {"prioritized": {}}}),
+            marks=SLOW,
+        ),
     ],
 )
 def test_values_are_passed_on_over_steps(algorithm: Any, n_timesteps: int, settings: dict[str, Any]) -> None:

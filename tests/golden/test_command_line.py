@@ -50,7 +50,6 @@ STAGES: list[dict[str, str]] = [
         SAC: "zoo train experiment=runs/sac/Pendulum-v1/",
         f"train -m {PPO2.removeprefix('train ')} seed=5,6": "2 jobs: 2 done",
         "check env=Zoo/Masked-v0": "masks .*6",
-        "doctor": "",
         "--help": "",
         "--version": r"^zoo \d",
         f"{CARTPOLE} --cfg job": "",
@@ -158,7 +157,7 @@ MISTAKES = {
 }
 """Command lines that a user can mend, each with the key or the name that its message has to name."""
 
-FRESH = ("--help", "--version", "agents", "train", "fly algo=ppo2", f"{CARTPOLE} --cfg job")
+FRESH = ("--help", "--version", "agents", "train", "fly algo=ppo2")
 """Command lines that are started as a shell starts them, in any case."""
 
 SERVER = """

@@ -55,13 +55,13 @@ def test_compiled_code_lies_in_the_users_cache(tmp_path: Path) -> None:
     assert list(folder.rglob("*.so"))
 
 
+@pytest.mark.slow
 def test_without_a_compiler_a_run_goes_on_eagerly_and_says_so_once(tmp_path: Path) -> None:
     (line,) = run(tmp_path, compiles=False, CXX="/nonexistent").splitlines()
     assert "going on without" in line
     assert "No working C++ compiler" in line
 
 
-@pytest.mark.slow
 def test_without_what_is_private_in_pytorch_a_run_goes_on_eagerly(tmp_path: Path) -> None:
     """As with a release of PyTorch in which it is no more."""
     said = run(tmp_path, compiles=False, before="sys.modules['torch._inductor'] = None")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import os
+import random
 import signal
 import sys
 import time
@@ -12,6 +13,9 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
+
+import numpy as np
+import torch
 
 import zoo
 
@@ -46,6 +50,8 @@ class Forked:
                 os.dup2(file, stream)
             sys.stdout, sys.stderr = (os.fdopen(stream, "w", 1, closefd=False) for stream in (1, 2))
             signal.signal(signal.SIGINT, signal.default_int_handler)
+            for seed in (random.seed, np.random.seed, torch.seed):  # as in a process that was started
+                seed()
             status = work()
         except BaseException:
             traceback.print_exc()

@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 from gymnasium import spaces
 
 from zoo import A2C, ACER, ARS, DQN, PPO2, SAC, TRPO
@@ -156,6 +157,15 @@ def test_parameters_that_diverge_are_named_before_anything_is_written(make: Any)
     expected = r"(after \d+ updates `[\w.]+` is not finite|the policy's action .* is not finite)"
     with pytest.raises(NotFiniteError, match=rf"{expected}.*; smaller algo\.learning_rate.* may help$"):
         model.learn(2000, Written())
+
+
+def test_values_of_pictures_that_are_not_finite_are_the_policys() -> None:
+    cnn = {"encoder": "cnn", "features_dim": 8}
+    model = PPO2(cnn, "Zoo/IdentityImage-v0", n_envs=2, n_steps=16, seed=0, compile=False)
+    with torch.no_grad():
+        list(model.policy.critic.parameters())[-1].fill_(np.nan)
+    with pytest.raises(NotFiniteError, match="policy"):
+        model.learn(32)
 
 
 def test_evaluation_that_returns_no_number_is_refused() -> None:

@@ -115,6 +115,7 @@ def test_values_of_pictures_come_with_the_actions() -> None:
     model.learn(1)
     model.collect()
     rollout = model.finished_rollout()
+    assert {"values", "log_prob"} <= model.buffer.columns.keys()
     with torch.no_grad():
         parameters, values, _ = model.policy(rollout)
         log_prob = model.policy.head.log_prob(parameters, rollout["actions"])

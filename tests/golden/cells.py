@@ -204,7 +204,7 @@ ALIKE = (
 COMPILED = {
     "ppo2": "",
     "sac": "slow",
-    "dqn": "slow",
+    "dqn": "",
     "a2c box": "slow",
     "td3 n-step": "slow",
     "trpo box": "slow",

@@ -9,6 +9,7 @@ import resource
 import shlex
 import subprocess
 import sys
+import time
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -298,9 +299,10 @@ gym.register("EndsAtFirstStep-v0", EndsAtFirstStep, max_episode_steps=500)
 def seconds(command: list[str], folder: Path, *, status: int = 0) -> float:
     """Return how long a command computes that ends with ``status``; the same on a busy machine."""
     environment = {**os.environ, "PYTHONPATH": str(folder)}
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     ended = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert time.monotonic() - started < 20, "it waits for something"
     assert ended.returncode == status, f"status {ended.returncode}: {ended.stdout}\n{ended.stderr}"
     return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
 

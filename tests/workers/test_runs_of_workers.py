@@ -187,8 +187,7 @@ def _is_alive(pid: int) -> bool:
         return False
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("to_all", [True, False])
+@pytest.mark.parametrize("to_all", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_signal_ends_all_workers_after_the_same_update(to_all: bool, tmp_path: Path) -> None:
     """Ctrl-C reaches the whole group; SIGTERM may come to the other worker alone. Both leave a checkpoint."""
     first = started([*RUNS["ppo2"], *COMMON, "n_timesteps=10000000"], tmp_path / "preempted")

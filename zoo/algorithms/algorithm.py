@@ -603,13 +603,13 @@ class Algorithm:
     def save(self, path: str | Path, *, card: Mapping[str, Any] | None = None) -> Path:
         """Write the agent to a folder, or to a zip if ``path`` ends so; whole or not at all."""
         from zoo.agents.agent_folder import write_agent
-        from zoo.algorithms.agents import agent_files
+        from zoo.algorithms.agent_files import agent_files
 
         return write_agent(path, agent_files(self, card or {}))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle what `save` writes: unpickled it is the agent without its environments."""
-        from zoo.algorithms.agents import agent_files
+        from zoo.algorithms.agent_files import agent_files
 
         options = {name: getattr(self.runtime, name) for name in ("compile", "threads")}
         options |= {"seed": self.seed, "device": str(self.device)}
@@ -632,7 +632,7 @@ class Algorithm:
         cls, files: AgentFiles, env: Any = None, *, n_envs: int | None = None, **options: Any
     ) -> Self:
         """Rebuild an agent from what `read_agent` returned."""
-        from zoo.algorithms.agents import constructor_arguments, restore
+        from zoo.algorithms.agent_files import constructor_arguments, restore
 
         if n_envs is not None and n_envs < 1:
             raise ZooError(f"n_envs={n_envs}: at least one environment is needed")

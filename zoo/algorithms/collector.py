@@ -218,8 +218,9 @@ def check_collected(algorithm: Algorithm) -> None:
         found = find_not_finite({"next_observations": shown})
     if found is None:
         return
-    if found.name in ("actions", "behaviour", "states"):
-        start, end = f"the policy's action for environment {found.env}", _advice(algorithm)
+    if found.name in ("actions", "behaviour", "states", "values", "log_prob"):
+        what = "value" if found.name == "values" else "action"
+        start, end = f"the policy's {what} for environment {found.env}", _advice(algorithm)
     else:
         thing = "a reward" if found.name == "rewards" else "an observation"
         start, end = f"environment {found.env} gave {thing} that", ""

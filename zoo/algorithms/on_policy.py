@@ -106,7 +106,8 @@ class OnPolicyAlgorithm(Algorithm):
         if self._mask_size is not None:
             specs["action_masks"] = ArraySpec((self._mask_size,), bool)
         has_convolutions = any(isinstance(module, nn.Conv2d) for module in self.policy.modules())
-        if has_convolutions and self.recurrent.array is None:  # a second pass through these costs more
+        is_slow = has_convolutions and self.device.type == "cpu"
+        if is_slow and self.recurrent.array is None:  # then values are cheapest with the actions
             specs["values"] = ArraySpec((), np.float32)
             if self.uses_old_log_prob:
                 specs["log_prob"] = ArraySpec((), np.float32)

@@ -27,16 +27,21 @@ WITHOUT_VELOCITIES = {
 }
 """Id without velocities, as in RL Baselines3 Zoo → the id with them."""
 
-for name, (toy, limit, arguments) in TOYS.items():
-    gym.register(
-        f"Zoo/{name}-v0", entry_point=f"zoo.envs.toys:{toy}", max_episode_steps=limit, kwargs=arguments
-    )
-for env_id, shown in WITHOUT_VELOCITIES.items():
-    spec = gym.spec(shown)
-    gym.register(
-        env_id,
-        entry_point="zoo.envs.toys:make",
-        max_episode_steps=spec.max_episode_steps,
-        reward_threshold=spec.reward_threshold,
-        kwargs={"shown": shown},
-    )
+
+def _register() -> None:
+    for name, (toy, limit, arguments) in TOYS.items():
+        gym.register(
+            f"Zoo/{name}-v0", entry_point=f"zoo.envs.toys:{toy}", max_episode_steps=limit, kwargs=arguments
+        )
+    for env_id, shown in WITHOUT_VELOCITIES.items():
+        spec = gym.spec(shown)
+        gym.register(
+            env_id,
+            entry_point="zoo.envs.toys:make",
+            max_episode_steps=spec.max_episode_steps,
+            reward_threshold=spec.reward_threshold,
+            kwargs={"shown": shown},
+        )
+
+
+_register()

@@ -144,7 +144,7 @@ def _env_config(
 
     Observations and rewards stay raw: the agent normalises with its own statistics.
     """
-    from zoo.algorithms.agents import section_of
+    from zoo.algorithms.agent_files import section_of
     from zoo.config.fields import build
     from zoo.envs.config import EnvConfig
 

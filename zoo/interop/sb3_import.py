@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium import spaces
 
 from zoo.agents.agent_folder import AgentFiles
-from zoo.algorithms.agents import agent_config
+from zoo.algorithms.agent_files import agent_config
 from zoo.algorithms.registry import algorithm_class
 from zoo.buffers.config import replay_config
 from zoo.config.fields import build

@@ -84,13 +84,13 @@ class Runtime:
         self.compile_clock = CompileClock()
         self.shared_by = 1
         """Processes among which the cores of this machine are divided."""
-        self.gradient_steps: float | None = None
+        self.expected_gradient_steps: float | None = None
         """How many steps will be taken in all, once that is known."""
         self._multiplications = 0.0
 
     def expect(self, gradient_steps: float, multiplications: float) -> None:
         """Take note of how many steps will be taken in all, and of the size of a step's forward pass."""
-        self.gradient_steps, self._multiplications = gradient_steps, multiplications
+        self.expected_gradient_steps, self._multiplications = gradient_steps, multiplications
 
     @contextmanager
     def in_force(self) -> Iterator[None]:
@@ -119,8 +119,8 @@ class Runtime:
 
     def decide(self, operations: int) -> None:
         """Compile if it would win back its own time, given the tensor operations of one eager step."""
-        assert self.gradient_steps is not None
-        saved = operations * SECONDS_SAVED_PER_OPERATION * self.gradient_steps
+        assert self.expected_gradient_steps is not None
+        saved = operations * SECONDS_SAVED_PER_OPERATION * self.expected_gradient_steps
         self.compile = saved > COMPILE_SECONDS
         torch.set_num_threads(self._decided_threads())
 
@@ -142,7 +142,7 @@ class Runtime:
         available = int(given) if given.isdecimal() and int(given) > 0 else usable_cores()
         own_cores = max(1, available // self.shared_by)
         threads = 1 if is_small else min(own_cores, MOST_THREADS)
-        if self.compile != "auto" and self.gradient_steps is not None:
+        if self.compile != "auto" and self.expected_gradient_steps is not None:
             self.threads = threads
         return threads
 

@@ -338,7 +338,7 @@ class UpdateRunner:
             if compiled is not None:
                 return compiled
         run_row = partial(self._run_eagerly, step)
-        if self.runtime.compile != "auto" or self.runtime.gradient_steps is None:
+        if self.runtime.compile != "auto" or self.runtime.expected_gradient_steps is None:
             return run_row, run_row(shared, rows, 0)
         counter = _OperationCounter()  # type: ignore[no-untyped-call]
         with counter:

@@ -185,7 +185,7 @@ def test_wrong_name_is_told_before_torch_is_imported(mistake: str) -> None:
 def test_damaged_file_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     file = Path("hyperparams/ppo2/CartPole-v1.yaml")
     file.parent.mkdir(parents=True)
-    for text in ("algo: [1", "- a\n- list", "a: 1\na: 2"):
+    for text in ("algo: [1", "- a\n- list", "a: 1\na: 2", "5", "defaults: 3"):
         file.write_text(text)
         assert status_of(["train", *CARTPOLE.split()]) == 2
         message = capsys.readouterr().err

@@ -88,8 +88,12 @@ def read_yaml(file: Path) -> Loaded:
         config = OmegaConf.create(_parsed(text))
     except (OSError, ValueError, RecursionError, yaml.YAMLError, OmegaConfBaseException) as error:
         raise ZooError(f"can't read {shown(file)}: {' '.join(str(error).split())}") from error
+    except AssertionError:  # OmegaConf's, of a number or a truth value
+        config = None
     if not isinstance(config, DictConfig):
-        raise ZooError(f"{shown(file)} holds {type(config).__name__}, expected keys and values")
+        raise ZooError(f"{shown(file)} holds no keys and values")
+    if not isinstance(config.get("defaults") or [], list | ListConfig):
+        raise ZooError(f"{shown(file)}: `defaults` is no list of what the file builds on")
     package = re.match(r"(?:\s*(?:#.*)?\n)*?\s*#\s*@package\s+(\S+)", text)
     return config, {"package": package[1] if package else None}
 

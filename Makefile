@@ -34,7 +34,7 @@ train: $(INSTALLED)  ## train ALGO on ENV with the tuned file (PPO2 on CartPole-
 
 test: lint packages-for-tests $(HYDRA_TO_COME)  ## linters and tests
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
-	PYTHONPATH=$(abspath $(HYDRA_TO_COME)) $(BIN)/python -m pytest tests/golden/test_command_line.py
+	PYTHONPATH="$(CURDIR)/$(HYDRA_TO_COME)" $(BIN)/python -m pytest tests/golden/test_command_line.py
 
 test-slow: $(INSTALLED_FOR_TESTS) system-packages packages-for-tests  ## the tests that train for minutes
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m slow

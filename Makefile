@@ -37,6 +37,7 @@ test: lint packages-for-tests $(HYDRA_TO_COME)  ## linters and tests
 	PYTHONPATH="$(CURDIR)/$(HYDRA_TO_COME)" $(BIN)/python -m pytest tests/golden/test_command_line.py
 
 test-slow: $(INSTALLED_FOR_TESTS) system-packages packages-for-tests  ## the tests that train for minutes
+	$(PIP_INSTALL) --editable '.[all,test,envpool]'
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m slow
 
 lint: $(INSTALLED_FOR_TESTS) system-packages  ## ruff and mypy

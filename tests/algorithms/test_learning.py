@@ -9,7 +9,22 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from zoo import A2C, ACER, ACKTR, DDPG, DQN, PPO1, PPO2, QRDQN, SAC, TD3, TQC, TRPO, make_vec_env
+from zoo import (
+    A2C,
+    ACER,
+    ACKTR,
+    DDPG,
+    DQN,
+    PPO1,
+    PPO2,
+    QRDQN,
+    SAC,
+    TD3,
+    TQC,
+    TRPO,
+    evaluate_policy,
+    make_vec_env,
+)
 from zoo.algorithms.algorithm import Algorithm
 
 
@@ -144,6 +159,64 @@ def test_ppo2_learns_from_images_and_dictionaries(policy: Any, env_id: str, n_ti
     settings = {**PPO2_SETTINGS, "learning_rate": 1e-3}
     model = PPO2(policy, env_id, n_envs=8, **RUN, **settings).learn(n_timesteps)
     assert mean_reward(model, env_id) >= 0.93
+
+
+class Catch(gym.Env[Any, Any]):
+    """A ball falls through 9 rows of a picture, and the paddle below catches it (1) or does not (−1).
+
+    Actions of a ``Discrete`` space are a step to the left, none, and one to the right; in a ``Box`` a number
+    from −1 to 1 that is rounded. Standing still catches one ball of nine.
+    """
+
+    observation_space: spaces.Space[Any] = spaces.Box(0, 255, (36, 36, 1), np.uint8)
+
+    def __init__(self, space: spaces.Space[Any]) -> None:
+        self.action_space = space
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._row, self._ball, self._paddle = 0, int(self.np_random.integers(9)), 4
+        return self._picture(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        move = action - 1 if isinstance(self.action_space, spaces.Discrete) else round(float(action[0]))
+        self._paddle = min(max(self._paddle + int(move), 0), 8)
+        self._row += 1
+        is_over, is_caught = self._row == 8, self._paddle == self._ball
+        return self._picture(), (1.0 if is_caught else -1.0) * is_over, is_over, False, {}
+
+    def _picture(self) -> Any:
+        cells = np.zeros((9, 9, 1), np.uint8)
+        cells[8, self._paddle], cells[self._row, self._ball] = 128, 255
+        return cells.repeat(4, 0).repeat(4, 1)
+
+
+FROM_BUFFER: dict[str, Any] = {
+    **{"buffer_size": 20_000, "batch_size": 64, "gamma": 0.9, "learning_starts": 500},
+    **{"train_freq": 16, "gradient_steps": 8},
+}
+BY_EPSILON = {**FROM_BUFFER, "learning_rate": 5e-4, "exploration_fraction": 0.5}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("algorithm", "precision", "n_timesteps", "settings"),
+    [
+        (PPO2, "float32", 30_000, {"n_steps": 64, "learning_rate": 1e-3, "gamma": 0.9}),
+        (PPO2, "bfloat16", 30_000, {"n_steps": 64, "learning_rate": 1e-3, "gamma": 0.9}),
+        (DQN, "float32", 12_000, BY_EPSILON),
+        (DQN, "bfloat16", 12_000, BY_EPSILON),
+        (QRDQN, "float32", 12_000, {**BY_EPSILON, "n_quantiles": 10}),
+        (SAC, "float32", 8_000, {**FROM_BUFFER, "learning_rate": 1e-3}),
+    ],
+)
+def test_balls_are_caught_by_sight(
+    algorithm: Any, precision: str, n_timesteps: int, settings: dict[str, Any]
+) -> None:
+    space = spaces.Box(-1.0, 1.0, (1,)) if algorithm is SAC else spaces.Discrete(3)
+    policy = {"name": "CnnPolicy", "features_dim": 64, "precision": precision}
+    model = algorithm(policy, lambda: Catch(space), n_envs=8, **RUN, **settings).learn(n_timesteps)
+    assert evaluate_policy(model, make_vec_env(lambda: Catch(space), 8), n_eval_episodes=100)[0] > 0.8
 
 
 class Corridor(gym.Env[int, int]):

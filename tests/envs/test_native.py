@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import AutoresetMode, VectorEnv
 from scripted import assert_same
 
+from zoo.cli import status_of
 from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.config import AtariConfig
 from zoo.envs.make_env import make_vec_env
@@ -93,6 +95,67 @@ class TestAle:
         seen, episodes = run(native("ALE/Pong-v5", 1, max_episode_steps=20), [0], 45, 6)
         assert episodes[0][2] <= 20
         assert any(row[3].any() for row in seen[1:])
+
+
+@pytest.mark.slow  # `make test-slow` installs it
+class TestEnvPool:
+    """Environments of EnvPool."""
+
+    @pytest.fixture(autouse=True)
+    def _needs_envpool(self) -> None:
+        pytest.importorskip("envpool")
+
+    @pytest.mark.parametrize("name", ["CartPole-v1", "HalfCheetah-v5", "Pong-v5"])
+    def test_seeds_give_the_episodes_again(self, name: str) -> None:
+        env = VecEnvAdapter(make_vec_env(f"envpool:{name}", 2))
+        assert env.next_step_autoreset
+        first, other, again = (np.array(env.reset(seeds)) for seeds in ([3, 4], [5, 6], [3, 4]))
+        actions = [env.env.action_space.sample() for _ in range(5)]
+        after = [[np.array(env.step(each).new_observations) for each in actions]]
+        env.reset([3, 4])
+        after.append([np.array(env.step(each).new_observations) for each in actions])
+        np.testing.assert_array_equal(first, again)
+        np.testing.assert_array_equal(*after)
+        assert name == "Pong-v5" or not np.array_equal(first, other)
+        env.close()
+
+    def test_a_lost_life_ends_an_episode_but_not_the_recorded_game(self) -> None:
+        env = VecEnvAdapter(make_vec_env("envpool:Breakout-v5", 4))
+        env.reset([1, 2, 3, 4])
+        generator, ends, games, rewards = np.random.default_rng(0), 0, [], np.zeros(4)
+        while len(games) < 8:
+            step = env.step(generator.integers(0, 4, 4))
+            rewards += step.rewards  # a brick of the lowest rows, which random play hits, gives 1
+            ends += len(step.finished)
+            for game in step.episodes:
+                assert game.episode_return == rewards[game.env_index]
+                rewards[game.env_index] = 0.0
+                games.append(game)
+        assert ends >= 5 * len(games) - 4
+        assert sum(game.episode_return for game in games) > 0
+        env.close()
+
+    def test_it_trains_with_the_tuned_file_of_atari_games(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        assert status_of(["train", "algo=ppo2", "env=envpool:Pong-v5", "n_timesteps=1024", "verbose=0"]) == 0
+        (config,) = Path("runs/ppo2").glob("*/*/config.yaml")
+        assert "CnnPolicy" in config.read_text()
+        assert status_of(["evaluate", "algo=ppo2", "env=envpool:Pong-v5", "n_episodes=1"]) == 0
+
+    @pytest.mark.parametrize(
+        ("env_id", "options", "message"),
+        [
+            ("Pog-v5", {}, "did you mean 'envpool:Pong-v5'"),
+            ("CartPole-v1", {"vectorization": "workers"}, "has a vector form only"),
+            ("CartPole-v1", {"render_mode": "rgb_array"}, "can't be drawn"),
+            ("CartPole-v1", {"kwargs": {"gravity": 1}}, "unexpected keyword argument 'gravity'"),
+        ],
+    )
+    def test_what_it_cannot_do_is_refused(self, env_id: str, options: dict[str, Any], message: str) -> None:
+        with pytest.raises(ZooError, match=message):
+            make_vec_env(f"envpool:{env_id}", 2, **options)
 
 
 class Games(VectorEnv[Any, Any, Any]):

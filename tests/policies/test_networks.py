@@ -125,6 +125,23 @@ def test_image_bytes_are_divided_by_255_before_the_first_convolution() -> None:
     torch.testing.assert_close(network(images), network(images.float() / 255))
 
 
+def test_bfloat16_rounds_features_and_gradients_and_nothing_else() -> None:
+    space = spaces.Box(0, 255, (84, 84, 4), np.uint8)
+    exact, rounded = encoder(space, "CnnPolicy"), encoder(space, "CnnPolicy", precision="bfloat16")
+    rounded.load_state_dict(exact.state_dict())
+    images = torch.from_numpy(batch(space))
+    features = [network(images) for network in (exact, rounded)]
+    gradients = []
+    for network, each in zip((exact, rounded), features, strict=True):
+        assert each.dtype == torch.float32
+        each.square().mean().backward()
+        gradients.append(torch.cat([parameter.grad.flatten() for parameter in network.parameters()]))
+    for first, second in (features, gradients):
+        error = (first - second).norm() / first.norm()
+        assert 1e-4 < error < 3e-2
+    assert {parameter.dtype for parameter in rounded.parameters()} == {torch.float32}
+
+
 def test_the_nature_network_has_its_layers() -> None:
     network = encoder(spaces.Box(0, 255, (84, 84, 4), np.uint8), "CnnPolicy")
     shapes = [tuple(p.shape) for name, p in network.named_parameters() if name.endswith("weight")]

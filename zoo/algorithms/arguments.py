@@ -90,7 +90,7 @@ def policy_config(policy: Policy, observation_space: spaces.Space[Any]) -> Polic
         )
     if isinstance(observation_space, spaces.Dict):
         config = with_dict_encoder(config)
-    _check_features_dim(config, observation_space)
+    _check_image_options(config, observation_space)
     return config
 
 
@@ -114,17 +114,20 @@ def make_policy(
     return policy_class(*arguments, **options, **config.kwargs)
 
 
-def _check_features_dim(config: PolicyConfig, observation_space: spaces.Space[Any]) -> None:
-    """Raise `ZooError` for the width of an encoder of images where none is read."""
-    defaults = {preset.features_dim for preset in POLICIES.values()}
-    if config._target_ is not None or config.encoder == "cnn" or config.features_dim in defaults:
+def _check_image_options(config: PolicyConfig, observation_space: spaces.Space[Any]) -> None:
+    """Raise `ZooError` for an option of the encoder of images where none is read."""
+    if config._target_ is not None or config.encoder == "cnn":
         return
     parts = observation_space.spaces.values() if isinstance(observation_space, spaces.Dict) else ()
-    if isinstance(config.encoder, Mapping) or not any(suits_cnn(part) for part in parts):
-        raise ZooError(
-            f"`policy.features_dim={config.features_dim}` is the width of what reads images, and"
-            f" {config.name} reads none here; leave it out"
-        )
+    if not isinstance(config.encoder, Mapping) and any(suits_cnn(part) for part in parts):
+        return
+    for option in ("features_dim", "precision"):
+        value = getattr(config, option)
+        if value not in {getattr(preset, option) for preset in POLICIES.values()}:
+            raise ZooError(
+                f"`policy.{option}={value}` is of what reads images, and {config.name} reads none here;"
+                " leave it out"
+            )
 
 
 def warn_of_unread_images(observation_space: spaces.Space[Any], config: PolicyConfig) -> None:

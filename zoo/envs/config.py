@@ -11,7 +11,7 @@ import gymnasium as gym
 
 from zoo.config.fields import build, hyperparameter
 from zoo.config.user_files import named_class
-from zoo.envs.registry import is_atari_game
+from zoo.envs.registry import ENVPOOL, is_atari_game
 from zoo.errors import ZooError
 
 ATARI_FRAMES = 4
@@ -176,6 +176,11 @@ def is_renewed(config: EnvConfig) -> bool:
     if isinstance(config.renew, bool):
         return config.renew
     return config.render_mode != "human" and re.fullmatch(NEEDS_RENEWAL, config.id) is not None
+
+
+def is_native(config: EnvConfig) -> bool:
+    """Whether a vector form of the environment's own is stepped; those of EnvPool have no other."""
+    return config.vectorization == "native" or config.id.startswith(ENVPOOL)
 
 
 def without_workers(config: EnvConfig) -> EnvConfig:

@@ -26,6 +26,7 @@ from zoo.envs.config import (
     EnvConfig,
     atari_config,
     env_config,
+    is_native,
     is_renewed,
     normalize_config,
 )
@@ -199,7 +200,7 @@ def _vector_env(
             f"env.step_timeout={config.step_timeout:g} needs env.vectorization=workers: "
             "in this process a step that hangs can't be given up"
         )
-    if config.vectorization == "native":
+    if is_native(config):
         if not isinstance(env, str | EnvConfig):
             raise ZooError("env.vectorization=native needs an id; a function makes single environments")
         from zoo.envs.native import make_native
@@ -235,7 +236,7 @@ def _vector_env(
 
 def _needs_check(env: str | EnvConfig | Env | Callable[..., Env], config: EnvConfig) -> bool:
     """Whether an environment is tried first: not those of well-kept packages, nor vector forms."""
-    if not config.check or config.vectorization == "native":
+    if not config.check or is_native(config):
         return False
     if config.wrappers or not isinstance(env, str | EnvConfig):
         return True

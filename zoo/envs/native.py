@@ -1,8 +1,9 @@
-"""Environments that are vectorised by themselves: Gymnasium's and ALE's."""
+"""Environments that are vectorised by themselves: Gymnasium's, ALE's and EnvPool's."""
 
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,10 +11,11 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
+from gymnasium.vector.utils import batch_space
 
 from zoo.envs.atari import silence_emulator
 from zoo.envs.config import ATARI_FRAMES, NO_LIMIT_OF_FRAMES, AtariConfig, EnvConfig, atari_config, is_atari
-from zoo.envs.registry import missing_packages_named, resolve
+from zoo.envs.registry import ENVPOOL, missing_packages_named, resolve
 from zoo.envs.replay import derived_seeds, small_seeds
 from zoo.envs.spaces import check_supported
 from zoo.envs.transition import Games
@@ -38,14 +40,19 @@ def make_native(config: EnvConfig, n_envs: int, seed: int | None) -> AnyVectorEn
                 "use sync or workers"
             )
     spec = resolve(config.id)
-    if is_atari(config):
-        if config.render_mode is not None:
-            raise ZooError(
-                f"env.render_mode={config.render_mode}: the vector form of {config.id} can't be drawn; "
-                "use sync or workers"
-            )
+    is_envpool = config.id.startswith(ENVPOOL)
+    if config.render_mode is not None and (is_envpool or is_atari(config)):
+        raise ZooError(
+            f"env.render_mode={config.render_mode}: the vector form of {config.id} can't be drawn"
+            f"{'' if is_envpool else '; use sync or workers'}"
+        )
+    if is_envpool:
+        if config.vectorization in ("sync", "workers"):
+            raise ZooError(f"env.vectorization={config.vectorization}: {config.id} has a vector form only")
+        env: AnyVectorEnv = _make_envpool(config, spec, n_envs)
+    elif is_atari(config):
         with missing_packages_named(spec):
-            env: AnyVectorEnv = _make_ale(config, spec, n_envs)
+            env = _make_ale(config, spec, n_envs)
     else:
         env = _make_gymnasium(config, spec, n_envs)
     check_supported(env.single_observation_space, env.single_action_space)
@@ -53,6 +60,84 @@ def make_native(config: EnvConfig, n_envs: int, seed: int | None) -> AnyVectorEn
         env.reset(seed=seed)
         env.action_space.seed(derived_seeds(seed, 1)[0])
     return env
+
+
+def _make_envpool(config: EnvConfig, spec: EnvSpec, n_envs: int) -> EnvPool:
+    """Return EnvPool's environments; the options of Atari games are those of ``env.atari``."""
+    options: dict[str, Any] = {}
+    atari = atari_config(config)
+    if atari is not None:
+        options = {
+            "noop_max": atari.noop_max,
+            "frame_skip": atari.frame_skip,
+            "img_height": atari.screen_size,
+            "img_width": atari.screen_size,
+            "episodic_life": atari.terminal_on_life_loss,
+            "reward_clip": atari.clip_reward,
+            "use_fire_reset": atari.fire_on_reset,
+            "stack_num": config.frame_stack or ATARI_FRAMES,
+        }
+        if atari.action_repeat_probability is not None:
+            options["repeat_action_probability"] = atari.action_repeat_probability
+    elif config.frame_stack not in (None, 1):
+        raise ZooError(f"env.frame_stack cannot be put around the vector form of {config.id}")
+    if config.max_episode_steps is None:
+        raise ZooError(f"env.max_episode_steps=null: the vector form of {config.id} needs a number")
+    if config.max_episode_steps != "auto":
+        options["max_episode_steps"] = config.max_episode_steps
+    try:
+        return EnvPool(spec, n_envs, {**options, **copy.deepcopy(config.kwargs)})
+    except (TypeError, ValueError, AssertionError, RuntimeError) as error:
+        raise ZooError(f"the vector form of {config.id} cannot be made: {error}") from error
+
+
+class EnvPool(VectorEnv[Any, Any, Any]):
+    """Environments of EnvPool, stepped in C++ threads; they reset in the step after an episode's end.
+
+    They get seeds when they are made, so a reset with a seed makes them anew. ``games`` says how whole games
+    of Atari stood at the last end.
+    """
+
+    games: Games | None = None
+
+    def __init__(self, spec: EnvSpec, num_envs: int, options: dict[str, Any]) -> None:
+        import envpool
+
+        self.spec, self.num_envs = spec, num_envs
+        self._make = functools.partial(
+            envpool.make_gymnasium, spec.kwargs["task_id"], num_envs=num_envs, **options
+        )
+        self._pool = self._make()
+        self.metadata = dict(self._pool.metadata)
+        self.single_observation_space = self._pool.single_observation_space
+        self.single_action_space = self._pool.single_action_space
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+
+    def reset(
+        self, *, seed: int | Sequence[int] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begin new episodes."""
+        if seed is not None:
+            self._pool.close()
+            self._pool = self._make(seed=small_seeds(seed, self.num_envs))
+        self._returns = np.zeros(self.num_envs)
+        return self._pool.reset()
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Step all environments."""
+        actions = np.asarray(actions, self.single_action_space.dtype)
+        observations, rewards, terminated, truncated, infos = self._pool.step(actions)
+        if self.spec.kwargs["is_atari"]:
+            self._returns[infos["elapsed_step"] == 0] = 0.0  # a new game
+            self._returns += infos["reward"]
+            is_life = terminated & (infos["terminated"] == 0) & ~truncated
+            self.games = Games(self._returns.copy(), infos["elapsed_step"].astype(np.int64), is_life)
+        return observations, rewards, terminated, truncated, infos
+
+    def close_extras(self, **_: Any) -> None:
+        """Stop the threads."""
+        self._pool.close()
 
 
 def _make_gymnasium(config: EnvConfig, spec: EnvSpec, n_envs: int) -> AnyVectorEnv:

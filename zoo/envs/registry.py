@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import importlib.util
 import re
@@ -37,6 +38,9 @@ PACKAGES = {
 }
 """Ids → the package that registers them when it is imported, and what installs it."""
 
+ENVPOOL = "envpool:"
+"""How the ids of EnvPool's environments begin, of which there are only vector forms."""
+
 LEGACY_GAME = r"\w+?(-ram)?(Deterministic)?-v[04]"
 """Ids of Atari games as the first Gym had them, `Pong-v4`; many that are no game look the same."""
 
@@ -62,6 +66,8 @@ def resolve(env_id: str) -> EnvSpec:
 
     Raises `ZooError` with the command that installs the missing package, or with the nearest registered id.
     """
+    if env_id.startswith(ENVPOOL):
+        return _envpool_spec(env_id.removeprefix(ENVPOOL))
     name = _import_module_of(env_id)
     found = next((package for pattern, package in PACKAGES.items() if re.fullmatch(pattern, name)), None)
     if found is None:
@@ -79,9 +85,25 @@ def resolve(env_id: str) -> EnvSpec:
             raise ZooError(_unknown(name, env_id.removesuffix(name))) from error
 
 
+@functools.cache
+def _envpool_spec(name: str) -> EnvSpec:
+    """Return what EnvPool has under this name; ``is_atari`` is among its arguments. Raises `ZooError`."""
+    if importlib.util.find_spec("envpool") is None:
+        raise ZooError(f"{ENVPOOL}{name} needs: {install_command('envpool')}")
+    import envpool
+
+    if name not in (known := envpool.list_all_envs()):
+        hint = nearest(f"{ENVPOOL}{name}", [f"{ENVPOOL}{each}" for each in known])
+        raise ZooError(f"unknown environment {ENVPOOL}{name}{hint}")
+    is_atari = hasattr(envpool.make_spec(name).config, "noop_max")
+    return EnvSpec(f"envpool/{name}", kwargs={"task_id": name, "is_atari": is_atari})
+
+
 def is_atari_game(env_id: str) -> bool:
-    """Whether an id, with or without its module, is that of an Atari game in the emulator of `ale_py`."""
+    """Whether an id, with or without its module, is that of an Atari game in an emulator."""
     module, _, name = env_id.rpartition(":")
+    if env_id.startswith(ENVPOOL):
+        return bool(_envpool_spec(name).kwargs["is_atari"])
     if re.match(r"ALE/|.*NoFrameskip-v", name):
         return True
     if module in ("", "ale_py"):

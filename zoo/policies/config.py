@@ -48,6 +48,12 @@ class PolicyConfig:
         None, "with use_sde: bound of the mean, before any tanh; 0: none, null: 2 off-policy, else none", ge=0
     )
     features_dim: int = hyperparameter(512, "width of an image encoder's output", ge=1)
+    precision: str = hyperparameter(
+        "float32",
+        "in what an image encoder computes; bfloat16 is faster on processors with matrix units and GPUs;"
+        " parameters, losses and all other layers are float32",
+        choices=("float32", "bfloat16"),
+    )
     share_encoder: bool = hyperparameter(
         True, "actor and critic of an on-policy algorithm read one encoder's output"
     )

@@ -61,14 +61,21 @@ class NatureCnn(nn.Module):
     """The convolutional network of Mnih et al. 2015, for images of any number of channels.
 
     Reads (…, height, width, channels) or (…, channels, height, width), bytes or floats; bytes are divided by
-    255. Returns (…, ``features_dim``).
+    255. Returns (…, ``features_dim``) float32. Its layers compute in the ``precision``.
     """
 
     def __init__(
-        self, space: spaces.Space[Any], features_dim: int, *, ortho_init: bool, layer_norm: bool
+        self,
+        space: spaces.Space[Any],
+        features_dim: int,
+        *,
+        ortho_init: bool,
+        layer_norm: bool,
+        precision: str = "float32",
     ) -> None:
         super().__init__()
         assert isinstance(space, spaces.Box)
+        self.precision = precision
         self.channels_first = channels_first(space.shape)
         channels, height, width = space.shape if self.channels_first else np.roll(space.shape, 1)
         convolutions = [
@@ -95,23 +102,23 @@ class NatureCnn(nn.Module):
         elif images.device.type == "cpu":  # where convolutions are faster with the channels last in memory
             images = images.contiguous(memory_format=torch.channels_last)
         scaled = images.float() / 255.0 if images.dtype == torch.uint8 else images.float()
-        features: Tensor = self.layers(scaled)
+        is_lower = self.precision == "bfloat16"
+        with torch.autocast(images.device.type, torch.bfloat16, enabled=is_lower):
+            features: Tensor = self.layers(scaled)
+        features = features.float()
         return features if len(leading) == 1 else features.reshape(*leading, -1)
 
 
 class DictEncoder(nn.Module):
     """Encodes each key of a dictionary observation, images by a CNN, and joins the results."""
 
-    def __init__(
-        self, space: spaces.Space[Any], features_dim: int, *, ortho_init: bool, layer_norm: bool
-    ) -> None:
+    def __init__(self, space: spaces.Space[Any], features_dim: int, **options: Any) -> None:
+        """Encode with this width; ``options`` are those of each `NatureCnn`."""
         super().__init__()
         assert isinstance(space, spaces.Dict)
         self.keys = list(space.spaces)
         parts = [
-            NatureCnn(part, features_dim, ortho_init=ortho_init, layer_norm=layer_norm)
-            if suits_cnn(part)
-            else VectorEncoder(part)
+            NatureCnn(part, features_dim, **options) if suits_cnn(part) else VectorEncoder(part)
             for part in space.spaces.values()
         ]
         self.parts = nn.ModuleList(parts)
@@ -191,10 +198,15 @@ def make_encoder(space: spaces.Space[Any], config: PolicyConfig, *, ortho_init: 
     """Return the encoder that ``config`` names. Raises `ZooError` if it cannot read the space."""
     if isinstance(config.encoder, Mapping):
         return CustomEncoder(space, config.encoder)
+    options: Any = {
+        "ortho_init": ortho_init,
+        "layer_norm": config.layer_norm,
+        "precision": config.precision,
+    }
     if isinstance(space, spaces.Dict):
         if config.encoder != "multi":
             raise ZooError(f"{config.name} can't read dictionary observations; use policy=MultiInputPolicy")
-        return DictEncoder(space, config.features_dim, ortho_init=ortho_init, layer_norm=config.layer_norm)
+        return DictEncoder(space, config.features_dim, **options)
     if config.encoder == "multi":
         raise ZooError(
             f"{config.name} reads dictionaries, but observations are a {type(space).__name__}; use MlpPolicy"
@@ -207,7 +219,7 @@ def make_encoder(space: spaces.Space[Any], config: PolicyConfig, *, ortho_init: 
             f" {SMALLEST_IMAGE}×{SMALLEST_IMAGE} pixels), but the observations are a {type(space).__name__}"
             f" of shape {space.shape} and type {space.dtype}; use policy=MlpPolicy"
         )
-    return NatureCnn(space, config.features_dim, ortho_init=ortho_init, layer_norm=config.layer_norm)
+    return NatureCnn(space, config.features_dim, **options)
 
 
 def suits_cnn(space: spaces.Space[Any]) -> bool:

@@ -106,6 +106,14 @@ CASES = {
 }
 
 
+def test_an_encoder_in_bfloat16_is_exported_in_float32(tmp_path: Path) -> None:
+    made = agent("ppo2", IMAGE, NUMBERS)
+    encoder = made.policy.encoder
+    encoder.precision = "bfloat16"
+    assert export_agent(made, tmp_path / "exported", formats=["onnx"], title="")["policy.onnx"] < 1e-4
+    assert encoder.precision == "bfloat16"
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_policy_as_tensors_acts_as_the_agent(case: str) -> None:
     made = agent(*CASES[case], normalize=True, use_sde=case == "sac of numbers")

@@ -103,7 +103,7 @@ class EnvPool(VectorEnv[Any, Any, Any]):
     def __init__(self, spec: EnvSpec, num_envs: int, options: dict[str, Any]) -> None:
         import envpool
 
-        self.spec, self.num_envs = spec, num_envs
+        self.spec, self.num_envs, self._is_atari = spec, num_envs, spec.kwargs["is_atari"]
         self._make = functools.partial(
             envpool.make_gymnasium, spec.kwargs["task_id"], num_envs=num_envs, **options
         )
@@ -128,7 +128,7 @@ class EnvPool(VectorEnv[Any, Any, Any]):
         """Step all environments."""
         actions = np.asarray(actions, self.single_action_space.dtype)
         observations, rewards, terminated, truncated, infos = self._pool.step(actions)
-        if self.spec.kwargs["is_atari"]:
+        if self._is_atari:
             self._returns[infos["elapsed_step"] == 0] = 0.0  # a new game
             self._returns += infos["reward"]
             is_life = terminated & (infos["terminated"] == 0) & ~truncated

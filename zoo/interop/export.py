@@ -50,6 +50,7 @@ from zoo.policies.distributions import (
     MultiCategorical,
     TanhGaussian,
 )
+from zoo.policies.encoders import NatureCnn
 
 ONNX, TORCH_EXPORT, DESCRIPTION, README = "policy.onnx", "policy.pt2", "policy.json", "README.md"
 EXPORTED_FILES = (ONNX, TORCH_EXPORT, DESCRIPTION, README)
@@ -69,7 +70,8 @@ def export_agent(
     """Write the policy in the ``formats`` (``onnx``, ``torch_export``) into ``folder``, whole or not at all.
 
     Each is first compared with the agent on random observations. Returns the largest difference of each.
-    Raises `ZooError` for one above `TOLERANCE`, for what can't be exported and for a missing package.
+    Encoders of images compute in float32, which every runtime can. Raises `ZooError` for a difference above
+    `TOLERANCE`, for what can't be exported and for a missing package.
     """
     destination = Path(folder)
     others = [each.name for each in destination.iterdir()] if destination.is_dir() else []
@@ -79,13 +81,14 @@ def export_agent(
         _check_packages()
     module = DeterministicPolicy(agent).eval()
     inputs = _random_inputs(agent, module)
-    program = _traced(module, [part[:2] for part in inputs])
     written: dict[str, tuple[bytes, Run]] = {}
-    if "onnx" in formats:
-        written[ONNX] = _as_onnx(module, program)
-    if "torch_export" in formats:
-        written[TORCH_EXPORT] = _as_torch_export(program)
-    differences = {name: _difference(agent, module, inputs, run) for name, (_, run) in written.items()}
+    with _in_float32(agent.policy):
+        program = _traced(module, [part[:2] for part in inputs])
+        if "onnx" in formats:
+            written[ONNX] = _as_onnx(module, program)
+        if "torch_export" in formats:
+            written[TORCH_EXPORT] = _as_torch_export(program)
+        differences = {name: _difference(agent, module, inputs, run) for name, (_, run) in written.items()}
     with atomic_folder(destination) as new:
         for name, (content, _) in written.items():
             (new / name).write_bytes(content)
@@ -93,6 +96,19 @@ def export_agent(
         (new / DESCRIPTION).write_text(json.dumps(described, default=asdict, indent=2), encoding="utf-8")
         (new / README).write_text(_readme(title, module, list(written)), encoding="utf-8")
     return differences
+
+
+@contextlib.contextmanager
+def _in_float32(policy: nn.Module) -> Iterator[None]:
+    encoders = [module for module in policy.modules() if isinstance(module, NatureCnn)]
+    before = [encoder.precision for encoder in encoders]
+    try:
+        for encoder in encoders:
+            encoder.precision = "float32"
+        yield
+    finally:
+        for encoder, precision in zip(encoders, before, strict=True):
+            encoder.precision = precision
 
 
 def _check_packages() -> None:

@@ -199,7 +199,10 @@ FROM_BUFFER: dict[str, Any] = {
     "train_freq": 16,
     "gradient_steps": 8,
 }
-BY_EPSILON = {**FROM_BUFFER, "learning_rate": 5e-4, "exploration_fraction": 0.5}
+BY_EPSILON = {
+    **FROM_BUFFER,
+    **{"learning_rate": 5e-4, "exploration_fraction": 0.5, "target_update_interval": 200},
+}
 
 
 @pytest.mark.slow
@@ -208,9 +211,9 @@ BY_EPSILON = {**FROM_BUFFER, "learning_rate": 5e-4, "exploration_fraction": 0.5}
     [
         (PPO2, "float32", 30_000, {"n_steps": 64, "learning_rate": 1e-3, "gamma": 0.9}),
         (PPO2, "bfloat16", 30_000, {"n_steps": 64, "learning_rate": 1e-3, "gamma": 0.9}),
-        (DQN, "float32", 12_000, BY_EPSILON),
-        (DQN, "bfloat16", 12_000, BY_EPSILON),
-        (QRDQN, "float32", 20_000, {**BY_EPSILON, "learning_rate": 1e-3, "n_quantiles": 10}),
+        (DQN, "float32", 8_000, BY_EPSILON),
+        (DQN, "bfloat16", 8_000, BY_EPSILON),
+        (QRDQN, "float32", 8_000, {**BY_EPSILON, "n_quantiles": 10}),
         (SAC, "float32", 8_000, {**FROM_BUFFER, "learning_rate": 1e-3}),
     ],
 )

@@ -201,7 +201,9 @@ FROM_BUFFER: dict[str, Any] = {
 }
 BY_EPSILON = {
     **FROM_BUFFER,
-    **{"learning_rate": 5e-4, "exploration_fraction": 0.5, "target_update_interval": 200},
+    "learning_rate": 5e-4,
+    "exploration_fraction": 0.5,
+    "target_update_interval": 200,
 }
 
 

@@ -11,8 +11,10 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector.utils import batch_space
 from scripted import Counting
 
 import zoo
@@ -519,3 +521,41 @@ class Plain(gym.Env[Any, Any]):
 def test_a_mask_of_another_length_is_refused() -> None:
     with pytest.raises(ZooError, match="mask_actions"):
         make_vec_env(lambda: Masked(spaces.MultiBinary(5)))
+
+
+class OnDevice(VectorEnv[Any, Any, Any]):
+    """Points that each push towards 0 for ten steps, all as tensors."""
+
+    metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012
+    single_observation_space: Any = spaces.Box(-2, 2, (1,), np.float32)
+    single_action_space: Any = spaces.Box(-1, 1, (1,), np.float32)
+
+    def __init__(self, num_envs: int) -> None:
+        self.num_envs, self.n_steps = num_envs, 0
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[torch.Tensor, dict[str, Any]]:
+        super().reset(seed=seed if isinstance(seed, int | None) else int(seed[0]))
+        self.points = torch.from_numpy(self.np_random.uniform(-1, 1, (self.num_envs, 1))).float()
+        return self.points.clone(), {}
+
+    def step(self, actions: torch.Tensor) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        assert isinstance(actions, torch.Tensor)
+        self.points = (self.points + 0.3 * actions).clamp(-2, 2)
+        final, self.n_steps = self.points.clone(), self.n_steps + 1
+        over = torch.full((self.num_envs,), self.n_steps % 10 == 0)
+        infos = {"final_obs": final, "_final_obs": over} if over.all() else {}
+        observations = self.reset()[0] if over.all() else final
+        return observations, -final.abs()[:, 0], torch.zeros_like(over), over, infos
+
+
+def test_environments_of_tensors_are_learned_from_through_gymnasiums_conversion() -> None:
+    """Without a push the mean return is about −5."""
+    pytest.importorskip("array_api_compat")
+    from gymnasium.wrappers.vector import ArrayConversion
+
+    env = ArrayConversion(OnDevice(16), env_xp=torch, target_xp=np)
+    settings = {"n_steps": 32, "batch_size": 128, "learning_rate": 3e-3, "gamma": 0.9}
+    model = PPO2("MlpPolicy", env, seed=0, compile=False, threads=1, **settings).learn(10_000)
+    assert np.mean([episode.episode_return for episode in model.recent_episodes]) > -1.5

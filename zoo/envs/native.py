@@ -108,7 +108,7 @@ class EnvPool(VectorEnv[Any, Any, Any]):
             envpool.make_gymnasium, spec.kwargs["task_id"], num_envs=num_envs, **options
         )
         self._pool = self._make()
-        self.metadata = dict(self._pool.metadata)
+        self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
         self.single_observation_space = self._pool.single_observation_space
         self.single_action_space = self._pool.single_action_space
         self.observation_space = batch_space(self.single_observation_space, num_envs)

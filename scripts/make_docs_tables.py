@@ -135,8 +135,10 @@ def with_current_tables(text: str) -> str:
 def table_of(what: str, path: str | None) -> str:
     if what == "fields":
         return fields_table(str(path))
-    tables = {"old names": old_names_table, "scores": scores_table, "speed": speed_table}
-    return collection_sections() if what == "collection" else tables[what]()
+    if what == "speed":
+        return speed_table(path or "speed")
+    tables = {"old names": old_names_table, "scores": scores_table, "collection": collection_sections}
+    return tables[what]()
 
 
 def fields_table(path: str) -> str:
@@ -282,9 +284,9 @@ def each_seed(seeds: list[dict[str, str]]) -> str:
     return ", ".join(f"{float(seed['mean_return']):,.1f}" for seed in seeds)
 
 
-def speed_table() -> str:
+def speed_table(name: str) -> str:
     """Return the medians that `compare_speed.py` measured, and their ratios to the peers'."""
-    file = MEASURED / "speed.json"
+    file = MEASURED / f"{name}.json"
     medians = json.loads(file.read_text())["median_steps_per_second"] if file.exists() else {}
     found = {system for speeds in medians.values() for system in speeds}
     systems = [system for system in SYSTEMS if system in found]

@@ -183,7 +183,10 @@ ALGORITHMS = {"pong": "ppo", "pong_dqn": "dqn"}
 """What learns in works that are not called after it."""
 
 PEERS = ("sb3", "sbx")
-SYSTEMS = ("zoo-eager", "zoo-compiled", *PEERS)
+OF_PICTURES = "zoo-bfloat16"
+"""Compiled, with an encoder that computes in bfloat16."""
+
+SYSTEMS = ("zoo-eager", "zoo-compiled", OF_PICTURES, *PEERS)
 
 
 def main() -> None:
@@ -214,7 +217,10 @@ def parse_arguments() -> argparse.Namespace:
 def systems_for(work: str) -> list[str]:
     """Return the systems that have this work's algorithm, or what is nearest to it."""
     without = {"a2c", *NEAREST_IN_SB3, *ALGORITHMS, *CONTRIB} - {"tqc"}
-    return [system for system in SYSTEMS if not (system == "sbx" and work in without)]
+    lacking = {"sbx"} if work in without else set()
+    if not WORKS[work].has_pictures:
+        lacking.add(OF_PICTURES)
+    return [system for system in SYSTEMS if system not in lacking]
 
 
 def limit_threads(system: str, threads: int) -> None:
@@ -375,8 +381,11 @@ def train_zoo(work: str, folder: Path, clock: IntervalClock, arguments: argparse
 
     chosen = WORKS[work]
     is_ppo = work in ("ppo", "recurrent_ppo", "maskable_ppo", "pong")
+    policy = {"name": chosen.policy_name, "net_arch": chosen.net_arch, **chosen.policy_fields}
+    if arguments.system == OF_PICTURES:
+        policy["precision"] = "bfloat16"
     model = algorithm_class("ppo2" if is_ppo else ALGORITHMS.get(work, work))(
-        {"name": chosen.policy_name, "net_arch": chosen.net_arch, **chosen.policy_fields},
+        policy,
         make_vec_env(
             chosen.env, ZOO_ENVS.get(work, chosen.n_envs), arguments.seed, monitor_dir=folder / "monitor"
         ),

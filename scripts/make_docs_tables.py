@@ -4,7 +4,7 @@
     .venv/bin/python scripts/make_docs_tables.py --check
 
 A table stands between two comments in a Markdown file, `<!-- fields: MODULE:DATACLASS -->`,
-`<!-- old names -->`, `<!-- scores -->`, `<!-- collection -->` or `<!-- speed -->`, and `<!-- end -->`.
+`<!-- old names -->`, `<!-- scores -->`, `<!-- collection -->` or `<!-- speed: NAME -->`, and `<!-- end -->`.
 Scores and speed come from docs/measured/, where `train_collection.py` and `compare_speed.py` wrote them, and
 from the cards in trained_agents/. The presets in conf/ come from the classes of zoo/algorithms/, and
 from zoo/policies/config.py. With `--check` nothing is written; the exit status is 1 if a file is not what it
@@ -136,7 +136,7 @@ def table_of(what: str, path: str | None) -> str:
     if what == "fields":
         return fields_table(str(path))
     if what == "speed":
-        return speed_table(path or "speed")
+        return speed_table(str(path))
     tables = {"old names": old_names_table, "scores": scores_table, "collection": collection_sections}
     return tables[what]()
 
@@ -285,7 +285,7 @@ def each_seed(seeds: list[dict[str, str]]) -> str:
 
 
 def speed_table(name: str) -> str:
-    """Return the medians that `compare_speed.py` measured, and their ratios to the peers'."""
+    """Return the medians that `compare_speed.py` wrote as ``name``, and their ratios to the peers'."""
     file = MEASURED / f"{name}.json"
     medians = json.loads(file.read_text())["median_steps_per_second"] if file.exists() else {}
     found = {system for speeds in medians.values() for system in speeds}
@@ -294,7 +294,10 @@ def speed_table(name: str) -> str:
     rows = []
     for work, speeds in medians.items():
         columns = [f"{speeds[system]:,.0f}" if system in speeds else "–" for system in systems]
-        columns += [f"{speeds[own] / speeds[peer]:.1f}" if peer in speeds else "–" for own, peer in ratios]
+        columns += [
+            f"{speeds[own] / speeds[peer]:.1f}" if {own, peer} <= speeds.keys() else "–"
+            for own, peer in ratios
+        ]
         rows.append((f"`{work}`", *columns))
     return markdown(("work", *systems, *(f"{own} / {peer}" for own, peer in ratios)), rows)
 

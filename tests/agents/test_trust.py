@@ -82,6 +82,7 @@ def array_of_objects() -> bytes:
 
 HOSTILE: dict[str, Callable[[Path], None]] = {
     "environment of a module": set_in_config(env={"id": "evil:CartPole-v1"}),
+    "environment of a module of EnvPool's": set_in_config(env={"id": "envpool:evil:CartPole-v1"}),
     "module beside it": set_in_config(env={"id": "evil:Anything-v0"}),
     "module whose name is no identifier": set_in_config(env={"id": "evil-module:Anything-v0"}),
     "wrapper by path": set_in_config(env={"wrappers": ["evil.Class"]}),
@@ -151,6 +152,7 @@ def test_nothing_of_a_hostile_zip_of_another_library_runs(
         {"wrappers": ["TimeLimit", {"_target_": "gymnasium.wrappers.ClipReward", "max_reward": 1.0}]},
         {"wrappers": [{"_target_": "zoo.envs.wrappers.TimeFeature", "max_steps": 500}]},
         {"kwargs": {"sutton_barto_reward": True}},
+        {"id": "envpool:CartPole-v1"},
     ],
 )
 def test_names_of_zoo_and_gymnasium_are_followed(env: dict[str, Any], agent: Path) -> None:

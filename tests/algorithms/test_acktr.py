@@ -311,3 +311,13 @@ def test_what_is_seen_of_each_layer_makes_up_its_gradient(name: str) -> None:
     gradient = model.updater.parameters.named(model.updater.gradient(module, loss))
     for layer in model.kfac.layers:
         torch.testing.assert_close(found[layer.name], layer.matrix(gradient), rtol=1e-3, atol=1e-5)
+
+
+def test_curvature_of_an_encoder_in_bfloat16_is_positive() -> None:
+    """Products of rows in bfloat16 would have eigenvalues below zero, larger than the damping."""
+    policy = {"encoder": "cnn", "precision": "bfloat16"}
+    model = ACKTR(policy, "Zoo/IdentityImage-v0", n_envs=4, seed=0, compile=False, n_steps=16).learn(128)
+    inputs = {name: each for name, each in model.runner.state.items() if name.endswith(".inputs")}
+    smallest = {name: torch.linalg.eigvalsh(each.double())[0].item() for name, each in inputs.items()}
+    assert len(smallest) >= 4
+    assert min(smallest.values()) > -1e-4

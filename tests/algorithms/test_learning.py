@@ -26,6 +26,7 @@ from zoo import (
     make_vec_env,
 )
 from zoo.algorithms.algorithm import Algorithm
+from zoo.policies.encoders import NatureCnn
 
 
 def narrow(space: str) -> dict[str, Any]:
@@ -225,7 +226,8 @@ def test_balls_are_caught_by_sight(
     space = spaces.Box(-1.0, 1.0, (1,)) if algorithm is SAC else spaces.Discrete(3)
     policy = {"name": "CnnPolicy", "features_dim": 64, "precision": precision}
     model = algorithm(policy, lambda: Catch(space), n_envs=8, **RUN, **settings).learn(n_timesteps)
-    assert evaluate_policy(model, make_vec_env(lambda: Catch(space), 8), n_eval_episodes=100)[0] > 0.8
+    assert {each.precision for each in model.policy.modules() if isinstance(each, NatureCnn)} == {precision}
+    assert evaluate_policy(model, make_vec_env(lambda: Catch(space), 8), n_eval_episodes=100, seed=0)[0] > 0.8
 
 
 class Corridor(gym.Env[int, int]):

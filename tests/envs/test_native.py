@@ -119,6 +119,18 @@ class TestEnvPool:
         assert name == "Pong-v5" or not np.array_equal(first, other)
         env.close()
 
+    def test_without_a_seed_each_begins_elsewhere(self) -> None:
+        first, second = (make_vec_env("envpool:phys2d/CartPole-v1", 2).reset()[0] for _ in range(2))
+        assert not np.array_equal(first, second)
+
+    def test_a_time_limit_that_is_not_kept_is_an_error(self) -> None:
+        env = make_vec_env("envpool:CliffWalking-v0", 2, max_episode_steps=3)
+        env.reset()
+        for _ in range(3):
+            env.step(np.zeros(2, np.int64))
+        with pytest.raises(ZooError, match="has no time limit of its own"):
+            env.step(np.zeros(2, np.int64))
+
     def test_a_lost_life_ends_an_episode_but_not_the_recorded_game(self) -> None:
         env = VecEnvAdapter(make_vec_env("envpool:Breakout-v5", 4))
         env.reset([1, 2, 3, 4])
@@ -151,6 +163,9 @@ class TestEnvPool:
             ("CartPole-v1", {"vectorization": "workers"}, "has a vector form only"),
             ("CartPole-v1", {"render_mode": "rgb_array"}, "can't be drawn"),
             ("CartPole-v1", {"kwargs": {"gravity": 1}}, "unexpected keyword argument 'gravity'"),
+            ("CartPole-v1", {"mask_velocities": True}, "has none$"),
+            ("Pong-v5", {"atari": {"noop_max": 0}}, "needs at least 1"),
+            ("Pong-v5", {"kwargs": {"reward_clip": False}}, "other settings of the run decide that"),
         ],
     )
     def test_what_it_cannot_do_is_refused(self, env_id: str, options: dict[str, Any], message: str) -> None:

@@ -552,7 +552,6 @@ class OnDevice(VectorEnv[Any, Any, Any]):
 
 def test_environments_of_tensors_are_learned_from_through_gymnasiums_conversion() -> None:
     """Without a push the mean return is about −5."""
-    pytest.importorskip("array_api_compat")
     from gymnasium.wrappers.vector import ArrayConversion
 
     env = ArrayConversion(OnDevice(16), env_xp=torch, target_xp=np)

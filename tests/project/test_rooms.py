@@ -32,20 +32,20 @@ FLOORS = [
 """From the ground up; a room imports from its own floor and from those below."""
 
 BUDGETS = {
-    "agents": 705,
+    "agents": 710,
     "algorithms": 5_155,
     "buffers": 1_410,
     "commands": 1_340,
     "config": 2_490,
     "core": 895,
-    "envs": 5_475,
+    "envs": 5_500,
     "experiment": 4_005,
     "imitation": 1_660,
     "interop": 1_505,
     "launch": 1_540,
     "optim": 2_365,
     "plots": 1_675,
-    "policies": 2_910,
+    "policies": 2_925,
     "tuning": 1_755,
 }
 """The most lines that a room may have; a room that needs more gives back what it no longer needs first."""

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from zoo.core.printing import one_line
+from zoo.envs.registry import ENVPOOL
 from zoo.errors import ZooError
 
 TRUSTED_PACKAGES = ("zoo.", "gymnasium.wrappers.")
@@ -62,6 +63,8 @@ def _problem(path: str, key: Any, value: Any) -> str | None:
         return "it could name code to run"
     if any(isinstance(text, str) and "${" in text for text in (key, value)):
         return "it is an interpolation"
+    if path == "env.id":
+        value = str(value).removeprefix(ENVPOOL)
     if path.startswith("env") and isinstance(value, str) and ":" in value:
         return "it would import a module"
     if key == MASK_FUNCTION and isinstance(value, str) and "." in value:

@@ -26,7 +26,7 @@ from zoo.envs.config import EnvConfig, env_config, is_renewed
 from zoo.envs.goals import COMPUTE_REWARD, GoalFunction
 from zoo.envs.make_env import make_env, source_of
 from zoo.envs.masks import masks_of, sample_valid_action
-from zoo.envs.registry import close_reporting, env_error
+from zoo.envs.registry import ENVPOOL, close_reporting, env_error
 from zoo.envs.replay import random_seed, seed_spaces
 from zoo.envs.spaces import (
     ACHIEVED,
@@ -82,6 +82,8 @@ def find_problems(
             checker = _Checker(flatten_env(env, masked=config.mask_actions), config, random_seed())
             found = checker.run(advises)
             return found + (unsaved_statistics(checker.env) or checker.compare_with_itself())
+        if config.id.startswith(ENVPOOL):
+            raise ZooError(f"{config.id} has a vector form only; single environments are tried here")
         source = source_of(env, config, 1)
         # No video of the trial is left behind.
         own_wrappers = [each for each in config.wrappers if "RecordVideo" not in str(each)]

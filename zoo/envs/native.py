@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ from gymnasium.vector.utils import batch_space
 from zoo.envs.atari import silence_emulator
 from zoo.envs.config import ATARI_FRAMES, NO_LIMIT_OF_FRAMES, AtariConfig, EnvConfig, atari_config, is_atari
 from zoo.envs.registry import ENVPOOL, missing_packages_named, resolve
-from zoo.envs.replay import derived_seeds, small_seeds
+from zoo.envs.replay import derived_seeds, random_seed, small_seeds
 from zoo.envs.spaces import check_supported
 from zoo.envs.transition import Games
 from zoo.errors import ZooError
@@ -26,6 +27,10 @@ AnyVectorEnv = VectorEnv[Any, Any, Any]
 
 def make_native(config: EnvConfig, n_envs: int, seed: int | None) -> AnyVectorEnv:
     """Return the environment's own vector form, or raise `ZooError` if it has none."""
+    is_envpool = config.id.startswith(ENVPOOL)
+    if is_envpool and config.vectorization in ("sync", "workers"):
+        raise ZooError(f"env.vectorization={config.vectorization}: {config.id} has a vector form only")
+    advice = "" if is_envpool else "; use sync or workers"
     wrapping = {
         "wrappers": bool(config.wrappers),
         "history": config.history is not None,
@@ -36,21 +41,17 @@ def make_native(config: EnvConfig, n_envs: int, seed: int | None) -> AnyVectorEn
     for name, is_asked in wrapping.items():
         if is_asked:
             raise ZooError(
-                f"env.{name} wraps single environments, of which env.vectorization=native has none; "
-                "use sync or workers"
+                f"env.{name} wraps single environments, of which a vector form of its own has none{advice}"
             )
-    spec = resolve(config.id)
-    is_envpool = config.id.startswith(ENVPOOL)
     if config.render_mode is not None and (is_envpool or is_atari(config)):
         raise ZooError(
-            f"env.render_mode={config.render_mode}: the vector form of {config.id} can't be drawn"
-            f"{'' if is_envpool else '; use sync or workers'}"
+            f"env.render_mode={config.render_mode}: the vector form of {config.id} can't be drawn{advice}"
         )
+    spec = resolve(config.id)
     if is_envpool:
-        if config.vectorization in ("sync", "workers"):
-            raise ZooError(f"env.vectorization={config.vectorization}: {config.id} has a vector form only")
-        env: AnyVectorEnv = _make_envpool(config, spec, n_envs)
-    elif is_atari(config):
+        return _make_envpool(config, spec, n_envs, seed)
+    env: AnyVectorEnv
+    if is_atari(config):
         with missing_packages_named(spec):
             env = _make_ale(config, spec, n_envs)
     else:
@@ -62,8 +63,8 @@ def make_native(config: EnvConfig, n_envs: int, seed: int | None) -> AnyVectorEn
     return env
 
 
-def _make_envpool(config: EnvConfig, spec: EnvSpec, n_envs: int) -> EnvPool:
-    """Return EnvPool's environments; the options of Atari games are those of ``env.atari``."""
+def _make_envpool(config: EnvConfig, spec: EnvSpec, n_envs: int, seed: int | None) -> EnvPool:
+    """Return EnvPool's environments. Raises `ZooError` for a setting that they do not have."""
     options: dict[str, Any] = {}
     atari = atari_config(config)
     if atari is not None:
@@ -77,6 +78,8 @@ def _make_envpool(config: EnvConfig, spec: EnvSpec, n_envs: int) -> EnvPool:
             "use_fire_reset": atari.fire_on_reset,
             "stack_num": config.frame_stack or ATARI_FRAMES,
         }
+        if atari.noop_max < 1:
+            raise ZooError(f"env.atari.noop_max=0: {config.id} needs at least 1")
         if atari.action_repeat_probability is not None:
             options["repeat_action_probability"] = atari.action_repeat_probability
     elif config.frame_stack not in (None, 1):
@@ -85,8 +88,10 @@ def _make_envpool(config: EnvConfig, spec: EnvSpec, n_envs: int) -> EnvPool:
         raise ZooError(f"env.max_episode_steps=null: the vector form of {config.id} needs a number")
     if config.max_episode_steps != "auto":
         options["max_episode_steps"] = config.max_episode_steps
+    if taken := {*options, "seed", "num_envs"} & config.kwargs.keys():
+        raise ZooError(f"env.kwargs.{sorted(taken)[0]}: other settings of the run decide that")
     try:
-        return EnvPool(spec, n_envs, {**options, **copy.deepcopy(config.kwargs)})
+        return EnvPool(spec, n_envs, seed, {**options, **copy.deepcopy(config.kwargs)})
     except (TypeError, ValueError, AssertionError, RuntimeError) as error:
         raise ZooError(f"the vector form of {config.id} cannot be made: {error}") from error
 
@@ -94,50 +99,60 @@ def _make_envpool(config: EnvConfig, spec: EnvSpec, n_envs: int) -> EnvPool:
 class EnvPool(VectorEnv[Any, Any, Any]):
     """Environments of EnvPool, stepped in C++ threads; they reset in the step after an episode's end.
 
-    They get seeds when they are made, so a reset with a seed makes them anew. ``games`` says how whole games
-    of Atari stood at the last end.
+    They get seeds when they are made, so a reset with seeds, a number or one for each, makes them anew.
+    ``games`` says how the games of Atari stand after each step.
     """
 
     games: Games | None = None
 
-    def __init__(self, spec: EnvSpec, num_envs: int, options: dict[str, Any]) -> None:
+    def __init__(self, spec: EnvSpec, num_envs: int, seed: int | None, options: dict[str, Any]) -> None:
         import envpool
 
+        name = spec.id.removeprefix(ENVPOOL)
         self.spec, self.num_envs, self._is_atari = spec, num_envs, spec.kwargs["is_atari"]
-        self._make = functools.partial(
-            envpool.make_gymnasium, spec.kwargs["task_id"], num_envs=num_envs, **options
-        )
-        self._pool = self._make()
         self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
-        self.single_observation_space = self._pool.single_observation_space
-        self.single_action_space = self._pool.single_action_space
+        declared = envpool.make_spec(name, num_envs=num_envs, **options)
+        self.single_observation_space = declared.gymnasium_observation_space
+        self.single_action_space = declared.gymnasium_action_space
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
+        seed = random_seed() if seed is None else seed
+        self.action_space.seed(derived_seeds(seed, 1)[0])
+        self._first_seeds = small_seeds(seed, num_envs)
+        self._time_limit = options.get("max_episode_steps", math.inf)
+        self._make = functools.partial(envpool.make_gymnasium, name, num_envs=num_envs, **options)
+        self._pool: Any = None
 
     def reset(
         self, *, seed: int | Sequence[int] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Begin new episodes."""
-        if seed is not None:
-            self._pool.close()
-            self._pool = self._make(seed=small_seeds(seed, self.num_envs))
+        """Begin new episodes: of environments that are made anew, if there is a seed."""
+        if seed is not None or self._pool is None:
+            self.close_extras()
+            seeds = self._first_seeds if seed is None else small_seeds(seed, self.num_envs)
+            self._pool = self._make(seed=seeds)
         self._returns = np.zeros(self.num_envs)
-        return self._pool.reset()
+        observations, infos = self._pool.reset()
+        return observations, infos
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Step all environments."""
+        """Step all environments. Raises `ZooError` for one that goes on after the time limit."""
         actions = np.asarray(actions, self.single_action_space.dtype)
         observations, rewards, terminated, truncated, infos = self._pool.step(actions)
+        lengths = infos["elapsed_step"].astype(np.int64)
+        if lengths.max() > self._time_limit:
+            raise ZooError(f"env.max_episode_steps: {self.spec.id} has no time limit of its own")  # type: ignore[union-attr]
         if self._is_atari:
-            self._returns[infos["elapsed_step"] == 0] = 0.0  # a new game
+            self._returns[lengths == 0] = 0.0  # a new game
             self._returns += infos["reward"]
             is_life = terminated & (infos["terminated"] == 0) & ~truncated
-            self.games = Games(self._returns.copy(), infos["elapsed_step"].astype(np.int64), is_life)
+            self.games = Games(self._returns.copy(), lengths, is_life)
         return observations, rewards, terminated, truncated, infos
 
     def close_extras(self, **_: Any) -> None:
         """Stop the threads."""
-        self._pool.close()
+        if self._pool is not None:
+            self._pool.close()
 
 
 def _make_gymnasium(config: EnvConfig, spec: EnvSpec, n_envs: int) -> AnyVectorEnv:

@@ -87,7 +87,10 @@ def resolve(env_id: str) -> EnvSpec:
 
 @functools.cache
 def _envpool_spec(name: str) -> EnvSpec:
-    """Return what EnvPool has under this name; ``is_atari`` is among its arguments. Raises `ZooError`."""
+    """Return what EnvPool has under this name, with ``is_atari`` among the arguments.
+
+    Raises `ZooError` where EnvPool is not installed, and for a name that it does not know.
+    """
     if importlib.util.find_spec("envpool") is None:
         raise ZooError(f"{ENVPOOL}{name} needs: {install_command('envpool')}")
     import envpool
@@ -96,7 +99,7 @@ def _envpool_spec(name: str) -> EnvSpec:
         hint = nearest(f"{ENVPOOL}{name}", [f"{ENVPOOL}{each}" for each in known])
         raise ZooError(f"unknown environment {ENVPOOL}{name}{hint}")
     is_atari = hasattr(envpool.make_spec(name).config, "noop_max")
-    return EnvSpec(f"envpool/{name}", kwargs={"task_id": name, "is_atari": is_atari})
+    return EnvSpec(f"{ENVPOOL}{name}", kwargs={"is_atari": is_atari})
 
 
 def is_atari_game(env_id: str) -> bool:

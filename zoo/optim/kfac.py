@@ -97,7 +97,7 @@ class KFac:
         factors = {}
         for layer in self.layers:
             own = calls[layer.name]
-            rows = torch.cat([call.output_rows(next(grads)) for call in own])
+            rows = torch.cat([call.output_rows(next(grads)) for call in own]).to(layer.parameter.dtype)
             factors[_entry(layer, "outputs")] = n_samples * (rows.T @ rows)
             if not layer.is_exact:
                 factors[_entry(layer, "inputs")] = _mean_square(layer, own, n_samples, weights)
@@ -180,7 +180,7 @@ def _mean_square(
 ) -> Tensor:
     """Return the mean of a·aᵀ over the rows a of all uses of a layer, as far as their samples count."""
     all_rows = [call.input_rows for call in calls if call.input_rows is not None]
-    rows = torch.cat(all_rows)
+    rows = torch.cat(all_rows).to(layer.parameter.dtype)  # of bfloat16 they would not be positive
     if weights is None:
         return rows.T @ rows / len(rows)
     counted = layer.weights_of_rows(weights, [len(each) for each in all_rows])

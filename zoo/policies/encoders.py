@@ -112,13 +112,22 @@ class NatureCnn(nn.Module):
 class DictEncoder(nn.Module):
     """Encodes each key of a dictionary observation, images by a CNN, and joins the results."""
 
-    def __init__(self, space: spaces.Space[Any], features_dim: int, **options: Any) -> None:
-        """Encode with this width; ``options`` are those of each `NatureCnn`."""
+    def __init__(
+        self,
+        space: spaces.Space[Any],
+        features_dim: int,
+        *,
+        ortho_init: bool,
+        layer_norm: bool,
+        precision: str,
+    ) -> None:
         super().__init__()
         assert isinstance(space, spaces.Dict)
         self.keys = list(space.spaces)
         parts = [
-            NatureCnn(part, features_dim, **options) if suits_cnn(part) else VectorEncoder(part)
+            NatureCnn(part, features_dim, ortho_init=ortho_init, layer_norm=layer_norm, precision=precision)
+            if suits_cnn(part)
+            else VectorEncoder(part)
             for part in space.spaces.values()
         ]
         self.parts = nn.ModuleList(parts)

@@ -41,7 +41,7 @@ CARD_SEED = 2_000
 """Seeds of the episodes that choose the best agent, and of those that its card reports."""
 
 LARGEST_AGENT = 1_500_000
-"""Bytes of tensors from which on an agent's critics are stored in half the precision."""
+"""Bytes of tensors from which on an agent is stored in half the precision."""
 
 EXPERTS = {"CartPole-v1": ("ppo2", 10), "Pendulum-v1": ("sac", 20)}
 """What `bc` and `gail` learn from: the collection's agent of an algorithm, and a number of episodes."""
@@ -215,8 +215,9 @@ def keep(source: Path, target: Path) -> None:
     """Copy an agent into the collection, with a score from fresh episodes on its card."""
     agent = read_agent(source)
     if sum(tensor.nbytes for tensor in agent.tensors.values()) > LARGEST_AGENT:
-        halve_critics(agent)
-    result = evaluate(source, CARD_SEED)
+        halve(agent)
+    write_agent(target, agent)
+    result = evaluate(target, CARD_SEED)
     agent.card |= {
         "mean_return": result["mean_return"],
         "std_return": result["std_return"],
@@ -225,10 +226,11 @@ def keep(source: Path, target: Path) -> None:
     write_agent(target, agent)
 
 
-def halve_critics(agent: AgentFiles) -> None:
-    """Store float32 that does not act in float16; a loaded agent computes in float32 all the same."""
+def halve(agent: AgentFiles) -> None:
+    """Store critics, and networks that see pictures, in float16; a loaded agent computes in float32."""
+    sees = any(tensor.ndim == 4 for tensor in agent.tensors.values())
     for name, tensor in agent.tensors.items():
-        if not name.startswith("actor.") and tensor.dtype == np.float32:
+        if tensor.dtype == np.float32 and (sees or not name.startswith("actor.")):
             agent.tensors[name] = tensor.astype(np.float16)
 
 

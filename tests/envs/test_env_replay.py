@@ -85,7 +85,7 @@ SIMULATED: list[Any] = [
         {"reseed_every": 50, "max_episode_steps": 50, "frame_stack": 2},
         marks=ATARI,
     ),
-    pytest.param("ALE/Breakout-v5", 200, {"reseed_every": 120}, marks=ATARI),
+    pytest.param("ALE/Breakout-v5", 400, {"reseed_every": 120}, marks=ATARI),
 ]
 
 

@@ -249,7 +249,7 @@ def test_server_that_cannot_be_reached_is_told_in_one_line_and_the_run_finishes(
     assert done.returncode == 0, done.stderr
     lines = [line for line in done.stderr.splitlines() if line.startswith("zoo: ")]
     assert len(lines) == 1
-    assert lines[0].startswith("zoo: Weights & Biases: ")
+    assert lines[0].startswith("zoo: WandbLogger: Weights & Biases: ")
     assert lines[0].endswith("it is switched off, and the run goes on")
     (run,) = Path("runs").glob("*/*/*")
     assert json.loads((run / "run.json").read_text())["status"] == "finished"

@@ -72,13 +72,7 @@ A_SWEEP = "zoo train -m algo=ppo2 env=CartPole-v1 seed=1,2"
 
 BEFORE = {
     "README.md": [],
-    "agents.md": [
-        A_RUN,
-        A_SAC,
-        "zoo push agent=trained_agents/ppo2/CartPole-v1 to=downloads/mine.zip",
-        "zoo train algo=ppo2 env=my_module:MyEnv-v0",
-        "zoo push algo=ppo2 env=my_module:MyEnv-v0 to=downloads/somebody.zip",
-    ],
+    "agents.md": [A_RUN, A_SAC],
     "configuration.md": [A_RUN, A_SAC],
     "experts.md": ["zoo expert agent=trained_agents/sac/Pendulum-v1 out=experts/pendulum.npz"],
     "plots.md": [
@@ -94,6 +88,11 @@ BEFORE = {
     "sharing.md": [A_RUN],
     "sweeps.md": [A_SWEEP],
     "tracking-and-video.md": [A_RUN],
+    "trust.md": [
+        "zoo push agent=trained_agents/ppo2/CartPole-v1 to=downloads/mine.zip",
+        "zoo train algo=ppo2 env=my_module:MyEnv-v0",
+        "zoo push algo=ppo2 env=my_module:MyEnv-v0 to=downloads/somebody.zip",
+    ],
 }
 """What is there before a page's commands run."""
 

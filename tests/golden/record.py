@@ -3,8 +3,8 @@
     python tests/golden/record.py              # all cells; agents of format 1 that are not there yet
     python tests/golden/record.py ppo2 "sac sde"   # these cells only
 
-Agents that are there are frozen: they are never written again, only what they do is recorded anew. Whoever
-wants others deletes `tests/golden/agents/` first.
+Agents that are there are frozen: they are never written again, only what those of these cells do is recorded
+anew. Whoever wants others deletes `tests/golden/agents/` first.
 """
 
 from __future__ import annotations
@@ -43,7 +43,12 @@ def main(names: list[str]) -> None:
             cells = {each: record["cells"][each] for each in CELLS if each in record["cells"]}
             write(RECORD, {"cells": cells})
             print(f"{time.perf_counter() - started:5.1f} s  {name}", flush=True)
-    write(ACTIONS, {path.name: actions(zoo.load(path)) for path in sorted(AGENTS.iterdir())})
+    asked = {name.replace(" ", "_") for name in names}
+    acting = json.loads(ACTIONS.read_text()) if names else {}
+    acting |= {
+        path.name: actions(zoo.load(path)) for path in AGENTS.iterdir() if not names or path.name in asked
+    }
+    write(ACTIONS, dict(sorted(acting.items())))
 
 
 def write(path: Path, content: Any) -> None:

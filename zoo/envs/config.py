@@ -68,7 +68,7 @@ class EnvConfig:
     vectorization: str = hyperparameter(
         "auto",
         "sync: in this process; workers: in worker processes (for slow environments, where cores are idle); "
-        "native: the environment's own vector form; auto: sync",
+        "native: the environment's own vector form; auto: sync, native for EnvPool",
         choices=("auto", "sync", "workers", "native"),
     )
     n_workers: int | None = hyperparameter(None, "worker processes; null: one a core", ge=1)

@@ -100,6 +100,7 @@ def export_agent(
 
 @contextlib.contextmanager
 def _in_float32(policy: nn.Module) -> Iterator[None]:
+    """Within the block the policy's encoders of images compute in float32."""
     encoders = [module for module in policy.modules() if isinstance(module, NatureCnn)]
     before = [encoder.precision for encoder in encoders]
     try:

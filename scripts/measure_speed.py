@@ -42,9 +42,13 @@ class Work:
     policy_fields: dict[str, Any] = field(default_factory=dict)
     """What all of them take for the policy."""
 
+    vectorization: str = "auto"
+    """How Zoo steps its environments; where it is not its own choice, Stable-Baselines3 has workers."""
+    has_evaluations: bool = True
+
     @property
     def has_pictures(self) -> bool:
-        """Whether an Atari game is played, of which no evaluation is part of the work: episodes are long."""
+        """Whether an Atari game is played."""
         return self.policy_name == "CnnPolicy"
 
 
@@ -152,7 +156,11 @@ WORKS["pong"] = Work(
         "learning_rate": 2.5e-4, "clip_range": 0.1, "ent_coef": 0.01,
     },
     policy_name="CnnPolicy",
+    has_evaluations=False,  # episodes are long
 )  # fmt: skip
+
+WORKS["breakout"] = replace(WORKS["pong"], env="BreakoutNoFrameskip-v4", vectorization="native")
+WORKS["breakout_envpool"] = replace(WORKS["breakout"], env="envpool:Breakout-v5")
 
 WORKS["pong_dqn"] = replace(
     WORKS["pong"],
@@ -165,6 +173,22 @@ WORKS["pong_dqn"] = replace(
 )  # fmt: skip
 
 WORKS["maskable_ppo"] = replace(WORKS["ppo"], env="Zoo/Masked-v0")
+
+WORKS["halfcheetah_ppo"] = replace(
+    WORKS["ppo"],
+    env="HalfCheetah-v5",
+    n_envs=1,
+    interval=2_048,
+    hyperparameters={
+        "n_steps": 2_048, "batch_size": 64, "n_epochs": 10, "gamma": 0.99, "gae_lambda": 0.95,
+        "learning_rate": 3e-4, "clip_range": 0.2, "ent_coef": 0.0,
+    },
+    has_evaluations=False,
+)  # fmt: skip
+
+WORKS["halfcheetah_sac"] = WORKS["halfcheetah_td3"] = replace(
+    OFF_POLICY_ON_PENDULUM, env="HalfCheetah-v5", has_evaluations=False
+)
 
 CONTRIB = {
     "qrdqn": "QRDQN",
@@ -179,7 +203,13 @@ CONTRIB = {
 NEAREST_IN_SB3 = {"acer": "A2C", "acktr": "A2C", "ppo1": "PPO"}
 """What of SB3 does the work that is most like that of an algorithm that it does not have."""
 
-ALGORITHMS = {"pong": "ppo", "pong_dqn": "dqn"}
+ALGORITHMS = {
+    "pong": "ppo",
+    "pong_dqn": "dqn",
+    "breakout": "ppo",
+    "breakout_envpool": "ppo",
+    **{f"halfcheetah_{name}": name for name in ("ppo", "sac", "td3")},
+}
 """What learns in works that are not called after it."""
 
 PEERS = ("sb3", "sbx")
@@ -210,6 +240,7 @@ def parse_arguments() -> argparse.Namespace:
         "--threads", type=int, default=0, help="threads of the tensor library; 0: its own choice"
     )
     parser.add_argument("--seconds", type=float, default=10.0, help="time to measure, warm-up not counted")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="where updates run")
     parser.add_argument("--seed", type=int, default=0)
     return parser.parse_args()
 
@@ -218,6 +249,8 @@ def systems_for(work: str) -> list[str]:
     """Return the systems that have this work's algorithm, or what is nearest to it."""
     without = {"a2c", *NEAREST_IN_SB3, *ALGORITHMS, *CONTRIB} - {"tqc"}
     lacking = {"sbx"} if work in without else set()
+    if WORKS[work].env.startswith("envpool:"):
+        lacking.add("sb3")
     if not WORKS[work].has_pictures:
         lacking.add(OF_PICTURES)
     return [system for system in SYSTEMS if system not in lacking]
@@ -269,7 +302,7 @@ def train_sb3(work: str, folder: Path, clock: IntervalClock, arguments: argparse
         torch.set_num_threads(arguments.threads)
     package = sb3_contrib if work in CONTRIB else stable_baselines3
     name = NEAREST_IN_SB3.get(work) or CONTRIB.get(work) or ALGORITHMS.get(work, work).upper()
-    train_like_sb3(getattr(package, name), work, folder, clock, arguments.seed)
+    train_like_sb3(getattr(package, name), work, folder, clock, arguments.seed, device=arguments.device)
 
 
 def train_sbx(work: str, folder: Path, clock: IntervalClock, arguments: argparse.Namespace) -> None:
@@ -282,13 +315,13 @@ def train_sbx(work: str, folder: Path, clock: IntervalClock, arguments: argparse
 
 
 def train_like_sb3(
-    algorithm: Callable[..., Any], name: str, folder: Path, clock: IntervalClock, seed: int
+    algorithm: Callable[..., Any], name: str, folder: Path, clock: IntervalClock, seed: int, **options: Any
 ) -> None:
     """Train with Stable-Baselines3's interface: monitors, loggers and an evaluation callback are on."""
     from stable_baselines3.common.callbacks import BaseCallback, EvalCallback
     from stable_baselines3.common.env_util import make_atari_env, make_vec_env
     from stable_baselines3.common.logger import configure
-    from stable_baselines3.common.vec_env import VecFrameStack
+    from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecFrameStack
 
     import zoo.envs  # noqa: F401  # some works are done in its environments
 
@@ -305,7 +338,10 @@ def train_like_sb3(
     if work.has_pictures:
         import ale_py  # noqa: F401  # registers the games
 
-        env = VecFrameStack(make_atari_env(work.env, work.n_envs, seed, monitor_dir=monitors), 4)
+        form: dict[str, Any] = {"vec_env_cls": DummyVecEnv}
+        if work.vectorization != "auto":  # forked processes know the games
+            form = {"vec_env_cls": SubprocVecEnv, "vec_env_kwargs": {"start_method": "fork"}}
+        env = VecFrameStack(make_atari_env(work.env, work.n_envs, seed, monitor_dir=monitors, **form), 4)
     else:
         env = make_vec_env(work.env, n_envs=work.n_envs, seed=seed, monitor_dir=monitors)
     model = algorithm(
@@ -315,11 +351,12 @@ def train_like_sb3(
         if name == "ars"
         else {"net_arch": work.net_arch, **work.policy, **work.policy_fields},
         seed=seed,
+        **options,
         **work.hyperparameters,
     )
     model.set_logger(configure(str(folder), ["csv", "tensorboard"]))
     callbacks = [Mark()]
-    if not work.has_pictures:
+    if work.has_evaluations:
         evaluation = EvalCallback(
             make_vec_env(work.env, n_envs=1, seed=seed + 1000),
             n_eval_episodes=N_EVAL_EPISODES,
@@ -355,6 +392,11 @@ SAME_AS_PEERS: dict[str, dict[str, Any]] = {
     "td3": {},
     "tqc": {},
     "pong": {"clip_range_vf": None},
+    "breakout": {"clip_range_vf": None},
+    "breakout_envpool": {"clip_range_vf": None},
+    "halfcheetah_ppo": {"clip_range_vf": None},
+    "halfcheetah_sac": {},
+    "halfcheetah_td3": {},
     "pong_dqn": {"double": False, "dueling": False},
 }
 
@@ -379,18 +421,20 @@ def train_zoo(work: str, folder: Path, clock: IntervalClock, arguments: argparse
             if clock.mark(algorithm.num_timesteps):
                 algorithm.request_stop("measured")
 
-    chosen = WORKS[work]
-    is_ppo = work in ("ppo", "recurrent_ppo", "maskable_ppo", "pong")
+    chosen, name = WORKS[work], ALGORITHMS.get(work, work)
+    is_ppo = name in ("ppo", "recurrent_ppo", "maskable_ppo")
     policy = {"name": chosen.policy_name, "net_arch": chosen.net_arch, **chosen.policy_fields}
     if arguments.system == OF_PICTURES:
         policy["precision"] = "bfloat16"
-    model = algorithm_class("ppo2" if is_ppo else ALGORITHMS.get(work, work))(
+    model = algorithm_class("ppo2" if is_ppo else name)(
         policy,
         make_vec_env(
-            chosen.env, ZOO_ENVS.get(work, chosen.n_envs), arguments.seed, monitor_dir=folder / "monitor"
+            *(chosen.env, ZOO_ENVS.get(work, chosen.n_envs), arguments.seed),
+            monitor_dir=folder / "monitor",
+            vectorization=chosen.vectorization,
         ),
         seed=arguments.seed,
-        device="cpu",
+        device=arguments.device,
         compile=arguments.system != "zoo-eager",
         threads=arguments.threads or "auto",
         **chosen.hyperparameters,
@@ -399,7 +443,7 @@ def train_zoo(work: str, folder: Path, clock: IntervalClock, arguments: argparse
     )
     loggers = [CsvLogger(folder / "progress.csv"), TensorBoardLogger(folder / "tb")]
     callbacks: list[Callback] = [LoggingCallback(chosen.log_every, loggers), Mark()]
-    if not chosen.has_pictures:
+    if chosen.has_evaluations:
         evaluation = EvalCallback(
             chosen.env, every=chosen.interval, n_eval_episodes=N_EVAL_EPISODES, n_envs=1, run=folder
         )

@@ -43,14 +43,14 @@ BUDGETS = {
     "imitation": 1_660,
     "interop": 1_505,
     "launch": 1_540,
-    "optim": 2_365,
+    "optim": 2_500,
     "plots": 1_675,
-    "policies": 2_925,
+    "policies": 2_990,
     "tuning": 1_755,
 }
 """The most lines that a room may have; a room that needs more gives back what it no longer needs first."""
 
-MOST_FILES = 184
+MOST_FILES = 185
 
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 EMPTY_NAMES = {"utils", "util", "common", "helpers", "helper", "misc"}

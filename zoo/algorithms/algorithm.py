@@ -46,7 +46,7 @@ from zoo.algorithms.saving import (
     check_tensors,
     unpickled,
 )
-from zoo.buffers.arrays import Arrays, n_rows, transform
+from zoo.buffers.arrays import Arrays, n_rows
 from zoo.buffers.config import ReplayConfig
 from zoo.config.aliases import ATTRIBUTES
 from zoo.config.fields import build, scheduled, whole_steps
@@ -60,7 +60,7 @@ from zoo.errors import NotFiniteError, ZooError
 from zoo.optim import schedules
 from zoo.optim.runtime import Runtime, torch_settings
 from zoo.optim.update_runner import ScalarMeans, State, Step, UpdateRunner, averaging_over
-from zoo.policies.acting import ActingPolicy, PolicyMode, make_action_adapter
+from zoo.policies.acting import ActingPolicy, PolicyMode, make_action_adapter, make_mirror, to_tensors
 from zoo.policies.actor_critic import PolicyInput
 
 if TYPE_CHECKING:
@@ -234,7 +234,7 @@ class Algorithm:
 
     def _make_acting(self) -> ActingPolicy:
         """Return the part of the policy that acts."""
-        return ActingPolicy(self.policy, self.device)
+        return ActingPolicy(self.policy, self.device, mirror=make_mirror(self.policy, self.device))
 
     def _make_buffer(self) -> None:
         """Allocate what `collect` fills."""
@@ -286,6 +286,7 @@ class Algorithm:
         from a generator of their own, so that asking for them changes nothing about a training.
         """
         inputs, is_single = policy_input(self, observations, state, episode_start, action_masks)
+        self.acting.refresh()
         with nullcontext() if self.acting.uses_numpy else self.generators.torch_for_predicting():
             actions, state = self._act(inputs, state, deterministic=deterministic)
         env_actions = self.action_adapter.to_env(actions)
@@ -311,6 +312,7 @@ class Algorithm:
         each choice. Action values are shown as their softmax, squashed actions before they are squashed.
         """
         inputs, is_single = policy_input(self, observations, state, episode_start, action_masks)
+        self.acting.refresh()
         with nullcontext() if self.acting.uses_numpy else self.generators.torch_for_predicting():
             parameters, _ = self.acting.parameters(inputs, state)
         return self.acting.head.describe(parameters[0] if is_single else parameters)
@@ -389,6 +391,7 @@ class Algorithm:
         if self.collector.envs.was_disturbed:
             self.reset_own_envs()
         try:
+            self.acting.refresh()
             self.collect()
         except BaseException as error:
             self.collector.envs.disturb()  # where they are by now is not known: a step may be lost
@@ -568,9 +571,7 @@ class Algorithm:
 
     def _tensors(self, column: Arrays) -> Any:
         """Return arrays as tensors on this algorithm's device, without a copy on a CPU."""
-        if self.device.type == "cpu":
-            return transform(torch.from_numpy, column)
-        return transform(lambda array: torch.from_numpy(array).to(self.device), column)
+        return to_tensors(column, self.device)
 
     # -- parameters and files ---------------------------------------------------------------------------
 

@@ -31,7 +31,7 @@ from zoo.config.fields import ScheduleValue, hyperparameter
 from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.goals import GoalRewards
 from zoo.errors import ZooError, ZooWarning
-from zoo.policies.acting import ActingPolicy, ActionAdapter
+from zoo.policies.acting import ActingPolicy, ActionAdapter, make_mirror
 from zoo.policies.actor_critic import PolicyInput
 from zoo.policies.exploration import (
     ActionNoiseConfig,
@@ -324,7 +324,8 @@ class ContinuousAlgorithm(OffPolicyAlgorithm):
     policy: Any
 
     def _make_acting(self) -> ActingPolicy:
-        return ActingPolicy(self.policy.actor, self.device)
+        actor = self.policy.actor
+        return ActingPolicy(actor, self.device, mirror=make_mirror(actor, self.device))
 
     def _make_exploration(self) -> Exploration:
         return StochasticExploration(*self._exploration_parts())

@@ -2,10 +2,11 @@
 
 Imported only once something is to be compiled. What is private in PyTorch stands here (tried with 2.13):
 `make_fx`, which traces a step and its gradients into one graph, `compile_fx`, which compiles such a graph,
-and sums over workers. If any of it fails, `zoo.optim.update_runner` goes on eagerly, by public means alone.
+copies of many tensors, and sums over workers. If any of it fails, `zoo.optim.update_runner` goes on eagerly,
+by public means alone.
 
 On a CPU one step becomes a call that overwrites the state by itself; several become a `torch.while_loop`, so
-that nothing returns to Python between them. A GPU replays each step as a CUDA graph.
+that nothing returns to Python between them. A GPU replays a CUDA graph for each row (`compile_replayed`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from zoo.optim.gpu import CudaGraph, GraphedFunction
 from zoo.optim.update_runner import (
     STOPPED,
     LiveState,
@@ -87,17 +89,13 @@ def compile_single(
 ) -> Callable[[Tree, Tree, int], RowsResult]:
     """Return a function that takes the step on one row; the arguments here are examples."""
     traced = _trace(step, state, shared, row)
-    is_cuda = state.is_cuda
-    overwrites = not is_cuda and not traced.moves
-    call = _overwriting(traced) if overwrites else _inductor(traced.graph, traced.example)
-    changed = [] if overwrites else traced.changed
+    call = _inductor(traced.graph, traced.example) if traced.moves else _overwriting(traced)
+    changed = traced.changed if traced.moves else []
 
     def run(shared: Tree, rows: Tree, first: int) -> RowsResult:
         row = [tensor[first] for tensor in tree_leaves(rows)]
         results = call(*state.values(), *tree_leaves(shared), *row)
-        if is_cuda:  # its results lie where the next replay writes
-            results = [result.clone() for result in results]
-        elif not overwrites:
+        if traced.moves:
             results = state.without_aliases(results)
         state.overwrite(dict(zip(changed, results[: len(changed)], strict=True)))
         metrics, *outputs = results[len(changed) :]
@@ -131,6 +129,61 @@ def compile_loop(
     return run
 
 
+def compile_replayed(
+    step: Step, state: LiveState, shared: Tree, row: Tree, capacity: int
+) -> Callable[[Tree, Tree, int], RowsResult]:
+    """Return what takes the step on up to ``capacity`` of the rows on a GPU, where the rows lie ready."""
+    traced = _trace(step, state, shared, row)
+    call, device, stops = _inductor(traced.graph, traced.example), traced.example[0].device, STOPPED in state
+    held = [tensor.clone() for tensor in tree_leaves(shared)]
+    held_rows = [tensor.expand(capacity, *tensor.shape).clone() for tensor in tree_leaves(row)]
+    index = torch.zeros(1, dtype=torch.int64, device=device)
+    metrics = torch.zeros((capacity, len(traced.metrics)), device=device)
+    outputs = {
+        name: torch.zeros((capacity, *shape), dtype=dtype, device=device)
+        for name, (shape, dtype) in traced.outputs.items()
+    }
+
+    def one_step() -> None:
+        row = [values.index_select(0, index).squeeze(0) for values in held_rows]
+        results = call(*state.values(), *held, *row)
+        for name, result in zip(traced.changed, results, strict=False):
+            state[name].copy_(result)
+        results = results[len(traced.changed) :]
+        for buffer, result in zip((metrics, *outputs.values()), results, strict=True):
+            buffer.index_copy_(0, index, result[None])
+        index.add_(1).remainder_(capacity)
+
+    with torch.no_grad():
+        graph = CudaGraph(one_step, [*(state[name] for name in traced.changed), index])
+
+    @torch.no_grad()
+    def run(shared: Tree, rows: Tree, first: int) -> RowsResult:
+        parts = [tensor[first : first + capacity] for tensor in tree_leaves(rows)]
+        n_rows, n_done = len(parts[0]), 0
+        _copy_all([*held, *(target[:n_rows] for target in held_rows)], [*tree_leaves(shared), *parts])
+        while n_done < n_rows and not (n_done and stops and bool(state[STOPPED])):
+            graph.replay()
+            n_done += 1
+        if n_done < capacity:
+            index.zero_()
+        named = {name: buffer[:n_done].clone() for name, buffer in outputs.items()}
+        return RowsResult(n_done, traced.metrics, metrics[:n_done].sum(0), named)
+
+    return run
+
+
+def _copy_all(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
+    """Copy each source into its target, those of a type with one call."""
+    by_type: dict[torch.dtype, tuple[list[Tensor], list[Tensor]]] = {}
+    for target, source in zip(targets, sources, strict=True):
+        of_type = by_type.setdefault(target.dtype, ([], []))
+        of_type[0].append(target)
+        of_type[1].append(source)
+    for pair in by_type.values():
+        torch._foreach_copy_(*pair)
+
+
 def compile_function(
     function: Callable[..., Tree], state: LiveState, trees: Sequence[Tree]
 ) -> Callable[..., Tree]:
@@ -144,12 +197,16 @@ def compile_function(
 
     example = [*state.values(), *tree_leaves(list(trees))]
     graph = make_fx(flat, DECOMPOSITIONS, tracing_mode="fake")(*example)
-    is_cuda = state.is_cuda
     call = _inductor(graph, example)
+    if state.is_cuda:
+        graphed = GraphedFunction(
+            lambda trees: list(call(*state.values(), *tree_leaves(trees))), [list(trees)]
+        )
 
     def compiled(*trees: Tree) -> Tree:
-        tensors = call(*state.values(), *tree_leaves(list(trees)))
-        return tree_unflatten(results[0], [tensor.clone() for tensor in tensors] if is_cuda else tensors)
+        if not state.is_cuda:
+            return tree_unflatten(results[0], call(*state.values(), *tree_leaves(list(trees))))
+        return tree_unflatten(results[0], [tensor.clone() for tensor in graphed(list(trees))])
 
     return compiled
 
@@ -201,7 +258,7 @@ def _is_alias(result: Tensor, tensors: Sequence[Tensor]) -> bool:
 
 def _inductor(graph: torch.fx.GraphModule, example: list[Tensor]) -> Callable[..., Sequence[Tensor]]:
     if example[0].is_cuda:
-        return torch.compile(graph, fullgraph=True, dynamic=False, mode="reduce-overhead")
+        return torch.compile(graph, fullgraph=True, dynamic=False)
     for node in graph.graph.nodes:
         node.meta.clear()
     graph.recompile()

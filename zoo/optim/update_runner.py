@@ -380,9 +380,11 @@ class UpdateRunner:
         return graph, result
 
     def _compile_step(self, step: Step, shared: Tree, rows: Tree, capacity: int) -> RunRows:
-        from zoo.optim.compile import compile_loop, compile_single
+        from zoo.optim.compile import compile_loop, compile_replayed, compile_single
 
         row = tree_row(rows, 0)
+        if self.state.is_cuda:
+            return compile_replayed(step, self.state, shared, row, capacity)
         if capacity == 1:
             return compile_single(step, self.state, shared, row)
         return compile_loop(step, self.state, shared, row, capacity)
@@ -396,10 +398,8 @@ class UpdateRunner:
         """Return how many steps a graph holds: those of the first call; where calls grow, a few more, once.
 
         Compiling takes many seconds, so the longer calls after that are taken in parts. One step needs no
-        loop, and a CUDA graph can't hold any.
+        loop.
         """
-        if next(iter(self.state.values())).device.type != "cpu":
-            return 1
         capacity = self._capacities.setdefault(step, n_rows)
         if n_rows == 1:
             return 1

@@ -11,10 +11,12 @@ space are one dictionary of arrays, by the paths of its parts: ``"arm/0"`` is th
 
 from __future__ import annotations
 
+import copy
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from operator import itemgetter
 from typing import Any
 
@@ -22,11 +24,14 @@ import numpy as np
 import torch
 from gymnasium import spaces
 from torch import Tensor, nn
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from zoo.buffers.arrays import Arrays, ArraySpec, transform
 from zoo.envs.spaces import leaf_spaces, leaves, nested
 from zoo.errors import ZooError
+from zoo.optim.gpu import GraphedFunction, tensors_on
 from zoo.optim.parameters import Parameters
+from zoo.optim.update_runner import tree_signature
 from zoo.policies import distributions as heads
 from zoo.policies.actor_critic import ActionValuePolicy, ActorCritic, PolicyInput, StochasticDuelingPolicy
 from zoo.policies.config import ACTIVATIONS
@@ -35,6 +40,9 @@ from zoo.policies.distributions import ActionDistribution, Array
 from zoo.policies.encoders import VectorEncoder
 from zoo.policies.networks import Mlp, activation_class
 from zoo.policies.q_networks import QNetwork, QuantileNetwork
+
+CALLS_BEFORE_A_GRAPH = 10
+"""Calls with inputs of one shape, on a GPU, until a graph of them is made."""
 
 
 class ActingPolicy:
@@ -46,18 +54,29 @@ class ActingPolicy:
 
     head: ActionDistribution
 
-    def __init__(self, policy: nn.Module, device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self, policy: nn.Module, device: torch.device | str = "cpu", *, mirror: Mirror | None = None
+    ) -> None:
         self.policy = policy
         self.device = torch.device(device)
         self.head = policy.head  # type: ignore[assignment]
         self.state_size = int(getattr(policy, "state_size", 0))
-        self._in_numpy = action_parameters_in_numpy(policy)
-        self._values_in_numpy = values_in_numpy(policy)
+        self._mirror = mirror
+        in_memory = policy if mirror is None else mirror.copy
+        self._in_numpy = action_parameters_in_numpy(in_memory)
+        self._values_in_numpy = values_in_numpy(in_memory)
+        self._calls: Counter[Hashable] = Counter()
+        self._graphs: dict[Hashable, Callable[..., list[Tensor]]] = {}
 
     @property
     def uses_numpy(self) -> bool:
         """Whether acting goes past torch."""
         return self._in_numpy is not None
+
+    def refresh(self) -> None:
+        """Act with the parameters as they are now, where acting has a copy of them."""
+        if self._mirror is not None:
+            self._mirror.refresh()
 
     def initial_state(self, n: int) -> Array | None:
         """Return the state of ``n`` rows at the start of an episode; None for a policy without recurrence."""
@@ -79,9 +98,11 @@ class ActingPolicy:
         if masks is not None:
             self.head.check_masks(masks)
         with _evaluating(self.policy):
+            if not self.state_size:
+                return self._call(self._head_parameters, inputs)[0].cpu().numpy(), None
             last = None if state is None else self._tensors(state)
             result, next_state = self.policy.action_parameters(self._tensors(inputs), last)  # type: ignore[operator]
-        return result.cpu().numpy(), None if next_state is None else next_state.cpu().numpy()
+        return result.cpu().numpy(), next_state.cpu().numpy()
 
     def act(
         self, inputs: PolicyInput, noise: Array | None, state: Array | None = None
@@ -114,8 +135,56 @@ class ActingPolicy:
             arguments = (tensors,) if state is None else (tensors, self._tensors(state))
             return self.policy.values(*arguments).cpu().numpy()  # type: ignore[operator]
 
+    def _head_parameters(self, inputs: dict[str, Any]) -> list[Tensor]:
+        return [self.policy.action_parameters(inputs, None)[0]]  # type: ignore[operator]
+
+    def _call(self, function: Callable[[Any], list[Tensor]], inputs: PolicyInput) -> list[Tensor]:
+        """Return what the function makes of the inputs: on a GPU by a CUDA graph, if it is asked often."""
+        tensors = self._tensors(inputs)
+        if self.device.type != "cuda":
+            return function(tensors)
+        key = function, tree_signature(tensors)
+        self._calls[key] += 1
+        if self._calls[key] == CALLS_BEFORE_A_GRAPH:
+            with suppress(RuntimeError):  # modules that look at numbers can't be captured
+                self._graphs[key] = GraphedFunction(function, [tensors])
+        graph = self._graphs.get(key)
+        return function(tensors) if graph is None else graph(tensors)
+
     def _tensors(self, column: Arrays) -> Any:
-        return transform(lambda array: torch.from_numpy(np.asarray(array)).to(self.device), column)
+        return to_tensors(column, self.device)
+
+
+def to_tensors(column: Arrays, device: torch.device) -> Any:
+    """Return arrays as tensors on the device, without a copy on a CPU."""
+    if device.type == "cpu":
+        return transform(lambda array: torch.from_numpy(np.asarray(array)), column)
+    arrays: list[Array] = []
+    transform(arrays.append, column)
+    tensors = iter(tensors_on(device, arrays))
+    return transform(lambda _: next(tensors), column)
+
+
+class Mirror:
+    """A copy in memory of a policy on a GPU, for acting in NumPy."""
+
+    def __init__(self, policy: nn.Module) -> None:
+        self.policy, self.copy = policy, copy.deepcopy(policy).cpu()
+        self._flat = parameters_to_vector(self.copy.parameters()).detach()
+        vector_to_parameters(self._flat, self.copy.parameters())
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        """Take over the policy's parameters, in one copy."""
+        self._flat.copy_(parameters_to_vector(self.policy.parameters()))
+
+
+def make_mirror(policy: nn.Module, device: torch.device) -> Mirror | None:
+    """Return the mirror of a policy on a GPU that can act in NumPy, else None."""
+    if device.type == "cpu":
+        return None
+    mirror = Mirror(policy)
+    return None if action_parameters_in_numpy(mirror.copy) is None else mirror
 
 
 @contextmanager

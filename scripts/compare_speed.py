@@ -27,7 +27,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from measure_speed import PEERS, SYSTEMS, WORKS, systems_for
+from measure_speed import FOR_GPUS, PEERS, SYSTEMS, WORKS, systems_for
 from rich.console import Console
 from rich.table import Table
 
@@ -35,6 +35,8 @@ Measurements = dict[tuple[str, str], list[dict[str, Any]]]
 
 TRIES = 2
 """Measurements with each number of threads before one is chosen; one alone may be a noisy neighbour's."""
+
+USUAL = [work for work in WORKS if work not in FOR_GPUS]
 
 MEASURE = Path(__file__).with_name("measure_speed.py")
 
@@ -73,7 +75,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--work", type=names_among(WORKS), default=list(WORKS), help=",".join(WORKS))
+    parser.add_argument("--work", type=names_among(WORKS), default=USUAL, help=",".join(WORKS))
     parser.add_argument("--systems", type=names_among(SYSTEMS), default=list(SYSTEMS), help=",".join(SYSTEMS))
     parser.add_argument("--rounds", type=int, default=5, help="measurements of each system at each work")
     parser.add_argument("--seconds", type=float, default=10.0, help="time of one measurement after warm-up")

@@ -212,6 +212,9 @@ ALGORITHMS = {
 }
 """What learns in works that are not called after it."""
 
+FOR_GPUS = [work for work in WORKS if work.startswith(("breakout", "halfcheetah"))]
+"""Works that are measured only where they are asked for: `--device cuda --work breakout`."""
+
 PEERS = ("sb3", "sbx")
 OF_PICTURES = "zoo-bfloat16"
 """Compiled, with an encoder that computes in bfloat16."""
@@ -225,11 +228,13 @@ def main() -> None:
     if system not in systems_for(work):
         raise SystemExit(f"{system} has no {work}")
     limit_threads(system, arguments.threads)
+    WORKS[work] = changed(WORKS[work], arguments)
     train = {"sb3": train_sb3, "sbx": train_sbx}.get(system, train_zoo)
     clock = IntervalClock(arguments.seconds)
     with tempfile.TemporaryDirectory() as folder:
         train(work, Path(folder), clock, arguments)
-    print(json.dumps({"work": work, "system": system, "threads": arguments.threads, **clock.result()}))
+    asked = {name: value for name, value in vars(arguments).items() if value is not None}
+    print(json.dumps({**asked, **clock.result()}))
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -240,9 +245,29 @@ def parse_arguments() -> argparse.Namespace:
         "--threads", type=int, default=0, help="threads of the tensor library; 0: its own choice"
     )
     parser.add_argument("--seconds", type=float, default=10.0, help="time to measure, warm-up not counted")
+    parser.add_argument("--n-envs", type=int, help="environments, instead of the work's own number")
+    parser.add_argument("--width", type=int, help="width of both hidden layers, likewise")
+    parser.add_argument("--batch-size", type=int, help="size of a batch, likewise")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="where updates run")
     parser.add_argument("--seed", type=int, default=0)
     return parser.parse_args()
+
+
+def changed(work: Work, arguments: argparse.Namespace) -> Work:
+    """Return the work with the sizes that were asked for, and intervals of whole rollouts."""
+    hyperparameters, n_envs = dict(work.hyperparameters), arguments.n_envs or work.n_envs
+    if arguments.batch_size is not None:
+        hyperparameters["batch_size"] = arguments.batch_size
+    interval = work.interval
+    if "n_steps" in hyperparameters and arguments.n_envs is not None:
+        least = -(-hyperparameters.get("batch_size", 1) // n_envs)
+        hyperparameters["n_steps"] = max(hyperparameters["n_steps"], least)
+        rollout = hyperparameters["n_steps"] * n_envs
+        interval = -(-interval // rollout) * rollout
+    net_arch = work.net_arch if arguments.width is None else [arguments.width] * 2
+    log_every = interval if arguments.n_envs else work.log_every
+    sizes: dict[str, Any] = {"n_envs": n_envs, "interval": interval, "log_every": log_every}
+    return replace(work, net_arch=net_arch, hyperparameters=hyperparameters, **sizes)
 
 
 def systems_for(work: str) -> list[str]:

@@ -17,7 +17,7 @@ from torch import Tensor
 from zoo.optim.update_runner import Tree, tree_leaves, tree_map
 
 ALIGNMENT = 16
-"""Bytes: each array begins at a multiple of them."""
+"""Bytes between the beginnings of arrays, a multiple of what any type asks for."""
 
 WARM_UPS = 2
 """Calls before the capture, in which kernels are compiled and libraries prepare themselves."""
@@ -25,40 +25,43 @@ WARM_UPS = 2
 
 def tensors_on(device: torch.device, arrays: Sequence[np.ndarray]) -> list[Tensor]:
     """Return the arrays as tensors there, in one copy, for which nobody waits."""
-    starts = np.cumsum([0, *(-(-array.nbytes // ALIGNMENT) * ALIGNMENT for array in arrays)]).tolist()
-    packed = torch.empty(starts[-1], dtype=torch.uint8, pin_memory=device.type == "cuda")
-    for start, array in zip(starts, arrays, strict=False):
-        packed.numpy()[start : start + array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    there = packed.to(device, non_blocking=True)
-    return [
-        there[start : start + array.nbytes].view(_dtype_of(array)).view(array.shape)
-        for start, array in zip(starts, arrays, strict=False)
-    ]
+    parts = [torch.from_numpy(np.asarray(array)) for array in arrays]
+    starts = np.cumsum([0, *(-(-part.nbytes // ALIGNMENT) * ALIGNMENT for part in parts)]).tolist()
 
+    def views(packed: Tensor) -> list[Tensor]:
+        return [
+            packed[start : start + part.nbytes].view(part.dtype).view(part.shape)
+            for start, part in zip(starts, parts, strict=False)
+        ]
 
-def _dtype_of(array: np.ndarray) -> torch.dtype:
-    return torch.from_numpy(np.empty(0, array.dtype)).dtype
+    here = torch.empty(starts[-1], dtype=torch.uint8, pin_memory=device.type == "cuda")
+    for view, part in zip(views(here), parts, strict=True):
+        view.copy_(part)
+    return views(here.to(device, non_blocking=True))
 
 
 class CudaGraph:
-    """The kernels of ``function``, which takes no arguments; ``result`` is what they write at each `replay`.
+    """The kernels of ``function`` on a GPU; ``result`` is what they write at each `replay`.
 
     Whatever it changes in place is given as ``changed``, and is after the capture what it was before.
     """
 
-    def __init__(self, function: Callable[[], Tree], changed: Iterable[Tensor] = ()) -> None:
+    def __init__(
+        self, function: Callable[[], Tree], device: torch.device, changed: Iterable[Tensor] = ()
+    ) -> None:
         before = [(tensor, tensor.clone()) for tensor in changed]
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(WARM_UPS):
-                function()
-        torch.cuda.current_stream().wait_stream(stream)
-        for tensor, old in before:
-            tensor.copy_(old)
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
-            self.result = function()
+        with torch.cuda.device(device):  # which need not be the first one
+            stream = torch.cuda.Stream()
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                for _ in range(WARM_UPS):
+                    function()
+            torch.cuda.current_stream().wait_stream(stream)
+            for tensor, old in before:
+                tensor.copy_(old)
+            self._graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self._graph, stream=stream):
+                self.result = function()
 
     def replay(self) -> None:
         """Launch the kernels."""
@@ -66,14 +69,14 @@ class CudaGraph:
 
 
 class GraphedFunction:
-    """A function of trees of tensors like the ``examples``; its results lie where the next call writes."""
+    """A function of trees of tensors like the ``examples``, as a CUDA graph."""
 
     def __init__(self, function: Callable[..., Tree], examples: Sequence[Tree]) -> None:
         self._held: Any = tree_map(torch.clone, list(examples))
-        self._graph = CudaGraph(lambda: function(*self._held))
+        self._graph = CudaGraph(lambda: function(*self._held), tree_leaves(self._held)[0].device)
 
     def __call__(self, *trees: Tree) -> Tree:
         for held, given in zip(tree_leaves(self._held), tree_leaves(list(trees)), strict=True):
             held.copy_(given)
         self._graph.replay()
-        return self._graph.result
+        return tree_map(torch.clone, self._graph.result)

@@ -401,7 +401,7 @@ class UpdateRunner:
         loop.
         """
         capacity = self._capacities.setdefault(step, n_rows)
-        if n_rows == 1:
+        if n_rows == 1 and not self.state.is_cuda:
             return 1
         if capacity < min(n_rows, SMALLEST_CAPACITY):
             capacity = self._capacities[step] = max(n_rows, SMALLEST_CAPACITY)

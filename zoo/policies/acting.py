@@ -16,7 +16,7 @@ import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from operator import itemgetter
 from typing import Any
 
@@ -42,11 +42,15 @@ from zoo.policies.networks import Mlp, activation_class
 from zoo.policies.q_networks import QNetwork, QuantileNetwork
 
 CALLS_BEFORE_A_GRAPH = 10
-"""Calls with inputs of one shape, on a GPU, until a graph of them is made."""
+MOST_GRAPHS = 4
+"""Calls with inputs of one shape, on a GPU, until a graph of them is made, and for how many shapes."""
+
+MOST_MIRRORED = 300_000
+"""Weights up to which a policy on a GPU acts in NumPy; SAC's with two layers of 256 has 70,000."""
 
 
 class ActingPolicy:
-    """Acts with the parameters of ``policy`` as they are at each call.
+    """Acts with the parameters of ``policy`` as they are at each call; with a ``mirror``, at each `refresh`.
 
     ``policy`` has a ``head`` and ``action_parameters(inputs, state)``. Make it after `zoo.optim.parameters`
     has moved the parameters, as it looks at where they lie.
@@ -66,7 +70,8 @@ class ActingPolicy:
         self._in_numpy = action_parameters_in_numpy(in_memory)
         self._values_in_numpy = values_in_numpy(in_memory)
         self._calls: Counter[Hashable] = Counter()
-        self._graphs: dict[Hashable, Callable[..., list[Tensor]]] = {}
+        self._graphs: dict[Hashable, GraphedFunction] = {}
+        self._may_be_graphed = self.device.type == "cuda" and not has_foreign_modules(policy)
 
     @property
     def uses_numpy(self) -> bool:
@@ -99,7 +104,7 @@ class ActingPolicy:
             self.head.check_masks(masks)
         with _evaluating(self.policy):
             if not self.state_size:
-                return self._call(self._head_parameters, inputs)[0].cpu().numpy(), None
+                return self._head_parameters(inputs).cpu().numpy(), None
             last = None if state is None else self._tensors(state)
             result, next_state = self.policy.action_parameters(self._tensors(inputs), last)  # type: ignore[operator]
         return result.cpu().numpy(), next_state.cpu().numpy()
@@ -135,21 +140,20 @@ class ActingPolicy:
             arguments = (tensors,) if state is None else (tensors, self._tensors(state))
             return self.policy.values(*arguments).cpu().numpy()  # type: ignore[operator]
 
-    def _head_parameters(self, inputs: dict[str, Any]) -> list[Tensor]:
-        return [self.policy.action_parameters(inputs, None)[0]]  # type: ignore[operator]
-
-    def _call(self, function: Callable[[Any], list[Tensor]], inputs: PolicyInput) -> list[Tensor]:
-        """Return what the function makes of the inputs: on a GPU by a CUDA graph, if it is asked often."""
+    def _head_parameters(self, inputs: PolicyInput) -> Tensor:
+        """Return what the policy makes of the inputs: on a GPU by a CUDA graph, if it is asked often."""
         tensors = self._tensors(inputs)
-        if self.device.type != "cuda":
-            return function(tensors)
-        key = function, tree_signature(tensors)
-        self._calls[key] += 1
-        if self._calls[key] == CALLS_BEFORE_A_GRAPH:
-            with suppress(RuntimeError):  # modules that look at numbers can't be captured
-                self._graphs[key] = GraphedFunction(function, [tensors])
-        graph = self._graphs.get(key)
-        return function(tensors) if graph is None else graph(tensors)
+        if self._may_be_graphed:
+            key = tree_signature(tensors)
+            self._calls[key] += 1
+            if self._calls[key] == CALLS_BEFORE_A_GRAPH and len(self._graphs) < MOST_GRAPHS:
+                self._graphs[key] = GraphedFunction(self._parameters_of, [tensors])
+            if key in self._graphs:
+                return self._graphs[key](tensors)
+        return self._parameters_of(tensors)
+
+    def _parameters_of(self, tensors: dict[str, Any]) -> Tensor:
+        return self.policy.action_parameters(tensors, None)[0]  # type: ignore[operator]
 
     def _tensors(self, column: Arrays) -> Any:
         return to_tensors(column, self.device)
@@ -166,7 +170,7 @@ def to_tensors(column: Arrays, device: torch.device) -> Any:
 
 
 class Mirror:
-    """A copy in memory of a policy on a GPU, for acting in NumPy."""
+    """A copy in memory of a policy on a GPU, for acting in NumPy: as the policy was at the last `refresh`."""
 
     def __init__(self, policy: nn.Module) -> None:
         self.policy, self.copy = policy, copy.deepcopy(policy).cpu()
@@ -180,8 +184,9 @@ class Mirror:
 
 
 def make_mirror(policy: nn.Module, device: torch.device) -> Mirror | None:
-    """Return the mirror of a policy on a GPU that can act in NumPy, else None."""
-    if device.type == "cpu":
+    """Return the mirror of a small policy on a GPU that can act in NumPy, else None."""
+    n_weights = sum(parameter.numel() for parameter in policy.parameters())
+    if device.type == "cpu" or has_foreign_modules(policy) or n_weights > MOST_MIRRORED:
         return None
     mirror = Mirror(policy)
     return None if action_parameters_in_numpy(mirror.copy) is None else mirror
@@ -350,6 +355,14 @@ _SAME_IN_BOTH_MODES = {
 }
 
 
+def has_foreign_modules(policy: nn.Module) -> bool:
+    """Whether the policy has modules that are neither Zoo's nor some of PyTorch's that do the same always."""
+    return any(
+        type(module) not in _SAME_IN_BOTH_MODES and not type(module).__module__.startswith("zoo.")
+        for module in policy.modules()
+    )
+
+
 class PolicyMode:
     """Switches ``policy``, which acts in evaluation mode, to training mode for gradient steps, and back.
 
@@ -358,10 +371,7 @@ class PolicyMode:
 
     def __init__(self, policy: nn.Module) -> None:
         self.policy = policy.eval()
-        self._is_relevant = any(
-            type(module) not in _SAME_IN_BOTH_MODES and not type(module).__module__.startswith("zoo.")
-            for module in policy.modules()
-        )
+        self._is_relevant = has_foreign_modules(policy)
 
     @contextmanager
     def training(self, training: bool = True) -> Iterator[None]:

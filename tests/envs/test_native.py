@@ -74,6 +74,16 @@ def test_frames_are_stacked_around_no_vector_form() -> None:
         native("CartPole-v1", frame_stack=2)
 
 
+def test_after_a_lost_life_games_that_wait_are_begun() -> None:
+    for fires in (False, True):
+        games = Games()
+        envs = AleGames(games, AtariConfig(), fires=fires)
+        envs.reset()
+        for _ in Games.script:
+            envs.step(np.full(2, 3))
+        assert games.pressed == [[3, 3], [3, 3], [1 if fires else 3, 3], [3, 3], [3, 1 if fires else 3]]
+
+
 class TestAle:
     """`ale_py`'s AtariVectorEnv."""
 
@@ -86,6 +96,16 @@ class TestAle:
         stepper = VecEnvAdapter(native(env_id, 2))
         assert not stepper.next_step_autoreset
         assert stepper.reset([0, 1]).shape == (2, 4, 84, 84)
+
+    def test_breakout_goes_on_after_each_life(self) -> None:
+        env = native("ALE/Breakout-v5", 1)
+        env.reset(seed=0)
+        ends = [bool(env.step(np.zeros(1, np.int64))[2][0]) for _ in range(150)]
+        assert sum(ends) >= 4, "the ball is lost every 25 steps or so"
+
+    def test_without_its_preprocessing_it_is_refused(self) -> None:
+        with pytest.raises(ZooError, match=r"env\.atari=false.*use sync or workers"):
+            native("ALE/Pong-v5", atari=False)
 
     def test_same_seeds_give_the_same_games(self) -> None:
         first, second = (run(native("ALE/Pong-v5", 2), [7, 8], 40, 6) for _ in range(2))
@@ -190,12 +210,14 @@ class Games(VectorEnv[Any, Any, Any]):
 
     def __init__(self) -> None:
         self._steps = iter(self.script)
+        self.pressed: list[list[int]] = []
         self._n = 0
 
     def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         return self._shown(0), {"lives": np.array([3, 2])}
 
     def step(self, actions: Any) -> Any:
+        self.pressed.append(actions.tolist())
         rewards, lives, over = map(np.array, next(self._steps))
         self._n += 1
         infos = {"lives": lives, **({"final_obs": self._shown(100 + self._n)} if over.any() else {})}

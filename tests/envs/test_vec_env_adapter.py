@@ -558,3 +558,8 @@ def test_environments_of_tensors_are_learned_from_through_gymnasiums_conversion(
     settings = {"n_steps": 32, "batch_size": 128, "learning_rate": 3e-3, "gamma": 0.9}
     model = PPO2("MlpPolicy", env, seed=0, compile=False, threads=1, **settings).learn(10_000)
     assert np.mean([episode.episode_return for episode in model.recent_episodes]) > -1.5
+
+
+def test_environments_of_tensors_need_that_conversion() -> None:
+    with pytest.raises(ZooError, match=r"put it into gymnasium\.wrappers\.vector\.ArrayConversion"):
+        PPO2("MlpPolicy", OnDevice(2), seed=0).learn(100)

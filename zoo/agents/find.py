@@ -49,7 +49,8 @@ def find_agent(algo: str, env: str, *, runs: str | os.PathLike[str] = "runs") ->
     others = f"; on {env} there is: {', '.join(map(one_line, algorithms))}" if algorithms else ""
     raise ZooError(
         f"there is no agent of {algo} on {env} in your runs or in {COLLECTION}{nearest(env, environments)}"
-        f"{others}; `zoo agents` lists all, zoo train algo={algo} env={env} trains one"
+        f"{others}; `zoo agents` lists all, zoo train algo={algo} env={env} trains one; of the"
+        " collection a wheel has classic control, a checkout all"
     )
 
 

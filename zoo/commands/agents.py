@@ -52,7 +52,8 @@ def run(config: Mapping[str, Any]) -> None:
         if settings.algo is not None and settings.algo not in known:
             hint = nearest(settings.algo, known)
             raise ZooError(f"unknown algo '{settings.algo}'{hint} (known: {', '.join(known)})")
-        show("there is no such agent yet; zoo train algo=ppo2 env=CartPole-v1 makes one")
+        env = "CartPole-v1" if settings.env is None else env_id(settings.env)
+        show(f"there is no such agent yet; zoo train algo={settings.algo or 'ppo2'} env={env} makes one")
 
 
 def _card_text(path: str) -> str:

@@ -47,6 +47,8 @@ def make_native(config: EnvConfig, n_envs: int, seed: int | None) -> AnyVectorEn
         raise ZooError(
             f"env.render_mode={config.render_mode}: the vector form of {config.id} can't be drawn{advice}"
         )
+    if config.atari is False and is_atari(config):
+        raise ZooError(f"env.atari=false: the vector form of {config.id} has Atari's preprocessing{advice}")
     spec = resolve(config.id)
     if is_envpool:
         return _make_envpool(config, spec, n_envs, seed)
@@ -181,7 +183,8 @@ def _make_ale(config: EnvConfig, spec: EnvSpec, n_envs: int) -> AnyVectorEnv:
     from ale_py.vector_env import AtariVectorEnv
 
     silence_emulator()
-    options = atari_config(config) or AtariConfig(terminal_on_life_loss=False, clip_reward=False)
+    options = atari_config(config)
+    assert options is not None
     arguments = {**spec.kwargs, "frameskip": options.frame_skip, **copy.deepcopy(config.kwargs)}
     arguments.pop("obs_type", None)
     if options.action_repeat_probability is not None:
@@ -205,7 +208,13 @@ def _make_ale(config: EnvConfig, spec: EnvSpec, n_envs: int) -> AnyVectorEnv:
     except TypeError as error:
         raise ZooError(f"the vector form of {spec.id} does not take these env.kwargs: {error}") from error
     games.spec = spec
-    return AleGames(games, options)
+    buttons = games.ale.get_action_set()
+    waits = options.fire_on_reset and options.terminal_on_life_loss and len(buttons) > 2
+    return AleGames(games, options, fires=waits and buttons[1].name == "FIRE")
+
+
+FIRE = 1
+"""The button that begins a game, where there is one."""
 
 
 class AleGames(VectorWrapper):
@@ -213,13 +222,15 @@ class AleGames(VectorWrapper):
 
     The emulator's own life-loss option starts a new game at each lost life; here the game goes on: the
     episode's last observation is also the first of the next. ``games`` says how they stood at the last end.
+
+    Games that wait ``fires`` begin by FIRE, which takes the place of the first action after a lost life.
     """
 
     games: Games | None = None
 
-    def __init__(self, env: AnyVectorEnv, options: AtariConfig) -> None:
+    def __init__(self, env: AnyVectorEnv, options: AtariConfig, *, fires: bool = False) -> None:
         super().__init__(env)
-        self._options = options
+        self._options, self._fires = options, fires
 
     def reset(
         self, *, seed: int | Sequence[int] | None = None, options: dict[str, Any] | None = None
@@ -230,17 +241,20 @@ class AleGames(VectorWrapper):
         self._returns = np.zeros(self.num_envs)
         self._lengths = np.zeros(self.num_envs, dtype=np.int64)
         self._lives = infos["lives"].copy()
+        self._waiting = np.zeros(self.num_envs, np.bool_)
         return observations, infos
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Step all games."""
         actions = np.asarray(actions, dtype=self.single_action_space.dtype)
+        if self._fires:
+            actions = np.where(self._waiting, FIRE, actions).astype(actions.dtype)
         observations, rewards, terminated, truncated, infos = self.env.step(actions)
         self._returns += rewards
         self._lengths += 1
         over = terminated | truncated
         lost = (infos["lives"] > 0) & (infos["lives"] < self._lives) & ~over
-        self._lives = infos["lives"].copy()
+        self._lives, self._waiting = infos["lives"].copy(), lost
         if self._options.terminal_on_life_loss and lost.any():
             terminated = terminated | lost
             final = infos.get("final_obs", observations).copy()

@@ -227,7 +227,12 @@ def final_observations(infos: Mapping[str, Any], finished: NDArray[np.int64]) ->
 def check_shapes(observations: Any, space: Space, num_envs: int) -> None:
     """Raise `ZooError` if these are not the observations of so many environments: they would be broadcast."""
     for key, part in space.items() if isinstance(space, spaces.Dict) else [(None, space)]:
-        found = np.shape(observations if key is None else observations[key])
+        array = observations if key is None else observations[key]
+        if hasattr(array, "requires_grad"):
+            raise ZooError(
+                "the vector environment gave tensors; put it into gymnasium.wrappers.vector.ArrayConversion"
+            )
+        found = np.shape(array)
         if part.shape is not None and found != (num_envs, *part.shape):
             what = "observations" if key is None else f"observations `{key}`"
             raise ZooError(

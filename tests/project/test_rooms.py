@@ -38,7 +38,7 @@ BUDGETS = {
     "commands": 1_340,
     "config": 2_490,
     "core": 895,
-    "envs": 5_500,
+    "envs": 5_515,
     "experiment": 4_005,
     "imitation": 1_660,
     "interop": 1_505,

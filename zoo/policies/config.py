@@ -50,8 +50,8 @@ class PolicyConfig:
     features_dim: int = hyperparameter(512, "width of an image encoder's output", ge=1)
     precision: str = hyperparameter(
         "float32",
-        "in what the policy's image encoder computes; bfloat16 is faster on processors with matrix units;"
-        " parameters, losses and all other layers are float32",
+        "in what the policy's image encoder computes; bfloat16 is faster on processors that have it"
+        " (avx512_bf16, amx_bf16 in /proc/cpuinfo); parameters, losses and all other layers are float32",
         choices=("float32", "bfloat16"),
     )
     share_encoder: bool = hyperparameter(

@@ -359,6 +359,16 @@ def same(first: dict[str, Any], second: dict[str, Any]) -> bool:
     return all(np.array_equal(first[name], second[name]) for name in first)
 
 
+def frames(video: Path) -> Any:
+    reader = imageio_ffmpeg.read_frames(str(video))
+    next(reader)  # what kind of video it is
+    return np.array([np.frombuffer(frame, np.uint8) for frame in reader], np.float32)
+
+
+def difference(first: Any, second: Any) -> float:
+    return float(np.abs(first - second).mean())
+
+
 def n_frames(video: Path) -> int:
     count: int = imageio_ffmpeg.count_frames_and_secs(str(video))[0]
     return count
@@ -394,8 +404,12 @@ def test_interrupted_run_is_resumed_exactly_and_films_what_was_due() -> None:
     assert [path.name for path in first.run.videos.iterdir()] == ["step-000000128.mp4"]
     resumed = train(compose("train", [f"resume={first.run.path}"]))
     assert same(whole.algorithm.get_parameters(), resumed.algorithm.get_parameters())
-    videos = {path.name: path.read_bytes() for path in whole.run.videos.iterdir()}
-    assert videos == {path.name: path.read_bytes() for path in resumed.run.videos.iterdir()}
+    names = sorted(path.name for path in whole.run.videos.iterdir())
+    assert names == sorted(path.name for path in resumed.run.videos.iterdir())
+    films = [[frames(run.run.videos / name) for name in names] for run in (whole, resumed)]
+    # Not to the byte: a busy machine's encoder divides its work otherwise.
+    assert all(difference(*pair) < 0.1 for pair in zip(*films, strict=True))
+    assert difference(films[0][0], films[0][-1]) > 0.3, "another episode would be seen"
 
 
 def test_signal_during_a_video_leaves_no_part_of_it(ppo2: Callable[..., PPO2], tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ TABLE = re.compile(
     re.DOTALL,
 )
 IN_README = (
-    *("ppo2/CartPole-v1", "a2c/Acrobot-v1", "trpo/MountainCar-v0", "sac/Pendulum-v1", "dqn/LunarLander-v3"),
+    *("ppo2/CartPole-v1", "a2c/Acrobot-v1", "ppo2/PongNoFrameskip-v4", "sac/Pendulum-v1", "dqn/LunarLander-v3"),
     *("tqc/LunarLanderContinuous-v3", "recurrent_ppo/CartPoleNoVel-v1", "her_sac/PandaReach-v3"),
     *("ars/Swimmer-v5", "tqc/HalfCheetahBulletEnv-v0"),
 )

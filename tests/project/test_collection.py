@@ -15,6 +15,7 @@ from zoo.algorithms.registry import algorithm_class
 from zoo.config.fields import build
 from zoo.envs.config import EnvConfig
 from zoo.envs.make_env import make_vec_env
+from zoo.envs.registry import is_atari_game
 from zoo.experiment.evaluation import evaluate
 
 COLLECTION = Path(__file__).resolve().parents[2] / "trained_agents"
@@ -73,10 +74,6 @@ def test_tuned_file_builds_for_its_algorithm(path: Path) -> None:
 
 
 def test_collection_has_a_tuned_file_for_every_agent() -> None:
-    agents = (HYPERPARAMS.parent / "trained_agents").glob("*/*/config.yaml")
-    missing = [
-        agent.parent.parent.name + "/" + agent.parent.name
-        for agent in agents
-        if not (HYPERPARAMS / agent.parent.parent.name / f"{agent.parent.name}.yaml").exists()
-    ]
-    assert missing == []
+    agents = [path.parent for path in (HYPERPARAMS.parent / "trained_agents").glob("*/*/config.yaml")]
+    names = [f"{each.parent.name}/{'atari' if is_atari_game(each.name) else each.name}" for each in agents]
+    assert [name for name in names if not (HYPERPARAMS / f"{name}.yaml").exists()] == []

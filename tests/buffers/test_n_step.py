@@ -15,7 +15,7 @@ from transitions import transition
 from zoo.buffers.arrays import ArraySpec
 from zoo.buffers.config import PrioritizedConfig
 from zoo.buffers.prioritized import PrioritizedSampler
-from zoo.buffers.replay import Batch, NStepWindows, ReplayBuffer, UniformSampler, ring_length
+from zoo.buffers.replay import Batch, NStepWindows, ReplayBuffer, UniformSampler
 from zoo.errors import ZooError
 
 Array = np.ndarray
@@ -95,11 +95,7 @@ def test_buffer_agrees_with_lists_of_transitions(
 ) -> None:
     """In rings that have wrapped, of different fill, with reset steps between, and with episodes cut."""
     n_step = min(n_step, rows - once)
-    sampler = (
-        PrioritizedSampler(PrioritizedConfig(), ring_length(rows * n_envs, n_envs, once=once), n_envs)
-        if prioritized
-        else UniformSampler()
-    )
+    sampler = PrioritizedSampler(PrioritizedConfig()) if prioritized else UniformSampler()
     buffer = buffer_of(rows * n_envs, n_envs, n_step, once=once, sampler=sampler)
     lists = Lists([[] for _ in range(n_envs)])
     rng = np.random.default_rng(seed)

@@ -16,7 +16,7 @@ from zoo.buffers import prioritized
 from zoo.buffers.arrays import ArraySpec
 from zoo.buffers.config import PrioritizedConfig
 from zoo.buffers.prioritized import FAN_OUT, PrioritizedSampler, SumTree
-from zoo.buffers.replay import ReplayBuffer, ring_length
+from zoo.buffers.replay import ReplayBuffer
 from zoo.core.tensors import join, split
 
 Array = np.ndarray
@@ -30,8 +30,7 @@ each_example = settings(deadline=None, derandomize=True, max_examples=60)
 def buffer_of(
     capacity: int, n_envs: int, config: PrioritizedConfig = PLAIN, *, once: bool = False, **options: Any
 ) -> ReplayBuffer:
-    length = ring_length(capacity, n_envs, once=once)
-    sampler = PrioritizedSampler(config, length, n_envs)
+    sampler = PrioritizedSampler(config)
     return ReplayBuffer(capacity, n_envs, SPECS, sampler=sampler, optimize_memory_usage=once, **options)
 
 
@@ -192,7 +191,6 @@ def test_only_what_is_stored_is_drawn_and_all_of_it_can_be(
         drawn = set(buffer.sample(rng, (4000,))["actions"].tolist())
         assert drawn <= numbered.kept()
         assert len(drawn) > 0.5 * len(numbered.kept())
-        buffer.sampler._clear_empty(buffer.heads, buffer.sizes == buffer.length)  # type: ignore[attr-defined]
         assert (buffer.sampler.tree.numbers > 0).sum() == len(buffer)  # type: ignore[attr-defined]
 
 

@@ -145,7 +145,7 @@ def test_environments_out_of_reach_are_reset_at_checkpoints_and_the_run_says_so(
     assert weights(resumed) == weights(straight)
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"format": 5, "timesteps": 1}'])
+@pytest.mark.parametrize("text", ["", "[]", '{"format": 6, "timesteps": 1}'])
 def test_damaged_checkpoint_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "checkpoint.json").write_text(text)
     with pytest.raises(ZooError, match=r"checkpoint\.json is damaged"):

@@ -142,9 +142,11 @@ class ACER(Algorithm):
             specs["episode_starts"] = ArraySpec((), np.bool_)
         buffer = keep_or_discard_buffer(getattr(self, "buffer", None), self.n_envs, specs)
         if buffer is None:
-            needed = replay_bytes(config.buffer_size, specs, optimize_memory_usage=True)
-            refuse_too_large_buffer(needed, config.buffer_size)
-            buffer = SequenceBuffer(config.buffer_size, self.n_envs, specs, config.n_steps)
+            assert self.envs is not None
+            size, n_frames = config.buffer_size, self.envs.n_frames
+            needed = replay_bytes(size, specs, optimize_memory_usage=True, n_frames=n_frames)
+            refuse_too_large_buffer(needed, size)
+            buffer = SequenceBuffer(size, self.n_envs, specs, config.n_steps, n_frames)
         buffer.transforms = () if self.normalizer is None else (self.normalizer.normalize_transitions,)
         self.buffer = buffer
 

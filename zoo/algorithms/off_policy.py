@@ -21,11 +21,9 @@ from zoo.buffers.hindsight import EpisodeIndex, Hindsight
 from zoo.buffers.prioritized import BYTES_EACH, PrioritizedSampler
 from zoo.buffers.replay import (
     ReplayBuffer,
-    UniformSampler,
     keep_or_discard_buffer,
     refuse_too_large_buffer,
     replay_bytes,
-    ring_length,
 )
 from zoo.config.fields import ScheduleValue, hyperparameter
 from zoo.envs.adapter import VecEnvAdapter
@@ -73,7 +71,7 @@ class OffPolicyConfig:
         1, "gradient steps after every train_freq environment steps; -1: as many as steps were taken", ge=-1
     )
     optimize_memory_usage: bool = hyperparameter(
-        False, "store each observation once instead of twice (worth it for images)"
+        False, "store each observation once instead of twice, and each frame of a stack (worth it for images)"
     )
 
 
@@ -161,15 +159,14 @@ class OffPolicyAlgorithm(Algorithm):
         relabelling = self._make_relabelling()
         buffer = keep_or_discard_buffer(getattr(self, "buffer", None), self.n_envs, specs)
         if buffer is None:
-            refuse_too_large_buffer(self._buffer_bytes(specs), config.buffer_size)
-            sampler = UniformSampler()
-            if replay.prioritized is not None:
-                length = ring_length(config.buffer_size, self.n_envs, once=config.optimize_memory_usage)
-                sampler = PrioritizedSampler(replay.prioritized, length, self.n_envs)
+            assert self.envs is not None
+            n_frames = self.envs.n_frames
+            refuse_too_large_buffer(self._buffer_bytes(specs, n_frames), config.buffer_size)
             buffer = ReplayBuffer(
                 *(config.buffer_size, self.n_envs, specs),
                 optimize_memory_usage=config.optimize_memory_usage,
-                sampler=sampler,
+                n_frames=n_frames,
+                sampler=None if replay.prioritized is None else PrioritizedSampler(replay.prioritized),
                 n_step=replay.n_step,
                 gamma=config.gamma,
                 relabelling=relabelling,
@@ -188,10 +185,11 @@ class OffPolicyAlgorithm(Algorithm):
         self.exploration = exploration
         self._collected_since_update = 0
 
-    def _buffer_bytes(self, specs: Mapping[str, Any]) -> int:
+    def _buffer_bytes(self, specs: Mapping[str, Any], n_frames: int) -> int:
         """Return the size of the replay buffer in bytes, before anything is allocated."""
         config, replay = self.config, self.replay_config
-        needed = replay_bytes(config.buffer_size, specs, optimize_memory_usage=config.optimize_memory_usage)
+        once = config.optimize_memory_usage
+        needed = replay_bytes(config.buffer_size, specs, optimize_memory_usage=once, n_frames=n_frames)
         if replay.prioritized is not None:
             needed += BYTES_EACH * config.buffer_size
         if replay.hindsight is not None:

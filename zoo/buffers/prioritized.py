@@ -26,21 +26,21 @@ MOST_NEW = 1024
 
 
 class PrioritizedSampler(UniformSampler):
-    """Priorities for rings of ``length`` rows of ``n_envs`` environments.
+    """Priorities of transitions.
 
     Weights are divided by the largest that any stored transition has, so they are at most 1, and each
     transition's depends on all others, not on those that are drawn with it.
     """
 
-    def __init__(self, config: PrioritizedConfig, length: int, n_envs: int) -> None:
+    def __init__(self, config: PrioritizedConfig) -> None:
         self.config = config
-        self.n_envs = n_envs
         self.beta = Schedule("linear", config.beta, 1.0, fraction=config.beta_fraction)
-        self.tree = SumTree(length * n_envs)
-        self._envs = np.arange(n_envs)
         self._largest = 1.0
         self._new: list[Array] = []
         self._drawn = np.empty(0, np.int64)
+
+    def allocate(self, length: int, n_envs: int) -> None:
+        self.n_envs, self.tree = n_envs, SumTree(length * n_envs)
 
     def add(self, positions: Array, envs: Array) -> None:
         """Give the largest priority so far to the transitions that were written there."""
@@ -53,14 +53,13 @@ class PrioritizedSampler(UniformSampler):
             self.tree.set(np.concatenate(self._new), self._largest**self.config.alpha)
             self._new = []
 
-    def _clear_empty(self, heads: Array, is_full: Array) -> None:
-        """Take out the rows at the heads of rings that hold no transition there, but what was shown last."""
-        if is_full.all():
-            return
-        empty = (heads * self.n_envs + self._envs)[~is_full]
-        empty = empty[self.tree.numbers[empty] > 0]
-        if len(empty):
-            self.tree.set(empty, 0.0)
+    def _clear_given_up(self, buffer: ReplayBuffer) -> None:
+        """Take out the rows at the heads of rings that hold no transition."""
+        rows = (buffer.heads + np.arange(buffer.n_given_up)[:, None]) % buffer.length
+        places = (rows * self.n_envs + np.arange(self.n_envs)).reshape(-1)
+        places = places[self.tree.numbers[places] > 0]
+        if len(places):
+            self.tree.set(places, 0.0)
 
     def sample(
         self, rng: np.random.Generator, shape: tuple[int, ...], buffer: ReplayBuffer, progress: float
@@ -71,7 +70,8 @@ class PrioritizedSampler(UniformSampler):
         transitions, and each part gives one of them: so they come in the order of their places.
         """
         self._insert_new()
-        self._clear_empty(buffer.heads, buffer.sizes == buffer.length)
+        if buffer.n_given_up:
+            self._clear_given_up(buffer)
         numbers = np.zeros(1)
         while not numbers.all():  # rounding may lead past the end of a group, to an empty place: very rarely
             shares = (rng.random(shape) + np.arange(shape[-1])) / shape[-1]

@@ -25,6 +25,7 @@ from zoo.buffers.arrays import (
     take_rows,
     transform,
 )
+from zoo.buffers.frames import FrameStacks, frame_spec
 from zoo.buffers.hindsight import EpisodeIndex, Hindsight
 from zoo.core.free_memory import GIB, SHARE, free_bytes
 from zoo.core.tensors import ContentFile
@@ -43,14 +44,18 @@ POLICY_COLUMNS = ("observations", "action_masks", "states")
 """Columns that a policy is given, so that a transition has them before and after its step."""
 
 
-def ring_length(capacity: int, n_envs: int, *, once: bool) -> int:
-    """Return how many rows each environment has; where observations are stored ``once``, at least two."""
-    return max(capacity // n_envs, 2 if once else 1)
+def stored_once(specs: Mapping[str, Any], n_frames: int) -> dict[str, Any]:
+    """Return the specs of what is stored where observations are stored once: of stacks the newest frame."""
+    spec = specs["observations"]
+    return {**specs, "observations": frame_spec(spec, n_frames) or spec}
 
 
-def replay_bytes(capacity: int, specs: Mapping[str, Any], *, optimize_memory_usage: bool = False) -> int:
+def replay_bytes(
+    capacity: int, specs: Mapping[str, Any], *, optimize_memory_usage: bool = False, n_frames: int = 1
+) -> int:
     """Return what a `ReplayBuffer` of these columns takes, in bytes."""
     copies = 1 if optimize_memory_usage else 2
+    specs = stored_once(specs, n_frames) if optimize_memory_usage else specs
     row = sum(n_bytes(spec) * (copies if name in POLICY_COLUMNS else 1) for name, spec in specs.items()) + 6
     return capacity * row
 
@@ -73,6 +78,9 @@ def refuse_too_large_buffer(needed: int, buffer_size: int) -> None:
 
 class UniformSampler:
     """Samples transitions uniformly with replacement."""
+
+    def allocate(self, length: int, n_envs: int) -> None:
+        """Make room for what is kept for each row of the rings."""
 
     def add(self, positions: Array, envs: Array) -> None:
         """Note that transitions were written to these places; the arrays change when it returns."""
@@ -115,7 +123,8 @@ class ReplayBuffer:
     kinds of episode ends are added here. With ``optimize_memory_usage`` observations are stored once: the
     next one is the row behind, and only where an episode ended the final one is kept beside the ring, so
     that truncated episodes are bootstrapped exactly. The oldest row of each environment is then given up to
-    hold its newest observation.
+    hold its newest observation. Of pictures that show their last ``n_frames`` only the newest one is stored,
+    and the rows of as many are given up.
 
     Observations are kept raw. A batch has the columns ``observations``, ``actions``, ``rewards``,
     ``terminated`` (float32), ``next_observations``, the masks where there are any, and ``weights`` where the
@@ -138,6 +147,7 @@ class ReplayBuffer:
         specs: Mapping[str, Any],
         *,
         optimize_memory_usage: bool = False,
+        n_frames: int = 1,
         sampler: UniformSampler | None = None,
         n_step: int = 1,
         gamma: float = 0.99,
@@ -145,8 +155,12 @@ class ReplayBuffer:
         transforms: Sequence[Transform] = (),
         keeps_infos: bool = False,
     ) -> None:
-        self.length = ring_length(capacity, n_envs, once=optimize_memory_usage)
         self.optimize_memory_usage = optimize_memory_usage
+        stored = stored_once(specs, n_frames) if optimize_memory_usage else specs
+        shows_stacks = stored["observations"] != specs["observations"]
+        self.n_given_up = (n_frames if shows_stacks else 1) if optimize_memory_usage else 0
+        """Rows of each ring, at its head, that hold no transition."""
+        self.length = max(capacity // n_envs, self.n_given_up + 1)
         if n_step > self._most_rows:
             raise ZooError(
                 f"`replay.n_step={n_step}` is longer than the buffer: `algo.buffer_size={capacity}` keeps"
@@ -156,6 +170,7 @@ class ReplayBuffer:
         self.n_envs = n_envs
         self.specs = dict(specs)
         self.sampler = sampler or UniformSampler()
+        self.sampler.allocate(self.length, n_envs)
         self.relabelling = relabelling
         self.episodes = EpisodeIndex(self.length, n_envs) if relabelling is not None else None
         self._relabelled_rows = np.array([], np.int64)
@@ -164,7 +179,7 @@ class ReplayBuffer:
         self.transforms = transforms
         self.policy_columns = [name for name in POLICY_COLUMNS if name in specs]
         leading = (self.length, n_envs)
-        self.columns: dict[str, Arrays] = {name: allocate(spec, leading) for name, spec in specs.items()}
+        self.columns: dict[str, Arrays] = {name: allocate(spec, leading) for name, spec in stored.items()}
         self.columns["rewards"] = allocate(ArraySpec((), np.float32), leading)
         self.columns["terminated"] = allocate(ArraySpec((), np.bool_), leading)
         self.columns["dones"] = allocate(ArraySpec((), np.bool_), leading)
@@ -172,6 +187,8 @@ class ReplayBuffer:
             self.columns |= {f"next_{name}": allocate(specs[name], leading) for name in self.policy_columns}
         # Views: columns are written in place, and never replaced.
         self._rows = {name: merge_leading(column) for name, column in self.columns.items()}
+        column = self.columns["observations"]
+        self._stacks = FrameStacks(column, specs["observations"]) if shows_stacks else None
         self._of_last_step = {"terminated", "dones", *(f"next_{name}" for name in self.policy_columns)}
         self._chunks = ReplayChunks(self.columns, self.length)
         self._final: dict[int, dict[str, Arrays]] = {}
@@ -193,7 +210,7 @@ class ReplayBuffer:
 
     @property
     def _most_rows(self) -> int:
-        return self.length - 1 if self.optimize_memory_usage else self.length
+        return self.length - self.n_given_up
 
     # -- storing ----------------------------------------------------------------------------------------
 
@@ -207,8 +224,8 @@ class ReplayBuffer:
             values = {name: transform(lambda array: array[valid], value) for name, value in values.items()}
         is_one_row = self._are_in_step and not self.optimize_memory_usage
         rows: Any = int(heads[0]) if is_one_row else (heads, envs)
-        for name, column in self.columns.items():
-            assign(column, rows, values[name])
+        for name in self.columns:
+            self._write(name, rows, values[name])
         if self.infos is not None:
             infos = transition.step_infos()
             for head, env in zip(heads.tolist(), envs.tolist(), strict=True):
@@ -236,10 +253,7 @@ class ReplayBuffer:
         heads, indices = self.heads[is_cut], self._envs[is_cut]
         rows = (heads - 1) % self.length
         if self.optimize_memory_usage:
-            newest = {
-                name: transform(lambda array: array[heads, indices], self.columns[name])
-                for name in self.policy_columns
-            }
+            newest = {name: self._take(name, heads * self.n_envs + indices) for name in self.policy_columns}
             self._keep_final(rows, indices, newest, ~self.columns["dones"][rows, indices])
         self.columns["dones"][rows, indices] = True
         self._chunks.mark_changed(rows)
@@ -250,10 +264,22 @@ class ReplayBuffer:
         """Store the observations after the steps at ``heads`` in the rows behind, or as final ones."""
         behind = (heads + 1) % self.length
         for name, column in following.items():
-            assign(self.columns[name], (behind, envs), column)
+            self._write(name, (behind, envs), column)
         for place in (behind * self.n_envs + envs).tolist():
             self._final.pop(place, None)
         self._keep_final(heads, envs, following, dones)
+
+    def _write(self, name: str, places: Any, values: Arrays) -> None:
+        if self._stacks is not None and name == "observations":
+            rows, envs = places
+            self._stacks.write(rows, envs, values)
+        else:
+            assign(self.columns[name], places, values)
+
+    def _take(self, name: str, places: Array) -> Arrays:
+        if self._stacks is not None and name == "observations":
+            return self._stacks.take(places)
+        return take_rows(self._rows[name], places)
 
     def _keep_final(self, rows: Array, envs: Array, final: dict[str, Arrays], dones: Array) -> None:
         for i in np.flatnonzero(dones).tolist():
@@ -335,8 +361,8 @@ class ReplayBuffer:
             last = windows.last * self.n_envs + windows.envs
             steps = windows.steps * self.n_envs + windows.envs[..., None]
         batch = {
-            name: take_rows(column, last if name in self._of_last_step else first)
-            for name, column in self._rows.items()
+            name: self._take(name, last if name in self._of_last_step else first)
+            for name in self._rows
             if name != "rewards" and (name != "dones" or self.optimize_memory_usage)
         }
         batch["rewards"] = take_rows(self._rows["rewards"], steps)
@@ -357,8 +383,8 @@ class ReplayBuffer:
         self, positions: Array, envs: Array, dones: Array, name: str, key: str | None = None
     ) -> Arrays:
         """Return a column after these steps, where it is stored once: from the row behind, or a final one."""
-        column = self._rows[name] if key is None else self._rows[name][key]
-        following = take_rows(column, (positions + 1) % self.length * self.n_envs + envs)
+        behind = (positions + 1) % self.length * self.n_envs + envs
+        following = self._take(name, behind) if key is None else take_rows(self._rows[name][key], behind)
         if dones.any():
             places = (positions * self.n_envs + envs)[dones]
             assign(following, dones, self._final_rows(places.tolist(), name, key))
@@ -382,8 +408,7 @@ class ReplayBuffer:
             self._chunks.mark_changed((self.heads - np.arange(newest, n_added + 1)[:, None]) % self.length)
             self._n_added_before = self._n_added
         used = int(self.sizes.max(initial=0))
-        if self.optimize_memory_usage and used:
-            used += 1
+        used = min(used + self.n_given_up, self.length) if used else 0
         places = sorted(self._final)
         return {
             "used": used,
@@ -393,6 +418,7 @@ class ReplayBuffer:
             "final_slots": np.array(places, np.int64),
             "final": {name: self._final_rows(places, name) for name in self.policy_columns} if places else {},
             "sampler": self.sampler.state(),
+            **({} if self._stacks is None else {"stacks": self._stacks.state()}),
             **({} if self.infos is None else {"infos": pack_infos(self.infos[:used])}),
         }
 
@@ -412,6 +438,8 @@ class ReplayBuffer:
         for i, place in enumerate(places.tolist()):
             self._final[place] = transform(lambda array: array[i].copy(), dict(state["final"]))  # noqa: B023
         self._bad_final, self.n_unchecked = None, 0
+        if self._stacks is not None:
+            self._stacks.load_state(state["stacks"])
         self.sampler.load_state(state["sampler"])
         if self.episodes is not None:
             self.episodes.rebuild(self.columns["dones"], self.heads, self.sizes)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from zoo.buffers.arrays import take_rows
-from zoo.buffers.replay import Batch, ReplayBuffer, Transform
+from zoo.buffers.replay import Batch, ReplayBuffer
 from zoo.errors import ZooError
 
 Array = np.ndarray
@@ -39,15 +38,16 @@ class SequenceBuffer(ReplayBuffer):
         n_envs: int,
         specs: Mapping[str, Any],
         n_steps: int,
-        transforms: Sequence[Transform] = (),
+        n_frames: int = 1,
     ) -> None:
-        super().__init__(capacity, n_envs, specs, optimize_memory_usage=True, transforms=transforms)
+        super().__init__(capacity, n_envs, specs, optimize_memory_usage=True, n_frames=n_frames)
         self.n_steps = n_steps
         self.n_next = n_envs if n_steps == 1 else 2 * n_envs  # one for the last step, one for a cut
         if n_steps > self._most_rows:
+            enough = (n_steps + self.n_given_up) * n_envs
             raise ZooError(
                 f"`algo.buffer_size={capacity}` keeps {self._most_rows} steps of each of {n_envs} envs,"
-                f" fewer than a rollout, `algo.n_steps={n_steps}`; take {(n_steps + 1) * n_envs} or more"
+                f" fewer than a rollout, `algo.n_steps={n_steps}`; take {enough} or more"
             )
 
     @property
@@ -69,8 +69,7 @@ class SequenceBuffer(ReplayBuffer):
         positions = (firsts[..., None] + np.arange(self.n_steps)) % self.length
         places = positions * self.n_envs + self._envs[:, None]
         batch = {
-            name: take_rows(column, places[..., 0] if name == "states" else places)
-            for name, column in self._rows.items()
+            name: self._take(name, places[..., 0] if name == "states" else places) for name in self._rows
         }
         batch |= self._next_columns(positions, batch["dones"] & ~batch["terminated"])
         for change in self.transforms:

@@ -57,6 +57,8 @@ class VecEnvAdapter:
         self.given_env = env  # some releases of Gymnasium close an environment whose wrapper is forgotten
         self.monitor: EpisodeMonitor | None = monitor or attached(env, "monitor")
         self._info_keywords: tuple[str, ...] = tuple(attached(env, "info_keywords") or ())
+        self.n_frames: int = attached(env, "frame_stack") or 1
+        """How many frames an observation shows, the newest last."""
         self._nan_check: bool = attached(env, "nan_check") is True
         uses_masks = attached(env, "mask_actions") is not False
         self.normalizer: Normalizer | None = None

@@ -171,6 +171,11 @@ def atari_config(config: EnvConfig) -> AtariConfig | None:
     return atari
 
 
+def frames_shown(config: EnvConfig) -> int:
+    """Return how many frames an observation shows: one, but where they are stacked."""
+    return config.frame_stack or (ATARI_FRAMES if atari_config(config) is not None else 1)
+
+
 def is_renewed(config: EnvConfig) -> bool:
     """Whether a seed goes to a new environment; never to one in a window, which would close each time."""
     if isinstance(config.renew, bool):

@@ -18,7 +18,6 @@ from gymnasium.vector import VectorEnv
 from zoo.core.free_memory import refuse_what_does_not_fit
 from zoo.envs import registry
 from zoo.envs.config import (
-    ATARI_FRAMES,
     ATARI_RESEED_EVERY,
     DEFAULT_RESEED_EVERY,
     NO_LIMIT_OF_FRAMES,
@@ -26,6 +25,7 @@ from zoo.envs.config import (
     EnvConfig,
     atari_config,
     env_config,
+    frames_shown,
     is_native,
     is_renewed,
     normalize_config,
@@ -78,7 +78,7 @@ def make_env(config: EnvConfig, source: EnvSpec | Callable[..., Env]) -> Env:
     elif isinstance(limit, int) and not isinstance(source, EnvSpec):
         env = gym.wrappers.TimeLimit(env, limit)
     env = apply_wrappers(env, config)
-    frames = config.frame_stack or (ATARI_FRAMES if atari is not None else 1)
+    frames = frames_shown(config)
     return FrameStack(env, frames) if frames > 1 or atari is not None else env
 
 
@@ -177,6 +177,7 @@ def make_vec_env(
             warnings.warn(finding, ZooWarning, stacklevel=2)
     vector_env: Any = _vector_env(env, config, n_envs, seed)
     vector_env.info_keywords = tuple(config.info_keywords)
+    vector_env.frame_stack = frames_shown(config)
     vector_env.mask_actions, vector_env.nan_check = config.mask_actions, config.nan_check
     if monitor_dir is not None:
         from zoo.envs.monitor import EpisodeMonitor

@@ -15,7 +15,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 
 from zoo.envs.atari import silence_emulator
-from zoo.envs.config import ATARI_FRAMES, NO_LIMIT_OF_FRAMES, AtariConfig, EnvConfig, atari_config, is_atari
+from zoo.envs.config import NO_LIMIT_OF_FRAMES, AtariConfig, EnvConfig, atari_config, frames_shown, is_atari
 from zoo.envs.registry import ENVPOOL, missing_packages_named, resolve
 from zoo.envs.replay import derived_seeds, random_seed, small_seeds
 from zoo.envs.spaces import check_supported
@@ -78,7 +78,7 @@ def _make_envpool(config: EnvConfig, spec: EnvSpec, n_envs: int, seed: int | Non
             "episodic_life": atari.terminal_on_life_loss,
             "reward_clip": atari.clip_reward,
             "use_fire_reset": atari.fire_on_reset,
-            "stack_num": config.frame_stack or ATARI_FRAMES,
+            "stack_num": frames_shown(config),
         }
         if atari.noop_max < 1:
             raise ZooError(f"env.atari.noop_max=0: {config.id} needs at least 1")
@@ -196,7 +196,7 @@ def _make_ale(config: EnvConfig, spec: EnvSpec, n_envs: int) -> AnyVectorEnv:
         games = AtariVectorEnv(
             num_envs=n_envs,
             autoreset_mode=AutoresetMode.SAME_STEP,
-            stack_num=config.frame_stack or ATARI_FRAMES,
+            stack_num=frames_shown(config),
             noop_max=options.noop_max,
             img_height=options.screen_size,
             img_width=options.screen_size,

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 CHECKPOINT, RESTORE = "checkpoint", "restore"
 """Names of the orders to the other workers."""
 
-FORMAT = 5
+FORMAT = 6
 
 RECORD = "checkpoint.json"
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from zoo.core.atomic import append, make_folder, sync
 from zoo.core.plain_data import parse_json
 from zoo.core.printing import csv_lines
-from zoo.core.zips import move_aside
 from zoo.envs.transition import EpisodeRecord
 from zoo.errors import ZooError
 
@@ -105,6 +104,6 @@ def _start_of(path: Path) -> float | None:
     except FileNotFoundError:
         return None
     except (ValueError, LookupError, TypeError) as error:
-        aside = move_aside(path)
+        aside = path.replace(path.with_name(f"{path.name}.damaged"))
         logger.warning("%s is damaged (%s): it is %s now, and another one begins", path, error, aside.name)
         return None

@@ -16,7 +16,7 @@ from zoo.agents.find import kept_agents, kept_name
 from zoo.algorithms.callback import PREEMPTED, Callback, InterruptedCallbackError, Training
 from zoo.core import atomic
 from zoo.core.printing import one_line
-from zoo.core.zips import parse_arrays
+from zoo.core.zips import opened_npz
 from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.config import EnvConfig
 from zoo.envs.make_env import make_vec_env
@@ -210,19 +210,9 @@ def read_evaluations(path: Path) -> list[tuple[int, Evaluation]]:
     """Return what `write_evaluations` wrote; nothing if there is no file. Raises `ZooError`."""
     if not path.exists():
         return []
-    try:
-        arrays = parse_arrays(path.read_bytes(), ("timesteps", "results", "ep_lengths", "successes"))
-    except (ValueError, OSError) as error:
-        raise ZooError(f"can't read {path}: {one_line(error)}") from error
-    successes = arrays.get("successes")
-    rows = zip(
-        arrays["timesteps"],
-        arrays["results"],
-        arrays["ep_lengths"].astype(np.int64),
-        [None] * len(arrays["results"]) if successes is None else successes.astype(np.bool_),
-        strict=True,
-    )
-    return [(int(steps), Evaluation(*values)) for steps, *values in rows]
+    with opened_npz(path) as npz:
+        columns = [npz[name] for name in ("timesteps", "results", "ep_lengths", "successes") if name in npz]
+    return [(int(steps), Evaluation(*values)) for steps, *values in zip(*columns, strict=True)]
 
 
 class StopTrainingOnRewardThreshold(Callback):

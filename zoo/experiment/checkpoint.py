@@ -52,7 +52,7 @@ KEPT_BYTES = 32 * 2**20
 """Largest checkpoint of a finished run that is kept with ``callbacks.checkpoint.keep=auto``."""
 
 _ARRAYS = r"(?:\d+-[0-9a-f]{8}|[0-9a-f]{32})\.safetensors"
-_OWN_FILES = re.compile(f"{_ARRAYS}|{atomic.unfinished(f'{_ARRAYS}|checkpoint[.]json')}")
+_OWN_FILES = re.compile(rf"{_ARRAYS}|\.({_ARRAYS}|checkpoint\.json)\..*partial")
 """The names of files with arrays, and of unfinished ones that a killed process leaves here."""
 
 State = dict[str, Any]

@@ -72,9 +72,8 @@ class RunFolder:
         parent = Path(root) / algo / folder_name(env)
         name = f"{datetime.datetime.now():%Y%m%d-%H%M%S}_s{seed}"
         try:
-            atomic.make_folder(parent)
+            parent.mkdir(parents=True, exist_ok=True)
             run = cls(_make_new_folder(parent, name))
-            atomic.sync(parent)
             run._lock.acquire(wait=False)
         except OSError as error:
             raise ZooError(f"can't make a run's folder in {parent}: {error.strerror or error}") from error

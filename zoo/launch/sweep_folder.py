@@ -133,7 +133,7 @@ class SweepFolder:
         """Make the folder of a sweep with these jobs, each given by its overrides. Raises `ZooError`."""
         folder = cls(path)
         try:
-            atomic.make_folder(folder.jobs)
+            folder.jobs.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ZooError(f"can't make the folder {one_line(path)}: {error.strerror or error}") from error
         for number, overrides in enumerate(jobs):

@@ -21,11 +21,12 @@ from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.config import EnvConfig
 from zoo.envs.make_env import make_vec_env
 from zoo.envs.transition import EpisodeRecord
+from zoo.envs.video import Size
 from zoo.errors import ZooError
 from zoo.experiment.evaluation import Env, Evaluation, EvaluationCancelledError, evaluate
 from zoo.experiment.loggers import LoggerGroup
 from zoo.experiment.messages import print_message, report_write_errors
-from zoo.experiment.recording import VideoStyle, check_rendering, record
+from zoo.experiment.recording import check_rendering, record
 from zoo.experiment.run_folder import RunFolder
 
 
@@ -329,12 +330,12 @@ class VideoCallback(Callback):
         every: int,
         length: int | None = 500,
         deterministic: bool = True,
-        style: VideoStyle | None = None,
+        size: Size | None = None,
         loggers: LoggerGroup | None = None,
     ) -> None:
         self.env, self.folder, self.every = env, folder, every
         self.length, self.deterministic = length, deterministic
-        self.style = style or VideoStyle()
+        self.size = size
         self.loggers = loggers or LoggerGroup([])
         self._is_failing = False
         check_rendering(env)
@@ -342,12 +343,13 @@ class VideoCallback(Callback):
     def on_steps(self, algorithm: Training) -> None:
         """Film; a signal that comes meanwhile ends that, and the video is still due."""
         started, steps = time.perf_counter(), algorithm.num_timesteps
+        path = self.folder / f"step-{steps:09}.mp4"
         try:
-            done = record(
+            n_frames = record(
                 algorithm,
                 self.env,
-                [self.folder / f"step-{steps:09}.mp4"],
-                self.style,
+                [path],
+                size=self.size,
                 n_episodes=1 if self.length is None else None,
                 length=self.length,
                 deterministic=self.deterministic,
@@ -362,7 +364,7 @@ class VideoCallback(Callback):
             self._is_failing = True
         else:
             self._is_failing = False
-            for each in done.paths:
-                self.loggers.call("video", "eval/video", each, steps)
+            if n_frames:
+                self.loggers.call("video", "eval/video", path, steps)
         finally:
             algorithm.timings["evaluation"] += time.perf_counter() - started

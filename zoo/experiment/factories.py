@@ -41,7 +41,6 @@ from zoo.experiment.loggers import (
     ProgressBarCallback,
 )
 from zoo.experiment.messages import print_message, warnings_as_messages
-from zoo.experiment.recording import VideoStyle
 from zoo.experiment.run_folder import RunFolder
 from zoo.experiment.trackers import TensorBoardLogger, WandbLogger
 from zoo.policies.config import PolicyConfig
@@ -138,7 +137,10 @@ def make_callbacks(
         _own_callback(f"callbacks.{name}", each) for name, each in settings.items() if name not in ours
     ]
     if "video" in ours:  # before the loggers, which write it beside the next entry
-        callbacks.append(_video(ours["video"], run, eval_env, loggers))
+        values = ours["video"]
+        options = {key: values[key] for key in ("every", "length", "deterministic")}
+        size = parse_size(values["size"])
+        callbacks.append(VideoCallback(eval_env, run.videos, size=size, loggers=loggers, **options))
     if loggers.outputs:
         callbacks.append(LoggingCallback(config["logger"]["every"], loggers, stays_open=True))
     if config.get("progress_bar"):
@@ -199,18 +201,6 @@ def _evaluation(chosen: Mapping[str, Any], run: RunFolder, eval_env: EnvConfig) 
     if "stop_on_episodes" in chosen:
         callbacks.append(StopTrainingOnMaxEpisodes(chosen["stop_on_episodes"]["max_episodes"]))
     return callbacks
-
-
-def _video(values: Mapping[str, Any], run: RunFolder, env: EnvConfig, loggers: LoggerGroup) -> VideoCallback:
-    return VideoCallback(
-        env,
-        run.videos,
-        every=values["every"],
-        length=values["length"],
-        deterministic=values["deterministic"],
-        style=VideoStyle(parse_size(values["size"])),
-        loggers=loggers,
-    )
 
 
 def _outputs(config: Mapping[str, Any], run: RunFolder) -> list[Logger]:

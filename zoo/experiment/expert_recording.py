@@ -17,12 +17,7 @@ from zoo.envs.spaces import Space, describe, is_composite, leaf_spaces, leaves, 
 from zoo.envs.transition import EpisodeRecord, Transition
 from zoo.errors import ZooError, ZooWarning
 from zoo.experiment.evaluation import Env, Predictor, check_finite_return, eval_loop
-from zoo.imitation.expert_data import (
-    ExpertData,
-    nothing_left,
-    too_few,
-    values_of,
-)
+from zoo.imitation.expert_data import ExpertData, nothing_left, too_few, values_of
 from zoo.version import __version__
 
 MAX_TRIES = 10
@@ -65,27 +60,37 @@ def record_expert(
         envs = loop.collector.envs
         if not hasattr(expert, "predict"):
             loop.model = _FunctionPolicy(expert, envs.action_space)  # type: ignore[assignment]
-        recorders = [_EpisodeRecorder((n_episodes + i) // envs.num_envs) for i in range(envs.num_envs)]
+        n = envs.num_envs
+        missing = [(n_episodes + i) // n for i in range(n)]
+        n_most = [MAX_TRIES * each for each in missing]
+        n_played = [0] * n
+        steps: list[list[dict[str, Arrays]]] = [[] for _ in range(n)]
+        kept: list[_KeptEpisode] = []
         played: list[EpisodeRecord] = []
-        while any(each.is_recording for each in recorders):
+        while recording := {i for i in range(n) if missing[i] and n_played[i] < n_most[i]}:
             transition = loop.step()
             columns = _columns(transition, envs.action_space)
-            for index, each in enumerate(recorders):
-                if each.is_recording and (transition.valid is None or transition.valid[index]):
-                    each.steps.append(transform(lambda array: np.array(array[index]), columns))  # noqa: B023
+            for i in recording:
+                if transition.valid is None or transition.valid[i]:
+                    steps[i].append(transform(lambda array: np.array(array[i]), columns))  # noqa: B023
             for episode in transition.episodes:
-                recorder = recorders[episode.env_index]
-                if not recorder.is_recording:
+                i = episode.env_index
+                if i not in recording:
                     continue
-                rewards = np.array([step["rewards"] for step in recorder.steps], np.float64)
+                rewards = np.array([step["rewards"] for step in steps[i]], np.float64)
                 episode = replace(episode, episode_return=float(rewards.sum()))
                 check_finite_return(episode)
                 is_kept = _is_good(episode, min_return, successes_only)
-                recorder.end(episode, bool(transition.terminated[episode.env_index]), is_kept)
+                if is_kept:
+                    missing[i] -= 1
+                    terminated = bool(transition.terminated[i])
+                    kept.append(_KeptEpisode(n_played[i], i, episode, terminated, steps[i]))
+                n_played[i] += 1
+                steps[i] = []
                 played.append(episode)
                 if on_episode is not None:
                     on_episode(episode, is_kept)
-    kept = sorted((each for recorder in recorders for each in recorder.kept), key=lambda each: each[:2])
+    kept.sort(key=lambda each: each[:2])
     if not kept:
         returns = np.array([each.episode_return for each in played])
         raise ZooError(nothing_left(returns, min_return, successes_only))
@@ -95,8 +100,8 @@ def record_expert(
         source = {
             "expert": getattr(expert, "name", None) or getattr(expert, "__name__", type(expert).__name__)
         }
-    steps = [step for each in kept for step in each.steps]
-    arrays = {key: _stacked([step[key] for step in steps]) for key in steps[0]}
+    rows = [step for each in kept for step in each.steps]
+    arrays = {key: _stacked([row[key] for row in rows]) for key in rows[0]}
     episodes = [each.record for each in kept]
     says_success = all("is_success" in each.info for each in episodes)
     return ExpertData(
@@ -153,27 +158,6 @@ class _KeptEpisode(NamedTuple):
     record: EpisodeRecord
     terminated: bool
     steps: list[dict[str, Arrays]]
-
-
-class _EpisodeRecorder:
-    """Collects the steps of the episodes of one environment, whose share of those wanted is ``n_wanted``."""
-
-    def __init__(self, n_wanted: int) -> None:
-        self.n_wanted, self.n_played = n_wanted, 0
-        self.steps: list[dict[str, Arrays]] = []
-        self.kept: list[_KeptEpisode] = []
-
-    @property
-    def is_recording(self) -> bool:
-        """Whether the environment has to go on: it lacks episodes, and has tries left."""
-        return len(self.kept) < self.n_wanted and self.n_played < MAX_TRIES * self.n_wanted
-
-    def end(self, episode: EpisodeRecord, terminated: bool, is_kept: bool) -> None:
-        """Take the end of an episode."""
-        if is_kept:
-            self.kept.append(_KeptEpisode(self.n_played, episode.env_index, episode, terminated, self.steps))
-        self.n_played += 1
-        self.steps = []
 
 
 def _columns(transition: Transition, action_space: Space) -> dict[str, Any]:

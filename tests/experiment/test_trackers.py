@@ -396,7 +396,7 @@ def test_tracker_that_raises_is_told_once_and_switched_off(
     loggers.call("conclude", RunSummary("finished", 2))
     if method != "close":
         assert "CsvLogger" in loggers.state()
-    loggers.close()
+    loggers.call("close")
     assert raising.calls == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("zoo: Raising: ")

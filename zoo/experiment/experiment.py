@@ -138,6 +138,7 @@ class Experiment:
         from zoo.experiment.init_from import init_algorithm
         from zoo.experiment.pretraining import pretrain
 
+        closing.enter_context(warnings_as_messages())
         self._launcher = worker_launcher(self.config.get("workers", 1))
         closing.callback(self._launcher.close)
         run, self.config = reopen_run(self.config)
@@ -216,10 +217,9 @@ class Experiment:
     def learn(self) -> None:
         """Train for the steps of the config that are left: none, if the last update went beyond them."""
         steps = max(0, self.config["n_timesteps"] - self.algorithm.num_timesteps)
-        with warnings_as_messages():
-            if self.algorithm.distributed.workers is not None:
-                self.algorithm.distributed.workers.order(LEARN, steps=steps)
-            self.algorithm.learn(steps, self.callbacks, reset_num_timesteps=False)
+        if self.algorithm.distributed.workers is not None:
+            self.algorithm.distributed.workers.order(LEARN, steps=steps)
+        self.algorithm.learn(steps, self.callbacks, reset_num_timesteps=False)
         self.algorithm.total_timesteps = self.config["n_timesteps"]
 
     def evaluate(self) -> None:

@@ -40,7 +40,7 @@ from zoo.experiment.loggers import (
     LoggingCallback,
     ProgressBarCallback,
 )
-from zoo.experiment.messages import print_message, warnings_as_messages
+from zoo.experiment.messages import print_message
 from zoo.experiment.run_folder import RunFolder
 from zoo.experiment.trackers import TensorBoardLogger, WandbLogger
 from zoo.policies.config import PolicyConfig
@@ -61,26 +61,24 @@ def make_algorithm(config: Mapping[str, Any], closing: contextlib.ExitStack) -> 
     values = {key: value for key, value in config["algo"].items() if key not in ALGO_LABELS}
     hyperparameters = build(found.config_class, values, "algo")
     found.check_workers(hyperparameters, config.get("workers", 1))
-    with warnings_as_messages():
-        gamma = float(getattr(hyperparameters, "gamma", 0.99))
-        envs = VecEnvAdapter(make_vec_env(env, config["n_envs"], gamma=gamma))
+    gamma = float(getattr(hyperparameters, "gamma", 0.99))
+    envs = VecEnvAdapter(make_vec_env(env, config["n_envs"], gamma=gamma))
     closing.callback(envs.close)
     options: dict[str, Any] = {}
     if found.learns_from_experts:
         options["dataset"] = config.get("dataset")
     if found.has_replay:
         options["replay"] = replay_config(config.get("replay"))
-    with warnings_as_messages():
-        algorithm = found(
-            build(PolicyConfig, config["policy"], "policy"),
-            envs,
-            seed=config["seed"],
-            device=config["device"],
-            compile=config["compile"],
-            threads=config["threads"],
-            config=hyperparameters,
-            **options,
-        )
+    algorithm = found(
+        build(PolicyConfig, config["policy"], "policy"),
+        envs,
+        seed=config["seed"],
+        device=config["device"],
+        compile=config["compile"],
+        threads=config["threads"],
+        config=hyperparameters,
+        **options,
+    )
     algorithm.preset, algorithm.env_config = config["algo"].get("preset"), env
     return algorithm
 
@@ -142,7 +140,7 @@ def make_callbacks(
         size = parse_size(values["size"])
         callbacks.append(VideoCallback(eval_env, run.videos, size=size, loggers=loggers, **options))
     if loggers.outputs:
-        callbacks.append(LoggingCallback(config["logger"]["every"], loggers, stays_open=True))
+        callbacks.append(LoggingCallback(config["logger"]["every"], loggers))
     if config.get("progress_bar"):
         callbacks.append(ProgressBarCallback())
     if "checkpoint" in ours:

@@ -91,12 +91,9 @@ class Evaluation:
         """Interquartile mean: that of the middle half of the returns."""
         return float(statistics.iqm(self.returns))
 
-    def ci95(self, *, n_resamples: int = 10_000, seed: int = 0) -> tuple[float, float]:
+    def ci95(self) -> tuple[float, float]:
         """Return the 95 % interval of the mean return, from bootstrap resamples of the episodes."""
-        means = statistics.bootstrapped(
-            statistics.mean_of_means, [self.returns], n_resamples=n_resamples, seed=seed
-        )
-        low, high = statistics.interval(means)
+        low, high = statistics.interval(statistics.bootstrapped(statistics.mean_of_means, [self.returns]))
         return float(low), float(high)
 
     @property

@@ -57,17 +57,12 @@ def probability_of_improvement(first: Strata, second: Strata) -> Any:
 
     This is the Mann-Whitney statistic over the number of pairs, averaged over environments; a draw is half.
     """
-    return np.mean([_wins(a, b) for a, b in zip(first, second, strict=True)], axis=0)
-
-
-def _wins(first: Array, second: Array) -> Any:
-    ordered = np.sort(second, axis=-1)
-    if first.ndim == 1:
-        below = np.searchsorted(ordered, first, side="left")
-        not_above = np.searchsorted(ordered, first, side="right")
-        return float((below + not_above).mean() / (2 * len(second)))
-    differences = first[..., :, None] - second[..., None, :]
-    return ((differences > 0).mean(axis=(-1, -2)) + (differences >= 0).mean(axis=(-1, -2))) / 2
+    wins = []
+    for a, b in zip(first, second, strict=True):
+        differences = a[..., :, None] - b[..., None, :]
+        better, not_worse = (each.mean(axis=(-1, -2)) for each in (differences > 0, differences >= 0))
+        wins.append((better + not_worse) / 2)
+    return np.mean(wins, axis=0)
 
 
 def bootstrapped(

@@ -135,6 +135,7 @@ class RunFolder:
         """Write these values into ``run.json`` beside those that stand there."""
         earlier = self.read_record() if self.record.exists() else {}
         atomic.write_text(self.record, to_json(with_finite_numbers(plain(earlier | values))))
+        self.status = values.get("status", self.status)
 
     def close(self) -> None:
         """Let other processes take up the run."""
@@ -145,9 +146,8 @@ class RunFolder:
         earlier = self.read_record() if self.record.exists() else {}
         now = _now()
         again = {"resumed": [*earlier.get("resumed", []), now]} if earlier else {}
-        self.status = "running"
         self.update_record(
-            status=self.status,
+            status="running",
             command=shlex.join(sys.argv),
             seed=seed,
             job=job or earlier.get("job"),
@@ -159,11 +159,6 @@ class RunFolder:
             versions=versions(),
             machine=machine(),
         )
-
-    def end(self, status: str, **values: Any) -> None:
-        """Record how the run ended, with ``values`` such as ``timesteps`` and ``evaluation``."""
-        self.update_record(status=status, ended=_now(), **values)
-        self.status = status
 
     @contextlib.contextmanager
     def tracked(self, algorithm: Algorithm, *, job: str | None = None) -> Iterator[None]:
@@ -177,6 +172,7 @@ class RunFolder:
         def reached() -> dict[str, Any]:
             seconds = max(_clock(algorithm) - started, 1e-9)
             return {
+                "ended": _now(),
                 "timesteps": algorithm.num_timesteps,
                 "steps_per_second": round((algorithm.num_timesteps - first_step) / seconds, 1),
                 "stop_reason": algorithm.stop_reason,
@@ -185,12 +181,14 @@ class RunFolder:
         try:
             self.start(seed=algorithm.seed, job=job)
             yield
-            self.end("preempted" if algorithm.stop_reason == PREEMPTED else FINISHED, **reached())
+            status = "preempted" if algorithm.stop_reason == PREEMPTED else FINISHED
+            self.update_record(status=status, **reached())
         except BaseException as error:
             preempted = isinstance(error, KeyboardInterrupt)
+            status = "preempted" if preempted else "failed"
             message = {} if preempted else {"error": f"{type(error).__name__}: {error}"}
             with contextlib.suppress(ZooError):
-                self.end("preempted" if preempted else "failed", **message, **reached())
+                self.update_record(status=status, **message, **reached())
             raise
 
 
@@ -232,17 +230,14 @@ def _cpu_name() -> str:
 
 def git_state() -> dict[str, Any]:
     """Return the commit checked out in the working folder, and whether files differ from it."""
-    commit = _git("rev-parse", "HEAD")
-    if commit is None:
-        return {"git_commit": None}
-    return {"git_commit": commit, "git_changed": bool(_git("status", "--porcelain", "--untracked-files=no"))}
-
-
-def _git(*arguments: str) -> str | None:
-    """Return what git prints, or None where it can't answer."""
-    command = ["git", "--no-optional-locks", *arguments]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
+        commit = _git("rev-parse", "HEAD")
+        changed = _git("status", "--porcelain", "--untracked-files=no")
     except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip()
+        return {"git_commit": None}
+    return {"git_commit": commit, "git_changed": bool(changed)}
+
+
+def _git(*arguments: str) -> str:
+    command = ["git", "--no-optional-locks", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout.strip()

@@ -10,7 +10,6 @@ import re
 import select
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -182,15 +181,7 @@ def open_store(task: Task) -> Store:
     is_first = task.rank == 0
     try:
         where = task.address, task.port, task.size, is_first
-        here = None
-        # By itself it would listen to all networks, also where all tasks are on this machine.
-        if is_first and task.address == LOOPBACK:
-            with socket.socket() as server:
-                server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                server.bind((LOOPBACK, task.port))
-                server.listen(socket.SOMAXCONN)
-                here = server.detach()
-        return dist.TCPStore(*where, timeout=wait, wait_for_workers=False, master_listen_fd=here)  # type: ignore[attr-defined]
+        return dist.TCPStore(*where, timeout=wait, wait_for_workers=False)  # type: ignore[attr-defined]
     except (RuntimeError, OSError) as error:
         way = "listen at" if is_first else "reach the first one at"
         raise ZooError(
@@ -309,8 +300,6 @@ class WorkerLauncher:
             time.sleep(0.02)
         if failure is None and is_loss:
             return ZooError(f"a worker has died without a word: {one_line(error)}")
-        if failure is None and isinstance(error, ZooError) and not str(error).startswith("worker "):
-            return type(error)(f"worker 0: {error}")
         return failure
 
     def _failure(self) -> Exception | None:

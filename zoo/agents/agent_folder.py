@@ -118,7 +118,8 @@ def _read_agent(folder: Path, *, trust: bool, own_env: bool) -> AgentFiles:
     if policy is None:
         raise _missing_file(folder, POLICY)
     if not trust:
-        refuse_foreign_code(config, one_line(folder), own_env=own_env)
+        checked = {key: each for key, each in config.items() if key != "env" or not own_env}
+        refuse_foreign_code(checked, one_line(folder))
     config["env"] = _with_limit(config.get("env"), EPISODE_LIMITS)
     normalization = None
     if statistics is not None:
@@ -232,8 +233,6 @@ def _parse_config(folder: Path, content: bytes | None) -> dict[str, Any]:
                 raise ValueError(f"`{section}` is missing")
         if not isinstance(config.get("env"), dict | None):
             raise ValueError("`env` is no mapping")
-        if not isinstance(config["algo"].get("name"), str):
-            raise ValueError("`algo.name` is missing")
         if not PRESET.fullmatch(str(config["algo"].get("preset") or "none")):
             raise ValueError("`algo.preset` is no name")
     return _renamed(config, FORMAT_1_KEYS)

@@ -55,12 +55,12 @@ def record_expert(
         raise ZooError(f"n_episodes={n_episodes}: at least one episode is needed")
     name = env.id if isinstance(env, EnvConfig) else env if isinstance(env, str) else None
     seed = random_seed() if seed is None else seed
-    model: Any = expert
-    with eval_loop(model, env, n_episodes, n_envs=n_envs, deterministic=deterministic, seed=seed) as loop:
-        envs = loop.collector.envs
-        if not hasattr(expert, "predict"):
-            loop.model = _FunctionPolicy(expert, envs.action_space)  # type: ignore[assignment]
+    model: Any = expert if hasattr(expert, "predict") else _FunctionPolicy(expert)
+    loop = eval_loop(model, env, n_episodes, n_envs=n_envs, deterministic=deterministic, seed=seed)
+    with loop as (envs, step):
         n = envs.num_envs
+        if isinstance(model, _FunctionPolicy):
+            model.space = envs.action_space
         missing = [(n_episodes + i) // n for i in range(n)]
         n_most = [MAX_TRIES * each for each in missing]
         n_played = [0] * n
@@ -68,7 +68,7 @@ def record_expert(
         kept: list[_KeptEpisode] = []
         played: list[EpisodeRecord] = []
         while recording := {i for i in range(n) if missing[i] and n_played[i] < n_most[i]}:
-            transition = loop.step()
+            transition = step()
             columns = _columns(transition, envs.action_space)
             for i in recording:
                 if transition.valid is None or transition.valid[i]:
@@ -130,8 +130,10 @@ def record_expert(
 class _FunctionPolicy:
     """A policy that calls a function from one observation to one action."""
 
-    def __init__(self, function: Any, space: Space) -> None:
-        self.function, self.space = function, space
+    space: Space
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
 
     def predict(self, observations: Any, state: Any = None, **others: Any) -> tuple[Any, None]:
         """Return actions for a batch of observations; numbers (Box) within their bounds."""

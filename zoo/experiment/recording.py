@@ -80,12 +80,8 @@ def record(
 def rendering_env(env: EnvConfig) -> Iterator[SyncVecEnv]:
     """Give one environment that renders images. Raises a one-line `ZooError`."""
     render_offscreen()
-    with explain_render_errors(env.id):
-        envs = _make_rendering_env(env)
-        try:
-            yield envs
-        finally:
-            envs.close()
+    with explain_render_errors(env.id), contextlib.closing(_make_rendering_env(env)) as envs:
+        yield envs
 
 
 def _make_rendering_env(env: EnvConfig) -> SyncVecEnv:

@@ -69,7 +69,6 @@ def bootstrapped(
     statistic: Callable[..., Any],
     *methods: Strata,
     n_resamples: int = N_RESAMPLES,
-    seed: int = 0,
     width: int = 1,
 ) -> Array:
     """Return ``statistic(*methods)`` for resamples (n_resamples, …) of the runs.
@@ -78,7 +77,7 @@ def bootstrapped(
     every resample has as many runs on each as there are. ``width`` is how many numbers the statistic makes of
     a score.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     size = width * max(1, sum(len(scores) for strata in methods for scores in strata))
     rows = max(1, _BATCH_ELEMENTS // size)
     results = []
@@ -92,9 +91,9 @@ def bootstrapped(
     return np.concatenate(results)
 
 
-def interval(resamples: NDArray[Any], confidence: float = CONFIDENCE) -> tuple[Any, Any]:
+def interval(resamples: NDArray[Any]) -> tuple[Any, Any]:
     """Return the two ends of the percentile interval over the first axis."""
-    outside = 50 * (1 - confidence)
+    outside = 50 * (1 - CONFIDENCE)
     low, high = np.percentile(resamples, (outside, 100 - outside), axis=0)
     return low, high
 
@@ -102,9 +101,7 @@ def interval(resamples: NDArray[Any], confidence: float = CONFIDENCE) -> tuple[A
 def bootstrap_interval(
     statistic: Callable[..., Any],
     *methods: Strata,
-    confidence: float = CONFIDENCE,
     n_resamples: int = N_RESAMPLES,
-    seed: int = 0,
     width: int = 1,
 ) -> tuple[float, float] | None:
     """Return the interval of a statistic that is one number, from stratified bootstrap resamples of the runs.
@@ -113,8 +110,8 @@ def bootstrap_interval(
     """
     if any(all(len(scores) < 2 for scores in strata) for strata in methods):
         return None
-    resamples = bootstrapped(statistic, *methods, n_resamples=n_resamples, seed=seed, width=width)
-    low, high = interval(resamples, confidence)
+    resamples = bootstrapped(statistic, *methods, n_resamples=n_resamples, width=width)
+    low, high = interval(resamples)
     return float(low), float(high)
 
 

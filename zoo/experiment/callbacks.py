@@ -82,12 +82,6 @@ class EvalCallback(Callback):
                 candidate = self._evaluate(algorithm, self.confirm, 1)
         except EvaluationCancelledError as error:
             raise InterruptedCallbackError from error
-        except ZooError as error:
-            if algorithm.stop_reason != PREEMPTED:
-                raise
-            # A signal to the whole group has ended workers that were starting.
-            self.close()
-            raise InterruptedCallbackError from error
         finally:
             algorithm.timings["evaluation"] += time.perf_counter() - started
         self._record(algorithm, evaluation, candidate)
@@ -163,16 +157,10 @@ class EvalCallback(Callback):
             self._write_history()
         if candidate is None or not self._is_best(candidate):
             return
-        if self.run is None or self._save_best(algorithm, candidate, self.run):
-            self.best_mean = candidate.mean
-
-    def _save_best(self, algorithm: Training, evaluation: Evaluation, run: RunFolder) -> bool:
-        """Write the agent, and return whether that worked."""
-        is_saved = False
         with report_write_errors("the run goes on, and the earlier best agent, if any, stays"):
-            algorithm.save(run.best_agent, card=score_for_card(evaluation))
-            is_saved = True
-        return is_saved
+            if self.run is not None:
+                algorithm.save(self.run.best_agent, card=score_for_card(candidate))
+            self.best_mean = candidate.mean
 
     def _write_history(self) -> None:
         assert self.run is not None

@@ -20,7 +20,7 @@ from zoo.config.user_files import shown
 from zoo.core import atomic
 from zoo.core.file_lock import open_lock, try_lock
 from zoo.core.plain_data import parse_json, parse_yaml, to_yaml
-from zoo.core.printing import csv_lines, csv_text, one_line
+from zoo.core.printing import csv_lines, one_line
 from zoo.errors import INTERRUPTED as INTERRUPTED_STATUS
 from zoo.errors import ZooError
 
@@ -384,7 +384,7 @@ def _csv_cells(root: Path, row: Row) -> list[Any]:
             "best_score": run.best_score,
         }
     cells = (values.get(column) for column in COLUMNS)
-    return [csv_text(cell, 10_000) if isinstance(cell, str) else cell for cell in cells]
+    return [one_line(cell, 10_000) if isinstance(cell, str) else cell for cell in cells]
 
 
 def _read_json(file: Path) -> dict[str, Any]:

@@ -85,8 +85,6 @@ def opened_npz(path: Path) -> Iterator[NpzFile]:
             yield npz
     except FileNotFoundError as error:
         raise ZooError(f"there is no {one_line(path)}") from error
-    except OSError as error:
-        raise ZooError(f"can't read {one_line(path)}: {error.strerror or one_line(error)}") from error
     except (*UNREADABLE, MemoryError) as error:
         raise ZooError(f"{one_line(path)} is damaged: {one_line(error) or type(error).__name__}") from error
 

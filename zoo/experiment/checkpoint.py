@@ -167,7 +167,6 @@ def write_checkpoint(folder: str | Path, algorithm: Training, callbacks: Iterabl
         "callbacks": {name: own for name, each in named(callbacks) if (own := each.state())},
         "monitor": None if monitor is None else monitor.offsets(),
     }
-    _remove_unused_files(folder)
     try:
         if workers is not None:
             workers.order(CHECKPOINT, folder=str(folder.absolute()))
@@ -287,7 +286,6 @@ def _write_share(folder: Path, timesteps: int, state: State) -> Record:
 
 
 def _read_share(folder: Path, share: Record) -> State:
-    """Return the state of one worker."""
     arrays = _read_arrays(folder / share["tensors"], share["tensors_checksum"])
     for place, part in share["parts"].items():
         rows = _read_arrays(folder / f"{part['name']}.safetensors", part["checksum"])
@@ -305,7 +303,6 @@ def _read_arrays(path: Path, checksum: int) -> Arrays:
 
 
 def _read_record(folder: Path) -> Record:
-    """Return the content of ``checkpoint.json``. Raises `ZooError`."""
     path = folder / RECORD
     try:
         record = parse_json(path.read_bytes())
@@ -335,7 +332,6 @@ def _checksum(values: Mapping[str, Any]) -> int:
 
 
 def _shares(record: Record) -> list[Record]:
-    """Return the entry of each worker."""
     return [record, *record.get("workers", ())]
 
 

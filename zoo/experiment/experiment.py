@@ -127,7 +127,8 @@ class Experiment:
 
     def __exit__(self, *raised: object) -> None:
         try:
-            self._drop_checkpoint()  # also where a signal came before
+            for each in self._callbacks_of(CheckpointCallback) if self.is_finished else []:
+                each.drop()  # also where a signal came before
         finally:
             self._closing.close()
 
@@ -163,7 +164,11 @@ class Experiment:
             monitor_episodes(self.algorithm, self.run, closing, n_workers=self._launcher.size)
             if not restores:
                 pretrain(self.algorithm, self.config.get("pretrain"), self.run)
-            self._start_workers(closing)
+            if self._launcher.size > 1 and self.algorithm.stop_reason != PREEMPTED:
+                on_gpus = self.algorithm.device.type == "cuda"
+                self.algorithm.join(self._launcher.start(self.config, on_gpus=on_gpus))
+                closing.callback(self.algorithm.leave)
+                closing.callback(self._launcher.close)
         except ZooError:
             if not self.is_resumed:
                 shutil.rmtree(self.run.path)  # no folder is left after a mistake
@@ -171,14 +176,6 @@ class Experiment:
         if restores:
             with self._launcher.explain_worker_errors():
                 restore_run(self.algorithm, self.run.checkpoint, self.callbacks)
-
-    def _start_workers(self, closing: contextlib.ExitStack) -> None:
-        if self._launcher.size == 1 or self.algorithm.stop_reason == PREEMPTED:
-            return
-        on_gpus = self.algorithm.device.type == "cuda"
-        self.algorithm.join(self._launcher.start(self.config, on_gpus=on_gpus))
-        closing.callback(self.algorithm.leave)
-        closing.callback(self._launcher.close)
 
     def run_through(self) -> Result:
         """Learn, evaluate, save, and record in the run's folder, and wherever it is tracked, how it went."""
@@ -199,7 +196,6 @@ class Experiment:
                     )
         finally:
             self._log_summary()
-        self._drop_checkpoint()
         return self.result()
 
     def _learn_evaluate_save(self) -> None:
@@ -271,9 +267,3 @@ class Experiment:
             )
             for each in self._callbacks_of(LoggingCallback):
                 each.loggers.call("conclude", summary)
-
-    def _drop_checkpoint(self) -> None:
-        """Remove that of a run that is recorded as finished, unless the config keeps it."""
-        if self.is_finished:
-            for each in self._callbacks_of(CheckpointCallback):
-                each.drop()

@@ -239,7 +239,6 @@ def _own_callback(where: str, values: Mapping[str, Any]) -> Callback:
 
 
 def _made(where: str, base: type[Base], values: Mapping[str, Any]) -> Base:
-    """Make an object of the user's own class, which ``_target_`` names."""
     arguments = dict(values)
     found = own_class(where, str(arguments.pop("_target_")), base)
     try:

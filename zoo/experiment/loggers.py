@@ -17,7 +17,6 @@ import numpy as np
 from zoo.algorithms.callback import Callback, Training, named
 from zoo.core import atomic
 from zoo.core.printing import csv_lines, decimal, duration, one_line, show
-from zoo.core.zips import UNREADABLE
 from zoo.envs.transition import EpisodeRecord
 from zoo.errors import ZooError
 from zoo.experiment.messages import print_message
@@ -184,10 +183,7 @@ class CsvLogger(Logger):
     def _rows(self) -> list[dict[str, str]]:
         if not self.path.exists():
             return []
-        try:
-            return list(csv.DictReader(self.path.read_text(encoding="utf-8").splitlines()))
-        except UNREADABLE as error:
-            raise ZooError(f"can't read {self.path}: {one_line(error)}") from error
+        return list(csv.DictReader(self.path.read_text(encoding="utf-8").splitlines()))
 
     def _rewrite(self, columns: list[str], rows: Sequence[Mapping[str, Any]]) -> None:
         header = csv_lines([columns]) if columns else ""

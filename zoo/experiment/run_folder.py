@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import itertools
 import os
 import platform
 import shlex
@@ -29,8 +30,6 @@ from zoo.experiment.checkpoint import has_checkpoint
 
 if TYPE_CHECKING:
     from zoo.algorithms.algorithm import Algorithm
-
-CHECKPOINT_FOLDER = "checkpoint"
 
 FINISHED = "finished"
 """The status of a run that ended by itself."""
@@ -59,7 +58,7 @@ class RunFolder:
         self.agent = self.path / "agent"
         self.best_agent = self.path / "best_agent"
         self.kept_agents = self.path / KEPT
-        self.checkpoint = self.path / CHECKPOINT_FOLDER
+        self.checkpoint = self.path / "checkpoint"
         self.pretraining_curves = self.path / "pretrain.csv"
         self.videos = self.path / "videos"
         self.status: str | None = None
@@ -73,7 +72,11 @@ class RunFolder:
         name = f"{datetime.datetime.now():%Y%m%d-%H%M%S}_s{seed}"
         try:
             parent.mkdir(parents=True, exist_ok=True)
-            run = cls(_make_new_folder(parent, name))
+            for attempt in itertools.count(1):
+                run = cls(parent / (name if attempt == 1 else f"{name}_{attempt}"))
+                with contextlib.suppress(FileExistsError):
+                    run.path.mkdir()
+                    break
             run._lock.acquire(wait=False)
         except OSError as error:
             raise ZooError(f"can't make a run's folder in {parent}: {error.strerror or error}") from error
@@ -192,18 +195,6 @@ class RunFolder:
             raise
 
 
-def _make_new_folder(parent: Path, name: str) -> Path:
-    attempt = 1
-    while True:
-        path = parent / (name if attempt == 1 else f"{name}_{attempt}")
-        try:
-            path.mkdir()
-        except FileExistsError:
-            attempt += 1
-        else:
-            return path
-
-
 def _now() -> str:
     return datetime.datetime.now().astimezone().isoformat(timespec="seconds")
 
@@ -220,7 +211,6 @@ def machine() -> dict[str, Any]:
 
 
 def _cpu_name() -> str:
-    """Return what the processor calls itself."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
             if line.startswith("model name"):

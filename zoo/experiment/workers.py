@@ -208,7 +208,6 @@ class WorkerLauncher:
         self.size, self.task = size, task
         self.n_here = size if task is None else task.n_here
         self.is_broken = False
-        self._has_set_config = False
         self._workers: Workers | None = None
         self._processes: list[subprocess.Popen[bytes]] = []
         self._folder: tempfile.TemporaryDirectory[str] | None = None
@@ -228,7 +227,6 @@ class WorkerLauncher:
         if config["device"] == "auto":
             config = {**config, "device": "cuda" if on_gpus else "cpu"}
         self._store.set(CONFIG, json.dumps(config))
-        self._has_set_config = True
         with self.explain_worker_errors():
             self._wait_until_ready()
             self._workers = Workers(0, self.size, self._store, n_here=self.n_here, on_gpus=on_gpus)
@@ -326,7 +324,7 @@ class WorkerLauncher:
     def close(self) -> None:
         """End the others, by an order if all is well, and wait for those that were started here."""
         workers, self._workers = self._workers, None
-        if self._store is not None and not self._has_set_config:
+        if self._store is not None and not self._store.check([CONFIG]):
             self._dismiss_tasks()
         if workers is not None:
             if not self.is_broken:

@@ -209,10 +209,10 @@ def _outputs(config: Mapping[str, Any], run: RunFolder) -> list[Logger]:
     if settings["csv"]:
         outputs.append(CsvLogger(run.progress))
     if settings["tensorboard"]:
-        outputs.append(TensorBoardLogger(run.tensorboard, as_written(config)))
+        outputs.append(TensorBoardLogger(run.tensorboard))
     if settings["wandb"] is not None:
         options = {key: value for key, value in settings["wandb"].items() if value is not None}
-        outputs.append(WandbLogger(run.path, as_written(config), **{"name": run.path.name, **options}))
+        outputs.append(WandbLogger(**options))
     for name, values in settings.items():
         if isinstance(values, Mapping) and not _is_ours(values):
             outputs.append(_made(f"logger.{name}", Logger, values))

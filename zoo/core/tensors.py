@@ -131,7 +131,7 @@ def content_files(tree: Mapping[str, Any], above: str = "") -> dict[str, Content
     return found
 
 
-def split(tree: Mapping[str, Any]) -> tuple[Arrays, Tree]:
+def split(tree: Mapping[str, Any], above: str = "") -> tuple[Arrays, Tree]:
     """Return the arrays by their paths (``"memory/rewards"``), and the tree with a note for each of them.
 
     In a path, a ``/`` of a key is written ``~1`` and a ``~`` is written ``~0``, as in a JSON pointer: every
@@ -139,26 +139,19 @@ def split(tree: Mapping[str, Any]) -> tuple[Arrays, Tree]:
     for a leaf that would not come back from JSON as it was.
     """
     arrays: Arrays = {}
-
-    def without_arrays(value: Any, path: str | None, *, in_list: bool = False) -> Any:
-        if isinstance(value, np.ndarray) and path is not None and not in_list:
-            arrays[path] = value
-            return f"<array {value.dtype} {list(value.shape)}>"
-        if isinstance(value, Mapping):
-            if wrong := [key for key in value if not isinstance(key, str)]:
-                raise TypeError(f"the key {wrong[0]!r} in {path or 'the tree'} is not a text")
-            above = "" if path is None else path + SEPARATOR
-            return {
-                key: without_arrays(item, above + _escaped(key), in_list=in_list)
-                for key, item in value.items()
-            }
-        if isinstance(value, list):
-            return [without_arrays(item, f"{path}/{index}", in_list=True) for index, item in enumerate(value)]
-        if value is None or isinstance(value, bool | int | float | str):
-            return value
-        raise TypeError(f"{path} is a {type(value).__name__}, which JSON does not give back as it is")
-
-    return arrays, without_arrays(tree, None)
+    values: Tree = {}
+    for key, value in tree.items():
+        path = above + _escaped(key)
+        if isinstance(value, np.ndarray):
+            arrays[path], values[key] = value, f"<array {value.dtype} {list(value.shape)}>"
+        elif isinstance(value, Mapping):
+            inner, values[key] = split(value, path + SEPARATOR)
+            arrays |= inner
+        elif value is None or isinstance(value, bool | int | float | str | list):
+            values[key] = value
+        else:
+            raise TypeError(f"{path} is a {type(value).__name__}, which JSON does not give back as it is")
+    return arrays, values
 
 
 def join(

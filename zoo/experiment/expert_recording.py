@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import spaces
 
-from zoo.buffers.arrays import Arrays, transform
+from zoo.buffers.arrays import Arrays, join, transform
 from zoo.envs.config import EnvConfig
 from zoo.envs.replay import random_seed
 from zoo.envs.spaces import Space, describe, is_composite, leaf_spaces, leaves, nested, row
@@ -72,7 +72,7 @@ def record_expert(
             columns = _columns(transition, envs.action_space)
             for i in recording:
                 if transition.valid is None or transition.valid[i]:
-                    steps[i].append(transform(lambda array: np.array(array[i]), columns))  # noqa: B023
+                    steps[i].append(transform(lambda array: np.array(array[i : i + 1]), columns))  # noqa: B023
             for episode in transition.episodes:
                 i = episode.env_index
                 if i not in recording:
@@ -101,7 +101,7 @@ def record_expert(
             "expert": getattr(expert, "name", None) or getattr(expert, "__name__", type(expert).__name__)
         }
     rows = [step for each in kept for step in each.steps]
-    arrays = {key: _stacked([row[key] for row in rows]) for key in rows[0]}
+    arrays = {key: join([row[key] for row in rows]) for key in rows[0]}
     episodes = [each.record for each in kept]
     says_success = all("is_success" in each.info for each in episodes)
     return ExpertData(
@@ -184,9 +184,3 @@ def _is_good(episode: EpisodeRecord, min_return: float | None, successes_only: b
     if successes_only and not episode.info["is_success"]:
         return False
     return min_return is None or episode.episode_return >= min_return
-
-
-def _stacked(steps: list[Arrays]) -> Arrays:
-    if isinstance(steps[0], Mapping):
-        return {key: np.stack([step[key] for step in steps]) for key in steps[0]}
-    return np.stack(steps)

@@ -177,10 +177,7 @@ def _runs(folder: Path, depth: int) -> Iterator[Path]:
 
 def _folders(parent: Path) -> list[Path]:
     """Return the folders inside, sorted, without hidden ones, as half-written agents are."""
-    try:
-        return sorted(each for each in parent.iterdir() if each.is_dir() and not each.name.startswith("."))
-    except OSError:
-        return []
+    return sorted(each for each in parent.glob("[!.]*") if each.is_dir())
 
 
 def agent_of_run(run: Path) -> Path | None:

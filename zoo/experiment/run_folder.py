@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -120,19 +120,11 @@ class RunFolder:
 
     def read_config(self) -> dict[str, Any]:
         """Return what `write_config` wrote. Raises `ZooError` if it is missing or damaged."""
-        try:
-            return parse_yaml(self.config.read_bytes())
-        except (OSError, ValueError) as error:
-            raise ZooError(f"can't read the run's config {self.config}: {error}") from error
+        return _read(self.config, parse_yaml)
 
     def read_record(self) -> dict[str, Any]:
-        """Return ``run.json``. Raises `ZooError` if there is no run here."""
-        try:
-            return parse_json(self.record.read_bytes())
-        except FileNotFoundError as error:
-            raise ZooError(f"there is no run in {self.path}: it has no run.json") from error
-        except (OSError, ValueError) as error:
-            raise ZooError(f"can't read the run's record {self.record}: {one_line(error)}") from error
+        """Return ``run.json``. Raises `ZooError` if it is missing or damaged."""
+        return _read(self.record, parse_json)
 
     def update_record(self, **values: Any) -> None:
         """Write these values into ``run.json`` beside those that stand there."""
@@ -193,6 +185,13 @@ class RunFolder:
             with contextlib.suppress(ZooError):
                 self.update_record(status=status, **message, **reached())
             raise
+
+
+def _read(path: Path, parse: Callable[[bytes], dict[str, Any]]) -> dict[str, Any]:
+    try:
+        return parse(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise ZooError(f"can't read {path}: {one_line(error)}") from error
 
 
 def _now() -> str:

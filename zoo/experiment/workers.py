@@ -75,26 +75,23 @@ class Task:
 
 
 def slurm_task() -> Task | None:
-    """Return which task of a step of several this process is, or None. Raises `ZooError`."""
+    """Return which task of a step of several this process is, or None."""
     asked = os.environ.get
     size = int(asked("SLURM_STEP_NUM_TASKS", "1"))
     if size < 2:
         return None
-    try:
-        number = int(os.environ["SLURM_JOB_ID"]) + 31 * int(asked("SLURM_STEP_ID", "0"))
-        node, n_nodes = int(asked("SLURM_NODEID", "0")), int(asked("SLURM_STEP_NUM_NODES", "1"))
-        address = LOOPBACK if n_nodes == 1 else first_host(os.environ["SLURM_STEP_NODELIST"])
-        return Task(
-            rank=int(os.environ["SLURM_PROCID"]),
-            size=size,
-            rank_here=int(os.environ["SLURM_LOCALID"]),
-            n_here=tasks_on_nodes(os.environ["SLURM_STEP_TASKS_PER_NODE"])[node],
-            address=asked("MASTER_ADDR") or address,
-            port=int(asked("MASTER_PORT") or FIRST_PORT + number % N_PORTS),
-            gpus_here=int(asked("SLURM_GPUS_ON_NODE") or 0) or None,
-        )
-    except (LookupError, ValueError) as error:
-        raise ZooError(f"workers can't tell which task of Slurm they are: {error}") from error
+    number = int(os.environ["SLURM_JOB_ID"]) + 31 * int(asked("SLURM_STEP_ID", "0"))
+    node, n_nodes = int(asked("SLURM_NODEID", "0")), int(asked("SLURM_STEP_NUM_NODES", "1"))
+    address = LOOPBACK if n_nodes == 1 else first_host(os.environ["SLURM_STEP_NODELIST"])
+    return Task(
+        rank=int(os.environ["SLURM_PROCID"]),
+        size=size,
+        rank_here=int(os.environ["SLURM_LOCALID"]),
+        n_here=tasks_on_nodes(os.environ["SLURM_STEP_TASKS_PER_NODE"])[node],
+        address=asked("MASTER_ADDR") or address,
+        port=int(asked("MASTER_PORT") or FIRST_PORT + number % N_PORTS),
+        gpus_here=int(asked("SLURM_GPUS_ON_NODE") or 0) or None,
+    )
 
 
 def first_host(nodes: str) -> str:
@@ -306,9 +303,7 @@ class WorkerLauncher:
         for rank in range(1, self.size):
             report = self._read(FAILED, rank)
             if report is not None:
-                kind, text = json.loads(report)
-                error = ZooError if kind == "mistake" else RuntimeError
-                return error(f"worker {rank}: {text}")
+                return ZooError(f"worker {rank}: {report}")
         for rank, status in ends:
             if status is not None and self._read(LOST, rank) is None:
                 return ZooError(f"worker {rank} of {self.size} {describe_exit(status)}")
@@ -421,19 +416,18 @@ def _run_worker(
             workers.follow(orders)
         return 0
     except KeyboardInterrupt:
-        _report(store, f"{FAILED}/{rank}", ["mistake", "it was interrupted"])
+        _report(store, f"{FAILED}/{rank}", "it was interrupted")
         return INTERRUPTED
     except Exception as error:
         if is_worker_lost(error):
-            _report(store, f"{LOST}/{rank}", [])
-        elif isinstance(error, ZooError):
-            _report(store, f"{FAILED}/{rank}", ["mistake", str(error)])
+            _report(store, f"{LOST}/{rank}", "")
         else:
-            text = "".join(traceback.format_exception(error)).rstrip()
-            _report(store, f"{FAILED}/{rank}", ["bug", f"{type(error).__name__}: {error}\n{text}"])
+            is_bug = not isinstance(error, ZooError)
+            text = "".join(traceback.format_exception(error)).rstrip() if is_bug else str(error)
+            _report(store, f"{FAILED}/{rank}", text)
         return FAILURE
 
 
-def _report(store: Store, name: str, word: list[str]) -> None:
+def _report(store: Store, name: str, text: str) -> None:
     with contextlib.suppress(RuntimeError):  # the store may be gone with the first worker
-        store.set(name, json.dumps(word))
+        store.set(name, text)

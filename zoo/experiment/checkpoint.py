@@ -207,9 +207,7 @@ def restore_run(algorithm: Algorithm, folder: Path, callbacks: Sequence[Callback
     workers = algorithm.distributed.workers
     if workers is not None:
         workers.order(RESTORE, folder=str(folder.absolute()))
-        for rank, problem in enumerate(workers.gather(None)):
-            if problem is not None:
-                raise ZooError(f"worker {rank}: {problem}")
+        workers.gather(None)
 
 
 def check_workers(folder: Path, n_workers: int) -> None:
@@ -228,15 +226,6 @@ def write_share(folder: Path, algorithm: Training) -> Record:
         return _write_share(folder, algorithm.num_timesteps, algorithm.state())
     except (ZooError, OSError) as error:
         return {"error": str(error)}
-
-
-def restore_share(folder: Path, algorithm: Algorithm, rank: int) -> str | None:
-    """Restore a worker other than the first; return the error's text, if there is one."""
-    try:
-        algorithm.load_state(read_share(folder, rank))
-    except ZooError as error:
-        return str(error)
-    return None
 
 
 def read_share(folder: Path, rank: int) -> State:

@@ -159,8 +159,6 @@ def evaluate(
 
     Raises `EvaluationCancelledError` once ``cancelled()`` is true.
     """
-    if n_episodes < 1:
-        raise ZooError(f"n_episodes={n_episodes}: an evaluation takes at least one episode")
     loop = eval_loop(model, env, n_episodes, n_envs=n_envs, deterministic=deterministic, seed=seed)
     with loop as (envs, step):
         n = envs.num_envs
@@ -191,10 +189,10 @@ def eval_loop(
 ) -> Iterator[tuple[VecEnvAdapter, Callable[[], Transition]]]:
     """Give environments that were reset, and what steps the model in all of them; observations are raw.
 
-    Those that were made here are closed at the end.
-
-    What the model draws meanwhile comes from ``seed``, too.
+    Those that were made here are closed at the end. What the model draws meanwhile comes from ``seed``, too.
     """
+    if n_episodes < 1:
+        raise ZooError(f"n_episodes={n_episodes}: at least one episode is needed")
     is_own = not isinstance(env, VecEnvAdapter | VectorEnv | gym.Env)
     if not isinstance(env, VecEnvAdapter | VectorEnv):
         env = make_vec_env(env, min(n_envs, n_episodes) if is_own else 1, training=False)

@@ -51,8 +51,6 @@ def record_expert(
     At most ten times as many episodes are played as are wanted. Raises `ZooError` if none was good enough;
     `ZooWarning` warns of fewer than are wanted. A ``seed`` of None is drawn, and stands in the card.
     """
-    if n_episodes < 1:
-        raise ZooError(f"n_episodes={n_episodes}: at least one episode is needed")
     name = env.id if isinstance(env, EnvConfig) else env if isinstance(env, str) else None
     seed = random_seed() if seed is None else seed
     model: Any = expert if hasattr(expert, "predict") else _FunctionPolicy(expert)

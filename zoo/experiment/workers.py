@@ -386,7 +386,7 @@ def _run_worker(
     store: Store, rank: int, size: int, rank_here: int, n_here: int, task: Task | None = None
 ) -> int:
     """Learn by the config in the store until the first worker ends the run; return an exit status."""
-    from zoo.experiment.checkpoint import CHECKPOINT, RESTORE, restore_share, write_share
+    from zoo.experiment.checkpoint import CHECKPOINT, RESTORE, read_share, write_share
     from zoo.experiment.factories import make_algorithm
     from zoo.experiment.signals import stop_on_signals
     from zoo.optim.workers import Workers, is_worker_lost
@@ -409,10 +409,15 @@ def _run_worker(
             workers = Workers(rank, size, store, n_here=n_here, on_gpus=on_gpus)
             closing.callback(workers.close)
             algorithm.join(workers)
+
+            def restore(folder: str) -> None:
+                algorithm.load_state(read_share(Path(folder), rank))
+                workers.gather(None)
+
             orders = algorithm.distributed.orders
             orders[LEARN] = lambda steps: algorithm.learn(steps, reset_num_timesteps=False)
             orders[CHECKPOINT] = lambda folder: workers.gather(write_share(Path(folder), algorithm))
-            orders[RESTORE] = lambda folder: workers.gather(restore_share(Path(folder), algorithm, rank))
+            orders[RESTORE] = restore
             workers.follow(orders)
         return 0
     except KeyboardInterrupt:

@@ -24,7 +24,6 @@ def run(config: Mapping[str, Any]) -> None:
     size = parse_size(settings.size)
     agent = open_agent(settings)
     show(agent.introduction(), flush=True)
-    reporter = EpisodeReporter()
     paths = _paths(settings, agent)
     n_frames = record(
         agent.algorithm,
@@ -36,7 +35,7 @@ def run(config: Mapping[str, Any]) -> None:
         length=settings.length,
         deterministic=settings.deterministic,
         seed=settings.seed,
-        on_episode=reporter.add,
+        on_episode=EpisodeReporter().add,
         check=agent.check_spaces,
     )
     if not n_frames:

@@ -18,29 +18,30 @@ from zoo.experiment.open_agent import OpenedAgent, open_agent
 def run(config: Mapping[str, Any]) -> None:
     """Film the agent that the config names, and say where the video is."""
     from zoo.envs.video import parse_size
-    from zoo.experiment.recording import VideoStyle, record
+    from zoo.experiment.recording import record
 
     settings = build(RecordSettings, config, "")
-    style = VideoStyle(parse_size(settings.size), settings.fps)
+    size = parse_size(settings.size)
     agent = open_agent(settings)
     show(agent.introduction(), flush=True)
-    reporter = EpisodeReporter()
-    recording = record(
+    paths = _paths(settings, agent)
+    n_frames = record(
         agent.algorithm,
         agent.env,
-        _paths(settings, agent),
-        style,
+        paths,
+        size=size,
+        frames_per_second=settings.fps,
         n_episodes=settings.n_episodes,
         length=settings.length,
         deterministic=settings.deterministic,
         seed=settings.seed,
-        on_episode=reporter.add,
+        on_episode=EpisodeReporter().add,
         check=agent.check_spaces,
     )
-    if not recording.paths:
+    if not n_frames:
         show("no video: nothing was played")
-    for path in recording.paths:
-        show(f"video  {shown(path)}  {recording.n_frames:,} images", flush=True)
+    for path in paths if n_frames else []:
+        show(f"video  {shown(path)}  {n_frames:,} images", flush=True)
 
 
 def _paths(settings: RecordSettings, agent: OpenedAgent) -> list[Path]:

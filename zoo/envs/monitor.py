@@ -9,10 +9,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from zoo.core.atomic import append, make_folder, sync
+from zoo.core.atomic import append, sync
 from zoo.core.plain_data import parse_json
 from zoo.core.printing import csv_lines
-from zoo.core.zips import move_aside
 from zoo.envs.transition import EpisodeRecord
 from zoo.errors import ZooError
 
@@ -76,7 +75,7 @@ class EpisodeMonitor:
 
     def _open(self) -> None:
         """Open the files at their ends; a new one gets its header."""
-        make_folder(self.folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
         self._files = [open(path, "ab", buffering=0) for path in self._paths]  # noqa: SIM115
         # Which files no checkpoint knows of.
         self._is_new = [file.tell() == 0 for file in self._files]
@@ -105,6 +104,6 @@ def _start_of(path: Path) -> float | None:
     except FileNotFoundError:
         return None
     except (ValueError, LookupError, TypeError) as error:
-        aside = move_aside(path)
+        aside = path.replace(path.with_name(f"{path.name}.damaged"))
         logger.warning("%s is damaged (%s): it is %s now, and another one begins", path, error, aside.name)
         return None

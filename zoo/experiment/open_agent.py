@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from zoo.agents.agent_folder import AgentFiles, read_agent
 from zoo.agents.card import score, steps
-from zoo.agents.find import find_agent, kept_agent, list_agents, resolve_agent
-from zoo.agents.trust import refuse_foreign_environment, stands_in_own_runs
+from zoo.agents.find import find_agent, kept_agent, list_agents, resolve_agent, run_of
+from zoo.agents.trust import refuse_foreign_code, stands_in_own_runs
 from zoo.config.compose import env_id
 from zoo.config.schema import ActingAgent, preset_or_name
 from zoo.config.source import algorithm_options
@@ -119,8 +119,8 @@ def agent_path(settings: AgentName) -> Path:
             raise ZooError("give either agent=PATH, or algo= and env=, not both")
         if checkpoint is None:
             return resolve_agent(settings.agent)
-        is_run = (Path(settings.agent).expanduser() / "run.json").is_file()  # it may have kept agents alone
-        return kept_agent(settings.agent if is_run else resolve_agent(settings.agent), checkpoint)
+        given = Path(settings.agent).expanduser()  # a run may have kept agents alone
+        return kept_agent(given if run_of(given) else resolve_agent(given), checkpoint)
     if settings.algo is None or env is None:
         missing = "algo=" if settings.algo is None else "env="
         raise ZooError(f"which agent? {missing} is missing: give algo=NAME env=ID, or agent=PATH")
@@ -144,6 +144,8 @@ def _env_config(
 
     Observations and rewards stay raw: the agent normalises with its own statistics.
     """
+    from omegaconf import OmegaConf
+
     from zoo.algorithms.agent_files import section_of
     from zoo.config.fields import build
     from zoo.envs.config import EnvConfig
@@ -159,17 +161,8 @@ def _env_config(
         same_environment = wanted.rpartition(":")[2] == name
         values |= {"id": wanted} | ({} if same_environment else {"kwargs": {}, "max_episode_steps": "auto"})
     if not files.is_trusted:
-        refuse_foreign_environment(values, origin, named_by_user=named)
-    values = _merged(values, changes)
-    return build(EnvConfig, {**values, "normalize": False, "render_mode": None}, "env")
-
-
-def _merged(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values with the changes in their places, key by key where both are mappings."""
-    merged = dict(values)
-    for key, change in changes.items():
-        before = merged.get(key)
-        if isinstance(change, Mapping) and isinstance(before, Mapping):
-            change = _merged(before, change)
-        merged[key] = change
-    return merged
+        # An id that the user typed may name code.
+        unnamed = {key: each for key, each in values.items() if key != "id" or each != named}
+        refuse_foreign_code({"env": unnamed}, origin)
+    merged: Any = OmegaConf.to_container(OmegaConf.merge(values, changes))
+    return build(EnvConfig, {**merged, "normalize": False, "render_mode": None}, "env")

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from zoo.core.plain_data import parse_json
 from zoo.core.printing import one_line
 from zoo.core.tensors import Arrays
-from zoo.core.zips import UNREADABLE, DamagedFileError, UnreadableZipError, Zip
+from zoo.core.zips import UNREADABLE, read_zip
 from zoo.errors import ZooError, nearest
 
 DATA, POLICY, VARIABLES, VERSION = "data", "policy.pth", "pytorch_variables.pth", "_stable_baselines3_version"
@@ -88,11 +88,13 @@ def read_sb3(path: str | os.PathLike[str]) -> Sb3Files:
     given = existing(path)
     origin = one_line(given)
     try:
-        archive = Zip(given, main=DATA)
-        data, weights, variables = archive.read(DATA), archive.read(POLICY), archive.read(VARIABLES)
-        version = archive.read(VERSION)
+        files = read_zip(given, main=DATA)
+    except ValueError as error:
+        raise ZooError(f"{origin} is not an agent of Stable-Baselines3: {error}") from error
+    data, weights, variables, version = map(files.get, (DATA, POLICY, VARIABLES, VERSION))
+    try:
         if data is None or weights is None:
-            older = "; files of Stable-Baselines 2 are not read" if "parameters" in archive.names else ""
+            older = "; files of Stable-Baselines 2 are not read" if "parameters" in files else ""
             raise ZooError(f"{origin} is not an agent of Stable-Baselines3: no {DATA} or {POLICY}{older}")
         return Sb3Files(
             origin,
@@ -101,9 +103,7 @@ def read_sb3(path: str | os.PathLike[str]) -> Sb3Files:
             {} if variables is None else _tensors(variables),
             None if version is None else one_line(version.decode("utf-8", "replace"), 40),
         )
-    except UnreadableZipError as error:
-        raise ZooError(f"{origin} is not an agent of Stable-Baselines3: {error}") from error
-    except (DamagedFileError, *_UNREADABLE) as error:
+    except _UNREADABLE as error:
         raise ZooError(f"the agent in {origin} can't be read: {one_line(error)}") from error
 
 

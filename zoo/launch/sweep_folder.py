@@ -20,7 +20,7 @@ from zoo.config.user_files import shown
 from zoo.core import atomic
 from zoo.core.file_lock import open_lock, try_lock
 from zoo.core.plain_data import parse_json, parse_yaml, to_yaml
-from zoo.core.printing import csv_lines, csv_text, one_line
+from zoo.core.printing import csv_lines, one_line
 from zoo.errors import INTERRUPTED as INTERRUPTED_STATUS
 from zoo.errors import ZooError
 
@@ -133,7 +133,7 @@ class SweepFolder:
         """Make the folder of a sweep with these jobs, each given by its overrides. Raises `ZooError`."""
         folder = cls(path)
         try:
-            atomic.make_folder(folder.jobs)
+            folder.jobs.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ZooError(f"can't make the folder {one_line(path)}: {error.strerror or error}") from error
         for number, overrides in enumerate(jobs):
@@ -384,7 +384,7 @@ def _csv_cells(root: Path, row: Row) -> list[Any]:
             "best_score": run.best_score,
         }
     cells = (values.get(column) for column in COLUMNS)
-    return [csv_text(cell, 10_000) if isinstance(cell, str) else cell for cell in cells]
+    return [one_line(cell, 10_000) if isinstance(cell, str) else cell for cell in cells]
 
 
 def _read_json(file: Path) -> dict[str, Any]:

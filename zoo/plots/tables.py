@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from zoo.core.printing import csv_lines, csv_text, decimal, one_line
+from zoo.core.printing import csv_lines, decimal, one_line
 from zoo.plots.scores import AGGREGATES, GroupScore, Interval, Methods, aggregates
 
 TEXTS = ("md", "csv")
@@ -37,7 +37,7 @@ class Table:
 
 def _csv_cell(value: Any) -> str:
     if isinstance(value, str):
-        return csv_text(value)
+        return one_line(value, 300)
     return "" if value is None else f"{value:.10g}"
 
 

@@ -24,7 +24,6 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from zoo.config.user_files import shown
-from zoo.core import atomic
 from zoo.core.file_lock import FileLock, is_locked
 from zoo.core.printing import first_and_last, one_line, without_password
 from zoo.envs.replay import random_seed
@@ -100,13 +99,13 @@ def open_storage(setting: str | None, folder: Path) -> Storage:
         if setting is not None and "://" in setting:
             if setting.startswith("sqlite"):
                 raise ZooError(f"`storage={setting}`: a SQLite file is named by its path: storage=PATH.db")
-            atomic.make_folder(folder / "workers")
+            (folder / "workers").mkdir(parents=True, exist_ok=True)
             name = without_password(setting)
             database = _rdb(setting, name, {"pool_pre_ping": True}, has_heartbeats=True)
             return Storage(database, name, folder / "workers", is_file=False)
         file = _file(setting, folder)
         locks = file.with_name(f"{file.name}.workers")
-        atomic.make_folder(locks)
+        locks.mkdir(parents=True, exist_ok=True)
         with FileLock(locks / "turn.lock"):  # SQLite fails if two processes make the tables at once
             return Storage(_on_file(file, locks), shown(file), locks)
     except OSError as error:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import mmap
-import os
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from zoo.envs.spaces import Observations, Space, action_array, batch_array, mask_size
-from zoo.errors import ZooError
 
 CACHE_LINE = 64
 NO_ENV = -1
@@ -86,18 +82,6 @@ def map_arrays(function: Callable[[NDArray[Any]], Any], part: Any) -> Any:
 
 def _aligned(n_bytes: int) -> int:
     return -(-n_bytes // CACHE_LINE) * CACHE_LINE
-
-
-@contextlib.contextmanager
-def anonymous_memory(size: int) -> Iterator[IO[bytes]]:
-    """Give a file without a name that lives in memory for as long as somebody maps it."""
-    in_memory = hasattr(os, "memfd_create")
-    with os.fdopen(os.memfd_create("zoo-envs"), "r+b") if in_memory else tempfile.TemporaryFile() as file:
-        try:
-            os.truncate(file.fileno(), size)
-        except OSError as error:
-            raise ZooError(f"no memory for {size} bytes of observations: {error.strerror}") from error
-        yield file
 
 
 class StepProgress:

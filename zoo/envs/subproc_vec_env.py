@@ -11,8 +11,8 @@ import mmap
 import multiprocessing
 import os
 import pickle
-import select
 import signal
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -30,7 +30,7 @@ from zoo.core.free_memory import usable_cores
 from zoo.envs.registry import env_error
 from zoo.envs.replay import EnvState
 from zoo.envs.spaces import Env, Info
-from zoo.envs.step_arrays import StepArrays, StepProgress, anonymous_memory
+from zoo.envs.step_arrays import StepArrays, StepProgress
 from zoo.envs.transition import EpisodeEnd
 from zoo.envs.vec_env import SyncVecEnv, VecEnv, check_same_spaces
 from zoo.errors import ZooError
@@ -42,9 +42,6 @@ NOTHING, RESULT, ERROR = b"\x00", b"\x01", b"\x02"
 
 SECONDS_TO_CLOSE = 5
 """How long a worker may take to close its environments before it is killed."""
-
-POLL_MILLISECONDS = 100
-"""After which the parent looks why a worker has not answered yet."""
 
 
 # -- in a worker process ----------------------------------------------------------------------------------
@@ -150,7 +147,6 @@ class Worker(NamedTuple):
 
     process: BaseProcess
     connection: Connection
-    poller: select.poll
     rows: range
 
     @property
@@ -178,14 +174,13 @@ class SubprocVecEnv(VecEnv):
         step_timeout: float | None = None,
         **options: Any,
     ) -> None:
-        self._owner = os.getpid()
         self.workers: list[Worker] = []
         self._unread: list[Worker] = []
         self._has_arrays = False
         self._step_timeout = step_timeout
         self._make_example = make_envs[0]
         self._example: Env | None = None
-        self._finalizer = util.Finalize(self, _shut_down, (self.workers, self._owner), exitpriority=10)
+        self._finalizer = util.Finalize(self, _shut_down, (self.workers,), exitpriority=10)
         try:
             self._start(make_envs, n_workers or usable_cores(), start_method, options)
             first, *others = [self._read(worker) for worker in self.workers]  # once all envs are made
@@ -246,8 +241,6 @@ class SubprocVecEnv(VecEnv):
 
     def close_extras(self, **kwargs: Any) -> None:
         """End the workers, by force if they don't end by themselves."""
-        if os.getpid() != self._owner:
-            return
         self._finalizer()
         self._unread = []
         if self._example is not None:
@@ -287,15 +280,15 @@ class SubprocVecEnv(VecEnv):
                     "use env.start_method=fork, or env.vectorization=sync"
                 ) from error
             theirs.close()
-            poller = select.poll()
-            poller.register(ours.fileno(), select.POLLIN)
-            self.workers.append(Worker(process, ours, poller, rows))
+            self.workers.append(Worker(process, ours, rows))
             self._unread.append(self.workers[-1])
 
     def _share_arrays(self) -> None:
         """Lay the arrays out in one block of shared memory and hand it to the workers."""
         size = self._arrays.n_bytes
-        with anonymous_memory(size) as file:
+        in_memory = hasattr(os, "memfd_create")
+        with os.fdopen(os.memfd_create("envs"), "r+b") if in_memory else tempfile.TemporaryFile() as file:
+            file.truncate(size)
             for worker in self.workers:
                 worker.connection.send(size)
                 reduction.send_handle(worker.connection, file.fileno(), worker.process.pid)
@@ -337,7 +330,7 @@ class SubprocVecEnv(VecEnv):
 
     def _read(self, worker: Worker, timeout: float | None = None) -> Any:
         """Return one reply; raise how an environment failed or hangs, or how the worker died."""
-        if not worker.poller.poll(POLL_MILLISECONDS):
+        if timeout is not None:
             self._wait_for_reply(worker, timeout)
         try:
             reply = worker.connection.recv_bytes()
@@ -352,16 +345,15 @@ class SubprocVecEnv(VecEnv):
             raise ZooError(content.decode())
         return pickle.loads(content)
 
-    def _wait_for_reply(self, worker: Worker, timeout: float | None) -> None:
-        """Return as soon as there is a reply; raise if the worker has died, or its environment hangs."""
-        before, waited = None, 0.0
-        while not worker.poller.poll(POLL_MILLISECONDS):
-            if not worker.process.is_alive():
-                raise self._death_of(worker)
-            now = self._progress(worker).now.tolist() if self._has_arrays else []
-            waited = waited + POLL_MILLISECONDS / 1000 if now == before else 0.0  # a clock runs on in a pause
-            before = now
-            if timeout is not None and waited > timeout:
+    def _wait_for_reply(self, worker: Worker, timeout: float) -> None:
+        """Return as soon as there is a reply; raise if one step has lasted for longer than ``timeout``.
+
+        It looks twice as often, for the clock runs on while this process is stopped.
+        """
+        seen: list[list[int]] = []
+        while not worker.connection.poll(timeout / 2):
+            seen = [*seen[-2:], self._progress(worker).now.tolist()]
+            if len(seen) == 3 and seen[0] == seen[1] == seen[2]:
                 env = self._progress(worker).at_work() or f"the worker process of {worker.name}"
                 worker.process.kill()
                 self.close_extras()
@@ -390,10 +382,8 @@ def _cause(exit_code: int | None, has_started: bool) -> str:
     return f"exit code {exit_code}; its output is above{'' if has_started else hint}"
 
 
-def _shut_down(workers: list[Worker], owner: int) -> None:
+def _shut_down(workers: list[Worker]) -> None:
     """Ask all workers to end, and kill those that don't in time."""
-    if os.getpid() != owner:
-        return
     for worker in workers:
         with contextlib.suppress(OSError):
             worker.connection.send_bytes(pickle.dumps(("close", ())))

@@ -152,7 +152,8 @@ class _Checker:
         while len(self.actions) < TRIED_STEPS and time.monotonic() < deadline:
             if masks.size is None and "action_mask" in info:
                 masks.refuse_late_mask(0)
-            action = space.sample() if masks.size is None else sample_valid_action(space, masks.mask(0, info))
+            mask = None if masks.size is None else masks.read([0], [info])[0]
+            action = space.sample() if mask is None else sample_valid_action(space, mask)
             self.actions.append(copy.deepcopy(action))
             observation, reward, terminated, truncated, info = self._step(action)
             self.shown.append(np.append(_flat(observation), (float(reward), terminated, truncated)))

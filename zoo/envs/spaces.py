@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -269,11 +269,11 @@ def check_supported(observation_space: Space, action_space: Space) -> None:
             raise ZooError(f"{what} need parts, at least one, whose names joined by / differ")
 
 
-def batch_array(space: Space, n: int) -> Any:
-    """Return zeros for ``n`` values of ``space``: an array, or a dict of arrays for a Dict space."""
-    if isinstance(space, spaces.Dict):
-        return {key: batch_array(inner, n) for key, inner in space.items()}
-    return np.zeros((n, *(space.shape or ())), dtype=space.dtype)
+def map_arrays(function: Callable[..., Any], part: Any, *others: Any) -> Any:
+    """Apply a function to an array and those that go with it, or to each of dictionaries of them."""
+    if isinstance(part, Mapping):
+        return {key: function(array, *(other[key] for other in others)) for key, array in part.items()}
+    return function(part, *others)
 
 
 def action_array(space: Space, *leading: int) -> Any:

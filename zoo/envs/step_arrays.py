@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from gymnasium.vector.utils import create_empty_array
 from numpy.typing import NDArray
 
-from zoo.envs.spaces import Observations, Space, action_array, batch_array, mask_size
+from zoo.envs.spaces import Observations, Space, action_array, map_arrays, mask_size
 
 CACHE_LINE = 64
 NO_ENV = -1
@@ -36,7 +37,7 @@ class StepArrays:
         """Return zeroed arrays."""
         n_masks = mask_size(action_space)
         return cls(
-            batch_array(observation_space, num_envs),
+            create_empty_array(observation_space, num_envs),
             action_array(action_space, num_envs),
             np.zeros(num_envs),
             np.zeros(num_envs, dtype=np.bool_),
@@ -47,7 +48,9 @@ class StepArrays:
 
     def map(self, function: Callable[[NDArray[Any]], Any]) -> StepArrays:
         """Return what a function makes of each array."""
-        return StepArrays(*(map_arrays(function, part) for part in vars(self).values()))
+        parts: Any = vars(self).values()
+        mapped: Any = (None if part is None else map_arrays(function, part) for part in parts)
+        return StepArrays(*mapped)
 
     def rows(self, start: int, stop: int) -> StepArrays:
         """Return views of the rows from ``start`` to ``stop``."""
@@ -71,13 +74,6 @@ class StepArrays:
             return placed
 
         return self.map(place)
-
-
-def map_arrays(function: Callable[[NDArray[Any]], Any], part: Any) -> Any:
-    """Apply a function to an array, or to each of a dictionary of them; None stays."""
-    if isinstance(part, dict):
-        return {key: function(array) for key, array in part.items()}
-    return None if part is None else function(part)
 
 
 def _aligned(n_bytes: int) -> int:

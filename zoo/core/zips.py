@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import lzma
-import os
 import struct
 import zipfile
 import zlib
@@ -60,16 +59,6 @@ UNREADABLE = (
     zlib.error,
 )
 """What the libraries raise that read a file of another form than they expect."""
-
-
-def move_aside(path: Path) -> Path:
-    """Rename a file to ``<name>.damaged``, or ``<name>.damaged-2`` and so on, and return its new path."""
-    number = 1
-    while True:
-        aside = path.with_name(f"{path.name}.damaged{'' if number == 1 else f'-{number}'}")
-        if not os.path.lexists(aside):
-            return path.rename(aside)
-        number += 1
 
 
 class UnreadableZipError(ZooError):

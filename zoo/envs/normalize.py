@@ -142,9 +142,20 @@ class Normalizer(RefusesNames):
         """
         return self._each(self._normalized, observations)
 
+    def normalized_space(self, space: Space) -> Space:
+        """Return the space of normalised observations: float32 within ±clip_obs where any are normalised."""
+        limit = self.clip_obs
+        shown = self._each(lambda _, part: spaces.Box(-limit, limit, part.shape, np.float32), space)
+        return spaces.Dict(shown) if isinstance(shown, dict) else shown
+
     def unnormalize_obs(self, observations: Observations) -> Observations:
         """Return what `normalize_observations` made these of, where nothing was clipped."""
-        return self._each(self._unnormalized, observations)
+
+        def unnormalized(key: str, values: Any) -> Any:
+            moments = self.moments[key]
+            return values * np.sqrt(moments.var + self.epsilon) + moments.mean
+
+        return self._each(unnormalized, observations)
 
     def normalize_rewards(self, rewards: NDArray[Any]) -> NDArray[np.float32]:
         """Return rewards divided by the standard deviation of the running return, as float32."""
@@ -182,11 +193,6 @@ class Normalizer(RefusesNames):
         np.minimum(normalized, self.clip_obs, out=normalized)
         result: NDArray[np.float32] = normalized.astype(np.float32)
         return result
-
-    def _unnormalized(self, key: str, values: Any) -> NDArray[np.float64]:
-        moments = self.moments[key]
-        raw: NDArray[np.float64] = values * np.sqrt(moments.var + self.epsilon) + moments.mean
-        return raw
 
     def reset_returns(self) -> None:
         """Start the running return of each environment anew, as all of them are reset."""
@@ -295,13 +301,12 @@ class VecNormalize(RefusesNames, VectorWrapper):
         self._next_step = env.metadata.get("autoreset_mode") is AutoresetMode.NEXT_STEP
         self._to_reset: NDArray[np.bool_] | None = None
         """Where the next step of a next-step environment merely resets."""
-        self._single_observation_space = normalized_space(space, self.normalizer)
-        self._observation_space = batch_space(self._single_observation_space, env.num_envs)
+        shown = self.normalizer.normalized_space(space)
+        self._single_observation_space, self._observation_space = shown, batch_space(shown, env.num_envs)
 
     def reset(
         self, *, seed: int | Sequence[int] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observations, dict[str, Any]]:
-        """Reset all environments; the observations count as seen."""
         observations, infos = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]
         if self.training:
             self.normalizer.reset_returns()
@@ -311,7 +316,6 @@ class VecNormalize(RefusesNames, VectorWrapper):
     def step(
         self, actions: Any
     ) -> tuple[Observations, NDArray[np.float32], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
-        """Step all environments and normalise what they give, final observations in the infos too."""
         observations, rewards, terminated, truncated, infos = self.env.step(actions)
         observations = self._seen(observations)
         done = np.logical_or(terminated, truncated)
@@ -342,18 +346,6 @@ class VecNormalize(RefusesNames, VectorWrapper):
 def is_training(env: VectorEnv[Any, Any, Any]) -> bool:
     """Whether statistics follow what this environment shows; a `VecNormalize` may forbid it."""
     return not isinstance(env, VecNormalize) or env.training
-
-
-def normalized_space(space: Space, normalizer: Normalizer) -> Space:
-    """Return the space of normalised observations: float32 within ±clip_obs where something is normalised."""
-
-    def clipped(key: str, part: Space) -> Space:
-        limit = normalizer.clip_obs
-        return spaces.Box(-limit, limit, part.shape, np.float32) if key in normalizer.moments else part
-
-    if isinstance(space, spaces.Dict):
-        return spaces.Dict({key: clipped(key, part) for key, part in space.items()})
-    return clipped(SINGLE, space)
 
 
 def _normalized_parts(space: Space, keys: Sequence[str] | None) -> dict[str, spaces.Box]:

@@ -194,13 +194,11 @@ class RecordFrames(gym.Wrapper[Any, Any, Any, Any]):
         return self.length is not None and self.film.n_frames >= self.length
 
     def reset(self, **options: Any) -> tuple[Any, Info]:
-        """Reset and film."""
         result = self.env.reset(**options)
         self._first_image = None if self.is_complete else self._image()
         return result
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, Info]:
-        """Step and film."""
         if self._first_image is not None and not self.is_complete:
             self.film.add(self._first_image)
         self._first_image = None

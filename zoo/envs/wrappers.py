@@ -155,12 +155,10 @@ class EpisodeStatistics(Wrapper):
         self.episode_lengths = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
-        """Start a new sum."""
         self.episode_returns, self.episode_lengths = 0.0, 0
         return self.env.reset(seed=seed, options=options)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, Info]:
-        """Step and add the reward up."""
         result = self.env.step(action)
         self.episode_returns += float(result[1])
         self.episode_lengths += 1
@@ -220,12 +218,10 @@ class ActionRepeat(Wrapper):
         self._n = n
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
-        """Reset the count of steps."""
         self._elapsed_steps = 0
         return self.env.reset(seed=seed, options=options)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, Info]:
-        """Step up to ``n`` times."""
         total = 0.0
         for _ in range(self._n):
             observation, reward, terminated, truncated, info = self.env.step(action)
@@ -255,7 +251,6 @@ class MaskVelocities(gym.ObservationWrapper):
         self._mask[list(indices)] = 0
 
     def observation(self, observation: Any) -> Any:
-        """Return the observation without velocities."""
         return observation * self._mask
 
 
@@ -284,13 +279,11 @@ class TimeFeature(Wrapper):
         self._clock = find_wrapper(env, gym.wrappers.TimeLimit) or find_wrapper(env, ActionRepeat) or self
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
-        """Reset with all the time left."""
         observation, info = self.env.reset(seed=seed, options=options)
         self._elapsed_steps = 0
         return self._with_time_left(observation), info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, Info]:
-        """Step and count."""
         observation, *rest = self.env.step(action)
         self._elapsed_steps += 1
         return self._with_time_left(observation), *rest
@@ -327,7 +320,6 @@ class History(Wrapper):
         )
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
-        """Forget, and show the first observation."""
         observation, info = self.env.reset(seed=seed, options=options)
         self._observations[:] = 0.0
         self._actions[:] = 0.0
@@ -335,7 +327,6 @@ class History(Wrapper):
         return self._shown(), info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, Info]:
-        """Step and remember."""
         flat: Any = spaces.flatten(self.env.action_space, action)
         observation, reward, terminated, truncated, info = self.env.step(action)
         for history in (self._observations, self._actions):
@@ -374,14 +365,12 @@ class FrameStack(Wrapper):
             raise ZooError(f"env.frame_stack: {describe(space)} cannot be stacked; a Box can")
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
-        """Forget, and show the first observation."""
         observation, info = self.env.reset(seed=seed, options=options)
         for stack in self._stacks.values():
             stack.clear()
         return self._stacked(observation), info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, Info]:
-        """Step and push."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         return self._stacked(observation), reward, terminated, truncated, info
 
@@ -398,27 +387,25 @@ class _Stack:
     def __init__(self, space: spaces.Box, n: int) -> None:
         if not 1 <= len(space.shape) <= 3:
             raise ZooError(f"env.frame_stack: {describe(space)} cannot be stacked; a vector or a picture can")
-        low, high = space.low, space.high
-        if len(space.shape) == 2:
-            low, high = low[np.newaxis], high[np.newaxis]
-            self._axis = 0
-        else:
-            self._axis = 0 if channels_first(space.shape) else -1
-        low, high = (np.concatenate([bound] * n, axis=self._axis) for bound in (low, high))
-        self.space = spaces.Box(np.minimum(low, 0), np.maximum(high, 0), dtype=_dtype(space))
-        self._frames = np.zeros(low.shape, dtype=space.dtype)
-        self._moved = np.moveaxis(self._frames, self._axis, 0)
-        self._width = len(self._moved) // n
         self._adds_axis = len(space.shape) == 2
+        self._axis = 0 if self._adds_axis or channels_first(space.shape) else -1
+        self._none = [self._frame(np.zeros_like(space.low))] * n
+        low, high = (self._joined([self._frame(bound)] * n) for bound in (space.low, space.high))
+        self.space = spaces.Box(np.minimum(low, 0), np.maximum(high, 0), dtype=_dtype(space))
+        self.clear()
 
     def clear(self) -> None:
-        self._frames[...] = 0
+        self._frames = self._none
 
     def push(self, frame: Any) -> NDArray[Any]:
-        newest = np.asarray(frame)[np.newaxis] if self._adds_axis else np.moveaxis(frame, self._axis, 0)
-        self._moved[: -self._width] = self._moved[self._width :]
-        self._moved[-self._width :] = newest
-        return self._frames.copy()
+        self._frames = [*self._frames[1:], self._frame(np.array(frame, self.space.dtype))]
+        return self._joined(self._frames)
+
+    def _frame(self, frame: NDArray[Any]) -> NDArray[Any]:
+        return frame[np.newaxis] if self._adds_axis else frame
+
+    def _joined(self, frames: list[NDArray[Any]]) -> NDArray[Any]:
+        return np.concatenate(frames, axis=self._axis)
 
 
 def wrapper_class(name: str) -> type[gym.Wrapper[Any, Any, Any, Any]]:

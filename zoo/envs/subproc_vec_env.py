@@ -35,10 +35,9 @@ from zoo.envs.transition import EpisodeEnd
 from zoo.envs.vec_env import SyncVecEnv, VecEnv, check_same_spaces
 from zoo.errors import ZooError
 
-STEP = b""
-"""The most frequent command; every other one is a pickle of its name and arguments."""
-NOTHING, RESULT, ERROR = b"\x00", b"\x01", b"\x02"
-"""First byte of a reply: no infos and no ends; a pickled result; why all has ended."""
+STEP = NOTHING = b""
+"""The most frequent command, and its reply without infos and ends. Other commands are pickles of a name and
+arguments, other replies of a result and of why all has ended."""
 
 SECONDS_TO_CLOSE = 5
 """How long a worker may take to close its environments before it is killed."""
@@ -50,7 +49,6 @@ SECONDS_TO_CLOSE = 5
 def run_worker(
     makers: Sequence[Callable[[], Env]],
     rows: range,
-    num_envs: int,
     connection: Connection,
     inherited: Sequence[Connection],
     **options: Any,
@@ -80,18 +78,16 @@ def run_worker(
             "render_mode": env.render_mode,
             "mask_size": env.mask_size,
         }
-        connection.send_bytes(RESULT + pickle.dumps(facts))
-        size = connection.recv()
+        connection.send_bytes(_result(facts))
         descriptor = reduction.recv_handle(connection)
-        memory = mmap.mmap(descriptor, size)
+        records = np.frombuffer(mmap.mmap(descriptor, 0), env.arrays.records.dtype)
         os.close(descriptor)
-        arrays = StepArrays.allocate(num_envs, env.single_observation_space, env.single_action_space)
-        env.use_arrays(arrays.within(memory).rows(rows.start, rows.stop))
+        env.use_arrays(StepArrays(records[rows.start : rows.stop]))
         connection.send_bytes(NOTHING)
         _serve(env, connection)
     except ZooError as error:
         with contextlib.suppress(OSError):
-            connection.send_bytes(ERROR + str(error).encode())
+            connection.send_bytes(pickle.dumps((None, str(error))))
     except (EOFError, OSError, KeyboardInterrupt):
         pass  # The parent is gone, or an environment brought Ctrl-C back.
     finally:
@@ -131,7 +127,7 @@ def _serve(env: SyncVecEnv, connection: Connection) -> None:
 
 def _result(result: Any) -> bytes:
     try:
-        return RESULT + pickle.dumps(result)
+        return pickle.dumps((result, None))
     except (TypeError, AttributeError, pickle.PicklingError) as error:
         raise ZooError(
             f"the environment gave something that cannot be sent between processes: {error}; "
@@ -202,7 +198,7 @@ class SubprocVecEnv(VecEnv):
         return self._example
 
     def step_envs(self, actions: NDArray[Any]) -> list[EpisodeEnd]:
-        self._arrays.actions[...] = actions
+        self.arrays.actions[...] = actions
         replies = self._ask([STEP] * len(self.workers), self._step_timeout)
         ends: list[EpisodeEnd] = []
         infos: list[Info] = []
@@ -268,7 +264,7 @@ class SubprocVecEnv(VecEnv):
             makers = [CloudpickleWrapper(make_envs[i]) for i in rows]
             process = context.Process(
                 target=run_worker,
-                args=(makers, rows, len(make_envs), theirs, inherited),
+                args=(makers, rows, theirs, inherited),
                 kwargs=options,
                 name=f"zoo env worker {rows.start}",
             )
@@ -285,15 +281,14 @@ class SubprocVecEnv(VecEnv):
 
     def _share_arrays(self) -> None:
         """Lay the arrays out in one block of shared memory and hand it to the workers."""
-        size = self._arrays.n_bytes
+        records = self.arrays.records
         in_memory = hasattr(os, "memfd_create")
         with os.fdopen(os.memfd_create("envs"), "r+b") if in_memory else tempfile.TemporaryFile() as file:
-            file.truncate(size)
+            file.truncate(records.nbytes)
             for worker in self.workers:
-                worker.connection.send(size)
                 reduction.send_handle(worker.connection, file.fileno(), worker.process.pid)
                 self._unread.append(worker)
-            self._arrays = self._arrays.within(mmap.mmap(file.fileno(), size))
+            self.arrays = StepArrays(np.frombuffer(mmap.mmap(file.fileno(), 0), records.dtype))
             for worker in self.workers:
                 self._read(worker)
         self._has_arrays = True
@@ -337,13 +332,11 @@ class SubprocVecEnv(VecEnv):
         except (EOFError, OSError):
             raise self._death_of(worker) from None
         self._unread.remove(worker)
-        kind, content = reply[:1], reply[1:]
-        if kind == NOTHING:
-            return None
-        if kind == ERROR:
+        result, error = pickle.loads(reply) if reply else (None, None)
+        if error is not None:
             self.close_extras()
-            raise ZooError(content.decode())
-        return pickle.loads(content)
+            raise ZooError(error)
+        return result
 
     def _wait_for_reply(self, worker: Worker, timeout: float) -> None:
         """Return as soon as there is a reply; raise if one step has lasted for longer than ``timeout``.
@@ -368,7 +361,7 @@ class SubprocVecEnv(VecEnv):
         return ZooError(f"the worker process of {worker.name} died{f' in {env}' if env else ''}: {cause}")
 
     def _progress(self, worker: Worker) -> StepProgress:
-        return StepProgress(self._arrays.progress[worker.rows.start :], worker.rows.start)
+        return StepProgress(self.arrays.progress[worker.rows.start :], worker.rows.start)
 
 
 def _cause(exit_code: int | None, has_started: bool) -> str:

@@ -21,8 +21,7 @@ from zoo.envs.replay import (
     derived_seeds,
     from_tree,
     random_seed,
-    seeds_of,
-    spaces_of,
+    seed_spaces,
     to_tree,
 )
 from zoo.envs.spaces import (
@@ -80,7 +79,7 @@ class VecEnv(AnswersNames, VectorEnv[Any, Any, Any]):
         self.render_mode = render_mode
         self._acts_in_parts = is_composite(action_space)
         self._first_seed = seed
-        self._arrays = StepArrays.allocate(num_envs, observation_space, action_space)
+        self.arrays = StepArrays.allocate(num_envs, observation_space, action_space)
         self._infos: list[Info] = [{} for _ in range(num_envs)]
         self.last_ends: list[EpisodeEnd] = []
 
@@ -130,7 +129,7 @@ class VecEnv(AnswersNames, VectorEnv[Any, Any, Any]):
 
         Everything but the records of episodes is filled in.
         """
-        arrays = self._arrays
+        arrays = self.arrays
         self.last_ends = ends = self.step_envs(self._own_actions(actions))
         transition = Transition(
             copied(arrays.observations),
@@ -159,7 +158,7 @@ class VecEnv(AnswersNames, VectorEnv[Any, Any, Any]):
         for end in ends:
             final = {"final_obs": end.observation, "final_info": end.info}
             infos = self._add_info(infos, final, end.env_index)
-        arrays = self._arrays
+        arrays = self.arrays
         flags = arrays.terminated.copy(), arrays.truncated.copy()
         return copied(arrays.observations), arrays.rewards.copy(), *flags, self._merged(self._infos, infos)
 
@@ -170,6 +169,11 @@ class VecEnv(AnswersNames, VectorEnv[Any, Any, Any]):
         infos = self.reset_envs(self._seed_each(seed), options, range(self.num_envs))
         self.last_stepped_by = None
         return self.observations(), self._merged(infos, {})
+
+    def reset_all(self, seeds: Sequence[int] | None) -> Observations:
+        """Reset all environments as `reset` does, without merging their infos."""
+        self.reset_envs(self._seed_each(seeds), None, range(self.num_envs))
+        return self.observations()
 
     def begin(self, seeds: Mapping[int, int]) -> Observations:
         """Begin an episode in some environments, each by its own seed alone; return the observations of all.
@@ -182,14 +186,14 @@ class VecEnv(AnswersNames, VectorEnv[Any, Any, Any]):
 
     def observations(self) -> Observations:
         """Return a copy of the observations that the environments show now."""
-        return copied(self._arrays.observations)
+        return copied(self.arrays.observations)
 
     def action_masks(self) -> NDArray[np.bool_] | None:
         """Return which actions are valid now, (num_envs, mask_size), or None without masks."""
         if self.mask_size is None:
             return None
-        assert self._arrays.action_masks is not None
-        return self._arrays.action_masks.copy()
+        assert self.arrays.action_masks is not None
+        return self.arrays.action_masks.copy()
 
     def _seed_each(self, seed: int | Sequence[int | None] | None) -> list[int | None]:
         """Return the seed of each environment, None for one that goes on with its own sequence."""
@@ -215,16 +219,16 @@ class VecEnv(AnswersNames, VectorEnv[Any, Any, Any]):
     def _own_actions(self, actions: Any) -> NDArray[Any]:
         """Return a copy of ``actions`` in the space's dtype, of nested ones as records."""
         if self._acts_in_parts:
-            records = np.zeros_like(self._arrays.actions)
+            records = np.zeros_like(self.arrays.actions)
             for path, part in leaves(self.single_action_space, actions):
                 rows = records[path]
                 if np.shape(part) != rows.shape:
                     raise ValueError(f"actions of `{path}` of shape {np.shape(part)}; expected {rows.shape}")
                 rows[...] = part
             return records
-        own = np.array(actions, dtype=self._arrays.actions.dtype)
-        if own.shape != self._arrays.actions.shape:
-            raise ValueError(f"actions of shape {own.shape}; expected {self._arrays.actions.shape}")
+        own = np.array(actions, dtype=self.arrays.actions.dtype)
+        if own.shape != self.arrays.actions.shape:
+            raise ValueError(f"actions of shape {own.shape}; expected {self.arrays.actions.shape}")
         return own
 
     # -- exact resume -----------------------------------------------------------------------------------
@@ -239,7 +243,7 @@ class VecEnv(AnswersNames, VectorEnv[Any, Any, Any]):
         Returns the environments that came out different: they are named in a warning, and start an episode
         with their next seed. Raises `ZooError` for a state of other environments.
         """
-        states = from_tree(tree, self._arrays)
+        states = from_tree(tree, self.arrays)
         self._first_seed = None
         different = self.load_env_states(states)
         if different:
@@ -260,8 +264,6 @@ class VecEnv(AnswersNames, VectorEnv[Any, Any, Any]):
 
         What comes back from worker processes must be picklable; a method that raises there ends them all.
         """
-        if name in ("step", "reset"):
-            self.last_stepped_by = None
         return tuple(self.call_each(name, args, kwargs))
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
@@ -270,10 +272,7 @@ class VecEnv(AnswersNames, VectorEnv[Any, Any, Any]):
 
     def set_attr(self, name: str, values: Any) -> None:
         """Set an attribute of each environment, to its own value if a list or tuple of them is given."""
-        each = list(values) if isinstance(values, list | tuple) else [values] * self.num_envs
-        if len(each) != self.num_envs:
-            raise ValueError(f"{len(each)} values for {self.num_envs} environments")
-        self.set_attr_of_each(name, each)
+        self.set_attr_of_each(name, values if isinstance(values, list | tuple) else [values] * self.num_envs)
 
     def render(self) -> tuple[Any, ...]:
         """Return one frame an environment."""
@@ -318,9 +317,6 @@ class SyncVecEnv(VecEnv):
         )
         self.spec = first.spec
         self._steps = [env.step for env in self.envs]
-        self._spaces = [spaces_of(env) for env in self.envs]
-        self._statistics = [statistics_of(env) for env in self.envs]
-        self._lives: list[LifeLoss | None] = [find_wrapper(env, LifeLoss) for env in self.envs]
         self._masks = masks_of(self.envs, lambda i: self._progress.name(i), used=mask_actions)
         self._was_used = [False] * n
         self._set_values: list[dict[str, Any]] = [{} for _ in range(n)]
@@ -333,7 +329,7 @@ class SyncVecEnv(VecEnv):
         self._first_steps = [0] * n
         self._plays_once = [False] * n
         self._standing: set[int] = set()
-        self.use_arrays(self._arrays)
+        self.use_arrays(self.arrays)
 
     @property
     def mask_size(self) -> int | None:  # type: ignore[override]
@@ -342,14 +338,14 @@ class SyncVecEnv(VecEnv):
 
     def step_shared(self) -> tuple[list[EpisodeEnd], list[Info]]:
         """Step with a copy of the actions that stand in the arrays; return the ends and the infos."""
-        return self.step_envs(self._arrays.actions.copy()), self._infos
+        return self.step_envs(self.arrays.actions.copy()), self._infos
 
     def example(self) -> Env:
         return self.envs[0]
 
     def use_arrays(self, arrays: StepArrays) -> None:
         """Write every step and reset into these arrays from now on."""
-        self._arrays = arrays
+        self.arrays = arrays
         by_key = arrays.observations if isinstance(arrays.observations, dict) else {None: arrays.observations}
         self._parts: list[tuple[str | None, NDArray[Any]]] = list(by_key.items())
         self._plain_observations = None if isinstance(arrays.observations, dict) else arrays.observations
@@ -357,10 +353,10 @@ class SyncVecEnv(VecEnv):
         self._progress.seeds[:], self._progress.seeded_at[:], self._progress.now[:] = -1, 0, (NO_ENV, 0)
 
     def step_envs(self, actions: NDArray[Any]) -> list[EpisodeEnd]:
-        rewards, plain, now = self._arrays.rewards, self._plain_observations, self._progress.now
+        rewards, plain, now = self.arrays.rewards, self._plain_observations, self._progress.now
         shape = self.single_observation_space.shape
-        self._arrays.terminated.fill(False)
-        self._arrays.truncated.fill(False)
+        self.arrays.terminated.fill(False)
+        self.arrays.truncated.fill(False)
         self._actions.append(actions.copy())
         self._n_steps += 1
         now[1] = self._n_steps
@@ -425,7 +421,7 @@ class SyncVecEnv(VecEnv):
         return infos
 
     def env_states(self) -> list[EnvState]:
-        own = self._arrays.actions
+        own = self.arrays.actions
         actions = np.array(self._actions, own.dtype).reshape(-1, *own.shape)
         return [
             EnvState(
@@ -443,7 +439,7 @@ class SyncVecEnv(VecEnv):
         self._infos = list(self._infos)
         different = [i for i, state in enumerate(states) if not self._replay(i, state)]
         self._n_steps = max(len(state.actions) for state in states)
-        rows = np.zeros((self._n_steps, *self._arrays.actions.shape), self._arrays.actions.dtype)
+        rows = np.zeros((self._n_steps, *self.arrays.actions.shape), self.arrays.actions.dtype)
         for i, state in enumerate(states):
             rows[self._n_steps - len(state.actions) :, i] = state.actions
         self._actions = list(rows)
@@ -476,10 +472,10 @@ class SyncVecEnv(VecEnv):
 
     def _end(self, i: int, observation: Any, terminated: bool, truncated: bool, info: Info) -> EpisodeEnd:
         """Keep what the reset that comes next would overwrite."""
-        arrays = self._arrays
+        arrays = self.arrays
         arrays.terminated[i], arrays.truncated[i] = terminated, truncated
         total, length = float(self._returns[i] + arrays.rewards[i]), self._n_steps - self._first_steps[i]
-        if (statistics := self._statistics[i]) is not None:
+        if (statistics := statistics_of(self.envs[i])) is not None:
             total = float(np.asarray(statistics.episode_returns).item())
             length = int(statistics.episode_lengths)
         masks = None
@@ -489,7 +485,7 @@ class SyncVecEnv(VecEnv):
         return EpisodeEnd(i, final.get(None, final), info, masks, total, length, self._has_lost_a_life(i))
 
     def _has_lost_a_life(self, i: int) -> bool:
-        lives = self._lives[i]
+        lives: LifeLoss | None = find_wrapper(self.envs[i], LifeLoss)
         return lives is not None and lives.goes_on
 
     def _next_episode(self, i: int, end: EpisodeEnd) -> tuple[Any, Info]:
@@ -514,11 +510,8 @@ class SyncVecEnv(VecEnv):
         self._standing.discard(i)
         self._steps[i] = self.envs[i].step
         self._forget_actions(i)
-        spaces_of_env = self._spaces[i]
-        seed, space_seeds = seeds_of(first, self._n_reseeded[i], len(spaces_of_env))
+        seed = seed_spaces(self.envs[i], first, self._n_reseeded[i])
         self._progress.seeds[i] = seed if seed < 2**63 else -1
-        for space, space_seed in zip(spaces_of_env, space_seeds, strict=True):
-            space.seed(space_seed)
         return self.envs[i].reset(seed=seed, **({"options": options} if options else {}))
 
     def _forget_actions(self, i: int) -> None:
@@ -531,8 +524,6 @@ class SyncVecEnv(VecEnv):
         env = self.envs[i] = self._make_envs[i]()
         for name, value in self._set_values[i].items():
             env.set_wrapper_attr(name, value)
-        self._spaces[i] = spaces_of(env)
-        self._statistics[i], self._lives[i] = statistics_of(env), find_wrapper(env, LifeLoss)
 
     def _close_env(self, i: int) -> None:
         with close_reporting(f"env {self._first_index + i}"):
@@ -554,8 +545,8 @@ class SyncVecEnv(VecEnv):
             actions = self._env_actions(state.actions.copy())
             for n, action in enumerate(actions, start=self._n_steps + 1):
                 self._progress.now[:] = i, n
-                observation, self._arrays.rewards[i], terminated, truncated, info = self.envs[i].step(action)
-                total, length = total + self._arrays.rewards[i], length + 1
+                observation, self.arrays.rewards[i], terminated, truncated, info = self.envs[i].step(action)
+                total, length = total + self.arrays.rewards[i], length + 1
                 if terminated or truncated:
                     if not self._has_lost_a_life(i):
                         total, length = np.float64(0.0), 0
@@ -580,12 +571,12 @@ class SyncVecEnv(VecEnv):
 
     def _observation(self, i: int) -> Any:
         """Return a copy of what an environment shows now."""
-        return map_arrays(lambda array: array[i].copy(), self._arrays.observations)
+        return map_arrays(lambda array: array[i].copy(), self.arrays.observations)
 
     def _write_masks(self) -> None:
         if self._masks.size is not None:
-            assert self._arrays.action_masks is not None
-            self._arrays.action_masks[...] = self._masks.read(range(self.num_envs), self._infos)
+            assert self.arrays.action_masks is not None
+            self.arrays.action_masks[...] = self._masks.read(range(self.num_envs), self._infos)
 
     def _write_observation(self, i: int, observation: Any) -> None:
         """Write an observation into its row. Raises `ZooError` where it has another shape."""

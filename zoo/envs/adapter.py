@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -83,7 +84,6 @@ class VecEnvAdapter:
         self._n_steps = 0
         self.idle: NDArray[np.bool_] = np.zeros(self.num_envs, dtype=np.bool_)
         self._start_episodes()
-        self._seed_form = 0
         self._token = object()
 
     @property
@@ -140,7 +140,7 @@ class VecEnvAdapter:
         if self.normalizer is not None and is_training(self.given_env):
             self.normalizer.reset_returns()
         if self._own is not None:
-            self.observations, _ = self._own.reset(seed=seeds)
+            self.observations = self._own.reset_all(seeds)
             self._action_masks = self._own.action_masks()
         else:
             observations, infos = self._reset_with(None if seeds is None else list(map(int, seeds)))
@@ -167,16 +167,11 @@ class VecEnvAdapter:
 
     def _reset_with(self, seeds: list[int] | None) -> tuple[Observations, Any]:
         """Reset with seeds in the first form that the vector environment takes: list, array, one int."""
-        if seeds is None:
-            return self.env.reset()
-        forms: list[Any] = [seeds, np.array(seeds), seeds[0]]
-        while True:
-            try:
-                return self.env.reset(seed=forms[self._seed_form])
-            except (TypeError, ValueError, AssertionError, gym.error.Error):
-                if self._seed_form == len(forms) - 1:
-                    raise
-                self._seed_form += 1
+        forms: list[Any] = [] if seeds is None else [seeds, np.array(seeds)]
+        for form in forms:
+            with contextlib.suppress(TypeError, ValueError, AssertionError, gym.error.Error):
+                return self.env.reset(seed=form)
+        return self.env.reset(seed=None if seeds is None else seeds[0])
 
     def _checked(self, observations: Observations) -> Observations:
         """Return a copy of observations of all environments, if they have the shape of the space."""

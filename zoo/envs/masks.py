@@ -94,16 +94,17 @@ class ActionMasks:
     ) -> Masks:
         """Return the masks of the environments ``rows``, (n, size); ``infos`` has theirs at the same numbers.
 
-        All is valid where an episode is ``over``, (num_envs,). Raises `ZooError` for an environment that
-        allows no action, has a mask of another length, or has one only sometimes.
+        All is valid where an episode is ``over``, (num_envs,), but with goals. Raises `ZooError` for an
+        environment that allows no action, has a mask of another length, or has one only sometimes.
         """
         if over is not None and over[list(rows)].any() and not self.has_goals:
             masks = np.ones((len(rows), self.size or 0), np.bool_)
             if going_on := [i for i in rows if not over[i]]:
                 masks[~over[list(rows)]] = self.read(going_on, infos)
             return masks
-        given = zip(rows, self._given(rows, infos), strict=True)
-        masks = np.concatenate([self._row(i, mask) for i, mask in given]).reshape(len(rows), -1)
+        given = [infos[i].get("action_mask") for i in rows] if self._query is None else self._query(rows)
+        each = [self._row(i, mask) for i, mask in zip(rows, given, strict=True)]
+        masks = np.concatenate(each).reshape(len(rows), -1)
         has_choice = np.logical_or.reduceat(masks, self._starts, axis=-1)
         if not has_choice.all():
             for row, choice in np.argwhere(~has_choice).tolist():
@@ -111,12 +112,6 @@ class ActionMasks:
                     raise self._no_choice_error(rows[row], choice)
                 masks[row] = True
         return masks
-
-    def _given(self, rows: Sequence[int], infos: Mapping[int, Any] | Sequence[Any]) -> Sequence[Any]:
-        """Return the masks of some environments as they give them."""
-        if self._query is None:
-            return [infos[i].get("action_mask") for i in rows]
-        return self._query(rows)
 
     def _row(self, i: int, given: Any) -> Masks:
         if type(given) is np.ndarray and given.dtype == np.bool_ and given.shape == (self.size,):
@@ -163,20 +158,24 @@ class VectorMasks(ActionMasks):
 
     def reset(self, infos: Mapping[str, Any]) -> Masks | None:
         """Return the masks after a reset of all environments, (num_envs, size); None without masks."""
-        self.detect([_with_mask_of(infos, i) for i in self._all])
+        self.detect([*self._by_env(infos, self._all).values()])
         return self.current(infos)
 
     def current(self, infos: Mapping[str, Any], over: Masks | None = None) -> Masks | None:
         """Return the masks for the current observations, (num_envs, size); None without masks. See `read`."""
         if self.size is not None:
-            return self.read(self._all, [_with_mask_of(infos, i) for i in self._all], over)
+            return self.read(self._all, self._by_env(infos, self._all), over)
         if infos.get("action_mask") is not None:
             self.refuse_late_mask(int(np.argmax(infos.get("_action_mask", [True]))))
         return None
 
     def of_reset(self, infos: Mapping[str, Any], rows: Sequence[int]) -> Masks:
         """Return the masks of environments that alone were reset, (n, size)."""
-        return self.read(rows, {i: _with_mask_of(infos, i) for i in rows})
+        return self.read(rows, self._by_env(infos, rows))
+
+    def _by_env(self, infos: Mapping[str, Any], rows: Sequence[int]) -> dict[int, Info]:
+        masks = {key: each for key, each in infos.items() if key in ("action_mask", "_action_mask")}
+        return {i: info_of(masks, i) for i in rows}
 
     def final(self, infos: Sequence[Info], rows: Sequence[int], terminated: Masks) -> Masks | None:
         """Return the masks at the ends of episodes; all true where they are not known."""
@@ -281,14 +280,6 @@ def _function_called(name: str, env: Env) -> Callable[[Env], Any]:
     except (ImportError, ValueError, AttributeError) as error:
         raise ZooError(f"ActionMasker: {name}: {error}") from error
     return function
-
-
-def _with_mask_of(infos: Mapping[str, Any], i: int) -> Info:
-    """Return an info with the mask that one environment gave, if it gave any."""
-    present, given = infos.get("_action_mask"), infos.get("action_mask")
-    if given is None or (present is not None and not present[i]):
-        return {}
-    return {"action_mask": info_of(given, i) if isinstance(given, Mapping) else given[i]}
 
 
 def _vector_query(env: VectorEnv[Any, Any, Any]) -> Query | None:

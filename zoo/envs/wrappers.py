@@ -86,27 +86,21 @@ def find_wrapper(env: Env, wrapper_class: type[Any]) -> Any:
 class FlatObservation(gym.ObservationWrapper):
     """Shows nested observations as one dictionary of parts by path, and masks among them as masks.
 
-    With ``masked``, the part `MASK_KEY` of a dictionary is no part of the observation.
+    With ``has_mask``, the part `MASK_KEY` of a dictionary is no part of the observation.
     """
 
-    def __init__(self, env: Env, *, masked: bool) -> None:
+    def __init__(self, env: Env, shown: Space, *, has_mask: bool) -> None:
         super().__init__(env)
-        shown: Any = env.observation_space
-        may_hold_mask = masked and isinstance(shown, spaces.Dict) and len(shown) > 1
-        self.has_mask = may_hold_mask and MASK_KEY in shown.spaces and mask_size(env.action_space) is not None
-        self._mask: Any = None
-        if self.has_mask:
-            shown = spaces.Dict([(key, part) for key, part in shown.items() if key != MASK_KEY])
         self.observation_space = flat_space(shown)
         self._is_nested = self.observation_space is not shown
-        self.is_needed = self.has_mask or self._is_nested
-        """Whether it changes anything."""
-        if self.has_mask and not env.has_wrapper_attr("action_masks"):
+        self._has_mask = has_mask
+        self._mask: Any = None
+        if has_mask and not env.has_wrapper_attr("action_masks"):
             self.action_masks = lambda: self._mask
 
     def observation(self, observation: Any) -> Any:
         """Return what a policy sees, and keep the mask."""
-        if self.has_mask:
+        if self._has_mask:
             self._mask = observation[MASK_KEY]
             observation = {key: part for key, part in observation.items() if key != MASK_KEY}
         if not self._is_nested:
@@ -119,8 +113,18 @@ def flatten_env(env: Env, *, masked: bool = True) -> Env:
     """Return ``env`` with observations that a policy can read: see `FlatObservation`."""
     if not (hasattr(env, "observation_space") and hasattr(env, "action_space")):
         return env  # which is refused by its check
-    flat = FlatObservation(env, masked=masked)
-    return flat if flat.is_needed else env
+    shown: Any = env.observation_space
+    has_mask = (
+        masked
+        and isinstance(shown, spaces.Dict)
+        and len(shown) > 1
+        and MASK_KEY in shown.spaces
+        and mask_size(env.action_space) is not None
+    )
+    if has_mask:
+        shown = spaces.Dict([(key, part) for key, part in shown.items() if key != MASK_KEY])
+    is_flat = flat_space(shown) is shown
+    return env if is_flat and not has_mask else FlatObservation(env, shown, has_mask=has_mask)
 
 
 NORMALIZING = tuple(
@@ -165,10 +169,7 @@ class EpisodeStatistics(Wrapper):
         return result
 
 
-Statistics = EpisodeStatistics | gym.wrappers.RecordEpisodeStatistics[Any, Any]
-
-
-def statistics_of(env: Env) -> Statistics | None:
+def statistics_of(env: Env) -> Any:
     """Return the innermost wrapper around ``env`` that sums rewards up: it is the nearest to the raw ones."""
     found = None
     while isinstance(env, gym.Wrapper):
@@ -307,16 +308,15 @@ class History(Wrapper):
         if is_composite(env.action_space) or not math.prod(env.action_space.shape or ()):
             actions_are = describe(env.action_space)
             raise ZooError(f"env.history: actions of {actions_are} cannot be shown as a vector")
+        actions: Any = spaces.flatten_space(env.action_space)
         self._observations = np.zeros((horizon, *space.shape), dtype=np.float32)
-        n_action = spaces.flatdim(env.action_space)
-        self._actions = np.zeros((horizon, n_action), dtype=np.float32)
-        actions = spaces.flatten_space(env.action_space)
-        assert isinstance(actions, spaces.Box)
-        zeros = np.zeros(1)
-        low = [np.tile(np.minimum(part.low, zeros), horizon) for part in (space, actions)]
-        high = [np.tile(np.maximum(part.high, zeros), horizon) for part in (space, actions)]
+        self._actions = np.zeros((horizon, *actions.shape), dtype=np.float32)
+        low, high = (
+            np.concatenate([np.tile(getattr(part, bound), horizon) for part in (space, actions)])
+            for bound in ("low", "high")
+        )
         self.observation_space = spaces.Box(
-            np.concatenate(low).astype(np.float32), np.concatenate(high).astype(np.float32), dtype=np.float32
+            np.minimum(low, 0).astype(np.float32), np.maximum(high, 0).astype(np.float32), dtype=np.float32
         )
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
@@ -408,32 +408,25 @@ class _Stack:
         return np.concatenate(frames, axis=self._axis)
 
 
-def wrapper_class(name: str) -> type[gym.Wrapper[Any, Any, Any, Any]]:
-    """Return what ``name`` means: a wrapper of this module or of Gymnasium, or the class at a path.
+def _apply_wrapper(env: Env, wrapper: str | Mapping[str, Any]) -> Env:
+    """Return ``env`` with one wrapper of the config's list around it.
 
-    Raises `ZooError` for anything else: a function that is called with an environment could do anything.
+    A name without a module is that of a wrapper of this module or of Gymnasium.
     """
-    if "." not in name:
+    if isinstance(wrapper, str):
+        wrapper = {"_target_": wrapper}
+    arguments = {str(key): value for key, value in wrapper.items()}
+    name = str(arguments.pop("_target_", ""))
+    if not name:
+        raise ZooError(f"env.wrappers: {dict(wrapper)} has no `_target_`, the path of the wrapper's class")
+    if "." in name:
+        make: Any = own_class("env.wrappers", name, gym.Wrapper)
+    else:
         known = {**vars(gym.wrappers), **globals(), "ActionMasker": ActionMasker}
         wrappers = {n: c for n, c in known.items() if isinstance(c, type) and issubclass(c, gym.Wrapper)}
         if name not in wrappers:
             raise ZooError(f"env.wrappers: unknown wrapper `{name}`{nearest(name, wrappers)}")
-        return wrappers[name]
-    return own_class("env.wrappers", name, gym.Wrapper)
-
-
-def _apply_wrapper(env: Env, wrapper: str | Mapping[str, Any]) -> Env:
-    """Return ``env`` with one wrapper of the config's list around it."""
-    if isinstance(wrapper, str):
-        name, arguments = wrapper, {}
-    else:
-        arguments = {str(key): value for key, value in wrapper.items() if key != "_target_"}
-        name = str(wrapper.get("_target_", ""))
-        if not name:
-            raise ZooError(
-                f"env.wrappers: {dict(wrapper)} has no `_target_`, the path of the wrapper's class"
-            )
-    make = wrapper_class(name)
+        make = wrappers[name]
     try:
         return make(env, **arguments)
     except TypeError as error:

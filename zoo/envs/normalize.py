@@ -125,15 +125,10 @@ class Normalizer(RefusesNames):
         """
         if len(self.returns) != len(rewards):
             self.returns = np.zeros(len(rewards))
-        returns, following = self.returns, self._local.get(RETURN, self.return_moments)
-        if rows is None:
-            returns *= self.gamma
-            returns += rewards
-            following.update(returns)
-        else:
-            returns[rows] = returns[rows] * self.gamma + np.asarray(rewards, dtype=np.float64)[rows]
-            following.update(returns[rows])
-        returns[dones] = 0.0
+        counted = np.s_[:] if rows is None else rows
+        self.returns[counted] = self.returns[counted] * self.gamma + np.asarray(rewards, np.float64)[counted]
+        self._local.get(RETURN, self.return_moments).update(self.returns[counted])
+        self.returns[dones] = 0.0
 
     def normalize_observations(self, observations: Observations) -> Observations:
         """Return observations normalised, as float32; any leading dimensions, or none.
@@ -257,7 +252,7 @@ class Normalizer(RefusesNames):
 
     def resume(self, tree: Mapping[str, Any]) -> None:
         """Go on with what `state` returned. Raises `ZooError` if it is of other settings."""
-        if Normalizer.from_state(tree).state()["values"] != self.state()["values"]:
+        if tree["values"] != self.state()["values"]:
             raise ZooError("the normalisation statistics are of other settings (`env.normalize`)")
         self.load_state(tree)
 

@@ -198,13 +198,8 @@ def success_of(info: Mapping[str, Any]) -> bool | None:
 
 
 def final_observations(infos: Mapping[str, Any], finished: NDArray[np.int64]) -> Observations:
-    """Return the rows of ``final_obs`` for the environments that finished. Raises `ZooError` without it."""
-    final = infos.get("final_obs")
-    if final is None:
-        raise ZooError(
-            "a same-step vector environment ended an episode without `final_obs` in its infos; "
-            "without it truncated episodes cannot be learned from"
-        )
+    """Return the rows of ``final_obs`` for the environments that finished."""
+    final = infos["final_obs"]
     if isinstance(final, Mapping):
         return map_arrays(lambda values: np.asarray(values)[finished], final)
     return stacked([final[i] for i in finished.tolist()])

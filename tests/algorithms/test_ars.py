@@ -14,7 +14,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from zoo import ARS, make_vec_env
-from zoo.envs.replay import seeds_of, spaces_of
+from zoo.envs.replay import seed_spaces
 from zoo.errors import ZooError
 from zoo.policies.acting import BatchedPolicy
 
@@ -46,9 +46,7 @@ def episode(
     env: gym.Env[Any, Any], seed: int, weights: np.ndarray, mean: Any, scale: Any
 ) -> tuple[float, list[Any]]:
     """Play an episode by the sign of W·(o − mean)·scale with two rows; return the score and what was seen."""
-    own_seed, space_seeds = seeds_of(seed, 0, len(spaces_of(env)))
-    for space, space_seed in zip(spaces_of(env), space_seeds, strict=True):
-        space.seed(space_seed)
+    own_seed = seed_spaces(env, seed)
     observation, _ = env.reset(seed=own_seed)
     total, seen, ended = 0.0, [], False
     while not ended:

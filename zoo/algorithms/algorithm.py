@@ -23,6 +23,7 @@ from zoo.algorithms.arguments import (
     check_recurrence,
     check_sde_options,
     described,
+    make_policy,
     policy_config,
     policy_input,
     signature_of,
@@ -85,6 +86,8 @@ class Algorithm:
     name: ClassVar[str]
     config_class: ClassVar[type[Any]]
     supported_actions: ClassVar[tuple[type[spaces.Space[Any]], ...]]
+    policy_class: ClassVar[type[nn.Module]]
+    """The networks' class; users' own policies are subclasses of it."""
     scales_actions: ClassVar[bool] = False
     """Whether Box actions are stored in [−1, 1], and scaled to the environment's bounds on the way there."""
     has_replay: ClassVar[bool] = False
@@ -226,7 +229,11 @@ class Algorithm:
 
     def _make_policy(self) -> nn.Module:
         """Return the networks."""
-        raise NotImplementedError
+        return make_policy(self.policy_class, *self.spaces, self.policy_config, **self._policy_options())
+
+    def _policy_options(self) -> dict[str, Any]:
+        """Return what the policy's class is made with, beside spaces and config."""
+        return {}
 
     def _make_state(self) -> State:
         """Return the tensors that updates replace: parameters, targets, optimizer slots."""

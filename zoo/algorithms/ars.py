@@ -20,10 +20,8 @@ from typing import Any
 import numpy as np
 import torch
 from gymnasium import spaces
-from torch import nn
 
 from zoo.algorithms.algorithm import Algorithm
-from zoo.algorithms.arguments import make_policy
 from zoo.algorithms.collector import Collector, check_collected
 from zoo.algorithms.on_policy import PLAIN_ACTIONS
 from zoo.buffers.arrays import Arrays
@@ -156,6 +154,7 @@ class ARS(Algorithm):
     name = "ars"
     config_class = ARSConfig
     supported_actions = PLAIN_ACTIONS
+    policy_class = LinearPolicy
     collector_class = PopulationRollout
     usual_policy = "LinearPolicy"
 
@@ -169,7 +168,7 @@ class ARS(Algorithm):
         # Only large networks would be faster on a GPU.
         super().__init__(policy, env, device="cpu" if device == "auto" else device, **options)
 
-    def _make_policy(self) -> nn.Module:
+    def _policy_options(self) -> dict[str, Any]:
         config, has_layers = self.config, self._has_hidden_layers()
         if self.policy_config.log_std_init is not None and self.policy_config._target_ is None:
             raise ZooError(
@@ -180,15 +179,11 @@ class ARS(Algorithm):
                 "`algo.squash_output=true` is for Box actions, but the env's are"
                 f" {describe(self.action_space)}; leave it out"
             )
-        return make_policy(
-            LinearPolicy,
-            self.observation_space,
-            self.action_space,
-            self.policy_config,
-            squash=self._is_scaled(),
-            with_bias=has_layers if config.with_bias is None else config.with_bias,
-            zero=not has_layers if config.zero_policy is None else config.zero_policy,
-        )
+        return {
+            "squash": self._is_scaled(),
+            "with_bias": has_layers if config.with_bias is None else config.with_bias,
+            "zero": not has_layers if config.zero_policy is None else config.zero_policy,
+        }
 
     def _is_scaled(self) -> bool:
         squashes = self.config.squash_output

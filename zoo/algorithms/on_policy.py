@@ -15,7 +15,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from zoo.algorithms.algorithm import Algorithm
-from zoo.algorithms.arguments import make_policy, sde_options
+from zoo.algorithms.arguments import sde_options
 from zoo.algorithms.collector import Array, check_collected
 from zoo.algorithms.saving import RecurrentState
 from zoo.buffers.arrays import Arrays, ArraySpec, observation_spec, split_rows, transform
@@ -71,6 +71,7 @@ class OnPolicyAlgorithm(Algorithm):
     """Collects ``n_steps`` steps of every environment with the current policy, then learns from them once."""
 
     supported_actions: ClassVar[tuple[type[spaces.Space[Any]], ...]] = PLAIN_ACTIONS
+    policy_class = ActorCritic
     has_recurrence = True
     uses_old_log_prob: ClassVar[bool] = False
     """Whether a finished rollout has the log-probabilities of its actions."""
@@ -82,14 +83,8 @@ class OnPolicyAlgorithm(Algorithm):
     def _optimizer(self) -> Optimizer:
         raise NotImplementedError
 
-    def _make_policy(self) -> nn.Module:
-        return make_policy(
-            ActorCritic,
-            self.observation_space,
-            self.action_space,
-            self.policy_config,
-            **sde_options(self.config),
-        )
+    def _policy_options(self) -> dict[str, Any]:
+        return sde_options(self.config)
 
     def _make_state(self) -> State:
         self.updater = Updater(

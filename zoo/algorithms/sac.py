@@ -16,7 +16,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from zoo.algorithms.arguments import SdeConfig, make_policy, sde_options
+from zoo.algorithms.arguments import SdeConfig, sde_options
 from zoo.algorithms.off_policy import ContinuousAlgorithm, SeveralCriticsConfig, mean_loss, td_errors
 from zoo.config.fields import hyperparameter
 from zoo.errors import ZooError
@@ -72,25 +72,15 @@ class SAC(ContinuousAlgorithm):
     name = "sac"
     config_class = SACConfig
     targets_of: ClassVar[dict[str, str]] = {"target": "critics"}
-    policy_class: ClassVar[type[SACPolicy]] = SACPolicy
+    policy_class: ClassVar[type[nn.Module]] = SACPolicy
 
     config: SACConfig
 
     policy: SACPolicy
 
-    def _make_policy(self) -> nn.Module:
-        start, self.learns_ent_coef = _entropy_coefficient(self.config.ent_coef)
-        return make_policy(
-            self.policy_class,
-            self.observation_space,
-            self.action_space,
-            self.policy_config,
-            ent_coef=start,
-            **self._policy_options(),
-        )
-
     def _policy_options(self) -> dict[str, Any]:
-        return {"n_critics": self.config.n_critics, **sde_options(self.config)}
+        start, self.learns_ent_coef = _entropy_coefficient(self.config.ent_coef)
+        return {"ent_coef": start, "n_critics": self.config.n_critics, **sde_options(self.config)}
 
     def _make_state(self) -> State:
         target = self.config.target_entropy

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.algorithms.algorithm import Algorithm
-from zoo.algorithms.arguments import Policy, make_policy
+from zoo.algorithms.arguments import Policy
 from zoo.algorithms.on_policy import ANY_ACTIONS, batch_mean, with_n_valid
 from zoo.config.fields import ScheduleValue, hyperparameter
 from zoo.errors import NotFiniteError, ZooError
@@ -206,6 +206,7 @@ class BC(Algorithm):
     name = "bc"
     config_class = BCConfig
     supported_actions = ANY_ACTIONS
+    policy_class = ActorCritic
     has_recurrence = True
     can_share = False
     learns_from_experts = True
@@ -226,9 +227,6 @@ class BC(Algorithm):
         if dataset is not None:
             self._data = chosen_episodes(dataset, self, self.config)
         self._checksum = None if self._data is None else expert_checksum(self._data)
-
-    def _make_policy(self) -> nn.Module:
-        return make_policy(ActorCritic, self.observation_space, self.action_space, self.policy_config)
 
     def _make_state(self) -> State:
         self.cloning = Cloning(self.policy, self.config)

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.arguments import make_policy
-from zoo.algorithms.collector import Array, check_collected
+from zoo.algorithms.collector import Array
 from zoo.algorithms.saving import RecurrentState
 from zoo.buffers.arrays import Arrays, ArraySpec, observation_spec
 from zoo.buffers.replay import keep_or_discard_buffer, refuse_too_large_buffer, replay_bytes
@@ -157,7 +157,6 @@ class ACER(Algorithm):
             for noise in self.acting.head.noise(self.rng, (n_steps, self.n_envs)):
                 self._interact(partial(self._act_with, noise), self.buffer.add)
             n_steps = 0 if self.buffer.has_windows else 1  # more where environments have merely reset
-        check_collected(self)
 
     def _act_with(self, noise: Array, policy_input: PolicyInput) -> dict[str, Arrays]:
         before, recurrent = self.recurrent.array, {}

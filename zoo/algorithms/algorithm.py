@@ -486,6 +486,7 @@ class Algorithm:
             self.num_timesteps += self.n_envs * self.distributed.size
         if self.normalizer is not None:
             self.distributed.share_early_statistics(before)
+        check_collected(self)
         store(transition)
         self.add_episodes(transition.episodes)
         return transition

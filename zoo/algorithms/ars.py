@@ -79,7 +79,6 @@ class PopulationRollout(Collector):
     themselves; so there the number of environments does make a difference.
     """
 
-    checks_every_step = True
     updates_statistics = False  # all candidates of an update are shown the same
 
     def play(

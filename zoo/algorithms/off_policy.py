@@ -13,7 +13,6 @@ from torch import Tensor
 
 from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.arguments import Policy
-from zoo.algorithms.collector import check_collected
 from zoo.algorithms.saving import Attributes
 from zoo.buffers.arrays import Arrays, ArraySpec, observation_spec
 from zoo.buffers.config import ReplayConfig, replay_config
@@ -49,9 +48,6 @@ BYTES_OF_A_WINDOWS_STEP = 32
 
 BYTES_OF_AN_INFO = 300
 """Bytes of a small dictionary."""
-
-CHECKED_STEPS = 64
-"""Steps after which what was collected is looked at for numbers that are not finite."""
 
 
 @dataclass
@@ -230,9 +226,6 @@ class OffPolicyAlgorithm(Algorithm):
     def collect(self) -> None:
         self._progress_before = self.progress
         self.exploration.start()
-        # Each step where an update could come before the next look at all that was collected.
-        is_short = self._train_freq < CHECKED_STEPS * self.n_envs * self.distributed.size
-        self.collector.checks_every_step = is_short or self._train_unit == "episode"
         steps_before, episodes = self.num_timesteps, 0
         while True:
             transition = self._interact(self._explore, self.buffer.add)
@@ -246,9 +239,6 @@ class OffPolicyAlgorithm(Algorithm):
                 break
         self._collected = steps
         self._collected_since_update += passed
-        is_due = passed < self._train_freq or self.buffer.n_unchecked >= CHECKED_STEPS
-        if is_due or self.collector.not_finite:
-            check_collected(self)
 
     def _explore(self, policy_input: PolicyInput) -> dict[str, Arrays]:
         if self.num_timesteps < self.config.learning_starts:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.arguments import sde_options
-from zoo.algorithms.collector import Array, check_collected
+from zoo.algorithms.collector import Array
 from zoo.algorithms.saving import RecurrentState
 from zoo.buffers.arrays import Arrays, ArraySpec, observation_spec, split_rows, transform
 from zoo.buffers.rollout import RolloutBuffer, generalized_advantages
@@ -148,7 +148,6 @@ class OnPolicyAlgorithm(Algorithm):
         can_be_empty = self.collector.envs.next_step_autoreset
         while can_be_empty and self.distributed.total(not self.buffer.valid.any()) > 0:
             self._collect_rollout()
-        check_collected(self)
 
     def _collect_rollout(self) -> None:
         self._progress_before = self.progress

@@ -28,9 +28,7 @@ from zoo.imitation.demonstrations import (
     Demonstrations,
     EpisodeChoice,
     chosen_episodes,
-    expert_checksum,
     own_generator,
-    refuse_other_expert,
     rows_of,
     update_normalizer,
 )
@@ -226,7 +224,6 @@ class BC(Algorithm):
         super().__init__(policy, env, **options)
         if dataset is not None:
             self._data = chosen_episodes(dataset, self, self.config)
-        self._checksum = None if self._data is None else expert_checksum(self._data)
 
     def _make_state(self) -> State:
         self.cloning = Cloning(self.policy, self.config)
@@ -275,13 +272,6 @@ class BC(Algorithm):
 
     def _batch_size(self) -> int:
         return self.config.batch_size
-
-    def state(self) -> dict[str, Any]:
-        return {**super().state(), "expert": self._checksum}
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        refuse_other_expert(self._checksum, state.get("expert"))
-        super().load_state(state)
 
     def _parts(self) -> dict[str, Any]:
         return {**super()._parts(), "patience": self.cloning.patience}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,6 @@ from zoo.buffers.arrays import Arrays, allocate, assign, observation_spec, trans
 from zoo.config.fields import hyperparameter
 from zoo.envs.normalize import is_training
 from zoo.envs.spaces import is_composite, nested
-from zoo.errors import ZooError
 from zoo.imitation.expert_data import ExpertData
 from zoo.imitation.expert_files import read_expert
 
@@ -45,26 +43,6 @@ def chosen_episodes(dataset: ExpertData | str | Path, agent: Algorithm, choice: 
     data = dataset if isinstance(dataset, ExpertData) else read_expert(dataset, agent.spaces)
     data.check_spaces(*agent.spaces)
     return data.filtered(min_return=choice.min_return, n_episodes=choice.n_episodes)
-
-
-def expert_checksum(data: ExpertData) -> int:
-    """Return a number that other expert data hardly have."""
-    checksum = 0
-
-    def add(array: Array) -> None:
-        nonlocal checksum
-        checksum = zlib.crc32(np.ascontiguousarray(array).tobytes(), checksum)
-
-    transform(add, {"observations": data.observations, "actions": data.actions, "lengths": data.lengths})
-    return checksum
-
-
-def refuse_other_expert(own: int | None, learned_from: int | None) -> None:
-    """Raise `ZooError` if the checksums are of different data; None is of none."""
-    if None not in (own, learned_from) and own != learned_from:
-        raise ZooError(
-            "the expert data are not those that the run has learned from so far; give it the same dataset"
-        )
 
 
 def own_generator(seed: int) -> np.random.Generator:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from zoo.envs.config import NormalizeConfig
 from zoo.envs.normalize import Normalizer
 from zoo.envs.spaces import is_composite, leaf_spaces
 from zoo.envs.spaces import leaves as parts_of
-from zoo.imitation.demonstrations import EpisodeChoice, expert_checksum, refuse_other_expert
+from zoo.imitation.demonstrations import EpisodeChoice
 from zoo.imitation.expert_data import ExpertData
 from zoo.optim.optimizers import Adam, Updater
 from zoo.optim.parameters import Parameters
@@ -68,7 +69,7 @@ class DiscriminatorConfig(EpisodeChoice):
 
 
 class Discriminator:
-    """The discriminator of ``agent``, and the expert's steps in the order in which it sees them."""
+    """The discriminator of ``agent``, and the expert's steps."""
 
     def __init__(self, config: DiscriminatorConfig, data: ExpertData, agent: Algorithm) -> None:
         self.config, self.data, self.device = config, data, agent.device
@@ -79,7 +80,6 @@ class Discriminator:
         ).to(agent.device)
         self.spectral = SpectralNorm(self.network) if config.d_spectral_norm else None
         self.updater = Updater(Parameters("discriminator", self.spectral or self.network), Adam())
-        self.order = ExpertOrder(data)
         settings = NormalizeConfig(rewards=False, epsilon=SMALLEST_VARIANCE)
         self.statistics = Normalizer(agent.observation_space, settings)
         self.statistics.update_observations(data.observations)
@@ -114,19 +114,13 @@ class Discriminator:
         policy did. The statistics take in both, of all workers: ``share`` turns this one's vector (m,) into
         those of all, (workers, m).
         """
-        n, size = shape[0] * shape[1], n_rows(policy["observations"])
-        # In a random order, each at most once as long as there are enough.
-        own = rng.choice(size, n, replace=False) if n <= size else np.resize(rng.permutation(size), n)
-        rows = {"policy": own, "expert": self.order.next(n, rng)}
+        pairs, batches = {}, {}
         expert = {"observations": self.data.observations, "actions": self.data.actions}
-        pairs = {
-            name: transform(lambda array: array[rows[name]], dict(columns))  # noqa: B023
-            for name, columns in (("policy", policy), ("expert", expert))
-        }
-        for columns in pairs.values():
-            self.statistics.update_observations(columns["observations"])
+        for name, columns in (("policy", policy), ("expert", expert)):
+            rows = drawn_rows(n_rows(columns["observations"]), shape[0] * shape[1], rng)
+            pairs[name] = transform(itemgetter(rows), dict(columns))
+            self.statistics.update_observations(pairs[name]["observations"])
         self.statistics.merge_shared(share(self.statistics.local_statistics()))
-        batches: dict[str, Any] = {}
         for name, columns in pairs.items():
             seen = self._seen(**columns)
             batches[name] = self._tensors(
@@ -219,48 +213,20 @@ class Discriminator:
     def state(self) -> dict[str, Any]:
         """Return all of it that is no tensor of the update's state."""
         return {
-            "expert": self.order.state(),
             "statistics": self.statistics.state(),
             "directions": {} if self.spectral is None else self.spectral.state(),
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go back to there. Raises `ZooError` if the expert's data are others."""
-        self.order.load_state(state["expert"])
         self.statistics.load_state(state["statistics"])
         self.statistics.share()
         if self.spectral is not None:
             self.spectral.load_state(state["directions"])
 
 
-class ExpertOrder:
-    """The steps of an expert, each once in a random order, then in another one, and so on."""
-
-    def __init__(self, data: ExpertData) -> None:
-        self.n_steps, self.checksum = data.n_steps, expert_checksum(data)
-        self.order = np.zeros(0, np.int64)
-        self.position = 0
-
-    def next(self, n: int, rng: np.random.Generator) -> Array:
-        """Return the numbers of the next ``n`` steps."""
-        found, missing = [], n
-        while missing:
-            if self.position == len(self.order):
-                self.order, self.position = rng.permutation(self.n_steps), 0
-            part = self.order[self.position : self.position + missing]
-            found.append(part)
-            self.position += len(part)
-            missing -= len(part)
-        return np.concatenate(found)
-
-    def state(self) -> dict[str, Any]:
-        """Return the order, and how far it has been gone through."""
-        return {"order": self.order.copy(), "position": self.position, "checksum": self.checksum}
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go back to there. Raises `ZooError` if it is the order of other steps."""
-        refuse_other_expert(self.checksum, state["checksum"])
-        self.order, self.position = np.array(state["order"], np.int64), int(state["position"])
+def drawn_rows(n_rows: int, n: int, rng: np.random.Generator) -> Array:
+    """Return ``n`` of so many rows in a random order, each at most once as long as there are enough."""
+    return rng.choice(n_rows, n, replace=False) if n <= n_rows else np.resize(rng.permutation(n_rows), n)
 
 
 def cross_entropy(policy_logits: Tensor, expert_logits: Tensor) -> Tensor:

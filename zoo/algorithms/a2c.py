@@ -21,7 +21,6 @@ from zoo.algorithms.on_policy import (
     with_n_valid,
 )
 from zoo.config.fields import hyperparameter, with_defaults
-from zoo.errors import ZooError
 from zoo.optim.optimizers import Adam, Optimizer, RMSprop
 from zoo.optim.update_runner import State, StepResult
 
@@ -38,10 +37,6 @@ class A2CConfig(SdeConfig, OnPolicyConfig):
     rms_prop_tensorflow: bool = hyperparameter(
         True, "RMSprop in TensorFlow's form, with which the published scores were made; false: PyTorch's"
     )
-
-    def __post_init__(self) -> None:
-        if not self.use_rms_prop and self.rms_prop_decay != type(self).rms_prop_decay:
-            raise ZooError("`algo.rms_prop_decay` is of RMSprop, and `algo.use_rms_prop=false`; leave it out")
 
 
 class A2C(OnPolicyAlgorithm):

@@ -84,11 +84,6 @@ class ACERConfig:
                 f"`algo.replay_start={self.replay_start}` is never reached:"
                 f" `algo.buffer_size={self.buffer_size}` transitions are kept"
             )
-        if self.trust_region:
-            return
-        for name in ("delta", "alpha"):
-            if getattr(self, name) != getattr(type(self), name):
-                raise ZooError(f"`algo.{name}` is of the trust region, which is off; leave it out")
 
 
 class ACER(Algorithm):

@@ -21,7 +21,6 @@ from zoo.algorithms.arguments import (
     built_config,
     check_action_space,
     check_recurrence,
-    check_sde_options,
     described,
     make_policy,
     policy_config,
@@ -174,9 +173,6 @@ class Algorithm:
         self._still_due: Mapping[str, Any] = {}
         self.distributed = DistributedContext(self)
 
-        check_sde_options(
-            *(self.name, config, self.policy_config, action_space), squashes=self.scales_actions
-        )
         check_recurrence(self.name, self.policy_config, is_recurrent=self.has_recurrence)
         self.action_adapter = make_action_adapter(action_space, scaled=self._is_scaled())
         with self.generators.torch_of_this_run(), torch_settings(threads=1):

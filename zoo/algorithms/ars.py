@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from gymnasium import spaces
 
 from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.collector import Collector, check_collected
@@ -28,7 +27,6 @@ from zoo.buffers.arrays import Arrays
 from zoo.config.fields import ScheduleValue, hyperparameter
 from zoo.envs.normalize import RowMoments, is_training
 from zoo.envs.replay import LARGEST_SEED
-from zoo.envs.spaces import describe
 from zoo.envs.transition import EpisodeRecord
 from zoo.errors import ZooError
 from zoo.optim.parameters import Parameters
@@ -169,15 +167,6 @@ class ARS(Algorithm):
 
     def _policy_options(self) -> dict[str, Any]:
         config, has_layers = self.config, self._has_hidden_layers()
-        if self.policy_config.log_std_init is not None and self.policy_config._target_ is None:
-            raise ZooError(
-                "`policy.log_std_init` is of actions that are drawn, and ars draws none; leave it out"
-            )
-        if config.squash_output and not isinstance(self.action_space, spaces.Box):
-            raise ZooError(
-                "`algo.squash_output=true` is for Box actions, but the env's are"
-                f" {describe(self.action_space)}; leave it out"
-            )
         return {
             "squash": self._is_scaled(),
             "with_bias": has_layers if config.with_bias is None else config.with_bias,

@@ -142,11 +142,6 @@ class OffPolicyAlgorithm(Algorithm):
         config, replay = self.config, self.replay_config
         if config.gradient_steps == 0:
             raise ZooError("`algo.gradient_steps=0` would never learn; expected -1 or at least 1")
-        if config.buffer_size < self.n_envs:
-            raise ZooError(
-                f"`algo.buffer_size={config.buffer_size}` has no place for a transition of each of"
-                f" n_envs={self.n_envs} environments; expected at least as many"
-            )
         self._train_freq, self._train_unit = _parse_train_freq(config.train_freq)
         specs = {
             "observations": observation_spec(self.observation_space),

@@ -6,6 +6,7 @@ import inspect
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -44,7 +45,6 @@ from zoo.algorithms.saving import (
     Generators,
     Tensors,
     check_tensors,
-    unpickled,
 )
 from zoo.buffers.arrays import Arrays, n_rows
 from zoo.buffers.config import ReplayConfig
@@ -165,7 +165,6 @@ class Algorithm:
         self.recent_episodes = RecentEpisodes(maxlen=100)
         self.timings = {"env": 0.0, "policy": 0.0, "update": 0.0, "evaluation": 0.0}
         self.stop_reason: str | None = None
-        self.is_half_restored = False  # whether a checkpoint that does not fit was taken over in part
         self._ended_by: str | None = None  # why the run ended, but for a signal
         self._restored_stop_reason: str | None = None
         self.scalars = ScalarMeans(self.device)
@@ -349,8 +348,6 @@ class Algorithm:
         """
         if self.envs is None:
             raise ZooError("this agent has no env to learn in; give it one with set_env()")
-        if self.is_half_restored:
-            raise ZooError("a checkpoint that does not fit was restored in part; make the model anew")
         n_steps, batch_size = whole_steps(total_timesteps), self._batch_size()
         if reset_num_timesteps:
             self.num_timesteps = self.n_episodes = 0
@@ -618,7 +615,7 @@ class Algorithm:
 
         options = {name: getattr(self.runtime, name) for name in ("compile", "threads")}
         options |= {"seed": self.seed, "device": str(self.device)}
-        return unpickled, (type(self), agent_files(self, {}), options)
+        return partial(type(self).from_files, **options), (agent_files(self, {}),)
 
     @classmethod
     def load(cls, path: str | Path, env: Any = None, *, trust: bool = False, **options: Any) -> Self:

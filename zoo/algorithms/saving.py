@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,10 +13,6 @@ from torch import Tensor, nn
 
 from zoo.core.printing import one_line
 from zoo.errors import ZooError
-
-if TYPE_CHECKING:
-    from zoo.agents.agent_folder import AgentFiles
-    from zoo.algorithms.algorithm import Algorithm
 
 
 class Attributes:
@@ -155,8 +151,3 @@ def check_tensors(expected: Mapping[str, tuple[int, ...]], tensors: Mapping[str,
     if problems:
         more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
         raise ZooError(f"the parameters don't fit the policy: {'; '.join(problems[:3])}{more}")
-
-
-def unpickled(algorithm: type[Algorithm], files: AgentFiles, options: Mapping[str, Any]) -> Algorithm:
-    """Return the algorithm that `Algorithm.__reduce__` has pickled."""
-    return algorithm.from_files(files, **options)

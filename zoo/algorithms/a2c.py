@@ -13,7 +13,6 @@ from torch import Tensor
 
 from zoo.algorithms.arguments import SdeConfig
 from zoo.algorithms.on_policy import (
-    ANY_ACTIONS,
     OnPolicyAlgorithm,
     OnPolicyConfig,
     batch_mean,
@@ -44,7 +43,6 @@ class A2C(OnPolicyAlgorithm):
 
     name = "a2c"
     config_class = A2CConfig
-    supported_actions = ANY_ACTIONS
 
     config: A2CConfig
 

@@ -24,7 +24,7 @@ from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.arguments import make_policy
 from zoo.algorithms.collector import Array
 from zoo.algorithms.saving import RecurrentState
-from zoo.buffers.arrays import Arrays, ArraySpec, observation_spec
+from zoo.buffers.arrays import Arrays, ArraySpec
 from zoo.buffers.replay import keep_or_discard_buffer, refuse_too_large_buffer, replay_bytes
 from zoo.buffers.sequence import SequenceBuffer
 from zoo.config.fields import ScheduleValue, hyperparameter
@@ -123,14 +123,8 @@ class ACER(Algorithm):
         return state
 
     def _make_buffer(self) -> None:
-        config, action_adapter, head = self.config, self.action_adapter, self.acting.head
-        specs = {
-            "observations": observation_spec(self.observation_space),
-            "actions": action_adapter.spec,
-            "behaviour": ArraySpec((head.parameter_size,), np.float32),
-        }
-        if self._mask_size is not None:
-            specs["action_masks"] = ArraySpec((self._mask_size,), np.bool_)
+        config, specs = self.config, self._specs()
+        specs["behaviour"] = ArraySpec((self.acting.head.parameter_size,), np.float32)
         self.recurrent = RecurrentState(self.acting.initial_state(self.n_envs))
         if self.recurrent.array is not None:
             specs["states"] = ArraySpec(self.recurrent.array.shape[1:], np.float32)

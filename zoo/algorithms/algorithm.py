@@ -46,7 +46,7 @@ from zoo.algorithms.saving import (
     Tensors,
     check_tensors,
 )
-from zoo.buffers.arrays import Arrays, n_rows
+from zoo.buffers.arrays import Arrays, ArraySpec, n_rows, observation_spec
 from zoo.buffers.config import ReplayConfig
 from zoo.config.aliases import ATTRIBUTES
 from zoo.config.fields import build, scheduled, whole_steps
@@ -237,6 +237,16 @@ class Algorithm:
     def _make_acting(self) -> ActingPolicy:
         """Return the part of the policy that acts."""
         return ActingPolicy(self.policy, self.device, mirror=make_mirror(self.policy, self.device))
+
+    def _specs(self, *, normalized: bool = False) -> dict[str, Any]:
+        """Return what a buffer stores of each step, by name: its shape and type."""
+        specs = {
+            "observations": observation_spec(self.observation_space, normalized=normalized),
+            "actions": self.action_adapter.spec,
+        }
+        if self._mask_size is not None:
+            specs["action_masks"] = ArraySpec((self._mask_size,), np.bool_)
+        return specs
 
     def _make_buffer(self) -> None:
         """Allocate what `collect` fills."""

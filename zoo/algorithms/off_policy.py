@@ -14,7 +14,7 @@ from torch import Tensor
 from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.arguments import Policy
 from zoo.algorithms.saving import Attributes
-from zoo.buffers.arrays import Arrays, ArraySpec, observation_spec
+from zoo.buffers.arrays import Arrays
 from zoo.buffers.config import ReplayConfig, replay_config
 from zoo.buffers.hindsight import EpisodeIndex, Hindsight
 from zoo.buffers.prioritized import BYTES_EACH, PrioritizedSampler
@@ -42,12 +42,6 @@ from zoo.policies.exploration import (
 
 BATCH_BYTES = 64 * 2**20
 """Bytes of sampled transitions that one call of the update runner may hold."""
-
-BYTES_OF_A_WINDOWS_STEP = 32
-"""Bytes of each further step of an n-step return while a batch is sampled: indices, ends and rewards."""
-
-BYTES_OF_AN_INFO = 300
-"""Bytes of a small dictionary."""
 
 
 @dataclass
@@ -143,23 +137,21 @@ class OffPolicyAlgorithm(Algorithm):
         if config.gradient_steps == 0:
             raise ZooError("`algo.gradient_steps=0` would never learn; expected -1 or at least 1")
         self._train_freq, self._train_unit = _parse_train_freq(config.train_freq)
-        specs = {
-            "observations": observation_spec(self.observation_space),
-            "actions": self.action_adapter.spec,
-        }
-        if self._mask_size is not None:
-            specs["action_masks"] = ArraySpec((self._mask_size,), np.bool_)
-        relabelling = self._make_relabelling()
+        specs, relabelling = self._specs(), self._make_relabelling()
         buffer = keep_or_discard_buffer(getattr(self, "buffer", None), self.n_envs, specs)
         if buffer is None:
-            refuse_too_large_buffer(self._buffer_bytes(specs), config.buffer_size)
+            once = config.optimize_memory_usage
+            bytes_beside = 0 if replay.prioritized is None else BYTES_EACH
+            bytes_beside += 0 if replay.hindsight is None else EpisodeIndex.BYTES_EACH
+            needed = replay_bytes(config.buffer_size, specs, optimize_memory_usage=once)
+            refuse_too_large_buffer(needed + bytes_beside * config.buffer_size, config.buffer_size)
             sampler = UniformSampler()
             if replay.prioritized is not None:
-                length = ring_length(config.buffer_size, self.n_envs, once=config.optimize_memory_usage)
+                length = ring_length(config.buffer_size, self.n_envs, once=once)
                 sampler = PrioritizedSampler(replay.prioritized, length, self.n_envs)
             buffer = ReplayBuffer(
                 *(config.buffer_size, self.n_envs, specs),
-                optimize_memory_usage=config.optimize_memory_usage,
+                optimize_memory_usage=once,
                 sampler=sampler,
                 n_step=replay.n_step,
                 gamma=config.gamma,
@@ -169,26 +161,13 @@ class OffPolicyAlgorithm(Algorithm):
         buffer.relabelling = relabelling
         buffer.transforms = () if self.normalizer is None else (self.normalizer.normalize_transitions,)
         self.buffer = buffer
-        bytes_each = (
-            replay_bytes(1, specs) + self._bytes_ahead() + (replay.n_step - 1) * BYTES_OF_A_WINDOWS_STEP
-        )
+        bytes_each = replay_bytes(1, specs) + self._bytes_ahead()
         self._steps_per_call = max(1, BATCH_BYTES // (bytes_each * config.batch_size))
         exploration = self._make_exploration()
         if hasattr(self, "exploration"):
             exploration.carry_over(self.exploration)
         self.exploration = exploration
         self._collected_since_update = 0
-
-    def _buffer_bytes(self, specs: Mapping[str, Any]) -> int:
-        """Return the size of the replay buffer in bytes, before anything is allocated."""
-        config, replay = self.config, self.replay_config
-        needed = replay_bytes(config.buffer_size, specs, optimize_memory_usage=config.optimize_memory_usage)
-        if replay.prioritized is not None:
-            needed += BYTES_EACH * config.buffer_size
-        if replay.hindsight is not None:
-            bytes_of_info = BYTES_OF_AN_INFO * replay.hindsight.copy_info_dict
-            needed += (EpisodeIndex.BYTES_EACH + bytes_of_info) * config.buffer_size
-        return needed
 
     def _bytes_ahead(self) -> int:
         """Return the bytes that are computed for each transition before the gradient steps."""

@@ -18,7 +18,7 @@ from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.arguments import sde_options
 from zoo.algorithms.collector import Array
 from zoo.algorithms.saving import RecurrentState
-from zoo.buffers.arrays import Arrays, ArraySpec, observation_spec, split_rows, transform
+from zoo.buffers.arrays import Arrays, ArraySpec, split_rows, transform
 from zoo.buffers.rollout import RolloutBuffer, generalized_advantages
 from zoo.config.fields import ScheduleValue, hyperparameter
 from zoo.envs.transition import Transition
@@ -70,7 +70,7 @@ class OnPolicyConfig:
 class OnPolicyAlgorithm(Algorithm):
     """Collects ``n_steps`` steps of every environment with the current policy, then learns from them once."""
 
-    supported_actions: ClassVar[tuple[type[spaces.Space[Any]], ...]] = PLAIN_ACTIONS
+    supported_actions: ClassVar[tuple[type[spaces.Space[Any]], ...]] = ANY_ACTIONS
     policy_class = ActorCritic
     has_recurrence = True
     uses_old_log_prob: ClassVar[bool] = False
@@ -92,14 +92,8 @@ class OnPolicyAlgorithm(Algorithm):
         )
         return self.updater.initial_state()
 
-    def _specs(self) -> dict[str, Any]:
-        """Return the columns of the rollout buffer."""
-        specs = {
-            "observations": observation_spec(self.observation_space, normalized=self.normalizer is not None),
-            "actions": self.action_adapter.spec,
-        }
-        if self._mask_size is not None:
-            specs["action_masks"] = ArraySpec((self._mask_size,), bool)
+    def _specs(self, *, normalized: bool = False) -> dict[str, Any]:
+        specs = super()._specs(normalized=normalized)
         has_convolutions = any(isinstance(module, nn.Conv2d) for module in self.policy.modules())
         is_slow = has_convolutions and self.device.type == "cpu"
         if is_slow and self.recurrent.array is None:  # then values are cheapest with the actions
@@ -110,7 +104,7 @@ class OnPolicyAlgorithm(Algorithm):
 
     def _make_buffer(self) -> None:
         self.recurrent = RecurrentState(self.acting.initial_state(self.n_envs))
-        specs = self._specs()
+        specs = self._specs(normalized=self.normalizer is not None)
         chunks: dict[str, Any] = {}
         if self.recurrent.array is not None:
             specs["episode_starts"] = ArraySpec((), bool)

@@ -21,7 +21,6 @@ from torch import Tensor
 
 from zoo.algorithms.arguments import Policy, SdeConfig
 from zoo.algorithms.on_policy import (
-    ANY_ACTIONS,
     OnPolicyAlgorithm,
     OnPolicyConfig,
     batch_mean,
@@ -80,7 +79,6 @@ class PPO2(OnPolicyAlgorithm):
 
     name = "ppo2"
     config_class: ClassVar[type[Any]] = PPO2Config
-    supported_actions = ANY_ACTIONS
     uses_old_log_prob = True
     standardizes_minibatches = True
     """Whether advantages are standardised in each minibatch, or in a worker's whole rollout."""

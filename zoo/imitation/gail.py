@@ -21,7 +21,7 @@ from zoo.agents.agent_folder import AgentFiles
 from zoo.algorithms.a2c import A2C, A2CConfig
 from zoo.algorithms.acktr import ACKTR, ACKTRConfig
 from zoo.algorithms.arguments import Policy
-from zoo.algorithms.on_policy import ANY_ACTIONS, OnPolicyAlgorithm
+from zoo.algorithms.on_policy import OnPolicyAlgorithm
 from zoo.algorithms.ppo import PPO1, PPO2, PPO1Config, PPO2Config
 from zoo.algorithms.registry import ALGORITHMS, algorithm_class
 from zoo.algorithms.saving import Attributes
@@ -111,7 +111,6 @@ class GAIL(OnPolicyAlgorithm):
 
     name = "gail"
     config_class: ClassVar[type[Any]] = GAILOnTRPOConfig
-    supported_actions: ClassVar[tuple[type[Any], ...]] = ANY_ACTIONS
     learns_from_experts = True
 
     config: Any
@@ -175,9 +174,9 @@ class GAIL(OnPolicyAlgorithm):
 
     # -- collecting -------------------------------------------------------------------------------------
 
-    def _specs(self) -> dict[str, Any]:
+    def _specs(self, *, normalized: bool = False) -> dict[str, Any]:
         raw = {} if self.normalizer is None else {RAW: observation_spec(self.observation_space)}
-        return {**super()._specs(), **raw}
+        return {**super()._specs(normalized=normalized), **raw}
 
     def _make_buffer(self) -> None:
         super()._make_buffer()
@@ -254,35 +253,30 @@ class GAILOnTRPO(GAIL, TRPO):
     """GAIL whose generator is TRPO."""
 
     config_class = GAILOnTRPOConfig  # type: ignore[assignment]
-    supported_actions = TRPO.supported_actions
 
 
 class GAILOnPPO2(GAIL, PPO2):
     """GAIL whose generator is PPO2."""
 
     config_class = GAILOnPPO2Config
-    supported_actions = PPO2.supported_actions
 
 
 class GAILOnPPO1(GAIL, PPO1):
     """GAIL whose generator is PPO1."""
 
     config_class = GAILOnPPO1Config  # type: ignore[assignment]
-    supported_actions = PPO1.supported_actions
 
 
 class GAILOnA2C(GAIL, A2C):
     """GAIL whose generator is A2C."""
 
     config_class = GAILOnA2CConfig  # type: ignore[assignment]
-    supported_actions = A2C.supported_actions
 
 
 class GAILOnACKTR(GAIL, ACKTR):
     """GAIL whose generator is ACKTR."""
 
     config_class = GAILOnACKTRConfig  # type: ignore[assignment]
-    supported_actions = ACKTR.supported_actions
 
 
 CLASSES: dict[str, type[GAIL]] = dict(

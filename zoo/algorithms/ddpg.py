@@ -116,11 +116,8 @@ class DDPG(ContinuousAlgorithm):
         if config.critic_l2_reg:
             spared = [f"{output_layer(critic.module)}.weight"]
             self.decay = WeightDecay(critic, config.critic_l2_reg, spared=spared)
-        state = self.return_normalizer.initial_state()
-        for updater in (self.actor_updater, self.critics_updater):
-            state |= updater.initial_state()
-            state[f"target_{updater.parameters.name}"] = updater.parameters.flat.clone()
-        return state
+        state = self._initial_state(self.actor_updater, self.critics_updater)
+        return State({**state, **self.return_normalizer.initial_state()})
 
     def _make_exploration(self) -> Exploration:
         settings = self.config.parameter_noise

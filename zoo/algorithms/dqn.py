@@ -78,9 +78,7 @@ class DQN(OffPolicyAlgorithm):
             Adam(eps=self._adam_eps()),
             max_grad_norm=self.config.max_grad_norm,
         )
-        state = self.updater.initial_state()
-        state["target"] = state["q_network"].clone()
-        return state
+        return self._initial_state(self.updater)
 
     def _adam_eps(self) -> float:
         return Adam.eps

@@ -30,6 +30,8 @@ from zoo.config.fields import ScheduleValue, hyperparameter
 from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.goals import GoalRewards
 from zoo.errors import ZooError, ZooWarning
+from zoo.optim.optimizers import Updater
+from zoo.optim.update_runner import State
 from zoo.policies.acting import ActingPolicy, ActionAdapter, make_mirror
 from zoo.policies.actor_critic import PolicyInput
 from zoo.policies.exploration import (
@@ -56,7 +58,7 @@ class OffPolicyConfig:
     batch_size: int = hyperparameter(64, "transitions in a gradient step", unit="transitions", ge=1)
     gamma: float = hyperparameter(0.99, "discount factor", ge=0, le=1)
     tau: float = hyperparameter(0.005, "how far a target update goes; 1: a copy", gt=0, le=1)
-    train_freq: int | list[Any] | dict[str, Any] = hyperparameter(
+    train_freq: int | list[Any] = hyperparameter(
         1, "environment steps between updates; [1, episode] counts episodes", ge=1
     )
     gradient_steps: int = hyperparameter(
@@ -119,6 +121,15 @@ class OffPolicyAlgorithm(Algorithm):
             replay = {**self.usual_replay, **(replay or {})}
         self.replay_config = replay_config(replay)
         super().__init__(policy, env, **options)
+
+    def _initial_state(self, *updaters: Updater) -> State:
+        """Return the networks that these update, and the targets that follow some of them."""
+        state = State()
+        for updater in updaters:
+            state |= updater.initial_state()
+        for target, online in self.targets_of.items():
+            state[target] = state[online].clone()
+        return state
 
     def _make_exploration(self) -> Exploration:
         """Return what chooses actions while learning."""
@@ -310,15 +321,11 @@ def td_errors(batch: Mapping[str, Any], errors: Tensor) -> dict[str, Tensor]:
 
 
 def _parse_train_freq(value: Any) -> tuple[int, str]:
-    """Read ``4``, ``[1, episode]`` or ``{frequency: 1, unit: episode}``."""
-    count, unit = value, "step"
-    if isinstance(value, Mapping) and value.keys() <= {"frequency", "unit"}:
-        count, unit = value.get("frequency"), value.get("unit", "step")
-    elif isinstance(value, Sequence) and len(value) == 2:
-        count, unit = value
+    """Read ``4`` or ``[1, episode]``."""
+    count, unit = value if isinstance(value, Sequence) and len(value) == 2 else (value, "step")
     if type(count) is not int or count < 1 or unit not in ("step", "episode"):
         raise ZooError(
             f"`algo.train_freq={value}`: expected a number of environment steps, or one of episodes, such as"
-            " [1, episode] or {frequency: 1, unit: episode}"
+            " [1, episode]"
         )
     return count, unit

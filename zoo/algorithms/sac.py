@@ -94,11 +94,7 @@ class SAC(ContinuousAlgorithm):
         self.actor_updater = Updater(Parameters("actor", policy.actor), Adam())
         self.critics_updater = Updater(Parameters("critics", policy.critics), Adam())
         self.temperature_updater = Updater(Parameters("temperature", policy.temperature), Adam())
-        state = State()
-        for updater in (self.actor_updater, self.critics_updater, self.temperature_updater):
-            state |= updater.initial_state()
-        state["target"] = state["critics"].clone()
-        return state
+        return self._initial_state(self.actor_updater, self.critics_updater, self.temperature_updater)
 
     def _make_exploration(self) -> Exploration:
         if not self.config.use_sde:

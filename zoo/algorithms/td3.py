@@ -64,10 +64,7 @@ class TD3(ContinuousAlgorithm):
     def _make_state(self) -> State:
         self.actor_updater = Updater(Parameters("actor", self.policy.actor), Adam())
         self.critics_updater = Updater(Parameters("critics", self.policy.critics), Adam())
-        state = State({**self.actor_updater.initial_state(), **self.critics_updater.initial_state()})
-        state["target_actor"] = state["actor"].clone()
-        state["target_critics"] = state["critics"].clone()
-        return state
+        return self._initial_state(self.actor_updater, self.critics_updater)
 
     def _learn_from(self, batches: Mapping[str, Any], n_steps: int) -> Mapping[str, Tensor]:
         shape = (n_steps, self.config.batch_size, *self.action_adapter.spec.shape)

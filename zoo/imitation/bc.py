@@ -12,6 +12,7 @@ import copy
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ from torch import Tensor, nn
 from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.arguments import Policy
 from zoo.algorithms.on_policy import ANY_ACTIONS, batch_mean, with_n_valid
+from zoo.buffers.arrays import transform
 from zoo.config.fields import ScheduleValue, hyperparameter
 from zoo.errors import NotFiniteError, ZooError
 from zoo.imitation.demonstrations import (
@@ -29,7 +31,6 @@ from zoo.imitation.demonstrations import (
     EpisodeChoice,
     chosen_episodes,
     own_generator,
-    rows_of,
     update_normalizer,
 )
 from zoo.imitation.expert_data import ExpertData
@@ -115,7 +116,7 @@ class Cloning:
     def step(self, state: State, shared: Any, rows: Tensor) -> StepResult:
         """Take one gradient step on these rows of the demonstrations."""
         imitation = self.updater.module(state)
-        batch = with_n_valid(rows_of(shared["rows"], rows))
+        batch = with_n_valid(transform(itemgetter(rows), shared["rows"]))
         parameters = imitation(batch, batch.get("states"))
         loss = batch_mean(self.head.imitation_loss(parameters, batch["actions"]), batch)
         state, grad_norm = self.updater.step(state, imitation, loss, shared["learning_rate"])
@@ -131,7 +132,7 @@ class Cloning:
         sums = torch.zeros(2, dtype=torch.float64)
         rows = torch.from_numpy(demonstrations.validation)
         for part in rows.split(VALIDATED_AT_ONCE):
-            batch = rows_of(demonstrations.tensors, part)
+            batch = transform(itemgetter(part), demonstrations.tensors)
             losses = self.head.imitation_loss(self.imitation(batch, batch.get("states")), batch["actions"])
             weights = batch.get("weights", torch.ones_like(losses))
             sums += torch.stack([(weights * losses).sum(), weights.sum()]).double().cpu()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.on_policy import USUAL_CHUNK
@@ -21,9 +22,6 @@ from zoo.imitation.expert_data import ExpertData
 from zoo.imitation.expert_files import read_expert
 
 Array = np.ndarray
-
-OWN_GENERATOR = 2
-"""The stream of a run's seed that cloning draws from; 1 is that of `predict`."""
 
 
 @dataclass
@@ -48,9 +46,9 @@ def chosen_episodes(dataset: ExpertData | str | Path, agent: Algorithm, choice: 
 def own_generator(seed: int) -> np.random.Generator:
     """Return the generator from which a cloning draws validation episodes, and a pretraining its minibatches.
 
-    It is another one than that of a run, which learns as it would without.
+    It is another one than that of a run, which learns as it would without, and than that of `predict`.
     """
-    return np.random.default_rng((seed, OWN_GENERATOR))
+    return np.random.default_rng((seed, 2))
 
 
 class Demonstrations:
@@ -121,14 +119,8 @@ class Demonstrations:
             rows = torch.from_numpy(np.flatnonzero(self._chunks == chunk))
             if chunk:
                 states[rows] = after[rows - 1]
-            after[rows] = policy.action_parameters(rows_of(self.tensors, rows), states[rows])[1]  # type: ignore[operator]
+            after[rows] = policy.action_parameters(transform(itemgetter(rows), self.tensors), states[rows])[1]  # type: ignore[operator]
         self.tensors["states"] = states
-
-
-def rows_of(tensors: Mapping[str, Any], rows: Tensor) -> dict[str, Any]:
-    """Return these rows of all tensors."""
-    batch: dict[str, Any] = transform(lambda column: column[rows], dict(tensors))
-    return batch
 
 
 def update_normalizer(agent: Algorithm, data: ExpertData) -> None:

@@ -64,7 +64,8 @@ def constructor_arguments(
     """Return what an algorithm is built with to be this agent, without an environment.
 
     ``options`` are hyperparameters with other values than the agent's, `CHOICES`, and another ``replay``
-    where it learns from one. Raises `ZooError` if it is the agent of another algorithm, or values don't fit.
+    or a ``dataset`` where it learns from one. Raises `ZooError` if it is the agent of another algorithm, or
+    values don't fit.
     """
     values = section_of(files, "algo")
     found, _ = (values.pop(label, None) for label in ALGO_LABELS)
@@ -79,6 +80,8 @@ def constructor_arguments(
     arguments: dict[str, Any] = {}
     if algorithm.has_replay:
         arguments["replay"] = section_of(files, "replay") or None
+    if algorithm.learns_from_experts:
+        arguments["dataset"] = None
     for option, value in options.items():
         if option in names:
             values[option] = value

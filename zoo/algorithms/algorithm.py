@@ -520,14 +520,10 @@ class Algorithm:
         difference = interfaces_differ(self.spaces, envs.spaces)
         if difference is not None:
             raise ZooError(f"the env's {difference[0]} differ from the agent's: {difference[1]}")
-        self._check_envs(envs)
         if self.normalizer is not None:
             envs.normalizer = self.normalizer
         self.env_config = config or self.env_config
         self._use_envs(envs)
-
-    def _check_envs(self, envs: VecEnvAdapter) -> None:
-        """Raise `ZooError` for environments that it can't learn in, though their spaces fit."""
 
     def _use_envs(self, envs: VecEnvAdapter) -> None:
         self.envs, self.n_envs, self.normalizer = envs, envs.num_envs, envs.normalizer

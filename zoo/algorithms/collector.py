@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 Array = np.ndarray
 
+ADVICE = "; smaller algo.learning_rate may help"
+"""What the error says where the policy's numbers are not finite."""
+
 Act = Callable[[PolicyInput], Mapping[str, Arrays]]
 """Returns ``actions``, and what else a buffer stores of a step."""
 
@@ -204,7 +207,7 @@ def check_collected(algorithm: Algorithm) -> None:
         start, end = f"environment {found.env} gave {thing} that", ""
     else:
         what = "value" if found.name == "values" else "action"
-        start, end = f"the policy's {what} for environment {found.env}", _advice(algorithm)
+        start, end = f"the policy's {what} for environment {found.env}", ADVICE
     raise NotFiniteError(
         f"{start} is not finite ({found.value}) by step {algorithm.num_timesteps} of the run{end}"
     )
@@ -216,13 +219,5 @@ def check_parameters(algorithm: Algorithm) -> None:
         if tensor.is_floating_point() and not torch.isfinite(tensor.sum()) and not tensor.isfinite().all():
             raise NotFiniteError(
                 f"after {algorithm.n_updates} updates `{name}` is not finite, at step"
-                f" {algorithm.num_timesteps} of the run{_advice(algorithm)}"
+                f" {algorithm.num_timesteps} of the run{ADVICE}"
             )
-
-
-def _advice(algorithm: Algorithm) -> str:
-    """Name what bounds the size of an update."""
-    bounds = [
-        f"algo.{name}" for name in ("learning_rate", "max_grad_norm") if hasattr(algorithm.config, name)
-    ]
-    return f"; smaller {' or '.join(bounds)} may help" if bounds else ""

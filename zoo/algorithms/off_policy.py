@@ -27,7 +27,6 @@ from zoo.buffers.replay import (
     ring_length,
 )
 from zoo.config.fields import ScheduleValue, hyperparameter
-from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.goals import GoalRewards
 from zoo.errors import ZooError, ZooWarning
 from zoo.optim.optimizers import Updater
@@ -183,10 +182,6 @@ class OffPolicyAlgorithm(Algorithm):
     def _bytes_ahead(self) -> int:
         """Return the bytes that are computed for each transition before the gradient steps."""
         return 0
-
-    def _check_envs(self, envs: VecEnvAdapter) -> None:
-        if self.replay_config.hindsight is not None:
-            GoalRewards(envs.env)
 
     def _make_relabelling(self) -> Hindsight | None:
         hindsight = self.replay_config.hindsight

@@ -62,7 +62,6 @@ class Demonstrations:
     def __init__(
         self, data: ExpertData, agent: Algorithm, validation_fraction: float, rng: np.random.Generator
     ) -> None:
-        data.check_spaces(*agent.spaces)
         self.is_recurrent = bool(agent.acting.state_size)
         length = min(USUAL_CHUNK, int(data.lengths.max())) if self.is_recurrent else 1
         n_chunks = -(-data.lengths // length)

@@ -15,15 +15,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from typing_extensions import Self
 
-from zoo.agents.agent_folder import AgentFiles
 from zoo.algorithms.a2c import A2C, A2CConfig
 from zoo.algorithms.acktr import ACKTR, ACKTRConfig
 from zoo.algorithms.arguments import Policy
 from zoo.algorithms.on_policy import OnPolicyAlgorithm
 from zoo.algorithms.ppo import PPO1, PPO2, PPO1Config, PPO2Config
-from zoo.algorithms.registry import ALGORITHMS, algorithm_class
+from zoo.algorithms.registry import ALGORITHMS
 from zoo.algorithms.saving import Attributes
 from zoo.algorithms.trpo import TRPO, TRPOConfig
 from zoo.buffers.arrays import Arrays, merge_leading, observation_spec, transform
@@ -131,18 +129,6 @@ class GAIL(OnPolicyAlgorithm):
         super().__init__(policy, env, **options)
         if dataset is not None:
             self.set_expert(dataset)
-
-    @classmethod
-    def from_files(cls, files: AgentFiles, env: Any = None, *, dataset: Any = None, **options: Any) -> Self:
-        """Rebuild an agent from what `read_agent` returned; with a ``dataset`` it can go on learning."""
-        agent = super().from_files(files, env, **options)
-        if dataset is not None:
-            agent.set_expert(dataset)
-        return agent
-
-    @classmethod
-    def check_workers(cls, config: Any, n_workers: int) -> None:
-        algorithm_class(config.generator).check_workers(config, n_workers)
 
     def gradient_steps_in(self, total_timesteps: int) -> float:
         own = total_timesteps / (self.buffer.n_steps * self.n_envs * self.config.g_step) * self.config.d_step

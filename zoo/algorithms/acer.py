@@ -100,22 +100,16 @@ class ACER(Algorithm):
     buffer: SequenceBuffer
 
     def _make_policy(self) -> nn.Module:
-        is_discrete = isinstance(self.action_space, spaces.Discrete)
-        policy_class = ActionValuePolicy if is_discrete else StochasticDuelingPolicy
+        self.is_discrete = isinstance(self.action_space, spaces.Discrete)
+        policy_class = ActionValuePolicy if self.is_discrete else StochasticDuelingPolicy
         return make_policy(policy_class, self.observation_space, self.action_space, self.policy_config)
 
     def _make_state(self) -> State:
-        config, policy = self.config, self.policy
+        config = self.config
         self.updater = Updater(
-            Parameters("policy", policy),
+            Parameters("policy", self.policy),
             RMSprop(config.rms_prop_decay, config.rms_prop_eps),
             max_grad_norm=config.max_grad_norm,
-        )
-        gamma, truncation = config.gamma, config.correction_term
-        self.loss_terms = (
-            DiscreteLossTerms(gamma, truncation)
-            if isinstance(policy, ActionValuePolicy)
-            else ContinuousLossTerms(policy, gamma, truncation)
         )
         state = self.updater.initial_state()
         if config.trust_region:
@@ -171,7 +165,7 @@ class ACER(Algorithm):
         rates = self.rates(self._progress_before)
         for window in firsts[:, None]:  # as fast as all in one run, whose loop takes far longer to compile
             batch = buffer.windows(window)
-            if isinstance(self.loss_terms, ContinuousLossTerms):
+            if not self.is_discrete:
                 batch["noise"] = self.acting.head.noise(self.rng, (1, N_DRAWN, *window.shape[1:], n_steps))
             self._take_steps(self._gradient_step, rates, self._tensors(batch))
 
@@ -185,8 +179,10 @@ class ACER(Algorithm):
             inputs = {name.removeprefix("next_"): batch[name] for name in batch if name.startswith("next_")}
             next_policy = parameters.functional(state["policy"])
             distribution, next_values, _ = next_policy(inputs, inputs.get("states"))
-            next_values = self.loss_terms.state_values(distribution, next_values).detach()
-        terms = self.loss_terms.terms(policy, average, next_values, batch)
+            if self.is_discrete:  # values of all actions
+                next_values = (torch.softmax(distribution, -1) * next_values).sum(-1)
+        loss_terms = self._discrete_terms if self.is_discrete else self._continuous_terms
+        terms = loss_terms(policy, average, next_values.detach(), batch)
         grad, metrics = self._grad(terms)
         policy_loss = -(grad * terms.statistics).sum(-1).mean()
         loss = policy_loss + self.config.q_coef * terms.critic_loss
@@ -210,6 +206,82 @@ class ACER(Algorithm):
             grad = projected(grad, normal, self.config.delta)
             metrics["average_kl"] = divergence.detach().mean()
         return grad, metrics
+
+    # Loss terms of a batch (sequences, time, …). ``average`` are the average policy's parameters there, and
+    # ``next_values`` (n,) the values of next observations that are not in the batch.
+
+    def _discrete_terms(
+        self, policy: FunctionalModule, average: Tensor | None, next_values: Tensor, batch: Batch
+    ) -> LossTerms:
+        """Return the terms where all action values are known, and all probabilities."""
+        gamma, truncation = self.config.gamma, self.config.correction_term
+        logits, action_values, _ = policy(batch, batch.get("states"))
+        actions, statistics = batch["actions"], torch.softmax(logits, -1)
+        probabilities, q_values = statistics.detach(), action_values.detach()
+        ratios = probabilities / (torch.softmax(batch["behaviour"], -1) + EPSILON)
+        ratio, taken = gather(ratios, actions), gather(action_values, actions)
+        values = (probabilities * q_values).sum(-1)
+        bounded = ratio.clamp(max=1.0)
+        targets = corrected_returns(gamma, batch, values, next_values, taken.detach(), bounded)
+        # Equation 9: what truncation leaves out of the first part is in the second, over all actions.
+        taken_weight = ratio.clamp(max=truncation) * (targets - values)
+        other_weights = torch.relu(1.0 - truncation / (ratios + EPSILON)) * probabilities
+        other_weights = other_weights * (q_values - values.unsqueeze(-1))
+        # A mask leaves an action probability 0, and no gradient: nothing of it may count in the projection.
+        possible = probabilities > 0
+
+        def log(statistics: Tensor) -> Tensor:
+            return torch.where(possible, (statistics + EPSILON).log(), 0.0)
+
+        def objective(statistics: Tensor) -> Tensor:
+            logs = log(statistics)
+            return taken_weight * gather(logs, actions) + (other_weights * logs).sum(-1)
+
+        def entropy(statistics: Tensor) -> Tensor:
+            return -(statistics * log(statistics)).sum(-1)
+
+        def divergence(statistics: Tensor) -> Tensor:
+            assert average is not None
+            average_probabilities = torch.softmax(average, -1)
+            return (average_probabilities * (log(average_probabilities) - log(statistics))).sum(-1)
+
+        critic_loss = 0.5 * (targets - taken).square().mean()
+        return LossTerms(statistics, objective, entropy, divergence, critic_loss)
+
+    def _continuous_terms(
+        self, policy: FunctionalModule, average: Tensor | None, next_values: Tensor, batch: Batch
+    ) -> LossTerms:
+        """Return the terms where action values come from a stochastic dueling network."""
+        assert isinstance(self.policy, StochasticDuelingPolicy)
+        gamma, truncation, head = self.config.gamma, self.config.correction_term, self.policy.head
+        actions, behaviour, noise = batch["actions"], batch["behaviour"], batch["noise"]
+        statistics, all_values, _ = policy(batch, batch.get("states"), actions, noise)
+        values, taken, _ = all_values
+        state_values, taken_values, fresh_values = all_values.detach()
+        fresh = self.policy.sample_actions(statistics, noise[0])
+
+        def ratio_of(actions: Tensor) -> Tensor:
+            log_ratio = head.log_prob(statistics.detach(), actions) - head.log_prob(behaviour, actions)
+            return log_ratio.exp()
+
+        ratio = ratio_of(actions)
+        trajectories = gamma, batch, state_values, next_values, taken_values
+        targets = corrected_returns(*trajectories, ratio.pow(1.0 / actions.shape[-1]).clamp(max=1.0))
+        taken_weight = ratio.clamp(max=truncation) * (corrected_returns(*trajectories) - state_values)
+        fresh_weight = torch.relu(1.0 - truncation / ratio_of(fresh)) * (fresh_values - state_values)
+
+        def objective(statistics: Tensor) -> Tensor:
+            taken_term = taken_weight * head.log_prob(statistics, actions)
+            return taken_term + fresh_weight * head.log_prob(statistics, fresh)
+
+        def divergence(statistics: Tensor) -> Tensor:
+            assert average is not None
+            return head.kl(average, statistics)
+
+        errors = targets - taken_values
+        value_targets = state_values + ratio.clamp(max=1.0) * errors
+        losses = (targets - taken).square() + (value_targets - values).square()
+        return LossTerms(statistics, objective, head.entropy, divergence, 0.5 * losses.mean())
 
     def gradient_steps_in(self, total_timesteps: int) -> float:
         return total_timesteps / self._batch_size() * (1.0 + self.config.replay_ratio)
@@ -262,104 +334,6 @@ def corrected_returns(
     if coefficients is not None:
         weights = weights * _later(coefficients, 1)
     return taken + retrace(td_errors, weights)
-
-
-class DiscreteLossTerms:
-    """Loss terms of Discrete actions: all action values are known, and all probabilities."""
-
-    def __init__(self, gamma: float, truncation: float) -> None:
-        self.gamma, self.truncation = gamma, truncation
-
-    def state_values(self, parameters: Tensor, values: Tensor) -> Tensor:
-        """Return V(s) (…): the mean action value."""
-        return (torch.softmax(parameters, -1) * values).sum(-1)
-
-    def terms(
-        self, policy: FunctionalModule, average: Tensor | None, next_values: Tensor, batch: Batch
-    ) -> LossTerms:
-        """Return the terms of an update on a batch (sequences, time, …).
-
-        ``average`` are the average policy's parameters there, for the divergence from it, and
-        ``next_values`` (n,) the values of next observations that are not in the batch themselves.
-        """
-        logits, action_values, _ = policy(batch, batch.get("states"))
-        actions, statistics = batch["actions"], torch.softmax(logits, -1)
-        probabilities, q_values = statistics.detach(), action_values.detach()
-        ratios = probabilities / (torch.softmax(batch["behaviour"], -1) + EPSILON)
-        ratio, taken = gather(ratios, actions), gather(action_values, actions)
-        values = (probabilities * q_values).sum(-1)
-        targets = corrected_returns(
-            self.gamma, batch, values, next_values, taken.detach(), ratio.clamp(max=1.0)
-        )
-        # Equation 9: what truncation leaves out of the first part is in the second, over all actions.
-        taken_weight = ratio.clamp(max=self.truncation) * (targets - values)
-        other_weights = torch.relu(1.0 - self.truncation / (ratios + EPSILON)) * probabilities
-        other_weights = other_weights * (q_values - values.unsqueeze(-1))
-        # A mask leaves an action probability 0, and no gradient: nothing of it may count in the projection.
-        possible = probabilities > 0
-
-        def log(statistics: Tensor) -> Tensor:
-            return torch.where(possible, (statistics + EPSILON).log(), 0.0)
-
-        def objective(statistics: Tensor) -> Tensor:
-            logs = log(statistics)
-            return taken_weight * gather(logs, actions) + (other_weights * logs).sum(-1)
-
-        def entropy(statistics: Tensor) -> Tensor:
-            return -(statistics * log(statistics)).sum(-1)
-
-        def divergence(statistics: Tensor) -> Tensor:
-            assert average is not None
-            average_probabilities = torch.softmax(average, -1)
-            return (average_probabilities * (log(average_probabilities) - log(statistics))).sum(-1)
-
-        critic_loss = 0.5 * (targets - taken).square().mean()
-        return LossTerms(statistics, objective, entropy, divergence, critic_loss)
-
-
-class ContinuousLossTerms:
-    """Loss terms of Box actions: action values come from a stochastic dueling network."""
-
-    def __init__(self, policy: StochasticDuelingPolicy, gamma: float, truncation: float) -> None:
-        self.gamma, self.truncation = gamma, truncation
-        self.policy = policy
-        self.head = policy.head
-
-    def state_values(self, parameters: Tensor, values: Tensor) -> Tensor:
-        """Return V(s) (…), which the network gives."""
-        return values
-
-    def terms(
-        self, policy: FunctionalModule, average: Tensor | None, next_values: Tensor, batch: Batch
-    ) -> LossTerms:
-        actions, behaviour, noise, head = batch["actions"], batch["behaviour"], batch["noise"], self.head
-        statistics, all_values, _ = policy(batch, batch.get("states"), actions, noise)
-        values, taken, _ = all_values
-        state_values, taken_values, fresh_values = all_values.detach()
-        fresh = self.policy.sample_actions(statistics, noise[0])
-
-        def ratio_of(actions: Tensor) -> Tensor:
-            log_ratio = head.log_prob(statistics.detach(), actions) - head.log_prob(behaviour, actions)
-            return log_ratio.exp()
-
-        ratio = ratio_of(actions)
-        trajectories = self.gamma, batch, state_values, next_values, taken_values
-        targets = corrected_returns(*trajectories, ratio.pow(1.0 / actions.shape[-1]).clamp(max=1.0))
-        taken_weight = ratio.clamp(max=self.truncation) * (corrected_returns(*trajectories) - state_values)
-        fresh_weight = torch.relu(1.0 - self.truncation / ratio_of(fresh)) * (fresh_values - state_values)
-
-        def objective(statistics: Tensor) -> Tensor:
-            taken_term = taken_weight * head.log_prob(statistics, actions)
-            return taken_term + fresh_weight * head.log_prob(statistics, fresh)
-
-        def divergence(statistics: Tensor) -> Tensor:
-            assert average is not None
-            return head.kl(average, statistics)
-
-        errors = targets - taken_values
-        value_targets = state_values + ratio.clamp(max=1.0) * errors
-        losses = (targets - taken).square() + (value_targets - values).square()
-        return LossTerms(statistics, objective, head.entropy, divergence, 0.5 * losses.mean())
 
 
 def retrace(td_errors: Tensor, weights: Tensor) -> Tensor:

@@ -39,7 +39,7 @@ from zoo.algorithms.collector import (
     envs_for,
 )
 from zoo.algorithms.distributed import DistributedContext
-from zoo.algorithms.registry import sharing
+from zoo.algorithms.registry import ALGORITHMS, algorithm_class
 from zoo.algorithms.saving import (
     Attributes,
     Generators,
@@ -272,9 +272,8 @@ class Algorithm:
     def check_workers(cls, config: Any, n_workers: int) -> None:
         """Raise `ZooError` if so many processes can't learn as one with this config."""
         if n_workers > 1 and not cls.can_share:
-            raise ZooError(
-                f"workers={n_workers}: {cls.name} can't learn as several processes; {sharing()} can"
-            )
+            others = ", ".join(name for name in ALGORITHMS if algorithm_class(name).can_share)
+            raise ZooError(f"workers={n_workers}: {cls.name} can't learn as several processes; {others} can")
 
     def _check_budget(self, n_steps: int) -> None:
         """Warn where so many steps, from now on, will not learn anything."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -22,7 +21,7 @@ from zoo.buffers.arrays import Arrays, ArraySpec, split_rows, transform
 from zoo.buffers.rollout import RolloutBuffer, generalized_advantages
 from zoo.config.fields import ScheduleValue, hyperparameter
 from zoo.envs.transition import Transition
-from zoo.errors import ZooError, ZooWarning
+from zoo.errors import ZooError
 from zoo.optim.optimizers import Optimizer, Updater
 from zoo.optim.parameters import Parameters
 from zoo.optim.update_runner import State, average, n_workers
@@ -118,15 +117,6 @@ class OnPolicyAlgorithm(Algorithm):
         self.buffer = RolloutBuffer(
             self.config.n_steps, self.n_envs, specs, has_reset_steps=has_reset_steps, **chunks
         )
-        n_steps = self.buffer.n_rows * self.buffer.steps_a_row
-        batch_size = getattr(self.config, "batch_size", None)
-        if batch_size is not None and batch_size > n_steps:
-            warnings.warn(
-                f"`algo.batch_size={batch_size}` is more than a rollout, n_steps × n_envs = {n_steps} steps,"
-                " which is learned from as one batch",
-                ZooWarning,
-                stacklevel=5,
-            )
         floats = spaces.flatdim(self.observation_space) * self.buffer.steps_a_row
         self._rows_at_once = max(1, PIECE_BYTES // (np.dtype(np.float32).itemsize * floats))
 
@@ -267,17 +257,12 @@ class OnPolicyAlgorithm(Algorithm):
 
     def _minibatches(self) -> tuple[int, int]:
         """Return how many minibatches of ``batch_size`` steps a pass over the rollout has, and their rows."""
-        n_rows = self._rows_in(self.config.batch_size)  # type: ignore[attr-defined]
-        return math.ceil(self.buffer.n_rows / n_rows), n_rows
-
-    def _rows_in(self, batch_size: int) -> int:
-        """Return how many rows ``batch_size`` steps are, at most all. Raises `ZooError` for parts of rows."""
-        buffer = self.buffer
-        batch_size = min(batch_size, buffer.n_rows * buffer.steps_a_row)
+        buffer, config = self.buffer, self.config
+        batch_size = min(config.batch_size, buffer.n_rows * buffer.steps_a_row)  # type: ignore[attr-defined]
         n_rows, rest = divmod(batch_size, buffer.steps_a_row)
         if rest or n_rows == 0:
             raise self._minibatch_error(f"minibatches of `algo.batch_size={batch_size}` steps", "batch_size")
-        return n_rows
+        return math.ceil(buffer.n_rows / n_rows), n_rows
 
     def _minibatch_error(self, asked: str, option: str) -> ZooError:
         """Return the error for minibatches, asked for by an option, that a rollout can't give."""

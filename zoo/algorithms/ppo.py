@@ -160,9 +160,9 @@ class PPO2(OnPolicyAlgorithm):
 
     def _minibatches(self) -> tuple[int, int]:
         """Return how many minibatches an epoch has, and their rows."""
-        buffer, n_minibatches = self.buffer, self.config.n_minibatches
         if self.config.batch_size is not None:
             return super()._minibatches()
+        buffer, n_minibatches = self.buffer, self.config.n_minibatches
         n_rows = math.ceil(buffer.n_rows / n_minibatches)
         if n_minibatches > buffer.n_rows or n_rows * buffer.steps_a_row == 1:
             raise self._minibatch_error(f"{n_minibatches} minibatches", "n_minibatches")
@@ -253,5 +253,5 @@ class PPO1(PPO2):
 
     def _minibatches(self) -> tuple[int, int]:
         """Return how many whole minibatches a rollout has, and their rows."""
-        n_rows = self._rows_in(self.config.batch_size)
+        _, n_rows = super()._minibatches()
         return self.buffer.n_rows // n_rows, n_rows

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
@@ -14,7 +13,7 @@ from torch import nn
 
 from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.on_policy import USUAL_CHUNK
-from zoo.buffers.arrays import Arrays, allocate, assign, observation_spec, transform
+from zoo.buffers.arrays import Arrays, allocate, assign, n_rows, observation_spec, transform
 from zoo.config.fields import hyperparameter
 from zoo.envs.normalize import is_training
 from zoo.envs.spaces import is_composite, nested
@@ -72,10 +71,14 @@ class Demonstrations:
         steps = first[:, None] + np.arange(length)
         last = (data.starts + data.lengths - 1)[episodes][:, None]
         index = np.minimum(steps, last) if self.is_recurrent else first
+        observations, normalizer = data.observations, agent.normalizer
+        if normalizer is not None:
+            observations = normalizer.normalize_observations(observations)
+        spec = observation_spec(agent.observation_space, normalized=normalizer is not None)
         is_nested = is_composite(data.action_space)
         actions = nested(data.action_space, data.actions) if is_nested else data.actions
         columns: dict[str, Any] = {
-            "observations": _policy_observations(data.observations, agent),
+            "observations": stored(observations, spec),
             "actions": agent.action_adapter.from_env(actions),
         }
         if data.action_masks is not None and agent.acting.head.mask_size is not None:
@@ -138,12 +141,8 @@ def validation_episodes(n_episodes: int, fraction: float, rng: np.random.Generat
     return rng.permutation(n_episodes)[:n]
 
 
-def _policy_observations(observations: Arrays, agent: Algorithm) -> Arrays:
-    """Return observations as buffers store them: normalised, in their types."""
-    if agent.normalizer is not None:
-        observations = agent.normalizer.normalize_observations(observations)
-    spec = observation_spec(agent.observation_space, normalized=agent.normalizer is not None)
-    n = len(next(iter(observations.values())) if isinstance(observations, Mapping) else observations)
-    stored = allocate(spec, (n,))
-    assign(stored, slice(None), observations)
-    return stored
+def stored(observations: Arrays, spec: Any) -> Arrays:
+    """Return observations in the types in which buffers store them."""
+    arrays = allocate(spec, (n_rows(observations),))
+    assign(arrays, slice(None), observations)
+    return arrays

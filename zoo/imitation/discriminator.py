@@ -18,13 +18,13 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from zoo.algorithms.algorithm import Algorithm
-from zoo.buffers.arrays import Arrays, allocate, assign, n_rows, observation_spec, split_rows, transform
+from zoo.buffers.arrays import Arrays, n_rows, observation_spec, split_rows, transform
 from zoo.config.fields import ScheduleValue, hyperparameter
 from zoo.envs.config import NormalizeConfig
 from zoo.envs.normalize import Normalizer
 from zoo.envs.spaces import is_composite, leaf_spaces
 from zoo.envs.spaces import leaves as parts_of
-from zoo.imitation.demonstrations import EpisodeChoice
+from zoo.imitation.demonstrations import EpisodeChoice, stored
 from zoo.imitation.expert_data import ExpertData
 from zoo.optim.optimizers import Adam, Updater
 from zoo.optim.parameters import Parameters
@@ -201,9 +201,7 @@ class Discriminator:
     def _seen(self, observations: Arrays, actions: Arrays) -> dict[str, Arrays]:
         """Return raw observations as the discriminator reads them, beside the actions."""
         observations = self.statistics.normalize_observations(observations)
-        stored = allocate(self.spec, (n_rows(observations),))
-        assign(stored, slice(None), observations)
-        return {"observations": stored, "actions": actions}
+        return {"observations": stored(observations, self.spec), "actions": actions}
 
     def _tensors(self, column: Arrays) -> Any:
         return transform(lambda array: torch.from_numpy(np.ascontiguousarray(array)).to(self.device), column)

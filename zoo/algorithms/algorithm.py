@@ -219,11 +219,9 @@ class Algorithm:
     # -- what an algorithm is made of -------------------------------------------------------------------
 
     def _is_scaled(self) -> bool:
-        """Whether Box actions are stored in [−1, 1]."""
         return self.scales_actions or bool(self.policy_config.squash_output)
 
     def _make_policy(self) -> nn.Module:
-        """Return the networks."""
         return make_policy(self.policy_class, *self.spaces, self.policy_config, **self._policy_options())
 
     def _policy_options(self) -> dict[str, Any]:
@@ -502,7 +500,6 @@ class Algorithm:
             self.distributed.pending_episodes.extend(episodes)
 
     def record_episode(self, episode: EpisodeRecord) -> None:
-        """Count an episode that has ended."""
         self.n_episodes += 1
         self.recent_episodes.append(episode)
         for callback in self._callbacks.watching_episodes:
@@ -569,7 +566,6 @@ class Algorithm:
         self.distributed.begin()
 
     def leave(self) -> None:
-        """Learn alone from now on."""
         self.distributed = DistributedContext(self)
         self.runtime.shared_by = 1
         if self.normalizer is not None:

@@ -237,7 +237,6 @@ class ARS(Algorithm):
     # -- updates ----------------------------------------------------------------------------------------
 
     def update(self) -> None:
-        """Follow the best directions."""
         n_top = self.config.n_top or self.config.n_delta
         best = np.argsort(-np.maximum(self.plus, self.minus), kind="stable")[:n_top]
         found = {"plus": self.plus[best], "minus": self.minus[best], "deltas": self.deltas[best]}

@@ -93,7 +93,6 @@ class CallbackSchedule:
         self._due |= {name: at for name, at in (still_due or {}).items() if name in self._due}
 
     def start(self, algorithm: Training) -> None:
-        """Call `on_training_start` of all callbacks."""
         for callback in self._callbacks.values():
             callback.on_training_start(algorithm)
 

@@ -131,7 +131,6 @@ class OffPolicyAlgorithm(Algorithm):
         return state
 
     def _make_exploration(self) -> Exploration:
-        """Return what chooses actions while learning."""
         raise NotImplementedError
 
     def _learn_from(self, batches: Mapping[str, Any], n_steps: int) -> Mapping[str, Tensor]:

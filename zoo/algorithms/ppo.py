@@ -110,7 +110,6 @@ class PPO2(OnPolicyAlgorithm):
         self._take_steps(self._gradient_step, shared, self._tensors(minibatches))
 
     def _gradient_step(self, state: State, shared: Any, rows: Tensor) -> StepResult:
-        """Take a step on the rows of one minibatch."""
         config, policy = self.config, self.updater.module(state)
         batch = with_n_valid(transform(lambda column: column[rows], shared["rollout"]))
         parameters, values, _ = policy(batch, batch.get("states"))
@@ -159,7 +158,6 @@ class PPO2(OnPolicyAlgorithm):
         return batch_mean(error, batch)
 
     def _minibatches(self) -> tuple[int, int]:
-        """Return how many minibatches an epoch has, and their rows."""
         if self.config.batch_size is not None:
             return super()._minibatches()
         buffer, n_minibatches = self.buffer, self.config.n_minibatches
@@ -252,6 +250,5 @@ class PPO1(PPO2):
     config: PPO1Config  # type: ignore[assignment]
 
     def _minibatches(self) -> tuple[int, int]:
-        """Return how many whole minibatches a rollout has, and their rows."""
         _, n_rows = super()._minibatches()
         return self.buffer.n_rows // n_rows, n_rows

@@ -85,7 +85,6 @@ class Cloning:
         self.begin_again()
 
     def begin_again(self) -> None:
-        """Forget all epochs so far."""
         self.best_loss, self.n_worse = math.inf, 0
         self.best_vector: Tensor | None = None
 
@@ -128,7 +127,6 @@ class Cloning:
             self.n_worse += 1
 
     def step(self, state: State, shared: Any, rows: Tensor) -> StepResult:
-        """Take one gradient step on these rows of the demonstrations."""
         imitation = self.updater.module(state)
         batch = with_n_valid(transform(itemgetter(rows), shared["rows"]))
         parameters = imitation(batch, batch.get("states"))
@@ -153,7 +151,6 @@ class Cloning:
         return float(sums[0] / sums[1])
 
     def take_best(self) -> None:
-        """Take the parameters with the best validation loss, if there is any."""
         if self.best_vector is not None:
             self.parameters.flat.copy_(self.best_vector)
 

@@ -136,7 +136,6 @@ class Discriminator:
         return directions if learning_rate is None else {**directions, "learning_rate": learning_rate}
 
     def step(self, state: State, shared: Any, row: Any) -> StepResult:
-        """Take one gradient step on the pairs of ``row``."""
         network = self.updater.module(state)
         policy, expert = (self.network.numbers(row[name]) for name in ("policy", "expert"))
         loss, metrics = self.loss(network, policy, expert, row.get("mix"), shared)

@@ -287,9 +287,7 @@ class EpisodeSums:
         return np.concatenate(finished)
 
     def state(self) -> dict[str, Any]:
-        """Return the sums, for `load_state`."""
         return {"rewards": self.running.copy()}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go back to there."""
         self.running = np.array(state["rewards"])

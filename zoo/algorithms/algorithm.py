@@ -247,8 +247,7 @@ class Algorithm:
         return specs
 
     def _make_buffer(self) -> None:
-        """Allocate what `collect` fills."""
-        raise NotImplementedError
+        """Allocate what `collect` fills, if there is any."""
 
     def collect(self) -> None:
         """Step the environments and store what happened, until the next update is due."""

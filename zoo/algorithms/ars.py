@@ -77,8 +77,6 @@ class PopulationRollout(Collector):
     themselves; so there the number of environments does make a difference.
     """
 
-    updates_statistics = False  # all candidates of an update are shown the same
-
     def play(
         self, acting: BatchedPolicy, vectors: Array, episodes: Sequence[tuple[int, int]]
     ) -> tuple[Array, list[EpisodeRecord]]:
@@ -136,6 +134,9 @@ class PopulationRollout(Collector):
                 )
         return results, records
 
+    def _statistics_follow(self) -> bool:
+        return False  # all candidates of an update are shown the same
+
     def state(self) -> dict[str, Any]:
         """Return nothing: each update begins with new episodes."""
         return {}
@@ -187,7 +188,6 @@ class ARS(Algorithm):
 
     def _make_buffer(self) -> None:
         self.candidates = BatchedPolicy(self.parameters, self.n_envs, self.device)
-        self.buffer = self.collector
 
     def _reset_envs(self) -> None:
         """Reset all environments, as action masks may be known only then."""

@@ -46,9 +46,6 @@ class Collector:
     Seconds spent are added to ``timings``.
     """
 
-    updates_statistics = True
-    """Whether a normaliser's statistics follow each step, unless a `VecNormalize` has ``training=False``."""
-
     def __init__(
         self,
         envs: VecEnvAdapter,
@@ -140,7 +137,8 @@ class Collector:
             self.not_finite = found if envs is None else found._replace(env=int(envs[found.env]))
 
     def _statistics_follow(self) -> bool:
-        return self.updates_statistics and is_training(self.envs.given_env)
+        """Whether a normaliser's statistics follow each step: unless a `VecNormalize` has training=False."""
+        return is_training(self.envs.given_env)
 
     # -- exact resume -----------------------------------------------------------------------------------
 

@@ -302,25 +302,16 @@ def standardized(advantages: Tensor, batch: Mapping[str, Any]) -> Tensor:
     The batch is that of all workers together.
     """
     weights = batch.get("weights")
-    if n_workers() > 1:
-        return _standardized_over_workers(
-            advantages, torch.ones_like(advantages) if weights is None else weights
-        )
     if weights is None:
-        return (advantages - advantages.mean()) / (advantages.std() + 1e-8)
-    n = weights.sum()
-    centred = advantages - (weights * advantages).sum() / n
-    variance = (weights * centred.square()).sum() / (n - 1).clamp(min=1)
-    return centred / (variance.sqrt() + 1e-8)
-
-
-def _standardized_over_workers(advantages: Tensor, weights: Tensor) -> Tensor:
+        if n_workers() == 1:
+            return (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+        weights = torch.ones_like(advantages)
     exact = advantages.double()
     sums = torch.stack([weights.double().sum(), (weights * exact).sum(), (weights * exact.square()).sum()])
     n, total, squares = (average(sums) * n_workers()).unbind()
     mean = total / n
     variance = (squares - n * mean.square()).clamp(min=0.0) / (n - 1).clamp(min=1.0)
-    return (advantages - mean.float()) / (variance.sqrt().float() + 1e-8)
+    return (advantages - mean.to(advantages.dtype)) / (variance.sqrt().to(advantages.dtype) + 1e-8)
 
 
 def explained_variance(values: Tensor, returns: Tensor, weights: Tensor | None = None) -> float:

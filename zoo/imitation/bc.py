@@ -213,9 +213,6 @@ class BC(Algorithm):
         self.cloning = Cloning(self.policy, self.config)
         return self.cloning.updater.initial_state()
 
-    def _make_buffer(self) -> None:
-        self.buffer = self.collector  # nothing of the environments is kept
-
     def _reset_envs(self) -> None:
         if self._data is not None:
             update_normalizer(self, self._data)  # before a normaliser has seen what a reset shows

@@ -19,6 +19,7 @@ from zoo.envs.normalize import is_training
 from zoo.envs.spaces import is_composite, nested
 from zoo.imitation.expert_data import ExpertData
 from zoo.imitation.expert_files import read_expert
+from zoo.policies.acting import to_tensors
 
 Array = np.ndarray
 
@@ -89,9 +90,7 @@ class Demonstrations:
         if self.is_recurrent:
             columns["episode_starts"] &= steps <= last
             columns["weights"] = (steps <= last).astype(np.float32)
-        self.tensors: dict[str, Any] = transform(
-            lambda array: torch.from_numpy(np.ascontiguousarray(array)).to(agent.device), columns
-        )
+        self.tensors: dict[str, Any] = to_tensors(columns, agent.device)
         is_validation = np.isin(episodes, validation_episodes(data.n_episodes, validation_fraction, rng))
         self.train, self.validation = np.flatnonzero(~is_validation), np.flatnonzero(is_validation)
         self.steps_a_row = length

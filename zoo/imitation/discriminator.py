@@ -29,6 +29,7 @@ from zoo.imitation.expert_data import ExpertData
 from zoo.optim.optimizers import Adam, Updater
 from zoo.optim.parameters import Parameters
 from zoo.optim.update_runner import State, StepResult
+from zoo.policies.acting import to_tensors
 from zoo.policies.config import ACTIVATIONS, PolicyConfig
 from zoo.policies.encoders import NatureCnn, VectorEncoder, suits_cnn
 from zoo.policies.networks import LayerStyle, Mlp, SpectralNorm
@@ -94,7 +95,7 @@ class Discriminator:
         """
         rewards = []
         for rows in split_rows(self._seen(observations, actions), self._rows_at_once):
-            numbers = self.network.numbers(self._tensors(rows))
+            numbers = self.network.numbers(to_tensors(rows, self.device))
             logits = self.logits(self.spectral or self.network, numbers, self.shared())
             rewards.append(F.softplus(logits).cpu().numpy())
         return np.concatenate(rewards)
@@ -123,11 +124,10 @@ class Discriminator:
         self.statistics.merge_shared(share(self.statistics.local_statistics()))
         for name, columns in pairs.items():
             seen = self._seen(**columns)
-            batches[name] = self._tensors(
-                transform(lambda array: array.reshape(*shape, *array.shape[1:]), seen)
-            )
+            arrays = transform(lambda array: array.reshape(*shape, *array.shape[1:]), seen)
+            batches[name] = to_tensors(arrays, self.device)
         if self.config.d_gradient_penalty:
-            batches["mix"] = self._tensors(rng.random(shape, dtype=np.float32))
+            batches["mix"] = to_tensors(rng.random(shape, dtype=np.float32), self.device)
         return batches
 
     def shared(self, learning_rate: Tensor | None = None) -> dict[str, Any]:
@@ -201,9 +201,6 @@ class Discriminator:
         """Return raw observations as the discriminator reads them, beside the actions."""
         observations = self.statistics.normalize_observations(observations)
         return {"observations": stored(observations, self.spec), "actions": actions}
-
-    def _tensors(self, column: Arrays) -> Any:
-        return transform(lambda array: torch.from_numpy(np.ascontiguousarray(array)).to(self.device), column)
 
     # -- exact resume -----------------------------------------------------------------------------------
 

@@ -21,12 +21,11 @@ from zoo.algorithms.acktr import ACKTR, ACKTRConfig
 from zoo.algorithms.arguments import Policy
 from zoo.algorithms.on_policy import OnPolicyAlgorithm
 from zoo.algorithms.ppo import PPO1, PPO2, PPO1Config, PPO2Config
-from zoo.algorithms.registry import ALGORITHMS
 from zoo.algorithms.saving import Attributes
 from zoo.algorithms.trpo import TRPO, TRPOConfig
 from zoo.buffers.arrays import Arrays, merge_leading, observation_spec, transform
 from zoo.config.fields import TaggedUnion, hyperparameter, with_defaults
-from zoo.errors import ZooError, nearest
+from zoo.errors import ZooError
 from zoo.imitation.demonstrations import chosen_episodes
 from zoo.imitation.discriminator import Discriminator, DiscriminatorConfig, by_path
 from zoo.imitation.expert_data import ExpertData
@@ -65,7 +64,7 @@ class GAILConfig(DiscriminatorConfig, TaggedUnion):
             return CLASSES[name].config_class
         raise ZooError(
             f"`{where}.generator={name}`: a generator learns from its own rollouts; expected one of"
-            f" {', '.join(GENERATORS)}{nearest(str(name), GENERATORS) if name not in ALGORITHMS else ''}"
+            f" {', '.join(GENERATORS)}"
         )
 
 

@@ -636,8 +636,6 @@ class Algorithm:
         """Rebuild an agent from what `read_agent` returned."""
         from zoo.algorithms.agent_files import constructor_arguments, restore
 
-        if n_envs is not None and n_envs < 1:
-            raise ZooError(f"n_envs={n_envs}: at least one environment is needed")
         trained = files.config["algo"]
         changed = {name for name, value in options.items() if trained.get(name, value) != value}
         agent = cls(**constructor_arguments(files, cls, options))

@@ -235,32 +235,22 @@ class GAIL(OnPolicyAlgorithm):
 
 
 class GAILOnTRPO(GAIL, TRPO):
-    """GAIL whose generator is TRPO."""
-
     config_class = GAILOnTRPOConfig  # type: ignore[assignment]
 
 
 class GAILOnPPO2(GAIL, PPO2):
-    """GAIL whose generator is PPO2."""
-
     config_class = GAILOnPPO2Config
 
 
 class GAILOnPPO1(GAIL, PPO1):
-    """GAIL whose generator is PPO1."""
-
     config_class = GAILOnPPO1Config  # type: ignore[assignment]
 
 
 class GAILOnA2C(GAIL, A2C):
-    """GAIL whose generator is A2C."""
-
     config_class = GAILOnA2CConfig  # type: ignore[assignment]
 
 
 class GAILOnACKTR(GAIL, ACKTR):
-    """GAIL whose generator is ACKTR."""
-
     config_class = GAILOnACKTRConfig  # type: ignore[assignment]
 
 

@@ -146,12 +146,15 @@ class OffPolicyAlgorithm(Algorithm):
         if config.gradient_steps == 0:
             raise ZooError("`algo.gradient_steps=0` would never learn; expected -1 or at least 1")
         self._train_freq, self._train_unit = _parse_train_freq(config.train_freq)
-        specs, relabelling = self._specs(), self._make_relabelling()
+        specs, relabelling, hindsight = self._specs(), None, replay.hindsight
+        if hindsight is not None:
+            rewards = GoalRewards(self.collector.envs.env, with_infos=hindsight.copy_info_dict)
+            relabelling = Hindsight(rewards, hindsight.goal_selection_strategy, hindsight.n_sampled_goal)
         buffer = keep_or_discard_buffer(getattr(self, "buffer", None), self.n_envs, specs)
         if buffer is None:
             once = config.optimize_memory_usage
             bytes_beside = 0 if replay.prioritized is None else BYTES_EACH
-            bytes_beside += 0 if replay.hindsight is None else EpisodeIndex.BYTES_EACH
+            bytes_beside += 0 if hindsight is None else EpisodeIndex.BYTES_EACH
             needed = replay_bytes(config.buffer_size, specs, optimize_memory_usage=once)
             refuse_too_large_buffer(needed + bytes_beside * config.buffer_size, config.buffer_size)
             sampler = UniformSampler()
@@ -165,7 +168,7 @@ class OffPolicyAlgorithm(Algorithm):
                 n_step=replay.n_step,
                 gamma=config.gamma,
                 relabelling=relabelling,
-                keeps_infos=replay.hindsight is not None and replay.hindsight.copy_info_dict,
+                keeps_infos=hindsight is not None and hindsight.copy_info_dict,
             )
         buffer.relabelling = relabelling
         buffer.transforms = () if self.normalizer is None else (self.normalizer.normalize_transitions,)
@@ -181,14 +184,6 @@ class OffPolicyAlgorithm(Algorithm):
     def _bytes_ahead(self) -> int:
         """Return the bytes that are computed for each transition before the gradient steps."""
         return 0
-
-    def _make_relabelling(self) -> Hindsight | None:
-        hindsight = self.replay_config.hindsight
-        if hindsight is None:
-            return None
-        assert self.envs is not None
-        rewards = GoalRewards(self.envs.env, with_infos=hindsight.copy_info_dict)
-        return Hindsight(rewards, hindsight.goal_selection_strategy, hindsight.n_sampled_goal)
 
     def _check_budget(self, n_steps: int) -> None:
         at_once = self.n_envs * self.distributed.size

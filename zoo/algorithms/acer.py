@@ -294,7 +294,7 @@ class ACER(Algorithm):
             self.runner.state["average"].copy_(self.runner.state["policy"])
 
     def _parts(self) -> dict[str, Any]:
-        return {**super()._parts(), "buffer": self.buffer, "recurrent": self.recurrent}
+        return {**super()._parts(), "buffer": self.buffer, **self.recurrent.parts()}
 
 
 # -- targets and losses ----------------------------------------------------------------------------------

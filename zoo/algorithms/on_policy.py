@@ -121,8 +121,7 @@ class OnPolicyAlgorithm(Algorithm):
         self._rows_at_once = max(1, PIECE_BYTES // (np.dtype(np.float32).itemsize * floats))
 
     def _parts(self) -> dict[str, Any]:
-        is_recurrent = {} if self.recurrent.array is None else {"recurrent": self.recurrent}
-        return {**super()._parts(), **is_recurrent}
+        return {**super()._parts(), **self.recurrent.parts()}
 
     # -- collecting -------------------------------------------------------------------------------------
 

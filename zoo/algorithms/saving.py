@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -16,24 +17,23 @@ from zoo.errors import ZooError
 
 
 class Attributes:
-    """Some attributes of an object that are numbers, or dictionaries of numbers."""
+    """Some attributes of an object that are numbers, arrays, or dictionaries of numbers."""
 
     def __init__(self, owner: Any, names: Sequence[str]) -> None:
         self.owner = owner
         self.names = names
 
     def state(self) -> dict[str, Any]:
-        values = {name: getattr(self.owner, name) for name in self.names}
-        return {name: dict(value) if isinstance(value, dict) else value for name, value in values.items()}
+        return {name: copy(getattr(self.owner, name)) for name in self.names}
 
     def load_state(self, values: Mapping[str, Any]) -> None:
         """Set them; a dictionary stays the same object, which others may share."""
         for name in self.names:
-            value, before = values[name], getattr(self.owner, name)
+            before = getattr(self.owner, name)
             if isinstance(before, dict):
-                before.update(value)
+                before.update(values[name])
             else:
-                setattr(self.owner, name, value)
+                setattr(self.owner, name, copy(values[name]))
 
 
 class Generators:
@@ -130,12 +130,9 @@ class RecurrentState:
     def __init__(self, array: np.ndarray | None) -> None:
         self.array = array
 
-    def state(self) -> dict[str, Any]:
-        return {} if self.array is None else {"array": self.array.copy()}
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        if self.array is not None:
-            self.array = np.array(state["array"])
+    def parts(self) -> dict[str, Any]:
+        """Return it as a part of an algorithm's state, where there is any."""
+        return {} if self.array is None else {"recurrent": Attributes(self, ("array",))}
 
 
 def check_tensors(expected: Mapping[str, tuple[int, ...]], tensors: Mapping[str, NDArray[Any]]) -> None:

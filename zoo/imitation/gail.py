@@ -177,7 +177,7 @@ class GAIL(OnPolicyAlgorithm):
 
     def _cut_episodes(self, envs: Sequence[int]) -> None:
         super()._cut_episodes(envs)
-        self.imitation_returns.running[list(envs)] = 0.0
+        self.imitation_returns.rewards[list(envs)] = 0.0
 
     # -- learning ---------------------------------------------------------------------------------------
 
@@ -229,7 +229,8 @@ class GAIL(OnPolicyAlgorithm):
     # -- exact resume -----------------------------------------------------------------------------------
 
     def _parts(self) -> dict[str, Any]:
-        own = {"n_rollouts": Attributes(self, ("n_rollouts",)), "under_way": self.imitation_returns}
+        sums = Attributes(self.imitation_returns, ("rewards",))
+        own = {"n_rollouts": Attributes(self, ("n_rollouts",)), "under_way": sums}
         discriminator = {} if self.discriminator is None else {"discriminator": self.discriminator}
         return {**super()._parts(), **own, **discriminator}
 
@@ -261,22 +262,16 @@ CLASSES: dict[str, type[GAIL]] = dict(
 
 
 class EpisodeSums:
-    """Sums of rewards over the episode that is under way in each environment, ``running`` (n_envs,)."""
+    """Sums of rewards over the episode that is under way in each environment, ``rewards`` (n_envs,)."""
 
     def __init__(self, n_envs: int) -> None:
-        self.running = np.zeros(n_envs)
+        self.rewards = np.zeros(n_envs)
 
     def add(self, rewards: Array, ended: Array) -> Array:
         """Add steps (n_steps, n_envs); return the sums of the episodes that ended, step by step."""
         finished = []
         for of_step, over in zip(rewards, ended, strict=True):
-            self.running += of_step
-            finished.append(self.running[over])
-            self.running[over] = 0.0
+            self.rewards += of_step
+            finished.append(self.rewards[over])
+            self.rewards[over] = 0.0
         return np.concatenate(finished)
-
-    def state(self) -> dict[str, Any]:
-        return {"rewards": self.running.copy()}
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        self.running = np.array(state["rewards"])

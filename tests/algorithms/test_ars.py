@@ -274,9 +274,7 @@ def test_weights_come_to_those_of_the_best_linear_policy() -> None:
     ("options", "problem"),
     [
         ({"n_delta": 4, "n_top": 5}, r"`algo.n_top=5` directions can't be the best of `algo.n_delta=4`"),
-        ({"squash_output": True}, "`algo.squash_output=true` is for Box actions"),
         ({"policy": "MlpLstmPolicy"}, "ars has no recurrent policies"),
-        ({"policy": {"log_std_init": -1.0}}, "`policy.log_std_init`"),
         ({"policy": {"net_arch": {"vf": [8]}}}, "`policy.net_arch` of a single network is one list"),
         ({"env": "Zoo/Composite-v0"}, "ars acts in Box or Discrete"),
     ],

@@ -97,8 +97,6 @@ def test_noise_of_a_collection_counts_from_its_start(
     ("algorithm", "env", "policy", "options", "message"),
     [
         (PPO2, "CartPole-v1", {}, {"use_sde": True}, "`algo.use_sde=true` is for Box actions, .*Discrete"),
-        (A2C, "Pendulum-v1", {}, {"use_sde": True, "sde_sample_freq": 0}, "sde_sample_freq=0`: expected"),
-        (SAC, "Pendulum-v1", {"squash_output": False}, {"use_sde": True}, "sac squashes all its actions"),
         (DQN, "CartPole-v1", {}, {"use_sde": True}, "unknown key `dqn.use_sde`"),
     ],
 )

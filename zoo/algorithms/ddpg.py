@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from zoo.algorithms.arguments import make_policy
 from zoo.algorithms.collector import Array
 from zoo.algorithms.off_policy import ContinuousAlgorithm, ContinuousConfig, mean_loss, td_errors
 from zoo.algorithms.saving import check_tensors
@@ -73,6 +72,13 @@ class DDPGConfig(ContinuousConfig):
         "{initial_std: 0.1, desired_action_std: 0.1, adaptation_coefficient: 1.01}",
     )
 
+    def __post_init__(self) -> None:
+        if self.enable_popart and not self.normalize_returns:
+            raise ZooError("`algo.enable_popart=true` needs `algo.normalize_returns=true`")
+        bounds = self.return_range
+        if bounds is not None and (len(bounds) != 2 or not bounds[0] < bounds[1]):
+            raise ZooError(f"`algo.return_range={bounds}`: expected [low, high]")
+
 
 class DDPGPolicy(DeterministicPolicy):
     """Actor and critic."""
@@ -86,21 +92,13 @@ class DDPG(ContinuousAlgorithm):
 
     name = "ddpg"
     config_class = DDPGConfig
+    policy_class = DDPGPolicy
     targets_of: ClassVar[dict[str, str]] = {"target_actor": "actor", "target_critics": "critics"}
 
     config: DDPGConfig
 
     policy: DDPGPolicy
     _is_to_adapt = False
-
-    def _make_policy(self) -> nn.Module:
-        config = self.config
-        if config.enable_popart and not config.normalize_returns:
-            raise ZooError("`algo.enable_popart=true` needs `algo.normalize_returns=true`")
-        bounds = config.return_range
-        if bounds is not None and (len(bounds) != 2 or not bounds[0] < bounds[1]):
-            raise ZooError(f"`algo.return_range={bounds}`: expected [low, high]")
-        return make_policy(DDPGPolicy, self.observation_space, self.action_space, self.policy_config)
 
     def _make_state(self) -> State:
         config, bound = self.config, self.config.max_grad_norm
@@ -118,11 +116,8 @@ class DDPG(ContinuousAlgorithm):
         if config.critic_l2_reg:
             spared = [f"{output_layer(critic.module)}.weight"]
             self.decay = WeightDecay(critic, config.critic_l2_reg, spared=spared)
-        state = self.return_normalizer.initial_state()
-        for updater in (self.actor_updater, self.critics_updater):
-            state |= updater.initial_state()
-            state[f"target_{updater.parameters.name}"] = updater.parameters.flat.clone()
-        return state
+        state = self._initial_state(self.actor_updater, self.critics_updater)
+        return State({**state, **self.return_normalizer.initial_state()})
 
     def _make_exploration(self) -> Exploration:
         settings = self.config.parameter_noise

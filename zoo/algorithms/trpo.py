@@ -18,7 +18,6 @@ from torch import Tensor, nn
 
 from zoo.algorithms.arguments import SdeConfig
 from zoo.algorithms.on_policy import (
-    ANY_ACTIONS,
     OnPolicyAlgorithm,
     OnPolicyConfig,
     batch_mean,
@@ -76,7 +75,6 @@ class TRPO(OnPolicyAlgorithm):
 
     name = "trpo"
     config_class = TRPOConfig
-    supported_actions = ANY_ACTIONS
     uses_old_log_prob = True
 
     config: TRPOConfig

@@ -190,14 +190,12 @@ def restore(checkpoint: Checkpoint, algorithm: Algorithm, callbacks: Iterable[Ca
     reset_num_timesteps=False)`` goes on as if nothing had happened.
     """
     by_name = dict(named(callbacks))
-    algorithm.is_half_restored = True
     algorithm.load_state(checkpoint.algorithm)
     for name, state in checkpoint.callbacks.items():
         by_name[name].load_state(state)
     monitor = algorithm.envs.monitor if algorithm.envs is not None else None
     if checkpoint.monitor is not None and monitor is not None:
         monitor.truncate(checkpoint.monitor)
-    algorithm.is_half_restored = False
 
 
 def restore_run(algorithm: Algorithm, folder: Path, callbacks: Sequence[Callback]) -> None:

@@ -13,10 +13,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from zoo.agents.agent_folder import AgentFiles
-from zoo.algorithms.agent_files import agent_config
 from zoo.algorithms.registry import algorithm_class
-from zoo.buffers.config import replay_config
 from zoo.config.fields import build
 from zoo.core.printing import one_line
 from zoo.core.tensors import Arrays
@@ -98,19 +95,23 @@ def import_sb3(
             env = dataclasses.replace(
                 env, normalize={**is_normalized, **statistics.settings, "keys": keys or None}
             )
-        algorithm_type, n_envs = algorithm_class(name), _count(files.plain("n_envs")) or 1
-        agent_files = AgentFiles(
-            config=agent_config(
-                *(name, config, policy, env, n_envs, observation_space, action_space),
-                replay_config(None) if algorithm_type.has_replay else None,
-                preset,
-                masks_actions=masks_actions,
-            ),
-            tensors=_tensors(name, files, observation_space, action_space, masks_actions=masks_actions),
-            normalization=None if statistics is None else normalization(statistics, observation_space),
-            card={"timesteps": _count(files.plain("num_timesteps")) or 0},
+        algorithm = algorithm_class(name)(
+            policy,
+            config=config,
+            observation_space=observation_space,
+            action_space=action_space,
+            device="cpu",
+            compile=False,
         )
-        algorithm = algorithm_type.from_files(agent_files, device="cpu", compile=False)
+        algorithm.set_parameters(
+            _tensors(name, files, observation_space, action_space, masks_actions=masks_actions)
+        )
+        algorithm.env_config, algorithm.n_envs = env, _count(files.plain("n_envs")) or 1
+        algorithm.preset, algorithm.masks_actions = preset, masks_actions
+        algorithm.num_timesteps = _count(files.plain("num_timesteps")) or 0
+        if statistics is not None:
+            arrays, values = normalization(statistics, observation_space)
+            algorithm.normalizer = Normalizer.from_state({"arrays": arrays, "values": values})
         card = {
             "seed": _count(files.plain("seed")),
             "timesteps": algorithm.num_timesteps,

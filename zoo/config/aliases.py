@@ -31,18 +31,16 @@ class UnknownKeyError(ZooError):
     """A key that its section does not have; the message names what is meant, or what there is.
 
     ``section`` is the path of a config in the whole, "" at the top; ``rest`` is what was written behind the
-    key (``.g`` of ``env_kwargs.g``), and ``note`` ends a list of known keys. `with_hint` looks for the key in
-    the whole config, unless the hint ``is_sure``.
+    key (``.g`` of ``env_kwargs.g``). `with_hint` looks for the key in the whole config, unless the hint
+    ``is_sure``.
     """
 
-    def __init__(
-        self, key: str, known: Sequence[str], section: str = "", *, rest: str = "", note: str = ""
-    ) -> None:
+    def __init__(self, key: str, known: Sequence[str], section: str = "", *, rest: str = "") -> None:
         self.key, self.known, self.section, self.rest = key, known, section, rest
         self.path = self._path_of(key)
         hint = self._of_another_library() or self._nearest_in_section(VERY_CLOSE)
         self.is_sure = bool(hint)
-        hint = hint or self._nearest_in_section(CLOSE) or f"; known: {', '.join(sorted(known))}{note}"
+        hint = hint or self._nearest_in_section(CLOSE) or f"; known: {', '.join(sorted(known))}"
         super().__init__(f"unknown key `{self.path}`{hint}")
 
     def with_hint(self, keys: Sequence[str], others: Callable[[], str]) -> ZooError:

@@ -13,7 +13,7 @@ from zoo.config import schema
 from zoo.config.aliases import UnknownKeyError
 from zoo.config.fields import build, check_bounds, scheduled
 from zoo.config.keys import SECTIONS
-from zoo.config.schema import ALGO_LABELS, CALLBACKS, LOGGERS, SETTINGS, LoggerSettings
+from zoo.config.schema import ALGO_LABELS, OPEN_SECTIONS, SETTINGS
 from zoo.config.source import NO_TUNED
 from zoo.core.plain_data import value_at
 from zoo.core.printing import one_line
@@ -104,14 +104,15 @@ def _checked_section(command: str, name: str, values: Values) -> dict[str, Any]:
     if name in ("sampler", "pruner"):
         check = schema.checked_sampler if name == "sampler" else schema.checked_pruner
         return dict(check(values))
-    # The space of a search is held against the algorithm when the search begins.
-    others: dict[str, Callable[[Values], dict[str, Any]]] = {
-        "algo": _algo,
-        "callbacks": _callbacks,
-        "logger": _logger,
-        "space": dict,
-    }
-    return others[name](values) if name in others else _built(schema.section_class(name), values, name)
+    if name == "algo":
+        return _algo(values)
+    if name == "space":  # it is held against the algorithm when the search begins
+        return dict(values)
+    own = {}
+    if name in OPEN_SECTIONS:
+        own = {key: each for key, each in values.items() if isinstance(each, Mapping) and TARGET in each}
+    ours = {key: each for key, each in values.items() if key not in own}
+    return {**_built(schema.section_class(name), ours, name), **own}
 
 
 def _algo(values: Values) -> dict[str, Any]:
@@ -136,35 +137,6 @@ def _changed_env(values: Values) -> dict[str, Any]:
     given = {key: value for key, value in values.items() if value is not None or key != "id"}
     env = _env({"id": "any", **given})
     return {key: env[key] for key in given}
-
-
-def _callbacks(values: Values) -> dict[str, Any]:
-    callbacks: dict[str, Any] = dict.fromkeys(CALLBACKS)
-    for name, settings in values.items():
-        where = f"callbacks.{name}"
-        if isinstance(settings, Mapping) and TARGET in settings:
-            callbacks[name] = dict(settings)
-        elif name not in CALLBACKS:
-            note = f" (a callback of your own has a `{TARGET}`)"
-            raise UnknownKeyError(name, list(CALLBACKS), "callbacks", note=note)
-        elif isinstance(settings, Mapping):
-            callbacks[name] = _built(CALLBACKS[name], settings, where)
-        elif settings is not None:
-            raise ZooError(f"`{where}={settings}` is neither null nor a mapping of settings")
-    return callbacks
-
-
-def _logger(values: Values) -> dict[str, Any]:
-    own = {name: dict(each) for name, each in values.items() if isinstance(each, Mapping) and TARGET in each}
-    logger = _built(
-        LoggerSettings, {name: each for name, each in values.items() if name not in own}, "logger"
-    )
-    for name, settings in LOGGERS.items():
-        if logger[name] in (True, False, None):
-            logger[name] = {} if logger[name] else None
-        if logger[name] is not None:
-            logger[name] = _built(settings, logger[name], f"logger.{name}")
-    return {**logger, **own}
 
 
 def _built(config_class: type[Any], values: Values, where: str) -> dict[str, Any]:
@@ -242,7 +214,7 @@ def refuse_unknown_names(
         section, *rest = re.split(r"[./]", key)
         if section not in known_keys:
             raise UnknownKeyError(section, typed_keys, rest="".join(f".{each}" for each in rest))
-        if rest and section in schema.SECTIONS:
+        if rest and section in schema.SECTIONS and section not in OPEN_SECTIONS:
             known = [field.name for field in dataclasses.fields(schema.section_class(section))]
             if rest[0] not in known:
                 raise UnknownKeyError(rest[0], known, section)

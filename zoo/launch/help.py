@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 
 from zoo.config import schema
 from zoo.config.fields import variant_of
-from zoo.config.schema import CALLBACKS, SETTINGS, LoggerSettings, WandbSettings
+from zoo.config.schema import SETTINGS
 
 if TYPE_CHECKING:
     from zoo.config.compose import ConfigLoader
@@ -44,8 +44,6 @@ def _declared(command: str, config: Mapping[str, Any]) -> dict[str, Any]:
         values = config.get(section)
         if isinstance(values, Mapping):
             declared[section] = _fields_inside(schema.section_class(section), values)
-    declared["callbacks"] = {name: _fields(settings) for name, settings in CALLBACKS.items()}
-    declared["logger"] = {**_fields(LoggerSettings), "wandb": _fields(WandbSettings)}
     return declared
 
 

@@ -159,7 +159,7 @@ class ConfigLoader:
 
         The list ``fixed`` of a search also gets the hyperparameters that the command line sets.
         """
-        plain = resolved(_job_part(config))
+        plain = resolved(job_part(config))
         if isinstance(plain.get("fixed"), list):
             given = (key for key in sorted(self.source.chosen) if key.startswith(SEARCHABLE))
             plain["fixed"] = list(dict.fromkeys([*plain["fixed"], *given]))
@@ -234,7 +234,7 @@ def _resumed_run(given: Sequence[Override]) -> ResumedRun | None:
     return ResumedRun(Path(str(folders[-1])).expanduser(), given)
 
 
-def _job_part(config: DictConfig) -> DictConfig:
+def job_part(config: DictConfig) -> DictConfig:
     """Return everything but Hydra's own part."""
     return OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
 
@@ -248,7 +248,7 @@ def compose(command: str = "train", overrides: Sequence[str] = ()) -> DictConfig
     known = set() if ours is None else {file.stem for file in ours.glob("*.yaml")}
     if command not in known:
         raise ZooError(f"unknown command '{command}'{nearest(command, sorted(known))}")
-    return _job_part(ConfigLoader(command).load_configuration(overrides, RunMode.RUN))
+    return job_part(ConfigLoader(command).load_configuration(overrides, RunMode.RUN))
 
 
 def env_id(name: str) -> str:

@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from hydra.types import RunMode
-from omegaconf import OmegaConf
 
-from zoo.config.compose import HYDRA_ERRORS, ConfigLoader, as_zoo_error
+from zoo.config.compose import HYDRA_ERRORS, ConfigLoader, as_zoo_error, job_part
 from zoo.config.overrides import parse_arguments
 from zoo.config.user_files import shown
 from zoo.core.printing import one_line, say, show, without_password
@@ -36,8 +35,7 @@ def run_command(command: str, function: str, arguments: Sequence[str]) -> int:
         show(command_help(command, loader, overrides))
     elif flags.cfg is not None:
         config = loader.load_incomplete(overrides)  # what has not been chosen yet may be missing
-        job = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
-        show(readable_yaml(command, job), end="")
+        show(readable_yaml(command, job_part(config)), end="")
     elif flags.info is not None:
         for file, section in loader.files(overrides).items():
             show(f"{shown(file)}: {section or 'the whole'}")

@@ -26,7 +26,7 @@ from zoo.config.keys import TRAINING, all_keys, other_algorithms_hint
 from zoo.config.overrides import allow_new_key, as_users_type, parse_overrides, with_config_keys
 from zoo.config.resume import RESUME, ResumedRun
 from zoo.config.source import SearchPath, ZooConfigSource, chosen_groups
-from zoo.config.user_files import data_folder, search_folders, shown
+from zoo.config.user_files import search_folders, shown
 from zoo.config.validate import (
     REQUIRED_CHOICES,
     checked,
@@ -93,6 +93,7 @@ class ConfigLoader:
         is_run = run_mode == RunMode.RUN
         try:
             given = parse_overrides(overrides)
+            self.source.choose(given)
             keys = self.known_keys()
             refuse_unknown_names(given, keys, as_users_type(self.command, keys))
             refuse_empty_choices(given, self._groups(), self.hydra.get_group_options)
@@ -105,9 +106,7 @@ class ConfigLoader:
                 resumed.apply_to(config)
             plain = self._plain_job(config)
         except UnknownKeyError as error:
-            chosen = [each.partition("=")[2] for each in overrides if each.startswith("algo=")]
-            algorithms = [self.source.base_of(name) for names in chosen for name in names.split(",")]
-            raise self._with_hint(error, algorithms) from error
+            raise self._with_hint(error) from error
         except (*HYDRA_ERRORS, ValueError) as error:
             raise as_zoo_error(error) from error
         if is_run:
@@ -124,24 +123,13 @@ class ConfigLoader:
         self._check(config, self._plain_job(config))
         return config
 
-    def parsed(self, overrides: Sequence[str]) -> list[Override]:
-        """Return overrides as Hydra reads them, ``glob`` among the options that there are."""
-        return parse_overrides(overrides, self.hydra)
-
-    def files(self, overrides: list[str]) -> dict[Path, str]:
-        """Return the files that a config is put together from, each with its section, "" for the whole."""
-        self.load_incomplete(overrides)
-        return dict(self.source.read)
-
     def _composed(self, overrides: Sequence[Override], run_mode: RunMode) -> DictConfig:
         """Return the composed config, without the groups of which no option is chosen."""
         command = self._command_config
         dictionaries = (str(key) for key in command if OmegaConf.is_dict(command[key]))
         within = {*self._groups(), *dictionaries} - {"hydra"}
         self.source.read.clear()
-        self.source.chosen = {
-            each.key_or_group: None if each.is_sweep_override() else each.value() for each in overrides
-        }
+        self.source.choose(overrides)
         config = self.hydra.load_configuration(
             self.command, [allow_new_key(each, within) for each in overrides], run_mode
         )
@@ -174,11 +162,12 @@ class ConfigLoader:
         names = dict.fromkeys([*map(str, self._command_config), *self._groups()])
         return [name for name in names if name != "defaults" and not name.startswith("hydra")]
 
-    def _with_hint(self, error: UnknownKeyError, algorithms: Sequence[str]) -> ZooError:
+    def _with_hint(self, error: UnknownKeyError) -> ZooError:
         """Return the error with a hint at where its key stands in the whole config, if it is there."""
         if error.is_sure:  # to say more algorithms are imported, which takes long
             return error
-        chosen = [name for name in algorithms if name in schema.ALGORITHMS]
+        algorithm = self.source.base_of(self.source.choice("algo") or "")
+        chosen = [algorithm] if algorithm in schema.ALGORITHMS else []
 
         def others() -> str:
             if error.section == "env":
@@ -203,10 +192,8 @@ class ConfigLoader:
         try:
             values = checked(self.command, plain)
         except ZooError as error:
-            if isinstance(error, UnknownKeyError):
-                algo = value_at(plain, "algo.name")
-                raise self._with_file_name(self._with_hint(error, [algo] if algo else []), plain) from error
-            raise self._with_file_name(error, plain) from error
+            hinted = self._with_hint(error) if isinstance(error, UnknownKeyError) else error
+            raise self._with_file_name(hinted, plain) from error
         with flag_override(config, ["struct", "readonly"], [False, False]):
             for key, value in values.items():
                 config[key] = value
@@ -244,10 +231,8 @@ def compose(command: str = "train", overrides: Sequence[str] = ()) -> DictConfig
 
     Works anywhere and any number of times, also inside of a running Hydra job. Raises `ZooError`.
     """
-    ours = data_folder("conf")
-    known = set() if ours is None else {file.stem for file in ours.glob("*.yaml")}
-    if command not in known:
-        raise ZooError(f"unknown command '{command}'{nearest(command, sorted(known))}")
+    if command not in schema.SETTINGS:
+        raise ZooError(f"unknown command '{command}'{nearest(command, schema.SETTINGS)}")
     return job_part(ConfigLoader(command).load_configuration(overrides, RunMode.RUN))
 
 

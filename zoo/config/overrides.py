@@ -13,11 +13,9 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import OverrideParseException
 
+from zoo.config.schema import SECTIONS
 from zoo.core.printing import one_line
 from zoo.errors import ZooError
-
-CONFIG_SECTIONS = ("algo", "env", "policy", "replay", "pretrain", "callbacks", "logger")
-"""Keys that may be given a dictionary of what is within."""
 
 WORD_KEYS = {
     "plot": "runs",
@@ -92,7 +90,7 @@ def parse_arguments(command: str, arguments: Sequence[str]) -> list[str]:
             f"`{words[0]}` has no value; expected key=value, such as n_timesteps=1e5, in quotes if it has"
             f" spaces (see: zoo {command} --help)"
         )
-    others = with_config_keys(command, [argument for argument in arguments if argument not in words])
+    others = [argument for argument in arguments if argument not in words]
     if not words:
         return others
     if any(other.startswith(f"{key}=") for other in others):
@@ -126,7 +124,7 @@ def as_overrides(settings: Mapping[str, Any]) -> list[str]:
     """
     overrides = []
     for key, value in settings.items():
-        if key in CONFIG_SECTIONS and isinstance(value, Mapping):
+        if key in ("algo", *SECTIONS) and isinstance(value, Mapping):
             overrides += [f"{key}.{name}={as_hydra_reads(each)}" for name, each in value.items()]
         else:
             overrides.append(f"{key}={as_hydra_reads(value)}")

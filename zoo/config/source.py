@@ -23,6 +23,7 @@ from typing import Any
 import yaml
 from hydra.core.config_search_path import ConfigSearchPath, SearchPathQuery
 from hydra.core.object_type import ObjectType
+from hydra.core.override_parser.types import Override
 from hydra.plugins.config_source import ConfigLoadError, ConfigResult, ConfigSource
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, ListConfig, OmegaConf
@@ -31,6 +32,7 @@ from omegaconf.errors import OmegaConfBaseException
 from zoo.config import schema
 from zoo.config.fields import common_class, defaults
 from zoo.config.user_files import search_folders, shown
+from zoo.core.printing import one_line
 from zoo.errors import ZooError, nearest
 
 NO_TUNED = "none"
@@ -86,14 +88,12 @@ def read_yaml(file: Path) -> Loaded:
     try:
         text = file.read_text(encoding="utf-8")
         config = OmegaConf.create(_parsed(text))
-    except (OSError, ValueError, RecursionError, yaml.YAMLError, OmegaConfBaseException) as error:
-        raise ZooError(f"can't read {shown(file)}: {' '.join(str(error).split())}") from error
-    except AssertionError:  # OmegaConf's, of a number or a truth value
-        config = None
-    if not isinstance(config, DictConfig):
-        raise ZooError(f"{shown(file)} holds no keys and values")
-    if not isinstance(config.get("defaults") or [], list | ListConfig):
-        raise ZooError(f"{shown(file)}: `defaults` is no list of what the file builds on")
+        if not isinstance(config, DictConfig) or not isinstance(
+            config.get("defaults", []), list | ListConfig
+        ):
+            raise ValueError("it holds no keys and values, or its `defaults` are no list")
+    except (OSError, ValueError, AssertionError, yaml.YAMLError, OmegaConfBaseException) as error:
+        raise ZooError(f"can't read {shown(file)}: {one_line(error)}") from error
     package = re.match(r"(?:\s*(?:#.*)?\n)*?\s*#\s*@package\s+(\S+)", text)
     return config, {"package": package[1] if package else None}
 
@@ -137,16 +137,6 @@ class SearchPath(SearchPathPlugin):
             search_path.prepend("zoo", f"{SCHEME}://{self.command}", SearchPathQuery(provider="main"))
 
 
-class SharedFiles(dict[Path, str]):
-    """The files that a config is composed of, each with its section, "" for the whole.
-
-    Hydra makes deep copies of a source; all of them share this one.
-    """
-
-    def __deepcopy__(self, memo: object) -> SharedFiles:
-        return self
-
-
 class ZooConfigSource(ConfigSource):
     """The source ``zoo://<command>``; a group named like a plain value of that command's config is hidden."""
 
@@ -154,12 +144,22 @@ class ZooConfigSource(ConfigSource):
         super().__init__(provider=provider, path=path)
         self.folders = search_folders("conf")
         self.chosen: Mapping[str, Any] = {}
-        """What the command line sets, None for several values; set before a config is composed."""
-        self.read = SharedFiles()
+        """What the command line sets, None for several values."""
+        self.read: dict[Path, str] = {}
+        """The files that a config is composed of, each with its section, "" for the whole."""
         self.plain_keys: set[str] = set()
         if self._file(self.path) is not None:
             command = self._command(self.path)[0]
             self.plain_keys = {str(key) for key in command} - set(chosen_groups(command))
+
+    def __deepcopy__(self, memo: object) -> ZooConfigSource:
+        return self  # Hydra composes with a copy, which is to say to us what it has read
+
+    def choose(self, overrides: Iterable[Override]) -> None:
+        """Take what the command line sets, before a config is composed."""
+        self.chosen = {
+            each.key_or_group: None if each.is_sweep_override() else each.value() for each in overrides
+        }
 
     @staticmethod
     def scheme() -> str:
@@ -429,12 +429,8 @@ def _read_experiment(file: Path) -> Loaded:
     """Return an experiment; for the config of a run, with the defaults list that this stands for."""
     config, header = read_yaml(file)
     if file.name == RUN_CONFIG:
-        try:
-            choices = {"algo": config.algo.get("preset") or config.algo.name, "env": config.env.id}
-            choices |= (
-                {"tuned": NO_TUNED} if "generator" in config.algo else {}
-            )  # the file may be for another
-        except AttributeError as error:
-            raise ZooError(f"{shown(file)} is not the config of a run: {error}") from error
+        choices = {"algo": schema.preset_or_name(config.algo), "env": config.env.id}
+        if "generator" in config.algo:  # the tuned file may be for another
+            choices["tuned"] = NO_TUNED
         config.defaults = ["_self_", *({f"override /{group}": name} for group, name in choices.items())]
     return config, header

@@ -37,7 +37,8 @@ def run_command(command: str, function: str, arguments: Sequence[str]) -> int:
         config = loader.load_incomplete(overrides)  # what has not been chosen yet may be missing
         show(readable_yaml(command, job_part(config)), end="")
     elif flags.info is not None:
-        for file, section in loader.files(overrides).items():
+        loader.load_incomplete(overrides)
+        for file, section in loader.source.read.items():
             show(f"{shown(file)}: {section or 'the whole'}")
     elif flags.multirun or resumed is not None or _is_multirun(loader, overrides):
         return _run_many(loader, function, overrides, resumed)

@@ -53,7 +53,8 @@ class Sweep:
         # As they were given: what an environment variable holds may be a secret.
         given: Any = OmegaConf.to_container(config.hydra.overrides, resolve=False)
         task, hydra = given["task"], given["hydra"]
-        jobs = combinations(self.loader.parsed([*(f"{key}={value}" for key, value in params.items()), *task]))
+        values = [*(f"{key}={value}" for key, value in params.items()), *task]
+        jobs = combinations(parse_overrides(values, self.loader.hydra))
         for job in jobs:
             self.loader.load_configuration([*hydra, *job], RunMode.RUN)
         if not jobs:

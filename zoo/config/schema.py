@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import importlib
-import importlib.util
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -40,19 +39,6 @@ class AgentChoice(AgentName):
 
     env: str | None = hyperparameter(help="its environment; with agent=: another one to play in")
     trust: bool = hyperparameter(help="let the agent import classes from outside Zoo")
-
-
-@dataclass
-class ActingAgent(AgentChoice):
-    """What every command takes that shows how a saved agent acts: which of its run, where, and on what."""
-
-    env: dict[str, Any] = hyperparameter(  # type: ignore[assignment]
-        help="its environment; with agent=: another one to play in; env.KEY=… changes one of its settings"
-    )
-    checkpoint: int | None = hyperparameter(
-        help="environment steps of an agent that its run kept (callbacks.agents); null: the best one", ge=0
-    )
-    device: str = hyperparameter(help="auto, cpu, cuda or cuda:N")
 
 
 @dataclass
@@ -129,9 +115,16 @@ class TuneSettings(SearchSettings, TrainSettings):
 
 
 @dataclass
-class PlaySettings(ActingAgent):
+class PlaySettings(AgentChoice):
     """What every command takes in which a saved agent plays."""
 
+    env: dict[str, Any] = hyperparameter(  # type: ignore[assignment]
+        help="its environment; with agent=: another one to play in; env.KEY=… changes one of its settings"
+    )
+    checkpoint: int | None = hyperparameter(
+        help="environment steps of an agent that its run kept (callbacks.agents); null: the best one", ge=0
+    )
+    device: str = hyperparameter(help="auto, cpu, cuda or cuda:N")
     n_episodes: int = hyperparameter(help="episodes to play", ge=1)
     deterministic: bool = hyperparameter(help="the likeliest action instead of a random one")
     seed: int | None = hyperparameter(help="of the episodes; null: drawn", ge=0)
@@ -538,10 +531,8 @@ def algorithm_config_class(name: str) -> type[Any]:
 def algorithm_summary(name: str) -> str:
     """Return what an algorithm's file says first about itself, without its source; nothing is imported."""
     module = _imported(_ELSEWHERE["ALGORITHMS"])[name].partition(":")[0]
-    spec = importlib.util.find_spec(module)
-    assert spec is not None
-    assert spec.origin is not None
-    description = ast.get_docstring(ast.parse(Path(spec.origin).read_text(encoding="utf-8"))) or ""
+    file = Path(__file__).parents[2].joinpath(*module.split(".")).with_suffix(".py")
+    description = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
     return re.split(r" \(|[.\n]", description)[0] + "."
 
 

@@ -22,15 +22,14 @@ from omegaconf.errors import OmegaConfBaseException
 from zoo.config import schema
 from zoo.config.aliases import ALGORITHMS, UnknownKeyError
 from zoo.config.environment_values import resolved
-from zoo.config.keys import TRAINING, all_keys, other_algorithms_hint
-from zoo.config.overrides import allow_new_key, as_users_type, parse_overrides, with_config_keys
+from zoo.config.keys import SECTIONS, all_keys, other_algorithms_hint
+from zoo.config.overrides import KEYS_BY_TYPED_NAME, allow_new_key, parse_overrides, with_config_keys
 from zoo.config.resume import RESUME, ResumedRun
 from zoo.config.source import SearchPath, ZooConfigSource, chosen_groups
 from zoo.config.user_files import search_folders, shown
 from zoo.config.validate import (
     REQUIRED_CHOICES,
     checked,
-    refuse_empty_choices,
     refuse_pretraining_from_nothing,
     refuse_several_values,
     refuse_unknown_names,
@@ -94,9 +93,10 @@ class ConfigLoader:
         try:
             given = parse_overrides(overrides)
             self.source.choose(given)
-            keys = self.known_keys()
-            refuse_unknown_names(given, keys, as_users_type(self.command, keys))
-            refuse_empty_choices(given, self._groups(), self.hydra.get_group_options)
+            settings = (str(key) for key in self._command_config if key not in ("defaults", "hydra"))
+            keys = [*dict.fromkeys([*settings, *self.groups])]
+            typed = {key: name for name, key in KEYS_BY_TYPED_NAME.get(self.command, {}).items()}
+            refuse_unknown_names(given, self.groups, keys, [typed.get(key, key) for key in keys])
             if is_run:
                 refuse_several_values(given)
             resumed = _resumed_run(given) if is_run else None
@@ -127,14 +127,14 @@ class ConfigLoader:
         """Return the composed config, without the groups of which no option is chosen."""
         command = self._command_config
         dictionaries = (str(key) for key in command if OmegaConf.is_dict(command[key]))
-        within = {*self._groups(), *dictionaries} - {"hydra"}
+        within = {*self.groups, *dictionaries} - {"hydra"}
         self.source.read.clear()
         self.source.choose(overrides)
         config = self.hydra.load_configuration(
             self.command, [allow_new_key(each, within) for each in overrides], run_mode
         )
         with flag_override(config, ["struct", "readonly"], [False, False]):
-            for group in set(REQUIRED_CHOICES.get(self.command, {})) & set(self._groups()):
+            for group in set(REQUIRED_CHOICES.get(self.command, {})) & set(self.groups):
                 if self.source.choice(group) is None:
                     config.pop(group, None)
             config.hydra.overrides.task = [
@@ -153,29 +153,17 @@ class ConfigLoader:
             plain["fixed"] = list(dict.fromkeys([*plain["fixed"], *given]))
         return plain
 
-    def groups(self) -> list[str]:
-        """Return the config groups of the command, as its defaults list names them, and Hydra's launchers."""
-        return [*(group for group in self._groups() if not group.startswith("hydra")), "hydra/launcher"]
-
-    def known_keys(self) -> list[str]:
-        """Return the names at the top of the command's config: its settings and its groups."""
-        names = dict.fromkeys([*map(str, self._command_config), *self._groups()])
-        return [name for name in names if name != "defaults" and not name.startswith("hydra")]
-
     def _with_hint(self, error: UnknownKeyError) -> ZooError:
         """Return the error with a hint at where its key stands in the whole config, if it is there."""
         if error.is_sure:  # to say more algorithms are imported, which takes long
             return error
         algorithm = self.source.base_of(self.source.choice("algo") or "")
         chosen = [algorithm] if algorithm in schema.ALGORITHMS else []
-
-        def others() -> str:
-            if error.section == "env":
-                return f"; what the environment itself takes: `env.kwargs.{error.key}`"
-            if error.section not in ("", "algo") or self.command not in TRAINING:
-                return ""
-            return other_algorithms_hint(error.key, chosen)
-
+        others = ""
+        if error.section == "env":
+            others = f"; what the environment itself takes: `env.kwargs.{error.key}`"
+        elif error.section in ("", "algo") and "algo" in SECTIONS.get(self.command, ()):
+            others = other_algorithms_hint(error.key, chosen)
         return error.with_hint(all_keys(self.command, chosen or schema.ALGORITHMS), others)
 
     @cached_property
@@ -184,8 +172,10 @@ class ConfigLoader:
         assert isinstance(config, DictConfig)
         return config
 
-    def _groups(self) -> list[str]:
-        return chosen_groups(self._command_config)
+    @cached_property
+    def groups(self) -> list[str]:
+        """The config groups of the command, as its defaults list names them, without Hydra's own."""
+        return [each for each in chosen_groups(self._command_config) if not each.startswith("hydra")]
 
     def _check(self, config: DictConfig, plain: dict[str, Any]) -> None:
         """Put the checked values into the config. Raises `ZooError` with the file that sets a wrong one."""
@@ -214,7 +204,6 @@ class ConfigLoader:
 
 
 def _resumed_run(given: Sequence[Override]) -> ResumedRun | None:
-    """Return the run that ``resume=`` names among the overrides, or None."""
     folders = [override.value() for override in given if override.key_or_group == RESUME]
     if not folders or folders[-1] is None:
         return None

@@ -15,8 +15,6 @@ from omegaconf.errors import OmegaConfBaseException
 
 from zoo.errors import ZooError
 
-VARIABLE = "oc.env"
-
 Path = tuple[str | int, ...]
 
 _written: dict[Path, tuple[Any, str]] = {}
@@ -37,7 +35,7 @@ def resolved(config: Mapping[str, Any]) -> dict[str, Any]:
     except OmegaConfBaseException as error:
         raise ZooError(str(error).partition("\n")[0]) from error
     values = {path: value for path, value in _leaves(plain) if path in texts}
-    given = [str(value) for path, value in values.items() if VARIABLE in texts[path] and value]
+    given = [str(value) for path, value in values.items() if "oc.env" in texts[path] and value]
     for path, value in values.items():
         if any(each in str(value) for each in given):  # what refers to such a value has it too
             _written[path] = (value, texts[path])

@@ -12,9 +12,6 @@ from zoo.config.aliases import NAMES
 from zoo.config.fields import variant_of
 from zoo.errors import ZooError
 
-TRAINING = ("train", "tune")
-"""Commands whose config has the sections of a training."""
-
 _TRAINING_SECTIONS = ("algo", *schema.SECTIONS, "experiment")
 SECTIONS = {
     "train": _TRAINING_SECTIONS,

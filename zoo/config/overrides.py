@@ -24,10 +24,7 @@ WORD_KEYS = {
     "pull": "source",
     "status": "folder",
 }
-"""Commands that take bare words, and the key that these are the value of."""
-
-SEVERAL_WORDS = ("plot", "compare")
-"""Those that take any number, as a list."""
+"""Commands that take bare words, and the key that these are the value of; ``runs`` are any number."""
 
 KEYS_BY_TYPED_NAME = {
     "pull": {"from": "source"},
@@ -56,8 +53,6 @@ def allow_new_key(override: Override, sections: Collection[str]) -> str:
     Whoever checks the config knows which keys there may be.
     """
     line = str(override.input_line)
-    if line == "hydra/launcher=basic":  # what Hydra's own is called, which our files replace
-        return "hydra/launcher=local"
     is_plain = not (override.is_add() or override.is_force_add() or override.is_delete())
     section, is_within, _ = override.key_or_group.partition(".")
     return f"++{line}" if is_plain and is_within and section in sections else line
@@ -68,12 +63,6 @@ def with_config_keys(command: str, overrides: Sequence[str]) -> list[str]:
     names = KEYS_BY_TYPED_NAME.get(command, {})
     parts = [override.partition("=") for override in overrides]
     return [f"{names.get(name, name)}{equals}{value}" for name, equals, value in parts]
-
-
-def as_users_type(command: str, keys: Sequence[str]) -> list[str]:
-    """Return the names of a command's keys as a user types them."""
-    typed = {key: name for name, key in KEYS_BY_TYPED_NAME.get(command, {}).items()}
-    return [typed.get(key, key) for key in keys]
 
 
 def parse_arguments(command: str, arguments: Sequence[str]) -> list[str]:
@@ -95,7 +84,7 @@ def parse_arguments(command: str, arguments: Sequence[str]) -> list[str]:
         return others
     if any(other.startswith(f"{key}=") for other in others):
         raise ZooError(f"{words[0]} and {key}=… name {key} twice; write it in one place: {key}=…")
-    if command in SEVERAL_WORDS:
+    if key == "runs":
         return [f"{key}=[{','.join(map(quoted, words))}]", *others]
     if len(words) > 1:
         raise ZooError(f"zoo {command} takes one {key}, not {len(words)}: {', '.join(words)}")

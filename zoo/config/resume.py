@@ -60,7 +60,6 @@ class ResumedRun:
                     OmegaConf.update(config, override.key_or_group, override.value())
 
     def _change(self, override: Override) -> str | None:
-        """Return how an override differs from the run, or None if it does not."""
         key = override.key_or_group
         value: Any = override.value()
         if override.is_hydra_override() or key in FREE:

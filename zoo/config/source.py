@@ -64,19 +64,6 @@ RUN_CONFIG = "config.yaml"
 """The name by which the config of a run is told from other experiments."""
 
 
-def tuned_file(algo: str, env: str) -> Path | None:
-    """Return the file of tuned values for ``algo`` on ``env``: its own, else that for Atari games, else None.
-
-    ``./hyperparams`` is looked at before Zoo's own.
-    """
-    names = [env, schema.folder_name(env), schema.folder_name(env.rpartition(":")[2])]
-    names += ["atari"] if schema.is_atari_id(env) else []
-    candidates = (
-        folder / algo / f"{name}.yaml" for name in names for folder in search_folders("hyperparams")
-    )
-    return next((candidate for candidate in candidates if candidate.is_file()), None)
-
-
 @functools.lru_cache(maxsize=256)
 def _parsed(text: str) -> Any:
     """Return what YAML says, as plain values that nobody changes: a command's own file is read often."""
@@ -88,10 +75,10 @@ def read_yaml(file: Path) -> Loaded:
     try:
         text = file.read_text(encoding="utf-8")
         config = OmegaConf.create(_parsed(text))
-        if not isinstance(config, DictConfig) or not isinstance(
-            config.get("defaults", []), list | ListConfig
-        ):
-            raise ValueError("it holds no keys and values, or its `defaults` are no list")
+        if not isinstance(config, DictConfig):
+            raise ValueError("it holds no keys and values")
+        if not isinstance(config.get("defaults") or [], list | ListConfig):
+            raise ValueError("its `defaults` are no list of what the file builds on")
     except (OSError, ValueError, AssertionError, yaml.YAMLError, OmegaConfBaseException) as error:
         raise ZooError(f"can't read {shown(file)}: {one_line(error)}") from error
     package = re.match(r"(?:\s*(?:#.*)?\n)*?\s*#\s*@package\s+(\S+)", text)
@@ -335,10 +322,15 @@ class ZooConfigSource(ConfigSource):
             common = defaults(common_class(schema.algorithm_config_class("gail")))
             if tuned.get("generator", common["generator"]) != self.chosen["algo.generator"]:
                 config.algo = {key: tuned[key] for key in tuned if key in common}
-        return self._without_replaced_sections(config, ["replay"])
+        if "replay" in self.chosen:
+            config.pop("replay", None)
+        return config
 
     def _tuned_file(self) -> Path | None:
-        """Return the file of tuned values that is chosen, or the usual one; None if there is none."""
+        """Return the file of tuned values that is chosen, or the usual one; None if there is none.
+
+        The usual one is that for the environment, else that for Atari games; ``./hyperparams`` comes first.
+        """
         option = self.choice("tuned")
         algo, env = self.choice("algo"), self.choice("env")
         if option == NO_TUNED:
@@ -348,7 +340,13 @@ class ZooConfigSource(ConfigSource):
             return path.absolute() if path.is_file() else None
         if option not in (None, USUAL):
             algo, _, env = str(option).partition("/")
-        return None if algo is None or env is None else tuned_file(algo, env)
+        if algo is None or env is None:
+            return None
+        names = [env, schema.folder_name(env), schema.folder_name(env.rpartition(":")[2])]
+        names += ["atari"] if schema.is_atari_id(env) else []
+        folders = search_folders("hyperparams")
+        files = (folder / algo / f"{name}.yaml" for name in names for folder in folders)
+        return next((file for file in files if file.is_file()), None)
 
     def _default_options(self, group: str) -> Sequence[str]:
         """Return what the tuned file, the preset or the algorithm chooses of a group; most choose nothing."""
@@ -375,18 +373,10 @@ class ZooConfigSource(ConfigSource):
             raise ConfigLoadError(f"no {config_path}")
         config, header = _read_experiment(file)
         self.read[file] = ""
-        replaced = ["replay"]
-        for section in ("callbacks", "logger"):
-            if file.name == RUN_CONFIG or self.chosen.get(section) == "none":
-                replaced.append(section)
-        return self._without_replaced_sections(config, replaced), {**header, **GLOBAL}
-
-    def _without_replaced_sections(self, config: DictConfig, sections: Iterable[str]) -> DictConfig:
-        """Leave out those of the sections for which the command line chooses others."""
-        for section in sections:
-            if section in self.chosen:
+        for section in self.chosen.keys() & {"replay", "callbacks", "logger"}:  # others are chosen
+            if section == "replay" or file.name == RUN_CONFIG or self.chosen[section] == "none":
                 config.pop(section, None)
-        return config
+        return config, {**header, **GLOBAL}
 
     def _file(self, config_path: str) -> Path | None:
         path = config_path if config_path.endswith(".yaml") else f"{config_path}.yaml"

@@ -36,7 +36,7 @@ def readable_yaml(command: str, config: Mapping[str, Any]) -> str:
 
 def _declared(command: str, config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the dataclass of each section, and the settings' own fields by name."""
-    declared: dict[str, Any] = _fields(SETTINGS.get(command))
+    declared: dict[str, Any] = _fields(SETTINGS[command])
     algo = config.get("algo")
     if isinstance(algo, Mapping) and "name" in algo:
         declared["algo"] = _fields(_config_class(algo))
@@ -51,10 +51,8 @@ def _config_class(algo: Mapping[str, Any]) -> type[Any]:
     return variant_of(schema.algorithm_config_class(algo["name"]), algo, "algo")
 
 
-def _fields(config_class: type[Any] | None) -> dict[str, Any]:
+def _fields(config_class: type[Any]) -> dict[str, Any]:
     """Return the one line of meaning of each field."""
-    if config_class is None:
-        return {}
     return {field.name: _meaning(field) for field in dataclasses.fields(config_class)}
 
 
@@ -99,7 +97,7 @@ def command_help(command: str, loader: ConfigLoader, overrides: list[str]) -> st
     """Return the help page of a command: what it does, what can be chosen, what can be set."""
     config = loader.load_incomplete(overrides)
     parts = [loader.source.header(command), *_groups(loader)]
-    parts.append(_values("key=value", "", _fields(SETTINGS.get(command)), config))
+    parts.append(_values("key=value", "", _fields(SETTINGS[command]), config))
     algo = config.get("algo")
     if isinstance(algo, Mapping):
         parts.append(
@@ -111,7 +109,7 @@ def command_help(command: str, loader: ConfigLoader, overrides: list[str]) -> st
 
 def _groups(loader: ConfigLoader) -> Iterator[str]:
     source = loader.source
-    for group in loader.groups():
+    for group in [*loader.groups, "hydra/launcher"]:
         options = loader.hydra.get_group_options(group)
         if group == "tuned":
             continue

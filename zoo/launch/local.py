@@ -5,7 +5,6 @@ A job that dies takes no other with it, and what it leaves behind is ended.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -37,23 +36,22 @@ class LocalLauncher:
         at_once = min(len(numbers), self.n_jobs if self.n_jobs > 0 else cores)
         # Each job would take all cores for its threads.
         environment = {"OMP_NUM_THREADS": str(max(1, cores // at_once))} if at_once > 1 else {}
-        runner = JobRunner(self.folder, self.function, environment)
+        self.runner = JobRunner(self.folder, self.function, environment)
         self.folder.queue(numbers)
-        with runner.processes.handling_signals(), ThreadPoolExecutor(at_once) as pool:
-            list(pool.map(functools.partial(self._run_job, runner), numbers))
+        with self.runner.processes.handling_signals(), ThreadPoolExecutor(at_once) as pool:
+            list(pool.map(self._run_job, numbers))
         return True
 
-    def _run_job(self, runner: JobRunner, number: int) -> None:
-        """Run one job and wait for it, in a thread of the pool."""
+    def _run_job(self, number: int) -> None:
         try:
-            if runner.processes.is_stopping:
+            if self.runner.processes.is_stopping:
                 end = {"status": INTERRUPTED, "reason": "not started", "exit_status": INTERRUPTED_STATUS}
                 self.folder.change_job(number, **end)
                 return
             log = None if self.n_jobs == 1 else self.folder.log(number)
-            where = "" if log is None else f" (output: {shown(log.absolute())})"
+            where = "" if log is None else f" (output: {shown(log)})"
             say(f"zoo: job {number}: {format_overrides(self.folder.read_job(number).overrides)}{where}")
-            state = runner.run(number, log)
+            state = self.runner.run(number, log)
         except (OSError, ZooError) as error:
             say(f"zoo: job {number}: it can't be run: {one_line(error)}")
             return

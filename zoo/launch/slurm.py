@@ -173,9 +173,7 @@ def _run_slurm(command: Sequence[str]) -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ZooError(f"Slurm did not take the jobs: {one_line(error)}") from error
     if done.returncode:
-        lines = [line.rpartition("error: ")[2].strip() for line in done.stderr.splitlines()]
-        message = one_line("; ".join(dict.fromkeys(line for line in lines if line)), 500)
-        raise ZooError(f"Slurm did not take the jobs: {message or 'it does not say why'}")
+        raise ZooError(f"Slurm did not take the jobs: {one_line(done.stderr, 500)}")
     return done.stdout
 
 

@@ -58,7 +58,6 @@ def counts(rows: Sequence[Row]) -> str:
 
 
 def _cells(row: Row) -> dict[str, str]:
-    """Return the texts of a row by the names of their columns."""
     state, run, is_running = row.state, row.run, row.status == RUNNING
     seconds = state.seconds + (time.time() - state.started if is_running and state.started else 0)
     cells = {

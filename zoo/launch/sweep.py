@@ -94,8 +94,8 @@ class Sweep:
             *_launcher_overrides(record, overrides, folder),
             f"hydra.sweep.dir={quoted(str(folder.path))}",
         ]
+        rows = folder.rows()
         with folder.hold(LAUNCHER_LOCK):
-            rows = folder.rows(is_launching=False)
             for row in rows:
                 if row.status == RUNNING and row.state.slurm_job is None:
                     raise ZooError(f"job {row.state.number} in {folder.shown} is still going on")
@@ -109,7 +109,6 @@ class Sweep:
         return folder
 
     def _launcher(self, config: DictConfig, folder: SweepFolder) -> Any:
-        """Return the launcher that ``hydra/launcher`` chooses. Raises `ZooError`."""
         options: Any = OmegaConf.to_container(config.hydra.launcher, resolve=True)
         module, _, name = options.pop("_target_").rpartition(".")
         return getattr(importlib.import_module(module), name)(folder, self.function, **options)
@@ -124,8 +123,6 @@ class Sweep:
                 raise ZooError(
                     "`job` can't be set for many jobs: each has its own; sweep.resume=DIR goes on with them"
                 )
-            if each.key_or_group == "runs_dir" and each.is_sweep_override():
-                raise ZooError("`runs_dir` has one value for all jobs: it gets the folder of the sweep")
 
     def _refuse_other_command(self, folder: SweepFolder, record: dict[str, Any]) -> None:
         command = one_line(record.get("command"))
@@ -143,7 +140,7 @@ class Sweep:
 
 def _launcher_overrides(record: dict[str, Any], given: Sequence[str], folder: SweepFolder) -> list[str]:
     """Return which launcher was chosen now, and its settings; refuse by name what would make other jobs."""
-    known = {*record["overrides"], *record["hydra_overrides"], "hydra.mode=MULTIRUN"}
+    known = {*record["overrides"], *record["hydra_overrides"]}
     new = [each for each in parse_overrides(given) if each.input_line not in known]
     chosen = [each for each in new if each.key_or_group.replace("/", ".").startswith("hydra.launcher")]
     changes = [one_line(each.input_line) for each in new if each not in chosen]

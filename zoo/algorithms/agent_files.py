@@ -115,4 +115,4 @@ def restore(algorithm: Algorithm, files: AgentFiles) -> None:
 def section_of(files: AgentFiles, name: str) -> dict[str, Any]:
     """Return a section of an agent's config; one that the user trusts may take values from variables."""
     values: dict[str, Any] = files.config.get(name) or {}
-    return resolved(values, below=(name,)) if files.is_trusted else dict(values)
+    return resolved({name: values})[name] if files.is_trusted else dict(values)

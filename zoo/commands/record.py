@@ -10,16 +10,15 @@ from zoo.config.fields import build
 from zoo.config.schema import RecordSettings
 from zoo.config.user_files import shown
 from zoo.core.printing import show
+from zoo.envs.video import parse_size
 from zoo.errors import ZooError
 from zoo.experiment.evaluation import EpisodeReporter
 from zoo.experiment.open_agent import OpenedAgent, open_agent
+from zoo.experiment.recording import record, video_path
 
 
 def run(config: Mapping[str, Any]) -> None:
     """Film the agent that the config names, and say where the video is."""
-    from zoo.envs.video import parse_size
-    from zoo.experiment.recording import record
-
     settings = build(RecordSettings, config, "")
     size = parse_size(settings.size)
     agent = open_agent(settings)
@@ -45,9 +44,6 @@ def run(config: Mapping[str, Any]) -> None:
 
 
 def _paths(settings: RecordSettings, agent: OpenedAgent) -> list[Path]:
-    """Return the files to write, by their formats."""
-    from zoo.experiment.recording import video_path
-
     formats = ["mp4", "gif"] if settings.format == "both" else [settings.format]
     if settings.out is None:
         return [video_path(agent.path, agent.algo, agent.env.id, each) for each in formats]

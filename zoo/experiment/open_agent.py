@@ -13,7 +13,7 @@ from zoo.agents.card import score, steps
 from zoo.agents.find import find_agent, kept_agent, list_agents, resolve_agent, run_of
 from zoo.agents.trust import refuse_foreign_code, stands_in_own_runs
 from zoo.config.compose import env_id
-from zoo.config.schema import ActingAgent, preset_or_name
+from zoo.config.schema import PlaySettings, preset_or_name
 from zoo.config.source import algorithm_options
 from zoo.config.user_files import shown
 from zoo.core.plain_data import flat
@@ -95,14 +95,14 @@ def open_agent(settings: AgentChoice) -> OpenedAgent:
     path = agent_path(settings)
     trust = settings.trust or stands_in_own_runs(path, settings.runs_dir)
     files = read_agent(path, trust=trust, own_env=True)
-    changes = settings.env if isinstance(settings, ActingAgent) else {}
+    changes = settings.env if isinstance(settings, PlaySettings) else {}
     changes = {key: value for key, value in changes.items() if key != "id"}
     env = _env_config(files, settings, changes, one_line(shown(path)))
 
     from zoo.algorithms.registry import algorithm_class
 
     # A few observations at a time are faster on a CPU, and give the same actions on every machine.
-    device = settings.device if isinstance(settings, ActingAgent) else "cpu"
+    device = settings.device if isinstance(settings, PlaySettings) else "cpu"
     algorithm = algorithm_class(files.config["algo"]["name"]).from_files(files, device=device)
     return OpenedAgent(path, files, algorithm, env, changes)
 
@@ -112,7 +112,7 @@ def agent_path(settings: AgentName) -> Path:
 
     With ``checkpoint=STEPS`` it is the one that the same run kept then. Raises `ZooError` if there is none.
     """
-    checkpoint = settings.checkpoint if isinstance(settings, ActingAgent) else None
+    checkpoint = settings.checkpoint if isinstance(settings, PlaySettings) else None
     env = _named_env(settings)
     if settings.agent is not None:
         if settings.algo is not None:
@@ -134,7 +134,7 @@ def agent_path(settings: AgentName) -> Path:
 
 def _named_env(settings: AgentName) -> str | None:
     """Return the id that the user gave, if one."""
-    return settings.env.get("id") if isinstance(settings, ActingAgent) else settings.env
+    return settings.env.get("id") if isinstance(settings, PlaySettings) else settings.env
 
 
 def _env_config(

@@ -24,7 +24,7 @@ from zoo.algorithms.ppo import PPO1, PPO2, PPO1Config, PPO2Config
 from zoo.algorithms.saving import Attributes
 from zoo.algorithms.trpo import TRPO, TRPOConfig
 from zoo.buffers.arrays import Arrays, merge_leading, observation_spec, transform
-from zoo.config.fields import TaggedUnion, hyperparameter, with_defaults
+from zoo.config.fields import hyperparameter, with_defaults
 from zoo.errors import ZooError
 from zoo.imitation.demonstrations import chosen_episodes
 from zoo.imitation.discriminator import Discriminator, DiscriminatorConfig, by_path
@@ -44,7 +44,7 @@ GENERATORS = ("trpo", "ppo2", "ppo1", "a2c", "acktr")
 
 
 @dataclass
-class GAILConfig(DiscriminatorConfig, TaggedUnion):
+class GAILConfig(DiscriminatorConfig):
     """Hyperparameters of GAIL, beside those of its generator."""
 
     generator: str = hyperparameter(

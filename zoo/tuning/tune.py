@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from zoo.config.environment_values import kept, resolved
+from zoo.config.environment_values import as_written, resolved
 from zoo.core.free_memory import usable_cores
 from zoo.core.printing import say, without_password
 from zoo.errors import INTERRUPTED, ZooError
@@ -95,8 +95,7 @@ class Search:
     def _run_worker(self, deadline: float | None, variables: Mapping[str, str]) -> tuple[int, str | None]:
         """Run a worker to its end; return its status and its error, "" for none, None if it died."""
         job = {
-            "config": self.plan.config,
-            "variables": kept(),
+            "config": as_written(self.plan.config),
             "deadline": deadline,
             "arguments": [without_password(argument) for argument in sys.argv],
         }

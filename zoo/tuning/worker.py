@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from zoo.config.environment_values import keep
+from zoo.config.environment_values import resolved
 from zoo.config.user_files import shown
 from zoo.core.file_lock import FileLock
 from zoo.core.printing import one_line, say, show
@@ -87,9 +87,8 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 def _work(job: Mapping[str, Any]) -> tuple[int, str]:
     """Work to the end of the study; return the exit status and the error for the user."""
     sys.argv = list(job["arguments"])
-    keep(job["variables"])
     try:
-        plan = Plan(job["config"])
+        plan = Plan(resolved(job["config"]))
         storage = open_storage(plan.config["storage"], plan.folder)
         with quiet_optuna(), storage.one_line_errors():
             Worker(plan, storage, job["deadline"]).work()

@@ -71,16 +71,16 @@ def series_of(run: Run, x: str, y: str) -> Series | None:
     None where the run has no such points.
     """
     if y in ("train", "length"):
-        episodes = run.episodes()
+        episodes = run.episodes
         if episodes is None:
             return None
         places = {"steps": episodes.ends, "hours": episodes.seconds / 3600}
         numbers = np.arange(1.0, len(episodes.ends) + 1)
         return _sorted_series(places.get(x, numbers), episodes.returns if y == "train" else episodes.lengths)
     if y == "eval":
-        evaluations = run.evaluations()
+        evaluations = run.evaluations
         return None if evaluations is None else _at_steps(run, x, evaluations.timesteps, evaluations.means)
-    progress = run.progress()
+    progress = run.progress
     return _at_steps(run, x, progress[STEPS], progress[y]) if {y, STEPS} <= progress.keys() else None
 
 
@@ -88,12 +88,12 @@ def _at_steps(run: Run, x: str, steps: Array, values: Array) -> Series | None:
     """Return values at environment steps as a series over steps, episodes or hours."""
     if x == "steps":
         return _sorted_series(steps, values)
-    progress = run.progress()
+    progress = run.progress
     name = ELAPSED if x == "hours" else "time/episodes"
     if {name, STEPS} <= progress.keys():
         ruler = _sorted_series(progress[STEPS], progress[name] / (3600 if x == "hours" else 1))
     else:
-        ruler, episodes = None, run.episodes()
+        ruler, episodes = None, run.episodes
         if episodes is not None:
             numbers = np.arange(1.0, len(episodes.ends) + 1)
             ruler = Series(episodes.ends, episodes.seconds / 3600 if x == "hours" else numbers)
@@ -112,7 +112,7 @@ def refuse_unknown_scalar(y: str, runs: Sequence[Run]) -> None:
     """Raise `ZooError` if no run has logged a scalar of this name."""
     if y in Y_AXES:
         return
-    names = sorted({name for run in runs for name in run.progress()})
+    names = sorted({name for run in runs for name in run.progress})
     if y not in names:
         raise ZooError(
             f"y={one_line(y)}: no run has logged that{nearest(y, [*Y_AXES, *names])}"
@@ -171,7 +171,6 @@ def curves_of(groups: Sequence[Group], options: CurveOptions) -> list[Curve]:
             series = series_of(run, options.x, options.y)
             if series is not None:
                 found.append(binned(smoothed(series, options.smooth, options.y)))
-            run.clear_cache()
         if found:
             drawn.append(curve(group, found, options.aggregate, options.interval))
     if not drawn:

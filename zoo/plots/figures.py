@@ -222,7 +222,7 @@ def _training_scalars(run: Run) -> list[str]:
     """Return the names of some scalars of the updates, losses first."""
     names = [
         name
-        for name, values in run.progress().items()
+        for name, values in run.progress.items()
         if name.startswith("train/") and np.isfinite(values).sum() > 1
     ]
     settings = ("train/n_updates", "train/learning_rate", "train/clip_range")

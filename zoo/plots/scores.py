@@ -15,7 +15,7 @@ from zoo.core.printing import one_line
 from zoo.errors import ZooError
 from zoo.experiment import statistics
 from zoo.plots.groups import Group
-from zoo.plots.runs import Score, finite_number
+from zoo.plots.runs import Score
 
 Array = NDArray[np.float64]
 Interval = tuple[float, float]
@@ -71,9 +71,8 @@ def _scored_group(group: Group, kind: Score) -> GroupScore:
             left_out.append(f"{run.name}: {why if run.is_complete else run.ending}")
         else:
             scores.append(score)
-            steps.append(run.timesteps())
-            seconds.append(run.seconds())
-        run.clear_cache()
+            steps.append(run.timesteps)
+            seconds.append(run.seconds)
     middle = _median(seconds)
     hours = None if middle is None else middle / 3600
     return GroupScore(group, np.array(scores, np.float64), left_out, _median(steps), hours)
@@ -142,12 +141,13 @@ def scores_by_label(group_scores: Sequence[GroupScore]) -> dict[str, dict[str, A
 
 
 def _checked_reference(env: str, value: Any) -> Interval:
-    match [finite_number(each) for each in value] if isinstance(value, list | tuple) else None:
-        case [float(low), float(high)] if low != high:
+    try:
+        low, high = map(float, value)
+        if low != high:
             return low, high
-    raise ZooError(
-        f"reference of {one_line(env)}: {one_line(value, 60)} is not [low, high], two different returns"
-    )
+    except (TypeError, ValueError):
+        pass
+    raise ZooError(f"reference of {env}: {value} is not [low, high], two different returns")
 
 
 def _read_references(given: str | Mapping[str, Any] | None) -> Mapping[str, Any]:

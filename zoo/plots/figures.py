@@ -9,7 +9,6 @@ import contextlib
 import io
 import math
 import textwrap
-import warnings
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.ticker import EngFormatter
 
 PICTURES = ("png", "svg", "pdf")
 
@@ -44,7 +44,6 @@ LINES = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (4, 1, 1, 1)))
 GREY = "#6B6B6B"
 
 Y_LABELS = {"train": "return in training", "eval": "return in evaluation", "length": "episode length"}
-X_LABELS = {"steps": "environment steps"}
 
 N_SCALARS = 5
 """Scalars of the updates that the page of one run shows."""
@@ -89,8 +88,7 @@ def house_style() -> Iterator[None]:
         import matplotlib
     except ImportError as error:
         raise ZooError(f"plots need: {install_command('plots')}") from error
-    with matplotlib.rc_context(), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing")
+    with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(cast(Any, _STYLE))
         yield
@@ -123,27 +121,28 @@ def line_style(place: int) -> dict[str, Any]:
     return {"color": COLORS[place % len(COLORS)], "linestyle": LINES[place // len(COLORS) % len(LINES)]}
 
 
-def short_number(value: float, _position: object = None) -> str:
-    """Return a number as an axis shows it: 1.5k, 1M."""
-    for unit, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= unit:
-            return f"{value / unit:.4g}{letter}"
-    return f"{value:.4g}" if math.isfinite(value) else ""
+def short_numbers() -> EngFormatter:
+    """Return the format of an axis' numbers: 1.5k, 1M."""
+    from matplotlib.ticker import EngFormatter
+
+    formatter = EngFormatter(sep="")
+    formatter.ENG_PREFIXES = {0: "", 3: "k", 6: "M", 9: "G"}
+    return formatter
 
 
 def _shorten_ticks(*axes: Any) -> None:
-    """Format axes with few ticks: 1M for 1000000."""
-    from matplotlib.ticker import FuncFormatter, MaxNLocator
+    """Format axes with few ticks."""
+    from matplotlib.ticker import MaxNLocator
 
     for axis in axes:
         axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
-        axis.set_major_formatter(FuncFormatter(short_number))
+        axis.set_major_formatter(short_numbers())
 
 
 def _format_axes(axes: Axes, x: str) -> None:
     _shorten_ticks(axes.xaxis, axes.yaxis)
     axes.set_xlim(left=0)
-    axes.set_xlabel(X_LABELS.get(x, x))
+    axes.set_xlabel("environment steps" if x == "steps" else x)
 
 
 def _add_caption(figure: Figure, heading: str | None, text: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,8 +39,8 @@ class GroupScore:
     """Runs without a score, each with its reason."""
     steps: float | None
     """Median environment steps of a run."""
-    hours: float | None
-    """Median hours of a run."""
+    seconds: float | None
+    """Median seconds of a run."""
 
     @property
     def std(self) -> float | None:
@@ -59,26 +59,21 @@ class GroupScore:
 
 def scored(groups: Sequence[Group], kind: Score) -> list[GroupScore]:
     """Return the scores of each group, also of one without any. Runs that did not finish have none."""
-    return [_scored_group(group, kind) for group in groups]
+    found = []
+    for group in groups:
+        by_run = [(run, run.score(kind) if run.is_complete else None) for run in group.runs]
+        why = "no episode has ended" if kind == "train" else "it was not evaluated"
+        left_out = [
+            f"{run.name}: {why if run.is_complete else run.ending}" for run, score in by_run if score is None
+        ]
+        scores = np.array([score for _, score in by_run if score is not None])
+        counted = [run for run, score in by_run if score is not None]
+        steps, seconds = _median(run.timesteps for run in counted), _median(run.seconds for run in counted)
+        found.append(GroupScore(group, scores, left_out, steps, seconds))
+    return found
 
 
-def _scored_group(group: Group, kind: Score) -> GroupScore:
-    scores, left_out, steps, seconds = [], [], [], []
-    for run in group.runs:
-        score = run.score(kind) if run.is_complete else None
-        if score is None:
-            why = "no episode has ended" if kind == "train" else "it was not evaluated"
-            left_out.append(f"{run.name}: {why if run.is_complete else run.ending}")
-        else:
-            scores.append(score)
-            steps.append(run.timesteps)
-            seconds.append(run.seconds)
-    middle = _median(seconds)
-    hours = None if middle is None else middle / 3600
-    return GroupScore(group, np.array(scores, np.float64), left_out, _median(steps), hours)
-
-
-def _median(values: Sequence[float | None]) -> float | None:
+def _median(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return float(np.median(known)) if known else None
 

@@ -20,18 +20,10 @@ from zoo.buffers.config import replay_config
 from zoo.config.fields import build
 from zoo.core.printing import one_line
 from zoo.core.tensors import Arrays
-from zoo.core.zips import UNREADABLE
 from zoo.envs.config import EnvConfig
-from zoo.envs.normalize import SINGLE, Normalizer
 from zoo.envs.spaces import describe, is_image, spaces_differ
 from zoo.errors import ZooError, nearest
-from zoo.interop.sb3_zip import (
-    Sb3Files,
-    VecNormalizeStatistics,
-    is_pickled,
-    read_sb3,
-    read_vecnormalize,
-)
+from zoo.interop.sb3_zip import Sb3Files, is_pickled, read_sb3, read_vecnormalize
 from zoo.policies.config import ACTIVATIONS, POLICIES, PolicyConfig
 from zoo.policies.networks import activation_class
 
@@ -88,17 +80,14 @@ def import_sb3(
         )
         preset = "maskable_ppo" if masks_actions else RECURRENT if recurrent_options(files.tensors) else None
         observation_space, action_space = _spaces(files, env_spaces)
-        _check_spaces(name, files, observation_space, action_space)
+        _check_images(files, observation_space)
         config, unknown = hyperparameters(name, files, action_space)
         policy = _policy(name, files, observation_space, activation)
-        statistics = None if normalize is None else read_vecnormalize(normalize)
-        if env is not None and statistics is not None:
-            keys = [key for key in statistics.moments if key is not None]
-            is_normalized = {"observations": bool(statistics.moments), "rewards": statistics.rewards}
-            env = dataclasses.replace(
-                env, normalize={**is_normalized, **statistics.settings, "keys": keys or None}
-            )
-        algorithm_type, n_envs = algorithm_class(name), _count(files.plain("n_envs")) or 1
+        normalizer = None
+        if normalize is not None:
+            normalizer, settings = read_vecnormalize(normalize, observation_space)
+            env = env and dataclasses.replace(env, normalize=dataclasses.asdict(settings))
+        algorithm_type, n_envs = algorithm_class(name), files.plain("n_envs") or 1
         agent_files = AgentFiles(
             config=agent_config(
                 *(name, config, policy, env, n_envs, observation_space, action_space),
@@ -107,25 +96,18 @@ def import_sb3(
                 masks_actions=masks_actions,
             ),
             tensors=_tensors(name, files, observation_space, action_space, masks_actions=masks_actions),
-            normalization=None if statistics is None else normalization(statistics, observation_space),
-            card={"timesteps": _count(files.plain("num_timesteps")) or 0},
+            card={"timesteps": files.plain("num_timesteps") or 0},
         )
         algorithm = algorithm_type.from_files(agent_files, device="cpu", compile=False)
+        algorithm.normalizer = normalizer
         card = {
-            "seed": _count(files.plain("seed")),
+            "seed": files.plain("seed"),
             "timesteps": algorithm.num_timesteps,
             "imported_from": f"Stable-Baselines3 {files.version or 'of an unknown version'}",
         }
         return ImportedAgent(algorithm, card, unknown)
     except ZooError as error:
         raise ZooError(f"can't import {files.origin}: {error}") from error
-    except UNREADABLE as error:
-        form = f"{type(error).__name__}: {one_line(error)}"
-        raise ZooError(f"can't import {files.origin}: it is of another form ({form})") from error
-
-
-def _count(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
 # Which algorithm
@@ -180,13 +162,7 @@ def _spaces(files: Sb3Files, given: tuple[Space, Space] | None) -> tuple[Space, 
     return given
 
 
-def _check_spaces(name: str, files: Sb3Files, observation_space: Space, action_space: Space) -> None:
-    supported = algorithm_class(name).supported_actions
-    if not isinstance(action_space, supported):
-        raise ZooError(f"{name} can't act in its action space, {describe(action_space)}")
-    starts = getattr(action_space, "start", 0)
-    if np.any(np.asarray(starts) != 0):
-        raise ZooError(f"its actions, {describe(action_space)}, do not start at 0, where SB3's do")
+def _check_images(files: Sb3Files, observation_space: Space) -> None:
     parts = observation_space.values() if isinstance(observation_space, spaces.Dict) else [observation_space]
     reads_images = any(".cnn." in tensor for tensor in files.tensors)
     for part in parts:
@@ -367,35 +343,6 @@ def _sizes(name: str, files: Sb3Files, action_space: Space) -> dict[str, int]:
     return sizes
 
 
-def normalization(
-    statistics: VecNormalizeStatistics, observation_space: Space
-) -> tuple[Arrays, dict[str, Any]]:
-    """Return the state of our normaliser, as an agent's files have it.
-
-    Raises `ZooError` for statistics of other observations.
-    """
-    parts: dict[str | None, Space] = {None: observation_space}
-    if isinstance(observation_space, spaces.Dict):
-        parts = dict(observation_space.items())
-    arrays: Arrays = {"returns": np.zeros(1)}
-    named = {SINGLE if key is None else key: each for key, each in statistics.moments.items()}
-    for key, (mean, *_) in statistics.moments.items():
-        part = parts.get(key)
-        if part is None or not isinstance(part, spaces.Box) or part.shape != mean.shape:
-            raise ZooError(
-                f"the statistics in the file of normalize= have shape {list(mean.shape)},"
-                f" but its observations are {describe(observation_space)}"
-            )
-        if is_image(part):
-            raise ZooError("its images are normalised by running statistics, which Zoo does not do")
-    places = {f"observations/{key}" if key else "observations": each for key, each in named.items()}
-    for name, (mean, var, count) in {**places, "return": statistics.returns}.items():
-        arrays |= {f"{name}.mean": mean, f"{name}.squares": var * count, f"{name}.count": np.array(count)}
-    values = {"keys": list(named), "rewards": statistics.rewards, **statistics.settings}
-    state = Normalizer.from_state({"arrays": arrays, "values": values}).state()
-    return state["arrays"], state["values"]
-
-
 # What Stable-Baselines3's parameters are called here, algorithm by algorithm
 
 
@@ -522,8 +469,6 @@ def _in_encoder(name: str, keys: Sequence[str]) -> str:
     if match is None:
         return name
     key = match["key"]
-    if key is not None and key not in keys:
-        raise ZooError(f"its policy reads `{one_line(key, 80)}`, which is no key of its observations")
     part = "" if key is None else f"parts.{list(keys).index(key)}."
     return f"{match['before']}{part}{_ENCODER_LAYERS[match['layer']]}.{match['kind']}"
 

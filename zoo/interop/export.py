@@ -75,7 +75,11 @@ def export_agent(
     module = DeterministicPolicy(agent).eval()
     inputs = _random_inputs(agent, module)
     written: dict[str, tuple[bytes, Run]] = {}
-    with _in_float32(agent.policy):
+    with contextlib.ExitStack() as restoring:
+        for part in agent.policy.modules():
+            if isinstance(part, NatureCnn):
+                restoring.callback(setattr, part, "precision", part.precision)
+                part.precision = "float32"
         program = _traced(module, [part[:2] for part in inputs])
         if "onnx" in formats:
             written[ONNX] = _as_onnx(module, program)
@@ -89,20 +93,6 @@ def export_agent(
         (new / DESCRIPTION).write_text(json.dumps(described, default=asdict, indent=2), encoding="utf-8")
         (new / README).write_text(_readme(title, module, list(written)), encoding="utf-8")
     return differences
-
-
-@contextlib.contextmanager
-def _in_float32(policy: nn.Module) -> Iterator[None]:
-    """Within the block the policy's encoders of images compute in float32."""
-    encoders = [module for module in policy.modules() if isinstance(module, NatureCnn)]
-    before = [encoder.precision for encoder in encoders]
-    try:
-        for encoder in encoders:
-            encoder.precision = "float32"
-        yield
-    finally:
-        for encoder, precision in zip(encoders, before, strict=True):
-            encoder.precision = precision
 
 
 # Writing

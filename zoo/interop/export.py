@@ -179,6 +179,11 @@ class TensorSpec:
     shape: tuple[int, ...]
     dtype: str
 
+    @classmethod
+    def of(cls, name: str, space: spaces.Space[Any]) -> TensorSpec:
+        """Return that of a part of an observation or an action."""
+        return cls(name, tuple(space.shape or ()), str(space.dtype))
+
 
 class DeterministicPolicy(nn.Module):
     """Takes a tensor for each of ``inputs``, (n, *shape), and returns one for each of ``outputs``.
@@ -194,9 +199,7 @@ class DeterministicPolicy(nn.Module):
         self.policy: nn.Module = acting.policy
         self.is_dictionary = isinstance(space, spaces.Dict)
         parts = space.spaces if isinstance(space, spaces.Dict) else {"observation": space}
-        self.inputs = [
-            TensorSpec(name, tuple(part.shape or ()), str(part.dtype)) for name, part in parts.items()
-        ]
+        self.inputs = [TensorSpec.of(name, part) for name, part in parts.items()]
         whole, policy = acting.initial_state(1), self.policy
         self.agent_state_size: int = 0 if whole is None else whole.shape[1]
         # The critic's recurrent state is no part of acting; what a class of a user's own does is not known.
@@ -216,16 +219,14 @@ class DeterministicPolicy(nn.Module):
             _normalization(agent.normalizer, key) if agent.normalizer and key in moments else nn.Identity()
             for key in (parts if self.is_dictionary else [SINGLE])
         ]
-        self.heads = _flat_distributions(acting.head)
+        head = acting.head
+        self.heads = [*head.heads.values()] if isinstance(head, CompositeDistribution) else [head]
         self.parameter_sizes = [head.parameter_size for head in self.heads]
         adapter, leaf_by_path = agent.action_adapter, dict(leaf_spaces(agent.action_space))
         adapters = adapter.parts if isinstance(adapter, CompositeAdapter) else {"": adapter}
         self.adapters = list(adapters.values())
         self.to_env = [_to_env(each, leaf_by_path[path]) for path, each in adapters.items()]
-        self.outputs = [
-            TensorSpec(path or "action", tuple(space.shape or ()), str(np.dtype(space.dtype)))
-            for path, space in leaf_by_path.items()
-        ]
+        self.outputs = [TensorSpec.of(path or "action", leaf) for path, leaf in leaf_by_path.items()]
         if self.state_size:
             self.outputs.append(TensorSpec("next_state", (self.state_size,), "float32"))
 
@@ -260,13 +261,6 @@ def _normalization(normalizer: Normalizer, key: str) -> Callable[[Tensor], Tenso
     mean = torch.from_numpy(np.array(moments.mean))
     scale = torch.from_numpy(1.0 / np.sqrt(np.array(moments.var) + normalizer.epsilon))
     return lambda observations: ((observations.double() - mean) * scale).clamp(-limit, limit).float()
-
-
-def _flat_distributions(head: ActionDistribution) -> list[ActionDistribution]:
-    """Return the heads side by side, nested ones too, in their order."""
-    if isinstance(head, CompositeDistribution):
-        return [part for each in head.heads.values() for part in _flat_distributions(each)]
-    return [head]
 
 
 def _mode(head: ActionDistribution, parameters: Tensor) -> Tensor:

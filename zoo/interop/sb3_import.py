@@ -33,17 +33,17 @@ ON_POLICY = ("a2c", "ppo2", "trpo")
 RECURRENT = "recurrent_ppo"
 
 _MODULES = {
-    "stable_baselines3.dqn.policies": ("dqn",),
-    "stable_baselines3.sac.policies": ("sac",),
-    "stable_baselines3.td3.policies": ("td3", "ddpg"),
-    "sb3_contrib.ars.policies": ("ars",),
-    "sb3_contrib.qrdqn.policies": ("qrdqn",),
-    "sb3_contrib.tqc.policies": ("tqc",),
-    "stable_baselines3.common.policies": ("ppo2", "a2c", "trpo"),
-    "sb3_contrib.common.recurrent.policies": ("ppo2",),
-    "sb3_contrib.common.maskable.policies": ("ppo2",),
+    "stable_baselines3.dqn.policies": "dqn",
+    "stable_baselines3.sac.policies": "sac",
+    "stable_baselines3.td3.policies": "td3",  # or DDPG
+    "sb3_contrib.ars.policies": "ars",
+    "sb3_contrib.qrdqn.policies": "qrdqn",
+    "sb3_contrib.tqc.policies": "tqc",
+    "stable_baselines3.common.policies": "ppo2",  # or A2C, or TRPO
+    "sb3_contrib.common.recurrent.policies": "ppo2",
+    "sb3_contrib.common.maskable.policies": "ppo2",
 }
-"""Which algorithms the policies of a module of SB3 belong to."""
+"""Which algorithm the policies of a module of SB3 belong to."""
 
 _EXTRACTORS = ("FlattenExtractor", "NatureCNN", "CombinedExtractor")
 
@@ -120,22 +120,18 @@ def _algorithm(files: Sb3Files, given: str | None) -> str:
             raise ZooError(f"unknown algorithm '{given}'{nearest(name, NAMES)} (known: {', '.join(NAMES)})")
         return name
     module = files.printed("policy_class").get("__module__")
-    if not isinstance(module, str):
-        raise ZooError("it does not say which algorithm it is of; give algo=NAME")
-    known = _MODULES.get(module)
+    known = _MODULES.get(str(module))
     if known is None:
         raise ZooError(
             f"its policy is a class that Zoo does not know, in {one_line(module, 80)};"
             " if it computes as one of SB3's does, say of which algorithm it is: algo=NAME"
         )
-    if known == ("ppo2", "a2c", "trpo"):
-        if "clip_range" in files.data:
-            return "ppo2"
+    if known == "ppo2" and "clip_range" not in files.data:
         return "trpo" if "cg_max_steps" in files.data else "a2c"
-    if known == ("td3", "ddpg"):
-        is_twin = any(name.startswith("critic.qf1.") for name in files.tensors)
-        return "td3" if is_twin or (files.plain("policy_delay") or 1) != 1 else "ddpg"
-    return known[0]
+    is_twin = any(name.startswith("critic.qf1.") for name in files.tensors)
+    if known == "td3" and not is_twin and (files.plain("policy_delay") or 1) == 1:
+        return "ddpg"
+    return known
 
 
 # Spaces
@@ -201,14 +197,9 @@ def _policy(name: str, files: Sb3Files, observation_space: Space, activation: st
         "share_encoder": name not in ON_POLICY or not has_critic_encoder(tensors),
         **recurrence,
     }
-    if files.plain("use_sde") is True and name in (*ON_POLICY, "sac", "tqc"):
-        for option in ("log_std_init", "full_std", "use_expln", "clip_mean"):
-            if option in kwargs:
-                options[option] = kwargs[option]
-        if name in ON_POLICY and kwargs.get("squash_output") is True:
-            options["squash_output"] = True
-    elif kwargs.get("squash_output") is True and name in ON_POLICY:
-        raise ZooError("it squashes actions without state-dependent exploration, which Zoo does not")
+    if files.plain("use_sde"):
+        sde = ("log_std_init", "full_std", "use_expln", "clip_mean", "squash_output")
+        options |= {option: kwargs[option] for option in sde if option in kwargs}
     return build(PolicyConfig, {**dataclasses.asdict(policy), **options}, "policy")
 
 
@@ -233,8 +224,8 @@ def _tensors(
     name: str, files: Sb3Files, observation_space: Space, action_space: Space, *, masks_actions: bool
 ) -> Arrays:
     tensors = fold_linear_critic(files.tensors)
-    network = {"actor.mu": "td3", "mlp_extractor.value_net": "a2c", "action_net": "ars"}
-    prefix = next((each for each, family in network.items() if LAYERS[family] is LAYERS[name]), None)
+    before_output = {"td3": "actor.mu", "ddpg": "actor.mu", "ars": "action_net"}
+    prefix = "mlp_extractor.value_net" if name in ON_POLICY else before_output.get(name)
     names = rename_tensors(
         name,
         tensors,
@@ -319,18 +310,16 @@ def _value(value: Any) -> Any:
 def _optimizer_options(files: Sb3Files) -> dict[str, Any]:
     """Return the settings of A2C's optimizer, from the class and keyword arguments in the file."""
     kwargs = files.printed("policy_kwargs")
-    optimizer, given = str(kwargs.get("optimizer_class", "")), kwargs.get("optimizer_kwargs")
-    given = given if isinstance(given, Mapping) else {}
+    optimizer, given = str(kwargs.get("optimizer_class", "")), kwargs.get("optimizer_kwargs") or {}
     names = {"rms_prop_decay": "alpha", "rms_prop_eps": "eps"}
     return {
         "use_rms_prop": "RMSprop" in optimizer,
         "rms_prop_tensorflow": "RMSpropTFLike" in optimizer,
-        **{ours: given[theirs] for ours, theirs in names.items() if isinstance(given.get(theirs), float)},
+        **{ours: given[theirs] for ours, theirs in names.items() if theirs in given},
     }
 
 
 def _sizes(name: str, files: Sb3Files, action_space: Space) -> dict[str, int]:
-    """Return the numbers of critics and of quantiles, by the tensors' shapes."""
     critics = {found[1] for tensor in files.tensors if (found := re.match(r"critic\.qf(\d+)\.", tensor))}
     sizes = {"n_critics": len(critics)} if name in ("sac", "td3", "tqc") else {}
     if name == "tqc":
@@ -459,18 +448,14 @@ def rename_tensors(
             raise ZooError(f"its policy has `{one_line(name, 80)}`, which {algo} does not have here")
         ours = pattern.sub(table[pattern], name) if table[pattern] else ""
         is_copy = ours.startswith("critic_encoder.") and not has_critic_encoder  # of the actor's encoder
-        if ours and not is_copy:
-            names[name] = _in_encoder(ours, keys)
+        if not ours or is_copy:
+            continue
+        match = _ENCODER.fullmatch(ours)
+        if match is not None:
+            part = "" if match["key"] is None else f"parts.{keys.index(match['key'])}."
+            ours = f"{match['before']}{part}{_ENCODER_LAYERS[match['layer']]}.{match['kind']}"
+        names[name] = ours
     return names
-
-
-def _in_encoder(name: str, keys: Sequence[str]) -> str:
-    match = _ENCODER.fullmatch(name)
-    if match is None:
-        return name
-    key = match["key"]
-    part = "" if key is None else f"parts.{list(keys).index(key)}."
-    return f"{match['before']}{part}{_ENCODER_LAYERS[match['layer']]}.{match['kind']}"
 
 
 def layer_sizes(tensors: Arrays, prefix: str) -> list[int]:

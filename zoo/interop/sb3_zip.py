@@ -103,10 +103,10 @@ def read_sb3(path: str | os.PathLike[str]) -> Sb3Files:
             {} if variables is None else _tensors(variables),
             None if version is None else one_line(version.decode("utf-8", "replace"), 40),
         )
-    except UnreadableZipError as error:
-        raise ZooError(f"{origin} is not an agent of Stable-Baselines3: {error}") from error
-    except (DamagedFileError, *_UNREADABLE) as error:
-        raise ZooError(f"the agent in {origin} can't be read: {one_line(error)}") from error
+    except (UnreadableZipError, DamagedFileError, *_UNREADABLE) as error:
+        raise ZooError(
+            f"{origin} can't be read as an agent of Stable-Baselines3: {one_line(error)}"
+        ) from error
 
 
 def existing(path: str | os.PathLike[str]) -> Path:
@@ -133,12 +133,8 @@ def _tensors(content: bytes) -> Arrays:
             found = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise ZooError("it holds other things than tensors where only tensors belong; refused") from error
-    tensors = found if isinstance(found, Mapping) else {}
-    return {
-        str(name): tensor.detach().numpy()
-        for name, tensor in tensors.items()
-        if isinstance(tensor, torch.Tensor)
-    }
+    tensors = found.items() if isinstance(found, Mapping) else ()
+    return {name: tensor.detach().numpy() for name, tensor in tensors if isinstance(tensor, torch.Tensor)}
 
 
 # Pickles

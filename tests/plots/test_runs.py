@@ -47,11 +47,6 @@ def test_progress_keeps_gaps_and_skips_damaged_rows() -> None:
     assert np.array_equal(columns["train/loss"], [0.5, np.nan, np.nan], equal_nan=True)
 
 
-def test_evaluations_are_sorted_and_those_not_finite_left_out() -> None:
-    read = parse_evaluations(npz({300: [3.0, 5.0], 100: [1.0, 1.0], 200: [np.nan, 1.0]}))
-    assert (read.timesteps.tolist(), read.means.tolist()) == ([100, 300], [1.0, 4.0])
-
-
 @pytest.mark.parametrize("content", [b"", b"no zip", npz({100: [1.0, 2.0]})[:-50]])
 def test_what_are_no_evaluations_is_refused_in_one_line(content: bytes) -> None:
     with pytest.raises(ValueError, match=r".") as raised:

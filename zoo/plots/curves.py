@@ -78,9 +78,7 @@ def series_of(run: Run, x: str, y: str) -> Series | None:
         episodes = run.episodes
         if episodes is None:
             return None
-        places = {"steps": episodes.ends, "hours": episodes.seconds / 3600}
-        numbers = np.arange(1.0, len(episodes.ends) + 1)
-        return _sorted_series(places.get(x, numbers), episodes.returns if y == "train" else episodes.lengths)
+        return _sorted_series(episodes.places(x), episodes.returns if y == "train" else episodes.lengths)
     if y == "eval":
         evaluations = run.evaluations
         return None if evaluations is None else _at_steps(run, x, evaluations.timesteps, evaluations.means)
@@ -97,10 +95,7 @@ def _at_steps(run: Run, x: str, steps: Array, values: Array) -> Series | None:
     if {name, STEPS} <= progress.keys():
         ruler = _sorted_series(progress[STEPS], progress[name] / (3600 if x == "hours" else 1))
     else:
-        ruler, episodes = None, run.episodes
-        if episodes is not None:
-            numbers = np.arange(1.0, len(episodes.ends) + 1)
-            ruler = Series(episodes.ends, episodes.seconds / 3600 if x == "hours" else numbers)
+        ruler = None if run.episodes is None else Series(run.episodes.ends, run.episodes.places(x))
     if ruler is None:
         return None
     return _sorted_series(np.interp(steps, [0.0, *ruler.x], [0.0, *ruler.y]), values)

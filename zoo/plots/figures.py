@@ -41,8 +41,6 @@ COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5B
 LINES = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (4, 1, 1, 1)))
 """After as many groups as there are colours, the lines change."""
 
-GREY = "#6B6B6B"
-
 Y_LABELS = {"train": "return in training", "eval": "return in evaluation", "length": "episode length"}
 
 N_SCALARS = 5
@@ -131,7 +129,6 @@ def short_numbers() -> EngFormatter:
 
 
 def _shorten_ticks(*axes: Any) -> None:
-    """Format axes with few ticks."""
     from matplotlib.ticker import MaxNLocator
 
     for axis in axes:
@@ -150,7 +147,7 @@ def _add_caption(figure: Figure, heading: str | None, text: str) -> None:
     if heading:
         figure.suptitle(one_line(heading, 100), x=0.01, ha="left", fontsize=12, fontweight="bold")
     lines = textwrap.wrap(one_line(text, 1_000), int(figure.get_figwidth() * 17))[:6]
-    figure.supxlabel("\n".join(lines), fontsize=7.5, color=GREY, x=0.01, ha="left")
+    figure.supxlabel("\n".join(lines), fontsize=7.5, color="#6B6B6B", x=0.01, ha="left")
 
 
 # -- curves -----------------------------------------------------------------------------------------------
@@ -196,7 +193,7 @@ def run_figure(run: Run, x: str, smooth: int | str, heading: str | None = None) 
 
     Raises `ZooError` if there is nothing in the run to draw.
     """
-    titles = {"train": "Return in training", "eval": "Return in evaluation", "length": "Episode length"}
+    titles = {y: label.capitalize() for y, label in Y_LABELS.items()}
     titles |= {name: name for name in _training_scalars(run)}
     found = {y: series for y in titles if (series := series_of(run, x, y)) is not None}
     if not found:

@@ -84,12 +84,11 @@ def _without_repeats(runs: Sequence[Run]) -> tuple[list[Run], list[Run]]:
         is_known = run.config is not None and run.seed is not None
         key = _text([run.algo, run.seed, identifying_values(run)]) if is_known else str(run.path)
         same.setdefault(key, []).append(run)
-    newest = (
+    newest = [
         max(each, key=lambda run: (run.is_complete, str(run.record.get("started") or ""), str(run.path)))
         for each in same.values()
-    )
-    counted = set(map(id, newest))
-    return [run for run in runs if id(run) in counted], [run for run in runs if id(run) not in counted]
+    ]
+    return newest, [run for run in runs if run not in newest]
 
 
 def differences(first: Iterable[Run], second: Iterable[Run]) -> dict[str, tuple[list[Any], list[Any]]]:
@@ -134,7 +133,6 @@ def _value(run: Run, key: str) -> Any:
 
 
 def _varying_keys(runs: Sequence[Run]) -> set[str]:
-    """Return the keys of the config in which these runs differ."""
     items = [
         {(key, _text(each)) for key, each in identifying_values(run).items()} for run in runs if run.config
     ]

@@ -104,6 +104,11 @@ class Episodes:
     seconds: Array
     """Since the training began."""
 
+    def places(self, x: str) -> Array:
+        """Return where on an axis each ended: in ``steps``, ``hours`` or ``episodes``."""
+        numbers = np.arange(1.0, len(self.ends) + 1)
+        return {"steps": self.ends, "hours": self.seconds / 3600}.get(x, numbers)
+
 
 @dataclass(frozen=True)
 class Monitor:
@@ -157,24 +162,17 @@ def _number(cell: str) -> float:
 
 
 def parse_evaluations(content: bytes) -> Evaluations:
-    """Return the evaluations of an ``evaluations.npz`` without those with NaN.
-
-    Raises `ValueError` for another file.
-    """
+    """Return the evaluations of an ``evaluations.npz``. Raises `ValueError` for another file."""
     arrays = parse_arrays(content, ("timesteps", "results"))
     if len(arrays) < 2:
         raise ValueError("it has no timesteps and results")
-    timesteps, returns = arrays["timesteps"], arrays["results"]
-    returns = returns.reshape(len(timesteps), -1)
-    rows = np.flatnonzero(np.isfinite(returns).all(axis=1))
-    rows = rows[np.argsort(timesteps[rows], kind="stable")]
-    return Evaluations(timesteps[rows], returns[rows].mean(axis=1))
+    return Evaluations(arrays["timesteps"], arrays["results"].mean(axis=1))
 
 
 # -- runs -------------------------------------------------------------------------------------------------
 
 
-@dataclass
+@dataclass(eq=False)
 class Run:
     """A run's folder. Its files are read on demand; damaged ones are noted in ``problems``."""
 

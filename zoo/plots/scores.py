@@ -115,7 +115,10 @@ def normalized_scores(
     normalized: dict[str, list[Array]] = {label: [] for label in scores}
     for env in envs:
         if env in given:
-            low, high = _checked_reference(env, given[env])
+            scale = given[env]
+            if not isinstance(scale, list | tuple) or len(scale) != 2 or scale[0] == scale[1]:
+                raise ZooError(f"reference of {env}: {scale} is not [low, high], two different returns")
+            low, high = map(float, scale)
         else:
             there = np.concatenate([by_env[env] for by_env in scores.values()])
             low, high = float(there.min()), float(there.max())
@@ -133,16 +136,6 @@ def scores_by_label(group_scores: Sequence[GroupScore]) -> dict[str, dict[str, A
         if len(each.scores):
             found.setdefault(each.group.label, {})[each.group.env] = each.scores
     return found
-
-
-def _checked_reference(env: str, value: Any) -> Interval:
-    try:
-        low, high = map(float, value)
-        if low != high:
-            return low, high
-    except (TypeError, ValueError):
-        pass
-    raise ZooError(f"reference of {env}: {value} is not [low, high], two different returns")
 
 
 def _read_references(given: str | Mapping[str, Any] | None) -> Mapping[str, Any]:

@@ -101,15 +101,16 @@ def _checked_section(command: str, name: str, values: Values) -> dict[str, Any]:
         return _changed_env(values)
     if name == "env":
         return _env(values)
-    if name in ("sampler", "pruner"):
-        check = schema.checked_sampler if name == "sampler" else schema.checked_pruner
-        return dict(check(values))
+    if name == "sampler":
+        schema.make_sampler(values, 0, 0)
+    if name == "pruner":
+        schema.make_pruner(values, 1, 1)
     # The space of a search is held against the algorithm when the search begins.
     others: dict[str, Callable[[Values], dict[str, Any]]] = {
         "algo": _algo,
         "callbacks": _callbacks,
         "logger": _logger,
-        "space": dict,
+        **dict.fromkeys(("space", "sampler", "pruner"), dict),
     }
     return others[name](values) if name in others else _built(schema.section_class(name), values, name)
 

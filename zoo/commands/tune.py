@@ -10,7 +10,7 @@ from zoo.config.user_files import shown
 from zoo.core.printing import say, show
 from zoo.errors import INTERRUPTED
 from zoo.experiment.workers import refuse_tasks
-from zoo.tuning.report import Result, counts, table
+from zoo.tuning.report import Result, counts, result_of, table
 from zoo.tuning.tune import Search
 
 
@@ -18,11 +18,11 @@ def run(config: Mapping[str, Any]) -> int | None:
     """Search as the checked config says. Returns 130 if the user or the cluster ended it."""
     verbose = config["verbose"]
     refuse_tasks(config["workers"])
-    with Search(config) as found:
-        if verbose:
-            _print_start(found)
-        is_done = found.run()
-        result = found.result()
+    found = Search(config)
+    if verbose:
+        _print_start(found)
+    is_done = found.run()
+    result = result_of(found.plan, found.shared)
     if verbose:
         _print_end(result, is_done=is_done)
     return None if is_done else INTERRUPTED

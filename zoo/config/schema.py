@@ -502,11 +502,11 @@ _ELSEWHERE = {
     "algorithm_class": "zoo.algorithms.registry:algorithm_class",
     "check_is_recurrent": "zoo.policies.config:check_is_recurrent",
     "check_recurrence_options": "zoo.policies.config:check_recurrence_options",
-    "checked_pruner": "zoo.tuning.samplers:checked_pruner",
-    "checked_sampler": "zoo.tuning.samplers:checked_sampler",
     "env_config": "zoo.envs.config:env_config",
     "folder_name": "zoo.envs.registry:folder_name",
     "is_atari": "zoo.envs.config:is_atari",
+    "make_pruner": "zoo.tuning.samplers:make_pruner",
+    "make_sampler": "zoo.tuning.samplers:make_sampler",
     "parse_schedule": "zoo.optim.schedules:parse",
 }
 

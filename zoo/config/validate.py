@@ -92,12 +92,13 @@ def _checked_section(command: str, name: str, values: Values) -> dict[str, Any]:
         return _changed_env(values)
     if name == "env":
         return _env(values)
-    if name in ("sampler", "pruner"):
-        check = schema.checked_sampler if name == "sampler" else schema.checked_pruner
-        return dict(check(values))
+    if name == "sampler":
+        schema.make_sampler(values, 0, 0)
+    if name == "pruner":
+        schema.make_pruner(values, 1, 1)
     if name == "algo":
         return _algo(values)
-    if name == "space":  # it is held against the algorithm when the search begins
+    if name in ("space", "sampler", "pruner"):  # a space is held against the algorithm when the search begins
         return dict(values)
     own = {}
     if name in OPEN_SECTIONS:

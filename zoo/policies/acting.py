@@ -34,11 +34,10 @@ from zoo.optim.parameters import Parameters
 from zoo.optim.update_runner import tree_signature
 from zoo.policies import distributions as heads
 from zoo.policies.actor_critic import ActionValuePolicy, ActorCritic, PolicyInput, StochasticDuelingPolicy
-from zoo.policies.config import ACTIVATIONS
 from zoo.policies.continuous import DeterministicActor, LinearPolicy, SquashedActor
 from zoo.policies.distributions import ActionDistribution, Array
 from zoo.policies.encoders import VectorEncoder
-from zoo.policies.networks import Mlp, activation_class
+from zoo.policies.networks import ACTIVATION_CLASSES, Mlp
 from zoo.policies.q_networks import QNetwork, QuantileNetwork
 
 CALLS_BEFORE_A_GRAPH = 10
@@ -351,7 +350,7 @@ def _layer_norm(layer: nn.LayerNorm) -> ArrayFunction:
 
 _SAME_IN_BOTH_MODES = {
     *(nn.Linear, nn.Conv2d, nn.LayerNorm, nn.Flatten, nn.Identity, nn.Sequential, nn.ModuleList),
-    *map(activation_class, ACTIVATIONS),
+    *ACTIVATION_CLASSES.values(),
 }
 
 

@@ -130,9 +130,9 @@ class DDPG(ContinuousAlgorithm):
             return super()._make_exploration()
         if isinstance(settings, Mapping):
             settings = build(ParameterNoiseConfig, settings, "algo.parameter_noise")
-        acting, adapter, noise, random_exploration = self._exploration_parts()
-        perturbed = PerturbedPolicy(acting, self.actor_updater.parameters, settings.initial_std)
-        return ParameterNoiseActor(perturbed, adapter, noise, random_exploration, settings)
+        perturbed = PerturbedPolicy(self.acting, self.actor_updater.parameters, settings.initial_std)
+        share = self.config.random_exploration
+        return ParameterNoiseActor(perturbed, self._action_noise(), share, settings)
 
     def update(self) -> None:
         self._is_to_adapt = isinstance(self.exploration, ParameterNoiseActor)

@@ -31,7 +31,7 @@ from zoo.config.fields import ScheduleValue, hyperparameter
 from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.goals import GoalRewards
 from zoo.errors import ZooError, ZooWarning
-from zoo.policies.acting import ActingPolicy, ActionAdapter, make_mirror
+from zoo.policies.acting import ActingPolicy, make_mirror
 from zoo.policies.actor_critic import PolicyInput
 from zoo.policies.exploration import (
     ActionNoiseConfig,
@@ -328,11 +328,10 @@ class ContinuousAlgorithm(OffPolicyAlgorithm):
         return ActingPolicy(actor, self.device, mirror=make_mirror(actor, self.device))
 
     def _make_exploration(self) -> Exploration:
-        return StochasticExploration(*self._exploration_parts())
+        return StochasticExploration(self.acting, self._action_noise(), self.config.random_exploration)
 
-    def _exploration_parts(self) -> tuple[ActingPolicy, ActionAdapter, NormalNoise | None, float]:
-        noise = make_action_noise(self.config.action_noise, self.action_adapter.spec.shape[0])
-        return self.acting, self.action_adapter, noise, self.config.random_exploration
+    def _action_noise(self) -> NormalNoise | None:
+        return make_action_noise(self.config.action_noise, self.action_adapter.spec.shape[0])
 
 
 def mean_loss(losses: Tensor, weights: Tensor | None) -> Tensor:

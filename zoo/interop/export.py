@@ -33,9 +33,7 @@ from zoo.policies.acting import (
     ActionAdapter,
     BoxAdapter,
     CompositeAdapter,
-    DiscreteAdapter,
-    MultiBinaryAdapter,
-    MultiDiscreteAdapter,
+    CountedAdapter,
     ScaledBoxAdapter,
     scale_of,
 )
@@ -325,16 +323,13 @@ class _ToEnvAction(nn.Module):
     def __init__(self, action_adapter: ActionAdapter) -> None:
         super().__init__()
         self.kind = type(action_adapter)
-        self.shape: tuple[int, ...] = ()
-        if isinstance(action_adapter, DiscreteAdapter):
-            self.dtype = str(np.dtype(action_adapter.dtype))
-            self.register_buffer("start", torch.tensor(action_adapter.start))
-        elif isinstance(action_adapter, MultiDiscreteAdapter):
-            self.shape, self.dtype = action_adapter.space.nvec.shape, str(action_adapter.space.dtype)
-            self.register_buffer("start", torch.from_numpy(np.array(action_adapter.space.start, np.int64)))
-        elif isinstance(action_adapter, MultiBinaryAdapter):
-            self.shape, self.dtype = tuple(action_adapter.shape), "int8"
-        elif isinstance(action_adapter, BoxAdapter):
+        if not isinstance(action_adapter, CountedAdapter | BoxAdapter):
+            raise ZooError(f"its actions are of a {type(action_adapter).__name__}, which can't be exported")
+        if isinstance(action_adapter, CountedAdapter):
+            self.shape, self.dtype = action_adapter.shape, str(np.dtype(action_adapter.dtype))
+            self.is_shifted = action_adapter.is_shifted
+            self.register_buffer("start", torch.from_numpy(action_adapter.start))
+        else:
             self.shape, self.dtype = action_adapter.space.shape, str(action_adapter.space.dtype)
             self.is_whole = action_adapter.is_whole
             bounds = [np.array(action_adapter.space.low), np.array(action_adapter.space.high)]
@@ -342,14 +337,12 @@ class _ToEnvAction(nn.Module):
             scale = scale_of(action_adapter.space) if isinstance(action_adapter, ScaledBoxAdapter) else ()
             for name, array in zip(("low", "high", "start", "width"), (*bounds, *scale), strict=False):
                 self.register_buffer(name, torch.from_numpy(np.array(array)))
-        else:
-            raise ZooError(f"its actions are of a {type(action_adapter).__name__}, which can't be exported")
 
     def forward(self, actions: Tensor) -> Tensor:
         shaped = actions.reshape(-1, *self.shape)
-        if self.kind in (DiscreteAdapter, MultiDiscreteAdapter):
-            shaped = shaped + self.get_buffer("start")
-        elif self.kind is not MultiBinaryAdapter:
+        if self.kind is CountedAdapter:
+            shaped = shaped + self.get_buffer("start") if self.is_shifted else shaped
+        else:
             low, high = self.get_buffer("low"), self.get_buffer("high")
             if self.kind is ScaledBoxAdapter:
                 shaped = self.get_buffer("start") + 0.5 * (shaped + 1.0) * self.get_buffer("width")

@@ -406,48 +406,24 @@ class ActionAdapter(ABC):
         """Return an environment's actions as they are stored: the inverse of `to_env`."""
 
 
-class DiscreteAdapter(ActionAdapter):
-    """One number, counted from the space's start."""
+class CountedAdapter(ActionAdapter):
+    """One number, several in a row, or bits: each counted from its start."""
 
-    def __init__(self, space: spaces.Discrete) -> None:
-        self.n, self.start, self.dtype = int(space.n), int(space.start), space.dtype
-        self.spec = ArraySpec((), np.int64)
-
-    def to_env(self, actions: Array) -> Array:
-        return (actions + self.start if self.start else actions).astype(self.dtype, copy=False)
-
-    def from_env(self, actions: Any) -> Array:
-        return np.asarray(actions).astype(np.int64) - self.start
-
-
-class MultiDiscreteAdapter(ActionAdapter):
-    """Several numbers, each counted from its start."""
-
-    def __init__(self, space: spaces.MultiDiscrete) -> None:
-        self.space = space
-        self.spec = ArraySpec((space.nvec.size,), np.int64)
+    def __init__(self, space: spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary) -> None:
+        self.shape, self.dtype = space.shape or (), space.dtype
+        self.start = np.asarray(getattr(space, "start", 0), np.int64)
+        self.is_shifted = bool(self.start.any())
+        is_bits = isinstance(space, spaces.MultiBinary)
+        flat = () if isinstance(space, spaces.Discrete) else (math.prod(self.shape),)
+        self.spec = ArraySpec(flat, np.int8 if is_bits else np.int64)
 
     def to_env(self, actions: Array) -> Array:
-        shaped = actions.reshape(len(actions), *self.space.nvec.shape) + self.space.start
-        return shaped.astype(self.space.dtype, copy=False)
+        shaped = actions.reshape(len(actions), *self.shape)
+        return (shaped + self.start if self.is_shifted else shaped).astype(self.dtype, copy=False)
 
     def from_env(self, actions: Any) -> Array:
-        counted = np.asarray(actions).astype(np.int64) - self.space.start
-        return counted.reshape(len(counted), -1)
-
-
-class MultiBinaryAdapter(ActionAdapter):
-    """Bits in a row."""
-
-    def __init__(self, space: spaces.MultiBinary) -> None:
-        self.shape = space.shape
-        self.spec = ArraySpec((math.prod(space.shape),), np.int8)
-
-    def to_env(self, actions: Array) -> Array:
-        return actions.reshape(len(actions), *self.shape)
-
-    def from_env(self, actions: Any) -> Array:
-        return np.asarray(actions, np.int8).reshape(len(actions), -1)
+        counted = np.asarray(actions).astype(self.spec.dtype) - self.start
+        return counted.astype(self.spec.dtype, copy=False).reshape(len(counted), *self.spec.shape)
 
 
 class BoxAdapter(ActionAdapter):
@@ -538,12 +514,8 @@ def make_action_adapter(space: spaces.Space[Any], *, scaled: bool) -> ActionAdap
 
     Raises `ZooError` for a space that has none, and for scaled actions without finite bounds.
     """
-    if isinstance(space, spaces.Discrete):
-        return DiscreteAdapter(space)
-    if isinstance(space, spaces.MultiDiscrete):
-        return MultiDiscreteAdapter(space)
-    if isinstance(space, spaces.MultiBinary):
-        return MultiBinaryAdapter(space)
+    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
+        return CountedAdapter(space)
     if isinstance(space, spaces.Box):
         return ScaledBoxAdapter(space) if scaled else BoxAdapter(space)
     if isinstance(space, spaces.Tuple | spaces.Dict):

@@ -424,8 +424,8 @@ class Deterministic(ActionDistribution):
 
     def __init__(self, space: spaces.Box, features_dim: int) -> None:
         super().__init__()
-        self.parameter_size = math.prod(space.shape)
-        self.action = nn.Linear(features_dim, self.parameter_size)
+        self.n_actions = self.parameter_size = math.prod(space.shape)
+        self.action = nn.Linear(features_dim, self.n_actions)
 
     def forward(self, features: Tensor) -> Tensor:
         return torch.tanh(self.action(features))

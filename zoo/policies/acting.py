@@ -243,23 +243,22 @@ _KNOWN = {
 }
 
 
-def action_parameters_in_numpy(policy: nn.Module) -> ArrayFunction | None:
+def action_parameters_in_numpy(policy: Any) -> ArrayFunction | None:
     """Return the function from observations (n, …) to the parameters of the head (n, …), before masks.
 
     Those of a dueling Q-network lack the state value, which all actions of a row share.
     """
-    if isinstance(policy, ActorCritic) and type(policy) in _ACTOR_CRITICS and policy.core is None:
+    if type(policy) in _ACTOR_CRITICS and policy.core is None:
         return _chain(policy.encoder, policy.shared, policy.actor, policy.head)
-    if isinstance(policy, _ACTORS) and type(policy) in _ACTORS:
+    if type(policy) in _ACTORS:
         return _chain(policy.encoder, policy.trunk, policy.head)
-    if isinstance(policy, QNetwork) and type(policy) is QNetwork:
-        return _chain(policy.encoder, policy.advantages)
-    if not isinstance(policy, QuantileNetwork) or type(policy) is not QuantileNetwork:
+    if type(policy) not in (QNetwork, QuantileNetwork):
         return None
-    quantiles, n_quantiles = _chain(policy.encoder, policy.advantages), policy.n_quantiles
-    if quantiles is None:
-        return None
-    return lambda inputs: quantiles(inputs).reshape(len(inputs), n_quantiles, -1).mean(1)
+    outputs = _chain(policy.encoder, policy.advantages)
+    if type(policy) is QNetwork or outputs is None:
+        return outputs
+    n_quantiles = policy.n_quantiles
+    return lambda inputs: outputs(inputs).reshape(len(inputs), n_quantiles, -1).mean(1)
 
 
 def values_in_numpy(policy: nn.Module) -> ArrayFunction | None:
@@ -445,11 +444,8 @@ class BoxAdapter(ActionAdapter):
         return np.asarray(actions, np.float32).reshape(len(actions), -1)
 
     def _within_bounds(self, actions: Array) -> Array:
-        low, high = self.space.low, self.space.high
-        if self.is_whole and high.dtype.itemsize == 8:  # as floats the largest ones overflow
-            limit = np.nextafter(float(np.iinfo(str(high.dtype)).max), 0.0)
-            actions = np.minimum(np.maximum(actions, low), limit).astype(high.dtype)
-        return np.minimum(np.maximum(actions, low), high).astype(self.space.dtype, copy=False)
+        bounded = np.minimum(np.maximum(actions, self.space.low), self.space.high)
+        return bounded.astype(self.space.dtype, copy=False)
 
 
 class ScaledBoxAdapter(BoxAdapter):

@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from zoo.envs.spaces import leaf_spaces, nested
+from zoo.envs.spaces import choice_sizes, leaf_spaces, nested
 from zoo.errors import ZooError
 from zoo.policies.config import PolicyConfig
 
@@ -149,15 +149,17 @@ class ActionDistribution(nn.Module, ABC):
 
 
 class DiscreteDistribution(ActionDistribution):
-    """A distribution over finitely many actions, by logits.
+    """A distribution over finitely many actions, by logits: the features themselves, if they have no width.
 
     Subclasses turn parameters into log-probabilities (…, n), one tensor for each choice.
     """
 
-    def __init__(self, n_logits: int, features_dim: int | None) -> None:
+    def __init__(self, space: spaces.Space[Any], features_dim: int | None) -> None:
         super().__init__()
+        self.choice_sizes = choice_sizes(space)
+        is_bits = isinstance(space, spaces.MultiBinary)
+        n_logits = len(self.choice_sizes) if is_bits else sum(self.choice_sizes)
         self.parameter_size = self.noise_size = n_logits
-        self.choice_sizes = [n_logits]
         self.logits = nn.Identity() if features_dim is None else nn.Linear(features_dim, n_logits)
 
     def forward(self, features: Tensor) -> Tensor:
@@ -195,10 +197,7 @@ class DiscreteDistribution(ActionDistribution):
 
 
 class Categorical(DiscreteDistribution):
-    """One choice out of n."""
-
-    def __init__(self, space: spaces.Discrete, features_dim: int) -> None:
-        super().__init__(int(space.n), features_dim)
+    """One choice out of n; a Q-network's is the best action, or one by the softmax of the action values."""
 
     def mode(self, parameters: Array) -> Array:
         return parameters.argmax(-1)
@@ -218,11 +217,9 @@ class MultiCategorical(DiscreteDistribution):
     """Several independent choices; their logits, and their masks, side by side."""
 
     def __init__(self, space: spaces.MultiDiscrete, features_dim: int) -> None:
-        sizes = [int(n) for n in space.nvec.reshape(-1)]
-        super().__init__(sum(sizes), features_dim)
-        ends = itertools.accumulate(sizes)
-        self.slices = [slice(end - size, end) for size, end in zip(sizes, ends, strict=True)]
-        self.choice_sizes = sizes
+        super().__init__(space, features_dim)
+        ends = itertools.accumulate(self.choice_sizes)
+        self.slices = [slice(end - size, end) for size, end in zip(self.choice_sizes, ends, strict=True)]
 
     def mode(self, parameters: Array) -> Array:
         actions = np.empty((*parameters.shape[:-1], len(self.choice_sizes)), np.int64)
@@ -248,10 +245,6 @@ class MultiCategorical(DiscreteDistribution):
 
 class Bernoulli(DiscreteDistribution):
     """Independent bits, by the logit of being one; a mask has two entries a bit: may it be 0, may it be 1."""
-
-    def __init__(self, space: spaces.MultiBinary, features_dim: int) -> None:
-        super().__init__(math.prod(space.shape), features_dim)
-        self.choice_sizes = [2] * self.parameter_size
 
     def _masked(self, parameters: Any, masks: Any) -> Any:
         may_be_zero, may_be_one = masks[..., ::2], masks[..., 1::2]
@@ -599,7 +592,7 @@ class CompositeDistribution(ActionDistribution):
         self.noise_sizes = [head.noise_size for head in heads]
         self.mask_sizes = [head.mask_size or 0 for head in heads]
         self.parameter_size, self.noise_size = sum(self.parameter_sizes), sum(self.noise_sizes)
-        self.choice_sizes = [size for head in heads for size in head.choice_sizes]
+        self.choice_sizes = choice_sizes(space)
 
     def forward(self, features: Tensor) -> Tensor:
         return torch.cat([head(features) for head in self.heads.values()], dim=-1)

@@ -8,7 +8,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from zoo.policies.config import PolicyConfig
-from zoo.policies.distributions import Categorical, DiscreteDistribution
+from zoo.policies.distributions import Categorical
 from zoo.policies.encoders import NatureCnn, default_hidden_sizes, make_encoder
 from zoo.policies.networks import Mlp, layer_sizes, orthogonal
 
@@ -33,7 +33,7 @@ class QNetwork(nn.Module):
     ) -> None:
         super().__init__()
         assert isinstance(action_space, spaces.Discrete)
-        self.head = ActionValues(action_space)
+        self.head = Categorical(action_space, None)
         self.encoder = make_encoder(observation_space, config, ortho_init=bool(config.ortho_init))
         hidden = layer_sizes(config, ("qf",), default_hidden_sizes(self.encoder))["qf"]
         size = self.encoder.features_dim
@@ -68,13 +68,6 @@ class QNetwork(nn.Module):
         """Return the action values, those of actions that a mask forbids far below all others."""
         values = self.action_values(self(inputs["observations"]))
         return self.head.masked(values, inputs.get("action_masks")), None
-
-
-class ActionValues(Categorical):
-    """The choice of a Q-network: the best action, or one by the softmax of the action values."""
-
-    def __init__(self, space: spaces.Discrete) -> None:
-        DiscreteDistribution.__init__(self, int(space.n), None)
 
 
 class QuantileNetwork(QNetwork):

@@ -230,7 +230,7 @@ class Layer:
         if dimensions not in (1, 2, 4):
             raise ZooError(f"K-FAC knows no curvature of `{weight}`, a parameter of {dimensions} dimensions")
         self.is_exact = dimensions == 1
-        self.is_time_first: bool = getattr(owner, "is_time_first", False)
+        self.is_time_first = isinstance(owner, nn.RNNCellBase)
 
     @property
     def parameter(self) -> Tensor:
@@ -258,8 +258,8 @@ class Layer:
 
         ``weights`` are those of the samples, (samples) or (sequences, time). Rows stand in their order, with
         several in succession where a sample has several (a convolution's places); or step by step, for all
-        sequences at once, in modules that say by ``is_time_first`` that they read time first, and where a use
-        is less than all samples: a step. Raises `ZooError` for other numbers of rows.
+        sequences at once, in recurrent layers, which read time first, and where a use is less than all
+        samples: a step. Raises `ZooError` for other numbers of rows.
         """
         size = weights.numel()
         if self.is_time_first or lengths[0] < size:

@@ -126,12 +126,11 @@ class StochasticExploration(Exploration):
         self.start()
 
     def start(self) -> None:
-        freq = self.sde_sample_freq
-        self._sde_noise = None if freq is None else SdeNoise(self.acting.head, freq)
+        self._policy_noise = SdeNoise(self.acting.head, self.sde_sample_freq or 1)
 
     def act(self, inputs: PolicyInput, rng: np.random.Generator, progress: float) -> Array:
         n = n_rows(inputs)
-        actions, _ = self.acting.act(inputs, self._policy_noise(rng, n))
+        actions, _ = self.acting.act(inputs, self._policy_noise.next(rng, n))
         if self.noise is not None:
             actions = (actions + self.noise.draw(rng, n)).clip(-1.0, 1.0)
         if self.random_share > 0:
@@ -142,14 +141,9 @@ class StochasticExploration(Exploration):
     def warm_up(self, inputs: PolicyInput, rng: np.random.Generator) -> Arrays:
         if self.sde_at_warmup:
             return self.act(inputs, rng, 0.0)
-        if self._sde_noise is not None:
-            self._policy_noise(rng, n_rows(inputs))
+        if self.sde_sample_freq is not None:
+            self._policy_noise.next(rng, n_rows(inputs))
         return self.random(inputs, rng)
-
-    def _policy_noise(self, rng: np.random.Generator, n: int) -> Array:
-        if self._sde_noise is not None:
-            return self._sde_noise.next(rng, n)
-        return self.acting.head.noise(rng, (n,))
 
     def reset(self, env_indices: Array | None = None) -> None:
         if self.noise is not None:

@@ -188,12 +188,9 @@ def _check_choices(compile: Any, threads: Any) -> None:
 def _device(name: str) -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise ZooError(f"`device={name}` is not one of auto, cpu, cuda") from None
-    if device.type not in ("cpu", "cuda"):
+    if name.partition(":")[0] not in ("cpu", "cuda"):
         raise ZooError(f"`device={name}` is not one of auto, cpu, cuda")
+    device = torch.device(name)
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ZooError(f"`device={name}`: this machine has no usable GPU; use device=cpu or device=auto")
     return device

@@ -22,7 +22,7 @@ from zoo.algorithms.saving import check_tensors
 from zoo.buffers.arrays import transform
 from zoo.config.fields import ScheduleValue, build, hyperparameter, with_defaults
 from zoo.errors import ZooError
-from zoo.optim.optimizers import Adam, Updater, WeightDecay
+from zoo.optim.optimizers import Adam, Updater, weight_decay
 from zoo.optim.parameters import Parameters
 from zoo.optim.popart import MOMENTS, ReturnNormalizer, RunningReturnNormalizer, output_layer
 from zoo.optim.update_runner import State, StepResult
@@ -114,10 +114,8 @@ class DDPG(ContinuousAlgorithm):
             self.return_normalizer = RunningReturnNormalizer(
                 critic, ("critics", "target_critics"), preserve=config.enable_popart
             )
-        self.decay: WeightDecay | None = None
         if config.critic_l2_reg:
-            spared = [f"{output_layer(critic.module)}.weight"]
-            self.decay = WeightDecay(critic, config.critic_l2_reg, spared=spared)
+            self._last_weights = f"{output_layer(critic.module)}.weight"
         state = self.return_normalizer.initial_state()
         for updater in (self.actor_updater, self.critics_updater):
             state |= updater.initial_state()
@@ -167,9 +165,11 @@ class DDPG(ContinuousAlgorithm):
         errors = outputs - scaled_targets
         critic_loss = mean_loss(errors.square(), weights)
         critic_gradient = self.critics_updater.gradient(critic, critic_loss)
-        if self.decay is not None:
-            critic_loss = critic_loss + self.decay.loss(state["critics"])
-            critic_gradient = critic_gradient + self.decay.gradient(state["critics"])
+        if self.config.critic_l2_reg:
+            vector, parameters = state["critics"], self.critics_updater.parameters
+            decay = weight_decay(parameters, vector, self.config.critic_l2_reg, spared=[self._last_weights])
+            critic_loss = critic_loss + 0.5 * (decay * vector).sum()
+            critic_gradient = critic_gradient + decay
 
         state, _ = self.critics_updater.apply_gradient(state, critic_gradient, rates["learning_rate"])
         state, _ = self.actor_updater.apply_gradient(state, actor_gradient, rates["actor_learning_rate"])

@@ -182,10 +182,7 @@ class OffPolicyAlgorithm(Algorithm):
             replay_bytes(1, specs) + self._bytes_ahead() + (replay.n_step - 1) * BYTES_OF_A_WINDOWS_STEP
         )
         self._steps_per_call = max(1, BATCH_BYTES // (bytes_each * config.batch_size))
-        exploration = self._make_exploration()
-        if hasattr(self, "exploration"):
-            exploration.carry_over(self.exploration)
-        self.exploration = exploration
+        self.exploration = self._make_exploration()
         self._collected_since_update = 0
 
     def _buffer_bytes(self, specs: Mapping[str, Any]) -> int:

@@ -69,9 +69,6 @@ class Exploration(ABC):
     def reset(self, env_indices: Array | None = None) -> None:  # noqa: B027
         """Begin anew where an episode ended: in these environments, or in all."""
 
-    def carry_over(self, earlier: Exploration) -> None:  # noqa: B027
-        """Keep what ``earlier`` adapted in other environments."""
-
     def state(self) -> dict[str, Any]:
         return {}
 

@@ -130,10 +130,6 @@ class ParameterNoise(Exploration):
         super().reset(env_indices)
         self.perturbed.reset(env_indices)
 
-    def carry_over(self, earlier: Exploration) -> None:
-        if isinstance(earlier, ParameterNoise):
-            self.perturbed.std = earlier.perturbed.std
-
     def state(self) -> dict[str, Any]:
         return {**super().state(), "perturbed": self.perturbed.state()}
 

@@ -81,14 +81,7 @@ class SquashedActor(Actor):
         assert isinstance(action_space, spaces.Box)
         make: Callable[[int], ActionDistribution] = partial(SquashedGaussian, action_space)
         if use_sde:
-            make = partial(
-                SquashedStateDependentGaussian,
-                action_space,
-                config=config,
-                learns_features=True,
-                log_std_init=-3.0,
-                clip_mean=2.0,
-            )
+            make = partial(SquashedStateDependentGaussian, action_space, config=config, off_policy=True)
         super().__init__(observation_space, config, make, OFF_POLICY_WIDTHS)
 
 

@@ -456,26 +456,19 @@ LEAST_VARIANCE = 1e-6
 class StateDependentGaussian(Gaussian):
     """A Gaussian whose noise is φ(s)·W.
 
-    ``noise`` gives W itself, (…, features × actions), at today's σ. ``learns_features`` lets the gradients of
-    the deviations through to the features; ``clip_mean`` bounds the mean, 0 does not. A ``log_std_init`` or a
-    ``clip_mean`` in ``config`` takes the place of the one given here.
+    ``noise`` gives W itself, (…, features × actions), at today's σ. That of an off-policy algorithm lets the
+    gradients of the deviations through to the features, and has other defaults: see `PolicyConfig`.
     """
 
     def __init__(
-        self,
-        space: spaces.Box,
-        features_dim: int,
-        config: PolicyConfig,
-        *,
-        learns_features: bool,
-        log_std_init: float,
-        clip_mean: float = 0.0,
+        self, space: spaces.Box, features_dim: int, config: PolicyConfig, *, off_policy: bool
     ) -> None:
         super().__init__(space)
         self.features_dim = features_dim
         self.parameter_size = 2 * self.n_actions + features_dim
         self.noise_size = features_dim * self.n_actions
-        self.learns_features, self.use_expln = learns_features, config.use_expln
+        self.learns_features, self.use_expln = off_policy, config.use_expln
+        log_std_init, clip_mean = (-3.0, 2.0) if off_policy else (0.0, 0.0)
         self.clip_mean = clip_mean if config.clip_mean is None else config.clip_mean
         start = log_std_init if config.log_std_init is None else config.log_std_init
         self.mean = nn.Linear(features_dim, self.n_actions)
@@ -556,7 +549,7 @@ def make_distribution(
     if use_sde:
         assert isinstance(space, spaces.Box)
         head_class = SquashedStateDependentGaussian if config.squash_output else StateDependentGaussian
-        return head_class(space, features_dim, config, learns_features=False, log_std_init=0.0)
+        return head_class(space, features_dim, config, off_policy=False)
     if isinstance(space, spaces.Discrete):
         return Categorical(space, features_dim)
     if isinstance(space, spaces.MultiDiscrete):

@@ -35,7 +35,6 @@ from zoo.policies.acting import (
     CompositeAdapter,
     CountedAdapter,
     ScaledBoxAdapter,
-    scale_of,
 )
 from zoo.policies.actor_critic import ActorCritic
 from zoo.policies.distributions import (
@@ -332,10 +331,11 @@ class _ToEnvAction(nn.Module):
         else:
             self.shape, self.dtype = action_adapter.space.shape, str(action_adapter.space.dtype)
             self.is_whole = action_adapter.is_whole
-            bounds = [np.array(action_adapter.space.low), np.array(action_adapter.space.high)]
+            bounds: list[Any] = [np.array(action_adapter.space.low), np.array(action_adapter.space.high)]
             bounds = [each.astype(np.float64) if action_adapter.is_whole else each for each in bounds]
-            scale = scale_of(action_adapter.space) if isinstance(action_adapter, ScaledBoxAdapter) else ()
-            for name, array in zip(("low", "high", "start", "width"), (*bounds, *scale), strict=False):
+            if isinstance(action_adapter, ScaledBoxAdapter):
+                bounds += [action_adapter.low, action_adapter.width]
+            for name, array in zip(("low", "high", "start", "width"), bounds, strict=False):
                 self.register_buffer(name, torch.from_numpy(np.array(array)))
 
     def forward(self, actions: Tensor) -> Tensor:

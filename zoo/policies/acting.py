@@ -434,7 +434,7 @@ class BoxAdapter(ActionAdapter):
     def __init__(self, space: spaces.Box) -> None:
         self.space = space
         self.spec = ArraySpec((math.prod(space.shape),), np.float32)
-        self.is_whole = holds_whole_numbers(space)
+        self.is_whole = space.dtype.kind in "iub"
 
     def to_env(self, actions: Array) -> Array:
         shaped = actions.reshape(len(actions), *self.space.shape)
@@ -455,7 +455,12 @@ class ScaledBoxAdapter(BoxAdapter):
         if not space.is_bounded():
             raise ZooError(f"actions need finite bounds, but the action space is {space}")
         super().__init__(space)
-        self.low, self.width = scale_of(space)
+        low = space.low.astype(np.float64)
+        width = space.high.astype(np.float64) - low + float(self.is_whole)
+        # In 64 bits, but for floats whose width 32 bits can hold: Stable-Baselines3 scales those in 32 bits.
+        in_32_bits = space.dtype == np.float32 and (width < np.finfo(np.float32).max / 2).all()
+        dtype: Any = np.float32 if in_32_bits else np.float64
+        self.low, self.width = low.astype(dtype), width.astype(dtype)
 
     def to_env(self, actions: Array) -> Array:
         shaped = actions.reshape(len(actions), *self.space.shape)
@@ -472,22 +477,6 @@ class ScaledBoxAdapter(BoxAdapter):
         width = np.where(high > low, high - low + one, np.inf)
         share = np.where(high > low, (np.asarray(actions, np.float64) - low + 0.5 * one) / width, 0.5)
         return (2.0 * share - 1.0).astype(np.float32).reshape(len(actions), -1)
-
-
-def holds_whole_numbers(space: spaces.Box) -> bool:
-    """Whether a Box has whole numbers only, or truth values."""
-    return np.dtype(space.dtype).kind in "iub"
-
-
-def scale_of(space: spaces.Box) -> tuple[Array, Array]:
-    """Return where actions in [−1, 1] begin in the environment's units, and how wide they lie there.
-
-    In 64 bits, but for floats whose width 32 bits can hold: Stable-Baselines3 scales those in 32 bits.
-    """
-    low = space.low.astype(np.float64)
-    width = space.high.astype(np.float64) - low + float(holds_whole_numbers(space))
-    in_32_bits = space.dtype == np.float32 and (width < np.finfo(np.float32).max / 2).all()
-    return (low.astype(np.float32), width.astype(np.float32)) if in_32_bits else (low, width)
 
 
 class CompositeAdapter(ActionAdapter):

@@ -17,7 +17,6 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from zoo.buffers.arrays import Arrays, ArraySpec, transform
+from zoo.buffers.arrays import Arrays, ArraySpec, split_rows, transform
 from zoo.envs.spaces import leaf_spaces, leaves, nested
 from zoo.errors import ZooError
 from zoo.optim.gpu import GraphedFunction, tensors_on
@@ -214,13 +213,8 @@ class BatchedPolicy:
         """Return the masked parameters of the head (n, …)."""
         if len(self._policies) == 1:
             return self._policies[0].parameters(inputs)[0]
-        rows = []
-        for i, policy in enumerate(self._policies):
-            row = itemgetter(slice(i, i + 1))
-            rows.append(
-                policy.parameters({name: transform(row, column) for name, column in inputs.items()})[0]
-            )
-        return np.concatenate(rows)
+        rows = zip(self._policies, split_rows(inputs, 1), strict=True)
+        return np.concatenate([policy.parameters(row)[0] for policy, row in rows])
 
     def act(self, inputs: PolicyInput) -> Arrays:
         """Return the likeliest actions (n, …)."""

@@ -149,7 +149,7 @@ class ActionDistribution(nn.Module, ABC):
 
 
 class DiscreteDistribution(ActionDistribution):
-    """A distribution over finitely many actions, by logits: the features themselves, if they have no width.
+    """A distribution over finitely many actions, by logits; without ``features_dim`` these are the features.
 
     Subclasses turn parameters into log-probabilities (…, n), one tensor for each choice.
     """
@@ -575,12 +575,11 @@ class CompositeDistribution(ActionDistribution):
     ) -> None:
         super().__init__()
         self.space = space
-        self.paths = [path for path, _ in leaf_spaces(space)]
-        self.parts = nn.ModuleList(
-            make_distribution(leaf, features_dim, config) for _, leaf in leaf_spaces(space)
-        )
-        self.heads: dict[str, ActionDistribution] = dict(zip(self.paths, self.parts, strict=True))  # type: ignore[arg-type]
-        heads = list(self.heads.values())
+        self.heads = {
+            path: make_distribution(leaf, features_dim, config) for path, leaf in leaf_spaces(space)
+        }
+        heads = self.heads.values()
+        self.parts = nn.ModuleList(heads)
         self.parameter_sizes = [head.parameter_size for head in heads]
         self.noise_sizes = [head.noise_size for head in heads]
         self.mask_sizes = [head.mask_size or 0 for head in heads]

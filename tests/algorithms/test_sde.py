@@ -133,8 +133,8 @@ class Peer:
     def __init__(self, squash: bool, full_std: bool, use_expln: bool) -> None:
         torch.manual_seed(0)
         head_class = SquashedStateDependentGaussian if squash else StateDependentGaussian
-        config = PolicyConfig(full_std=full_std, use_expln=use_expln)
-        self.head = head_class(ACTIONS, F, config, learns_features=True, log_std_init=0.0).double()
+        config = PolicyConfig(full_std=full_std, use_expln=use_expln, log_std_init=0.0, clip_mean=0.0)
+        self.head = head_class(ACTIONS, F, config, off_policy=True).double()
         self.theirs = their_distributions.StateDependentNoiseDistribution(
             N, full_std=full_std, use_expln=use_expln, squash_output=squash, learn_features=True
         )

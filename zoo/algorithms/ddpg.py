@@ -21,7 +21,7 @@ from zoo.algorithms.saving import check_tensors
 from zoo.buffers.arrays import transform
 from zoo.config.fields import ScheduleValue, build, hyperparameter, with_defaults
 from zoo.errors import ZooError
-from zoo.optim.optimizers import Adam, Updater, WeightDecay
+from zoo.optim.optimizers import Adam, Updater, weight_decay
 from zoo.optim.parameters import Parameters
 from zoo.optim.popart import MOMENTS, ReturnNormalizer, RunningReturnNormalizer, output_layer
 from zoo.optim.update_runner import State, StepResult
@@ -112,10 +112,8 @@ class DDPG(ContinuousAlgorithm):
             self.return_normalizer = RunningReturnNormalizer(
                 critic, ("critics", "target_critics"), preserve=config.enable_popart
             )
-        self.decay: WeightDecay | None = None
         if config.critic_l2_reg:
-            spared = [f"{output_layer(critic.module)}.weight"]
-            self.decay = WeightDecay(critic, config.critic_l2_reg, spared=spared)
+            self._last_weights = f"{output_layer(critic.module)}.weight"
         state = self._initial_state(self.actor_updater, self.critics_updater)
         return State({**state, **self.return_normalizer.initial_state()})
 
@@ -125,9 +123,9 @@ class DDPG(ContinuousAlgorithm):
             return super()._make_exploration()
         if isinstance(settings, Mapping):
             settings = build(ParameterNoiseConfig, settings, "algo.parameter_noise")
-        acting, adapter, noise, random_exploration = self._exploration_parts()
-        perturbed = PerturbedPolicy(acting, self.actor_updater.parameters, settings.initial_std)
-        return ParameterNoiseActor(perturbed, adapter, noise, random_exploration, settings)
+        perturbed = PerturbedPolicy(self.acting, self.actor_updater.parameters, settings.initial_std)
+        share = self.config.random_exploration
+        return ParameterNoiseActor(perturbed, self._action_noise(), share, settings)
 
     def update(self) -> None:
         self._is_to_adapt = isinstance(self.exploration, ParameterNoiseActor)
@@ -162,9 +160,11 @@ class DDPG(ContinuousAlgorithm):
         errors = outputs - scaled_targets
         critic_loss = mean_loss(errors.square(), weights)
         critic_gradient = self.critics_updater.gradient(critic, critic_loss)
-        if self.decay is not None:
-            critic_loss = critic_loss + self.decay.loss(state["critics"])
-            critic_gradient = critic_gradient + self.decay.gradient(state["critics"])
+        if self.config.critic_l2_reg:
+            vector, parameters = state["critics"], self.critics_updater.parameters
+            decay = weight_decay(parameters, vector, self.config.critic_l2_reg, spared=[self._last_weights])
+            critic_loss = critic_loss + 0.5 * (decay * vector).sum()
+            critic_gradient = critic_gradient + decay
 
         state, _ = self.critics_updater.apply_gradient(state, critic_gradient, rates["learning_rate"])
         state, _ = self.actor_updater.apply_gradient(state, actor_gradient, rates["actor_learning_rate"])

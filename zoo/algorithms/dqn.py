@@ -92,14 +92,14 @@ class DQN(OffPolicyAlgorithm):
             fraction=config.exploration_fraction,
         )
         if config.parameter_noise:
-            return ParameterNoiseGreedy(self.acting, self.updater.parameters, self.action_adapter, rate)
-        return EpsilonGreedy(self.acting, self.action_adapter, rate)
+            return ParameterNoiseGreedy(self.acting, self.updater.parameters, rate)
+        return EpsilonGreedy(self.acting, rate)
 
     def _act(self, policy_input: PolicyInput, state: Any, *, deterministic: bool) -> tuple[Arrays, Any]:
         if deterministic:
             return self.acting.act(policy_input, None, state)
         rate = self.config.exploration_final_eps  # of a stochastic `predict`
-        greedy = EpsilonGreedy(self.acting, self.action_adapter, lambda _: rate)
+        greedy = EpsilonGreedy(self.acting, lambda _: rate)
         return greedy.act(policy_input, self.predict_rng, self.progress), state
 
     def update(self) -> None:

@@ -29,7 +29,7 @@ from zoo.envs.goals import GoalRewards
 from zoo.errors import ZooError, ZooWarning
 from zoo.optim.optimizers import Updater
 from zoo.optim.update_runner import State
-from zoo.policies.acting import ActingPolicy, ActionAdapter, make_mirror
+from zoo.policies.acting import ActingPolicy, make_mirror
 from zoo.policies.actor_critic import PolicyInput
 from zoo.policies.exploration import (
     ActionNoiseConfig,
@@ -170,10 +170,7 @@ class OffPolicyAlgorithm(Algorithm):
         self.buffer = buffer
         bytes_each = replay_bytes(1, specs) + self._bytes_ahead()
         self._steps_per_call = max(1, BATCH_BYTES // (bytes_each * config.batch_size))
-        exploration = self._make_exploration()
-        if hasattr(self, "exploration"):
-            exploration.carry_over(self.exploration)
-        self.exploration = exploration
+        self.exploration = self._make_exploration()
         self._collected_since_update = 0
 
     def _bytes_ahead(self) -> int:
@@ -287,11 +284,10 @@ class ContinuousAlgorithm(OffPolicyAlgorithm):
         return ActingPolicy(actor, self.device, mirror=make_mirror(actor, self.device))
 
     def _make_exploration(self) -> Exploration:
-        return StochasticExploration(*self._exploration_parts())
+        return StochasticExploration(self.acting, self._action_noise(), self.config.random_exploration)
 
-    def _exploration_parts(self) -> tuple[ActingPolicy, ActionAdapter, NormalNoise | None, float]:
-        noise = make_action_noise(self.config.action_noise, self.action_adapter.spec.shape[0])
-        return self.acting, self.action_adapter, noise, self.config.random_exploration
+    def _action_noise(self) -> NormalNoise | None:
+        return make_action_noise(self.config.action_noise, self.action_adapter.spec.shape[0])
 
 
 def mean_loss(losses: Tensor, weights: Tensor | None) -> Tensor:

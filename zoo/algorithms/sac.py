@@ -100,7 +100,7 @@ class SAC(ContinuousAlgorithm):
         if not self.config.use_sde:
             return super()._make_exploration()
         freq, at_warmup = self.config.sde_sample_freq, self.config.use_sde_at_warmup
-        parts = self._exploration_parts()
+        parts = self.acting, self._action_noise(), self.config.random_exploration
         return StochasticExploration(*parts, sde_sample_freq=freq, sde_at_warmup=at_warmup)
 
     def _learn_from(self, batches: Mapping[str, Any], n_steps: int) -> Mapping[str, Tensor]:

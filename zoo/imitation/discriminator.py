@@ -32,7 +32,7 @@ from zoo.optim.update_runner import State, StepResult
 from zoo.policies.acting import to_tensors
 from zoo.policies.config import ACTIVATIONS, PolicyConfig
 from zoo.policies.encoders import NatureCnn, VectorEncoder, suits_cnn
-from zoo.policies.networks import LayerStyle, Mlp, SpectralNorm
+from zoo.policies.networks import Mlp, SpectralNorm
 
 Array = np.ndarray
 
@@ -283,7 +283,7 @@ class DiscriminatorNetwork(nn.Module):
         reads_images = is_dict or policy.encoder == "cnn" or policy._target_ is not None
         self.is_dict, self.keys = is_dict, list(parts)
         self.readers = nn.ModuleList(
-            NatureCnn(part, policy.features_dim, ortho_init=True, layer_norm=False)
+            NatureCnn(part, PolicyConfig(features_dim=policy.features_dim), ortho_init=True)
             if reads_images and suits_cnn(part)
             else VectorEncoder(part)
             for part in parts.values()
@@ -295,7 +295,7 @@ class DiscriminatorNetwork(nn.Module):
             for part in leaf.values()
         )
         size: Any = sum(part.features_dim for part in (*self.readers, *self.writers))
-        self.layers = Mlp(size, net_arch, 1, LayerStyle(activation, layer_norm=False))
+        self.layers = Mlp(size, net_arch, 1, PolicyConfig(), activation)
         for layer in self.layers:
             if isinstance(layer, nn.Linear):
                 nn.init.xavier_uniform_(layer.weight)

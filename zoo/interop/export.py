@@ -31,10 +31,9 @@ from zoo.envs.spaces import choice_sizes, is_image, leaf_spaces, leaves
 from zoo.errors import ZooError, install_command
 from zoo.policies.acting import (
     ActionAdapter,
+    BoxAdapter,
     CompositeAdapter,
     ScaledBoxAdapter,
-    holds_whole_numbers,
-    scale_of,
 )
 from zoo.policies.actor_critic import ActorCritic
 from zoo.policies.distributions import (
@@ -281,12 +280,14 @@ def _to_env(adapter: ActionAdapter, space: spaces.Space[Any]) -> Callable[[Tenso
     if not isinstance(space, spaces.Box):
         first = torch.from_numpy(np.array(getattr(space, "start", 0), np.int64))
         return lambda actions: (actions.reshape(-1, *shape) + first).to(dtype)
-    is_scaled, is_whole = isinstance(adapter, ScaledBoxAdapter), holds_whole_numbers(space)
+    assert isinstance(adapter, BoxAdapter)
+    is_scaled, is_whole = isinstance(adapter, ScaledBoxAdapter), adapter.is_whole
     low, high = (
         torch.from_numpy(each.astype(np.float64 if is_whole else each.dtype))
         for each in (space.low, space.high)
     )
-    start, width = (torch.from_numpy(np.array(each)) for each in scale_of(space)) if is_scaled else (low, low)
+    scale = (adapter.low, adapter.width) if isinstance(adapter, ScaledBoxAdapter) else (space.low, space.high)
+    start, width = (torch.from_numpy(np.array(each)) for each in scale)
 
     def to_env(actions: Tensor) -> Tensor:
         actions = actions.reshape(-1, *shape)

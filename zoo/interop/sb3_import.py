@@ -21,8 +21,8 @@ from zoo.envs.config import EnvConfig
 from zoo.envs.spaces import describe, is_image, spaces_differ
 from zoo.errors import ZooError, nearest
 from zoo.interop.sb3_zip import Sb3Files, is_pickled, read_sb3, read_vecnormalize
-from zoo.policies.config import ACTIVATIONS, POLICIES, PolicyConfig
-from zoo.policies.networks import activation_class
+from zoo.policies.config import POLICIES, PolicyConfig
+from zoo.policies.networks import ACTIVATION_CLASSES
 
 Space = spaces.Space[Any]
 
@@ -210,11 +210,11 @@ def _activation(name: str, kwargs: Mapping[str, Any]) -> str:
     if "activation_fn" not in kwargs:
         return "tanh" if name in ON_POLICY else "relu"
     printed = _class_name(kwargs["activation_fn"])
-    for ours in ACTIVATIONS:
-        if activation_class(ours).__name__ == printed:
+    for ours, activation_class in ACTIVATION_CLASSES.items():
+        if activation_class.__name__ == printed:
             return ours
     raise ZooError(
-        f"its non-linearity is {one_line(printed, 80)}; Zoo has {', '.join(ACTIVATIONS)}"
+        f"its non-linearity is {one_line(printed, 80)}; Zoo has {', '.join(ACTIVATION_CLASSES)}"
         " (activation=NAME says which it is, if it is one of them)"
     )
 

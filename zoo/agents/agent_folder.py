@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import safetensors.numpy
 
 from zoo.agents.card import complete_card, readme
 from zoo.agents.find import path_of_agent, resolve_agent
@@ -39,7 +38,7 @@ from zoo.core.plain_data import (
     with_finite_numbers,
 )
 from zoo.core.printing import one_line
-from zoo.core.tensors import Arrays, parse_tensors
+from zoo.core.tensors import Arrays, parse_tensors, tensor_bytes
 from zoo.core.zips import read_zip, write_zip
 from zoo.errors import ZooError
 
@@ -162,19 +161,14 @@ def _contents(agent: AgentFiles) -> dict[str, bytes]:
     card = with_finite_numbers(plain(complete_card(agent.card, config)))
     contents = {
         CONFIG: to_yaml(config).encode(),
-        POLICY: _safetensors(agent.tensors),
+        POLICY: tensor_bytes(agent.tensors),
         CARD: to_json(card).encode(),
         README: readme(card, config).encode(),
     }
     if agent.normalization is not None:
         arrays, values = agent.normalization
-        contents[NORMALIZATION] = _safetensors(arrays, {"values": json.dumps(plain(values))})
+        contents[NORMALIZATION] = tensor_bytes(arrays, {"values": json.dumps(plain(values))})
     return contents
-
-
-def _safetensors(arrays: Arrays, metadata: dict[str, str] | None = None) -> bytes:
-    contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}
-    return safetensors.numpy.save(contiguous, metadata)
 
 
 def _with_limit(env: dict[str, Any] | None, limits: Mapping[Any, Any]) -> dict[str, Any] | None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Iterator, Mapping
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,8 @@ PIECE = 4 * 2**20
 
 Arrays = dict[str, NDArray[Any]]
 
+METADATA = "__metadata__"
+
 _DTYPES = {f"{kind.upper()}{8 * size}": f"<{kind}{size}" for kind in "fiu" for size in (2, 4, 8)}
 _DTYPES |= {"I8": "|i1", "U8": "|u1", "BOOL": "|b1"}
 _NAMES = {np.dtype(dtype): name for name, dtype in _DTYPES.items()}
@@ -40,9 +41,26 @@ def write_tensors(path: str | Path, arrays: Mapping[str, NDArray[Any]]) -> int:
 
     Raises `ZooError` if the disk is full, and `KeyError` for a type that safetensors does not have.
     """
+    checksum = 0
+    with atomic_file(path) as file:
+        for piece in _pieces(arrays, None):
+            file.write(piece)
+            checksum = zlib.crc32(piece, checksum)
+    return checksum
+
+
+def tensor_bytes(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str] | None = None) -> bytes:
+    """Return what `write_tensors` writes, for arrays that are small enough to be in memory twice."""
+    return b"".join(_pieces(arrays, metadata))
+
+
+def _pieces(
+    arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str] | None
+) -> Iterator[bytes | memoryview]:
+    """Yield the content of a file: what says where each array is, and the arrays."""
     # The widest first: then each lies at a multiple of its own width.
     ordered = dict(sorted(arrays.items(), key=lambda item: (-item[1].dtype.itemsize, item[0])))
-    header: dict[str, Any] = {}
+    header: dict[str, Any] = {METADATA: dict(metadata)} if metadata else {}
     offset = 0
     for name, array in ordered.items():
         end = offset + array.nbytes
@@ -54,17 +72,9 @@ def write_tensors(path: str | Path, arrays: Mapping[str, NDArray[Any]]) -> int:
         offset = end
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    checksum = 0
-    pieces: Iterator[bytes | memoryview] = map(_bytes_of, ordered.values())
-    with atomic_file(path) as file:
-        for piece in chain([len(text).to_bytes(8, "little") + text], pieces):
-            file.write(piece)
-            checksum = zlib.crc32(piece, checksum)
-    return checksum
-
-
-def _bytes_of(array: NDArray[Any]) -> memoryview:
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+    yield len(text).to_bytes(8, "little") + text
+    for array in ordered.values():
+        yield np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
 def checksum_of(path: Path) -> int:
@@ -94,7 +104,7 @@ def parse_tensors(content: bytes) -> tuple[Arrays, dict[str, str]]:
         arrays = safetensors.numpy.load(content)
     except (safetensors.SafetensorError, LookupError) as error:
         raise ValueError(f"it is truncated or no safetensors file ({error})") from error
-    return arrays, _header(content)[1].get("__metadata__", {})
+    return arrays, _header(content)[1].get(METADATA, {})
 
 
 def _header(content: Any) -> tuple[int, dict[str, Any]]:

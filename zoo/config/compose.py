@@ -92,7 +92,7 @@ class ConfigLoader:
         is_run = run_mode == RunMode.RUN
         try:
             given = parse_overrides(overrides)
-            self.source.choose(given)
+            self.source.chosen = _values(given)
             settings = (str(key) for key in self._command_config if key not in ("defaults", "hydra"))
             keys = [*dict.fromkeys([*settings, *self.groups])]
             typed = {key: name for name, key in KEYS_BY_TYPED_NAME.get(self.command, {}).items()}
@@ -129,7 +129,7 @@ class ConfigLoader:
         dictionaries = (str(key) for key in command if OmegaConf.is_dict(command[key]))
         within = {*self.groups, *dictionaries} - {"hydra"}
         self.source.read.clear()
-        self.source.choose(overrides)
+        self.source.chosen = _values(overrides)
         config = self.hydra.load_configuration(
             self.command, [allow_new_key(each, within) for each in overrides], run_mode
         )
@@ -201,6 +201,10 @@ class ConfigLoader:
             return error
         file = None if named[1] in chosen else self.source.file_setting(named[1], value_at(plain, named[1]))
         return error if file is None else ZooError(f"{error} (in {shown(file)})")
+
+
+def _values(overrides: Sequence[Override]) -> dict[str, Any]:
+    return {each.key_or_group: None if each.is_sweep_override() else each.value() for each in overrides}
 
 
 def _resumed_run(given: Sequence[Override]) -> ResumedRun | None:

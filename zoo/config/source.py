@@ -23,7 +23,6 @@ from typing import Any
 import yaml
 from hydra.core.config_search_path import ConfigSearchPath, SearchPathQuery
 from hydra.core.object_type import ObjectType
-from hydra.core.override_parser.types import Override
 from hydra.plugins.config_source import ConfigLoadError, ConfigResult, ConfigSource
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, ListConfig, OmegaConf
@@ -131,7 +130,7 @@ class ZooConfigSource(ConfigSource):
         super().__init__(provider=provider, path=path)
         self.folders = search_folders("conf")
         self.chosen: Mapping[str, Any] = {}
-        """What the command line sets, None for several values."""
+        """What the command line sets, None for several values; set before a config is composed."""
         self.read: dict[Path, str] = {}
         """The files that a config is composed of, each with its section, "" for the whole."""
         self.plain_keys: set[str] = set()
@@ -141,12 +140,6 @@ class ZooConfigSource(ConfigSource):
 
     def __deepcopy__(self, memo: object) -> ZooConfigSource:
         return self  # Hydra composes with a copy, which is to say to us what it has read
-
-    def choose(self, overrides: Iterable[Override]) -> None:
-        """Take what the command line sets, before a config is composed."""
-        self.chosen = {
-            each.key_or_group: None if each.is_sweep_override() else each.value() for each in overrides
-        }
 
     @staticmethod
     def scheme() -> str:

@@ -41,6 +41,9 @@ def run(config: Mapping[str, Any]) -> None:
 
 
 def _show_file(settings: ExpertSettings, path: str) -> None:
+    given = [f"{name}=" for name in ("agent", "algo", "env", "out") if getattr(settings, name)]
+    if given:
+        raise ZooError(f"show=PATH shows what a file holds; leave out {', '.join(given)}")
     whole = read_expert(path)
     with warnings_as_messages():
         data = whole.filtered(

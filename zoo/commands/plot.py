@@ -75,6 +75,8 @@ def run(config: Mapping[str, Any]) -> None:
 def _format(settings: PlotSettings) -> str:
     ending = Path(settings.out).suffix.removeprefix(".").lower() if settings.out else ""
     if settings.report:
+        if settings.format not in (None, "html") or settings.figure != "auto":
+            raise ZooError("report=true writes HTML, with every figure; leave out format= and figure=")
         return "html"
     if settings.format is not None:
         return settings.format

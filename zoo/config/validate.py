@@ -37,6 +37,13 @@ FIXED_WHEN_PLAYING = {
     "render_mode": "`record` and `render` say whether the environment is drawn",
 }
 
+UNUSED_HYDRA_SETTINGS = {
+    "hydra.run.dir": "a run's folder is made in `runs_dir=`",
+    "hydra.output_subdir": "the config stands in the run's folder as config.yaml",
+    "hydra.job.chdir": "a run stays in the folder in which it was started",
+}
+"""Settings of Hydra's own that would do nothing here, and what does."""
+
 
 # -- the composed config ----------------------------------------------------------------------------------
 
@@ -199,6 +206,8 @@ def refuse_unknown_names(
     """
     for override in overrides:
         key = override.key_or_group
+        if key in UNUSED_HYDRA_SETTINGS:
+            raise ZooError(f"`{key}` is not used: {UNUSED_HYDRA_SETTINGS[key]}")
         is_single = key in groups and not override.is_sweep_override()
         if is_single and not (override.value() and isinstance(override.value(), str | list)):
             none = f" or {key}=none" if key in ("callbacks", "logger", "tuned") else ""

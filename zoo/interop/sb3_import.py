@@ -77,6 +77,8 @@ def import_sb3(
         )
         preset = "maskable_ppo" if masks_actions else RECURRENT if recurrent_options(files.tensors) else None
         observation_space, action_space = _spaces(files, env_spaces)
+        if np.any(np.asarray(getattr(action_space, "start", 0)) != 0):
+            raise ZooError(f"its actions, {describe(action_space)}, do not start at 0, where SB3's do")
         _check_images(files, observation_space)
         config, unknown = hyperparameters(name, files, action_space)
         policy = _policy(name, files, observation_space, activation)

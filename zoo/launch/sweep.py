@@ -123,6 +123,8 @@ class Sweep:
                 raise ZooError(
                     "`job` can't be set for many jobs: each has its own; sweep.resume=DIR goes on with them"
                 )
+            if each.key_or_group == "runs_dir" and each.is_sweep_override():
+                raise ZooError("`runs_dir` has one value for all jobs: it gets the folder of the sweep")
 
     def _refuse_other_command(self, folder: SweepFolder, record: dict[str, Any]) -> None:
         command = one_line(record.get("command"))

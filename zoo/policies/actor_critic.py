@@ -108,8 +108,13 @@ class ActorCritic(nn.Module):
 
     def values(self, inputs: PolicyInput, state: Tensor | None = None) -> Tensor:
         """Return the critic's values (…)."""
-        _, critic_features, _ = self._features(inputs, state)
-        return self.critic(critic_features).squeeze(-1)
+        actor_state, critic_state = self._split(state)
+        encoded = self.shared((self.critic_encoder or self.encoder)(inputs["observations"]))
+        if self.critic_reads in ("shared", "detached"):
+            features, _ = self._run_core(encoded, self.core, actor_state, inputs)
+        else:
+            features, _ = self._run_core(encoded, self.critic_core, critic_state, inputs)
+        return self.critic(features).squeeze(-1)
 
     def initial_state(self, n: int) -> Tensor | None:
         """Return the recurrent state (n, …) of ``n`` rows at the start of an episode; None without a core."""

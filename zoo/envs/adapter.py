@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from zoo.envs.masks import VectorMasks
 from zoo.envs.normalize import Normalizer, VecNormalize, is_training
 from zoo.envs.registry import close_reporting
-from zoo.envs.spaces import Observations, check_supported, map_arrays
+from zoo.envs.spaces import Observations, check_supported
 from zoo.envs.transition import (
     EpisodeEnd,
     EpisodeRecord,
@@ -27,6 +27,7 @@ from zoo.envs.transition import (
     copied,
     final_observations,
     info_of,
+    map_arrays,
     success_of,
 )
 from zoo.envs.vec_env import VecEnv, as_float32

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -257,13 +257,6 @@ def check_supported(observation_space: Space, action_space: Space) -> None:
                 raise ZooError(f"{what} of {describe(part)} hold no number; leave that part out")
         if not parts or len(dict(parts)) < len(parts):
             raise ZooError(f"{what} need parts, at least one, whose names joined by / differ")
-
-
-def map_arrays(function: Callable[..., Any], part: Any, *others: Any) -> Any:
-    """Apply a function to an array and those that go with it, or to each of dictionaries of them."""
-    if isinstance(part, Mapping):
-        return {key: function(array, *(other[key] for other in others)) for key, array in part.items()}
-    return function(part, *others)
 
 
 def action_array(space: Space, *leading: int) -> Any:

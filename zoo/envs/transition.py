@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ from gymnasium import spaces
 from gymnasium.vector import VectorWrapper
 from numpy.typing import NDArray
 
-from zoo.envs.spaces import Info, Observations, Space, describe, map_arrays
+from zoo.envs.spaces import Info, Observations, Space, describe
 from zoo.errors import ZooError
 
 NOTHING_FINISHED: NDArray[np.int64] = np.empty(0, dtype=np.int64)
@@ -141,6 +141,13 @@ class Transition:
         values = values.copy()
         values[self.finished] = final
         return values
+
+
+def map_arrays(function: Callable[..., Any], part: Any, *others: Any) -> Any:
+    """Apply a function to an array and those that go with it, or to each of dictionaries of them."""
+    if isinstance(part, Mapping):
+        return {key: function(array, *(other[key] for other in others)) for key, array in part.items()}
+    return function(part, *others)
 
 
 def stacked(rows: Sequence[Any]) -> Observations:

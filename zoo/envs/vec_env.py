@@ -32,12 +32,11 @@ from zoo.envs.spaces import (
     check_supported,
     is_composite,
     leaves,
-    map_arrays,
     nested,
     spaces_differ,
 )
 from zoo.envs.step_arrays import NO_ENV, StepArrays, StepProgress
-from zoo.envs.transition import EpisodeEnd, Transition, copied, stacked
+from zoo.envs.transition import EpisodeEnd, Transition, copied, map_arrays, stacked
 from zoo.envs.wrappers import LifeLoss, check_distinct, find_wrapper, statistics_of
 from zoo.errors import ZooError
 
@@ -317,6 +316,8 @@ class SyncVecEnv(VecEnv):
         )
         self.spec = first.spec
         self._steps = [env.step for env in self.envs]
+        self._statistics = [statistics_of(env) for env in self.envs]
+        self._lives: list[LifeLoss | None] = [find_wrapper(env, LifeLoss) for env in self.envs]
         self._masks = masks_of(self.envs, lambda i: self._progress.name(i), used=mask_actions)
         self._was_used = [False] * n
         self._set_values: list[dict[str, Any]] = [{} for _ in range(n)]
@@ -475,7 +476,7 @@ class SyncVecEnv(VecEnv):
         arrays = self.arrays
         arrays.terminated[i], arrays.truncated[i] = terminated, truncated
         total, length = float(self._returns[i] + arrays.rewards[i]), self._n_steps - self._first_steps[i]
-        if (statistics := statistics_of(self.envs[i])) is not None:
+        if (statistics := self._statistics[i]) is not None:
             total = float(np.asarray(statistics.episode_returns).item())
             length = int(statistics.episode_lengths)
         masks = None
@@ -485,7 +486,7 @@ class SyncVecEnv(VecEnv):
         return EpisodeEnd(i, final.get(None, final), info, masks, total, length, self._has_lost_a_life(i))
 
     def _has_lost_a_life(self, i: int) -> bool:
-        lives: LifeLoss | None = find_wrapper(self.envs[i], LifeLoss)
+        lives = self._lives[i]
         return lives is not None and lives.goes_on
 
     def _next_episode(self, i: int, end: EpisodeEnd) -> tuple[Any, Info]:
@@ -524,6 +525,7 @@ class SyncVecEnv(VecEnv):
         env = self.envs[i] = self._make_envs[i]()
         for name, value in self._set_values[i].items():
             env.set_wrapper_attr(name, value)
+        self._statistics[i], self._lives[i] = statistics_of(env), find_wrapper(env, LifeLoss)
 
     def _close_env(self, i: int) -> None:
         with close_reporting(f"env {self._first_index + i}"):

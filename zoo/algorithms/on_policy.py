@@ -256,8 +256,9 @@ class OnPolicyAlgorithm(Algorithm):
 
     def _minibatches(self) -> tuple[int, int]:
         """Return how many minibatches of ``batch_size`` steps a pass over the rollout has, and their rows."""
-        buffer, config = self.buffer, self.config
-        batch_size = min(config.batch_size, buffer.n_rows * buffer.steps_a_row)  # type: ignore[attr-defined]
+        buffer = self.buffer
+        n_steps: int = self.config.batch_size  # type: ignore[attr-defined]
+        batch_size = min(n_steps, buffer.n_rows * buffer.steps_a_row)
         n_rows, rest = divmod(batch_size, buffer.steps_a_row)
         if rest or n_rows == 0:
             raise self._minibatch_error(f"minibatches of `algo.batch_size={batch_size}` steps", "batch_size")

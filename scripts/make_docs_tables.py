@@ -29,6 +29,7 @@ import yaml
 from measure_speed import PEERS, SYSTEMS
 
 import zoo
+from zoo.algorithms.arguments import spelled_type
 from zoo.algorithms.registry import CLASS_NAMES, MODULES, PRESETS, algorithm_class
 from zoo.commands.benchmark import published_of, published_scores
 from zoo.config.aliases import NAMES
@@ -149,12 +150,6 @@ def fields_table(path: str) -> str:
         row_of(field, spelled_type(config_class, field.name)) for field in dataclasses.fields(config_class)
     ]
     return markdown(("name", "type", "default", "range", "meaning"), rows)
-
-
-def spelled_type(config_class: type[Any], name: str) -> str:
-    """Return a field's type as the class that declares it spells it."""
-    declared = (inspect.get_annotations(each).get(name) for each in config_class.__mro__)
-    return next(kind for kind in declared if isinstance(kind, str))
 
 
 def row_of(field: dataclasses.Field[Any], declared: str) -> tuple[str, ...]:

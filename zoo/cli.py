@@ -55,15 +55,10 @@ def status_of(arguments: Sequence[str]) -> int:
     """Run a command line and return its exit status; a user's mistake is told in one message."""
     try:
         return run(arguments)
-    except ZooError as error:
+    except (ZooError, PermissionError) as error:
         if os.environ.get("ZOO_DEBUG") == "1":
             raise
         print(printable(f"zoo: {without_password(str(error))}"), file=sys.stderr)
-        return MISTAKE
-    except PermissionError as error:
-        if os.environ.get("ZOO_DEBUG") == "1" or error.filename is None:
-            raise
-        print(printable(f"zoo: can't get at {error.filename}: {error.strerror}"), file=sys.stderr)
         return MISTAKE
     except KeyboardInterrupt:
         print("zoo: interrupted", file=sys.stderr)
@@ -77,21 +72,14 @@ def status_of(arguments: Sequence[str]) -> int:
 def run(arguments: Sequence[str]) -> int:
     """Run a command line and return its exit status. Raises `ZooError`."""
     asks_for_help = bool(arguments) and arguments[0] in ("-h", "--help", "help")
-    if not arguments or (asks_for_help and arguments[1:2] == []):
+    if not arguments or (asks_for_help and len(arguments) == 1):
         print(usage())
         return 0
     verb, *rest = [arguments[1], "--help", *arguments[2:]] if asks_for_help else arguments
-    if rest == ["help"]:
-        rest = ["--help"]
-    if verb == "--completion":
-        from zoo.config.keys import script
+    if verb in ("--completion", "--complete"):
+        from zoo.config.keys import candidates, script
 
-        print(script(rest))
-        return 0
-    if verb == "--complete":
-        from zoo.config.keys import candidates
-
-        print("\n".join(candidates(rest, VERBS)))
+        print(script(rest) if verb == "--completion" else "\n".join(candidates(rest, VERBS)))
         return 0
     if verb in ("-V", "--version", "version"):
         from zoo.version import __version__

@@ -30,12 +30,17 @@ class ZooWarning(UserWarning):
     """What a user should know and need not mend: the command line prints the message in one line."""
 
 
+def nearest_name(name: str, names: Iterable[str], cutoff: float = 0.6) -> str:
+    """Return the name closest to ``name``, or "" if none is as similar as ``cutoff`` (0 to 1)."""
+    by_lower_case = {candidate.lower(): candidate for candidate in reversed(list(names))}
+    matches = difflib.get_close_matches(name.lower(), by_lower_case, n=1, cutoff=cutoff)
+    return by_lower_case[matches[0]] if matches else ""
+
+
 def nearest(name: str, names: Iterable[str]) -> str:
     """Return ``"; did you mean 'x'?"`` for the name closest to ``name``, or "" if none is close."""
-    candidates = list(names)
-    by_lower_case = {candidate.lower(): candidate for candidate in reversed(candidates)}
-    matches = difflib.get_close_matches(name.lower(), by_lower_case, n=1, cutoff=0.6)
-    return f"; did you mean '{by_lower_case[matches[0]]}'?" if matches else ""
+    found = nearest_name(name, names)
+    return f"; did you mean '{found}'?" if found else ""
 
 
 def install_command(extra: str) -> str:

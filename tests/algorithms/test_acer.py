@@ -111,7 +111,6 @@ def test_replayed_updates_are_poisson_distributed() -> None:
             "`algo.buffer_size=11` keeps 4 steps .*take 12 or more",
         ),
         ("CartPole-v1", {"buffer_size": 50, "replay_start": 51}, "`algo.replay_start=51` is never reached"),
-        ("CartPole-v1", {"trust_region": False, "delta": 0.1}, "`algo.delta` is of the trust region, which"),
         ("CartPole-v1", {"rprop_alpha": 0.9}, "rms_prop_decay"),
     ],
 )

@@ -256,7 +256,7 @@ def test_updates_after_episodes_come_when_they_end() -> None:
     assert model.counts == [(8, 2, 4), (13, 4, 8), (20, 6, 12), (28, 8, 16), (30, 9, 16)]
 
 
-@pytest.mark.parametrize("train_freq", [[1, "epsiode"], [1], {"freq": 1}, [0, "step"]])
+@pytest.mark.parametrize("train_freq", [[1, "epsiode"], [1], [0, "step"]])
 def test_other_train_freqs_are_refused(train_freq: Any) -> None:
     with pytest.raises(ZooError, match=r"`algo\.train_freq=.*\[1, episode\]"):
         dqn("CartPole-v1", train_freq=train_freq)

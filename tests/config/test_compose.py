@@ -13,7 +13,7 @@ import zoo
 from zoo.algorithms.registry import ALGORITHMS, algorithm_class
 from zoo.cli import status_of
 from zoo.config.fields import defaults
-from zoo.config.schema import CALLBACKS, SETTINGS, TrainSettings
+from zoo.config.schema import SETTINGS, CallbacksSettings, TrainSettings
 from zoo.config.user_files import data_folder, search_folders
 from zoo.errors import ZooError
 
@@ -121,7 +121,7 @@ def test_value_that_wins(overrides: str) -> None:
 
 
 def test_callbacks_and_loggers_are_chosen_singly_or_together() -> None:
-    off = dict.fromkeys(CALLBACKS)
+    off = defaults(CallbacksSettings)
     assert zoo.compose("train", [*CARTPOLE, "callbacks=none"]).callbacks == off
     assert zoo.compose("train", [*CARTPOLE, "callbacks=[checkpoint]"]).callbacks == {
         **off,

@@ -361,29 +361,6 @@ def test_run_goes_on_after_rows_were_lost(tmp_path: Path) -> None:
     assert [row["l"] for row in rows(tmp_path / "2.monitor.csv")] == ["10", "20"]
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        b"\xff\x00\x01",
-        b'#{"t_start": 1.0, "env_id": ""}\nr,l',
-    ],
-)
-def test_file_with_a_damaged_header_is_kept_and_another_one_begun(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: bytes
-) -> None:
-    first = EpisodeMonitor(tmp_path, 2)
-    first.close()
-    (tmp_path / "0.monitor.csv").write_bytes(damage)
-    monitor = EpisodeMonitor(tmp_path, 2)
-    monitor.write(EpisodeRecord(0, 1.0, 10, 0.1))
-    assert [row["l"] for row in rows(tmp_path / "0.monitor.csv")] == ["10"]
-    assert (tmp_path / "0.monitor.csv.damaged").read_bytes() == damage
-    assert monitor.start == first.start
-    (line,) = caplog.messages
-    assert "0.monitor.csv is damaged" in line
-    assert "0.monitor.csv.damaged" in line
-
-
 def test_full_disk_is_told_once_and_rows_are_written_again_when_they_can_be(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

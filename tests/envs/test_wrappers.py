@@ -461,12 +461,6 @@ def test_unsupported_space_is_refused(space: Any) -> None:
         space_to_dict(space)
 
 
-@pytest.mark.parametrize("data", [{"type": "Box"}, {"type": "Discrete", "n": -1, "start": 0}, {}])
-def test_damaged_description_is_refused(data: dict[str, Any]) -> None:
-    with pytest.raises(ZooError, match="damaged description"):
-        space_from_dict(data)
-
-
 @pytest.mark.parametrize(
     ("a", "b", "difference"),
     [

@@ -63,8 +63,8 @@ def test_every_kind_of_environment_is_filmed(kind: str, tmp_path: Path) -> None:
     if package is not None:
         pytest.importorskip(package)
     env = EnvConfig(id=env_id)
-    done = record(Chance(env), env, [tmp_path / "film.mp4"], length=4, seed=1)
-    assert done.n_frames == 4
+    n_frames = record(Chance(env), env, [tmp_path / "film.mp4"], length=4, seed=1)
+    assert n_frames == 4
     images, facts = decoded(tmp_path / "film.mp4")
     assert (len(images), facts["size"], facts["fps"]) == (4, size, rate)
     assert all(image.std() > 1 for image in images), "an image is blank"
@@ -81,7 +81,7 @@ def test_length_goes_over_episodes_and_episodes_end_a_film(tmp_path: Path) -> No
         on_episode=lambda each: episodes.append(each.length),
     )
     whichever = record(Chance(env), env, [tmp_path / "c.mp4"], n_episodes=9, length=3, seed=1)
-    assert (long.n_frames, two.n_frames, whichever.n_frames) == (20, 12, 3)
+    assert (long, two, whichever) == (20, 12, 3)
     assert episodes == [5, 5]
 
 

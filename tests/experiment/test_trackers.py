@@ -340,7 +340,8 @@ def test_resumed_run_has_each_step_once_and_in_order(tmp_path: Path) -> None:
     with filming(tmp_path / "film.mp4", 10) as film:
         for _ in range(3):
             film.add(np.zeros((32, 32, 3), np.uint8))
-    logger = TensorBoardLogger(tmp_path / "tb", {"seed": 1})
+    logger = TensorBoardLogger(tmp_path / "tb")
+    logger.start(tmp_path, {"seed": 1})
     logger.write(LogEntry(100, {"train/loss": 1.0}))
     logger.video("eval/video", tmp_path / "film.mp4", 150)
     state = logger.state()
@@ -348,7 +349,8 @@ def test_resumed_run_has_each_step_once_and_in_order(tmp_path: Path) -> None:
     logger.video("eval/video", tmp_path / "film.mp4", 210)
     logger.close()
     time.sleep(1.1)  # files are named after the second, and read in the order of their names
-    resumed = TensorBoardLogger(tmp_path / "tb", {"seed": 1})
+    resumed = TensorBoardLogger(tmp_path / "tb")
+    resumed.start(tmp_path, {"seed": 1})
     resumed.load_state(state)
     for steps in (200, 300):
         resumed.write(LogEntry(steps, {"train/loss": 2.0}))
@@ -396,7 +398,7 @@ def test_tracker_that_raises_is_told_once_and_switched_off(
     loggers.call("conclude", RunSummary("finished", 2))
     if method != "close":
         assert "CsvLogger" in loggers.state()
-    loggers.close()
+    loggers.call("close")
     assert raising.calls == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("zoo: Raising: ")

@@ -18,7 +18,7 @@ from zoo.core.tensors import join, split
 from zoo.envs.config import EnvConfig
 from zoo.errors import ZooError
 from zoo.experiment.expert_recording import record_expert
-from zoo.imitation.bc import BC, Cloning, CloningTerms, Epoch, Patience
+from zoo.imitation.bc import BC, Cloning, CloningTerms, Epoch
 from zoo.imitation.demonstrations import Demonstrations, validation_episodes
 from zoo.imitation.expert_data import ExpertData
 from zoo.imitation.expert_files import write_expert
@@ -219,24 +219,26 @@ def test_every_algorithm_can_be_pretrained(name: str) -> None:
                 np.testing.assert_array_equal(after[key], before[key])
 
 
-def ends(patience: Patience, losses: list[float], vectors: list[torch.Tensor]) -> list[bool]:
-    """Return after each validation loss whether it was one too many."""
+def ends(cloning: Cloning, losses: list[float]) -> list[bool]:
+    """Return after each validation loss, whose parameters are its index, whether it was one too many."""
     told = []
-    for loss, vector in zip(losses, vectors, strict=False):
-        patience.note(loss, vector)
-        told.append(patience.is_over)
+    for i, loss in enumerate(losses):
+        cloning.parameters.flat.fill_(i)
+        cloning.note(loss)
+        told.append(cloning.is_over)
     return told
 
 
 def test_best_parameters_are_taken_and_patience_ends() -> None:
-    patience = Patience(2)
-    vectors = [torch.tensor([float(i)]) for i in range(5)]
-    losses = [1.0, 0.5, 0.6, 0.5]
-    assert ends(patience, losses, vectors) == [False, False, False, True]
-    assert patience.best_vector is not None
-    assert patience.best_vector.item() == 1.0
-    assert not any(ends(Patience(None), [1.0, 2.0, 3.0], vectors))
-    assert not any(ends(Patience(1), [math.nan], vectors))
+    def patient(patience: int | None) -> Cloning:
+        return Cloning(agent(action_space=NUMBERS).acting.policy, CloningTerms(patience=patience))
+
+    cloning = patient(2)
+    assert ends(cloning, [1.0, 0.5, 0.6, 0.5]) == [False, False, False, True]
+    cloning.take_best()
+    assert (cloning.parameters.flat == 1.0).all()
+    assert not any(ends(patient(None), [1.0, 2.0, 3.0]))
+    assert not any(ends(patient(1), [math.nan]))
     learner, epochs = agent(action_space=NUMBERS), list[Epoch]()
     learner.pretrain(
         linear_expert(NUMBERS),

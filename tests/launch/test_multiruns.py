@@ -221,7 +221,7 @@ def test_hyperparameter_that_one_algorithm_lacks_is_refused_before_the_first_job
     assert not Path("done").exists()
 
 
-@pytest.mark.parametrize("launcher", ["basic", "joblib"])
+@pytest.mark.parametrize("launcher", ["local", "joblib"])
 def test_failing_jobs_are_named_at_the_end_and_the_others_complete(
     launcher: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -243,7 +243,7 @@ def test_failing_jobs_are_named_at_the_end_and_the_others_complete(
         assert the_sweep().log(0).read_text() == "seed 0 at work\n"
         assert "zoo: seed 1 is unlucky" in the_sweep().log(1).read_text()
         assert "Traceback" in the_sweep().log(2).read_text()
-    assert ("at work" in printed.out) == ("RuntimeError: seed 2" in printed.err) == (launcher == "basic")
+    assert ("at work" in printed.out) == ("RuntimeError: seed 2" in printed.err) == (launcher == "local")
     for line in ("job 0: done", "job 1: seed 1 is unlucky", "job 2: RuntimeError: seed 2 is broken"):
         assert (f"zoo: {line}\n" in printed.out) == (launcher == "joblib")
 

@@ -66,7 +66,7 @@ class Policy:
         return (log_prob.gather(-1, batch["actions"][:, None])[:, 0] * batch["advantages"]).mean()
 
     def natural_step(self, state: State, shared: Any, target_kl: Tensor) -> StepResult:
-        """Take a step of TRPO: all of it in one function, so in one graph."""
+        """Take a step of TRPO."""
         observations, start = shared["observations"], state.snapshot("policy")
         old = self.old(state, observations)
         module = self.updater.module(state)
@@ -83,7 +83,7 @@ class Policy:
         vector, found = line_search(accepts, start, step, attempts=2)
         metrics = {
             "gain": gain,
-            "found": found.float(),
+            "found": torch.tensor(float(found)),
             "kl": self.kl(old, self.parameters.functional(vector)(observations)),
         }
         return StepResult(state.replaced({"policy": vector}), metrics, {"old": old})
@@ -124,13 +124,12 @@ def test_fisher_products_are_those_of_the_explicit_matrix(compiled: bool) -> Non
     assert not found.requires_grad
 
 
-@COMPILED
-@pytest.mark.parametrize("in_one_graph", [True, False])
-def test_conjugate_gradient_solves_what_the_explicit_matrix_does(compiled: bool, in_one_graph: bool) -> None:
+@pytest.mark.parametrize(("compiled", "is_short"), [(False, True), (False, False), (True, False)])
+def test_conjugate_gradient_solves_what_the_explicit_matrix_does(compiled: bool, is_short: bool) -> None:
     policy = Policy(compiled=compiled)
     fisher = policy.explicit_fisher() + DAMPING * torch.eye(policy.parameters.size)
     right_side = fisher @ torch.randn(policy.parameters.size)
-    if in_one_graph:
+    if is_short:
         found = policy.runner.call(policy.solution, policy.observations, right_side)
         expected = conjugate_gradient(lambda vector: fisher @ vector, right_side, 3)
     else:
@@ -153,46 +152,34 @@ def test_the_estimate_is_the_divergence_of_a_short_step(bound: float) -> None:
     assert policy.kl(old.double(), moved.double()).item() == pytest.approx(bound, rel=10 * bound**0.5)
 
 
-def test_a_whole_natural_step_in_one_graph_ends_as_an_eager_one() -> None:
-    eager, compiled = Policy(compiled=False), Policy(compiled=True)
-    shared = {name: getattr(eager, name) for name in ("observations", "actions", "advantages")}
+def test_natural_steps_gain_within_the_bound() -> None:
+    policy = Policy(compiled=False)
+    shared = {name: getattr(policy, name) for name in ("observations", "actions", "advantages")}
     gains = []
     for _ in range(3):
-        expected = eager.runner.run(eager.natural_step, shared, torch.tensor([0.01]))
-        ran = compiled.runner.run(compiled.natural_step, shared, torch.tensor([0.01]))
-        torch.testing.assert_close(ran.metrics, expected.metrics, rtol=1e-3, atol=1e-5)
-        torch.testing.assert_close(ran.outputs["old"], expected.outputs["old"], rtol=1e-3, atol=1e-4)
-        gain, found, kl = expected.metrics
+        gain, found, kl = policy.runner.run(policy.natural_step, shared, torch.tensor([0.01])).metrics
         gains.append(float(gain))
         assert found == 1
         assert 0.001 < kl < 0.01
     assert gains == sorted(gains)
-    assert compiled.runner.runtime.compile is True
-    torch.testing.assert_close(compiled.parameters.flat, eager.parameters.flat, rtol=1e-3, atol=1e-4)
 
 
-@COMPILED
-def test_a_singular_product_gives_finite_numbers(compiled: bool) -> None:
-    runner = UpdateRunner(State(x=torch.zeros(1)), Runtime(device="cpu", compile=compiled, threads=1))
-    found = runner.call(_singular, torch.tensor([3.0, 1.0]))
-    assert found.isfinite().all()
+def test_a_singular_product_gives_finite_numbers() -> None:
+    assert _singular(torch.tensor([3.0, 1.0])).isfinite().all()
     # With no curvature at all after the first step, that is where it ends.
-    assert torch.equal(runner.call(_singular, torch.tensor([1.0, 1.0])), torch.tensor([2.0, 2.0]))
-    assert torch.equal(runner.call(_singular, torch.tensor([3.0, 0.0])), torch.tensor([3.0, 0.0]))
-    assert torch.equal(runner.call(_singular, torch.tensor([0.0, 0.0])), torch.zeros(2))
-    assert runner.runtime.compile == compiled
+    assert torch.equal(_singular(torch.tensor([1.0, 1.0])), torch.tensor([2.0, 2.0]))
+    assert torch.equal(_singular(torch.tensor([3.0, 0.0])), torch.tensor([3.0, 0.0]))
+    assert torch.equal(_singular(torch.tensor([0.0, 0.0])), torch.zeros(2))
 
 
-def _singular(state: State, right_side: Tensor) -> Tensor:
+def _singular(right_side: Tensor) -> Tensor:
     return conjugate_gradient(lambda vector: vector * torch.tensor([1.0, 0.0]), right_side, 4)
 
 
-@COMPILED
-def test_line_search_takes_the_first_that_is_accepted(compiled: bool) -> None:
-    runner = UpdateRunner(State(x=torch.zeros(1)), Runtime(device="cpu", compile=compiled, threads=1))
+def test_line_search_takes_the_first_that_is_accepted() -> None:
     asked = []
 
-    def search(state: State, start: Tensor, limit: Tensor) -> tuple[Tensor, Tensor]:
+    def search(start: Tensor, limit: float) -> tuple[Tensor, bool]:
         def accepts(vector: Tensor) -> Tensor:
             asked.append(vector)
             return vector.sum() < limit
@@ -201,11 +188,10 @@ def test_line_search_takes_the_first_that_is_accepted(compiled: bool) -> None:
 
     for limit, expected, tries in [(9.0, 5.0, 1), (3.5, 3.0, 2), (2.1, 2.0, 3), (0.5, 1.0, 4)]:
         asked.clear()
-        vector, found = runner.call(search, torch.ones(1), torch.tensor(limit))
+        vector, found = search(torch.ones(1), limit)
         assert vector.item() == expected
-        assert bool(found) == (expected > 1.0)
-        assert compiled or len(asked) == tries
-    assert runner.runtime.compile == compiled
+        assert found == (expected > 1.0)
+        assert len(asked) == tries
 
 
 @pytest.mark.parametrize("bound", [0.01, 0.5, 2.0])

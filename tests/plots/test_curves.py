@@ -9,7 +9,7 @@ import pytest
 from synthetic_runs import learning, make_run, write_monitor
 
 from zoo.plots.curves import Curve, CurveOptions, Series, caption, curve, curves_of, rolling_mean, series_of
-from zoo.plots.figures import short_number
+from zoo.plots.figures import short_numbers
 from zoo.plots.groups import Group, group_runs
 from zoo.plots.runs import find_runs, read_run
 
@@ -106,6 +106,6 @@ def test_every_choice_makes_another_curve_and_the_caption_says_what_it_is() -> N
 
 
 def test_axes_show_thousands_and_millions_shortly() -> None:
-    assert [short_number(each) for each in (0, 0.5, 950, 1500, 1e6, 2.5e6, -3e9)] == [
-        *("0", "0.5", "950", "1.5k", "1M", "2.5M", "-3G")
+    assert [short_numbers()(each) for each in (0, 0.5, 950, 1500, 1e6, 2.5e6, -3e9)] == [
+        *("0", "0.5", "950", "1.5k", "1M", "2.5M", "−3G")
     ]

@@ -126,10 +126,8 @@ def test_mistakes_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert "neither auto nor" in refused(capsys, "runs", "smooth=much")
     assert "out of range" in refused(capsys, "runs", "smooth=0")
     assert "no format has the ending .jpg" in refused(capsys, "runs", "out=a.jpg")
-    assert "report=true writes HTML" in refused(capsys, "runs", "report=true", "format=png")
     assert "name runs twice" in refused(capsys, "runs", "runs=[runs]")
     assert "did you mean `smooth`" in refused(capsys, "runs", "smoth=3")
-    assert "a report has every figure" in refused(capsys, "runs", "report=true", "figure=scores")
     run = "runs/ppo2/CartPole-v1/s1"
     assert "figure=run shows one run" in refused(capsys, run, "figure=run", "y=eval")
     assert "writes a table" in refused(capsys, "runs", "figure=curves", "format=md")

@@ -562,14 +562,11 @@ KINDS = pytest.mark.parametrize("full_std", [True, False], ids=["full", "by feat
 CURVES = pytest.mark.parametrize("use_expln", [False, True], ids=["exp", "expln"])
 
 
-def sde(
-    squash: bool = False, *, learns: bool = True, usual_bound: float = 0.0, **fields: Any
-) -> StateDependentGaussian:
+def sde(squash: bool = False, *, learns: bool = True, **fields: Any) -> StateDependentGaussian:
     torch.manual_seed(0)
     head_class = SquashedStateDependentGaussian if squash else StateDependentGaussian
-    made = head_class(
-        BOX, F, PolicyConfig(**fields), learns_features=learns, log_std_init=-1.0, clip_mean=usual_bound
-    )
+    config = PolicyConfig(**{"log_std_init": -1.0, "clip_mean": 0.0, **fields})
+    made = head_class(BOX, F, config, off_policy=learns)
     with torch.no_grad():
         made.log_std.add_(torch.randn_like(made.log_std))
     return made
@@ -706,10 +703,10 @@ def test_means_are_clipped_where_a_bound_is_given() -> None:
     features = 50 * torch.randn(20, F)
     free = sde()(features)[:, :N]
     assert free.abs().max() > 2
-    clipped = sde(usual_bound=2.0)(features)[:, :N]
+    clipped = sde(clip_mean=None)(features)[:, :N]
     torch.testing.assert_close(clipped, free.clamp(-2, 2))
     torch.testing.assert_close(sde(clip_mean=2.0)(features)[:, :N], clipped)
-    torch.testing.assert_close(sde(usual_bound=2.0, clip_mean=0.0)(features)[:, :N], free)
+    torch.testing.assert_close(sde(learns=False, clip_mean=None)(features)[:, :N], free)
 
 
 def test_expln_is_smooth_at_zero_and_slower_than_exp_above() -> None:

@@ -14,7 +14,7 @@ from torch import nn
 
 from zoo.errors import ZooError
 from zoo.optim.parameters import Parameters
-from zoo.policies.acting import ActingPolicy, make_action_adapter
+from zoo.policies.acting import ActingPolicy
 from zoo.policies.config import PolicyConfig
 from zoo.policies.continuous import DeterministicActor, SquashedActor
 from zoo.policies.exploration import (
@@ -50,13 +50,13 @@ def epsilon_greedy(rate: Any) -> EpsilonGreedy:
     network = QNetwork(VECTOR, CHOICES, PolicyConfig(net_arch=[]))
     nn.init.zeros_(network.advantages[0].weight)
     network.advantages[0].bias.data = torch.tensor([0.0, 4.0, 1.0, 2.0, 3.0])
-    return EpsilonGreedy(ActingPolicy(network), make_action_adapter(CHOICES, scaled=False), rate)
+    return EpsilonGreedy(ActingPolicy(network), rate)
 
 
 def stochastic(**options: Any) -> StochasticExploration:
     torch.manual_seed(0)
     actor = SquashedActor(VECTOR, BOX, PolicyConfig(net_arch=[8]))
-    return StochasticExploration(ActingPolicy(actor), make_action_adapter(BOX, scaled=True), **options)
+    return StochasticExploration(ActingPolicy(actor), **options)
 
 
 def test_each_environment_has_a_random_number_of_its_own() -> None:
@@ -165,8 +165,7 @@ SEEN = {"observations": np.ones((4, 3), np.float32)}
 def exploration(sde_sample_freq: int = -1, **options: Any) -> StochasticExploration:
     torch.manual_seed(0)
     actor = SquashedActor(VECTOR, BOX, PolicyConfig(net_arch=[8], log_std_init=0.0), use_sde=True)
-    adapter = make_action_adapter(BOX, scaled=True)
-    return StochasticExploration(ActingPolicy(actor), adapter, sde_sample_freq=sde_sample_freq, **options)
+    return StochasticExploration(ActingPolicy(actor), sde_sample_freq=sde_sample_freq, **options)
 
 
 def same_as_before(steps: list[np.ndarray]) -> list[bool]:
@@ -211,19 +210,14 @@ def perturbed_actor(*, std: float = 0.3, **fields: Any) -> tuple[PerturbedPolicy
 
 def noisy_actor(noise: Any = None, **settings: Any) -> ParameterNoiseActor:
     perturbed, _ = perturbed_actor()
-    return ParameterNoiseActor(
-        perturbed, make_action_adapter(BOX, scaled=True), noise, 0.0, ParameterNoiseConfig(**settings)
-    )
+    return ParameterNoiseActor(perturbed, noise, 0.0, ParameterNoiseConfig(**settings))
 
 
 def noisy_greedy(rate: float, space: Any = VECTOR, **fields: Any) -> tuple[ParameterNoiseGreedy, Parameters]:
     torch.manual_seed(0)
     network = QNetwork(space, FOUR_CHOICES, PolicyConfig(**{"net_arch": [8], **fields}), dueling=True).eval()
     parameters = Parameters("q_network", network)
-    action_adapter = make_action_adapter(FOUR_CHOICES, scaled=False)
-    return ParameterNoiseGreedy(
-        ActingPolicy(network), parameters, action_adapter, lambda progress: rate
-    ), parameters
+    return ParameterNoiseGreedy(ActingPolicy(network), parameters, lambda progress: rate), parameters
 
 
 def same(n: int) -> dict[str, Any]:

@@ -300,25 +300,24 @@ def imitator(expert: ExpertData, generator: str) -> GAIL:
     )
 
 
-def trained_imitator(expert: ExpertData, generator: str, workers: Workers) -> tuple[Any, Any, Any]:
+def trained_imitator(expert: ExpertData, generator: str, workers: Workers) -> tuple[Any, Any]:
     model = imitator(expert, generator)
     learn(model, workers, 256)
     discriminator = model.discriminator
     assert discriminator is not None
     assert discriminator.statistics is not None
     tensors = {name: tensor.numpy().copy() for name, tensor in model.runner.state.items()}
-    return tensors, discriminator.statistics.state()["arrays"], discriminator.order.order
+    return tensors, discriminator.statistics.state()["arrays"]
 
 
 @pytest.mark.parametrize("generator", ["trpo", "ppo2"])
 def test_workers_have_one_discriminator_and_so_again(expert: ExpertData, generator: str) -> None:
     one, two = together(lambda workers: trained_imitator(expert, generator, workers))
     again, _ = together(lambda workers: trained_imitator(expert, generator, workers))
-    for first, second, third in zip(one[:2], two[:2], again[:2], strict=True):
+    for first, second, third in zip(one, two, again, strict=True):
         for name, array in first.items():
             assert np.array_equal(array, second[name]), name
             assert np.array_equal(array, third[name]), name
-    assert not np.array_equal(one[2], two[2]), "workers go through the expert in the same order"
 
 
 def one_imitation_update(expert: ExpertData, workers: Workers) -> tuple[list[Any], Any, Any]:

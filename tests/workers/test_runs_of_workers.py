@@ -24,7 +24,7 @@ from zoo.experiment.checkpoint import (
     check_workers,
     read_checkpoint,
     read_share,
-    write_files,
+    write_checkpoint,
 )
 from zoo.experiment.workers import Task, first_host, slurm_task, tasks_on_nodes, worker_config
 
@@ -286,7 +286,9 @@ def test_checkpoint_of_other_workers_is_refused(tmp_path: Path) -> None:
     """A config that somebody has edited does not make another run of this one, with a part of its state."""
     share = {"tensors": "8-0123abcd.safetensors", "tensors_checksum": 0, "parts": {}, "algorithm": {}}
     workers: Any = SimpleNamespace(order=lambda *_, **__: None, gather=lambda _: [None, share])
-    write_files(tmp_path, {}, {"timesteps": 8}, workers)
+    distributed = SimpleNamespace(workers=workers)
+    algorithm: Any = SimpleNamespace(num_timesteps=8, state=dict, envs=None, distributed=distributed)
+    write_checkpoint(tmp_path, algorithm)
     check_workers(tmp_path, 2)
     for n_workers in (1, 3):
         with pytest.raises(ZooError, match=rf"of workers=2, and can't go on with workers={n_workers}"):

@@ -39,7 +39,7 @@ from zoo.core.plain_data import (
 )
 from zoo.core.printing import one_line
 from zoo.core.tensors import Arrays, parse_tensors, tensor_bytes
-from zoo.core.zips import DamagedFileError, Folder, UnreadableZipError, Zip, write_zip
+from zoo.core.zips import read_zip, write_zip
 from zoo.errors import ZooError
 
 FORMAT = 1
@@ -117,7 +117,8 @@ def _read_agent(folder: Path, *, trust: bool, own_env: bool) -> AgentFiles:
     if policy is None:
         raise _missing_file(folder, POLICY)
     if not trust:
-        refuse_foreign_code(config, one_line(folder), own_env=own_env)
+        checked = {key: each for key, each in config.items() if key != "env" or not own_env}
+        refuse_foreign_code(checked, one_line(folder))
     config["env"] = _with_limit(config.get("env"), EPISODE_LIMITS)
     normalization = None
     if statistics is not None:
@@ -179,18 +180,16 @@ def _with_limit(env: dict[str, Any] | None, limits: Mapping[Any, Any]) -> dict[s
 
 
 def _write_folder(destination: Path, contents: Mapping[str, bytes]) -> None:
-    entries = list(destination.iterdir()) if destination.is_dir() else []
-    others = [entry for entry in entries if entry.name not in AGENT_FILES]
-    if entries and not all((destination / name).is_file() for name in (CONFIG, POLICY)):
+    is_agent = all((destination / name).is_file() for name in (CONFIG, POLICY))
+    if destination.is_dir() and not is_agent and any(destination.iterdir()):
         raise ZooError(f"{one_line(destination)} holds something else than an agent; choose another folder")
     with atomic_folder(destination) as new:
+        if is_agent:
+            shutil.copytree(destination, new, symlinks=True, dirs_exist_ok=True)
+            for name in AGENT_FILES:
+                (new / name).unlink(missing_ok=True)
         for name, content in contents.items():
             (new / name).write_bytes(content)
-        for entry in others:
-            if entry.is_dir() and not entry.is_symlink():
-                shutil.copytree(entry, new / entry.name, symlinks=True)
-            else:
-                shutil.copy2(entry, new / entry.name, follow_symlinks=False)
 
 
 # Reading
@@ -198,16 +197,16 @@ def _write_folder(destination: Path, contents: Mapping[str, bytes]) -> None:
 
 def _read_files(path: Path, names: Iterable[str]) -> dict[str, bytes | None]:
     """Return each file's bytes, None for one that the agent does not have."""
-    origin = one_line(path)
     try:
-        source = Zip(path, main=CONFIG) if path.is_file() else Folder(path)
-        return {name: source.read(name) for name in names}
-    except UnreadableZipError as error:
-        raise ZooError(f"{origin} is not an agent: {error}") from error
+        if path.is_file():
+            contents = read_zip(path, main=CONFIG)
+        else:
+            contents = {name: (path / name).read_bytes() for name in names if (path / name).exists()}
+    except ValueError as error:
+        raise ZooError(f"{one_line(path)} is not an agent: {error}") from error
     except OSError as error:
-        raise ZooError(f"can't read {origin}: {error.strerror or one_line(error)}") from error
-    except DamagedFileError as error:
-        raise _damaged(path, error.name, error.problem) from error
+        raise ZooError(f"can't read {one_line(path)}: {error.strerror or one_line(error)}") from error
+    return {name: contents.get(name) for name in names}
 
 
 def _parse_config(folder: Path, content: bytes | None) -> dict[str, Any]:
@@ -228,8 +227,6 @@ def _parse_config(folder: Path, content: bytes | None) -> dict[str, Any]:
                 raise ValueError(f"`{section}` is missing")
         if not isinstance(config.get("env"), dict | None):
             raise ValueError("`env` is no mapping")
-        if not isinstance(config["algo"].get("name"), str):
-            raise ValueError("`algo.name` is missing")
         if not PRESET.fullmatch(str(config["algo"].get("preset") or "none")):
             raise ValueError("`algo.preset` is no name")
     return _renamed(config, FORMAT_1_KEYS)
@@ -246,16 +243,13 @@ def _damage_named(folder: Path, name: str) -> Iterator[None]:
     try:
         yield
     except (ValueError, MemoryError) as error:
-        raise _damaged(folder, name, one_line(error)) from error
-
-
-def _damaged(folder: Path, name: str, problem: str) -> ZooError:
-    return ZooError(f"the agent in {one_line(folder)} is damaged: {name}: {problem}")
+        problem = f"the agent in {one_line(folder)} is damaged: {name}: {one_line(error)}"
+        raise ZooError(problem) from error
 
 
 def _missing_file(path: Path, name: str) -> ZooError:
     """Return the error for an agent without one of its files: it may be of Stable-Baselines3."""
-    if path.is_file() and {"data", "policy.pth"} <= Zip(path, main=CONFIG).names:
+    if path.is_file() and {"data", "policy.pth"} <= read_zip(path, main=CONFIG).keys():
         return ZooError(f"{one_line(path)} is of Stable-Baselines3; first: zoo import {one_line(path)}")
     return ZooError(f"{one_line(path)} is not a whole agent: {name} is missing")
 

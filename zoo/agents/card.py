@@ -58,8 +58,7 @@ def score(card: Mapping[str, Any]) -> str:
         return "not evaluated"
     spread = f" ± {decimal(std)}" if _is_number(std) else ""
     count = f" over {episodes:,} episodes" if _is_number(episodes) else ""
-    is_rate = success_rate is not None and _is_number(success_rate) and 0 <= success_rate <= 1
-    success = f", success {success_rate:.0%}" if is_rate else ""
+    success = f", success {success_rate:.0%}" if _is_number(success_rate) else ""
     return f"{decimal(mean)}{spread}{count}{success}"
 
 
@@ -121,8 +120,7 @@ def _as_yaml(values: Mapping[str, Any]) -> str:
 
 
 def _is_number(value: Any) -> TypeGuard[int | float]:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and abs(value) < 1e300  # larger integers, which JSON may hold, can't be formatted
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 LIBRARY = "zoo"

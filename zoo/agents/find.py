@@ -139,7 +139,7 @@ def kept_agent(path: str | os.PathLike[str], timesteps: int) -> Path:
     Raises `ZooError` naming those there are, if there is none.
     """
     given = Path(path).expanduser()
-    run = given if (given / "run.json").is_file() else run_of(given)
+    run = run_of(given)
     if run is None:
         raise ZooError(
             f"checkpoint={timesteps} is an agent that a run kept, and {one_line(given)} is no run's"
@@ -151,10 +151,10 @@ def kept_agent(path: str | os.PathLike[str], timesteps: int) -> Path:
     return agents[timesteps]
 
 
-def run_of(agent: Path) -> Path | None:
-    """Return the folder of the run that left this agent there, if one did."""
-    run = agent.parent.parent if agent.parent.name == KEPT else agent.parent
-    return run if (run / "run.json").is_file() else None
+def run_of(path: Path) -> Path | None:
+    """Return the run's folder that stands at ``path``, or that of the run which left an agent there."""
+    run = path.parent.parent if path.parent.name == KEPT else path.parent
+    return next((each for each in (path, run) if (each / "run.json").is_file()), None)
 
 
 def _env_id(agent: FoundAgent) -> str:
@@ -177,10 +177,7 @@ def _runs(folder: Path, depth: int) -> Iterator[Path]:
 
 def _folders(parent: Path) -> list[Path]:
     """Return the folders inside, sorted, without hidden ones, as half-written agents are."""
-    try:
-        return sorted(each for each in parent.iterdir() if each.is_dir() and not each.name.startswith("."))
-    except OSError:
-        return []
+    return sorted(each for each in parent.glob("[!.]*") if each.is_dir())
 
 
 def agent_of_run(run: Path) -> Path | None:

@@ -26,30 +26,18 @@ HYDRA_KEYS = ("_args_", "_partial_", "_recursive_", "_convert_")
 MASK_FUNCTION = "action_mask_fn"
 
 
-def refuse_foreign_code(config: Mapping[str, Any], origin: str, *, own_env: bool = False) -> None:
+def refuse_foreign_code(config: Mapping[str, Any], origin: str) -> None:
     """Raise `ZooError` for the first text in an agent's config that names foreign code.
 
-    ``origin`` names the agent in the message. With ``own_env`` the section ``env`` is left unchecked, because
-    the caller brings an environment and builds none from it.
+    ``origin`` names the agent in the message.
     """
     for path, key, value in _walk(config, ""):
-        if own_env and (path == "env" or path.startswith(("env.", "env["))):
-            continue
         problem = _problem(path, key, value)
         if problem is not None:
             raise ZooError(
                 f"the agent in {origin} asks for `{one_line(path)}: {one_line(value, 80)}`, refused because"
                 f" {problem}; if you know where it comes from, load it with trust=true"
             )
-
-
-def refuse_foreign_environment(
-    env: Mapping[str, Any] | None, origin: str, *, named_by_user: str | None = None
-) -> None:
-    """Raise `ZooError` if an agent's section ``env`` names code; an id that the user typed may."""
-    if env is not None and named_by_user is not None and env.get("id") == named_by_user:
-        env = {key: value for key, value in env.items() if key != "id"}
-    refuse_foreign_code({"env": env}, origin)
 
 
 def stands_in_own_runs(agent: Path, runs: str | os.PathLike[str] = "runs") -> bool:

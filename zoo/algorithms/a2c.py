@@ -13,7 +13,6 @@ from torch import Tensor
 
 from zoo.algorithms.arguments import SdeConfig
 from zoo.algorithms.on_policy import (
-    ANY_ACTIONS,
     OnPolicyAlgorithm,
     OnPolicyConfig,
     batch_mean,
@@ -21,7 +20,6 @@ from zoo.algorithms.on_policy import (
     with_n_valid,
 )
 from zoo.config.fields import hyperparameter, with_defaults
-from zoo.errors import ZooError
 from zoo.optim.optimizers import Adam, Optimizer, RMSprop
 from zoo.optim.update_runner import State, StepResult
 
@@ -39,17 +37,12 @@ class A2CConfig(SdeConfig, OnPolicyConfig):
         True, "RMSprop in TensorFlow's form, with which the published scores were made; false: PyTorch's"
     )
 
-    def __post_init__(self) -> None:
-        if not self.use_rms_prop and self.rms_prop_decay != type(self).rms_prop_decay:
-            raise ZooError("`algo.rms_prop_decay` is of RMSprop, and `algo.use_rms_prop=false`; leave it out")
-
 
 class A2C(OnPolicyAlgorithm):
     """A2C with n-step returns or GAE, and RMSprop in TensorFlow's form by default."""
 
     name = "a2c"
     config_class = A2CConfig
-    supported_actions = ANY_ACTIONS
 
     config: A2CConfig
 

@@ -22,9 +22,9 @@ from torch import Tensor, nn
 
 from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.arguments import make_policy
-from zoo.algorithms.collector import Array, check_collected
+from zoo.algorithms.collector import Array
 from zoo.algorithms.saving import RecurrentState
-from zoo.buffers.arrays import Arrays, ArraySpec, observation_spec
+from zoo.buffers.arrays import Arrays, ArraySpec
 from zoo.buffers.replay import keep_or_discard_buffer, refuse_too_large_buffer, replay_bytes
 from zoo.buffers.sequence import SequenceBuffer
 from zoo.config.fields import ScheduleValue, hyperparameter
@@ -84,11 +84,6 @@ class ACERConfig:
                 f"`algo.replay_start={self.replay_start}` is never reached:"
                 f" `algo.buffer_size={self.buffer_size}` transitions are kept"
             )
-        if self.trust_region:
-            return
-        for name in ("delta", "alpha"):
-            if getattr(self, name) != getattr(type(self), name):
-                raise ZooError(f"`algo.{name}` is of the trust region, which is off; leave it out")
 
 
 class ACER(Algorithm):
@@ -105,22 +100,16 @@ class ACER(Algorithm):
     buffer: SequenceBuffer
 
     def _make_policy(self) -> nn.Module:
-        is_discrete = isinstance(self.action_space, spaces.Discrete)
-        policy_class = ActionValuePolicy if is_discrete else StochasticDuelingPolicy
+        self.is_discrete = isinstance(self.action_space, spaces.Discrete)
+        policy_class = ActionValuePolicy if self.is_discrete else StochasticDuelingPolicy
         return make_policy(policy_class, self.observation_space, self.action_space, self.policy_config)
 
     def _make_state(self) -> State:
-        config, policy = self.config, self.policy
+        config = self.config
         self.updater = Updater(
-            Parameters("policy", policy),
+            Parameters("policy", self.policy),
             RMSprop(config.rms_prop_decay, config.rms_prop_eps),
             max_grad_norm=config.max_grad_norm,
-        )
-        gamma, truncation = config.gamma, config.correction_term
-        self.loss_terms = (
-            DiscreteLossTerms(gamma, truncation)
-            if isinstance(policy, ActionValuePolicy)
-            else ContinuousLossTerms(policy, gamma, truncation)
         )
         state = self.updater.initial_state()
         if config.trust_region:
@@ -128,14 +117,8 @@ class ACER(Algorithm):
         return state
 
     def _make_buffer(self) -> None:
-        config, action_adapter, head = self.config, self.action_adapter, self.acting.head
-        specs = {
-            "observations": observation_spec(self.observation_space),
-            "actions": action_adapter.spec,
-            "behaviour": ArraySpec((head.parameter_size,), np.float32),
-        }
-        if self._mask_size is not None:
-            specs["action_masks"] = ArraySpec((self._mask_size,), np.bool_)
+        config, specs = self.config, self._specs()
+        specs["behaviour"] = ArraySpec((self.acting.head.parameter_size,), np.float32)
         self.recurrent = RecurrentState(self.acting.initial_state(self.n_envs))
         if self.recurrent.array is not None:
             specs["states"] = ArraySpec(self.recurrent.array.shape[1:], np.float32)
@@ -159,7 +142,6 @@ class ACER(Algorithm):
             for noise in self.acting.head.noise(self.rng, (n_steps, self.n_envs)):
                 self._interact(partial(self._act_with, noise), self.buffer.add)
             n_steps = 0 if self.buffer.has_windows else 1  # more where environments have merely reset
-        check_collected(self)
 
     def _act_with(self, noise: Array, policy_input: PolicyInput) -> dict[str, Arrays]:
         before, recurrent = self.recurrent.array, {}
@@ -185,7 +167,7 @@ class ACER(Algorithm):
         rates = self.rates(self._progress_before)
         for window in firsts[:, None]:  # as fast as all in one run, whose loop takes far longer to compile
             batch = buffer.windows(window)
-            if isinstance(self.loss_terms, ContinuousLossTerms):
+            if not self.is_discrete:
                 batch["noise"] = self.acting.head.noise(self.rng, (1, N_DRAWN, *window.shape[1:], n_steps))
             self._take_steps(self._gradient_step, rates, self._tensors(batch))
 
@@ -199,8 +181,10 @@ class ACER(Algorithm):
             inputs = {name.removeprefix("next_"): batch[name] for name in batch if name.startswith("next_")}
             next_policy = parameters.functional(state["policy"])
             distribution, next_values, _ = next_policy(inputs, inputs.get("states"))
-            next_values = self.loss_terms.state_values(distribution, next_values).detach()
-        terms = self.loss_terms.terms(policy, average, next_values, batch)
+            if self.is_discrete:  # values of all actions
+                next_values = (torch.softmax(distribution, -1) * next_values).sum(-1)
+        loss_terms = self._discrete_terms if self.is_discrete else self._continuous_terms
+        terms = loss_terms(policy, average, next_values.detach(), batch)
         grad, metrics = self._grad(terms)
         policy_loss = -(grad * terms.statistics).sum(-1).mean()
         loss = policy_loss + self.config.q_coef * terms.critic_loss
@@ -225,6 +209,82 @@ class ACER(Algorithm):
             metrics["average_kl"] = divergence.detach().mean()
         return grad, metrics
 
+    # Loss terms of a batch (sequences, time, …). ``average`` are the average policy's parameters there, and
+    # ``next_values`` (n,) the values of next observations that are not in the batch.
+
+    def _discrete_terms(
+        self, policy: FunctionalModule, average: Tensor | None, next_values: Tensor, batch: Batch
+    ) -> LossTerms:
+        """Return the terms where all action values are known, and all probabilities."""
+        gamma, truncation = self.config.gamma, self.config.correction_term
+        logits, action_values, _ = policy(batch, batch.get("states"))
+        actions, statistics = batch["actions"], torch.softmax(logits, -1)
+        probabilities, q_values = statistics.detach(), action_values.detach()
+        ratios = probabilities / (torch.softmax(batch["behaviour"], -1) + EPSILON)
+        ratio, taken = gather(ratios, actions), gather(action_values, actions)
+        values = (probabilities * q_values).sum(-1)
+        bounded = ratio.clamp(max=1.0)
+        targets = corrected_returns(gamma, batch, values, next_values, taken.detach(), bounded)
+        # Equation 9: what truncation leaves out of the first part is in the second, over all actions.
+        taken_weight = ratio.clamp(max=truncation) * (targets - values)
+        other_weights = torch.relu(1.0 - truncation / (ratios + EPSILON)) * probabilities
+        other_weights = other_weights * (q_values - values.unsqueeze(-1))
+        # A mask leaves an action probability 0, and no gradient: nothing of it may count in the projection.
+        possible = probabilities > 0
+
+        def log(statistics: Tensor) -> Tensor:
+            return torch.where(possible, (statistics + EPSILON).log(), 0.0)
+
+        def objective(statistics: Tensor) -> Tensor:
+            logs = log(statistics)
+            return taken_weight * gather(logs, actions) + (other_weights * logs).sum(-1)
+
+        def entropy(statistics: Tensor) -> Tensor:
+            return -(statistics * log(statistics)).sum(-1)
+
+        def divergence(statistics: Tensor) -> Tensor:
+            assert average is not None
+            average_probabilities = torch.softmax(average, -1)
+            return (average_probabilities * (log(average_probabilities) - log(statistics))).sum(-1)
+
+        critic_loss = 0.5 * (targets - taken).square().mean()
+        return LossTerms(statistics, objective, entropy, divergence, critic_loss)
+
+    def _continuous_terms(
+        self, policy: FunctionalModule, average: Tensor | None, next_values: Tensor, batch: Batch
+    ) -> LossTerms:
+        """Return the terms where action values come from a stochastic dueling network."""
+        assert isinstance(self.policy, StochasticDuelingPolicy)
+        gamma, truncation, head = self.config.gamma, self.config.correction_term, self.policy.head
+        actions, behaviour, noise = batch["actions"], batch["behaviour"], batch["noise"]
+        statistics, all_values, _ = policy(batch, batch.get("states"), actions, noise)
+        values, taken, _ = all_values
+        state_values, taken_values, fresh_values = all_values.detach()
+        fresh = self.policy.sample_actions(statistics, noise[0])
+
+        def ratio_of(actions: Tensor) -> Tensor:
+            log_ratio = head.log_prob(statistics.detach(), actions) - head.log_prob(behaviour, actions)
+            return log_ratio.exp()
+
+        ratio = ratio_of(actions)
+        trajectories = gamma, batch, state_values, next_values, taken_values
+        targets = corrected_returns(*trajectories, ratio.pow(1.0 / actions.shape[-1]).clamp(max=1.0))
+        taken_weight = ratio.clamp(max=truncation) * (corrected_returns(*trajectories) - state_values)
+        fresh_weight = torch.relu(1.0 - truncation / ratio_of(fresh)) * (fresh_values - state_values)
+
+        def objective(statistics: Tensor) -> Tensor:
+            taken_term = taken_weight * head.log_prob(statistics, actions)
+            return taken_term + fresh_weight * head.log_prob(statistics, fresh)
+
+        def divergence(statistics: Tensor) -> Tensor:
+            assert average is not None
+            return head.kl(average, statistics)
+
+        errors = targets - taken_values
+        value_targets = state_values + ratio.clamp(max=1.0) * errors
+        losses = (targets - taken).square() + (value_targets - values).square()
+        return LossTerms(statistics, objective, head.entropy, divergence, 0.5 * losses.mean())
+
     def gradient_steps_in(self, total_timesteps: int) -> float:
         return total_timesteps / self._batch_size() * (1.0 + self.config.replay_ratio)
 
@@ -236,7 +296,7 @@ class ACER(Algorithm):
             self.runner.state["average"].copy_(self.runner.state["policy"])
 
     def _parts(self) -> dict[str, Any]:
-        return {**super()._parts(), "buffer": self.buffer, "recurrent": self.recurrent}
+        return {**super()._parts(), "buffer": self.buffer, **self.recurrent.parts()}
 
 
 # -- targets and losses ----------------------------------------------------------------------------------
@@ -276,104 +336,6 @@ def corrected_returns(
     if coefficients is not None:
         weights = weights * _later(coefficients, 1)
     return taken + retrace(td_errors, weights)
-
-
-class DiscreteLossTerms:
-    """Loss terms of Discrete actions: all action values are known, and all probabilities."""
-
-    def __init__(self, gamma: float, truncation: float) -> None:
-        self.gamma, self.truncation = gamma, truncation
-
-    def state_values(self, parameters: Tensor, values: Tensor) -> Tensor:
-        """Return V(s) (…): the mean action value."""
-        return (torch.softmax(parameters, -1) * values).sum(-1)
-
-    def terms(
-        self, policy: FunctionalModule, average: Tensor | None, next_values: Tensor, batch: Batch
-    ) -> LossTerms:
-        """Return the terms of an update on a batch (sequences, time, …).
-
-        ``average`` are the average policy's parameters there, for the divergence from it, and
-        ``next_values`` (n,) the values of next observations that are not in the batch themselves.
-        """
-        logits, action_values, _ = policy(batch, batch.get("states"))
-        actions, statistics = batch["actions"], torch.softmax(logits, -1)
-        probabilities, q_values = statistics.detach(), action_values.detach()
-        ratios = probabilities / (torch.softmax(batch["behaviour"], -1) + EPSILON)
-        ratio, taken = gather(ratios, actions), gather(action_values, actions)
-        values = (probabilities * q_values).sum(-1)
-        targets = corrected_returns(
-            self.gamma, batch, values, next_values, taken.detach(), ratio.clamp(max=1.0)
-        )
-        # Equation 9: what truncation leaves out of the first part is in the second, over all actions.
-        taken_weight = ratio.clamp(max=self.truncation) * (targets - values)
-        other_weights = torch.relu(1.0 - self.truncation / (ratios + EPSILON)) * probabilities
-        other_weights = other_weights * (q_values - values.unsqueeze(-1))
-        # A mask leaves an action probability 0, and no gradient: nothing of it may count in the projection.
-        possible = probabilities > 0
-
-        def log(statistics: Tensor) -> Tensor:
-            return torch.where(possible, (statistics + EPSILON).log(), 0.0)
-
-        def objective(statistics: Tensor) -> Tensor:
-            logs = log(statistics)
-            return taken_weight * gather(logs, actions) + (other_weights * logs).sum(-1)
-
-        def entropy(statistics: Tensor) -> Tensor:
-            return -(statistics * log(statistics)).sum(-1)
-
-        def divergence(statistics: Tensor) -> Tensor:
-            assert average is not None
-            average_probabilities = torch.softmax(average, -1)
-            return (average_probabilities * (log(average_probabilities) - log(statistics))).sum(-1)
-
-        critic_loss = 0.5 * (targets - taken).square().mean()
-        return LossTerms(statistics, objective, entropy, divergence, critic_loss)
-
-
-class ContinuousLossTerms:
-    """Loss terms of Box actions: action values come from a stochastic dueling network."""
-
-    def __init__(self, policy: StochasticDuelingPolicy, gamma: float, truncation: float) -> None:
-        self.gamma, self.truncation = gamma, truncation
-        self.policy = policy
-        self.head = policy.head
-
-    def state_values(self, parameters: Tensor, values: Tensor) -> Tensor:
-        """Return V(s) (…), which the network gives."""
-        return values
-
-    def terms(
-        self, policy: FunctionalModule, average: Tensor | None, next_values: Tensor, batch: Batch
-    ) -> LossTerms:
-        actions, behaviour, noise, head = batch["actions"], batch["behaviour"], batch["noise"], self.head
-        statistics, all_values, _ = policy(batch, batch.get("states"), actions, noise)
-        values, taken, _ = all_values
-        state_values, taken_values, fresh_values = all_values.detach()
-        fresh = self.policy.sample_actions(statistics, noise[0])
-
-        def ratio_of(actions: Tensor) -> Tensor:
-            log_ratio = head.log_prob(statistics.detach(), actions) - head.log_prob(behaviour, actions)
-            return log_ratio.exp()
-
-        ratio = ratio_of(actions)
-        trajectories = self.gamma, batch, state_values, next_values, taken_values
-        targets = corrected_returns(*trajectories, ratio.pow(1.0 / actions.shape[-1]).clamp(max=1.0))
-        taken_weight = ratio.clamp(max=self.truncation) * (corrected_returns(*trajectories) - state_values)
-        fresh_weight = torch.relu(1.0 - self.truncation / ratio_of(fresh)) * (fresh_values - state_values)
-
-        def objective(statistics: Tensor) -> Tensor:
-            taken_term = taken_weight * head.log_prob(statistics, actions)
-            return taken_term + fresh_weight * head.log_prob(statistics, fresh)
-
-        def divergence(statistics: Tensor) -> Tensor:
-            assert average is not None
-            return head.kl(average, statistics)
-
-        errors = targets - taken_values
-        value_targets = state_values + ratio.clamp(max=1.0) * errors
-        losses = (targets - taken).square() + (value_targets - values).square()
-        return LossTerms(statistics, objective, head.entropy, divergence, 0.5 * losses.mean())
 
 
 def retrace(td_errors: Tensor, weights: Tensor) -> Tensor:

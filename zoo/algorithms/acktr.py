@@ -19,6 +19,7 @@ from zoo.algorithms.a2c import actor_critic_loss
 from zoo.algorithms.collector import check_parameters
 from zoo.algorithms.on_policy import (
     N_VALID,
+    PLAIN_ACTIONS,
     OnPolicyAlgorithm,
     OnPolicyConfig,
     batch_mean,
@@ -67,6 +68,7 @@ class ACKTR(OnPolicyAlgorithm):
 
     name = "acktr"
     config_class = ACKTRConfig
+    supported_actions = PLAIN_ACTIONS
 
     config: ACKTRConfig
 

@@ -6,10 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from gymnasium import spaces
-
 from zoo.agents.agent_folder import FORMAT, AgentFiles
-from zoo.buffers.config import ReplayConfig
 from zoo.config.aliases import UnknownKeyError
 from zoo.config.environment_values import resolved
 from zoo.config.fields import build, variant_of
@@ -24,40 +21,6 @@ if TYPE_CHECKING:
     from zoo.algorithms.algorithm import Algorithm
 
 
-def agent_config(
-    name: str,
-    config: Any,
-    policy: PolicyConfig,
-    env: EnvConfig | None,
-    n_envs: int,
-    observation_space: spaces.Space[Any],
-    action_space: spaces.Space[Any],
-    replay: ReplayConfig | None = None,
-    preset: str | None = None,
-    *,
-    masks_actions: bool = False,
-) -> dict[str, Any]:
-    """Return what rebuilds an agent's policy and environment, as plain values.
-
-    ``masks_actions`` says that it has learned to choose among valid actions only.
-    """
-    return {
-        "format": FORMAT,
-        "algo": {
-            "name": name,
-            **({} if preset is None else {"preset": preset}),
-            **dataclasses.asdict(config),
-        },
-        "policy": dataclasses.asdict(policy),
-        **({} if replay is None else {"replay": dataclasses.asdict(replay)}),
-        "env": None if env is None else dataclasses.asdict(env),
-        "n_envs": n_envs,
-        "observation_space": space_to_dict(observation_space),
-        "action_space": space_to_dict(action_space),
-        **({"masks_actions": True} if masks_actions else {}),
-    }
-
-
 RETIRED = {"bc": ("ent_coef", "l2_coef"), "gail": ("absorbing_states", "d_normalize", "d_reward")}
 """Hyperparameters of earlier versions, by algorithm: agents that have them act the same without."""
 
@@ -67,14 +30,25 @@ CHOICES = ("seed", "device", "compile", "threads")
 
 def agent_files(algorithm: Algorithm, card: Mapping[str, Any]) -> AgentFiles:
     """Return an algorithm as an agent; ``card`` is added to its card."""
-    config = agent_config(
-        *(algorithm.name, algorithm.config, algorithm.policy_config, algorithm.env_config, algorithm.n_envs),
-        *(algorithm.observation_space, algorithm.action_space, algorithm.replay_config, algorithm.preset),
-        masks_actions=algorithm.masks_actions,
-    )
+    preset, replay, env = algorithm.preset, algorithm.replay_config, algorithm.env_config
+    config = {
+        "format": FORMAT,
+        "algo": {
+            "name": algorithm.name,
+            **({} if preset is None else {"preset": preset}),
+            **dataclasses.asdict(algorithm.config),
+        },
+        "policy": dataclasses.asdict(algorithm.policy_config),
+        **({} if replay is None else {"replay": dataclasses.asdict(replay)}),
+        "env": None if env is None else dataclasses.asdict(env),
+        "n_envs": algorithm.n_envs,
+        "observation_space": space_to_dict(algorithm.observation_space),
+        "action_space": space_to_dict(algorithm.action_space),
+        **({"masks_actions": True} if algorithm.masks_actions else {}),
+    }
     full_card = {
-        "algo": algorithm.preset or algorithm.name,
-        "env": None if algorithm.env_config is None else algorithm.env_config.id,
+        "algo": preset or algorithm.name,
+        "env": None if env is None else env.id,
         "seed": algorithm.seed,
         "timesteps": algorithm.num_timesteps,
         **card,
@@ -90,7 +64,8 @@ def constructor_arguments(
     """Return what an algorithm is built with to be this agent, without an environment.
 
     ``options`` are hyperparameters with other values than the agent's, `CHOICES`, and another ``replay``
-    where it learns from one. Raises `ZooError` if it is the agent of another algorithm, or values don't fit.
+    or a ``dataset`` where it learns from one. Raises `ZooError` if it is the agent of another algorithm, or
+    values don't fit.
     """
     values = section_of(files, "algo")
     found, _ = (values.pop(label, None) for label in ALGO_LABELS)
@@ -105,6 +80,8 @@ def constructor_arguments(
     arguments: dict[str, Any] = {}
     if algorithm.has_replay:
         arguments["replay"] = section_of(files, "replay") or None
+    if algorithm.learns_from_experts:
+        arguments["dataset"] = None
     for option, value in options.items():
         if option in names:
             values[option] = value
@@ -138,4 +115,4 @@ def restore(algorithm: Algorithm, files: AgentFiles) -> None:
 def section_of(files: AgentFiles, name: str) -> dict[str, Any]:
     """Return a section of an agent's config; one that the user trusts may take values from variables."""
     values: dict[str, Any] = files.config.get(name) or {}
-    return resolved(values, below=(name,)) if files.is_trusted else dict(values)
+    return resolved({name: values})[name] if files.is_trusted else dict(values)

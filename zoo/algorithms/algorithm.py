@@ -6,6 +6,7 @@ import inspect
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -21,8 +22,8 @@ from zoo.algorithms.arguments import (
     built_config,
     check_action_space,
     check_recurrence,
-    check_sde_options,
     described,
+    make_policy,
     policy_config,
     policy_input,
     signature_of,
@@ -38,15 +39,14 @@ from zoo.algorithms.collector import (
     envs_for,
 )
 from zoo.algorithms.distributed import DistributedContext
-from zoo.algorithms.registry import sharing
+from zoo.algorithms.registry import ALGORITHMS, algorithm_class
 from zoo.algorithms.saving import (
     Attributes,
     Generators,
     Tensors,
     check_tensors,
-    unpickled,
 )
-from zoo.buffers.arrays import Arrays, n_rows
+from zoo.buffers.arrays import Arrays, ArraySpec, n_rows, observation_spec
 from zoo.buffers.config import ReplayConfig
 from zoo.config.aliases import ATTRIBUTES
 from zoo.config.fields import build, scheduled, whole_steps
@@ -85,6 +85,8 @@ class Algorithm:
     name: ClassVar[str]
     config_class: ClassVar[type[Any]]
     supported_actions: ClassVar[tuple[type[spaces.Space[Any]], ...]]
+    policy_class: ClassVar[type[nn.Module]]
+    """The networks' class; users' own policies are subclasses of it."""
     scales_actions: ClassVar[bool] = False
     """Whether Box actions are stored in [−1, 1], and scaled to the environment's bounds on the way there."""
     has_replay: ClassVar[bool] = False
@@ -163,7 +165,6 @@ class Algorithm:
         self.recent_episodes = RecentEpisodes(maxlen=100)
         self.timings = {"env": 0.0, "policy": 0.0, "update": 0.0, "evaluation": 0.0}
         self.stop_reason: str | None = None
-        self.is_half_restored = False  # whether a checkpoint that does not fit was taken over in part
         self._ended_by: str | None = None  # why the run ended, but for a signal
         self._restored_stop_reason: str | None = None
         self.scalars = ScalarMeans(self.device)
@@ -171,9 +172,6 @@ class Algorithm:
         self._still_due: Mapping[str, Any] = {}
         self.distributed = DistributedContext(self)
 
-        check_sde_options(
-            *(self.name, config, self.policy_config, action_space), squashes=self.scales_actions
-        )
         check_recurrence(self.name, self.policy_config, is_recurrent=self.has_recurrence)
         self.action_adapter = make_action_adapter(action_space, scaled=self._is_scaled())
         with self.generators.torch_of_this_run(), torch_settings(threads=1):
@@ -221,12 +219,14 @@ class Algorithm:
     # -- what an algorithm is made of -------------------------------------------------------------------
 
     def _is_scaled(self) -> bool:
-        """Whether Box actions are stored in [−1, 1]."""
         return self.scales_actions or bool(self.policy_config.squash_output)
 
     def _make_policy(self) -> nn.Module:
-        """Return the networks."""
-        raise NotImplementedError
+        return make_policy(self.policy_class, *self.spaces, self.policy_config, **self._policy_options())
+
+    def _policy_options(self) -> dict[str, Any]:
+        """Return what the policy's class is made with, beside spaces and config."""
+        return {}
 
     def _make_state(self) -> State:
         """Return the tensors that updates replace: parameters, targets, optimizer slots."""
@@ -236,9 +236,18 @@ class Algorithm:
         """Return the part of the policy that acts."""
         return ActingPolicy(self.policy, self.device, mirror=make_mirror(self.policy, self.device))
 
+    def _specs(self, *, normalized: bool = False) -> dict[str, Any]:
+        """Return what a buffer stores of each step, by name: its shape and type."""
+        specs = {
+            "observations": observation_spec(self.observation_space, normalized=normalized),
+            "actions": self.action_adapter.spec,
+        }
+        if self._mask_size is not None:
+            specs["action_masks"] = ArraySpec((self._mask_size,), np.bool_)
+        return specs
+
     def _make_buffer(self) -> None:
-        """Allocate what `collect` fills."""
-        raise NotImplementedError
+        """Allocate what `collect` fills, if there is any."""
 
     def collect(self) -> None:
         """Step the environments and store what happened, until the next update is due."""
@@ -260,9 +269,8 @@ class Algorithm:
     def check_workers(cls, config: Any, n_workers: int) -> None:
         """Raise `ZooError` if so many processes can't learn as one with this config."""
         if n_workers > 1 and not cls.can_share:
-            raise ZooError(
-                f"workers={n_workers}: {cls.name} can't learn as several processes; {sharing()} can"
-            )
+            others = ", ".join(name for name in ALGORITHMS if algorithm_class(name).can_share)
+            raise ZooError(f"workers={n_workers}: {cls.name} can't learn as several processes; {others} can")
 
     def _check_budget(self, n_steps: int) -> None:
         """Warn where so many steps, from now on, will not learn anything."""
@@ -346,8 +354,6 @@ class Algorithm:
         """
         if self.envs is None:
             raise ZooError("this agent has no env to learn in; give it one with set_env()")
-        if self.is_half_restored:
-            raise ZooError("a checkpoint that does not fit was restored in part; make the model anew")
         n_steps, batch_size = whole_steps(total_timesteps), self._batch_size()
         if reset_num_timesteps:
             self.num_timesteps = self.n_episodes = 0
@@ -479,6 +485,7 @@ class Algorithm:
             self.num_timesteps += self.n_envs * self.distributed.size
         if self.normalizer is not None:
             self.distributed.share_early_statistics(before)
+        check_collected(self)
         store(transition)
         self.add_episodes(transition.episodes)
         return transition
@@ -492,7 +499,6 @@ class Algorithm:
             self.distributed.pending_episodes.extend(episodes)
 
     def record_episode(self, episode: EpisodeRecord) -> None:
-        """Count an episode that has ended."""
         self.n_episodes += 1
         self.recent_episodes.append(episode)
         for callback in self._callbacks.watching_episodes:
@@ -509,14 +515,10 @@ class Algorithm:
         difference = interfaces_differ(self.spaces, envs.spaces)
         if difference is not None:
             raise ZooError(f"the env's {difference[0]} differ from the agent's: {difference[1]}")
-        self._check_envs(envs)
         if self.normalizer is not None:
             envs.normalizer = self.normalizer
         self.env_config = config or self.env_config
         self._use_envs(envs)
-
-    def _check_envs(self, envs: VecEnvAdapter) -> None:
-        """Raise `ZooError` for environments that it can't learn in, though their spaces fit."""
 
     def _use_envs(self, envs: VecEnvAdapter) -> None:
         self.envs, self.n_envs, self.normalizer = envs, envs.num_envs, envs.normalizer
@@ -563,7 +565,6 @@ class Algorithm:
         self.distributed.begin()
 
     def leave(self) -> None:
-        """Learn alone from now on."""
         self.distributed = DistributedContext(self)
         self.runtime.shared_by = 1
         if self.normalizer is not None:
@@ -614,7 +615,7 @@ class Algorithm:
 
         options = {name: getattr(self.runtime, name) for name in ("compile", "threads")}
         options |= {"seed": self.seed, "device": str(self.device)}
-        return unpickled, (type(self), agent_files(self, {}), options)
+        return partial(type(self).from_files, **options), (agent_files(self, {}),)
 
     @classmethod
     def load(cls, path: str | Path, env: Any = None, *, trust: bool = False, **options: Any) -> Self:
@@ -635,8 +636,6 @@ class Algorithm:
         """Rebuild an agent from what `read_agent` returned."""
         from zoo.algorithms.agent_files import constructor_arguments, restore
 
-        if n_envs is not None and n_envs < 1:
-            raise ZooError(f"n_envs={n_envs}: at least one environment is needed")
         trained = files.config["algo"]
         changed = {name for name, value in options.items() if trained.get(name, value) != value}
         agent = cls(**constructor_arguments(files, cls, options))

@@ -22,7 +22,7 @@ from zoo.config.fields import build, hyperparameter
 from zoo.config.user_files import check_arguments, named_class, own_class, path_of_class
 from zoo.envs.config import EnvConfig
 from zoo.envs.masks import flat_mask
-from zoo.envs.spaces import describe, flat_parts, leaf_spaces
+from zoo.envs.spaces import describe, flat_parts
 from zoo.envs.wrappers import MASK_KEY
 from zoo.errors import ZooError, ZooWarning
 from zoo.policies.config import (
@@ -90,7 +90,6 @@ def policy_config(policy: Policy, observation_space: spaces.Space[Any]) -> Polic
         )
     if isinstance(observation_space, spaces.Dict):
         config = with_dict_encoder(config)
-    _check_image_options(config, observation_space)
     return config
 
 
@@ -112,22 +111,6 @@ def make_policy(
     arguments = observation_space, action_space, config
     check_arguments("policy.kwargs", policy_class, arguments, config.kwargs, options)
     return policy_class(*arguments, **options, **config.kwargs)
-
-
-def _check_image_options(config: PolicyConfig, observation_space: spaces.Space[Any]) -> None:
-    """Raise `ZooError` for an option of the encoder of images where none is read."""
-    if config._target_ is not None or config.encoder == "cnn":
-        return
-    parts = observation_space.spaces.values() if isinstance(observation_space, spaces.Dict) else ()
-    if not isinstance(config.encoder, Mapping) and any(suits_cnn(part) for part in parts):
-        return
-    for option in ("features_dim", "precision"):
-        value = getattr(config, option)
-        if value not in {getattr(preset, option) for preset in POLICIES.values()}:
-            raise ZooError(
-                f"`policy.{option}={value}` is of what reads images, and {config.name} reads none here;"
-                " leave it out"
-            )
 
 
 def warn_of_unread_images(observation_space: spaces.Space[Any], config: PolicyConfig) -> None:
@@ -264,50 +247,16 @@ class SdeConfig:
     )
 
 
-def sde_options(config: Any) -> dict[str, Any]:
-    """Return what a policy class is given for gSDE: nothing without it, so that not every class needs it."""
-    return {"use_sde": True} if getattr(config, "use_sde", False) else {}
+def sde_options(config: Any, action_space: spaces.Space[Any]) -> dict[str, Any]:
+    """Return what a policy class is given for gSDE: nothing without it, so that not every class needs it.
 
-
-def check_sde_options(
-    name: str, config: Any, policy: PolicyConfig, action_space: spaces.Space[Any], *, squashes: bool
-) -> None:
-    """Raise `ZooError` for an option that would do nothing in the algorithm called ``name``.
-
-    ``squashes``: its actions lie in [−1, 1] in any case.
+    Raises `ZooError` for actions that are not Box.
     """
-    has_deviation = any(isinstance(part, spaces.Box) for _, part in leaf_spaces(action_space))
-    if policy.log_std_init is not None and policy._target_ is None and not has_deviation:
-        raise ZooError(
-            "`policy.log_std_init` is of the deviation of Box actions, but the env's are"
-            f" {describe(action_space)}; leave it out"
-        )
     if not getattr(config, "use_sde", False):
-        _refuse_sde_options(name, config, policy, squashes=squashes)
-        return
+        return {}
     if not isinstance(action_space, spaces.Box):
         raise ZooError(f"`algo.use_sde=true` is for Box actions, but the env's are {describe(action_space)}")
-    if config.sde_sample_freq == 0:
-        raise ZooError("`algo.sde_sample_freq=0`: expected at least 1, or -1 (when a collection starts)")
-    if squashes and policy.squash_output is False:
-        raise ZooError(f"`policy.squash_output=false`: {name} squashes all its actions; leave it out")
-
-
-def _refuse_sde_options(name: str, config: Any, policy: PolicyConfig, *, squashes: bool) -> None:
-    options = {"algo.sde_sample_freq": (config, -1), "algo.use_sde_at_warmup": (config, False)}
-    # Where actions are squashed, their deviation is a function of the state without gSDE.
-    of_policy = (
-        "full_std",
-        "use_expln",
-        "squash_output",
-        "clip_mean",
-        *(["log_std_init"] if squashes else []),
-    )
-    options |= {f"policy.{each}": (policy, getattr(PolicyConfig, each)) for each in of_policy}
-    for option, (owner, default) in options.items():
-        if getattr(owner, option.partition(".")[2], default) != default:
-            has = "needs `algo.use_sde=true`" if hasattr(config, "use_sde") else f"is nothing that {name} has"
-            raise ZooError(f"`{option}` is of state-dependent exploration, and {has}")
+    return {"use_sde": True}
 
 
 # -- what `help` shows of a constructor -------------------------------------------------------------------

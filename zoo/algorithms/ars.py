@@ -19,18 +19,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from gymnasium import spaces
-from torch import nn
 
 from zoo.algorithms.algorithm import Algorithm
-from zoo.algorithms.arguments import make_policy
 from zoo.algorithms.collector import Collector, check_collected
 from zoo.algorithms.on_policy import PLAIN_ACTIONS
 from zoo.buffers.arrays import Arrays
 from zoo.config.fields import ScheduleValue, hyperparameter
 from zoo.envs.normalize import RowMoments, is_training
 from zoo.envs.replay import LARGEST_SEED
-from zoo.envs.spaces import describe
 from zoo.envs.transition import EpisodeRecord
 from zoo.errors import ZooError
 from zoo.optim.parameters import Parameters
@@ -80,9 +76,6 @@ class PopulationRollout(Collector):
     Environments that can't be seeded one by one are reset together for the first episodes, and go on by
     themselves; so there the number of environments does make a difference.
     """
-
-    checks_every_step = True
-    updates_statistics = False  # all candidates of an update are shown the same
 
     def play(
         self, acting: BatchedPolicy, vectors: Array, episodes: Sequence[tuple[int, int]]
@@ -141,6 +134,9 @@ class PopulationRollout(Collector):
                 )
         return results, records
 
+    def _statistics_follow(self) -> bool:
+        return False  # all candidates of an update are shown the same
+
     def state(self) -> dict[str, Any]:
         """Return nothing: each update begins with new episodes."""
         return {}
@@ -156,6 +152,7 @@ class ARS(Algorithm):
     name = "ars"
     config_class = ARSConfig
     supported_actions = PLAIN_ACTIONS
+    policy_class = LinearPolicy
     collector_class = PopulationRollout
     usual_policy = "LinearPolicy"
 
@@ -169,26 +166,13 @@ class ARS(Algorithm):
         # Only large networks would be faster on a GPU.
         super().__init__(policy, env, device="cpu" if device == "auto" else device, **options)
 
-    def _make_policy(self) -> nn.Module:
+    def _policy_options(self) -> dict[str, Any]:
         config, has_layers = self.config, self._has_hidden_layers()
-        if self.policy_config.log_std_init is not None and self.policy_config._target_ is None:
-            raise ZooError(
-                "`policy.log_std_init` is of actions that are drawn, and ars draws none; leave it out"
-            )
-        if config.squash_output and not isinstance(self.action_space, spaces.Box):
-            raise ZooError(
-                "`algo.squash_output=true` is for Box actions, but the env's are"
-                f" {describe(self.action_space)}; leave it out"
-            )
-        return make_policy(
-            LinearPolicy,
-            self.observation_space,
-            self.action_space,
-            self.policy_config,
-            squash=self._is_scaled(),
-            with_bias=has_layers if config.with_bias is None else config.with_bias,
-            zero=not has_layers if config.zero_policy is None else config.zero_policy,
-        )
+        return {
+            "squash": self._is_scaled(),
+            "with_bias": has_layers if config.with_bias is None else config.with_bias,
+            "zero": not has_layers if config.zero_policy is None else config.zero_policy,
+        }
 
     def _is_scaled(self) -> bool:
         squashes = self.config.squash_output
@@ -204,7 +188,6 @@ class ARS(Algorithm):
 
     def _make_buffer(self) -> None:
         self.candidates = BatchedPolicy(self.parameters, self.n_envs, self.device)
-        self.buffer = self.collector
 
     def _reset_envs(self) -> None:
         """Reset all environments, as action masks may be known only then."""
@@ -254,7 +237,6 @@ class ARS(Algorithm):
     # -- updates ----------------------------------------------------------------------------------------
 
     def update(self) -> None:
-        """Follow the best directions."""
         n_top = self.config.n_top or self.config.n_delta
         best = np.argsort(-np.maximum(self.plus, self.minus), kind="stable")[:n_top]
         found = {"plus": self.plus[best], "minus": self.minus[best], "deltas": self.deltas[best]}

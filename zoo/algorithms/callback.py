@@ -37,9 +37,6 @@ class Callback:
     looks_often: bool = False
     """Whether `on_steps` only checks whether there is something to do, which there seldom is."""
 
-    def __init__(self) -> None:
-        """Subclasses take what they need."""
-
     def on_training_start(self, algorithm: Training) -> None:
         """Before the first step of `Algorithm.learn`."""
 
@@ -94,10 +91,8 @@ class CallbackSchedule:
             name: _next_multiple(num_timesteps, each.every) for name, each in self._callbacks.items()
         }
         self._due |= {name: at for name, at in (still_due or {}).items() if name in self._due}
-        self.next_due = min(self._due.values(), default=float("inf"))
 
     def start(self, algorithm: Training) -> None:
-        """Call `on_training_start` of all callbacks."""
         for callback in self._callbacks.values():
             callback.on_training_start(algorithm)
 
@@ -114,7 +109,6 @@ class CallbackSchedule:
             except InterruptedCallbackError:
                 break
             self._due[name] = _next_multiple(algorithm.num_timesteps, callback.every)
-        self.next_due = min(self._due.values(), default=float("inf"))
 
     def writes_at(self, num_timesteps: int) -> bool:
         """Return whether a callback is due that does more than check whether there is something to do.
@@ -125,8 +119,6 @@ class CallbackSchedule:
         return bool(self.watching_episodes) or any(not callback.looks_often for callback in due)
 
     def _due_at(self, num_timesteps: int) -> dict[str, Callback]:
-        if num_timesteps < self.next_due:
-            return {}
         return {name: each for name, each in self._callbacks.items() if num_timesteps >= self._due[name]}
 
     def state(self) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from gymnasium.vector import VectorEnv
 
-from zoo.buffers.arrays import Arrays, NotFinite, find_not_finite, transform
+from zoo.buffers.arrays import Arrays, NotFinite, find_not_finite
 from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.config import EnvConfig
 from zoo.envs.make_env import make_vec_env
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 Array = np.ndarray
 
+ADVICE = "; smaller algo.learning_rate may help"
+"""What the error says where the policy's numbers are not finite."""
+
 Act = Callable[[PolicyInput], Mapping[str, Arrays]]
 """Returns ``actions``, and what else a buffer stores of a step."""
 
@@ -42,12 +45,6 @@ class Collector:
     the latest observations as the policy reads them, ``raw_observations`` as the environments gave them.
     Seconds spent are added to ``timings``.
     """
-
-    checks_every_step = False
-    """Whether each step is searched for NaN and infinity; with a normaliser, which hides them, always."""
-
-    updates_statistics = True
-    """Whether a normaliser's statistics follow each step, unless a `VecNormalize` has ``training=False``."""
 
     def __init__(
         self,
@@ -61,7 +58,7 @@ class Collector:
         self.normalizer = normalizer
         self.timings = defaultdict(float) if timings is None else timings
         self.not_finite: NotFinite | None = None
-        """The first raw number that was NaN or infinite, as far as each step is looked at."""
+        """The first number of policy or environments that was NaN or infinite, raw: normalising hides it."""
         self.raw_observations: Arrays = None
         self.policy_input: PolicyInput = {}
         self._seeds: list[int] = []
@@ -83,6 +80,7 @@ class Collector:
         """Reset all environments, each with its own seed."""
         self._seeds = list(seeds)
         observations = self.envs.reset(seeds)
+        self._look_at({"observations": observations})
         if self.normalizer is not None and self._statistics_follow():
             self.normalizer.update_observations(observations)
         self.set_observations(observations)
@@ -116,8 +114,9 @@ class Collector:
         transition = self.envs.step(actions)
         after = time.perf_counter()
         transition.observations, transition.columns = observations, {**policy_input, **acted}
-        if (self.checks_every_step or self.normalizer is not None) and self.not_finite is None:
-            self.not_finite = _not_finite_in(transition)
+        self._look_at({**acted, "rewards": transition.rewards, "observations": transition.new_observations})
+        if len(transition.finished):
+            self._look_at({"observations": transition.final_observations}, transition.finished)
         if self.normalizer is not None and self._statistics_follow():
             self.normalizer.update_observations(transition.new_observations)
             self.normalizer.update_returns(transition.rewards, transition.dones, transition.valid)
@@ -131,12 +130,15 @@ class Collector:
         self.timings["policy"] += before - started + time.perf_counter() - after
         return transition
 
-    def first_not_finite(self) -> NotFinite | None:
-        """Return `not_finite`, as a buffer does: for algorithms without one."""
-        return self.not_finite
+    def _look_at(self, columns: Mapping[str, Arrays], envs: Array | None = None) -> None:
+        """Note the first number that is not finite in arrays (n_envs, …), or (len(envs), …)."""
+        found = find_not_finite(columns)
+        if found is not None and self.not_finite is None:
+            self.not_finite = found if envs is None else found._replace(env=int(envs[found.env]))
 
     def _statistics_follow(self) -> bool:
-        return self.updates_statistics and is_training(self.envs.given_env)
+        """Whether a normaliser's statistics follow each step: unless a `VecNormalize` has training=False."""
+        return is_training(self.envs.given_env)
 
     # -- exact resume -----------------------------------------------------------------------------------
 
@@ -153,6 +155,7 @@ class Collector:
 
     def load_state(self, state: Mapping[str, Any]) -> list[int]:
         """Go back to there; return the environments whose episodes could not be replayed and were cut."""
+        self.not_finite = None
         if not state:
             return []
         if "seeds" in state:
@@ -192,38 +195,17 @@ def envs_for(
 # -- numbers that are not finite: nothing is learned from such, and none are written --------------------
 
 
-def _not_finite_in(transition: Transition) -> NotFinite | None:
-    """Return the first number of a step that is not finite, while it is raw."""
-    shown = _as_one_step(transition.new_observations)
-    found = find_not_finite({"rewards": transition.rewards[None], "next_observations": shown})
-    if found is None and len(transition.finished):
-        found = find_not_finite({"next_observations": _as_one_step(transition.final_observations)})
-        return None if found is None else found._replace(env=int(transition.finished[found.env]))
-    return found
-
-
-def _as_one_step(observations: Arrays) -> Arrays:
-    return transform(lambda array: array[None], observations)
-
-
 def check_collected(algorithm: Algorithm) -> None:
-    """Raise `NotFiniteError` for the first number not yet looked at that is not finite.
-
-    These are numbers that the buffer took, and those that the environments show now; raw ones, where they
-    are normalised.
-    """
-    found = algorithm.collector.not_finite or algorithm.buffer.first_not_finite()
-    if found is None:
-        shown = _as_one_step(algorithm.collector.policy_input["observations"])
-        found = find_not_finite({"next_observations": shown})
+    """Raise `NotFiniteError` for the first number that the collector found not to be finite."""
+    found = algorithm.collector.not_finite
     if found is None:
         return
-    if found.name in ("actions", "behaviour", "states", "values", "log_prob"):
-        what = "value" if found.name == "values" else "action"
-        start, end = f"the policy's {what} for environment {found.env}", _advice(algorithm)
-    else:
+    if found.name in ("rewards", "observations"):
         thing = "a reward" if found.name == "rewards" else "an observation"
         start, end = f"environment {found.env} gave {thing} that", ""
+    else:
+        what = "value" if found.name == "values" else "action"
+        start, end = f"the policy's {what} for environment {found.env}", ADVICE
     raise NotFiniteError(
         f"{start} is not finite ({found.value}) by step {algorithm.num_timesteps} of the run{end}"
     )
@@ -235,13 +217,5 @@ def check_parameters(algorithm: Algorithm) -> None:
         if tensor.is_floating_point() and not torch.isfinite(tensor.sum()) and not tensor.isfinite().all():
             raise NotFiniteError(
                 f"after {algorithm.n_updates} updates `{name}` is not finite, at step"
-                f" {algorithm.num_timesteps} of the run{_advice(algorithm)}"
+                f" {algorithm.num_timesteps} of the run{ADVICE}"
             )
-
-
-def _advice(algorithm: Algorithm) -> str:
-    """Name what bounds the size of an update."""
-    bounds = [
-        f"algo.{name}" for name in ("learning_rate", "max_grad_norm") if hasattr(algorithm.config, name)
-    ]
-    return f"; smaller {' or '.join(bounds)} may help" if bounds else ""

@@ -13,16 +13,15 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from zoo.algorithms.arguments import make_policy
 from zoo.algorithms.collector import Array
 from zoo.algorithms.off_policy import ContinuousAlgorithm, ContinuousConfig, mean_loss, td_errors
 from zoo.algorithms.saving import check_tensors
 from zoo.buffers.arrays import transform
 from zoo.config.fields import ScheduleValue, build, hyperparameter, with_defaults
 from zoo.errors import ZooError
-from zoo.optim.optimizers import Adam, Updater, WeightDecay
+from zoo.optim.optimizers import Adam, Updater, weight_decay
 from zoo.optim.parameters import Parameters
 from zoo.optim.popart import MOMENTS, ReturnNormalizer, RunningReturnNormalizer, output_layer
 from zoo.optim.update_runner import State, StepResult
@@ -73,6 +72,13 @@ class DDPGConfig(ContinuousConfig):
         "{initial_std: 0.1, desired_action_std: 0.1, adaptation_coefficient: 1.01}",
     )
 
+    def __post_init__(self) -> None:
+        if self.enable_popart and not self.normalize_returns:
+            raise ZooError("`algo.enable_popart=true` needs `algo.normalize_returns=true`")
+        bounds = self.return_range
+        if bounds is not None and (len(bounds) != 2 or not bounds[0] < bounds[1]):
+            raise ZooError(f"`algo.return_range={bounds}`: expected [low, high]")
+
 
 class DDPGPolicy(DeterministicPolicy):
     """Actor and critic."""
@@ -86,21 +92,13 @@ class DDPG(ContinuousAlgorithm):
 
     name = "ddpg"
     config_class = DDPGConfig
+    policy_class = DDPGPolicy
     targets_of: ClassVar[dict[str, str]] = {"target_actor": "actor", "target_critics": "critics"}
 
     config: DDPGConfig
 
     policy: DDPGPolicy
     _is_to_adapt = False
-
-    def _make_policy(self) -> nn.Module:
-        config = self.config
-        if config.enable_popart and not config.normalize_returns:
-            raise ZooError("`algo.enable_popart=true` needs `algo.normalize_returns=true`")
-        bounds = config.return_range
-        if bounds is not None and (len(bounds) != 2 or not bounds[0] < bounds[1]):
-            raise ZooError(f"`algo.return_range={bounds}`: expected [low, high]")
-        return make_policy(DDPGPolicy, self.observation_space, self.action_space, self.policy_config)
 
     def _make_state(self) -> State:
         config, bound = self.config, self.config.max_grad_norm
@@ -114,15 +112,10 @@ class DDPG(ContinuousAlgorithm):
             self.return_normalizer = RunningReturnNormalizer(
                 critic, ("critics", "target_critics"), preserve=config.enable_popart
             )
-        self.decay: WeightDecay | None = None
         if config.critic_l2_reg:
-            spared = [f"{output_layer(critic.module)}.weight"]
-            self.decay = WeightDecay(critic, config.critic_l2_reg, spared=spared)
-        state = self.return_normalizer.initial_state()
-        for updater in (self.actor_updater, self.critics_updater):
-            state |= updater.initial_state()
-            state[f"target_{updater.parameters.name}"] = updater.parameters.flat.clone()
-        return state
+            self._last_weights = f"{output_layer(critic.module)}.weight"
+        state = self._initial_state(self.actor_updater, self.critics_updater)
+        return State({**state, **self.return_normalizer.initial_state()})
 
     def _make_exploration(self) -> Exploration:
         settings = self.config.parameter_noise
@@ -130,9 +123,9 @@ class DDPG(ContinuousAlgorithm):
             return super()._make_exploration()
         if isinstance(settings, Mapping):
             settings = build(ParameterNoiseConfig, settings, "algo.parameter_noise")
-        acting, adapter, noise, random_exploration = self._exploration_parts()
-        perturbed = PerturbedPolicy(acting, self.actor_updater.parameters, settings.initial_std)
-        return ParameterNoiseActor(perturbed, adapter, noise, random_exploration, settings)
+        perturbed = PerturbedPolicy(self.acting, self.actor_updater.parameters, settings.initial_std)
+        share = self.config.random_exploration
+        return ParameterNoiseActor(perturbed, self._action_noise(), share, settings)
 
     def update(self) -> None:
         self._is_to_adapt = isinstance(self.exploration, ParameterNoiseActor)
@@ -167,9 +160,11 @@ class DDPG(ContinuousAlgorithm):
         errors = outputs - scaled_targets
         critic_loss = mean_loss(errors.square(), weights)
         critic_gradient = self.critics_updater.gradient(critic, critic_loss)
-        if self.decay is not None:
-            critic_loss = critic_loss + self.decay.loss(state["critics"])
-            critic_gradient = critic_gradient + self.decay.gradient(state["critics"])
+        if self.config.critic_l2_reg:
+            vector, parameters = state["critics"], self.critics_updater.parameters
+            decay = weight_decay(parameters, vector, self.config.critic_l2_reg, spared=[self._last_weights])
+            critic_loss = critic_loss + 0.5 * (decay * vector).sum()
+            critic_gradient = critic_gradient + decay
 
         state, _ = self.critics_updater.apply_gradient(state, critic_gradient, rates["learning_rate"])
         state, _ = self.actor_updater.apply_gradient(state, actor_gradient, rates["actor_learning_rate"])

@@ -83,7 +83,6 @@ class DistributedContext:
             self.share_statistics()
 
     def share_statistics(self) -> None:
-        """Merge the running statistics of all workers since the last time."""
         normalizer = self.algorithm.normalizer
         if self.workers is not None and normalizer is not None:
             normalizer.merge_shared(self.workers.gather_vectors(normalizer.local_statistics()))

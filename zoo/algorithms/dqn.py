@@ -17,7 +17,6 @@ import torch.nn.functional as F
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from zoo.algorithms.arguments import make_policy
 from zoo.algorithms.off_policy import OffPolicyAlgorithm, OffPolicyConfig, mean_loss, td_errors
 from zoo.buffers.arrays import Arrays
 from zoo.config.fields import hyperparameter, with_defaults
@@ -62,6 +61,7 @@ class DQN(OffPolicyAlgorithm):
     name = "dqn"
     config_class = DQNConfig
     supported_actions = (spaces.Discrete,)
+    policy_class: ClassVar[type[nn.Module]] = QNetwork
     targets_of: ClassVar[dict[str, str]] = {"target": "q_network"}
 
     config: DQNConfig
@@ -69,14 +69,8 @@ class DQN(OffPolicyAlgorithm):
     policy: QNetwork
     exploration: EpsilonGreedy
 
-    def _make_policy(self) -> nn.Module:
-        return make_policy(
-            QNetwork,
-            self.observation_space,
-            self.action_space,
-            self.policy_config,
-            dueling=self.config.dueling,
-        )
+    def _policy_options(self) -> dict[str, Any]:
+        return {"dueling": self.config.dueling}
 
     def _make_state(self) -> State:
         self.updater = Updater(
@@ -84,9 +78,7 @@ class DQN(OffPolicyAlgorithm):
             Adam(eps=self._adam_eps()),
             max_grad_norm=self.config.max_grad_norm,
         )
-        state = self.updater.initial_state()
-        state["target"] = state["q_network"].clone()
-        return state
+        return self._initial_state(self.updater)
 
     def _adam_eps(self) -> float:
         return Adam.eps
@@ -100,14 +92,14 @@ class DQN(OffPolicyAlgorithm):
             fraction=config.exploration_fraction,
         )
         if config.parameter_noise:
-            return ParameterNoiseGreedy(self.acting, self.updater.parameters, self.action_adapter, rate)
-        return EpsilonGreedy(self.acting, self.action_adapter, rate)
+            return ParameterNoiseGreedy(self.acting, self.updater.parameters, rate)
+        return EpsilonGreedy(self.acting, rate)
 
     def _act(self, policy_input: PolicyInput, state: Any, *, deterministic: bool) -> tuple[Arrays, Any]:
         if deterministic:
             return self.acting.act(policy_input, None, state)
         rate = self.config.exploration_final_eps  # of a stochastic `predict`
-        greedy = EpsilonGreedy(self.acting, self.action_adapter, lambda _: rate)
+        greedy = EpsilonGreedy(self.acting, lambda _: rate)
         return greedy.act(policy_input, self.predict_rng, self.progress), state
 
     def update(self) -> None:

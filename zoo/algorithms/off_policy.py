@@ -13,9 +13,8 @@ from torch import Tensor
 
 from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.arguments import Policy
-from zoo.algorithms.collector import check_collected
 from zoo.algorithms.saving import Attributes
-from zoo.buffers.arrays import Arrays, ArraySpec, observation_spec
+from zoo.buffers.arrays import Arrays
 from zoo.buffers.config import ReplayConfig, replay_config
 from zoo.buffers.hindsight import EpisodeIndex, Hindsight
 from zoo.buffers.prioritized import BYTES_EACH, PrioritizedSampler
@@ -26,10 +25,11 @@ from zoo.buffers.replay import (
     replay_bytes,
 )
 from zoo.config.fields import ScheduleValue, hyperparameter
-from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.goals import GoalRewards
 from zoo.errors import ZooError, ZooWarning
-from zoo.policies.acting import ActingPolicy, ActionAdapter, make_mirror
+from zoo.optim.optimizers import Updater
+from zoo.optim.update_runner import State
+from zoo.policies.acting import ActingPolicy, make_mirror
 from zoo.policies.actor_critic import PolicyInput
 from zoo.policies.exploration import (
     ActionNoiseConfig,
@@ -41,15 +41,6 @@ from zoo.policies.exploration import (
 
 BATCH_BYTES = 64 * 2**20
 """Bytes of sampled transitions that one call of the update runner may hold."""
-
-BYTES_OF_A_WINDOWS_STEP = 32
-"""Bytes of each further step of an n-step return while a batch is sampled: indices, ends and rewards."""
-
-BYTES_OF_AN_INFO = 300
-"""Bytes of a small dictionary."""
-
-CHECKED_STEPS = 64
-"""Steps after which what was collected is looked at for numbers that are not finite."""
 
 
 @dataclass
@@ -64,7 +55,7 @@ class OffPolicyConfig:
     batch_size: int = hyperparameter(64, "transitions in a gradient step", unit="transitions", ge=1)
     gamma: float = hyperparameter(0.99, "discount factor", ge=0, le=1)
     tau: float = hyperparameter(0.005, "how far a target update goes; 1: a copy", gt=0, le=1)
-    train_freq: int | list[Any] | dict[str, Any] = hyperparameter(
+    train_freq: int | list[Any] = hyperparameter(
         1, "environment steps between updates; [1, episode] counts episodes", ge=1
     )
     gradient_steps: int = hyperparameter(
@@ -128,8 +119,16 @@ class OffPolicyAlgorithm(Algorithm):
         self.replay_config = replay_config(replay)
         super().__init__(policy, env, **options)
 
+    def _initial_state(self, *updaters: Updater) -> State:
+        """Return the networks that these update, and the targets that follow some of them."""
+        state = State()
+        for updater in updaters:
+            state |= updater.initial_state()
+        for target, online in self.targets_of.items():
+            state[target] = state[online].clone()
+        return state
+
     def _make_exploration(self) -> Exploration:
-        """Return what chooses actions while learning."""
         raise NotImplementedError
 
     def _learn_from(self, batches: Mapping[str, Any], n_steps: int) -> Mapping[str, Tensor]:
@@ -144,74 +143,39 @@ class OffPolicyAlgorithm(Algorithm):
         config, replay = self.config, self.replay_config
         if config.gradient_steps == 0:
             raise ZooError("`algo.gradient_steps=0` would never learn; expected -1 or at least 1")
-        if config.buffer_size < self.n_envs:
-            raise ZooError(
-                f"`algo.buffer_size={config.buffer_size}` has no place for a transition of each of"
-                f" n_envs={self.n_envs} environments; expected at least as many"
-            )
         self._train_freq, self._train_unit = _parse_train_freq(config.train_freq)
-        specs = {
-            "observations": observation_spec(self.observation_space),
-            "actions": self.action_adapter.spec,
-        }
-        if self._mask_size is not None:
-            specs["action_masks"] = ArraySpec((self._mask_size,), np.bool_)
-        relabelling = self._make_relabelling()
+        specs, relabelling, hindsight = self._specs(), None, replay.hindsight
+        if hindsight is not None:
+            rewards = GoalRewards(self.collector.envs.env, with_infos=hindsight.copy_info_dict)
+            relabelling = Hindsight(rewards, hindsight.goal_selection_strategy, hindsight.n_sampled_goal)
         buffer = keep_or_discard_buffer(getattr(self, "buffer", None), self.n_envs, specs)
         if buffer is None:
-            assert self.envs is not None
-            n_frames = self.envs.n_frames
-            refuse_too_large_buffer(self._buffer_bytes(specs, n_frames), config.buffer_size)
+            once, n_frames = config.optimize_memory_usage, self.collector.envs.n_frames
+            bytes_beside = 0 if replay.prioritized is None else BYTES_EACH
+            bytes_beside += 0 if hindsight is None else EpisodeIndex.BYTES_EACH
+            needed = replay_bytes(config.buffer_size, specs, optimize_memory_usage=once, n_frames=n_frames)
+            refuse_too_large_buffer(needed + bytes_beside * config.buffer_size, config.buffer_size)
             buffer = ReplayBuffer(
                 *(config.buffer_size, self.n_envs, specs),
-                optimize_memory_usage=config.optimize_memory_usage,
+                optimize_memory_usage=once,
                 n_frames=n_frames,
                 sampler=None if replay.prioritized is None else PrioritizedSampler(replay.prioritized),
                 n_step=replay.n_step,
                 gamma=config.gamma,
                 relabelling=relabelling,
-                keeps_infos=replay.hindsight is not None and replay.hindsight.copy_info_dict,
+                keeps_infos=hindsight is not None and hindsight.copy_info_dict,
             )
         buffer.relabelling = relabelling
         buffer.transforms = () if self.normalizer is None else (self.normalizer.normalize_transitions,)
         self.buffer = buffer
-        bytes_each = (
-            replay_bytes(1, specs) + self._bytes_ahead() + (replay.n_step - 1) * BYTES_OF_A_WINDOWS_STEP
-        )
+        bytes_each = replay_bytes(1, specs) + self._bytes_ahead()
         self._steps_per_call = max(1, BATCH_BYTES // (bytes_each * config.batch_size))
-        exploration = self._make_exploration()
-        if hasattr(self, "exploration"):
-            exploration.carry_over(self.exploration)
-        self.exploration = exploration
+        self.exploration = self._make_exploration()
         self._collected_since_update = 0
-
-    def _buffer_bytes(self, specs: Mapping[str, Any], n_frames: int) -> int:
-        """Return the size of the replay buffer in bytes, before anything is allocated."""
-        config, replay = self.config, self.replay_config
-        once = config.optimize_memory_usage
-        needed = replay_bytes(config.buffer_size, specs, optimize_memory_usage=once, n_frames=n_frames)
-        if replay.prioritized is not None:
-            needed += BYTES_EACH * config.buffer_size
-        if replay.hindsight is not None:
-            bytes_of_info = BYTES_OF_AN_INFO * replay.hindsight.copy_info_dict
-            needed += (EpisodeIndex.BYTES_EACH + bytes_of_info) * config.buffer_size
-        return needed
 
     def _bytes_ahead(self) -> int:
         """Return the bytes that are computed for each transition before the gradient steps."""
         return 0
-
-    def _check_envs(self, envs: VecEnvAdapter) -> None:
-        if self.replay_config.hindsight is not None:
-            GoalRewards(envs.env)
-
-    def _make_relabelling(self) -> Hindsight | None:
-        hindsight = self.replay_config.hindsight
-        if hindsight is None:
-            return None
-        assert self.envs is not None
-        rewards = GoalRewards(self.envs.env, with_infos=hindsight.copy_info_dict)
-        return Hindsight(rewards, hindsight.goal_selection_strategy, hindsight.n_sampled_goal)
 
     def _check_budget(self, n_steps: int) -> None:
         at_once = self.n_envs * self.distributed.size
@@ -228,9 +192,6 @@ class OffPolicyAlgorithm(Algorithm):
     def collect(self) -> None:
         self._progress_before = self.progress
         self.exploration.start()
-        # Each step where an update could come before the next look at all that was collected.
-        is_short = self._train_freq < CHECKED_STEPS * self.n_envs * self.distributed.size
-        self.collector.checks_every_step = is_short or self._train_unit == "episode"
         steps_before, episodes = self.num_timesteps, 0
         while True:
             transition = self._interact(self._explore, self.buffer.add)
@@ -244,9 +205,6 @@ class OffPolicyAlgorithm(Algorithm):
                 break
         self._collected = steps
         self._collected_since_update += passed
-        is_due = passed < self._train_freq or self.buffer.n_unchecked >= CHECKED_STEPS
-        if is_due or self.collector.not_finite:
-            check_collected(self)
 
     def _explore(self, policy_input: PolicyInput) -> dict[str, Arrays]:
         if self.num_timesteps < self.config.learning_starts:
@@ -326,11 +284,10 @@ class ContinuousAlgorithm(OffPolicyAlgorithm):
         return ActingPolicy(actor, self.device, mirror=make_mirror(actor, self.device))
 
     def _make_exploration(self) -> Exploration:
-        return StochasticExploration(*self._exploration_parts())
+        return StochasticExploration(self.acting, self._action_noise(), self.config.random_exploration)
 
-    def _exploration_parts(self) -> tuple[ActingPolicy, ActionAdapter, NormalNoise | None, float]:
-        noise = make_action_noise(self.config.action_noise, self.action_adapter.spec.shape[0])
-        return self.acting, self.action_adapter, noise, self.config.random_exploration
+    def _action_noise(self) -> NormalNoise | None:
+        return make_action_noise(self.config.action_noise, self.action_adapter.spec.shape[0])
 
 
 def mean_loss(losses: Tensor, weights: Tensor | None) -> Tensor:
@@ -344,15 +301,11 @@ def td_errors(batch: Mapping[str, Any], errors: Tensor) -> dict[str, Tensor]:
 
 
 def _parse_train_freq(value: Any) -> tuple[int, str]:
-    """Read ``4``, ``[1, episode]`` or ``{frequency: 1, unit: episode}``."""
-    count, unit = value, "step"
-    if isinstance(value, Mapping) and value.keys() <= {"frequency", "unit"}:
-        count, unit = value.get("frequency"), value.get("unit", "step")
-    elif isinstance(value, Sequence) and len(value) == 2:
-        count, unit = value
+    """Read ``4`` or ``[1, episode]``."""
+    count, unit = value if isinstance(value, Sequence) and len(value) == 2 else (value, "step")
     if type(count) is not int or count < 1 or unit not in ("step", "episode"):
         raise ZooError(
             f"`algo.train_freq={value}`: expected a number of environment steps, or one of episodes, such as"
-            " [1, episode] or {frequency: 1, unit: episode}"
+            " [1, episode]"
         )
     return count, unit

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -15,14 +14,14 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from zoo.algorithms.algorithm import Algorithm
-from zoo.algorithms.arguments import make_policy, sde_options
-from zoo.algorithms.collector import Array, check_collected
+from zoo.algorithms.arguments import sde_options
+from zoo.algorithms.collector import Array
 from zoo.algorithms.saving import RecurrentState
-from zoo.buffers.arrays import Arrays, ArraySpec, observation_spec, split_rows, transform
+from zoo.buffers.arrays import Arrays, ArraySpec, split_rows, transform
 from zoo.buffers.rollout import RolloutBuffer, generalized_advantages
 from zoo.config.fields import ScheduleValue, hyperparameter
 from zoo.envs.transition import Transition
-from zoo.errors import ZooError, ZooWarning
+from zoo.errors import ZooError
 from zoo.optim.optimizers import Optimizer, Updater
 from zoo.optim.parameters import Parameters
 from zoo.optim.update_runner import State, average, n_workers
@@ -70,7 +69,8 @@ class OnPolicyConfig:
 class OnPolicyAlgorithm(Algorithm):
     """Collects ``n_steps`` steps of every environment with the current policy, then learns from them once."""
 
-    supported_actions: ClassVar[tuple[type[spaces.Space[Any]], ...]] = PLAIN_ACTIONS
+    supported_actions: ClassVar[tuple[type[spaces.Space[Any]], ...]] = ANY_ACTIONS
+    policy_class = ActorCritic
     has_recurrence = True
     uses_old_log_prob: ClassVar[bool] = False
     """Whether a finished rollout has the log-probabilities of its actions."""
@@ -82,14 +82,8 @@ class OnPolicyAlgorithm(Algorithm):
     def _optimizer(self) -> Optimizer:
         raise NotImplementedError
 
-    def _make_policy(self) -> nn.Module:
-        return make_policy(
-            ActorCritic,
-            self.observation_space,
-            self.action_space,
-            self.policy_config,
-            **sde_options(self.config),
-        )
+    def _policy_options(self) -> dict[str, Any]:
+        return sde_options(self.config, self.action_space)
 
     def _make_state(self) -> State:
         self.updater = Updater(
@@ -97,14 +91,8 @@ class OnPolicyAlgorithm(Algorithm):
         )
         return self.updater.initial_state()
 
-    def _specs(self) -> dict[str, Any]:
-        """Return the columns of the rollout buffer."""
-        specs = {
-            "observations": observation_spec(self.observation_space, normalized=self.normalizer is not None),
-            "actions": self.action_adapter.spec,
-        }
-        if self._mask_size is not None:
-            specs["action_masks"] = ArraySpec((self._mask_size,), bool)
+    def _specs(self, *, normalized: bool = False) -> dict[str, Any]:
+        specs = super()._specs(normalized=normalized)
         has_convolutions = any(isinstance(module, nn.Conv2d) for module in self.policy.modules())
         is_slow = has_convolutions and self.device.type == "cpu"
         if is_slow and self.recurrent.array is None:  # then values are cheapest with the actions
@@ -115,7 +103,7 @@ class OnPolicyAlgorithm(Algorithm):
 
     def _make_buffer(self) -> None:
         self.recurrent = RecurrentState(self.acting.initial_state(self.n_envs))
-        specs = self._specs()
+        specs = self._specs(normalized=self.normalizer is not None)
         chunks: dict[str, Any] = {}
         if self.recurrent.array is not None:
             specs["episode_starts"] = ArraySpec((), bool)
@@ -129,21 +117,11 @@ class OnPolicyAlgorithm(Algorithm):
         self.buffer = RolloutBuffer(
             self.config.n_steps, self.n_envs, specs, has_reset_steps=has_reset_steps, **chunks
         )
-        n_steps = self.buffer.n_rows * self.buffer.steps_a_row
-        batch_size = getattr(self.config, "batch_size", None)
-        if batch_size is not None and batch_size > n_steps:
-            warnings.warn(
-                f"`algo.batch_size={batch_size}` is more than a rollout, n_steps × n_envs = {n_steps} steps,"
-                " which is learned from as one batch",
-                ZooWarning,
-                stacklevel=5,
-            )
         floats = spaces.flatdim(self.observation_space) * self.buffer.steps_a_row
         self._rows_at_once = max(1, PIECE_BYTES // (np.dtype(np.float32).itemsize * floats))
 
     def _parts(self) -> dict[str, Any]:
-        is_recurrent = {} if self.recurrent.array is None else {"recurrent": self.recurrent}
-        return {**super()._parts(), **is_recurrent}
+        return {**super()._parts(), **self.recurrent.parts()}
 
     # -- collecting -------------------------------------------------------------------------------------
 
@@ -153,7 +131,6 @@ class OnPolicyAlgorithm(Algorithm):
         can_be_empty = self.collector.envs.next_step_autoreset
         while can_be_empty and self.distributed.total(not self.buffer.valid.any()) > 0:
             self._collect_rollout()
-        check_collected(self)
 
     def _collect_rollout(self) -> None:
         self._progress_before = self.progress
@@ -279,17 +256,13 @@ class OnPolicyAlgorithm(Algorithm):
 
     def _minibatches(self) -> tuple[int, int]:
         """Return how many minibatches of ``batch_size`` steps a pass over the rollout has, and their rows."""
-        n_rows = self._rows_in(self.config.batch_size)  # type: ignore[attr-defined]
-        return math.ceil(self.buffer.n_rows / n_rows), n_rows
-
-    def _rows_in(self, batch_size: int) -> int:
-        """Return how many rows ``batch_size`` steps are, at most all. Raises `ZooError` for parts of rows."""
         buffer = self.buffer
-        batch_size = min(batch_size, buffer.n_rows * buffer.steps_a_row)
+        n_steps: int = self.config.batch_size  # type: ignore[attr-defined]
+        batch_size = min(n_steps, buffer.n_rows * buffer.steps_a_row)
         n_rows, rest = divmod(batch_size, buffer.steps_a_row)
         if rest or n_rows == 0:
             raise self._minibatch_error(f"minibatches of `algo.batch_size={batch_size}` steps", "batch_size")
-        return n_rows
+        return math.ceil(buffer.n_rows / n_rows), n_rows
 
     def _minibatch_error(self, asked: str, option: str) -> ZooError:
         """Return the error for minibatches, asked for by an option, that a rollout can't give."""
@@ -329,25 +302,16 @@ def standardized(advantages: Tensor, batch: Mapping[str, Any]) -> Tensor:
     The batch is that of all workers together.
     """
     weights = batch.get("weights")
-    if n_workers() > 1:
-        return _standardized_over_workers(
-            advantages, torch.ones_like(advantages) if weights is None else weights
-        )
     if weights is None:
-        return (advantages - advantages.mean()) / (advantages.std() + 1e-8)
-    n = weights.sum()
-    centred = advantages - (weights * advantages).sum() / n
-    variance = (weights * centred.square()).sum() / (n - 1).clamp(min=1)
-    return centred / (variance.sqrt() + 1e-8)
-
-
-def _standardized_over_workers(advantages: Tensor, weights: Tensor) -> Tensor:
+        if n_workers() == 1:
+            return (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+        weights = torch.ones_like(advantages)
     exact = advantages.double()
     sums = torch.stack([weights.double().sum(), (weights * exact).sum(), (weights * exact.square()).sum()])
     n, total, squares = (average(sums) * n_workers()).unbind()
     mean = total / n
     variance = (squares - n * mean.square()).clamp(min=0.0) / (n - 1).clamp(min=1.0)
-    return (advantages - mean.float()) / (variance.sqrt().float() + 1e-8)
+    return (advantages - mean.to(advantages.dtype)) / (variance.sqrt().to(advantages.dtype) + 1e-8)
 
 
 def explained_variance(values: Tensor, returns: Tensor, weights: Tensor | None = None) -> float:

@@ -21,7 +21,6 @@ from torch import Tensor
 
 from zoo.algorithms.arguments import Policy, SdeConfig
 from zoo.algorithms.on_policy import (
-    ANY_ACTIONS,
     OnPolicyAlgorithm,
     OnPolicyConfig,
     batch_mean,
@@ -80,7 +79,6 @@ class PPO2(OnPolicyAlgorithm):
 
     name = "ppo2"
     config_class: ClassVar[type[Any]] = PPO2Config
-    supported_actions = ANY_ACTIONS
     uses_old_log_prob = True
     standardizes_minibatches = True
     """Whether advantages are standardised in each minibatch, or in a worker's whole rollout."""
@@ -112,7 +110,6 @@ class PPO2(OnPolicyAlgorithm):
         self._take_steps(self._gradient_step, shared, self._tensors(minibatches))
 
     def _gradient_step(self, state: State, shared: Any, rows: Tensor) -> StepResult:
-        """Take a step on the rows of one minibatch."""
         config, policy = self.config, self.updater.module(state)
         batch = with_n_valid(transform(lambda column: column[rows], shared["rollout"]))
         parameters, values, _ = policy(batch, batch.get("states"))
@@ -161,10 +158,9 @@ class PPO2(OnPolicyAlgorithm):
         return batch_mean(error, batch)
 
     def _minibatches(self) -> tuple[int, int]:
-        """Return how many minibatches an epoch has, and their rows."""
-        buffer, n_minibatches = self.buffer, self.config.n_minibatches
         if self.config.batch_size is not None:
             return super()._minibatches()
+        buffer, n_minibatches = self.buffer, self.config.n_minibatches
         n_rows = math.ceil(buffer.n_rows / n_minibatches)
         if n_minibatches > buffer.n_rows or n_rows * buffer.steps_a_row == 1:
             raise self._minibatch_error(f"{n_minibatches} minibatches", "n_minibatches")
@@ -254,6 +250,5 @@ class PPO1(PPO2):
     config: PPO1Config  # type: ignore[assignment]
 
     def _minibatches(self) -> tuple[int, int]:
-        """Return how many whole minibatches a rollout has, and their rows."""
-        n_rows = self._rows_in(self.config.batch_size)
+        _, n_rows = super()._minibatches()
         return self.buffer.n_rows // n_rows, n_rows

@@ -9,12 +9,12 @@ All else is DQN: exploration, targets, and double and dueling on their switches.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from zoo.algorithms.arguments import make_policy
 from zoo.algorithms.dqn import DQN, DQNConfig
 from zoo.config.fields import hyperparameter, with_defaults
 from zoo.policies.distributions import gather
@@ -45,19 +45,13 @@ class QRDQN(DQN):
 
     name = "qrdqn"
     config_class = QRDQNConfig
+    policy_class = QuantileNetwork
 
     config: QRDQNConfig
     policy: QuantileNetwork
 
-    def _make_policy(self) -> nn.Module:
-        return make_policy(
-            QuantileNetwork,
-            self.observation_space,
-            self.action_space,
-            self.policy_config,
-            dueling=self.config.dueling,
-            n_quantiles=self.config.n_quantiles,
-        )
+    def _policy_options(self) -> dict[str, Any]:
+        return {**super()._policy_options(), "n_quantiles": self.config.n_quantiles}
 
     def _bytes_ahead(self) -> int:
         return self.config.n_quantiles * super()._bytes_ahead()

@@ -56,8 +56,3 @@ def algorithm_class(name: str) -> type[Any]:
         )
     module, _, class_name = ALGORITHMS[name].partition(":")
     return getattr(importlib.import_module(module), class_name)
-
-
-def sharing() -> str:
-    """Return, for a message, which algorithms can learn as several processes."""
-    return ", ".join(name for name in ALGORITHMS if algorithm_class(name).can_share)

@@ -16,7 +16,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from zoo.algorithms.arguments import SdeConfig, make_policy, sde_options
+from zoo.algorithms.arguments import SdeConfig, sde_options
 from zoo.algorithms.off_policy import ContinuousAlgorithm, SeveralCriticsConfig, mean_loss, td_errors
 from zoo.config.fields import hyperparameter
 from zoo.errors import ZooError
@@ -72,25 +72,16 @@ class SAC(ContinuousAlgorithm):
     name = "sac"
     config_class = SACConfig
     targets_of: ClassVar[dict[str, str]] = {"target": "critics"}
-    policy_class: ClassVar[type[SACPolicy]] = SACPolicy
+    policy_class: ClassVar[type[nn.Module]] = SACPolicy
 
     config: SACConfig
 
     policy: SACPolicy
 
-    def _make_policy(self) -> nn.Module:
-        start, self.learns_ent_coef = _entropy_coefficient(self.config.ent_coef)
-        return make_policy(
-            self.policy_class,
-            self.observation_space,
-            self.action_space,
-            self.policy_config,
-            ent_coef=start,
-            **self._policy_options(),
-        )
-
     def _policy_options(self) -> dict[str, Any]:
-        return {"n_critics": self.config.n_critics, **sde_options(self.config)}
+        start, self.learns_ent_coef = _entropy_coefficient(self.config.ent_coef)
+        sde = sde_options(self.config, self.action_space)
+        return {"ent_coef": start, "n_critics": self.config.n_critics, **sde}
 
     def _make_state(self) -> State:
         target = self.config.target_entropy
@@ -103,17 +94,13 @@ class SAC(ContinuousAlgorithm):
         self.actor_updater = Updater(Parameters("actor", policy.actor), Adam())
         self.critics_updater = Updater(Parameters("critics", policy.critics), Adam())
         self.temperature_updater = Updater(Parameters("temperature", policy.temperature), Adam())
-        state = State()
-        for updater in (self.actor_updater, self.critics_updater, self.temperature_updater):
-            state |= updater.initial_state()
-        state["target"] = state["critics"].clone()
-        return state
+        return self._initial_state(self.actor_updater, self.critics_updater, self.temperature_updater)
 
     def _make_exploration(self) -> Exploration:
         if not self.config.use_sde:
             return super()._make_exploration()
         freq, at_warmup = self.config.sde_sample_freq, self.config.use_sde_at_warmup
-        parts = self._exploration_parts()
+        parts = self.acting, self._action_noise(), self.config.random_exploration
         return StochasticExploration(*parts, sde_sample_freq=freq, sde_at_warmup=at_warmup)
 
     def _learn_from(self, batches: Mapping[str, Any], n_steps: int) -> Mapping[str, Tensor]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from copy import copy
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,30 +15,25 @@ from torch import Tensor, nn
 from zoo.core.printing import one_line
 from zoo.errors import ZooError
 
-if TYPE_CHECKING:
-    from zoo.agents.agent_folder import AgentFiles
-    from zoo.algorithms.algorithm import Algorithm
-
 
 class Attributes:
-    """Some attributes of an object that are numbers, or dictionaries of numbers."""
+    """Some attributes of an object that are numbers, arrays, or dictionaries of numbers."""
 
     def __init__(self, owner: Any, names: Sequence[str]) -> None:
         self.owner = owner
         self.names = names
 
     def state(self) -> dict[str, Any]:
-        values = {name: getattr(self.owner, name) for name in self.names}
-        return {name: dict(value) if isinstance(value, dict) else value for name, value in values.items()}
+        return {name: copy(getattr(self.owner, name)) for name in self.names}
 
     def load_state(self, values: Mapping[str, Any]) -> None:
         """Set them; a dictionary stays the same object, which others may share."""
         for name in self.names:
-            value, before = values[name], getattr(self.owner, name)
+            before = getattr(self.owner, name)
             if isinstance(before, dict):
-                before.update(value)
+                before.update(values[name])
             else:
-                setattr(self.owner, name, value)
+                setattr(self.owner, name, copy(values[name]))
 
 
 class Generators:
@@ -134,12 +130,9 @@ class RecurrentState:
     def __init__(self, array: np.ndarray | None) -> None:
         self.array = array
 
-    def state(self) -> dict[str, Any]:
-        return {} if self.array is None else {"array": self.array.copy()}
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        if self.array is not None:
-            self.array = np.array(state["array"])
+    def parts(self) -> dict[str, Any]:
+        """Return it as a part of an algorithm's state, where there is any."""
+        return {} if self.array is None else {"recurrent": Attributes(self, ("array",))}
 
 
 def check_tensors(expected: Mapping[str, tuple[int, ...]], tensors: Mapping[str, NDArray[Any]]) -> None:
@@ -155,8 +148,3 @@ def check_tensors(expected: Mapping[str, tuple[int, ...]], tensors: Mapping[str,
     if problems:
         more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
         raise ZooError(f"the parameters don't fit the policy: {'; '.join(problems[:3])}{more}")
-
-
-def unpickled(algorithm: type[Algorithm], files: AgentFiles, options: Mapping[str, Any]) -> Algorithm:
-    """Return the algorithm that `Algorithm.__reduce__` has pickled."""
-    return algorithm.from_files(files, **options)

@@ -13,9 +13,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from zoo.algorithms.arguments import make_policy
 from zoo.algorithms.off_policy import ContinuousAlgorithm, SeveralCriticsConfig, mean_loss, td_errors
 from zoo.config.fields import hyperparameter, with_defaults
 from zoo.optim.optimizers import Adam, Updater
@@ -52,25 +51,20 @@ class TD3(ContinuousAlgorithm):
 
     name = "td3"
     config_class = TD3Config
+    policy_class = TD3Policy
     targets_of: ClassVar[dict[str, str]] = {"target_actor": "actor", "target_critics": "critics"}
 
     config: TD3Config
 
     policy: TD3Policy
 
-    def _make_policy(self) -> nn.Module:
-        return make_policy(
-            *(TD3Policy, self.observation_space, self.action_space, self.policy_config),
-            n_critics=self.config.n_critics,
-        )
+    def _policy_options(self) -> dict[str, Any]:
+        return {"n_critics": self.config.n_critics}
 
     def _make_state(self) -> State:
         self.actor_updater = Updater(Parameters("actor", self.policy.actor), Adam())
         self.critics_updater = Updater(Parameters("critics", self.policy.critics), Adam())
-        state = State({**self.actor_updater.initial_state(), **self.critics_updater.initial_state()})
-        state["target_actor"] = state["actor"].clone()
-        state["target_critics"] = state["critics"].clone()
-        return state
+        return self._initial_state(self.actor_updater, self.critics_updater)
 
     def _learn_from(self, batches: Mapping[str, Any], n_steps: int) -> Mapping[str, Tensor]:
         shape = (n_steps, self.config.batch_size, *self.action_adapter.spec.shape)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from zoo.algorithms.qrdqn import quantile_huber
 from zoo.algorithms.sac import SAC, SACConfig, SACPolicy
@@ -27,6 +27,13 @@ class TQCConfig(SACConfig):
     top_quantiles_to_drop_per_net: int = hyperparameter(
         2, "highest quantiles that targets do without, for each critic", ge=0
     )
+
+    def __post_init__(self) -> None:
+        if self.top_quantiles_to_drop_per_net >= self.n_quantiles:
+            raise ZooError(
+                f"`algo.top_quantiles_to_drop_per_net={self.top_quantiles_to_drop_per_net}` leaves nothing of"
+                f" `algo.n_quantiles={self.n_quantiles}`; expected at most {self.n_quantiles - 1}"
+            )
 
 
 class TQCPolicy(SACPolicy):
@@ -52,15 +59,6 @@ class TQC(SAC):
     policy_class = TQCPolicy
 
     config: TQCConfig
-
-    def _make_policy(self) -> nn.Module:
-        n_quantiles, n_dropped = self.config.n_quantiles, self.config.top_quantiles_to_drop_per_net
-        if n_dropped >= n_quantiles:
-            raise ZooError(
-                f"`algo.top_quantiles_to_drop_per_net={n_dropped}` leaves nothing of `algo.n_quantiles="
-                f"{n_quantiles}`; expected at most {n_quantiles - 1}"
-            )
-        return super()._make_policy()
 
     def _policy_options(self) -> dict[str, Any]:
         return {**super()._policy_options(), "n_quantiles": self.config.n_quantiles}

@@ -18,7 +18,6 @@ from torch import Tensor, nn
 
 from zoo.algorithms.arguments import SdeConfig
 from zoo.algorithms.on_policy import (
-    ANY_ACTIONS,
     OnPolicyAlgorithm,
     OnPolicyConfig,
     batch_mean,
@@ -76,7 +75,6 @@ class TRPO(OnPolicyAlgorithm):
 
     name = "trpo"
     config_class = TRPOConfig
-    supported_actions = ANY_ACTIONS
     uses_old_log_prob = True
 
     config: TRPOConfig
@@ -132,7 +130,7 @@ class TRPO(OnPolicyAlgorithm):
         self.record("train/policy_objective", reached["objective"])
         self.record("train/kl_divergence_loss", reached["kl"])
         self.record("train/entropy_loss", -reached["entropy"])
-        self.record("train/is_line_search_success", found.float())
+        self.record("train/is_line_search_success", float(found))
 
     def _policy_gradient(self, state: State, batch: Batch) -> dict[str, Tensor]:
         """Return the distributions' parameters, the objective and its gradient at the policy of ``state``."""

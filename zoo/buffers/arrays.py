@@ -113,14 +113,10 @@ class NotFinite(NamedTuple):
 
 
 def find_not_finite(columns: Mapping[str, Arrays]) -> NotFinite | None:
-    """Return the earliest entry that is not finite in arrays (steps, n_envs, …); of one step, by column."""
-    found = []
+    """Return the first entry that is not finite in arrays (n_envs, …)."""
     for name, column in columns.items():
         for array in column.values() if isinstance(column, dict) else (column,):
             if array.dtype.kind == "f" and not math.isfinite(np.vdot(array, array)):
-                places = np.argwhere(~np.isfinite(array))
-                found += [(place[0], name, array, tuple(place)) for place in places[:1]]
-    if not found:
-        return None
-    _, name, array, place = min(found, key=lambda each: each[0])
-    return NotFinite(name, int(place[1]), float(array[place]))
+                for place in np.argwhere(~np.isfinite(array)):
+                    return NotFinite(name, int(place[0]), float(array[tuple(place)]))
+    return None

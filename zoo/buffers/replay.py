@@ -15,10 +15,8 @@ import numpy as np
 from zoo.buffers.arrays import (
     Arrays,
     ArraySpec,
-    NotFinite,
     allocate,
     assign,
-    find_not_finite,
     join,
     merge_leading,
     n_bytes,
@@ -200,10 +198,7 @@ class ReplayBuffer:
         """How many transitions each ring holds."""
         self._are_in_step = True
         """Whether heads and sizes of all rings are equal."""
-        self.n_unchecked = 0
-        """Steps added since `first_not_finite` found nothing."""
         self._n_added = self._n_added_before = 0
-        self._bad_final: NotFinite | None = None
 
     def __len__(self) -> int:
         return int(self.sizes.sum())
@@ -242,7 +237,6 @@ class ReplayBuffer:
         else:
             self.heads[envs] = (heads + 1) % self.length
             self.sizes[envs] = np.minimum(self.sizes[envs] + 1, self._most_rows)
-        self.n_unchecked += 1
         self._n_added += 1
 
     def cut(self, envs: Sequence[int] | None = None) -> None:
@@ -285,24 +279,6 @@ class ReplayBuffer:
         for i in np.flatnonzero(dones).tolist():
             kept = {name: transform(lambda array: array[i].copy(), final[name]) for name in final}  # noqa: B023
             self._final[int(rows[i]) * self.n_envs + int(envs[i])] = kept
-            as_step = transform(lambda array: np.asarray(array)[None, None], kept["observations"])
-            found = find_not_finite({"next_observations": as_step})
-            if found is not None:
-                self._bad_final = found._replace(env=int(envs[i]))
-
-    def first_not_finite(self) -> NotFinite | None:
-        """Return the first number that is NaN or infinite among what was added since the last call."""
-        n = min(self.n_unchecked, self.length)
-        rows = (self.heads - np.arange(n, 0, -1)[:, None]) % self.length, self._envs
-
-        def newest(array: Array) -> Array:
-            return array[rows] if array.dtype.kind == "f" else array[:0]
-
-        columns = {name: transform(newest, column) for name, column in self.columns.items()}
-        found = find_not_finite(columns) or self._bad_final
-        if found is None:
-            self.n_unchecked = 0
-        return found
 
     # -- sampling ---------------------------------------------------------------------------------------
 
@@ -437,7 +413,6 @@ class ReplayBuffer:
         places = state["final_slots"]
         for i, place in enumerate(places.tolist()):
             self._final[place] = transform(lambda array: array[i].copy(), dict(state["final"]))  # noqa: B023
-        self._bad_final, self.n_unchecked = None, 0
         if self._stacks is not None:
             self._stacks.load_state(state["stacks"])
         self.sampler.load_state(state["sampler"])
@@ -470,16 +445,13 @@ def keep_or_discard_buffer(before: Buffer | None, n_envs: int, specs: Mapping[st
     """Return the buffer, with all episodes cut, where it fits; otherwise warn of what is lost."""
     if before is None:
         return None
-    fits = before.n_envs == n_envs and before.specs == specs
-    if fits and before.first_not_finite() is None:
+    if before.n_envs == n_envs and before.specs == specs:
         before.cut()
         return before
     if before:
-        why = "some of their numbers are not finite"
+        why = "the environments mask actions otherwise"
         if before.n_envs != n_envs:
             why = f"it was of {before.n_envs} environments, not {n_envs}"
-        elif not fits:
-            why = "the environments mask actions otherwise"
         lost = f"the {len(before):,} transitions in the replay buffer are lost: {why}"
         warnings.warn(lost, ZooWarning, stacklevel=5)
     return None

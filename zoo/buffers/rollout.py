@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,10 +10,8 @@ import numpy as np
 from zoo.buffers.arrays import (
     Arrays,
     ArraySpec,
-    NotFinite,
     allocate,
     assign,
-    find_not_finite,
     join,
     n_bytes,
     transform,
@@ -115,17 +112,6 @@ class RolloutBuffer:
             join(list(final_observations)),
             None if states[0] is None else np.concatenate(states),
         )
-
-    def first_not_finite(self) -> NotFinite | None:
-        """Return the first number of the rollout, as far as it goes, that is NaN or infinite."""
-        columns = {**self.columns, "rewards": self.rewards}
-        filled = itemgetter(slice(self._step))
-        found = find_not_finite({name: transform(filled, column) for name, column in columns.items()})
-        for _, indices, final, _ in self._truncations if found is None else ():
-            found = find_not_finite({"next_observations": transform(lambda array: array[None], final)})
-            if found is not None:
-                return found._replace(env=int(indices[found.env]))
-        return found
 
     def rows(self) -> dict[str, Arrays]:
         """Return all columns with one entry a step, (n_steps × n_envs, …): views, so nothing is copied.

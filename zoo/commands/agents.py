@@ -42,8 +42,7 @@ def run(config: Mapping[str, Any]) -> None:
         show(to_json([_as_data(*each) for each in agents]), end="")
     elif agents:
         rows = [HEADER, *(_row(*each) for each in agents)]
-        # The last cell is the agent's path, which is there to be copied whole.
-        cells = [[*(one_line(cell, 80) for cell in row[:-1]), one_line(row[-1], 4096)] for row in rows]
+        cells = [[one_line(cell, 4096) for cell in row] for row in rows]
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         for row in cells:
             show("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
@@ -77,7 +76,6 @@ def _card_of(agent: FoundAgent) -> Card:
 
 
 def _row(agent: FoundAgent, card: Card) -> tuple[str, ...]:
-    """Return the cells of `HEADER`."""
     place = shown(agent.path)
     if card is None:
         return agent.algo, agent.env, "damaged", "?", "?", place

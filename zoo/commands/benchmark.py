@@ -25,7 +25,7 @@ from zoo.config.schema import BenchmarkSettings, preset_or_name
 from zoo.config.user_files import shown
 from zoo.core import atomic
 from zoo.core.free_memory import usable_cores
-from zoo.core.plain_data import parse_json, plain, with_finite_numbers
+from zoo.core.plain_data import plain, with_finite_numbers
 from zoo.core.printing import decimal, one_line, say, show
 from zoo.envs.config import EnvConfig, is_atari
 from zoo.envs.registry import folder_name
@@ -59,9 +59,19 @@ def run(config: Mapping[str, Any]) -> None:
     env = None if settings.env is None else env_id(settings.env)
     agents = wanted_agents(settings.agents, settings.algo, env)
     folder = Path(settings.out).expanduser()
-    results = _read_results(folder)
+    file = folder / RESULTS
+    kept = json.loads(file.read_bytes())["results"] if file.exists() else []
+    results: dict[str, Row] = {row["agent"]: row for row in kept if Path(row["agent"]).exists()}
     for agent in agents:
-        agent["play"] = _play_settings(settings, agent)
+        deterministic = settings.deterministic
+        if deterministic is None:
+            deterministic = not is_atari(EnvConfig(agent["env"]))
+        agent["play"] = {
+            "n_episodes": settings.n_episodes,
+            "n_envs": min(settings.n_envs, settings.n_episodes),
+            "deterministic": deterministic,
+            "seed": settings.seed,
+        }
     measured = {path: row for path, row in results.items() if "mean_return" in row}
     waiting = [each for each in agents if not each.items() <= measured.get(each["agent"], {}).items()]
     show(
@@ -82,7 +92,7 @@ def run(config: Mapping[str, Any]) -> None:
         finally:
             pool.shutdown(cancel_futures=True)
     _write_results(folder, results.values())
-    show(f"table   {one_line(shown(folder.absolute() / TABLE))}")
+    show(f"table   {one_line(shown(folder / TABLE))}")
 
 
 def wanted_agents(folder: str | None, algo: str | None, env: str | None) -> list[Row]:
@@ -109,7 +119,6 @@ def wanted_agents(folder: str | None, algo: str | None, env: str | None) -> list
 
 
 def _agents_below(root: Path) -> Iterable[Path]:
-    """Give the agents below a folder, of a run its best one."""
     for parent, folders, files in os.walk(root):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         if POLICY in files or "run.json" in files:
@@ -121,7 +130,7 @@ def _agents_below(root: Path) -> Iterable[Path]:
 
 
 def _agent(path: Path) -> Row:
-    row: Row = {"agent": one_line(shown(path.absolute()), 300), "algo": path.parent.name, "env": path.name}
+    row: Row = {"agent": one_line(shown(path), 300), "algo": path.parent.name, "env": path.name}
     try:
         config, card = read_config(path), read_card(path)
         row |= {
@@ -134,16 +143,6 @@ def _agent(path: Path) -> Row:
     except ZooError as error:
         row["problem"] = str(error)
     return row
-
-
-def _play_settings(settings: BenchmarkSettings, agent: Row) -> dict[str, Any]:
-    """Return what the scores depend on beside the agent."""
-    deterministic = settings.deterministic
-    if deterministic is None:
-        deterministic = not is_atari(EnvConfig(agent["env"]))
-    n_episodes = settings.n_episodes
-    n_envs = min(settings.n_envs, n_episodes)
-    return {"n_episodes": n_episodes, "n_envs": n_envs, "deterministic": deterministic, "seed": settings.seed}
 
 
 def _evaluated(agent: Row, settings: BenchmarkSettings, n_jobs: int) -> Row:
@@ -165,20 +164,6 @@ def _evaluated(agent: Row, settings: BenchmarkSettings, n_jobs: int) -> Row:
         said = (done.stderr.splitlines() or [f"ended with status {done.returncode}"])[-1]
         return {**agent, "problem": one_line(said.removeprefix("zoo: "))}
     return {**json.loads(done.stdout.splitlines()[-1]), **agent}
-
-
-def _read_results(folder: Path) -> dict[str, Row]:
-    """Return the results of agents that are still there, by the agent's path."""
-    file = folder / RESULTS
-    if not file.exists():
-        return {}
-    try:
-        rows = parse_json(file.read_bytes())["results"]
-        return {row["agent"]: row for row in rows if Path(row["agent"]).exists()}
-    except (ValueError, KeyError, TypeError, OSError) as error:
-        raise ZooError(
-            f"{one_line(file)} is damaged ({one_line(error)}); remove it, or choose another folder: out=DIR"
-        ) from error
 
 
 def _write_results(folder: Path, rows: Iterable[Row]) -> None:

@@ -7,15 +7,15 @@ from typing import Any
 
 from zoo.config.fields import build
 from zoo.core.printing import show
+from zoo.envs.adapter import VecEnvAdapter
+from zoo.envs.config import EnvConfig
+from zoo.envs.env_checker import check_env
+from zoo.envs.make_env import make_vec_env
+from zoo.envs.spaces import describe
 
 
 def run(config: Mapping[str, Any]) -> None:
     """Check the environment of the config and print what it looks like; `ZooError` says what is wrong."""
-    from zoo.envs.config import EnvConfig
-    from zoo.envs.env_checker import check_env
-    from zoo.envs.make_env import make_vec_env
-    from zoo.envs.spaces import describe
-
     env = build(EnvConfig, config["env"], "env")
     suspicions = check_env(env)
     envs = make_vec_env(env, 1, check=False)
@@ -29,9 +29,6 @@ def run(config: Mapping[str, Any]) -> None:
 
 
 def _masks(envs: Any, mask_actions: bool) -> str:
-    """Say whether the environment tells which actions are valid."""
-    from zoo.envs.adapter import VecEnvAdapter
-
     if not mask_actions:
         return "not asked for (env.mask_actions=false)"
     stepper = VecEnvAdapter(envs)

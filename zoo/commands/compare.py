@@ -10,7 +10,6 @@ from zoo.config.fields import build
 from zoo.config.schema import CompareSettings
 from zoo.core.plain_data import plain, with_finite_numbers
 from zoo.core.printing import one_line, say, show
-from zoo.errors import ZooError
 from zoo.plots.compare import Comparison, compare_sides, sentence, sides_of
 from zoo.plots.groups import as_override, keys_of
 from zoo.plots.runs import Run, Score, find_runs, problems_of, read_run
@@ -50,8 +49,6 @@ def run(config: Mapping[str, Any]) -> None:
 def _named_runs(given: str | list[str]) -> tuple[str, list[Run]]:
     """Return the runs that a path, or a list of paths, stands for, with what was given as their name."""
     paths = given if isinstance(given, list) else [given]
-    if not all(isinstance(path, str) for path in paths):
-        raise ZooError(f"runs={one_line(given)}: expected paths, and lists of paths")
     return ", ".join(paths), [read_run(path) for path in find_runs(paths)]
 
 

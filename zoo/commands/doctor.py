@@ -42,16 +42,12 @@ def findings() -> Iterator[tuple[str, dict[str, Any]]]:
     mujoco = os.environ.get("MUJOCO_GL", "its own choice")
     yield "machine", {**machine(), "window": window, "MuJoCo draws by": mujoco}
     extras = importlib.metadata.metadata("zoo").get_all("Provides-Extra") or []
-    yield (
-        "extras",
-        {
-            extra: ", ".join(
-                f"{name} {_version(name)}" for name, *_ in (each.split("[") for each in packages_of(extra))
-            )
-            for extra in extras
-            if extra not in ("all", "test", "bench")
-        },
-    )
+    packages = {
+        extra: [each.partition("[")[0] for each in packages_of(extra)]
+        for extra in extras
+        if extra not in ("all", "test", "bench")
+    }
+    yield "extras", {key: ", ".join(f"{each} {_version(each)}" for each in packages[key]) for key in packages}
 
 
 def _version(package: str) -> str:

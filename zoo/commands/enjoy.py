@@ -31,8 +31,7 @@ def run(config: Mapping[str, Any]) -> None:
     }
     if settings.record:
         path = video_path(agent.path, agent.algo, agent.env.id)
-        recording = record(agent.algorithm, agent.env, [path], check=agent.check_spaces, **play)
-        for path in recording.paths:
+        if record(agent.algorithm, agent.env, [path], check=agent.check_spaces, **play):
             show(f"video  {shown(path)}", flush=True)
     else:
         with (

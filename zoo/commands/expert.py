@@ -41,7 +41,6 @@ def run(config: Mapping[str, Any]) -> None:
 
 
 def _show_file(settings: ExpertSettings, path: str) -> None:
-    """Print what the file at ``path`` holds, of the episodes that are asked for."""
     given = [f"{name}=" for name in ("agent", "algo", "env", "out") if getattr(settings, name)]
     if given:
         raise ZooError(f"show=PATH shows what a file holds; leave out {', '.join(given)}")

@@ -39,6 +39,6 @@ def run(config: Mapping[str, Any]) -> None:
         raise ZooError(f"can't export {origin}: {error}") from error
     show(f"agent   {origin}")
     for file, difference in differences.items():
-        place = one_line(shown(out.absolute() / file))
+        place = one_line(shown(out / file))
         show(f"wrote   {place}, differs from the agent by {difference:.1e} at most")
-    show(f"use it  {one_line(shown(out.absolute() / 'README.md'))}")
+    show(f"use it  {one_line(shown(out / 'README.md'))}")

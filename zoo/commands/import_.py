@@ -45,7 +45,7 @@ def run(config: Mapping[str, Any]) -> None:
     if settings.out is None and out.exists():
         raise ZooError(f"{out} is there already; name another folder, or this one to replace it: out=PATH")
     path = imported.algorithm.save(out, card=imported.card)
-    place = one_line(shown(path.expanduser().absolute()))
+    place = one_line(shown(path))
     where = "" if env is None else f" on {env.id}"
     show(f"agent  {place}")
     steps, source = imported.card["timesteps"], imported.card["imported_from"]

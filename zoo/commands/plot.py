@@ -38,8 +38,6 @@ PROBLEMS_SHOWN = 10
 MOST_GROUPS = 60
 """Groups whose scores are printed beside a figure."""
 
-DEFAULT_Y = "train"
-
 
 def run(config: Mapping[str, Any]) -> None:
     """Draw the runs that the config names, or tabulate their scores, or write a report about them."""
@@ -71,16 +69,17 @@ def run(config: Mapping[str, Any]) -> None:
     elif table is None and len(runs) > 1 and len(groups) <= MOST_GROUPS:
         show(score_table(scored(groups, cast(Score, settings.score))).text("md"), end="")
     _print_problems(runs, groups)
-    show(f"wrote  {one_line(shown(out.absolute()))}")
+    show(f"wrote  {one_line(shown(out))}")
 
 
 def _format(settings: PlotSettings) -> str:
-    """Return what is to be written, by ``report``, ``format`` and the ending of ``out``."""
     ending = Path(settings.out).suffix.removeprefix(".").lower() if settings.out else ""
-    if settings.report and settings.format not in (None, "html"):
-        raise ZooError(f"report=true writes HTML, and format={settings.format} was asked for")
-    if settings.report or settings.format is not None:
-        return settings.format or "html"
+    if settings.report:
+        if settings.format not in (None, "html") or settings.figure != "auto":
+            raise ZooError("report=true writes HTML, with every figure; leave out format= and figure=")
+        return "html"
+    if settings.format is not None:
+        return settings.format
     if settings.out and ending not in FORMATS:
         raise ZooError(
             f"out={one_line(settings.out)}: no format has the ending .{one_line(ending)}"
@@ -91,11 +90,9 @@ def _format(settings: PlotSettings) -> str:
 
 def _figure(settings: PlotSettings, kind: str, n_runs: int) -> str:
     """Return the figure, or the table of that name. Raises `ZooError` for one that the format can't hold."""
-    asked, is_one_run = settings.figure, n_runs == 1 and settings.y == DEFAULT_Y
+    asked, is_one_run = settings.figure, n_runs == 1 and settings.y == "train"
     if asked == "auto":
         return "scores" if kind in TEXTS else "run" if is_one_run else "curves"
-    if kind == "html":
-        raise ZooError(f"a report has every figure: figure={asked} goes with png, svg and pdf")
     if asked == "run" and not is_one_run:
         raise ZooError(
             f"figure=run shows one run, all of it: figure=curves goes with {n_runs:,} runs and"
@@ -107,7 +104,6 @@ def _figure(settings: PlotSettings, kind: str, n_runs: int) -> str:
 
 
 def _default_file(runs: Sequence[Run], figure: str, kind: str) -> Path:
-    """Return the file in ``plots/``, called after the run or after what is drawn."""
     name = "report" if kind == "html" else figure
     if len(runs) == 1:
         name = "-".join([runs[0].algo, runs[0].env, runs[0].path.absolute().name])

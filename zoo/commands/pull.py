@@ -13,17 +13,16 @@ from zoo.config.schema import PullSettings
 from zoo.config.user_files import shown
 from zoo.core.printing import one_line, show
 from zoo.errors import ZooError
+from zoo.interop.hub import pull
 
 
 def run(config: Mapping[str, Any]) -> None:
     """Pull the agent that the config names, and say what would need trust."""
-    from zoo.interop.hub import pull
-
     settings = build(PullSettings, config, "")
     if settings.source is None:
         raise ZooError("from where? from=USER/NAME (Hugging Face Hub), from=FOLDER or from=FILE.zip")
     path, files = pull(settings.source, settings.to, revision=settings.revision)
-    place = one_line(shown(path.absolute()))
+    place = one_line(shown(path))
     env = (files.config.get("env") or {}).get("id")
     name = f"{one_line(files.config['algo']['name'], 40)} on {one_line(env, 80)}"
     show(f"agent  {place}")

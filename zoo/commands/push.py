@@ -13,12 +13,11 @@ from zoo.config.user_files import shown
 from zoo.core.printing import one_line, show
 from zoo.errors import ZooError
 from zoo.experiment.open_agent import agent_path
+from zoo.interop.hub import VIDEO_ENDINGS, newest_video, push
 
 
 def run(config: Mapping[str, Any]) -> None:
     """Push the agent that the config names."""
-    from zoo.interop.hub import VIDEO_ENDINGS, newest_video, push
-
     settings = build(PushSettings, config, "")
     if settings.to is None:
         raise ZooError("where to? to=USER/NAME (Hugging Face Hub), to=FOLDER or to=FILE.zip")

@@ -10,43 +10,40 @@ from zoo.config.fields import build
 from zoo.config.schema import RecordSettings
 from zoo.config.user_files import shown
 from zoo.core.printing import show
+from zoo.envs.video import parse_size
 from zoo.errors import ZooError
 from zoo.experiment.evaluation import EpisodeReporter
 from zoo.experiment.open_agent import OpenedAgent, open_agent
+from zoo.experiment.recording import record, video_path
 
 
 def run(config: Mapping[str, Any]) -> None:
     """Film the agent that the config names, and say where the video is."""
-    from zoo.envs.video import parse_size
-    from zoo.experiment.recording import VideoStyle, record
-
     settings = build(RecordSettings, config, "")
-    style = VideoStyle(parse_size(settings.size), settings.fps)
+    size = parse_size(settings.size)
     agent = open_agent(settings)
     show(agent.introduction(), flush=True)
-    reporter = EpisodeReporter()
-    recording = record(
+    paths = _paths(settings, agent)
+    n_frames = record(
         agent.algorithm,
         agent.env,
-        _paths(settings, agent),
-        style,
+        paths,
+        size=size,
+        frames_per_second=settings.fps,
         n_episodes=settings.n_episodes,
         length=settings.length,
         deterministic=settings.deterministic,
         seed=settings.seed,
-        on_episode=reporter.add,
+        on_episode=EpisodeReporter().add,
         check=agent.check_spaces,
     )
-    if not recording.paths:
+    if not n_frames:
         show("no video: nothing was played")
-    for path in recording.paths:
-        show(f"video  {shown(path)}  {recording.n_frames:,} images", flush=True)
+    for path in paths if n_frames else []:
+        show(f"video  {shown(path)}  {n_frames:,} images", flush=True)
 
 
 def _paths(settings: RecordSettings, agent: OpenedAgent) -> list[Path]:
-    """Return the files to write, by their formats."""
-    from zoo.experiment.recording import video_path
-
     formats = ["mp4", "gif"] if settings.format == "both" else [settings.format]
     if settings.out is None:
         return [video_path(agent.path, agent.algo, agent.env.id, each) for each in formats]

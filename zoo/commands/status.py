@@ -29,7 +29,6 @@ def run(config: Mapping[str, Any]) -> int:
 
 
 def _watch(folder: SweepFolder, seconds: float) -> list[Row]:
-    """Show the table again and again, until no job is under way."""
     from rich.console import Group
     from rich.live import Live
     from rich.text import Text

@@ -6,7 +6,6 @@ import contextlib
 import logging
 import shlex
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from zoo.config.schema import preset_or_name
@@ -63,11 +62,11 @@ def _print_start(experiment: Experiment) -> None:
     if config["init_from"] is not None and not algorithm.num_timesteps:
         parts = {"weights": "the weights", "optimizer": "weights and optimizer of the last checkpoint"}
         what = parts.get(config["init_with"], "weights, optimizer and replay buffer of the last checkpoint")
-        show(f"start   with {what} of {_shown(config['init_from'])}")
+        show(f"start   with {what} of {shown(config['init_from'])}")
         for line in experiment.changed_settings:
             show(f"        {line}")
     algo, env = preset_or_name(config["algo"]), config["env"]["id"]
-    show(f"run     {_shown(experiment.run.path)}")
+    show(f"run     {shown(experiment.run.path)}")
     no_file = {None: f"no file for {algo} on {env}", "none": "left out by tuned=none"}.get(config["tuned"])
     show(f"tuned   {f'{no_file}; defaults of the algorithm' if no_file else config['tuned']}")
     if experiment.is_resumed and algorithm.num_timesteps:
@@ -86,8 +85,8 @@ def _print_end(result: Result, experiment: Experiment) -> None:
         score = f"{decimal(last.mean)} ± {decimal(last.std)} over {last.n_episodes} episodes{success}"
         say(f"score   {score}{best}")
     if result.agent.exists():
-        say(f"agent   {_shown(result.agent)}")
-    run = _shown(result.run.path)
+        say(f"agent   {shown(result.agent)}")
+    run = shown(result.run.path)
     if result.is_complete:
         runs_dir = experiment.config["runs_dir"]
         where = "" if runs_dir == "runs" else f" {shlex.quote(f'runs_dir={runs_dir}')}"
@@ -102,7 +101,3 @@ def _print_end(result: Result, experiment: Experiment) -> None:
 def _new_run_command(run: str) -> str:
     """Return the command of a new run with the settings and the weights of this one."""
     return f"zoo train {shlex.quote(f'experiment={run}/config.yaml')} {shlex.quote(f'init_from={run}')}"
-
-
-def _shown(path: str | Path) -> str:
-    return shown(Path(path).expanduser().absolute())

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from zoo.config.user_files import shown
 from zoo.core.printing import say, show
 from zoo.errors import INTERRUPTED
 from zoo.experiment.workers import refuse_tasks
-from zoo.tuning.report import Result, counts, table
+from zoo.tuning.report import Result, counts, result_of, table
 from zoo.tuning.tune import Search
 
 
@@ -19,11 +18,11 @@ def run(config: Mapping[str, Any]) -> int | None:
     """Search as the checked config says. Returns 130 if the user or the cluster ended it."""
     verbose = config["verbose"]
     refuse_tasks(config["workers"])
-    with Search(config) as found:
-        if verbose:
-            _print_start(found)
-        is_done = found.run()
-        result = found.result()
+    found = Search(config)
+    if verbose:
+        _print_start(found)
+    is_done = found.run()
+    result = result_of(found.plan, found.shared)
     if verbose:
         _print_end(result, is_done=is_done)
     return None if is_done else INTERRUPTED
@@ -31,7 +30,7 @@ def run(config: Mapping[str, Any]) -> int | None:
 
 def _print_start(found: Search) -> None:
     plan = found.plan
-    show(f"study   {_shown(plan.folder)}")
+    show(f"study   {shown(plan.folder)}")
     show(f"trials  {plan.config['n_trials']} in {found.shared.storage.name}")
     for remark in found.remarks:
         show(f"        {remark}")
@@ -50,17 +49,13 @@ def _print_end(result: Result, *, is_done: bool) -> None:
     if result.best is not None:
         say(table(result))
     if result.report_file is not None:
-        say(f"plots   {_shown(result.report_file)}")
-    say(f"all     {_shown(result.trials_file)}")
+        say(f"plots   {shown(result.report_file)}")
+    say(f"all     {shown(result.trials_file)}")
     if result.best_file is not None:
         plan = result.plan
         dataset = [f"dataset={plan.config['dataset']}"] if plan.config["dataset"] else []
         train = ["zoo", "train", f"algo={plan.algo}", f"env={plan.env}", *dataset]
-        train.append(f"tuned={_shown(result.best_file)}")
+        train.append(f"tuned={shown(result.best_file)}")
         say(f"train   {shlex.join(train)}")
     if not is_done:
         say("go on   with the same command")
-
-
-def _shown(path: Path) -> str:
-    return shown(path.absolute())

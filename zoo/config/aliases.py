@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from zoo.errors import ZooError
+from zoo.errors import ZooError, nearest_name
 
 _TABLES: dict[str, dict[str, str]] = yaml.safe_load(
     Path(__file__).with_name("names_elsewhere.yaml").read_text(encoding="utf-8")
@@ -31,32 +30,30 @@ class UnknownKeyError(ZooError):
     """A key that its section does not have; the message names what is meant, or what there is.
 
     ``section`` is the path of a config in the whole, "" at the top; ``rest`` is what was written behind the
-    key (``.g`` of ``env_kwargs.g``), and ``note`` ends a list of known keys. `with_hint` looks for the key in
-    the whole config, unless the hint ``is_sure``.
+    key (``.g`` of ``env_kwargs.g``). `with_hint` looks for the key in the whole config, unless the hint
+    ``is_sure``.
     """
 
-    def __init__(
-        self, key: str, known: Sequence[str], section: str = "", *, rest: str = "", note: str = ""
-    ) -> None:
+    def __init__(self, key: str, known: Sequence[str], section: str = "", *, rest: str = "") -> None:
         self.key, self.known, self.section, self.rest = key, known, section, rest
         self.path = self._path_of(key)
         hint = self._of_another_library() or self._nearest_in_section(VERY_CLOSE)
         self.is_sure = bool(hint)
-        hint = hint or self._nearest_in_section(CLOSE) or f"; known: {', '.join(sorted(known))}{note}"
+        hint = hint or self._nearest_in_section(CLOSE) or f"; known: {', '.join(sorted(known))}"
         super().__init__(f"unknown key `{self.path}`{hint}")
 
-    def with_hint(self, keys: Sequence[str], others: Callable[[], str]) -> ZooError:
+    def with_hint(self, keys: Sequence[str], others: str) -> ZooError:
         """Return the error with a hint at the whole config, whose keys are ``keys``, such as ``algo.gamma``.
 
-        ``others`` returns what to say of a key that is not among them, or "".
+        ``others`` is what to say of a key that is not among them, or "".
         """
         places = [each for each in keys if _last(each) == self.key and each != self.path]
         is_of_algorithms = self.section == "algo" or places == [f"pretrain.{self.key}"]
         hint = (
-            (others() if is_of_algorithms else "")
+            (others if is_of_algorithms else "")
             or self._elsewhere(keys, places)
             or self._nearest_in_section(CLOSE)
-            or others()
+            or others
             or _nearest_anywhere(self.key, keys)
         )
         return ZooError(f"unknown key `{self.path}`{hint}") if hint else self
@@ -79,7 +76,7 @@ class UnknownKeyError(ZooError):
         return f": it is `{place}{self.rest}` here" if place and is_here else ""
 
     def _nearest_in_section(self, cutoff: float) -> str:
-        near = _nearest(self.key, self.known, cutoff)
+        near = nearest_name(self.key, self.known, cutoff)
         return f"; did you mean `{self._path_of(near)}`?" if near else ""
 
     def _elsewhere(self, keys: Sequence[str], places: Sequence[str]) -> str:
@@ -121,15 +118,9 @@ class RefusesNames(AnswersNames):
 
 
 def _nearest_anywhere(key: str, keys: Sequence[str]) -> str:
-    name = _nearest(key, {_last(each) for each in keys}, CLOSE)
+    name = nearest_name(key, sorted({_last(each) for each in keys}), CLOSE)
     places = [each for each in keys if _last(each) == name]
     return f"; did you mean {_join_places(places)}?" if name and len(places) <= MOST_PLACES else ""
-
-
-def _nearest(key: str, names: Collection[str], cutoff: float) -> str:
-    by_lower_case = {name.lower(): name for name in sorted(names)}
-    found = difflib.get_close_matches(key.lower(), by_lower_case, n=1, cutoff=cutoff)
-    return by_lower_case[found[0]] if found else ""
 
 
 def _last(path: str) -> str:

@@ -22,15 +22,14 @@ from omegaconf.errors import OmegaConfBaseException
 from zoo.config import schema
 from zoo.config.aliases import ALGORITHMS, UnknownKeyError
 from zoo.config.environment_values import resolved
-from zoo.config.keys import TRAINING, all_keys, other_algorithms_hint
-from zoo.config.overrides import allow_new_key, as_users_type, parse_overrides, with_config_keys
+from zoo.config.keys import SECTIONS, all_keys, other_algorithms_hint
+from zoo.config.overrides import KEYS_BY_TYPED_NAME, allow_new_key, parse_overrides, with_config_keys
 from zoo.config.resume import RESUME, ResumedRun
 from zoo.config.source import SearchPath, ZooConfigSource, chosen_groups
-from zoo.config.user_files import data_folder, search_folders, shown
+from zoo.config.user_files import search_folders, shown
 from zoo.config.validate import (
     REQUIRED_CHOICES,
     checked,
-    refuse_empty_choices,
     refuse_pretraining_from_nothing,
     refuse_several_values,
     refuse_unknown_names,
@@ -93,9 +92,11 @@ class ConfigLoader:
         is_run = run_mode == RunMode.RUN
         try:
             given = parse_overrides(overrides)
-            keys = self.known_keys()
-            refuse_unknown_names(given, keys, as_users_type(self.command, keys))
-            refuse_empty_choices(given, self._groups(), self.hydra.get_group_options)
+            self.source.chosen = _values(given)
+            settings = (str(key) for key in self._command_config if key not in ("defaults", "hydra"))
+            keys = [*dict.fromkeys([*settings, *self.groups])]
+            typed = {key: name for name, key in KEYS_BY_TYPED_NAME.get(self.command, {}).items()}
+            refuse_unknown_names(given, self.groups, keys, [typed.get(key, key) for key in keys])
             if is_run:
                 refuse_several_values(given)
             resumed = _resumed_run(given) if is_run else None
@@ -105,9 +106,7 @@ class ConfigLoader:
                 resumed.apply_to(config)
             plain = self._plain_job(config)
         except UnknownKeyError as error:
-            chosen = [each.partition("=")[2] for each in overrides if each.startswith("algo=")]
-            algorithms = [self.source.base_of(name) for names in chosen for name in names.split(",")]
-            raise self._with_hint(error, algorithms) from error
+            raise self._with_hint(error) from error
         except (*HYDRA_ERRORS, ValueError) as error:
             raise as_zoo_error(error) from error
         if is_run:
@@ -124,29 +123,18 @@ class ConfigLoader:
         self._check(config, self._plain_job(config))
         return config
 
-    def parsed(self, overrides: Sequence[str]) -> list[Override]:
-        """Return overrides as Hydra reads them, ``glob`` among the options that there are."""
-        return parse_overrides(overrides, self.hydra)
-
-    def files(self, overrides: list[str]) -> dict[Path, str]:
-        """Return the files that a config is put together from, each with its section, "" for the whole."""
-        self.load_incomplete(overrides)
-        return dict(self.source.read)
-
     def _composed(self, overrides: Sequence[Override], run_mode: RunMode) -> DictConfig:
         """Return the composed config, without the groups of which no option is chosen."""
         command = self._command_config
         dictionaries = (str(key) for key in command if OmegaConf.is_dict(command[key]))
-        within = {*self._groups(), *dictionaries} - {"hydra"}
+        within = {*self.groups, *dictionaries} - {"hydra"}
         self.source.read.clear()
-        self.source.chosen = {
-            each.key_or_group: None if each.is_sweep_override() else each.value() for each in overrides
-        }
+        self.source.chosen = _values(overrides)
         config = self.hydra.load_configuration(
             self.command, [allow_new_key(each, within) for each in overrides], run_mode
         )
         with flag_override(config, ["struct", "readonly"], [False, False]):
-            for group in set(REQUIRED_CHOICES.get(self.command, {})) & set(self._groups()):
+            for group in set(REQUIRED_CHOICES.get(self.command, {})) & set(self.groups):
                 if self.source.choice(group) is None:
                     config.pop(group, None)
             config.hydra.overrides.task = [
@@ -159,34 +147,23 @@ class ConfigLoader:
 
         The list ``fixed`` of a search also gets the hyperparameters that the command line sets.
         """
-        plain = resolved(_job_part(config))
+        plain = resolved(job_part(config))
         if isinstance(plain.get("fixed"), list):
             given = (key for key in sorted(self.source.chosen) if key.startswith(SEARCHABLE))
             plain["fixed"] = list(dict.fromkeys([*plain["fixed"], *given]))
         return plain
 
-    def groups(self) -> list[str]:
-        """Return the config groups of the command, as its defaults list names them, and Hydra's launchers."""
-        return [*(group for group in self._groups() if not group.startswith("hydra")), "hydra/launcher"]
-
-    def known_keys(self) -> list[str]:
-        """Return the names at the top of the command's config: its settings and its groups."""
-        names = dict.fromkeys([*map(str, self._command_config), *self._groups()])
-        return [name for name in names if name != "defaults" and not name.startswith("hydra")]
-
-    def _with_hint(self, error: UnknownKeyError, algorithms: Sequence[str]) -> ZooError:
+    def _with_hint(self, error: UnknownKeyError) -> ZooError:
         """Return the error with a hint at where its key stands in the whole config, if it is there."""
         if error.is_sure:  # to say more algorithms are imported, which takes long
             return error
-        chosen = [name for name in algorithms if name in schema.ALGORITHMS]
-
-        def others() -> str:
-            if error.section == "env":
-                return f"; what the environment itself takes: `env.kwargs.{error.key}`"
-            if error.section not in ("", "algo") or self.command not in TRAINING:
-                return ""
-            return other_algorithms_hint(error.key, chosen)
-
+        algorithm = self.source.base_of(self.source.choice("algo") or "")
+        chosen = [algorithm] if algorithm in schema.ALGORITHMS else []
+        others = ""
+        if error.section == "env":
+            others = f"; what the environment itself takes: `env.kwargs.{error.key}`"
+        elif error.section in ("", "algo") and "algo" in SECTIONS.get(self.command, ()):
+            others = other_algorithms_hint(error.key, chosen)
         return error.with_hint(all_keys(self.command, chosen or schema.ALGORITHMS), others)
 
     @cached_property
@@ -195,18 +172,18 @@ class ConfigLoader:
         assert isinstance(config, DictConfig)
         return config
 
-    def _groups(self) -> list[str]:
-        return chosen_groups(self._command_config)
+    @cached_property
+    def groups(self) -> list[str]:
+        """The config groups of the command, as its defaults list names them, without Hydra's own."""
+        return [each for each in chosen_groups(self._command_config) if not each.startswith("hydra")]
 
     def _check(self, config: DictConfig, plain: dict[str, Any]) -> None:
         """Put the checked values into the config. Raises `ZooError` with the file that sets a wrong one."""
         try:
             values = checked(self.command, plain)
         except ZooError as error:
-            if isinstance(error, UnknownKeyError):
-                algo = value_at(plain, "algo.name")
-                raise self._with_file_name(self._with_hint(error, [algo] if algo else []), plain) from error
-            raise self._with_file_name(error, plain) from error
+            hinted = self._with_hint(error) if isinstance(error, UnknownKeyError) else error
+            raise self._with_file_name(hinted, plain) from error
         with flag_override(config, ["struct", "readonly"], [False, False]):
             for key, value in values.items():
                 config[key] = value
@@ -226,15 +203,18 @@ class ConfigLoader:
         return error if file is None else ZooError(f"{error} (in {shown(file)})")
 
 
+def _values(overrides: Sequence[Override]) -> dict[str, Any]:
+    return {each.key_or_group: None if each.is_sweep_override() else each.value() for each in overrides}
+
+
 def _resumed_run(given: Sequence[Override]) -> ResumedRun | None:
-    """Return the run that ``resume=`` names among the overrides, or None."""
     folders = [override.value() for override in given if override.key_or_group == RESUME]
     if not folders or folders[-1] is None:
         return None
     return ResumedRun(Path(str(folders[-1])).expanduser(), given)
 
 
-def _job_part(config: DictConfig) -> DictConfig:
+def job_part(config: DictConfig) -> DictConfig:
     """Return everything but Hydra's own part."""
     return OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
 
@@ -244,11 +224,9 @@ def compose(command: str = "train", overrides: Sequence[str] = ()) -> DictConfig
 
     Works anywhere and any number of times, also inside of a running Hydra job. Raises `ZooError`.
     """
-    ours = data_folder("conf")
-    known = set() if ours is None else {file.stem for file in ours.glob("*.yaml")}
-    if command not in known:
-        raise ZooError(f"unknown command '{command}'{nearest(command, sorted(known))}")
-    return _job_part(ConfigLoader(command).load_configuration(overrides, RunMode.RUN))
+    if command not in schema.SETTINGS:
+        raise ZooError(f"unknown command '{command}'{nearest(command, schema.SETTINGS)}")
+    return job_part(ConfigLoader(command).load_configuration(overrides, RunMode.RUN))
 
 
 def env_id(name: str) -> str:

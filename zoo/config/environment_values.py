@@ -15,36 +15,31 @@ from omegaconf.errors import OmegaConfBaseException
 
 from zoo.errors import ZooError
 
-VARIABLE = "oc.env"
-
 Path = tuple[str | int, ...]
 
 _written: dict[Path, tuple[Any, str]] = {}
 """By place in a config: the value, and the text that stands for it."""
 
 
-def resolved(config: Mapping[str, Any], *, below: Path = ()) -> dict[str, Any]:
-    """Return a config, or what stands at ``below`` of one, as plain values; keep how variables were written.
+def resolved(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a config as plain values; keep how variables were written.
 
     Raises `ZooError` for a variable that is not set, and an interpolation that leads nowhere.
     """
     try:
         plain: Any = OmegaConf.to_container(OmegaConf.create(dict(config)))
-        texts = {path: text for path, text in _leaves(plain, below) if isinstance(text, str) and "${" in text}
+        texts = {path: text for path, text in _leaves(plain) if isinstance(text, str) and "${" in text}
         if not texts:
             return plain
-        for key in reversed(below):
-            plain = {key: plain}
         plain = OmegaConf.to_container(OmegaConf.create(plain), resolve=True)
     except OmegaConfBaseException as error:
         raise ZooError(str(error).partition("\n")[0]) from error
-    values = {path: _at(plain, path) for path in texts}
-    given = [str(values[path]) for path, text in texts.items() if VARIABLE in text and values[path]]
+    values = {path: value for path, value in _leaves(plain) if path in texts}
+    given = [str(value) for path, value in values.items() if "oc.env" in texts[path] and value]
     for path, value in values.items():
-        # What refers to such a value has it too.
-        if not isinstance(value, Mapping | list) and any(each in str(value) for each in given):
+        if any(each in str(value) for each in given):  # what refers to such a value has it too
             _written[path] = (value, texts[path])
-    return _at(plain, below)
+    return plain
 
 
 def as_written(value: Any, path: Path = ()) -> Any:
@@ -57,25 +52,9 @@ def as_written(value: Any, path: Path = ()) -> Any:
     return text if text is not None and known == value else value
 
 
-def kept() -> list[tuple[list[str | int], Any, str]]:
-    """Return what is kept, as plain data, for `keep` in another process."""
-    return [(list(path), value, text) for path, (value, text) in _written.items()]
-
-
-def keep(values: list[tuple[list[str | int], Any, str]]) -> None:
-    """Keep what another process kept."""
-    _written.update({tuple(path): (value, text) for path, value, text in values})
-
-
-def _leaves(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
+def _leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
     if not isinstance(value, Mapping | list):
         yield path, value
         return
     for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
         yield from _leaves(item, (*path, key))
-
-
-def _at(value: Any, path: Path) -> Any:
-    for key in path:
-        value = value[key]
-    return value

@@ -12,10 +12,7 @@ from zoo.config.aliases import NAMES
 from zoo.config.fields import variant_of
 from zoo.errors import ZooError
 
-TRAINING = ("train", "tune")
-"""Commands whose config has the sections of a training."""
-
-_TRAINING_SECTIONS = ("algo", *schema.SECTIONS, "callbacks", "logger", "experiment")
+_TRAINING_SECTIONS = ("algo", *schema.SECTIONS, "experiment")
 SECTIONS = {
     "train": _TRAINING_SECTIONS,
     "tune": (*_TRAINING_SECTIONS, "sampler", "pruner", "space"),
@@ -30,9 +27,6 @@ def all_keys(command: str, algorithms: Iterable[str]) -> list[str]:
     """Return the paths of a command's keys, sections among them; ``algo`` has those of these algorithms."""
     sections = SECTIONS.get(command, ())
     classes = {path: schema.section_class(path) for path in (*schema.SECTIONS, *schema.PARTS)}
-    classes |= {f"callbacks.{name}": settings for name, settings in schema.CALLBACKS.items()}
-    classes |= {"logger": schema.LoggerSettings}
-    classes |= {f"logger.{name}": settings for name, settings in schema.LOGGERS.items()}
     keys = hyperparameters(algorithms) if "algo" in sections else []
     keys += _paths(schema.SETTINGS[command], "") if command in schema.SETTINGS else []
     for path, config_class in classes.items():

@@ -13,11 +13,9 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import OverrideParseException
 
+from zoo.config.schema import SECTIONS
 from zoo.core.printing import one_line
 from zoo.errors import ZooError
-
-CONFIG_SECTIONS = ("algo", "env", "policy", "replay", "pretrain", "callbacks", "logger")
-"""Keys that may be given a dictionary of what is within."""
 
 WORD_KEYS = {
     "plot": "runs",
@@ -26,10 +24,7 @@ WORD_KEYS = {
     "pull": "source",
     "status": "folder",
 }
-"""Commands that take bare words, and the key that these are the value of."""
-
-SEVERAL_WORDS = ("plot", "compare")
-"""Those that take any number, as a list."""
+"""Commands that take bare words, and the key that these are the value of; ``runs`` are any number."""
 
 KEYS_BY_TYPED_NAME = {
     "pull": {"from": "source"},
@@ -58,8 +53,6 @@ def allow_new_key(override: Override, sections: Collection[str]) -> str:
     Whoever checks the config knows which keys there may be.
     """
     line = str(override.input_line)
-    if line == "hydra/launcher=basic":  # what Hydra's own is called, which our files replace
-        return "hydra/launcher=local"
     is_plain = not (override.is_add() or override.is_force_add() or override.is_delete())
     section, is_within, _ = override.key_or_group.partition(".")
     return f"++{line}" if is_plain and is_within and section in sections else line
@@ -70,12 +63,6 @@ def with_config_keys(command: str, overrides: Sequence[str]) -> list[str]:
     names = KEYS_BY_TYPED_NAME.get(command, {})
     parts = [override.partition("=") for override in overrides]
     return [f"{names.get(name, name)}{equals}{value}" for name, equals, value in parts]
-
-
-def as_users_type(command: str, keys: Sequence[str]) -> list[str]:
-    """Return the names of a command's keys as a user types them."""
-    typed = {key: name for name, key in KEYS_BY_TYPED_NAME.get(command, {}).items()}
-    return [typed.get(key, key) for key in keys]
 
 
 def parse_arguments(command: str, arguments: Sequence[str]) -> list[str]:
@@ -92,12 +79,12 @@ def parse_arguments(command: str, arguments: Sequence[str]) -> list[str]:
             f"`{words[0]}` has no value; expected key=value, such as n_timesteps=1e5, in quotes if it has"
             f" spaces (see: zoo {command} --help)"
         )
-    others = with_config_keys(command, [argument for argument in arguments if argument not in words])
+    others = [argument for argument in arguments if argument not in words]
     if not words:
         return others
     if any(other.startswith(f"{key}=") for other in others):
         raise ZooError(f"{words[0]} and {key}=… name {key} twice; write it in one place: {key}=…")
-    if command in SEVERAL_WORDS:
+    if key == "runs":
         return [f"{key}=[{','.join(map(quoted, words))}]", *others]
     if len(words) > 1:
         raise ZooError(f"zoo {command} takes one {key}, not {len(words)}: {', '.join(words)}")
@@ -126,7 +113,7 @@ def as_overrides(settings: Mapping[str, Any]) -> list[str]:
     """
     overrides = []
     for key, value in settings.items():
-        if key in CONFIG_SECTIONS and isinstance(value, Mapping):
+        if key in ("algo", *SECTIONS) and isinstance(value, Mapping):
             overrides += [f"{key}.{name}={as_hydra_reads(each)}" for name, each in value.items()]
         else:
             overrides.append(f"{key}={as_hydra_reads(value)}")

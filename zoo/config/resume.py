@@ -17,14 +17,12 @@ from zoo.errors import ZooError
 
 RESUME = "resume"
 
-CHECKPOINTS = "callbacks.checkpoint"
-FREE_OF_CHECKPOINTS = ("every", "keep")
-"""Settings of the checkpoint callback that may differ."""
-
 SHOWN_ONLY = (RESUME, "job", "verbose", "progress_bar")
 """Settings in which two configs of the same run may differ: what is printed, and the run's names."""
 
-FREE = (*SHOWN_ONLY, *(f"{CHECKPOINTS}.{key}" for key in FREE_OF_CHECKPOINTS))
+CHECKPOINTS = ("callbacks.checkpoint.every", "callbacks.checkpoint.keep")
+
+FREE = (*SHOWN_ONLY, *CHECKPOINTS)
 """Settings that change nothing of what is computed."""
 
 
@@ -58,11 +56,10 @@ class ResumedRun:
                 if key not in FREE and key in config and key != "hydra":
                     config[key] = value
             for override in self.given:
-                if override.key_or_group.startswith(f"{CHECKPOINTS}."):
+                if override.key_or_group in CHECKPOINTS:
                     OmegaConf.update(config, override.key_or_group, override.value())
 
     def _change(self, override: Override) -> str | None:
-        """Return how an override differs from the run, or None if it does not."""
         key = override.key_or_group
         value: Any = override.value()
         if override.is_hydra_override() or key in FREE:

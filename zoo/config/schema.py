@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import importlib
-import importlib.util
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -40,19 +39,6 @@ class AgentChoice(AgentName):
 
     env: str | None = hyperparameter(help="its environment; with agent=: another one to play in")
     trust: bool = hyperparameter(help="let the agent import classes from outside Zoo")
-
-
-@dataclass
-class ActingAgent(AgentChoice):
-    """What every command takes that shows how a saved agent acts: which of its run, where, and on what."""
-
-    env: dict[str, Any] = hyperparameter(  # type: ignore[assignment]
-        help="its environment; with agent=: another one to play in; env.KEY=… changes one of its settings"
-    )
-    checkpoint: int | None = hyperparameter(
-        help="environment steps of an agent that its run kept (callbacks.agents); null: the best one", ge=0
-    )
-    device: str = hyperparameter(help="auto, cpu, cuda or cuda:N")
 
 
 @dataclass
@@ -129,9 +115,16 @@ class TuneSettings(SearchSettings, TrainSettings):
 
 
 @dataclass
-class PlaySettings(ActingAgent):
+class PlaySettings(AgentChoice):
     """What every command takes in which a saved agent plays."""
 
+    env: dict[str, Any] = hyperparameter(  # type: ignore[assignment]
+        help="its environment; with agent=: another one to play in; env.KEY=… changes one of its settings"
+    )
+    checkpoint: int | None = hyperparameter(
+        help="environment steps of an agent that its run kept (callbacks.agents); null: the best one", ge=0
+    )
+    device: str = hyperparameter(help="auto, cpu, cuda or cuda:N")
     n_episodes: int = hyperparameter(help="episodes to play", ge=1)
     deterministic: bool = hyperparameter(help="the likeliest action instead of a random one")
     seed: int | None = hyperparameter(help="of the episodes; null: drawn", ge=0)
@@ -239,6 +232,22 @@ class OwnCallbackSettings:
 
 
 @dataclass
+class WandbSettings:
+    """Where Weights & Biases keeps the run, and what of it."""
+
+    project: str = hyperparameter("zoo", "project")
+    entity: str | None = hyperparameter(None, "user or team; null: your own")
+    group: str | None = hyperparameter(None, "group of the run; null: its multirun, if it is of one")
+    job_type: str = hyperparameter("train", "kind of the run within its group")
+    name: str | None = hyperparameter(None, "name of the run; null: that of its folder")
+    tags: list[str] = field(default_factory=list, metadata={"help": "tags of the run"})
+    mode: str | None = hyperparameter(
+        None, "null: as WANDB_MODE says, else online", choices=("online", "offline", "disabled")
+    )
+    agent: bool = hyperparameter(True, "send the best agent too, as an artifact")
+
+
+@dataclass
 class LoggerSettings:
     """Where scalars go."""
 
@@ -248,7 +257,11 @@ class LoggerSettings:
     console: bool = hyperparameter(False, "a table on the terminal")
     csv: bool = hyperparameter(False, "progress.csv in the run's folder")
     tensorboard: bool | None = hyperparameter(None, "TensorBoard's files in the run's folder, in tb/")
-    wandb: dict[str, Any] | None = hyperparameter(None, "Weights & Biases, with the values of WandbSettings")
+    wandb: WandbSettings | bool | None = hyperparameter(None, "Weights & Biases")
+
+    def __post_init__(self) -> None:
+        if isinstance(self.wandb, bool):
+            self.wandb = WandbSettings() if self.wandb else None
 
 
 @dataclass
@@ -346,6 +359,19 @@ class VideoSettings:
 
 
 @dataclass
+class CallbacksSettings:
+    """The callbacks by their keys; null switches one off."""
+
+    eval: EvalSettings | None = None
+    checkpoint: CheckpointSettings | None = None
+    agents: AgentsSettings | None = None
+    video: VideoSettings | None = None
+    stop_on_reward: StopOnRewardSettings | None = None
+    stop_on_no_improvement: StopOnNoImprovementSettings | None = None
+    stop_on_episodes: StopOnEpisodesSettings | None = None
+
+
+@dataclass
 class ImportSettings:
     """What `zoo import` takes beside the section env."""
 
@@ -416,22 +442,6 @@ class ListingSettings:
     runs_dir: str = hyperparameter(help="folder in which own runs are looked for")
 
 
-@dataclass
-class WandbSettings:
-    """Where Weights & Biases keeps the run, and what of it."""
-
-    project: str = hyperparameter("zoo", "project")
-    entity: str | None = hyperparameter(None, "user or team; null: your own")
-    group: str | None = hyperparameter(None, "group of the run; null: its multirun, if it is of one")
-    job_type: str = hyperparameter("train", "kind of the run within its group")
-    name: str | None = hyperparameter(None, "name of the run; null: that of its folder")
-    tags: list[str] = field(default_factory=list, metadata={"help": "tags of the run"})
-    mode: str | None = hyperparameter(
-        None, "null: as WANDB_MODE says, else online", choices=("online", "offline", "disabled")
-    )
-    agent: bool = hyperparameter(True, "send the best agent too, as an artifact")
-
-
 SETTINGS: dict[str, type[Any]] = {
     "train": TrainSettings,
     "tune": TuneSettings,
@@ -453,20 +463,6 @@ SETTINGS: dict[str, type[Any]] = {
 }
 """The settings by command."""
 
-CALLBACKS: dict[str, type[Any]] = {
-    "eval": EvalSettings,
-    "checkpoint": CheckpointSettings,
-    "agents": AgentsSettings,
-    "video": VideoSettings,
-    "stop_on_reward": StopOnRewardSettings,
-    "stop_on_no_improvement": StopOnNoImprovementSettings,
-    "stop_on_episodes": StopOnEpisodesSettings,
-}
-"""The settings of each callback, by its key in the section ``callbacks``; null switches one off."""
-
-LOGGERS: dict[str, type[Any]] = {"wandb": WandbSettings}
-"""The settings of those loggers that have any."""
-
 ALGO_LABELS = ("name", "preset")
 """What stands in the section ``algo`` beside hyperparameters: the algorithm, and the preset if it is one."""
 
@@ -479,14 +475,19 @@ def preset_or_name(algo: Mapping[str, Any]) -> str:
     return str(algo.get("preset") or algo["name"])
 
 
-# What is declared beside the code that it configures, in packages that import this one.
+# Most of these are declared beside the code that they configure, in packages that import this one.
 
 SECTIONS = {
     "env": "zoo.envs.config:EnvConfig",
     "policy": "zoo.policies.config:PolicyConfig",
     "replay": "zoo.buffers.config:ReplayConfig",
     "pretrain": "zoo.imitation.bc:PretrainConfig",
+    "callbacks": f"{__name__}:CallbacksSettings",
+    "logger": f"{__name__}:LoggerSettings",
 }
+
+OPEN_SECTIONS = ("callbacks", "logger")
+"""Sections that also take what is the user's own, a mapping with a ``_target_``, under any key."""
 
 PARTS = {
     "env.normalize": "zoo.envs.config:NormalizeConfig",
@@ -501,11 +502,11 @@ _ELSEWHERE = {
     "algorithm_class": "zoo.algorithms.registry:algorithm_class",
     "check_is_recurrent": "zoo.policies.config:check_is_recurrent",
     "check_recurrence_options": "zoo.policies.config:check_recurrence_options",
-    "checked_pruner": "zoo.tuning.samplers:checked_pruner",
-    "checked_sampler": "zoo.tuning.samplers:checked_sampler",
     "env_config": "zoo.envs.config:env_config",
     "folder_name": "zoo.envs.registry:folder_name",
     "is_atari": "zoo.envs.config:is_atari",
+    "make_pruner": "zoo.tuning.samplers:make_pruner",
+    "make_sampler": "zoo.tuning.samplers:make_sampler",
     "parse_schedule": "zoo.optim.schedules:parse",
 }
 
@@ -530,10 +531,8 @@ def algorithm_config_class(name: str) -> type[Any]:
 def algorithm_summary(name: str) -> str:
     """Return what an algorithm's file says first about itself, without its source; nothing is imported."""
     module = _imported(_ELSEWHERE["ALGORITHMS"])[name].partition(":")[0]
-    spec = importlib.util.find_spec(module)
-    assert spec is not None
-    assert spec.origin is not None
-    description = ast.get_docstring(ast.parse(Path(spec.origin).read_text(encoding="utf-8"))) or ""
+    file = Path(__file__).parents[2].joinpath(*module.split(".")).with_suffix(".py")
+    description = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
     return re.split(r" \(|[.\n]", description)[0] + "."
 
 

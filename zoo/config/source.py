@@ -31,6 +31,7 @@ from omegaconf.errors import OmegaConfBaseException
 from zoo.config import schema
 from zoo.config.fields import common_class, defaults
 from zoo.config.user_files import search_folders, shown
+from zoo.core.printing import one_line
 from zoo.errors import ZooError, nearest
 
 NO_TUNED = "none"
@@ -62,19 +63,6 @@ RUN_CONFIG = "config.yaml"
 """The name by which the config of a run is told from other experiments."""
 
 
-def tuned_file(algo: str, env: str) -> Path | None:
-    """Return the file of tuned values for ``algo`` on ``env``: its own, else that for Atari games, else None.
-
-    ``./hyperparams`` is looked at before Zoo's own.
-    """
-    names = [env, schema.folder_name(env), schema.folder_name(env.rpartition(":")[2])]
-    names += ["atari"] if schema.is_atari_id(env) else []
-    candidates = (
-        folder / algo / f"{name}.yaml" for name in names for folder in search_folders("hyperparams")
-    )
-    return next((candidate for candidate in candidates if candidate.is_file()), None)
-
-
 @functools.lru_cache(maxsize=256)
 def _parsed(text: str) -> Any:
     """Return what YAML says, as plain values that nobody changes: a command's own file is read often."""
@@ -86,14 +74,12 @@ def read_yaml(file: Path) -> Loaded:
     try:
         text = file.read_text(encoding="utf-8")
         config = OmegaConf.create(_parsed(text))
-    except (OSError, ValueError, RecursionError, yaml.YAMLError, OmegaConfBaseException) as error:
-        raise ZooError(f"can't read {shown(file)}: {' '.join(str(error).split())}") from error
-    except AssertionError:  # OmegaConf's, of a number or a truth value
-        config = None
-    if not isinstance(config, DictConfig):
-        raise ZooError(f"{shown(file)} holds no keys and values")
-    if not isinstance(config.get("defaults") or [], list | ListConfig):
-        raise ZooError(f"{shown(file)}: `defaults` is no list of what the file builds on")
+        if not isinstance(config, DictConfig):
+            raise ValueError("it holds no keys and values")
+        if not isinstance(config.get("defaults") or [], list | ListConfig):
+            raise ValueError("its `defaults` are no list of what the file builds on")
+    except (OSError, ValueError, AssertionError, yaml.YAMLError, OmegaConfBaseException) as error:
+        raise ZooError(f"can't read {shown(file)}: {one_line(error)}") from error
     package = re.match(r"(?:\s*(?:#.*)?\n)*?\s*#\s*@package\s+(\S+)", text)
     return config, {"package": package[1] if package else None}
 
@@ -137,16 +123,6 @@ class SearchPath(SearchPathPlugin):
             search_path.prepend("zoo", f"{SCHEME}://{self.command}", SearchPathQuery(provider="main"))
 
 
-class SharedFiles(dict[Path, str]):
-    """The files that a config is composed of, each with its section, "" for the whole.
-
-    Hydra makes deep copies of a source; all of them share this one.
-    """
-
-    def __deepcopy__(self, memo: object) -> SharedFiles:
-        return self
-
-
 class ZooConfigSource(ConfigSource):
     """The source ``zoo://<command>``; a group named like a plain value of that command's config is hidden."""
 
@@ -155,11 +131,15 @@ class ZooConfigSource(ConfigSource):
         self.folders = search_folders("conf")
         self.chosen: Mapping[str, Any] = {}
         """What the command line sets, None for several values; set before a config is composed."""
-        self.read = SharedFiles()
+        self.read: dict[Path, str] = {}
+        """The files that a config is composed of, each with its section, "" for the whole."""
         self.plain_keys: set[str] = set()
         if self._file(self.path) is not None:
             command = self._command(self.path)[0]
             self.plain_keys = {str(key) for key in command} - set(chosen_groups(command))
+
+    def __deepcopy__(self, memo: object) -> ZooConfigSource:
+        return self  # Hydra composes with a copy, which is to say to us what it has read
 
     @staticmethod
     def scheme() -> str:
@@ -335,10 +315,15 @@ class ZooConfigSource(ConfigSource):
             common = defaults(common_class(schema.algorithm_config_class("gail")))
             if tuned.get("generator", common["generator"]) != self.chosen["algo.generator"]:
                 config.algo = {key: tuned[key] for key in tuned if key in common}
-        return self._without_replaced_sections(config, ["replay"])
+        if "replay" in self.chosen:
+            config.pop("replay", None)
+        return config
 
     def _tuned_file(self) -> Path | None:
-        """Return the file of tuned values that is chosen, or the usual one; None if there is none."""
+        """Return the file of tuned values that is chosen, or the usual one; None if there is none.
+
+        The usual one is that for the environment, else that for Atari games; ``./hyperparams`` comes first.
+        """
         option = self.choice("tuned")
         algo, env = self.choice("algo"), self.choice("env")
         if option == NO_TUNED:
@@ -348,7 +333,13 @@ class ZooConfigSource(ConfigSource):
             return path.absolute() if path.is_file() else None
         if option not in (None, USUAL):
             algo, _, env = str(option).partition("/")
-        return None if algo is None or env is None else tuned_file(algo, env)
+        if algo is None or env is None:
+            return None
+        names = [env, schema.folder_name(env), schema.folder_name(env.rpartition(":")[2])]
+        names += ["atari"] if schema.is_atari_id(env) else []
+        folders = search_folders("hyperparams")
+        files = (folder / algo / f"{name}.yaml" for name in names for folder in folders)
+        return next((file for file in files if file.is_file()), None)
 
     def _default_options(self, group: str) -> Sequence[str]:
         """Return what the tuned file, the preset or the algorithm chooses of a group; most choose nothing."""
@@ -375,18 +366,10 @@ class ZooConfigSource(ConfigSource):
             raise ConfigLoadError(f"no {config_path}")
         config, header = _read_experiment(file)
         self.read[file] = ""
-        replaced = ["replay"]
-        for section in ("callbacks", "logger"):
-            if file.name == RUN_CONFIG or self.chosen.get(section) == "none":
-                replaced.append(section)
-        return self._without_replaced_sections(config, replaced), {**header, **GLOBAL}
-
-    def _without_replaced_sections(self, config: DictConfig, sections: Iterable[str]) -> DictConfig:
-        """Leave out those of the sections for which the command line chooses others."""
-        for section in sections:
-            if section in self.chosen:
+        for section in self.chosen.keys() & {"replay", "callbacks", "logger"}:  # others are chosen
+            if section == "replay" or file.name == RUN_CONFIG or self.chosen[section] == "none":
                 config.pop(section, None)
-        return config
+        return config, {**header, **GLOBAL}
 
     def _file(self, config_path: str) -> Path | None:
         path = config_path if config_path.endswith(".yaml") else f"{config_path}.yaml"
@@ -429,12 +412,8 @@ def _read_experiment(file: Path) -> Loaded:
     """Return an experiment; for the config of a run, with the defaults list that this stands for."""
     config, header = read_yaml(file)
     if file.name == RUN_CONFIG:
-        try:
-            choices = {"algo": config.algo.get("preset") or config.algo.name, "env": config.env.id}
-            choices |= (
-                {"tuned": NO_TUNED} if "generator" in config.algo else {}
-            )  # the file may be for another
-        except AttributeError as error:
-            raise ZooError(f"{shown(file)} is not the config of a run: {error}") from error
+        choices = {"algo": schema.preset_or_name(config.algo), "env": config.env.id}
+        if "generator" in config.algo:  # the tuned file may be for another
+            choices["tuned"] = NO_TUNED
         config.defaults = ["_self_", *({f"override /{group}": name} for group, name in choices.items())]
     return config, header

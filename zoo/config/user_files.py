@@ -43,12 +43,10 @@ def search_folders(name: str) -> list[Path]:
     return folders
 
 
-def shown(path: Path) -> str:
+def shown(path: str | os.PathLike[str]) -> str:
     """Return the path as a person would write it here: relative to the working folder if it is inside."""
-    try:
-        return str(path.relative_to(Path.cwd()))
-    except ValueError:
-        return str(path)
+    absolute = Path(path).expanduser().absolute()
+    return str(absolute.relative_to(Path.cwd()) if absolute.is_relative_to(Path.cwd()) else absolute)
 
 
 def import_own(name: str) -> ModuleType:
@@ -57,8 +55,6 @@ def import_own(name: str) -> ModuleType:
     Raises `ZooError` with file and line for one whose own code fails. A module that is missing, itself or one
     that it needs, raises `ModuleNotFoundError` as ever.
     """
-    if not name:
-        raise ModuleNotFoundError("a module without a name")
     if os.getcwd() not in sys.path:  # for processes that are started later too
         sys.path.append(os.getcwd())
         importlib.invalidate_caches()
@@ -131,4 +127,4 @@ def _place(error: Exception) -> str:
         frames = [each for each in traceback.extract_tb(error.__traceback__) if each.filename[:1] != "<"]
         file, line = frames[-1].filename, frames[-1].lineno
     is_own = file is not None and file not in (__file__, importlib.__file__)
-    return f"{shown(Path(str(file)))}, line {line}: " if is_own else ""
+    return f"{shown(str(file))}, line {line}: " if is_own else ""

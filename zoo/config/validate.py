@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from hydra.core.override_parser.types import Override
@@ -13,15 +13,13 @@ from zoo.config import schema
 from zoo.config.aliases import UnknownKeyError
 from zoo.config.fields import build, check_bounds, scheduled
 from zoo.config.keys import SECTIONS
-from zoo.config.schema import ALGO_LABELS, CALLBACKS, LOGGERS, SETTINGS, LoggerSettings
+from zoo.config.schema import ALGO_LABELS, OPEN_SECTIONS, SETTINGS
 from zoo.config.source import NO_TUNED
 from zoo.core.plain_data import value_at
 from zoo.core.printing import one_line
 from zoo.errors import ZooError
 
 Values = Mapping[str, Any]
-
-TARGET = "_target_"
 
 REQUIRED_CHOICES = {
     "train": {"algo": "ppo2", "env": "CartPole-v1"},
@@ -101,17 +99,19 @@ def _checked_section(command: str, name: str, values: Values) -> dict[str, Any]:
         return _changed_env(values)
     if name == "env":
         return _env(values)
-    if name in ("sampler", "pruner"):
-        check = schema.checked_sampler if name == "sampler" else schema.checked_pruner
-        return dict(check(values))
-    # The space of a search is held against the algorithm when the search begins.
-    others: dict[str, Callable[[Values], dict[str, Any]]] = {
-        "algo": _algo,
-        "callbacks": _callbacks,
-        "logger": _logger,
-        "space": dict,
-    }
-    return others[name](values) if name in others else _built(schema.section_class(name), values, name)
+    if name == "sampler":
+        schema.make_sampler(values, 0, 0)
+    if name == "pruner":
+        schema.make_pruner(values, 1, 1)
+    if name == "algo":
+        return _algo(values)
+    if name in ("space", "sampler", "pruner"):  # a space is held against the algorithm when the search begins
+        return dict(values)
+    own = {}
+    if name in OPEN_SECTIONS:
+        own = {key: each for key, each in values.items() if isinstance(each, Mapping) and "_target_" in each}
+    ours = {key: each for key, each in values.items() if key not in own}
+    return {**_built(schema.section_class(name), ours, name), **own}
 
 
 def _algo(values: Values) -> dict[str, Any]:
@@ -136,35 +136,6 @@ def _changed_env(values: Values) -> dict[str, Any]:
     given = {key: value for key, value in values.items() if value is not None or key != "id"}
     env = _env({"id": "any", **given})
     return {key: env[key] for key in given}
-
-
-def _callbacks(values: Values) -> dict[str, Any]:
-    callbacks: dict[str, Any] = dict.fromkeys(CALLBACKS)
-    for name, settings in values.items():
-        where = f"callbacks.{name}"
-        if isinstance(settings, Mapping) and TARGET in settings:
-            callbacks[name] = dict(settings)
-        elif name not in CALLBACKS:
-            note = f" (a callback of your own has a `{TARGET}`)"
-            raise UnknownKeyError(name, list(CALLBACKS), "callbacks", note=note)
-        elif isinstance(settings, Mapping):
-            callbacks[name] = _built(CALLBACKS[name], settings, where)
-        elif settings is not None:
-            raise ZooError(f"`{where}={settings}` is neither null nor a mapping of settings")
-    return callbacks
-
-
-def _logger(values: Values) -> dict[str, Any]:
-    own = {name: dict(each) for name, each in values.items() if isinstance(each, Mapping) and TARGET in each}
-    logger = _built(
-        LoggerSettings, {name: each for name, each in values.items() if name not in own}, "logger"
-    )
-    for name, settings in LOGGERS.items():
-        if logger[name] in (True, False, None):
-            logger[name] = {} if logger[name] else None
-        if logger[name] is not None:
-            logger[name] = _built(settings, logger[name], f"logger.{name}")
-    return {**logger, **own}
 
 
 def _built(config_class: type[Any], values: Values, where: str) -> dict[str, Any]:
@@ -226,43 +197,30 @@ def _check_together(values: dict[str, Any]) -> None:
 
 
 def refuse_unknown_names(
-    overrides: Iterable[Override], known_keys: Sequence[str], typed_keys: Sequence[str]
+    overrides: Iterable[Override], groups: Sequence[str], known_keys: Sequence[str], typed_keys: Sequence[str]
 ) -> None:
     """Raise `ZooError` for a name that is wrong whatever the algorithm, which takes long to import.
 
-    ``known_keys`` are the names at the top of the command's config, ``typed_keys`` what users type for them;
-    what is added by ``+`` may be any.
+    Also for one of the ``groups`` that is given no option. ``known_keys`` are the names at the top of the
+    command's config, ``typed_keys`` what users type for them; what is added by ``+`` may be any.
     """
     for override in overrides:
         key = override.key_or_group
         if key in UNUSED_HYDRA_SETTINGS:
             raise ZooError(f"`{key}` is not used: {UNUSED_HYDRA_SETTINGS[key]}")
+        is_single = key in groups and not override.is_sweep_override()
+        if is_single and not (override.value() and isinstance(override.value(), str | list)):
+            none = f" or {key}=none" if key in ("callbacks", "logger", "tuned") else ""
+            raise ZooError(f"`{override.input_line}`: {key} can't be left out; expected {key}=NAME{none}")
         if override.is_add() or override.is_hydra_override():
             continue
         section, *rest = re.split(r"[./]", key)
         if section not in known_keys:
             raise UnknownKeyError(section, typed_keys, rest="".join(f".{each}" for each in rest))
-        if rest and section in schema.SECTIONS:
+        if rest and section in schema.SECTIONS and section not in OPEN_SECTIONS:
             known = [field.name for field in dataclasses.fields(schema.section_class(section))]
             if rest[0] not in known:
                 raise UnknownKeyError(rest[0], known, section)
-
-
-def refuse_empty_choices(
-    overrides: Iterable[Override], groups: Sequence[str], options_of: Callable[[str], Sequence[str]]
-) -> None:
-    """Raise `ZooError` for a group that is given no option, or left out."""
-    for override in overrides:
-        group = override.key_or_group
-        if group not in groups or override.is_sweep_override():
-            continue
-        names_nothing = override.value() == "" or not isinstance(override.value(), str | list)
-        if not (override.is_delete() or names_nothing):
-            continue
-        none = f"; {group}=none leaves it empty" if "none" in options_of(group) else ""
-        if override.is_delete():
-            raise ZooError(f"`~{group}`: the section {group} can't be left out{none}")
-        raise ZooError(f"`{override.input_line}` names nothing; expected {group}=NAME{none}")
 
 
 def refuse_several_values(overrides: Iterable[Override]) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import re
 import secrets
 import shutil
 from collections.abc import Iterator
@@ -48,7 +47,7 @@ def atomic_file(path: str | Path) -> Iterator[BinaryIO]:
     partial = _partial(path)
     try:
         with _explained(path):
-            make_folder(path.parent)
+            path.parent.mkdir(parents=True, exist_ok=True)
             with open(partial, "wb") as file:
                 yield file
                 file.flush()
@@ -70,14 +69,19 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
     partial = _partial(path)
     try:
         with _explained(path):
-            make_folder(path.parent)
+            path.parent.mkdir(parents=True, exist_ok=True)
             partial.mkdir()
             yield partial
             for folder, _, names in os.walk(partial):
                 for name in names:
                     sync(os.path.join(folder, name))
                 sync(folder)
-            _swap_in(partial, path)
+            previous = path.with_name(f".{path.name}.previous")
+            shutil.rmtree(previous, ignore_errors=True)
+            if path.is_dir():
+                os.rename(path, previous)
+            os.rename(partial, path)
+            shutil.rmtree(previous, ignore_errors=True)
             sync(path.parent)
     finally:
         _remove(partial)
@@ -100,51 +104,21 @@ def sync(path: str | Path) -> None:
         os.close(descriptor)
 
 
-def make_folder(path: Path) -> None:
-    """Make a folder, and those above it that are missing, so that a power cut does not take them away."""
-    if path.is_dir():
-        return
-    make_folder(path.parent)
-    path.mkdir(exist_ok=True)
-    sync(path.parent)
-
-
-def unfinished(names: str) -> str:
-    """Return the pattern of the hidden names of files and folders that were being written, given theirs."""
-    return rf"\.(?:{names})\.(?:[0-9a-f]{{8}}\.partial|previous)"
-
-
-def recover(folder: str | Path) -> None:
+def recover(folder: Path) -> None:
     """Put back folders that a crash left under hidden names in ``folder``, and remove what was unfinished.
 
     No process may be writing there now.
     """
-    left = re.compile(unfinished(r"(?P<name>.+)"))
-    for each in list(Path(folder).iterdir()) if Path(folder).is_dir() else []:
-        match = left.fullmatch(each.name)
-        if match is not None:
-            whole = each.with_name(match["name"])
-            if each == _previous(whole) and not whole.exists():
-                os.rename(each, whole)
-            else:
-                _remove(each)
-
-
-def _swap_in(new: Path, path: Path) -> None:
-    previous = _previous(path)
-    shutil.rmtree(previous, ignore_errors=True)
-    if path.is_dir():
-        os.rename(path, previous)
-    os.rename(new, path)
-    shutil.rmtree(previous, ignore_errors=True)
+    for previous in folder.glob(".*.previous"):
+        whole = previous.with_name(previous.name.removeprefix(".").removesuffix(".previous"))
+        if not whole.exists():
+            previous.rename(whole)
+    for left in [*folder.glob(".*.previous"), *folder.glob(".*.partial")]:
+        _remove(left)
 
 
 def _partial(path: Path) -> Path:
     return path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
-
-
-def _previous(path: Path) -> Path:
-    return path.with_name(f".{path.name}.previous")
 
 
 @contextlib.contextmanager

@@ -7,7 +7,6 @@ import errno
 import fcntl
 import os
 from pathlib import Path
-from types import TracebackType
 
 from zoo.core.printing import one_line
 from zoo.errors import ZooError
@@ -54,9 +53,7 @@ class FileLock:
     def __enter__(self) -> None:
         self.acquire()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.release()
 
 

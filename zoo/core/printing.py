@@ -89,9 +89,3 @@ def csv_lines(rows: Iterable[Iterable[object]]) -> str:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue()
-
-
-def csv_text(value: str, limit: int = 300) -> str:
-    """Return a text for a CSV file; one that a spreadsheet would compute becomes one that it shows."""
-    text = one_line(value, limit)
-    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text

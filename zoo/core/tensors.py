@@ -23,7 +23,6 @@ import safetensors.numpy
 from numpy.typing import NDArray
 
 from zoo.core.atomic import atomic_file
-from zoo.errors import ZooError
 
 PIECE = 4 * 2**20
 """Bytes that are read at a time."""
@@ -40,7 +39,7 @@ _NAMES = {np.dtype(dtype): name for name, dtype in _DTYPES.items()}
 def write_tensors(path: str | Path, arrays: Mapping[str, NDArray[Any]]) -> int:
     """Write the arrays whole or not at all, and return the `checksum_of` the file.
 
-    Raises `ZooError` if the disk is full, and `TypeError` for a type that safetensors does not have.
+    Raises `ZooError` if the disk is full, and `KeyError` for a type that safetensors does not have.
     """
     checksum = 0
     with atomic_file(path) as file:
@@ -60,13 +59,10 @@ def _pieces(
 ) -> Iterator[bytes | memoryview]:
     """Yield the content of a file: what says where each array is, and the arrays."""
     # The widest first: then each lies at a multiple of its own width.
-    names = sorted(arrays, key=lambda name: (-arrays[name].dtype.itemsize, name))
+    ordered = dict(sorted(arrays.items(), key=lambda item: (-item[1].dtype.itemsize, item[0])))
     header: dict[str, Any] = {METADATA: dict(metadata)} if metadata else {}
     offset = 0
-    for name in names:
-        array = arrays[name]
-        if array.dtype not in _NAMES:
-            raise TypeError(f"the array {name!r} of {array.dtype} can't be in a safetensors file")
+    for name, array in ordered.items():
         end = offset + array.nbytes
         header[name] = {
             "dtype": _NAMES[array.dtype],
@@ -77,9 +73,8 @@ def _pieces(
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     yield len(text).to_bytes(8, "little") + text
-    for name in names:
-        if arrays[name].size:
-            yield np.ascontiguousarray(arrays[name]).reshape(-1).view(np.uint8).data
+    for array in ordered.values():
+        yield np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
 def checksum_of(path: Path) -> int:
@@ -92,21 +87,15 @@ def checksum_of(path: Path) -> int:
 
 
 def read_tensors(path: str | Path) -> Arrays:
-    """Return the arrays as read-only views of the file. Raises `ZooError` if it is missing or damaged."""
-    try:
-        content = np.memmap(path, np.uint8, "r")
-        start, header = _header(content)
-        arrays: Arrays = {}
-        for name, entry in header.items():
-            if name != METADATA:
-                first, last = entry["data_offsets"]
-                flat: NDArray[Any] = content[start + first : start + last].view(np.ndarray)
-                arrays[name] = flat.view(_DTYPES[entry["dtype"]]).reshape(entry["shape"])
-        return arrays
-    except FileNotFoundError as error:
-        raise ZooError(f"{path} is missing") from error
-    except (OSError, ValueError, LookupError, TypeError) as error:
-        raise ZooError(f"{path} is damaged: {error}") from error
+    """Return the arrays as read-only views of the file, whose checksum tells whether it is whole."""
+    content = np.memmap(path, np.uint8, "r")
+    start, header = _header(content)
+    arrays: Arrays = {}
+    for name, entry in header.items():
+        first, last = entry["data_offsets"]
+        flat: NDArray[Any] = content[start + first : start + last].view(np.ndarray)
+        arrays[name] = flat.view(_DTYPES[entry["dtype"]]).reshape(entry["shape"])
+    return arrays
 
 
 def parse_tensors(content: bytes) -> tuple[Arrays, dict[str, str]]:
@@ -115,13 +104,13 @@ def parse_tensors(content: bytes) -> tuple[Arrays, dict[str, str]]:
         arrays = safetensors.numpy.load(content)
     except (safetensors.SafetensorError, LookupError) as error:
         raise ValueError(f"it is truncated or no safetensors file ({error})") from error
-    return arrays, _header(np.frombuffer(content, np.uint8))[1].get(METADATA, {})
+    return arrays, _header(content)[1].get(METADATA, {})
 
 
-def _header(content: NDArray[np.uint8]) -> tuple[int, dict[str, Any]]:
+def _header(content: Any) -> tuple[int, dict[str, Any]]:
     """Return where the arrays begin, and what the file says of each."""
-    start = 8 + int.from_bytes(content[:8].tobytes(), "little")
-    return start, json.loads(content[8:start].tobytes())
+    start = 8 + int.from_bytes(content[:8], "little")
+    return start, json.loads(bytes(content[8:start]))
 
 
 Tree = dict[str, Any]
@@ -152,7 +141,7 @@ def content_files(tree: Mapping[str, Any], above: str = "") -> dict[str, Content
     return found
 
 
-def split(tree: Mapping[str, Any]) -> tuple[Arrays, Tree]:
+def split(tree: Mapping[str, Any], above: str = "") -> tuple[Arrays, Tree]:
     """Return the arrays by their paths (``"memory/rewards"``), and the tree with a note for each of them.
 
     In a path, a ``/`` of a key is written ``~1`` and a ``~`` is written ``~0``, as in a JSON pointer: every
@@ -160,26 +149,19 @@ def split(tree: Mapping[str, Any]) -> tuple[Arrays, Tree]:
     for a leaf that would not come back from JSON as it was.
     """
     arrays: Arrays = {}
-
-    def without_arrays(value: Any, path: str | None, *, in_list: bool = False) -> Any:
-        if isinstance(value, np.ndarray) and path is not None and not in_list:
-            arrays[path] = value
-            return f"<array {value.dtype} {list(value.shape)}>"
-        if isinstance(value, Mapping):
-            if wrong := [key for key in value if not isinstance(key, str)]:
-                raise TypeError(f"the key {wrong[0]!r} in {path or 'the tree'} is not a text")
-            above = "" if path is None else path + SEPARATOR
-            return {
-                key: without_arrays(item, above + _escaped(key), in_list=in_list)
-                for key, item in value.items()
-            }
-        if isinstance(value, list):
-            return [without_arrays(item, f"{path}/{index}", in_list=True) for index, item in enumerate(value)]
-        if value is None or isinstance(value, bool | int | float | str):
-            return value
-        raise TypeError(f"{path} is a {type(value).__name__}, which JSON does not give back as it is")
-
-    return arrays, without_arrays(tree, None)
+    values: Tree = {}
+    for key, value in tree.items():
+        path = above + _escaped(key)
+        if isinstance(value, np.ndarray):
+            arrays[path], values[key] = value, f"<array {value.dtype} {list(value.shape)}>"
+        elif isinstance(value, Mapping):
+            inner, values[key] = split(value, path + SEPARATOR)
+            arrays |= inner
+        elif value is None or isinstance(value, bool | int | float | str | list):
+            values[key] = value
+        else:
+            raise TypeError(f"{path} is a {type(value).__name__}, which JSON does not give back as it is")
+    return arrays, values
 
 
 def join(

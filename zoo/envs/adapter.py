@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -26,7 +27,7 @@ from zoo.envs.transition import (
     copied,
     final_observations,
     info_of,
-    rows_of,
+    map_arrays,
     success_of,
 )
 from zoo.envs.vec_env import VecEnv, as_float32
@@ -45,8 +46,7 @@ class VecEnvAdapter:
     is unwrapped: ``env`` and all values are raw, ``normalizer`` is its statistics. ``monitor`` defaults to
     the one that `make_vec_env` attached. Steps of environments that are ``idle`` are not ``valid``.
 
-    ``observations`` is what the environments show now, None before the first reset; ``mask_size`` the length
-    of a mask of valid actions, None without masks (known after the first reset at the latest).
+    ``observations`` is what the environments show now, None before the first reset.
     """
 
     def __init__(self, env: VectorEnv[Any, Any, Any], monitor: EpisodeMonitor | None = None) -> None:
@@ -79,17 +79,14 @@ class VecEnvAdapter:
         self._autoreset = _autoreset_mode(env)
         self._stepped: Any = env.unwrapped
         self.observations: Observations = None
-        self._masks: VectorMasks | None = None
         if self._own is None:
             check_distinct(getattr(self._stepped, "envs", ()))
             self._masks = VectorMasks(env, self.action_space, self._name, used=uses_masks)
         self._action_masks: NDArray[np.bool_] | None = None
-        self.mask_size: int | None = None if self._own is None else self._own.mask_size
         self.start = self.monitor.start if self.monitor is not None else time.time()
         self._n_steps = 0
         self.idle: NDArray[np.bool_] = np.zeros(self.num_envs, dtype=np.bool_)
         self._start_episodes()
-        self._seed_form = 0
         self._token = object()
 
     @property
@@ -110,6 +107,11 @@ class VecEnvAdapter:
     def next_step_autoreset(self) -> bool:
         """Whether the step after an episode's end merely resets."""
         return self._autoreset is AutoresetMode.NEXT_STEP
+
+    @property
+    def mask_size(self) -> int | None:
+        """The length of a mask of valid actions; None without masks, or before the first reset."""
+        return self._masks.size if self._own is None else self._own.mask_size
 
     def action_masks(self) -> NDArray[np.bool_] | None:
         """Return which actions are valid now, (num_envs, mask_size), or None without masks."""
@@ -140,27 +142,24 @@ class VecEnvAdapter:
         self._start_episodes()
         if self.normalizer is not None and is_training(self.given_env):
             self.normalizer.reset_returns()
-        if seeds is not None and len(seeds) != self.num_envs:
-            raise ValueError(f"{len(seeds)} seeds for {self.num_envs} environments")
         if self._own is not None:
             self.observations = self._own.reset_all(seeds)
+            self._action_masks = self._own.action_masks()
         else:
             observations, infos = self._reset_with(None if seeds is None else list(map(int, seeds)))
             self.observations = self._checked(observations)
-            if self._masks is not None:
-                self._action_masks = self._masks.reset(infos)
+            self._action_masks = self._masks.reset(infos)
         if self._nan_check:
             check_finite("observation of the reset of", self.observations, 0, range(self.num_envs))
-        self._note_masks()
         self._stepped.last_stepped_by = self._token
         return self.observations
 
     def begin(self, seeds: Mapping[int, int]) -> Observations:
         """Begin an episode in some environments, if these are replayable: see `VecEnv.begin`."""
-        self.observations = self._replayable().begin(seeds)
+        env = self._replayable()
+        self.observations, self._action_masks = env.begin(seeds), env.action_masks()
         rows = list(seeds)
         self._returns[rows], self._first_steps[rows] = 0.0, self._n_steps
-        self._note_masks()
         self._stepped.last_stepped_by = self._token
         return self.observations
 
@@ -169,25 +168,13 @@ class VecEnvAdapter:
         self._first_steps = np.full(self.num_envs, self._n_steps, dtype=np.int64)
         self._to_reset = np.zeros(self.num_envs, dtype=np.bool_)
 
-    def _note_masks(self) -> None:
-        """Take over the masks of our own vector environment, or the length of those of another."""
-        if self._own is not None:
-            self._action_masks, self.mask_size = self._own.action_masks(), self._own.mask_size
-        elif self._masks is not None:
-            self.mask_size = self._masks.size
-
     def _reset_with(self, seeds: list[int] | None) -> tuple[Observations, Any]:
         """Reset with seeds in the first form that the vector environment takes: list, array, one int."""
-        if seeds is None:
-            return self.env.reset()
-        forms: list[Any] = [seeds, np.array(seeds), seeds[0]]
-        while True:
-            try:
-                return self.env.reset(seed=forms[self._seed_form])
-            except (TypeError, ValueError, AssertionError, gym.error.Error):
-                if self._seed_form == len(forms) - 1:
-                    raise
-                self._seed_form += 1
+        forms: list[Any] = [] if seeds is None else [seeds, np.array(seeds)]
+        for form in forms:
+            with contextlib.suppress(TypeError, ValueError, AssertionError, gym.error.Error):
+                return self.env.reset(seed=form)
+        return self.env.reset(seed=None if seeds is None else seeds[0])
 
     def _checked(self, observations: Observations) -> Observations:
         """Return a copy of observations of all environments, if they have the shape of the space."""
@@ -235,16 +222,14 @@ class VecEnvAdapter:
         self._returns += rewards if valid is None else np.where(valid, rewards, 0.0)
         self._n_steps += 1
         self._to_reset = terminated | truncated
-        if self._masks is not None:
-            is_over = None if self._autoreset is AutoresetMode.SAME_STEP else terminated
-            self._action_masks = self._masks.read(infos, is_over)
+        is_over = None if self._autoreset is AutoresetMode.SAME_STEP else terminated
         transition = Transition(
             observations,
             as_float32(np.asarray(rewards)),
             terminated,
             truncated,
             valid,
-            self._action_masks,
+            self._masks.current(infos, is_over),
             infos=infos,
         )
         if self._to_reset.any():
@@ -260,12 +245,13 @@ class VecEnvAdapter:
             check_shapes(final, self.observation_space, len(finished))
             transition.final_observations = final
             transition.final_infos = [info_of(infos.get("final_info", {}), i) for i in rows]
-            if self._masks is not None:
-                transition.final_action_masks = self._masks.final(
-                    transition.final_infos, rows, transition.terminated
-                )
+            transition.final_action_masks = self._masks.final(
+                transition.final_infos, rows, transition.terminated
+            )
         else:
-            transition.final_observations = rows_of(transition.new_observations, finished)
+            transition.final_observations = map_arrays(
+                lambda values: values[finished], transition.new_observations
+            )
             transition.final_infos = [info_of(infos, i) for i in rows]
             if transition.new_action_masks is not None:
                 transition.final_action_masks = transition.new_action_masks[finished]
@@ -277,8 +263,8 @@ class VecEnvAdapter:
         if self._autoreset is AutoresetMode.DISABLED:
             observations, reset_infos = self.env.reset(options={"reset_mask": self._to_reset.copy()})
             transition.new_observations = self._checked(observations)
-            if self._masks is not None:
-                transition.new_action_masks = self._masks.read(reset_infos, reset=self._to_reset)
+            if transition.new_action_masks is not None:
+                transition.new_action_masks[rows] = self._masks.of_reset(reset_infos, rows)
 
     def _end(self, i: int, info: Mapping[str, Any]) -> EpisodeEnd:
         """Return how an episode ended, by sums of the raw rewards, not by numbers in its last ``info``."""
@@ -360,8 +346,7 @@ class VecEnvAdapter:
         env = self._replayable()
         different = env.load_state(tree["envs"])
         self._stepped.last_stepped_by = None if tree.get("was_disturbed") else self._token
-        self.observations = env.observations()
-        self._note_masks()
+        self.observations, self._action_masks = env.observations(), env.action_masks()
         self._start_episodes()
         lengths = np.array(tree["envs"]["lengths"], dtype=np.int64)
         lengths[different] = 0

@@ -57,7 +57,6 @@ class FireOnReset(Wrapper):
     """Presses FIRE, and then the next button, where a game does not begin by itself."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
-        """Reset and press."""
         observation, info = self.env.reset(seed=seed, options=options)
         for button in (1, 2):
             observation, _, terminated, truncated, info = self.env.step(button)

@@ -13,7 +13,7 @@ import re
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -77,7 +77,9 @@ def find_problems(
     env: str | EnvConfig | Env | Callable[..., Env], config: EnvConfig, *, advises: bool = False
 ) -> list[str]:
     """Return warnings; with ``advises`` also those that concern some algorithms only."""
-    with _keep_global_generators(), contextlib.ExitStack() as opened:
+    with contextlib.ExitStack() as generators, contextlib.ExitStack() as opened:
+        generators.callback(random.setstate, random.getstate())
+        generators.callback(np.random.set_state, np.random.get_state())
         if isinstance(env, gym.Env):
             checker = _Checker(flatten_env(env, masked=config.mask_actions), config, random_seed())
             found = checker.run(advises)
@@ -152,7 +154,8 @@ class _Checker:
         while len(self.actions) < TRIED_STEPS and time.monotonic() < deadline:
             if masks.size is None and "action_mask" in info:
                 masks.refuse_late_mask(0)
-            action = space.sample() if masks.size is None else sample_valid_action(space, masks.mask(0, info))
+            mask = None if masks.size is None else masks.read([0], [info])[0]
+            action = space.sample() if mask is None else sample_valid_action(space, mask)
             self.actions.append(copy.deepcopy(action))
             observation, reward, terminated, truncated, info = self._step(action)
             self.shown.append(np.append(_flat(observation), (float(reward), terminated, truncated)))
@@ -167,20 +170,17 @@ class _Checker:
         """Repeat the trial in an environment, and describe where it first differs; None if it does not."""
         deadline = time.monotonic() + REPEATED_SECONDS
         seed_spaces(env, self.seed)
-        try:
-            if not np.array_equal(self.shown[0], _flat(env.reset(seed=self.seed)[0]), equal_nan=True):
-                return "began differently"
-            for n, (action, expected) in enumerate(zip(self.actions, self.shown[1:], strict=True), start=1):
-                observation, reward, terminated, truncated, _ = env.step(copy.deepcopy(action))
-                shown = np.append(_flat(observation), (float(reward), terminated, truncated))
-                if terminated or truncated:
-                    shown = np.append(shown, _flat(env.reset()[0]))
-                if not np.array_equal(shown, expected, equal_nan=True):
-                    return f"went apart at step {n}"
-                if time.monotonic() > deadline:
-                    return None
-        except (Exception, SystemExit) as error:
-            raise env_error(error, self.config.id, "while its seed was tried out") from error
+        if not np.array_equal(self.shown[0], _flat(env.reset(seed=self.seed)[0]), equal_nan=True):
+            return "began differently"
+        for n, (action, expected) in enumerate(zip(self.actions, self.shown[1:], strict=True), start=1):
+            observation, reward, terminated, truncated, _ = env.step(copy.deepcopy(action))
+            shown = np.append(_flat(observation), (float(reward), terminated, truncated))
+            if terminated or truncated:
+                shown = np.append(shown, _flat(env.reset()[0]))
+            if not np.array_equal(shown, expected, equal_nan=True):
+                return f"went apart at step {n}"
+            if time.monotonic() > deadline:
+                break
         return None
 
     def compare_with_itself(self) -> list[str]:
@@ -339,14 +339,3 @@ def _flat(observation: Any) -> Any:
     if isinstance(observation, Mapping):
         return np.concatenate([_flat(observation[key]) for key in sorted(observation)])
     return np.array(observation, dtype=np.float64).ravel()
-
-
-@contextlib.contextmanager
-def _keep_global_generators() -> Iterator[None]:
-    """Leave the global random generators as they were."""
-    python_state, numpy_state = random.getstate(), np.random.get_state()
-    try:
-        yield
-    finally:
-        random.setstate(python_state)
-        np.random.set_state(numpy_state)

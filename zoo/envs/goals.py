@@ -7,26 +7,20 @@ another was desired; where there is a method ``compute_terminated``, it says whe
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from operator import getitem
 from typing import Any
 
 import numpy as np
-from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 from zoo.core.printing import one_line
-from zoo.envs.spaces import ACHIEVED, DESIRED, Space, describe, is_goal_space
+from zoo.envs.spaces import ACHIEVED, DESIRED, describe, is_goal_space
 from zoo.errors import NotFiniteError, ZooError
 
 COMPUTE_REWARD = "compute_reward(achieved_goal, desired_goal, info)"
-
-HINDSIGHT_ASKS = "hindsight asks"
-"""Start of messages about a method of an environment that failed."""
 
 Answer = Callable[[Any, Any, Any], Any]
 Infos = Sequence[Mapping[str, Any]]
@@ -43,7 +37,18 @@ class GoalRewards:
     """
 
     def __init__(self, env: VectorEnv[Any, Any, Any], *, with_infos: bool = False) -> None:
-        self.space = goal_space(env.single_observation_space)
+        space: Any = env.single_observation_space
+        if not is_goal_space(space):
+            raise ZooError(
+                "hindsight needs an env with goals: observations with `observation`, `achieved_goal` and"
+                f" `desired_goal`, but they are {describe(space)}; replay=uniform learns without"
+            )
+        achieved, desired = space[ACHIEVED], space[DESIRED]
+        if (achieved.shape, achieved.dtype) != (desired.shape, desired.dtype):
+            raise ZooError(
+                "hindsight makes desired goals of achieved ones, but achieved_goal is"
+                f" {describe(achieved)} and desired_goal {describe(desired)}"
+            )
         answer, ends = _method(env, "compute_reward"), _method(env, "compute_terminated")
         if answer is None:
             raise ZooError(f"hindsight needs an env with a method {COMPUTE_REWARD}")
@@ -55,8 +60,7 @@ class GoalRewards:
     ) -> NDArray[np.float32]:
         """Return the rewards (n,) of steps that achieved these goals where those (n, …) were desired."""
         rewards = self._rewards(achieved, desired, infos).astype(np.float32, copy=False)
-        are_finite = math.isfinite(np.vdot(rewards, rewards))  # which is quick to see
-        if not are_finite and not np.isfinite(rewards).all():
+        if not np.isfinite(rewards).all():
             row = int(np.flatnonzero(~np.isfinite(rewards))[0])
             raise NotFiniteError(
                 f"the env's compute_reward gave {rewards[row]} for achieved_goal {achieved[row].tolist()}"
@@ -73,23 +77,6 @@ class GoalRewards:
         return self._ends(achieved, desired, infos).astype(np.bool_, copy=False)
 
 
-def goal_space(space: Space) -> Space:
-    """Return the space of goals. Raises `ZooError` if observations have none."""
-    if not is_goal_space(space):
-        raise ZooError(
-            "hindsight needs an env with goals: observations with `observation`, `achieved_goal` and"
-            f" `desired_goal`, but they are {describe(space)}; replay=uniform learns without"
-        )
-    assert isinstance(space, spaces.Dict)
-    achieved, desired = space[ACHIEVED], space[DESIRED]
-    if (achieved.shape, achieved.dtype) != (desired.shape, desired.dtype):
-        raise ZooError(
-            "hindsight makes desired goals of achieved ones, but achieved_goal is"
-            f" {describe(achieved)} and desired_goal {describe(desired)}"
-        )
-    return achieved
-
-
 class GoalFunction:
     """A method of an environment, called for many goals at once where it answers so, else one by one."""
 
@@ -102,28 +89,33 @@ class GoalFunction:
         self, achieved: NDArray[Any], desired: NDArray[Any], infos: Infos | None = None
     ) -> NDArray[Any]:
         """Return one number, or truth, a row. Raises `ZooError` for any other answer."""
-        n = len(achieved)
-        if self.is_vectorized is not False:
-            try:
-                answers = self._ask(achieved, desired, infos or [{}] * n)
-                if answers.shape != (n,):
-                    raise self._refused(
-                        f"answered {n} of them in the shape {answers.shape}; expected one number each, ({n},)"
-                    )
-                if self.is_vectorized is None and n > 1:  # numbers of one goal's parts may be as many
-                    first = answers[:2]
-                    with suppress(ZooError):  # it may take many only
-                        first = self.call_each_goal(achieved[:2], desired[:2], infos and infos[:2])
-                    if not np.allclose(answers[:2], first, equal_nan=True):
-                        raise self._refused("answered several of them otherwise than each of them")
-            except ZooError:  # It may take one goal only, and fail in any way for more.
-                if self.is_vectorized:
-                    raise
-                self.is_vectorized = False
-            else:
-                self.is_vectorized = True
-                return answers
+        if self.is_vectorized is None:
+            self.is_vectorized = self._answers_many(achieved, desired, infos)
+        if self.is_vectorized:
+            return self._call_all_goals(achieved, desired, infos)
         return self.call_each_goal(achieved, desired, infos)
+
+    def _answers_many(self, achieved: NDArray[Any], desired: NDArray[Any], infos: Infos | None) -> bool:
+        try:
+            answers = self._call_all_goals(achieved, desired, infos)
+        except ZooError:  # It may take one goal only, and fail in any way for more.
+            return False
+        try:
+            each = self.call_each_goal(achieved[:2], desired[:2], infos and infos[:2])
+        except ZooError:  # It may take many only.
+            return True
+        return len(achieved) == 1 or np.allclose(answers[:2], each, equal_nan=True)
+
+    def _call_all_goals(
+        self, achieved: NDArray[Any], desired: NDArray[Any], infos: Infos | None
+    ) -> NDArray[Any]:
+        n = len(achieved)
+        answers = self._ask(achieved, desired, infos or [{}] * n)
+        if answers.shape != (n,):
+            raise self._refused(
+                f"answered {n} of them in the shape {answers.shape}; expected one number each, ({n},)"
+            )
+        return answers
 
     def call_each_goal(
         self, achieved: NDArray[Any], desired: NDArray[Any], infos: Infos | None = None
@@ -153,7 +145,7 @@ class GoalFunction:
     def _refused(self, what: str) -> ZooError:
         info = "the info of the step" if self.with_infos else "an empty info"
         return ZooError(
-            f"{HINDSIGHT_ASKS} {self.name}(achieved_goal, desired_goal, info) about other goals, with {info},"
+            f"hindsight asks {self.name}(achieved_goal, desired_goal, info) about other goals, with {info},"
             f" and it {what}"
         )
 

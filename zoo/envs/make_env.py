@@ -187,9 +187,8 @@ def make_vec_env(
         )
     normalize = normalize_config(config)
     if normalize is not None:
-        return VecNormalize(vector_env, normalize, gamma=gamma, training=training)
-    made: VectorEnv[Any, Any, Any] = vector_env
-    return made
+        vector_env = VecNormalize(vector_env, normalize, gamma=gamma, training=training)
+    return vector_env
 
 
 def _vector_env(

@@ -89,49 +89,33 @@ class ActionMasks:
                 f"({IGNORING})"
             )
 
-    def mask(self, i: int, info: Mapping[str, Any], *, is_over: bool = False) -> Masks:
-        """Return which actions an environment allows, as one row; all, where an episode is over."""
-        if is_over and not self.has_goals:
-            return np.ones(self.size or 0, np.bool_)
-        return self._checked(i, self._given([i], [info])[0], is_over=is_over)
+    def read(
+        self, rows: Sequence[int], infos: Mapping[int, Any] | Sequence[Any], over: Masks | None = None
+    ) -> Masks:
+        """Return the masks of the environments ``rows``, (n, size); ``infos`` has theirs at the same numbers.
 
-    def _checked(self, i: int, given: Any, *, is_over: bool) -> Masks:
-        mask = self._row(i, given).copy()
-        if self._has_choice(mask):
-            return mask
-        if is_over:
-            return np.ones_like(mask)
-        raise self._no_choice_error(i, mask)
-
-    def write(self, masks: Masks | None, infos: Sequence[Mapping[str, Any]]) -> None:
-        """Write the mask of every environment into its row, if there are any.
-
-        Raises `ZooError` for one that allows no action.
+        All is valid where an episode is ``over``, (num_envs,), but with goals. Raises `ZooError` for an
+        environment that allows no action, has a mask of another length, or has one only sometimes.
         """
-        if self.size is None:
-            return
-        assert masks is not None
-        given, shape = self._given(range(len(masks)), infos), masks.shape[1:]
-        if all(type(mask) is np.ndarray and mask.shape == shape and mask.dtype == np.bool_ for mask in given):
-            np.concatenate(given, out=masks.reshape(-1))
-        else:
-            for i, mask in enumerate(given):
-                masks[i] = self._row(i, mask)
-        has_choice = self._has_choice(masks)
+        if over is not None and over[list(rows)].any() and not self.has_goals:
+            masks = np.ones((len(rows), self.size or 0), np.bool_)
+            if going_on := [i for i in rows if not over[i]]:
+                masks[~over[list(rows)]] = self.read(going_on, infos)
+            return masks
+        given = [infos[i].get("action_mask") for i in rows] if self._query is None else self._query(rows)
+        each = [self._row(i, mask) for i, mask in zip(rows, given, strict=True)]
+        masks = np.concatenate(each).reshape(len(rows), -1)
+        has_choice = np.logical_or.reduceat(masks, self._starts, axis=-1)
         if not has_choice.all():
-            i = int(has_choice.argmin())
-            raise self._no_choice_error(i, masks[i])
-
-    def _given(self, rows: Sequence[int], infos: Sequence[Mapping[str, Any]]) -> Sequence[Any]:
-        """Return the masks of some environments as they give them; ``infos`` are those of the rows."""
-        if self._query is None:
-            return [info.get("action_mask") for info in infos]
-        try:
-            return self._query(rows)
-        except (Exception, SystemExit) as error:
-            raise env_error(error, self._name(rows[0]), "in action_masks()") from error
+            for row, choice in np.argwhere(~has_choice).tolist():
+                if over is None or not over[rows[row]]:
+                    raise self._no_choice_error(rows[row], choice)
+                masks[row] = True
+        return masks
 
     def _row(self, i: int, given: Any) -> Masks:
+        if type(given) is np.ndarray and given.dtype == np.bool_ and given.shape == (self.size,):
+            return given  # the quick way
         if given is None and self._query is None:
             raise ZooError(
                 f"{self._name(i)} gave no `action_mask` in its info, but others, or earlier ones, had one"
@@ -141,15 +125,8 @@ class ActionMasks:
         except ZooError as error:
             raise ZooError(f"{self._name(i)}: {error} ({IGNORING})") from error
 
-    def _has_choice(self, masks: Masks) -> Any:
-        """Return for each row of masks (…, size) whether every choice has a valid alternative."""
-        if len(self._sizes) == 1:
-            return np.logical_or.reduce(masks, axis=-1)
-        return np.logical_or.reduceat(masks, self._starts, axis=-1).all(-1)
-
-    def _no_choice_error(self, i: int, mask: Masks) -> ZooError:
-        empty = np.flatnonzero(~np.logical_or.reduceat(mask, self._starts))[0]
-        which = "" if len(self._sizes) == 1 else f" for choice {empty + 1} of {len(self._sizes)}"
+    def _no_choice_error(self, i: int, choice: int) -> ZooError:
+        which = "" if len(self._sizes) == 1 else f" for choice {choice + 1} of {len(self._sizes)}"
         return ZooError(
             f"{self._name(i)} allows no action{which}: its mask is all false"
             f"{' there' if which else ''}; allow one, or end the episode before ({IGNORING})"
@@ -177,35 +154,28 @@ class VectorMasks(ActionMasks):
         self, env: VectorEnv[Any, Any, Any], action_space: Space, name: Callable[[int], str], *, used: bool
     ) -> None:
         super().__init__(action_space, env.single_observation_space, _vector_query(env), name, used=used)
-        self._masks = np.ones((env.num_envs, self.size or 0), np.bool_)
-        """Those of the current observations, (num_envs, size)."""
+        self._all = range(env.num_envs)
 
     def reset(self, infos: Mapping[str, Any]) -> Masks | None:
         """Return the masks after a reset of all environments, (num_envs, size); None without masks."""
-        self.detect([_with_mask_of(infos, i) for i in range(len(self._masks))])
-        if self._masks.shape[1:] != (self.size,):
-            self._masks = np.ones((len(self._masks), self.size or 0), np.bool_)
-        return self.read(infos)
+        self.detect([*self._by_env(infos, self._all).values()])
+        return self.current(infos)
 
-    def read(
-        self, infos: Mapping[str, Any], over: Masks | None = None, reset: Masks | None = None
-    ) -> Masks | None:
-        """Return the masks for the current observations, (num_envs, size); None without masks.
+    def current(self, infos: Mapping[str, Any], over: Masks | None = None) -> Masks | None:
+        """Return the masks for the current observations, (num_envs, size); None without masks. See `read`."""
+        if self.size is not None:
+            return self.read(self._all, self._by_env(infos, self._all), over)
+        if infos.get("action_mask") is not None:
+            self.refuse_late_mask(int(np.argmax(infos.get("_action_mask", [True]))))
+        return None
 
-        Where an episode is ``over`` all actions count as valid. ``reset`` says which rows the infos are of,
-        if not of all. Raises `ZooError` for an environment that allows no action, has a mask of another
-        length, or has one only sometimes.
-        """
-        if self.size is None:
-            if infos.get("action_mask") is not None:
-                self.refuse_late_mask(int(np.argmax(infos.get("_action_mask", [True]))))
-            return None
-        masks = self._masks = self._masks.copy()
-        rows = list(range(len(masks))) if reset is None else np.flatnonzero(reset).tolist()
-        for i, given in zip(rows, self._given(rows, [_with_mask_of(infos, i) for i in rows]), strict=True):
-            is_over = over is not None and bool(over[i])
-            masks[i] = True if is_over and not self.has_goals else self._checked(i, given, is_over=is_over)
-        return masks
+    def of_reset(self, infos: Mapping[str, Any], rows: Sequence[int]) -> Masks:
+        """Return the masks of environments that alone were reset, (n, size)."""
+        return self.read(rows, self._by_env(infos, rows))
+
+    def _by_env(self, infos: Mapping[str, Any], rows: Sequence[int]) -> dict[int, Info]:
+        masks = {key: each for key, each in infos.items() if key in ("action_mask", "_action_mask")}
+        return {i: info_of(masks, i) for i in rows}
 
     def final(self, infos: Sequence[Info], rows: Sequence[int], terminated: Masks) -> Masks | None:
         """Return the masks at the ends of episodes; all true where they are not known."""
@@ -214,7 +184,7 @@ class VectorMasks(ActionMasks):
         masks = np.ones((len(rows), self.size), np.bool_)
         for row, (i, info) in enumerate(zip(rows, infos, strict=True)):
             if "action_mask" in info:
-                masks[row] = self.mask(i, info, is_over=bool(terminated[i]))
+                masks[row] = self.read([i], {i: info}, terminated)[0]
         return masks
 
 
@@ -310,14 +280,6 @@ def _function_called(name: str, env: Env) -> Callable[[Env], Any]:
     except (ImportError, ValueError, AttributeError) as error:
         raise ZooError(f"ActionMasker: {name}: {error}") from error
     return function
-
-
-def _with_mask_of(infos: Mapping[str, Any], i: int) -> Info:
-    """Return an info with the mask that one environment gave, if it gave any."""
-    present, given = infos.get("_action_mask"), infos.get("action_mask")
-    if given is None or (present is not None and not present[i]):
-        return {}
-    return {"action_mask": info_of(given, i) if isinstance(given, Mapping) else given[i]}
 
 
 def _vector_query(env: VectorEnv[Any, Any, Any]) -> Query | None:

@@ -9,10 +9,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from zoo.core.atomic import append, make_folder, sync
-from zoo.core.plain_data import parse_json
+from zoo.core.atomic import append, sync
 from zoo.core.printing import csv_lines
-from zoo.core.zips import move_aside
 from zoo.envs.transition import EpisodeRecord
 from zoo.errors import ZooError
 
@@ -24,7 +22,7 @@ class EpisodeMonitor:
 
     A JSON line with start time and id, then one row ``r,l,t`` an episode: raw return, length, seconds since
     the start (`EpisodeRecord`); the values of ``info_keywords`` follow as columns of their own. Existing
-    files are appended to; one whose header can't be read is moved aside.
+    files are appended to.
     """
 
     def __init__(
@@ -32,13 +30,20 @@ class EpisodeMonitor:
     ) -> None:
         self.folder = Path(folder)
         self.info_keywords = tuple(info_keywords)
-        self.env_id = env_id
         self._has_failed = False
-        self._paths = [self.folder / f"{index}.monitor.csv" for index in range(num_envs)]
+        paths = [self.folder / f"{index}.monitor.csv" for index in range(num_envs)]
         try:
-            starts = [start for path in self._paths if (start := _start_of(path)) is not None]
+            starts = [start for path in paths if (start := _start_of(path)) is not None]
             self.start = min(starts, default=time.time())
-            self._open()
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._files = [open(path, "ab", buffering=0) for path in paths]  # noqa: SIM115
+            # Which files no checkpoint knows of.
+            self._is_new = [file.tell() == 0 for file in self._files]
+            header = f"#{json.dumps({'t_start': self.start, 'env_id': env_id})}\n"
+            columns = csv_lines([["r", "l", "t", *self.info_keywords]])
+            for file, is_new in zip(self._files, self._is_new, strict=True):
+                if is_new:
+                    append(file, (header + columns).encode())
         except OSError as error:
             raise ZooError(f"cannot write monitor files in {self.folder}: {error.strerror}") from error
 
@@ -68,23 +73,9 @@ class EpisodeMonitor:
 
     def truncate(self, offsets: Sequence[int]) -> None:
         """Drop all rows that were written after `offsets` returned these sizes."""
-        if len(offsets) != len(self._files):
-            raise ZooError(f"{len(offsets)} monitor files were saved; there are {len(self._files)} now")
         for file, offset, is_new in zip(self._files, offsets, self._is_new, strict=True):
             if not is_new:
                 file.truncate(Path(file.name).read_bytes()[:offset].rfind(b"\n") + 1)
-
-    def _open(self) -> None:
-        """Open the files at their ends; a new one gets its header."""
-        make_folder(self.folder)
-        self._files = [open(path, "ab", buffering=0) for path in self._paths]  # noqa: SIM115
-        # Which files no checkpoint knows of.
-        self._is_new = [file.tell() == 0 for file in self._files]
-        header = f"#{json.dumps({'t_start': self.start, 'env_id': self.env_id})}\n"
-        columns = csv_lines([["r", "l", "t", *self.info_keywords]])
-        for file, is_new in zip(self._files, self._is_new, strict=True):
-            if is_new:
-                append(file, (header + columns).encode())
 
     def close(self) -> None:
         """Close the files."""
@@ -93,18 +84,8 @@ class EpisodeMonitor:
 
 
 def _start_of(path: Path) -> float | None:
-    """Return the start time in a file's header, None if there is none; a damaged file is moved aside."""
-    try:
-        with open(path, "rb") as file:
-            header, columns = file.readline(), file.readline()
-        if not header:
-            return None
-        if not columns.endswith(b"\n"):
-            raise ValueError("its header is cut off")
-        return float(parse_json(header[1:])["t_start"])
-    except FileNotFoundError:
+    """Return the start time in a file's header, None if there is no file, or nothing in it."""
+    if not path.exists() or path.stat().st_size == 0:
         return None
-    except (ValueError, LookupError, TypeError) as error:
-        aside = move_aside(path)
-        logger.warning("%s is damaged (%s): it is %s now, and another one begins", path, error, aside.name)
-        return None
+    with open(path, encoding="utf-8") as file:
+        return float(json.loads(file.readline()[1:])["t_start"])

@@ -43,6 +43,10 @@ def make_native(config: EnvConfig, n_envs: int, seed: int | None) -> AnyVectorEn
             raise ZooError(
                 f"env.{name} wraps single environments, of which a vector form of its own has none{advice}"
             )
+    if config.frame_stack not in (None, 1) and not is_atari(config):
+        raise ZooError(f"env.frame_stack cannot be put around the vector form of {config.id}")
+    if config.max_episode_steps is None and (is_envpool or not is_atari(config)):
+        raise ZooError(f"env.max_episode_steps=null: the vector form of {config.id} needs a number")
     if config.render_mode is not None and (is_envpool or is_atari(config)):
         raise ZooError(
             f"env.render_mode={config.render_mode}: the vector form of {config.id} can't be drawn{advice}"
@@ -71,23 +75,15 @@ def _make_envpool(config: EnvConfig, spec: EnvSpec, n_envs: int, seed: int | Non
     atari = atari_config(config)
     if atari is not None:
         options = {
-            "noop_max": atari.noop_max,
+            **_picture_options(config, atari),
             "frame_skip": atari.frame_skip,
-            "img_height": atari.screen_size,
-            "img_width": atari.screen_size,
             "episodic_life": atari.terminal_on_life_loss,
             "reward_clip": atari.clip_reward,
-            "use_fire_reset": atari.fire_on_reset,
-            "stack_num": frames_shown(config),
         }
         if atari.noop_max < 1:
             raise ZooError(f"env.atari.noop_max=0: {config.id} needs at least 1")
         if atari.action_repeat_probability is not None:
             options["repeat_action_probability"] = atari.action_repeat_probability
-    elif config.frame_stack not in (None, 1):
-        raise ZooError(f"env.frame_stack cannot be put around the vector form of {config.id}")
-    if config.max_episode_steps is None:
-        raise ZooError(f"env.max_episode_steps=null: the vector form of {config.id} needs a number")
     if config.max_episode_steps != "auto":
         options["max_episode_steps"] = config.max_episode_steps
     if taken := {*options, "seed", "num_envs"} & config.kwargs.keys():
@@ -152,7 +148,6 @@ class EnvPool(VectorEnv[Any, Any, Any]):
         return observations, rewards, terminated, truncated, infos
 
     def close_extras(self, **_: Any) -> None:
-        """Stop the threads."""
         if self._pool is not None:
             self._pool.close()
 
@@ -162,10 +157,6 @@ def _make_gymnasium(config: EnvConfig, spec: EnvSpec, n_envs: int) -> AnyVectorE
         raise ZooError(
             f"env.vectorization=native: {spec.id} has no vector form of its own; use sync or workers"
         )
-    if config.max_episode_steps is None:
-        raise ZooError(f"env.max_episode_steps=null: the vector form of {config.id} needs a number")
-    if config.frame_stack not in (None, 1):
-        raise ZooError(f"env.frame_stack cannot be put around the vector form of {spec.id}")
     arguments: dict[str, Any] = copy.deepcopy(config.kwargs)
     if config.render_mode is not None:
         arguments["render_mode"] = config.render_mode
@@ -196,13 +187,9 @@ def _make_ale(config: EnvConfig, spec: EnvSpec, n_envs: int) -> AnyVectorEnv:
         games = AtariVectorEnv(
             num_envs=n_envs,
             autoreset_mode=AutoresetMode.SAME_STEP,
-            stack_num=frames_shown(config),
-            noop_max=options.noop_max,
-            img_height=options.screen_size,
-            img_width=options.screen_size,
-            use_fire_reset=options.fire_on_reset,
             episodic_life=False,
             reward_clipping=False,
+            **_picture_options(config, options),
             **arguments,
         )
     except TypeError as error:
@@ -211,6 +198,17 @@ def _make_ale(config: EnvConfig, spec: EnvSpec, n_envs: int) -> AnyVectorEnv:
     buttons = games.ale.get_action_set()
     waits = options.fire_on_reset and options.terminal_on_life_loss and len(buttons) > 2
     return AleGames(games, options, fires=waits and buttons[1].name == "FIRE")
+
+
+def _picture_options(config: EnvConfig, atari: AtariConfig) -> dict[str, Any]:
+    """Return the options of games that EnvPool and ALE call the same."""
+    return {
+        "stack_num": frames_shown(config),
+        "noop_max": atari.noop_max,
+        "img_height": atari.screen_size,
+        "img_width": atari.screen_size,
+        "use_fire_reset": atari.fire_on_reset,
+    }
 
 
 FIRE = 1
@@ -235,7 +233,6 @@ class AleGames(VectorWrapper):
     def reset(
         self, *, seed: int | Sequence[int] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Start new games."""
         seeds: Any = seed if seed is None else np.array(small_seeds(seed, self.num_envs))
         observations, infos = self.env.reset(seed=seeds, options=options)
         self._returns = np.zeros(self.num_envs)
@@ -245,7 +242,6 @@ class AleGames(VectorWrapper):
         return observations, infos
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Step all games."""
         actions = np.asarray(actions, dtype=self.single_action_space.dtype)
         if self._fires:
             actions = np.where(self._waiting, FIRE, actions).astype(actions.dtype)

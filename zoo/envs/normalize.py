@@ -125,15 +125,10 @@ class Normalizer(RefusesNames):
         """
         if len(self.returns) != len(rewards):
             self.returns = np.zeros(len(rewards))
-        returns, following = self.returns, self._local.get(RETURN, self.return_moments)
-        if rows is None:
-            returns *= self.gamma
-            returns += rewards
-            following.update(returns)
-        else:
-            returns[rows] = returns[rows] * self.gamma + np.asarray(rewards, dtype=np.float64)[rows]
-            following.update(returns[rows])
-        returns[dones] = 0.0
+        counted = np.s_[:] if rows is None else rows
+        self.returns[counted] = self.returns[counted] * self.gamma + np.asarray(rewards, np.float64)[counted]
+        self._local.get(RETURN, self.return_moments).update(self.returns[counted])
+        self.returns[dones] = 0.0
 
     def normalize_observations(self, observations: Observations) -> Observations:
         """Return observations normalised, as float32; any leading dimensions, or none.
@@ -142,9 +137,20 @@ class Normalizer(RefusesNames):
         """
         return self._each(self._normalized, observations)
 
+    def normalized_space(self, space: Space) -> Space:
+        """Return the space of normalised observations: float32 within ±clip_obs where any are normalised."""
+        limit = self.clip_obs
+        shown = self._each(lambda _, part: spaces.Box(-limit, limit, part.shape, np.float32), space)
+        return spaces.Dict(shown) if isinstance(shown, dict) else shown
+
     def unnormalize_obs(self, observations: Observations) -> Observations:
         """Return what `normalize_observations` made these of, where nothing was clipped."""
-        return self._each(self._unnormalized, observations)
+
+        def unnormalized(key: str, values: Any) -> Any:
+            moments = self.moments[key]
+            return values * np.sqrt(moments.var + self.epsilon) + moments.mean
+
+        return self._each(unnormalized, observations)
 
     def normalize_rewards(self, rewards: NDArray[Any]) -> NDArray[np.float32]:
         """Return rewards divided by the standard deviation of the running return, as float32."""
@@ -182,11 +188,6 @@ class Normalizer(RefusesNames):
         np.minimum(normalized, self.clip_obs, out=normalized)
         result: NDArray[np.float32] = normalized.astype(np.float32)
         return result
-
-    def _unnormalized(self, key: str, values: Any) -> NDArray[np.float64]:
-        moments = self.moments[key]
-        raw: NDArray[np.float64] = values * np.sqrt(moments.var + self.epsilon) + moments.mean
-        return raw
 
     def reset_returns(self) -> None:
         """Start the running return of each environment anew, as all of them are reset."""
@@ -251,7 +252,7 @@ class Normalizer(RefusesNames):
 
     def resume(self, tree: Mapping[str, Any]) -> None:
         """Go on with what `state` returned. Raises `ZooError` if it is of other settings."""
-        if Normalizer.from_state(tree).state()["values"] != self.state()["values"]:
+        if tree["values"] != self.state()["values"]:
             raise ZooError("the normalisation statistics are of other settings (`env.normalize`)")
         self.load_state(tree)
 
@@ -295,13 +296,12 @@ class VecNormalize(RefusesNames, VectorWrapper):
         self._next_step = env.metadata.get("autoreset_mode") is AutoresetMode.NEXT_STEP
         self._to_reset: NDArray[np.bool_] | None = None
         """Where the next step of a next-step environment merely resets."""
-        self._single_observation_space = normalized_space(space, self.normalizer)
-        self._observation_space = batch_space(self._single_observation_space, env.num_envs)
+        shown = self.normalizer.normalized_space(space)
+        self._single_observation_space, self._observation_space = shown, batch_space(shown, env.num_envs)
 
     def reset(
         self, *, seed: int | Sequence[int] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observations, dict[str, Any]]:
-        """Reset all environments; the observations count as seen."""
         observations, infos = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]
         if self.training:
             self.normalizer.reset_returns()
@@ -311,7 +311,6 @@ class VecNormalize(RefusesNames, VectorWrapper):
     def step(
         self, actions: Any
     ) -> tuple[Observations, NDArray[np.float32], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
-        """Step all environments and normalise what they give, final observations in the infos too."""
         observations, rewards, terminated, truncated, infos = self.env.step(actions)
         observations = self._seen(observations)
         done = np.logical_or(terminated, truncated)
@@ -342,18 +341,6 @@ class VecNormalize(RefusesNames, VectorWrapper):
 def is_training(env: VectorEnv[Any, Any, Any]) -> bool:
     """Whether statistics follow what this environment shows; a `VecNormalize` may forbid it."""
     return not isinstance(env, VecNormalize) or env.training
-
-
-def normalized_space(space: Space, normalizer: Normalizer) -> Space:
-    """Return the space of normalised observations: float32 within ±clip_obs where something is normalised."""
-
-    def clipped(key: str, part: Space) -> Space:
-        limit = normalizer.clip_obs
-        return spaces.Box(-limit, limit, part.shape, np.float32) if key in normalizer.moments else part
-
-    if isinstance(space, spaces.Dict):
-        return spaces.Dict({key: clipped(key, part) for key, part in space.items()})
-    return clipped(SINGLE, space)
 
 
 def _normalized_parts(space: Space, keys: Sequence[str] | None) -> dict[str, spaces.Box]:

@@ -18,12 +18,6 @@ LARGEST_SEED = 2**31 - 1
 """C++ takes seeds of 32 bits with a sign."""
 
 
-def seeds_of(first: int, n: int, n_spaces: int) -> tuple[int, list[int]]:
-    """Return seed ``n`` of the sequence that begins with ``first`` (itself for 0), and those of spaces."""
-    own, *others = np.random.SeedSequence([first, n]).generate_state(1 + n_spaces).tolist()
-    return (first if n == 0 else own >> 1), others
-
-
 def random_seed() -> int:
     """Return a seed by chance, small enough for every simulator: C++'s have a sign."""
     return int(np.random.SeedSequence().generate_state(1)[0]) >> 1
@@ -45,7 +39,7 @@ def worker_seed(seed: int, rank: int) -> int:
     return int(np.random.SeedSequence(seed, spawn_key=(1, rank)).generate_state(1)[0])
 
 
-def spaces_of(env: gym.Env[Any, Any]) -> list[gym.spaces.Space[Any]]:
+def _spaces_of(env: gym.Env[Any, Any]) -> list[gym.spaces.Space[Any]]:
     """Return every space of ``env`` and of what it wraps, for some environments draw from their own spaces.
 
     Each is seeded by itself: drawn from the same numbers, actions and states would go together.
@@ -59,11 +53,16 @@ def spaces_of(env: gym.Env[Any, Any]) -> list[gym.spaces.Space[Any]]:
         env = env.env
 
 
-def seed_spaces(env: gym.Env[Any, Any], seed: int) -> None:
-    """Seed every space of ``env`` with a seed of its own that comes from one number."""
-    found = spaces_of(env)
-    for space, own_seed in zip(found, seeds_of(seed, 0, len(found))[1], strict=True):
-        space.seed(own_seed)
+def seed_spaces(env: gym.Env[Any, Any], first: int, n: int = 0) -> int:
+    """Seed every space of ``env``, and return the seed for its reset.
+
+    They are those with the number ``n`` in the sequence that begins with ``first``, which is itself for 0.
+    """
+    spaces = _spaces_of(env)
+    own, *others = np.random.SeedSequence([first, n]).generate_state(1 + len(spaces)).tolist()
+    for space, seed in zip(spaces, others, strict=True):
+        space.seed(seed)
+    return first if n == 0 else own >> 1
 
 
 class EnvState(NamedTuple):

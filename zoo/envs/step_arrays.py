@@ -2,102 +2,57 @@
 
 from __future__ import annotations
 
-import contextlib
-import mmap
-import os
-import tempfile
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 from numpy.typing import NDArray
 
-from zoo.envs.spaces import Observations, Space, action_array, batch_array, mask_size
-from zoo.errors import ZooError
+from zoo.envs.spaces import Observations, Space, action_array, mask_size
 
-CACHE_LINE = 64
 NO_ENV = -1
 
 
-@dataclass
 class StepArrays:
-    """What one step of all environments takes and gives, (num_envs, …) each."""
+    """What one step of all environments takes and gives, (num_envs, …) each: views of one array of records.
 
-    observations: Observations
-    actions: NDArray[Any]
-    """Records where actions are tuples or dictionaries: `action_array`."""
-    rewards: NDArray[np.float64]
-    terminated: NDArray[np.bool_]
-    truncated: NDArray[np.bool_]
-    action_masks: NDArray[np.bool_] | None
-    """Filled where the environments have masks; None where their actions can have none."""
-    progress: NDArray[np.int64]
-    """Which environment is being stepped: `StepProgress`."""
+    ``actions`` are records where they are tuples or dictionaries: `action_array`. ``action_masks`` are filled
+    where the environments have masks; None where their actions can have none. ``progress`` says which
+    environment is being stepped: `StepProgress`.
+    """
+
+    def __init__(self, records: NDArray[Any]) -> None:
+        self.records = records
+        shown, names = records["observations"], records.dtype.names or ()
+        self.observations: Observations = shown
+        if shown.dtype.names is not None:
+            self.observations = {key: shown[key] for key in shown.dtype.names}
+        self.actions: NDArray[Any] = records["actions"]
+        self.rewards: NDArray[np.float64] = records["rewards"]
+        self.terminated: NDArray[np.bool_] = records["terminated"]
+        self.truncated: NDArray[np.bool_] = records["truncated"]
+        self.action_masks: NDArray[np.bool_] | None = records["masks"] if "masks" in names else None
+        self.progress: NDArray[np.int64] = records["progress"]
 
     @classmethod
     def allocate(cls, num_envs: int, observation_space: Space, action_space: Space) -> StepArrays:
         """Return zeroed arrays."""
-        n_masks = mask_size(action_space)
-        return cls(
-            batch_array(observation_space, num_envs),
-            action_array(action_space, num_envs),
-            np.zeros(num_envs),
-            np.zeros(num_envs, dtype=np.bool_),
-            np.zeros(num_envs, dtype=np.bool_),
-            None if n_masks is None else np.zeros((num_envs, n_masks), dtype=np.bool_),
-            np.zeros((num_envs, 4), dtype=np.int64),
-        )
-
-    def map(self, function: Callable[[NDArray[Any]], Any]) -> StepArrays:
-        """Return what a function makes of each array."""
-        return StepArrays(*(map_arrays(function, part) for part in vars(self).values()))
-
-    def rows(self, start: int, stop: int) -> StepArrays:
-        """Return views of the rows from ``start`` to ``stop``."""
-        return self.map(lambda array: array[start:stop])
-
-    @property
-    def n_bytes(self) -> int:
-        """Memory that `within` needs."""
-        sizes: list[int] = []
-        self.map(lambda array: sizes.append(_aligned(array.nbytes)))
-        return sum(sizes)
-
-    def within(self, memory: mmap.mmap) -> StepArrays:
-        """Return arrays of the same shapes and types in ``memory``, each at a cache line of its own."""
-        offset = 0
-
-        def place(array: NDArray[Any]) -> NDArray[Any]:
-            nonlocal offset
-            placed: NDArray[Any] = np.ndarray(array.shape, array.dtype, memory, offset=offset)
-            offset += _aligned(array.nbytes)
-            return placed
-
-        return self.map(place)
-
-
-def map_arrays(function: Callable[[NDArray[Any]], Any], part: Any) -> Any:
-    """Apply a function to an array, or to each of a dictionary of them; None stays."""
-    if isinstance(part, dict):
-        return {key: function(array) for key, array in part.items()}
-    return None if part is None else function(part)
-
-
-def _aligned(n_bytes: int) -> int:
-    return -(-n_bytes // CACHE_LINE) * CACHE_LINE
-
-
-@contextlib.contextmanager
-def anonymous_memory(size: int) -> Iterator[IO[bytes]]:
-    """Give a file without a name that lives in memory for as long as somebody maps it."""
-    in_memory = hasattr(os, "memfd_create")
-    with os.fdopen(os.memfd_create("zoo-envs"), "r+b") if in_memory else tempfile.TemporaryFile() as file:
-        try:
-            os.truncate(file.fileno(), size)
-        except OSError as error:
-            raise ZooError(f"no memory for {size} bytes of observations: {error.strerror}") from error
-        yield file
+        shown: Any = (observation_space.dtype, observation_space.shape)
+        if isinstance(observation_space, spaces.Dict):
+            parts: Any = [(key, part.dtype, part.shape) for key, part in observation_space.items()]
+            shown = (np.dtype(parts, align=True),)
+        actions, n_masks = action_array(action_space, 1), mask_size(action_space)
+        fields: Any = [
+            ("observations", *shown),
+            ("actions", actions.dtype, actions.shape[1:]),
+            ("rewards", np.float64),
+            ("progress", np.int64, 4),
+            ("terminated", np.bool_),
+            ("truncated", np.bool_),
+        ]
+        if n_masks is not None:
+            fields.append(("masks", np.bool_, (n_masks,)))
+        return cls(np.zeros(num_envs, np.dtype(fields, align=True)))
 
 
 class StepProgress:

@@ -11,8 +11,8 @@ import mmap
 import multiprocessing
 import os
 import pickle
-import select
 import signal
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -30,21 +30,17 @@ from zoo.core.free_memory import usable_cores
 from zoo.envs.registry import env_error
 from zoo.envs.replay import EnvState
 from zoo.envs.spaces import Env, Info
-from zoo.envs.step_arrays import StepArrays, StepProgress, anonymous_memory
+from zoo.envs.step_arrays import StepArrays, StepProgress
 from zoo.envs.transition import EpisodeEnd
 from zoo.envs.vec_env import SyncVecEnv, VecEnv, check_same_spaces
 from zoo.errors import ZooError
 
-STEP = b""
-"""The most frequent command; every other one is a pickle of its name and arguments."""
-NOTHING, RESULT, ERROR = b"\x00", b"\x01", b"\x02"
-"""First byte of a reply: no infos and no ends; a pickled result; why all has ended."""
+STEP = NOTHING = b""
+"""The most frequent command, and its reply without infos and ends. Other commands are pickles of a name and
+arguments, other replies of a result and of why all has ended."""
 
 SECONDS_TO_CLOSE = 5
 """How long a worker may take to close its environments before it is killed."""
-
-POLL_MILLISECONDS = 100
-"""After which the parent looks why a worker has not answered yet."""
 
 
 # -- in a worker process ----------------------------------------------------------------------------------
@@ -53,7 +49,6 @@ POLL_MILLISECONDS = 100
 def run_worker(
     makers: Sequence[Callable[[], Env]],
     rows: range,
-    num_envs: int,
     connection: Connection,
     inherited: Sequence[Connection],
     **options: Any,
@@ -83,18 +78,16 @@ def run_worker(
             "render_mode": env.render_mode,
             "mask_size": env.mask_size,
         }
-        connection.send_bytes(RESULT + pickle.dumps(facts))
-        size = connection.recv()
+        connection.send_bytes(_result(facts))
         descriptor = reduction.recv_handle(connection)
-        memory = mmap.mmap(descriptor, size)
+        records = np.frombuffer(mmap.mmap(descriptor, 0), env.arrays.records.dtype)
         os.close(descriptor)
-        arrays = StepArrays.allocate(num_envs, env.single_observation_space, env.single_action_space)
-        env.use_arrays(arrays.within(memory).rows(rows.start, rows.stop))
+        env.use_arrays(StepArrays(records[rows.start : rows.stop]))
         connection.send_bytes(NOTHING)
         _serve(env, connection)
     except ZooError as error:
         with contextlib.suppress(OSError):
-            connection.send_bytes(ERROR + str(error).encode())
+            connection.send_bytes(pickle.dumps((None, str(error))))
     except (EOFError, OSError, KeyboardInterrupt):
         pass  # The parent is gone, or an environment brought Ctrl-C back.
     finally:
@@ -134,7 +127,7 @@ def _serve(env: SyncVecEnv, connection: Connection) -> None:
 
 def _result(result: Any) -> bytes:
     try:
-        return RESULT + pickle.dumps(result)
+        return pickle.dumps((result, None))
     except (TypeError, AttributeError, pickle.PicklingError) as error:
         raise ZooError(
             f"the environment gave something that cannot be sent between processes: {error}; "
@@ -150,7 +143,6 @@ class Worker(NamedTuple):
 
     process: BaseProcess
     connection: Connection
-    poller: select.poll
     rows: range
 
     @property
@@ -178,14 +170,13 @@ class SubprocVecEnv(VecEnv):
         step_timeout: float | None = None,
         **options: Any,
     ) -> None:
-        self._owner = os.getpid()
         self.workers: list[Worker] = []
         self._unread: list[Worker] = []
         self._has_arrays = False
         self._step_timeout = step_timeout
         self._make_example = make_envs[0]
         self._example: Env | None = None
-        self._finalizer = util.Finalize(self, _shut_down, (self.workers, self._owner), exitpriority=10)
+        self._finalizer = util.Finalize(self, _shut_down, (self.workers,), exitpriority=10)
         try:
             self._start(make_envs, n_workers or usable_cores(), start_method, options)
             first, *others = [self._read(worker) for worker in self.workers]  # once all envs are made
@@ -207,7 +198,7 @@ class SubprocVecEnv(VecEnv):
         return self._example
 
     def step_envs(self, actions: NDArray[Any]) -> list[EpisodeEnd]:
-        self._arrays.actions[...] = actions
+        self.arrays.actions[...] = actions
         replies = self._ask([STEP] * len(self.workers), self._step_timeout)
         ends: list[EpisodeEnd] = []
         infos: list[Info] = []
@@ -246,8 +237,6 @@ class SubprocVecEnv(VecEnv):
 
     def close_extras(self, **kwargs: Any) -> None:
         """End the workers, by force if they don't end by themselves."""
-        if os.getpid() != self._owner:
-            return
         self._finalizer()
         self._unread = []
         if self._example is not None:
@@ -275,7 +264,7 @@ class SubprocVecEnv(VecEnv):
             makers = [CloudpickleWrapper(make_envs[i]) for i in rows]
             process = context.Process(
                 target=run_worker,
-                args=(makers, rows, len(make_envs), theirs, inherited),
+                args=(makers, rows, theirs, inherited),
                 kwargs=options,
                 name=f"zoo env worker {rows.start}",
             )
@@ -287,20 +276,19 @@ class SubprocVecEnv(VecEnv):
                     "use env.start_method=fork, or env.vectorization=sync"
                 ) from error
             theirs.close()
-            poller = select.poll()
-            poller.register(ours.fileno(), select.POLLIN)
-            self.workers.append(Worker(process, ours, poller, rows))
+            self.workers.append(Worker(process, ours, rows))
             self._unread.append(self.workers[-1])
 
     def _share_arrays(self) -> None:
         """Lay the arrays out in one block of shared memory and hand it to the workers."""
-        size = self._arrays.n_bytes
-        with anonymous_memory(size) as file:
+        records = self.arrays.records
+        in_memory = hasattr(os, "memfd_create")
+        with os.fdopen(os.memfd_create("envs"), "r+b") if in_memory else tempfile.TemporaryFile() as file:
+            file.truncate(records.nbytes)
             for worker in self.workers:
-                worker.connection.send(size)
                 reduction.send_handle(worker.connection, file.fileno(), worker.process.pid)
                 self._unread.append(worker)
-            self._arrays = self._arrays.within(mmap.mmap(file.fileno(), size))
+            self.arrays = StepArrays(np.frombuffer(mmap.mmap(file.fileno(), 0), records.dtype))
             for worker in self.workers:
                 self._read(worker)
         self._has_arrays = True
@@ -337,31 +325,28 @@ class SubprocVecEnv(VecEnv):
 
     def _read(self, worker: Worker, timeout: float | None = None) -> Any:
         """Return one reply; raise how an environment failed or hangs, or how the worker died."""
-        if not worker.poller.poll(POLL_MILLISECONDS):
+        if timeout is not None:
             self._wait_for_reply(worker, timeout)
         try:
             reply = worker.connection.recv_bytes()
         except (EOFError, OSError):
             raise self._death_of(worker) from None
         self._unread.remove(worker)
-        kind, content = reply[:1], reply[1:]
-        if kind == NOTHING:
-            return None
-        if kind == ERROR:
+        result, error = pickle.loads(reply) if reply else (None, None)
+        if error is not None:
             self.close_extras()
-            raise ZooError(content.decode())
-        return pickle.loads(content)
+            raise ZooError(error)
+        return result
 
-    def _wait_for_reply(self, worker: Worker, timeout: float | None) -> None:
-        """Return as soon as there is a reply; raise if the worker has died, or its environment hangs."""
-        before, waited = None, 0.0
-        while not worker.poller.poll(POLL_MILLISECONDS):
-            if not worker.process.is_alive():
-                raise self._death_of(worker)
-            now = self._progress(worker).now.tolist() if self._has_arrays else []
-            waited = waited + POLL_MILLISECONDS / 1000 if now == before else 0.0  # a clock runs on in a pause
-            before = now
-            if timeout is not None and waited > timeout:
+    def _wait_for_reply(self, worker: Worker, timeout: float) -> None:
+        """Return as soon as there is a reply; raise if one step has lasted for longer than ``timeout``.
+
+        It looks twice as often, for the clock runs on while this process is stopped.
+        """
+        seen: list[list[int]] = []
+        while not worker.connection.poll(timeout / 2):
+            seen = [*seen[-2:], self._progress(worker).now.tolist()]
+            if len(seen) == 3 and seen[0] == seen[1] == seen[2]:
                 env = self._progress(worker).at_work() or f"the worker process of {worker.name}"
                 worker.process.kill()
                 self.close_extras()
@@ -376,7 +361,7 @@ class SubprocVecEnv(VecEnv):
         return ZooError(f"the worker process of {worker.name} died{f' in {env}' if env else ''}: {cause}")
 
     def _progress(self, worker: Worker) -> StepProgress:
-        return StepProgress(self._arrays.progress[worker.rows.start :], worker.rows.start)
+        return StepProgress(self.arrays.progress[worker.rows.start :], worker.rows.start)
 
 
 def _cause(exit_code: int | None, has_started: bool) -> str:
@@ -390,10 +375,8 @@ def _cause(exit_code: int | None, has_started: bool) -> str:
     return f"exit code {exit_code}; its output is above{'' if has_started else hint}"
 
 
-def _shut_down(workers: list[Worker], owner: int) -> None:
+def _shut_down(workers: list[Worker]) -> None:
     """Ask all workers to end, and kill those that don't in time."""
-    if os.getpid() != owner:
-        return
     for worker in workers:
         with contextlib.suppress(OSError):
             worker.connection.send_bytes(pickle.dumps(("close", ())))

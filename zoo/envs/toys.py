@@ -28,7 +28,6 @@ class Masked(gym.Env[Any, Any]):
         self.observation_space = spaces.Box(0.0, 1.0, (n_actions,), np.float32)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
-        """Draw the first worths and the mask."""
         super().reset(seed=seed)
         return self._draw(), {}
 
@@ -61,7 +60,6 @@ class Memory(gym.Env[Any, Any]):
         self._length = length
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
-        """Show the cue."""
         super().reset(seed=seed)
         self._cue = int(self.np_random.integers(2))
         self._place = 0
@@ -94,7 +92,6 @@ class BitFlipping(gym.Env[Any, Any]):
         )
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
-        """Draw a pattern and another one to reach."""
         super().reset(seed=seed)
         self._bits = self._pattern()
         self._goal = self._pattern()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
@@ -133,40 +133,33 @@ class Transition:
         if len(self.finished):
             final = self.final_observations, self.final_action_masks
             for (name, values), own in zip(following.items(), final, strict=False):
-                following[name] = _with_rows(values, self.finished, own)
+                following[name] = map_arrays(self._with_final, values, own)
         return following
 
+    def _with_final(self, values: NDArray[Any], final: NDArray[Any]) -> NDArray[Any]:
+        """Return a copy of an array whose rows of ``finished`` environments are replaced."""
+        values = values.copy()
+        values[self.finished] = final
+        return values
 
-def _with_rows(values: Any, rows: NDArray[np.int64], replaced: Any) -> Any:
-    """Return a copy of arrays in which these rows are replaced."""
-    if isinstance(values, dict):
-        return {key: _with_rows(part, rows, replaced[key]) for key, part in values.items()}
-    values = values.copy()
-    values[rows] = replaced
-    return values
+
+def map_arrays(function: Callable[..., Any], part: Any, *others: Any) -> Any:
+    """Apply a function to an array and those that go with it, or to each of dictionaries of them."""
+    if isinstance(part, Mapping):
+        return {key: function(array, *(other[key] for other in others)) for key, array in part.items()}
+    return function(part, *others)
 
 
 def stacked(rows: Sequence[Any]) -> Observations:
     """Return observations of single environments as arrays with one row each."""
-    if isinstance(rows[0], Mapping):
-        return {key: np.stack([row[key] for row in rows]) for key in rows[0]}
-    return np.stack(rows)
-
-
-def rows_of(observations: Observations, rows: NDArray[np.int64]) -> Observations:
-    """Return a copy of some rows of an array or of a dict of arrays."""
-    if isinstance(observations, Mapping):
-        return {key: values[rows] for key, values in observations.items()}
-    return observations[rows]
+    return map_arrays(lambda *parts: np.stack(parts), *rows)
 
 
 def copied(observations: Observations) -> Observations:
     """Return a copy of an array or of a dict of arrays."""
-    if isinstance(observations, np.ndarray):
+    if isinstance(observations, np.ndarray):  # the quick way
         return observations.copy(order="K")  # products of transposed arrays round otherwise
-    if isinstance(observations, Mapping):
-        return {key: np.array(values) for key, values in observations.items()}
-    return np.array(observations)
+    return map_arrays(np.array, observations)
 
 
 def attached(env: Any, name: str) -> Any:
@@ -212,15 +205,10 @@ def success_of(info: Mapping[str, Any]) -> bool | None:
 
 
 def final_observations(infos: Mapping[str, Any], finished: NDArray[np.int64]) -> Observations:
-    """Return the rows of ``final_obs`` for the environments that finished. Raises `ZooError` without it."""
-    final = infos.get("final_obs")
-    if final is None:
-        raise ZooError(
-            "a same-step vector environment ended an episode without `final_obs` in its infos; "
-            "without it truncated episodes cannot be learned from"
-        )
+    """Return the rows of ``final_obs`` for the environments that finished."""
+    final = infos["final_obs"]
     if isinstance(final, Mapping):
-        return {key: np.asarray(values)[finished] for key, values in final.items()}
+        return map_arrays(lambda values: np.asarray(values)[finished], final)
     return stacked([final[i] for i in finished.tolist()])
 
 

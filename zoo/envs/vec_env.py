@@ -21,8 +21,7 @@ from zoo.envs.replay import (
     derived_seeds,
     from_tree,
     random_seed,
-    seeds_of,
-    spaces_of,
+    seed_spaces,
     to_tree,
 )
 from zoo.envs.spaces import (
@@ -30,15 +29,14 @@ from zoo.envs.spaces import (
     Info,
     Observations,
     Space,
-    action_array,
     check_supported,
     is_composite,
     leaves,
     nested,
     spaces_differ,
 )
-from zoo.envs.step_arrays import NO_ENV, StepArrays, StepProgress, map_arrays
-from zoo.envs.transition import EpisodeEnd, Transition, copied, stacked
+from zoo.envs.step_arrays import NO_ENV, StepArrays, StepProgress
+from zoo.envs.transition import EpisodeEnd, Transition, copied, map_arrays, stacked
 from zoo.envs.wrappers import LifeLoss, check_distinct, find_wrapper, statistics_of
 from zoo.errors import ZooError
 
@@ -80,7 +78,7 @@ class VecEnv(AnswersNames, VectorEnv[Any, Any, Any]):
         self.render_mode = render_mode
         self._acts_in_parts = is_composite(action_space)
         self._first_seed = seed
-        self._arrays = StepArrays.allocate(num_envs, observation_space, action_space)
+        self.arrays = StepArrays.allocate(num_envs, observation_space, action_space)
         self._infos: list[Info] = [{} for _ in range(num_envs)]
         self.last_ends: list[EpisodeEnd] = []
 
@@ -130,7 +128,7 @@ class VecEnv(AnswersNames, VectorEnv[Any, Any, Any]):
 
         Everything but the records of episodes is filled in.
         """
-        arrays = self._arrays
+        arrays = self.arrays
         self.last_ends = ends = self.step_envs(self._own_actions(actions))
         transition = Transition(
             copied(arrays.observations),
@@ -159,7 +157,7 @@ class VecEnv(AnswersNames, VectorEnv[Any, Any, Any]):
         for end in ends:
             final = {"final_obs": end.observation, "final_info": end.info}
             infos = self._add_info(infos, final, end.env_index)
-        arrays = self._arrays
+        arrays = self.arrays
         flags = arrays.terminated.copy(), arrays.truncated.copy()
         return copied(arrays.observations), arrays.rewards.copy(), *flags, self._merged(self._infos, infos)
 
@@ -167,10 +165,6 @@ class VecEnv(AnswersNames, VectorEnv[Any, Any, Any]):
         self, *, seed: int | Sequence[int | None] | None = None, options: Info | None = None
     ) -> tuple[Observations, Info]:
         """Reset all environments; an int gives environment i ``seed + i``."""
-        if options and "reset_mask" in options:
-            raise ZooError(
-                "reset_mask: these environments reset themselves within a step; reset() is for all"
-            )
         infos = self.reset_envs(self._seed_each(seed), options, range(self.num_envs))
         self.last_stepped_by = None
         return self.observations(), self._merged(infos, {})
@@ -191,14 +185,14 @@ class VecEnv(AnswersNames, VectorEnv[Any, Any, Any]):
 
     def observations(self) -> Observations:
         """Return a copy of the observations that the environments show now."""
-        return copied(self._arrays.observations)
+        return copied(self.arrays.observations)
 
     def action_masks(self) -> NDArray[np.bool_] | None:
         """Return which actions are valid now, (num_envs, mask_size), or None without masks."""
         if self.mask_size is None:
             return None
-        assert self._arrays.action_masks is not None
-        return self._arrays.action_masks.copy()
+        assert self.arrays.action_masks is not None
+        return self.arrays.action_masks.copy()
 
     def _seed_each(self, seed: int | Sequence[int | None] | None) -> list[int | None]:
         """Return the seed of each environment, None for one that goes on with its own sequence."""
@@ -224,16 +218,16 @@ class VecEnv(AnswersNames, VectorEnv[Any, Any, Any]):
     def _own_actions(self, actions: Any) -> NDArray[Any]:
         """Return a copy of ``actions`` in the space's dtype, of nested ones as records."""
         if self._acts_in_parts:
-            records = np.zeros_like(self._arrays.actions)
+            records = np.zeros_like(self.arrays.actions)
             for path, part in leaves(self.single_action_space, actions):
                 rows = records[path]
                 if np.shape(part) != rows.shape:
                     raise ValueError(f"actions of `{path}` of shape {np.shape(part)}; expected {rows.shape}")
                 rows[...] = part
             return records
-        own = np.array(actions, dtype=self._arrays.actions.dtype)
-        if own.shape != self._arrays.actions.shape:
-            raise ValueError(f"actions of shape {own.shape}; expected {self._arrays.actions.shape}")
+        own = np.array(actions, dtype=self.arrays.actions.dtype)
+        if own.shape != self.arrays.actions.shape:
+            raise ValueError(f"actions of shape {own.shape}; expected {self.arrays.actions.shape}")
         return own
 
     # -- exact resume -----------------------------------------------------------------------------------
@@ -248,7 +242,7 @@ class VecEnv(AnswersNames, VectorEnv[Any, Any, Any]):
         Returns the environments that came out different: they are named in a warning, and start an episode
         with their next seed. Raises `ZooError` for a state of other environments.
         """
-        states = from_tree(tree, self._arrays)
+        states = from_tree(tree, self.arrays)
         self._first_seed = None
         different = self.load_env_states(states)
         if different:
@@ -269,8 +263,6 @@ class VecEnv(AnswersNames, VectorEnv[Any, Any, Any]):
 
         What comes back from worker processes must be picklable; a method that raises there ends them all.
         """
-        if name in ("step", "reset"):
-            self.last_stepped_by = None
         return tuple(self.call_each(name, args, kwargs))
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
@@ -279,59 +271,11 @@ class VecEnv(AnswersNames, VectorEnv[Any, Any, Any]):
 
     def set_attr(self, name: str, values: Any) -> None:
         """Set an attribute of each environment, to its own value if a list or tuple of them is given."""
-        each = list(values) if isinstance(values, list | tuple) else [values] * self.num_envs
-        if len(each) != self.num_envs:
-            raise ValueError(f"{len(each)} values for {self.num_envs} environments")
-        self.set_attr_of_each(name, each)
+        self.set_attr_of_each(name, values if isinstance(values, list | tuple) else [values] * self.num_envs)
 
     def render(self) -> tuple[Any, ...]:
         """Return one frame an environment."""
         return self.call("render")
-
-
-class ActionLog:
-    """The actions of several environments since each was last seeded: a row (num_envs, …) for each step."""
-
-    def __init__(self, num_envs: int, action_space: Space) -> None:
-        self.n_steps = 0
-        """Steps added so far: the clock by which lengths of episodes are counted."""
-        self._starts = [0] * num_envs
-        self._like = action_array(action_space, 0, num_envs)
-        self._rows: list[NDArray[Any]] = []
-        self._dropped = 0
-        """Step that the first row holds."""
-
-    def add(self, actions: NDArray[Any]) -> None:
-        """Keep a copy of one action of each environment, (num_envs, …)."""
-        self._rows.append(actions.copy())
-        self.n_steps += 1
-
-    def start(self, env: int) -> None:
-        """Forget the actions of ``env``, which is being seeded."""
-        self._starts[env] = self.n_steps
-        n_old = min(self._starts) - self._dropped
-        if 2 * n_old >= len(self._rows):
-            del self._rows[:n_old]
-            self._dropped += n_old
-
-    def steps_since_start(self, env: int) -> int:
-        """Return how many actions of ``env`` are kept."""
-        return self.n_steps - self._starts[env]
-
-    def since_start(self, env: int) -> NDArray[Any]:
-        """Return a copy of the actions of ``env`` since its start, (n, …)."""
-        rows = self._rows[self._starts[env] - self._dropped :]
-        kept: NDArray[Any] = np.array([row[env] for row in rows]) if rows else self._like[:, env]
-        return kept
-
-    def restore(self, each: Sequence[NDArray[Any]]) -> None:
-        """Take over the actions of every environment; they end with the same step."""
-        self.n_steps, self._dropped = max(len(actions) for actions in each), 0
-        self._starts = [self.n_steps - len(actions) for actions in each]
-        rows = np.zeros((self.n_steps, *self._like.shape[1:]), self._like.dtype)
-        for env, actions in enumerate(each):
-            rows[self._starts[env] :, env] = actions
-        self._rows = list(rows)
 
 
 class SyncVecEnv(VecEnv):
@@ -372,7 +316,6 @@ class SyncVecEnv(VecEnv):
         )
         self.spec = first.spec
         self._steps = [env.step for env in self.envs]
-        self._spaces = [spaces_of(env) for env in self.envs]
         self._statistics = [statistics_of(env) for env in self.envs]
         self._lives: list[LifeLoss | None] = [find_wrapper(env, LifeLoss) for env in self.envs]
         self._masks = masks_of(self.envs, lambda i: self._progress.name(i), used=mask_actions)
@@ -380,13 +323,14 @@ class SyncVecEnv(VecEnv):
         self._set_values: list[dict[str, Any]] = [{} for _ in range(n)]
         self._seeds: list[int | None] = [None] * n
         self._n_reseeded = [0] * n
-        self._log = ActionLog(n, self.single_action_space)
+        self._actions: list[NDArray[Any]] = []
+        """A row (num_envs, …) for each step since the oldest of the seeds."""
+        self._n_steps = 0
         self._returns = np.zeros(n)
         self._first_steps = [0] * n
         self._plays_once = [False] * n
         self._standing: set[int] = set()
-        self._has_flags = False  # whether an episode ended in the last step, or it was interrupted
-        self.use_arrays(self._arrays)
+        self.use_arrays(self.arrays)
 
     @property
     def mask_size(self) -> int | None:  # type: ignore[override]
@@ -395,14 +339,14 @@ class SyncVecEnv(VecEnv):
 
     def step_shared(self) -> tuple[list[EpisodeEnd], list[Info]]:
         """Step with a copy of the actions that stand in the arrays; return the ends and the infos."""
-        return self.step_envs(self._arrays.actions.copy()), self._infos
+        return self.step_envs(self.arrays.actions.copy()), self._infos
 
     def example(self) -> Env:
         return self.envs[0]
 
     def use_arrays(self, arrays: StepArrays) -> None:
         """Write every step and reset into these arrays from now on."""
-        self._arrays = arrays
+        self.arrays = arrays
         by_key = arrays.observations if isinstance(arrays.observations, dict) else {None: arrays.observations}
         self._parts: list[tuple[str | None, NDArray[Any]]] = list(by_key.items())
         self._plain_observations = None if isinstance(arrays.observations, dict) else arrays.observations
@@ -410,14 +354,13 @@ class SyncVecEnv(VecEnv):
         self._progress.seeds[:], self._progress.seeded_at[:], self._progress.now[:] = -1, 0, (NO_ENV, 0)
 
     def step_envs(self, actions: NDArray[Any]) -> list[EpisodeEnd]:
-        rewards, plain, now = self._arrays.rewards, self._plain_observations, self._progress.now
+        rewards, plain, now = self.arrays.rewards, self._plain_observations, self._progress.now
         shape = self.single_observation_space.shape
-        if self._has_flags:
-            self._arrays.terminated.fill(False)
-            self._arrays.truncated.fill(False)
-        self._has_flags = True
-        self._log.add(actions)
-        now[1] = self._log.n_steps
+        self.arrays.terminated.fill(False)
+        self.arrays.truncated.fill(False)
+        self._actions.append(actions.copy())
+        self._n_steps += 1
+        now[1] = self._n_steps
         infos: list[Info] = []
         ends: list[EpisodeEnd] = []
         i = 0
@@ -441,10 +384,9 @@ class SyncVecEnv(VecEnv):
         for end in ends:
             if not end.is_life:
                 self._start_record(end.env_index)
-        self._has_flags = bool(ends)
         self._infos = infos
         if self._masks.size is not None:
-            self._masks.write(self._arrays.action_masks, infos)
+            self._write_masks()
         elif infos[0] and "action_mask" in infos[0]:
             self._masks.refuse_late_mask(0)
         return ends
@@ -454,7 +396,7 @@ class SyncVecEnv(VecEnv):
     ) -> list[Info]:
         if once:
             for i in self._standing:
-                self._log.start(i)
+                self._forget_actions(i)
         infos: list[Info] = [{} for _ in self.envs]
         for i in rows:
             seed = seeds[i]
@@ -476,34 +418,40 @@ class SyncVecEnv(VecEnv):
         self._infos = [infos[i] if i in rows else info for i, info in enumerate(self._infos)]
         self._masks.detect(self._infos)
         if len(rows):
-            self._masks.write(self._arrays.action_masks, self._infos)
+            self._write_masks()
         return infos
 
     def env_states(self) -> list[EnvState]:
+        own = self.arrays.actions
+        actions = np.array(self._actions, own.dtype).reshape(-1, *own.shape)
         return [
             EnvState(
                 self._seeds[i],
                 self._n_reseeded[i],
-                self._log.since_start(i),
+                actions[len(actions) - n :, i],
                 self._observation(i),
                 float(self._returns[i]),
-                self._log.n_steps - self._first_steps[i],
+                self._n_steps - self._first_steps[i],
             )
-            for i in range(self.num_envs)
+            for i, n in enumerate((self._n_steps - self._progress.seeded_at).tolist())
         ]
 
     def load_env_states(self, states: Sequence[EnvState]) -> list[int]:
         self._infos = list(self._infos)
         different = [i for i, state in enumerate(states) if not self._replay(i, state)]
-        self._log.restore([state.actions for state in states])
-        self._progress.now[:] = NO_ENV, self._log.n_steps
-        self._progress.seeded_at[:] = [self._log.n_steps - len(state.actions) for state in states]
-        self._first_steps = [self._log.n_steps - state.length for state in states]
+        self._n_steps = max(len(state.actions) for state in states)
+        rows = np.zeros((self._n_steps, *self.arrays.actions.shape), self.arrays.actions.dtype)
+        for i, state in enumerate(states):
+            rows[self._n_steps - len(state.actions) :, i] = state.actions
+        self._actions = list(rows)
+        self._progress.now[:] = NO_ENV, self._n_steps
+        self._progress.seeded_at[:] = [self._n_steps - len(state.actions) for state in states]
+        self._first_steps = [self._n_steps - state.length for state in states]
         if different:
             self.reset_envs([None] * self.num_envs, None, different)
         self._masks.detect(self._infos)
         if states[0].seed is not None:
-            self._masks.write(self._arrays.action_masks, self._infos)
+            self._write_masks()
         return different
 
     def call_each(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
@@ -523,20 +471,17 @@ class SyncVecEnv(VecEnv):
 
     # -- episodes and seeds -----------------------------------------------------------------------------
 
-    def _end(
-        self, i: int, observation: Any, terminated: bool, truncated: bool, info: Info | None
-    ) -> EpisodeEnd:
+    def _end(self, i: int, observation: Any, terminated: bool, truncated: bool, info: Info) -> EpisodeEnd:
         """Keep what the reset that comes next would overwrite."""
-        arrays = self._arrays
+        arrays = self.arrays
         arrays.terminated[i], arrays.truncated[i] = terminated, truncated
-        info = {} if info is None else info
-        total, length = float(self._returns[i] + arrays.rewards[i]), self._log.n_steps - self._first_steps[i]
+        total, length = float(self._returns[i] + arrays.rewards[i]), self._n_steps - self._first_steps[i]
         if (statistics := self._statistics[i]) is not None:
             total = float(np.asarray(statistics.episode_returns).item())
             length = int(statistics.episode_lengths)
         masks = None
         if self._masks.size is not None:
-            masks = self._masks.mask(i, info, is_over=bool(terminated))
+            masks = self._masks.read([i], {i: info}, arrays.terminated)[0]
         final = {key: np.array(_part(rows, observation, key), dtype=rows.dtype) for key, rows in self._parts}
         return EpisodeEnd(i, final.get(None, final), info, masks, total, length, self._has_lost_a_life(i))
 
@@ -550,7 +495,7 @@ class SyncVecEnv(VecEnv):
             self._standing.add(i)
             self._steps[i] = lambda action: (end.observation, 0.0, False, False, {})
             return end.observation, {}
-        if self._log.steps_since_start(i) < self._reseed_every or end.is_life:
+        if self._n_steps - self._progress.seeded_at[i] < self._reseed_every or end.is_life:
             return self.envs[i].reset()
         self._n_reseeded[i] += 1
         return self._seeded_reset(i)
@@ -565,21 +510,21 @@ class SyncVecEnv(VecEnv):
         self._plays_once[i] = False
         self._standing.discard(i)
         self._steps[i] = self.envs[i].step
-        self._log.start(i)
-        spaces_of_env = self._spaces[i]
-        seed, space_seeds = seeds_of(first, self._n_reseeded[i], len(spaces_of_env))
+        self._forget_actions(i)
+        seed = seed_spaces(self.envs[i], first, self._n_reseeded[i])
         self._progress.seeds[i] = seed if seed < 2**63 else -1
-        self._progress.seeded_at[i] = self._log.n_steps
-        for space, space_seed in zip(spaces_of_env, space_seeds, strict=True):
-            space.seed(space_seed)
         return self.envs[i].reset(seed=seed, **({"options": options} if options else {}))
+
+    def _forget_actions(self, i: int) -> None:
+        self._progress.seeded_at[i] = self._n_steps
+        n_kept = self._n_steps - int(self._progress.seeded_at.min())
+        del self._actions[: len(self._actions) - n_kept]
 
     def _make_anew(self, i: int) -> None:
         self._close_env(i)
         env = self.envs[i] = self._make_envs[i]()
         for name, value in self._set_values[i].items():
             env.set_wrapper_attr(name, value)
-        self._spaces[i] = spaces_of(env)
         self._statistics[i], self._lives[i] = statistics_of(env), find_wrapper(env, LifeLoss)
 
     def _close_env(self, i: int) -> None:
@@ -588,7 +533,7 @@ class SyncVecEnv(VecEnv):
 
     def _start_record(self, i: int) -> None:
         self._returns[i] = 0.0
-        self._first_steps[i] = self._log.n_steps
+        self._first_steps[i] = self._n_steps
 
     def _replay(self, i: int, state: EnvState) -> bool:
         """Seed an environment and repeat its actions; return whether it is where ``state`` says."""
@@ -600,10 +545,10 @@ class SyncVecEnv(VecEnv):
         try:
             observation, info = self._seeded_reset(i)
             actions = self._env_actions(state.actions.copy())
-            for n, action in enumerate(actions, start=self._log.n_steps + 1):
+            for n, action in enumerate(actions, start=self._n_steps + 1):
                 self._progress.now[:] = i, n
-                observation, self._arrays.rewards[i], terminated, truncated, info = self.envs[i].step(action)
-                total, length = total + self._arrays.rewards[i], length + 1
+                observation, self.arrays.rewards[i], terminated, truncated, info = self.envs[i].step(action)
+                total, length = total + self.arrays.rewards[i], length + 1
                 if terminated or truncated:
                     if not self._has_lost_a_life(i):
                         total, length = np.float64(0.0), 0
@@ -612,8 +557,12 @@ class SyncVecEnv(VecEnv):
         except (Exception, SystemExit):  # An env that went another way may well refuse an action.
             return False
         self._infos[i] = info
-        shown, expected = (self._observation(i), total), (state.observation, state.episode_return)
-        return _is_same(shown, expected) and length == state.length
+        shown, expected = (
+            map_arrays(lambda part: part.tobytes(), each)
+            for each in (self._observation(i), state.observation)
+        )
+        is_same_return = np.array_equal(total, state.episode_return, equal_nan=True)
+        return shown == expected and is_same_return and length == state.length
 
     def _env_actions(self, actions: NDArray[Any]) -> Iterable[Any]:
         """Return the actions of rows as environments take them."""
@@ -624,7 +573,12 @@ class SyncVecEnv(VecEnv):
 
     def _observation(self, i: int) -> Any:
         """Return a copy of what an environment shows now."""
-        return map_arrays(lambda array: array[i].copy(), self._arrays.observations)
+        return map_arrays(lambda array: array[i].copy(), self.arrays.observations)
+
+    def _write_masks(self) -> None:
+        if self._masks.size is not None:
+            assert self.arrays.action_masks is not None
+            self.arrays.action_masks[...] = self._masks.read(range(self.num_envs), self._infos)
 
     def _write_observation(self, i: int, observation: Any) -> None:
         """Write an observation into its row. Raises `ZooError` where it has another shape."""
@@ -653,12 +607,3 @@ def _part(rows: NDArray[Any], observation: Any, key: str | None) -> Any:
         return part
     what = "an observation" if key is None else f"an observation `{key}`"
     raise ZooError(f"{what} of shape {np.shape(part)}; observation_space says {rows.shape[1:]}")
-
-
-def _is_same(one: Any, other: Any) -> bool:
-    """Whether two observations are equal bit for bit; a NaN is equal to itself."""
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(_is_same(one[key], other[key]) for key in one)
-    if isinstance(one, tuple):
-        return all(map(_is_same, one, other))
-    return np.array_equal(one, other, equal_nan=np.asarray(one).dtype.kind == "f")

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -42,29 +43,25 @@ Size = tuple[int | None, int]
 """Width and height in pixels; a width of None keeps the proportions."""
 
 
+@dataclass
 class Film:
     """Files, by their endings mp4 or GIF, that grow image by image; see `filming`."""
 
-    def __init__(
-        self, paths: Sequence[Path], rate: float, size: Size | None, files: contextlib.ExitStack
-    ) -> None:
-        self.paths = list(paths)
-        self.n_frames = 0
-        self._rate, self._size, self._files = rate, size, files
-        self._shape: tuple[int, ...] = ()
-        self._writers: list[Any] = []
+    paths: Sequence[Path]
+    rate: float
+    size: Size | None
+    files: contextlib.ExitStack
+    n_frames: int = 0
+    writers: list[Any] = field(default_factory=list)
 
     def add(self, frame: NDArray[np.uint8]) -> None:
         """Append an image, (height, width, 3). Raises `ZooError` if it can't be written."""
-        if not self._writers:
-            self._shape = frame.shape
+        if not self.writers:
             for path in self.paths:
-                file = self._files.enter_context(atomic_file(path))
-                writer = _writer(path, file.name, frame.shape, self._rate, self._size)
-                self._writers.append(self._files.enter_context(writer))
-        if frame.shape != self._shape:
-            raise ZooError(f"can't film: the image's shape changed from {self._shape} to {frame.shape}")
-        for path, writer in zip(self.paths, self._writers, strict=True):
+                file = self.files.enter_context(atomic_file(path))
+                writer = _writer(path, file.name, frame.shape, self.rate, self.size)
+                self.writers.append(self.files.enter_context(writer))
+        for path, writer in zip(self.paths, self.writers, strict=True):
             try:
                 writer.write_frame(frame)
             except OSError as error:
@@ -194,13 +191,11 @@ class RecordFrames(gym.Wrapper[Any, Any, Any, Any]):
         return self.length is not None and self.film.n_frames >= self.length
 
     def reset(self, **options: Any) -> tuple[Any, Info]:
-        """Reset and film."""
         result = self.env.reset(**options)
         self._first_image = None if self.is_complete else self._image()
         return result
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, Info]:
-        """Step and film."""
         if self._first_image is not None and not self.is_complete:
             self.film.add(self._first_image)
         self._first_image = None

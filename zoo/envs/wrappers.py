@@ -86,27 +86,21 @@ def find_wrapper(env: Env, wrapper_class: type[Any]) -> Any:
 class FlatObservation(gym.ObservationWrapper):
     """Shows nested observations as one dictionary of parts by path, and masks among them as masks.
 
-    With ``masked``, the part `MASK_KEY` of a dictionary is no part of the observation.
+    With ``has_mask``, the part `MASK_KEY` of a dictionary is no part of the observation.
     """
 
-    def __init__(self, env: Env, *, masked: bool) -> None:
+    def __init__(self, env: Env, shown: Space, *, has_mask: bool) -> None:
         super().__init__(env)
-        shown: Any = env.observation_space
-        may_hold_mask = masked and isinstance(shown, spaces.Dict) and len(shown) > 1
-        self.has_mask = may_hold_mask and MASK_KEY in shown.spaces and mask_size(env.action_space) is not None
-        self._mask: Any = None
-        if self.has_mask:
-            shown = spaces.Dict([(key, part) for key, part in shown.items() if key != MASK_KEY])
         self.observation_space = flat_space(shown)
         self._is_nested = self.observation_space is not shown
-        self.is_needed = self.has_mask or self._is_nested
-        """Whether it changes anything."""
-        if self.has_mask and not env.has_wrapper_attr("action_masks"):
+        self._has_mask = has_mask
+        self._mask: Any = None
+        if has_mask and not env.has_wrapper_attr("action_masks"):
             self.action_masks = lambda: self._mask
 
     def observation(self, observation: Any) -> Any:
         """Return what a policy sees, and keep the mask."""
-        if self.has_mask:
+        if self._has_mask:
             self._mask = observation[MASK_KEY]
             observation = {key: part for key, part in observation.items() if key != MASK_KEY}
         if not self._is_nested:
@@ -119,8 +113,18 @@ def flatten_env(env: Env, *, masked: bool = True) -> Env:
     """Return ``env`` with observations that a policy can read: see `FlatObservation`."""
     if not (hasattr(env, "observation_space") and hasattr(env, "action_space")):
         return env  # which is refused by its check
-    flat = FlatObservation(env, masked=masked)
-    return flat if flat.is_needed else env
+    shown: Any = env.observation_space
+    has_mask = (
+        masked
+        and isinstance(shown, spaces.Dict)
+        and len(shown) > 1
+        and MASK_KEY in shown.spaces
+        and mask_size(env.action_space) is not None
+    )
+    if has_mask:
+        shown = spaces.Dict([(key, part) for key, part in shown.items() if key != MASK_KEY])
+    is_flat = flat_space(shown) is shown
+    return env if is_flat and not has_mask else FlatObservation(env, shown, has_mask=has_mask)
 
 
 NORMALIZING = tuple(
@@ -155,22 +159,17 @@ class EpisodeStatistics(Wrapper):
         self.episode_lengths = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
-        """Start a new sum."""
         self.episode_returns, self.episode_lengths = 0.0, 0
         return self.env.reset(seed=seed, options=options)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, Info]:
-        """Step and add the reward up."""
         result = self.env.step(action)
         self.episode_returns += float(result[1])
         self.episode_lengths += 1
         return result
 
 
-Statistics = EpisodeStatistics | gym.wrappers.RecordEpisodeStatistics[Any, Any]
-
-
-def statistics_of(env: Env) -> Statistics | None:
+def statistics_of(env: Env) -> Any:
     """Return the innermost wrapper around ``env`` that sums rewards up: it is the nearest to the raw ones."""
     found = None
     while isinstance(env, gym.Wrapper):
@@ -220,12 +219,10 @@ class ActionRepeat(Wrapper):
         self._n = n
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
-        """Reset the count of steps."""
         self._elapsed_steps = 0
         return self.env.reset(seed=seed, options=options)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, Info]:
-        """Step up to ``n`` times."""
         total = 0.0
         for _ in range(self._n):
             observation, reward, terminated, truncated, info = self.env.step(action)
@@ -255,7 +252,6 @@ class MaskVelocities(gym.ObservationWrapper):
         self._mask[list(indices)] = 0
 
     def observation(self, observation: Any) -> Any:
-        """Return the observation without velocities."""
         return observation * self._mask
 
 
@@ -284,13 +280,11 @@ class TimeFeature(Wrapper):
         self._clock = find_wrapper(env, gym.wrappers.TimeLimit) or find_wrapper(env, ActionRepeat) or self
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
-        """Reset with all the time left."""
         observation, info = self.env.reset(seed=seed, options=options)
         self._elapsed_steps = 0
         return self._with_time_left(observation), info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, Info]:
-        """Step and count."""
         observation, *rest = self.env.step(action)
         self._elapsed_steps += 1
         return self._with_time_left(observation), *rest
@@ -314,20 +308,18 @@ class History(Wrapper):
         if is_composite(env.action_space) or not math.prod(env.action_space.shape or ()):
             actions_are = describe(env.action_space)
             raise ZooError(f"env.history: actions of {actions_are} cannot be shown as a vector")
+        actions: Any = spaces.flatten_space(env.action_space)
         self._observations = np.zeros((horizon, *space.shape), dtype=np.float32)
-        n_action = spaces.flatdim(env.action_space)
-        self._actions = np.zeros((horizon, n_action), dtype=np.float32)
-        actions = spaces.flatten_space(env.action_space)
-        assert isinstance(actions, spaces.Box)
-        zeros = np.zeros(1)
-        low = [np.tile(np.minimum(part.low, zeros), horizon) for part in (space, actions)]
-        high = [np.tile(np.maximum(part.high, zeros), horizon) for part in (space, actions)]
+        self._actions = np.zeros((horizon, *actions.shape), dtype=np.float32)
+        low, high = (
+            np.concatenate([np.tile(getattr(part, bound), horizon) for part in (space, actions)])
+            for bound in ("low", "high")
+        )
         self.observation_space = spaces.Box(
-            np.concatenate(low).astype(np.float32), np.concatenate(high).astype(np.float32), dtype=np.float32
+            np.minimum(low, 0).astype(np.float32), np.maximum(high, 0).astype(np.float32), dtype=np.float32
         )
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
-        """Forget, and show the first observation."""
         observation, info = self.env.reset(seed=seed, options=options)
         self._observations[:] = 0.0
         self._actions[:] = 0.0
@@ -335,7 +327,6 @@ class History(Wrapper):
         return self._shown(), info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, Info]:
-        """Step and remember."""
         flat: Any = spaces.flatten(self.env.action_space, action)
         observation, reward, terminated, truncated, info = self.env.step(action)
         for history in (self._observations, self._actions):
@@ -374,14 +365,12 @@ class FrameStack(Wrapper):
             raise ZooError(f"env.frame_stack: {describe(space)} cannot be stacked; a Box can")
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
-        """Forget, and show the first observation."""
         observation, info = self.env.reset(seed=seed, options=options)
         for stack in self._stacks.values():
             stack.clear()
         return self._stacked(observation), info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, Info]:
-        """Step and push."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         return self._stacked(observation), reward, terminated, truncated, info
 
@@ -398,55 +387,46 @@ class _Stack:
     def __init__(self, space: spaces.Box, n: int) -> None:
         if not 1 <= len(space.shape) <= 3:
             raise ZooError(f"env.frame_stack: {describe(space)} cannot be stacked; a vector or a picture can")
-        low, high = space.low, space.high
-        if len(space.shape) == 2:
-            low, high = low[np.newaxis], high[np.newaxis]
-            self._axis = 0
-        else:
-            self._axis = 0 if channels_first(space.shape) else -1
-        low, high = (np.concatenate([bound] * n, axis=self._axis) for bound in (low, high))
-        self.space = spaces.Box(np.minimum(low, 0), np.maximum(high, 0), dtype=_dtype(space))
-        self._frames = np.zeros(low.shape, dtype=space.dtype)
-        self._moved = np.moveaxis(self._frames, self._axis, 0)
-        self._width = len(self._moved) // n
         self._adds_axis = len(space.shape) == 2
+        self._axis = 0 if self._adds_axis or channels_first(space.shape) else -1
+        self._none = [self._frame(np.zeros_like(space.low))] * n
+        low, high = (self._joined([self._frame(bound)] * n) for bound in (space.low, space.high))
+        self.space = spaces.Box(np.minimum(low, 0), np.maximum(high, 0), dtype=_dtype(space))
+        self.clear()
 
     def clear(self) -> None:
-        self._frames[...] = 0
+        self._frames = self._none
 
     def push(self, frame: Any) -> NDArray[Any]:
-        newest = np.asarray(frame)[np.newaxis] if self._adds_axis else np.moveaxis(frame, self._axis, 0)
-        self._moved[: -self._width] = self._moved[self._width :]
-        self._moved[-self._width :] = newest
-        return self._frames.copy()
+        self._frames = [*self._frames[1:], self._frame(np.array(frame, self.space.dtype))]
+        return self._joined(self._frames)
+
+    def _frame(self, frame: NDArray[Any]) -> NDArray[Any]:
+        return frame[np.newaxis] if self._adds_axis else frame
+
+    def _joined(self, frames: list[NDArray[Any]]) -> NDArray[Any]:
+        return np.concatenate(frames, axis=self._axis)
 
 
-def wrapper_class(name: str) -> type[gym.Wrapper[Any, Any, Any, Any]]:
-    """Return what ``name`` means: a wrapper of this module or of Gymnasium, or the class at a path.
+def _apply_wrapper(env: Env, wrapper: str | Mapping[str, Any]) -> Env:
+    """Return ``env`` with one wrapper of the config's list around it.
 
-    Raises `ZooError` for anything else: a function that is called with an environment could do anything.
+    A name without a module is that of a wrapper of this module or of Gymnasium.
     """
-    if "." not in name:
+    if isinstance(wrapper, str):
+        wrapper = {"_target_": wrapper}
+    arguments = {str(key): value for key, value in wrapper.items()}
+    name = str(arguments.pop("_target_", ""))
+    if not name:
+        raise ZooError(f"env.wrappers: {dict(wrapper)} has no `_target_`, the path of the wrapper's class")
+    if "." in name:
+        make: Any = own_class("env.wrappers", name, gym.Wrapper)
+    else:
         known = {**vars(gym.wrappers), **globals(), "ActionMasker": ActionMasker}
         wrappers = {n: c for n, c in known.items() if isinstance(c, type) and issubclass(c, gym.Wrapper)}
         if name not in wrappers:
             raise ZooError(f"env.wrappers: unknown wrapper `{name}`{nearest(name, wrappers)}")
-        return wrappers[name]
-    return own_class("env.wrappers", name, gym.Wrapper)
-
-
-def _apply_wrapper(env: Env, wrapper: str | Mapping[str, Any]) -> Env:
-    """Return ``env`` with one wrapper of the config's list around it."""
-    if isinstance(wrapper, str):
-        name, arguments = wrapper, {}
-    else:
-        arguments = {str(key): value for key, value in wrapper.items() if key != "_target_"}
-        name = str(wrapper.get("_target_", ""))
-        if not name:
-            raise ZooError(
-                f"env.wrappers: {dict(wrapper)} has no `_target_`, the path of the wrapper's class"
-            )
-    make = wrapper_class(name)
+        make = wrappers[name]
     try:
         return make(env, **arguments)
     except TypeError as error:

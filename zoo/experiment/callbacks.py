@@ -16,16 +16,17 @@ from zoo.agents.find import kept_agents, kept_name
 from zoo.algorithms.callback import PREEMPTED, Callback, InterruptedCallbackError, Training
 from zoo.core import atomic
 from zoo.core.printing import one_line
-from zoo.core.zips import parse_arrays
+from zoo.core.zips import opened_npz
 from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.config import EnvConfig
 from zoo.envs.make_env import make_vec_env
 from zoo.envs.transition import EpisodeRecord
+from zoo.envs.video import Size
 from zoo.errors import ZooError
 from zoo.experiment.evaluation import Env, Evaluation, EvaluationCancelledError, evaluate
 from zoo.experiment.loggers import LoggerGroup
 from zoo.experiment.messages import print_message, report_write_errors
-from zoo.experiment.recording import VideoStyle, check_rendering, record
+from zoo.experiment.recording import check_rendering, record
 from zoo.experiment.run_folder import RunFolder
 
 
@@ -80,12 +81,6 @@ class EvalCallback(Callback):
             if candidate is not None and self.confirm:
                 candidate = self._evaluate(algorithm, self.confirm, 1)
         except EvaluationCancelledError as error:
-            raise InterruptedCallbackError from error
-        except ZooError as error:
-            if algorithm.stop_reason != PREEMPTED:
-                raise
-            # A signal to the whole group has ended workers that were starting.
-            self.close()
             raise InterruptedCallbackError from error
         finally:
             algorithm.timings["evaluation"] += time.perf_counter() - started
@@ -162,16 +157,10 @@ class EvalCallback(Callback):
             self._write_history()
         if candidate is None or not self._is_best(candidate):
             return
-        if self.run is None or self._save_best(algorithm, candidate, self.run):
-            self.best_mean = candidate.mean
-
-    def _save_best(self, algorithm: Training, evaluation: Evaluation, run: RunFolder) -> bool:
-        """Write the agent, and return whether that worked."""
-        is_saved = False
         with report_write_errors("the run goes on, and the earlier best agent, if any, stays"):
-            algorithm.save(run.best_agent, card=score_for_card(evaluation))
-            is_saved = True
-        return is_saved
+            if self.run is not None:
+                algorithm.save(self.run.best_agent, card=score_for_card(candidate))
+            self.best_mean = candidate.mean
 
     def _write_history(self) -> None:
         assert self.run is not None
@@ -210,19 +199,9 @@ def read_evaluations(path: Path) -> list[tuple[int, Evaluation]]:
     """Return what `write_evaluations` wrote; nothing if there is no file. Raises `ZooError`."""
     if not path.exists():
         return []
-    try:
-        arrays = parse_arrays(path.read_bytes(), ("timesteps", "results", "ep_lengths", "successes"))
-    except (ValueError, OSError) as error:
-        raise ZooError(f"can't read {path}: {one_line(error)}") from error
-    successes = arrays.get("successes")
-    rows = zip(
-        arrays["timesteps"],
-        arrays["results"],
-        arrays["ep_lengths"].astype(np.int64),
-        [None] * len(arrays["results"]) if successes is None else successes.astype(np.bool_),
-        strict=True,
-    )
-    return [(int(steps), Evaluation(*values)) for steps, *values in rows]
+    with opened_npz(path) as npz:
+        columns = [npz[name] for name in ("timesteps", "results", "ep_lengths", "successes") if name in npz]
+    return [(int(steps), Evaluation(*values)) for steps, *values in zip(*columns, strict=True)]
 
 
 class StopTrainingOnRewardThreshold(Callback):
@@ -339,12 +318,12 @@ class VideoCallback(Callback):
         every: int,
         length: int | None = 500,
         deterministic: bool = True,
-        style: VideoStyle | None = None,
+        size: Size | None = None,
         loggers: LoggerGroup | None = None,
     ) -> None:
         self.env, self.folder, self.every = env, folder, every
         self.length, self.deterministic = length, deterministic
-        self.style = style or VideoStyle()
+        self.size = size
         self.loggers = loggers or LoggerGroup([])
         self._is_failing = False
         check_rendering(env)
@@ -352,12 +331,13 @@ class VideoCallback(Callback):
     def on_steps(self, algorithm: Training) -> None:
         """Film; a signal that comes meanwhile ends that, and the video is still due."""
         started, steps = time.perf_counter(), algorithm.num_timesteps
+        path = self.folder / f"step-{steps:09}.mp4"
         try:
-            done = record(
+            n_frames = record(
                 algorithm,
                 self.env,
-                [self.folder / f"step-{steps:09}.mp4"],
-                self.style,
+                [path],
+                size=self.size,
                 n_episodes=1 if self.length is None else None,
                 length=self.length,
                 deterministic=self.deterministic,
@@ -372,7 +352,7 @@ class VideoCallback(Callback):
             self._is_failing = True
         else:
             self._is_failing = False
-            for each in done.paths:
-                self.loggers.call("video", "eval/video", each, steps)
+            if n_frames:
+                self.loggers.call("video", "eval/video", path, steps)
         finally:
             algorithm.timings["evaluation"] += time.perf_counter() - started

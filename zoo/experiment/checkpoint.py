@@ -35,11 +35,10 @@ from zoo.core.tensors import (
 )
 from zoo.core.zips import UNREADABLE
 from zoo.errors import ZooError
-from zoo.experiment.messages import print_message, report_write_errors, warnings_as_messages
+from zoo.experiment.messages import print_message, report_write_errors
 
 if TYPE_CHECKING:
     from zoo.algorithms.algorithm import Algorithm
-    from zoo.optim.workers import Workers
 
 CHECKPOINT, RESTORE = "checkpoint", "restore"
 """Names of the orders to the other workers."""
@@ -52,7 +51,7 @@ KEPT_BYTES = 32 * 2**20
 """Largest checkpoint of a finished run that is kept with ``callbacks.checkpoint.keep=auto``."""
 
 _ARRAYS = r"(?:\d+-[0-9a-f]{8}|[0-9a-f]{32})\.safetensors"
-_OWN_FILES = re.compile(f"{_ARRAYS}|{atomic.unfinished(f'{_ARRAYS}|checkpoint[.]json')}")
+_OWN_FILES = re.compile(rf"{_ARRAYS}|\.({_ARRAYS}|checkpoint\.json)\..*partial")
 """The names of files with arrays, and of unfinished ones that a killed process leaves here."""
 
 State = dict[str, Any]
@@ -158,17 +157,30 @@ class Checkpoint:
 def write_checkpoint(folder: str | Path, algorithm: Training, callbacks: Iterable[Callback] = ()) -> None:
     """Write the state of an algorithm between two updates, and of its callbacks.
 
-    Log files are forced to the disk before. Raises `ZooError` if something can't be written.
+    Log files are forced to the disk before. The other workers write their shares meanwhile. Raises `ZooError`
+    or `OSError` if something can't be written.
     """
-    folder, state = Path(folder), algorithm.state()
+    folder, state, workers = Path(folder), algorithm.state(), algorithm.distributed.workers
     monitor = algorithm.envs.monitor if algorithm.envs is not None else None
+    values = {
+        "timesteps": algorithm.num_timesteps,
+        "callbacks": {name: own for name, each in named(callbacks) if (own := each.state())},
+        "monitor": None if monitor is None else monitor.offsets(),
+    }
     try:
-        states = {name: own for name, each in named(callbacks) if (own := each.state())}
-        offsets = None if monitor is None else monitor.offsets()
-    except OSError as error:
-        raise ZooError(f"can't write {folder}: a log does not reach the disk: {error}") from error
-    values = {"timesteps": algorithm.num_timesteps, "callbacks": states, "monitor": offsets}
-    write_files(folder, state, values, algorithm.distributed.workers)
+        if workers is not None:
+            workers.order(CHECKPOINT, folder=str(folder.absolute()))
+        try:
+            own = _write_share(folder, algorithm.num_timesteps, state)
+        finally:
+            others = [] if workers is None else workers.gather(None)[1:]
+        for rank, share in enumerate(others, 1):
+            if "error" in share:
+                raise ZooError(f"worker {rank}: {share['error']}")
+        record = {"format": FORMAT, **own, **({"workers": others} if others else {}), **values}
+        atomic.write_json(folder / RECORD, {**record, "checksum": _checksum(record)})
+    finally:
+        _remove_unused_files(folder)
 
 
 def restore(checkpoint: Checkpoint, algorithm: Algorithm, callbacks: Iterable[Callback] = ()) -> None:
@@ -178,27 +190,22 @@ def restore(checkpoint: Checkpoint, algorithm: Algorithm, callbacks: Iterable[Ca
     reset_num_timesteps=False)`` goes on as if nothing had happened.
     """
     by_name = dict(named(callbacks))
-    algorithm.is_half_restored = True
     algorithm.load_state(checkpoint.algorithm)
     for name, state in checkpoint.callbacks.items():
         by_name[name].load_state(state)
     monitor = algorithm.envs.monitor if algorithm.envs is not None else None
     if checkpoint.monitor is not None and monitor is not None:
         monitor.truncate(checkpoint.monitor)
-    algorithm.is_half_restored = False
 
 
 def restore_run(algorithm: Algorithm, folder: Path, callbacks: Sequence[Callback]) -> None:
     """Bring a run, with all its workers, back to its checkpoint in ``folder``. Raises `ZooError`."""
-    with warnings_as_messages():
-        check_workers(folder, algorithm.distributed.size)
-        restore(read_checkpoint(folder), algorithm, callbacks)
-        workers = algorithm.distributed.workers
-        if workers is not None:
-            workers.order(RESTORE, folder=str(folder.absolute()))
-            for rank, problem in enumerate(workers.gather(None)):
-                if problem is not None:
-                    raise ZooError(f"worker {rank}: {problem}")
+    check_workers(folder, algorithm.distributed.size)
+    restore(read_checkpoint(folder), algorithm, callbacks)
+    workers = algorithm.distributed.workers
+    if workers is not None:
+        workers.order(RESTORE, folder=str(folder.absolute()))
+        workers.gather(None)
 
 
 def check_workers(folder: Path, n_workers: int) -> None:
@@ -219,15 +226,6 @@ def write_share(folder: Path, algorithm: Training) -> Record:
         return {"error": str(error)}
 
 
-def restore_share(folder: Path, algorithm: Algorithm, rank: int) -> str | None:
-    """Restore a worker other than the first; return the error's text, if there is one."""
-    try:
-        algorithm.load_state(read_share(folder, rank))
-    except ZooError as error:
-        return str(error)
-    return None
-
-
 def read_share(folder: Path, rank: int) -> State:
     """Return the state of one of the workers. Raises `ZooError`."""
     return _read_share(folder, _shares(_read_record(folder))[rank])
@@ -239,30 +237,6 @@ def read_share(folder: Path, rank: int) -> State:
 def has_checkpoint(folder: Path) -> bool:
     """Return whether a checkpoint has been written."""
     return (folder / RECORD).is_file()
-
-
-def write_files(
-    folder: Path, state: State, values: Mapping[str, Any], workers: Workers | None = None
-) -> None:
-    """Write a state, and ``values`` beside it, ``timesteps`` among them.
-
-    The other ``workers`` write their shares meanwhile. Raises `ZooError` if something can't be written.
-    """
-    _remove_unused_files(folder)
-    try:
-        if workers is not None:
-            workers.order(CHECKPOINT, folder=str(folder.absolute()))
-        try:
-            own = _write_share(folder, values["timesteps"], state)
-        finally:
-            others = [] if workers is None else workers.gather(None)[1:]
-        for rank, share in enumerate(others, 1):
-            if "error" in share:
-                raise ZooError(f"worker {rank}: {share['error']}")
-        record = {"format": FORMAT, **own, **({"workers": others} if others else {}), **values}
-        atomic.write_json(folder / RECORD, {**record, "checksum": _checksum(record)})
-    finally:
-        _remove_unused_files(folder)
 
 
 def read_checkpoint(folder: str | Path) -> Checkpoint:
@@ -299,7 +273,6 @@ def _write_share(folder: Path, timesteps: int, state: State) -> Record:
 
 
 def _read_share(folder: Path, share: Record) -> State:
-    """Return the state of one worker."""
     arrays = _read_arrays(folder / share["tensors"], share["tensors_checksum"])
     for place, part in share["parts"].items():
         rows = _read_arrays(folder / f"{part['name']}.safetensors", part["checksum"])
@@ -314,12 +287,9 @@ def _read_arrays(path: Path, checksum: int) -> Arrays:
         return read_tensors(path)
     except FileNotFoundError as error:
         raise _damaged(path, "it is missing") from error
-    except OSError as error:
-        raise ZooError(f"can't read {path}: {error.strerror or error}") from error
 
 
 def _read_record(folder: Path) -> Record:
-    """Return the content of ``checkpoint.json``. Raises `ZooError`."""
     path = folder / RECORD
     try:
         record = parse_json(path.read_bytes())
@@ -331,8 +301,6 @@ def _read_record(folder: Path) -> Record:
             raise ValueError("it is not what was written")
     except FileNotFoundError as error:
         raise ZooError(f"there is no checkpoint in {folder}") from error
-    except OSError as error:
-        raise ZooError(f"can't read {path}: {error.strerror or error}") from error
     except UNREADABLE as error:
         raise _damaged(path, one_line(error)) from error
     return record
@@ -351,7 +319,6 @@ def _checksum(values: Mapping[str, Any]) -> int:
 
 
 def _shares(record: Record) -> list[Record]:
-    """Return the entry of each worker."""
     return [record, *record.get("workers", ())]
 
 

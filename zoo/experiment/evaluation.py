@@ -64,13 +64,11 @@ class Evaluation:
     @classmethod
     def from_episodes(cls, episodes: Sequence[EpisodeRecord]) -> Evaluation:
         """Collect what the records of episodes hold."""
-        says_success = all("is_success" in episode.info for episode in episodes)
+        successes = [episode.info.get("is_success") for episode in episodes]
         return cls(
             returns=np.array([episode.episode_return for episode in episodes], dtype=np.float64),
             lengths=np.array([episode.length for episode in episodes], dtype=np.int64),
-            successes=np.array([episode.info["is_success"] for episode in episodes], dtype=np.bool_)
-            if says_success
-            else None,
+            successes=None if None in successes else np.array(successes, dtype=np.bool_),
         )
 
     @property
@@ -91,12 +89,9 @@ class Evaluation:
         """Interquartile mean: that of the middle half of the returns."""
         return float(statistics.iqm(self.returns))
 
-    def ci95(self, *, n_resamples: int = 10_000, seed: int = 0) -> tuple[float, float]:
+    def ci95(self) -> tuple[float, float]:
         """Return the 95 % interval of the mean return, from bootstrap resamples of the episodes."""
-        means = statistics.bootstrapped(
-            statistics.mean_of_means, [self.returns], n_resamples=n_resamples, seed=seed
-        )
-        low, high = statistics.interval(means)
+        low, high = statistics.interval(statistics.bootstrapped(statistics.mean_of_means, [self.returns]))
         return float(low), float(high)
 
     @property
@@ -164,14 +159,13 @@ def evaluate(
 
     Raises `EvaluationCancelledError` once ``cancelled()`` is true.
     """
-    if n_episodes < 1:
-        raise ZooError(f"n_episodes={n_episodes}: an evaluation takes at least one episode")
-    with eval_loop(model, env, n_episodes, n_envs=n_envs, deterministic=deterministic, seed=seed) as loop:
-        n = loop.collector.envs.num_envs
+    loop = eval_loop(model, env, n_episodes, n_envs=n_envs, deterministic=deterministic, seed=seed)
+    with loop as (envs, step):
+        n = envs.num_envs
         episodes: list[EpisodeRecord] = []
         left = [(n_episodes + i) // n for i in range(n)]
         while any(left):
-            for episode in loop.step().episodes:
+            for episode in step().episodes:
                 if left[episode.env_index]:
                     check_finite_return(episode)
                     left[episode.env_index] -= 1
@@ -192,21 +186,35 @@ def eval_loop(
     n_envs: int,
     deterministic: bool,
     seed: int | Sequence[int] | None,
-) -> Iterator[EvalLoop]:
-    """Give a model in environments that were reset; those that were made here are closed at the end.
+) -> Iterator[tuple[VecEnvAdapter, Callable[[], Transition]]]:
+    """Give environments that were reset, and what steps the model in all of them; observations are raw.
 
-    What the model draws meanwhile comes from ``seed``, too.
+    Those that were made here are closed at the end. What the model draws meanwhile comes from ``seed``, too.
     """
+    if n_episodes < 1:
+        raise ZooError(f"n_episodes={n_episodes}: at least one episode is needed")
     is_own = not isinstance(env, VecEnvAdapter | VectorEnv | gym.Env)
     if not isinstance(env, VecEnvAdapter | VectorEnv):
         env = make_vec_env(env, min(n_envs, n_episodes) if is_own else 1, training=False)
     envs = env if isinstance(env, VecEnvAdapter) else VecEnvAdapter(env)
     generators = getattr(model, "generators", None)
+    collector, state = Collector(envs), None
+
+    def act(inputs: PolicyInput) -> dict[str, Any]:
+        nonlocal state
+        actions, state = model.predict(
+            inputs["observations"],
+            state=state,
+            episode_start=collector.episode_starts,
+            action_masks=inputs.get("action_masks"),
+            deterministic=deterministic,
+        )
+        return {"actions": actions}
+
     try:
-        loop = EvalLoop(model, Collector(envs), deterministic)
-        loop.collector.reset(reset_seeds(seed, envs.num_envs))
+        collector.reset(reset_seeds(seed, envs.num_envs))
         with nullcontext() if generators is None else generators.predicting_from(seed):
-            yield loop
+            yield envs, lambda: collector.step(act)
     finally:
         if is_own:
             envs.close()
@@ -219,28 +227,6 @@ def check_finite_return(episode: EpisodeRecord) -> None:
             f"an evaluation episode returned {episode.episode_return}: environment {episode.env_index}"
             f" gave a reward that is not finite within {episode.length} steps"
         )
-
-
-class EvalLoop:
-    """Steps a model in environments; its observations are raw."""
-
-    def __init__(self, model: Predictor, collector: Collector, deterministic: bool) -> None:
-        self.model, self.collector, self.deterministic = model, collector, deterministic
-        self.state: Any = None
-
-    def step(self) -> Transition:
-        """Act once in all environments."""
-        return self.collector.step(self._act)
-
-    def _act(self, inputs: PolicyInput) -> dict[str, Any]:
-        actions, self.state = self.model.predict(
-            inputs["observations"],
-            state=self.state,
-            episode_start=self.collector.episode_starts,
-            action_masks=inputs.get("action_masks"),
-            deterministic=self.deterministic,
-        )
-        return {"actions": actions}
 
 
 def reset_seeds(seed: int | Sequence[int] | None, n: int) -> list[int]:

@@ -127,7 +127,8 @@ class Experiment:
 
     def __exit__(self, *raised: object) -> None:
         try:
-            self._drop_checkpoint()  # also where a signal came before
+            for each in self._callbacks_of(CheckpointCallback) if self.is_finished else []:
+                each.drop()  # also where a signal came before
         finally:
             self._closing.close()
 
@@ -138,6 +139,7 @@ class Experiment:
         from zoo.experiment.init_from import init_algorithm
         from zoo.experiment.pretraining import pretrain
 
+        closing.enter_context(warnings_as_messages())
         self._launcher = worker_launcher(self.config.get("workers", 1))
         closing.callback(self._launcher.close)
         run, self.config = reopen_run(self.config)
@@ -162,7 +164,11 @@ class Experiment:
             monitor_episodes(self.algorithm, self.run, closing, n_workers=self._launcher.size)
             if not restores:
                 pretrain(self.algorithm, self.config.get("pretrain"), self.run)
-            self._start_workers(closing)
+            if self._launcher.size > 1 and self.algorithm.stop_reason != PREEMPTED:
+                on_gpus = self.algorithm.device.type == "cuda"
+                self.algorithm.join(self._launcher.start(self.config, on_gpus=on_gpus))
+                closing.callback(self.algorithm.leave)
+                closing.callback(self._launcher.close)
         except ZooError:
             if not self.is_resumed:
                 shutil.rmtree(self.run.path)  # no folder is left after a mistake
@@ -170,14 +176,6 @@ class Experiment:
         if restores:
             with self._launcher.explain_worker_errors():
                 restore_run(self.algorithm, self.run.checkpoint, self.callbacks)
-
-    def _start_workers(self, closing: contextlib.ExitStack) -> None:
-        if self._launcher.size == 1 or self.algorithm.stop_reason == PREEMPTED:
-            return
-        on_gpus = self.algorithm.device.type == "cuda"
-        self.algorithm.join(self._launcher.start(self.config, on_gpus=on_gpus))
-        closing.callback(self.algorithm.leave)
-        closing.callback(self._launcher.close)
 
     def run_through(self) -> Result:
         """Learn, evaluate, save, and record in the run's folder, and wherever it is tracked, how it went."""
@@ -198,7 +196,6 @@ class Experiment:
                     )
         finally:
             self._log_summary()
-        self._drop_checkpoint()
         return self.result()
 
     def _learn_evaluate_save(self) -> None:
@@ -216,10 +213,9 @@ class Experiment:
     def learn(self) -> None:
         """Train for the steps of the config that are left: none, if the last update went beyond them."""
         steps = max(0, self.config["n_timesteps"] - self.algorithm.num_timesteps)
-        with warnings_as_messages():
-            if self.algorithm.distributed.workers is not None:
-                self.algorithm.distributed.workers.order(LEARN, steps=steps)
-            self.algorithm.learn(steps, self.callbacks, reset_num_timesteps=False)
+        if self.algorithm.distributed.workers is not None:
+            self.algorithm.distributed.workers.order(LEARN, steps=steps)
+        self.algorithm.learn(steps, self.callbacks, reset_num_timesteps=False)
         self.algorithm.total_timesteps = self.config["n_timesteps"]
 
     def evaluate(self) -> None:
@@ -271,9 +267,3 @@ class Experiment:
             )
             for each in self._callbacks_of(LoggingCallback):
                 each.loggers.call("conclude", summary)
-
-    def _drop_checkpoint(self) -> None:
-        """Remove that of a run that is recorded as finished, unless the config keeps it."""
-        if self.is_finished:
-            for each in self._callbacks_of(CheckpointCallback):
-                each.drop()

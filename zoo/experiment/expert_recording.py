@@ -10,19 +10,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import spaces
 
-from zoo.buffers.arrays import Arrays, transform
+from zoo.buffers.arrays import Arrays, join, transform
 from zoo.envs.config import EnvConfig
 from zoo.envs.replay import random_seed
 from zoo.envs.spaces import Space, describe, is_composite, leaf_spaces, leaves, nested, row
 from zoo.envs.transition import EpisodeRecord, Transition
 from zoo.errors import ZooError, ZooWarning
 from zoo.experiment.evaluation import Env, Predictor, check_finite_return, eval_loop
-from zoo.imitation.expert_data import (
-    ExpertData,
-    nothing_left,
-    too_few,
-    values_of,
-)
+from zoo.imitation.expert_data import ExpertData, nothing_left, too_few, values_of
 from zoo.version import __version__
 
 MAX_TRIES = 10
@@ -56,36 +51,44 @@ def record_expert(
     At most ten times as many episodes are played as are wanted. Raises `ZooError` if none was good enough;
     `ZooWarning` warns of fewer than are wanted. A ``seed`` of None is drawn, and stands in the card.
     """
-    if n_episodes < 1:
-        raise ZooError(f"n_episodes={n_episodes}: at least one episode is needed")
     name = env.id if isinstance(env, EnvConfig) else env if isinstance(env, str) else None
     seed = random_seed() if seed is None else seed
-    model: Any = expert
-    with eval_loop(model, env, n_episodes, n_envs=n_envs, deterministic=deterministic, seed=seed) as loop:
-        envs = loop.collector.envs
-        if not hasattr(expert, "predict"):
-            loop.model = _FunctionPolicy(expert, envs.action_space)  # type: ignore[assignment]
-        recorders = [_EpisodeRecorder((n_episodes + i) // envs.num_envs) for i in range(envs.num_envs)]
+    model: Any = expert if hasattr(expert, "predict") else _FunctionPolicy(expert)
+    loop = eval_loop(model, env, n_episodes, n_envs=n_envs, deterministic=deterministic, seed=seed)
+    with loop as (envs, step):
+        n = envs.num_envs
+        if isinstance(model, _FunctionPolicy):
+            model.space = envs.action_space
+        missing = [(n_episodes + i) // n for i in range(n)]
+        n_most = [MAX_TRIES * each for each in missing]
+        n_played = [0] * n
+        steps: list[list[dict[str, Arrays]]] = [[] for _ in range(n)]
+        kept: list[_KeptEpisode] = []
         played: list[EpisodeRecord] = []
-        while any(each.is_recording for each in recorders):
-            transition = loop.step()
+        while recording := {i for i in range(n) if missing[i] and n_played[i] < n_most[i]}:
+            transition = step()
             columns = _columns(transition, envs.action_space)
-            for index, each in enumerate(recorders):
-                if each.is_recording and (transition.valid is None or transition.valid[index]):
-                    each.steps.append(transform(lambda array: np.array(array[index]), columns))  # noqa: B023
+            for i in recording:
+                if transition.valid is None or transition.valid[i]:
+                    steps[i].append(transform(lambda array: np.array(array[i : i + 1]), columns))  # noqa: B023
             for episode in transition.episodes:
-                recorder = recorders[episode.env_index]
-                if not recorder.is_recording:
+                i = episode.env_index
+                if i not in recording:
                     continue
-                rewards = np.array([step["rewards"] for step in recorder.steps], np.float64)
+                rewards = np.array([step["rewards"] for step in steps[i]], np.float64)
                 episode = replace(episode, episode_return=float(rewards.sum()))
                 check_finite_return(episode)
                 is_kept = _is_good(episode, min_return, successes_only)
-                recorder.end(episode, bool(transition.terminated[episode.env_index]), is_kept)
+                if is_kept:
+                    missing[i] -= 1
+                    terminated = bool(transition.terminated[i])
+                    kept.append(_KeptEpisode(n_played[i], i, episode, terminated, steps[i]))
+                n_played[i] += 1
+                steps[i] = []
                 played.append(episode)
                 if on_episode is not None:
                     on_episode(episode, is_kept)
-    kept = sorted((each for recorder in recorders for each in recorder.kept), key=lambda each: each[:2])
+    kept.sort(key=lambda each: each[:2])
     if not kept:
         returns = np.array([each.episode_return for each in played])
         raise ZooError(nothing_left(returns, min_return, successes_only))
@@ -95,8 +98,8 @@ def record_expert(
         source = {
             "expert": getattr(expert, "name", None) or getattr(expert, "__name__", type(expert).__name__)
         }
-    steps = [step for each in kept for step in each.steps]
-    arrays = {key: _stacked([step[key] for step in steps]) for key in steps[0]}
+    rows = [step for each in kept for step in each.steps]
+    arrays = {key: join([row[key] for row in rows]) for key in rows[0]}
     episodes = [each.record for each in kept]
     says_success = all("is_success" in each.info for each in episodes)
     return ExpertData(
@@ -125,8 +128,10 @@ def record_expert(
 class _FunctionPolicy:
     """A policy that calls a function from one observation to one action."""
 
-    def __init__(self, function: Any, space: Space) -> None:
-        self.function, self.space = function, space
+    space: Space
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
 
     def predict(self, observations: Any, state: Any = None, **others: Any) -> tuple[Any, None]:
         """Return actions for a batch of observations; numbers (Box) within their bounds."""
@@ -155,27 +160,6 @@ class _KeptEpisode(NamedTuple):
     steps: list[dict[str, Arrays]]
 
 
-class _EpisodeRecorder:
-    """Collects the steps of the episodes of one environment, whose share of those wanted is ``n_wanted``."""
-
-    def __init__(self, n_wanted: int) -> None:
-        self.n_wanted, self.n_played = n_wanted, 0
-        self.steps: list[dict[str, Arrays]] = []
-        self.kept: list[_KeptEpisode] = []
-
-    @property
-    def is_recording(self) -> bool:
-        """Whether the environment has to go on: it lacks episodes, and has tries left."""
-        return len(self.kept) < self.n_wanted and self.n_played < MAX_TRIES * self.n_wanted
-
-    def end(self, episode: EpisodeRecord, terminated: bool, is_kept: bool) -> None:
-        """Take the end of an episode."""
-        if is_kept:
-            self.kept.append(_KeptEpisode(self.n_played, episode.env_index, episode, terminated, self.steps))
-        self.n_played += 1
-        self.steps = []
-
-
 def _columns(transition: Transition, action_space: Space) -> dict[str, Any]:
     """Return what is recorded of a step of all environments."""
     actions: Any = transition.columns["actions"]
@@ -198,9 +182,3 @@ def _is_good(episode: EpisodeRecord, min_return: float | None, successes_only: b
     if successes_only and not episode.info["is_success"]:
         return False
     return min_return is None or episode.episode_return >= min_return
-
-
-def _stacked(steps: list[Arrays]) -> Arrays:
-    if isinstance(steps[0], Mapping):
-        return {key: np.stack([step[key] for step in steps]) for key in steps[0]}
-    return np.stack(steps)

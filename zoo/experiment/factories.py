@@ -40,8 +40,7 @@ from zoo.experiment.loggers import (
     LoggingCallback,
     ProgressBarCallback,
 )
-from zoo.experiment.messages import print_message, warnings_as_messages
-from zoo.experiment.recording import VideoStyle
+from zoo.experiment.messages import print_message
 from zoo.experiment.run_folder import RunFolder
 from zoo.experiment.trackers import TensorBoardLogger, WandbLogger
 from zoo.policies.config import PolicyConfig
@@ -62,26 +61,24 @@ def make_algorithm(config: Mapping[str, Any], closing: contextlib.ExitStack) -> 
     values = {key: value for key, value in config["algo"].items() if key not in ALGO_LABELS}
     hyperparameters = build(found.config_class, values, "algo")
     found.check_workers(hyperparameters, config.get("workers", 1))
-    with warnings_as_messages():
-        gamma = float(getattr(hyperparameters, "gamma", 0.99))
-        envs = VecEnvAdapter(make_vec_env(env, config["n_envs"], gamma=gamma))
+    gamma = float(getattr(hyperparameters, "gamma", 0.99))
+    envs = VecEnvAdapter(make_vec_env(env, config["n_envs"], gamma=gamma))
     closing.callback(envs.close)
     options: dict[str, Any] = {}
     if found.learns_from_experts:
         options["dataset"] = config.get("dataset")
     if found.has_replay:
         options["replay"] = replay_config(config.get("replay"))
-    with warnings_as_messages():
-        algorithm = found(
-            build(PolicyConfig, config["policy"], "policy"),
-            envs,
-            seed=config["seed"],
-            device=config["device"],
-            compile=config["compile"],
-            threads=config["threads"],
-            config=hyperparameters,
-            **options,
-        )
+    algorithm = found(
+        build(PolicyConfig, config["policy"], "policy"),
+        envs,
+        seed=config["seed"],
+        device=config["device"],
+        compile=config["compile"],
+        threads=config["threads"],
+        config=hyperparameters,
+        **options,
+    )
     algorithm.preset, algorithm.env_config = config["algo"].get("preset"), env
     return algorithm
 
@@ -138,9 +135,12 @@ def make_callbacks(
         _own_callback(f"callbacks.{name}", each) for name, each in settings.items() if name not in ours
     ]
     if "video" in ours:  # before the loggers, which write it beside the next entry
-        callbacks.append(_video(ours["video"], run, eval_env, loggers))
+        values = ours["video"]
+        options = {key: values[key] for key in ("every", "length", "deterministic")}
+        size = parse_size(values["size"])
+        callbacks.append(VideoCallback(eval_env, run.videos, size=size, loggers=loggers, **options))
     if loggers.outputs:
-        callbacks.append(LoggingCallback(config["logger"]["every"], loggers, stays_open=True))
+        callbacks.append(LoggingCallback(config["logger"]["every"], loggers))
     if config.get("progress_bar"):
         callbacks.append(ProgressBarCallback())
     if "checkpoint" in ours:
@@ -201,18 +201,6 @@ def _evaluation(chosen: Mapping[str, Any], run: RunFolder, eval_env: EnvConfig) 
     return callbacks
 
 
-def _video(values: Mapping[str, Any], run: RunFolder, env: EnvConfig, loggers: LoggerGroup) -> VideoCallback:
-    return VideoCallback(
-        env,
-        run.videos,
-        every=values["every"],
-        length=values["length"],
-        deterministic=values["deterministic"],
-        style=VideoStyle(parse_size(values["size"])),
-        loggers=loggers,
-    )
-
-
 def _outputs(config: Mapping[str, Any], run: RunFolder) -> list[Logger]:
     settings = config["logger"]
     outputs: list[Logger] = []
@@ -221,10 +209,10 @@ def _outputs(config: Mapping[str, Any], run: RunFolder) -> list[Logger]:
     if settings["csv"]:
         outputs.append(CsvLogger(run.progress))
     if settings["tensorboard"]:
-        outputs.append(TensorBoardLogger(run.tensorboard, as_written(config)))
+        outputs.append(TensorBoardLogger(run.tensorboard))
     if settings["wandb"] is not None:
         options = {key: value for key, value in settings["wandb"].items() if value is not None}
-        outputs.append(WandbLogger(run.path, as_written(config), **{"name": run.path.name, **options}))
+        outputs.append(WandbLogger(**options))
     for name, values in settings.items():
         if isinstance(values, Mapping) and not _is_ours(values):
             outputs.append(_made(f"logger.{name}", Logger, values))
@@ -251,7 +239,6 @@ def _own_callback(where: str, values: Mapping[str, Any]) -> Callback:
 
 
 def _made(where: str, base: type[Base], values: Mapping[str, Any]) -> Base:
-    """Make an object of the user's own class, which ``_target_`` names."""
     arguments = dict(values)
     found = own_class(where, str(arguments.pop("_target_")), base)
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from zoo.core.printing import one_line
 from zoo.envs.spaces import interfaces_differ, space_from_dict
 from zoo.errors import ZooError
 from zoo.experiment.checkpoint import Checkpoint, check_workers, has_checkpoint, read_checkpoint
-from zoo.experiment.run_folder import CHECKPOINT_FOLDER
+from zoo.experiment.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from zoo.algorithms.algorithm import Algorithm
@@ -85,13 +84,12 @@ def _last_checkpoint(
         raise ZooError(
             f"{where}: it is of {one_line(trained)}, this run of {algorithm.name}; init_with=weights"
         )
-    given = Path(source).expanduser()
-    run = given if (given / "run.json").is_file() else run_of(resolve_agent(given))
+    run = run_of(resolve_agent(source))
     if run is None:
         raise ZooError(
             f"{where}: it is an agent alone, and only a run has more than weights; init_with=weights"
         )
-    folder = run / CHECKPOINT_FOLDER
+    folder = RunFolder(run).checkpoint
     if not has_checkpoint(folder):
         raise ZooError(
             f"{where}: the run has kept no checkpoint (callbacks.checkpoint.keep=true keeps it);"
@@ -104,7 +102,6 @@ def _last_checkpoint(
 
 
 def _take_tensors(algorithm: Algorithm, checkpoint: Checkpoint, where: str) -> None:
-    """Take networks, optimizer and running statistics."""
     found = checkpoint.algorithm["tensors"]
     try:
         own = run_tensors(algorithm.runner.state, algorithm.policy)

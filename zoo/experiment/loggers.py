@@ -7,7 +7,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, TextIO
@@ -17,7 +17,6 @@ import numpy as np
 from zoo.algorithms.callback import Callback, Training, named
 from zoo.core import atomic
 from zoo.core.printing import csv_lines, decimal, duration, one_line, show
-from zoo.core.zips import UNREADABLE
 from zoo.envs.transition import EpisodeRecord
 from zoo.errors import ZooError
 from zoo.experiment.messages import print_message
@@ -184,10 +183,7 @@ class CsvLogger(Logger):
     def _rows(self) -> list[dict[str, str]]:
         if not self.path.exists():
             return []
-        try:
-            return list(csv.DictReader(self.path.read_text(encoding="utf-8").splitlines()))
-        except UNREADABLE as error:
-            raise ZooError(f"can't read {self.path}: {one_line(error)}") from error
+        return list(csv.DictReader(self.path.read_text(encoding="utf-8").splitlines()))
 
     def _rewrite(self, columns: list[str], rows: Sequence[Mapping[str, Any]]) -> None:
         header = csv_lines([columns]) if columns else ""
@@ -212,57 +208,45 @@ class LoggerGroup:
         folder: Path | None = None,
         config: Mapping[str, Any] | None = None,
     ) -> None:
-        self.outputs = outputs
+        self.outputs: dict[str, Logger] = dict(named(outputs))  # type: ignore[arg-type]
         self._folder, self._config = folder, config or {}
         self._started: set[str] = set()
         self._failing: set[str] = set()
         self._off: set[str] = set()
 
     def call(self, method: str, *arguments: Any) -> None:
-        """Call a method of `Logger` on each."""
-        for name, output in self._named():
-            if name in self._off and method != "close":
-                continue
-            try:
-                if self._folder is not None and name not in self._started and method != "close":
-                    self._started.add(name)
-                    output.start(self._folder, self._config)
-                getattr(output, method)(*arguments)
-                if method == "write":
-                    self._failing.discard(name)
-            except Exception as error:
-                self._report(name, output, error)
-
-    def close(self) -> None:
-        """Close all, also those that were switched off."""
-        self.call("close")
+        """Call a method of `Logger` on each; on one that was switched off only `close`."""
+        for name in self.outputs:
+            self._call(name, method, *arguments)
 
     def state(self) -> dict[str, Any]:
         """Return the state of each, by name. Raises what one raises that ``keeps_trying``."""
-        states = {}
-        for name, output in self._named():
-            if name not in self._off:
-                try:
-                    states[name] = output.state()
-                except Exception as error:
-                    if output.keeps_trying:
-                        raise
-                    self._report(name, output, error)
-        return states
+        states = {name: self._call(name, "state") for name in self.outputs}
+        return {name: state for name, state in states.items() if state is not None}
 
     def load_state(self, states: Mapping[str, Any]) -> None:
         """Restore the state of each, also in its files. Raises what one raises that ``keeps_trying``."""
-        for name, output in self._named():
+        for name in self.outputs:
             if name in states:
-                try:
-                    output.load_state(states[name])
-                except Exception as error:
-                    if output.keeps_trying:
-                        raise
-                    self._report(name, output, error)
+                self._call(name, "load_state", states[name])
 
-    def _named(self) -> Iterator[tuple[str, Logger]]:
-        return named(self.outputs)  # type: ignore[arg-type, return-value]
+    def _call(self, name: str, method: str, *arguments: Any) -> Any:
+        output = self.outputs[name]
+        if name in self._off and method != "close":
+            return None
+        try:
+            if self._folder is not None and name not in self._started and method != "close":
+                self._started.add(name)
+                output.start(self._folder, self._config)
+            returned = getattr(output, method)(*arguments)
+        except Exception as error:
+            if output.keeps_trying and method in ("state", "load_state"):
+                raise
+            self._report(name, output, error)
+            return None
+        if method == "write":
+            self._failing.discard(name)
+        return returned
 
     def _report(self, name: str, output: Logger, error: Exception) -> None:
         """Print an exception once, and switch its logger off unless it ``keeps_trying``."""
@@ -285,16 +269,14 @@ class LoggerGroup:
 class LoggingCallback(Callback):
     """Makes a log entry every ``every`` environment steps and hands it to each of ``outputs``.
 
-    The scalars have Stable-Baselines3's names. With ``stays_open`` the outputs are not closed with the
-    training, because a run calls their `conclude` after it, and closes them.
+    The scalars have Stable-Baselines3's names. A `LoggerGroup` is not closed with the training: its run calls
+    their `conclude` after it, and closes them.
     """
 
-    def __init__(
-        self, every: int, outputs: Sequence[Logger] | LoggerGroup, *, stays_open: bool = False
-    ) -> None:
+    def __init__(self, every: int, outputs: Sequence[Logger] | LoggerGroup) -> None:
         self.every = every
+        self._is_own_group = not isinstance(outputs, LoggerGroup)
         self.loggers = outputs if isinstance(outputs, LoggerGroup) else LoggerGroup(outputs)
-        self.stays_open = stays_open
         self._elapsed_before = 0.0
         self._restored_step: int | None = None
         self._longest = 0
@@ -321,11 +303,11 @@ class LoggingCallback(Callback):
         self._elapsed_before += now - self._started
         self._started = now
         self.loggers.call("flush")
-        if not self.stays_open:
+        if self._is_own_group:
             self.close()
 
     def close(self) -> None:
-        self.loggers.close()
+        self.loggers.call("close")
 
     def state(self) -> dict[str, Any]:
         elapsed = self._elapsed_before + time.perf_counter() - self._started

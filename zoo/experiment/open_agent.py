@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from zoo.agents.agent_folder import AgentFiles, read_agent
 from zoo.agents.card import score, steps
-from zoo.agents.find import find_agent, kept_agent, list_agents, resolve_agent
-from zoo.agents.trust import refuse_foreign_environment, stands_in_own_runs
+from zoo.agents.find import find_agent, kept_agent, list_agents, resolve_agent, run_of
+from zoo.agents.trust import refuse_foreign_code, stands_in_own_runs
 from zoo.config.compose import env_id
-from zoo.config.schema import ActingAgent, preset_or_name
+from zoo.config.schema import PlaySettings, preset_or_name
 from zoo.config.source import algorithm_options
 from zoo.config.user_files import shown
 from zoo.core.plain_data import flat
@@ -95,14 +95,14 @@ def open_agent(settings: AgentChoice) -> OpenedAgent:
     path = agent_path(settings)
     trust = settings.trust or stands_in_own_runs(path, settings.runs_dir)
     files = read_agent(path, trust=trust, own_env=True)
-    changes = settings.env if isinstance(settings, ActingAgent) else {}
+    changes = settings.env if isinstance(settings, PlaySettings) else {}
     changes = {key: value for key, value in changes.items() if key != "id"}
     env = _env_config(files, settings, changes, one_line(shown(path)))
 
     from zoo.algorithms.registry import algorithm_class
 
     # A few observations at a time are faster on a CPU, and give the same actions on every machine.
-    device = settings.device if isinstance(settings, ActingAgent) else "cpu"
+    device = settings.device if isinstance(settings, PlaySettings) else "cpu"
     algorithm = algorithm_class(files.config["algo"]["name"]).from_files(files, device=device)
     return OpenedAgent(path, files, algorithm, env, changes)
 
@@ -112,15 +112,15 @@ def agent_path(settings: AgentName) -> Path:
 
     With ``checkpoint=STEPS`` it is the one that the same run kept then. Raises `ZooError` if there is none.
     """
-    checkpoint = settings.checkpoint if isinstance(settings, ActingAgent) else None
+    checkpoint = settings.checkpoint if isinstance(settings, PlaySettings) else None
     env = _named_env(settings)
     if settings.agent is not None:
         if settings.algo is not None:
             raise ZooError("give either agent=PATH, or algo= and env=, not both")
         if checkpoint is None:
             return resolve_agent(settings.agent)
-        is_run = (Path(settings.agent).expanduser() / "run.json").is_file()  # it may have kept agents alone
-        return kept_agent(settings.agent if is_run else resolve_agent(settings.agent), checkpoint)
+        given = Path(settings.agent).expanduser()  # a run may have kept agents alone
+        return kept_agent(given if run_of(given) else resolve_agent(given), checkpoint)
     if settings.algo is None or env is None:
         missing = "algo=" if settings.algo is None else "env="
         raise ZooError(f"which agent? {missing} is missing: give algo=NAME env=ID, or agent=PATH")
@@ -134,7 +134,7 @@ def agent_path(settings: AgentName) -> Path:
 
 def _named_env(settings: AgentName) -> str | None:
     """Return the id that the user gave, if one."""
-    return settings.env.get("id") if isinstance(settings, ActingAgent) else settings.env
+    return settings.env.get("id") if isinstance(settings, PlaySettings) else settings.env
 
 
 def _env_config(
@@ -144,6 +144,8 @@ def _env_config(
 
     Observations and rewards stay raw: the agent normalises with its own statistics.
     """
+    from omegaconf import OmegaConf
+
     from zoo.algorithms.agent_files import section_of
     from zoo.config.fields import build
     from zoo.envs.config import EnvConfig
@@ -159,17 +161,8 @@ def _env_config(
         same_environment = wanted.rpartition(":")[2] == name
         values |= {"id": wanted} | ({} if same_environment else {"kwargs": {}, "max_episode_steps": "auto"})
     if not files.is_trusted:
-        refuse_foreign_environment(values, origin, named_by_user=named)
-    values = _merged(values, changes)
-    return build(EnvConfig, {**values, "normalize": False, "render_mode": None}, "env")
-
-
-def _merged(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values with the changes in their places, key by key where both are mappings."""
-    merged = dict(values)
-    for key, change in changes.items():
-        before = merged.get(key)
-        if isinstance(change, Mapping) and isinstance(before, Mapping):
-            change = _merged(before, change)
-        merged[key] = change
-    return merged
+        # An id that the user typed may name code.
+        unnamed = {key: each for key, each in values.items() if key != "id" or each != named}
+        refuse_foreign_code({"env": unnamed}, origin)
+    merged: Any = OmegaConf.to_container(OmegaConf.merge(values, changes))
+    return build(EnvConfig, {**merged, "normalize": False, "render_mode": None}, "env")

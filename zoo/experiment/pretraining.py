@@ -12,7 +12,6 @@ from zoo.algorithms.callback import PREEMPTED
 from zoo.config.fields import build
 from zoo.core.atomic import write_text
 from zoo.core.printing import csv_lines, one_line
-from zoo.experiment.messages import warnings_as_messages
 from zoo.experiment.run_folder import RunFolder
 from zoo.experiment.signals import stop_on_signals
 from zoo.imitation.bc import Epoch, PretrainConfig, clone_expert
@@ -35,7 +34,7 @@ def pretrain(algorithm: Algorithm, settings: Mapping[str, Any] | None, run: RunF
             logger.info("pretraining, %s", _told(epoch))
         return algorithm.stop_reason == PREEMPTED
 
-    with stop_on_signals(algorithm), warnings_as_messages():
+    with stop_on_signals(algorithm):
         epochs = clone_expert(algorithm, config.dataset, config, note)
     write_text(run.pretraining_curves, csv_lines([["epoch", *Epoch._fields[1:]], *epochs]))
     if algorithm.stop_reason != PREEMPTED:

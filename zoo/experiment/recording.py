@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from zoo.agents.find import run_of
@@ -14,33 +14,18 @@ from zoo.envs.config import EnvConfig, without_workers
 from zoo.envs.make_env import make_vec_env
 from zoo.envs.transition import EpisodeRecord
 from zoo.envs.vec_env import SyncVecEnv
-from zoo.envs.video import FASTEST_GIF, RecordFrames, ffmpeg, filming, render_offscreen, to_rgb
+from zoo.envs.video import FASTEST_GIF, RecordFrames, Size, ffmpeg, filming, render_offscreen, to_rgb
 from zoo.errors import ZooError
 from zoo.experiment.evaluation import EvaluationCancelledError, Predictor, evaluate
-
-
-@dataclass(frozen=True)
-class VideoStyle:
-    """How a video looks: pixels and images a second are the environment's own where they are None."""
-
-    size: tuple[int | None, int] | None = None
-    frames_per_second: float | None = None
-
-
-@dataclass(frozen=True)
-class Recording:
-    """What was filmed, and where it is; nothing, if not even one step was played."""
-
-    paths: Sequence[Path]
-    n_frames: int
 
 
 def record(
     model: Predictor,
     env: EnvConfig,
     paths: Sequence[Path],
-    style: VideoStyle | None = None,
     *,
+    size: Size | None = None,
+    frames_per_second: float | None = None,
     n_episodes: int | None = None,
     length: int | None = None,
     deterministic: bool = True,
@@ -48,15 +33,28 @@ def record(
     on_episode: Callable[[EpisodeRecord], None] | None = None,
     check: Callable[[VecEnvAdapter], None] | None = None,
     cancelled: Callable[[], bool] | None = None,
-) -> Recording:
+) -> int:
     """Film ``n_episodes`` episodes, or ``length`` images, or whichever comes first; one episode without both.
 
-    ``paths`` end in ``.mp4`` and ``.gif``. ``check`` is called with the environment before the first step.
-    Ctrl-C ends a film, which stays; an error leaves none. Raises `ZooError` where the environment can't be
-    drawn or a file not be written, and `EvaluationCancelledError` once ``cancelled()`` is true.
+    Returns the number of images: without any there is no film. ``paths`` end in ``.mp4`` and ``.gif``; size
+    and images a second are the environment's own where they are None. ``check`` is called with the
+    environment before the first step. Ctrl-C ends a film, which stays; an error leaves none.
+
+    Raises `ZooError` where the environment can't be drawn or a file not be written, and
+    `EvaluationCancelledError` once ``cancelled()`` is true.
     """
-    style = style or VideoStyle()
-    with filmed_env(env, paths, style, length=length) as (envs, filmed):
+    ffmpeg()
+    wanted = frames_per_second or 0
+    if wanted > FASTEST_GIF and any(path.suffix == ".gif" for path in paths):
+        raise ZooError(
+            f"`fps={wanted:g}`: a GIF shows at most {FASTEST_GIF} images a second; format=mp4 shows more"
+        )
+    with (
+        rendering_env(env) as drawn,
+        filming(paths, frames_per_second or drawn.metadata.get("render_fps"), size) as film,
+    ):
+        filmed = RecordFrames(drawn.envs[0], film, length)
+        envs = VecEnvAdapter(SyncVecEnv([lambda: filmed], mask_actions=env.mask_actions))
         if check is not None:
             check(envs)
         try:
@@ -75,41 +73,15 @@ def record(
         except KeyboardInterrupt:
             if cancelled is not None:
                 raise
-    return Recording(paths if filmed.film.n_frames else [], filmed.film.n_frames)
-
-
-@contextlib.contextmanager
-def filmed_env(
-    env: EnvConfig, paths: Sequence[Path], style: VideoStyle, *, length: int | None = None
-) -> Iterator[tuple[VecEnvAdapter, RecordFrames]]:
-    """Give one environment in this process, of which every step is filmed until the block ends.
-
-    After an error in the block there is no film. Raises `ZooError` if there are no images of it, or nothing
-    here writes videos.
-    """
-    ffmpeg()
-    with rendering_env(env) as drawn:
-        rate = style.frames_per_second or drawn.metadata.get("render_fps")
-        wanted = style.frames_per_second or 0
-        if wanted > FASTEST_GIF and any(path.suffix == ".gif" for path in paths):
-            raise ZooError(
-                f"`fps={wanted:g}`: a GIF shows at most {FASTEST_GIF} images a second; format=mp4 shows more"
-            )
-        with filming(paths, rate, style.size) as film:
-            filmed = RecordFrames(drawn.envs[0], film, length)
-            yield VecEnvAdapter(SyncVecEnv([lambda: filmed], mask_actions=env.mask_actions)), filmed
+    return film.n_frames
 
 
 @contextlib.contextmanager
 def rendering_env(env: EnvConfig) -> Iterator[SyncVecEnv]:
     """Give one environment that renders images. Raises a one-line `ZooError`."""
     render_offscreen()
-    with explain_render_errors(env.id):
-        envs = _make_rendering_env(env)
-        try:
-            yield envs
-        finally:
-            envs.close()
+    with explain_render_errors(env.id), contextlib.closing(_make_rendering_env(env)) as envs:
+        yield envs
 
 
 def _make_rendering_env(env: EnvConfig) -> SyncVecEnv:

@@ -20,33 +20,24 @@ Config = dict[str, Any]
 def reopen_run(config: Config) -> tuple[RunFolder | None, Config]:
     """Reopen the run that ``resume`` names, or that this job has begun; return it and its config.
 
-    The run is None if a new one is to be made. Raises `ZooError`.
+    The run is None if a new one is to be made. One that still goes on in another process, a neighbour in the
+    same job, is left alone; but where there is to be no other (a job that is named, with a seed), that is a
+    `ZooError`, as is a run that can't be reopened.
     """
     if config["resume"] is not None:
         return RunFolder.reopen(config["resume"]), config
     is_requeued = os.environ.get("SLURM_RESTART_COUNT", "0").strip() not in ("", "0")
     job = config["job"] or (slurm_job() if is_requeued else None)
-    found = None if job is None else _unfinished_run(config, job)
-    if found is None:
-        return None, config
-    run, own_config = found[0], resolved(found[1])
-    own_config |= {key: config[key] for key in SHOWN_ONLY if key in config}
-    return run, own_config
-
-
-def _unfinished_run(config: Mapping[str, Any], job: str) -> tuple[RunFolder, Config] | None:
-    """Take up the newest unfinished run of a job that has the same config; return it, and its own config.
-
-    None if there is no such run. Runs that still go on in another process, a neighbour in the same job, are
-    left alone; but where there is to be no other (a job that is named, with a seed), that is a `ZooError`.
-    """
-    for run, own_config in _unfinished_runs(config, job):
+    for run, own_config in _unfinished_runs(config, job) if job is not None else ():
         try:
-            return RunFolder.reopen(run.path), own_config
+            run = RunFolder.reopen(run.path)
         except StillGoingError:
             if config["job"] is not None and config["seed"] is not None:
                 raise
-    return None
+            continue
+        shown = {key: config[key] for key in SHOWN_ONLY if key in config}
+        return run, resolved(own_config) | shown
+    return None, config
 
 
 def _unfinished_runs(config: Mapping[str, Any], job: str) -> Iterator[tuple[RunFolder, Config]]:

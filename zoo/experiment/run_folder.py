@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import itertools
 import os
 import platform
 import shlex
@@ -11,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,8 +30,6 @@ from zoo.experiment.checkpoint import has_checkpoint
 
 if TYPE_CHECKING:
     from zoo.algorithms.algorithm import Algorithm
-
-CHECKPOINT_FOLDER = "checkpoint"
 
 FINISHED = "finished"
 """The status of a run that ended by itself."""
@@ -59,7 +58,7 @@ class RunFolder:
         self.agent = self.path / "agent"
         self.best_agent = self.path / "best_agent"
         self.kept_agents = self.path / KEPT
-        self.checkpoint = self.path / CHECKPOINT_FOLDER
+        self.checkpoint = self.path / "checkpoint"
         self.pretraining_curves = self.path / "pretrain.csv"
         self.videos = self.path / "videos"
         self.status: str | None = None
@@ -72,9 +71,12 @@ class RunFolder:
         parent = Path(root) / algo / folder_name(env)
         name = f"{datetime.datetime.now():%Y%m%d-%H%M%S}_s{seed}"
         try:
-            atomic.make_folder(parent)
-            run = cls(_make_new_folder(parent, name))
-            atomic.sync(parent)
+            parent.mkdir(parents=True, exist_ok=True)
+            for attempt in itertools.count(1):
+                run = cls(parent / (name if attempt == 1 else f"{name}_{attempt}"))
+                with contextlib.suppress(FileExistsError):
+                    run.path.mkdir()
+                    break
             run._lock.acquire(wait=False)
         except OSError as error:
             raise ZooError(f"can't make a run's folder in {parent}: {error.strerror or error}") from error
@@ -118,24 +120,17 @@ class RunFolder:
 
     def read_config(self) -> dict[str, Any]:
         """Return what `write_config` wrote. Raises `ZooError` if it is missing or damaged."""
-        try:
-            return parse_yaml(self.config.read_bytes())
-        except (OSError, ValueError) as error:
-            raise ZooError(f"can't read the run's config {self.config}: {error}") from error
+        return _read(self.config, parse_yaml)
 
     def read_record(self) -> dict[str, Any]:
-        """Return ``run.json``. Raises `ZooError` if there is no run here."""
-        try:
-            return parse_json(self.record.read_bytes())
-        except FileNotFoundError as error:
-            raise ZooError(f"there is no run in {self.path}: it has no run.json") from error
-        except (OSError, ValueError) as error:
-            raise ZooError(f"can't read the run's record {self.record}: {one_line(error)}") from error
+        """Return ``run.json``. Raises `ZooError` if it is missing or damaged."""
+        return _read(self.record, parse_json)
 
     def update_record(self, **values: Any) -> None:
         """Write these values into ``run.json`` beside those that stand there."""
         earlier = self.read_record() if self.record.exists() else {}
         atomic.write_text(self.record, to_json(with_finite_numbers(plain(earlier | values))))
+        self.status = values.get("status", self.status)
 
     def close(self) -> None:
         """Let other processes take up the run."""
@@ -146,9 +141,8 @@ class RunFolder:
         earlier = self.read_record() if self.record.exists() else {}
         now = _now()
         again = {"resumed": [*earlier.get("resumed", []), now]} if earlier else {}
-        self.status = "running"
         self.update_record(
-            status=self.status,
+            status="running",
             command=shlex.join(sys.argv),
             seed=seed,
             job=job or earlier.get("job"),
@@ -160,11 +154,6 @@ class RunFolder:
             versions=versions(),
             machine=machine(),
         )
-
-    def end(self, status: str, **values: Any) -> None:
-        """Record how the run ended, with ``values`` such as ``timesteps`` and ``evaluation``."""
-        self.update_record(status=status, ended=_now(), **values)
-        self.status = status
 
     @contextlib.contextmanager
     def tracked(self, algorithm: Algorithm, *, job: str | None = None) -> Iterator[None]:
@@ -178,6 +167,7 @@ class RunFolder:
         def reached() -> dict[str, Any]:
             seconds = max(_clock(algorithm) - started, 1e-9)
             return {
+                "ended": _now(),
                 "timesteps": algorithm.num_timesteps,
                 "steps_per_second": round((algorithm.num_timesteps - first_step) / seconds, 1),
                 "stop_reason": algorithm.stop_reason,
@@ -186,25 +176,22 @@ class RunFolder:
         try:
             self.start(seed=algorithm.seed, job=job)
             yield
-            self.end("preempted" if algorithm.stop_reason == PREEMPTED else FINISHED, **reached())
+            status = "preempted" if algorithm.stop_reason == PREEMPTED else FINISHED
+            self.update_record(status=status, **reached())
         except BaseException as error:
             preempted = isinstance(error, KeyboardInterrupt)
+            status = "preempted" if preempted else "failed"
             message = {} if preempted else {"error": f"{type(error).__name__}: {error}"}
             with contextlib.suppress(ZooError):
-                self.end("preempted" if preempted else "failed", **message, **reached())
+                self.update_record(status=status, **message, **reached())
             raise
 
 
-def _make_new_folder(parent: Path, name: str) -> Path:
-    attempt = 1
-    while True:
-        path = parent / (name if attempt == 1 else f"{name}_{attempt}")
-        try:
-            path.mkdir()
-        except FileExistsError:
-            attempt += 1
-        else:
-            return path
+def _read(path: Path, parse: Callable[[bytes], dict[str, Any]]) -> dict[str, Any]:
+    try:
+        return parse(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise ZooError(f"can't read {path}: {one_line(error)}") from error
 
 
 def _now() -> str:
@@ -223,7 +210,6 @@ def machine() -> dict[str, Any]:
 
 
 def _cpu_name() -> str:
-    """Return what the processor calls itself."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
             if line.startswith("model name"):
@@ -233,17 +219,14 @@ def _cpu_name() -> str:
 
 def git_state() -> dict[str, Any]:
     """Return the commit checked out in the working folder, and whether files differ from it."""
-    commit = _git("rev-parse", "HEAD")
-    if commit is None:
-        return {"git_commit": None}
-    return {"git_commit": commit, "git_changed": bool(_git("status", "--porcelain", "--untracked-files=no"))}
-
-
-def _git(*arguments: str) -> str | None:
-    """Return what git prints, or None where it can't answer."""
-    command = ["git", "--no-optional-locks", *arguments]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
+        commit = _git("rev-parse", "HEAD")
+        changed = _git("status", "--porcelain", "--untracked-files=no")
     except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip()
+        return {"git_commit": None}
+    return {"git_commit": commit, "git_changed": bool(changed)}
+
+
+def _git(*arguments: str) -> str:
+    command = ["git", "--no-optional-locks", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout.strip()

@@ -57,24 +57,18 @@ def probability_of_improvement(first: Strata, second: Strata) -> Any:
 
     This is the Mann-Whitney statistic over the number of pairs, averaged over environments; a draw is half.
     """
-    return np.mean([_wins(a, b) for a, b in zip(first, second, strict=True)], axis=0)
-
-
-def _wins(first: Array, second: Array) -> Any:
-    ordered = np.sort(second, axis=-1)
-    if first.ndim == 1:
-        below = np.searchsorted(ordered, first, side="left")
-        not_above = np.searchsorted(ordered, first, side="right")
-        return float((below + not_above).mean() / (2 * len(second)))
-    differences = first[..., :, None] - second[..., None, :]
-    return ((differences > 0).mean(axis=(-1, -2)) + (differences >= 0).mean(axis=(-1, -2))) / 2
+    wins = []
+    for a, b in zip(first, second, strict=True):
+        differences = a[..., :, None] - b[..., None, :]
+        better, not_worse = (each.mean(axis=(-1, -2)) for each in (differences > 0, differences >= 0))
+        wins.append((better + not_worse) / 2)
+    return np.mean(wins, axis=0)
 
 
 def bootstrapped(
     statistic: Callable[..., Any],
     *methods: Strata,
     n_resamples: int = N_RESAMPLES,
-    seed: int = 0,
     width: int = 1,
 ) -> Array:
     """Return ``statistic(*methods)`` for resamples (n_resamples, …) of the runs.
@@ -83,7 +77,7 @@ def bootstrapped(
     every resample has as many runs on each as there are. ``width`` is how many numbers the statistic makes of
     a score.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     size = width * max(1, sum(len(scores) for strata in methods for scores in strata))
     rows = max(1, _BATCH_ELEMENTS // size)
     results = []
@@ -97,9 +91,9 @@ def bootstrapped(
     return np.concatenate(results)
 
 
-def interval(resamples: NDArray[Any], confidence: float = CONFIDENCE) -> tuple[Any, Any]:
+def interval(resamples: NDArray[Any]) -> tuple[Any, Any]:
     """Return the two ends of the percentile interval over the first axis."""
-    outside = 50 * (1 - confidence)
+    outside = 50 * (1 - CONFIDENCE)
     low, high = np.percentile(resamples, (outside, 100 - outside), axis=0)
     return low, high
 
@@ -107,9 +101,7 @@ def interval(resamples: NDArray[Any], confidence: float = CONFIDENCE) -> tuple[A
 def bootstrap_interval(
     statistic: Callable[..., Any],
     *methods: Strata,
-    confidence: float = CONFIDENCE,
     n_resamples: int = N_RESAMPLES,
-    seed: int = 0,
     width: int = 1,
 ) -> tuple[float, float] | None:
     """Return the interval of a statistic that is one number, from stratified bootstrap resamples of the runs.
@@ -118,8 +110,8 @@ def bootstrap_interval(
     """
     if any(all(len(scores) < 2 for scores in strata) for strata in methods):
         return None
-    resamples = bootstrapped(statistic, *methods, n_resamples=n_resamples, seed=seed, width=width)
-    low, high = interval(resamples, confidence)
+    resamples = bootstrapped(statistic, *methods, n_resamples=n_resamples, width=width)
+    low, high = interval(resamples)
     return float(low), float(high)
 
 

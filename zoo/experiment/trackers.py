@@ -31,16 +31,19 @@ SECONDS_TO_START, SECONDS_TO_FINISH = 30, 120
 class TensorBoardLogger(Logger):
     """Writes for TensorBoard into ``folder``, one event file a process.
 
-    With a ``config`` its values are the run's hyperparameters, by their paths, beside the final scores; as a
-    whole it is shown as text, once more where a run is resumed.
+    The values of a run's config are its hyperparameters, by their paths, beside the final scores; as a whole
+    it is shown as text, once more where a run is resumed.
     """
 
-    def __init__(self, folder: str | Path, config: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
-        self.config = config
+        self.config: Mapping[str, Any] = {}
         self._writer: Any = None
         self._last_step = 0
         self._purge_step: int | None = None
+
+    def start(self, folder: Path, config: Mapping[str, Any]) -> None:
+        self.config = config
 
     def write(self, entry: LogEntry) -> None:
         self._add_scalars(entry.scalars, entry.timesteps)
@@ -99,7 +102,7 @@ class TensorBoardLogger(Logger):
         if self._writer is not None:
             return self._writer
         self._writer = SummaryWriter(str(self.folder), purge_step=self._purge_step)
-        if self.config is not None:
+        if self.config:
             compared = flat({key: each for key, each in self.config.items() if key not in NOT_COMPARED})
             settings = {
                 name: json.dumps(each) if isinstance(each, bool | list) else each
@@ -118,27 +121,23 @@ class TensorBoardLogger(Logger):
 class WandbLogger(Logger):
     """Tells Weights & Biases of a run; offline with ``mode="offline"`` or ``WANDB_MODE=offline``.
 
-    ``config`` is shown beside the run; ``options`` go to `wandb.init` (project, entity, group, name, tags).
+    The config is shown beside the run; ``options`` go to `wandb.init` (project, entity, group, name, tags).
     Rows have the environment's steps as their number. The run's id stands in ``wandb.json``, so that a
     resumed run goes on under it. With ``agent`` the best agent is sent as an artifact.
     """
 
-    def __init__(
-        self,
-        folder: str | Path,
-        config: Mapping[str, Any] | None = None,
-        *,
-        agent: bool = True,
-        **options: Any,
-    ) -> None:
+    def __init__(self, *, agent: bool = True, **options: Any) -> None:
         if importlib.util.find_spec("wandb") is None:
             raise ZooError(f"logger.wandb needs: {install_command('wandb')}")
-        self.folder = Path(folder).absolute()  # its service may have been started in another folder
-        self.config = dict(config or {})
+        self.folder, self.config = Path.cwd(), dict[str, Any]()
         self.agent = agent
         self.options = {"project": "zoo", **options}
         self._run: Any = None
         self._exit_code: int | None = None
+
+    def start(self, folder: Path, config: Mapping[str, Any]) -> None:
+        self.folder = folder.absolute()  # its service may have been started in another folder
+        self.config = dict(config)
 
     def write(self, entry: LogEntry) -> None:
         self._open().log(entry.scalars, step=entry.timesteps)
@@ -179,7 +178,7 @@ class WandbLogger(Logger):
         }
         runs_dir = Path(self.config.get("runs_dir") or "")
         is_of_sweep = (runs_dir / "sweep.yaml").is_file()
-        self.folder.mkdir(parents=True, exist_ok=True)
+        group = {"group": f"multirun-{runs_dir.name}"} if is_of_sweep else {}
         try:
             self._run = wandb.init(
                 dir=str(self.folder),
@@ -187,7 +186,7 @@ class WandbLogger(Logger):
                 id=kept["id"],
                 resume="allow",
                 settings=wandb.Settings(**settings),
-                **{**({"group": f"multirun-{runs_dir.name}"} if is_of_sweep else {}), **self.options},
+                **{"name": self.folder.name, **group, **self.options},
             )
         except wandb.errors.Error as error:
             raise ZooError(

@@ -10,7 +10,6 @@ import re
 import select
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -76,26 +75,23 @@ class Task:
 
 
 def slurm_task() -> Task | None:
-    """Return which task of a step of several this process is, or None. Raises `ZooError`."""
+    """Return which task of a step of several this process is, or None."""
     asked = os.environ.get
     size = int(asked("SLURM_STEP_NUM_TASKS", "1"))
     if size < 2:
         return None
-    try:
-        number = int(os.environ["SLURM_JOB_ID"]) + 31 * int(asked("SLURM_STEP_ID", "0"))
-        node, n_nodes = int(asked("SLURM_NODEID", "0")), int(asked("SLURM_STEP_NUM_NODES", "1"))
-        address = LOOPBACK if n_nodes == 1 else first_host(os.environ["SLURM_STEP_NODELIST"])
-        return Task(
-            rank=int(os.environ["SLURM_PROCID"]),
-            size=size,
-            rank_here=int(os.environ["SLURM_LOCALID"]),
-            n_here=tasks_on_nodes(os.environ["SLURM_STEP_TASKS_PER_NODE"])[node],
-            address=asked("MASTER_ADDR") or address,
-            port=int(asked("MASTER_PORT") or FIRST_PORT + number % N_PORTS),
-            gpus_here=int(asked("SLURM_GPUS_ON_NODE") or 0) or None,
-        )
-    except (LookupError, ValueError) as error:
-        raise ZooError(f"workers can't tell which task of Slurm they are: {error}") from error
+    number = int(os.environ["SLURM_JOB_ID"]) + 31 * int(asked("SLURM_STEP_ID", "0"))
+    node, n_nodes = int(asked("SLURM_NODEID", "0")), int(asked("SLURM_STEP_NUM_NODES", "1"))
+    address = LOOPBACK if n_nodes == 1 else first_host(os.environ["SLURM_STEP_NODELIST"])
+    return Task(
+        rank=int(os.environ["SLURM_PROCID"]),
+        size=size,
+        rank_here=int(os.environ["SLURM_LOCALID"]),
+        n_here=tasks_on_nodes(os.environ["SLURM_STEP_TASKS_PER_NODE"])[node],
+        address=asked("MASTER_ADDR") or address,
+        port=int(asked("MASTER_PORT") or FIRST_PORT + number % N_PORTS),
+        gpus_here=int(asked("SLURM_GPUS_ON_NODE") or 0) or None,
+    )
 
 
 def first_host(nodes: str) -> str:
@@ -182,15 +178,7 @@ def open_store(task: Task) -> Store:
     is_first = task.rank == 0
     try:
         where = task.address, task.port, task.size, is_first
-        here = None
-        # By itself it would listen to all networks, also where all tasks are on this machine.
-        if is_first and task.address == LOOPBACK:
-            with socket.socket() as server:
-                server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                server.bind((LOOPBACK, task.port))
-                server.listen(socket.SOMAXCONN)
-                here = server.detach()
-        return dist.TCPStore(*where, timeout=wait, wait_for_workers=False, master_listen_fd=here)  # type: ignore[attr-defined]
+        return dist.TCPStore(*where, timeout=wait, wait_for_workers=False)  # type: ignore[attr-defined]
     except (RuntimeError, OSError) as error:
         way = "listen at" if is_first else "reach the first one at"
         raise ZooError(
@@ -217,7 +205,6 @@ class WorkerLauncher:
         self.size, self.task = size, task
         self.n_here = size if task is None else task.n_here
         self.is_broken = False
-        self._has_set_config = False
         self._workers: Workers | None = None
         self._processes: list[subprocess.Popen[bytes]] = []
         self._folder: tempfile.TemporaryDirectory[str] | None = None
@@ -237,7 +224,6 @@ class WorkerLauncher:
         if config["device"] == "auto":
             config = {**config, "device": "cuda" if on_gpus else "cpu"}
         self._store.set(CONFIG, json.dumps(config))
-        self._has_set_config = True
         with self.explain_worker_errors():
             self._wait_until_ready()
             self._workers = Workers(0, self.size, self._store, n_here=self.n_here, on_gpus=on_gpus)
@@ -309,8 +295,6 @@ class WorkerLauncher:
             time.sleep(0.02)
         if failure is None and is_loss:
             return ZooError(f"a worker has died without a word: {one_line(error)}")
-        if failure is None and isinstance(error, ZooError) and not str(error).startswith("worker "):
-            return type(error)(f"worker 0: {error}")
         return failure
 
     def _failure(self) -> Exception | None:
@@ -319,9 +303,7 @@ class WorkerLauncher:
         for rank in range(1, self.size):
             report = self._read(FAILED, rank)
             if report is not None:
-                kind, text = json.loads(report)
-                error = ZooError if kind == "mistake" else RuntimeError
-                return error(f"worker {rank}: {text}")
+                return ZooError(f"worker {rank}: {report}")
         for rank, status in ends:
             if status is not None and self._read(LOST, rank) is None:
                 return ZooError(f"worker {rank} of {self.size} {describe_exit(status)}")
@@ -337,7 +319,7 @@ class WorkerLauncher:
     def close(self) -> None:
         """End the others, by an order if all is well, and wait for those that were started here."""
         workers, self._workers = self._workers, None
-        if self._store is not None and not self._has_set_config:
+        if self._store is not None and not self._store.check([CONFIG]):
             self._dismiss_tasks()
         if workers is not None:
             if not self.is_broken:
@@ -404,7 +386,7 @@ def _run_worker(
     store: Store, rank: int, size: int, rank_here: int, n_here: int, task: Task | None = None
 ) -> int:
     """Learn by the config in the store until the first worker ends the run; return an exit status."""
-    from zoo.experiment.checkpoint import CHECKPOINT, RESTORE, restore_share, write_share
+    from zoo.experiment.checkpoint import CHECKPOINT, RESTORE, read_share, write_share
     from zoo.experiment.factories import make_algorithm
     from zoo.experiment.signals import stop_on_signals
     from zoo.optim.workers import Workers, is_worker_lost
@@ -427,26 +409,30 @@ def _run_worker(
             workers = Workers(rank, size, store, n_here=n_here, on_gpus=on_gpus)
             closing.callback(workers.close)
             algorithm.join(workers)
+
+            def restore(folder: str) -> None:
+                algorithm.load_state(read_share(Path(folder), rank))
+                workers.gather(None)
+
             orders = algorithm.distributed.orders
             orders[LEARN] = lambda steps: algorithm.learn(steps, reset_num_timesteps=False)
             orders[CHECKPOINT] = lambda folder: workers.gather(write_share(Path(folder), algorithm))
-            orders[RESTORE] = lambda folder: workers.gather(restore_share(Path(folder), algorithm, rank))
+            orders[RESTORE] = restore
             workers.follow(orders)
         return 0
     except KeyboardInterrupt:
-        _report(store, f"{FAILED}/{rank}", ["mistake", "it was interrupted"])
+        _report(store, f"{FAILED}/{rank}", "it was interrupted")
         return INTERRUPTED
     except Exception as error:
         if is_worker_lost(error):
-            _report(store, f"{LOST}/{rank}", [])
-        elif isinstance(error, ZooError):
-            _report(store, f"{FAILED}/{rank}", ["mistake", str(error)])
+            _report(store, f"{LOST}/{rank}", "")
         else:
-            text = "".join(traceback.format_exception(error)).rstrip()
-            _report(store, f"{FAILED}/{rank}", ["bug", f"{type(error).__name__}: {error}\n{text}"])
+            is_bug = not isinstance(error, ZooError)
+            text = "".join(traceback.format_exception(error)).rstrip() if is_bug else str(error)
+            _report(store, f"{FAILED}/{rank}", text)
         return FAILURE
 
 
-def _report(store: Store, name: str, word: list[str]) -> None:
+def _report(store: Store, name: str, text: str) -> None:
     with contextlib.suppress(RuntimeError):  # the store may be gone with the first worker
-        store.set(name, json.dumps(word))
+        store.set(name, text)

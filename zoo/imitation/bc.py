@@ -12,6 +12,7 @@ import copy
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,18 +21,16 @@ import torch
 from torch import Tensor, nn
 
 from zoo.algorithms.algorithm import Algorithm
-from zoo.algorithms.arguments import Policy, make_policy
+from zoo.algorithms.arguments import Policy
 from zoo.algorithms.on_policy import ANY_ACTIONS, batch_mean, with_n_valid
+from zoo.buffers.arrays import transform
 from zoo.config.fields import ScheduleValue, hyperparameter
 from zoo.errors import NotFiniteError, ZooError
 from zoo.imitation.demonstrations import (
     Demonstrations,
     EpisodeChoice,
     chosen_episodes,
-    expert_checksum,
     own_generator,
-    refuse_other_expert,
-    rows_of,
     update_normalizer,
 )
 from zoo.imitation.expert_data import ExpertData
@@ -73,12 +72,8 @@ class Imitation(nn.Module):
         return parameters
 
 
-TakeSteps = Callable[[Step, dict[str, Any], Tensor], Any]
-"""Takes a step for each row of the last, (steps, …), on what all of them see."""
-
-
 class Cloning:
-    """Clones an expert with ``policy``, epoch by epoch."""
+    """Clones an expert with ``policy``, epoch by epoch, and keeps the best parameters."""
 
     def __init__(self, policy: nn.Module, terms: CloningTerms) -> None:
         self.terms, self.policy = terms, policy
@@ -87,17 +82,27 @@ class Cloning:
         self.parameters = Parameters("policy", self.imitation)
         self.updater = Updater(self.parameters, Adam(), max_grad_norm=terms.max_grad_norm)
         self.policy_mode = PolicyMode(policy)
-        self.patience = Patience(terms.patience)
+        self.begin_again()
+
+    def begin_again(self) -> None:
+        self.best_loss, self.n_worse = math.inf, 0
+        self.best_vector: Tensor | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there were too many epochs in a row without a better validation loss."""
+        return self.terms.patience is not None and self.n_worse >= self.terms.patience
 
     def epoch(
         self,
         demonstrations: Demonstrations,
         rng: np.random.Generator,
         learning_rate: Tensor,
-        take_steps: TakeSteps,
+        take_steps: Callable[[Step, dict[str, Any], Tensor], Any],
     ) -> float:
         """Learn from each row once, in a random order; return the validation loss, NaN where there is none.
 
+        ``take_steps`` takes a step for each row of its last argument, (steps, …), on what all of them see.
         Raises `NotFiniteError` where parameters are no longer finite.
         """
         rows = torch.from_numpy(demonstrations.minibatches(rng, self.terms.batch_size))
@@ -111,13 +116,19 @@ class Cloning:
                 " max_grad_norm, may help"
             )
         loss = self.validation_loss(demonstrations)
-        self.patience.note(loss, self.parameters.flat)
+        self.note(loss)
         return loss
 
+    def note(self, validation_loss: float) -> None:
+        """Add the validation loss of the present parameters; NaN is ignored."""
+        if validation_loss < self.best_loss:
+            self.best_loss, self.n_worse, self.best_vector = validation_loss, 0, self.parameters.flat.clone()
+        elif not math.isnan(validation_loss):
+            self.n_worse += 1
+
     def step(self, state: State, shared: Any, rows: Tensor) -> StepResult:
-        """Take one gradient step on these rows of the demonstrations."""
         imitation = self.updater.module(state)
-        batch = with_n_valid(rows_of(shared["rows"], rows))
+        batch = with_n_valid(transform(itemgetter(rows), shared["rows"]))
         parameters = imitation(batch, batch.get("states"))
         loss = batch_mean(self.head.imitation_loss(parameters, batch["actions"]), batch)
         state, grad_norm = self.updater.step(state, imitation, loss, shared["learning_rate"])
@@ -133,16 +144,27 @@ class Cloning:
         sums = torch.zeros(2, dtype=torch.float64)
         rows = torch.from_numpy(demonstrations.validation)
         for part in rows.split(VALIDATED_AT_ONCE):
-            batch = rows_of(demonstrations.tensors, part)
+            batch = transform(itemgetter(part), demonstrations.tensors)
             losses = self.head.imitation_loss(self.imitation(batch, batch.get("states")), batch["actions"])
             weights = batch.get("weights", torch.ones_like(losses))
             sums += torch.stack([(weights * losses).sum(), weights.sum()]).double().cpu()
         return float(sums[0] / sums[1])
 
     def take_best(self) -> None:
-        """Take the parameters with the best validation loss, if there is any."""
-        if self.patience.best_vector is not None:
-            self.parameters.flat.copy_(self.patience.best_vector)
+        if self.best_vector is not None:
+            self.parameters.flat.copy_(self.best_vector)
+
+    def state(self) -> dict[str, Any]:
+        """Return what decides when to stop, and the best parameters."""
+        if self.best_vector is None:
+            return {"n_worse": self.n_worse}
+        vector = self.best_vector.cpu().numpy()
+        return {"n_worse": self.n_worse, "best": self.best_loss, "best_vector": vector}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self.n_worse, self.best_loss, self.best_vector = state["n_worse"], state.get("best", math.inf), None
+        if "best_vector" in state:
+            self.best_vector = torch.from_numpy(np.array(state["best_vector"]))
 
 
 class Epoch(NamedTuple):
@@ -151,46 +173,6 @@ class Epoch(NamedTuple):
     number: int
     loss: float
     validation_loss: float
-
-
-class Patience:
-    """Counts epochs in a row without a better validation loss, and keeps the best parameters."""
-
-    def __init__(self, n_epochs: int | None) -> None:
-        self.n_epochs = n_epochs
-        self.begin_again()
-
-    def begin_again(self) -> None:
-        """Forget all epochs so far."""
-        self.best, self.n_worse = math.inf, 0
-        self.best_vector: Tensor | None = None
-
-    @property
-    def is_over(self) -> bool:
-        """Whether there were too many epochs without a better loss."""
-        return self.n_epochs is not None and self.n_worse >= self.n_epochs
-
-    def note(self, validation_loss: float, vector: Tensor) -> None:
-        """Add the validation loss of these parameters; NaN is ignored."""
-        if math.isnan(validation_loss):
-            return
-        if validation_loss < self.best:
-            self.best, self.n_worse, self.best_vector = validation_loss, 0, vector.clone()
-        else:
-            self.n_worse += 1
-
-    def state(self) -> dict[str, Any]:
-        """Return all of it, for `load_state`."""
-        if self.best_vector is None:
-            return {"n_worse": self.n_worse}
-        vector = self.best_vector.cpu().numpy()
-        return {"n_worse": self.n_worse, "best": self.best, "best_vector": vector}
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go back to there."""
-        self.n_worse, self.best, self.best_vector = state["n_worse"], state.get("best", math.inf), None
-        if "best_vector" in state:
-            self.best_vector = torch.from_numpy(np.array(state["best_vector"]))
 
 
 @dataclass
@@ -206,6 +188,7 @@ class BC(Algorithm):
     name = "bc"
     config_class = BCConfig
     supported_actions = ANY_ACTIONS
+    policy_class = ActorCritic
     has_recurrence = True
     can_share = False
     learns_from_experts = True
@@ -225,17 +208,10 @@ class BC(Algorithm):
         super().__init__(policy, env, **options)
         if dataset is not None:
             self._data = chosen_episodes(dataset, self, self.config)
-        self._checksum = None if self._data is None else expert_checksum(self._data)
-
-    def _make_policy(self) -> nn.Module:
-        return make_policy(ActorCritic, self.observation_space, self.action_space, self.policy_config)
 
     def _make_state(self) -> State:
         self.cloning = Cloning(self.policy, self.config)
         return self.cloning.updater.initial_state()
-
-    def _make_buffer(self) -> None:
-        self.buffer = self.collector  # nothing of the environments is kept
 
     def _reset_envs(self) -> None:
         if self._data is not None:
@@ -254,8 +230,8 @@ class BC(Algorithm):
             self._demonstrations = Demonstrations(
                 self._data, self, self.config.validation_fraction, own_generator(self.seed)
             )
-        if self.num_timesteps == 0 or self.cloning.patience.is_over:
-            self.cloning.patience.begin_again()
+        if self.num_timesteps == 0 or self.cloning.is_over:
+            self.cloning.begin_again()
         self.num_timesteps += self._demonstrations.n_train
 
     def update(self) -> None:
@@ -267,9 +243,9 @@ class BC(Algorithm):
         loss = cloning.epoch(demonstrations, self.rng, learning_rate, self._take_steps)
         if not math.isnan(loss):
             self.record("train/validation_loss", loss)
-        if cloning.patience.is_over:
-            self.request_stop(f"no better validation loss than {cloning.patience.best:.4g}")
-        if cloning.patience.is_over or self.num_timesteps >= self.total_timesteps:
+        if cloning.is_over:
+            self.request_stop(f"no better validation loss than {cloning.best_loss:.4g}")
+        if cloning.is_over or self.num_timesteps >= self.total_timesteps:
             cloning.take_best()
 
     def gradient_steps_in(self, total_timesteps: int) -> float:
@@ -278,15 +254,8 @@ class BC(Algorithm):
     def _batch_size(self) -> int:
         return self.config.batch_size
 
-    def state(self) -> dict[str, Any]:
-        return {**super().state(), "expert": self._checksum}
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        refuse_other_expert(self._checksum, state.get("expert"))
-        super().load_state(state)
-
     def _parts(self) -> dict[str, Any]:
-        return {**super()._parts(), "patience": self.cloning.patience}
+        return {**super()._parts(), "patience": self.cloning}
 
 
 # -- cloning before reinforcement learning ----------------------------------------------------------------
@@ -333,7 +302,7 @@ def clone_expert(
         losses.append(float(result.metrics[result.names.index("loss")]))
 
     with runtime.in_force(), algorithm.generators.torch_of_this_run():
-        while len(epochs) < config.n_epochs and not cloning.patience.is_over:
+        while len(epochs) < config.n_epochs and not cloning.is_over:
             validation_loss = cloning.epoch(demonstrations, rng, rate, take_steps)
             epochs.append(Epoch(len(losses), losses[-1], validation_loss))
             algorithm.record("pretrain/loss", losses[-1])

@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.on_policy import USUAL_CHUNK
-from zoo.buffers.arrays import Arrays, allocate, assign, observation_spec, transform
+from zoo.buffers.arrays import Arrays, allocate, assign, n_rows, observation_spec, transform
 from zoo.config.fields import hyperparameter
 from zoo.envs.normalize import is_training
 from zoo.envs.spaces import is_composite, nested
-from zoo.errors import ZooError
 from zoo.imitation.expert_data import ExpertData
 from zoo.imitation.expert_files import read_expert
+from zoo.policies.acting import to_tensors
 
 Array = np.ndarray
-
-OWN_GENERATOR = 2
-"""The stream of a run's seed that cloning draws from; 1 is that of `predict`."""
 
 
 @dataclass
@@ -47,32 +43,12 @@ def chosen_episodes(dataset: ExpertData | str | Path, agent: Algorithm, choice: 
     return data.filtered(min_return=choice.min_return, n_episodes=choice.n_episodes)
 
 
-def expert_checksum(data: ExpertData) -> int:
-    """Return a number that other expert data hardly have."""
-    checksum = 0
-
-    def add(array: Array) -> None:
-        nonlocal checksum
-        checksum = zlib.crc32(np.ascontiguousarray(array).tobytes(), checksum)
-
-    transform(add, {"observations": data.observations, "actions": data.actions, "lengths": data.lengths})
-    return checksum
-
-
-def refuse_other_expert(own: int | None, learned_from: int | None) -> None:
-    """Raise `ZooError` if the checksums are of different data; None is of none."""
-    if None not in (own, learned_from) and own != learned_from:
-        raise ZooError(
-            "the expert data are not those that the run has learned from so far; give it the same dataset"
-        )
-
-
 def own_generator(seed: int) -> np.random.Generator:
     """Return the generator from which a cloning draws validation episodes, and a pretraining its minibatches.
 
-    It is another one than that of a run, which learns as it would without.
+    It is another one than that of a run, which learns as it would without, and than that of `predict`.
     """
-    return np.random.default_rng((seed, OWN_GENERATOR))
+    return np.random.default_rng((seed, 2))
 
 
 class Demonstrations:
@@ -86,7 +62,6 @@ class Demonstrations:
     def __init__(
         self, data: ExpertData, agent: Algorithm, validation_fraction: float, rng: np.random.Generator
     ) -> None:
-        data.check_spaces(*agent.spaces)
         self.is_recurrent = bool(agent.acting.state_size)
         length = min(USUAL_CHUNK, int(data.lengths.max())) if self.is_recurrent else 1
         n_chunks = -(-data.lengths // length)
@@ -97,10 +72,14 @@ class Demonstrations:
         steps = first[:, None] + np.arange(length)
         last = (data.starts + data.lengths - 1)[episodes][:, None]
         index = np.minimum(steps, last) if self.is_recurrent else first
+        observations, normalizer = data.observations, agent.normalizer
+        if normalizer is not None:
+            observations = normalizer.normalize_observations(observations)
+        spec = observation_spec(agent.observation_space, normalized=normalizer is not None)
         is_nested = is_composite(data.action_space)
         actions = nested(data.action_space, data.actions) if is_nested else data.actions
         columns: dict[str, Any] = {
-            "observations": _policy_observations(data.observations, agent),
+            "observations": stored(observations, spec),
             "actions": agent.action_adapter.from_env(actions),
         }
         if data.action_masks is not None and agent.acting.head.mask_size is not None:
@@ -111,9 +90,7 @@ class Demonstrations:
         if self.is_recurrent:
             columns["episode_starts"] &= steps <= last
             columns["weights"] = (steps <= last).astype(np.float32)
-        self.tensors: dict[str, Any] = transform(
-            lambda array: torch.from_numpy(np.ascontiguousarray(array)).to(agent.device), columns
-        )
+        self.tensors: dict[str, Any] = to_tensors(columns, agent.device)
         is_validation = np.isin(episodes, validation_episodes(data.n_episodes, validation_fraction, rng))
         self.train, self.validation = np.flatnonzero(~is_validation), np.flatnonzero(is_validation)
         self.steps_a_row = length
@@ -143,14 +120,8 @@ class Demonstrations:
             rows = torch.from_numpy(np.flatnonzero(self._chunks == chunk))
             if chunk:
                 states[rows] = after[rows - 1]
-            after[rows] = policy.action_parameters(rows_of(self.tensors, rows), states[rows])[1]  # type: ignore[operator]
+            after[rows] = policy.action_parameters(transform(itemgetter(rows), self.tensors), states[rows])[1]  # type: ignore[operator]
         self.tensors["states"] = states
-
-
-def rows_of(tensors: Mapping[str, Any], rows: Tensor) -> dict[str, Any]:
-    """Return these rows of all tensors."""
-    batch: dict[str, Any] = transform(lambda column: column[rows], dict(tensors))
-    return batch
 
 
 def update_normalizer(agent: Algorithm, data: ExpertData) -> None:
@@ -169,12 +140,8 @@ def validation_episodes(n_episodes: int, fraction: float, rng: np.random.Generat
     return rng.permutation(n_episodes)[:n]
 
 
-def _policy_observations(observations: Arrays, agent: Algorithm) -> Arrays:
-    """Return observations as buffers store them: normalised, in their types."""
-    if agent.normalizer is not None:
-        observations = agent.normalizer.normalize_observations(observations)
-    spec = observation_spec(agent.observation_space, normalized=agent.normalizer is not None)
-    n = len(next(iter(observations.values())) if isinstance(observations, Mapping) else observations)
-    stored = allocate(spec, (n,))
-    assign(stored, slice(None), observations)
-    return stored
+def stored(observations: Arrays, spec: Any) -> Arrays:
+    """Return observations in the types in which buffers store them."""
+    arrays = allocate(spec, (n_rows(observations),))
+    assign(arrays, slice(None), observations)
+    return arrays

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -17,20 +18,21 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from zoo.algorithms.algorithm import Algorithm
-from zoo.buffers.arrays import Arrays, allocate, assign, n_rows, observation_spec, split_rows, transform
+from zoo.buffers.arrays import Arrays, n_rows, observation_spec, split_rows, transform
 from zoo.config.fields import ScheduleValue, hyperparameter
 from zoo.envs.config import NormalizeConfig
 from zoo.envs.normalize import Normalizer
 from zoo.envs.spaces import is_composite, leaf_spaces
 from zoo.envs.spaces import leaves as parts_of
-from zoo.imitation.demonstrations import EpisodeChoice, expert_checksum, refuse_other_expert
+from zoo.imitation.demonstrations import EpisodeChoice, stored
 from zoo.imitation.expert_data import ExpertData
 from zoo.optim.optimizers import Adam, Updater
 from zoo.optim.parameters import Parameters
 from zoo.optim.update_runner import State, StepResult
+from zoo.policies.acting import to_tensors
 from zoo.policies.config import ACTIVATIONS, PolicyConfig
 from zoo.policies.encoders import NatureCnn, VectorEncoder, suits_cnn
-from zoo.policies.networks import LayerStyle, Mlp, SpectralNorm
+from zoo.policies.networks import Mlp, SpectralNorm
 
 Array = np.ndarray
 
@@ -68,7 +70,7 @@ class DiscriminatorConfig(EpisodeChoice):
 
 
 class Discriminator:
-    """The discriminator of ``agent``, and the expert's steps in the order in which it sees them."""
+    """The discriminator of ``agent``, and the expert's steps."""
 
     def __init__(self, config: DiscriminatorConfig, data: ExpertData, agent: Algorithm) -> None:
         self.config, self.data, self.device = config, data, agent.device
@@ -79,7 +81,6 @@ class Discriminator:
         ).to(agent.device)
         self.spectral = SpectralNorm(self.network) if config.d_spectral_norm else None
         self.updater = Updater(Parameters("discriminator", self.spectral or self.network), Adam())
-        self.order = ExpertOrder(data)
         settings = NormalizeConfig(rewards=False, epsilon=SMALLEST_VARIANCE)
         self.statistics = Normalizer(agent.observation_space, settings)
         self.statistics.update_observations(data.observations)
@@ -94,7 +95,7 @@ class Discriminator:
         """
         rewards = []
         for rows in split_rows(self._seen(observations, actions), self._rows_at_once):
-            numbers = self.network.numbers(self._tensors(rows))
+            numbers = self.network.numbers(to_tensors(rows, self.device))
             logits = self.logits(self.spectral or self.network, numbers, self.shared())
             rewards.append(F.softplus(logits).cpu().numpy())
         return np.concatenate(rewards)
@@ -114,26 +115,19 @@ class Discriminator:
         policy did. The statistics take in both, of all workers: ``share`` turns this one's vector (m,) into
         those of all, (workers, m).
         """
-        n, size = shape[0] * shape[1], n_rows(policy["observations"])
-        # In a random order, each at most once as long as there are enough.
-        own = rng.choice(size, n, replace=False) if n <= size else np.resize(rng.permutation(size), n)
-        rows = {"policy": own, "expert": self.order.next(n, rng)}
+        pairs, batches = {}, {}
         expert = {"observations": self.data.observations, "actions": self.data.actions}
-        pairs = {
-            name: transform(lambda array: array[rows[name]], dict(columns))  # noqa: B023
-            for name, columns in (("policy", policy), ("expert", expert))
-        }
-        for columns in pairs.values():
-            self.statistics.update_observations(columns["observations"])
+        for name, columns in (("policy", policy), ("expert", expert)):
+            rows = drawn_rows(n_rows(columns["observations"]), shape[0] * shape[1], rng)
+            pairs[name] = transform(itemgetter(rows), dict(columns))
+            self.statistics.update_observations(pairs[name]["observations"])
         self.statistics.merge_shared(share(self.statistics.local_statistics()))
-        batches: dict[str, Any] = {}
         for name, columns in pairs.items():
             seen = self._seen(**columns)
-            batches[name] = self._tensors(
-                transform(lambda array: array.reshape(*shape, *array.shape[1:]), seen)
-            )
+            arrays = transform(lambda array: array.reshape(*shape, *array.shape[1:]), seen)
+            batches[name] = to_tensors(arrays, self.device)
         if self.config.d_gradient_penalty:
-            batches["mix"] = self._tensors(rng.random(shape, dtype=np.float32))
+            batches["mix"] = to_tensors(rng.random(shape, dtype=np.float32), self.device)
         return batches
 
     def shared(self, learning_rate: Tensor | None = None) -> dict[str, Any]:
@@ -142,7 +136,6 @@ class Discriminator:
         return directions if learning_rate is None else {**directions, "learning_rate": learning_rate}
 
     def step(self, state: State, shared: Any, row: Any) -> StepResult:
-        """Take one gradient step on the pairs of ``row``."""
         network = self.updater.module(state)
         policy, expert = (self.network.numbers(row[name]) for name in ("policy", "expert"))
         loss, metrics = self.loss(network, policy, expert, row.get("mix"), shared)
@@ -207,60 +200,27 @@ class Discriminator:
     def _seen(self, observations: Arrays, actions: Arrays) -> dict[str, Arrays]:
         """Return raw observations as the discriminator reads them, beside the actions."""
         observations = self.statistics.normalize_observations(observations)
-        stored = allocate(self.spec, (n_rows(observations),))
-        assign(stored, slice(None), observations)
-        return {"observations": stored, "actions": actions}
-
-    def _tensors(self, column: Arrays) -> Any:
-        return transform(lambda array: torch.from_numpy(np.ascontiguousarray(array)).to(self.device), column)
+        return {"observations": stored(observations, self.spec), "actions": actions}
 
     # -- exact resume -----------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
         """Return all of it that is no tensor of the update's state."""
         return {
-            "expert": self.order.state(),
             "statistics": self.statistics.state(),
             "directions": {} if self.spectral is None else self.spectral.state(),
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go back to there. Raises `ZooError` if the expert's data are others."""
-        self.order.load_state(state["expert"])
         self.statistics.load_state(state["statistics"])
         self.statistics.share()
         if self.spectral is not None:
             self.spectral.load_state(state["directions"])
 
 
-class ExpertOrder:
-    """The steps of an expert, each once in a random order, then in another one, and so on."""
-
-    def __init__(self, data: ExpertData) -> None:
-        self.n_steps, self.checksum = data.n_steps, expert_checksum(data)
-        self.order = np.zeros(0, np.int64)
-        self.position = 0
-
-    def next(self, n: int, rng: np.random.Generator) -> Array:
-        """Return the numbers of the next ``n`` steps."""
-        found, missing = [], n
-        while missing:
-            if self.position == len(self.order):
-                self.order, self.position = rng.permutation(self.n_steps), 0
-            part = self.order[self.position : self.position + missing]
-            found.append(part)
-            self.position += len(part)
-            missing -= len(part)
-        return np.concatenate(found)
-
-    def state(self) -> dict[str, Any]:
-        """Return the order, and how far it has been gone through."""
-        return {"order": self.order.copy(), "position": self.position, "checksum": self.checksum}
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go back to there. Raises `ZooError` if it is the order of other steps."""
-        refuse_other_expert(self.checksum, state["checksum"])
-        self.order, self.position = np.array(state["order"], np.int64), int(state["position"])
+def drawn_rows(n_rows: int, n: int, rng: np.random.Generator) -> Array:
+    """Return ``n`` of so many rows in a random order, each at most once as long as there are enough."""
+    return rng.choice(n_rows, n, replace=False) if n <= n_rows else np.resize(rng.permutation(n_rows), n)
 
 
 def cross_entropy(policy_logits: Tensor, expert_logits: Tensor) -> Tensor:
@@ -323,7 +283,7 @@ class DiscriminatorNetwork(nn.Module):
         reads_images = is_dict or policy.encoder == "cnn" or policy._target_ is not None
         self.is_dict, self.keys = is_dict, list(parts)
         self.readers = nn.ModuleList(
-            NatureCnn(part, policy.features_dim, ortho_init=True, layer_norm=False)
+            NatureCnn(part, PolicyConfig(features_dim=policy.features_dim), ortho_init=True)
             if reads_images and suits_cnn(part)
             else VectorEncoder(part)
             for part in parts.values()
@@ -335,7 +295,7 @@ class DiscriminatorNetwork(nn.Module):
             for part in leaf.values()
         )
         size: Any = sum(part.features_dim for part in (*self.readers, *self.writers))
-        self.layers = Mlp(size, net_arch, 1, LayerStyle(activation, layer_norm=False))
+        self.layers = Mlp(size, net_arch, 1, PolicyConfig(), activation)
         for layer in self.layers:
             if isinstance(layer, nn.Linear):
                 nn.init.xavier_uniform_(layer.weight)

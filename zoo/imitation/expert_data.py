@@ -131,7 +131,6 @@ def too_few(n_episodes: int, n_good: int, n_wanted: int) -> str:
 
 
 def _problem(data: ExpertData) -> str | None:
-    """Return what does not fit together, in one line, or None."""
     n_steps, n_episodes = data.n_steps, data.n_episodes
     if not n_steps or not n_episodes:
         return "it is empty"

@@ -15,20 +15,17 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from typing_extensions import Self
 
-from zoo.agents.agent_folder import AgentFiles
 from zoo.algorithms.a2c import A2C, A2CConfig
 from zoo.algorithms.acktr import ACKTR, ACKTRConfig
 from zoo.algorithms.arguments import Policy
-from zoo.algorithms.on_policy import ANY_ACTIONS, OnPolicyAlgorithm
+from zoo.algorithms.on_policy import OnPolicyAlgorithm
 from zoo.algorithms.ppo import PPO1, PPO2, PPO1Config, PPO2Config
-from zoo.algorithms.registry import ALGORITHMS, algorithm_class
 from zoo.algorithms.saving import Attributes
 from zoo.algorithms.trpo import TRPO, TRPOConfig
 from zoo.buffers.arrays import Arrays, merge_leading, observation_spec, transform
-from zoo.config.fields import TaggedUnion, hyperparameter, with_defaults
-from zoo.errors import ZooError, nearest
+from zoo.config.fields import hyperparameter, with_defaults
+from zoo.errors import ZooError
 from zoo.imitation.demonstrations import chosen_episodes
 from zoo.imitation.discriminator import Discriminator, DiscriminatorConfig, by_path
 from zoo.imitation.expert_data import ExpertData
@@ -47,7 +44,7 @@ GENERATORS = ("trpo", "ppo2", "ppo1", "a2c", "acktr")
 
 
 @dataclass
-class GAILConfig(DiscriminatorConfig, TaggedUnion):
+class GAILConfig(DiscriminatorConfig):
     """Hyperparameters of GAIL, beside those of its generator."""
 
     generator: str = hyperparameter(
@@ -67,7 +64,7 @@ class GAILConfig(DiscriminatorConfig, TaggedUnion):
             return CLASSES[name].config_class
         raise ZooError(
             f"`{where}.generator={name}`: a generator learns from its own rollouts; expected one of"
-            f" {', '.join(GENERATORS)}{nearest(str(name), GENERATORS) if name not in ALGORITHMS else ''}"
+            f" {', '.join(GENERATORS)}"
         )
 
 
@@ -111,7 +108,6 @@ class GAIL(OnPolicyAlgorithm):
 
     name = "gail"
     config_class: ClassVar[type[Any]] = GAILOnTRPOConfig
-    supported_actions: ClassVar[tuple[type[Any], ...]] = ANY_ACTIONS
     learns_from_experts = True
 
     config: Any
@@ -132,18 +128,6 @@ class GAIL(OnPolicyAlgorithm):
         super().__init__(policy, env, **options)
         if dataset is not None:
             self.set_expert(dataset)
-
-    @classmethod
-    def from_files(cls, files: AgentFiles, env: Any = None, *, dataset: Any = None, **options: Any) -> Self:
-        """Rebuild an agent from what `read_agent` returned; with a ``dataset`` it can go on learning."""
-        agent = super().from_files(files, env, **options)
-        if dataset is not None:
-            agent.set_expert(dataset)
-        return agent
-
-    @classmethod
-    def check_workers(cls, config: Any, n_workers: int) -> None:
-        algorithm_class(config.generator).check_workers(config, n_workers)
 
     def gradient_steps_in(self, total_timesteps: int) -> float:
         own = total_timesteps / (self.buffer.n_steps * self.n_envs * self.config.g_step) * self.config.d_step
@@ -175,9 +159,9 @@ class GAIL(OnPolicyAlgorithm):
 
     # -- collecting -------------------------------------------------------------------------------------
 
-    def _specs(self) -> dict[str, Any]:
+    def _specs(self, *, normalized: bool = False) -> dict[str, Any]:
         raw = {} if self.normalizer is None else {RAW: observation_spec(self.observation_space)}
-        return {**super()._specs(), **raw}
+        return {**super()._specs(normalized=normalized), **raw}
 
     def _make_buffer(self) -> None:
         super()._make_buffer()
@@ -193,7 +177,7 @@ class GAIL(OnPolicyAlgorithm):
 
     def _cut_episodes(self, envs: Sequence[int]) -> None:
         super()._cut_episodes(envs)
-        self.imitation_returns.running[list(envs)] = 0.0
+        self.imitation_returns.rewards[list(envs)] = 0.0
 
     # -- learning ---------------------------------------------------------------------------------------
 
@@ -245,44 +229,30 @@ class GAIL(OnPolicyAlgorithm):
     # -- exact resume -----------------------------------------------------------------------------------
 
     def _parts(self) -> dict[str, Any]:
-        own = {"n_rollouts": Attributes(self, ("n_rollouts",)), "under_way": self.imitation_returns}
+        sums = Attributes(self.imitation_returns, ("rewards",))
+        own = {"n_rollouts": Attributes(self, ("n_rollouts",)), "under_way": sums}
         discriminator = {} if self.discriminator is None else {"discriminator": self.discriminator}
         return {**super()._parts(), **own, **discriminator}
 
 
 class GAILOnTRPO(GAIL, TRPO):
-    """GAIL whose generator is TRPO."""
-
     config_class = GAILOnTRPOConfig  # type: ignore[assignment]
-    supported_actions = TRPO.supported_actions
 
 
 class GAILOnPPO2(GAIL, PPO2):
-    """GAIL whose generator is PPO2."""
-
     config_class = GAILOnPPO2Config
-    supported_actions = PPO2.supported_actions
 
 
 class GAILOnPPO1(GAIL, PPO1):
-    """GAIL whose generator is PPO1."""
-
     config_class = GAILOnPPO1Config  # type: ignore[assignment]
-    supported_actions = PPO1.supported_actions
 
 
 class GAILOnA2C(GAIL, A2C):
-    """GAIL whose generator is A2C."""
-
     config_class = GAILOnA2CConfig  # type: ignore[assignment]
-    supported_actions = A2C.supported_actions
 
 
 class GAILOnACKTR(GAIL, ACKTR):
-    """GAIL whose generator is ACKTR."""
-
     config_class = GAILOnACKTRConfig  # type: ignore[assignment]
-    supported_actions = ACKTR.supported_actions
 
 
 CLASSES: dict[str, type[GAIL]] = dict(
@@ -292,24 +262,16 @@ CLASSES: dict[str, type[GAIL]] = dict(
 
 
 class EpisodeSums:
-    """Sums of rewards over the episode that is under way in each environment, ``running`` (n_envs,)."""
+    """Sums of rewards over the episode that is under way in each environment, ``rewards`` (n_envs,)."""
 
     def __init__(self, n_envs: int) -> None:
-        self.running = np.zeros(n_envs)
+        self.rewards = np.zeros(n_envs)
 
     def add(self, rewards: Array, ended: Array) -> Array:
         """Add steps (n_steps, n_envs); return the sums of the episodes that ended, step by step."""
         finished = []
         for of_step, over in zip(rewards, ended, strict=True):
-            self.running += of_step
-            finished.append(self.running[over])
-            self.running[over] = 0.0
+            self.rewards += of_step
+            finished.append(self.rewards[over])
+            self.rewards[over] = 0.0
         return np.concatenate(finished)
-
-    def state(self) -> dict[str, Any]:
-        """Return the sums, for `load_state`."""
-        return {"rewards": self.running.copy()}
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go back to there."""
-        self.running = np.array(state["rewards"])

@@ -26,27 +26,21 @@ from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.arguments import policy_input
 from zoo.core.atomic import atomic_folder
 from zoo.core.printing import one_line
-from zoo.envs.normalize import SINGLE
-from zoo.envs.spaces import choice_sizes, is_image, leaves
+from zoo.envs.normalize import SINGLE, Normalizer
+from zoo.envs.spaces import choice_sizes, is_image, leaf_spaces, leaves
 from zoo.errors import ZooError, install_command
 from zoo.policies.acting import (
     ActionAdapter,
     BoxAdapter,
     CompositeAdapter,
-    DiscreteAdapter,
-    MultiBinaryAdapter,
-    MultiDiscreteAdapter,
     ScaledBoxAdapter,
-    scale_of,
 )
 from zoo.policies.actor_critic import ActorCritic
 from zoo.policies.distributions import (
     ActionDistribution,
     Bernoulli,
-    Categorical,
     CompositeDistribution,
-    Deterministic,
-    Gaussian,
+    DiscreteDistribution,
     MultiCategorical,
     TanhGaussian,
 )
@@ -77,12 +71,14 @@ def export_agent(
     others = [each.name for each in destination.iterdir()] if destination.is_dir() else []
     if destination.is_file() or any(name not in EXPORTED_FILES for name in others):
         raise ZooError(f"{one_line(destination)} holds something else than an export; choose another out=")
-    if "onnx" in formats:
-        _check_packages()
     module = DeterministicPolicy(agent).eval()
     inputs = _random_inputs(agent, module)
     written: dict[str, tuple[bytes, Run]] = {}
-    with _in_float32(agent.policy):
+    with contextlib.ExitStack() as restoring:
+        for part in agent.policy.modules():
+            if isinstance(part, NatureCnn):
+                restoring.callback(setattr, part, "precision", part.precision)
+                part.precision = "float32"
         program = _traced(module, [part[:2] for part in inputs])
         if "onnx" in formats:
             written[ONNX] = _as_onnx(module, program)
@@ -96,29 +92,6 @@ def export_agent(
         (new / DESCRIPTION).write_text(json.dumps(described, default=asdict, indent=2), encoding="utf-8")
         (new / README).write_text(_readme(title, module, list(written)), encoding="utf-8")
     return differences
-
-
-@contextlib.contextmanager
-def _in_float32(policy: nn.Module) -> Iterator[None]:
-    """Within the block the policy's encoders of images compute in float32."""
-    encoders = [module for module in policy.modules() if isinstance(module, NatureCnn)]
-    before = [encoder.precision for encoder in encoders]
-    try:
-        for encoder in encoders:
-            encoder.precision = "float32"
-        yield
-    finally:
-        for encoder, precision in zip(encoders, before, strict=True):
-            encoder.precision = precision
-
-
-def _check_packages() -> None:
-    try:
-        import onnx  # noqa: F401
-        import onnxruntime  # noqa: F401
-        import onnxscript  # noqa: F401
-    except ImportError as error:
-        raise ZooError(f"format=onnx needs: {install_command('export')}") from error
 
 
 # Writing
@@ -152,8 +125,12 @@ def _as_torch_export(program: torch.export.ExportedProgram) -> tuple[bytes, Run]
 
 
 def _as_onnx(module: DeterministicPolicy, program: torch.export.ExportedProgram) -> tuple[bytes, Run]:
-    import onnxruntime
-
+    try:
+        import onnx  # noqa: F401
+        import onnxruntime
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise ZooError(f"format=onnx needs: {install_command('export')}") from error
     try:
         with _silenced():
             exported = torch.onnx.export(
@@ -201,13 +178,18 @@ class TensorSpec:
     shape: tuple[int, ...]
     dtype: str
 
+    @classmethod
+    def of(cls, name: str, space: spaces.Space[Any]) -> TensorSpec:
+        """Return that of a part of an observation or an action."""
+        return cls(name, tuple(space.shape or ()), str(space.dtype))
+
 
 class DeterministicPolicy(nn.Module):
     """Takes a tensor for each of ``inputs``, (n, *shape), and returns one for each of ``outputs``.
 
     A recurrent policy takes its state and where episodes start too, and returns the next state last:
     ``state_size`` numbers. The last input is the masks of valid actions, if the agent has learned with
-    masks. Raises `ZooError` for a policy whose head is of a user's own.
+    masks.
     """
 
     def __init__(self, agent: Algorithm) -> None:
@@ -216,9 +198,7 @@ class DeterministicPolicy(nn.Module):
         self.policy: nn.Module = acting.policy
         self.is_dictionary = isinstance(space, spaces.Dict)
         parts = space.spaces if isinstance(space, spaces.Dict) else {"observation": space}
-        self.inputs = [
-            TensorSpec(name, tuple(part.shape or ()), str(part.dtype)) for name, part in parts.items()
-        ]
+        self.inputs = [TensorSpec.of(name, part) for name, part in parts.items()]
         whole, policy = acting.initial_state(1), self.policy
         self.agent_state_size: int = 0 if whole is None else whole.shape[1]
         # The critic's recurrent state is no part of acting; what a class of a user's own does is not known.
@@ -234,19 +214,18 @@ class DeterministicPolicy(nn.Module):
         if agent.masks_actions:
             self.inputs.append(TensorSpec("action_masks", (acting.head.mask_size or 0,), "bool"))
         moments = {} if agent.normalizer is None else agent.normalizer.moments
-        self.normalizers = nn.ModuleList(
-            _Normalize(agent, key) if key in moments else nn.Identity()
+        self.normalizers = [
+            _normalization(agent.normalizer, key) if agent.normalizer and key in moments else nn.Identity()
             for key in (parts if self.is_dictionary else [SINGLE])
-        )
-        self.heads = _flat_distributions(acting.head)
-        adapter = agent.action_adapter
-        adapters = adapter.parts if isinstance(adapter, CompositeAdapter) else {"action": adapter}
-        self.action_adapters = [_ToEnvAction(each) for each in adapters.values()]
-        self.actions = nn.ModuleList(self.action_adapters)
-        self.outputs = [
-            TensorSpec(path, action.shape, action.dtype)
-            for path, action in zip(adapters, self.action_adapters, strict=True)
         ]
+        head = acting.head
+        self.heads = [*head.heads.values()] if isinstance(head, CompositeDistribution) else [head]
+        self.parameter_sizes = [head.parameter_size for head in self.heads]
+        adapter, leaf_by_path = agent.action_adapter, dict(leaf_spaces(agent.action_space))
+        adapters = adapter.parts if isinstance(adapter, CompositeAdapter) else {"": adapter}
+        self.adapters = list(adapters.values())
+        self.to_env = [_to_env(each, leaf_by_path[path]) for path, each in adapters.items()]
+        self.outputs = [TensorSpec.of(path or "action", leaf) for path, leaf in leaf_by_path.items()]
         if self.state_size:
             self.outputs.append(TensorSpec("next_state", (self.state_size,), "float32"))
 
@@ -267,96 +246,58 @@ class DeterministicPolicy(nn.Module):
         policy: Any = self.policy
         act = policy.actor_parameters if self.is_actor_alone else policy.action_parameters
         parameters, next_state = act(policy_input, state)
-        sizes = [head.parameter_size for head in self.heads]
-        each = parameters.split(sizes, dim=-1) if len(sizes) > 1 else (parameters,)
+        each = parameters.split(self.parameter_sizes, dim=-1)
         actions = tuple(
-            action(_mode(head, part))
-            for head, part, action in zip(self.heads, each, self.action_adapters, strict=True)
+            to_env(_mode(head, part))
+            for head, part, to_env in zip(self.heads, each, self.to_env, strict=True)
         )
         return (*actions, next_state) if self.state_size else actions
 
 
-class _Normalize(nn.Module):
-    """(o − mean) / sqrt(var + ε), clipped, in the precision of the statistics, as `Normalizer` does."""
-
-    def __init__(self, agent: Algorithm, key: str) -> None:
-        super().__init__()
-        normalizer = agent.normalizer
-        assert normalizer is not None
-        moments = normalizer.moments[key]
-        self.register_buffer("mean", torch.from_numpy(np.array(moments.mean, np.float64)))
-        scale = 1.0 / np.sqrt(moments.var + normalizer.epsilon)
-        self.register_buffer("scale", torch.from_numpy(np.array(scale, np.float64)))
-        self.clip_obs = float(normalizer.clip_obs)
-
-    def forward(self, observations: Tensor) -> Tensor:
-        mean, scale = self.get_buffer("mean"), self.get_buffer("scale")
-        normalized = (observations.double() - mean) * scale
-        return normalized.clamp(-self.clip_obs, self.clip_obs).float()
-
-
-def _flat_distributions(head: ActionDistribution) -> list[ActionDistribution]:
-    """Return the heads side by side, nested ones too, in their order."""
-    if isinstance(head, CompositeDistribution):
-        return [part for each in head.heads.values() for part in _flat_distributions(each)]
-    return [head]
+def _normalization(normalizer: Normalizer, key: str) -> Callable[[Tensor], Tensor]:
+    """Return (o − mean) / sqrt(var + ε), clipped, in float64, as `Normalizer` does."""
+    moments, limit = normalizer.moments[key], normalizer.clip_obs
+    mean = torch.from_numpy(np.array(moments.mean))
+    scale = torch.from_numpy(1.0 / np.sqrt(np.array(moments.var) + normalizer.epsilon))
+    return lambda observations: ((observations.double() - mean) * scale).clamp(-limit, limit).float()
 
 
 def _mode(head: ActionDistribution, parameters: Tensor) -> Tensor:
     """Return what `ActionDistribution.mode` does for arrays."""
     if isinstance(head, MultiCategorical):
-        return torch.stack([part.argmax(-1) for part in parameters.split([*head.choice_sizes], -1)], dim=-1)
+        return torch.stack([parameters[..., part].argmax(-1) for part in head.slices], dim=-1)
     if isinstance(head, Bernoulli):
         return (parameters > 0).to(torch.int8)
-    if isinstance(head, Categorical):
-        return parameters.argmax(-1)
     if isinstance(head, TanhGaussian):
         return torch.tanh(parameters[..., : head.n_actions])
-    if isinstance(head, Gaussian):
-        return parameters[..., : head.n_actions]
-    if isinstance(head, Deterministic):
-        return parameters
-    raise ZooError(f"its actions come from a {type(head).__name__}, which can't be exported")
+    mode: Any = head.mode
+    return mode(parameters)
 
 
-class _ToEnvAction(nn.Module):
-    """From stored actions to the environment's, as `ActionAdapter.to_env` does for arrays."""
+def _to_env(adapter: ActionAdapter, space: spaces.Space[Any]) -> Callable[[Tensor], Tensor]:
+    """Return what `ActionAdapter.to_env` does for arrays."""
+    shape, dtype = space.shape or (), getattr(torch, str(np.dtype(space.dtype)))
+    if not isinstance(space, spaces.Box):
+        first = torch.from_numpy(np.array(getattr(space, "start", 0), np.int64))
+        return lambda actions: (actions.reshape(-1, *shape) + first).to(dtype)
+    assert isinstance(adapter, BoxAdapter)
+    is_scaled, is_whole = isinstance(adapter, ScaledBoxAdapter), adapter.is_whole
+    low, high = (
+        torch.from_numpy(each.astype(np.float64 if is_whole else each.dtype))
+        for each in (space.low, space.high)
+    )
+    scale = (adapter.low, adapter.width) if isinstance(adapter, ScaledBoxAdapter) else (space.low, space.high)
+    start, width = (torch.from_numpy(np.array(each)) for each in scale)
 
-    def __init__(self, action_adapter: ActionAdapter) -> None:
-        super().__init__()
-        self.kind = type(action_adapter)
-        self.shape: tuple[int, ...] = ()
-        if isinstance(action_adapter, DiscreteAdapter):
-            self.dtype = str(np.dtype(action_adapter.dtype))
-            self.register_buffer("start", torch.tensor(action_adapter.start))
-        elif isinstance(action_adapter, MultiDiscreteAdapter):
-            self.shape, self.dtype = action_adapter.space.nvec.shape, str(action_adapter.space.dtype)
-            self.register_buffer("start", torch.from_numpy(np.array(action_adapter.space.start, np.int64)))
-        elif isinstance(action_adapter, MultiBinaryAdapter):
-            self.shape, self.dtype = tuple(action_adapter.shape), "int8"
-        elif isinstance(action_adapter, BoxAdapter):
-            self.shape, self.dtype = action_adapter.space.shape, str(action_adapter.space.dtype)
-            self.is_whole = action_adapter.is_whole
-            bounds = [np.array(action_adapter.space.low), np.array(action_adapter.space.high)]
-            bounds = [each.astype(np.float64) if action_adapter.is_whole else each for each in bounds]
-            scale = scale_of(action_adapter.space) if isinstance(action_adapter, ScaledBoxAdapter) else ()
-            for name, array in zip(("low", "high", "start", "width"), (*bounds, *scale), strict=False):
-                self.register_buffer(name, torch.from_numpy(np.array(array)))
-        else:
-            raise ZooError(f"its actions are of a {type(action_adapter).__name__}, which can't be exported")
+    def to_env(actions: Tensor) -> Tensor:
+        actions = actions.reshape(-1, *shape)
+        if is_scaled:
+            actions = start + 0.5 * (actions + 1.0) * width
+        if is_whole:
+            actions = actions.floor() if is_scaled else actions.round()
+        return torch.minimum(torch.maximum(actions, low), high).to(dtype)
 
-    def forward(self, actions: Tensor) -> Tensor:
-        shaped = actions.reshape(-1, *self.shape)
-        if self.kind in (DiscreteAdapter, MultiDiscreteAdapter):
-            shaped = shaped + self.get_buffer("start")
-        elif self.kind is not MultiBinaryAdapter:
-            low, high = self.get_buffer("low"), self.get_buffer("high")
-            if self.kind is ScaledBoxAdapter:
-                shaped = self.get_buffer("start") + 0.5 * (shaped + 1.0) * self.get_buffer("width")
-            if self.is_whole:
-                shaped = shaped.floor() if self.kind is ScaledBoxAdapter else shaped.round()
-            shaped = torch.minimum(torch.maximum(shaped, low), high)
-        return shaped.to(getattr(torch, self.dtype))
+    return to_env
 
 
 # Comparing
@@ -422,7 +363,9 @@ def _difference(agent: Algorithm, module: DeterministicPolicy, inputs: Sequence[
     # One at a time and another number of them: the batch must not be part of what was exported.
     found = [run([part[:1] for part in inputs]), run([part[1:] for part in inputs])]
     policy_inputs, _ = policy_input(agent, observations, state, starts, masks)
-    ties = _tied_rows(agent.acting.head, agent.acting.parameters(policy_inputs, state)[0])
+    policy_inputs.pop("action_masks", None)
+    parameters = torch.from_numpy(agent.acting.parameters(policy_inputs, state)[0])
+    parameter_parts = parameters.split(module.parameter_sizes, dim=-1)
     largest = 0.0
     for index, expected_part in enumerate(expected):
         actions = np.concatenate([each[index] for each in found])
@@ -432,8 +375,12 @@ def _difference(agent: Algorithm, module: DeterministicPolicy, inputs: Sequence[
                 f" the agent {expected_part.dtype} {expected_part.shape}"
             )
         error = np.abs(actions.astype(np.float64) - expected_part) / np.maximum(1.0, np.abs(expected_part))
-        if expected_part.dtype.kind in "iu":
-            error = error[~ties]
+        head = module.heads[index] if index < len(module.heads) else None
+        if isinstance(head, DiscreteDistribution):  # rounding may decide between two that are equally likely
+            stored = (module.adapters[index].from_env(each) for each in (actions, expected_part))
+            log_probs = [head.log_prob(parameter_parts[index], torch.from_numpy(each)) for each in stored]
+            scale = parameter_parts[index].abs().amax(-1).clamp(min=1.0)
+            error = ((log_probs[0] - log_probs[1]).abs() / scale).detach().numpy()
         largest = max(largest, float(error.max(initial=0.0)))
     if not largest <= TOLERANCE:
         raise ZooError(
@@ -441,28 +388,6 @@ def _difference(agent: Algorithm, module: DeterministicPolicy, inputs: Sequence[
             f" {len(inputs[0]):,} random observations; nothing was written"
         )
     return largest
-
-
-def _tied_rows(head: ActionDistribution, parameters: Array) -> Array:
-    """Return for which rows (n,) rounding decides between two choices."""
-    if isinstance(head, CompositeDistribution):
-        parts = np.split(parameters, np.cumsum(head.parameter_sizes)[:-1], axis=-1)
-        return np.logical_or.reduce(
-            [_tied_rows(part, each) for part, each in zip(head.heads.values(), parts, strict=True)]
-        )
-    if isinstance(head, Bernoulli):
-        return np.asarray((np.abs(parameters) < TOLERANCE).any(-1))
-    if isinstance(head, MultiCategorical):
-        return np.logical_or.reduce([_nearly_equal(parameters[..., part]) for part in head.slices])
-    return _nearly_equal(parameters)
-
-
-def _nearly_equal(values: Array) -> Array:
-    """Return where the best two of (n, alternatives) are as good as equal."""
-    if values.shape[-1] < 2:
-        return np.zeros(len(values), np.bool_)
-    best = np.sort(values, axis=-1)[:, -2:]
-    return best[:, 1] - best[:, 0] < TOLERANCE * np.maximum(1.0, np.abs(best[:, 1]))
 
 
 # Telling

@@ -7,8 +7,9 @@ import logging
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from zoo.agents.agent_folder import (
     CARD,
@@ -28,6 +29,9 @@ from zoo.core.printing import one_line
 from zoo.errors import ZooError, install_command
 from zoo.version import __version__
 
+if TYPE_CHECKING:
+    from huggingface_hub import HfApi
+
 LOGIN = "log in with `hf auth login`, or set HF_TOKEN"
 
 VIDEO_ENDINGS = (".mp4", ".gif")
@@ -35,82 +39,36 @@ VIDEO_ENDINGS = (".mp4", ".gif")
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
-class Hub:
-    """The Hub that HF_ENDPOINT names, else the public one. Raises `ZooError` without its library."""
-
-    def __init__(self) -> None:
-        try:
-            import huggingface_hub
-        except ImportError as error:
-            raise ZooError(f"the Hugging Face Hub needs: {install_command('hub')}") from error
-        from huggingface_hub.utils.tqdm import disable_progress_bars
-
-        disable_progress_bars()
-        logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
-        self._library = huggingface_hub
-        self._api = huggingface_hub.HfApi(
-            endpoint=os.environ.get("HF_ENDPOINT") or None, library_name="zoo", library_version=__version__
-        )
-
-    def push(self, repository: str, contents: Mapping[str, bytes], *, private: bool, message: str) -> str:
-        """Commit files to a repository, which is made if there is none; return its address.
-
-        Raises `ZooError`.
-        """
-        if self._library.get_token() is None:
-            raise ZooError(f"can't push to {repository}: you are not logged in; {LOGIN}")
-        operations = [
-            self._library.CommitOperationAdd(path_in_repo=name, path_or_fileobj=content)
-            for name, content in contents.items()
-        ]
-        with _explained(f"can't push to {repository}"):
-            # A repository that is there stays as public as it is.
-            made = self._api.create_repo(repository, private=private or None, exist_ok=True)
-            if private and self._api.model_info(repository).private is False:
-                raise ZooError(f"{repository} is there already and public; private=true is for a new one")
-            self._api.create_commit(repository, operations, commit_message=message)
-        return one_line(made, 1000)
-
-    def pull(
-        self, repository: str, wanted: Sequence[str], folder: Path, *, revision: str | None
-    ) -> list[str]:
-        """Write those of the wanted files that a repository has into ``folder``; return their names.
-
-        Raises `ZooError`.
-        """
-        with _explained(
-            f"can't pull {repository}{'' if revision is None else f' at {one_line(revision, 80)}'}"
-        ):
-            info = self._api.model_info(repository, revision=revision)
-            there = {each.rfilename for each in info.siblings or []}
-            names = [name for name in wanted if name in there]
-            for name in names:
-                self._api.hf_hub_download(repository, name, revision=info.sha, local_dir=folder)
-        return names
-
-
 @contextlib.contextmanager
-def _explained(what: str) -> Iterator[None]:
-    """Say in one line what the library's errors mean; theirs may hold addresses, headers and tokens."""
-    from huggingface_hub import errors
+def _hub(what: str) -> Iterator[HfApi]:
+    """Give the Hub that HF_ENDPOINT names, else the public one; say in one line what its errors mean.
 
-    problems = {
-        errors.RevisionNotFoundError: "it has no such revision",
-        errors.RepositoryNotFoundError: f"there is no such repository, or it is private; {LOGIN}",
-        errors.HFValidationError: "the name is not one that a repository can have",
-    }
+    Those of its library may hold addresses, headers and tokens. Raises `ZooError`.
+    """
     try:
-        yield
+        from huggingface_hub import HfApi, errors
+        from huggingface_hub.utils.tqdm import disable_progress_bars
+    except ImportError as error:
+        raise ZooError(f"the Hugging Face Hub needs: {install_command('hub')}") from error
+    disable_progress_bars()
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
+    endpoint = os.environ.get("HF_ENDPOINT") or None
+    try:
+        yield HfApi(endpoint=endpoint, library_name="zoo", library_version=__version__)
     except ZooError:
         raise
     except Exception as error:
         status = getattr(getattr(error, "response", None), "status_code", None)
-        problem = next((said for kind, said in problems.items() if isinstance(error, kind)), None)
-        if problem is None and status in (401, 403):
+        if isinstance(error, errors.RevisionNotFoundError):
+            problem = "it has no such revision"
+        elif isinstance(error, errors.RepositoryNotFoundError):
+            problem = f"there is no such repository, or it is private; {LOGIN}"
+        elif status in (401, 403):
             problem = f"the Hub does not let you; {LOGIN}, with a token that may write"
-        if problem is None and status is not None:
-            problem = f"the Hub answered {status}"
-        raise ZooError(f"{what}: {problem or f'the Hub is out of reach ({type(error).__name__})'}") from None
+        else:
+            answer = type(error).__name__ if status is None else f"it answered {status}"
+            problem = f"the Hub is out of reach ({answer})"
+        raise ZooError(f"{what}: {problem}") from None
 
 
 def newest_video(agent: Path) -> Path | None:
@@ -144,7 +102,18 @@ def push(
         staged = _written(Path(folder, "agent"), files, video, has_page=True)
         contents = {each.name: each.read_bytes() for each in staged.iterdir()}
     title = f"{preset_or_name(files.config['algo'])} on {(files.config.get('env') or {}).get('id', '?')}"
-    return Hub().push(to, contents, private=private, message=message or f"Agent: {one_line(title)}")
+    with _hub(f"can't push to {to}") as hub:
+        from huggingface_hub import CommitOperationAdd, get_token
+
+        if get_token() is None:
+            raise ZooError(f"can't push to {to}: you are not logged in; {LOGIN}")
+        # A repository that is there stays as public as it is.
+        address = hub.create_repo(to, private=private or None, exist_ok=True)
+        if private and hub.model_info(to).private is False:
+            raise ZooError(f"{to} is there already and public; private=true is for a new one")
+        operations = [CommitOperationAdd(name, content) for name, content in contents.items()]
+        hub.create_commit(to, operations, commit_message=message or f"Agent: {one_line(title)}")
+    return str(address)
 
 
 def _written(path: Path, files: AgentFiles, video: Path | None, *, has_page: bool) -> Path:
@@ -163,23 +132,24 @@ def pull(source: str, to: str | None = None, *, revision: str | None = None) -> 
 
     Only an agent's own files are taken, and nothing in them is run or imported. Raises `ZooError`.
     """
-    if not is_repository(source):
-        if revision is not None:
-            raise ZooError("revision= is for repositories on the Hub")
+    if is_repository(source):
+        name = source.rpartition("/")[2]
+        at = "" if revision is None else f" at {one_line(revision, 80)}"
+        with tempfile.TemporaryDirectory() as folder, _hub(f"can't pull {source}{at}") as hub:
+            info = hub.model_info(source, revision=revision)
+            there = {each.rfilename for each in info.siblings or []}
+            for needed in (CONFIG, POLICY):
+                if needed not in there:
+                    raise ZooError(f"{source} on the Hub is not an agent of Zoo's: it has no {needed}")
+            for wanted in there & {CONFIG, POLICY, NORMALIZATION, CARD}:
+                hub.hf_hub_download(source, wanted, revision=info.sha, local_dir=folder)
+            files = read_as_data(folder)
+    elif revision is not None:
+        raise ZooError("revision= is for repositories on the Hub")
+    else:
         found = resolve_agent(source)
         # A run's best_agent, or a zip, is called after what holds it.
         name = found.stem if found.is_file() else Path(source).expanduser().resolve().name
-        return _kept(found, name, to)
-    with tempfile.TemporaryDirectory() as folder:
-        wanted = (CONFIG, POLICY, NORMALIZATION, CARD)
-        fetched = Hub().pull(source, wanted, Path(folder), revision=revision)
-        for needed in (CONFIG, POLICY):
-            if needed not in fetched:
-                raise ZooError(f"{source} on the Hub is not an agent of Zoo's: it has no {needed}")
-        return _kept(Path(folder), source.rpartition("/")[2], to)
-
-
-def _kept(found: Path, name: str, to: str | None) -> tuple[Path, AgentFiles]:
-    files = read_as_data(found)
+        files = read_as_data(found)
     path = Path(to).expanduser() if to is not None else Path("pulled", name)
     return write_agent(path, files), files

@@ -13,27 +13,16 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from zoo.agents.agent_folder import AgentFiles
-from zoo.algorithms.agent_files import agent_config
 from zoo.algorithms.registry import algorithm_class
-from zoo.buffers.config import replay_config
 from zoo.config.fields import build
 from zoo.core.printing import one_line
 from zoo.core.tensors import Arrays
-from zoo.core.zips import UNREADABLE
 from zoo.envs.config import EnvConfig
-from zoo.envs.normalize import SINGLE, Normalizer
 from zoo.envs.spaces import describe, is_image, spaces_differ
 from zoo.errors import ZooError, nearest
-from zoo.interop.sb3_zip import (
-    Sb3Files,
-    VecNormalizeStatistics,
-    is_pickled,
-    read_sb3,
-    read_vecnormalize,
-)
-from zoo.policies.config import ACTIVATIONS, POLICIES, PolicyConfig
-from zoo.policies.networks import activation_class
+from zoo.interop.sb3_zip import Sb3Files, is_pickled, read_sb3, read_vecnormalize
+from zoo.policies.config import POLICIES, PolicyConfig
+from zoo.policies.networks import ACTIVATION_CLASSES
 
 Space = spaces.Space[Any]
 
@@ -41,17 +30,17 @@ ON_POLICY = ("a2c", "ppo2", "trpo")
 RECURRENT = "recurrent_ppo"
 
 _MODULES = {
-    "stable_baselines3.dqn.policies": ("dqn",),
-    "stable_baselines3.sac.policies": ("sac",),
-    "stable_baselines3.td3.policies": ("td3", "ddpg"),
-    "sb3_contrib.ars.policies": ("ars",),
-    "sb3_contrib.qrdqn.policies": ("qrdqn",),
-    "sb3_contrib.tqc.policies": ("tqc",),
-    "stable_baselines3.common.policies": ("ppo2", "a2c", "trpo"),
-    "sb3_contrib.common.recurrent.policies": ("ppo2",),
-    "sb3_contrib.common.maskable.policies": ("ppo2",),
+    "stable_baselines3.dqn.policies": "dqn",
+    "stable_baselines3.sac.policies": "sac",
+    "stable_baselines3.td3.policies": "td3",  # or DDPG
+    "sb3_contrib.ars.policies": "ars",
+    "sb3_contrib.qrdqn.policies": "qrdqn",
+    "sb3_contrib.tqc.policies": "tqc",
+    "stable_baselines3.common.policies": "ppo2",  # or A2C, or TRPO
+    "sb3_contrib.common.recurrent.policies": "ppo2",
+    "sb3_contrib.common.maskable.policies": "ppo2",
 }
-"""Which algorithms the policies of a module of SB3 belong to."""
+"""Which algorithm the policies of a module of SB3 belong to."""
 
 _EXTRACTORS = ("FlattenExtractor", "NatureCNN", "CombinedExtractor")
 
@@ -88,44 +77,38 @@ def import_sb3(
         )
         preset = "maskable_ppo" if masks_actions else RECURRENT if recurrent_options(files.tensors) else None
         observation_space, action_space = _spaces(files, env_spaces)
-        _check_spaces(name, files, observation_space, action_space)
+        if np.any(np.asarray(getattr(action_space, "start", 0)) != 0):
+            raise ZooError(f"its actions, {describe(action_space)}, do not start at 0, where SB3's do")
+        _check_images(files, observation_space)
         config, unknown = hyperparameters(name, files, action_space)
         policy = _policy(name, files, observation_space, activation)
-        statistics = None if normalize is None else read_vecnormalize(normalize)
-        if env is not None and statistics is not None:
-            keys = [key for key in statistics.moments if key is not None]
-            is_normalized = {"observations": bool(statistics.moments), "rewards": statistics.rewards}
-            env = dataclasses.replace(
-                env, normalize={**is_normalized, **statistics.settings, "keys": keys or None}
-            )
-        algorithm_type, n_envs = algorithm_class(name), _count(files.plain("n_envs")) or 1
-        agent_files = AgentFiles(
-            config=agent_config(
-                *(name, config, policy, env, n_envs, observation_space, action_space),
-                replay_config(None) if algorithm_type.has_replay else None,
-                preset,
-                masks_actions=masks_actions,
-            ),
-            tensors=_tensors(name, files, observation_space, action_space, masks_actions=masks_actions),
-            normalization=None if statistics is None else normalization(statistics, observation_space),
-            card={"timesteps": _count(files.plain("num_timesteps")) or 0},
+        normalizer = None
+        if normalize is not None:
+            normalizer, settings = read_vecnormalize(normalize, observation_space)
+            env = env and dataclasses.replace(env, normalize=dataclasses.asdict(settings))
+        algorithm = algorithm_class(name)(
+            policy,
+            config=config,
+            observation_space=observation_space,
+            action_space=action_space,
+            device="cpu",
+            compile=False,
         )
-        algorithm = algorithm_type.from_files(agent_files, device="cpu", compile=False)
+        algorithm.set_parameters(
+            _tensors(name, files, observation_space, action_space, masks_actions=masks_actions)
+        )
+        algorithm.env_config, algorithm.n_envs = env, files.plain("n_envs") or 1
+        algorithm.preset, algorithm.masks_actions = preset, masks_actions
+        algorithm.num_timesteps = files.plain("num_timesteps") or 0
+        algorithm.normalizer = normalizer
         card = {
-            "seed": _count(files.plain("seed")),
+            "seed": files.plain("seed"),
             "timesteps": algorithm.num_timesteps,
             "imported_from": f"Stable-Baselines3 {files.version or 'of an unknown version'}",
         }
         return ImportedAgent(algorithm, card, unknown)
     except ZooError as error:
         raise ZooError(f"can't import {files.origin}: {error}") from error
-    except UNREADABLE as error:
-        form = f"{type(error).__name__}: {one_line(error)}"
-        raise ZooError(f"can't import {files.origin}: it is of another form ({form})") from error
-
-
-def _count(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
 # Which algorithm
@@ -138,22 +121,18 @@ def _algorithm(files: Sb3Files, given: str | None) -> str:
             raise ZooError(f"unknown algorithm '{given}'{nearest(name, NAMES)} (known: {', '.join(NAMES)})")
         return name
     module = files.printed("policy_class").get("__module__")
-    if not isinstance(module, str):
-        raise ZooError("it does not say which algorithm it is of; give algo=NAME")
-    known = _MODULES.get(module)
+    known = _MODULES.get(str(module))
     if known is None:
         raise ZooError(
             f"its policy is a class that Zoo does not know, in {one_line(module, 80)};"
             " if it computes as one of SB3's does, say of which algorithm it is: algo=NAME"
         )
-    if known == ("ppo2", "a2c", "trpo"):
-        if "clip_range" in files.data:
-            return "ppo2"
+    if known == "ppo2" and "clip_range" not in files.data:
         return "trpo" if "cg_max_steps" in files.data else "a2c"
-    if known == ("td3", "ddpg"):
-        is_twin = any(name.startswith("critic.qf1.") for name in files.tensors)
-        return "td3" if is_twin or (files.plain("policy_delay") or 1) != 1 else "ddpg"
-    return known[0]
+    is_twin = any(name.startswith("critic.qf1.") for name in files.tensors)
+    if known == "td3" and not is_twin and (files.plain("policy_delay") or 1) == 1:
+        return "ddpg"
+    return known
 
 
 # Spaces
@@ -180,13 +159,7 @@ def _spaces(files: Sb3Files, given: tuple[Space, Space] | None) -> tuple[Space, 
     return given
 
 
-def _check_spaces(name: str, files: Sb3Files, observation_space: Space, action_space: Space) -> None:
-    supported = algorithm_class(name).supported_actions
-    if not isinstance(action_space, supported):
-        raise ZooError(f"{name} can't act in its action space, {describe(action_space)}")
-    starts = getattr(action_space, "start", 0)
-    if np.any(np.asarray(starts) != 0):
-        raise ZooError(f"its actions, {describe(action_space)}, do not start at 0, where SB3's do")
+def _check_images(files: Sb3Files, observation_space: Space) -> None:
     parts = observation_space.values() if isinstance(observation_space, spaces.Dict) else [observation_space]
     reads_images = any(".cnn." in tensor for tensor in files.tensors)
     for part in parts:
@@ -225,14 +198,9 @@ def _policy(name: str, files: Sb3Files, observation_space: Space, activation: st
         "share_encoder": name not in ON_POLICY or not has_critic_encoder(tensors),
         **recurrence,
     }
-    if files.plain("use_sde") is True and name in (*ON_POLICY, "sac", "tqc"):
-        for option in ("log_std_init", "full_std", "use_expln", "clip_mean"):
-            if option in kwargs:
-                options[option] = kwargs[option]
-        if name in ON_POLICY and kwargs.get("squash_output") is True:
-            options["squash_output"] = True
-    elif kwargs.get("squash_output") is True and name in ON_POLICY:
-        raise ZooError("it squashes actions without state-dependent exploration, which Zoo does not")
+    if files.plain("use_sde"):
+        sde = ("log_std_init", "full_std", "use_expln", "clip_mean", "squash_output")
+        options |= {option: kwargs[option] for option in sde if option in kwargs}
     return build(PolicyConfig, {**dataclasses.asdict(policy), **options}, "policy")
 
 
@@ -244,11 +212,11 @@ def _activation(name: str, kwargs: Mapping[str, Any]) -> str:
     if "activation_fn" not in kwargs:
         return "tanh" if name in ON_POLICY else "relu"
     printed = _class_name(kwargs["activation_fn"])
-    for ours in ACTIVATIONS:
-        if activation_class(ours).__name__ == printed:
+    for ours, activation_class in ACTIVATION_CLASSES.items():
+        if activation_class.__name__ == printed:
             return ours
     raise ZooError(
-        f"its non-linearity is {one_line(printed, 80)}; Zoo has {', '.join(ACTIVATIONS)}"
+        f"its non-linearity is {one_line(printed, 80)}; Zoo has {', '.join(ACTIVATION_CLASSES)}"
         " (activation=NAME says which it is, if it is one of them)"
     )
 
@@ -257,8 +225,8 @@ def _tensors(
     name: str, files: Sb3Files, observation_space: Space, action_space: Space, *, masks_actions: bool
 ) -> Arrays:
     tensors = fold_linear_critic(files.tensors)
-    network = {"actor.mu": "td3", "mlp_extractor.value_net": "a2c", "action_net": "ars"}
-    prefix = next((each for each, family in network.items() if LAYERS[family] is LAYERS[name]), None)
+    before_output = {"td3": "actor.mu", "ddpg": "actor.mu", "ars": "action_net"}
+    prefix = "mlp_extractor.value_net" if name in ON_POLICY else before_output.get(name)
     names = rename_tensors(
         name,
         tensors,
@@ -343,18 +311,16 @@ def _value(value: Any) -> Any:
 def _optimizer_options(files: Sb3Files) -> dict[str, Any]:
     """Return the settings of A2C's optimizer, from the class and keyword arguments in the file."""
     kwargs = files.printed("policy_kwargs")
-    optimizer, given = str(kwargs.get("optimizer_class", "")), kwargs.get("optimizer_kwargs")
-    given = given if isinstance(given, Mapping) else {}
+    optimizer, given = str(kwargs.get("optimizer_class", "")), kwargs.get("optimizer_kwargs") or {}
     names = {"rms_prop_decay": "alpha", "rms_prop_eps": "eps"}
     return {
         "use_rms_prop": "RMSprop" in optimizer,
         "rms_prop_tensorflow": "RMSpropTFLike" in optimizer,
-        **{ours: given[theirs] for ours, theirs in names.items() if isinstance(given.get(theirs), float)},
+        **{ours: given[theirs] for ours, theirs in names.items() if theirs in given},
     }
 
 
 def _sizes(name: str, files: Sb3Files, action_space: Space) -> dict[str, int]:
-    """Return the numbers of critics and of quantiles, by the tensors' shapes."""
     critics = {found[1] for tensor in files.tensors if (found := re.match(r"critic\.qf(\d+)\.", tensor))}
     sizes = {"n_critics": len(critics)} if name in ("sac", "td3", "tqc") else {}
     if name == "tqc":
@@ -365,35 +331,6 @@ def _sizes(name: str, files: Sb3Files, action_space: Space) -> dict[str, int]:
             action_space.n
         )
     return sizes
-
-
-def normalization(
-    statistics: VecNormalizeStatistics, observation_space: Space
-) -> tuple[Arrays, dict[str, Any]]:
-    """Return the state of our normaliser, as an agent's files have it.
-
-    Raises `ZooError` for statistics of other observations.
-    """
-    parts: dict[str | None, Space] = {None: observation_space}
-    if isinstance(observation_space, spaces.Dict):
-        parts = dict(observation_space.items())
-    arrays: Arrays = {"returns": np.zeros(1)}
-    named = {SINGLE if key is None else key: each for key, each in statistics.moments.items()}
-    for key, (mean, *_) in statistics.moments.items():
-        part = parts.get(key)
-        if part is None or not isinstance(part, spaces.Box) or part.shape != mean.shape:
-            raise ZooError(
-                f"the statistics in the file of normalize= have shape {list(mean.shape)},"
-                f" but its observations are {describe(observation_space)}"
-            )
-        if is_image(part):
-            raise ZooError("its images are normalised by running statistics, which Zoo does not do")
-    places = {f"observations/{key}" if key else "observations": each for key, each in named.items()}
-    for name, (mean, var, count) in {**places, "return": statistics.returns}.items():
-        arrays |= {f"{name}.mean": mean, f"{name}.squares": var * count, f"{name}.count": np.array(count)}
-    values = {"keys": list(named), "rewards": statistics.rewards, **statistics.settings}
-    state = Normalizer.from_state({"arrays": arrays, "values": values}).state()
-    return state["arrays"], state["values"]
 
 
 # What Stable-Baselines3's parameters are called here, algorithm by algorithm
@@ -512,20 +449,14 @@ def rename_tensors(
             raise ZooError(f"its policy has `{one_line(name, 80)}`, which {algo} does not have here")
         ours = pattern.sub(table[pattern], name) if table[pattern] else ""
         is_copy = ours.startswith("critic_encoder.") and not has_critic_encoder  # of the actor's encoder
-        if ours and not is_copy:
-            names[name] = _in_encoder(ours, keys)
+        if not ours or is_copy:
+            continue
+        match = _ENCODER.fullmatch(ours)
+        if match is not None:
+            part = "" if match["key"] is None else f"parts.{keys.index(match['key'])}."
+            ours = f"{match['before']}{part}{_ENCODER_LAYERS[match['layer']]}.{match['kind']}"
+        names[name] = ours
     return names
-
-
-def _in_encoder(name: str, keys: Sequence[str]) -> str:
-    match = _ENCODER.fullmatch(name)
-    if match is None:
-        return name
-    key = match["key"]
-    if key is not None and key not in keys:
-        raise ZooError(f"its policy reads `{one_line(key, 80)}`, which is no key of its observations")
-    part = "" if key is None else f"parts.{list(keys).index(key)}."
-    return f"{match['before']}{part}{_ENCODER_LAYERS[match['layer']]}.{match['kind']}"
 
 
 def layer_sizes(tensors: Arrays, prefix: str) -> list[int]:

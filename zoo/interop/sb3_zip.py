@@ -20,12 +20,14 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from numpy.typing import NDArray
 
 from zoo.core.plain_data import parse_json
 from zoo.core.printing import one_line
 from zoo.core.tensors import Arrays
-from zoo.core.zips import UNREADABLE, DamagedFileError, UnreadableZipError, Zip
+from zoo.core.zips import UNREADABLE, read_zip
+from zoo.envs.config import NormalizeConfig
+from zoo.envs.normalize import RETURN, SINGLE, Normalizer
+from zoo.envs.spaces import describe
 from zoo.errors import ZooError, nearest
 
 DATA, POLICY, VARIABLES, VERSION = "data", "policy.pth", "pytorch_variables.pth", "_stable_baselines3_version"
@@ -88,11 +90,13 @@ def read_sb3(path: str | os.PathLike[str]) -> Sb3Files:
     given = existing(path)
     origin = one_line(given)
     try:
-        archive = Zip(given, main=DATA)
-        data, weights, variables = archive.read(DATA), archive.read(POLICY), archive.read(VARIABLES)
-        version = archive.read(VERSION)
+        files = read_zip(given, main=DATA)
+    except ValueError as error:
+        raise ZooError(f"{origin} is not an agent of Stable-Baselines3: {error}") from error
+    data, weights, variables, version = map(files.get, (DATA, POLICY, VARIABLES, VERSION))
+    try:
         if data is None or weights is None:
-            older = "; files of Stable-Baselines 2 are not read" if "parameters" in archive.names else ""
+            older = "; files of Stable-Baselines 2 are not read" if "parameters" in files else ""
             raise ZooError(f"{origin} is not an agent of Stable-Baselines3: no {DATA} or {POLICY}{older}")
         return Sb3Files(
             origin,
@@ -101,10 +105,10 @@ def read_sb3(path: str | os.PathLike[str]) -> Sb3Files:
             {} if variables is None else _tensors(variables),
             None if version is None else one_line(version.decode("utf-8", "replace"), 40),
         )
-    except UnreadableZipError as error:
-        raise ZooError(f"{origin} is not an agent of Stable-Baselines3: {error}") from error
-    except (DamagedFileError, *_UNREADABLE) as error:
-        raise ZooError(f"the agent in {origin} can't be read: {one_line(error)}") from error
+    except _UNREADABLE as error:
+        raise ZooError(
+            f"{origin} can't be read as an agent of Stable-Baselines3: {one_line(error)}"
+        ) from error
 
 
 def existing(path: str | os.PathLike[str]) -> Path:
@@ -131,12 +135,8 @@ def _tensors(content: bytes) -> Arrays:
             found = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise ZooError("it holds other things than tensors where only tensors belong; refused") from error
-    tensors = found if isinstance(found, Mapping) else {}
-    return {
-        str(name): tensor.detach().numpy()
-        for name, tensor in tensors.items()
-        if isinstance(tensor, torch.Tensor)
-    }
+    tensors = found.items() if isinstance(found, Mapping) else ()
+    return {name: tensor.detach().numpy() for name, tensor in tensors if isinstance(tensor, torch.Tensor)}
 
 
 # Pickles
@@ -184,39 +184,41 @@ def _unpickled(content: bytes) -> Any:
 # VecNormalize
 
 
-@dataclass(frozen=True)
-class VecNormalizeStatistics:
-    """What a saved `VecNormalize` holds: running mean, variance and count of observations and returns."""
+def read_vecnormalize(
+    path: str | os.PathLike[str], observation_space: spaces.Space[Any]
+) -> tuple[Normalizer, NormalizeConfig]:
+    """Return the statistics and settings that `VecNormalize.save` wrote.
 
-    moments: dict[str | None, tuple[NDArray[np.float64], NDArray[np.float64], float]]
-    """Of observations by key, or by None where there are no keys."""
-    returns: tuple[NDArray[np.float64], NDArray[np.float64], float]
-    settings: dict[str, float]
-    """``clip_obs``, ``clip_reward``, ``gamma`` and ``epsilon``."""
-    rewards: bool
-
-
-def read_vecnormalize(path: str | os.PathLike[str]) -> VecNormalizeStatistics:
-    """Read the statistics that `VecNormalize.save` wrote. Raises `ZooError` if the file is another one."""
+    Raises `ZooError` if the file is another one, or of other observations.
+    """
     given = Path(path).expanduser()
     try:
         found = _unpickled(given.read_bytes())
         if not isinstance(found, _Placeholder) or not found.path.endswith(".VecNormalize"):
             raise ValueError("it is something else")
         state: Mapping[str, Any] = found.state
-        defaults = {"clip_obs": 10.0, "clip_reward": 10.0, "gamma": 0.99, "epsilon": 1e-8}
-        settings = {name: float(state.get(name, value)) for name, value in defaults.items()}
-        seen = state["obs_rms"] if state.get("norm_obs", True) else {}
-        by_key = seen if isinstance(seen, Mapping) else {None: seen}
-        moments = {key: _moments(each) for key, each in by_key.items()}
-        rewards = state.get("norm_reward", True) is not False
-        return VecNormalizeStatistics(moments, _moments(state["ret_rms"]), settings, rewards)
+        observed = state["obs_rms"] if state.get("norm_obs", True) else {}
+        by_key = observed if isinstance(observed, Mapping) else {SINGLE: observed}
+        numbers = ("clip_obs", "clip_reward", "gamma", "epsilon")
+        config = NormalizeConfig(
+            observations=bool(by_key),
+            rewards=state.get("norm_reward", True),
+            keys=[*by_key] if isinstance(observed, Mapping) and observed else None,
+            **{name: float(state[name]) for name in numbers if name in state},
+        )
+        moments = {key: each.state for key, each in {**by_key, RETURN: state["ret_rms"]}.items()}
     except _UNREADABLE as error:
         raise ZooError(
             f"normalize={one_line(given)} can't be read as what VecNormalize.save() wrote: {one_line(error)}"
         ) from error
-
-
-def _moments(running: Any) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
-    mean, var = (np.asarray(running.state[name], np.float64) for name in ("mean", "var"))
-    return mean, var, float(running.state["count"])
+    normalizer = Normalizer(observation_space, config)
+    ours = {**normalizer.moments, RETURN: normalizer.return_moments}
+    for key, each in moments.items():
+        mean, var = (np.asarray(each[name], np.float64) for name in ("mean", "var"))
+        if key not in ours or ours[key].mean.shape != mean.shape:
+            raise ZooError(
+                f"the statistics in the file of normalize= have shape {list(mean.shape)},"
+                f" but its observations are {describe(observation_space)}"
+            )
+        ours[key].merge(float(each["count"]), mean, var * float(each["count"]))
+    return normalizer, config

@@ -9,12 +9,11 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from hydra.types import RunMode
-from omegaconf import OmegaConf
 
-from zoo.config.compose import HYDRA_ERRORS, ConfigLoader, as_zoo_error
+from zoo.config.compose import ConfigLoader, job_part
 from zoo.config.overrides import parse_arguments
 from zoo.config.user_files import shown
-from zoo.core.printing import one_line, say, show, without_password
+from zoo.core.printing import say, show, without_password
 from zoo.errors import ZooError, nearest
 from zoo.launch.help import command_help, readable_yaml
 from zoo.launch.processes import run_job
@@ -36,10 +35,10 @@ def run_command(command: str, function: str, arguments: Sequence[str]) -> int:
         show(command_help(command, loader, overrides))
     elif flags.cfg is not None:
         config = loader.load_incomplete(overrides)  # what has not been chosen yet may be missing
-        job = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
-        show(readable_yaml(command, job), end="")
+        show(readable_yaml(command, job_part(config)), end="")
     elif flags.info is not None:
-        for file, section in loader.files(overrides).items():
+        loader.load_incomplete(overrides)
+        for file, section in loader.source.read.items():
             show(f"{shown(file)}: {section or 'the whole'}")
     elif flags.multirun or resumed is not None or _is_multirun(loader, overrides):
         return _run_many(loader, function, overrides, resumed)
@@ -86,9 +85,6 @@ def _split_resumed_sweep(overrides: Sequence[str]) -> tuple[str | None, list[str
 
 
 def _is_multirun(loader: ConfigLoader, overrides: list[str]) -> bool:
-    """Tell whether the overrides, or the experiment that they choose, ask for many jobs."""
-    if "hydra.mode=MULTIRUN" in overrides:
-        return True
     if not any(override.startswith("experiment=") for override in overrides):
         return False
     config = loader.load_configuration(overrides, RunMode.MULTIRUN)
@@ -96,14 +92,14 @@ def _is_multirun(loader: ConfigLoader, overrides: list[str]) -> bool:
 
 
 def _run_many(loader: ConfigLoader, function: str, overrides: list[str], resumed: str | None) -> int:
-    _refuse_passwords(overrides)
+    for override in overrides:
+        if without_password(override) != override:
+            raise ZooError(
+                f"{without_password(override)}: with -m its password would be written into the sweep's files;"
+                " name an environment variable that has the URL: 'storage=${oc.env:NAME}'"
+            )
     sweep = Sweep(loader, function)
-    try:
-        folder = sweep.start(overrides) if resumed is None else sweep.resume(resumed, overrides)
-    except HYDRA_ERRORS as error:
-        raise as_zoo_error(error) from error
-    except OSError as error:
-        raise ZooError(f"can't write the sweep: {one_line(error)}") from error
+    folder = sweep.start(overrides) if resumed is None else sweep.resume(resumed, overrides)
     if sweep.is_left_to_slurm:
         say(f"zoo status {shlex.quote(folder.shown)}")
         return 0
@@ -116,14 +112,3 @@ def _run_many(loader: ConfigLoader, function: str, overrides: list[str], resumed
         say(f"zoo: {len(missing)} of {len(rows)} jobs did not finish; this runs them: {again}", sys.stderr)
     failures = [row.exit_status for row in missing if row.status in (FAILED, KILLED)]
     return max(failures or [row.exit_status for row in missing], default=0)
-
-
-def _refuse_passwords(overrides: Sequence[str]) -> None:
-    """Raise `ZooError` for a password in a URL: a sweep's files, which others read, have all overrides."""
-    for override in overrides:
-        if without_password(override) != override:
-            key = override.partition("=")[0]
-            raise ZooError(
-                f"{without_password(override)}: with -m its password would be written into the sweep's files;"
-                f" name an environment variable that has the URL: '{key}=${{oc.env:NAME}}'"
-            )

@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 
 from zoo.config import schema
 from zoo.config.fields import variant_of
-from zoo.config.schema import CALLBACKS, SETTINGS, LoggerSettings, WandbSettings
+from zoo.config.schema import SETTINGS
 
 if TYPE_CHECKING:
     from zoo.config.compose import ConfigLoader
@@ -36,7 +36,7 @@ def readable_yaml(command: str, config: Mapping[str, Any]) -> str:
 
 def _declared(command: str, config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the dataclass of each section, and the settings' own fields by name."""
-    declared: dict[str, Any] = _fields(SETTINGS.get(command))
+    declared: dict[str, Any] = _fields(SETTINGS[command])
     algo = config.get("algo")
     if isinstance(algo, Mapping) and "name" in algo:
         declared["algo"] = _fields(_config_class(algo))
@@ -44,8 +44,6 @@ def _declared(command: str, config: Mapping[str, Any]) -> dict[str, Any]:
         values = config.get(section)
         if isinstance(values, Mapping):
             declared[section] = _fields_inside(schema.section_class(section), values)
-    declared["callbacks"] = {name: _fields(settings) for name, settings in CALLBACKS.items()}
-    declared["logger"] = {**_fields(LoggerSettings), "wandb": _fields(WandbSettings)}
     return declared
 
 
@@ -53,10 +51,8 @@ def _config_class(algo: Mapping[str, Any]) -> type[Any]:
     return variant_of(schema.algorithm_config_class(algo["name"]), algo, "algo")
 
 
-def _fields(config_class: type[Any] | None) -> dict[str, Any]:
+def _fields(config_class: type[Any]) -> dict[str, Any]:
     """Return the one line of meaning of each field."""
-    if config_class is None:
-        return {}
     return {field.name: _meaning(field) for field in dataclasses.fields(config_class)}
 
 
@@ -101,7 +97,7 @@ def command_help(command: str, loader: ConfigLoader, overrides: list[str]) -> st
     """Return the help page of a command: what it does, what can be chosen, what can be set."""
     config = loader.load_incomplete(overrides)
     parts = [loader.source.header(command), *_groups(loader)]
-    parts.append(_values("key=value", "", _fields(SETTINGS.get(command)), config))
+    parts.append(_values("key=value", "", _fields(SETTINGS[command]), config))
     algo = config.get("algo")
     if isinstance(algo, Mapping):
         parts.append(
@@ -113,7 +109,7 @@ def command_help(command: str, loader: ConfigLoader, overrides: list[str]) -> st
 
 def _groups(loader: ConfigLoader) -> Iterator[str]:
     source = loader.source
-    for group in loader.groups():
+    for group in [*loader.groups, "hydra/launcher"]:
         options = loader.hydra.get_group_options(group)
         if group == "tuned":
             continue

@@ -13,20 +13,19 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
 from hydra.types import RunMode
-from omegaconf import OmegaConf
 
-from zoo.config.compose import ConfigLoader
+from zoo.config.compose import ConfigLoader, job_part
 from zoo.config.overrides import format_overrides
 from zoo.core.printing import first_and_last, one_line, say, show, without_password
 from zoo.errors import INTERRUPTED as INTERRUPTED_STATUS
 from zoo.errors import MISTAKE, ZooError
-from zoo.launch.sweep_folder import DONE, FAILED, FAILURE, INTERRUPTED, KILLED, RUNNING, SweepFolder
+from zoo.launch.sweep_folder import DONE, FAILED, FAILURE, INTERRUPTED, KILLED, RUNNING, JobState, SweepFolder
 
 
 def run_job(loader: ConfigLoader, function: str, overrides: Sequence[str]) -> int:
@@ -35,74 +34,11 @@ def run_job(loader: ConfigLoader, function: str, overrides: Sequence[str]) -> in
     ``function`` is ``module:name`` of what takes the job's config and returns its exit status, or None for 0.
     """
     config = loader.load_configuration(overrides, RunMode.RUN)
-    job_config = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
     module, _, name = function.partition(":")
-    return getattr(importlib.import_module(module), name)(job_config) or 0
+    return getattr(importlib.import_module(module), name)(job_part(config)) or 0
 
 
-@dataclass(frozen=True)
-class JobResult:
-    """How a job ended: its exit status, what is written down of it, and why."""
-
-    exit_status: int
-    message: str = ""
-    status: str = FAILED
-
-
-@dataclass(frozen=True)
-class JobCommand:
-    """What all jobs of a sweep share; ``function`` is ``module:name`` of what takes their configs."""
-
-    command: str
-    function: str
-    hydra_overrides: Sequence[str] = ()
-    environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables for those that are not set."""
-
-    def run(
-        self,
-        processes: JobProcesses,
-        overrides: Sequence[str],
-        *,
-        lock: int | None = None,
-        stdout: int | None = None,
-        stderr: int | None = None,
-    ) -> JobResult:
-        """Run a job in a process of its own, wait for it, and return how it ended.
-
-        ``lock`` is an open file that it keeps open.
-        """
-        with tempfile.TemporaryFile() as report:
-            kept_open = [report.fileno(), *([] if lock is None else [lock])]
-            arguments = {
-                "command": self.command,
-                "function": self.function,
-                "overrides": [*self.hydra_overrides, *overrides, "hydra.mode=RUN"],
-                "shown_overrides": [format_overrides([override]) for override in overrides],
-                "report": report.fileno(),
-                "inherited": kept_open,
-            }
-            status = processes.run(
-                [sys.executable, "-c", _python_code(arguments)],
-                stdout=stdout,
-                stderr=stderr,
-                env={**self.environment, **os.environ},
-                pass_fds=kept_open,
-            )
-            report.seek(0)
-            reported = report.read()
-        if status is None:
-            return JobResult(INTERRUPTED_STATUS, "not started", INTERRUPTED)
-        if reported:
-            exit_status, message = json.loads(reported)
-            ended = {0: DONE, INTERRUPTED_STATUS: INTERRUPTED}.get(exit_status, FAILED)
-            return JobResult(exit_status, message, ended)
-        if processes.is_stopping and status < 0:
-            return JobResult(INTERRUPTED_STATUS, status=INTERRUPTED)
-        return JobResult(FAILURE, f"its process {describe_exit(status)}", KILLED)
-
-
-def _python_code(arguments: Mapping[str, object]) -> str:
+def _python_code(**arguments: object) -> str:
     # Until the job handles signals itself they end it, without a traceback. Those by which Slurm announces
     # an end reach all processes of a job; the one that started this one passes on what they mean.
     return (
@@ -113,22 +49,10 @@ def _python_code(arguments: Mapping[str, object]) -> str:
     )
 
 
-def run_in_this_process(
-    command: str,
-    function: str,
-    overrides: Sequence[str],
-    shown_overrides: Sequence[str],
-    report: int,
-    inherited: Sequence[int],
-) -> NoReturn:
-    """Run a job, write into the open file ``report`` how it ended, and exit with its status.
-
-    ``shown_overrides`` are those by which the run's record calls it; what the job starts gets none of the
-    files that are ``inherited``.
-    """
-    for descriptor in inherited:
-        os.set_inheritable(descriptor, False)
-    sys.argv = ["zoo", command, *shown_overrides]
+def run_in_this_process(command: str, function: str, overrides: Sequence[str], report: int) -> NoReturn:
+    """Run a job, write into the open file ``report`` how it ended, and exit with its status."""
+    given = (each for each in overrides if not each.startswith("hydra"))
+    sys.argv = ["zoo", command, *(format_overrides([each]) for each in given)]
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     end_with_parent()
@@ -237,31 +161,71 @@ def describe_exit(status: int) -> str:
     return f"was killed by {name}{' (out of memory?)' if name == 'SIGKILL' else ''}"
 
 
-def run_sweep_job(
-    folder: SweepFolder,
-    number: int,
-    run: Callable[[list[str], int | None], JobResult],
-    command: str,
-    **values: object,
-) -> JobResult:
-    """Run a job of a sweep; write down its start, with these ``values``, and how it ended.
+class JobRunner:
+    """Runs jobs of the sweep in ``folder``, each in a process of its own, and writes down how they end.
 
-    ``run`` takes the job's overrides and a lock to keep open.
+    ``function`` is ``module:name`` of what takes their configs; ``environment`` are variables for those that
+    are not set.
     """
-    with folder.hold(str(number)) as lock:
-        state = folder.read_job(number)
-        started = time.time()
-        folder.change_job(number, status=RUNNING, started=started, reason="", **values)
-        folder.write_table()
-        result = run([*state.overrides, *folder.run_overrides(command, state)], lock)
-        result = replace(result, message=one_line(first_and_last(result.message), 500))
-        folder.change_job(
-            number,
-            status=result.status,
-            reason=result.message,
-            exit_status=result.exit_status,
-            seconds=state.seconds + time.time() - started,
-            started=None,
-        )
-    folder.write_table()
-    return result
+
+    def __init__(self, folder: SweepFolder, function: str, environment: Mapping[str, str]) -> None:
+        self.folder, self.function = folder, function
+        self.environment = {**environment, **os.environ}
+        record = folder.read_record()
+        self.command, self.hydra_overrides = record["command"], record["hydra_overrides"]
+        self.processes = JobProcesses()
+
+    def run(self, number: int, log: Path | None = None, **values: object) -> JobState:
+        """Run a job, which prints to ``log``, and return how it ended; ``values`` are written down first."""
+        with self.folder.hold(str(number)) as lock:
+            started = time.time()
+            state = self.folder.change_job(number, status=RUNNING, started=started, reason="", **values)
+            self.folder.write_table()
+            status, exit_status, reason = self._run_process(state, lock, log)
+            if status == INTERRUPTED:
+                status, reason = self.interruption(reason)
+            state = self.folder.change_job(
+                number,
+                status=status,
+                reason=one_line(first_and_last(reason), 500),
+                exit_status=exit_status,
+                seconds=state.seconds + time.time() - started,
+                started=None,
+            )
+        self.folder.write_table()
+        return state
+
+    def interruption(self, reason: str) -> tuple[str, str]:
+        """Return status and reason of a job that was interrupted."""
+        return INTERRUPTED, reason
+
+    def _run_process(self, state: JobState, lock: int | None, log: Path | None) -> tuple[str, int, str]:
+        """Run a job in a process that keeps ``lock`` open; return its status, exit status and reason."""
+        overrides = [*state.overrides, *self.folder.run_overrides(self.command, state)]
+        with tempfile.TemporaryFile() as report, contextlib.ExitStack() as stack:
+            streams: dict[str, object] = {}
+            if log is not None:
+                file = stack.enter_context(open(log, "ab", buffering=0))
+                streams = {"stdout": file, "stderr": subprocess.STDOUT}
+            code = _python_code(
+                command=self.command,
+                function=self.function,
+                overrides=[*self.hydra_overrides, *overrides, "hydra.mode=RUN"],
+                report=report.fileno(),
+            )
+            ended = self.processes.run(
+                [sys.executable, "-c", code],
+                env=self.environment,
+                pass_fds=[report.fileno(), *([] if lock is None else [lock])],
+                **streams,
+            )
+            report.seek(0)
+            reported = report.read()
+        if ended is None:
+            return INTERRUPTED, INTERRUPTED_STATUS, "not started"
+        if reported:
+            exit_status, reason = json.loads(reported)
+            return {0: DONE, INTERRUPTED_STATUS: INTERRUPTED}.get(exit_status, FAILED), exit_status, reason
+        if self.processes.is_stopping and ended < 0:
+            return INTERRUPTED, INTERRUPTED_STATUS, ""
+        return KILLED, FAILURE, f"its process {describe_exit(ended)}"

@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -28,8 +28,7 @@ from zoo.config.overrides import format_overrides
 from zoo.core import atomic
 from zoo.core.printing import one_line, say
 from zoo.errors import ZooError
-from zoo.launch.processes import JobCommand, JobProcesses, JobResult, run_sweep_job
-from zoo.launch.sweep import Sweep
+from zoo.launch.processes import JobRunner
 from zoo.launch.sweep_folder import INTERRUPTED, PREEMPTED, SweepFolder
 
 REQUEUE = 85
@@ -138,19 +137,19 @@ def _job_command(options: SlurmOptions, folder: SweepFolder, function: str) -> s
 class SlurmLauncher:
     """The launcher ``hydra/launcher=slurm``; its options are those of `SlurmOptions`."""
 
-    def __init__(self, sweep: Sweep, folder: SweepFolder, **options: Any) -> None:
+    def __init__(self, folder: SweepFolder, function: str, **options: Any) -> None:
         if shutil.which("sbatch") is None:
             raise ZooError(
                 "hydra/launcher=slurm: this machine is not part of a Slurm cluster (it has no `sbatch`);"
                 " hydra/launcher=joblib runs the jobs on its own cores"
             )
         self.options = build(SlurmOptions, options, "hydra.launcher")
-        self.sweep, self.folder = sweep, folder
+        self.folder, self.function = folder, function
 
-    def run_jobs(self, numbers: Sequence[int]) -> None:
+    def run_jobs(self, numbers: Sequence[int]) -> bool:
         """Submit jobs that the sweep has. Raises `ZooError` if Slurm does not take them."""
         script = self.folder.path / f"slurm-{time.strftime('%Y%m%d-%H%M%S')}.sh"
-        atomic.write_text(script, batch_script(self.options, self.folder, numbers, self.sweep.function))
+        atomic.write_text(script, batch_script(self.options, self.folder, numbers, self.function))
         # No job may start before it is known which it is.
         answer = _run_slurm(["sbatch", "--parsable", "--hold", str(script.absolute())])
         array = answer.strip().partition(";")[0]
@@ -164,7 +163,7 @@ class SlurmLauncher:
         first, last = f"{array}_{numbers[0]}", f"{array}_{numbers[-1]}"
         ids = first if len(numbers) == 1 else f"{len(numbers)} jobs, {first} to {last}"
         say(f"zoo: submitted to Slurm: {ids}")
-        self.sweep.is_left_to_slurm = True
+        return False
 
 
 def _run_slurm(command: Sequence[str]) -> str:
@@ -174,54 +173,42 @@ def _run_slurm(command: Sequence[str]) -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ZooError(f"Slurm did not take the jobs: {one_line(error)}") from error
     if done.returncode:
-        lines = [line.rpartition("error: ")[2].strip() for line in done.stderr.splitlines()]
-        message = one_line("; ".join(dict.fromkeys(line for line in lines if line)), 500)
-        raise ZooError(f"Slurm did not take the jobs: {message or 'it does not say why'}")
+        raise ZooError(f"Slurm did not take the jobs: {one_line(done.stderr, 500)}")
     return done.stdout
 
 
 def run_array_job() -> NoReturn:
     """Run the job of the sweep in ``argv[1]`` that has the index of this Slurm job, and exit."""
     path, function, max_requeues = sys.argv[1:]
-    sys.exit(ArrayJob(SweepFolder.open(path), function, int(max_requeues)).run())
+    sys.exit(ArrayJob(SweepFolder.open(path), function, int(max_requeues)).run_to_its_end())
 
 
-class ArrayJob:
-    """One job of a sweep within a Slurm job, run until it is done or is to be put back into the queue."""
+class ArrayJob(JobRunner):
+    """A job of a sweep within a Slurm job; one that is told to end is put back into the queue."""
 
     def __init__(self, folder: SweepFolder, function: str, max_requeues: int) -> None:
-        self.folder = folder
-        record = folder.read_record()
         threads = os.environ.get("SLURM_CPUS_PER_TASK")
-        environment = {} if threads is None else {"OMP_NUM_THREADS": threads}
-        self.command = JobCommand(record["command"], function, record["hydra_overrides"], environment)
-        self.processes = JobProcesses()
-        self.number = int(os.environ["SLURM_ARRAY_TASK_ID"])
+        super().__init__(folder, function, {} if threads is None else {"OMP_NUM_THREADS": threads})
         self.restarts = int(os.environ.get("SLURM_RESTART_COUNT") or 0)
-        self.may_be_requeued = self.restarts < max_requeues
+        self.max_requeues = max_requeues
         self.signal: str | None = None
 
-    def run(self) -> int:
+    def run_to_its_end(self) -> int:
         """Run the job; return the exit status, `REQUEUE` if it goes on another time."""
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
-            signal.signal(number, self._on_signal)
-        say(f"zoo: job {self.number}: {format_overrides(self.folder.read_job(self.number).overrides)}")
-        job = f"{os.environ['SLURM_ARRAY_JOB_ID']}_{self.number}"
-        result = run_sweep_job(
-            *(self.folder, self.number, self._run_once, self.command.command),
-            slurm_job=job,
-            restarts=self.restarts,
-        )
-        return REQUEUE if result.status == PREEMPTED else result.exit_status
+        for each in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
+            signal.signal(each, self._on_signal)
+        number = int(os.environ["SLURM_ARRAY_TASK_ID"])
+        say(f"zoo: job {number}: {format_overrides(self.folder.read_job(number).overrides)}")
+        state = self.run(number, restarts=self.restarts)
+        return REQUEUE if state.status == PREEMPTED else state.exit_status or 0
 
-    def _run_once(self, overrides: list[str], lock: int | None) -> JobResult:
-        result = self.command.run(self.processes, overrides, lock=lock)
-        if result.status != INTERRUPTED or self.signal is None:
-            return result
-        if self.may_be_requeued:
-            return replace(result, status=PREEMPTED, message=f"{self.signal}: it waits to be started again")
+    def interruption(self, reason: str) -> tuple[str, str]:
+        if self.signal is None:
+            return INTERRUPTED, reason
+        if self.restarts < self.max_requeues:
+            return PREEMPTED, f"{self.signal}: it waits to be started again"
         limit = f"it was queued again {self.restarts} times (hydra.launcher.max_requeues)"
-        return replace(result, message=f"{self.signal}; {limit}")
+        return INTERRUPTED, f"{self.signal}; {limit}"
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self.signal = signal.Signals(number).name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -57,9 +58,8 @@ def counts(rows: Sequence[Row]) -> str:
 
 
 def _cells(row: Row) -> dict[str, str]:
-    """Return the texts of a row by the names of their columns."""
     state, run, is_running = row.state, row.run, row.status == RUNNING
-    seconds = state.total_seconds() if is_running else state.seconds
+    seconds = state.seconds + (time.time() - state.started if is_running and state.started else 0)
     cells = {
         "job": str(state.number),
         "overrides": one_line(format_overrides(state.overrides), 1000),

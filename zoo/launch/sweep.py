@@ -13,11 +13,11 @@ from hydra.core.override_parser.types import Override
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from zoo.config.compose import ConfigLoader
+from zoo.config.compose import ConfigLoader, job_part
 from zoo.config.overrides import parse_overrides, quoted
 from zoo.core.printing import one_line, say
 from zoo.errors import ZooError
-from zoo.launch.sweep_folder import LAUNCHER_LOCK, MAKING_RUNS, RUNNING, SweepFolder
+from zoo.launch.sweep_folder import LAUNCHER_LOCK, RUNNING, SweepFolder
 
 
 def combinations(overrides: Sequence[Override]) -> list[list[str]]:
@@ -50,8 +50,11 @@ class Sweep:
         """
         config = self.loader.load_configuration(overrides, RunMode.MULTIRUN)
         params = OmegaConf.select(config, "hydra.sweeper.params") or {}
-        task, hydra = _given(config.hydra.overrides.task), _given(config.hydra.overrides.hydra)
-        jobs = combinations(self.loader.parsed([*(f"{key}={value}" for key, value in params.items()), *task]))
+        # As they were given: what an environment variable holds may be a secret.
+        given: Any = OmegaConf.to_container(config.hydra.overrides, resolve=False)
+        task, hydra = given["task"], given["hydra"]
+        values = [*(f"{key}={value}" for key, value in params.items()), *task]
+        jobs = combinations(parse_overrides(values, self.loader.hydra))
         for job in jobs:
             self.loader.load_configuration([*hydra, *job], RunMode.RUN)
         if not jobs:
@@ -59,7 +62,6 @@ class Sweep:
         folder = SweepFolder(str(config.hydra.sweep.dir))
         self._refuse_other_sweep(folder, task)
         launcher = self._launcher(config, folder)
-        job_config = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
         try:
             SweepFolder.create(
                 folder.path,
@@ -69,10 +71,10 @@ class Sweep:
                 working_folder=str(Path.cwd()),
                 overrides=task,
                 hydra_overrides=hydra,
-                config=OmegaConf.to_container(job_config, resolve=False),
+                config=OmegaConf.to_container(job_part(config), resolve=False),
             )
             with folder.hold(LAUNCHER_LOCK):
-                launcher.run_jobs(range(len(jobs)))
+                self.is_left_to_slurm = not launcher.run_jobs(range(len(jobs)))
         except ZooError:  # before the first of them was started
             folder.discard()
             raise
@@ -92,8 +94,8 @@ class Sweep:
             *_launcher_overrides(record, overrides, folder),
             f"hydra.sweep.dir={quoted(str(folder.path))}",
         ]
+        rows = folder.rows()
         with folder.hold(LAUNCHER_LOCK):
-            rows = folder.rows(is_launching=False)
             for row in rows:
                 if row.status == RUNNING and row.state.slurm_job is None:
                     raise ZooError(f"job {row.state.number} in {folder.shown} is still going on")
@@ -103,14 +105,13 @@ class Sweep:
                 return folder
             say(f"zoo: {len(numbers)} of {len(rows)} jobs are run, or go on, in {folder.shown}")
             config = self.loader.load_configuration(overrides, RunMode.MULTIRUN)
-            self._launcher(config, folder).run_jobs(numbers)
+            self.is_left_to_slurm = not self._launcher(config, folder).run_jobs(numbers)
         return folder
 
     def _launcher(self, config: DictConfig, folder: SweepFolder) -> Any:
-        """Return the launcher that ``hydra/launcher`` chooses. Raises `ZooError`."""
         options: Any = OmegaConf.to_container(config.hydra.launcher, resolve=True)
         module, _, name = options.pop("_target_").rpartition(".")
-        return getattr(importlib.import_module(module), name)(self, folder, **options)
+        return getattr(importlib.import_module(module), name)(folder, self.function, **options)
 
     def _refuse_other_sweep(self, folder: SweepFolder, task: Sequence[str]) -> None:
         if folder.jobs.exists():
@@ -118,7 +119,7 @@ class Sweep:
                 f"there is a sweep in {folder.shown}; this goes on with it: sweep.resume={folder.shown}"
             )
         for each in parse_overrides(task):
-            if self.loader.command in MAKING_RUNS and each.key_or_group == "job":
+            if self.loader.command == "train" and each.key_or_group == "job":
                 raise ZooError(
                     "`job` can't be set for many jobs: each has its own; sweep.resume=DIR goes on with them"
                 )
@@ -139,15 +140,9 @@ class Sweep:
             )
 
 
-def _given(overrides: Any) -> list[str]:
-    """Return overrides as they were given: what an environment variable holds may be a secret."""
-    given: Any = OmegaConf.to_container(overrides, resolve=False)
-    return [str(value) for value in given]
-
-
 def _launcher_overrides(record: dict[str, Any], given: Sequence[str], folder: SweepFolder) -> list[str]:
     """Return which launcher was chosen now, and its settings; refuse by name what would make other jobs."""
-    known = {*record["overrides"], *record["hydra_overrides"], "hydra.mode=MULTIRUN"}
+    known = {*record["overrides"], *record["hydra_overrides"]}
     new = [each for each in parse_overrides(given) if each.input_line not in known]
     chosen = [each for each in new if each.key_or_group.replace("/", ".").startswith("hydra.launcher")]
     changes = [one_line(each.input_line) for each in new if each not in chosen]

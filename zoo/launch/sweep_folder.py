@@ -20,7 +20,7 @@ from zoo.config.user_files import shown
 from zoo.core import atomic
 from zoo.core.file_lock import open_lock, try_lock
 from zoo.core.plain_data import parse_json, parse_yaml, to_yaml
-from zoo.core.printing import csv_lines, csv_text, one_line
+from zoo.core.printing import csv_lines, one_line
 from zoo.errors import INTERRUPTED as INTERRUPTED_STATUS
 from zoo.errors import ZooError
 
@@ -46,9 +46,6 @@ LAUNCHER_LOCK = "launcher"
 LOCK_TIMEOUT = 5.0
 """Seconds after which a lock is taken to be held for good, not only looked at."""
 
-MAKING_RUNS = ("train",)
-"""Commands whose jobs leave runs behind, which stand in the sweep's folder."""
-
 COLUMNS = (
     *("job", "overrides", "status", "run", "seed", "steps", "final_score", "best_score", "seconds"),
     *("reason", "slurm_job"),
@@ -72,10 +69,6 @@ class JobState:
     seconds: float = 0.0
     """Time of the processes before."""
 
-    def total_seconds(self) -> float:
-        """Return how long the job has run, all its processes together."""
-        return self.seconds + (time.time() - self.started if self.started is not None else 0.0)
-
 
 @dataclass(frozen=True)
 class RunProgress:
@@ -83,7 +76,6 @@ class RunProgress:
 
     path: Path
     status: str | None
-    error: str
     seed: int | None
     steps: int | None
     n_timesteps: int | None
@@ -130,10 +122,10 @@ class SweepFolder:
 
     @classmethod
     def create(cls, path: Path, jobs: Sequence[Sequence[str]], **record: Any) -> SweepFolder:
-        """Make the folder of a sweep with these jobs, each given by its overrides. Raises `ZooError`."""
+        """Make the folder of a sweep with these jobs, each given by its overrides."""
         folder = cls(path)
         try:
-            atomic.make_folder(folder.jobs)
+            folder.jobs.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ZooError(f"can't make the folder {one_line(path)}: {error.strerror or error}") from error
         for number, overrides in enumerate(jobs):
@@ -168,7 +160,7 @@ class SweepFolder:
     @property
     def shown(self) -> str:
         """The folder as a person would write it here."""
-        return one_line(shown(self.path.absolute()), 1000)
+        return one_line(shown(self.path), 1000)
 
     def log(self, number: int) -> Path:
         """Return the file for what a job prints, unless it prints to the terminal."""
@@ -176,37 +168,29 @@ class SweepFolder:
 
     def run_overrides(self, command: str, state: JobState) -> list[str]:
         """Return what a job is given beside its own overrides, so that its run is found in the sweep."""
-        if command not in MAKING_RUNS:
+        if command != "train":  # the others leave no runs behind
             return []
         name = f"job={quoted(self._job_name(state.number))}"
         is_resumed = _resumed_run(state.overrides) is not None
         return [name] if is_resumed else [f"runs_dir={quoted(str(self.path))}", name]
 
     def read_record(self) -> dict[str, Any]:
-        """Return what ``sweep.yaml`` says. Raises `ZooError` if it is damaged."""
-        try:
-            return parse_yaml(self.record.read_bytes())
-        except (OSError, ValueError) as error:
-            raise ZooError(f"can't read {one_line(self.record)}: {one_line(error)}") from error
+        """Return what ``sweep.yaml`` says."""
+        return parse_yaml(self.record.read_bytes())
 
     def read_job(self, number: int) -> JobState:
-        """Return a job as it was last written down. Raises `ZooError` if its file is missing or damaged."""
-        file = self.jobs / f"{number}.json"
-        try:
-            values = parse_json(file.read_bytes())
-            return JobState(**{each.name: values[each.name] for each in dataclasses.fields(JobState)})
-        except (OSError, ValueError, KeyError) as error:
-            raise ZooError(f"can't read {one_line(file)}: {one_line(error)}") from error
+        """Return a job as it was last written down."""
+        return JobState(**parse_json((self.jobs / f"{number}.json").read_bytes()))
 
     def read_jobs(self) -> list[JobState]:
         """Return all jobs, in their order."""
-        return [
-            self.read_job(number) for number in sorted(int(file.stem) for file in self.jobs.glob("*.json"))
-        ]
+        return [self.read_job(number) for number in range(len(list(self.jobs.glob("*.json"))))]
 
-    def change_job(self, number: int, **values: Any) -> None:
-        """Write down what is different of a job now."""
-        self._write_job(dataclasses.replace(self.read_job(number), **values))
+    def change_job(self, number: int, **values: Any) -> JobState:
+        """Write down what is different of a job now, and return it."""
+        state = dataclasses.replace(self.read_job(number), **values)
+        self._write_job(state)
+        return state
 
     def queue(self, numbers: Sequence[int], slurm_array: str | None = None) -> None:
         """Write down that these jobs are to be run now."""
@@ -243,10 +227,8 @@ class SweepFolder:
         descriptor = open_lock(path)
         if descriptor is None:
             return True
-        try:
+        with contextlib.closing(os.fdopen(descriptor)):
             return try_lock(descriptor, shared=True) is not True
-        finally:
-            os.close(descriptor)
 
     def write_table(self) -> list[Row]:
         """Write ``sweep.csv``, and return how all jobs stand."""
@@ -256,13 +238,9 @@ class SweepFolder:
             return rows
         return self.rows()  # of a sweep that can only be read
 
-    def rows(self, *, is_launching: bool | None = None) -> list[Row]:
-        """Return how all jobs stand, whichever process may have died meanwhile.
-
-        ``is_launching`` is whether a multirun on this machine runs them; None: whether its lock is held.
-        """
-        if is_launching is None:
-            is_launching = self.is_held(LAUNCHER_LOCK)
+    def rows(self) -> list[Row]:
+        """Return how all jobs stand, whichever process may have died meanwhile."""
+        is_launching = self.is_held(LAUNCHER_LOCK)
         asked = [job.slurm_job for job in self.read_jobs() if job.slurm_job and job.status not in ENDED]
         # Slurm is asked first: a job that ends in between has then said so.
         in_slurm = slurm_states(asked)
@@ -321,7 +299,6 @@ def read_progress(folder: Path) -> RunProgress:
     return RunProgress(
         path=folder,
         status=record.get("status"),
-        error=str(record.get("error") or ""),
         seed=record.get("seed"),
         steps=int(scalars.get("time/total_timesteps", 0)) if steps is None else steps,
         n_timesteps=config.get("n_timesteps"),
@@ -332,20 +309,19 @@ def read_progress(folder: Path) -> RunProgress:
 
 
 def _resumed_run(overrides: Sequence[str]) -> Path | None:
-    """Return the run that a job goes on with, None for a new one."""
     runs = [each.removeprefix("resume=").strip("'\"") for each in overrides if each.startswith("resume=")]
     return Path(os.path.expanduser(runs[-1])) if runs and runs[-1] != "null" else None
 
 
 def _status_by_slurm(state: JobState, slurm_state: str, why: str) -> tuple[str, str]:
     """Return status and reason of a job that has not written down its end, by what Slurm says."""
-    if slurm_state in AT_WORK:
-        return RUNNING if state.status == QUEUED else state.status, state.reason
     if slurm_state in WAITING:
         why = f"waits: {why}" if why not in ("", "None") else ""
         if state.status == QUEUED:
             return QUEUED, why
         return PREEMPTED, state.reason or why or "it is in the queue again"
+    if slurm_state and slurm_state not in REASONS:  # it is at work
+        return RUNNING if state.status == QUEUED else state.status, state.reason
     if state.status == PREEMPTED:
         return INTERRUPTED, "it ended with a checkpoint, and was not put back into the queue"
     reason = REASONS.get(slurm_state, "its process is gone, and Slurm does not say why")
@@ -360,8 +336,6 @@ def _status_without_process(state: JobState, run: RunProgress | None) -> tuple[s
         return DONE, ""
     if run is not None and run.status == "preempted":
         return PREEMPTED, "it ended with a checkpoint when its multirun was gone"
-    if run is not None and run.status == "failed":
-        return FAILED, run.error
     return KILLED, "its process is gone"
 
 
@@ -384,7 +358,7 @@ def _csv_cells(root: Path, row: Row) -> list[Any]:
             "best_score": run.best_score,
         }
     cells = (values.get(column) for column in COLUMNS)
-    return [csv_text(cell, 10_000) if isinstance(cell, str) else cell for cell in cells]
+    return [one_line(cell, 10_000) if isinstance(cell, str) else cell for cell in cells]
 
 
 def _read_json(file: Path) -> dict[str, Any]:
@@ -396,15 +370,14 @@ def _read_json(file: Path) -> dict[str, Any]:
 # -- what Slurm says -------------------------------------------------------------------------------------
 
 WAITING = ("PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD")
-AT_WORK = (
-    *("RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED", "STOPPED", "STAGE_OUT", "SIGNALING", "RESIZING"),
-)
 
 REASONS = {
     "CANCELLED": "it was cancelled",
     "OUT_OF_MEMORY": "it needed more memory than it had (hydra.launcher.mem_gb)",
     "TIMEOUT": "its time was up (hydra.launcher.timeout_min)",
+    "DEADLINE": "its time was up",
     "NODE_FAIL": "its node failed",
+    "BOOT_FAIL": "its node failed",
     "PREEMPTED": "it had to make room, and was not put back into the queue",
     "FAILED": "it was killed before it was done (out of memory?)",
     "COMPLETED": "it ended before it was done",
@@ -440,15 +413,8 @@ def _parse(answer: str) -> dict[str, tuple[str, str]]:
 
 def _answer(command: Sequence[str]) -> str | None:
     """Return what a command of Slurm prints: nothing for jobs that it has forgotten, None if it fails."""
-    try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            timeout=ANSWER_SECONDS,
-            check=False,
-            stdin=subprocess.DEVNULL,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return None if done.returncode and "Invalid job id" not in done.stderr else done.stdout
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_SECONDS, check=False)
+        if done.returncode == 0 or "Invalid job id" in done.stderr:
+            return done.stdout
+    return None

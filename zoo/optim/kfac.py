@@ -98,6 +98,8 @@ class KFac:
         for layer in self.layers:
             own = calls[layer.name]
             rows = torch.cat([call.output_rows(next(grads)) for call in own]).to(layer.parameter.dtype)
+            if layer.is_exact and not layer.biases:
+                rows = rows[:, : layer.parameter.numel()]
             factors[_entry(layer, "outputs")] = n_samples * (rows.T @ rows)
             if not layer.is_exact:
                 factors[_entry(layer, "inputs")] = _mean_square(layer, own, n_samples, weights)
@@ -212,7 +214,7 @@ class LayerCall(NamedTuple):
     input_rows: Tensor | None
     """What the weights were multiplied with, (rows, inputs); None for a matrix (size, 1)."""
     output_rows: Callable[[Tensor], Tensor]
-    """Turns the gradient of the outputs into rows, (rows, outputs)."""
+    """Turns the gradient of the outputs into rows, (rows, outputs); of a layer norm with those of a bias."""
 
 
 class Layer:
@@ -228,7 +230,7 @@ class Layer:
         if dimensions not in (1, 2, 4):
             raise ZooError(f"K-FAC knows no curvature of `{weight}`, a parameter of {dimensions} dimensions")
         self.is_exact = dimensions == 1
-        self.is_time_first: bool = getattr(owner, "is_time_first", False)
+        self.is_time_first = isinstance(owner, nn.RNNCellBase)
 
     @property
     def parameter(self) -> Tensor:
@@ -256,8 +258,8 @@ class Layer:
 
         ``weights`` are those of the samples, (samples) or (sequences, time). Rows stand in their order, with
         several in succession where a sample has several (a convolution's places); or step by step, for all
-        sequences at once, in modules that say by ``is_time_first`` that they read time first, and where a use
-        is less than all samples: a step. Raises `ZooError` for other numbers of rows.
+        sequences at once, in recurrent layers, which read time first, and where a use is less than all
+        samples: a step. Raises `ZooError` for other numbers of rows.
         """
         size = weights.numel()
         if self.is_time_first or lengths[0] < size:
@@ -308,21 +310,33 @@ class CallRecorder(TorchFunctionMode):
     def __torch_function__(
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        outputs = function(*args, **(kwargs or {}))
+        kwargs = kwargs or {}
+        outputs = function(*args, **kwargs)
         if function in _READERS:
-            call = _READERS[function](*args, **(kwargs or {}))
             self._by_parameter = self._by_parameter or {id(each.parameter): each for each in self._layers}
-            layer = self._by_parameter.get(id(call.weight))
-            if layer is not None:
-                if layer.biases and call.bias is None:
-                    raise ZooError(
-                        f"K-FAC knows no curvature of `{layer.biases[0]}`, which is not used along with"
-                        f" `{layer.name}`"
-                    )
-                with torch.no_grad():
-                    rows = call.rows(len(layer.biases))
-                self.calls[layer.name].append(LayerCall(outputs, outputs._version, *rows))
+            for layer in (self._by_parameter.get(id(given)) for given in (*args, *kwargs.values())):
+                if layer is not None:
+                    self._record(layer, outputs, *_READERS[function](*args, **kwargs))
         return outputs
+
+    def _record(
+        self,
+        layer: Layer,
+        outputs: Tensor,
+        bias: Tensor | None,
+        input_rows: Tensor | None,
+        output_rows: Callable[[Tensor], Tensor],
+    ) -> None:
+        if bias is layer.parameter:  # whose weight is not trained
+            return
+        if layer.biases and bias is None:
+            raise ZooError(
+                f"K-FAC knows no curvature of `{layer.biases[0]}`, which is not used along with"
+                f" `{layer.name}`"
+            )
+        if input_rows is not None:
+            input_rows = F.pad(input_rows, (0, len(layer.biases)), value=1.0)
+        self.calls[layer.name].append(LayerCall(outputs, outputs._version, input_rows, output_rows))
 
     def calls_of(self, layer: Layer) -> list[LayerCall]:
         """Return the calls of a layer. Raises `ZooError` where they do not tell its curvature."""
@@ -337,23 +351,12 @@ class CallRecorder(TorchFunctionMode):
         return calls
 
 
-class _Read(NamedTuple):
-    """A call of a known function: its parameters, and how rows are made of it."""
-
-    weight: Tensor | None
-    bias: Tensor | None
-    rows: Callable[[int], tuple[Tensor | None, Callable[[Tensor], Tensor]]]
-    """Of the number of trained biases: `LayerCall.input_rows` and `LayerCall.output_rows`."""
+# Each reader returns what stands for the bias, `LayerCall.input_rows` and `LayerCall.output_rows`.
+_Read = tuple[Tensor | None, Tensor | None, Callable[[Tensor], Tensor]]
 
 
 def _linear(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> _Read:
-    return _Read(
-        *(weight, bias),
-        lambda n_biases: (
-            _with_ones(inputs.detach().flatten(0, -2), n_biases),
-            lambda grads: grads.flatten(0, -2),
-        ),
-    )
+    return bias, inputs.detach().flatten(0, -2), lambda grads: grads.flatten(0, -2)
 
 
 def _convolution(
@@ -369,15 +372,11 @@ def _convolution(
 
     https://arxiv.org/abs/1602.01407
     """
-
-    def rows(n_biases: int) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-        if groups != 1 or isinstance(padding, str):
-            raise ZooError("K-FAC knows no convolutions with groups, or with padding by a word; use numbers")
-        patches = F.unfold(input.detach(), weight.shape[2:], dilation, padding, stride)
-        inputs = _with_ones(patches.transpose(1, 2).flatten(0, 1), n_biases)
-        return inputs, lambda grads: grads.flatten(2).transpose(1, 2).flatten(0, 1)
-
-    return _Read(weight, bias, rows)
+    if groups != 1 or isinstance(padding, str):
+        raise ZooError("K-FAC knows no convolutions with groups, or with padding by a word; use numbers")
+    patches = F.unfold(input.detach(), weight.shape[2:], dilation, padding, stride)
+    rows = patches.transpose(1, 2).flatten(0, 1)
+    return bias, rows, lambda grads: grads.flatten(2).transpose(1, 2).flatten(0, 1)
 
 
 def _layer_norm(
@@ -387,19 +386,12 @@ def _layer_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> _Read:
-    def output_rows(grads: Tensor, n_biases: int) -> Tensor:
-        scaled = grads * F.layer_norm(input.detach(), normalized_shape, eps=eps)
-        return (torch.cat([scaled, grads], dim=-1) if n_biases else scaled).flatten(0, -2)
-
-    return _Read(weight, bias, lambda n_biases: (None, lambda grads: output_rows(grads, n_biases)))
+    normalized = F.layer_norm(input.detach(), normalized_shape, eps=eps)
+    return bias, None, lambda grads: torch.cat([grads * normalized, grads], dim=-1).flatten(0, -2)
 
 
 def _expand_as(vector: Tensor, other: Tensor) -> _Read:
-    return _Read(vector, None, lambda _: (None, lambda grads: grads.flatten(0, -2)))
-
-
-def _with_ones(rows: Tensor, n: int) -> Tensor:
-    return F.pad(rows, (0, n), value=1.0) if n else rows
+    return None, None, lambda grads: grads.flatten(0, -2)
 
 
 _READERS: dict[Any, Callable[..., _Read]] = {

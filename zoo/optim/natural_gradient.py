@@ -1,7 +1,6 @@
 """Natural gradients without a matrix: Fisher-vector products, conjugate gradient, line search, trust region.
 
-Pure functions of flat vectors, for eager and for compiled steps alike. Whether to go on is a
-mask in a graph; eagerly, what is left is skipped, with the same result.
+Pure functions of flat vectors. The products and tries that they ask for may be compiled, each as a graph.
 """
 
 from __future__ import annotations
@@ -10,8 +9,6 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
-
-from zoo.optim.update_runner import is_concrete
 
 Product = Callable[[Tensor], Tensor]
 """What multiplies a vector by a matrix that is never made."""
@@ -52,18 +49,18 @@ def conjugate_gradient(
     residual = direction = right_side
     square = residual @ residual
     for _ in range(iterations):
-        unfinished = square > tolerance
-        if is_concrete(unfinished) and not unfinished:
+        if not square > tolerance:
             break
         image = product(direction)
         curvature = direction @ image
-        unfinished = unfinished & (curvature > 0)
-        length = torch.where(unfinished, square / curvature, 0.0)
+        if not curvature > 0:
+            break
+        length = square / curvature
         solution = solution + length * direction
         residual = residual - length * image
         new_square = residual @ residual
-        direction = torch.where(unfinished, residual + new_square / square * direction, direction)
-        square = torch.where(unfinished, new_square, 0.0)
+        direction = residual + new_square / square * direction
+        square = new_square
     return solution
 
 
@@ -82,21 +79,16 @@ def line_search(
     step: Tensor,
     shrink: float = 0.8,
     attempts: int = 10,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, bool]:
     """Return the first of ``start + shrink**k · step``, k = 0, 1, …, that is accepted, and whether one was.
 
     ``accepts`` maps a vector to a bool scalar. Without any the vector returned is ``start``.
     """
-    found = torch.zeros((), dtype=torch.bool, device=start.device)
-    result = start
     for k in range(attempts):
         candidate = start + shrink**k * step
-        accepted = accepts(candidate)
-        result = torch.where(accepted & ~found, candidate, result)
-        found = found | accepted
-        if is_concrete(found) and found:
-            break
-    return result, found
+        if accepts(candidate):
+            return candidate, True
+    return start, False
 
 
 def projected(grad: Tensor, normal: Tensor, bound: float) -> Tensor:

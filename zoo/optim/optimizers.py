@@ -232,23 +232,16 @@ class Updater:
         return self.apply_gradient(state, self.gradient(module, loss), learning_rate, skip)
 
 
-class WeightDecay:
-    """Adds ``coefficient``·½Σw² to a loss, over the weights of layers, without biases and ``spared`` ones.
+def weight_decay(
+    parameters: Parameters, vector: Tensor, coefficient: float, *, spared: Collection[str] = ()
+) -> Tensor:
+    """Return the gradient of ``coefficient``·½Σw², over the weights of layers, without ``spared`` ones.
 
-    Normalisation layers have no weights in this sense: only what has two dimensions or more counts.
+    ``vector`` holds the parameters. Biases and normalisation layers have no weights in this sense: only what
+    has two dimensions or more counts.
     """
-
-    def __init__(self, parameters: Parameters, coefficient: float, *, spared: Collection[str] = ()) -> None:
-        self.coefficient = coefficient
-        self._parts = [
-            (parameters.slices[name], float(leaf.dim() > 1 and name not in spared))
-            for name, leaf in parameters.leaves.items()
-        ]
-
-    def gradient(self, vector: Tensor) -> Tensor:
-        """Return what it adds to the gradient of the parameters in ``vector``."""
-        return torch.cat([vector[part] * (self.coefficient * decays) for part, decays in self._parts])
-
-    def loss(self, vector: Tensor) -> Tensor:
-        """Return what it adds to the loss."""
-        return 0.5 * (self.gradient(vector) * vector).sum()
+    parts = [
+        vector[parameters.slices[name]] * (coefficient * (leaf.dim() > 1 and name not in spared))
+        for name, leaf in parameters.leaves.items()
+    ]
+    return torch.cat(parts)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import copy
-import weakref
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, MutableMapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from zoo.optim.update_runner import LiveState, State, is_concrete
 
@@ -35,7 +34,7 @@ class Parameters:
         self.slices = {
             key: slice(end - size, end) for key, end, size in zip(self.leaves, ends, self._sizes, strict=True)
         }
-        self._copies: dict[tuple[int, bool], tuple[weakref.ref[Tensor], nn.Module]] = {}
+        self._copies: MutableMapping[Tensor, dict[bool, nn.Module]] = WeakTensorKeyDictionary()
         for key, view in self.named(self.flat).items():
             self.leaves[key].data = view
 
@@ -60,15 +59,10 @@ class Parameters:
         For eager use. The copy is kept as long as the vector is there, and follows what is written into it;
         there is one for training mode and one for evaluation mode.
         """
-        key = id(vector), self.module.training
-        owner, module = self._copies.get(key, (None, None))
-        if module is None or owner is None or owner() is not vector:
-            module = self._copy(vector)
-            self._copies[key] = weakref.ref(vector, partial(self._forget, key)), module
-        return module
-
-    def _forget(self, key: tuple[int, bool], owner: weakref.ref[Tensor]) -> None:
-        del self._copies[key]
+        by_mode = self._copies.setdefault(vector, {})
+        if self.module.training not in by_mode:
+            by_mode[self.module.training] = self._copy(vector)
+        return by_mode[self.module.training]
 
     def polyak_update(self, state: State, target_name: str, tau: Tensor | float) -> State:
         """Return the state with its vector ``target_name`` moved towards the parameters by ``tau``."""

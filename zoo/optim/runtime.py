@@ -39,9 +39,6 @@ MULTIPLICATIONS_FOR_THREADS = {"eager": 8e6, "compiled": 3e6}
 MOST_THREADS = 4
 """Threads that a gradient step gets at most with ``threads=auto``."""
 
-THREADS_A_CORE = 4
-"""More threads than that only wait for each other."""
-
 LARGE_BLOCK = 31 * 2**20
 """Bytes of the largest block, nearly, that glibc can learn to keep."""
 
@@ -104,17 +101,14 @@ class Runtime:
 
         Neither if it is recurrent: PyTorch's LSTM is no part of a graph, which would hold each of its steps.
         """
-        if getattr(module, "state_size", 0):
-            if self.compile is True:
-                logger.warning("the update runs eagerly: recurrent policies are not compiled")
-            self.compile = False
         others = [name for name, each in module.named_parameters() if not each.requires_grad]
         others += [name for name, _ in module.named_buffers()]
-        if others:
+        reasons = [f"no gradient step trains the policy's `{name}`" for name in others]
+        if getattr(module, "state_size", 0):
+            reasons = ["recurrent policies are not compiled"]
+        if reasons:
             if self.compile is True:
-                logger.warning(
-                    "the update runs eagerly: no gradient step trains the policy's `%s`", others[0]
-                )
+                logger.warning("the update runs eagerly: %s", reasons[0])
             self.compile = False
 
     def decide(self, operations: int) -> None:
@@ -189,22 +183,14 @@ def _check_choices(compile: Any, threads: Any) -> None:
     is_number = isinstance(threads, Integral) and not isinstance(threads, bool)
     if threads != "auto" and not (is_number and threads >= 1):
         raise ZooError(f"`threads={one_line(threads)}` is neither auto nor a number of at least 1")
-    if is_number and threads > THREADS_A_CORE * (os.cpu_count() or 1):
-        raise ZooError(
-            f"`threads={threads}` are too many for the {os.cpu_count()} cores of this machine;"
-            " threads=auto takes what an update can use"
-        )
 
 
 def _device(name: str) -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise ZooError(f"`device={name}` is not one of auto, cpu, cuda") from None
-    if device.type not in ("cpu", "cuda"):
+    if name.partition(":")[0] not in ("cpu", "cuda"):
         raise ZooError(f"`device={name}` is not one of auto, cpu, cuda")
+    device = torch.device(name)
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ZooError(f"`device={name}`: this machine has no usable GPU; use device=cpu or device=auto")
     return device

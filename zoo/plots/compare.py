@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from zoo.core.printing import decimal, one_line
 from zoo.errors import ZooError
 from zoo.experiment import statistics
+from zoo.plots.curves import CENTERS
 from zoo.plots.groups import Group, differences, group_runs
 from zoo.plots.runs import Run, Score
 from zoo.plots.scores import Interval, normalized_scores, scored
@@ -163,7 +164,7 @@ def compare_sides(
 
 
 def _verdict(first: Sequence[Array], second: Sequence[Array], aggregate: Aggregate) -> Verdict:
-    value = statistics.pooled_iqm if aggregate == "iqm" else statistics.mean_of_means
+    value = CENTERS[aggregate]
     values = float(value(first)), float(value(second))
     n_runs = sum(map(len, first)), sum(map(len, second))
     wins = statistics.probability_of_improvement

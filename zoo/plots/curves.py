@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +29,9 @@ SAME_LENGTH = 0.93
 """Runs are as long as each other where the shortest has this share of the longest."""
 
 N_RESAMPLES = 2_000
+
+CENTERS = {"mean": statistics.mean_of_means, "iqm": statistics.pooled_iqm}
+"""What a group's line, or a side of a comparison, is of its runs."""
 
 
 @dataclass(frozen=True)
@@ -71,16 +75,14 @@ def series_of(run: Run, x: str, y: str) -> Series | None:
     None where the run has no such points.
     """
     if y in ("train", "length"):
-        episodes = run.episodes()
+        episodes = run.episodes
         if episodes is None:
             return None
-        places = {"steps": episodes.ends, "hours": episodes.seconds / 3600}
-        numbers = np.arange(1.0, len(episodes.ends) + 1)
-        return _sorted_series(places.get(x, numbers), episodes.returns if y == "train" else episodes.lengths)
+        return _sorted_series(episodes.places(x), episodes.returns if y == "train" else episodes.lengths)
     if y == "eval":
-        evaluations = run.evaluations()
+        evaluations = run.evaluations
         return None if evaluations is None else _at_steps(run, x, evaluations.timesteps, evaluations.means)
-    progress = run.progress()
+    progress = run.progress
     return _at_steps(run, x, progress[STEPS], progress[y]) if {y, STEPS} <= progress.keys() else None
 
 
@@ -88,15 +90,12 @@ def _at_steps(run: Run, x: str, steps: Array, values: Array) -> Series | None:
     """Return values at environment steps as a series over steps, episodes or hours."""
     if x == "steps":
         return _sorted_series(steps, values)
-    progress = run.progress()
+    progress = run.progress
     name = ELAPSED if x == "hours" else "time/episodes"
     if {name, STEPS} <= progress.keys():
         ruler = _sorted_series(progress[STEPS], progress[name] / (3600 if x == "hours" else 1))
     else:
-        ruler, episodes = None, run.episodes()
-        if episodes is not None:
-            numbers = np.arange(1.0, len(episodes.ends) + 1)
-            ruler = Series(episodes.ends, episodes.seconds / 3600 if x == "hours" else numbers)
+        ruler = None if run.episodes is None else Series(run.episodes.ends, run.episodes.places(x))
     if ruler is None:
         return None
     return _sorted_series(np.interp(steps, [0.0, *ruler.x], [0.0, *ruler.y]), values)
@@ -112,7 +111,7 @@ def refuse_unknown_scalar(y: str, runs: Sequence[Run]) -> None:
     """Raise `ZooError` if no run has logged a scalar of this name."""
     if y in Y_AXES:
         return
-    names = sorted({name for run in runs for name in run.progress()})
+    names = sorted({name for run in runs for name in run.progress})
     if y not in names:
         raise ZooError(
             f"y={one_line(y)}: no run has logged that{nearest(y, [*Y_AXES, *names])}"
@@ -136,14 +135,10 @@ def rolling_mean(values: Array, window: int) -> Array:
 
     It is centred: a trailing mean would shift the curve.
     """
-    if window <= 1 or len(values) < 2:
+    if window <= 1:
         return values
-    middle = values.mean()
-    sums = np.concatenate([[0.0], np.cumsum(values - middle)])
-    places = np.arange(len(values))
-    first = np.maximum(places - (window - 1) // 2, 0)
-    last = np.minimum(places + window // 2 + 1, len(values))
-    means: Array = middle + (sums[last] - sums[first]) / (last - first)
+    kernel, places = np.ones(window), slice(window // 2, window // 2 + len(values))
+    means: Array = (np.convolve(values, kernel) / np.convolve(np.ones(len(values)), kernel))[places]
     return means
 
 
@@ -171,7 +166,6 @@ def curves_of(groups: Sequence[Group], options: CurveOptions) -> list[Curve]:
             series = series_of(run, options.x, options.y)
             if series is not None:
                 found.append(binned(smoothed(series, options.smooth, options.y)))
-            run.clear_cache()
         if found:
             drawn.append(curve(group, found, options.aggregate, options.interval))
     if not drawn:
@@ -197,29 +191,24 @@ def curve(group: Group, all_series: Sequence[Series], aggregate: str, interval: 
     if len(grid) > N_POINTS:
         grid = np.linspace(start, end, N_POINTS)
     values = np.array([np.interp(grid, each.x, each.y, right=np.nan) for each in all_series])
-    grid, values = grid[np.isfinite(values).any(axis=0)], values[:, np.isfinite(values).any(axis=0)]
     present = [point[np.isfinite(point)] for point in values.T]
-    center = np.array([_center(point, aggregate) for point in present])
-    low, high = np.array([_band(point, aggregate, interval) for point in present], np.float64).T
+    statistic = CENTERS[aggregate]
+    center = np.array([statistic([point]) for point in present])
+    low, high = np.array([_band(point, statistic, interval) for point in present], np.float64).T
     return Curve(group, grid, center, low, high, np.array(list(map(len, present))))
 
 
-def _center(values: Array, aggregate: str) -> NDArray[np.float64]:
-    """Return mean or IQM over the last axis."""
-    return np.asarray(statistics.iqm(values) if aggregate == "iqm" else values.mean(axis=-1))
-
-
-def _band(values: Array, aggregate: str, interval: str) -> tuple[float, float]:
+def _band(
+    values: Array, statistic: Callable[[statistics.Strata], Any], interval: str
+) -> tuple[float, float] | None:
     """Return the lower and upper end of the interval at one point, for the values of all runs there."""
     if interval == "none" or len(values) < 2:
         return np.nan, np.nan
     if interval == "std":
-        center, std = float(_center(values, aggregate)), float(values.std(ddof=1))
+        center, std = float(statistic([values])), float(values.std(ddof=1))
         return center - std, center + std
     # Whole runs are resampled: the same seed at each point draws the same runs.
-    drawn = np.random.default_rng(0).integers(len(values), size=(N_RESAMPLES, len(values)))
-    low, high = statistics.interval(_center(values[drawn], aggregate))
-    return low, high
+    return statistics.bootstrap_interval(statistic, [values], n_resamples=N_RESAMPLES)
 
 
 def caption(drawn: Sequence[Curve], options: CurveOptions) -> str:

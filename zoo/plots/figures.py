@@ -9,7 +9,6 @@ import contextlib
 import io
 import math
 import textwrap
-import warnings
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.ticker import EngFormatter
 
 PICTURES = ("png", "svg", "pdf")
 
@@ -41,10 +41,7 @@ COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5B
 LINES = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (4, 1, 1, 1)))
 """After as many groups as there are colours, the lines change."""
 
-GREY = "#6B6B6B"
-
 Y_LABELS = {"train": "return in training", "eval": "return in evaluation", "length": "episode length"}
-X_LABELS = {"steps": "environment steps"}
 
 N_SCALARS = 5
 """Scalars of the updates that the page of one run shows."""
@@ -89,8 +86,7 @@ def house_style() -> Iterator[None]:
         import matplotlib
     except ImportError as error:
         raise ZooError(f"plots need: {install_command('plots')}") from error
-    with matplotlib.rc_context(), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing")
+    with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(cast(Any, _STYLE))
         yield
@@ -123,27 +119,27 @@ def line_style(place: int) -> dict[str, Any]:
     return {"color": COLORS[place % len(COLORS)], "linestyle": LINES[place // len(COLORS) % len(LINES)]}
 
 
-def short_number(value: float, _position: object = None) -> str:
-    """Return a number as an axis shows it: 1.5k, 1M."""
-    for unit, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= unit:
-            return f"{value / unit:.4g}{letter}"
-    return f"{value:.4g}" if math.isfinite(value) else ""
+def short_numbers() -> EngFormatter:
+    """Return the format of an axis' numbers: 1.5k, 1M."""
+    from matplotlib.ticker import EngFormatter
+
+    formatter = EngFormatter(sep="")
+    formatter.ENG_PREFIXES = {0: "", 3: "k", 6: "M", 9: "G"}
+    return formatter
 
 
 def _shorten_ticks(*axes: Any) -> None:
-    """Format axes with few ticks: 1M for 1000000."""
-    from matplotlib.ticker import FuncFormatter, MaxNLocator
+    from matplotlib.ticker import MaxNLocator
 
     for axis in axes:
         axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
-        axis.set_major_formatter(FuncFormatter(short_number))
+        axis.set_major_formatter(short_numbers())
 
 
 def _format_axes(axes: Axes, x: str) -> None:
     _shorten_ticks(axes.xaxis, axes.yaxis)
     axes.set_xlim(left=0)
-    axes.set_xlabel(X_LABELS.get(x, x))
+    axes.set_xlabel("environment steps" if x == "steps" else x)
 
 
 def _add_caption(figure: Figure, heading: str | None, text: str) -> None:
@@ -151,7 +147,7 @@ def _add_caption(figure: Figure, heading: str | None, text: str) -> None:
     if heading:
         figure.suptitle(one_line(heading, 100), x=0.01, ha="left", fontsize=12, fontweight="bold")
     lines = textwrap.wrap(one_line(text, 1_000), int(figure.get_figwidth() * 17))[:6]
-    figure.supxlabel("\n".join(lines), fontsize=7.5, color=GREY, x=0.01, ha="left")
+    figure.supxlabel("\n".join(lines), fontsize=7.5, color="#6B6B6B", x=0.01, ha="left")
 
 
 # -- curves -----------------------------------------------------------------------------------------------
@@ -197,7 +193,7 @@ def run_figure(run: Run, x: str, smooth: int | str, heading: str | None = None) 
 
     Raises `ZooError` if there is nothing in the run to draw.
     """
-    titles = {"train": "Return in training", "eval": "Return in evaluation", "length": "Episode length"}
+    titles = {y: label.capitalize() for y, label in Y_LABELS.items()}
     titles |= {name: name for name in _training_scalars(run)}
     found = {y: series for y in titles if (series := series_of(run, x, y)) is not None}
     if not found:
@@ -222,7 +218,7 @@ def _training_scalars(run: Run) -> list[str]:
     """Return the names of some scalars of the updates, losses first."""
     names = [
         name
-        for name, values in run.progress().items()
+        for name, values in run.progress.items()
         if name.startswith("train/") and np.isfinite(values).sum() > 1
     ]
     settings = ("train/n_updates", "train/learning_rate", "train/clip_range")

@@ -18,7 +18,6 @@ IGNORED_KEYS = (
 )
 """Config keys that change neither what a run learns nor how it is evaluated."""
 
-KEYS_IN_LABEL = 3
 _LABEL_LIMIT = 70
 
 
@@ -56,7 +55,6 @@ def group_runs(runs: Sequence[Run], by: Sequence[str] = ()) -> list[Group]:
     for run in runs:
         identity = [_value(run, key) for key in by] if by else [run.is_sb3, run.algo, identifying_values(run)]
         members.setdefault(_text([run.env, *identity]), []).append(run)
-    varying = {} if by else _varying_keys(runs)
     groups: dict[tuple[str, str], Group] = {}
     for first, *others in members.values():
         env = first.env
@@ -65,9 +63,8 @@ def group_runs(runs: Sequence[Run], by: Sequence[str] = ()) -> list[Group]:
             parts = [first.algo if key == "algo" else _key_value(key, _value(first, key)) for key in keys]
         else:
             values = identifying_values(first).items()
-            differing = [_key_value(key, value) for key, value in values if key in varying[env, first.algo]]
-            more = ["…"] if len(differing) > KEYS_IN_LABEL else []
-            parts = [first.algo, *differing[:KEYS_IN_LABEL], *more]
+            varying = _varying_keys([run for run in runs if (run.env, run.algo) == (env, first.algo)])
+            parts = [first.algo, *(_key_value(key, value) for key, value in values if key in varying)]
         label = name = one_line(", ".join(parts) or "all runs", _LABEL_LIMIT)
         number = 1
         while (env, name) in groups:
@@ -87,12 +84,11 @@ def _without_repeats(runs: Sequence[Run]) -> tuple[list[Run], list[Run]]:
         is_known = run.config is not None and run.seed is not None
         key = _text([run.algo, run.seed, identifying_values(run)]) if is_known else str(run.path)
         same.setdefault(key, []).append(run)
-    newest = (
+    newest = [
         max(each, key=lambda run: (run.is_complete, str(run.record.get("started") or ""), str(run.path)))
         for each in same.values()
-    )
-    counted = set(map(id, newest))
-    return [run for run in runs if id(run) in counted], [run for run in runs if id(run) not in counted]
+    ]
+    return newest, [run for run in runs if run not in newest]
 
 
 def differences(first: Iterable[Run], second: Iterable[Run]) -> dict[str, tuple[list[Any], list[Any]]]:
@@ -136,16 +132,11 @@ def _value(run: Run, key: str) -> Any:
     return getattr(run, key) if key in ("algo", "env", "seed") else dict(flat(run.config or {})).get(key)
 
 
-def _varying_keys(runs: Sequence[Run]) -> dict[tuple[str, str], set[str]]:
-    """Return by environment and algorithm the keys of the config in which runs differ."""
-    items: dict[tuple[str, str], list[set[tuple[str, str]]]] = {}
-    for run in runs:
-        values = {(key, _text(value)) for key, value in identifying_values(run).items()}
-        items.setdefault((run.env, run.algo), []).extend([values] if values else [])
-    return {
-        place: {key for key, _ in each[0].union(*each) - each[0].intersection(*each)} if each else set()
-        for place, each in items.items()
-    }
+def _varying_keys(runs: Sequence[Run]) -> set[str]:
+    items = [
+        {(key, _text(each)) for key, each in identifying_values(run).items()} for run in runs if run.config
+    ]
+    return {key for key, _ in items[0].union(*items) - items[0].intersection(*items)} if items else set()
 
 
 def _text(value: Any) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import jinja2
 
 from zoo.core.plain_data import value_at
-from zoo.core.printing import one_line, printable
+from zoo.core.printing import one_line
 from zoo.errors import ZooError
 from zoo.plots.curves import CurveOptions, curves_of
 from zoo.plots.figures import (
@@ -35,9 +35,6 @@ if TYPE_CHECKING:
 VIDEO_LIMIT = 12 * 2**20
 """Bytes of a video that goes into the page."""
 
-MOST_LINES = 1_000
-"""Runs and warnings that are listed."""
-
 Part = dict[str, Any]
 """A part of a section: a figure, a video, a text, a table or warnings, as `report.html.j2` shows it."""
 
@@ -58,7 +55,7 @@ def report_of(
     count = [f"{len(unfinished)} of {len(runs)} runs did not finish:"] if unfinished else []
     about = {"text": f"Each run's score is the {SCORE_NAMES[kind]}."}
     scores: list[Part] = [
-        {"warnings": count + unfinished[:MOST_LINES]},
+        {"warnings": count + unfinished},
         about,
         _table(score_table(group_scores)),
     ]
@@ -74,29 +71,21 @@ def report_of(
     rows = [
         [group.label, group.env, run.seed, run.status, run.name]
         + [run.record.get(key, "") for key in ("started", "git_commit", "command")]
-        for group, run in runs[:MOST_LINES]
+        for group, run in runs
     ]
     sections.append(("Runs", [{"columns": columns, "rows": rows}]))
     if len(runs) == 1:
         sections.append(("How it was made", _files(runs[0][1])))
     problems = problems_of(run for _, run in runs)
     if problems:
-        sections.append(("Files with problems", [{"warnings": problems[:MOST_LINES]}]))
+        sections.append(("Files with problems", [{"warnings": problems}]))
     places = ", ".join(dict.fromkeys(group.env for group in groups))
     title = heading or f"{', '.join(dict.fromkeys(group.label for group in groups))} on {places}"
-    return _page(one_line(title, 300), sections)
-
-
-def _page(title: str, sections: list[Section]) -> str:
-    """Return the template filled in; every text is escaped, and without control characters."""
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        finalize=lambda value: value if hasattr(value, "__html__") else printable(value, 10**9),
-        trim_blocks=True,
+        loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True
     )
     template = environment.get_template("report.html.j2")
-    return template.render(title=title, sections=sections, version=__version__)
+    return template.render(title=one_line(title, 300), sections=sections, version=__version__)
 
 
 def _figure(draw: Callable[[], Figure], description: str) -> Part:

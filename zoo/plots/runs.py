@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import glob
 import math
 import os
@@ -103,29 +104,27 @@ class Episodes:
     seconds: Array
     """Since the training began."""
 
+    def places(self, x: str) -> Array:
+        """Return where on an axis each ended: in ``steps``, ``hours`` or ``episodes``."""
+        numbers = np.arange(1.0, len(self.ends) + 1)
+        return {"steps": self.ends, "hours": self.seconds / 3600}.get(x, numbers)
+
 
 @dataclass(frozen=True)
 class Monitor:
-    """The episodes of one environment, when its monitor began, and how many rows are damaged."""
+    """The episodes of one environment, and when its monitor began."""
 
     episodes: Episodes
     t_start: float
     env_id: str
-    n_damaged: int
 
 
 @dataclass(frozen=True)
 class Evaluations:
-    """Evaluations in the order of their steps; returns have shape (n_evaluations, n_episodes)."""
+    """The mean return of each evaluation, in the order of their steps."""
 
     timesteps: Array
-    returns: Array
-
-    @property
-    def means(self) -> Array:
-        """The mean return of each evaluation."""
-        means: Array = self.returns.mean(axis=1)
-        return means
+    means: Array
 
 
 def parse_monitor(content: bytes) -> Monitor:
@@ -134,31 +133,25 @@ def parse_monitor(content: bytes) -> Monitor:
     if content.startswith(b"#"):
         head, _, content = content.partition(b"\n")
         start = parse_json(head[1:].decode(errors="replace"))
-    columns, n_damaged = parse_progress(content)
+    columns = parse_progress(content)
     if not {"r", "l", "t"} <= columns.keys():
         raise ValueError("it has no columns r, l, t")
     rows = np.stack([columns[name] for name in ("r", "l", "t")])
-    is_episode = np.isfinite(rows).all(axis=0) & (rows[1] > 0)
-    returns, lengths, seconds = rows[:, is_episode]
+    returns, lengths, seconds = rows[:, np.isfinite(rows).all(axis=0) & (rows[1] > 0)]
     episodes = Episodes(np.cumsum(lengths), returns, lengths, seconds)
-    t_start, env_id = finite_number(start.get("t_start")) or 0.0, one_line(start.get("env_id") or "", 80)
-    return Monitor(episodes, t_start, env_id, n_damaged + int((~is_episode).sum()))
+    return Monitor(episodes, float(start.get("t_start", 0.0)), start.get("env_id") or "")
 
 
-def parse_progress(content: bytes) -> tuple[dict[str, Array], int]:
-    """Return the columns of a ``progress.csv``, NaN for no number, and how many rows are damaged.
+def parse_progress(content: bytes) -> dict[str, Array]:
+    """Return the columns of a ``progress.csv``, NaN for no number.
 
-    A row that is still being written is left out.
+    A row that is damaged, or still being written, is left out.
     """
     lines = content[: content.rfind(b"\n") + 1].decode(errors="replace").split("\n")[:-1]
-    try:
-        names, *rows = [*csv.reader(lines)] or [[]]
-    except csv.Error as error:
-        raise ValueError(one_line(error)) from error
+    names, *rows = [*csv.reader(lines)] or [[]]
     whole = [[_number(cell) for cell in row] for row in rows if len(row) == len(names)]
     table = np.array(whole, np.float64).reshape(-1, max(1, len(names)))
-    columns = {one_line(name, 100): column for name, column in zip(names, table.T, strict=False)}
-    return columns, len(rows) - len(whole)
+    return dict(zip(names, table.T, strict=False))
 
 
 def _number(cell: str) -> float:
@@ -169,24 +162,17 @@ def _number(cell: str) -> float:
 
 
 def parse_evaluations(content: bytes) -> Evaluations:
-    """Return the evaluations of an ``evaluations.npz`` without those with NaN.
-
-    Raises `ValueError` for another file.
-    """
+    """Return the evaluations of an ``evaluations.npz``. Raises `ValueError` for another file."""
     arrays = parse_arrays(content, ("timesteps", "results"))
     if len(arrays) < 2:
         raise ValueError("it has no timesteps and results")
-    timesteps, returns = arrays["timesteps"], arrays["results"]
-    returns = returns.reshape(len(timesteps), -1)
-    rows = np.flatnonzero(np.isfinite(returns).all(axis=1))
-    rows = rows[np.argsort(timesteps[rows], kind="stable")]
-    return Evaluations(timesteps[rows], returns[rows])
+    return Evaluations(arrays["timesteps"], arrays["results"].mean(axis=1))
 
 
 # -- runs -------------------------------------------------------------------------------------------------
 
 
-@dataclass
+@dataclass(eq=False)
 class Run:
     """A run's folder. Its files are read on demand; damaged ones are noted in ``problems``."""
 
@@ -202,7 +188,6 @@ class Run:
     is_sb3: bool = False
     problems: dict[str, str] = field(default_factory=dict)
     """What is wrong with a file, in one line, by its name."""
-    _contents: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @property
     def name(self) -> str:
@@ -227,135 +212,105 @@ class Run:
             return "was pruned"
         return "has not ended, or was killed" if self.status == "running" else self.status or "has no status"
 
-    def episodes(self) -> Episodes | None:
-        """Return the training episodes, or None if none has ended."""
+    @functools.cached_property
+    def monitors(self) -> list[Monitor]:
+        """What can be read of the monitors of all environments."""
         prefix = "" if self.is_sb3 else "monitor/"
-        names = [f"{prefix}{name}" for name in _names_in(self.path / prefix) if _is_monitor(name)]
-        monitors = [each for name in names if (each := self._read(name, parse_monitor)) is not None]
-        if not any(len(each.episodes.ends) for each in monitors):
+        folder = self.path / prefix
+        names = sorted(filter(_is_monitor, os.listdir(folder))) if folder.is_dir() else []
+        read = [self._read(f"{prefix}{name}", parse_monitor) for name in names]
+        return [each for each in read if each is not None]
+
+    @functools.cached_property
+    def episodes(self) -> Episodes | None:
+        """The training episodes of all environments; None if none has ended."""
+        if not any(len(each.episodes.ends) for each in self.monitors):
             return None
         config = self.config or {}
-        n_envs = int(finite_number(config.get("n_envs")) or len(names))
-        return _merge_monitors(monitors, n_envs * int(finite_number(config.get("workers")) or 1))
+        # k steps of one of n environments are n·k of the run.
+        n_envs = (config.get("n_envs") or len(self.monitors)) * (config.get("workers") or 1)
+        first = min(each.t_start for each in self.monitors)
+        parts = [
+            (each.ends * n_envs, each.returns, each.lengths, each.seconds + t_start - first)
+            for each, t_start in ((monitor.episodes, monitor.t_start) for monitor in self.monitors)
+        ]
+        columns = np.concatenate(parts, axis=1)
+        return Episodes(*columns[:, np.argsort(columns[0], kind="stable")])
 
+    @functools.cached_property
     def progress(self) -> dict[str, Array]:
-        """Return the logged scalars by name; nothing for a run without ``progress.csv``."""
-        columns, n_damaged = self._read("progress.csv", parse_progress) or ({}, 0)
-        if n_damaged:
-            self.problems["progress.csv"] = f"{n_damaged:,} damaged rows are left out"
-        return columns
+        """The logged scalars by name; nothing for a run without ``progress.csv``."""
+        return self._read("progress.csv", parse_progress) or {}
 
+    @functools.cached_property
     def evaluations(self) -> Evaluations | None:
-        """Return the evaluations, or None if there is none."""
+        """The evaluations; None if there is none."""
         evaluations = self._read(EVALUATIONS, parse_evaluations)
         return evaluations if evaluations is not None and len(evaluations.timesteps) else None
 
     def score(self, kind: Score) -> float | None:
         """Return the mean return of the last or the best evaluation, or of the last training episodes."""
         if kind == "train":
-            episodes = self.episodes()
-            return None if episodes is None else float(episodes.returns[-LAST_EPISODES:].mean())
-        evaluations = self.evaluations()
-        if evaluations is None:
-            return finite_number(value_at(self.record, "evaluation.mean_return"))
-        return float(evaluations.means.max() if kind == "best" else evaluations.means[-1])
+            return None if self.episodes is None else float(self.episodes.returns[-LAST_EPISODES:].mean())
+        if self.evaluations is None:
+            recorded: float | None = value_at(self.record, "evaluation.mean_return")
+            return recorded
+        means = self.evaluations.means
+        return float(means.max() if kind == "best" else means[-1])
 
+    @property
     def timesteps(self) -> float | None:
-        """Return how many environment steps the run took, as far as it recorded that."""
-        recorded, episodes = finite_number(self.record.get("timesteps")), self.episodes()
-        return float(episodes.ends[-1]) if recorded is None and episodes is not None else recorded
+        """How many environment steps the run took, as far as it recorded that."""
+        recorded: float | None = self.record.get("timesteps")
+        return float(self.episodes.ends[-1]) if recorded is None and self.episodes is not None else recorded
 
+    @property
     def seconds(self) -> float | None:
-        """Return the seconds that the run took, as far as they were logged."""
-        elapsed, episodes = self.progress().get(ELAPSED), self.episodes()
+        """The seconds that the run took, as far as they were logged."""
+        elapsed = self.progress.get(ELAPSED)
         if elapsed is not None and np.isfinite(elapsed).any():
             return float(np.nanmax(elapsed))
-        return None if episodes is None else float(episodes.seconds.max())
+        return None if self.episodes is None else float(self.episodes.seconds.max())
 
     def _read(self, name: str, parse: Callable[[bytes], Read]) -> Read | None:
         """Return a file's parsed content; None if it is missing, or damaged (noted in ``problems``)."""
-        if name not in self._contents:
-            exists = (self.path / name).exists()
-            self._contents[name] = _read_file(self.path, name, parse, self.problems) if exists else None
-        found: Read | None = self._contents[name]
-        if isinstance(found, Monitor) and found.n_damaged:
-            self.problems[name] = f"{found.n_damaged:,} damaged rows are left out"
-        return found
-
-    def clear_cache(self) -> None:
-        """Free the files' content; it is read again on demand."""
-        self._contents.clear()
+        try:
+            return parse((self.path / name).read_bytes())
+        except FileNotFoundError:
+            return None
+        except (ZooError, *UNREADABLE) as error:
+            self.problems[name] = one_line(error) or type(error).__name__
+            return None
 
 
 def read_run(path: Path) -> Run:
     """Return the run in a folder; a damaged record or config is among its problems."""
     if not (path / RECORD).is_file():
         return _sb3_run(path)
-    problems: dict[str, str] = {}
-    record = _read_file(path, RECORD, parse_json, problems) or {}
-    config = _read_file(path, "config.yaml", parse_yaml, problems)
-    algo = value_at(config, "algo.preset") or value_at(config, "algo.name")
-    env_folder, seed = path.absolute().parent, record.get("seed")
-    return Run(
-        path,
-        algo=one_line(algo or env_folder.parent.name or "?", 60),
-        env=one_line(value_at(config, "env.id") or env_folder.name or "?", 60),
-        seed=seed if isinstance(seed, int) else None,
-        status=one_line(record["status"], 20) if "status" in record else None,
-        config=config,
-        record=record,
-        problems=problems,
-    )
-
-
-def finite_number(value: Any) -> float | None:
-    """Return a finite number as a float, None for anything else."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    return float(value)
+    env_folder = path.absolute().parent
+    run = Run(path, env_folder.parent.name, env_folder.name)
+    run.record, run.config = run._read(RECORD, parse_json) or {}, run._read("config.yaml", parse_yaml)
+    run.seed, run.status = run.record.get("seed"), run.record.get("status")
+    run.algo = value_at(run.config, "algo.preset") or value_at(run.config, "algo.name") or run.algo
+    run.env = value_at(run.config, "env.id") or run.env
+    if run.config is None:
+        run.problems.setdefault("config.yaml", "is missing")
+    return run
 
 
 def _sb3_run(path: Path) -> Run:
     """Return a run of Stable-Baselines3: its monitor names the environment, its folder the algorithm."""
-    run = Run(path, algo="", env="", is_sb3=True)
-    monitors = [run._read(file, parse_monitor) for file in _names_in(path) if _is_monitor(file)]
     name, parent = path.absolute().name, path.absolute().parent.name
     seed, without_seed = _SEED_AT_END.search(name), _SEED_AT_END.sub("", name)
     # In folders such as ppo/CartPole-v1_1 the environment's name says nothing about who trained there.
     is_env = bool(_IS_ENV.search(without_seed))
+    run = Run(path, parent if is_env or not without_seed else without_seed, "", is_sb3=True)
     run.seed = int(seed[1]) if seed else None
-    run.env = next((each.env_id for each in monitors if each is not None and each.env_id), "")
-    run.env = run.env or next((one_line(each) for each in (without_seed, parent) if _IS_ENV.search(each)), "")
-    run.algo = one_line(parent if is_env or not without_seed else without_seed, 60) or "?"
+    named = [each.env_id for each in run.monitors] + [
+        each for each in (without_seed, parent) if _IS_ENV.search(each)
+    ]
+    run.env = next(filter(None, named), "")
     return run
-
-
-def _read_file(
-    path: Path, name: str, parse: Callable[[bytes], Read], problems: dict[str, str]
-) -> Read | None:
-    try:
-        return parse((path / name).read_bytes())
-    except FileNotFoundError:
-        problems[name] = "is missing"
-    except (ZooError, *UNREADABLE) as error:
-        problems[name] = one_line(error) or type(error).__name__
-    return None
-
-
-def _names_in(folder: Path) -> list[str]:
-    return sorted(os.listdir(folder)) if folder.is_dir() else []
-
-
-def _merge_monitors(monitors: Sequence[Monitor], n_envs: int) -> Episodes:
-    """Merge the episodes of parallel environments: k steps of each are n_envs·k of the run."""
-    first = min(monitor.t_start for monitor in monitors)
-    each = [(m.episodes.ends * n_envs, m.episodes, m.episodes.seconds + m.t_start - first) for m in monitors]
-    ends = np.concatenate([ends for ends, _, _ in each])
-    returns = np.concatenate([episodes.returns for _, episodes, _ in each])
-    lengths = np.concatenate([episodes.lengths for _, episodes, _ in each])
-    seconds = np.concatenate([seconds for _, _, seconds in each])
-    order = np.argsort(ends, kind="stable")
-    return Episodes(ends[order], returns[order], lengths[order], seconds[order])
 
 
 def problems_of(runs: Iterable[Run]) -> list[str]:

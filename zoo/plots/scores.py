@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from zoo.core.printing import one_line
 from zoo.errors import ZooError
 from zoo.experiment import statistics
 from zoo.plots.groups import Group
-from zoo.plots.runs import Score, finite_number
+from zoo.plots.runs import Score
 
 Array = NDArray[np.float64]
 Interval = tuple[float, float]
@@ -39,8 +39,8 @@ class GroupScore:
     """Runs without a score, each with its reason."""
     steps: float | None
     """Median environment steps of a run."""
-    hours: float | None
-    """Median hours of a run."""
+    seconds: float | None
+    """Median seconds of a run."""
 
     @property
     def std(self) -> float | None:
@@ -59,27 +59,21 @@ class GroupScore:
 
 def scored(groups: Sequence[Group], kind: Score) -> list[GroupScore]:
     """Return the scores of each group, also of one without any. Runs that did not finish have none."""
-    return [_scored_group(group, kind) for group in groups]
+    found = []
+    for group in groups:
+        by_run = [(run, run.score(kind) if run.is_complete else None) for run in group.runs]
+        why = "no episode has ended" if kind == "train" else "it was not evaluated"
+        left_out = [
+            f"{run.name}: {why if run.is_complete else run.ending}" for run, score in by_run if score is None
+        ]
+        scores = np.array([score for _, score in by_run if score is not None])
+        counted = [run for run, score in by_run if score is not None]
+        steps, seconds = _median(run.timesteps for run in counted), _median(run.seconds for run in counted)
+        found.append(GroupScore(group, scores, left_out, steps, seconds))
+    return found
 
 
-def _scored_group(group: Group, kind: Score) -> GroupScore:
-    scores, left_out, steps, seconds = [], [], [], []
-    for run in group.runs:
-        score = run.score(kind) if run.is_complete else None
-        if score is None:
-            why = "no episode has ended" if kind == "train" else "it was not evaluated"
-            left_out.append(f"{run.name}: {why if run.is_complete else run.ending}")
-        else:
-            scores.append(score)
-            steps.append(run.timesteps())
-            seconds.append(run.seconds())
-        run.clear_cache()
-    middle = _median(seconds)
-    hours = None if middle is None else middle / 3600
-    return GroupScore(group, np.array(scores, np.float64), left_out, _median(steps), hours)
-
-
-def _median(values: Sequence[float | None]) -> float | None:
+def _median(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return float(np.median(known)) if known else None
 
@@ -121,7 +115,10 @@ def normalized_scores(
     normalized: dict[str, list[Array]] = {label: [] for label in scores}
     for env in envs:
         if env in given:
-            low, high = _checked_reference(env, given[env])
+            scale = given[env]
+            if not isinstance(scale, list | tuple) or len(scale) != 2 or scale[0] == scale[1]:
+                raise ZooError(f"reference of {env}: {scale} is not [low, high], two different returns")
+            low, high = map(float, scale)
         else:
             there = np.concatenate([by_env[env] for by_env in scores.values()])
             low, high = float(there.min()), float(there.max())
@@ -139,15 +136,6 @@ def scores_by_label(group_scores: Sequence[GroupScore]) -> dict[str, dict[str, A
         if len(each.scores):
             found.setdefault(each.group.label, {})[each.group.env] = each.scores
     return found
-
-
-def _checked_reference(env: str, value: Any) -> Interval:
-    match [finite_number(each) for each in value] if isinstance(value, list | tuple) else None:
-        case [float(low), float(high)] if low != high:
-            return low, high
-    raise ZooError(
-        f"reference of {one_line(env)}: {one_line(value, 60)} is not [low, high], two different returns"
-    )
 
 
 def _read_references(given: str | Mapping[str, Any] | None) -> Mapping[str, Any]:

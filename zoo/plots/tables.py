@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from zoo.core.printing import csv_lines, csv_text, decimal, one_line
+from zoo.core.printing import csv_lines, decimal, duration, one_line
 from zoo.plots.scores import AGGREGATES, GroupScore, Interval, Methods, aggregates
 
 TEXTS = ("md", "csv")
@@ -26,7 +26,7 @@ class Table:
     def text(self, kind: str) -> str:
         """Return the table as ``md`` or ``csv``."""
         if kind == "csv":
-            return csv_lines(map(_csv_cell, row) for row in [self.fields, *self.values])
+            return csv_lines([self.fields, *self.values])
         columns, *rows = (  # No text ends its cell or begins an element of HTML.
             [re.sub(r"([\\|])", r"\\\1", one_line(cell, 300)).replace("<", "&lt;") for cell in row]
             for row in [self.columns, *self.rows]
@@ -35,16 +35,11 @@ class Table:
         return "".join(f"| {' | '.join(row)} |\n" for row in [columns, rules, *rows])
 
 
-def _csv_cell(value: Any) -> str:
-    if isinstance(value, str):
-        return csv_text(value)
-    return "" if value is None else f"{value:.10g}"
-
-
 def score_table(group_scores: Sequence[GroupScore]) -> Table:
     """Return a row for each group: runs, mean ± std, IQM with interval, best run, steps, time."""
     rows, values = [], []
     for each in group_scores:
+        hours = None if each.seconds is None else each.seconds / 3600
         scores, n_left, names = each.scores, len(each.left_out), [each.group.label, each.group.env]
         cells = ["–"] * 3
         numbers: list[float | None] = [None] * 6
@@ -55,9 +50,9 @@ def score_table(group_scores: Sequence[GroupScore]) -> Table:
             numbers = [mean, each.std, each.iqm, *(ci95 or (None, None)), best]
         n_runs = f"{len(scores)} of {len(scores) + n_left}" if n_left else str(len(scores))
         steps = "–" if each.steps is None else f"{each.steps:,.0f}"
-        time = "–" if each.hours is None else duration(each.hours)
+        time = "–" if each.seconds is None else duration(each.seconds)
         rows.append([*names, n_runs, *cells, steps, time])
-        values.append([*names, len(scores), n_left, *numbers, each.steps, each.hours])
+        values.append([*names, len(scores), n_left, *numbers, each.steps, hours])
     columns = ["algorithm", "environment", "runs", "mean ± std", "IQM [95 % interval]", "best", "steps"]
     fields = ["algo", "env", "runs", "runs_left_out", "mean", "std", "iqm", "iqm_low", "iqm_high", "best"]
     return Table([*columns, "time"], rows, [*fields, "steps", "hours"], values, 2)
@@ -75,13 +70,6 @@ def aggregate_table(methods: Methods) -> Table:
         f"{name.replace(' ', '_').lower()}{end}" for name in AGGREGATES for end in ("", "_low", "_high")
     ]
     return Table(["algorithm", *AGGREGATES], rows, ["algo", *fields], values, 1)
-
-
-def duration(hours: float) -> str:
-    """Return a time as a person says it: 34 s, 12 min, 3.4 h."""
-    if hours < 1 / 60:
-        return f"{hours * 3600:.0f} s"
-    return f"{hours * 60:.0f} min" if hours < 2 else f"{hours:,.1f} h"
 
 
 def _with_interval(value: float, ci95: Interval | None) -> str:

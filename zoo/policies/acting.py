@@ -17,7 +17,6 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from zoo.buffers.arrays import Arrays, ArraySpec, transform
+from zoo.buffers.arrays import Arrays, ArraySpec, split_rows, transform
 from zoo.envs.spaces import leaf_spaces, leaves, nested
 from zoo.errors import ZooError
 from zoo.optim.gpu import GraphedFunction, tensors_on
@@ -34,11 +33,10 @@ from zoo.optim.parameters import Parameters
 from zoo.optim.update_runner import tree_signature
 from zoo.policies import distributions as heads
 from zoo.policies.actor_critic import ActionValuePolicy, ActorCritic, PolicyInput, StochasticDuelingPolicy
-from zoo.policies.config import ACTIVATIONS
 from zoo.policies.continuous import DeterministicActor, LinearPolicy, SquashedActor
 from zoo.policies.distributions import ActionDistribution, Array
 from zoo.policies.encoders import VectorEncoder
-from zoo.policies.networks import Mlp, activation_class
+from zoo.policies.networks import ACTIVATION_CLASSES, Mlp
 from zoo.policies.q_networks import QNetwork, QuantileNetwork
 
 CALLS_BEFORE_A_GRAPH = 10
@@ -215,13 +213,8 @@ class BatchedPolicy:
         """Return the masked parameters of the head (n, …)."""
         if len(self._policies) == 1:
             return self._policies[0].parameters(inputs)[0]
-        rows = []
-        for i, policy in enumerate(self._policies):
-            row = itemgetter(slice(i, i + 1))
-            rows.append(
-                policy.parameters({name: transform(row, column) for name, column in inputs.items()})[0]
-            )
-        return np.concatenate(rows)
+        rows = zip(self._policies, split_rows(inputs, 1), strict=True)
+        return np.concatenate([policy.parameters(row)[0] for policy, row in rows])
 
     def act(self, inputs: PolicyInput) -> Arrays:
         """Return the likeliest actions (n, …)."""
@@ -244,23 +237,22 @@ _KNOWN = {
 }
 
 
-def action_parameters_in_numpy(policy: nn.Module) -> ArrayFunction | None:
+def action_parameters_in_numpy(policy: Any) -> ArrayFunction | None:
     """Return the function from observations (n, …) to the parameters of the head (n, …), before masks.
 
     Those of a dueling Q-network lack the state value, which all actions of a row share.
     """
-    if isinstance(policy, ActorCritic) and type(policy) in _ACTOR_CRITICS and policy.core is None:
+    if type(policy) in _ACTOR_CRITICS and policy.core is None:
         return _chain(policy.encoder, policy.shared, policy.actor, policy.head)
-    if isinstance(policy, _ACTORS) and type(policy) in _ACTORS:
+    if type(policy) in _ACTORS:
         return _chain(policy.encoder, policy.trunk, policy.head)
-    if isinstance(policy, QNetwork) and type(policy) is QNetwork:
-        return _chain(policy.encoder, policy.advantages)
-    if not isinstance(policy, QuantileNetwork) or type(policy) is not QuantileNetwork:
+    if type(policy) not in (QNetwork, QuantileNetwork):
         return None
-    quantiles, n_quantiles = _chain(policy.encoder, policy.advantages), policy.n_quantiles
-    if quantiles is None:
-        return None
-    return lambda inputs: quantiles(inputs).reshape(len(inputs), n_quantiles, -1).mean(1)
+    outputs = _chain(policy.encoder, policy.advantages)
+    if type(policy) is QNetwork or outputs is None:
+        return outputs
+    n_quantiles = policy.n_quantiles
+    return lambda inputs: outputs(inputs).reshape(len(inputs), n_quantiles, -1).mean(1)
 
 
 def values_in_numpy(policy: nn.Module) -> ArrayFunction | None:
@@ -351,7 +343,7 @@ def _layer_norm(layer: nn.LayerNorm) -> ArrayFunction:
 
 _SAME_IN_BOTH_MODES = {
     *(nn.Linear, nn.Conv2d, nn.LayerNorm, nn.Flatten, nn.Identity, nn.Sequential, nn.ModuleList),
-    *map(activation_class, ACTIVATIONS),
+    *ACTIVATION_CLASSES.values(),
 }
 
 
@@ -407,48 +399,24 @@ class ActionAdapter(ABC):
         """Return an environment's actions as they are stored: the inverse of `to_env`."""
 
 
-class DiscreteAdapter(ActionAdapter):
-    """One number, counted from the space's start."""
+class CountedAdapter(ActionAdapter):
+    """One number, several in a row, or bits: each counted from its start."""
 
-    def __init__(self, space: spaces.Discrete) -> None:
-        self.n, self.start, self.dtype = int(space.n), int(space.start), space.dtype
-        self.spec = ArraySpec((), np.int64)
-
-    def to_env(self, actions: Array) -> Array:
-        return (actions + self.start if self.start else actions).astype(self.dtype, copy=False)
-
-    def from_env(self, actions: Any) -> Array:
-        return np.asarray(actions).astype(np.int64) - self.start
-
-
-class MultiDiscreteAdapter(ActionAdapter):
-    """Several numbers, each counted from its start."""
-
-    def __init__(self, space: spaces.MultiDiscrete) -> None:
-        self.space = space
-        self.spec = ArraySpec((space.nvec.size,), np.int64)
+    def __init__(self, space: spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary) -> None:
+        self.shape, self.dtype = space.shape or (), space.dtype
+        self.start = np.asarray(getattr(space, "start", 0), np.int64)
+        self.is_shifted = bool(self.start.any())
+        is_bits = isinstance(space, spaces.MultiBinary)
+        flat = () if isinstance(space, spaces.Discrete) else (math.prod(self.shape),)
+        self.spec = ArraySpec(flat, np.int8 if is_bits else np.int64)
 
     def to_env(self, actions: Array) -> Array:
-        shaped = actions.reshape(len(actions), *self.space.nvec.shape) + self.space.start
-        return shaped.astype(self.space.dtype, copy=False)
+        shaped = actions.reshape(len(actions), *self.shape)
+        return (shaped + self.start if self.is_shifted else shaped).astype(self.dtype, copy=False)
 
     def from_env(self, actions: Any) -> Array:
-        counted = np.asarray(actions).astype(np.int64) - self.space.start
-        return counted.reshape(len(counted), -1)
-
-
-class MultiBinaryAdapter(ActionAdapter):
-    """Bits in a row."""
-
-    def __init__(self, space: spaces.MultiBinary) -> None:
-        self.shape = space.shape
-        self.spec = ArraySpec((math.prod(space.shape),), np.int8)
-
-    def to_env(self, actions: Array) -> Array:
-        return actions.reshape(len(actions), *self.shape)
-
-    def from_env(self, actions: Any) -> Array:
-        return np.asarray(actions, np.int8).reshape(len(actions), -1)
+        counted = np.asarray(actions).astype(self.spec.dtype) - self.start
+        return counted.astype(self.spec.dtype, copy=False).reshape(len(counted), *self.spec.shape)
 
 
 class BoxAdapter(ActionAdapter):
@@ -460,7 +428,7 @@ class BoxAdapter(ActionAdapter):
     def __init__(self, space: spaces.Box) -> None:
         self.space = space
         self.spec = ArraySpec((math.prod(space.shape),), np.float32)
-        self.is_whole = holds_whole_numbers(space)
+        self.is_whole = space.dtype.kind in "iub"
 
     def to_env(self, actions: Array) -> Array:
         shaped = actions.reshape(len(actions), *self.space.shape)
@@ -470,11 +438,8 @@ class BoxAdapter(ActionAdapter):
         return np.asarray(actions, np.float32).reshape(len(actions), -1)
 
     def _within_bounds(self, actions: Array) -> Array:
-        low, high = self.space.low, self.space.high
-        if self.is_whole and high.dtype.itemsize == 8:  # as floats the largest ones overflow
-            limit = np.nextafter(float(np.iinfo(str(high.dtype)).max), 0.0)
-            actions = np.minimum(np.maximum(actions, low), limit).astype(high.dtype)
-        return np.minimum(np.maximum(actions, low), high).astype(self.space.dtype, copy=False)
+        bounded = np.minimum(np.maximum(actions, self.space.low), self.space.high)
+        return bounded.astype(self.space.dtype, copy=False)
 
 
 class ScaledBoxAdapter(BoxAdapter):
@@ -484,7 +449,12 @@ class ScaledBoxAdapter(BoxAdapter):
         if not space.is_bounded():
             raise ZooError(f"actions need finite bounds, but the action space is {space}")
         super().__init__(space)
-        self.low, self.width = scale_of(space)
+        low = space.low.astype(np.float64)
+        width = space.high.astype(np.float64) - low + float(self.is_whole)
+        # In 64 bits, but for floats whose width 32 bits can hold: Stable-Baselines3 scales those in 32 bits.
+        in_32_bits = space.dtype == np.float32 and (width < np.finfo(np.float32).max / 2).all()
+        dtype: Any = np.float32 if in_32_bits else np.float64
+        self.low, self.width = low.astype(dtype), width.astype(dtype)
 
     def to_env(self, actions: Array) -> Array:
         shaped = actions.reshape(len(actions), *self.space.shape)
@@ -501,22 +471,6 @@ class ScaledBoxAdapter(BoxAdapter):
         width = np.where(high > low, high - low + one, np.inf)
         share = np.where(high > low, (np.asarray(actions, np.float64) - low + 0.5 * one) / width, 0.5)
         return (2.0 * share - 1.0).astype(np.float32).reshape(len(actions), -1)
-
-
-def holds_whole_numbers(space: spaces.Box) -> bool:
-    """Whether a Box has whole numbers only, or truth values."""
-    return np.dtype(space.dtype).kind in "iub"
-
-
-def scale_of(space: spaces.Box) -> tuple[Array, Array]:
-    """Return where actions in [−1, 1] begin in the environment's units, and how wide they lie there.
-
-    In 64 bits, but for floats whose width 32 bits can hold: Stable-Baselines3 scales those in 32 bits.
-    """
-    low = space.low.astype(np.float64)
-    width = space.high.astype(np.float64) - low + float(holds_whole_numbers(space))
-    in_32_bits = space.dtype == np.float32 and (width < np.finfo(np.float32).max / 2).all()
-    return (low.astype(np.float32), width.astype(np.float32)) if in_32_bits else (low, width)
 
 
 class CompositeAdapter(ActionAdapter):
@@ -539,12 +493,8 @@ def make_action_adapter(space: spaces.Space[Any], *, scaled: bool) -> ActionAdap
 
     Raises `ZooError` for a space that has none, and for scaled actions without finite bounds.
     """
-    if isinstance(space, spaces.Discrete):
-        return DiscreteAdapter(space)
-    if isinstance(space, spaces.MultiDiscrete):
-        return MultiDiscreteAdapter(space)
-    if isinstance(space, spaces.MultiBinary):
-        return MultiBinaryAdapter(space)
+    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
+        return CountedAdapter(space)
     if isinstance(space, spaces.Box):
         return ScaledBoxAdapter(space) if scaled else BoxAdapter(space)
     if isinstance(space, spaces.Tuple | spaces.Dict):

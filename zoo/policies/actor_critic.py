@@ -13,7 +13,7 @@ from zoo.errors import ZooError
 from zoo.policies.config import PolicyConfig
 from zoo.policies.distributions import make_distribution
 from zoo.policies.encoders import Encoder, default_hidden_sizes, make_encoder
-from zoo.policies.networks import LayerStyle, Mlp, layer_sizes, orthogonal
+from zoo.policies.networks import Mlp, layer_sizes, orthogonal
 from zoo.policies.recurrent import RecurrentLayers, make_core
 
 PolicyInput = dict[str, Any]
@@ -45,8 +45,7 @@ class ActorCritic(nn.Module):
         if not config.share_encoder:
             self.critic_encoder = make_encoder(observation_space, config, ortho_init=ortho_init)
         sizes = layer_sizes(config, ("shared", "pi", "vf"), default_hidden_sizes(self.encoder))
-        style = LayerStyle.of(config, "tanh")
-        self.shared = Mlp(self.encoder.features_dim, sizes["shared"], None, style)
+        self.shared = Mlp(self.encoder.features_dim, sizes["shared"], None, config, "tanh")
         size = critic_size = self.shared.output_size
         self.core, self.critic_core = make_core(config, size), None
         self.critic_reads = config.critic_lstm if self.core is not None else "separate"
@@ -59,13 +58,13 @@ class ActorCritic(nn.Module):
                 f"`policy.critic_lstm={self.critic_reads}` reads what the actor's encoder sees: it needs"
                 " `policy.share_encoder=true`"
             )
-        self.actor = Mlp(size, sizes["pi"], None, style)
+        self.actor = Mlp(size, sizes["pi"], None, config, "tanh")
         self.head = make_distribution(action_space, self.actor.output_size, config, use_sde=use_sde)
         if ortho_init:
             orthogonal(self.shared)
             orthogonal(self.actor)
             orthogonal(self.head, 0.01)
-        self.critic = Mlp(critic_size, sizes["vf"], 1, style)
+        self.critic = Mlp(critic_size, sizes["vf"], 1, config, "tanh")
         if ortho_init:
             orthogonal(self.critic, output_gain=1.0)
 
@@ -226,7 +225,7 @@ def _critic(
     """Return hidden layers like the critic's, or of ``default`` widths, and an output layer."""
     names = ("shared", "pi", "vf")
     hidden = layer_sizes(config, names, default_hidden_sizes(policy.encoder))["vf"] or default or []
-    network = Mlp(size, hidden, n_outputs, LayerStyle.of(config, "tanh"))
+    network = Mlp(size, hidden, n_outputs, config, "tanh")
     if config.ortho_init is not False:
         orthogonal(network, output_gain=gain)
     return network

@@ -22,7 +22,7 @@ from zoo.policies.distributions import (
     make_distribution,
 )
 from zoo.policies.encoders import default_hidden_sizes, make_encoder
-from zoo.policies.networks import LayerStyle, Mlp, layer_sizes, orthogonal, uniform
+from zoo.policies.networks import Mlp, layer_sizes, orthogonal, uniform
 
 OFF_POLICY_WIDTHS = (256, 256)
 DETERMINISTIC_WIDTHS = (400, 300)
@@ -48,7 +48,7 @@ class Actor(nn.Module):
         self.encoder = make_encoder(observation_space, config, ortho_init=bool(config.ortho_init))
         default = default_hidden_sizes(self.encoder) if default is None else default
         hidden = layer_sizes(config, networks, list(default))["pi"]
-        self.trunk = Mlp(self.encoder.features_dim, hidden, None, LayerStyle.of(config, "relu"))
+        self.trunk = Mlp(self.encoder.features_dim, hidden, None, config, "relu")
         if config.ortho_init:
             orthogonal(self.trunk)
         self.head = make_distribution(self.trunk.output_size)
@@ -81,14 +81,7 @@ class SquashedActor(Actor):
         assert isinstance(action_space, spaces.Box)
         make: Callable[[int], ActionDistribution] = partial(SquashedGaussian, action_space)
         if use_sde:
-            make = partial(
-                SquashedStateDependentGaussian,
-                action_space,
-                config=config,
-                learns_features=True,
-                log_std_init=-3.0,
-                clip_mean=2.0,
-            )
+            make = partial(SquashedStateDependentGaussian, action_space, config=config, off_policy=True)
         super().__init__(observation_space, config, make, OFF_POLICY_WIDTHS)
 
 
@@ -169,8 +162,7 @@ class ContinuousCritics(nn.Module):
         self.encoder = make_encoder(observation_space, config, ortho_init=bool(config.ortho_init))
         size = self.encoder.features_dim + math.prod(action_space.shape or ())
         hidden = layer_sizes(config, ("pi", "qf"), list(widths))["qf"]
-        style = LayerStyle.of(config, "relu")
-        self.critics = nn.ModuleList(Mlp(size, hidden, n_outputs, style) for _ in range(n_critics))
+        self.critics = nn.ModuleList(Mlp(size, hidden, n_outputs, config, "relu") for _ in range(n_critics))
         if config.ortho_init:
             for critic in self.critics:
                 orthogonal(critic, output_gain=1.0)

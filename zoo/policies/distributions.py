@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from zoo.envs.spaces import leaf_spaces, nested
+from zoo.envs.spaces import choice_sizes, leaf_spaces, nested
 from zoo.errors import ZooError
 from zoo.policies.config import PolicyConfig
 
@@ -149,15 +149,17 @@ class ActionDistribution(nn.Module, ABC):
 
 
 class DiscreteDistribution(ActionDistribution):
-    """A distribution over finitely many actions, by logits.
+    """A distribution over finitely many actions, by logits; without ``features_dim`` these are the features.
 
     Subclasses turn parameters into log-probabilities (…, n), one tensor for each choice.
     """
 
-    def __init__(self, n_logits: int, features_dim: int | None) -> None:
+    def __init__(self, space: spaces.Space[Any], features_dim: int | None) -> None:
         super().__init__()
+        self.choice_sizes = choice_sizes(space)
+        is_bits = isinstance(space, spaces.MultiBinary)
+        n_logits = len(self.choice_sizes) if is_bits else sum(self.choice_sizes)
         self.parameter_size = self.noise_size = n_logits
-        self.choice_sizes = [n_logits]
         self.logits = nn.Identity() if features_dim is None else nn.Linear(features_dim, n_logits)
 
     def forward(self, features: Tensor) -> Tensor:
@@ -195,10 +197,7 @@ class DiscreteDistribution(ActionDistribution):
 
 
 class Categorical(DiscreteDistribution):
-    """One choice out of n."""
-
-    def __init__(self, space: spaces.Discrete, features_dim: int) -> None:
-        super().__init__(int(space.n), features_dim)
+    """One choice out of n; a Q-network's is the best action, or one by the softmax of the action values."""
 
     def mode(self, parameters: Array) -> Array:
         return parameters.argmax(-1)
@@ -218,11 +217,9 @@ class MultiCategorical(DiscreteDistribution):
     """Several independent choices; their logits, and their masks, side by side."""
 
     def __init__(self, space: spaces.MultiDiscrete, features_dim: int) -> None:
-        sizes = [int(n) for n in space.nvec.reshape(-1)]
-        super().__init__(sum(sizes), features_dim)
-        ends = itertools.accumulate(sizes)
-        self.slices = [slice(end - size, end) for size, end in zip(sizes, ends, strict=True)]
-        self.choice_sizes = sizes
+        super().__init__(space, features_dim)
+        ends = itertools.accumulate(self.choice_sizes)
+        self.slices = [slice(end - size, end) for size, end in zip(self.choice_sizes, ends, strict=True)]
 
     def mode(self, parameters: Array) -> Array:
         actions = np.empty((*parameters.shape[:-1], len(self.choice_sizes)), np.int64)
@@ -248,10 +245,6 @@ class MultiCategorical(DiscreteDistribution):
 
 class Bernoulli(DiscreteDistribution):
     """Independent bits, by the logit of being one; a mask has two entries a bit: may it be 0, may it be 1."""
-
-    def __init__(self, space: spaces.MultiBinary, features_dim: int) -> None:
-        super().__init__(math.prod(space.shape), features_dim)
-        self.choice_sizes = [2] * self.parameter_size
 
     def _masked(self, parameters: Any, masks: Any) -> Any:
         may_be_zero, may_be_one = masks[..., ::2], masks[..., 1::2]
@@ -424,8 +417,8 @@ class Deterministic(ActionDistribution):
 
     def __init__(self, space: spaces.Box, features_dim: int) -> None:
         super().__init__()
-        self.parameter_size = math.prod(space.shape)
-        self.action = nn.Linear(features_dim, self.parameter_size)
+        self.n_actions = self.parameter_size = math.prod(space.shape)
+        self.action = nn.Linear(features_dim, self.n_actions)
 
     def forward(self, features: Tensor) -> Tensor:
         return torch.tanh(self.action(features))
@@ -463,26 +456,19 @@ LEAST_VARIANCE = 1e-6
 class StateDependentGaussian(Gaussian):
     """A Gaussian whose noise is φ(s)·W.
 
-    ``noise`` gives W itself, (…, features × actions), at today's σ. ``learns_features`` lets the gradients of
-    the deviations through to the features; ``clip_mean`` bounds the mean, 0 does not. A ``log_std_init`` or a
-    ``clip_mean`` in ``config`` takes the place of the one given here.
+    ``noise`` gives W itself, (…, features × actions), at today's σ. That of an off-policy algorithm lets the
+    gradients of the deviations through to the features, and has other defaults: see `PolicyConfig`.
     """
 
     def __init__(
-        self,
-        space: spaces.Box,
-        features_dim: int,
-        config: PolicyConfig,
-        *,
-        learns_features: bool,
-        log_std_init: float,
-        clip_mean: float = 0.0,
+        self, space: spaces.Box, features_dim: int, config: PolicyConfig, *, off_policy: bool
     ) -> None:
         super().__init__(space)
         self.features_dim = features_dim
         self.parameter_size = 2 * self.n_actions + features_dim
         self.noise_size = features_dim * self.n_actions
-        self.learns_features, self.use_expln = learns_features, config.use_expln
+        self.learns_features, self.use_expln = off_policy, config.use_expln
+        log_std_init, clip_mean = (-3.0, 2.0) if off_policy else (0.0, 0.0)
         self.clip_mean = clip_mean if config.clip_mean is None else config.clip_mean
         start = log_std_init if config.log_std_init is None else config.log_std_init
         self.mean = nn.Linear(features_dim, self.n_actions)
@@ -563,7 +549,7 @@ def make_distribution(
     if use_sde:
         assert isinstance(space, spaces.Box)
         head_class = SquashedStateDependentGaussian if config.squash_output else StateDependentGaussian
-        return head_class(space, features_dim, config, learns_features=False, log_std_init=0.0)
+        return head_class(space, features_dim, config, off_policy=False)
     if isinstance(space, spaces.Discrete):
         return Categorical(space, features_dim)
     if isinstance(space, spaces.MultiDiscrete):
@@ -589,17 +575,16 @@ class CompositeDistribution(ActionDistribution):
     ) -> None:
         super().__init__()
         self.space = space
-        self.paths = [path for path, _ in leaf_spaces(space)]
-        self.parts = nn.ModuleList(
-            make_distribution(leaf, features_dim, config) for _, leaf in leaf_spaces(space)
-        )
-        self.heads: dict[str, ActionDistribution] = dict(zip(self.paths, self.parts, strict=True))  # type: ignore[arg-type]
-        heads = list(self.heads.values())
+        self.heads = {
+            path: make_distribution(leaf, features_dim, config) for path, leaf in leaf_spaces(space)
+        }
+        heads = self.heads.values()
+        self.parts = nn.ModuleList(heads)
         self.parameter_sizes = [head.parameter_size for head in heads]
         self.noise_sizes = [head.noise_size for head in heads]
         self.mask_sizes = [head.mask_size or 0 for head in heads]
         self.parameter_size, self.noise_size = sum(self.parameter_sizes), sum(self.noise_sizes)
-        self.choice_sizes = [size for head in heads for size in head.choice_sizes]
+        self.choice_sizes = choice_sizes(space)
 
     def forward(self, features: Tensor) -> Tensor:
         return torch.cat([head(features) for head in self.heads.values()], dim=-1)

@@ -61,21 +61,13 @@ class NatureCnn(nn.Module):
     """The convolutional network of Mnih et al. 2015, for images of any number of channels.
 
     Reads (…, height, width, channels) or (…, channels, height, width), bytes or floats; bytes are divided by
-    255. Returns (…, ``features_dim``) float32. Its layers compute in the ``precision``.
+    255. Returns (…, ``features_dim``) float32. Its layers compute in the config's ``precision``.
     """
 
-    def __init__(
-        self,
-        space: spaces.Space[Any],
-        features_dim: int,
-        *,
-        ortho_init: bool,
-        layer_norm: bool,
-        precision: str = "float32",
-    ) -> None:
+    def __init__(self, space: spaces.Space[Any], config: PolicyConfig, *, ortho_init: bool) -> None:
         super().__init__()
         assert isinstance(space, spaces.Box)
-        self.precision = precision
+        self.precision, self.features_dim = config.precision, config.features_dim
         self.channels_first = channels_first(space.shape)
         channels, height, width = space.shape if self.channels_first else np.roll(space.shape, 1)
         convolutions = [
@@ -85,14 +77,13 @@ class NatureCnn(nn.Module):
         ]
         for kernel, stride in ((8, 4), (4, 2), (3, 1)):
             height, width = (int(height) - kernel) // stride + 1, (int(width) - kernel) // stride + 1
-        linear = nn.Linear(64 * int(height) * int(width), features_dim)
+        linear = nn.Linear(64 * int(height) * int(width), self.features_dim)
         if ortho_init:
             for layer in (*convolutions, linear):
                 orthogonal(layer)
-        norm = [nn.LayerNorm(features_dim)] if layer_norm else []
+        norm = [nn.LayerNorm(self.features_dim)] if config.layer_norm else []
         rectified = [module for layer in convolutions for module in (layer, nn.ReLU())]
         self.layers = nn.Sequential(*rectified, nn.Flatten(), linear, *norm, nn.ReLU())
-        self.features_dim = features_dim
 
     def forward(self, observations: Tensor) -> Tensor:
         leading = observations.shape[:-3]
@@ -112,22 +103,11 @@ class NatureCnn(nn.Module):
 class DictEncoder(nn.Module):
     """Encodes each key of a dictionary observation, images by a CNN, and joins the results."""
 
-    def __init__(
-        self,
-        space: spaces.Space[Any],
-        features_dim: int,
-        *,
-        ortho_init: bool,
-        layer_norm: bool,
-        precision: str,
-    ) -> None:
+    def __init__(self, space: spaces.Dict, config: PolicyConfig, *, ortho_init: bool) -> None:
         super().__init__()
-        assert isinstance(space, spaces.Dict)
         self.keys = list(space.spaces)
         parts = [
-            NatureCnn(part, features_dim, ortho_init=ortho_init, layer_norm=layer_norm, precision=precision)
-            if suits_cnn(part)
-            else VectorEncoder(part)
+            NatureCnn(part, config, ortho_init=ortho_init) if suits_cnn(part) else VectorEncoder(part)
             for part in space.spaces.values()
         ]
         self.parts = nn.ModuleList(parts)
@@ -207,15 +187,10 @@ def make_encoder(space: spaces.Space[Any], config: PolicyConfig, *, ortho_init: 
     """Return the encoder that ``config`` names. Raises `ZooError` if it cannot read the space."""
     if isinstance(config.encoder, Mapping):
         return CustomEncoder(space, config.encoder)
-    options: Any = {
-        "ortho_init": ortho_init,
-        "layer_norm": config.layer_norm,
-        "precision": config.precision,
-    }
     if isinstance(space, spaces.Dict):
         if config.encoder != "multi":
             raise ZooError(f"{config.name} can't read dictionary observations; use policy=MultiInputPolicy")
-        return DictEncoder(space, config.features_dim, **options)
+        return DictEncoder(space, config, ortho_init=ortho_init)
     if config.encoder == "multi":
         raise ZooError(
             f"{config.name} reads dictionaries, but observations are a {type(space).__name__}; use MlpPolicy"
@@ -228,7 +203,7 @@ def make_encoder(space: spaces.Space[Any], config: PolicyConfig, *, ortho_init: 
             f" {SMALLEST_IMAGE}×{SMALLEST_IMAGE} pixels), but the observations are a {type(space).__name__}"
             f" of shape {space.shape} and type {space.dtype}; use policy=MlpPolicy"
         )
-    return NatureCnn(space, config.features_dim, **options)
+    return NatureCnn(space, config, ortho_init=ortho_init)
 
 
 def suits_cnn(space: spaces.Space[Any]) -> bool:

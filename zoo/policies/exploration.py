@@ -15,9 +15,9 @@ import numpy as np
 from zoo.buffers.arrays import Arrays, n_rows
 from zoo.config.fields import build, hyperparameter
 from zoo.errors import ZooError
-from zoo.policies.acting import ActingPolicy, ActionAdapter, DiscreteAdapter
+from zoo.policies.acting import ActingPolicy
 from zoo.policies.actor_critic import PolicyInput
-from zoo.policies.distributions import SdeNoise
+from zoo.policies.distributions import Categorical, Deterministic, Gaussian, SdeNoise
 
 Array = np.ndarray
 
@@ -39,8 +39,8 @@ class ActionNoiseConfig:
 class Exploration(ABC):
     """Chooses stored actions (n_envs, …) for policy inputs, at a ``progress`` from 0 to 1."""
 
-    def __init__(self, acting: ActingPolicy, action_adapter: ActionAdapter) -> None:
-        self.acting, self.action_adapter = acting, action_adapter
+    def __init__(self, acting: ActingPolicy) -> None:
+        self.acting = acting
 
     @abstractmethod
     def act(self, inputs: PolicyInput, rng: np.random.Generator, progress: float) -> Arrays:
@@ -53,10 +53,11 @@ class Exploration(ABC):
     def random(self, inputs: PolicyInput, rng: np.random.Generator) -> Arrays:
         """Return uniformly random actions; valid ones where ``inputs`` has masks."""
         masks, n, head = inputs.get("action_masks"), n_rows(inputs), self.acting.head
-        if masks is None and isinstance(self.action_adapter, DiscreteAdapter):
-            return rng.integers(self.action_adapter.n, size=n)
-        if masks is None:  # a Box's
-            return rng.uniform(-1.0, 1.0, (n, *self.action_adapter.spec.shape)).astype(np.float32)
+        if masks is None and isinstance(head, Categorical):
+            return rng.integers(head.parameter_size, size=n)
+        if masks is None:
+            assert isinstance(head, Gaussian | Deterministic)
+            return rng.uniform(-1.0, 1.0, (n, head.n_actions)).astype(np.float32)
         indifferent = np.zeros((n, head.parameter_size), np.float32)
         return head.sample(head.masked(indifferent, masks), head.noise(rng, (n,)))
 
@@ -67,9 +68,6 @@ class Exploration(ABC):
 
     def reset(self, env_indices: Array | None = None) -> None:  # noqa: B027
         """Begin anew where an episode ended: in these environments, or in all."""
-
-    def carry_over(self, earlier: Exploration) -> None:  # noqa: B027
-        """Keep what ``earlier`` adapted in other environments."""
 
     def state(self) -> dict[str, Any]:
         return {}
@@ -84,10 +82,8 @@ class EpsilonGreedy(Exploration):
     Draws one number for each environment; then, if any acts randomly, a random action for each.
     """
 
-    def __init__(
-        self, acting: ActingPolicy, action_adapter: ActionAdapter, rate: Callable[[float], float]
-    ) -> None:
-        super().__init__(acting, action_adapter)
+    def __init__(self, acting: ActingPolicy, rate: Callable[[float], float]) -> None:
+        super().__init__(acting)
         self.rate = rate
 
     def act(self, inputs: PolicyInput, rng: np.random.Generator, progress: float) -> Array:
@@ -115,25 +111,23 @@ class StochasticExploration(Exploration):
     def __init__(
         self,
         acting: ActingPolicy,
-        action_adapter: ActionAdapter,
         noise: NormalNoise | None = None,
         random_share: float = 0.0,
         *,
         sde_sample_freq: int | None = None,
         sde_at_warmup: bool = False,
     ) -> None:
-        super().__init__(acting, action_adapter)
+        super().__init__(acting)
         self.noise, self.random_share = noise, random_share
         self.sde_sample_freq, self.sde_at_warmup = sde_sample_freq, sde_at_warmup
         self.start()
 
     def start(self) -> None:
-        freq = self.sde_sample_freq
-        self._sde_noise = None if freq is None else SdeNoise(self.acting.head, freq)
+        self._policy_noise = SdeNoise(self.acting.head, self.sde_sample_freq or 1)
 
     def act(self, inputs: PolicyInput, rng: np.random.Generator, progress: float) -> Array:
         n = n_rows(inputs)
-        actions, _ = self.acting.act(inputs, self._policy_noise(rng, n))
+        actions, _ = self.acting.act(inputs, self._policy_noise.next(rng, n))
         if self.noise is not None:
             actions = (actions + self.noise.draw(rng, n)).clip(-1.0, 1.0)
         if self.random_share > 0:
@@ -144,14 +138,9 @@ class StochasticExploration(Exploration):
     def warm_up(self, inputs: PolicyInput, rng: np.random.Generator) -> Arrays:
         if self.sde_at_warmup:
             return self.act(inputs, rng, 0.0)
-        if self._sde_noise is not None:
-            self._policy_noise(rng, n_rows(inputs))
+        if self.sde_sample_freq is not None:
+            self._policy_noise.next(rng, n_rows(inputs))
         return self.random(inputs, rng)
-
-    def _policy_noise(self, rng: np.random.Generator, n: int) -> Array:
-        if self._sde_noise is not None:
-            return self._sde_noise.next(rng, n)
-        return self.acting.head.noise(rng, (n,))
 
     def reset(self, env_indices: Array | None = None) -> None:
         if self.noise is not None:

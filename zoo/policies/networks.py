@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,40 +16,30 @@ from zoo.errors import ZooError
 from zoo.policies.config import ACTIVATIONS, PolicyConfig
 
 _CLASSES: tuple[type[nn.Module], ...] = (nn.Tanh, nn.ReLU, nn.ELU, nn.GELU, nn.LeakyReLU, nn.SiLU)
-_ACTIVATIONS = dict(zip(ACTIVATIONS, _CLASSES, strict=True))
-
-
-def activation_class(name: str) -> type[nn.Module]:
-    """Return the module class of a named non-linearity."""
-    return _ACTIVATIONS[name]
-
-
-@dataclass(frozen=True)
-class LayerStyle:
-    """What all hidden layers of a policy share."""
-
-    activation: str
-    layer_norm: bool
-
-    @classmethod
-    def of(cls, config: PolicyConfig, activation: str) -> LayerStyle:
-        """Return what ``config`` asks for; ``activation`` is the algorithm's own."""
-        return cls(config.activation or activation, config.layer_norm)
+ACTIVATION_CLASSES = dict(zip(ACTIVATIONS, _CLASSES, strict=True))
 
 
 class Mlp(nn.Sequential):
-    """Hidden layers of the given widths and, unless ``output_size`` is None, a linear output layer."""
+    """Hidden layers of the given widths and, unless ``output_size`` is None, a linear output layer.
+
+    ``activation`` is the algorithm's own non-linearity, where ``config`` names none.
+    """
 
     def __init__(
-        self, input_size: int, hidden_sizes: Sequence[int], output_size: int | None, style: LayerStyle
+        self,
+        input_size: int,
+        hidden_sizes: Sequence[int],
+        output_size: int | None,
+        config: PolicyConfig,
+        activation: str,
     ) -> None:
         layers: list[nn.Module] = []
         size = input_size
         for width in hidden_sizes:
             layers.append(nn.Linear(size, width))
-            if style.layer_norm:
+            if config.layer_norm:
                 layers.append(nn.LayerNorm(width))
-            layers.append(activation_class(style.activation)())
+            layers.append(ACTIVATION_CLASSES[config.activation or activation]())
             size = width
         if output_size is not None:
             layers.append(nn.Linear(size, output_size))

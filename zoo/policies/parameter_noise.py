@@ -19,7 +19,7 @@ from zoo.buffers.arrays import n_rows
 from zoo.config.fields import hyperparameter
 from zoo.optim.parameters import Parameters
 from zoo.optim.update_runner import average_number
-from zoo.policies.acting import ActingPolicy, ActionAdapter, BatchedPolicy
+from zoo.policies.acting import ActingPolicy, BatchedPolicy
 from zoo.policies.actor_critic import PolicyInput
 from zoo.policies.exploration import EpsilonGreedy, Exploration, NormalNoise, StochasticExploration
 
@@ -130,10 +130,6 @@ class ParameterNoise(Exploration):
         super().reset(env_indices)
         self.perturbed.reset(env_indices)
 
-    def carry_over(self, earlier: Exploration) -> None:
-        if isinstance(earlier, ParameterNoise):
-            self.perturbed.std = earlier.perturbed.std
-
     def state(self) -> dict[str, Any]:
         return {**super().state(), "perturbed": self.perturbed.state()}
 
@@ -148,12 +144,11 @@ class ParameterNoiseActor(ParameterNoise, StochasticExploration):
     def __init__(
         self,
         perturbed: PerturbedPolicy,
-        action_adapter: ActionAdapter,
         noise: NormalNoise | None,
         random_share: float,
         config: ParameterNoiseConfig,
     ) -> None:
-        super().__init__(perturbed, action_adapter, noise, random_share)
+        super().__init__(perturbed, noise, random_share)
         self.perturbed, self.config = perturbed, config
 
     def act(self, inputs: PolicyInput, rng: np.random.Generator, progress: float) -> Array:
@@ -184,15 +179,9 @@ class ParameterNoiseGreedy(ParameterNoise, EpsilonGreedy):
     compared.
     """
 
-    def __init__(
-        self,
-        acting: ActingPolicy,
-        parameters: Parameters,
-        action_adapter: ActionAdapter,
-        rate: Callable[[float], float],
-    ) -> None:
+    def __init__(self, acting: ActingPolicy, parameters: Parameters, rate: Callable[[float], float]) -> None:
         self.perturbed = PerturbedPolicy(acting, parameters, GREEDY_INITIAL_STD, spared=["encoder"])
-        super().__init__(self.perturbed, action_adapter, rate)
+        super().__init__(self.perturbed, rate)
 
     def act(self, inputs: PolicyInput, rng: np.random.Generator, progress: float) -> Array:
         perturbed, masks = self.perturbed, inputs.get("action_masks")

@@ -8,9 +8,9 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from zoo.policies.config import PolicyConfig
-from zoo.policies.distributions import Categorical, DiscreteDistribution
+from zoo.policies.distributions import Categorical
 from zoo.policies.encoders import NatureCnn, default_hidden_sizes, make_encoder
-from zoo.policies.networks import LayerStyle, Mlp, layer_sizes, orthogonal
+from zoo.policies.networks import Mlp, layer_sizes, orthogonal
 
 
 class QNetwork(nn.Module):
@@ -33,16 +33,15 @@ class QNetwork(nn.Module):
     ) -> None:
         super().__init__()
         assert isinstance(action_space, spaces.Discrete)
-        self.head = ActionValues(action_space)
+        self.head = Categorical(action_space, None)
         self.encoder = make_encoder(observation_space, config, ortho_init=bool(config.ortho_init))
         hidden = layer_sizes(config, ("qf",), default_hidden_sizes(self.encoder))["qf"]
-        style = LayerStyle.of(config, "relu")
         size = self.encoder.features_dim
-        self.advantages = Mlp(size, hidden, n_estimates * self.head.parameter_size, style)
+        self.advantages = Mlp(size, hidden, n_estimates * self.head.parameter_size, config, "relu")
         self.state_value: Mlp | None = None
         if dueling:
             value_hidden = [64, 64] if isinstance(self.encoder, NatureCnn) and not hidden else hidden
-            self.state_value = Mlp(size, value_hidden, n_estimates, style)
+            self.state_value = Mlp(size, value_hidden, n_estimates, config, "relu")
         if config.ortho_init:
             orthogonal(self.advantages, output_gain=1.0)
             if self.state_value is not None:
@@ -69,13 +68,6 @@ class QNetwork(nn.Module):
         """Return the action values, those of actions that a mask forbids far below all others."""
         values = self.action_values(self(inputs["observations"]))
         return self.head.masked(values, inputs.get("action_masks")), None
-
-
-class ActionValues(Categorical):
-    """The choice of a Q-network: the best action, or one by the softmax of the action values."""
-
-    def __init__(self, space: spaces.Discrete) -> None:
-        DiscreteDistribution.__init__(self, int(space.n), None)
 
 
 class QuantileNetwork(QNetwork):

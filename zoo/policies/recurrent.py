@@ -41,8 +41,6 @@ class LSTMLayer(nn.LSTMCell):
     """Long short-term memory (Hochreiter and Schmidhuber 1997) with forget gates (Gers et al. 2000)."""
 
     n_states: ClassVar = 2
-    is_time_first: ClassVar = True
-    """That it reads (time, rows, …), for K-FAC."""
     biases_of: ClassVar = {"weight_ih": ("bias_ih", "bias_hh"), "weight_hh": ()}
     """To which product each bias is added, for K-FAC."""
 
@@ -62,7 +60,6 @@ class LayerNormLSTMLayer(nn.LSTMCell):
     """An LSTM with layer normalisation (Ba et al. 2016, equations 20 to 22), which brings the biases."""
 
     n_states: ClassVar = 2
-    is_time_first: ClassVar = True
 
     def __init__(self, input_size: int, hidden_size: int) -> None:
         super().__init__(input_size, hidden_size, bias=False)
@@ -84,7 +81,6 @@ class GRULayer(nn.GRUCell):
     """Gated recurrent unit (Cho et al. 2014), in PyTorch's form: the reset gate comes after the product."""
 
     n_states: ClassVar = 1
-    is_time_first: ClassVar = True
 
     def input_gates(self, features: Tensor) -> Tensor:
         return F.linear(features, self.weight_ih, self.bias_ih)

@@ -48,10 +48,6 @@ def value_of(objective: str, evaluations: Sequence[Evaluation]) -> float:
     return float(iqm(pooled) if objective == "iqm" else pooled.mean())
 
 
-class InterruptedTrialError(KeyboardInterrupt):
-    """A signal ended a training; Optuna does not count it as a failure of the trial."""
-
-
 def train(
     config: Mapping[str, Any],
     *,
@@ -61,15 +57,14 @@ def train(
 ) -> tuple[Evaluation, Path]:
     """Train by a config; return the last evaluation and the run's folder, without agents unless ``keep``.
 
-    ``on_start`` is called with the run's folder. Raises `InterruptedTrialError`, `optuna.TrialPruned`, and
-    any error of the training.
+    ``on_start`` is called with the run's folder. Raises `KeyboardInterrupt` if a signal
+    ended it, `optuna.TrialPruned`, and any error of the training.
     """
     with Experiment(config) as experiment:
         run = experiment.run
         evaluation = next(each for each in experiment.callbacks if isinstance(each, EvalCallback))
-        pruning = _PruningCallback(evaluation, on_evaluation)
         if on_evaluation is not None:
-            experiment.callbacks.append(pruning)
+            experiment.callbacks.append(_PruningCallback(evaluation, on_evaluation))
         if on_start is not None:
             on_start(run.path)
         try:
@@ -79,45 +74,37 @@ def train(
                 for folder in (run.agent, run.best_agent, run.checkpoint):
                     shutil.rmtree(folder, ignore_errors=True)
         if not result.is_complete:
-            raise InterruptedTrialError
-        if pruning.reason is not None:
-            raise optuna.TrialPruned(pruning.reason)
+            raise KeyboardInterrupt
+        if str(reason := result.algorithm.stop_reason).startswith("pruned "):
+            raise optuna.TrialPruned(reason)
         assert result.evaluation is not None
         return result.evaluation, run.path
 
 
 class _PruningCallback(Callback):
-    """Passes every evaluation on, and ends the training for the reason that comes back."""
+    """Passes every evaluation but the last on, and ends the training for the reason that comes back."""
 
-    def __init__(self, evaluation: EvalCallback, on_evaluation: OnEvaluation | None) -> None:
+    def __init__(self, evaluation: EvalCallback, on_evaluation: OnEvaluation) -> None:
         self.evaluation, self.on_evaluation = evaluation, on_evaluation
         self.every = evaluation.every
-        self.reason: str | None = None
 
     def on_steps(self, algorithm: Algorithm) -> None:
         steps, latest = algorithm.num_timesteps, self.evaluation.last
-        if latest is None or self.evaluation.evaluated_at != steps or self.on_evaluation is None:
-            return
-        if steps >= algorithm.total_timesteps or algorithm.stop_reason is not None:
+        if latest is None or steps >= algorithm.total_timesteps or algorithm.stop_reason is not None:
             return
         # Rounded, so that trials with rollouts of other lengths are compared at the same steps.
-        self.reason = self.on_evaluation(steps // self.every * self.every, latest)
-        if self.reason is not None:
-            algorithm.request_stop(self.reason)
+        reason = self.on_evaluation(steps // self.every * self.every, latest)
+        if reason is not None:
+            algorithm.request_stop(reason)
 
 
-def trial_seeds(study_seed: int, number: int, n: int) -> list[int]:
-    """Return the seeds of a trial's trainings; no two trials share one."""
-    return _spawned_seeds(study_seed, (0, number), n)
+TRIAL_SEEDS, FRESH_SEEDS = 0, 1
+"""Families of a study's seeds: of its trials, and those on which the best ones are trained again."""
 
 
-def fresh_seeds(study_seed: int, n: int) -> list[int]:
-    """Return the seeds on which the best trials are trained again; no trial has them."""
-    return _spawned_seeds(study_seed, (1,), n)
-
-
-def _spawned_seeds(study_seed: int, key: tuple[int, ...], n: int) -> list[int]:
-    sequence = np.random.SeedSequence(study_seed, spawn_key=key)
+def spawned_seeds(study_seed: int, n: int, *family: int) -> list[int]:
+    """Return ``n`` seeds of one family; no two families, and no two trials, share one."""
+    sequence = np.random.SeedSequence(study_seed, spawn_key=family)
     return [int(number) >> 1 for number in sequence.generate_state(n)]
 
 

@@ -7,19 +7,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from zoo.config.environment_values import as_written
 from zoo.config.schema import SECTIONS, TrainSettings
 from zoo.core.plain_data import flat
 from zoo.envs.registry import folder_name
 from zoo.errors import ZooError
-from zoo.tuning.samplers import make_pruner, make_sampler
 from zoo.tuning.space import Config, Space
-
-if TYPE_CHECKING:
-    from optuna.pruners import BasePruner
-    from optuna.samplers import BaseSampler
 
 FREE = (
     *("resume", "job", "runs_dir", "progress_bar", "verbose", "device", "threads", "compile"),
@@ -52,7 +47,7 @@ class Plan:
                 raise ZooError(
                     f"`{key}` can't be set: zoo tune goes on with a study by the same command again"
                 )
-        _ = self.deadline_minutes
+        _ = self.timeout
         if self.config["n_jobs"] == 0:
             raise ZooError("`n_jobs=0` is neither -1 (one a core) nor at least 1")
         if self.base["callbacks"].get("eval") is None:
@@ -60,23 +55,15 @@ class Plan:
         self.space.check(self.base)
 
     @property
-    def deadline_minutes(self) -> float | None:
-        """Minutes after which no trial starts; None: no limit."""
-        timeout = self.config["timeout"]
+    def timeout(self) -> float | None:
+        """Seconds after which no trial starts; None: no limit."""
+        timeout: int | str | None = self.config["timeout"]
         if not isinstance(timeout, str):
-            return None if timeout is None else float(timeout) / 60
+            return timeout
         match = re.fullmatch(r"(\d+(?:\.\d+)?) ?(s|sec|min|m|h)", timeout.strip())
         if match is None or float(match[1]) == 0:
             raise ZooError(f"`timeout={timeout}` is not a time; expected seconds, 30min or 2h")
-        return float(match[1]) * {"s": 1 / 60, "h": 60.0}.get(match[2][0], 1.0)
-
-    def sampler(self, study_seed: int, trial_seed: int) -> BaseSampler:
-        """Return the sampler for one trial."""
-        return make_sampler(self.config["sampler"], study_seed, trial_seed)
-
-    def pruner(self) -> BasePruner:
-        """Return the pruner, which counts the environment steps of a trial's first training."""
-        return make_pruner(self.config["pruner"], self.interval, self.n_timesteps)
+        return float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2][0]]
 
     @property
     def interval(self) -> int:

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import optuna
-from optuna.trial import FrozenTrial, Trial, TrialState
+from optuna.trial import FrozenTrial, TrialState
 
 from zoo.experiment.statistics import interval, iqm
-from zoo.tuning.objective import fresh_seeds
+from zoo.tuning.objective import FRESH_SEEDS, spawned_seeds
 from zoo.tuning.plan import Plan
 from zoo.tuning.space import Values
 from zoo.tuning.study import SharedStudy, counted, existing_study, quiet_optuna, seed_of
@@ -56,17 +56,12 @@ def join_reevaluation(plan: Plan, search: SharedStudy) -> SharedStudy | None:
             direction="maximize",
             load_if_exists=True,
         )
-        for seed in fresh_seeds(seed_of(search.study), plan.config["top_seeds"]):
+        for seed in spawned_seeds(seed_of(search.study), plan.config["top_seeds"], FRESH_SEEDS):
             for trial in candidates:
                 study.enqueue_trial({TRIAL: trial.number, SEED: seed}, skip_if_exists=True)
         trials = study.get_trials(deepcopy=False)
         n_waiting = sum(trial.state == TrialState.WAITING for trial in trials)
         return SharedStudy(study, search.storage, len(counted(trials)) + n_waiting, search.worker)
-
-
-def number_and_seed(trial: Trial) -> tuple[int, int]:
-    """Return the number of the trial that a trial of the second study trains again, and the seed."""
-    return trial.suggest_int(TRIAL, 0, 2**31), trial.suggest_int(SEED, 0, 2**31)
 
 
 def values_of(trial: FrozenTrial) -> Values:
@@ -90,7 +85,7 @@ def ranking(plan: Plan, search: SharedStudy) -> list[RankedTrial]:
         study = existing_study(plan.full_name + TOP, search.storage)
     if study is None:
         return []
-    seeds = fresh_seeds(seed_of(search.study), plan.config["top_seeds"])
+    seeds = spawned_seeds(seed_of(search.study), plan.config["top_seeds"], FRESH_SEEDS)
     best = best_trials(search, plan.config["top_k"])
     found = {trial.number: RankedTrial(trial.number) for trial in best}
     for trial in counted(study.get_trials(deepcopy=False)):

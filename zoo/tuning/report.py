@@ -17,7 +17,7 @@ from optuna.trial import FrozenTrial, TrialState
 from zoo.config.compose import compose
 from zoo.config.environment_values import as_written
 from zoo.core import atomic
-from zoo.core.plain_data import to_yaml, value_at
+from zoo.core.plain_data import flat, to_yaml, value_at
 from zoo.core.printing import csv_lines, one_line
 from zoo.tuning.plan import Plan
 from zoo.tuning.reevaluate import RankedTrial, best_trials, ranking, values_of
@@ -28,7 +28,7 @@ ROWS_SHOWN = 10
 
 TUNED_SECTIONS = ("algo", "env", "policy", "replay")
 TUNED_VALUES = ("n_timesteps", "n_envs")
-LABELS = ("name", "preset")
+LABELS = ("algo.name", "algo.preset")
 
 PLOTS = {
     "optimization_history": "History",
@@ -38,9 +38,6 @@ PLOTS = {
     "intermediate_values": "While trials ran",
 }
 """Optuna's plots, and their headings."""
-
-MIN_TRIALS = 2
-"""Complete trials that a plot needs."""
 
 
 @dataclass
@@ -141,27 +138,15 @@ def _as_tuned(plan: Plan, config: Mapping[str, Any]) -> dict[str, Any]:
         defaults = compose("train", [*overrides, f"policy={policy}"])
         tuned["defaults"] = [{"override /policy": policy}]
     tuned |= {key: config[key] for key in TUNED_VALUES}
-    for section in TUNED_SECTIONS:
-        changed = _changed(config.get(section) or {}, defaults.get(section) or {})
-        changed = {key: value for key, value in changed.items() if section != "algo" or key not in LABELS}
-        if changed:
-            tuned[section] = changed
+    now, usual = (
+        dict(flat({key: each.get(key) or {} for key in TUNED_SECTIONS})) for each in (config, defaults)
+    )
+    for path, value in now.items():
+        if not (path in (*TUNED_SECTIONS, *LABELS) or (path in usual and usual[path] == value)):
+            put_at(tuned, path, value)
     for path in plan.space.dimensions:  # also values equal to the defaults
         put_at(tuned, path, value_at(config, path))
     return tuned
-
-
-def _changed(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values that differ from the defaults, a mapping as a whole where these have none."""
-    changed: dict[str, Any] = {}
-    for key, value in values.items():
-        was = defaults.get(key)
-        if isinstance(value, Mapping) and isinstance(was, Mapping):
-            inner = _changed(value, was)
-            changed |= {key: inner} if inner else {}
-        elif value != was or key not in defaults:
-            changed[key] = value
-    return changed
 
 
 # -- every trial ----------------------------------------------------------------------------------------
@@ -193,7 +178,7 @@ def _as_csv(plan: Plan, trials: Sequence[FrozenTrial], ranked: Sequence[RankedTr
 def _write_report(plan: Plan, shared: SharedStudy) -> Path | None:
     """Write ``report.html`` into the study's folder; return its path, None if there is nothing to draw."""
     complete = [trial for trial in shared.trials() if trial.state == TrialState.COMPLETE]
-    if importlib.util.find_spec("plotly") is None or len(complete) < MIN_TRIALS:
+    if importlib.util.find_spec("plotly") is None or len(complete) < 2:
         return None
     title = html.escape(f"{plan.algo} on {plan.env}: study {plan.name}")
     head = f'<meta charset="utf-8"><title>{title}</title><link rel="icon" href="data:,">'

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 NEEDS = {"CmaEsSampler": "cmaes", "GPSampler": "scipy", "QMCSampler": "scipy"}
 """Packages that samplers need beside Optuna."""
 
-_TYPES: dict[str, Any] = {"int": int, "float": int | float, "bool": bool, "str": str}
-
 WARM_UP = 0.2
 """Share of a trial before which a pruner with ``n_warmup_steps: null`` ends none."""
 
@@ -64,18 +62,6 @@ def make_pruner(values: Mapping[str, Any], first: int, last: int) -> BasePruner:
     return pruner
 
 
-def checked_sampler(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the section ``sampler``; raises as `make_sampler`."""
-    make_sampler(values, 0, 0)
-    return dict(values)
-
-
-def checked_pruner(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the section ``pruner``; raises as `make_pruner`."""
-    make_pruner(values, 1, 1)
-    return dict(values)
-
-
 def _construct(kind: Any, values: Mapping[str, Any], extra: Mapping[str, Any], section: str) -> Any:
     parameters = inspect.signature(kind).parameters
     arguments = {key: value for key, value in extra.items() if key in parameters}
@@ -84,10 +70,6 @@ def _construct(kind: Any, values: Mapping[str, Any], extra: Mapping[str, Any], s
             continue
         if key not in parameters or key in extra:
             raise ZooError(f"unknown key `{section}.{key}`{nearest(key, parameters)}")
-        expected = _TYPES.get(str(parameters[key].annotation).removesuffix(" | None"))
-        if expected is not None and value is not None and not isinstance(value, expected):
-            annotation = parameters[key].annotation
-            raise ZooError(f"`{section}.{key}={one_line(value)}` has the wrong type; expected {annotation}")
         arguments[key] = value
     try:
         with warnings.catch_warnings():

@@ -24,7 +24,6 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from zoo.config.user_files import shown
-from zoo.core import atomic
 from zoo.core.file_lock import FileLock, is_locked
 from zoo.core.printing import first_and_last, one_line, without_password
 from zoo.envs.replay import random_seed
@@ -54,6 +53,21 @@ MOST_RETRIES = 3
 RETRY_HISTORY = "retry_history"
 """What Optuna's `RetryHeartbeatStaleTrialCallback.retry_history` reads, which warns at each call."""
 
+
+@contextlib.contextmanager
+def quiet_optuna() -> Iterator[None]:
+    """Turn off Optuna's log, and its warnings that parts of it are experimental."""
+    before = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            warnings.filterwarnings("ignore", module="optuna")
+            yield
+    finally:
+        optuna.logging.set_verbosity(before)
+
+
 # -- storages -------------------------------------------------------------------------------------------
 
 
@@ -68,20 +82,6 @@ class Storage:
     """Folder of the lock files of the processes that share it."""
     is_file: bool = True
 
-    def close(self) -> None:
-        """Close the database; Optuna opens it again when asked for anything more."""
-        if isinstance(self.optuna, RDBStorage):
-            self.optuna.remove_session()
-            self.optuna.engine.dispose()
-
-    @contextlib.contextmanager
-    def one_line_errors(self) -> Iterator[None]:
-        """Raise `ZooError`, in one line, for a storage that can no longer be reached or written."""
-        try:
-            yield
-        except (StorageInternalError, sqlalchemy.exc.SQLAlchemyError) as error:
-            raise ZooError(f"can't go on with the storage {self.name}: {_reason(error)}") from error
-
     def lock(self) -> FileLock:
         """Return the lock that one of the processes which share the folder holds at a time."""
         return FileLock(self.locks / "turn.lock")
@@ -91,6 +91,7 @@ class Storage:
         return self.locks / f"{worker}.lock"
 
 
+@quiet_optuna()
 def open_storage(setting: str | None, folder: Path) -> Storage:
     """Open the storage that the setting ``storage`` names; ``folder`` is the study's.
 
@@ -100,13 +101,19 @@ def open_storage(setting: str | None, folder: Path) -> Storage:
         if setting is not None and "://" in setting:
             if setting.startswith("sqlite"):
                 raise ZooError(f"`storage={setting}`: a SQLite file is named by its path: storage=PATH.db")
-            atomic.make_folder(folder / "workers")
+            (folder / "workers").mkdir(parents=True, exist_ok=True)
             name = without_password(setting)
-            database = _rdb(setting, name, {"pool_pre_ping": True}, has_heartbeats=True)
+            database = _rdb(
+                *(setting, name),
+                engine_kwargs={"pool_pre_ping": True},
+                heartbeat_interval=HEARTBEAT,
+                grace_period=GRACE,
+                heartbeat_stale_trial_callback=RetryHeartbeatStaleTrialCallback(max_retry=MOST_RETRIES),
+            )
             return Storage(database, name, folder / "workers", is_file=False)
         file = _file(setting, folder)
         locks = file.with_name(f"{file.name}.workers")
-        atomic.make_folder(locks)
+        locks.mkdir(parents=True, exist_ok=True)
         with FileLock(locks / "turn.lock"):  # SQLite fails if two processes make the tables at once
             return Storage(_on_file(file, locks), shown(file), locks)
     except OSError as error:
@@ -128,27 +135,17 @@ def _file(setting: str | None, folder: Path) -> Path:
 
 def _on_file(file: Path, locks: Path) -> BaseStorage:
     if file.suffix not in JOURNAL_SUFFIXES:
-        return _rdb(f"sqlite:///{file}", shown(file), {"connect_args": {"timeout": SQLITE_TIMEOUT}})
-    try:
-        # Optuna's own lock stays behind when its holder is killed.
-        lock: Any = FileLock(locks / "journal.lock")
-        return JournalStorage(JournalFileBackend(str(file), lock))
-    except (ValueError, KeyError, TypeError) as error:  # from Optuna, for another file
-        raise ZooError(f"can't read the journal {shown(file)}: {one_line(error)}") from error
+        return _rdb(
+            f"sqlite:///{file}", shown(file), engine_kwargs={"connect_args": {"timeout": SQLITE_TIMEOUT}}
+        )
+    # Optuna's own lock stays behind when its holder is killed.
+    lock: Any = FileLock(locks / "journal.lock")
+    return JournalStorage(JournalFileBackend(str(file), lock))
 
 
-def _rdb(url: str, name: str, options: dict[str, Any], *, has_heartbeats: bool = False) -> RDBStorage:
+def _rdb(url: str, name: str, **options: Any) -> RDBStorage:
     try:
-        with quiet_optuna():
-            if not has_heartbeats:
-                return RDBStorage(url, engine_kwargs=options)
-            return RDBStorage(
-                url,
-                engine_kwargs=options,
-                heartbeat_interval=HEARTBEAT,
-                grace_period=GRACE,
-                heartbeat_stale_trial_callback=_retry_callback(),
-            )
+        return RDBStorage(url, **options)
     except ImportError as error:
         reason = one_line(error.__cause__ or error)
         needs = "pip install 'psycopg[binary]' for PostgreSQL"
@@ -172,7 +169,7 @@ def open_study(plan: Plan) -> tuple[SharedStudy, list[str]]:
     Raises `ZooError` for a storage that can't be reached, and for a study that was begun with other settings.
     """
     storage = open_storage(plan.config["storage"], plan.folder)
-    with quiet_optuna(), storage.one_line_errors(), storage.lock():
+    with quiet_optuna(), storage.lock():
         study = existing_study(plan.full_name, storage)
         if study is not None and not counted(study.get_trials()) and _differences(plan, study):
             # No trial was run yet, so nothing is lost with the old settings.
@@ -181,23 +178,9 @@ def open_study(plan: Plan) -> tuple[SharedStudy, list[str]]:
         if study is None:
             study, remarks = _begin(plan, storage)
         else:
-            _check_settings(plan, study)
+            check_settings(plan, study)
             remarks = [f"goes on: {n_ended(study)} of {plan.config['n_trials']} trials are done"]
         return SharedStudy(study, storage, plan.config["n_trials"]), remarks
-
-
-def join_study(plan: Plan, storage: Storage) -> SharedStudy:
-    """Return the study that `open_study` began, in another process.
-
-    Raises `ZooError` if it is gone, or was begun anew with other settings by another command meanwhile.
-    """
-    with quiet_optuna(), storage.lock():
-        study = existing_study(plan.full_name, storage)
-        if study is None:
-            raise ZooError(f"the study {plan.full_name} is no longer in {storage.name}")
-        _check_settings(plan, study)
-        study.pruner = plan.pruner()
-        return SharedStudy(study, storage, plan.config["n_trials"])
 
 
 def existing_study(name: str, storage: Storage) -> Study | None:
@@ -211,20 +194,6 @@ def existing_study(name: str, storage: Storage) -> Study | None:
 def seed_of(study: Study) -> int:
     """Return the seed from which all seeds of a study's trials come."""
     return int(study.user_attrs[SEED])
-
-
-@contextlib.contextmanager
-def quiet_optuna() -> Iterator[None]:
-    """Turn off Optuna's log, and its warnings that parts of it are experimental."""
-    before = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            warnings.filterwarnings("ignore", module="optuna")
-            yield
-    finally:
-        optuna.logging.set_verbosity(before)
 
 
 def _begin(plan: Plan, storage: Storage) -> tuple[Study, list[str]]:
@@ -244,8 +213,6 @@ def _begin(plan: Plan, storage: Storage) -> tuple[Study, list[str]]:
 
 def _differences(plan: Plan, study: Study) -> str:
     """Return in which settings the study was begun otherwise, "" for none."""
-    if not {SETTINGS, SEED} <= study.user_attrs.keys():
-        raise ZooError(f"the study {plan.full_name} was not made by zoo tune; another name: study=NAME")
     now, was = plan.settings(), study.user_attrs[SETTINGS]
     seed = plan.base["seed"]
     now["seed"], was["seed"] = (seed_of(study) if seed is None else seed), seed_of(study)
@@ -257,7 +224,8 @@ def _differences(plan: Plan, study: Study) -> str:
     return one_line("; ".join(found), 800)
 
 
-def _check_settings(plan: Plan, study: Study) -> None:
+def check_settings(plan: Plan, study: Study) -> None:
+    """Raise `ZooError` for a study that was begun with other settings."""
     found = _differences(plan, study)
     if found:
         raise ZooError(
@@ -326,7 +294,7 @@ class SharedStudy:
             if trial.state != TrialState.RUNNING or worker == self.worker:  # closing our own lock frees it
                 continue
             if not is_locked(self.storage.worker_lock(worker)):
-                self._requeue(trial.number, _retry_callback())
+                self._requeue(trial.number, RetryHeartbeatStaleTrialCallback(max_retry=MOST_RETRIES))
                 self.study.tell(trial.number, state=TrialState.FAIL, skip_if_finished=True)
 
     def _requeue(self, number: int, retry: RetryHeartbeatStaleTrialCallback) -> None:
@@ -365,11 +333,6 @@ def retry_of(trial: FrozenTrial) -> int | None:
 
 def _retried(trials: Sequence[FrozenTrial]) -> set[int]:
     return {number for trial in trials for number in trial.system_attrs.get(RETRY_HISTORY, ())}
-
-
-def _retry_callback() -> RetryHeartbeatStaleTrialCallback:
-    """Return the callback that queues a dead process's trial again, up to `MOST_RETRIES` times."""
-    return RetryHeartbeatStaleTrialCallback(max_retry=MOST_RETRIES)
 
 
 def reason_of(error: BaseException) -> str:

@@ -9,9 +9,9 @@ import tempfile
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from zoo.config.environment_values import kept, resolved
+from zoo.config.environment_values import as_written, resolved
 from zoo.core.free_memory import usable_cores
 from zoo.core.printing import say, without_password
 from zoo.errors import INTERRUPTED, ZooError
@@ -19,9 +19,6 @@ from zoo.launch.processes import JobProcesses, describe_exit
 from zoo.tuning.plan import Plan
 from zoo.tuning.report import Result, result_of
 from zoo.tuning.study import open_study
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 MOST_DEATHS = 20
 """Worker processes that may die, each replaced by another, before the search ends."""
@@ -32,16 +29,13 @@ def tune(config: Mapping[str, Any]) -> Result:
 
     The same config again goes on with the study. Raises `ZooError`.
     """
-    with Search(config) as search:
-        search.run()
-        return search.result()
+    search = Search(config)
+    search.run()
+    return result_of(search.plan, search.shared)
 
 
 class Search:
-    """A study that was begun or found; use it as a context manager, which closes its storage.
-
-    ``remarks`` are for the user. Raises `ZooError`.
-    """
+    """A study that was begun or found; ``remarks`` are for the user. Raises `ZooError`."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self.plan = Plan(resolved(config))
@@ -50,25 +44,14 @@ class Search:
         self._processes = JobProcesses()
         self._errors: list[str] = []
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self.shared.storage.close()
-
-    def result(self) -> Result:
-        """Return the result so far, and write it into the study's folder."""
-        with self.shared.storage.one_line_errors():
-            return result_of(self.plan, self.shared)
-
     def run(self) -> bool:
         """Keep ``n_jobs`` workers running to the end; return False if a signal ended them before.
 
         Raises `ZooError`.
         """
-        cores, n_jobs, minutes = usable_cores(), self.plan.config["n_jobs"], self.plan.deadline_minutes
+        cores, n_jobs, timeout = usable_cores(), self.plan.config["n_jobs"], self.plan.timeout
         n_jobs = cores if n_jobs == -1 else n_jobs
-        deadline = None if minutes is None else time.time() + 60 * minutes
+        deadline = None if timeout is None else time.time() + timeout
         # By default each process would use all cores for its threads.
         variables = {"OMP_NUM_THREADS": str(max(1, cores // n_jobs))} if n_jobs > 1 else {}
         with self._processes.handling_signals(), ThreadPoolExecutor(n_jobs) as threads:
@@ -95,8 +78,7 @@ class Search:
     def _run_worker(self, deadline: float | None, variables: Mapping[str, str]) -> tuple[int, str | None]:
         """Run a worker to its end; return its status and its error, "" for none, None if it died."""
         job = {
-            "config": self.plan.config,
-            "variables": kept(),
+            "config": as_written(self.plan.config),
             "deadline": deadline,
             "arguments": [without_password(argument) for argument in sys.argv],
         }

@@ -8,41 +8,42 @@ import re
 import secrets
 import signal
 import sys
-import threading
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import FrameType
 from typing import Any, NoReturn
 
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from zoo.config.environment_values import keep
+from zoo.config.environment_values import resolved
 from zoo.config.user_files import shown
 from zoo.core.file_lock import FileLock
-from zoo.core.printing import one_line, say, show
+from zoo.core.printing import say, show
 from zoo.errors import INTERRUPTED, MISTAKE, ZooError
 from zoo.experiment.evaluation import Evaluation
 from zoo.launch.processes import end_with_parent
 from zoo.tuning.objective import (
     TOP_RUNS,
+    TRIAL_SEEDS,
     TRIALS,
-    InterruptedTrialError,
     samples_of,
     smoke_test,
+    spawned_seeds,
     train,
-    trial_seeds,
     value_of,
 )
 from zoo.tuning.plan import Plan
-from zoo.tuning.reevaluate import RUN, SAMPLES, join_reevaluation, number_and_seed, values_of
+from zoo.tuning.reevaluate import RUN, SAMPLES, SEED, TRIAL, join_reevaluation, values_of
+from zoo.tuning.samplers import make_pruner, make_sampler
 from zoo.tuning.study import (
     DIED,
     REASON,
     TRACEBACK,
+    SharedStudy,
     Storage,
-    join_study,
+    check_settings,
+    existing_study,
     open_storage,
     quiet_optuna,
     reason_of,
@@ -58,16 +59,13 @@ MOST_EQUAL_FAILURES = 3
 POLLING_SECONDS = 1.0
 """Between two checks whether the other processes' trials have ended."""
 
-_INTERRUPTED = threading.Event()
-"""Set by a signal: libraries may turn its `KeyboardInterrupt` into another exception."""
-
 
 def main(job: int) -> NoReturn:
     """Work by the JSON in the open file ``job``; write status and error in its place, and exit."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _interrupt)
+        signal.signal(number, signal.default_int_handler)
     end_with_parent()
     with open(job, "r+", encoding="utf-8") as file:
         given = json.load(file)
@@ -79,26 +77,17 @@ def main(job: int) -> NoReturn:
     sys.exit(status)
 
 
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    _INTERRUPTED.set()
-    raise KeyboardInterrupt
-
-
 def _work(job: Mapping[str, Any]) -> tuple[int, str]:
     """Work to the end of the study; return the exit status and the error for the user."""
     sys.argv = list(job["arguments"])
-    keep(job["variables"])
     try:
-        plan = Plan(job["config"])
-        storage = open_storage(plan.config["storage"], plan.folder)
-        with quiet_optuna(), storage.one_line_errors():
-            Worker(plan, storage, job["deadline"]).work()
+        plan = Plan(resolved(job["config"]))
+        with quiet_optuna():
+            Worker(plan, open_storage(plan.config["storage"], plan.folder), job["deadline"]).work()
     except KeyboardInterrupt:
         return INTERRUPTED, ""
     except ZooError as error:
         return MISTAKE, str(error)
-    except OSError as error:  # such as a full disk below a journal
-        return MISTAKE, f"can't go on: {one_line(error)}"
     return 0, ""
 
 
@@ -109,40 +98,41 @@ class Worker:
         self.plan, self.storage, self.deadline = plan, storage, deadline
         self.name = f"{platform.node()}-{secrets.token_hex(6)}"
         self.last_reason, self.n_equal_failures = "", 0
-        self.shared = join_study(plan, storage)
-        self.shared.worker = self.name
-        self.seed = seed_of(self.shared.study)
+        with storage.lock():
+            study = existing_study(plan.full_name, storage)
+            if study is None:
+                raise ZooError(f"the study {plan.full_name} is no longer in {storage.name}")
+            check_settings(plan, study)  # another command may have begun it anew
+        study.pruner = make_pruner(plan.config["pruner"], plan.interval, plan.n_timesteps)
+        self.shared = SharedStudy(study, storage, plan.config["n_trials"], self.name)
+        self.seed = seed_of(study)
 
     def work(self) -> None:
         """Run trials until the study is over, then reevaluate. Raises `KeyboardInterrupt` and `ZooError`."""
         lock = FileLock(self.storage.worker_lock(self.name))
         with lock:
             try:
-                self._search()
-                self._reevaluate()
+                if not self.shared.is_over():
+                    self._smoke_test()
+                self._run_all(self.shared, self._run_trial, self.deadline)
+                best = join_reevaluation(self.plan, self.shared)
+                if best is not None:
+                    self._run_all(best, self._train_again, None)
             finally:
                 lock.path.unlink(missing_ok=True)
 
-    def _search(self) -> None:
-        if not self.shared.is_over():
-            self._smoke_test()
+    def _run_all(
+        self, shared: SharedStudy, objective: Callable[[Trial], float], deadline: float | None
+    ) -> None:
+        """Run trials until none is left, and wait for those that other processes run."""
         while True:
-            is_late = self.deadline is not None and time.time() > self.deadline
-            if not is_late and self.shared.run_next(self._run_trial, self._on_trial_end):
+            is_late = deadline is not None and time.time() > deadline
+            if not is_late and shared.run_next(objective, self._on_end):
                 continue
-            if self.shared.is_anyone_running():
+            if shared.is_anyone_running():
                 time.sleep(POLLING_SECONDS)
-            elif is_late or self.shared.is_over():
+            elif is_late or shared.is_over():
                 return
-
-    def _reevaluate(self) -> None:
-        top = join_reevaluation(self.plan, self.shared)
-        while top is not None:
-            if top.run_next(self._train_again, self._on_retraining_end):
-                continue
-            if not top.is_anyone_running():
-                return
-            time.sleep(POLLING_SECONDS)
 
     def _smoke_test(self) -> None:
         try:
@@ -156,10 +146,9 @@ class Worker:
             ) from error
 
     def _run_trial(self, trial: Trial) -> float:
-        """Run the trainings of a trial, and return its value."""
         plan = self.plan
-        seeds = trial_seeds(self.seed, trial.number, plan.n_seeds)
-        trial.study.sampler = plan.sampler(self.seed, seeds[0])
+        seeds = spawned_seeds(self.seed, plan.n_seeds, TRIAL_SEEDS, trial.number)
+        trial.study.sampler = make_sampler(plan.config["sampler"], self.seed, seeds[0])
         values = plan.space.suggest(trial, plan.base)
         trial.set_user_attr(VALUES, values)
         done: list[Evaluation] = []
@@ -169,76 +158,54 @@ class Worker:
             # At once, as a killed process can't store it any more.
             folders.append(shown(run.absolute()))
             trial.set_user_attr(RUNS, folders)
-            if _INTERRUPTED.is_set():  # before the experiment handled signals
-                raise InterruptedTrialError
 
         def on_evaluation(steps: int, evaluation: Evaluation) -> str | None:
-            if _INTERRUPTED.is_set():  # a library swallowed the KeyboardInterrupt
-                raise InterruptedTrialError
             value = value_of(plan.objective, [evaluation])
             trial.report(value, steps)
             return f"pruned after {steps:,} steps: {value:,.6g}" if trial.should_prune() else None
 
-        try:
-            for seed in seeds:
-                config = plan.config_of_trial(values, seed, plan.folder / TRIALS)
-                evaluation, _ = train(
-                    config,
-                    keep=plan.config["keep"],
-                    on_evaluation=None if done else on_evaluation,
-                    on_start=on_start,
-                )
-                done.append(evaluation)
-            return value_of(plan.objective, done)
-        except Exception as error:
-            if _INTERRUPTED.is_set():
-                raise InterruptedTrialError from error
-            raise
+        for seed in seeds:
+            config = plan.config_of_trial(values, seed, plan.folder / TRIALS)
+            evaluation, _ = train(
+                config,
+                keep=plan.config["keep"],
+                on_evaluation=None if done else on_evaluation,
+                on_start=on_start,
+            )
+            done.append(evaluation)
+        return value_of(plan.objective, done)
 
     def _train_again(self, trial: Trial) -> float:
-        """Train one of the best trials again on a fresh seed, and return its value."""
-        plan, (number, seed) = self.plan, number_and_seed(trial)
+        plan = self.plan
+        number, seed = (trial.suggest_int(name, 0, 2**31) for name in (TRIAL, SEED))
         values = values_of(self.shared.trials()[number])
-        try:
-            evaluation, run = train(plan.config_of_trial(values, seed, plan.folder / TOP_RUNS), keep=True)
-        except Exception as error:
-            if _INTERRUPTED.is_set():
-                raise InterruptedTrialError from error
-            raise
+        evaluation, run = train(plan.config_of_trial(values, seed, plan.folder / TOP_RUNS), keep=True)
         trial.set_user_attr(SAMPLES, samples_of(plan.objective, evaluation))
         trial.set_user_attr(RUN, str(run))
         return value_of(plan.objective, [evaluation])
 
-    def _on_trial_end(self, trial: FrozenTrial) -> None:
+    def _on_end(self, trial: FrozenTrial) -> None:
+        """Print how a trial, or a training of the best, ended.
+
+        Raises `ZooError` after `MOST_EQUAL_FAILURES` in a row for one reason.
+        """
         seconds = 0.0 if trial.duration is None else trial.duration.total_seconds()
-        self._print(f"trial {trial.number:>4}  {self._ending(trial)}  ({seconds:.1f} s)")
-        self._stop_at_repeated_failure(trial)
-
-    def _on_retraining_end(self, trial: FrozenTrial) -> None:
-        self._print(
-            f"top   trial {trial.params['trial']}, seed {trial.params['seed']}  {self._ending(trial)}"
+        again, reason = trial.params.get(TRIAL), str(trial.user_attrs.get(REASON, DIED))
+        what = (
+            f"trial {trial.number:>4}" if again is None else f"top   trial {again}, seed {trial.params[SEED]}"
         )
-        self._stop_at_repeated_failure(trial)
-
-    def _ending(self, trial: FrozenTrial) -> str:
-        """Return the value of a complete trial, or why it ended."""
+        ending = f"failed: {reason}" if trial.state == TrialState.FAIL else reason
         if trial.state == TrialState.COMPLETE:
-            return f"{self.plan.objective} {trial.values[0]:,.6g}"
-        reason = str(trial.user_attrs.get(REASON, DIED))
-        return reason if trial.state == TrialState.PRUNED else f"failed: {reason}"
-
-    def _stop_at_repeated_failure(self, trial: FrozenTrial) -> None:
-        """Raise `ZooError` after `MOST_EQUAL_FAILURES` in a row for one reason."""
+            ending = f"{self.plan.objective} {trial.values[0]:,.6g}"
+        if self.plan.config["verbose"]:
+            say(f"{what}  {ending}  ({seconds:.1f} s)")
+        if trial.state != TrialState.FAIL:
+            self.n_equal_failures = 0
+            return
         # Without numbers: an environment's failure names its index and seed, which differ each time.
-        reason = re.sub(r"\d+", "", str(trial.user_attrs.get(REASON, DIED)))
-        is_failure = trial.state == TrialState.FAIL
-        self.n_equal_failures = is_failure * (self.n_equal_failures * (reason == self.last_reason) + 1)
-        self.last_reason = reason
+        alike = re.sub(r"\d+", "", reason)
+        self.n_equal_failures = self.n_equal_failures + 1 if alike == self.last_reason else 1
+        self.last_reason = alike
         if self.n_equal_failures == MOST_EQUAL_FAILURES:
             show(trial.user_attrs.get(TRACEBACK, ""), file=sys.stderr, end="", flush=True)
-            reason = trial.user_attrs.get(REASON, DIED)
             raise ZooError(f"three trials in a row failed alike, so the study has stopped: {reason}")
-
-    def _print(self, line: str) -> None:
-        if self.plan.config["verbose"]:
-            say(line)

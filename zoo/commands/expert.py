@@ -11,12 +11,11 @@ from typing import Any
 from zoo.config.fields import build
 from zoo.config.schema import ExpertSettings
 from zoo.config.user_files import shown
-from zoo.core.printing import decimal, one_line, printable, show
+from zoo.core.printing import decimal, one_line, printable, show, warnings_as_messages
 from zoo.envs.registry import folder_name
 from zoo.envs.transition import EpisodeRecord
 from zoo.errors import ZooError
 from zoo.experiment.expert_recording import record_expert
-from zoo.experiment.messages import warnings_as_messages
 from zoo.experiment.open_agent import OpenedAgent, open_agent
 from zoo.imitation.expert_data import ExpertData, summary
 from zoo.imitation.expert_files import read_expert, write_expert

@@ -10,10 +10,9 @@ from typing import Any
 
 from zoo.config.schema import preset_or_name
 from zoo.config.user_files import shown
-from zoo.core.printing import decimal, say, show
+from zoo.core.printing import decimal, print_message, say, show
 from zoo.errors import INTERRUPTED
 from zoo.experiment.experiment import Experiment, Result
-from zoo.experiment.messages import print_message
 
 
 def run(config: Mapping[str, Any]) -> int | None:

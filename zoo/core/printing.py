@@ -1,4 +1,4 @@
-"""Printing: texts of unknown origin made safe for a terminal, numbers, Markdown and CSV."""
+"""Printing: texts made safe for a terminal, messages beside the training, numbers, Markdown and CSV."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ import io
 import re
 import sys
 import unicodedata
-from collections.abc import Iterable
-from typing import TextIO
+import warnings
+from collections.abc import Iterable, Iterator
+from typing import Any, TextIO
+
+from zoo.errors import ZooError, ZooWarning
 
 _INVISIBLE = {"Cc", "Cf", "Co", "Cs", "Zl", "Zp"}
 """Unicode's control, format (right-to-left overrides among them), private, surrogate and line separator
@@ -76,6 +79,36 @@ def say(line: str, stream: TextIO | None = None) -> None:
     """
     with contextlib.suppress(OSError, ValueError):
         print(printable(line) + "\n", end="", file=sys.stdout if stream is None else stream, flush=True)
+
+
+def print_message(message: str) -> None:
+    """Print ``zoo: message`` to stderr, if that can be written: its disk may be the one that is full."""
+    say(f"zoo: {message}", sys.stderr)
+
+
+@contextlib.contextmanager
+def report_write_errors(consequence: str) -> Iterator[None]:
+    """Print a failed write within the block, and what follows from it, instead of raising."""
+    try:
+        yield
+    except (ZooError, OSError) as error:
+        print_message(f"{error}; {consequence}")
+
+
+@contextlib.contextmanager
+def warnings_as_messages() -> Iterator[None]:
+    """Print Zoo's own warnings within the block as messages, without file and line."""
+    with warnings.catch_warnings():
+        show_warning = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+            if issubclass(category, ZooWarning):
+                print_message(str(message))
+            else:
+                show_warning(message, category, *where, **more)
+
+        warnings.showwarning = show
+        yield
 
 
 def markdown_text(value: object, limit: int = 300) -> str:

@@ -15,7 +15,7 @@ from gymnasium.vector import VectorEnv
 from zoo.agents.find import kept_agents, kept_name
 from zoo.algorithms.callback import PREEMPTED, Callback, InterruptedCallbackError, Training
 from zoo.core import atomic
-from zoo.core.printing import one_line
+from zoo.core.printing import one_line, print_message, report_write_errors
 from zoo.core.zips import opened_npz
 from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.config import EnvConfig
@@ -25,7 +25,6 @@ from zoo.envs.video import Size
 from zoo.errors import ZooError
 from zoo.experiment.evaluation import Env, Evaluation, EvaluationCancelledError, evaluate
 from zoo.experiment.loggers import LoggerGroup
-from zoo.experiment.messages import print_message, report_write_errors
 from zoo.experiment.recording import check_rendering, record
 from zoo.experiment.run_folder import RunFolder
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from zoo.algorithms.callback import PREEMPTED, Callback, Training, named
 from zoo.core import atomic
 from zoo.core.plain_data import parse_json, to_json
-from zoo.core.printing import one_line
+from zoo.core.printing import one_line, print_message, report_write_errors
 from zoo.core.tensors import (
     SEPARATOR,
     Arrays,
@@ -35,7 +35,6 @@ from zoo.core.tensors import (
 )
 from zoo.core.zips import UNREADABLE
 from zoo.errors import ZooError
-from zoo.experiment.messages import print_message, report_write_errors
 
 if TYPE_CHECKING:
     from zoo.algorithms.algorithm import Algorithm

@@ -18,11 +18,11 @@ from zoo.config.environment_values import as_written, resolved
 from zoo.config.overrides import as_overrides
 from zoo.config.schema import preset_or_name
 from zoo.config.user_files import shown
+from zoo.core.printing import print_message, warnings_as_messages
 from zoo.errors import ZooError
 from zoo.experiment.callbacks import EvalCallback
 from zoo.experiment.checkpoint import CheckpointCallback, check_barriers, restore_run
 from zoo.experiment.loggers import LoggingCallback, RunSummary
-from zoo.experiment.messages import print_message, warnings_as_messages
 from zoo.experiment.resume import reopen_run
 from zoo.experiment.run_folder import FINISHED, RunFolder
 from zoo.experiment.signals import slurm_job, stop_on_signals

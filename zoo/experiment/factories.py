@@ -16,6 +16,7 @@ from zoo.config.environment_values import as_written
 from zoo.config.fields import build
 from zoo.config.schema import ALGO_LABELS, OwnCallbackSettings
 from zoo.config.user_files import own_class
+from zoo.core.printing import print_message
 from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.config import EnvConfig
 from zoo.envs.make_env import make_vec_env
@@ -40,7 +41,6 @@ from zoo.experiment.loggers import (
     LoggingCallback,
     ProgressBarCallback,
 )
-from zoo.experiment.messages import print_message
 from zoo.experiment.run_folder import RunFolder
 from zoo.experiment.trackers import TensorBoardLogger, WandbLogger
 from zoo.policies.config import PolicyConfig

@@ -16,10 +16,9 @@ import numpy as np
 
 from zoo.algorithms.callback import Callback, Training, named
 from zoo.core import atomic
-from zoo.core.printing import csv_lines, decimal, duration, one_line, show
+from zoo.core.printing import csv_lines, decimal, duration, one_line, print_message, show
 from zoo.envs.transition import EpisodeRecord
 from zoo.errors import ZooError
-from zoo.experiment.messages import print_message
 
 STEPS = "time/total_timesteps"
 """The scalar that is the x-axis everywhere."""

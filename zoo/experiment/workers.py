@@ -23,9 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from zoo.core.free_memory import usable_cores
-from zoo.core.printing import one_line
+from zoo.core.printing import one_line, print_message
 from zoo.errors import INTERRUPTED, ZooError
-from zoo.experiment.messages import print_message
 from zoo.launch.processes import describe_exit
 
 if TYPE_CHECKING:

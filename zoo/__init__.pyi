@@ -323,12 +323,12 @@ class DDPG(_DDPG):
         batch_size (int, default 128, ≥ 1): transitions in a gradient step [transitions]
         gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
         tau (float, default 0.001, > 0, ≤ 1): how far a target update goes; 1: a copy
-        train_freq (int | list[Any], default 100, ≥ 1): environment steps between updates; [1, episode]
-            counts episodes
+        train_freq (int | list[Any] | dict[str, Any], default 100, ≥ 1): environment steps between
+            updates; [1, episode] counts episodes
         gradient_steps (int, default 50, ≥ -1): gradient steps after every train_freq environment steps;
             -1: as many as steps were taken
-        optimize_memory_usage (bool, default False): store each observation once instead of twice (worth
-            it for images)
+        optimize_memory_usage (bool, default False): store each observation once instead of twice, and
+            each frame of a stack (worth it for images)
         action_noise (ActionNoiseConfig | dict[str, Any] | None, default None): noise added to the
             actions while learning: {type: normal | ornstein-uhlenbeck, std: 0.1}
         random_exploration (float, default 0.0, ≥ 0, ≤ 1): share of steps with a uniformly random action
@@ -370,7 +370,7 @@ class DDPG(_DDPG):
         batch_size: int = 128,
         gamma: float = 0.99,
         tau: float = 0.001,
-        train_freq: int | list[Any] = 100,
+        train_freq: int | list[Any] | dict[str, Any] = 100,
         gradient_steps: int = 50,
         optimize_memory_usage: bool = False,
         action_noise: ActionNoiseConfig | dict[str, Any] | None = None,
@@ -396,12 +396,12 @@ class DQN(_DQN):
         batch_size (int, default 32, ≥ 1): transitions in a gradient step [transitions]
         gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
         tau (float, default 1.0, > 0, ≤ 1): how far a target update goes; 1: a copy
-        train_freq (int | list[Any], default 1, ≥ 1): environment steps between updates; [1, episode]
-            counts episodes
+        train_freq (int | list[Any] | dict[str, Any], default 1, ≥ 1): environment steps between
+            updates; [1, episode] counts episodes
         gradient_steps (int, default 1, ≥ -1): gradient steps after every train_freq environment steps;
             -1: as many as steps were taken
-        optimize_memory_usage (bool, default False): store each observation once instead of twice (worth
-            it for images)
+        optimize_memory_usage (bool, default False): store each observation once instead of twice, and
+            each frame of a stack (worth it for images)
         double (bool, default True): the online network chooses the next action (double Q-learning)
         dueling (bool, default True): separate branches for state value and advantages
         target_update_interval (int, default 500, ≥ 1): environment steps between updates of the target
@@ -434,7 +434,7 @@ class DQN(_DQN):
         batch_size: int = 32,
         gamma: float = 0.99,
         tau: float = 1.0,
-        train_freq: int | list[Any] = 1,
+        train_freq: int | list[Any] | dict[str, Any] = 1,
         gradient_steps: int = 1,
         optimize_memory_usage: bool = False,
         double: bool = True,
@@ -561,12 +561,12 @@ class HerDDPG(_HerDDPG):
         batch_size (int, default 128, ≥ 1): transitions in a gradient step [transitions]
         gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
         tau (float, default 0.001, > 0, ≤ 1): how far a target update goes; 1: a copy
-        train_freq (int | list[Any], default 100, ≥ 1): environment steps between updates; [1, episode]
-            counts episodes
+        train_freq (int | list[Any] | dict[str, Any], default 100, ≥ 1): environment steps between
+            updates; [1, episode] counts episodes
         gradient_steps (int, default 50, ≥ -1): gradient steps after every train_freq environment steps;
             -1: as many as steps were taken
-        optimize_memory_usage (bool, default False): store each observation once instead of twice (worth
-            it for images)
+        optimize_memory_usage (bool, default False): store each observation once instead of twice, and
+            each frame of a stack (worth it for images)
         action_noise (ActionNoiseConfig | dict[str, Any] | None, default None): noise added to the
             actions while learning: {type: normal | ornstein-uhlenbeck, std: 0.1}
         random_exploration (float, default 0.0, ≥ 0, ≤ 1): share of steps with a uniformly random action
@@ -608,7 +608,7 @@ class HerDDPG(_HerDDPG):
         batch_size: int = 128,
         gamma: float = 0.99,
         tau: float = 0.001,
-        train_freq: int | list[Any] = 100,
+        train_freq: int | list[Any] | dict[str, Any] = 100,
         gradient_steps: int = 50,
         optimize_memory_usage: bool = False,
         action_noise: ActionNoiseConfig | dict[str, Any] | None = None,
@@ -634,12 +634,12 @@ class HerDQN(_HerDQN):
         batch_size (int, default 32, ≥ 1): transitions in a gradient step [transitions]
         gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
         tau (float, default 1.0, > 0, ≤ 1): how far a target update goes; 1: a copy
-        train_freq (int | list[Any], default 1, ≥ 1): environment steps between updates; [1, episode]
-            counts episodes
+        train_freq (int | list[Any] | dict[str, Any], default 1, ≥ 1): environment steps between
+            updates; [1, episode] counts episodes
         gradient_steps (int, default 1, ≥ -1): gradient steps after every train_freq environment steps;
             -1: as many as steps were taken
-        optimize_memory_usage (bool, default False): store each observation once instead of twice (worth
-            it for images)
+        optimize_memory_usage (bool, default False): store each observation once instead of twice, and
+            each frame of a stack (worth it for images)
         double (bool, default True): the online network chooses the next action (double Q-learning)
         dueling (bool, default True): separate branches for state value and advantages
         target_update_interval (int, default 500, ≥ 1): environment steps between updates of the target
@@ -672,7 +672,7 @@ class HerDQN(_HerDQN):
         batch_size: int = 32,
         gamma: float = 0.99,
         tau: float = 1.0,
-        train_freq: int | list[Any] = 1,
+        train_freq: int | list[Any] | dict[str, Any] = 1,
         gradient_steps: int = 1,
         optimize_memory_usage: bool = False,
         double: bool = True,
@@ -696,12 +696,12 @@ class HerSAC(_HerSAC):
         batch_size (int, default 64, ≥ 1): transitions in a gradient step [transitions]
         gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
         tau (float, default 0.005, > 0, ≤ 1): how far a target update goes; 1: a copy
-        train_freq (int | list[Any], default 1, ≥ 1): environment steps between updates; [1, episode]
-            counts episodes
+        train_freq (int | list[Any] | dict[str, Any], default 1, ≥ 1): environment steps between
+            updates; [1, episode] counts episodes
         gradient_steps (int, default 1, ≥ -1): gradient steps after every train_freq environment steps;
             -1: as many as steps were taken
-        optimize_memory_usage (bool, default False): store each observation once instead of twice (worth
-            it for images)
+        optimize_memory_usage (bool, default False): store each observation once instead of twice, and
+            each frame of a stack (worth it for images)
         action_noise (ActionNoiseConfig | dict[str, Any] | None, default None): noise added to the
             actions while learning: {type: normal | ornstein-uhlenbeck, std: 0.1}
         random_exploration (float, default 0.0, ≥ 0, ≤ 1): share of steps with a uniformly random action
@@ -739,7 +739,7 @@ class HerSAC(_HerSAC):
         batch_size: int = 64,
         gamma: float = 0.99,
         tau: float = 0.005,
-        train_freq: int | list[Any] = 1,
+        train_freq: int | list[Any] | dict[str, Any] = 1,
         gradient_steps: int = 1,
         optimize_memory_usage: bool = False,
         action_noise: ActionNoiseConfig | dict[str, Any] | None = None,
@@ -764,12 +764,12 @@ class HerTD3(_HerTD3):
         batch_size (int, default 128, ≥ 1): transitions in a gradient step [transitions]
         gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
         tau (float, default 0.005, > 0, ≤ 1): how far a target update goes; 1: a copy
-        train_freq (int | list[Any], default 100, ≥ 1): environment steps between updates; [1, episode]
-            counts episodes
+        train_freq (int | list[Any] | dict[str, Any], default 100, ≥ 1): environment steps between
+            updates; [1, episode] counts episodes
         gradient_steps (int, default 100, ≥ -1): gradient steps after every train_freq environment
             steps; -1: as many as steps were taken
-        optimize_memory_usage (bool, default False): store each observation once instead of twice (worth
-            it for images)
+        optimize_memory_usage (bool, default False): store each observation once instead of twice, and
+            each frame of a stack (worth it for images)
         action_noise (ActionNoiseConfig | dict[str, Any] | None, default None): noise added to the
             actions while learning: {type: normal | ornstein-uhlenbeck, std: 0.1}
         random_exploration (float, default 0.0, ≥ 0, ≤ 1): share of steps with a uniformly random action
@@ -802,7 +802,7 @@ class HerTD3(_HerTD3):
         batch_size: int = 128,
         gamma: float = 0.99,
         tau: float = 0.005,
-        train_freq: int | list[Any] = 100,
+        train_freq: int | list[Any] | dict[str, Any] = 100,
         gradient_steps: int = 100,
         optimize_memory_usage: bool = False,
         action_noise: ActionNoiseConfig | dict[str, Any] | None = None,
@@ -824,12 +824,12 @@ class HerTQC(_HerTQC):
         batch_size (int, default 256, ≥ 1): transitions in a gradient step [transitions]
         gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
         tau (float, default 0.005, > 0, ≤ 1): how far a target update goes; 1: a copy
-        train_freq (int | list[Any], default 1, ≥ 1): environment steps between updates; [1, episode]
-            counts episodes
+        train_freq (int | list[Any] | dict[str, Any], default 1, ≥ 1): environment steps between
+            updates; [1, episode] counts episodes
         gradient_steps (int, default 1, ≥ -1): gradient steps after every train_freq environment steps;
             -1: as many as steps were taken
-        optimize_memory_usage (bool, default False): store each observation once instead of twice (worth
-            it for images)
+        optimize_memory_usage (bool, default False): store each observation once instead of twice, and
+            each frame of a stack (worth it for images)
         action_noise (ActionNoiseConfig | dict[str, Any] | None, default None): noise added to the
             actions while learning: {type: normal | ornstein-uhlenbeck, std: 0.1}
         random_exploration (float, default 0.0, ≥ 0, ≤ 1): share of steps with a uniformly random action
@@ -870,7 +870,7 @@ class HerTQC(_HerTQC):
         batch_size: int = 256,
         gamma: float = 0.99,
         tau: float = 0.005,
-        train_freq: int | list[Any] = 1,
+        train_freq: int | list[Any] | dict[str, Any] = 1,
         gradient_steps: int = 1,
         optimize_memory_usage: bool = False,
         action_noise: ActionNoiseConfig | dict[str, Any] | None = None,
@@ -1145,12 +1145,12 @@ class QRDQN(_QRDQN):
         batch_size (int, default 32, ≥ 1): transitions in a gradient step [transitions]
         gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
         tau (float, default 1.0, > 0, ≤ 1): how far a target update goes; 1: a copy
-        train_freq (int | list[Any], default 4, ≥ 1): environment steps between updates; [1, episode]
-            counts episodes
+        train_freq (int | list[Any] | dict[str, Any], default 4, ≥ 1): environment steps between
+            updates; [1, episode] counts episodes
         gradient_steps (int, default 1, ≥ -1): gradient steps after every train_freq environment steps;
             -1: as many as steps were taken
-        optimize_memory_usage (bool, default False): store each observation once instead of twice (worth
-            it for images)
+        optimize_memory_usage (bool, default False): store each observation once instead of twice, and
+            each frame of a stack (worth it for images)
         double (bool, default False): the online network chooses the next action (double Q-learning)
         dueling (bool, default False): separate branches for state value and advantages
         target_update_interval (int, default 10000, ≥ 1): environment steps between updates of the
@@ -1184,7 +1184,7 @@ class QRDQN(_QRDQN):
         batch_size: int = 32,
         gamma: float = 0.99,
         tau: float = 1.0,
-        train_freq: int | list[Any] = 4,
+        train_freq: int | list[Any] | dict[str, Any] = 4,
         gradient_steps: int = 1,
         optimize_memory_usage: bool = False,
         double: bool = False,
@@ -1273,12 +1273,12 @@ class SAC(_SAC):
         batch_size (int, default 64, ≥ 1): transitions in a gradient step [transitions]
         gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
         tau (float, default 0.005, > 0, ≤ 1): how far a target update goes; 1: a copy
-        train_freq (int | list[Any], default 1, ≥ 1): environment steps between updates; [1, episode]
-            counts episodes
+        train_freq (int | list[Any] | dict[str, Any], default 1, ≥ 1): environment steps between
+            updates; [1, episode] counts episodes
         gradient_steps (int, default 1, ≥ -1): gradient steps after every train_freq environment steps;
             -1: as many as steps were taken
-        optimize_memory_usage (bool, default False): store each observation once instead of twice (worth
-            it for images)
+        optimize_memory_usage (bool, default False): store each observation once instead of twice, and
+            each frame of a stack (worth it for images)
         action_noise (ActionNoiseConfig | dict[str, Any] | None, default None): noise added to the
             actions while learning: {type: normal | ornstein-uhlenbeck, std: 0.1}
         random_exploration (float, default 0.0, ≥ 0, ≤ 1): share of steps with a uniformly random action
@@ -1316,7 +1316,7 @@ class SAC(_SAC):
         batch_size: int = 64,
         gamma: float = 0.99,
         tau: float = 0.005,
-        train_freq: int | list[Any] = 1,
+        train_freq: int | list[Any] | dict[str, Any] = 1,
         gradient_steps: int = 1,
         optimize_memory_usage: bool = False,
         action_noise: ActionNoiseConfig | dict[str, Any] | None = None,
@@ -1345,12 +1345,12 @@ class TD3(_TD3):
         batch_size (int, default 128, ≥ 1): transitions in a gradient step [transitions]
         gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
         tau (float, default 0.005, > 0, ≤ 1): how far a target update goes; 1: a copy
-        train_freq (int | list[Any], default 100, ≥ 1): environment steps between updates; [1, episode]
-            counts episodes
+        train_freq (int | list[Any] | dict[str, Any], default 100, ≥ 1): environment steps between
+            updates; [1, episode] counts episodes
         gradient_steps (int, default 100, ≥ -1): gradient steps after every train_freq environment
             steps; -1: as many as steps were taken
-        optimize_memory_usage (bool, default False): store each observation once instead of twice (worth
-            it for images)
+        optimize_memory_usage (bool, default False): store each observation once instead of twice, and
+            each frame of a stack (worth it for images)
         action_noise (ActionNoiseConfig | dict[str, Any] | None, default None): noise added to the
             actions while learning: {type: normal | ornstein-uhlenbeck, std: 0.1}
         random_exploration (float, default 0.0, ≥ 0, ≤ 1): share of steps with a uniformly random action
@@ -1383,7 +1383,7 @@ class TD3(_TD3):
         batch_size: int = 128,
         gamma: float = 0.99,
         tau: float = 0.005,
-        train_freq: int | list[Any] = 100,
+        train_freq: int | list[Any] | dict[str, Any] = 100,
         gradient_steps: int = 100,
         optimize_memory_usage: bool = False,
         action_noise: ActionNoiseConfig | dict[str, Any] | None = None,
@@ -1405,12 +1405,12 @@ class TQC(_TQC):
         batch_size (int, default 256, ≥ 1): transitions in a gradient step [transitions]
         gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
         tau (float, default 0.005, > 0, ≤ 1): how far a target update goes; 1: a copy
-        train_freq (int | list[Any], default 1, ≥ 1): environment steps between updates; [1, episode]
-            counts episodes
+        train_freq (int | list[Any] | dict[str, Any], default 1, ≥ 1): environment steps between
+            updates; [1, episode] counts episodes
         gradient_steps (int, default 1, ≥ -1): gradient steps after every train_freq environment steps;
             -1: as many as steps were taken
-        optimize_memory_usage (bool, default False): store each observation once instead of twice (worth
-            it for images)
+        optimize_memory_usage (bool, default False): store each observation once instead of twice, and
+            each frame of a stack (worth it for images)
         action_noise (ActionNoiseConfig | dict[str, Any] | None, default None): noise added to the
             actions while learning: {type: normal | ornstein-uhlenbeck, std: 0.1}
         random_exploration (float, default 0.0, ≥ 0, ≤ 1): share of steps with a uniformly random action
@@ -1451,7 +1451,7 @@ class TQC(_TQC):
         batch_size: int = 256,
         gamma: float = 0.99,
         tau: float = 0.005,
-        train_freq: int | list[Any] = 1,
+        train_freq: int | list[Any] | dict[str, Any] = 1,
         gradient_steps: int = 1,
         optimize_memory_usage: bool = False,
         action_noise: ActionNoiseConfig | dict[str, Any] | None = None,

@@ -154,6 +154,7 @@ def test_tensor_file_cut_anywhere_is_refused(folder: Path, name: str) -> None:
     ("text", "problem"),
     [
         ("algo: {", "line"),
+        ("a: &a [*a]", "a reference"),
         ("", "no mapping"),
         ("\xff\xfe", "utf-8"),
         ("format: 1\nalgo: {name: !!binary aGk=}", "bytes"),
@@ -161,6 +162,7 @@ def test_tensor_file_cut_anywhere_is_refused(folder: Path, name: str) -> None:
         ("format: 1\npolicy: {}", "`algo` is missing"),
         ("format: 1\nalgo: ppo2\npolicy: {}", "`algo` is missing"),
         ("{format: 1, algo: {}, policy: {}, observation_space: {}, action_space: {}, env: 3}", "`env`"),
+        ("{format: 1, algo: {}, policy: {}, observation_space: {}, action_space: {}}", "`algo.name`"),
     ],
 )
 def test_config_that_is_no_plain_mapping_is_refused(folder: Path, text: str, problem: str) -> None:

@@ -15,6 +15,7 @@ from transitions import transition
 from zoo import ACER, DQN, make_vec_env
 from zoo.buffers.arrays import ArraySpec
 from zoo.buffers.config import PrioritizedConfig
+from zoo.buffers.frames import frame_spec
 from zoo.buffers.prioritized import PrioritizedSampler
 from zoo.buffers.replay import ReplayBuffer, replay_bytes
 from zoo.core.tensors import join, split
@@ -127,6 +128,15 @@ def test_what_comes_out_is_what_was_shown(
         before, after = stacks.lists[envs[place]][numbers[place]]
         assert (batch["observations"][place] == before).all()
         assert (batch["next_observations"][place] == after).all()
+
+
+@pytest.mark.parametrize(
+    ("stacked", "frame"),
+    [((4, 84, 84), (1, 84, 84)), ((9, 11, 12), (9, 11, 3)), ((12, 84, 84), (3, 84, 84)), ((9, 11, 3), None)],
+)
+def test_frame_is_found_as_stacks_are_made(stacked: tuple[int, ...], frame: tuple[int, ...] | None) -> None:
+    spec = frame_spec(ArraySpec(stacked, np.uint8), 4)
+    assert (None if spec is None else spec.shape) == frame
 
 
 @pytest.mark.parametrize("first", [True, False])

@@ -128,6 +128,20 @@ class Dying(Counting):
         return super().step(action)
 
 
+class Helped(Dying):
+    """Has a process of its own, which outlives it and keeps all that it had open."""
+
+    helpers: Path
+
+    def __init__(self) -> None:
+        super().__init__()
+        helper = os.fork()
+        if helper == 0:
+            time.sleep(30.0)
+            os._exit(0)
+        (self.helpers / str(helper)).touch()
+
+
 def everything(env: Any, n_steps: int) -> list[Any]:
     stepper = VecEnvAdapter(env)
     seen: list[Any] = [stepper.reset(range(20, 20 + env.num_envs))]
@@ -201,15 +215,21 @@ def test_raising_env_is_reported_with_its_own_traceback_index_seed_and_step() ->
         stepper.step([0] * 4)
 
 
-@pytest.mark.parametrize(("action", "cause"), [(1, "exit code 7"), (0, "killed by SIGKILL")])
-def test_dead_worker_is_named_with_its_end(action: int, cause: str) -> None:
-    stepper = VecEnvAdapter(workers(Dying, 4))
+@pytest.mark.parametrize(
+    ("make", "action", "cause"),
+    [(Dying, 1, "exit code 7"), (Dying, 0, "killed by SIGKILL"), (Helped, 0, "killed by SIGKILL")],
+)
+def test_dead_worker_is_named_with_its_end(make: Any, action: int, cause: str, tmp_path: Path) -> None:
+    Helped.helpers = tmp_path
+    stepper = VecEnvAdapter(workers(make, 4))
     stepper.reset([0, 1, 2, 3])
     stepper.step([action] * 4)
     start = time.monotonic()
     with pytest.raises(ZooError, match=rf"of envs 2 to 3 died in env 3 \(step 2 after seed 3\): {cause}"):
         stepper.step([action] * 4)
-    assert time.monotonic() - start < 2.0
+    assert time.monotonic() - start < (2.0 if make is Dying else 10.0)  # where it is waited for at its end
+    for helper in tmp_path.iterdir():
+        os.kill(int(helper.name), signal.SIGKILL)
 
 
 def test_worker_that_hangs_at_close_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:

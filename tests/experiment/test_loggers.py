@@ -14,7 +14,7 @@ from typing import Any
 
 import gymnasium as gym
 import pytest
-from gymnasium.envs.classic_control import CartPoleEnv
+from gymnasium.envs.classic_control import CartPoleEnv, PendulumEnv
 from gymnasium.wrappers import TimeLimit
 
 from zoo.algorithms.ppo import PPO2
@@ -116,13 +116,14 @@ class TestLoggingCallback:
         assert {each.timesteps for each in keep.entries if "train/loss" in each.scalars} == {192, 256}
 
     def test_silence_about_episodes_is_explained(self) -> None:
-        envs = make_vec_env(lambda: CartPoleEnv(), 2, max_episode_steps=None)
+        envs = make_vec_env(lambda: PendulumEnv(), 2, max_episode_steps=None)
         keep = Keep()
-        model = PPO2("MlpPolicy", envs, compile=False, n_steps=4)
-        model.learn(8, LoggingCallback(8, [keep]))
-        assert keep.entries[0].note == (
-            "no episode has finished yet (longest: 4 steps); set a time limit? (env.max_episode_steps)"
-        )
+        model = PPO2("MlpPolicy", envs, compile=False, n_steps=600)
+        model.learn(2400, LoggingCallback(1200, [keep]))
+        assert [each.note for each in keep.entries] == [
+            None,
+            "no episode has finished yet (longest: 1,200 steps); set a time limit? (env.max_episode_steps)",
+        ]
         assert "rollout/ep_rew_mean" not in keep.entries[0].scalars
 
     def test_output_that_fails_is_told_once_and_the_run_goes_on(

@@ -17,6 +17,7 @@ from zoo.imitation import discriminator as module
 from zoo.imitation.discriminator import Discriminator, by_path
 from zoo.imitation.expert_data import ExpertData
 from zoo.imitation.gail import GAIL
+from zoo.policies.acting import to_tensors
 from zoo.policies.networks import SpectralNorm
 
 # -- The loss of GAIL's discriminator once more: in NumPy, in double precision, pair by pair --------------
@@ -236,7 +237,7 @@ def test_rewards_are_minus_the_logarithm_of_not_being_taken_for_the_expert() -> 
     discriminator = judge(data)
     seen = discriminator._seen(data.observations, data.actions)
     with torch.no_grad():
-        numbers = discriminator.network.numbers(discriminator._tensors(seen))
+        numbers = discriminator.network.numbers(to_tensors(seen, torch.device("cpu")))
         likely = torch.sigmoid(discriminator.network(numbers).double()).numpy()
     found = discriminator.rewards(data.observations, data.actions)
     np.testing.assert_allclose(found, -np.log1p(-likely), rtol=1e-5)

@@ -19,12 +19,13 @@ HEAD = b'#{"t_start": 5.0, "env_id": "CartPole-v1"}\nr,l,t\n'
 def test_monitor_is_read_by_its_columns() -> None:
     monitor = parse_monitor(b'#{"t_start": 5, "env_id": "E"}\nl,note,r,t\n7,"a,b",1.5,0.1\n9,,2.5,0.2\n1,')
     assert (monitor.episodes.returns.tolist(), monitor.episodes.lengths.tolist()) == ([1.5, 2.5], [7, 9])
-    assert (monitor.t_start, monitor.env_id) == (5.0, "E")
+    assert (monitor.t_start, monitor.env_id, monitor.n_damaged) == (5.0, "E", 0)
 
 
-def test_damaged_rows_are_left_out() -> None:
+def test_damaged_rows_are_counted_and_left_out() -> None:
     rows = b"1,2,3\nx,y,z\n1,2\n1,2,3,4\n\xff,2,3\nnan,2,3\n5,-1,3\n5,6,7\n"
-    assert parse_monitor(HEAD + rows).episodes.returns.tolist() == [1.0, 5.0]
+    monitor = parse_monitor(HEAD + rows)
+    assert (monitor.episodes.returns.tolist(), monitor.n_damaged) == ([1.0, 5.0], 6)
 
 
 @pytest.mark.parametrize(
@@ -45,6 +46,11 @@ def test_what_is_no_monitor_is_refused_in_one_line(content: bytes, problem: str)
 def test_progress_keeps_gaps_and_skips_damaged_rows() -> None:
     columns = parse_progress(b"time/total_timesteps,train/loss\n1,0.5\n2,\n3\n4,x\n5,0.1")
     assert np.array_equal(columns["train/loss"], [0.5, np.nan, np.nan], equal_nan=True)
+
+
+def test_evaluations_are_sorted_and_those_not_finite_left_out() -> None:
+    read = parse_evaluations(npz({300: [3.0, 5.0], 100: [1.0, 1.0], 200: [np.nan, 1.0]}))
+    assert (read.timesteps.tolist(), read.means.tolist()) == ([100, 300], [1.0, 4.0])
 
 
 @pytest.mark.parametrize("content", [b"", b"no zip", npz({100: [1.0, 2.0]})[:-50]])

@@ -227,6 +227,8 @@ def _parse_config(folder: Path, content: bytes | None) -> dict[str, Any]:
                 raise ValueError(f"`{section}` is missing")
         if not isinstance(config.get("env"), dict | None):
             raise ValueError("`env` is no mapping")
+        if not isinstance(config["algo"].get("name"), str):
+            raise ValueError("`algo.name` is missing")
         if not PRESET.fullmatch(str(config["algo"].get("preset") or "none")):
             raise ValueError("`algo.preset` is no name")
     return _renamed(config, FORMAT_1_KEYS)

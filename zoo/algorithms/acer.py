@@ -128,7 +128,7 @@ class ACER(Algorithm):
             assert self.envs is not None
             size, n_frames = config.buffer_size, self.envs.n_frames
             needed = replay_bytes(size, specs, optimize_memory_usage=True, n_frames=n_frames)
-            refuse_too_large_buffer(needed, size)
+            refuse_too_large_buffer(needed, size, once=True)
             buffer = SequenceBuffer(size, self.n_envs, specs, config.n_steps, n_frames)
         buffer.transforms = () if self.normalizer is None else (self.normalizer.normalize_transitions,)
         self.buffer = buffer

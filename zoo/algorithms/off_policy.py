@@ -55,7 +55,7 @@ class OffPolicyConfig:
     batch_size: int = hyperparameter(64, "transitions in a gradient step", unit="transitions", ge=1)
     gamma: float = hyperparameter(0.99, "discount factor", ge=0, le=1)
     tau: float = hyperparameter(0.005, "how far a target update goes; 1: a copy", gt=0, le=1)
-    train_freq: int | list[Any] = hyperparameter(
+    train_freq: int | list[Any] | dict[str, Any] = hyperparameter(
         1, "environment steps between updates; [1, episode] counts episodes", ge=1
     )
     gradient_steps: int = hyperparameter(
@@ -154,7 +154,8 @@ class OffPolicyAlgorithm(Algorithm):
             bytes_beside = 0 if replay.prioritized is None else BYTES_EACH
             bytes_beside += 0 if hindsight is None else EpisodeIndex.BYTES_EACH
             needed = replay_bytes(config.buffer_size, specs, optimize_memory_usage=once, n_frames=n_frames)
-            refuse_too_large_buffer(needed + bytes_beside * config.buffer_size, config.buffer_size)
+            needed += bytes_beside * config.buffer_size
+            refuse_too_large_buffer(needed, config.buffer_size, once=once)
             buffer = ReplayBuffer(
                 *(config.buffer_size, self.n_envs, specs),
                 optimize_memory_usage=once,
@@ -301,7 +302,9 @@ def td_errors(batch: Mapping[str, Any], errors: Tensor) -> dict[str, Tensor]:
 
 
 def _parse_train_freq(value: Any) -> tuple[int, str]:
-    """Read ``4`` or ``[1, episode]``."""
+    """Read ``4``, ``[1, episode]`` or ``{frequency: 1, unit: episode}``."""
+    if isinstance(value, Mapping):
+        value = [value.get("frequency"), value.get("unit", "step")]
     count, unit = value if isinstance(value, Sequence) and len(value) == 2 else (value, "step")
     if type(count) is not int or count < 1 or unit not in ("step", "episode"):
         raise ZooError(

@@ -112,10 +112,21 @@ class NotFinite(NamedTuple):
     value: float
 
 
+def arrays_in(column: Any) -> Iterator[np.ndarray]:
+    """Yield all arrays of a column, or of an environment's own actions: dictionaries and tuples of them."""
+    if isinstance(column, Mapping):
+        column = tuple(column.values())
+    if isinstance(column, tuple):
+        for part in column:
+            yield from arrays_in(part)
+    else:
+        yield np.asarray(column)
+
+
 def find_not_finite(columns: Mapping[str, Arrays]) -> NotFinite | None:
     """Return the first entry that is not finite in arrays (n_envs, …)."""
     for name, column in columns.items():
-        for array in column.values() if isinstance(column, dict) else (column,):
+        for array in arrays_in(column):
             if array.dtype.kind == "f" and not math.isfinite(np.vdot(array, array)):
                 for place in np.argwhere(~np.isfinite(array)):
                     return NotFinite(name, int(place[0]), float(array[tuple(place)]))

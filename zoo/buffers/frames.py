@@ -17,13 +17,10 @@ def frame_spec(spec: Any, n_frames: int) -> ArraySpec | None:
     """Return the spec of the newest frame of pictures that show ``n_frames``; None for other observations."""
     if n_frames == 1 or not isinstance(spec, ArraySpec) or len(spec.shape) != 3 or spec.dtype != np.uint8:
         return None
-    shape = list(spec.shape)
-    shape[_stack_axis(spec.shape)] //= n_frames
-    return ArraySpec(tuple(shape), spec.dtype)
-
-
-def _stack_axis(shape: tuple[int, ...]) -> int:
-    return 0 if channels_first(shape) else 2
+    first, height, last = spec.shape
+    if first % n_frames == 0 and channels_first((first // n_frames, height, last)):
+        return ArraySpec((first // n_frames, height, last), spec.dtype)
+    return None if last % n_frames else ArraySpec((first, height, last // n_frames), spec.dtype)
 
 
 class FrameStacks:
@@ -38,7 +35,7 @@ class FrameStacks:
         self.frames = frames
         self.n_envs = frames.shape[1]
         self._rows = frames.reshape(-1, *frames.shape[2:])
-        self._axis = _stack_axis(spec.shape)
+        self._axis = 0 if frames.shape[2] < spec.shape[0] else 2
         self._width = frames.shape[2 + self._axis]
         self.n_frames = spec.shape[self._axis] // self._width
         self._whole: dict[int, Array] = {}

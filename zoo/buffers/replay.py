@@ -58,8 +58,11 @@ def replay_bytes(
     return capacity * row
 
 
-def refuse_too_large_buffer(needed: int, buffer_size: int) -> None:
-    """Raise `ZooError` with the size that fits if a buffer needs more bytes than are free."""
+def refuse_too_large_buffer(needed: int, buffer_size: int, *, once: bool) -> None:
+    """Raise `ZooError` with the size that fits if a buffer needs more bytes than are free.
+
+    ``once`` is whether it stores observations once.
+    """
     free = free_bytes()
     if free is None or needed <= SHARE * free:
         logger.log(
@@ -71,6 +74,7 @@ def refuse_too_large_buffer(needed: int, buffer_size: int) -> None:
     raise ZooError(
         f"`algo.buffer_size={buffer_size}` needs {needed / GIB:.1f} GiB of memory, but"
         f" {free / GIB:.1f} GiB are free; algo.buffer_size={fitting} fits"
+        f"{'' if once else ', and algo.optimize_memory_usage=true needs less'}"
     )
 
 

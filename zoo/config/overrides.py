@@ -79,7 +79,7 @@ def parse_arguments(command: str, arguments: Sequence[str]) -> list[str]:
             f"`{words[0]}` has no value; expected key=value, such as n_timesteps=1e5, in quotes if it has"
             f" spaces (see: zoo {command} --help)"
         )
-    others = [argument for argument in arguments if argument not in words]
+    others = with_config_keys(command, [argument for argument in arguments if argument not in words])
     if not words:
         return others
     if any(other.startswith(f"{key}=") for other in others):

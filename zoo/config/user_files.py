@@ -55,6 +55,8 @@ def import_own(name: str) -> ModuleType:
     Raises `ZooError` with file and line for one whose own code fails. A module that is missing, itself or one
     that it needs, raises `ModuleNotFoundError` as ever.
     """
+    if not name:
+        raise ModuleNotFoundError("a module without a name")
     if os.getcwd() not in sys.path:  # for processes that are started later too
         sys.path.append(os.getcwd())
         importlib.invalidate_caches()

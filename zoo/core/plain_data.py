@@ -60,7 +60,7 @@ def with_finite_numbers(values: Any) -> Any:
 def parse_yaml(content: bytes) -> dict[str, Any]:
     """Return the mapping that YAML holds. Raises `ValueError` in one line if it is not one of plain data."""
     try:
-        values = yaml.safe_load(content.decode())
+        values = yaml.load(content.decode(), _Loader)
         json.dumps(values)  # dates, bytes and sets are no plain data
     except yaml.MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
@@ -79,6 +79,16 @@ def _mapping(values: Any) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise ValueError("it holds no mapping")
     return values
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads no references, by which a few bytes could stand for many."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.composer.ComposerError(None, None, "a reference (*name)", event.start_mark)
+        return super().compose_node(parent, index)
 
 
 class _Dumper(yaml.SafeDumper):

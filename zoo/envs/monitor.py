@@ -87,5 +87,11 @@ def _start_of(path: Path) -> float | None:
     """Return the start time in a file's header, None if there is no file, or nothing in it."""
     if not path.exists() or path.stat().st_size == 0:
         return None
-    with open(path, encoding="utf-8") as file:
-        return float(json.loads(file.readline()[1:])["t_start"])
+    try:
+        with open(path, encoding="utf-8") as file:
+            start, columns = json.loads(file.readline()[1:])["t_start"], file.readline()
+        if not columns.endswith("\n"):
+            raise ValueError("its header is cut off")
+        return float(start)
+    except (ValueError, LookupError, TypeError) as error:
+        raise ZooError(f"{path} is damaged, so that no rows can be added to it: {error!r}") from error

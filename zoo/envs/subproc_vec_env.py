@@ -39,6 +39,9 @@ STEP = NOTHING = b""
 """The most frequent command, and its reply without infos and ends. Other commands are pickles of a name and
 arguments, other replies of a result and of why all has ended."""
 
+SECONDS_TO_LOOK = 0.5
+"""Between two looks whether a worker that gives no reply is still there."""
+
 SECONDS_TO_CLOSE = 5
 """How long a worker may take to close its environments before it is killed."""
 
@@ -328,6 +331,9 @@ class SubprocVecEnv(VecEnv):
         if timeout is not None:
             self._wait_for_reply(worker, timeout)
         try:
+            while not worker.connection.poll(SECONDS_TO_LOOK):
+                if not worker.process.is_alive():
+                    raise EOFError  # something that an environment forked keeps the pipe open
             reply = worker.connection.recv_bytes()
         except (EOFError, OSError):
             raise self._death_of(worker) from None

@@ -165,6 +165,8 @@ class VecEnv(AnswersNames, VectorEnv[Any, Any, Any]):
         self, *, seed: int | Sequence[int | None] | None = None, options: Info | None = None
     ) -> tuple[Observations, Info]:
         """Reset all environments; an int gives environment i ``seed + i``."""
+        if options and "reset_mask" in options:
+            raise ZooError("reset_mask: these environments reset themselves in a step; reset() is for all")
         infos = self.reset_envs(self._seed_each(seed), options, range(self.num_envs))
         self.last_stepped_by = None
         return self.observations(), self._merged(infos, {})

@@ -81,6 +81,12 @@ class EvalCallback(Callback):
                 candidate = self._evaluate(algorithm, self.confirm, 1)
         except EvaluationCancelledError as error:
             raise InterruptedCallbackError from error
+        except ZooError as error:
+            if algorithm.stop_reason != PREEMPTED:
+                raise
+            # A signal to the whole group has ended workers that were starting.
+            self.close()
+            raise InterruptedCallbackError from error
         finally:
             algorithm.timings["evaluation"] += time.perf_counter() - started
         self._record(algorithm, evaluation, candidate)

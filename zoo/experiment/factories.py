@@ -222,7 +222,7 @@ def _outputs(config: Mapping[str, Any], run: RunFolder) -> list[Logger]:
 def _own_callback(where: str, values: Mapping[str, Any]) -> Callback:
     """Make a callback of the user's own; one that takes no ``every`` is given it as an attribute."""
     arguments, target = dict(values), str(values["_target_"])
-    parameters = inspect.signature(own_class(where, target, Callback).__init__).parameters.values()
+    parameters = inspect.signature(own_class(where, target, Callback)).parameters.values()
     takes_every = any(each.name == "every" or each.kind is each.VAR_KEYWORD for each in parameters)
     every = None
     if "every" in arguments and not takes_every:

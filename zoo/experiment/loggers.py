@@ -23,6 +23,9 @@ from zoo.errors import ZooError
 STEPS = "time/total_timesteps"
 """The scalar that is the x-axis everywhere."""
 
+LONG_EPISODE = 1_000
+"""Steps after which an episode that has not ended is worth a word."""
+
 
 @dataclass
 class LogEntry:
@@ -182,7 +185,10 @@ class CsvLogger(Logger):
     def _rows(self) -> list[dict[str, str]]:
         if not self.path.exists():
             return []
-        return list(csv.DictReader(self.path.read_text(encoding="utf-8").splitlines()))
+        try:
+            return list(csv.DictReader(self.path.read_text(encoding="utf-8").splitlines()))
+        except (ValueError, csv.Error) as error:
+            raise ZooError(f"can't read {self.path}: {one_line(error)}") from error
 
     def _rewrite(self, columns: list[str], rows: Sequence[Mapping[str, Any]]) -> None:
         header = csv_lines([columns]) if columns else ""
@@ -337,7 +343,7 @@ class LoggingCallback(Callback):
         spent = {name: total - self._timings.get(name, 0.0) for name, total in algorithm.timings.items()}
         spent["other"] = max(0.0, now - self._logged - sum(spent.values()))
         note = None
-        if not algorithm.n_episodes and self._longest:  # without a step there is nothing to wait for
+        if not algorithm.n_episodes and self._longest >= LONG_EPISODE:
             note = f"no episode has finished yet (longest: {self._longest:,} steps); set a time limit?"
             note += " (env.max_episode_steps)"
         entry = LogEntry(algorithm.num_timesteps, scalars, spent, note)

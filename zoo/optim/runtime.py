@@ -39,6 +39,9 @@ MULTIPLICATIONS_FOR_THREADS = {"eager": 8e6, "compiled": 3e6}
 MOST_THREADS = 4
 """Threads that a gradient step gets at most with ``threads=auto``."""
 
+THREADS_A_CORE = 4
+"""Threads that may be asked for, for each core of the machine."""
+
 LARGE_BLOCK = 31 * 2**20
 """Bytes of the largest block, nearly, that glibc can learn to keep."""
 
@@ -183,13 +186,16 @@ def _check_choices(compile: Any, threads: Any) -> None:
     is_number = isinstance(threads, Integral) and not isinstance(threads, bool)
     if threads != "auto" and not (is_number and threads >= 1):
         raise ZooError(f"`threads={one_line(threads)}` is neither auto nor a number of at least 1")
+    if is_number and threads > THREADS_A_CORE * (os.cpu_count() or 1):  # thousands would crash torch
+        raise ZooError(f"`threads={threads}` are too many for the {os.cpu_count()} cores of this machine")
 
 
 def _device(name: str) -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if name.partition(":")[0] not in ("cpu", "cuda"):
-        raise ZooError(f"`device={name}` is not one of auto, cpu, cuda")
+    kind, colon, number = name.partition(":")
+    if kind not in ("cpu", "cuda") or (colon and not number.isdigit()):
+        raise ZooError(f"`device={name}` is not one of auto, cpu, cuda, cuda:1")
     device = torch.device(name)
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ZooError(f"`device={name}`: this machine has no usable GPU; use device=cpu or device=auto")

@@ -135,10 +135,14 @@ def rolling_mean(values: Array, window: int) -> Array:
 
     It is centred: a trailing mean would shift the curve.
     """
-    if window <= 1:
+    if window <= 1 or len(values) < 2:
         return values
-    kernel, places = np.ones(window), slice(window // 2, window // 2 + len(values))
-    means: Array = (np.convolve(values, kernel) / np.convolve(np.ones(len(values)), kernel))[places]
+    middle = values.mean()
+    sums = np.concatenate([[0.0], np.cumsum(values - middle)])
+    places = np.arange(len(values))
+    first = np.maximum(places - (window - 1) // 2, 0)
+    last = np.minimum(places + window // 2 + 1, len(values))
+    means: Array = middle + (sums[last] - sums[first]) / (last - first)
     return means
 
 

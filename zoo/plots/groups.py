@@ -55,6 +55,10 @@ def group_runs(runs: Sequence[Run], by: Sequence[str] = ()) -> list[Group]:
     for run in runs:
         identity = [_value(run, key) for key in by] if by else [run.is_sb3, run.algo, identifying_values(run)]
         members.setdefault(_text([run.env, *identity]), []).append(run)
+    of_algo: dict[tuple[str, str], list[Run]] = {}
+    for run in runs:
+        of_algo.setdefault((run.env, run.algo), []).append(run)
+    varying = {} if by else {place: _varying_keys(each) for place, each in of_algo.items()}
     groups: dict[tuple[str, str], Group] = {}
     for first, *others in members.values():
         env = first.env
@@ -63,8 +67,8 @@ def group_runs(runs: Sequence[Run], by: Sequence[str] = ()) -> list[Group]:
             parts = [first.algo if key == "algo" else _key_value(key, _value(first, key)) for key in keys]
         else:
             values = identifying_values(first).items()
-            varying = _varying_keys([run for run in runs if (run.env, run.algo) == (env, first.algo)])
-            parts = [first.algo, *(_key_value(key, value) for key, value in values if key in varying)]
+            differing = varying[env, first.algo]
+            parts = [first.algo, *(_key_value(key, value) for key, value in values if key in differing)]
         label = name = one_line(", ".join(parts) or "all runs", _LABEL_LIMIT)
         number = 1
         while (env, name) in groups:

@@ -112,11 +112,12 @@ class Episodes:
 
 @dataclass(frozen=True)
 class Monitor:
-    """The episodes of one environment, and when its monitor began."""
+    """The episodes of one environment, when its monitor began, and how many rows are no episodes."""
 
     episodes: Episodes
     t_start: float
     env_id: str
+    n_damaged: int
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,8 @@ def parse_monitor(content: bytes) -> Monitor:
     rows = np.stack([columns[name] for name in ("r", "l", "t")])
     returns, lengths, seconds = rows[:, np.isfinite(rows).all(axis=0) & (rows[1] > 0)]
     episodes = Episodes(np.cumsum(lengths), returns, lengths, seconds)
-    return Monitor(episodes, float(start.get("t_start", 0.0)), start.get("env_id") or "")
+    n_damaged = content.count(b"\n") - 1 - len(returns)
+    return Monitor(episodes, float(start.get("t_start", 0.0)), start.get("env_id") or "", n_damaged)
 
 
 def parse_progress(content: bytes) -> dict[str, Array]:
@@ -162,11 +164,18 @@ def _number(cell: str) -> float:
 
 
 def parse_evaluations(content: bytes) -> Evaluations:
-    """Return the evaluations of an ``evaluations.npz``. Raises `ValueError` for another file."""
+    """Return the evaluations of an ``evaluations.npz`` without those with NaN, sorted by their steps.
+
+    Raises `ValueError` for another file.
+    """
     arrays = parse_arrays(content, ("timesteps", "results"))
     if len(arrays) < 2:
         raise ValueError("it has no timesteps and results")
-    return Evaluations(arrays["timesteps"], arrays["results"].mean(axis=1))
+    timesteps = arrays["timesteps"]
+    means = arrays["results"].reshape(len(timesteps), -1).mean(axis=1)
+    rows = np.flatnonzero(np.isfinite(means))
+    rows = rows[np.argsort(timesteps[rows], kind="stable")]
+    return Evaluations(timesteps[rows], means[rows])
 
 
 # -- runs -------------------------------------------------------------------------------------------------
@@ -219,6 +228,9 @@ class Run:
         folder = self.path / prefix
         names = sorted(filter(_is_monitor, os.listdir(folder))) if folder.is_dir() else []
         read = [self._read(f"{prefix}{name}", parse_monitor) for name in names]
+        for name, each in zip(names, read, strict=True):
+            if each is not None and each.n_damaged:
+                self.problems[f"{prefix}{name}"] = f"{each.n_damaged:,} damaged rows are left out"
         return [each for each in read if each is not None]
 
     @functools.cached_property

@@ -123,7 +123,8 @@ class StochasticExploration(Exploration):
         self.start()
 
     def start(self) -> None:
-        self._policy_noise = SdeNoise(self.acting.head, self.sde_sample_freq or 1)
+        every = 1 if self.sde_sample_freq is None else self.sde_sample_freq
+        self._policy_noise = SdeNoise(self.acting.head, every)
 
     def act(self, inputs: PolicyInput, rng: np.random.Generator, progress: float) -> Array:
         n = n_rows(inputs)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from optuna.pruners import BasePruner
     from optuna.samplers import BaseSampler
 
+_TYPES: dict[str, Any] = {"int": int, "float": int | float, "bool": bool, "str": str}
+
 NEEDS = {"CmaEsSampler": "cmaes", "GPSampler": "scipy", "QMCSampler": "scipy"}
 """Packages that samplers need beside Optuna."""
 
@@ -70,6 +72,10 @@ def _construct(kind: Any, values: Mapping[str, Any], extra: Mapping[str, Any], s
             continue
         if key not in parameters or key in extra:
             raise ZooError(f"unknown key `{section}.{key}`{nearest(key, parameters)}")
+        expected = _TYPES.get(str(parameters[key].annotation).removesuffix(" | None"))
+        if expected is not None and value is not None and not isinstance(value, expected):
+            annotation = parameters[key].annotation
+            raise ZooError(f"`{section}.{key}={one_line(value)}` has the wrong type; expected {annotation}")
         arguments[key] = value
     try:
         with warnings.catch_warnings():

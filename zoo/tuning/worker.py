@@ -14,12 +14,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
+from optuna.exceptions import StorageInternalError
 from optuna.trial import FrozenTrial, Trial, TrialState
+from sqlalchemy.exc import SQLAlchemyError
 
 from zoo.config.environment_values import resolved
 from zoo.config.user_files import shown
 from zoo.core.file_lock import FileLock
-from zoo.core.printing import say, show
+from zoo.core.printing import one_line, say, show
 from zoo.errors import INTERRUPTED, MISTAKE, ZooError
 from zoo.experiment.evaluation import Evaluation
 from zoo.launch.processes import end_with_parent
@@ -88,6 +90,8 @@ def _work(job: Mapping[str, Any]) -> tuple[int, str]:
         return INTERRUPTED, ""
     except ZooError as error:
         return MISTAKE, str(error)
+    except (StorageInternalError, SQLAlchemyError) as error:
+        return MISTAKE, f"the storage failed: {one_line(error)}"
     return 0, ""
 
 

@@ -38,7 +38,6 @@ FIXED_WHEN_PLAYING = {
 }
 
 UNUSED_HYDRA_SETTINGS = {
-    "hydra.mode": "-m runs many jobs",
     "hydra.run.dir": "a run's folder is made in `runs_dir=`",
     "hydra.output_subdir": "the config stands in the run's folder as config.yaml",
     "hydra.job.chdir": "a run stays in the folder in which it was started",

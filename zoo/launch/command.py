@@ -85,6 +85,8 @@ def _split_resumed_sweep(overrides: Sequence[str]) -> tuple[str | None, list[str
 
 
 def _is_multirun(loader: ConfigLoader, overrides: list[str]) -> bool:
+    if "hydra.mode=MULTIRUN" in overrides:
+        return True
     if not any(override.startswith("experiment=") for override in overrides):
         return False
     config = loader.load_configuration(overrides, RunMode.MULTIRUN)

@@ -42,7 +42,7 @@ BUDGETS = {
     "experiment": 3_755,
     "imitation": 1_515,
     "interop": 1_335,
-    "launch": 1_415,
+    "launch": 1_420,
     "optim": 2_460,
     "plots": 1_590,
     "policies": 2_855,

@@ -94,8 +94,8 @@ class Sweep:
             *_launcher_overrides(record, overrides, folder),
             f"hydra.sweep.dir={quoted(str(folder.path))}",
         ]
+        rows = folder.rows()  # before the lock is held, by which jobs under way are known
         with folder.hold(LAUNCHER_LOCK):
-            rows = folder.rows()
             for row in rows:
                 if row.status == RUNNING and row.state.slurm_job is None:
                     raise ZooError(f"job {row.state.number} in {folder.shown} is still going on")

@@ -34,7 +34,7 @@ FLOORS = [
 BUDGETS = {
     "agents": 690,
     "algorithms": 4_840,
-    "buffers": 1_490,
+    "buffers": 1_495,
     "commands": 1_290,
     "config": 2_335,
     "core": 795,

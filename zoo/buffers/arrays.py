@@ -126,7 +126,7 @@ def arrays_in(column: Any) -> Iterator[np.ndarray]:
 def find_not_finite(columns: Mapping[str, Arrays]) -> NotFinite | None:
     """Return the first entry that is not finite in arrays (n_envs, …)."""
     for name, column in columns.items():
-        for array in arrays_in(column):
+        for array in (column,) if type(column) is np.ndarray else arrays_in(column):
             if array.dtype.kind == "f" and not math.isfinite(np.vdot(array, array)):
                 for place in np.argwhere(~np.isfinite(array)):
                     return NotFinite(name, int(place[0]), float(array[tuple(place)]))

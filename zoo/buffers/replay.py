@@ -223,8 +223,11 @@ class ReplayBuffer:
             values = {name: transform(lambda array: array[valid], value) for name, value in values.items()}
         is_one_row = self._are_in_step and not self.optimize_memory_usage
         rows: Any = int(heads[0]) if is_one_row else (heads, envs)
-        for name in self.columns:
-            self._write(name, rows, values[name])
+        for name, column in self.columns.items():
+            if self._stacks is None:
+                assign(column, rows, values[name])
+            else:
+                self._write(name, rows, values[name])
         if self.infos is not None:
             infos = transition.step_infos()
             for head, env in zip(heads.tolist(), envs.tolist(), strict=True):

@@ -248,10 +248,11 @@ class Counted(DQN):
         self.counts.append((self.num_timesteps, self.n_episodes, self.n_updates))
 
 
-def test_updates_after_episodes_come_when_they_end() -> None:
+@pytest.mark.parametrize("train_freq", [[2, "episode"], {"frequency": 2, "unit": "episode"}])
+def test_updates_after_episodes_come_when_they_end(train_freq: Any) -> None:
     env = make_vec_env(lambda: Logged((3, 5, 2)), 1, check=False)
     model = Counted(
-        SMALL, env, seed=0, compile=False, learning_starts=0, train_freq=[2, "episode"], gradient_steps=4
+        SMALL, env, seed=0, compile=False, learning_starts=0, train_freq=train_freq, gradient_steps=4
     ).learn(30)
     assert model.counts == [(8, 2, 4), (13, 4, 8), (20, 6, 12), (28, 8, 16), (30, 9, 16)]
 

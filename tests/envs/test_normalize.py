@@ -339,6 +339,14 @@ def test_rows_after_a_checkpoint_are_dropped(tmp_path: Path, caplog: pytest.LogC
     assert again.start == monitor.start
 
 
+@pytest.mark.parametrize("damage", [b"garbage\n", b'#{"t_start": 1.0}\nr,l', b"\xff\n"])
+def test_damaged_monitor_is_named_and_stays_as_it_is(tmp_path: Path, damage: bytes) -> None:
+    (tmp_path / "0.monitor.csv").write_bytes(damage)
+    with pytest.raises(ZooError, match=r"0\.monitor\.csv is damaged"):
+        EpisodeMonitor(tmp_path, 1)
+    assert (tmp_path / "0.monitor.csv").read_bytes() == damage
+
+
 def test_run_goes_on_after_rows_were_lost(tmp_path: Path) -> None:
     monitor = EpisodeMonitor(tmp_path, 3)
     for index in range(3):

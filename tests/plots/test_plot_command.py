@@ -121,6 +121,8 @@ def test_mistakes_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert "nothing at runs" in refused(capsys)
     two_seeds()
     assert "did you mean 'train'?" in refused(capsys, "runs", "y=trian")
+    assert "format=" in refused(capsys, "runs", "report=true", "format=png")
+    assert "figure=" in refused(capsys, "runs", "report=true", "figure=scores")
     assert "figure=run shows one run" in refused(capsys, "runs", "figure=run")
     assert "is not one of" in refused(capsys, "runs", "x=days")
     assert "neither auto nor" in refused(capsys, "runs", "smooth=much")

@@ -65,6 +65,7 @@ def test_other_samplers_and_pruners_of_optunas_are_named_by_their_class() -> Non
         ({"_target_": "optuna.samplers.TPESampler", "seed": 3}, "sampler.seed"),
         ({"_target_": "optuna.samplers.TPE"}, "optuna.samplers.TPE"),
         ({"_target_": "os.getcwd"}, "os.getcwd"),
+        ({"_target_": "optuna.samplers.TPESampler", "n_startup_trials": "abc"}, "n_startup_trials=abc"),
         ({"_target_": "optuna.samplers.NSGAIISampler", "crossover_prob": 3.0}, "crossover"),
     ],
 )

@@ -7,15 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from zoo.buffers.arrays import (
-    Arrays,
-    ArraySpec,
-    allocate,
-    assign,
-    join,
-    n_bytes,
-    transform,
-)
+from zoo.buffers.arrays import Arrays, ArraySpec, allocate, assign, join, n_bytes, transform
 from zoo.core.free_memory import refuse_what_does_not_fit
 from zoo.envs.transition import Transition
 

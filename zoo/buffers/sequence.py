@@ -33,12 +33,7 @@ class SequenceBuffer(ReplayBuffer):
     """
 
     def __init__(
-        self,
-        capacity: int,
-        n_envs: int,
-        specs: Mapping[str, Any],
-        n_steps: int,
-        n_frames: int = 1,
+        self, capacity: int, n_envs: int, specs: Mapping[str, Any], n_steps: int, n_frames: int = 1
     ) -> None:
         super().__init__(capacity, n_envs, specs, optimize_memory_usage=True, n_frames=n_frames)
         self.n_steps = n_steps

@@ -16,14 +16,7 @@ from zoo.config.aliases import AnswersNames
 from zoo.envs.config import DEFAULT_RESEED_EVERY
 from zoo.envs.masks import masks_of
 from zoo.envs.registry import close_reporting, env_error
-from zoo.envs.replay import (
-    EnvState,
-    derived_seeds,
-    from_tree,
-    random_seed,
-    seed_spaces,
-    to_tree,
-)
+from zoo.envs.replay import EnvState, derived_seeds, from_tree, random_seed, seed_spaces, to_tree
 from zoo.envs.spaces import (
     Env,
     Info,

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from zoo.buffers.arrays import Arrays, ArraySpec, split_rows, transform
-from zoo.envs.spaces import leaf_spaces, leaves, nested
+from zoo.envs.spaces import Space, leaf_spaces, leaves, nested
 from zoo.errors import ZooError
 from zoo.optim.gpu import GraphedFunction, tensors_on
 from zoo.optim.parameters import Parameters
@@ -488,7 +488,7 @@ class CompositeAdapter(ActionAdapter):
         return {path: self.parts[path].from_env(part) for path, part in leaves(self.space, actions)}
 
 
-def make_action_adapter(space: spaces.Space[Any], *, scaled: bool) -> ActionAdapter:
+def make_action_adapter(space: Space, *, scaled: bool) -> ActionAdapter:
     """Return the adapter of an action space; ``scaled`` keeps Box actions in [−1, 1], not in env units.
 
     Raises `ZooError` for a space that has none, and for scaled actions without finite bounds.

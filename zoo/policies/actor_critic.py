@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
-from gymnasium import spaces
 from torch import Tensor, nn
 
+from zoo.envs.spaces import Space
 from zoo.errors import ZooError
 from zoo.policies.config import PolicyConfig
 from zoo.policies.distributions import make_distribution
@@ -31,12 +32,7 @@ class ActorCritic(nn.Module):
     """
 
     def __init__(
-        self,
-        observation_space: spaces.Space[Any],
-        action_space: spaces.Space[Any],
-        config: PolicyConfig,
-        *,
-        use_sde: bool = False,
+        self, observation_space: Space, action_space: Space, config: PolicyConfig, *, use_sde: bool = False
     ) -> None:
         super().__init__()
         ortho_init = config.ortho_init is not False
@@ -45,6 +41,7 @@ class ActorCritic(nn.Module):
         if not config.share_encoder:
             self.critic_encoder = make_encoder(observation_space, config, ortho_init=ortho_init)
         sizes = layer_sizes(config, ("shared", "pi", "vf"), default_hidden_sizes(self.encoder))
+        self._critic_sizes = sizes["vf"]
         self.shared = Mlp(self.encoder.features_dim, sizes["shared"], None, config, "tanh")
         size = critic_size = self.shared.output_size
         self.core, self.critic_core = make_core(config, size), None
@@ -64,9 +61,16 @@ class ActorCritic(nn.Module):
             orthogonal(self.shared)
             orthogonal(self.actor)
             orthogonal(self.head, 0.01)
-        self.critic = Mlp(critic_size, sizes["vf"], 1, config, "tanh")
-        if ortho_init:
-            orthogonal(self.critic, output_gain=1.0)
+        self.critic = self._like_critic(config, critic_size, 1, 1.0)
+
+    def _like_critic(
+        self, config: PolicyConfig, size: int, n_outputs: int, gain: float, default: Sequence[int] = ()
+    ) -> Mlp:
+        """Return the critic's hidden layers, or those of ``default`` widths if it has none, and outputs."""
+        network = Mlp(size, self._critic_sizes or default, n_outputs, config, "tanh")
+        if config.ortho_init is not False:
+            orthogonal(network, output_gain=gain)
+        return network
 
     def forward(
         self, inputs: PolicyInput, state: Tensor | None = None
@@ -145,16 +149,11 @@ class ActorCritic(nn.Module):
 
 
 class ActionValuePolicy(ActorCritic):
-    """An actor of Discrete actions, and a critic with a value for each of them.
+    """An `ActorCritic` of Discrete actions, whose critic has a value for each of them."""
 
-    All but the critic's last layer is as in `ActorCritic`.
-    """
-
-    def __init__(
-        self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any], config: PolicyConfig
-    ) -> None:
+    def __init__(self, observation_space: Space, action_space: Space, config: PolicyConfig) -> None:
         super().__init__(observation_space, action_space, config)
-        self.critic = _critic(self, config, self.critic.input_size, self.head.parameter_size, 0.01)
+        self.critic = self._like_critic(config, self.critic.input_size, self.head.parameter_size, 0.01)
 
     def forward(
         self, inputs: PolicyInput, state: Tensor | None = None
@@ -177,12 +176,10 @@ class StochasticDuelingPolicy(ActorCritic):
     or 64-64 where it has none: what is linear in state and action prefers the same action in every state.
     """
 
-    def __init__(
-        self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any], config: PolicyConfig
-    ) -> None:
+    def __init__(self, observation_space: Space, action_space: Space, config: PolicyConfig) -> None:
         super().__init__(observation_space, action_space, config)
         size = self.critic.input_size + math.prod(action_space.shape or ())
-        self.advantage = _critic(self, config, size, 1, 1.0, default=[64, 64])
+        self.advantage = self._like_critic(config, size, 1, 1.0, default=[64, 64])
 
     def forward(
         self,
@@ -212,20 +209,3 @@ class StochasticDuelingPolicy(ActorCritic):
         """Return actions drawn with standard normal noise, through which no gradient flows."""
         mean, log_std = parameters.detach().chunk(2, dim=-1)
         return mean + log_std.exp() * noise
-
-
-def _critic(
-    policy: ActorCritic,
-    config: PolicyConfig,
-    size: int,
-    n_outputs: int,
-    gain: float,
-    default: list[int] | None = None,
-) -> Mlp:
-    """Return hidden layers like the critic's, or of ``default`` widths, and an output layer."""
-    names = ("shared", "pi", "vf")
-    hidden = layer_sizes(config, names, default_hidden_sizes(policy.encoder))["vf"] or default or []
-    network = Mlp(size, hidden, n_outputs, config, "tanh")
-    if config.ortho_init is not False:
-        orthogonal(network, output_gain=gain)
-    return network

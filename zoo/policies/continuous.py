@@ -11,6 +11,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from zoo.envs.spaces import Space
 from zoo.policies.config import PolicyConfig
 from zoo.policies.distributions import (
     ActionDistribution,
@@ -29,16 +30,16 @@ DETERMINISTIC_WIDTHS = (400, 300)
 
 
 class Actor(nn.Module):
-    """Encoder, hidden layers (ReLU by default) and head of a policy that acts by itself.
+    """Encoder, hidden layers (ReLU, of ``default`` widths where the config has none) and head.
 
-    ``default`` are the hidden layers where the config names none, ``networks`` those that it may name.
+    ``networks`` are those whose hidden layers the config may name.
     """
 
     head: ActionDistribution
 
     def __init__(
         self,
-        observation_space: spaces.Space[Any],
+        observation_space: Space,
         config: PolicyConfig,
         make_distribution: Callable[[int], ActionDistribution],
         default: Sequence[int] | None = None,
@@ -63,20 +64,12 @@ class Actor(nn.Module):
 
 
 class SquashedActor(Actor):
-    """The actor of SAC: a Gaussian squashed into [−1, 1], on hidden layers of 256-256.
-
-    ``use_sde``: noise is a function of the last features.
-    """
+    """The actor of SAC: a Gaussian squashed into [−1, 1]; ``use_sde``: noise of the last features."""
 
     head: TanhGaussian
 
     def __init__(
-        self,
-        observation_space: spaces.Space[Any],
-        action_space: spaces.Space[Any],
-        config: PolicyConfig,
-        *,
-        use_sde: bool = False,
+        self, observation_space: Space, action_space: Space, config: PolicyConfig, *, use_sde: bool = False
     ) -> None:
         assert isinstance(action_space, spaces.Box)
         make: Callable[[int], ActionDistribution] = partial(SquashedGaussian, action_space)
@@ -96,16 +89,15 @@ class DeterministicActor(Actor):
 
     def __init__(
         self,
-        observation_space: spaces.Space[Any],
-        action_space: spaces.Space[Any],
+        observation_space: Space,
+        action_space: Space,
         config: PolicyConfig,
         *,
         last_layer_range: float | None = None,
     ) -> None:
         assert isinstance(action_space, spaces.Box)
-        super().__init__(
-            observation_space, config, partial(Deterministic, action_space), DETERMINISTIC_WIDTHS
-        )
+        make = partial(Deterministic, action_space)
+        super().__init__(observation_space, config, make, DETERMINISTIC_WIDTHS)
         if last_layer_range is not None:
             uniform(self.head.action, last_layer_range)
 
@@ -120,8 +112,8 @@ class LinearPolicy(Actor):
 
     def __init__(
         self,
-        observation_space: spaces.Space[Any],
-        action_space: spaces.Space[Any],
+        observation_space: Space,
+        action_space: Space,
         config: PolicyConfig,
         *,
         squash: bool,
@@ -143,15 +135,12 @@ class LinearPolicy(Actor):
 
 
 class ContinuousCritics(nn.Module):
-    """Several action values of the same form, each (256-256 ReLU by default), reading one encoder.
-
-    ``widths`` are the hidden layers where the config names none.
-    """
+    """Several action values of the same form (ReLU, ``widths`` where the config has none) on one encoder."""
 
     def __init__(
         self,
-        observation_space: spaces.Space[Any],
-        action_space: spaces.Space[Any],
+        observation_space: Space,
+        action_space: Space,
         config: PolicyConfig,
         *,
         n_critics: int,
@@ -207,16 +196,9 @@ class DeterministicPolicy(nn.Module):
     """
 
     def __init__(
-        self,
-        observation_space: spaces.Space[Any],
-        action_space: spaces.Space[Any],
-        config: PolicyConfig,
-        *,
-        n_critics: int,
-        last_layer_range: float | None = None,
+        self, *spaces_and_config: Any, n_critics: int, last_layer_range: float | None = None
     ) -> None:
         super().__init__()
-        spaces_and_config = observation_space, action_space, config
         self.actor = DeterministicActor(*spaces_and_config, last_layer_range=last_layer_range)
         self.critics = ContinuousCritics(*spaces_and_config, n_critics=n_critics, widths=DETERMINISTIC_WIDTHS)
         if last_layer_range is not None:

@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from zoo.envs.spaces import choice_sizes, leaf_spaces, nested
+from zoo.envs.spaces import Space, choice_sizes, leaf_spaces, nested
 from zoo.errors import ZooError
 from zoo.policies.config import PolicyConfig
 
@@ -154,7 +154,7 @@ class DiscreteDistribution(ActionDistribution):
     Subclasses turn parameters into log-probabilities (…, n), one tensor for each choice.
     """
 
-    def __init__(self, space: spaces.Space[Any], features_dim: int | None) -> None:
+    def __init__(self, space: Space, features_dim: int | None) -> None:
         super().__init__()
         self.choice_sizes = choice_sizes(space)
         is_bits = isinstance(space, spaces.MultiBinary)
@@ -540,7 +540,7 @@ def expln(values: Tensor) -> Tensor:
 
 
 def make_distribution(
-    space: spaces.Space[Any], features_dim: int, config: PolicyConfig, *, use_sde: bool = False
+    space: Space, features_dim: int, config: PolicyConfig, *, use_sde: bool = False
 ) -> ActionDistribution:
     """Return the head of an action space, on ``features_dim`` features; ``use_sde`` is for Box.
 

@@ -14,7 +14,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from zoo.config.user_files import check_arguments, own_class
-from zoo.envs.spaces import channels_first, is_image
+from zoo.envs.spaces import Space, channels_first, is_image
 from zoo.errors import ZooError
 from zoo.policies.config import PolicyConfig
 from zoo.policies.networks import orthogonal
@@ -30,7 +30,7 @@ class VectorEncoder(nn.Module):
     divided by 255. Raises `ZooError` for spaces of other kinds.
     """
 
-    def __init__(self, space: spaces.Space[Any]) -> None:
+    def __init__(self, space: Space) -> None:
         super().__init__()
         if not isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
             raise ZooError(f"a policy can't read observations of {space}; wrap the env to flatten them")
@@ -64,7 +64,7 @@ class NatureCnn(nn.Module):
     255. Returns (…, ``features_dim``) float32. Its layers compute in the config's ``precision``.
     """
 
-    def __init__(self, space: spaces.Space[Any], config: PolicyConfig, *, ortho_init: bool) -> None:
+    def __init__(self, space: Space, config: PolicyConfig, *, ortho_init: bool) -> None:
         super().__init__()
         assert isinstance(space, spaces.Box)
         self.precision, self.features_dim = config.precision, config.features_dim
@@ -127,7 +127,7 @@ class CustomEncoder(nn.Module):
     Its ``features_dim`` is the width of what it returns, (n, ``features_dim``).
     """
 
-    def __init__(self, space: spaces.Space[Any], config: Mapping[str, Any]) -> None:
+    def __init__(self, space: Space, config: Mapping[str, Any]) -> None:
         super().__init__()
         where, arguments = "policy.encoder", dict(config)
         if "_target_" not in config:
@@ -171,7 +171,7 @@ class CustomEncoder(nn.Module):
         return (rows.movedim(-1, 1) if key in self._turned else rows).float()
 
 
-def _with_channels_first(space: spaces.Space[Any]) -> spaces.Space[Any]:
+def _with_channels_first(space: Space) -> Space:
     """Return the space of an image as convolutions read it; any other space as it is."""
     if not is_image(space) or len(space.shape or ()) != 3 or channels_first(space.shape or ()):
         return space
@@ -183,7 +183,7 @@ def _with_channels_first(space: spaces.Space[Any]) -> spaces.Space[Any]:
 Encoder = VectorEncoder | NatureCnn | DictEncoder | CustomEncoder
 
 
-def make_encoder(space: spaces.Space[Any], config: PolicyConfig, *, ortho_init: bool) -> Encoder:
+def make_encoder(space: Space, config: PolicyConfig, *, ortho_init: bool) -> Encoder:
     """Return the encoder that ``config`` names. Raises `ZooError` if it cannot read the space."""
     if isinstance(config.encoder, Mapping):
         return CustomEncoder(space, config.encoder)
@@ -206,7 +206,7 @@ def make_encoder(space: spaces.Space[Any], config: PolicyConfig, *, ortho_init: 
     return NatureCnn(space, config, ortho_init=ortho_init)
 
 
-def suits_cnn(space: spaces.Space[Any]) -> bool:
+def suits_cnn(space: Space) -> bool:
     """Whether the Nature CNN can read ``space``: images with channels that are large enough for it."""
     if not is_image(space) or len(space.shape or ()) != 3:
         return False

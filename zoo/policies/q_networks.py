@@ -7,6 +7,7 @@ from typing import Any
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from zoo.envs.spaces import Space
 from zoo.policies.config import PolicyConfig
 from zoo.policies.distributions import Categorical
 from zoo.policies.encoders import NatureCnn, default_hidden_sizes, make_encoder
@@ -18,14 +19,13 @@ class QNetwork(nn.Module):
 
     ``dueling`` splits the network into a state value and advantages whose mean is taken off (Wang et al.
     2016, equation 9). After images the advantages are linear in the encoder's output, while the state value
-    keeps hidden layers of 64-64, as in Stable-Baselines. ``n_estimates`` is for subclasses with
-    more than one number for each value.
+    keeps hidden layers of 64-64, as in Stable-Baselines. ``n_estimates`` are the numbers for each value.
     """
 
     def __init__(
         self,
-        observation_space: spaces.Space[Any],
-        action_space: spaces.Space[Any],
+        observation_space: Space,
+        action_space: Space,
         config: PolicyConfig,
         *,
         dueling: bool = False,
@@ -57,7 +57,7 @@ class QNetwork(nn.Module):
         return self._by_estimate(self.state_value(features)) + centred
 
     def _by_estimate(self, outputs: Tensor) -> Tensor:
-        """Return outputs (…, estimates · n) as (…, n), or as (…, estimates, n) for several estimates."""
+        """Return outputs (…, estimates · n) as (…, estimates, n), or as they are for one estimate."""
         return outputs
 
     def action_values(self, estimates: Tensor) -> Tensor:
@@ -76,16 +76,8 @@ class QuantileNetwork(QNetwork):
     ``dueling`` splits each quantile by itself into one of the state's value and those of the advantages.
     """
 
-    def __init__(
-        self,
-        observation_space: spaces.Space[Any],
-        action_space: spaces.Space[Any],
-        config: PolicyConfig,
-        *,
-        n_quantiles: int = 200,
-        dueling: bool = False,
-    ) -> None:
-        super().__init__(observation_space, action_space, config, dueling=dueling, n_estimates=n_quantiles)
+    def __init__(self, *spaces_and_config: Any, n_quantiles: int = 200, dueling: bool = False) -> None:
+        super().__init__(*spaces_and_config, dueling=dueling, n_estimates=n_quantiles)
         self.n_quantiles = n_quantiles
 
     def _by_estimate(self, outputs: Tensor) -> Tensor:

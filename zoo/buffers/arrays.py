@@ -1,8 +1,4 @@
-"""Preallocated arrays for observations of any space.
-
-A column is an array, or a dictionary of arrays for dictionary observations. The functions here treat both
-alike, so that buffers need not know which one they hold.
-"""
+"""Preallocated arrays for observations of any space: an array, or a dictionary of arrays, treated alike."""
 
 from __future__ import annotations
 
@@ -32,10 +28,7 @@ class ArraySpec:
 
 
 def observation_spec(space: spaces.Space[Any], *, normalized: bool = False) -> Any:
-    """Return how observations of ``space`` are stored: in their own type (bytes stay bytes), or normalised.
-
-    64-bit floats are stored in 32 bits. Dictionary spaces give a dictionary of specs.
-    """
+    """Return how observations of ``space`` are stored: in their own type, floats in 32 bits, or normalised."""
     if isinstance(space, spaces.Dict):
         return {key: observation_spec(part, normalized=normalized) for key, part in space.spaces.items()}
     dtype = np.dtype(space.dtype) if space.dtype is not None else np.dtype(np.float32)

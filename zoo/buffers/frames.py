@@ -27,8 +27,7 @@ class FrameStacks:
     """The newest frames (length, n_envs, *frame) of observations, the rings of a replay buffer.
 
     A stack is put together from the frames of its row and of those before. Where they are not what it shows,
-    as at the start of an episode, it is kept whole beside the rings: so what comes out is what went in,
-    whatever an environment shows before its first frame.
+    as at the start of an episode, it is kept whole beside the rings.
     """
 
     def __init__(self, frames: Array, spec: ArraySpec) -> None:

@@ -1,8 +1,7 @@
 """Hindsight replay (Andrychowicz et al. 2017, https://arxiv.org/abs/1707.01495).
 
-What was reached is as good a goal as what was sought: of the transitions that are drawn, some get a goal that
-the agent reached, and the rewards that it would have earned. Nothing is stored twice, for goals are chosen
-anew each time that a batch is drawn.
+Of the transitions that are drawn, some get a goal that the agent reached, and the rewards that it would have
+earned. Goals are chosen anew each time that a batch is drawn.
 """
 
 from __future__ import annotations
@@ -61,8 +60,7 @@ class Hindsight:
     def _chosen(self, rng: np.random.Generator, steps_to_end: Array) -> Array:
         """Return rows, numbered over (…, batch): the share of each batch's transitions of ended episodes.
 
-        Of those alone: were it one of the whole batch, nearly all that keep their goal could be of episodes
-        under way, and no end that was sought would be learned from.
+        Were it one of the whole batch, nearly all that keep their goal could be of episodes under way.
         """
         batch_size = steps_to_end.shape[-1]
         if steps_to_end.size == batch_size and steps_to_end.min() >= 0:  # one batch, all of it choosable
@@ -75,12 +73,7 @@ class Hindsight:
         return rows[np.arange(batch_size) < n_chosen[:, None]]
 
     def _goals(
-        self,
-        rng: np.random.Generator,
-        buffer: ReplayBuffer,
-        positions: Array,
-        envs: Array,
-        steps_to_end: Array,
+        self, rng: np.random.Generator, buffer: ReplayBuffer, positions: Array, envs: Array, to_end: Array
     ) -> Array:
         """Return the new goal of each of these transitions."""
         if self.strategy == "random":
@@ -89,14 +82,14 @@ class Hindsight:
             envs = np.searchsorted(ends, numbers, side="right")
             positions = buffer.heads[envs] - ends[envs] + numbers
         elif self.strategy == "final":
-            positions = positions + steps_to_end
+            positions = positions + to_end
         else:
             before: Array | int = 0
             if self.strategy == "episode":  # the steps of each transition's episode that are stored before it
                 assert buffer.episodes is not None
                 stored = (positions - (buffer.heads - buffer.sizes)[envs]) % buffer.length
                 before = np.minimum(buffer.episodes.steps_since_start[positions, envs], stored)
-            n_choices = before + steps_to_end + 1  # `rng.integers` takes twice as long for bounds that differ
+            n_choices = before + to_end + 1  # `rng.integers` takes twice as long for bounds that differ
             positions = positions - before + (rng.random(len(envs)) * n_choices).astype(np.int64)
         return buffer.next_observations(positions % buffer.length, envs, ACHIEVED)
 
@@ -148,8 +141,7 @@ class EpisodeIndex:
     """The number of steps before and after each transition in its episode, for rings (length, n_envs).
 
     ``steps_to_end`` is `UNDER_WAY` until the episode has ended; ``steps_since_start`` counts steps too that a
-    full ring has overwritten. Both follow from which transitions ended their episodes, so `rebuild` makes
-    them anew.
+    full ring has overwritten.
     """
 
     BYTES_EACH = 8

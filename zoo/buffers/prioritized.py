@@ -1,8 +1,7 @@
 """Prioritised replay (Schaul et al. 2016, https://arxiv.org/abs/1511.05952), in its proportional form.
 
 A transition is drawn with the probability P(i) = pᵢ^α / Σ p^α of its priority pᵢ = |δᵢ| + ε, the size of its
-error when it was last learned from; one that never was has the largest priority so far. What is drawn too
-often for a mean over all counts less, by the weight (N·P(i))^−β.
+error when it was last learned from (at first the largest so far), and has the weight (N·P(i))^−β.
 """
 
 from __future__ import annotations
@@ -26,11 +25,7 @@ MOST_NEW = 1024
 
 
 class PrioritizedSampler(UniformSampler):
-    """Priorities of transitions.
-
-    Weights are divided by the largest that any stored transition has, so they are at most 1, and each
-    transition's depends on all others, not on those that are drawn with it.
-    """
+    """Priorities of transitions; weights are divided by the largest that any stored transition has."""
 
     def __init__(self, config: PrioritizedConfig) -> None:
         self.config = config
@@ -66,8 +61,8 @@ class PrioritizedSampler(UniformSampler):
     ) -> tuple[Array, Array, Array]:
         """Sample by priority, with weights for the β of this ``progress``.
 
-        As in the paper, the sum of all priorities is cut into as many equal parts as a batch has
-        transitions, and each part gives one of them: so they come in the order of their places.
+        The sum of all priorities is cut into as many equal parts as a batch has transitions, and each part
+        gives one of them: so they come in the order of their places.
         """
         self._insert_new()
         if buffer.n_given_up:
@@ -80,7 +75,7 @@ class PrioritizedSampler(UniformSampler):
         positions, envs = np.divmod(self._drawn.reshape(shape), self.n_envs)
         return positions, envs, weights.astype(np.float32).reshape(shape)
 
-    def update_priorities(self, td_errors: Array, rows: Array | slice = slice(None)) -> None:
+    def update_priorities(self, td_errors: Array, rows: Array | slice) -> None:
         """Give new priorities to what was drawn last; of several errors of one transition the last counts."""
         priorities = np.abs(td_errors.reshape(-1)[rows].astype(np.float64)) + self.config.epsilon
         if not np.isfinite(td_errors).all() or not len(priorities):
@@ -111,8 +106,7 @@ WIDEST_TOP = 2048
 class SumTree:
     """``size`` numbers of at least 0, at first all 0; their groups' sums and smallest positive numbers.
 
-    Whatever stands in a node is computed from its children alone, so nothing drifts, and the same numbers
-    always give the same tree.
+    A node is computed from its children alone, so that nothing drifts.
     """
 
     def __init__(self, size: int) -> None:

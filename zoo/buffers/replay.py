@@ -14,8 +14,8 @@ import numpy as np
 
 from zoo.buffers.arrays import (
     Arrays,
-    ArraySpec,
     allocate,
+    arrays_in,
     assign,
     join,
     merge_leading,
@@ -59,15 +59,11 @@ def replay_bytes(
 
 
 def refuse_too_large_buffer(needed: int, buffer_size: int, *, once: bool) -> None:
-    """Raise `ZooError` with the size that fits if a buffer needs more bytes than are free.
-
-    ``once`` is whether it stores observations once.
-    """
+    """Raise `ZooError` with the size that fits if a buffer needs more bytes than are free."""
     free = free_bytes()
     if free is None or needed <= SHARE * free:
-        logger.log(
-            logging.INFO if needed > GIB else logging.DEBUG, "the replay buffer takes %.2f GiB", needed / GIB
-        )
+        level = logging.INFO if needed > GIB else logging.DEBUG
+        logger.log(level, "the replay buffer takes %.2f GiB", needed / GIB)
         return
     fitting = int(buffer_size * SHARE * free / needed)
     fitting -= fitting % 1000 if fitting > 1000 else 0
@@ -90,10 +86,9 @@ class UniformSampler:
     def sample(
         self, rng: np.random.Generator, shape: tuple[int, ...], buffer: ReplayBuffer, progress: float
     ) -> tuple[Array, Array, Array | None]:
-        """Return positions, environments and importance weights (None: all 1) of that shape.
+        """Return positions, environments and importance weights (None: all 1) at a ``progress`` of training.
 
-        ``progress`` is that of training. Transitions are numbered, the newest of each environment first, and
-        numbers are drawn.
+        Transitions are numbered, the newest of each environment first, and numbers are drawn.
         """
         sizes = buffer.sizes.tolist()
         numbers = rng.integers(0, sum(sizes), size=shape)
@@ -107,8 +102,8 @@ class UniformSampler:
         newest = (buffer.heads[0] if are_equal else buffer.heads.take(envs)) - 1
         return (newest - ages) % buffer.length, envs, None
 
-    def update_priorities(self, td_errors: Array, rows: Array | slice = slice(None)) -> None:
-        """Note the sizes of the errors of the last sample, or of some rows (…, flat) of it."""
+    def update_priorities(self, td_errors: Array, rows: Array | slice) -> None:
+        """Note the sizes of the errors of some rows (flat) of the last sample."""
 
     def state(self) -> dict[str, Any]:
         """Return all that the next samples depend on, beside the buffer."""
@@ -119,27 +114,21 @@ class UniformSampler:
 
 
 class ReplayBuffer:
-    """A ring of ``capacity // n_envs`` transitions for each of ``n_envs`` environments.
+    """A ring of ``capacity // n_envs`` transitions for each of ``n_envs`` environments, with raw observations.
 
     ``specs`` name the columns, of which ``observations`` is one; the next observations, rewards and the two
     kinds of episode ends are added here. With ``optimize_memory_usage`` observations are stored once: the
-    next one is the row behind, and only where an episode ended the final one is kept beside the ring, so
-    that truncated episodes are bootstrapped exactly. The oldest row of each environment is then given up to
-    hold its newest observation. Of pictures that show their last ``n_frames`` only the newest one is stored,
-    and the rows of as many are given up.
+    next one is the row behind, and only where an episode ended the final one is kept beside the ring. The
+    oldest row of each environment is then given up to hold its newest observation. Of pictures that show
+    their last ``n_frames`` only the newest one is stored, and the rows of as many are given up.
 
-    Observations are kept raw. A batch has the columns ``observations``, ``actions``, ``rewards``,
-    ``terminated`` (float32), ``next_observations``, the masks where there are any, and ``weights`` where the
-    sampler gives some. Steps that merely reset an environment are never stored.
+    A batch has the columns ``observations``, ``actions``, ``rewards``, ``terminated`` (float32),
+    ``next_observations``, the masks where there are any, and ``weights`` where the sampler gives some.
 
     With ``n_step`` above 1 a transition goes that many steps ahead, or to the end of its episode or of what
     is stored: ``rewards`` are discounted sums, and ``discounts`` are those of the next state's value. A
-    sample passes first through ``relabelling``, then through ``transforms``, and is summed up last, so that
-    single steps' rewards are normalised within their bounds.
-
-    With ``keeps_infos`` there are the infos of the steps too, for the ``relabelling``.
-
-    Raises `ZooError` if ``n_step`` is longer than a ring.
+    sample passes first through ``relabelling``, for which ``keeps_infos`` keeps the infos of the steps, then
+    through ``transforms``, and is summed up last.
     """
 
     def __init__(
@@ -181,10 +170,9 @@ class ReplayBuffer:
         self.transforms = transforms
         self.policy_columns = [name for name in POLICY_COLUMNS if name in specs]
         leading = (self.length, n_envs)
-        self.columns: dict[str, Arrays] = {name: allocate(spec, leading) for name, spec in stored.items()}
-        self.columns["rewards"] = allocate(ArraySpec((), np.float32), leading)
-        self.columns["terminated"] = allocate(ArraySpec((), np.bool_), leading)
-        self.columns["dones"] = allocate(ArraySpec((), np.bool_), leading)
+        self.columns: dict[str, Arrays] = allocate(stored, leading)
+        self.columns["rewards"] = np.zeros(leading, np.float32)
+        self.columns |= {name: np.zeros(leading, np.bool_) for name in ("terminated", "dones")}
         if not optimize_memory_usage:
             self.columns |= {f"next_{name}": allocate(specs[name], leading) for name in self.policy_columns}
         # Views: columns are written in place, and never replaced.
@@ -315,11 +303,10 @@ class ReplayBuffer:
 
         Errors under another goal are left out: priorities are those of what was stored.
         """
-        if self.relabelling is None:
-            self.sampler.update_priorities(td_errors)
-        else:
+        as_stored: Array | slice = slice(None)
+        if self.relabelling is not None:
             as_stored = np.setdiff1d(np.arange(td_errors.size), self._relabelled_rows)
-            self.sampler.update_priorities(td_errors, as_stored)
+        self.sampler.update_priorities(td_errors, as_stored)
 
     def _n_step_windows(self, positions: Array, envs: Array) -> NStepWindows:
         """Return windows of at most ``n_step`` steps that begin at ``positions`` in the rings of ``envs``.
@@ -450,9 +437,7 @@ Buffer = TypeVar("Buffer", bound=ReplayBuffer)
 
 def keep_or_discard_buffer(before: Buffer | None, n_envs: int, specs: Mapping[str, Any]) -> Buffer | None:
     """Return the buffer, with all episodes cut, where it fits; otherwise warn of what is lost."""
-    if before is None:
-        return None
-    if before.n_envs == n_envs and before.specs == specs:
+    if before is not None and before.n_envs == n_envs and before.specs == specs:
         before.cut()
         return before
     if before:
@@ -474,14 +459,11 @@ SMALLEST_CHUNK = 2**20
 class ReplayChunks:
     """Chunks of ``columns`` (length, …); checkpoints write only those that have changed.
 
-    A chunk has a name of its own, which stands for one content for ever, also in other processes. So report
-    the rows that have `changed` before the next `state`.
+    A chunk's name stands for one content for ever. So mark the rows that have changed before each `state`.
     """
 
     def __init__(self, columns: Mapping[str, Arrays], length: int) -> None:
-        sizes: list[int] = []
-        transform(lambda array: sizes.append(array.nbytes), dict(columns))
-        row_bytes = max(1, sum(sizes) // length)
+        row_bytes = max(1, sum(array.nbytes for array in arrays_in(columns)) // length)
         self.columns = columns
         self.n_rows = max(-(-length // MOST_CHUNKS), -(-SMALLEST_CHUNK // row_bytes))
         self._names: list[str | None] = [None] * -(-length // self.n_rows)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from zoo.buffers.arrays import Arrays, ArraySpec, allocate, assign, join, n_bytes, transform
+from zoo.buffers.arrays import Arrays, allocate, assign, join, n_bytes, transform
 from zoo.core.free_memory import refuse_what_does_not_fit
 from zoo.envs.transition import Transition
 
@@ -26,12 +26,10 @@ class Truncations(NamedTuple):
 class RolloutBuffer:
     """``n_steps`` steps of ``n_envs`` environments, overwritten by the next rollout.
 
-    ``specs`` name the columns that are stored at each step besides rewards and episode ends: observations,
-    actions, and whatever environment and policy add. All arrays have shape (n_steps, n_envs, …).
-
-    A recurrent policy learns from sequences of ``chunk_length`` steps, which divides ``n_steps``: its state
-    (``state_size`` numbers, column ``states``) is stored before each of them. ``has_reset_steps``
-    adds a column of weights to `rows`, for environments in which some steps merely reset.
+    ``specs`` name the columns (n_steps, n_envs, …) that are stored besides rewards and episode ends. A
+    recurrent policy learns from sequences of ``chunk_length`` steps, which divides ``n_steps``: its state
+    (``state_size`` numbers, column ``states``) is stored before each of them. ``has_reset_steps`` adds a
+    column of weights to `rows`, for environments in which some steps merely reset.
     """
 
     def __init__(
@@ -44,24 +42,19 @@ class RolloutBuffer:
         state_size: int = 0,
         has_reset_steps: bool = False,
     ) -> None:
-        self.n_steps = n_steps
-        self.n_envs = n_envs
-        self.chunk_length = chunk_length
+        self.n_steps, self.n_envs, self.chunk_length = n_steps, n_envs, chunk_length
         self.steps_a_row = chunk_length or 1
         """Steps in an entry of `rows`: those of a sequence, or one."""
         self.n_rows = n_steps * n_envs // self.steps_a_row
         """Entries of `rows`: sequences, or steps."""
-        needed = sum(map(n_bytes, specs.values())) * n_steps * n_envs
+        needed = n_bytes(specs) * n_steps * n_envs
         refuse_what_does_not_fit(f"a rollout of n_steps × n_envs = {n_steps:,} × {n_envs:,} steps", needed)
-        self.columns: dict[str, Arrays] = {
-            name: allocate(spec, (n_steps, n_envs)) for name, spec in specs.items()
-        }
+        self.columns: dict[str, Arrays] = allocate(specs, (n_steps, n_envs))
         n_chunks = n_steps // self.steps_a_row
-        self.states: Array = allocate(ArraySpec((state_size,), np.float32), (n_chunks, n_envs))
+        self.states: Array = np.zeros((n_chunks, n_envs, state_size), np.float32)
         self._has_reset_steps = has_reset_steps
-        self.rewards: Array = allocate(ArraySpec((), np.float32), (n_steps, n_envs))
-        self.dones: Array = allocate(ArraySpec((), np.bool_), (n_steps, n_envs))
-        self.valid: Array = allocate(ArraySpec((), np.bool_), (n_steps, n_envs))
+        self.rewards: Array = np.zeros((n_steps, n_envs), np.float32)
+        self.dones, self.valid = (np.zeros((n_steps, n_envs), np.bool_) for _ in range(2))
         self.start()
 
     def start(self) -> None:
@@ -87,14 +80,11 @@ class RolloutBuffer:
     def add_truncations(
         self, env_indices: Array, final_observations: Arrays, states: Array | None = None
     ) -> None:
-        """Remember where the step just added cut episodes short, and what was observed there, normalised.
-
-        ``states`` are a recurrent policy's after that step.
-        """
+        """Remember where the step just added cut episodes short: normalised observations, states after it."""
         self._truncations.append((self._step - 1, env_indices, final_observations, states))
 
     def truncations(self) -> Truncations | None:
-        """Return step and environment indices of truncated episodes, and what they ended with."""
+        """Return where episodes were cut short, and what they ended with; None if none was."""
         if not self._truncations:
             return None
         steps, envs, final_observations, states = zip(*self._truncations, strict=True)
@@ -106,10 +96,10 @@ class RolloutBuffer:
         )
 
     def rows(self) -> dict[str, Arrays]:
-        """Return all columns with one entry a step, (n_steps × n_envs, …): views, so nothing is copied.
+        """Return views of all columns with one entry a step, and ``weights`` where steps may merely reset.
 
-        Besides them ``weights`` where steps may merely reset. For a recurrent policy copies with one entry a
-        sequence, (n_sequences, chunk_length, …), and ``states`` (n_sequences, state_size) before each.
+        For a recurrent policy copies with one entry a sequence, (n_sequences, chunk_length, …), and
+        ``states`` (n_sequences, state_size) before each.
         """
         rows = {name: transform(self.as_rows, column) for name, column in self.columns.items()}
         if self.chunk_length is not None:
@@ -137,9 +127,8 @@ class RolloutBuffer:
     ) -> Array:
         """Return indices into `rows` of shuffled minibatches, (n_epochs × n_minibatches, batch_size).
 
-        An epoch sees each row once, as far as its minibatches have room for all. Where rows are missing to
-        fill them, or in the place of steps that merely reset an environment, further rows are drawn at
-        random, so that all minibatches have one size. A sequence is left out only if all its steps reset.
+        An epoch sees each row once, as far as its minibatches have room. Where rows are missing to fill them,
+        or merely reset (a sequence: in all its steps), further ones are drawn at random in their place.
         """
         valid = self.valid if self.chunk_length is None else self.as_rows(self.valid).any(-1)
         rows = np.flatnonzero(valid)

@@ -19,17 +19,14 @@ NO_INDEX = -1
 class SequenceBuffer(ReplayBuffer):
     """A replay buffer whose batches are windows of ``n_steps`` steps of one environment, one after the other.
 
-    A window may reach over ends of episodes; it never mixes environments, and none runs over the head of a
-    ring. Observations are stored once, and kept raw. In a batch, window i is one of environment i, and
-    columns have the shape (rows, n_envs, n_steps, …):
+    A window may reach over ends of episodes, but not over the head of a ring. Observations are stored once.
+    In a batch, window i is one of environment i, and columns have the shape (rows, n_envs, n_steps, …):
 
     - those of ``specs``, ``rewards``, ``terminated`` and ``dones`` (terminated or truncated); of ``states``
       only those before the first steps, (rows, n_envs, …);
     - ``next_index``: the index into ``next_observations`` (rows, n_next, …), and masks and states alike, of
       the last step of each window and of truncated ones; `NO_INDEX` for all others. ``n_next`` only grows,
       so that batches seldom change their shape.
-
-    Raises `ZooError` if a ring has no room for a window.
     """
 
     def __init__(

@@ -81,8 +81,7 @@ class SquashedActor(Actor):
 class DeterministicActor(Actor):
     """The actor of TD3: one action in [−1, 1], without randomness, on hidden layers of 400-300.
 
-    ``last_layer_range`` draws the weights of the last layer from within ± this, without biases, so that all
-    first actions are near zero (DDPG: 3e-3).
+    ``last_layer_range`` is that of the last layer's first weights, so that actions begin near zero (DDPG).
     """
 
     head: Deterministic
@@ -190,10 +189,7 @@ class LogEntropyCoefficient(nn.Module):
 
 
 class DeterministicPolicy(nn.Module):
-    """Actor and critics (400-300 ReLU by default).
-
-    ``last_layer_range`` draws the weights of all last layers from within ± this, without biases.
-    """
+    """Actor and critics (400-300 ReLU by default); ``last_layer_range`` as in `DeterministicActor`."""
 
     def __init__(
         self, *spaces_and_config: Any, n_critics: int, last_layer_range: float | None = None

@@ -3,8 +3,8 @@
 A head is a module with the last layers before an action. Its parameters are the numbers (…,
 ``parameter_size``) that its forward pass returns, after `ActionDistribution.masked`: all else is computed
 from them alone, on arrays for acting (with noise drawn ahead), on tensors for updates. Those of Gaussians
-(…, 2n) are n means, then n log standard deviations; a head may put more behind them. Actions here are flat
-and count from zero; `zoo.policies.acting` makes what the environment takes. Leading dimensions are free.
+(…, 2n) are n means, then n log standard deviations; a head may put more behind them. Actions are flat and
+count from zero.
 """
 
 from __future__ import annotations
@@ -36,10 +36,7 @@ def total(parts: Sequence[Tensor]) -> Tensor:
 
 
 def gather(values: Tensor, index: Tensor) -> Tensor:
-    """Return from each row of ``values`` (…, n) the entry at ``index`` (…).
-
-    The gradient of ``gather`` would be a scatter, which compiled updates can't fuse.
-    """
+    """Return the entry of each row (…, n) at ``index`` (…), without a scatter in its gradient."""
     is_picked = torch.arange(values.shape[-1], device=values.device) == index.unsqueeze(-1)
     return torch.where(is_picked, values, 0.0).sum(-1)
 
@@ -87,10 +84,7 @@ class ActionDistribution(nn.Module, ABC):
         """Return parameters (…, ``parameter_size``)."""
 
     def masked(self, parameters: Any, masks: Any | None) -> Any:
-        """Return parameters under which only actions whose mask is true can be drawn; tensors or arrays.
-
-        Raises `ZooError` for an array of masks that leaves a row no action, or that does not fit.
-        """
+        """Return parameters by which only valid actions are drawn; arrays of masks as in `check_masks`."""
         if masks is None:
             return parameters
         if isinstance(masks, np.ndarray):
@@ -238,9 +232,7 @@ class MultiCategorical(DiscreteDistribution):
         return [F.log_softmax(logits, dim=-1) for logits in parameters.split(list(self.choice_sizes), dim=-1)]
 
     def _select(self, log_probs: Sequence[Tensor], actions: Tensor) -> Tensor:
-        return total(
-            [gather(table, action) for table, action in zip(log_probs, actions.unbind(-1), strict=True)]
-        )
+        return total(list(map(gather, log_probs, actions.unbind(-1))))
 
 
 class Bernoulli(DiscreteDistribution):
@@ -338,10 +330,7 @@ class Gaussian(ActionDistribution):
 
 
 class DiagonalGaussian(Gaussian):
-    """A Gaussian with a standard deviation that does not depend on the state.
-
-    The environment gets the action clipped to its bounds; buffer and log-probability keep it as drawn.
-    """
+    """A Gaussian with a standard deviation that does not depend on the state."""
 
     def __init__(self, space: spaces.Box, features_dim: int, log_std_init: float) -> None:
         super().__init__(space)
@@ -527,9 +516,8 @@ class SdeNoise:
 class SquashedStateDependentGaussian(TanhGaussian, StateDependentGaussian):
     """tanh of a Gaussian whose noise is φ(s)·W; actions lie in [−1, 1].
 
-    `rsample` takes a number of noise for each action, as for any Gaussian. That is the same distribution as
-    with a W for each sample, and its gradients are the means of those through W, over all W that give the
-    same action: they scatter less.
+    `rsample` takes a number of noise for each action: the same distribution as with a W for each sample, and
+    gradients that are means over all W that give the same action, so that they scatter less.
     """
 
 
@@ -542,10 +530,7 @@ def expln(values: Tensor) -> Tensor:
 def make_distribution(
     space: Space, features_dim: int, config: PolicyConfig, *, use_sde: bool = False
 ) -> ActionDistribution:
-    """Return the head of an action space, on ``features_dim`` features; ``use_sde`` is for Box.
-
-    Raises `ZooError` for a space that has none.
-    """
+    """Return the head of an action space, on ``features_dim`` features; ``use_sde`` is for Box."""
     if use_sde:
         assert isinstance(space, spaces.Box)
         head_class = SquashedStateDependentGaussian if config.squash_output else StateDependentGaussian
@@ -590,12 +575,13 @@ class CompositeDistribution(ActionDistribution):
         return torch.cat([head(features) for head in self.heads.values()], dim=-1)
 
     def _masked(self, parameters: Any, masks: Any) -> Any:
-        parts = zip(self._parts(parameters), split(masks, self.mask_sizes), strict=True)
         masked = [
-            part if head.mask_size is None else head._masked(part, mask) for (_, head, part), mask in parts
+            part if head.mask_size is None else head._masked(part, mask)
+            for (_, head, part), mask in zip(
+                self._parts(parameters), split(masks, self.mask_sizes), strict=True
+            )
         ]
-        is_tensor = isinstance(parameters, Tensor)
-        return torch.cat(masked, dim=-1) if is_tensor else np.concatenate(masked, axis=-1)
+        return torch.cat(masked, -1) if isinstance(parameters, Tensor) else np.concatenate(masked, -1)
 
     def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
         return np.concatenate([head.noise(rng, shape) for head in self.heads.values()], axis=-1)

@@ -42,8 +42,7 @@ class VectorEncoder(nn.Module):
         if isinstance(space, spaces.Discrete):
             self.sizes, self.starts = [int(space.n)], [int(space.start)]
         elif isinstance(space, spaces.MultiDiscrete):
-            self.sizes = [int(n) for n in space.nvec.reshape(-1)]
-            self.starts = [int(start) for start in space.start.reshape(-1)]
+            self.sizes, self.starts = space.nvec.ravel().tolist(), space.start.ravel().tolist()
 
     def forward(self, observations: Tensor) -> Tensor:
         leading = observations.shape[: observations.dim() - self.n_dims]
@@ -58,10 +57,9 @@ class VectorEncoder(nn.Module):
 
 
 class NatureCnn(nn.Module):
-    """The convolutional network of Mnih et al. 2015, for images of any number of channels.
+    """The convolutional network of Mnih et al. 2015, for images of any number of channels, first or last.
 
-    Reads (…, height, width, channels) or (…, channels, height, width), bytes or floats; bytes are divided by
-    255. Returns (…, ``features_dim``) float32. Its layers compute in the config's ``precision``.
+    Reads bytes, which it divides by 255, or floats; returns (…, ``features_dim``) float32.
     """
 
     def __init__(self, space: Space, config: PolicyConfig, *, ortho_init: bool) -> None:
@@ -114,9 +112,8 @@ class DictEncoder(nn.Module):
         self.features_dim = sum(part.features_dim for part in parts)
 
     def forward(self, observations: dict[str, Tensor]) -> Tensor:
-        return torch.cat(
-            [part(observations[key]) for key, part in zip(self.keys, self.parts, strict=True)], dim=-1
-        )
+        parts = zip(self.keys, self.parts, strict=True)
+        return torch.cat([part(observations[key]) for key, part in parts], dim=-1)
 
 
 class CustomEncoder(nn.Module):

@@ -1,7 +1,4 @@
-"""Exploration while learning: ε-greedy, action noise, state-dependent noise, random actions.
-
-All randomness comes from the generator that is passed in. Each class says in which order it draws.
-"""
+"""Exploration while learning: ε-greedy, action noise, state-dependent noise, random actions."""
 
 from __future__ import annotations
 

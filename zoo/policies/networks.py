@@ -97,8 +97,6 @@ INITIAL_POWER_STEPS, POWER_STEPS = 50, 2
 class SpectralNorm(nn.Module):
     """``network`` with each matrix of weights divided by its largest singular value (Miyato et al. 2018).
 
-    https://arxiv.org/abs/1802.05957
-
     `directions` are found by the power method between updates; within one the singular value u·Wv is a
     function of the weights W alone, so that gradients go through it. A convolution's weights are a matrix
     with a row for each channel that comes out.
@@ -135,9 +133,8 @@ class SpectralNorm(nn.Module):
         return functional_call(self.network, normalized, (inputs,))
 
     def state(self) -> dict[str, Any]:
-        return {
-            name: {"u": u.cpu().numpy(), "v": v.cpu().numpy()} for name, (u, v) in self.directions.items()
-        }
+        directions = self.directions.items()
+        return {name: {"u": u.cpu().numpy(), "v": v.cpu().numpy()} for name, (u, v) in directions}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         device = next(self.network.parameters()).device

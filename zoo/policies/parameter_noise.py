@@ -51,8 +51,7 @@ class PerturbedPolicy(ActingPolicy):
     """Acts with perturbed copies of the parameters that ``acting`` acts with, one for each environment.
 
     All are perturbed but those of layer normalisation, and of the modules that ``spared`` names. A copy stays
-    as it was drawn, whatever updates do to the parameters meanwhile, until `reset` asks for another one,
-    which the next `redraw` makes.
+    as it was drawn until `reset` asks for another one, which the next `redraw` makes.
     """
 
     def __init__(
@@ -73,6 +72,10 @@ class PerturbedPolicy(ActingPolicy):
         """Return the parameters of the head without noise, and with as much as the next copies get."""
         self._perturb(self._comparison.vectors[0], rng)
         return super().parameters(inputs)[0], self._comparison.parameters(inputs)
+
+    def adapt(self, is_too_far: bool, factor: float) -> None:
+        """Let the noise shrink by the factor where it moves actions too far, else grow."""
+        self.std = self.std / factor if is_too_far else self.std * factor
 
     def redraw(self, rng: np.random.Generator, n_envs: int) -> None:
         """Perturb the parameters of now for the environments that begin an episode, one after the other."""
@@ -158,15 +161,13 @@ class ParameterNoiseActor(ParameterNoise, StochasticExploration):
     def adapt(self, inputs: PolicyInput, rng: np.random.Generator) -> dict[str, float]:
         """Let the noise follow how far it moves actions for these inputs; return both, to be logged.
 
-        That is the root of the mean squared difference over rows, of all workers, and dimensions (the paper's
-        appendix C.1).
+        That is the root mean square over dimensions and rows of all workers (the paper's appendix C.1).
         """
-        perturbed, coefficient = self.perturbed, self.config.adaptation_coefficient
+        perturbed, config = self.perturbed, self.config
         without, with_noise = map(perturbed.head.mode, perturbed.with_and_without_noise(inputs, rng))
         square = float(np.square(without - with_noise, dtype=np.float64).mean())
         distance = math.sqrt(average_number(square))
-        is_too_far = distance > self.config.desired_action_std
-        perturbed.std = perturbed.std / coefficient if is_too_far else perturbed.std * coefficient
+        perturbed.adapt(distance > config.desired_action_std, config.adaptation_coefficient)
         return {"parameter_noise_std": perturbed.std, "parameter_noise_distance": distance}
 
 
@@ -190,10 +191,7 @@ class ParameterNoiseGreedy(ParameterNoise, EpsilonGreedy):
         n_valid = np.full(len(without), without.shape[-1]) if masks is None else np.asarray(masks).sum(-1)
         if (n_valid > 1).any():
             desired = float(epsilon_greedy_kl(self.rate(progress), n_valid).mean())
-            is_too_far = mean_softmax_kl(without, with_noise) >= desired
-            perturbed.std = (
-                perturbed.std / GREEDY_ADAPTATION if is_too_far else perturbed.std * GREEDY_ADAPTATION
-            )
+            perturbed.adapt(mean_softmax_kl(without, with_noise) >= desired, GREEDY_ADAPTATION)
         return perturbed.act(inputs, None)[0]
 
 
@@ -204,10 +202,7 @@ def mean_softmax_kl(values: Array, others: Array) -> float:
 
 
 def epsilon_greedy_kl(rate: float, n_actions: Array) -> Array:
-    """Return δ = −log(1 − ε + ε/n), the KL divergence of greedy from ε-greedy acting (appendix C.1).
-
-    It is that among each of these numbers of actions.
-    """
+    """Return −log(1 − ε + ε/n), the KL divergence of greedy from ε-greedy acting among n actions (C.1)."""
     return -np.log(1.0 - rate + rate / n_actions)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -12,6 +12,7 @@ import numpy as np
 from gymnasium import spaces
 
 from zoo.envs.spaces import is_image
+from zoo.envs.transition import transform as transform
 
 Array = np.ndarray
 
@@ -28,7 +29,7 @@ class ArraySpec:
 
 
 def observation_spec(space: spaces.Space[Any], *, normalized: bool = False) -> Any:
-    """Return how observations of ``space`` are stored: in their own type, floats in 32 bits, or normalised."""
+    """Return how observations of ``space`` are stored: in their own type, 64-bit floats in 32 bits."""
     if isinstance(space, spaces.Dict):
         return {key: observation_spec(part, normalized=normalized) for key, part in space.spaces.items()}
     dtype = np.dtype(space.dtype) if space.dtype is not None else np.dtype(np.float32)
@@ -58,13 +59,6 @@ def assign(column: Arrays, index: Any, values: Arrays) -> None:
             part[index] = values[key]
     else:
         column[index] = values
-
-
-def transform(function: Callable[[np.ndarray], Any], column: Arrays) -> Arrays:
-    """Apply a function to the array, or to each array in the dictionaries."""
-    if isinstance(column, dict):
-        return {key: transform(function, part) for key, part in column.items()}
-    return function(column)
 
 
 def merge_leading(column: Arrays) -> Arrays:

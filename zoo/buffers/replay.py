@@ -114,7 +114,7 @@ class UniformSampler:
 
 
 class ReplayBuffer:
-    """A ring of ``capacity // n_envs`` transitions for each of ``n_envs`` environments, with raw observations.
+    """A ring of ``capacity // n_envs`` transitions, observed raw, for each of ``n_envs`` environments.
 
     ``specs`` name the columns, of which ``observations`` is one; the next observations, rewards and the two
     kinds of episode ends are added here. With ``optimize_memory_usage`` observations are stored once: the

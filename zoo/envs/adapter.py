@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
@@ -27,8 +28,8 @@ from zoo.envs.transition import (
     copied,
     final_observations,
     info_of,
-    map_arrays,
     success_of,
+    transform,
 )
 from zoo.envs.vec_env import VecEnv, as_float32
 from zoo.envs.wrappers import MASK_KEY, check_distinct, check_finite
@@ -42,9 +43,9 @@ class VecEnvAdapter:
     """Steps any `gymnasium.vector.VectorEnv` and returns each step as a `Transition`.
 
     Same-step, next-step and disabled autoreset come out alike, but for ``valid`` (see `Transition`). Actions
-    are values of the action space itself: those of ``Discrete(3, start=1)`` are 1, 2 and 3. A `VecNormalize`
-    is unwrapped: ``env`` and all values are raw, ``normalizer`` is its statistics. ``monitor`` defaults to
-    the one that `make_vec_env` attached. Steps of environments that are ``idle`` are not ``valid``.
+    are values of the action space itself. A `VecNormalize` is unwrapped: ``env`` and all values are raw,
+    ``normalizer`` is its statistics. ``monitor`` defaults to the one that `make_vec_env` attached. Steps of
+    environments that are ``idle`` are not ``valid``.
 
     ``observations`` is what the environments show now, None before the first reset.
     """
@@ -81,7 +82,7 @@ class VecEnvAdapter:
         self.observations: Observations = None
         if self._own is None:
             check_distinct(getattr(self._stepped, "envs", ()))
-            self._masks = VectorMasks(env, self.action_space, self._name, used=uses_masks)
+            self._masks = VectorMasks(env, self._name, used=uses_masks)
         self._action_masks: NDArray[np.bool_] | None = None
         self.start = self.monitor.start if self.monitor is not None else time.time()
         self._n_steps = 0
@@ -222,16 +223,9 @@ class VecEnvAdapter:
         self._returns += rewards if valid is None else np.where(valid, rewards, 0.0)
         self._n_steps += 1
         self._to_reset = terminated | truncated
-        is_over = None if self._autoreset is AutoresetMode.SAME_STEP else terminated
-        transition = Transition(
-            observations,
-            as_float32(np.asarray(rewards)),
-            terminated,
-            truncated,
-            valid,
-            self._masks.current(infos, is_over),
-            infos=infos,
-        )
+        masks = self._masks.current(infos, None if self._autoreset is AutoresetMode.SAME_STEP else terminated)
+        rewards = as_float32(np.asarray(rewards))
+        transition = Transition(observations, rewards, terminated, truncated, valid, masks, infos=infos)
         if self._to_reset.any():
             self._finish(transition, np.flatnonzero(self._to_reset))
         return transition
@@ -244,14 +238,11 @@ class VecEnvAdapter:
             final = final_observations(infos, finished)
             check_shapes(final, self.observation_space, len(finished))
             transition.final_observations = final
-            transition.final_infos = [info_of(infos.get("final_info", {}), i) for i in rows]
-            transition.final_action_masks = self._masks.final(
-                transition.final_infos, rows, transition.terminated
-            )
+            final_infos = [info_of(infos.get("final_info", {}), i) for i in rows]
+            transition.final_action_masks = self._masks.final(final_infos, rows, transition.terminated)
+            transition.final_infos = final_infos
         else:
-            transition.final_observations = map_arrays(
-                lambda values: values[finished], transition.new_observations
-            )
+            transition.final_observations = transform(itemgetter(finished), transition.new_observations)
             transition.final_infos = [info_of(infos, i) for i in rows]
             if transition.new_action_masks is not None:
                 transition.final_action_masks = transition.new_action_masks[finished]
@@ -267,7 +258,7 @@ class VecEnvAdapter:
                 transition.new_action_masks[rows] = self._masks.of_reset(reset_infos, rows)
 
     def _end(self, i: int, info: Mapping[str, Any]) -> EpisodeEnd:
-        """Return how an episode ended, by sums of the raw rewards, not by numbers in its last ``info``."""
+        """Return how an episode ended, by sums of the raw rewards."""
         games: Games | None = attached(self.env, "games")
         total, length, is_life = self._returns[i], self._n_steps - self._first_steps[i], False
         if isinstance(games, Games):
@@ -275,7 +266,6 @@ class VecEnvAdapter:
         return EpisodeEnd(i, None, dict(info), None, float(total), int(length), is_life)
 
     def _name(self, i: int) -> str:
-        """Return which environment it is, and how far its episode is, for a message."""
         return f"env {i} (step {int(self._n_steps - self._first_steps[i])} of its episode)"
 
     # -- records of episodes ----------------------------------------------------------------------------
@@ -323,8 +313,8 @@ class VecEnvAdapter:
     def _replayable(self) -> VecEnv:
         if self._own is None:
             raise ZooError(
-                f"{type(self.env).__name__} resets its environments out of reach, so what became of them "
-                "can't be replayed; with env.vectorization=sync or workers it can"
+                f"{type(self.env).__name__} resets its environments out of reach, so that they can't be "
+                "replayed; with env.vectorization=sync or workers they can"
             )
         return self._own
 
@@ -339,9 +329,8 @@ class VecEnvAdapter:
     def load_state(self, tree: Mapping[str, Any]) -> list[int]:
         """Bring the environments where they were when `state` returned ``tree``, by replaying their actions.
 
-        Returns those that came out different: they are named in a warning, and their episodes are cut, that
-        is, they are reset with their next seed, and the running return of the normaliser starts anew. No
-        episode is recorded twice. Raises `ZooError` for a state of other environments.
+        Returns those that came out different: their episodes are cut, see `VecEnv.load_state`, and so is the
+        running return of the normaliser. Raises `ZooError` for a state of other environments.
         """
         env = self._replayable()
         different = env.load_state(tree["envs"])

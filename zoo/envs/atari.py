@@ -1,8 +1,7 @@
 """Preprocessing of Atari games, one game at a time: what SB3's AtariWrapper does, on Gymnasium's own wrapper.
 
-Gymnasium's `AtariPreprocessing` does no-ops at the start, repeated actions, the maximum of two frames, grey
-and small pictures. Its life-loss option starts a new game at each lost life; here the game goes on, and
-returns are summed over whole games, before the rewards are clipped.
+Its life-loss option starts a new game at each lost life; here the game goes on, and returns are summed over
+whole games, before the rewards are clipped.
 """
 
 from __future__ import annotations

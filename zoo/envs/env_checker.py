@@ -1,7 +1,6 @@
-"""Check an environment before training, with random actions.
+"""Check an environment before training, with random actions, by Gymnasium's own checks and more.
 
-Gymnasium's own checks judge spaces, resets and steps. Added is what training needs beside: shapes
-and numbers that would spoil it later, whether the seed repeats the environment, goals that can be asked.
+Added is what training needs: fitting shapes and numbers, a seed that repeats the environment, goals' rewards.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ SLOW_TO_MAKE = 1.0
 """Seconds from which on an environment is not made again to be compared with."""
 
 FAR, NARROW = 5.0, 0.2
-"""A bound of an action, and a width between bounds, from which on a standard deviation of 1 does not suit."""
+"""A bound of an action, and a width between bounds, that a standard deviation of 1 does not suit."""
 
 SEED_ADVICE = (
     "it does not honour its seed, so runs cannot be repeated or resumed exactly; "
@@ -141,7 +140,7 @@ class _Checker:
     """Goals that were achieved and desired, and rewards, of an environment with goals."""
 
     def run(self, advises: bool) -> list[str]:
-        """Return warnings; with ``advises`` also those that concern some algorithms only."""
+        """Try the environment and return warnings: see `find_problems`."""
         deadline = time.monotonic() + TRIED_SECONDS
         self._check_spaces(advises)
         space = copy.deepcopy(self.env.action_space)  # an environment may draw from its own
@@ -242,9 +241,8 @@ class _Checker:
                 low, high = space.low.astype(np.float64), space.high.astype(np.float64)
                 if (np.maximum(-low, high) > FAR).any() or (high - low < NARROW).any():
                     self._warn(
-                        f"{where} goes from {low.min():g} to {high.max():g}, but Gaussian policies (A2C, "
-                        "ACER, ACKTR, PPO, TRPO) start with actions of -1 to 1; for them scale it by "
-                        "gymnasium.wrappers.RescaleAction (DDPG, SAC, TD3 and TQC scale it themselves)"
+                        f"{where} goes from {low.min():g} to {high.max():g}, but Gaussian policies start with"
+                        " actions of -1 to 1; for them scale it by gymnasium.wrappers.RescaleAction"
                     )
 
     def _reset(self, seed: int | None) -> tuple[Any, Mapping[str, Any]]:
@@ -260,9 +258,7 @@ class _Checker:
         when = f"in step({action!r})"
         result = self._run_check(when, gymnasium_checks.env_step_passive_checker, self.env, action)
         if len(result) != 5:
-            raise self._fail(
-                "step() must return five values: observation, reward, terminated, truncated, info"
-            )
+            raise self._fail("step() must return observation, reward, terminated, truncated, info")
         observation, reward, terminated, truncated, _ = result
         self._check_observation(observation, "step()")
         if np.shape(reward) or np.asarray(reward).dtype.kind not in "biuf":
@@ -306,10 +302,8 @@ class _Checker:
     def _check_goals(self) -> None:
         """Compare the rewards of steps with what `compute_reward` returns for their goals."""
         if not self.env.has_wrapper_attr("compute_reward"):
-            self._warn(
-                f"there are goals, but no method {COMPUTE_REWARD}, which hindsight replay needs;"
-                " replay=uniform learns without"
-            )
+            needed = f"no method {COMPUTE_REWARD}, which hindsight replay needs"
+            self._warn(f"there are goals, but {needed}; replay=uniform learns without")
             return
         asked = GoalFunction(self.env.get_wrapper_attr("compute_reward"), "compute_reward")
         achieved, desired, rewards = (np.array(column) for column in zip(*self.goals, strict=True))
@@ -323,14 +317,14 @@ class _Checker:
             step = int(others[0])
             self._warn(
                 f"step {step + 1} gave the reward {rewards[step]:g}, but compute_reward gives"
-                f" {answers[step]:g} for its goals ({len(others)} of {len(rewards)} steps differ): hindsight"
-                f" replay would learn from both; let step() return what {COMPUTE_REWARD} does, or set"
-                " replay.hindsight.copy_info_dict=true if that needs the info of the step"
+                f" {answers[step]:g} for its goals ({len(others)} of {len(rewards)} steps differ): let step()"
+                f" return what {COMPUTE_REWARD} does, or set replay.hindsight.copy_info_dict=true if that"
+                " needs the info of the step"
             )
         if not asked.is_vectorized:
             self._warn(
-                "compute_reward answers for one goal at a time, so hindsight replay asks it row by row, which"
-                " is slow; let it take arrays of goals (n, …) and return rewards (n,)"
+                "compute_reward answers for one goal at a time, so hindsight replay asks it row by row; let"
+                " it take arrays of goals (n, …) and return rewards (n,)"
             )
 
 

@@ -24,7 +24,6 @@ COMPUTE_REWARD = "compute_reward(achieved_goal, desired_goal, info)"
 
 Answer = Callable[[Any, Any, Any], Any]
 Infos = Sequence[Mapping[str, Any]]
-"""The info of each of some steps."""
 
 
 class GoalRewards:
@@ -32,8 +31,7 @@ class GoalRewards:
 
     Methods are those of the vector environment if it has them, else of its first environment, or of one more
     like it where all are in worker processes. They are given an empty info for each goal, or ``with_infos``
-    the info of the step. Raises `ZooError` for an environment without goals, or
-    without ``compute_reward``.
+    the info of the step.
     """
 
     def __init__(self, env: VectorEnv[Any, Any, Any], *, with_infos: bool = False) -> None:
@@ -112,9 +110,7 @@ class GoalFunction:
         n = len(achieved)
         answers = self._ask(achieved, desired, infos or [{}] * n)
         if answers.shape != (n,):
-            raise self._refused(
-                f"answered {n} of them in the shape {answers.shape}; expected one number each, ({n},)"
-            )
+            raise self._refused(f"answered {n} of them in the shape {answers.shape}; expected ({n},)")
         return answers
 
     def call_each_goal(
@@ -136,10 +132,9 @@ class GoalFunction:
         except ZooError:
             raise
         except Exception as error:
-            needs_info = not self.with_infos and isinstance(error, KeyError | TypeError | AttributeError)
-            advice = (
-                "; replay.hindsight.copy_info_dict=true gives it the info of the step" if needs_info else ""
-            )
+            advice = ""
+            if not self.with_infos and isinstance(error, KeyError | TypeError | AttributeError):
+                advice = "; replay.hindsight.copy_info_dict=true gives it the info of the step"
             raise self._refused(f"raised {type(error).__name__}: {one_line(error)}{advice}") from error
 
     def _refused(self, what: str) -> ZooError:

@@ -53,10 +53,7 @@ def source_of(
             )
         return lambda **_: env
     if not callable(env):
-        raise ZooError(
-            f"env is a {type(env).__name__}; "
-            "expected an id, an EnvConfig, a gymnasium.Env or a function that makes one"
-        )
+        raise ZooError(f"env is a {type(env).__name__}; expected an id, a gymnasium.Env or a function")
     return env
 
 
@@ -140,7 +137,7 @@ def _make_registered(
 
 
 ENV_BYTES = 4096
-"""What an environment takes at least; CartPole takes 6,500."""
+"""What an environment takes at least."""
 
 KNOWN_GOOD = ("gymnasium.envs.", "zoo.envs.", "ale_py.")
 """Where the entry points of environments begin that need no trial before the first step."""
@@ -160,8 +157,8 @@ def make_vec_env(
 
     ``env`` is an id, a config, a function that makes a `gymnasium.Env`, or one such environment; ``options``
     are fields of `EnvConfig`. Environment i gets ``seed + i`` at the first reset. With ``normalize`` a
-    `VecNormalize` comes out, whose statistics stand still unless ``training``. Episodes
-    that end are written to ``monitor_dir``. Raises `ZooError` for what the user can mend.
+    `VecNormalize` comes out, whose statistics stand still unless ``training``. Episodes that end are written
+    to ``monitor_dir``.
     """
     if n_envs < 1:
         raise ZooError(f"n_envs={n_envs}: at least one environment is needed")
@@ -182,11 +179,9 @@ def make_vec_env(
     if monitor_dir is not None:
         from zoo.envs.monitor import EpisodeMonitor
 
-        vector_env.monitor = EpisodeMonitor(
-            monitor_dir, n_envs, env_id=config.id, info_keywords=config.info_keywords
-        )
-    normalize = normalize_config(config)
-    if normalize is not None:
+        keywords = config.info_keywords
+        vector_env.monitor = EpisodeMonitor(monitor_dir, n_envs, env_id=config.id, info_keywords=keywords)
+    if (normalize := normalize_config(config)) is not None:
         vector_env = VecNormalize(vector_env, normalize, gamma=gamma, training=training)
     return vector_env
 
@@ -212,23 +207,18 @@ def _vector_env(
     make_envs = [functools.partial(make_env, config, source)] * n_envs
     if config.renew is True and isinstance(env, gym.Env):
         raise ZooError("env.renew: one given environment can't be made anew; give a function that makes it")
+    usual = ATARI_RESEED_EVERY if registry.is_atari_game(config.id) else DEFAULT_RESEED_EVERY
     options: dict[str, Any] = {
         "seed": seed,
-        "reseed_every": config.reseed_every
-        or (ATARI_RESEED_EVERY if registry.is_atari_game(config.id) else DEFAULT_RESEED_EVERY),
+        "reseed_every": config.reseed_every or usual,
         "renew": is_renewed(config) and not isinstance(env, gym.Env),
         "mask_actions": config.mask_actions,
     }
     if config.vectorization == "workers":
         from zoo.envs.subproc_vec_env import SubprocVecEnv
 
-        made: VectorEnv[Any, Any, Any] = SubprocVecEnv(
-            make_envs,
-            n_workers=config.n_workers,
-            start_method=config.start_method,
-            step_timeout=config.step_timeout,
-            **options,
-        )
+        options |= {name: getattr(config, name) for name in ("n_workers", "start_method", "step_timeout")}
+        made: VectorEnv[Any, Any, Any] = SubprocVecEnv(make_envs, **options)
     else:
         made = SyncVecEnv(make_envs, **options)
     if isinstance(source, EnvSpec):

@@ -34,6 +34,7 @@ from zoo.errors import ZooError
 Masks = NDArray[np.bool_]
 Query = Callable[[Sequence[int]], Sequence[Any]]
 """Returns the masks of some environments, by their numbers."""
+NameOf = Callable[[int], str]
 
 IGNORING = "env.mask_actions=false leaves masks out"
 
@@ -42,22 +43,14 @@ class ActionMasks:
     """Reads, checks and flattens the masks of some environments with the same action space.
 
     ``query`` is None where infos hold them, if any do. ``size`` is the length of a mask; None where there are
-    none, and as long as it is not known that infos hold some. ``name`` says in a message which environment is
-    meant. With goals an episode that is over may go on with another one in hindsight, so its mask counts;
-    without, nobody acts there, and all is valid. With ``used=False`` masks are ignored.
+    none, and as long as it is not known that infos hold some. ``name`` names an environment in messages. With
+    goals an episode that is over may go on in hindsight, so its mask counts; without, all is valid there.
     """
 
     def __init__(
-        self,
-        action_space: Space,
-        observation_space: Space,
-        query: Query | None,
-        name: Callable[[int], str],
-        *,
-        used: bool = True,
+        self, action_space: Space, has_goals: bool, query: Query | None, name: NameOf, used: bool
     ) -> None:
-        self._action_space, self._name, self._used = action_space, name, used
-        self.has_goals = is_goal_space(observation_space)
+        self._action_space, self.has_goals, self._name, self._used = action_space, has_goals, name, used
         self._query = query if used else None
         self._sizes = choice_sizes(action_space)
         self._starts = [end - size for end, size in zip(accumulate(self._sizes), self._sizes, strict=True)]
@@ -94,8 +87,8 @@ class ActionMasks:
     ) -> Masks:
         """Return the masks of the environments ``rows``, (n, size); ``infos`` has theirs at the same numbers.
 
-        All is valid where an episode is ``over``, (num_envs,), but with goals. Raises `ZooError` for an
-        environment that allows no action, has a mask of another length, or has one only sometimes.
+        All is valid where an episode is ``over``, (num_envs,), but with goals. Raises `ZooError` for a mask
+        that allows no action, of another length, or missing.
         """
         if over is not None and over[list(rows)].any() and not self.has_goals:
             masks = np.ones((len(rows), self.size or 0), np.bool_)
@@ -133,7 +126,7 @@ class ActionMasks:
         )
 
 
-def masks_of(envs: Sequence[Env], name: Callable[[int], str], *, used: bool = True) -> ActionMasks:
+def masks_of(envs: Sequence[Env], name: NameOf, *, used: bool = True) -> ActionMasks:
     """Return the masks of environments in a list, which may be replaced by others like them."""
 
     def ask(i: int) -> Any:
@@ -144,21 +137,20 @@ def masks_of(envs: Sequence[Env], name: Callable[[int], str], *, used: bool = Tr
 
     first = envs[0]
     query = (lambda rows: list(map(ask, rows))) if used and first.has_wrapper_attr("action_masks") else None
-    return ActionMasks(first.action_space, first.observation_space, query, name, used=used)
+    return ActionMasks(first.action_space, is_goal_space(first.observation_space), query, name, used)
 
 
 class VectorMasks(ActionMasks):
     """Reads masks of a foreign vector environment: by its method, those of its environments, or infos."""
 
-    def __init__(
-        self, env: VectorEnv[Any, Any, Any], action_space: Space, name: Callable[[int], str], *, used: bool
-    ) -> None:
-        super().__init__(action_space, env.single_observation_space, _vector_query(env), name, used=used)
+    def __init__(self, env: VectorEnv[Any, Any, Any], name: NameOf, *, used: bool) -> None:
+        has_goals = is_goal_space(env.single_observation_space)
+        super().__init__(env.single_action_space, has_goals, _vector_query(env), name, used)
         self._all = range(env.num_envs)
 
     def reset(self, infos: Mapping[str, Any]) -> Masks | None:
         """Return the masks after a reset of all environments, (num_envs, size); None without masks."""
-        self.detect([*self._by_env(infos, self._all).values()])
+        self.detect(list(self._by_env(infos, self._all).values()))
         return self.current(infos)
 
     def current(self, infos: Mapping[str, Any], over: Masks | None = None) -> Masks | None:
@@ -174,7 +166,7 @@ class VectorMasks(ActionMasks):
         return self.read(rows, self._by_env(infos, rows))
 
     def _by_env(self, infos: Mapping[str, Any], rows: Sequence[int]) -> dict[int, Info]:
-        masks = {key: each for key, each in infos.items() if key in ("action_mask", "_action_mask")}
+        masks = {key: infos[key] for key in ("action_mask", "_action_mask") if key in infos}
         return {i: info_of(masks, i) for i in rows}
 
     def final(self, infos: Sequence[Info], rows: Sequence[int], terminated: Masks) -> Masks | None:
@@ -192,8 +184,7 @@ def flat_mask(mask: Any, action_space: Space) -> Masks:
     """Return a mask as one row.
 
     The choices of a MultiDiscrete action may come as a list of arrays, the parts of a Tuple or Dict action
-    nested as it is; a part that is None, or that a dictionary lacks, may take any value. Raises `ZooError`
-    for what does not fit the action, and for anything but truth values.
+    nested as it is; a part that is None, or that a dictionary lacks, may take any value.
     """
     sizes = choice_sizes(action_space)
     if is_composite(action_space) and _is_nested(mask):
@@ -248,9 +239,8 @@ def sample_valid_action(space: Space, mask: Masks) -> Any:
 class ActionMasker(gym.Wrapper[Any, Any, Any, Any]):
     """Gives an environment a method `action_masks`, as SB3-Contrib's wrapper does.
 
-    ``action_mask_fn`` is called with the wrapped environment whenever somebody asks for `action_masks`. In a
-    config it is a name: of a method or an attribute, ``valid_moves``, or of a function in a module,
-    ``my_module.valid_moves``.
+    ``action_mask_fn`` is called with the wrapped environment. In a config it is a name: of a method or an
+    attribute, ``valid_moves``, or of a function in a module, ``my_module.valid_moves``.
     """
 
     def __init__(self, env: Env, action_mask_fn: Callable[[Env], Any] | str) -> None:

@@ -20,9 +20,8 @@ logger = logging.getLogger(__name__)
 class EpisodeMonitor:
     """Writes ``<folder>/<i>.monitor.csv`` for each environment, in Stable-Baselines' format.
 
-    A JSON line with start time and id, then one row ``r,l,t`` an episode: raw return, length, seconds since
-    the start (`EpisodeRecord`); the values of ``info_keywords`` follow as columns of their own. Existing
-    files are appended to.
+    A JSON line with start time and id, then a row ``r,l,t`` an episode: raw return, length, seconds since the
+    start; then the values of ``info_keywords``. Existing files are appended to.
     """
 
     def __init__(
@@ -37,8 +36,7 @@ class EpisodeMonitor:
             self.start = min(starts, default=time.time())
             self.folder.mkdir(parents=True, exist_ok=True)
             self._files = [open(path, "ab", buffering=0) for path in paths]  # noqa: SIM115
-            # Which files no checkpoint knows of.
-            self._is_new = [file.tell() == 0 for file in self._files]
+            self._is_new = [file.tell() == 0 for file in self._files]  # no checkpoint knows of these
             header = f"#{json.dumps({'t_start': self.start, 'env_id': env_id})}\n"
             columns = csv_lines([["r", "l", "t", *self.info_keywords]])
             for file, is_new in zip(self._files, self._is_new, strict=True):
@@ -61,10 +59,7 @@ class EpisodeMonitor:
             self._has_failed = True
 
     def offsets(self) -> list[int]:
-        """Force the files to the disk and return the size of each in bytes, to `truncate` to.
-
-        Raises `OSError`.
-        """
+        """Force the files to the disk and return the size of each in bytes, to `truncate` to."""
         for file in self._files:
             os.fsync(file.fileno())
         sync(self.folder)

@@ -40,9 +40,7 @@ def make_native(config: EnvConfig, n_envs: int, seed: int | None) -> AnyVectorEn
     }
     for name, is_asked in wrapping.items():
         if is_asked:
-            raise ZooError(
-                f"env.{name} wraps single environments, of which a vector form of its own has none{advice}"
-            )
+            raise ZooError(f"env.{name} wraps single environments, which a vector form has none of{advice}")
     if config.frame_stack not in (None, 1) and not is_atari(config):
         raise ZooError(f"env.frame_stack cannot be put around the vector form of {config.id}")
     if config.max_episode_steps is None and (is_envpool or not is_atari(config)):
@@ -97,8 +95,8 @@ def _make_envpool(config: EnvConfig, spec: EnvSpec, n_envs: int, seed: int | Non
 class EnvPool(VectorEnv[Any, Any, Any]):
     """Environments of EnvPool, stepped in C++ threads; they reset in the step after an episode's end.
 
-    They get seeds when they are made, so a reset with seeds, a number or one for each, makes them anew.
-    ``games`` says how the games of Atari stand after each step.
+    They get seeds when they are made, so a reset with seeds makes them anew. ``games`` says how the games of
+    Atari stand after each step.
     """
 
     games: Games | None = None
@@ -154,9 +152,8 @@ class EnvPool(VectorEnv[Any, Any, Any]):
 
 def _make_gymnasium(config: EnvConfig, spec: EnvSpec, n_envs: int) -> AnyVectorEnv:
     if spec.vector_entry_point is None:
-        raise ZooError(
-            f"env.vectorization=native: {spec.id} has no vector form of its own; use sync or workers"
-        )
+        missing = "has no vector form of its own; use sync or workers"
+        raise ZooError(f"env.vectorization=native: {spec.id} {missing}")
     arguments: dict[str, Any] = copy.deepcopy(config.kwargs)
     if config.render_mode is not None:
         arguments["render_mode"] = config.render_mode
@@ -218,10 +215,8 @@ FIRE = 1
 class AleGames(VectorWrapper):
     """Life loss, clipped rewards and records of whole games around `ale_py`'s `AtariVectorEnv`.
 
-    The emulator's own life-loss option starts a new game at each lost life; here the game goes on: the
-    episode's last observation is also the first of the next. ``games`` says how they stood at the last end.
-
-    Games that wait ``fires`` begin by FIRE, which takes the place of the first action after a lost life.
+    At a lost life the game goes on: the episode's last observation is also the first of the next, and where
+    it ``fires``, FIRE takes the place of the first action. ``games`` says how they stood at the last end.
     """
 
     games: Games | None = None

@@ -30,8 +30,7 @@ _NUMBERS = ("clip_obs", "clip_reward", "epsilon", "gamma")
 class RunningMoments:
     """Mean and variance of everything seen so far, by Chan's parallel formula in float64.
 
-    Before anything is seen they are 0 and 1, of an initial count; what is seen first takes their place, for
-    even so small a count of zeros would stay in the variance of numbers far from zero.
+    Before anything is seen they are 0 and 1, of an initial count; what is seen first takes their place.
     """
 
     def __init__(self, shape: tuple[int, ...], count: float = INITIAL_COUNT) -> None:
@@ -43,8 +42,7 @@ class RunningMoments:
     @property
     def var(self) -> NDArray[np.float64]:
         """The variance (of the population: divided by the count)."""
-        variance: NDArray[np.float64] = self.squares / self.count
-        return variance
+        return self.squares / self.count
 
     def update(self, batch: NDArray[np.float64]) -> None:
         """Update by a batch, (n, …)."""
@@ -79,18 +77,13 @@ class Normalizer(RefusesNames):
     """
 
     def __init__(
-        self,
-        observation_space: Space,
-        config: NormalizeConfig | None = None,
-        *,
-        num_envs: int = 1,
-        gamma: float = 0.99,
+        self, space: Space, config: NormalizeConfig | None = None, *, num_envs: int = 1, gamma: float = 0.99
     ) -> None:
         config = config or NormalizeConfig()
         self.rewards = config.rewards
         self.clip_obs, self.clip_reward, self.epsilon = config.clip_obs, config.clip_reward, config.epsilon
         self.gamma = gamma if config.gamma is None else config.gamma
-        parts = _normalized_parts(observation_space, config.keys) if config.observations else {}
+        parts = _normalized_parts(space, config.keys) if config.observations else {}
         self.moments = {key: RunningMoments(part.shape) for key, part in parts.items()}
         self.return_moments = RunningMoments(())
         self._local: dict[str, RunningMoments] = {}
@@ -131,10 +124,7 @@ class Normalizer(RefusesNames):
         self.returns[dones] = 0.0
 
     def normalize_observations(self, observations: Observations) -> Observations:
-        """Return observations normalised, as float32; any leading dimensions, or none.
-
-        What is not normalised (an image, a discrete part) is returned as it is.
-        """
+        """Return observations (…, *shape) with the parts that are normalised so, as float32."""
         return self._each(self._normalized, observations)
 
     def normalized_space(self, space: Space) -> Space:
@@ -145,12 +135,8 @@ class Normalizer(RefusesNames):
 
     def unnormalize_obs(self, observations: Observations) -> Observations:
         """Return what `normalize_observations` made these of, where nothing was clipped."""
-
-        def unnormalized(key: str, values: Any) -> Any:
-            moments = self.moments[key]
-            return values * np.sqrt(moments.var + self.epsilon) + moments.mean
-
-        return self._each(unnormalized, observations)
+        parts = {key: (each.mean, np.sqrt(each.var + self.epsilon)) for key, each in self.moments.items()}
+        return self._each(lambda key, values: values * parts[key][1] + parts[key][0], observations)
 
     def normalize_rewards(self, rewards: NDArray[Any]) -> NDArray[np.float32]:
         """Return rewards divided by the standard deviation of the running return, as float32."""
@@ -186,8 +172,7 @@ class Normalizer(RefusesNames):
         normalized *= scale[1]
         np.maximum(normalized, -self.clip_obs, out=normalized)
         np.minimum(normalized, self.clip_obs, out=normalized)
-        result: NDArray[np.float32] = normalized.astype(np.float32)
-        return result
+        return normalized.astype(np.float32)
 
     def reset_returns(self) -> None:
         """Start the running return of each environment anew, as all of them are reset."""
@@ -299,18 +284,14 @@ class VecNormalize(RefusesNames, VectorWrapper):
         shown = self.normalizer.normalized_space(space)
         self._single_observation_space, self._observation_space = shown, batch_space(shown, env.num_envs)
 
-    def reset(
-        self, *, seed: int | Sequence[int] | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Observations, dict[str, Any]]:
-        observations, infos = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]
+    def reset(self, **options: Any) -> tuple[Observations, dict[str, Any]]:
+        observations, infos = self.env.reset(**options)
         if self.training:
             self.normalizer.reset_returns()
         self._to_reset = None
         return self._seen(observations), infos
 
-    def step(
-        self, actions: Any
-    ) -> tuple[Observations, NDArray[np.float32], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
+    def step(self, actions: Any) -> tuple[Observations, Any, Any, Any, dict[str, Any]]:
         observations, rewards, terminated, truncated, infos = self.env.step(actions)
         observations = self._seen(observations)
         done = np.logical_or(terminated, truncated)
@@ -351,20 +332,16 @@ def _normalized_parts(space: Space, keys: Sequence[str] | None) -> dict[str, spa
         if key not in parts:
             raise ZooError(f"env.normalize.keys: the observation has no key `{key}`{nearest(key, parts)}")
         if key not in boxes:
-            raise ZooError(
-                f"env.normalize.keys: `{key}` is {describe(parts[key])}; it must be a Box, and no image"
-            )
+            found = describe(parts[key])
+            raise ZooError(f"env.normalize.keys: `{key}` is {found}; it must be a Box, and no image")
     return boxes if keys is None else {key: boxes[key] for key in keys}
 
 
 class RowMoments:
-    """Mean and sum of squared deviations of the observations of each environment (Welford 1962).
-
-    A row's numbers depend on that row's observations alone, to the last bit.
-    """
+    """Mean and sum of squared deviations of each environment's observations by itself (Welford 1962)."""
 
     def __init__(self, normalizer: Normalizer, n_rows: int) -> None:
-        self._shapes = {key: moments.mean.shape for key, moments in normalizer.moments.items()}
+        self._keys = list(normalizer.moments)
         self._sizes = [moments.mean.size for moments in normalizer.moments.values()]
         self.counts = np.zeros((n_rows, 1))
         self.means = np.zeros((n_rows, sum(self._sizes)))
@@ -376,10 +353,8 @@ class RowMoments:
 
     def update(self, observations: Observations, counted: NDArray[np.bool_]) -> None:
         """Update the rows that are ``counted`` by observations, (n_rows, …) or a dict of it."""
-        n = len(counted)
-        parts = [
-            np.reshape(observations[key] if key != SINGLE else observations, (n, -1)) for key in self._shapes
-        ]
+        by_key = observations if isinstance(observations, dict) else {SINGLE: observations}
+        parts = [np.reshape(by_key[key], (len(counted), -1)) for key in self._keys]
         values = np.concatenate(parts, axis=1, dtype=np.float64)
         self.counts += counted[:, np.newaxis]
         deviations = np.where(counted[:, np.newaxis], values - self.means, 0.0)
@@ -389,9 +364,7 @@ class RowMoments:
 
     def row_statistics(self, row: int) -> NDArray[np.float64]:
         """Return the statistics of a row as `Normalizer.merge` takes them, without any return."""
-        means, squares = (
-            np.split(moments[row], np.cumsum(self._sizes)[:-1]) for moments in (self.means, self.squares)
-        )
-        parts = zip(means, squares, strict=True)
-        by_part = [np.concatenate([self.counts[row], mean, square]) for mean, square in parts]
+        ends = np.cumsum(self._sizes)[:-1]
+        parts = zip(np.split(self.means[row], ends), np.split(self.squares[row], ends), strict=True)
+        by_part = [number for mean, square in parts for number in (self.counts[row], mean, square)]
         return np.concatenate([*by_part, np.zeros(3)])

@@ -62,10 +62,7 @@ def folder_name(env_id: str) -> str:
 
 
 def resolve(env_id: str) -> EnvSpec:
-    """Return what ``env_id`` is registered as, importing what registers it.
-
-    Raises `ZooError` with the command that installs the missing package, or with the nearest registered id.
-    """
+    """Return what ``env_id`` is registered as, importing what registers it."""
     if env_id.startswith(ENVPOOL):
         return _envpool_spec(env_id.removeprefix(ENVPOOL))
     name = _import_module_of(env_id)
@@ -87,10 +84,7 @@ def resolve(env_id: str) -> EnvSpec:
 
 @functools.cache
 def _envpool_spec(name: str) -> EnvSpec:
-    """Return what EnvPool has under this name, with ``is_atari`` among the arguments.
-
-    Raises `ZooError` where EnvPool is not installed, and for a name that it does not know.
-    """
+    """Return what EnvPool has under this name, with ``is_atari`` among the arguments."""
     if importlib.util.find_spec("envpool") is None:
         raise ZooError(f"{ENVPOOL}{name} needs: {install_command('envpool')}")
     import envpool
@@ -131,9 +125,8 @@ def missing_packages_named(spec: EnvSpec) -> Iterator[None]:
         entry_point, missing = str(spec.entry_point), getattr(error, "name", None)
         commands = [command for package, command in EXTRAS.items() if entry_point.startswith(package)]
         if commands or missing:
-            raise ZooError(
-                f"{spec.id} needs: {(*commands, f'pip install {missing}')[0]} ({error})"
-            ) from error
+            command = (*commands, f"pip install {missing}")[0]
+            raise ZooError(f"{spec.id} needs: {command} ({error})") from error
         newer = [other for other in _other_versions(spec.id) if other > spec.id][-1:]
         hint = f"; there is {newer[0]}" if newer else ""
         raise ZooError(f"{spec.id} cannot be made: {one_line(error).rstrip('.')}{hint}") from error
@@ -152,9 +145,8 @@ def _import_module_of(env_id: str) -> str:
         missing = error.name or module
         if missing != module and not module.startswith(f"{missing}."):
             raise ZooError(f"{env_id}: module `{module}` needs `{missing}`: pip install {missing}") from error
-        raise ZooError(
-            f"{env_id}: there is no module `{module}` here; is it installed, or in the working folder?"
-        ) from error
+        where = "is it installed, or in the working folder?"
+        raise ZooError(f"{env_id}: there is no module `{module}` here; {where}") from error
     return name
 
 
@@ -170,9 +162,8 @@ def _unknown(name: str, module: str) -> str:
     hint = nearest(name, gym.registry).replace("'", f"'{module}", 1)
     if not hint and module:
         hint = f"; {module[:-1]} registers none like it: gymnasium.register(id='{name}-v0', entry_point=…)"
-    return (
-        f"unknown environment {module}{name}{hint or f'; if a package registers it, write `module:{name}`'}"
-    )
+    hint = hint or f"; if a package registers it, write `module:{name}`"
+    return f"unknown environment {module}{name}{hint}"
 
 
 def _other_versions(name: str) -> list[str]:

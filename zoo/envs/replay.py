@@ -40,10 +40,7 @@ def worker_seed(seed: int, rank: int) -> int:
 
 
 def _spaces_of(env: gym.Env[Any, Any]) -> list[gym.spaces.Space[Any]]:
-    """Return every space of ``env`` and of what it wraps, for some environments draw from their own spaces.
-
-    Each is seeded by itself: drawn from the same numbers, actions and states would go together.
-    """
+    """Return every space of ``env`` and of what it wraps, for some environments draw from these."""
     found: dict[int, gym.spaces.Space[Any]] = {}
     while True:
         for space in (env.action_space, env.observation_space):
@@ -54,7 +51,7 @@ def _spaces_of(env: gym.Env[Any, Any]) -> list[gym.spaces.Space[Any]]:
 
 
 def seed_spaces(env: gym.Env[Any, Any], first: int, n: int = 0) -> int:
-    """Seed every space of ``env``, and return the seed for its reset.
+    """Seed every space of ``env`` by itself, and return the seed for its reset.
 
     They are those with the number ``n`` in the sequence that begins with ``first``, which is itself for 0.
     """
@@ -80,8 +77,7 @@ class EnvState(NamedTuple):
 def to_tree(states: Sequence[EnvState]) -> dict[str, Any]:
     """Return the states of all environments, their actions one after the other in one array.
 
-    The parts of a Dict observation, and of actions with parts, are called by their number, for a key may hold
-    any character.
+    Parts of observations and actions are called by their number, for a key may hold any character.
     """
     shown = [state.observation for state in states]
     parts = [list(each.values()) if isinstance(each, dict) else [each] for each in shown]

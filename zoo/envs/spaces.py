@@ -49,9 +49,8 @@ def leaves(space: Space, values: Any, path: str = "") -> Iterator[tuple[str, Any
 
 def flat_space(space: Space) -> Space:
     """Return a space of observations as one Dict of parts by path, if it is a Tuple or a nested Dict."""
-    if not is_composite(space) or (
-        isinstance(space, spaces.Dict) and not any(map(is_composite, space.values()))
-    ):
+    is_flat = isinstance(space, spaces.Dict) and not any(map(is_composite, space.values()))
+    if is_flat or not is_composite(space):
         return space
     parts = list(leaf_spaces(space))
     if len(dict(parts)) < len(parts):
@@ -60,10 +59,7 @@ def flat_space(space: Space) -> Space:
 
 
 def flat_parts(space: spaces.Dict, values: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield path and value of every part of an observation, for the keys of a `flat_space`.
-
-    Values that don't fit that space are yielded as they are.
-    """
+    """Yield path and value of every part of an observation; what does not fit a `flat_space`, as it is."""
     start = f"{path}/" if path else ""
     if path in space.spaces or not isinstance(values, Mapping | tuple | list):
         yield path, values
@@ -184,10 +180,7 @@ def spaces_differ(a: Space, b: Space) -> str | None:
 
 
 def interfaces_differ(agent: tuple[Space, Space], env: tuple[Space, Space]) -> tuple[str, str] | None:
-    """Return which spaces of an env (``"observations"`` or ``"actions"``) differ from an agent's, and how.
-
-    Each is given by its spaces of observations and actions; None if these are the same.
-    """
+    """Return which space of an env (``"observations"`` or ``"actions"``) is not an agent's, and how."""
     for what, ours, theirs in zip(("observations", "actions"), agent, env, strict=True):
         difference = spaces_differ(ours, theirs)
         if difference is not None:
@@ -213,8 +206,8 @@ def channels_first(shape: Sequence[int]) -> bool:
 def choice_sizes(action_space: Space) -> list[int]:
     """Return how many alternatives each choice of an action has; numbers (Box) are none.
 
-    Discrete is one choice, MultiDiscrete as many as it has parts, MultiBinary one of two for each bit; those
-    of Tuple and Dict are the choices of their parts, in the order of the space.
+    MultiDiscrete has as many choices as parts, MultiBinary one of two for each bit, Tuple and Dict those of
+    their parts, in the order of the space.
     """
     if isinstance(action_space, spaces.Discrete):
         return [int(action_space.n)]
@@ -228,10 +221,7 @@ def choice_sizes(action_space: Space) -> list[int]:
 
 
 def mask_size(action_space: Space) -> int | None:
-    """Return the length of a mask of valid actions, or None for actions that have none.
-
-    It has a value for each alternative of each choice, laid end to end: see `choice_sizes`.
-    """
+    """Return the length of a mask, a value for each alternative of `choice_sizes`; None without any."""
     return sum(choice_sizes(action_space)) or None
 
 
@@ -245,11 +235,11 @@ def unsupported_space(space: Space) -> str:
 
 def check_supported(observation_space: Space, action_space: Space) -> None:
     """Raise `ZooError` unless observations and actions can be held in arrays."""
-    actions = list(leaf_spaces(action_space))
     shown = (
-        observation_space.items() if isinstance(observation_space, spaces.Dict) else [("", observation_space)]
+        observation_space.spaces if isinstance(observation_space, spaces.Dict) else {"": observation_space}
     )
-    for what, parts in (("actions", actions), ("observations", list(shown))):
+    actions, observations = list(leaf_spaces(action_space)), list(shown.items())
+    for what, parts in (("actions", actions), ("observations", observations)):
         for _, part in parts:
             if not isinstance(part, PLAIN):
                 raise ZooError(f"{what}: {unsupported_space(part)}")
@@ -260,10 +250,7 @@ def check_supported(observation_space: Space, action_space: Space) -> None:
 
 
 def action_array(space: Space, *leading: int) -> Any:
-    """Return zeros for actions, (*leading, *shape); for a Tuple or Dict space of records with a field a part.
-
-    The fields are called by the paths of the parts, see `zoo.envs.spaces`.
-    """
+    """Return zeros for actions, (*leading, *shape); of a Tuple or Dict records with a field by each path."""
     if not is_composite(space):
         return np.zeros((*leading, *(space.shape or ())), dtype=space.dtype)
     fields: Any = [(path, leaf.dtype, leaf.shape) for path, leaf in leaf_spaces(space)]

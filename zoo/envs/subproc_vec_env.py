@@ -35,6 +35,8 @@ from zoo.envs.transition import EpisodeEnd
 from zoo.envs.vec_env import SyncVecEnv, VecEnv, check_same_spaces
 from zoo.errors import ZooError
 
+Makers = Sequence[Callable[[], Env]]
+
 STEP = NOTHING = b""
 """The most frequent command, and its reply without infos and ends. Other commands are pickles of a name and
 arguments, other replies of a result and of why all has ended."""
@@ -50,17 +52,12 @@ SECONDS_TO_CLOSE = 5
 
 
 def run_worker(
-    makers: Sequence[Callable[[], Env]],
-    rows: range,
-    connection: Connection,
-    inherited: Sequence[Connection],
-    **options: Any,
+    makers: Makers, rows: range, connection: Connection, inherited: Sequence[Connection], **options: Any
 ) -> None:
     """Make the environments ``rows`` and do as the pipe says until it is closed, then close them.
 
     ``inherited`` are the parent's ends of pipes, which close with the parent if they are open nowhere else;
-    ``options`` are those of `SyncVecEnv`. Ctrl-C and SIGTERM reach a whole process group; the parent decides
-    what comes of them.
+    ``options`` are those of `SyncVecEnv`. Ctrl-C and SIGTERM are for the parent to decide about.
     """
     import torch  # which the server that starts workers has loaded before
 
@@ -158,14 +155,14 @@ class Worker(NamedTuple):
 class SubprocVecEnv(VecEnv):
     """Steps its environments in worker processes: for slow environments, where cores are idle.
 
-    Results are bit for bit those of `SyncVecEnv`, whose options ``options`` are. An environment that raises
-    ends everything with its own traceback, a worker that dies with its exit code or signal, and so does an
-    environment that is in one step or reset for more than ``step_timeout`` seconds.
+    Results are bit for bit those of `SyncVecEnv`, whose options ``options`` are. All ends with the traceback
+    of an environment that raises, with the exit code or signal of a worker that dies, and where a step or
+    reset takes more than ``step_timeout`` seconds.
     """
 
     def __init__(
         self,
-        make_envs: Sequence[Callable[[], Env]],
+        make_envs: Makers,
         *,
         seed: int | None = None,
         n_workers: int | None = None,
@@ -248,13 +245,7 @@ class SubprocVecEnv(VecEnv):
 
     # -- starting ---------------------------------------------------------------------------------------
 
-    def _start(
-        self,
-        make_envs: Sequence[Callable[[], Env]],
-        n_workers: int,
-        start_method: str,
-        options: dict[str, Any],
-    ) -> None:
+    def _start(self, make_envs: Makers, n_workers: int, start_method: str, options: dict[str, Any]) -> None:
         """Start the workers, each with as many environments as the others, give or take one."""
         context: Any = multiprocessing.get_context(start_method)
         if start_method == "forkserver":
@@ -262,15 +253,11 @@ class SubprocVecEnv(VecEnv):
         for part in np.array_split(np.arange(len(make_envs)), min(n_workers, len(make_envs))):
             rows = range(int(part[0]), int(part[-1]) + 1)
             ours, theirs = context.Pipe()
-            inherited = [worker.connection for worker in self.workers] + [ours]
-            inherited = inherited if start_method == "fork" else []
-            makers = [CloudpickleWrapper(make_envs[i]) for i in rows]
-            process = context.Process(
-                target=run_worker,
-                args=(makers, rows, theirs, inherited),
-                kwargs=options,
-                name=f"zoo env worker {rows.start}",
-            )
+            is_forked = start_method == "fork"
+            inherited = [*(worker.connection for worker in self.workers), ours] if is_forked else []
+            args = [CloudpickleWrapper(make_envs[i]) for i in rows], rows, theirs, inherited
+            name = f"zoo env worker {rows.start}"
+            process = context.Process(target=run_worker, args=args, kwargs=options, name=name)
             try:
                 process.start()
             except (TypeError, AttributeError, pickle.PicklingError) as error:
@@ -303,17 +290,12 @@ class SubprocVecEnv(VecEnv):
     ) -> list[Any]:
         """Call a method of each worker's `SyncVecEnv`; return the results, and take over the masks' size."""
         commands = [pickle.dumps((name, arguments(worker))) for worker in self.workers]
-        results = []
-        for result, mask_size in self._ask(commands, timeout):
-            results.append(result)
-            self.mask_size = mask_size
-        return results
+        results, sizes = zip(*self._ask(commands, timeout), strict=True)
+        self.mask_size = sizes[-1]
+        return list(results)
 
     def _ask(self, commands: Sequence[bytes], timeout: float | None) -> list[Any]:
-        """Send each worker its command, then read all replies.
-
-        Raises `ZooError` for an environment that works on one step for more than ``timeout`` seconds.
-        """
+        """Send each worker its command, then read all replies."""
         if not self.workers:
             raise ZooError("the environments are closed")
         for worker in list(self._unread):  # of a command that Ctrl-C interrupted

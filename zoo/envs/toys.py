@@ -87,9 +87,8 @@ class BitFlipping(gym.Env[Any, Any]):
         self.observation_space = spaces.Dict(
             {"observation": pattern, "achieved_goal": pattern, "desired_goal": pattern}
         )
-        self.action_space = (
-            spaces.Box(-1.0, 1.0, (n_bits,), np.float32) if continuous else spaces.Discrete(n_bits)
-        )
+        every_bit = spaces.Box(-1.0, 1.0, (n_bits,), np.float32)
+        self.action_space = every_bit if continuous else spaces.Discrete(n_bits)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
         super().reset(seed=seed)

@@ -78,12 +78,10 @@ class Transition:
     the step: where one was reset within it, the start of its next episode. What such episodes ended with is
     in ``final_observations`` and ``final_action_masks``, rows for ``finished`` in that order. Masks are None
     without masks. ``valid`` is None if all rows are real transitions; a row that merely reset its
-    environment, or stood idle, is False there and belongs in no buffer and no count. ``episodes`` are the
-    records of the whole episodes that ended.
+    environment, or stood idle, is False there. ``episodes`` are records of the whole episodes that ended.
 
     The collector adds ``observations``, the raw ones before the step, and ``columns``: by name what the
-    policy was shown (normalised ``observations``, ``action_masks``) and what it did (``actions``, and what
-    else it adds); a buffer takes those that it declares.
+    policy was shown (normalised ``observations``, ``action_masks``) and what it did (``actions`` and others).
     """
 
     new_observations: Observations
@@ -133,33 +131,34 @@ class Transition:
         if len(self.finished):
             final = self.final_observations, self.final_action_masks
             for (name, values), own in zip(following.items(), final, strict=False):
-                following[name] = map_arrays(self._with_final, values, own)
+                following[name] = transform(self._with_final, values, own)
         return following
 
     def _with_final(self, values: NDArray[Any], final: NDArray[Any]) -> NDArray[Any]:
-        """Return a copy of an array whose rows of ``finished`` environments are replaced."""
         values = values.copy()
         values[self.finished] = final
         return values
 
 
-def map_arrays(function: Callable[..., Any], part: Any, *others: Any) -> Any:
-    """Apply a function to an array and those that go with it, or to each of dictionaries of them."""
-    if isinstance(part, Mapping):
-        return {key: function(array, *(other[key] for other in others)) for key, array in part.items()}
-    return function(part, *others)
+def transform(function: Callable[..., Any], column: Any, *others: Any) -> Any:
+    """Apply a function to an array and those that go with it, or to each in dictionaries of them."""
+    if isinstance(column, dict):
+        return {
+            key: transform(function, part, *(each[key] for each in others)) for key, part in column.items()
+        }
+    return function(column, *others)
 
 
 def stacked(rows: Sequence[Any]) -> Observations:
     """Return observations of single environments as arrays with one row each."""
-    return map_arrays(lambda *parts: np.stack(parts), *rows)
+    return transform(lambda *parts: np.stack(parts), *rows)
 
 
 def copied(observations: Observations) -> Observations:
     """Return a copy of an array or of a dict of arrays."""
     if isinstance(observations, np.ndarray):  # the quick way
         return observations.copy(order="K")  # products of transposed arrays round otherwise
-    return map_arrays(np.array, observations)
+    return transform(np.array, observations)
 
 
 def attached(env: Any, name: str) -> Any:
@@ -191,10 +190,7 @@ def info_of(infos: Any, index: int) -> Info:
 
 
 def success_of(info: Mapping[str, Any]) -> bool | None:
-    """Return whether an episode succeeded, by its last info; None where that holds no success.
-
-    That is ``is_success``, or else ``success``, where it is a truth value or a number that is 0 or 1.
-    """
+    """Return ``is_success`` or ``success`` of an episode's last info, if that is a truth value, 0 or 1."""
     for name in ("is_success", "success"):
         value = info.get(name)
         if isinstance(value, bool | int | float | np.generic | np.ndarray) and np.size(value) == 1:
@@ -207,8 +203,8 @@ def success_of(info: Mapping[str, Any]) -> bool | None:
 def final_observations(infos: Mapping[str, Any], finished: NDArray[np.int64]) -> Observations:
     """Return the rows of ``final_obs`` for the environments that finished."""
     final = infos["final_obs"]
-    if isinstance(final, Mapping):
-        return map_arrays(lambda values: np.asarray(values)[finished], final)
+    if isinstance(final, dict):
+        return transform(lambda values: np.asarray(values)[finished], final)
     return stacked([final[i] for i in finished.tolist()])
 
 
@@ -223,7 +219,5 @@ def check_shapes(observations: Any, space: Space, num_envs: int) -> None:
         found = np.shape(array)
         if part.shape is not None and found != (num_envs, *part.shape):
             what = "observations" if key is None else f"observations `{key}`"
-            raise ZooError(
-                f"the vector environment gave {what} of shape {found}; "
-                f"{num_envs} of {describe(part)} have the shape {(num_envs, *part.shape)}"
-            )
+            expected = f"{num_envs} of {describe(part)} have the shape {(num_envs, *part.shape)}"
+            raise ZooError(f"the vector environment gave {what} of shape {found}; {expected}")

@@ -29,7 +29,7 @@ from zoo.envs.spaces import (
     spaces_differ,
 )
 from zoo.envs.step_arrays import NO_ENV, StepArrays, StepProgress
-from zoo.envs.transition import EpisodeEnd, Transition, copied, map_arrays, stacked
+from zoo.envs.transition import EpisodeEnd, Transition, copied, stacked, transform
 from zoo.envs.wrappers import LifeLoss, check_distinct, find_wrapper, statistics_of
 from zoo.errors import ZooError
 
@@ -37,9 +37,8 @@ from zoo.errors import ZooError
 class VecEnv(AnswersNames, VectorEnv[Any, Any, Any]):
     """A vector environment that resets a finished environment within the step that finished it.
 
-    `step` is Gymnasium's; `transition` is the same step as a `Transition`, without the merging of infos,
-    which costs more than the step itself where an environment fills its info. ``seed`` is what the first
-    `reset` without a seed uses: environment i gets ``seed + i``.
+    `step` is Gymnasium's; `transition` is the same step as a `Transition`, without the costly merging of
+    infos. ``seed`` is what the first `reset` without a seed uses: environment i gets ``seed + i``.
 
     Each environment has a sequence of seeds, which a seed given to `reset` begins: at the first end of an
     episode after ``reseed_every`` steps it is reset with the next one. `state` is those seeds and the actions
@@ -117,19 +116,13 @@ class VecEnv(AnswersNames, VectorEnv[Any, Any, Any]):
     # -- stepping ---------------------------------------------------------------------------------------
 
     def transition(self, actions: Any) -> Transition:
-        """Step every environment with its row of ``actions``, values of the action space itself.
-
-        Everything but the records of episodes is filled in.
-        """
+        """Step every environment with its row of ``actions``; fill in all but the records of episodes."""
         arrays = self.arrays
         self.last_ends = ends = self.step_envs(self._own_actions(actions))
+        observed, rewards = copied(arrays.observations), as_float32(arrays.rewards)
+        flags = arrays.terminated.copy(), arrays.truncated.copy()
         transition = Transition(
-            copied(arrays.observations),
-            as_float32(arrays.rewards),
-            arrays.terminated.copy(),
-            arrays.truncated.copy(),
-            new_action_masks=self.action_masks(),
-            infos=self._infos,
+            observed, rewards, *flags, new_action_masks=self.action_masks(), infos=self._infos
         )
         if ends:
             transition.truncated &= ~transition.terminated
@@ -172,8 +165,7 @@ class VecEnv(AnswersNames, VectorEnv[Any, Any, Any]):
     def begin(self, seeds: Mapping[int, int]) -> Observations:
         """Begin an episode in some environments, each by its own seed alone; return the observations of all.
 
-        Afterwards each stands still, without reward or end, until it is reset: unless it masks actions, for
-        then it would have to say which may be taken.
+        Unless it masks actions, each stands still afterwards, without reward or end, until it is reset.
         """
         self.reset_envs([seeds.get(i) for i in range(self.num_envs)], None, sorted(seeds), once=True)
         return self.observations()
@@ -234,8 +226,8 @@ class VecEnv(AnswersNames, VectorEnv[Any, Any, Any]):
     def load_state(self, tree: Mapping[str, Any]) -> list[int]:
         """Reset every environment with its seed, replay its actions and compare what came of them.
 
-        Returns the environments that came out different: they are named in a warning, and start an episode
-        with their next seed. Raises `ZooError` for a state of other environments.
+        Returns those that came out different: a warning names them, and they begin an episode with their next
+        seed. Raises `ZooError` for a state of other environments.
         """
         states = from_tree(tree, self.arrays)
         self._first_seed = None
@@ -254,10 +246,7 @@ class VecEnv(AnswersNames, VectorEnv[Any, Any, Any]):
     # -- the environments themselves --------------------------------------------------------------------
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Call the method ``name`` of each environment, or read the attribute, and return the results.
-
-        What comes back from worker processes must be picklable; a method that raises there ends them all.
-        """
+        """Call the method ``name`` of each environment, or read the attribute, and return the results."""
         return tuple(self.call_each(name, args, kwargs))
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
@@ -276,10 +265,9 @@ class VecEnv(AnswersNames, VectorEnv[Any, Any, Any]):
 class SyncVecEnv(VecEnv):
     """Steps its environments in a loop: the fastest way for quick environments.
 
-    ``first_index`` is the place of the first one in the whole vector environment, for messages: worker
-    processes step some of the environments each. With ``renew`` an environment that was used is closed and
-    made anew to be seeded, for those whose reset keeps something of the past. Without ``mask_actions`` no
-    environment is asked which actions are valid.
+    ``first_index`` is the place of the first one among those of all worker processes. With ``renew`` an
+    environment that was used is closed and made anew to be seeded, for those whose reset keeps something of
+    the past. Without ``mask_actions`` no environment is asked which actions are valid.
     """
 
     def __init__(
@@ -306,9 +294,8 @@ class SyncVecEnv(VecEnv):
         first = self.envs[0]
         for i, env in enumerate(self.envs):
             check_same_spaces(first_index, first, first_index + i, env)
-        super().__init__(
-            first.observation_space, first.action_space, first.metadata, first.render_mode, n, seed
-        )
+        facts = first.metadata, first.render_mode
+        super().__init__(first.observation_space, first.action_space, *facts, n, seed)
         self.spec = first.spec
         self._steps = [env.step for env in self.envs]
         self._statistics = [statistics_of(env) for env in self.envs]
@@ -321,9 +308,7 @@ class SyncVecEnv(VecEnv):
         self._actions: list[NDArray[Any]] = []
         """A row (num_envs, …) for each step since the oldest of the seeds."""
         self._n_steps = 0
-        self._returns = np.zeros(n)
-        self._first_steps = [0] * n
-        self._plays_once = [False] * n
+        self._returns, self._first_steps, self._plays_once = np.zeros(n), [0] * n, [False] * n
         self._standing: set[int] = set()
         self.use_arrays(self.arrays)
 
@@ -553,8 +538,7 @@ class SyncVecEnv(VecEnv):
             return False
         self._infos[i] = info
         shown, expected = (
-            map_arrays(lambda part: part.tobytes(), each)
-            for each in (self._observation(i), state.observation)
+            transform(lambda part: part.tobytes(), each) for each in (self._observation(i), state.observation)
         )
         is_same_return = np.array_equal(total, state.episode_return, equal_nan=True)
         return shown == expected and is_same_return and length == state.length
@@ -568,7 +552,7 @@ class SyncVecEnv(VecEnv):
 
     def _observation(self, i: int) -> Any:
         """Return a copy of what an environment shows now."""
-        return map_arrays(lambda array: array[i].copy(), self.arrays.observations)
+        return transform(lambda array: array[i].copy(), self.arrays.observations)
 
     def _write_masks(self) -> None:
         if self._masks.size is not None:

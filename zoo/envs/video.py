@@ -74,10 +74,7 @@ class Film:
 def filming(
     paths: Path | Sequence[Path], frames_per_second: float | None, size: Size | None = None
 ) -> Iterator[Film]:
-    """Give a film whose files get their names when the block ends; after an error in it there are none.
-
-    Raises `ZooError` at once if there is nothing here that writes videos.
-    """
+    """Give a film whose files get their names when the block ends; after an error in it there are none."""
     ffmpeg()
     paths = [paths] if isinstance(paths, Path) else paths
     with contextlib.ExitStack() as files:
@@ -98,9 +95,8 @@ def _writer(path: Path, file: str, shape: tuple[int, ...], rate: float, size: Si
     # A child inherits the mask: Ctrl-C ends the episodes, not the writing of the file.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        writer = FFMPEG_VideoWriter(
-            file, shape[1::-1], rate, codec, preset="veryfast", ffmpeg_params=parameters
-        )
+        options: dict[str, Any] = {"preset": "veryfast", "ffmpeg_params": parameters}
+        writer = FFMPEG_VideoWriter(file, shape[1::-1], rate, codec, **options)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     process = writer.proc
@@ -137,17 +133,12 @@ def ffmpeg() -> str:
 
 
 def parse_size(text: str | int | None) -> Size | None:
-    """Return the size that ``640x480``, or a height alone, stands for. Raises `ZooError` for anything else.
-
-    Sides are even, because that is what videos have.
-    """
+    """Return the size that ``640x480``, or a height alone, stands for. Raises `ZooError`."""
     if text is None:
         return None
     sides = str(text).lower().split("x")
     if not all(side.isascii() and side.isdigit() for side in sides) or len(sides) > 2:
-        raise ZooError(
-            f"`size={text}` is no size; expected WIDTHxHEIGHT in pixels such as 640x480, or a height"
-        )
+        raise ZooError(f"`size={text}` is no size; expected WIDTHxHEIGHT such as 640x480, or a height")
     numbers = [int(side) for side in sides]
     if any(number % 2 or not 16 <= number <= _LARGEST_SIDE for number in numbers):
         raise ZooError(f"`size={text}`: the sides of a video are even, from 16 to {_LARGEST_SIDE:,} pixels")
@@ -155,10 +146,7 @@ def parse_size(text: str | int | None) -> Size | None:
 
 
 def to_rgb(rendered: Any, name: str) -> NDArray[np.uint8]:
-    """Return what an environment rendered as bytes, (height, width, 3); transparency is left out.
-
-    Whole numbers are from 0 to 255, floats from 0 to 1. Raises `ZooError` for anything else.
-    """
+    """Return what an environment rendered as bytes, (height, width, 3). Raises `ZooError` for no image."""
     if not isinstance(rendered, np.ndarray) or rendered.ndim != 3 or rendered.shape[2] not in (3, 4):
         raise ZooError(f"can't film {name}: it renders no images (render_mode='rgb_array')")
     image = rendered[:, :, :3]
@@ -167,17 +155,15 @@ def to_rgb(rendered: Any, name: str) -> NDArray[np.uint8]:
     white = 255 if np.issubdtype(image.dtype, np.integer) else 1
     low, high = image.min(), image.max()
     if not 0 <= low <= high <= white:
-        raise ZooError(
-            f"can't film {name}: render() gave {image.dtype} from {low:g} to {high:g};"
-            " expected uint8 (0 to 255), or floats from 0 to 1"
-        )
+        found = f"{image.dtype} from {low:g} to {high:g}"
+        raise ZooError(f"can't film {name}: render() gave {found}; expected uint8, or floats from 0 to 1")
     return np.rint(image * (255.0 / white)).astype(np.uint8)
 
 
 class RecordFrames(gym.Wrapper[Any, Any, Any, Any]):
     """Adds an image of the environment to a film after every reset and step, ``length`` of them at most.
 
-    An episode that is only begun, because the one before has ended, is seen from its first step on.
+    An episode is seen from its first step on, for the last one may merely be begun.
     """
 
     def __init__(self, env: Env, film: Film, length: int | None = None) -> None:

@@ -54,8 +54,7 @@ VELOCITIES = {
 def apply_wrappers(env: Env, config: EnvConfig) -> Env:
     """Return ``env`` with the wrappers of ``config`` around it, innermost first.
 
-    Repeated actions, masked velocities, the user's own, flat observations, history, time feature. Episodes
-    are summed below the user's own wrappers, so that records show raw returns whatever those do to rewards.
+    Episodes are summed below the user's own wrappers, so that records show raw returns.
     """
     if config.action_repeat > 1:
         env = ActionRepeat(env, config.action_repeat)
@@ -114,23 +113,17 @@ def flatten_env(env: Env, *, masked: bool = True) -> Env:
     if not (hasattr(env, "observation_space") and hasattr(env, "action_space")):
         return env  # which is refused by its check
     shown: Any = env.observation_space
-    has_mask = (
-        masked
-        and isinstance(shown, spaces.Dict)
-        and len(shown) > 1
-        and MASK_KEY in shown.spaces
-        and mask_size(env.action_space) is not None
-    )
+    may_have_mask = masked and isinstance(shown, spaces.Dict) and mask_size(env.action_space) is not None
+    has_mask = may_have_mask and MASK_KEY in shown.spaces and len(shown) > 1
     if has_mask:
         shown = spaces.Dict([(key, part) for key, part in shown.items() if key != MASK_KEY])
     is_flat = flat_space(shown) is shown
     return env if is_flat and not has_mask else FlatObservation(env, shown, has_mask=has_mask)
 
 
-NORMALIZING = tuple(
-    getattr(module, name)
-    for module in (gym.wrappers, gym.wrappers.vector)
-    for name in ("NormalizeObservation", "NormalizeReward")
+NORMALIZING = (
+    *(gym.wrappers.NormalizeObservation, gym.wrappers.NormalizeReward),
+    *(gym.wrappers.vector.NormalizeObservation, gym.wrappers.vector.NormalizeReward),
 )
 """Wrappers whose running statistics stay in the environment that they are around."""
 
@@ -142,12 +135,8 @@ def unsaved_statistics(env: Any) -> list[str]:
         if isinstance(env, NORMALIZING):
             found.insert(0, type(env).__name__)
         env = env.env
-    advice = (
-        f"{' and '.join(found)}: these statistics are neither saved with the agent nor shared with "
-        "other environments and evaluations, whose scores depend on how many episodes are played; "
-        "env.normalize=true does both"
-    )
-    return [advice] if found else []
+    advice = "are neither saved with the agent nor shared with evaluations; env.normalize=true does both"
+    return [f"{' and '.join(found)}: these statistics {advice}"] if found else []
 
 
 class EpisodeStatistics(Wrapper):
@@ -243,9 +232,8 @@ class MaskVelocities(gym.ObservationWrapper):
             indices = VELOCITIES.get(name)
         if indices is None:
             raise ZooError(
-                f"env.mask_velocities: where {name} has velocities is not known; "
-                f"known: {', '.join(VELOCITIES)}; "
-                "for others: {_target_: zoo.envs.wrappers.MaskVelocities, indices: [...]} in env.wrappers"
+                f"env.mask_velocities: where {name} has velocities isn't known; known: {', '.join(VELOCITIES)}"
+                "; for others: {_target_: zoo.envs.wrappers.MaskVelocities, indices: [...]} in env.wrappers"
             )
         space = _vector_space(env, "env.mask_velocities")
         self._mask = np.ones(space.shape, dtype=space.dtype)
@@ -258,9 +246,8 @@ class MaskVelocities(gym.ObservationWrapper):
 class TimeFeature(Wrapper):
     """Appends the fraction of time that is left, 1 − t/T, so that a time limit is part of the state.
 
-    ``max_steps`` is T (the time limit by default), in steps of the environment itself: an action that is
-    repeated takes several. With ``test_mode`` the feature stays 1, for episodes without a limit. Of a Dict
-    observation the part ``observation`` is extended.
+    ``max_steps`` is T (the time limit by default), in steps of the environment itself. With ``test_mode`` the
+    feature stays 1. Of a Dict observation the part ``observation`` is extended.
     """
 
     def __init__(self, env: Env, max_steps: int | None = None, test_mode: bool = False) -> None:
@@ -306,8 +293,8 @@ class History(Wrapper):
         super().__init__(env)
         space = _vector_space(env, "env.history")
         if is_composite(env.action_space) or not math.prod(env.action_space.shape or ()):
-            actions_are = describe(env.action_space)
-            raise ZooError(f"env.history: actions of {actions_are} cannot be shown as a vector")
+            found = describe(env.action_space)
+            raise ZooError(f"env.history: actions of {found} cannot be shown as a vector")
         actions: Any = spaces.flatten_space(env.action_space)
         self._observations = np.zeros((horizon, *space.shape), dtype=np.float32)
         self._actions = np.zeros((horizon, *actions.shape), dtype=np.float32)
@@ -343,8 +330,7 @@ class FrameStack(Wrapper):
     """Shows the last ``n`` observations as one, the newest last, zeros before the start.
 
     Vectors are laid end to end; pictures along their channels: (H, W) → (n, H, W), (H, W, C) → (H, W, n·C),
-    (C, H, W) → (n·C, H, W). Of a Dict observation each Box is stacked, but for the goals of a goal
-    environment, which it is asked about as they are.
+    (C, H, W) → (n·C, H, W). Of a Dict observation each Box is stacked, but for the goals.
     """
 
     def __init__(self, env: Env, n: int = 4) -> None:
@@ -409,10 +395,7 @@ class _Stack:
 
 
 def _apply_wrapper(env: Env, wrapper: str | Mapping[str, Any]) -> Env:
-    """Return ``env`` with one wrapper of the config's list around it.
-
-    A name without a module is that of a wrapper of this module or of Gymnasium.
-    """
+    """Return ``env`` with one wrapper of the config's list; short names are of this module or Gymnasium."""
     if isinstance(wrapper, str):
         wrapper = {"_target_": wrapper}
     arguments = {str(key): value for key, value in wrapper.items()}
@@ -432,8 +415,7 @@ def _apply_wrapper(env: Env, wrapper: str | Mapping[str, Any]) -> Env:
     except TypeError as error:
         raise ZooError(f"env.wrappers: {name}: {error}") from error
     except gym.error.DependencyNotInstalled as error:
-        is_video = issubclass(make, gym.wrappers.RecordVideo)
-        command = install_command("video") if is_video else "a package"
+        command = install_command("video") if issubclass(make, gym.wrappers.RecordVideo) else "a package"
         raise ZooError(f"env.wrappers: {name} needs: {command} ({error})") from error
 
 

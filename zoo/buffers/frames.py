@@ -7,10 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from zoo.buffers.arrays import ArraySpec
+from zoo.buffers.arrays import Array, ArraySpec
 from zoo.envs.spaces import channels_first
-
-Array = np.ndarray
 
 
 def frame_spec(spec: Any, n_frames: int) -> ArraySpec | None:

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from zoo.buffers.arrays import Array
 from zoo.envs.goals import GoalRewards, Infos
 from zoo.envs.spaces import ACHIEVED, DESIRED
 
 if TYPE_CHECKING:
     from zoo.buffers.replay import Batch, NStepWindows, ReplayBuffer
-
-Array = np.ndarray
 
 
 class Hindsight:

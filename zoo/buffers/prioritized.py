@@ -11,11 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from zoo.buffers.arrays import Array
 from zoo.buffers.config import PrioritizedConfig
 from zoo.buffers.replay import ReplayBuffer, UniformSampler
 from zoo.optim.schedules import Schedule
-
-Array = np.ndarray
 
 BYTES_EACH = 17
 """What a transition's priority takes, with its part of the tree."""

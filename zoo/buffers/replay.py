@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from zoo.buffers.arrays import (
+    Array,
     Arrays,
     allocate,
     arrays_in,
@@ -32,7 +33,6 @@ from zoo.errors import ZooError, ZooWarning
 
 logger = logging.getLogger(__name__)
 
-Array = np.ndarray
 Batch = dict[str, Arrays]
 
 Transform = Callable[[Batch], Batch]

@@ -7,11 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from zoo.buffers.arrays import Arrays, allocate, assign, join, n_bytes, transform
+from zoo.buffers.arrays import Array, Arrays, allocate, assign, join, n_bytes, transform
 from zoo.core.free_memory import refuse_what_does_not_fit
 from zoo.envs.transition import Transition
-
-Array = np.ndarray
 
 
 class Truncations(NamedTuple):

@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from zoo.buffers.arrays import Array
 from zoo.buffers.replay import Batch, ReplayBuffer
 from zoo.errors import ZooError
-
-Array = np.ndarray
 
 NO_INDEX = -1
 """The ``next_index`` of a step whose next observation is in the window itself, or which ended its episode."""

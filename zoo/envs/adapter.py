@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -15,6 +15,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
 from zoo.envs.masks import VectorMasks
+from zoo.envs.monitor import EpisodeMonitor
 from zoo.envs.normalize import Normalizer, VecNormalize, is_training
 from zoo.envs.registry import close_reporting
 from zoo.envs.spaces import Observations, check_supported
@@ -34,9 +35,6 @@ from zoo.envs.transition import (
 from zoo.envs.vec_env import VecEnv, as_float32
 from zoo.envs.wrappers import MASK_KEY, check_distinct, check_finite
 from zoo.errors import ZooError, nearest
-
-if TYPE_CHECKING:
-    from zoo.envs.monitor import EpisodeMonitor
 
 
 class VecEnvAdapter:

@@ -232,8 +232,9 @@ class MaskVelocities(gym.ObservationWrapper):
             indices = VELOCITIES.get(name)
         if indices is None:
             raise ZooError(
-                f"env.mask_velocities: where {name} has velocities isn't known; known: {', '.join(VELOCITIES)}"
-                "; for others: {_target_: zoo.envs.wrappers.MaskVelocities, indices: [...]} in env.wrappers"
+                f"env.mask_velocities: where {name} has velocities is not known; known: "
+                f"{', '.join(VELOCITIES)}; for others: "
+                "{_target_: zoo.envs.wrappers.MaskVelocities, indices: [...]} in env.wrappers"
             )
         space = _vector_space(env, "env.mask_velocities")
         self._mask = np.ones(space.shape, dtype=space.dtype)

@@ -24,7 +24,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from zoo.buffers.arrays import Arrays, ArraySpec, split_rows, transform
+from zoo.buffers.arrays import Array, Arrays, ArraySpec, split_rows, transform
 from zoo.envs.spaces import Space, leaf_spaces, leaves, nested
 from zoo.errors import ZooError
 from zoo.optim.gpu import GraphedFunction, tensors_on
@@ -33,7 +33,7 @@ from zoo.optim.update_runner import tree_signature
 from zoo.policies import distributions as heads
 from zoo.policies.actor_critic import ActionValuePolicy, ActorCritic, PolicyInput, StochasticDuelingPolicy
 from zoo.policies.continuous import DeterministicActor, LinearPolicy, SquashedActor
-from zoo.policies.distributions import ActionDistribution, Array
+from zoo.policies.distributions import ActionDistribution
 from zoo.policies.encoders import VectorEncoder
 from zoo.policies.networks import ACTIVATION_CLASSES, Mlp
 from zoo.policies.q_networks import QNetwork, QuantileNetwork

@@ -23,11 +23,10 @@ import torch.nn.functional as F
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from zoo.buffers.arrays import Array
 from zoo.envs.spaces import Space, choice_sizes, leaf_spaces, nested
 from zoo.errors import ZooError
 from zoo.policies.config import PolicyConfig
-
-Array = np.ndarray
 
 
 def total(parts: Sequence[Tensor]) -> Tensor:

@@ -9,14 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from zoo.buffers.arrays import Arrays, n_rows
+from zoo.buffers.arrays import Array, Arrays, n_rows
 from zoo.config.fields import build, hyperparameter
 from zoo.errors import ZooError
 from zoo.policies.acting import ActingPolicy
 from zoo.policies.actor_critic import PolicyInput
 from zoo.policies.distributions import Categorical, Deterministic, Gaussian, SdeNoise
-
-Array = np.ndarray
 
 
 @dataclass

@@ -15,15 +15,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from zoo.buffers.arrays import n_rows
+from zoo.buffers.arrays import Array, n_rows
 from zoo.config.fields import hyperparameter
 from zoo.optim.parameters import Parameters
 from zoo.optim.update_runner import average_number
 from zoo.policies.acting import ActingPolicy, BatchedPolicy
 from zoo.policies.actor_critic import PolicyInput
 from zoo.policies.exploration import EpsilonGreedy, Exploration, NormalNoise, StochasticExploration
-
-Array = np.ndarray
 
 GREEDY_INITIAL_STD = 0.01
 GREEDY_ADAPTATION = 1.01

@@ -103,10 +103,7 @@ WIDEST_TOP = 2048
 
 
 class SumTree:
-    """``size`` numbers of at least 0, at first all 0; their groups' sums and smallest positive numbers.
-
-    A node is computed from its children alone, so that nothing drifts.
-    """
+    """``size`` numbers of at least 0, at first all 0; their groups' sums and smallest positive numbers."""
 
     def __init__(self, size: int) -> None:
         self.numbers = np.zeros(_padded(size))
@@ -144,10 +141,7 @@ class SumTree:
             self._smallest[level][indices] = smallest.min(axis=1)
 
     def draw(self, shares: Array) -> tuple[Array, Array]:
-        """Return the places (n,) on which ``shares`` (n,) of the sum fall, from 0 up to 1, and their numbers.
-
-        Ascending shares are found faster than others. Raises `ValueError` if all numbers are 0.
-        """
+        """Return the places (n,) on which ``shares`` (n,) of the sum fall, 0 to 1, and their numbers."""
         top = self._sums[-1]
         top_ends = top.cumsum()
         total = top_ends[-1]

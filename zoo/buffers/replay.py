@@ -86,10 +86,7 @@ class UniformSampler:
     def sample(
         self, rng: np.random.Generator, shape: tuple[int, ...], buffer: ReplayBuffer, progress: float
     ) -> tuple[Array, Array, Array | None]:
-        """Return positions, environments and importance weights (None: all 1) at a ``progress`` of training.
-
-        Transitions are numbered, the newest of each environment first, and numbers are drawn.
-        """
+        """Return positions, environments and importance weights (None: 1) at a ``progress`` of training."""
         sizes = buffer.sizes.tolist()
         numbers = rng.integers(0, sum(sizes), size=shape)
         if min(sizes) == max(sizes):
@@ -299,20 +296,14 @@ class ReplayBuffer:
         return batch
 
     def update_priorities(self, td_errors: Array) -> None:
-        """Give the last sample the priorities of its errors, in its shape.
-
-        Errors under another goal are left out: priorities are those of what was stored.
-        """
+        """Give the last sample the priorities of its errors, but where these are under another goal."""
         as_stored: Array | slice = slice(None)
         if self.relabelling is not None:
             as_stored = np.setdiff1d(np.arange(td_errors.size), self._relabelled_rows)
         self.sampler.update_priorities(td_errors, as_stored)
 
     def _n_step_windows(self, positions: Array, envs: Array) -> NStepWindows:
-        """Return windows of at most ``n_step`` steps that begin at ``positions`` in the rings of ``envs``.
-
-        They end where the episode did, and at the newest step of the ring.
-        """
+        """Return windows of ``n_step`` steps from ``positions``, or to the end of the episode or ring."""
         n = self.n_step
         if n == 1:
             return NStepWindows(envs, positions[..., None], np.ones(positions.shape, np.int64), positions)
@@ -369,10 +360,7 @@ class ReplayBuffer:
     # -- exact resume -----------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """Return all that is stored: views of the rows in use, and plain values.
-
-        Chunks of rows that did not change since the last call keep their names.
-        """
+        """Return all that is stored: views of the rows in use, in named chunks, and plain values."""
         if n_added := min(self._n_added - self._n_added_before, self.length):
             newest = 0 if self.optimize_memory_usage else 1  # the last observation stands in a row of its own
             self._chunks.mark_changed((self.heads - np.arange(newest, n_added + 1)[:, None]) % self.length)

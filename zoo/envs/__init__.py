@@ -1,7 +1,4 @@
-"""Environments: made, stepped side by side, normalised, watched, checked.
-
-Importing this package registers those of `zoo.envs.toys`.
-"""
+"""Environments: made, stepped side by side, normalised, watched, checked; toys are registered here."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Check an environment before training, with random actions, by Gymnasium's own checks and more.
-
-Added is what training needs: fitting shapes and numbers, a seed that repeats the environment, goals' rewards.
-"""
+"""Check an environment before training, with random actions, by Gymnasium's own checks and more."""
 
 from __future__ import annotations
 

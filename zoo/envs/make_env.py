@@ -108,10 +108,7 @@ def _call_factory(
 def _make_registered(
     config: EnvConfig, spec: EnvSpec, atari: AtariConfig | None, arguments: dict[str, Any]
 ) -> Env:
-    """Return the bare environment of a registered id, with its time limit alone around it.
-
-    Atari games get theirs later, for it counts steps, and here a step would be one frame.
-    """
+    """Return a registered bare environment with its time limit alone (Atari games get theirs later)."""
     spec = copy.deepcopy(spec)
     spec.order_enforce = False
     spec.disable_env_checker = True

@@ -1,7 +1,4 @@
-"""Masks of valid actions, from a method `action_masks` of environments or from their infos.
-
-They are read and checked here; `ActionDistribution.masked` applies them to what a policy prefers.
-"""
+"""Masks of valid actions, read and checked, of a method `action_masks` of environments or of their infos."""
 
 from __future__ import annotations
 

@@ -28,10 +28,7 @@ _NUMBERS = ("clip_obs", "clip_reward", "epsilon", "gamma")
 
 
 class RunningMoments:
-    """Mean and variance of everything seen so far, by Chan's parallel formula in float64.
-
-    Before anything is seen they are 0 and 1, of an initial count; what is seen first takes their place.
-    """
+    """Mean and variance, at first 0 and 1, of all that was seen, by Chan's parallel formula in float64."""
 
     def __init__(self, shape: tuple[int, ...], count: float = INITIAL_COUNT) -> None:
         self.mean = np.zeros(shape)
@@ -112,10 +109,7 @@ class Normalizer(RefusesNames):
     def update_returns(
         self, rewards: NDArray[Any], dones: NDArray[np.bool_], rows: NDArray[np.bool_] | None = None
     ) -> None:
-        """Update the running returns by one step's rewards, (num_envs,), and zero those of ended episodes.
-
-        ``rows`` is False where an environment merely reset (`Transition.valid`).
-        """
+        """Update the running returns of ``rows`` by rewards, (num_envs,), and zero those that ended."""
         if len(self.returns) != len(rewards):
             self.returns = np.zeros(len(rewards))
         counted = np.s_[:] if rows is None else rows

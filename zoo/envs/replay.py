@@ -73,10 +73,7 @@ class EnvState(NamedTuple):
 
 
 def to_tree(states: Sequence[EnvState]) -> dict[str, Any]:
-    """Return the states of all environments, their actions one after the other in one array.
-
-    Parts of observations and actions are called by their number, for a key may hold any character.
-    """
+    """Return the states of all environments as arrays; parts are called by their number."""
     shown = [state.observation for state in states]
     parts = [list(each.values()) if isinstance(each, dict) else [each] for each in shown]
     return {

@@ -1,7 +1,4 @@
-"""Small environments with a known best return, and classic ones that do not show velocities.
-
-They are registered when `zoo.envs` is imported.
-"""
+"""Small environments with a known best return, and classic ones that do not show velocities."""
 
 from __future__ import annotations
 

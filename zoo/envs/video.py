@@ -161,10 +161,7 @@ def to_rgb(rendered: Any, name: str) -> NDArray[np.uint8]:
 
 
 class RecordFrames(gym.Wrapper[Any, Any, Any, Any]):
-    """Adds an image of the environment to a film after every reset and step, ``length`` of them at most.
-
-    An episode is seen from its first step on, for the last one may merely be begun.
-    """
+    """Adds images of the environment, ``length`` at most, to a film; each episode from its first step on."""
 
     def __init__(self, env: Env, film: Film, length: int | None = None) -> None:
         super().__init__(env)

@@ -52,10 +52,7 @@ VELOCITIES = {
 
 
 def apply_wrappers(env: Env, config: EnvConfig) -> Env:
-    """Return ``env`` with the wrappers of ``config`` around it, innermost first.
-
-    Episodes are summed below the user's own wrappers, so that records show raw returns.
-    """
+    """Return ``env`` with the wrappers of ``config``; raw returns are summed below the user's own."""
     if config.action_repeat > 1:
         env = ActionRepeat(env, config.action_repeat)
     if config.mask_velocities:
@@ -83,10 +80,7 @@ def find_wrapper(env: Env, wrapper_class: type[Any]) -> Any:
 
 
 class FlatObservation(gym.ObservationWrapper):
-    """Shows nested observations as one dictionary of parts by path, and masks among them as masks.
-
-    With ``has_mask``, the part `MASK_KEY` of a dictionary is no part of the observation.
-    """
+    """Shows nested observations as a dictionary by path, and `MASK_KEY` as mask, if it ``has_mask``."""
 
     def __init__(self, env: Env, shown: Space, *, has_mask: bool) -> None:
         super().__init__(env)
@@ -285,10 +279,7 @@ class TimeFeature(Wrapper):
 
 
 class History(Wrapper):
-    """Shows the last ``horizon`` observations and actions as one vector, oldest first, at first zeros.
-
-    Discrete parts of an action are shown one-hot.
-    """
+    """Shows the last observations and (one-hot) actions as one vector, oldest first, at first zeros."""
 
     def __init__(self, env: Env, horizon: int = 2) -> None:
         super().__init__(env)

@@ -89,10 +89,7 @@ class ActingPolicy:
         return None if state is None else state.cpu().numpy()
 
     def parameters(self, inputs: PolicyInput, state: Array | None = None) -> tuple[Array, Array | None]:
-        """Return the masked parameters of the head (n, ``parameter_size``), and the next state.
-
-        Raises `ZooError` where a mask leaves no action.
-        """
+        """Return the masked parameters of the head (n, ``parameter_size``), and the next state."""
         masks = inputs.get("action_masks")
         if self._in_numpy is not None:
             parameters = self._in_numpy(inputs["observations"])
@@ -474,10 +471,7 @@ class CompositeAdapter(ActionAdapter):
 
 
 def make_action_adapter(space: Space, *, scaled: bool) -> ActionAdapter:
-    """Return the adapter of an action space; ``scaled`` keeps Box actions in [−1, 1], not in env units.
-
-    Raises `ZooError` for a space that has none, and for scaled actions without finite bounds.
-    """
+    """Return the adapter of an action space; ``scaled`` keeps Box actions in [−1, 1], not in env units."""
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
         return CountedAdapter(space)
     if isinstance(space, spaces.Box):

@@ -30,10 +30,7 @@ DETERMINISTIC_WIDTHS = (400, 300)
 
 
 class Actor(nn.Module):
-    """Encoder, hidden layers (ReLU, of ``default`` widths where the config has none) and head.
-
-    ``networks`` are those whose hidden layers the config may name.
-    """
+    """Encoder, hidden layers (ReLU, ``default`` widths) and head; the config may name ``networks``."""
 
     head: ActionDistribution
 

@@ -142,10 +142,7 @@ class ActionDistribution(nn.Module, ABC):
 
 
 class DiscreteDistribution(ActionDistribution):
-    """A distribution over finitely many actions, by logits; without ``features_dim`` these are the features.
-
-    Subclasses turn parameters into log-probabilities (…, n), one tensor for each choice.
-    """
+    """Finitely many actions, by logits, which without ``features_dim`` are the features themselves."""
 
     def __init__(self, space: Space, features_dim: int | None) -> None:
         super().__init__()
@@ -351,10 +348,7 @@ class TanhGaussian(Gaussian):
         return np.tanh(super().mode(parameters))
 
     def rsample(self, parameters: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Return actions (…, n) drawn with standard normal ``noise``, and their log-probabilities (…).
-
-        Gradients flow through both (Haarnoja et al. 2018, appendix C).
-        """
+        """Return actions drawn with ``noise``, and log-probabilities (Haarnoja et al. 2018, appendix C)."""
         mean, log_std = self._mean_and_log_std(parameters)
         unsquashed = mean + log_std.exp() * noise
         negative_log_density = 0.5 * noise.square() + HALF_LOG_2PI + log_std + log_tanh_derivative(unsquashed)
@@ -494,10 +488,7 @@ class StateDependentGaussian(Gaussian):
 
 
 class SdeNoise:
-    """State-dependent noise: the weights of each environment, drawn anew every ``every`` steps; -1: once.
-
-    One object is for one collection, which always begins with a new draw: a checkpoint needs none of it.
-    """
+    """State-dependent noise of a collection, drawn anew every ``every`` steps; -1: once."""
 
     def __init__(self, head: ActionDistribution, every: int) -> None:
         self.head, self.every = head, every

@@ -72,10 +72,7 @@ class Exploration(ABC):
 
 
 class EpsilonGreedy(Exploration):
-    """The best action, or with probability ``rate(progress)`` a random one, in each environment by itself.
-
-    Draws one number for each environment; then, if any acts randomly, a random action for each.
-    """
+    """The best action, or with probability ``rate(progress)`` a random one, in each environment by itself."""
 
     def __init__(self, acting: ActingPolicy, rate: Callable[[float], float]) -> None:
         super().__init__(acting)

@@ -49,10 +49,7 @@ class Mlp(nn.Sequential):
 
 
 def orthogonal(network: nn.Module, gain: float = math.sqrt(2), output_gain: float | None = None) -> None:
-    """Give all linear and convolutional layers orthogonal weights (Saxe et al. 2014) and zero biases.
-
-    The last of them gets ``output_gain``, if that is given.
-    """
+    """Give layers orthogonal weights (Saxe et al. 2014), the last with ``output_gain``, and zero biases."""
     layers = [layer for layer in network.modules() if isinstance(layer, nn.Linear | nn.Conv2d)]
     for layer in layers:
         is_output = output_gain is not None and layer is layers[-1]

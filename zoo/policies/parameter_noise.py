@@ -1,7 +1,6 @@
-"""Exploring by noise on a policy's parameters (Plappert et al. 2018, https://arxiv.org/abs/1706.01905).
+"""Exploring by noise on the parameters of a copy for each environment, drawn with its episode.
 
-Each environment acts with a perturbed copy of its own, drawn anew with its episode, so that within an episode
-the same is done where the same is seen. How strong the noise is follows from how much it changes actions.
+Plappert et al. 2018, https://arxiv.org/abs/1706.01905.
 """
 
 from __future__ import annotations
@@ -157,10 +156,7 @@ class ParameterNoiseActor(ParameterNoise, StochasticExploration):
         return super().act(inputs, rng, progress)
 
     def adapt(self, inputs: PolicyInput, rng: np.random.Generator) -> dict[str, float]:
-        """Let the noise follow how far it moves actions for these inputs; return both, to be logged.
-
-        That is the root mean square over dimensions and rows of all workers (the paper's appendix C.1).
-        """
+        """Let the noise follow how far it moves actions for these inputs (appendix C.1); return both."""
         perturbed, config = self.perturbed, self.config
         without, with_noise = map(perturbed.head.mode, perturbed.with_and_without_noise(inputs, rng))
         square = float(np.square(without - with_noise, dtype=np.float64).mean())

@@ -71,10 +71,7 @@ class QNetwork(nn.Module):
 
 
 class QuantileNetwork(QNetwork):
-    """The layers of a `QNetwork`, with ``n_quantiles`` numbers where that has one: (…, quantiles, actions).
-
-    ``dueling`` splits each quantile by itself into one of the state's value and those of the advantages.
-    """
+    """A `QNetwork` with ``n_quantiles`` numbers for each value, (…, quantiles, actions)."""
 
     def __init__(self, *spaces_and_config: Any, n_quantiles: int = 200, dueling: bool = False) -> None:
         super().__init__(*spaces_and_config, dueling=dueling, n_estimates=n_quantiles)

@@ -162,10 +162,7 @@ LSTM_WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
 
 def lstm(features: Tensor, state: Tensor, episode_starts: Tensor, weights: Sequence[Tensor]) -> Tensor:
-    """Return the outputs of PyTorch's LSTM for features (rows, time, f), from the state of `RecurrentLayers`.
-
-    Each part of an episode is a sequence of its own, padded at its end to the longest.
-    """
+    """Return the outputs of PyTorch's LSTM for (rows, time, f), each part of an episode by itself."""
     rows, time = episode_starts.shape
     if not episode_starts[:, 1:].any():
         return _lstm_sequences(features, zero_at_starts(state, episode_starts[:, 0]), weights)

@@ -255,7 +255,7 @@ class _Checker:
         when = f"in step({action!r})"
         result = self._run_check(when, gymnasium_checks.env_step_passive_checker, self.env, action)
         if len(result) != 5:
-            raise self._fail("step() must return observation, reward, terminated, truncated, info")
+            raise self._fail("step() must return five values: obs, reward, terminated, truncated, info")
         observation, reward, terminated, truncated, _ = result
         self._check_observation(observation, "step()")
         if np.shape(reward) or np.asarray(reward).dtype.kind not in "biuf":

@@ -89,10 +89,8 @@ class SequenceBuffer(ReplayBuffer):
         return {"next_index": next_index, **following}
 
     def state(self) -> dict[str, Any]:
-        """Return all that is stored, and how many places batches have for what followed."""
         return {**super().state(), "n_places": self.n_next}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Take over what `state` returned. Raises `ZooError` for rings of another length."""
         super().load_state(state)
         self.n_next = int(state["n_places"])

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from zoo.envs.spaces import Env, Space, layers
 from zoo.envs.step_arrays import StepArrays
 from zoo.errors import ZooError
 
@@ -37,18 +37,13 @@ def worker_seed(seed: int, rank: int) -> int:
     return int(np.random.SeedSequence(seed, spawn_key=(1, rank)).generate_state(1)[0])
 
 
-def _spaces_of(env: gym.Env[Any, Any]) -> list[gym.spaces.Space[Any]]:
+def _spaces_of(env: Env) -> list[Space]:
     """Return every space of ``env`` and of what it wraps, for some environments draw from these."""
-    found: dict[int, gym.spaces.Space[Any]] = {}
-    while True:
-        for space in (env.action_space, env.observation_space):
-            found.setdefault(id(space), space)
-        if not isinstance(env, gym.Wrapper):
-            return list(found.values())
-        env = env.env
+    found = [space for each in layers(env) for space in (each.action_space, each.observation_space)]
+    return list({id(space): space for space in found}.values())
 
 
-def seed_spaces(env: gym.Env[Any, Any], first: int, n: int = 0) -> int:
+def seed_spaces(env: Env, first: int, n: int = 0) -> int:
     """Seed every space of ``env`` by itself, and return the seed for its reset.
 
     They are those with the number ``n`` in the sequence that begins with ``first``, which is itself for 0.

@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
+from gymnasium.vector import VectorWrapper
 
 from zoo.errors import ZooError
 
@@ -20,6 +21,14 @@ Observations = Any
 
 ACHIEVED, DESIRED = "achieved_goal", "desired_goal"
 """The keys under which Gymnasium-Robotics has the goals of an observation."""
+
+
+def layers(env: Any) -> Iterator[Any]:
+    """Yield an environment, or vector environment, and all that it wraps, outermost first."""
+    while isinstance(env, gym.Wrapper | VectorWrapper):
+        yield env
+        env = env.env
+    yield env
 
 
 def is_composite(space: Space) -> bool:

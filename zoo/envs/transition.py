@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import VectorWrapper
 from numpy.typing import NDArray
 
-from zoo.envs.spaces import Info, Observations, Space, describe
+from zoo.envs.spaces import Info, Observations, Space, describe, layers
 from zoo.errors import ZooError
 
 NOTHING_FINISHED: NDArray[np.int64] = np.empty(0, dtype=np.int64)
@@ -163,11 +162,8 @@ def copied(observations: Observations) -> Observations:
 
 def attached(env: Any, name: str) -> Any:
     """Return an attribute that `make_vec_env` left on the environment, below whatever wraps it."""
-    while True:
-        value = getattr(env, name, None)
-        if value is not None or not isinstance(env, VectorWrapper):
-            return value
-        env = env.env
+    values = (getattr(each, name, None) for each in layers(env))
+    return next((value for value in values if value is not None), None)
 
 
 def info_of(infos: Any, index: int) -> Info:

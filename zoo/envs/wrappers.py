@@ -9,7 +9,6 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import VectorWrapper
 from numpy.typing import NDArray
 
 from zoo.config.user_files import own_class
@@ -28,6 +27,7 @@ from zoo.envs.spaces import (
     is_composite,
     is_goal_space,
     is_image,
+    layers,
     mask_size,
 )
 from zoo.errors import ZooError, install_command, nearest
@@ -72,11 +72,7 @@ def apply_wrappers(env: Env, config: EnvConfig) -> Env:
 
 def find_wrapper(env: Env, wrapper_class: type[Any]) -> Any:
     """Return the outermost wrapper of a class around ``env``, or None."""
-    while isinstance(env, gym.Wrapper):
-        if isinstance(env, wrapper_class):
-            return env
-        env = env.env
-    return None
+    return next((each for each in layers(env) if isinstance(each, wrapper_class)), None)
 
 
 class FlatObservation(gym.ObservationWrapper):
@@ -124,11 +120,7 @@ NORMALIZING = (
 
 def unsaved_statistics(env: Any) -> list[str]:
     """Return, in a line, which wrappers around ``env`` normalise by statistics of their own."""
-    found: list[str] = []
-    while isinstance(env, gym.Wrapper | VectorWrapper):
-        if isinstance(env, NORMALIZING):
-            found.insert(0, type(env).__name__)
-        env = env.env
+    found = [type(each).__name__ for each in layers(env) if isinstance(each, NORMALIZING)][::-1]
     advice = "are neither saved with the agent nor shared with evaluations; env.normalize=true does both"
     return [f"{' and '.join(found)}: these statistics {advice}"] if found else []
 
@@ -154,12 +146,8 @@ class EpisodeStatistics(Wrapper):
 
 def statistics_of(env: Env) -> Any:
     """Return the innermost wrapper around ``env`` that sums rewards up: it is the nearest to the raw ones."""
-    found = None
-    while isinstance(env, gym.Wrapper):
-        if isinstance(env, EpisodeStatistics | gym.wrappers.RecordEpisodeStatistics):
-            found = env
-        env = env.env
-    return found
+    kinds = EpisodeStatistics | gym.wrappers.RecordEpisodeStatistics
+    return next((each for each in reversed([*layers(env)]) if isinstance(each, kinds)), None)
 
 
 class LifeLoss(Wrapper):

@@ -93,11 +93,7 @@ class StochasticExploration(Exploration):
     """Actions in [−1, 1] that the policy draws itself, with ``noise`` added, and some random ones instead.
 
     With ``sde_sample_freq`` the policy's own noise is state-dependent: its weights are held for so many steps
-    (-1: for a whole collection), and with ``sde_at_warmup`` it takes the place of random actions.
-
-    Draws the policy's noise, then the added one, then, if ``random_share`` is above 0, a number for each
-    environment and a random action for each. Weights of the noise are drawn where they are due, also while
-    actions are random.
+    (-1: for a whole collection); with ``sde_at_warmup`` it takes the place of random actions.
     """
 
     def __init__(
@@ -187,7 +183,6 @@ class OrnsteinUhlenbeckNoise(NormalNoise):
             self._noise[env_indices] = 0.0
 
     def state(self) -> dict[str, Any]:
-        """Return x (n_envs, actions), None before the first draw."""
         return {"noise": None if self._noise is None else self._noise.copy()}
 
     def load_state(self, state: Mapping[str, Any]) -> None:

@@ -90,7 +90,6 @@ class PerturbedPolicy(ActingPolicy):
             self._to_redraw.update(env_indices.tolist())
 
     def state(self) -> dict[str, Any]:
-        """Return the noise's size, the copies (n_envs, parameters), and which are to be drawn anew."""
         vectors = self._copies.vectors
         copies = torch.stack(vectors).cpu().numpy() if vectors else None
         return {"std": self.std, "copies": copies, "to_redraw": sorted(self._to_redraw)}

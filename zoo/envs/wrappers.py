@@ -128,10 +128,7 @@ def unsaved_statistics(env: Any) -> list[str]:
 class EpisodeStatistics(Wrapper):
     """Sums raw rewards below the wrappers that change them, under Gymnasium's names."""
 
-    def __init__(self, env: Env) -> None:
-        super().__init__(env)
-        self.episode_returns = 0.0
-        self.episode_lengths = 0
+    episode_returns, episode_lengths = 0.0, 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
         self.episode_returns, self.episode_lengths = 0.0, 0
@@ -153,12 +150,9 @@ def statistics_of(env: Env) -> Any:
 class LifeLoss(Wrapper):
     """Ends an episode at each lost life while the game goes on; a seed or a game's end starts a new one."""
 
-    def __init__(self, env: Env) -> None:
-        super().__init__(env)
-        self._lives = 0
-        self._game_over = True
-        self.goes_on = False
-        """Whether the last step ended the episode, but not the game."""
+    goes_on = False
+    """Whether the last step ended the episode, but not the game."""
+    _lives, _game_over = 0, True
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, Info]:
         """Step; a life lost terminates, while the game ``goes_on``."""
@@ -306,7 +300,7 @@ class History(Wrapper):
         return np.concatenate([self._observations.ravel(), self._actions.ravel()])
 
 
-class FrameStack(Wrapper):
+class FrameStack(gym.ObservationWrapper):
     """Shows the last ``n`` observations as one, the newest last, zeros before the start.
 
     Vectors are laid end to end; pictures along their channels: (H, W) → (n, H, W), (H, W, C) → (H, W, n·C),
@@ -331,16 +325,12 @@ class FrameStack(Wrapper):
             raise ZooError(f"env.frame_stack: {describe(space)} cannot be stacked; a Box can")
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
-        observation, info = self.env.reset(seed=seed, options=options)
         for stack in self._stacks.values():
             stack.clear()
-        return self._stacked(observation), info
+        return super().reset(seed=seed, options=options)
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, Info]:
-        observation, reward, terminated, truncated, info = self.env.step(action)
-        return self._stacked(observation), reward, terminated, truncated, info
-
-    def _stacked(self, observation: Any) -> Any:
+    def observation(self, observation: Any) -> Any:
+        """Return the last observations and this one."""
         if not isinstance(observation, Mapping):
             return self._stacks[""].push(observation)
         stacked = {key: stack.push(observation[key]) for key, stack in self._stacks.items()}

@@ -59,8 +59,7 @@ from zoo.imitation.expert_files import read_expert as read_expert
 from zoo.imitation.expert_files import write_expert as write_expert
 from zoo.imitation.gail import GAIL as _GAIL
 from zoo.imitation.gail import GAILOnTRPOConfig
-from zoo.policies.exploration import ActionNoiseConfig
-from zoo.policies.parameter_noise import ParameterNoiseConfig
+from zoo.policies.exploration import ActionNoiseConfig, ParameterNoiseConfig
 from zoo.version import __version__ as __version__
 
 class A2C(_A2C):

@@ -22,7 +22,7 @@ from zoo import DDPG
 from zoo.errors import ZooError
 from zoo.optim.parameters import Parameters
 from zoo.optim.update_runner import State, StepResult
-from zoo.policies.parameter_noise import ParameterNoiseActor
+from zoo.policies.exploration import ParameterNoiseActor
 
 # -- DDPG with all of its options, written out plainly; its units, its noise, and what is saved of it -----
 

@@ -21,16 +21,14 @@ from zoo.policies.exploration import (
     EpsilonGreedy,
     NormalNoise,
     OrnsteinUhlenbeckNoise,
-    SdeNoise,
-    StochasticExploration,
-    make_action_noise,
-)
-from zoo.policies.parameter_noise import (
     ParameterNoiseActor,
     ParameterNoiseConfig,
     ParameterNoiseGreedy,
     PerturbedPolicy,
+    SdeNoise,
+    StochasticExploration,
     epsilon_greedy_kl,
+    make_action_noise,
     mean_softmax_kl,
     perturbable,
 )

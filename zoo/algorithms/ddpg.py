@@ -26,8 +26,8 @@ from zoo.optim.parameters import Parameters
 from zoo.optim.popart import MOMENTS, ReturnNormalizer, RunningReturnNormalizer, output_layer
 from zoo.optim.update_runner import State, StepResult
 from zoo.policies.continuous import DeterministicPolicy
-from zoo.policies.exploration import Exploration
-from zoo.policies.parameter_noise import (
+from zoo.policies.exploration import (
+    Exploration,
     ParameterNoiseActor,
     ParameterNoiseConfig,
     PerturbedPolicy,

@@ -26,8 +26,7 @@ from zoo.optim.schedules import Schedule
 from zoo.optim.update_runner import State, StepResult, tree_map
 from zoo.policies.actor_critic import PolicyInput
 from zoo.policies.distributions import gather
-from zoo.policies.exploration import EpsilonGreedy
-from zoo.policies.parameter_noise import ParameterNoiseGreedy
+from zoo.policies.exploration import EpsilonGreedy, ParameterNoiseGreedy
 from zoo.policies.q_networks import QNetwork
 
 ROWS_AHEAD = 2048

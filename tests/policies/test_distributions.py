@@ -239,19 +239,6 @@ def test_arrays_are_masked_as_tensors_are_and_only_valid_actions_are_drawn(
     assert ours.masked(parameters, None) is parameters
 
 
-@pytest.mark.parametrize(("space", "sizes"), CHOICES, ids=str)
-def test_a_row_without_a_valid_action_is_refused(space: spaces.Space[Any], sizes: list[int]) -> None:
-    ours = head(space)
-    parameters = np.zeros((3, ours.parameter_size), np.float32)
-    for start, size in zip(np.cumsum([0, *sizes[:-1]]), sizes, strict=True):
-        masks = np.ones((3, sum(sizes)), bool)
-        masks[1, start : start + size] = False
-        with pytest.raises(ZooError, match="forbids every action"):
-            ours.masked(parameters, masks)
-    with pytest.raises(ZooError, match=f"9 entries, but this space needs {sum(sizes)}"):
-        ours.masked(parameters, np.ones((3, 9), bool))
-
-
 @pytest.mark.parametrize("scale", [1.0, 1e4])
 def test_formulas_and_their_gradients_are_finite_at_extreme_parameters(scale: float) -> None:
     cases: list[tuple[spaces.Space[Any], Tensor]] = [
@@ -413,13 +400,6 @@ def test_masks_of_the_parts_stand_side_by_side(space: spaces.Space[Any]) -> None
     )
     for head_of_part, found, free, mask in parts:
         assert torch.equal(found, free if head_of_part.mask_size is None else head_of_part.masked(free, mask))
-    start = 0
-    for size in sizes:
-        forbidden = np.ones((2, sum(sizes)), bool)
-        forbidden[1, start : start + size] = False
-        with pytest.raises(ZooError, match="forbids every action"):
-            ours.masked(np.zeros((2, ours.parameter_size), np.float32), forbidden)
-        start += size
 
 
 def test_a_space_without_a_head_is_refused() -> None:

@@ -22,7 +22,7 @@ from zoo.config.fields import build, hyperparameter
 from zoo.config.user_files import check_arguments, named_class, own_class, path_of_class
 from zoo.envs.config import EnvConfig
 from zoo.envs.masks import flat_mask
-from zoo.envs.spaces import describe, flat_parts
+from zoo.envs.spaces import choice_sizes, describe, flat_parts
 from zoo.envs.wrappers import MASK_KEY
 from zoo.errors import ZooError, ZooWarning
 from zoo.policies.config import (
@@ -231,7 +231,11 @@ def _mask_rows(action_masks: Any, n: int, action_space: spaces.Space[Any], size:
             f" expected {n} × {size}: a row an observation, an entry for each choice of"
             f" {describe(action_space)}"
         )
-    return np.stack(rows)
+    masks = np.stack(rows)
+    starts = np.cumsum([0, *choice_sizes(action_space)[:-1]])
+    if not np.logical_or.reduceat(masks, starts, axis=-1).all():
+        raise ZooError("an action mask forbids every action; each row must leave at least one")
+    return masks
 
 
 # -- state-dependent exploration --------------------------------------------------------------------------

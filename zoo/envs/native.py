@@ -54,12 +54,9 @@ def make_native(config: EnvConfig, n_envs: int, seed: int | None) -> AnyVectorEn
     spec = resolve(config.id)
     if is_envpool:
         return _make_envpool(config, spec, n_envs, seed)
-    env: AnyVectorEnv
-    if is_atari(config):
-        with missing_packages_named(spec):
-            env = _make_ale(config, spec, n_envs)
-    else:
-        env = _make_gymnasium(config, spec, n_envs)
+    make = _make_ale if is_atari(config) else _make_gymnasium
+    with missing_packages_named(spec):
+        env = make(config, spec, n_envs)
     check_supported(env.single_observation_space, env.single_action_space)
     if seed is not None:  # so that even a first reset without a seed follows from it
         env.reset(seed=seed)
@@ -159,11 +156,10 @@ def _make_gymnasium(config: EnvConfig, spec: EnvSpec, n_envs: int) -> AnyVectorE
         arguments["render_mode"] = config.render_mode
     if config.max_episode_steps != "auto":
         arguments["max_episode_steps"] = config.max_episode_steps
-    with missing_packages_named(spec):
-        try:
-            return gym.make_vec(spec, n_envs, vectorization_mode="vector_entry_point", **arguments)
-        except (TypeError, gym.error.Error) as error:
-            raise ZooError(f"the vector form of {spec.id} cannot be made: {error}") from error
+    try:
+        return gym.make_vec(spec, n_envs, vectorization_mode="vector_entry_point", **arguments)
+    except (TypeError, gym.error.Error) as error:
+        raise ZooError(f"the vector form of {spec.id} cannot be made: {error}") from error
 
 
 def _make_ale(config: EnvConfig, spec: EnvSpec, n_envs: int) -> AnyVectorEnv:

@@ -82,20 +82,16 @@ class ActingPolicy:
 
     def initial_state(self, n: int) -> Array | None:
         """Return the state of ``n`` rows at the start of an episode; None for a policy without recurrence."""
-        if not hasattr(self.policy, "initial_state"):
+        if not self.state_size:
             return None
         with torch.inference_mode():
-            state = self.policy.initial_state(n)  # type: ignore[operator]
-        return None if state is None else state.cpu().numpy()
+            return self.policy.initial_state(n).cpu().numpy()  # type: ignore[operator]
 
     def parameters(self, inputs: PolicyInput, state: Array | None = None) -> tuple[Array, Array | None]:
         """Return the masked parameters of the head (n, ``parameter_size``), and the next state."""
-        masks = inputs.get("action_masks")
         if self._in_numpy is not None:
             parameters = self._in_numpy(inputs["observations"])
-            return (parameters if masks is None else self.head.masked(parameters, masks)), None
-        if masks is not None:
-            self.head.check_masks(masks)
+            return self.head.masked(parameters, inputs.get("action_masks")), None
         with _evaluating(self.policy):
             if not self.state_size:
                 return self._head_parameters(inputs).cpu().numpy(), None
@@ -114,8 +110,6 @@ class ActingPolicy:
 
     def act_and_evaluate(self, inputs: PolicyInput, noise: Array) -> dict[str, Arrays]:
         """Return ``actions`` (n, …) drawn with ``noise``, ``log_prob`` and ``values`` of an `ActorCritic`."""
-        if "action_masks" in inputs:
-            self.head.check_masks(inputs["action_masks"])
         with _evaluating(self.policy):
             parameters, values, _ = self.policy(self._tensors(inputs))
             actions = self.head.sample(parameters.cpu().numpy(), noise)

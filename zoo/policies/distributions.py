@@ -74,32 +74,13 @@ class ActionDistribution(nn.Module, ABC):
         """How wide a mask is, None where actions can't be masked."""
         return sum(self.choice_sizes) or None
 
-    @functools.cached_property
-    def _choice_starts(self) -> Array:
-        return np.cumsum([0, *self.choice_sizes[:-1]])
-
     @abstractmethod
     def forward(self, features: Tensor) -> Tensor:
         """Return parameters (…, ``parameter_size``)."""
 
     def masked(self, parameters: Any, masks: Any | None) -> Any:
-        """Return parameters by which only valid actions are drawn; arrays of masks as in `check_masks`."""
-        if masks is None:
-            return parameters
-        if isinstance(masks, np.ndarray):
-            self.check_masks(masks)
-        return self._masked(parameters, masks)
-
-    def check_masks(self, masks: Array) -> None:
-        """Raise `ZooError` for masks (…, ``mask_size``) that leave a row no action, or that do not fit."""
-        if self.mask_size is None:
-            raise ZooError("the env masks actions, but actions that are numbers (Box) can't be masked")
-        if masks.shape[-1] != self.mask_size:
-            raise ZooError(
-                f"an action mask has {masks.shape[-1]} entries, but this space needs {self.mask_size}"
-            )
-        if not np.logical_or.reduceat(masks, self._choice_starts, axis=-1).all():
-            raise ZooError("an action mask forbids every action; an env must leave at least one")
+        """Return parameters by which only valid actions are drawn; each choice must have one."""
+        return parameters if masks is None else self._masked(parameters, masks)
 
     def _masked(self, parameters: Any, masks: Any) -> Any:
         return where(masks, parameters, INVALID)

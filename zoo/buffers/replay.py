@@ -219,7 +219,12 @@ class ReplayBuffer:
                 self.infos[head, env] = infos[env]
         if self.optimize_memory_usage:
             following = {name: values[f"next_{name}"] for name in self.policy_columns}
-            self._store_following(heads, envs, following, values["dones"])
+            behind = (heads + 1) % self.length
+            for name, column in following.items():
+                self._write(name, (behind, envs), column)
+            for place in (behind * self.n_envs + envs).tolist():
+                self._final.pop(place, None)
+            self._keep_final(heads, envs, following, values["dones"])
         self.sampler.add(heads, envs)
         if self.episodes is not None:
             self.episodes.add(heads, envs, values["dones"])
@@ -245,15 +250,6 @@ class ReplayBuffer:
         self._chunks.mark_changed(rows)
         if self.episodes is not None:
             self.episodes.end(rows, indices)
-
-    def _store_following(self, heads: Array, envs: Array, following: dict[str, Arrays], dones: Array) -> None:
-        """Store the observations after the steps at ``heads`` in the rows behind, or as final ones."""
-        behind = (heads + 1) % self.length
-        for name, column in following.items():
-            self._write(name, (behind, envs), column)
-        for place in (behind * self.n_envs + envs).tolist():
-            self._final.pop(place, None)
-        self._keep_final(heads, envs, following, dones)
 
     def _write(self, name: str, places: Any, values: Arrays) -> None:
         if self._stacks is not None and name == "observations":

@@ -75,7 +75,13 @@ class VecEnvAdapter:
         self.num_envs: int = env.num_envs
         self.observation_space: spaces.Space[Any] = env.single_observation_space
         self.action_space: spaces.Space[Any] = env.single_action_space
-        self._autoreset = _autoreset_mode(env)
+        try:
+            self._autoreset = AutoresetMode(env.metadata.get("autoreset_mode"))
+        except ValueError:
+            raise ZooError(
+                f"{type(env.unwrapped).__name__} does not say when it resets: set "
+                'metadata["autoreset_mode"] to a gymnasium.vector.AutoresetMode'
+            ) from None
         self._stepped: Any = env.unwrapped
         self.observations: Observations = None
         if self._own is None:
@@ -342,13 +348,3 @@ class VecEnvAdapter:
         if self.normalizer is not None and len(self.normalizer.returns) == self.num_envs:
             self.normalizer.returns[different] = 0.0
         return different
-
-
-def _autoreset_mode(env: VectorEnv[Any, Any, Any]) -> AutoresetMode:
-    try:
-        return AutoresetMode(env.metadata.get("autoreset_mode"))
-    except ValueError:
-        raise ZooError(
-            f"{type(env.unwrapped).__name__} does not say when it resets: set "
-            'metadata["autoreset_mode"] to a gymnasium.vector.AutoresetMode'
-        ) from None

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from zoo.envs.spaces import Env, Space, layers
+from zoo.envs.spaces import Env, layers
 from zoo.envs.step_arrays import StepArrays
 from zoo.errors import ZooError
 
@@ -37,18 +37,13 @@ def worker_seed(seed: int, rank: int) -> int:
     return int(np.random.SeedSequence(seed, spawn_key=(1, rank)).generate_state(1)[0])
 
 
-def _spaces_of(env: Env) -> list[Space]:
-    """Return every space of ``env`` and of what it wraps, for some environments draw from these."""
-    found = [space for each in layers(env) for space in (each.action_space, each.observation_space)]
-    return list({id(space): space for space in found}.values())
-
-
 def seed_spaces(env: Env, first: int, n: int = 0) -> int:
-    """Seed every space of ``env`` by itself, and return the seed for its reset.
+    """Seed every space of ``env`` and of what it wraps by itself, and return the seed for its reset.
 
     They are those with the number ``n`` in the sequence that begins with ``first``, which is itself for 0.
     """
-    spaces = _spaces_of(env)
+    found = [space for each in layers(env) for space in (each.action_space, each.observation_space)]
+    spaces = {id(space): space for space in found}.values()
     own, *others = np.random.SeedSequence([first, n]).generate_state(1 + len(spaces)).tolist()
     for space, seed in zip(spaces, others, strict=True):
         space.seed(seed)

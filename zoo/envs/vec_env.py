@@ -301,14 +301,13 @@ class SyncVecEnv(VecEnv):
         self._statistics = [statistics_of(env) for env in self.envs]
         self._lives: list[LifeLoss | None] = [find_wrapper(env, LifeLoss) for env in self.envs]
         self._masks = masks_of(self.envs, lambda i: self._progress.name(i), used=mask_actions)
-        self._was_used = [False] * n
         self._set_values: list[dict[str, Any]] = [{} for _ in range(n)]
         self._seeds: list[int | None] = [None] * n
-        self._n_reseeded = [0] * n
+        self._n_reseeded, self._first_steps = [0] * n, [0] * n
+        self._was_used, self._plays_once = [False] * n, [False] * n
         self._actions: list[NDArray[Any]] = []
         """A row (num_envs, …) for each step since the oldest of the seeds."""
-        self._n_steps = 0
-        self._returns, self._first_steps, self._plays_once = np.zeros(n), [0] * n, [False] * n
+        self._n_steps, self._returns = 0, np.zeros(n)
         self._standing: set[int] = set()
         self.use_arrays(self.arrays)
 
@@ -404,17 +403,12 @@ class SyncVecEnv(VecEnv):
     def env_states(self) -> list[EnvState]:
         own = self.arrays.actions
         actions = np.array(self._actions, own.dtype).reshape(-1, *own.shape)
-        return [
-            EnvState(
-                self._seeds[i],
-                self._n_reseeded[i],
-                actions[len(actions) - n :, i],
-                self._observation(i),
-                float(self._returns[i]),
-                self._n_steps - self._first_steps[i],
-            )
-            for i, n in enumerate((self._n_steps - self._progress.seeded_at).tolist())
-        ]
+        states = []
+        for i, n in enumerate((self._n_steps - self._progress.seeded_at).tolist()):
+            since, length = actions[len(actions) - n :, i], self._n_steps - self._first_steps[i]
+            reached = self._observation(i), float(self._returns[i]), length
+            states.append(EnvState(self._seeds[i], self._n_reseeded[i], since, *reached))
+        return states
 
     def load_env_states(self, states: Sequence[EnvState]) -> list[int]:
         self._infos = list(self._infos)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -12,7 +12,6 @@ import numpy as np
 from gymnasium import spaces
 
 from zoo.envs.spaces import is_image
-from zoo.envs.transition import transform as transform
 
 Array = np.ndarray
 
@@ -59,6 +58,13 @@ def assign(column: Arrays, index: Any, values: Arrays) -> None:
             part[index] = values[key]
     else:
         column[index] = values
+
+
+def transform(function: Callable[[np.ndarray], Any], column: Arrays) -> Arrays:
+    """Apply a function to the array, or to each array in the dictionaries."""
+    if isinstance(column, dict):
+        return {key: transform(function, part) for key, part in column.items()}
+    return function(column)
 
 
 def merge_leading(column: Arrays) -> Arrays:

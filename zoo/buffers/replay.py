@@ -149,6 +149,7 @@ class ReplayBuffer:
         self.n_given_up = (n_frames if shows_stacks else 1) if optimize_memory_usage else 0
         """Rows of each ring, at its head, that hold no transition."""
         self.length = max(capacity // n_envs, self.n_given_up + 1)
+        self._most_rows = self.length - self.n_given_up
         if n_step > self._most_rows:
             raise ZooError(
                 f"`replay.n_step={n_step}` is longer than the buffer: `algo.buffer_size={capacity}` keeps"
@@ -191,10 +192,6 @@ class ReplayBuffer:
 
     def __len__(self) -> int:
         return int(self.sizes.sum())
-
-    @property
-    def _most_rows(self) -> int:
-        return self.length - self.n_given_up
 
     # -- storing ----------------------------------------------------------------------------------------
 
@@ -383,7 +380,8 @@ class ReplayBuffer:
             raise ZooError("the checkpoint's buffer is longer or shorter: is `algo.buffer_size` another?")
         self._chunks.load_state(state["chunks"], used)
         if self.infos is not None:
-            self.infos[:used] = unpack_infos(state["infos"], (used, self.n_envs))
+            infos = json.loads(state["infos"].tobytes(), object_hook=_from_json)
+            self.infos[:used].reshape(-1)[:] = infos
         self._n_added_before = self._n_added
         self.heads, self.sizes = heads.astype(np.int64), sizes.astype(np.int64)
         self._are_in_step = all((each == each[0]).all() for each in (self.heads, self.sizes))
@@ -484,13 +482,6 @@ def pack_infos(infos: Array) -> Array:
     """Return infos (n, n_envs) as the bytes of a JSON text; what is no plain value or array is left out."""
     text = json.dumps(infos.reshape(-1).tolist(), default=_to_json, skipkeys=True)
     return np.frombuffer(text.encode(), np.uint8)
-
-
-def unpack_infos(packed: Array, shape: tuple[int, int]) -> Array:
-    """Return the infos of which `pack_infos` made these bytes."""
-    infos = np.full(shape, None, object)
-    infos.reshape(-1)[:] = json.loads(packed.tobytes(), object_hook=_from_json)
-    return infos
 
 
 _ARRAY = "array of"

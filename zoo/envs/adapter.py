@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
@@ -15,7 +15,6 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
 from zoo.envs.masks import VectorMasks
-from zoo.envs.monitor import EpisodeMonitor
 from zoo.envs.normalize import Normalizer, VecNormalize, is_training
 from zoo.envs.registry import close_reporting
 from zoo.envs.spaces import Observations, check_supported
@@ -29,12 +28,15 @@ from zoo.envs.transition import (
     copied,
     final_observations,
     info_of,
+    map_arrays,
     success_of,
-    transform,
 )
 from zoo.envs.vec_env import VecEnv, as_float32
 from zoo.envs.wrappers import MASK_KEY, check_distinct, check_finite
 from zoo.errors import ZooError, nearest
+
+if TYPE_CHECKING:
+    from zoo.envs.monitor import EpisodeMonitor
 
 
 class VecEnvAdapter:
@@ -64,6 +66,8 @@ class VecEnvAdapter:
         if isinstance(env, VecNormalize):
             self.normalizer, env = env.normalizer, env.env
         self._own = env if isinstance(env, VecEnv) else None
+        self.is_replayable = self._own is not None
+        """Whether `state` can be taken: not where a vector environment resets its own out of reach."""
         check_supported(env.single_observation_space, env.single_action_space)
         space = env.single_observation_space
         if self._own is None and uses_masks and isinstance(space, spaces.Dict) and MASK_KEY in space.spaces:
@@ -75,6 +79,7 @@ class VecEnvAdapter:
         self.num_envs: int = env.num_envs
         self.observation_space: spaces.Space[Any] = env.single_observation_space
         self.action_space: spaces.Space[Any] = env.single_action_space
+        self.spaces = self.observation_space, self.action_space
         try:
             self._autoreset = AutoresetMode(env.metadata.get("autoreset_mode"))
         except ValueError:
@@ -82,6 +87,8 @@ class VecEnvAdapter:
                 f"{type(env.unwrapped).__name__} does not say when it resets: set "
                 'metadata["autoreset_mode"] to a gymnasium.vector.AutoresetMode'
             ) from None
+        self.next_step_autoreset = self._autoreset is AutoresetMode.NEXT_STEP
+        """Whether the step after an episode's end merely resets."""
         self._stepped: Any = env.unwrapped
         self.observations: Observations = None
         if self._own is None:
@@ -102,16 +109,6 @@ class VecEnvAdapter:
     def disturb(self) -> None:
         """Mark the environments as disturbed until they are reset."""
         self._stepped.last_stepped_by = None
-
-    @property
-    def spaces(self) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
-        """The spaces of observations and of actions of one environment."""
-        return self.observation_space, self.action_space
-
-    @property
-    def next_step_autoreset(self) -> bool:
-        """Whether the step after an episode's end merely resets."""
-        return self._autoreset is AutoresetMode.NEXT_STEP
 
     @property
     def mask_size(self) -> int | None:
@@ -246,7 +243,7 @@ class VecEnvAdapter:
             transition.final_action_masks = self._masks.final(final_infos, rows, transition.terminated)
             transition.final_infos = final_infos
         else:
-            transition.final_observations = transform(itemgetter(finished), transition.new_observations)
+            transition.final_observations = map_arrays(itemgetter(finished), transition.new_observations)
             transition.final_infos = [info_of(infos, i) for i in rows]
             if transition.new_action_masks is not None:
                 transition.final_action_masks = transition.new_action_masks[finished]
@@ -259,7 +256,8 @@ class VecEnvAdapter:
             observations, reset_infos = self.env.reset(options={"reset_mask": self._to_reset.copy()})
             transition.new_observations = self._checked(observations)
             if transition.new_action_masks is not None:
-                transition.new_action_masks[rows] = self._masks.of_reset(reset_infos, rows)
+                reset_masks = self._masks.by_env(reset_infos, rows)
+                transition.new_action_masks[rows] = self._masks.read(rows, reset_masks)
 
     def _end(self, i: int, info: Mapping[str, Any]) -> EpisodeEnd:
         """Return how an episode ended, by sums of the raw rewards."""
@@ -308,11 +306,6 @@ class VecEnvAdapter:
         return logged
 
     # -- exact resume -----------------------------------------------------------------------------------
-
-    @property
-    def is_replayable(self) -> bool:
-        """Whether `state` can be taken: not where a vector environment resets its own out of reach."""
-        return self._own is not None
 
     def _replayable(self) -> VecEnv:
         if self._own is None:

@@ -17,7 +17,6 @@ from gymnasium.vector import VectorEnv
 
 from zoo.core.free_memory import refuse_what_does_not_fit
 from zoo.envs import registry
-from zoo.envs.atari import silence_emulator, wrap_atari
 from zoo.envs.config import (
     ATARI_RESEED_EVERY,
     DEFAULT_RESEED_EVERY,
@@ -31,11 +30,8 @@ from zoo.envs.config import (
     is_renewed,
     normalize_config,
 )
-from zoo.envs.monitor import EpisodeMonitor
-from zoo.envs.native import make_native
 from zoo.envs.normalize import VecNormalize
 from zoo.envs.spaces import Env
-from zoo.envs.subproc_vec_env import SubprocVecEnv
 from zoo.envs.vec_env import SyncVecEnv
 from zoo.envs.wrappers import FrameStack, apply_wrappers, find_wrapper
 from zoo.errors import ZooError, ZooWarning
@@ -73,6 +69,8 @@ def make_env(config: EnvConfig, source: EnvSpec | Callable[..., Env]) -> Env:
         env = _call_factory(source, config, atari, arguments)
     limit = config.max_episode_steps
     if atari is not None:
+        from zoo.envs.atari import wrap_atari
+
         env = wrap_atari(env, atari, limit if isinstance(limit, int) else None)
     elif isinstance(limit, int) and not isinstance(source, EnvSpec):
         env = gym.wrappers.TimeLimit(env, limit)
@@ -113,6 +111,8 @@ def _make_registered(
     spec.order_enforce = False
     spec.disable_env_checker = True
     if atari is not None:
+        from zoo.envs.atari import silence_emulator
+
         silence_emulator()
         arguments["frameskip"] = 1  # the preprocessing repeats actions
         if atari.action_repeat_probability is not None:
@@ -174,6 +174,8 @@ def make_vec_env(
     vector_env.frame_stack = frames_shown(config)
     vector_env.mask_actions, vector_env.nan_check = config.mask_actions, config.nan_check
     if monitor_dir is not None:
+        from zoo.envs.monitor import EpisodeMonitor
+
         keywords = config.info_keywords
         vector_env.monitor = EpisodeMonitor(monitor_dir, n_envs, env_id=config.id, info_keywords=keywords)
     if (normalize := normalize_config(config)) is not None:
@@ -195,6 +197,8 @@ def _vector_env(
     if is_native(config):
         if not isinstance(env, str | EnvConfig):
             raise ZooError("env.vectorization=native needs an id; a function makes single environments")
+        from zoo.envs.native import make_native
+
         return make_native(config, n_envs, seed)
     source = source_of(env, config, n_envs)
     make_envs = [functools.partial(make_env, config, source)] * n_envs
@@ -208,6 +212,8 @@ def _vector_env(
         "mask_actions": config.mask_actions,
     }
     if config.vectorization == "workers":
+        from zoo.envs.subproc_vec_env import SubprocVecEnv
+
         options |= {name: getattr(config, name) for name in ("n_workers", "start_method", "step_timeout")}
         made: VectorEnv[Any, Any, Any] = SubprocVecEnv(make_envs, **options)
     else:

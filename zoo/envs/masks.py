@@ -147,22 +147,19 @@ class VectorMasks(ActionMasks):
 
     def reset(self, infos: Mapping[str, Any]) -> Masks | None:
         """Return the masks after a reset of all environments, (num_envs, size); None without masks."""
-        self.detect(list(self._by_env(infos, self._all).values()))
+        self.detect(list(self.by_env(infos, self._all).values()))
         return self.current(infos)
 
     def current(self, infos: Mapping[str, Any], over: Masks | None = None) -> Masks | None:
         """Return the masks for the current observations, (num_envs, size); None without masks. See `read`."""
         if self.size is not None:
-            return self.read(self._all, self._by_env(infos, self._all), over)
+            return self.read(self._all, self.by_env(infos, self._all), over)
         if infos.get("action_mask") is not None:
             self.refuse_late_mask(int(np.argmax(infos.get("_action_mask", [True]))))
         return None
 
-    def of_reset(self, infos: Mapping[str, Any], rows: Sequence[int]) -> Masks:
-        """Return the masks of environments that alone were reset, (n, size)."""
-        return self.read(rows, self._by_env(infos, rows))
-
-    def _by_env(self, infos: Mapping[str, Any], rows: Sequence[int]) -> dict[int, Info]:
+    def by_env(self, infos: Mapping[str, Any], rows: Sequence[int]) -> dict[int, Info]:
+        """Return the masks among infos for `read`."""
         masks = {key: infos[key] for key in ("action_mask", "_action_mask") if key in infos}
         return {i: info_of(masks, i) for i in rows}
 

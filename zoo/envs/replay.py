@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from zoo.envs.spaces import Env, layers
-from zoo.envs.step_arrays import StepArrays
 from zoo.errors import ZooError
+
+if TYPE_CHECKING:
+    from zoo.envs.step_arrays import StepArrays
 
 LARGEST_SEED = 2**31 - 1
 """C++ takes seeds of 32 bits with a sign."""

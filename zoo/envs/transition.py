@@ -130,7 +130,7 @@ class Transition:
         if len(self.finished):
             final = self.final_observations, self.final_action_masks
             for (name, values), own in zip(following.items(), final, strict=False):
-                following[name] = transform(self._with_final, values, own)
+                following[name] = map_arrays(self._with_final, values, own)
         return following
 
     def _with_final(self, values: NDArray[Any], final: NDArray[Any]) -> NDArray[Any]:
@@ -139,25 +139,23 @@ class Transition:
         return values
 
 
-def transform(function: Callable[..., Any], column: Any, *others: Any) -> Any:
-    """Apply a function to an array and those that go with it, or to each in dictionaries of them."""
-    if isinstance(column, dict):
-        return {
-            key: transform(function, part, *(each[key] for each in others)) for key, part in column.items()
-        }
-    return function(column, *others)
+def map_arrays(function: Callable[..., Any], part: Any, *others: Any) -> Any:
+    """Apply a function to an array and those that go with it, or to each of dictionaries of them."""
+    if isinstance(part, Mapping):
+        return {key: function(array, *(other[key] for other in others)) for key, array in part.items()}
+    return function(part, *others)
 
 
 def stacked(rows: Sequence[Any]) -> Observations:
     """Return observations of single environments as arrays with one row each."""
-    return transform(lambda *parts: np.stack(parts), *rows)
+    return map_arrays(lambda *parts: np.stack(parts), *rows)
 
 
 def copied(observations: Observations) -> Observations:
     """Return a copy of an array or of a dict of arrays."""
     if isinstance(observations, np.ndarray):  # the quick way
         return observations.copy(order="K")  # products of transposed arrays round otherwise
-    return transform(np.array, observations)
+    return map_arrays(np.array, observations)
 
 
 def attached(env: Any, name: str) -> Any:
@@ -199,8 +197,8 @@ def success_of(info: Mapping[str, Any]) -> bool | None:
 def final_observations(infos: Mapping[str, Any], finished: NDArray[np.int64]) -> Observations:
     """Return the rows of ``final_obs`` for the environments that finished."""
     final = infos["final_obs"]
-    if isinstance(final, dict):
-        return transform(lambda values: np.asarray(values)[finished], final)
+    if isinstance(final, Mapping):
+        return map_arrays(lambda values: np.asarray(values)[finished], final)
     return stacked([final[i] for i in finished.tolist()])
 
 

@@ -29,7 +29,7 @@ from zoo.envs.spaces import (
     spaces_differ,
 )
 from zoo.envs.step_arrays import NO_ENV, StepArrays, StepProgress
-from zoo.envs.transition import EpisodeEnd, Transition, copied, stacked, transform
+from zoo.envs.transition import EpisodeEnd, Transition, copied, map_arrays, stacked
 from zoo.envs.wrappers import LifeLoss, check_distinct, find_wrapper, statistics_of
 from zoo.errors import ZooError
 
@@ -479,7 +479,11 @@ class SyncVecEnv(VecEnv):
         first = self._seeds[i]
         assert first is not None
         if self._renew and self._was_used[i]:
-            self._make_anew(i)
+            self._close_env(i)
+            env = self.envs[i] = self._make_envs[i]()
+            for name, value in self._set_values[i].items():
+                env.set_wrapper_attr(name, value)
+            self._statistics[i], self._lives[i] = statistics_of(env), find_wrapper(env, LifeLoss)
         self._was_used[i] = True
         self._plays_once[i] = False
         self._standing.discard(i)
@@ -493,13 +497,6 @@ class SyncVecEnv(VecEnv):
         self._progress.seeded_at[i] = self._n_steps
         n_kept = self._n_steps - int(self._progress.seeded_at.min())
         del self._actions[: len(self._actions) - n_kept]
-
-    def _make_anew(self, i: int) -> None:
-        self._close_env(i)
-        env = self.envs[i] = self._make_envs[i]()
-        for name, value in self._set_values[i].items():
-            env.set_wrapper_attr(name, value)
-        self._statistics[i], self._lives[i] = statistics_of(env), find_wrapper(env, LifeLoss)
 
     def _close_env(self, i: int) -> None:
         with close_reporting(f"env {self._first_index + i}"):
@@ -532,7 +529,8 @@ class SyncVecEnv(VecEnv):
             return False
         self._infos[i] = info
         shown, expected = (
-            transform(lambda part: part.tobytes(), each) for each in (self._observation(i), state.observation)
+            map_arrays(lambda part: part.tobytes(), each)
+            for each in (self._observation(i), state.observation)
         )
         is_same_return = np.array_equal(total, state.episode_return, equal_nan=True)
         return shown == expected and is_same_return and length == state.length
@@ -546,7 +544,7 @@ class SyncVecEnv(VecEnv):
 
     def _observation(self, i: int) -> Any:
         """Return a copy of what an environment shows now."""
-        return transform(lambda array: array[i].copy(), self.arrays.observations)
+        return map_arrays(lambda array: array[i].copy(), self.arrays.observations)
 
     def _write_masks(self) -> None:
         if self._masks.size is not None:

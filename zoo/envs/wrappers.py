@@ -232,7 +232,7 @@ class TimeFeature(Wrapper):
         self._key = "observation" if isinstance(env.observation_space, spaces.Dict) else None
         space = _vector_space(env, "env.time_feature", self._key)
         low, high = np.append(space.low, 0.0), np.append(space.high, 1.0)
-        extended: Space = spaces.Box(low.astype(space.dtype), high.astype(space.dtype), dtype=_dtype(space))
+        extended: Space = spaces.Box(low.astype(space.dtype), high.astype(space.dtype), dtype=space.dtype)
         if isinstance(env.observation_space, spaces.Dict):
             extended = spaces.Dict({**env.observation_space.spaces, "observation": extended})
         self.observation_space = extended
@@ -340,14 +340,14 @@ class FrameStack(gym.ObservationWrapper):
 class _Stack:
     """The last frames of one Box, side by side in one array."""
 
-    def __init__(self, space: spaces.Box, n: int) -> None:
+    def __init__(self, space: Any, n: int) -> None:
         if not 1 <= len(space.shape) <= 3:
             raise ZooError(f"env.frame_stack: {describe(space)} cannot be stacked; a vector or a picture can")
         self._adds_axis = len(space.shape) == 2
         self._axis = 0 if self._adds_axis or channels_first(space.shape) else -1
         self._none = [self._frame(np.zeros_like(space.low))] * n
         low, high = (self._joined([self._frame(bound)] * n) for bound in (space.low, space.high))
-        self.space = spaces.Box(np.minimum(low, 0), np.maximum(high, 0), dtype=_dtype(space))
+        self.space = spaces.Box(np.minimum(low, 0), np.maximum(high, 0), dtype=space.dtype)
         self.clear()
 
     def clear(self) -> None:
@@ -389,7 +389,7 @@ def _apply_wrapper(env: Env, wrapper: str | Mapping[str, Any]) -> Env:
         raise ZooError(f"env.wrappers: {name} needs: {command} ({error})") from error
 
 
-def _vector_space(env: Env, option: str, key: str | None = None) -> spaces.Box:
+def _vector_space(env: Env, option: str, key: str | None = None) -> Any:
     """Return the space of vectors that a wrapper works on, or raise `ZooError`."""
     space: Any = env.observation_space
     if key is not None:
@@ -398,11 +398,6 @@ def _vector_space(env: Env, option: str, key: str | None = None) -> spaces.Box:
         return space
     found = describe(env.observation_space)
     raise ZooError(f"{option} works on a vector of numbers (or a Dict with `observation`), not on {found}")
-
-
-def _dtype(space: spaces.Box) -> Any:
-    assert space.dtype is not None
-    return space.dtype.type
 
 
 def check_finite(what: str, values: Any, step: int, envs: Sequence[int], key: str = "") -> None:

@@ -16,6 +16,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -60,20 +61,17 @@ class ActingPolicy:
     ) -> None:
         self.policy = policy
         self.device = torch.device(device)
+        self._tensors = partial(to_tensors, device=self.device)
         self.head = policy.head  # type: ignore[assignment]
         self.state_size = int(getattr(policy, "state_size", 0))
         self._mirror = mirror
         in_memory = policy if mirror is None else mirror.copy
         self._in_numpy = action_parameters_in_numpy(in_memory)
+        self.uses_numpy = self._in_numpy is not None
         self._values_in_numpy = values_in_numpy(in_memory)
         self._calls: Counter[Hashable] = Counter()
         self._graphs: dict[Hashable, GraphedFunction] = {}
         self._may_be_graphed = self.device.type == "cuda" and not has_foreign_modules(policy)
-
-    @property
-    def uses_numpy(self) -> bool:
-        """Whether acting goes past torch."""
-        return self._in_numpy is not None
 
     def refresh(self) -> None:
         """Act with the parameters as they are now, where acting has a copy of them."""
@@ -139,9 +137,6 @@ class ActingPolicy:
 
     def _parameters_of(self, tensors: dict[str, Any]) -> Tensor:
         return self.policy.action_parameters(tensors, None)[0]  # type: ignore[operator]
-
-    def _tensors(self, column: Arrays) -> Any:
-        return to_tensors(column, self.device)
 
 
 def to_tensors(column: Arrays, device: torch.device) -> Any:

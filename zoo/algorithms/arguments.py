@@ -217,10 +217,7 @@ def _raw_batch(space: spaces.Space[Any], observations: Any) -> tuple[Arrays, boo
 
 
 def _mask_rows(action_masks: Any, n: int, action_space: spaces.Space[Any], size: int | None) -> np.ndarray:
-    """Return an array of masks, or ``n`` masks in any form, as rows (n, ``size``).
-
-    Raises `ZooError` for masks that don't fit, and for actions without any: ``size`` is None.
-    """
+    """Return ``n`` masks in any form as rows (n, ``size``). Raises `ZooError` for those that don't fit."""
     if size is None:
         raise ZooError(f"`action_masks` can't be taken: {describe(action_space)} has no masks")
     is_one_row = n == 1 and isinstance(action_masks, np.ndarray) and action_masks.ndim == 1

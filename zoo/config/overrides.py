@@ -17,13 +17,7 @@ from zoo.config.schema import SECTIONS
 from zoo.core.printing import one_line
 from zoo.errors import ZooError
 
-WORD_KEYS = {
-    "plot": "runs",
-    "compare": "runs",
-    "import": "file",
-    "pull": "source",
-    "status": "folder",
-}
+WORD_KEYS = {"plot": "runs", "compare": "runs", "import": "file", "pull": "source", "status": "folder"}
 """Commands that take bare words, and the key that these are the value of; ``runs`` are any number."""
 
 KEYS_BY_TYPED_NAME = {

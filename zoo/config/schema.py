@@ -316,8 +316,7 @@ class PlotSettings(CompareSettings):
     )
     interval: str = hyperparameter(help="band around a group's line", choices=("ci", "std", "none"))
     format: str | None = hyperparameter(
-        help="null: as the ending of out says, else png",
-        choices=("png", "svg", "pdf", "html", "md", "csv"),
+        help="null: as the ending of out says, else png", choices=("png", "svg", "pdf", "html", "md", "csv")
     )
     report: bool = hyperparameter(help="one HTML page with everything; the same as format=html")
     title: str | None = hyperparameter(help="heading of the figure or report")
@@ -489,10 +488,7 @@ SECTIONS = {
 OPEN_SECTIONS = ("callbacks", "logger")
 """Sections that also take what is the user's own, a mapping with a ``_target_``, under any key."""
 
-PARTS = {
-    "env.normalize": "zoo.envs.config:NormalizeConfig",
-    "env.atari": "zoo.envs.config:AtariConfig",
-}
+PARTS = {"env.normalize": "zoo.envs.config:NormalizeConfig", "env.atari": "zoo.envs.config:AtariConfig"}
 """The settings of those keys of a section that may be a plain value as well as a mapping."""
 
 _ELSEWHERE = {

@@ -208,10 +208,7 @@ class LoggerGroup:
     """
 
     def __init__(
-        self,
-        outputs: Sequence[Logger],
-        folder: Path | None = None,
-        config: Mapping[str, Any] | None = None,
+        self, outputs: Sequence[Logger], folder: Path | None = None, config: Mapping[str, Any] | None = None
     ) -> None:
         self.outputs: dict[str, Logger] = dict(named(outputs))  # type: ignore[arg-type]
         self._folder, self._config = folder, config or {}

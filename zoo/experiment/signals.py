@@ -17,10 +17,7 @@ from zoo.algorithms.callback import PREEMPTED, Training
 
 @contextlib.contextmanager
 def stop_on_signals(
-    algorithm: Training,
-    *,
-    leads: bool = True,
-    forward: Callable[[int], None] | None = None,
+    algorithm: Training, *, leads: bool = True, forward: Callable[[int], None] | None = None
 ) -> Iterator[None]:
     """Let SIGINT (Ctrl-C) and SIGTERM within the block end learning: ``stop_reason`` is then PREEMPTED.
 

@@ -66,10 +66,7 @@ def probability_of_improvement(first: Strata, second: Strata) -> Any:
 
 
 def bootstrapped(
-    statistic: Callable[..., Any],
-    *methods: Strata,
-    n_resamples: int = N_RESAMPLES,
-    width: int = 1,
+    statistic: Callable[..., Any], *methods: Strata, n_resamples: int = N_RESAMPLES, width: int = 1
 ) -> Array:
     """Return ``statistic(*methods)`` for resamples (n_resamples, …) of the runs.
 
@@ -99,10 +96,7 @@ def interval(resamples: NDArray[Any]) -> tuple[Any, Any]:
 
 
 def bootstrap_interval(
-    statistic: Callable[..., Any],
-    *methods: Strata,
-    n_resamples: int = N_RESAMPLES,
-    width: int = 1,
+    statistic: Callable[..., Any], *methods: Strata, n_resamples: int = N_RESAMPLES, width: int = 1
 ) -> tuple[float, float] | None:
     """Return the interval of a statistic that is one number, from stratified bootstrap resamples of the runs.
 

@@ -18,15 +18,7 @@ from zoo.core.printing import one_line
 from zoo.errors import ZooError, install_command
 from zoo.plots.curves import Curve, CurveOptions, binned, caption, series_of, smoothed
 from zoo.plots.runs import Run
-from zoo.plots.scores import (
-    AGGREGATES,
-    NO_SCORE,
-    SCORE_NAMES,
-    GroupScore,
-    Interval,
-    Methods,
-    aggregates,
-)
+from zoo.plots.scores import AGGREGATES, NO_SCORE, SCORE_NAMES, GroupScore, Interval, Methods, aggregates
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist

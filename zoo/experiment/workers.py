@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from zoo.core.free_memory import usable_cores
 from zoo.core.printing import one_line, print_message
 from zoo.errors import INTERRUPTED, ZooError
-from zoo.launch.processes import describe_exit
+from zoo.launch.processes import describe_exit, python_program
 
 if TYPE_CHECKING:
     from zoo.optim.workers import Store, Workers
@@ -240,7 +240,8 @@ class WorkerLauncher:
         path = f"{self._folder.name}/store"
         store = dist.FileStore(path, self.size)  # type: ignore[attr-defined]
         for rank in range(1, self.size):
-            command = [sys.executable, "-c", _worker_program(path, rank, self.size)]
+            call = f"from zoo.experiment.workers import main; main({path!r}, {rank}, {self.size})"
+            command = [sys.executable, "-c", python_program(call)]
             self._processes.append(subprocess.Popen(command, stdin=subprocess.PIPE))
         return store
 
@@ -345,16 +346,6 @@ class WorkerLauncher:
         names = [f"{READY}/{rank}" for rank in range(1, self.size)]
         while time.monotonic() < deadline and not self._store.check(names):
             time.sleep(0.05)
-
-
-def _worker_program(path: str, rank: int, size: int) -> str:
-    # Until a worker minds signals it ends by them, without a traceback.
-    return (
-        f"import sys; sys.path[:] = {sys.path!r};"
-        " import signal; signal.signal(signal.SIGINT, signal.SIG_DFL);"
-        " signal.signal(signal.SIGTERM, signal.SIG_DFL);"
-        f" from zoo.experiment.workers import main; main({path!r}, {rank}, {size})"
-    )
 
 
 # -- the others -------------------------------------------------------------------------------------------

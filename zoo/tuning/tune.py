@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +12,7 @@ from typing import Any
 from zoo.config.environment_values import as_written, resolved
 from zoo.core.free_memory import usable_cores
 from zoo.core.printing import say, without_password
-from zoo.errors import INTERRUPTED, ZooError
+from zoo.errors import INTERRUPTED, MISTAKE, ZooError
 from zoo.launch.processes import JobProcesses, describe_exit
 from zoo.tuning.plan import Plan
 from zoo.tuning.report import Result, result_of
@@ -63,38 +61,19 @@ class Search:
 
     def _keep_one_running(self, deadline: float | None, variables: Mapping[str, str]) -> int:
         """Keep one worker running until nothing is left to do; return its exit status."""
-        status = 0
+        environment, status = {**variables, **os.environ}, 0
+        job = {
+            "config": as_written(self.plan.config),
+            "deadline": deadline,
+            "arguments": [without_password(argument) for argument in sys.argv],
+        }
         for _ in range(MOST_DEATHS):
-            status, message = self._run_worker(deadline, variables)
+            status, message = self._processes.run("zoo.tuning.worker:work", job, environment)
             if message is not None:
-                self._errors += [message] if message else []
+                self._errors += [message] if status == MISTAKE else []
                 return status
             if self._processes.is_stopping or self._errors:
                 return INTERRUPTED
             say(f"zoo: a process {describe_exit(status)}; another one goes on", sys.stderr)
         self._errors.append(f"{MOST_DEATHS} processes died; the last {describe_exit(status)}")
         return INTERRUPTED
-
-    def _run_worker(self, deadline: float | None, variables: Mapping[str, str]) -> tuple[int, str | None]:
-        """Run a worker to its end; return its status and its error, "" for none, None if it died."""
-        job = {
-            "config": as_written(self.plan.config),
-            "deadline": deadline,
-            "arguments": [without_password(argument) for argument in sys.argv],
-        }
-        with tempfile.TemporaryFile("w+", encoding="utf-8") as file:
-            json.dump(job, file)
-            file.seek(0)
-            # Until the worker handles signals itself they end it, without a traceback.
-            code = (
-                f"import sys; sys.path[:] = {sys.path!r};"
-                " import signal; signal.signal(signal.SIGINT, signal.SIG_DFL);"
-                f" from zoo.tuning.worker import main; main({file.fileno()})"
-            )
-            command, environment = [sys.executable, "-c", code], {**variables, **os.environ}
-            status = self._processes.run(command, env=environment, pass_fds=[file.fileno()])
-            file.seek(0)
-            reported = json.loads(file.read() or "null")
-        if status is None:
-            return INTERRUPTED, ""
-        return (reported[0], reported[1]) if isinstance(reported, list) else (status, None)

@@ -261,9 +261,9 @@ def some_task(n_here: int, gpus_here: int | None = None) -> Task:
 @pytest.mark.parametrize(
     ("asked", "n_gpus", "of", "device"),
     [
-        ("auto", 2, None, "cuda:1"),
-        ("cuda", 2, None, "cuda:1"),
-        ("auto", 0, None, "cpu"),
+        ("auto", 2, Task(1, 2, 1, 2), "cuda:1"),
+        ("cuda", 2, Task(1, 2, 1, 2), "cuda:1"),
+        ("auto", 0, Task(1, 2, 1, 2), "cpu"),
         ("auto", 2, some_task(2), "cuda:1"),
         ("auto", 1, some_task(2), "cuda:0"),
         ("cuda", 1, some_task(2), "cuda:0"),
@@ -273,11 +273,11 @@ def some_task(n_here: int, gpus_here: int | None = None) -> Task:
     ],
 )
 def test_each_worker_has_a_gpu_of_its_own(
-    asked: str, n_gpus: int, of: Task | None, device: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
+    asked: str, n_gpus: int, of: Task, device: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     """A task of a job may see its own alone, which is the first one that it sees."""
     monkeypatch.setattr(torch.cuda, "device_count", lambda: n_gpus)
-    config = worker_config({"device": asked, "compile": "auto"}, 2, 1, of)
+    config = worker_config({"device": asked, "compile": "auto"}, of)
     assert config == {"device": device, "compile": "auto" if device == "cpu" else False}
     assert capsys.readouterr().err == ""
 

@@ -16,7 +16,7 @@ from zoo.core.plain_data import value_at
 from zoo.core.printing import one_line
 from zoo.envs.spaces import interfaces_differ, space_from_dict
 from zoo.errors import ZooError
-from zoo.experiment.checkpoint import Checkpoint, check_workers, has_checkpoint, read_checkpoint
+from zoo.experiment.checkpoint import Checkpoint, read_checkpoint
 from zoo.experiment.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -84,21 +84,18 @@ def _last_checkpoint(
         raise ZooError(
             f"{where}: it is of {one_line(trained)}, this run of {algorithm.name}; init_with=weights"
         )
-    run = run_of(resolve_agent(source))
-    if run is None:
+    path = run_of(resolve_agent(source))
+    if path is None:
         raise ZooError(
             f"{where}: it is an agent alone, and only a run has more than weights; init_with=weights"
         )
-    folder = RunFolder(run).checkpoint
-    if not has_checkpoint(folder):
+    run = RunFolder(path)
+    if not run.has_checkpoint:
         raise ZooError(
             f"{where}: the run has kept no checkpoint (callbacks.checkpoint.keep=true keeps it);"
             " init_with=weights"
         )
-    checkpoint = read_checkpoint(folder)
-    if what == ALL and algorithm.has_replay:
-        check_workers(folder, 1)
-    return checkpoint
+    return read_checkpoint(run.checkpoint, 1 if what == ALL and algorithm.has_replay else None)
 
 
 def _take_tensors(algorithm: Algorithm, checkpoint: Checkpoint, where: str) -> None:

@@ -26,7 +26,7 @@ from zoo.core.plain_data import parse_json, parse_yaml, plain, to_json, to_yaml,
 from zoo.core.printing import one_line
 from zoo.envs.registry import folder_name
 from zoo.errors import ZooError
-from zoo.experiment.checkpoint import has_checkpoint
+from zoo.experiment.checkpoint import RECORD
 
 if TYPE_CHECKING:
     from zoo.algorithms.algorithm import Algorithm
@@ -112,7 +112,7 @@ class RunFolder:
     @property
     def has_checkpoint(self) -> bool:
         """Whether the run has reached its first checkpoint."""
-        return has_checkpoint(self.checkpoint)
+        return (self.checkpoint / RECORD).is_file()
 
     def write_config(self, config: Mapping[str, Any]) -> None:
         """Write the whole resolved config."""

@@ -234,7 +234,7 @@ class JobRunner:
         """Return status and reason of a job that was interrupted."""
         return INTERRUPTED, reason
 
-    def _run_process(self, state: JobState, lock: int | None, log: Path | None) -> tuple[str, int, str]:
+    def _run_process(self, state: JobState, lock: int, log: Path | None) -> tuple[str, int, str]:
         """Run a job in a process that keeps ``lock`` open; return its status, exit status and reason."""
         given = [*state.overrides, *self.folder.run_overrides(self.command, state)]
         overrides = [*self.hydra_overrides, *given, "hydra.mode=RUN"]

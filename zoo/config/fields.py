@@ -1,7 +1,6 @@
 """Declaring a value once: type, default, range, unit and one line of meaning, all in a dataclass field.
 
-From the same declaration come the constructor, the check of what a user wrote, the YAML defaults,
-the table in the documentation and the bounds of a search space.
+From it come constructor, check, YAML defaults, documentation and the bounds of a search space.
 """
 
 from __future__ import annotations
@@ -57,10 +56,7 @@ def hyperparameter(
 
 
 def with_defaults(**values: Any) -> Callable[[type[Config]], type[Config]]:
-    """Give inherited values of a config other defaults; their type, range and meaning stay declared once.
-
-    Stands below ``@dataclass``.
-    """
+    """Give inherited values of a config other defaults; stands below ``@dataclass``."""
 
     def decorate(config_class: type[Config]) -> type[Config]:
         bases = [each for each in config_class.__mro__[1:] if dataclasses.is_dataclass(each)]
@@ -118,10 +114,9 @@ def common_class(config_class: type[Any]) -> type[Any]:
 
 
 def build(config_class: type[Config], values: Mapping[str, Any], where: str) -> Config:
-    """Make a config from what a user wrote.
+    """Make a config from what a user wrote; ``where`` is its path in the whole: ``"algo"``, ``""`` at the top.
 
-    ``where`` is the path of the config in the whole (``"algo"``; ``""`` at the top), for messages. Raises
-    `ZooError` for an unknown key, a wrong type, a value out of its range or a missing value.
+    Raises `ZooError` for an unknown key, a wrong type, a value out of its range or a missing value.
     """
     config_class = variant_of(config_class, values, where)
     fields = {field.name: field for field in dataclasses.fields(config_class)}

@@ -58,11 +58,7 @@ def require_choices(command: str, config: Values) -> None:
 
 
 def checked(command: str, config: Values) -> dict[str, Any]:
-    """Return the config with every value of its declared type and every default filled in.
-
-    Raises `ZooError` for an unknown key, a wrong type, a value out of range, and for what does not go
-    together.
-    """
+    """Return the config with every value of its declared type, and defaults. Raises `ZooError`."""
     config = _with_replay_section(config)
     known = [field.name for field in dataclasses.fields(SETTINGS[command])]
     sections = ("env",) if command in PLAYING else [*SECTIONS.get(command, ()), "env"]

@@ -15,8 +15,7 @@ from typing import Any, TextIO
 from zoo.errors import ZooError, ZooWarning
 
 _INVISIBLE = {"Cc", "Cf", "Co", "Cs", "Zl", "Zp"}
-"""Unicode's control, format (right-to-left overrides among them), private, surrogate and line separator
-characters."""
+"""Unicode's control, format (right-to-left too), private, surrogate and separator characters."""
 
 
 def printable(text: object, limit: int = 100_000) -> str:

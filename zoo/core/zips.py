@@ -61,10 +61,7 @@ def read_zip(path: Path, *, main: str) -> dict[str, bytes]:
 
 
 def write_npz(path: Path, arrays: Mapping[str, NDArray[Any]], texts: Mapping[str, str]) -> None:
-    """Write arrays, compressed as ``np.load`` reads them, and the texts beside them. Raises `ZooError`.
-
-    The entries have no time: the same content is the same file.
-    """
+    """Write arrays, compressed for ``np.load``, and texts, without times. Raises `ZooError`."""
     with atomic_file(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, text in texts.items():
             with archive.open(name, "w") as member:
@@ -76,10 +73,7 @@ def write_npz(path: Path, arrays: Mapping[str, NDArray[Any]], texts: Mapping[str
 
 @contextmanager
 def opened_npz(path: Path) -> Iterator[NpzFile]:
-    """Give the archive of arrays, and texts as bytes, at ``path``; nothing in it is unpickled.
-
-    Raises `ZooError` if it is missing or damaged, in the block too.
-    """
+    """Give the archive of arrays, and texts as bytes, at ``path``, without pickles. Raises `ZooError`."""
     try:
         with np.load(path, allow_pickle=False) as npz:
             yield npz

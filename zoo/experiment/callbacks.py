@@ -210,10 +210,7 @@ def read_evaluations(path: Path) -> list[tuple[int, Evaluation]]:
 
 
 class StopTrainingOnRewardThreshold(Callback):
-    """Ends the run after an evaluation whose mean return is at least ``reward_threshold``.
-
-    It stands after ``evaluation`` in the list of callbacks.
-    """
+    """Ends the run once an evaluation reaches ``reward_threshold``; stands after ``evaluation``."""
 
     def __init__(self, evaluation: EvalCallback, reward_threshold: float) -> None:
         self.evaluation = evaluation
@@ -233,7 +230,7 @@ class StopTrainingOnRewardThreshold(Callback):
 class StopTrainingOnNoModelImprovement(Callback):
     """Ends the run after more than ``max_no_improvement_evals`` evaluations in a row without a better mean.
 
-    The first ``min_evals`` evaluations don't count. It stands after ``evaluation`` in the list of callbacks.
+    The first ``min_evals`` don't count. It stands after ``evaluation`` in the list of callbacks.
     """
 
     def __init__(self, evaluation: EvalCallback, max_no_improvement_evals: int, min_evals: int = 0) -> None:
@@ -279,10 +276,7 @@ class StopTrainingOnMaxEpisodes(Callback):
 
 
 class KeepAgentsCallback(Callback):
-    """Saves the agent every ``every`` environment steps, whole or not at all, into the run's ``agents``.
-
-    One that ``evaluation`` has scored at the same step has its score on its card.
-    """
+    """Keeps the agent every ``every`` environment steps, with its score if ``evaluation`` has given one."""
 
     def __init__(self, run: RunFolder, *, every: int, evaluation: EvalCallback | None = None) -> None:
         self.run, self.every, self.evaluation = run, every, evaluation

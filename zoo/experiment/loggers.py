@@ -370,10 +370,7 @@ def rollout_scalars(episodes: Iterable[EpisodeRecord]) -> dict[str, float]:
 
 
 class ProgressBarCallback(Callback):
-    """A bar with steps per second, time left and mean return, if ``stream`` is a terminal.
-
-    ``seconds`` is the time between two refreshes.
-    """
+    """A bar with steps per second, time left and mean return, if ``stream`` is a terminal."""
 
     every = 50
     looks_often = True

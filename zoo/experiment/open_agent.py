@@ -88,10 +88,7 @@ class OpenedAgent:
 
 
 def open_agent(settings: AgentChoice) -> OpenedAgent:
-    """Find, read and rebuild the agent that ``agent=PATH``, or ``algo=`` and ``env=``, name.
-
-    Raises `ZooError` if there is none, or it is damaged or not trusted.
-    """
+    """Rebuild the agent that ``agent=PATH``, or ``algo=`` and ``env=``, name. Raises `ZooError`."""
     path = agent_path(settings)
     trust = settings.trust or stands_in_own_runs(path, settings.runs_dir)
     files = read_agent(path, trust=trust, own_env=True)
@@ -108,10 +105,7 @@ def open_agent(settings: AgentChoice) -> OpenedAgent:
 
 
 def agent_path(settings: AgentName) -> Path:
-    """Return where the agent is that ``agent=PATH``, or ``algo=`` and ``env=``, name.
-
-    With ``checkpoint=STEPS`` it is the one that the same run kept then. Raises `ZooError` if there is none.
-    """
+    """Return where the agent is, or one that its run kept at ``checkpoint=STEPS``. Raises `ZooError`."""
     checkpoint = settings.checkpoint if isinstance(settings, PlaySettings) else None
     env = _named_env(settings)
     if settings.agent is not None:

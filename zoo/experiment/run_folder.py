@@ -84,10 +84,7 @@ class RunFolder:
 
     @classmethod
     def reopen(cls, path: str | os.PathLike[str]) -> RunFolder:
-        """Reopen an interrupted run; without a checkpoint it starts anew, and its logs are removed.
-
-        Raises `ZooError` if it is finished, or still going on in another process.
-        """
+        """Reopen an interrupted run, anew if it has no checkpoint. Raises `ZooError` if it can't go on."""
         run = cls(path)
         # A run that was killed before its first record has a config, and nothing else to go on from.
         if run.record.exists() and run.read_record().get("status") == FINISHED:

@@ -1,7 +1,4 @@
-"""Ending a run cleanly when the user or the cluster asks for it, and the Slurm job that it belongs to.
-
-What puts a multirun's job back into the queue is in `zoo.launch.slurm`.
-"""
+"""Ending a run cleanly when the user or the cluster asks for it, and the Slurm job that it belongs to."""
 
 from __future__ import annotations
 
@@ -22,8 +19,7 @@ def stop_on_signals(
     """Let SIGINT (Ctrl-C) and SIGTERM within the block end learning: ``stop_reason`` is then PREEMPTED.
 
     So do, in a Slurm job, SIGUSR1 and SIGUSR2, by which `sbatch --signal` announces the end of the time. A
-    second Ctrl-C raises `KeyboardInterrupt` at once.
-    Outside the main thread, where Python delivers no signals, nothing changes.
+    second Ctrl-C raises `KeyboardInterrupt` at once. Outside the main thread nothing changes.
 
     Of several workers the first one ``leads``: it prints a message, and hands the first signal on by
     ``forward``. The others leave Ctrl-C, which reaches all of them, to it.

@@ -1,7 +1,4 @@
-"""The jobs of a multirun on this machine, each in a process of its own.
-
-A job that dies takes no other with it, and what it leaves behind is ended.
-"""
+"""The jobs of a multirun on this machine, each in a process of its own, which takes no other with it."""
 
 from __future__ import annotations
 

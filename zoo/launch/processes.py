@@ -93,10 +93,7 @@ def call_and_exit(function: Callable[..., tuple[int, str]], job: int) -> NoRetur
 
 
 class JobProcesses:
-    """The processes of the jobs that run now; each leads a session, so that Ctrl-C reaches ours alone.
-
-    ``is_stopping`` once no more may start.
-    """
+    """The processes of the jobs that run now, each in a session; no more may start if ``is_stopping``."""
 
     def __init__(self) -> None:
         self.is_stopping = False

@@ -44,10 +44,7 @@ class Sweep:
     """Whether the jobs go on without this process."""
 
     def start(self, overrides: Sequence[str]) -> SweepFolder:
-        """Run every combination of the overrides, or submit them to Slurm. Raises `ZooError`.
-
-        The config of each is checked before the first of them starts.
-        """
+        """Run, or submit, every combination once the config of each is checked. Raises `ZooError`."""
         config = self.loader.load_configuration(overrides, RunMode.MULTIRUN)
         params = OmegaConf.select(config, "hydra.sweeper.params") or {}
         # As they were given: what an environment variable holds may be a secret.
@@ -81,11 +78,7 @@ class Sweep:
         return folder
 
     def resume(self, path: str, overrides: Sequence[str]) -> SweepFolder:
-        """Run what is missing of the sweep in a folder.
-
-        Raises `ZooError` if there is none, if it is still going on, and for an override that it does not
-        have.
-        """
+        """Run what is missing of the sweep in a folder. Raises `ZooError` if there is none, or it goes on."""
         folder = SweepFolder.open(path)
         record = folder.read_record()
         self._refuse_other_command(folder, record)

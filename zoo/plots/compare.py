@@ -89,11 +89,7 @@ class Comparison:
 
 
 def sides_of(given: Sequence[tuple[str, list[Run]]], by: Sequence[str]) -> Sides:
-    """Return the two sides: two sets of runs, or the two groups of one set.
-
-    Raises `ZooError` if there are not two, if one has several groups on an environment, if both have the same
-    run, or if they share no environment.
-    """
+    """Return two sets of runs, or the two groups of one. Raises `ZooError` if they can't be compared."""
     if len(given) > 2 or not given:
         raise ZooError(
             f"{len(given)} paths were given, and two are compared; a pattern stands for several runs:"

@@ -1,7 +1,4 @@
-"""Figures: their common style, one run on a page, and scores over several environments.
-
-They are drawn by matplotlib without a display or the user's settings.
-"""
+"""Figures: their common style, one run on a page, and scores; matplotlib needs no display for them."""
 
 from __future__ import annotations
 
@@ -70,10 +67,7 @@ _NO_DATES: dict[str, dict[str, Any]] = {
 
 @contextlib.contextmanager
 def house_style() -> Iterator[None]:
-    """Use the style of all figures within the block, not the user's matplotlibrc.
-
-    Raises `ZooError` where matplotlib is missing.
-    """
+    """Use the figures' style in the block, not the user's. Raises `ZooError` without matplotlib."""
     try:
         import matplotlib
     except ImportError as error:
@@ -181,10 +175,7 @@ def _draw_curve(axes: Axes, drawn: Curve, *, color: str, linestyle: Any) -> Arti
 
 
 def run_figure(run: Run, x: str, smooth: int | str, heading: str | None = None) -> Figure:
-    """Draw return, evaluations, episode length and losses, a panel for each; within `house_style`.
-
-    Raises `ZooError` if there is nothing in the run to draw.
-    """
+    """Draw return, evaluations, episode length and losses, a panel each. Raises `ZooError` without any."""
     titles = {y: label.capitalize() for y, label in Y_LABELS.items()}
     titles |= {name: name for name in _training_scalars(run)}
     found = {y: series for y in titles if (series := series_of(run, x, y)) is not None}

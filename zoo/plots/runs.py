@@ -145,10 +145,7 @@ def parse_monitor(content: bytes) -> Monitor:
 
 
 def parse_progress(content: bytes) -> dict[str, Array]:
-    """Return the columns of a ``progress.csv``, NaN for no number.
-
-    A row that is damaged, or still being written, is left out.
-    """
+    """Return the columns of a ``progress.csv``, NaN for no number, without rows that are damaged."""
     lines = content[: content.rfind(b"\n") + 1].decode(errors="replace").split("\n")[:-1]
     names, *rows = [*csv.reader(lines)] or [[]]
     whole = [[_number(cell) for cell in row] for row in rows if len(row) == len(names)]
@@ -164,10 +161,7 @@ def _number(cell: str) -> float:
 
 
 def parse_evaluations(content: bytes) -> Evaluations:
-    """Return the evaluations of an ``evaluations.npz`` without those with NaN, sorted by their steps.
-
-    Raises `ValueError` for another file.
-    """
+    """Return the evaluations by their steps, without NaN. Raises `ValueError` for another file."""
     arrays = parse_arrays(content, ("timesteps", "results"))
     if len(arrays) < 2:
         raise ValueError("it has no timesteps and results")

@@ -103,10 +103,7 @@ def ranking(plan: Plan, search: SharedStudy) -> list[RankedTrial]:
 
 
 def score_of(samples: Sequence[Sequence[float]], objective: str) -> tuple[float, tuple[float, float] | None]:
-    """Return the score of the samples of each seed, and its 95 % interval if there are several seeds.
-
-    The score is the interquartile mean of all returns, or the share of successes.
-    """
+    """Return the IQM of all returns, or the share of successes, and its 95 % interval over seeds."""
 
     def score(samples: Sequence[Any]) -> float:
         pooled = np.concatenate([np.asarray(each, np.float64) for each in samples])

@@ -93,10 +93,7 @@ class Storage:
 
 @quiet_optuna()
 def open_storage(setting: str | None, folder: Path) -> Storage:
-    """Open the storage that the setting ``storage`` names; ``folder`` is the study's.
-
-    Raises `ZooError` in one line, without any password, for one that can't be reached.
-    """
+    """Open the storage of the setting ``storage``; ``folder`` is the study's. Raises `ZooError`."""
     try:
         if setting is not None and "://" in setting:
             if setting.startswith("sqlite"):
@@ -164,10 +161,7 @@ def _reason(error: BaseException) -> str:
 
 
 def open_study(plan: Plan) -> tuple[SharedStudy, list[str]]:
-    """Begin the study, or go on with it; return it, and remarks for the user.
-
-    Raises `ZooError` for a storage that can't be reached, and for a study that was begun with other settings.
-    """
+    """Begin the study, or go on with it; return it, and remarks for the user. Raises `ZooError`."""
     storage = open_storage(plan.config["storage"], plan.folder)
     with quiet_optuna(), storage.lock():
         study = existing_study(plan.full_name, storage)

@@ -23,10 +23,7 @@ MOST_DEATHS = 20
 
 
 def tune(config: Mapping[str, Any]) -> Result:
-    """Run the search of a config that `zoo.compose("tune", …)` returned, and return its result.
-
-    The same config again goes on with the study. Raises `ZooError`.
-    """
+    """Run, or go on with, the search of a config of `zoo.compose("tune", …)`. Raises `ZooError`."""
     search = Search(config)
     search.run()
     return result_of(search.plan, search.shared)
@@ -43,10 +40,7 @@ class Search:
         self._errors: list[str] = []
 
     def run(self) -> bool:
-        """Keep ``n_jobs`` workers running to the end; return False if a signal ended them before.
-
-        Raises `ZooError`.
-        """
+        """Keep ``n_jobs`` workers running; return False if a signal ended them. Raises `ZooError`."""
         cores, n_jobs, timeout = usable_cores(), self.plan.config["n_jobs"], self.plan.timeout
         n_jobs = cores if n_jobs == -1 else n_jobs
         deadline = None if timeout is None else time.time() + timeout

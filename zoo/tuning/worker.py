@@ -169,10 +169,7 @@ class Worker:
         return value_of(plan.objective, [evaluation])
 
     def _on_end(self, trial: FrozenTrial) -> None:
-        """Print how a trial, or a training of the best, ended.
-
-        Raises `ZooError` after `MOST_EQUAL_FAILURES` in a row for one reason.
-        """
+        """Print how a trial ended. Raises `ZooError` after `MOST_EQUAL_FAILURES` alike in a row."""
         seconds = 0.0 if trial.duration is None else trial.duration.total_seconds()
         again, reason = trial.params.get(TRIAL), str(trial.user_attrs.get(REASON, DIED))
         what = (

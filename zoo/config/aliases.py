@@ -112,7 +112,7 @@ class RefusesNames(AnswersNames):
         def __setattr__(self, name: str, value: Any) -> None:
             if name in ENV_ATTRIBUTES and not hasattr(type(self), name):
                 raise ZooError(
-                    f"{type(self).__name__}.{name} would do nothing; here it is {ENV_ATTRIBUTES[name]}"
+                    f"{type(self).__name__}.{name} does nothing; here it is {ENV_ATTRIBUTES[name]}"
                 )
             super().__setattr__(name, value)
 

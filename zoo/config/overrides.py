@@ -116,6 +116,4 @@ def as_hydra_reads(value: Any) -> str:
         return f"{{{','.join(f'{key}:{as_hydra_reads(each)}' for key, each in value.items())}}}"
     if isinstance(value, Sequence):
         return f"[{','.join(map(as_hydra_reads, value))}]"
-    raise ZooError(
-        f"{one_line(repr(value))} can't stand in a config; expected numbers, texts, lists or dicts of names"
-    )
+    raise ZooError(f"{one_line(repr(value))} can't be in a config; expected numbers, texts, lists or dicts")

@@ -29,9 +29,7 @@ class FileLock:
         try:
             self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
-            raise ZooError(
-                f"can't write into {one_line(self.path.parent, 1000)}: {error.strerror}"
-            ) from error
+            raise ZooError(f"can't write into {one_line(self.path.parent, 500)}: {error.strerror}") from error
         try:
             fcntl.lockf(self._descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):

@@ -191,9 +191,7 @@ class Experiment:
                     if self.algorithm.stop_reason != PREEMPTED:
                         raise
                     # A signal to the whole group may have ended what an environment needs.
-                    print_message(
-                        f"after the signal: {error}; the run can be resumed from its last checkpoint"
-                    )
+                    print_message(f"after the signal: {error}; the run can be resumed from its checkpoint")
         finally:
             self._log_summary()
         return self.result()

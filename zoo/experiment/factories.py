@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import inspect
 from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import Any, TypeGuard, TypeVar
 
 from zoo.algorithms.algorithm import Algorithm
@@ -53,7 +53,7 @@ REPORTS_IN_A_RUN = 100
 Base = TypeVar("Base")
 
 
-def make_algorithm(config: Mapping[str, Any], closing: contextlib.ExitStack) -> Algorithm:
+def make_algorithm(config: Mapping[str, Any], closing: ExitStack) -> Algorithm:
     """Make the algorithm and its environments, which are closed with ``closing``. Raises `ZooError`."""
     env = build(EnvConfig, config["env"], "env")
     found = algorithm_class(config["algo"]["name"])
@@ -97,9 +97,7 @@ def _check_dataset(found: type[Algorithm], dataset: str | None, cloned: str | No
         )
 
 
-def monitor_episodes(
-    algorithm: Algorithm, run: RunFolder, closing: contextlib.ExitStack, *, n_workers: int
-) -> None:
+def monitor_episodes(algorithm: Algorithm, run: RunFolder, closing: ExitStack, *, n_workers: int) -> None:
     """Write every finished episode to the run's folder: a file for each environment of all workers."""
     envs, env = algorithm.envs, algorithm.env_config
     assert envs is not None
@@ -115,9 +113,7 @@ def monitor_episodes(
 # -- callbacks --------------------------------------------------------------------------------------------
 
 
-def make_callbacks(
-    config: Mapping[str, Any], run: RunFolder, closing: contextlib.ExitStack
-) -> list[Callback]:
+def make_callbacks(config: Mapping[str, Any], run: RunFolder, closing: ExitStack) -> list[Callback]:
     """Return the callbacks of a run in the order in which they are called; ``closing`` closes their files.
 
     ``config`` is the checked config of ``zoo train``. Raises `ZooError` for settings that don't go together.

@@ -53,7 +53,7 @@ def init_algorithm(algorithm: Algorithm, source: str, config: Mapping[str, Any])
         _take_weights(algorithm, files, source, config)
         return list(differences(files.config, algorithm, config))
     where = f"can't take {'all' if what == ALL else 'the optimizer'} from {one_line(source)}"
-    checkpoint = _last_checkpoint(algorithm, files, source, what, where)
+    checkpoint = _checkpoint_of(algorithm, files, source, what, where)
     _take_tensors(algorithm, checkpoint, where)
     if what == ALL and algorithm.has_replay:
         _take_buffer(algorithm, checkpoint, files.config, config, where)  # type: ignore[arg-type]
@@ -75,20 +75,14 @@ def _take_weights(algorithm: Algorithm, files: AgentFiles, agent: str, config: M
         algorithm.normalizer.load_state({"arrays": arrays, "values": values})
 
 
-def _last_checkpoint(
-    algorithm: Algorithm, files: AgentFiles, source: str, what: str, where: str
-) -> Checkpoint:
+def _checkpoint_of(algorithm: Algorithm, files: AgentFiles, source: str, what: str, where: str) -> Checkpoint:
     """Return that of the run at ``source``, or of the agent's run. Raises `ZooError`."""
     trained = files.config["algo"]["name"]
     if trained != algorithm.name:
-        raise ZooError(
-            f"{where}: it is of {one_line(trained)}, this run of {algorithm.name}; init_with=weights"
-        )
+        raise ZooError(f"{where}: it is of {one_line(trained)}, not of {algorithm.name}; init_with=weights")
     path = run_of(resolve_agent(source))
     if path is None:
-        raise ZooError(
-            f"{where}: it is an agent alone, and only a run has more than weights; init_with=weights"
-        )
+        raise ZooError(f"{where}: it is an agent alone, only a run has more than weights; init_with=weights")
     run = RunFolder(path)
     if not run.has_checkpoint:
         raise ZooError(

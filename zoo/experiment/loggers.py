@@ -257,10 +257,8 @@ class LoggerGroup:
         if name not in self._failing:
             kind = "" if is_expected else f"{type(error).__name__}: "
             reason = one_line(f"{type(output).__name__}: {kind}{error}", 500)
-            follows = "the run goes on, and logs again when it can"
-            print_message(
-                f"{reason}; {follows if tries_again else 'it is switched off, and the run goes on'}"
-            )
+            then = "the run goes on, and logs again when it can"
+            print_message(f"{reason}; {then if tries_again else 'it is switched off, and the run goes on'}")
             if os.environ.get("ZOO_DEBUG") == "1":
                 traceback.print_exception(error)
         self._failing.add(name)

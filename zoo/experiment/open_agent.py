@@ -94,7 +94,7 @@ def open_agent(settings: AgentChoice) -> OpenedAgent:
     files = read_agent(path, trust=trust, own_env=True)
     changes = settings.env if isinstance(settings, PlaySettings) else {}
     changes = {key: value for key, value in changes.items() if key != "id"}
-    env = _env_config(files, settings, changes, one_line(shown(path)))
+    env = _env_of(files, settings, changes, one_line(shown(path)))
 
     from zoo.algorithms.registry import algorithm_class
 
@@ -131,9 +131,7 @@ def _named_env(settings: AgentName) -> str | None:
     return settings.env.get("id") if isinstance(settings, PlaySettings) else settings.env
 
 
-def _env_config(
-    files: AgentFiles, settings: AgentChoice, changes: Mapping[str, Any], origin: str
-) -> EnvConfig:
+def _env_of(files: AgentFiles, settings: AgentChoice, changes: Mapping[str, Any], origin: str) -> EnvConfig:
     """Return the environment of the training, with the id and the ``changes`` that the user gave, if any.
 
     Observations and rewards stay raw: the agent normalises with its own statistics.

@@ -144,9 +144,7 @@ def _device(asked: str, task: Task) -> str:
         raise ZooError(f"each worker needs a GPU: there are {n_here} workers here, and {n_gpus}; device=cpu")
     if n_gpus:
         few = f"{n_gpus} GPU{'s' if n_gpus > 1 else ''}"
-        print_message(
-            f"{n_here} workers here, and {few}: all learn on the CPU, as each worker needs a GPU of its own"
-        )
+        print_message(f"{n_here} workers here, and {few}: all learn on the CPU, as each needs one of its own")
     return "cpu"
 
 
@@ -219,9 +217,7 @@ class WorkerLauncher:
 
         cores = usable_cores()
         if self.size > cores:
-            print_message(
-                f"{self.size} workers share {cores} core{'s' if cores > 1 else ''}: fewer may be faster"
-            )
+            print_message(f"{self.size} workers share {cores} core{'s' * (cores > 1)}: fewer may be faster")
         self._folder = tempfile.TemporaryDirectory(prefix="zoo-workers-", ignore_cleanup_errors=True)
         path = f"{self._folder.name}/store"
         store = dist.FileStore(path, self.size)  # type: ignore[attr-defined]
@@ -240,9 +236,7 @@ class WorkerLauncher:
                 raise failure
             missing = [rank for rank in missing if self._read(READY, rank) is None]
             if missing and time.monotonic() > deadline:
-                raise ZooError(
-                    f"worker {missing[0]} of {self.size} has not started in {START_SECONDS:g} seconds"
-                )
+                raise ZooError(f"worker {missing[0]} of {self.size} has not started in {START_SECONDS:g} s")
             time.sleep(0.01 if missing else 0.0)
 
     def own_config(self, config: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -209,9 +209,7 @@ class SweepFolder:
         with open(self.jobs / f"{name}.lock", "ab") as file:
             while not _lock(file):
                 if time.monotonic() > deadline:
-                    raise ZooError(
-                        f"the multirun in {self.shown} is still going on; zoo status {self.shown} shows it"
-                    )
+                    raise ZooError(f"the multirun in {self.shown} is still going on: zoo status {self.shown}")
                 time.sleep(0.02)
             yield file.fileno()
 

@@ -105,9 +105,7 @@ def sides_of(given: Sequence[tuple[str, list[Run]]], by: Sequence[str]) -> Sides
     else:
         first, second = ({str(run.path.resolve()) for run in runs} for _, runs in given)
         if first & second:
-            raise ZooError(
-                f"both sides hold {one_line(min(first & second))}: a run is not compared with itself"
-            )
+            raise ZooError(f"both sides hold {one_line(min(first & second))}: no run is compared with itself")
         parts = [group_runs(runs, by) for _, runs in given]
         own = [{group.label for group in part} for part in parts]
         is_named = len(own[0]) == len(own[1]) == 1 and own[0] != own[1]

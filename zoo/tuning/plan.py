@@ -44,9 +44,7 @@ class Plan:
             raise ZooError(f"`study={self.name}` is not a name; expected letters, digits, dots and dashes")
         for key in ("resume", "job"):
             if self.config[key] is not None:
-                raise ZooError(
-                    f"`{key}` can't be set: zoo tune goes on with a study by the same command again"
-                )
+                raise ZooError(f"`{key}` can't be set: zoo tune goes on with a study by the same command")
         _ = self.timeout
         if self.config["n_jobs"] == 0:
             raise ZooError("`n_jobs=0` is neither -1 (one a core) nor at least 1")

@@ -18,6 +18,11 @@ from typing import Any
 from zoo.config.fields import hyperparameter
 
 
+def _interval(what: str, share: str) -> Any:
+    text = f"steps between {what}; null: {share} of the run"
+    return hyperparameter(None, text, unit="environment steps", ge=1)
+
+
 @dataclass
 class NoSettings:
     """What a command takes that takes nothing."""
@@ -166,9 +171,7 @@ class StatusSettings:
 class EvalSettings:
     """Evaluation while training, and saving of the best agent so far."""
 
-    every: int | None = hyperparameter(
-        None, "steps between evaluations; null: a twentieth of the run", unit="environment steps", ge=1
-    )
+    every: int | None = _interval("evaluations", "a twentieth")
     n_episodes: int = hyperparameter(10, "episodes in an evaluation", ge=1)
     n_envs: int = hyperparameter(5, "environments in which they are played side by side", ge=1)
     deterministic: bool | None = hyperparameter(
@@ -183,18 +186,14 @@ class EvalSettings:
 class AgentsSettings:
     """Agents that are kept as the run goes, in its folder ``agents``, each named by its steps."""
 
-    every: int | None = hyperparameter(
-        None, "steps between agents; null: a tenth of the run", unit="environment steps", ge=1
-    )
+    every: int | None = _interval("agents", "a tenth")
 
 
 @dataclass
 class CheckpointSettings:
     """What `resume=` needs, written as the run goes."""
 
-    every: int | None = hyperparameter(
-        None, "steps between checkpoints; null: a tenth of the run", unit="environment steps", ge=1
-    )
+    every: int | None = _interval("checkpoints", "a tenth")
     keep: bool | str = hyperparameter(
         "auto",
         "keep the last when the run has finished, for init_with=all; auto: if it takes up to 32 MiB",
@@ -251,9 +250,7 @@ class WandbSettings:
 class LoggerSettings:
     """Where scalars go."""
 
-    every: int | None = hyperparameter(
-        None, "steps between log entries; null: a hundredth of the run", unit="environment steps", ge=1
-    )
+    every: int | None = _interval("log entries", "a hundredth")
     console: bool = hyperparameter(False, "a table on the terminal")
     csv: bool = hyperparameter(False, "progress.csv in the run's folder")
     tensorboard: bool | None = hyperparameter(None, "TensorBoard's files in the run's folder, in tb/")
@@ -347,9 +344,7 @@ class RecordSettings(PlaySettings):
 class VideoSettings:
     """Videos of the agent as it learns, in the run's folder ``videos``."""
 
-    every: int | None = hyperparameter(
-        None, "steps between videos; null: a tenth of the run", unit="environment steps", ge=1
-    )
+    every: int | None = _interval("videos", "a tenth")
     length: int | None = hyperparameter(500, "most images in a video; null: a whole episode", ge=1)
     deterministic: bool = hyperparameter(True, "the likeliest action instead of a random one")
     size: str | int | None = hyperparameter(

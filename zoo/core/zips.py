@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import csv
-import io
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -81,12 +80,3 @@ def opened_npz(path: Path) -> Iterator[NpzFile]:
         raise ZooError(f"there is no {one_line(path)}") from error
     except (*UNREADABLE, MemoryError) as error:
         raise ZooError(f"{one_line(path)} is damaged: {one_line(error) or type(error).__name__}") from error
-
-
-def parse_arrays(content: bytes, names: Iterable[str]) -> dict[str, NDArray[np.float64]]:
-    """Return those of the named arrays that there are. Raises `ValueError` for a damaged archive."""
-    try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as npz:
-            return {name: npz[name].astype(np.float64) for name in names if name in npz.files}
-    except (*UNREADABLE, MemoryError) as error:
-        raise ValueError(one_line(error) or type(error).__name__) from error

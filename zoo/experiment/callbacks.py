@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import shutil
 import time
 from pathlib import Path
@@ -14,9 +13,8 @@ from gymnasium.vector import VectorEnv
 
 from zoo.agents.find import kept_agents, kept_name
 from zoo.algorithms.callback import PREEMPTED, Callback, InterruptedCallbackError, Training
-from zoo.core import atomic
 from zoo.core.printing import one_line, print_message, report_write_errors
-from zoo.core.zips import opened_npz
+from zoo.core.zips import opened_npz, write_npz
 from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.config import EnvConfig
 from zoo.envs.make_env import make_vec_env
@@ -195,9 +193,7 @@ def write_evaluations(path: Path, history: list[tuple[int, Evaluation]]) -> None
     successes = [evaluation.successes for evaluation in evaluations if evaluation.successes is not None]
     if successes and len(successes) == len(evaluations):
         arrays["successes"] = np.array(successes)
-    buffer = io.BytesIO()
-    np.savez(buffer, allow_pickle=False, **arrays)
-    atomic.write_bytes(path, buffer.getvalue())
+    write_npz(path, arrays, {})
 
 
 def read_evaluations(path: Path) -> list[tuple[int, Evaluation]]:

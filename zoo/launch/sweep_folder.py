@@ -162,10 +162,6 @@ class SweepFolder:
         """The folder as a person would write it here."""
         return one_line(shown(self.path), 1000)
 
-    def log(self, number: int) -> Path:
-        """Return the file for what a job prints, unless it prints to the terminal."""
-        return self.path / f"{number}.log"
-
     def run_overrides(self, command: str, state: JobState) -> list[str]:
         """Return what a job is given beside its own overrides, so that its run is found in the sweep."""
         if command != "train":  # the others leave no runs behind

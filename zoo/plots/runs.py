@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import functools
 import glob
+import io
 import math
 import os
 import re
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from zoo.config.user_files import shown
 from zoo.core.plain_data import parse_json, parse_yaml, value_at
 from zoo.core.printing import one_line
-from zoo.core.zips import UNREADABLE, parse_arrays
+from zoo.core.zips import UNREADABLE
 from zoo.errors import ZooError, nearest
 
 Array = NDArray[np.float64]
@@ -162,11 +163,11 @@ def _number(cell: str) -> float:
 
 def parse_evaluations(content: bytes) -> Evaluations:
     """Return the evaluations by their steps, without NaN. Raises `ValueError` for another file."""
-    arrays = parse_arrays(content, ("timesteps", "results"))
-    if len(arrays) < 2:
-        raise ValueError("it has no timesteps and results")
-    timesteps = arrays["timesteps"]
-    means = arrays["results"].reshape(len(timesteps), -1).mean(axis=1)
+    with np.load(io.BytesIO(content), allow_pickle=False) as npz:
+        if not {"timesteps", "results"} <= {*npz.files}:
+            raise ValueError("it has no timesteps and results")
+        timesteps, results = (npz[name].astype(np.float64) for name in ("timesteps", "results"))
+    means = results.reshape(len(timesteps), -1).mean(axis=1)
     rows = np.flatnonzero(np.isfinite(means))
     rows = rows[np.argsort(timesteps[rows], kind="stable")]
     return Evaluations(timesteps[rows], means[rows])

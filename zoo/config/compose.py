@@ -188,10 +188,7 @@ class ConfigLoader:
                 del config[key]
 
     def _with_file_name(self, error: ZooError, plain: dict[str, Any]) -> ZooError:
-        """Name the file that sets the key with which a message begins, if it is not the command line.
-
-        That sets a value alone, or in a dictionary; ``algo=`` chooses a section.
-        """
+        """Name the file that sets the key with which a message begins, if no override sets it."""
         named = re.match(r"(?:unknown key )?`([\w.]+)", str(error))
         chosen = self.source.chosen
         if named is None or any(f"{named[1]}.".startswith(f"{each}.") for each in chosen if "." in each):

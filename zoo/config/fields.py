@@ -97,11 +97,7 @@ def defaults(config_class: type[Any]) -> dict[str, Any]:
 
 
 def variant_of(config_class: type[Any], values: Mapping[str, Any], where: str = "") -> type[Any]:
-    """Return the class of a config with these values: of most configs ``config_class`` itself.
-
-    One that has other values beside its own, depending on one of these, says by a class method ``variant``
-    which subclass it is then.
-    """
+    """Return the class of a config with these values, by its class method ``variant`` if it has one."""
     return config_class.variant(values, where) if hasattr(config_class, "variant") else config_class
 
 

@@ -318,10 +318,7 @@ class ZooConfigSource(ConfigSource):
         return config
 
     def _tuned_file(self) -> Path | None:
-        """Return the file of tuned values that is chosen, or the usual one; None if there is none.
-
-        The usual one is that for the environment, else that for Atari games; ``./hyperparams`` comes first.
-        """
+        """Return the file of tuned values: the chosen one, else the environment's, else that for Atari."""
         option = self.choice("tuned")
         algo, env = self.choice("algo"), self.choice("env")
         if option == NO_TUNED:

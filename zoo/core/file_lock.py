@@ -12,10 +12,7 @@ from zoo.errors import ZooError
 
 
 class FileLock:
-    """A record lock, which one process at a time holds and child processes don't inherit.
-
-    It also serves as the lock of Optuna's journal, whose own stays behind if its holder is killed.
-    """
+    """A record lock, which one process at a time holds and child processes don't inherit."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

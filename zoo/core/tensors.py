@@ -116,10 +116,7 @@ SEPARATOR = "/"
 
 
 class ContentFile(dict[str, Any]):
-    """A part of a tree, of arrays alone, whose content has a name: under that name it is never another one.
-
-    So whoever has written it once need not do so again, in however many trees it stands.
-    """
+    """A part of a tree, of arrays alone, whose name stands for its content: it is written only once."""
 
     def __init__(self, name: str, tree: Mapping[str, Any]) -> None:
         super().__init__(tree)

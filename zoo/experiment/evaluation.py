@@ -187,10 +187,7 @@ def eval_loop(
     deterministic: bool,
     seed: int | Sequence[int] | None,
 ) -> Iterator[tuple[VecEnvAdapter, Callable[[], Transition]]]:
-    """Give environments that were reset, and what steps the model in all of them; observations are raw.
-
-    Those that were made here are closed at the end. What the model draws meanwhile comes from ``seed``, too.
-    """
+    """Give environments that were reset, and what steps the model in them, raw; own ones are closed."""
     if n_episodes < 1:
         raise ZooError(f"n_episodes={n_episodes}: at least one episode is needed")
     is_own = not isinstance(env, VecEnvAdapter | VectorEnv | gym.Env)

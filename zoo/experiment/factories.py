@@ -114,10 +114,7 @@ def monitor_episodes(algorithm: Algorithm, run: RunFolder, closing: ExitStack, *
 
 
 def make_callbacks(config: Mapping[str, Any], run: RunFolder, closing: ExitStack) -> list[Callback]:
-    """Return the callbacks of a run in the order in which they are called; ``closing`` closes their files.
-
-    ``config`` is the checked config of ``zoo train``. Raises `ZooError` for settings that don't go together.
-    """
+    """Return a run's callbacks in the order of their calls; ``closing`` closes them. Raises `ZooError`."""
     eval_env = build(EnvConfig, config["env"], "env")
     loggers = LoggerGroup(_outputs(config, run), run.path, as_written(config))
     config = with_intervals(config)

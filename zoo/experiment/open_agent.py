@@ -132,10 +132,7 @@ def _named_env(settings: AgentName) -> str | None:
 
 
 def _env_of(files: AgentFiles, settings: AgentChoice, changes: Mapping[str, Any], origin: str) -> EnvConfig:
-    """Return the environment of the training, with the id and the ``changes`` that the user gave, if any.
-
-    Observations and rewards stay raw: the agent normalises with its own statistics.
-    """
+    """Return the environment of the training, with the id and the ``changes`` that the user gave, if any."""
     from omegaconf import OmegaConf
 
     from zoo.algorithms.agent_files import section_of
@@ -157,4 +154,5 @@ def _env_of(files: AgentFiles, settings: AgentChoice, changes: Mapping[str, Any]
         unnamed = {key: each for key, each in values.items() if key != "id" or each != named}
         refuse_foreign_code({"env": unnamed}, origin)
     merged: Any = OmegaConf.to_container(OmegaConf.merge(values, changes))
+    # Raw: the agent normalises with its own statistics.
     return build(EnvConfig, {**merged, "normalize": False, "render_mode": None}, "env")

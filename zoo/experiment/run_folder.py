@@ -154,11 +154,7 @@ class RunFolder:
 
     @contextlib.contextmanager
     def tracked(self, algorithm: Algorithm, *, job: str | None = None) -> Iterator[None]:
-        """Record the run's start, and its end as the block leaves it.
-
-        The status is ``failed`` if the block raises, ``preempted`` if a signal ended the training, else
-        ``finished``. A run that is resumed has been restored before.
-        """
+        """Record the run's start and its end: failed if the block raises, else preempted or not."""
         first_step, started = algorithm.num_timesteps, _clock(algorithm)
 
         def reached() -> dict[str, Any]:

@@ -98,10 +98,7 @@ def interval(resamples: NDArray[Any]) -> tuple[Any, Any]:
 def bootstrap_interval(
     statistic: Callable[..., Any], *methods: Strata, n_resamples: int = N_RESAMPLES, width: int = 1
 ) -> tuple[float, float] | None:
-    """Return the interval of a statistic that is one number, from stratified bootstrap resamples of the runs.
-
-    None where a method has no environment with more than one run: nothing is known of how its runs differ.
-    """
+    """Return the bootstrap interval of a statistic, None if no environment has two runs of a method."""
     if any(all(len(scores) < 2 for scores in strata) for strata in methods):
         return None
     resamples = bootstrapped(statistic, *methods, n_resamples=n_resamples, width=width)

@@ -194,11 +194,7 @@ def describe_exit(status: int) -> str:
 
 
 class JobRunner:
-    """Runs jobs of the sweep in ``folder``, each in a process of its own, and writes down how they end.
-
-    ``function`` is ``module:name`` of what takes their configs; ``environment`` are variables for those that
-    are not set.
-    """
+    """Runs jobs of a sweep in processes of their own, with ``environment`` beside the variables there are."""
 
     def __init__(self, folder: SweepFolder, function: str, environment: Mapping[str, str]) -> None:
         self.folder, self.function = folder, function

@@ -44,11 +44,7 @@ def make_sampler(values: Mapping[str, Any], study_seed: int, trial_seed: int) ->
 
 
 def make_pruner(values: Mapping[str, Any], first: int, last: int) -> BasePruner:
-    """Return the pruner that the section ``pruner`` describes; raises as `make_sampler` does.
-
-    ``first`` and ``last`` are the environment steps of a trial's first evaluation and of its end, by which
-    arguments that are null are found.
-    """
+    """Return the pruner by the section ``pruner``; what is null follows from the steps of a trial."""
     from optuna import pruners
 
     steps = {"n_warmup_steps": int(WARM_UP * last), "min_resource": first, "max_resource": last}

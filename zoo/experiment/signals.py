@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 
 from zoo.algorithms.callback import PREEMPTED, Training
+from zoo.launch.processes import handling_signals
 
 
 @contextlib.contextmanager
@@ -24,9 +24,6 @@ def stop_on_signals(
     Of several workers the first one ``leads``: it prints a message, and hands the first signal on by
     ``forward``. The others leave Ctrl-C, which reaches all of them, to it.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
 
     def stop(number: int, frame: FrameType | None) -> None:
         if number == signal.SIGINT and algorithm.stop_reason == PREEMPTED:
@@ -46,12 +43,8 @@ def stop_on_signals(
             os.write(2, f"\nzoo: {signal.Signals(number).name}: ending after {what}{again}\n".encode())
 
     announced = () if slurm_job() is None else (signal.SIGUSR1, signal.SIGUSR2)
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM, *announced)}
-    try:
+    with handling_signals(stop, signal.SIGINT, signal.SIGTERM, *announced):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def slurm_job() -> str | None:

@@ -92,6 +92,20 @@ def call_and_exit(function: Callable[..., tuple[int, str]], job: int) -> NoRetur
     sys.exit(status)
 
 
+@contextlib.contextmanager
+def handling_signals(handler: Callable[[int, FrameType | None], None], *numbers: int) -> Iterator[None]:
+    """Handle these signals within the block; outside the main thread, where Python has none, do nothing."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
+
+
 class JobProcesses:
     """The processes of the jobs that run now, each in a session; no more may start if ``is_stopping``."""
 
@@ -156,16 +170,8 @@ class JobProcesses:
     @contextlib.contextmanager
     def handling_signals(self) -> Iterator[None]:
         """Within the block a first signal is passed on and no more jobs start; a second Ctrl-C kills all."""
-        if threading.current_thread() is not threading.main_thread():
+        with handling_signals(self._on_signal, signal.SIGINT, signal.SIGTERM):
             yield
-            return
-        numbers = (signal.SIGINT, signal.SIGTERM)
-        before = {number: signal.signal(number, self._on_signal) for number in numbers}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         with self._lock:

@@ -19,19 +19,9 @@ from zoo.core.atomic import atomic_file
 from zoo.core.printing import one_line
 from zoo.errors import ZooError
 
-UNREADABLE = (
-    ArithmeticError,
-    AttributeError,
-    EOFError,
-    LookupError,
-    OSError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-    csv.Error,
-    struct.error,
-    zipfile.BadZipFile,
-    zlib.error,
+UNREADABLE: tuple[type[Exception], ...] = (
+    *(ArithmeticError, AttributeError, EOFError, LookupError, OSError, RuntimeError, TypeError, ValueError),
+    *(csv.Error, struct.error, zipfile.BadZipFile, zlib.error),
 )
 """What the libraries raise that read a file of another form than they expect."""
 

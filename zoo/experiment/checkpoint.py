@@ -206,9 +206,6 @@ def restore_run(algorithm: Algorithm, folder: Path, callbacks: Sequence[Callback
         workers.gather(None)
 
 
-# -- of one worker ----------------------------------------------------------------------------------------
-
-
 def write_share(folder: Path, algorithm: Training) -> Record:
     """Write the state of a worker other than the first; return its entry in the record, or the error."""
     try:

@@ -23,14 +23,8 @@ from zoo.errors import NotFiniteError, ZooError
 from zoo.experiment import statistics
 from zoo.policies.actor_critic import PolicyInput
 
-Env = (
-    str
-    | EnvConfig
-    | gym.Env[Any, Any]
-    | Callable[[], gym.Env[Any, Any]]
-    | VectorEnv[Any, Any, Any]
-    | VecEnvAdapter
-)
+GymEnv = gym.Env[Any, Any]
+Env = str | EnvConfig | GymEnv | Callable[[], GymEnv] | VectorEnv[Any, Any, Any] | VecEnvAdapter
 
 
 class Predictor(Protocol):

@@ -110,9 +110,6 @@ def monitor_episodes(algorithm: Algorithm, run: RunFolder, closing: ExitStack, *
     envs.monitor, envs.start = monitor, monitor.start
 
 
-# -- callbacks --------------------------------------------------------------------------------------------
-
-
 def make_callbacks(config: Mapping[str, Any], run: RunFolder, closing: ExitStack) -> list[Callback]:
     """Return a run's callbacks in the order of their calls; ``closing`` closes them. Raises `ZooError`."""
     eval_env = build(EnvConfig, config["env"], "env")

@@ -22,7 +22,7 @@ from zoo.algorithms.callback import PREEMPTED
 from zoo.core import atomic
 from zoo.core.file_lock import FileLock
 from zoo.core.free_memory import usable_cores
-from zoo.core.plain_data import parse_json, parse_yaml, plain, to_json, to_yaml, with_finite_numbers
+from zoo.core.plain_data import parse_json, parse_yaml, plain, to_yaml, with_finite_numbers
 from zoo.core.printing import one_line
 from zoo.envs.registry import folder_name
 from zoo.errors import ZooError
@@ -50,7 +50,6 @@ class RunFolder:
         self.path = Path(path)
         self.config = self.path / "config.yaml"
         self.record = self.path / "run.json"
-        self.lock = self.path / ".lock"
         self.monitor = self.path / "monitor"
         self.progress = self.path / "progress.csv"
         self.tensorboard = self.path / "tb"
@@ -63,7 +62,7 @@ class RunFolder:
         self.videos = self.path / "videos"
         self.status: str | None = None
         """What this process has last written of ``status`` into the record."""
-        self._lock = FileLock(self.lock)
+        self._lock = FileLock(self.path / ".lock")
 
     @classmethod
     def create(cls, root: str | os.PathLike[str], algo: str, env: str, seed: int) -> RunFolder:
@@ -126,7 +125,7 @@ class RunFolder:
     def update_record(self, **values: Any) -> None:
         """Write these values into ``run.json`` beside those that stand there."""
         earlier = self.read_record() if self.record.exists() else {}
-        atomic.write_text(self.record, to_json(with_finite_numbers(plain(earlier | values))))
+        atomic.write_json(self.record, with_finite_numbers(plain(earlier | values)))
         self.status = values.get("status", self.status)
 
     def close(self) -> None:

@@ -249,8 +249,6 @@ class WorkerLauncher:
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
 
-    # -- what went wrong --------------------------------------------------------------------------------
-
     @contextlib.contextmanager
     def explain_worker_errors(self) -> Iterator[None]:
         """Raise the error of the worker that died in place of one that only says that it is gone."""
@@ -291,8 +289,6 @@ class WorkerLauncher:
         assert self._store is not None
         name = f"{kind}/{rank}"
         return self._store.get(name).decode() if self._store.check([name]) else None
-
-    # -- the end ----------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """End the others, by an order if all is well, and wait for those that were started here."""

@@ -60,8 +60,7 @@ class Sweep:
         self._refuse_other_sweep(folder, task)
         launcher = self._launcher(config, folder)
         try:
-            SweepFolder.create(
-                folder.path,
+            folder.create(
                 jobs,
                 command=self.loader.command,
                 launcher=str(config.hydra.launcher._target_).rpartition(".")[2],

@@ -120,21 +120,18 @@ class SweepFolder:
         self.table = self.path / "sweep.csv"
         self.jobs = self.path / "jobs"
 
-    @classmethod
-    def create(cls, path: Path, jobs: Sequence[Sequence[str]], **record: Any) -> SweepFolder:
+    def create(self, jobs: Sequence[Sequence[str]], **record: Any) -> None:
         """Make the folder of a sweep with these jobs, each given by its overrides."""
-        folder = cls(path)
         try:
-            folder.jobs.mkdir(parents=True, exist_ok=True)
+            self.jobs.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise ZooError(f"can't make the folder {one_line(path)}: {error.strerror or error}") from error
+            raise ZooError(f"can't make the folder {self.shown}: {error.strerror or error}") from error
         for number, overrides in enumerate(jobs):
-            folder._write_job(JobState(number, list(overrides)))
+            self._write_job(JobState(number, list(overrides)))
         started = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
         listed = [{"number": number, "overrides": list(each)} for number, each in enumerate(jobs)]
-        atomic.write_text(folder.record, to_yaml({"started": started, **record, "jobs": listed}))
-        folder.write_table()
-        return folder
+        atomic.write_text(self.record, to_yaml({"started": started, **record, "jobs": listed}))
+        self.write_table()
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> SweepFolder:

@@ -85,9 +85,6 @@ class Comparison:
         }
 
 
-# -- which two --------------------------------------------------------------------------------------------
-
-
 def sides_of(given: Sequence[tuple[str, list[Run]]], by: Sequence[str]) -> Sides:
     """Return two sets of runs, or the two groups of one. Raises `ZooError` if they can't be compared."""
     if len(given) > 2 or not given:
@@ -127,9 +124,6 @@ def _by_env(name: str, groups: Sequence[Group]) -> dict[str, Group]:
                 " of them, or put them together by what they share: by=[algo]"
             )
     return found
-
-
-# -- comparing --------------------------------------------------------------------------------------------
 
 
 def compare_sides(

@@ -66,9 +66,6 @@ class Curve:
     """How many runs reached each x."""
 
 
-# -- one run ----------------------------------------------------------------------------------------------
-
-
 def series_of(run: Run, x: str, y: str) -> Series | None:
     """Return a run's points, None without any: ``train``, ``eval``, ``length``, or a scalar as y."""
     if y in ("train", "length"):
@@ -147,9 +144,6 @@ def binned(series: Series) -> Series:
     filled = counts > 0
     x, y = (np.bincount(places, each, N_POINTS)[filled] / counts[filled] for each in (series.x, series.y))
     return Series(x, y)
-
-
-# -- several runs -----------------------------------------------------------------------------------------
 
 
 def curves_of(groups: Sequence[Group], options: CurveOptions) -> list[Curve]:

@@ -62,9 +62,6 @@ _NO_DATES: dict[str, dict[str, Any]] = {
 }
 
 
-# -- how all of them look ---------------------------------------------------------------------------------
-
-
 @contextlib.contextmanager
 def house_style() -> Iterator[None]:
     """Use the figures' style in the block, not the user's. Raises `ZooError` without matplotlib."""
@@ -136,9 +133,6 @@ def _add_caption(figure: Figure, heading: str | None, text: str) -> None:
     figure.supxlabel("\n".join(lines), fontsize=7.5, color="#6B6B6B", x=0.01, ha="left")
 
 
-# -- curves -----------------------------------------------------------------------------------------------
-
-
 def curves_figure(drawn: Sequence[Curve], options: CurveOptions, heading: str | None = None) -> Figure:
     """Draw the curves, a panel an environment; within `house_style`."""
     envs = list(dict.fromkeys(each.group.env for each in drawn))
@@ -169,9 +163,6 @@ def _draw_curve(axes: Axes, drawn: Curve, *, color: str, linestyle: Any) -> Arti
     (handle,) = axes.plot(drawn.x[: last + 1], drawn.center[: last + 1], **style)
     axes.plot(drawn.x[last:], drawn.center[last:], linestyle=":", color=color, linewidth=1.2)
     return handle
-
-
-# -- one run ----------------------------------------------------------------------------------------------
 
 
 def run_figure(run: Run, x: str, smooth: int | str, heading: str | None = None) -> Figure:
@@ -206,9 +197,6 @@ def _training_scalars(run: Run) -> list[str]:
     ]
     settings = ("train/n_updates", "train/learning_rate", "train/clip_range")
     return sorted(set(names) - set(settings), key=lambda name: ("loss" not in name, name))[:N_SCALARS]
-
-
-# -- scores -----------------------------------------------------------------------------------------------
 
 
 def scores_figure(group_scores: Sequence[GroupScore], kind: str, heading: str | None = None) -> Figure:

@@ -113,9 +113,6 @@ def _reason(trial: FrozenTrial) -> str:
     return str(trial.user_attrs.get(REASON, DIED if trial.state == TrialState.FAIL else ""))
 
 
-# -- the tuned file -------------------------------------------------------------------------------------
-
-
 def _write_best(plan: Plan, best: FrozenTrial, ranked: Sequence[RankedTrial], n_trials: int) -> Path:
     path = plan.folder / "best.yaml"
     config = as_written(plan.config_of_trial(values_of(best), 0, plan.folder))
@@ -149,9 +146,6 @@ def _as_tuned(plan: Plan, config: Mapping[str, Any]) -> dict[str, Any]:
     return tuned
 
 
-# -- every trial ----------------------------------------------------------------------------------------
-
-
 def _as_csv(plan: Plan, trials: Sequence[FrozenTrial], ranked: Sequence[RankedTrial]) -> str:
     ranks = {each.number: [place, each.score] for place, each in enumerate(ranked, 1)}
     paths = list(plan.space.dimensions)
@@ -170,9 +164,6 @@ def _as_csv(plan: Plan, trials: Sequence[FrozenTrial], ranked: Sequence[RankedTr
             ]
         )
     return csv_lines(lines)
-
-
-# -- the page of plots ----------------------------------------------------------------------------------
 
 
 def _write_report(plan: Plan, shared: SharedStudy) -> Path | None:

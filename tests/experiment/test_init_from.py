@@ -228,7 +228,7 @@ class Kill(logging.Handler):
 
 
 def train_and_kill(config: dict[str, Any], number: int, epoch: int) -> Any:
-    logger, handler = logging.getLogger("zoo.experiment.pretraining"), Kill(number, epoch)
+    logger, handler = logging.getLogger("zoo.experiment.init_from"), Kill(number, epoch)
     level = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)

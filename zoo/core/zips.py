@@ -19,7 +19,7 @@ from zoo.core.atomic import atomic_file
 from zoo.core.printing import one_line
 from zoo.errors import ZooError
 
-UNREADABLE: tuple[type[Exception], ...] = (
+UNREADABLE = (
     *(ArithmeticError, AttributeError, EOFError, LookupError, OSError, RuntimeError, TypeError, ValueError),
     *(csv.Error, struct.error, zipfile.BadZipFile, zlib.error),
 )

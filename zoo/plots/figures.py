@@ -82,13 +82,13 @@ def render(figure: Figure, kind: str) -> bytes:
     return file.getvalue()
 
 
-def _make_panels(titles: Sequence[str], width: float, height: float) -> tuple[Figure, list[Axes]]:
-    """Return a figure with a panel for each title, at most three in a row; sizes are in inches a panel."""
+def _make_panels(titles: Sequence[str], height: float) -> tuple[Figure, list[Axes]]:
+    """Return a figure with a panel for each title, at most three in a row; ``height`` is in inches a panel."""
     from matplotlib.figure import Figure
 
     n_columns = 2 if len(titles) == 4 else min(3, len(titles))
     n_rows = math.ceil(len(titles) / n_columns)
-    figure = Figure(figsize=(max(6.4, width * n_columns), height * n_rows + 0.8))
+    figure = Figure(figsize=(max(6.4, 3.7 * n_columns), height * n_rows + 0.8))
     panels = list(figure.subplots(n_rows, n_columns, squeeze=False).flat)
     for axes, title in zip(panels, titles, strict=False):
         axes.set_title(one_line(title, 60))
@@ -137,7 +137,7 @@ def curves_figure(drawn: Sequence[Curve], options: CurveOptions, heading: str | 
     """Draw the curves, a panel an environment; within `house_style`."""
     envs = list(dict.fromkeys(each.group.env for each in drawn))
     labels = list(dict.fromkeys(each.group.label for each in drawn))
-    figure, panels = _make_panels(envs, 3.7, 3.4 + 0.2 * len(labels) / len(envs))
+    figure, panels = _make_panels(envs, 3.4 + 0.2 * len(labels) / len(envs))
     handles: dict[str, Artist] = {}
     n_runs: dict[str, int] = {}
     for axes, env in zip(panels, envs, strict=True):
@@ -172,7 +172,7 @@ def run_figure(run: Run, x: str, smooth: int | str, heading: str | None = None) 
     found = {y: series for y in titles if (series := series_of(run, x, y)) is not None}
     if not found:
         raise ZooError(f"nothing to draw in {run.name}: no episode has ended, and nothing was logged")
-    figure, panels = _make_panels([titles[y] for y in found], 3.7, 2.6)
+    figure, panels = _make_panels([titles[y] for y in found], 2.6)
     for axes, (y, series) in zip(panels, found.items(), strict=True):
         is_of_episodes = y in ("train", "length")
         line = binned(smoothed(series, smooth if is_of_episodes else 1, y))
@@ -206,7 +206,7 @@ def scores_figure(group_scores: Sequence[GroupScore], kind: str, heading: str | 
         raise ZooError(NO_SCORE)
     envs = list(dict.fromkeys(each.group.env for each in shown))
     labels = list(dict.fromkeys(each.group.label for each in shown))
-    figure, panels = _make_panels(envs, 3.7, 0.32 * len(labels) + 0.9)
+    figure, panels = _make_panels(envs, 0.32 * len(labels) + 0.9)
     for axes, env in zip(panels, envs, strict=True):
         for each in (each for each in shown if each.group.env == env):
             place = labels.index(each.group.label)
@@ -224,7 +224,7 @@ def scores_figure(group_scores: Sequence[GroupScore], kind: str, heading: str | 
 def aggregates_figure(methods: Methods, kind: str, heading: str | None = None) -> Figure:
     """Draw median, IQM, mean and optimality gap of the normalised scores, with their intervals."""
     found = aggregates(methods)
-    figure, panels = _make_panels([*AGGREGATES], 3.7, 0.3 * len(found) + 0.9)
+    figure, panels = _make_panels([*AGGREGATES], 0.3 * len(found) + 0.9)
     for axes, name in zip(panels, AGGREGATES, strict=True):
         for place, row in enumerate(found.values()):
             _draw_interval(axes, place, *row[name], line_style(place)["color"])

@@ -92,8 +92,9 @@ class Storage:
 
 
 @quiet_optuna()
-def open_storage(setting: str | None, folder: Path) -> Storage:
-    """Open the storage of the setting ``storage``; ``folder`` is the study's. Raises `ZooError`."""
+def open_storage(plan: Plan) -> Storage:
+    """Open the storage that the setting ``storage`` names. Raises `ZooError`."""
+    setting, folder = plan.config["storage"], plan.folder
     try:
         if setting is not None and "://" in setting:
             if setting.startswith("sqlite"):
@@ -162,7 +163,7 @@ def _reason(error: BaseException) -> str:
 
 def open_study(plan: Plan) -> tuple[SharedStudy, list[str]]:
     """Begin the study, or go on with it; return it, and remarks for the user. Raises `ZooError`."""
-    storage = open_storage(plan.config["storage"], plan.folder)
+    storage = open_storage(plan)
     with quiet_optuna(), storage.lock():
         study = existing_study(plan.full_name, storage)
         if study is not None and not counted(study.get_trials()) and _differences(plan, study):

@@ -65,7 +65,7 @@ def work(config: Mapping[str, Any], deadline: float | None, arguments: list[str]
     try:
         plan = Plan(resolved(config))
         with quiet_optuna():
-            Worker(plan, open_storage(plan.config["storage"], plan.folder), deadline).work()
+            Worker(plan, open_storage(plan), deadline).work()
     except KeyboardInterrupt:
         return INTERRUPTED, ""
     except ZooError as error:

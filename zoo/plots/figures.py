@@ -83,7 +83,7 @@ def render(figure: Figure, kind: str) -> bytes:
 
 
 def _make_panels(titles: Sequence[str], height: float) -> tuple[Figure, list[Axes]]:
-    """Return a figure with a panel for each title, at most three in a row; ``height`` is in inches a panel."""
+    """Return a figure with a panel for each title, at most three in a row; ``height`` in inches."""
     from matplotlib.figure import Figure
 
     n_columns = 2 if len(titles) == 4 else min(3, len(titles))

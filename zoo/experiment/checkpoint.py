@@ -229,12 +229,10 @@ def read_checkpoint(folder: str | Path, n_workers: int | None = None) -> Checkpo
     """
     folder = Path(folder)
     record = _read_record(folder)
-    shares = _shares(record)
-    if n_workers not in (None, len(shares)):
-        raise ZooError(
-            f"the checkpoint is of workers={len(shares)}, and can't go on with workers={n_workers}"
-        )
-    state, *_ = [_read_share(folder, share) for share in shares]
+    n_written = 1 + len(record.get("workers", ()))
+    if n_workers not in (None, n_written):
+        raise ZooError(f"the checkpoint is of workers={n_written}, and can't go on with workers={n_workers}")
+    state, *_ = [_read_share(folder, share) for share in _shares(record)]
     return Checkpoint(record["timesteps"], state, record.get("callbacks", {}), record.get("monitor"))
 
 

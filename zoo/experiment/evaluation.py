@@ -85,8 +85,7 @@ class Evaluation:
 
     def ci95(self) -> tuple[float, float]:
         """Return the 95 % interval of the mean return, from bootstrap resamples of the episodes."""
-        low, high = statistics.interval(statistics.bootstrapped(statistics.mean_of_means, [self.returns]))
-        return float(low), float(high)
+        return statistics.interval(statistics.bootstrapped(statistics.mean_of_means, [self.returns]))
 
     @property
     def mean_length(self) -> float:
@@ -99,12 +98,11 @@ class Evaluation:
 
     def summary(self) -> dict[str, Any]:
         """Return the statistics by name, as ``zoo evaluate`` and ``run.json`` give them."""
-        low, high = self.ci95()
         summary: dict[str, Any] = {
             "mean_return": self.mean,
             "std_return": self.std,
             "iqm_return": self.iqm,
-            "ci95": [low, high],
+            "ci95": list(self.ci95()),
             "mean_length": self.mean_length,
             "n_episodes": self.n_episodes,
         }

@@ -88,11 +88,11 @@ def bootstrapped(
     return np.concatenate(results)
 
 
-def interval(resamples: NDArray[Any]) -> tuple[Any, Any]:
-    """Return the two ends of the percentile interval over the first axis."""
+def interval(resamples: NDArray[Any]) -> tuple[float, float]:
+    """Return the two ends of the percentile interval."""
     outside = 50 * (1 - CONFIDENCE)
-    low, high = np.percentile(resamples, (outside, 100 - outside), axis=0)
-    return low, high
+    low, high = np.percentile(resamples, (outside, 100 - outside))
+    return float(low), float(high)
 
 
 def bootstrap_interval(
@@ -101,9 +101,7 @@ def bootstrap_interval(
     """Return the bootstrap interval of a statistic, None if no environment has two runs of a method."""
     if any(all(len(scores) < 2 for scores in strata) for strata in methods):
         return None
-    resamples = bootstrapped(statistic, *methods, n_resamples=n_resamples, width=width)
-    low, high = interval(resamples)
-    return float(low), float(high)
+    return interval(bootstrapped(statistic, *methods, n_resamples=n_resamples, width=width))
 
 
 def chance_of_difference(

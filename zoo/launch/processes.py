@@ -167,11 +167,9 @@ class JobProcesses:
             for process in list(self._processes):
                 process.send_signal(number)
 
-    @contextlib.contextmanager
-    def handling_signals(self) -> Iterator[None]:
+    def handling_signals(self) -> contextlib.AbstractContextManager[None]:
         """Within the block a first signal is passed on and no more jobs start; a second Ctrl-C kills all."""
-        with handling_signals(self._on_signal, signal.SIGINT, signal.SIGTERM):
-            yield
+        return handling_signals(self._on_signal, signal.SIGINT, signal.SIGTERM)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         with self._lock:

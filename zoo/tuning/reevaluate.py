@@ -115,5 +115,4 @@ def score_of(samples: Sequence[Sequence[float]], objective: str) -> tuple[float,
     for _ in range(N_RESAMPLES):
         seeds = [np.asarray(samples[index]) for index in rng.integers(len(samples), size=len(samples))]
         scores.append(score([each[rng.integers(len(each), size=len(each))] for each in seeds]))
-    low, high = interval(np.array(scores))
-    return score(samples), (float(low), float(high))
+    return score(samples), interval(np.array(scores))

@@ -15,9 +15,8 @@ from optuna.trial import FrozenTrial, TrialState
 
 from zoo.experiment.statistics import interval, iqm
 from zoo.tuning.objective import FRESH_SEEDS, spawned_seeds
-from zoo.tuning.plan import Plan
 from zoo.tuning.space import Values
-from zoo.tuning.study import SharedStudy, counted, existing_study, quiet_optuna, seed_of
+from zoo.tuning.study import Plan, SharedStudy, counted, existing_study, quiet_optuna, seed_of
 
 TOP = "/top"
 """Suffix of the name of the second study."""

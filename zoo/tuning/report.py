@@ -19,10 +19,9 @@ from zoo.config.environment_values import as_written
 from zoo.core import atomic
 from zoo.core.plain_data import flat, to_yaml, value_at
 from zoo.core.printing import csv_lines, one_line
-from zoo.tuning.plan import Plan
 from zoo.tuning.reevaluate import RankedTrial, best_trials, ranking, values_of
 from zoo.tuning.space import put_at
-from zoo.tuning.study import DIED, REASON, SharedStudy, counted, quiet_optuna, retry_of
+from zoo.tuning.study import DIED, REASON, Plan, SharedStudy, counted, quiet_optuna, retry_of
 
 ROWS_SHOWN = 10
 

@@ -14,9 +14,8 @@ from zoo.core.free_memory import usable_cores
 from zoo.core.printing import say, without_password
 from zoo.errors import INTERRUPTED, MISTAKE, ZooError
 from zoo.launch.processes import JobProcesses, describe_exit
-from zoo.tuning.plan import Plan
 from zoo.tuning.report import Result, result_of
-from zoo.tuning.study import open_study
+from zoo.tuning.study import Plan, open_study
 
 MOST_DEATHS = 20
 """Worker processes that may die, each replaced by another, before the search ends."""

@@ -32,13 +32,13 @@ from zoo.tuning.objective import (
     train,
     value_of,
 )
-from zoo.tuning.plan import Plan
 from zoo.tuning.reevaluate import RUN, SAMPLES, SEED, TRIAL, join_reevaluation, values_of
 from zoo.tuning.samplers import make_pruner, make_sampler
 from zoo.tuning.study import (
     DIED,
     REASON,
     TRACEBACK,
+    Plan,
     SharedStudy,
     Storage,
     check_settings,

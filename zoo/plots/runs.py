@@ -162,7 +162,7 @@ def _number(cell: str) -> float:
 
 
 def parse_evaluations(content: bytes) -> Evaluations:
-    """Return the evaluations by their steps, without NaN. Raises `ValueError` for another file."""
+    """Return the evaluations by their steps, without NaN. Raises one of `UNREADABLE` for another file."""
     with np.load(io.BytesIO(content), allow_pickle=False) as npz:
         if not {"timesteps", "results"} <= {*npz.files}:
             raise ValueError("it has no timesteps and results")

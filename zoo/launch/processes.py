@@ -74,8 +74,7 @@ def call_and_exit(function: Callable[..., tuple[int, str]], job: int) -> NoRetur
     """
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.default_int_handler)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def end_with_parent() -> None:
         os.read(sys.stdin.fileno(), 1)

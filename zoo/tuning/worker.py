@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import re
 import secrets
+import signal
 import sys
 import time
 import traceback
@@ -62,6 +63,7 @@ POLLING_SECONDS = 1.0
 def work(config: Mapping[str, Any], deadline: float | None, arguments: list[str]) -> tuple[int, str]:
     """Work to the end of the study; return the exit status and the error for the user."""
     sys.argv = arguments
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a trial that it ends is queued again
     try:
         plan = Plan(resolved(config))
         with quiet_optuna():

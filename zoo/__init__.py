@@ -78,10 +78,7 @@ NAMES_ELSEWHERE = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for, and only that: `zoo --help` and `import zoo` stay quick.
-
-    Algorithms and presets also answer to what ``algo=`` calls them: ``zoo.recurrent_ppo``.
-    """
+    """Import what is asked for, and only that; algorithms also answer to what ``algo=`` calls them."""
     place = CLASS_NAMES.get(name, name)
     if place in _HOMES:
         return getattr(importlib.import_module(_HOMES[place]), place)

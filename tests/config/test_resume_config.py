@@ -74,7 +74,7 @@ def test_folder_that_is_no_run_is_refused() -> None:
     with pytest.raises(ZooError, match=r"no config\.yaml"):
         zoo.compose("train", ["resume=empty"])
     Path("empty/config.yaml").write_text("a: 1")
-    with pytest.raises(ZooError, match="not the config of a run"):
+    with pytest.raises(ZooError, match="no config of a run"):
         zoo.compose("train", ["resume=empty"])
     Path("empty/config.yaml").write_text("a: [")
     with pytest.raises(ZooError, match="can't read"):

@@ -115,7 +115,7 @@ def test_what_does_not_fit_is_one_line(capsys: pytest.CaptureFixture[str]) -> No
     without_checkpoint = trained(*DQN, "callbacks.checkpoint.keep=false").run.path
     everything = "init_with=all"
     wrong = [
-        ([*DQN, from_a2c, everything], "can't take all from .*: it is of a2c, this run of dqn"),
+        ([*DQN, from_a2c, everything], "can't take all from .*: it is of a2c, not of dqn"),
         ([*from_dqn, "env=Acrobot-v1", everything], "its observations and the environment's differ"),
         ([*from_dqn, "policy.net_arch=[8]", everything], "its optimizer are others: .*q_network has shape"),
         ([*from_dqn, "n_envs=2", everything], "its replay buffer is of n_envs=1, not 2"),
@@ -124,7 +124,7 @@ def test_what_does_not_fit_is_one_line(capsys: pytest.CaptureFixture[str]) -> No
         ([*from_dqn, "algo.optimize_memory_usage=true", everything], "of algo.optimize_memory_usage=False"),
         ([*from_dqn, "workers=2", everything], "workers=2 has a buffer; init_with=optimizer"),
         ([*DQN, f"init_from={without_checkpoint}", everything], "callbacks.checkpoint.keep=true keeps it"),
-        ([*DQN, everything], "`init_with=all` says what to take of init_from=RUN, which is missing"),
+        ([*DQN, everything], "`init_with=all` says what to take of init_from=, which is missing"),
         ([*a2c, from_a2c, "algo.use_rms_prop=false", everything], "or its optimizer are others: "),
         ([*from_dqn, "init_with=everything"], "is not one of weights, optimizer, all"),
         ([*from_dqn, "init_from.what=all"], "init_from.what"),
@@ -228,7 +228,7 @@ class Kill(logging.Handler):
 
 
 def train_and_kill(config: dict[str, Any], number: int, epoch: int) -> Any:
-    logger, handler = logging.getLogger("zoo.experiment.pretraining"), Kill(number, epoch)
+    logger, handler = logging.getLogger("zoo.experiment.init_from"), Kill(number, epoch)
     level = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)

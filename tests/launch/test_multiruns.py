@@ -138,7 +138,7 @@ def test_killed_training_goes_on_from_its_checkpoint_and_ends_as_if_undisturbed(
     rows = table()
     assert [row["status"] for row in rows] == ["done", "done"]
     assert the_sweep().path / rows[1]["run"] == training
-    assert "resume  from step" in the_sweep().log(1).read_text()
+    assert "resume  from step" in (the_sweep().path / "1.log").read_text()
     agents = [the_sweep().path / row["run"] / "agent" / "policy.safetensors" for row in rows]
     assert agents[0].read_bytes() == agents[1].read_bytes()
     assert [row["steps"] for row in rows] == [rows[0]["steps"]] * 2
@@ -240,9 +240,9 @@ def test_failing_jobs_are_named_at_the_end_and_the_others_complete(
         "zoo: 3 of 4 jobs did not finish; this runs them: zoo check -m"
     )
     if launcher == "joblib":
-        assert the_sweep().log(0).read_text() == "seed 0 at work\n"
-        assert "zoo: seed 1 is unlucky" in the_sweep().log(1).read_text()
-        assert "Traceback" in the_sweep().log(2).read_text()
+        assert (the_sweep().path / "0.log").read_text() == "seed 0 at work\n"
+        assert "zoo: seed 1 is unlucky" in (the_sweep().path / "1.log").read_text()
+        assert "Traceback" in (the_sweep().path / "2.log").read_text()
     assert ("at work" in printed.out) == ("RuntimeError: seed 2" in printed.err) == (launcher == "local")
     for line in ("job 0: done", "job 1: seed 1 is unlucky", "job 2: RuntimeError: seed 2 is broken"):
         assert (f"zoo: {line}\n" in printed.out) == (launcher == "joblib")

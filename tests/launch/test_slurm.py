@@ -91,7 +91,7 @@ def test_jobs_end_with_an_agent_each_and_a_preempted_one_goes_on_exactly(
     assert status_of(["status", str(sweep.path)]) == 0
     assert "of 4,000" in capsys.readouterr().out
     wait_until(lambda: set(statuses()) == {DONE})
-    assert "resume  from step" in sweep.log(1).read_text()
+    assert "resume  from step" in (sweep.path / "1.log").read_text()
     assert sweep.read_job(1).restarts == 1
     rows = table()
     runs = [sweep.path / row["run"] for row in rows]

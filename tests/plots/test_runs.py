@@ -54,10 +54,14 @@ def test_evaluations_are_sorted_and_those_not_finite_left_out() -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"no zip", npz({100: [1.0, 2.0]})[:-50]])
-def test_what_are_no_evaluations_is_refused_in_one_line(content: bytes) -> None:
-    with pytest.raises(ValueError, match=r".") as raised:
-        parse_evaluations(content)
-    assert "\n" not in str(raised.value)
+def test_what_are_no_evaluations_is_told_in_one_line(content: bytes, tmp_path: Path) -> None:
+    path = make_run(tmp_path, evaluations=learning(1))
+    (path / "evaluations.npz").write_bytes(content)
+    run = read_run(path)
+    assert run.evaluations is None
+    assert run.problems.keys() == {"evaluations.npz"}
+    assert run.problems["evaluations.npz"]
+    assert "\n" not in run.problems["evaluations.npz"]
 
 
 def test_damaged_files_are_named_and_the_rest_is_read(tmp_path: Path) -> None:

@@ -15,8 +15,7 @@ from omegaconf import OmegaConf
 from optuna.trial import Trial
 
 import zoo
-from zoo.tuning.plan import Plan
-from zoo.tuning.study import quiet_optuna
+from zoo.tuning.study import Plan, quiet_optuna
 from zoo.tuning.tune import Search
 from zoo.tuning.worker import Worker
 

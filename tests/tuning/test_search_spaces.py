@@ -16,8 +16,8 @@ from zoo.config.fields import build
 from zoo.config.validate import ALGO_LABELS
 from zoo.core.plain_data import value_at
 from zoo.errors import ZooError
-from zoo.tuning.plan import Plan
 from zoo.tuning.space import FloatDimension, Space, put_at
+from zoo.tuning.study import Plan
 
 CONF = Path(zoo.__file__).parents[1] / "conf"
 PRESETS = [path.stem for path in (CONF / "algo").glob("*.yaml")]

@@ -21,7 +21,6 @@ import zoo
 from zoo.cli import status_of
 from zoo.errors import ZooError
 from zoo.experiment.checkpoint import (
-    check_workers,
     read_checkpoint,
     read_share,
     write_checkpoint,
@@ -261,9 +260,9 @@ def some_task(n_here: int, gpus_here: int | None = None) -> Task:
 @pytest.mark.parametrize(
     ("asked", "n_gpus", "of", "device"),
     [
-        ("auto", 2, None, "cuda:1"),
-        ("cuda", 2, None, "cuda:1"),
-        ("auto", 0, None, "cpu"),
+        ("auto", 2, Task(1, 2, 1, 2), "cuda:1"),
+        ("cuda", 2, Task(1, 2, 1, 2), "cuda:1"),
+        ("auto", 0, Task(1, 2, 1, 2), "cpu"),
         ("auto", 2, some_task(2), "cuda:1"),
         ("auto", 1, some_task(2), "cuda:0"),
         ("cuda", 1, some_task(2), "cuda:0"),
@@ -273,11 +272,11 @@ def some_task(n_here: int, gpus_here: int | None = None) -> Task:
     ],
 )
 def test_each_worker_has_a_gpu_of_its_own(
-    asked: str, n_gpus: int, of: Task | None, device: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
+    asked: str, n_gpus: int, of: Task, device: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     """A task of a job may see its own alone, which is the first one that it sees."""
     monkeypatch.setattr(torch.cuda, "device_count", lambda: n_gpus)
-    config = worker_config({"device": asked, "compile": "auto"}, 2, 1, of)
+    config = worker_config({"device": asked, "compile": "auto"}, of)
     assert config == {"device": device, "compile": "auto" if device == "cpu" else False}
     assert capsys.readouterr().err == ""
 
@@ -289,7 +288,6 @@ def test_checkpoint_of_other_workers_is_refused(tmp_path: Path) -> None:
     distributed = SimpleNamespace(workers=workers)
     algorithm: Any = SimpleNamespace(num_timesteps=8, state=dict, envs=None, distributed=distributed)
     write_checkpoint(tmp_path, algorithm)
-    check_workers(tmp_path, 2)
     for n_workers in (1, 3):
         with pytest.raises(ZooError, match=rf"of workers=2, and can't go on with workers={n_workers}"):
-            check_workers(tmp_path, n_workers)
+            read_checkpoint(tmp_path, n_workers)

@@ -1,7 +1,4 @@
-"""`zoo benchmark`: a collection of agents, measured and put beside published scores.
-
-`zoo evaluate` plays each agent, in a process of its own; results that are there already are kept.
-"""
+"""`zoo benchmark`: a collection of agents, measured by `zoo evaluate` and put beside published scores."""
 
 from __future__ import annotations
 

@@ -13,9 +13,6 @@ from zoo.core.printing import decimal, show
 from zoo.experiment.evaluation import Evaluation, evaluate
 from zoo.experiment.open_agent import open_agent
 
-SCORES = ("mean_return", "std_return", "iqm_return", "ci95", "mean_length", "n_episodes")
-"""What the JSON line holds beside ``algo`` and ``env``; ``success_rate`` too where episodes have goals."""
-
 
 def run(config: Mapping[str, Any]) -> None:
     """Evaluate the agent that the config names; the last line of stdout is one JSON object."""
@@ -31,9 +28,7 @@ def run(config: Mapping[str, Any]) -> None:
             seed=settings.seed,
         )
     show(_table(evaluation))
-    summary = evaluation.summary()
-    names = [*SCORES, "success_rate"] if "success_rate" in summary else SCORES
-    said = {"algo": agent.algo, "env": agent.env.id, **{name: summary[name] for name in names}}
+    said = {"algo": agent.algo, "env": agent.env.id, **evaluation.summary()}
     show(json.dumps(with_finite_numbers(plain(said)), allow_nan=False))
 
 

@@ -26,9 +26,7 @@ def run(config: Mapping[str, Any]) -> None:
     if settings.video is not None:
         video = Path(settings.video).expanduser()
         if video.suffix.lower() not in VIDEO_ENDINGS or not video.is_file():
-            raise ZooError(
-                f"video={one_line(video)}: there is no file of this name that ends in .mp4 or .gif"
-            )
+            raise ZooError(f"video={one_line(video)}: there is no such file that ends in .mp4 or .gif")
     elif not settings.to.endswith(".zip"):
         video = newest_video(path)
     place = push(path, settings.to, private=settings.private, video=video, message=settings.message)

@@ -80,10 +80,7 @@ class UnknownKeyError(ZooError):
         return f"; did you mean `{self._path_of(near)}`?" if near else ""
 
     def _elsewhere(self, keys: Sequence[str], places: Sequence[str]) -> str:
-        """Return the hint for a name that is right, but stands in one of ``places``.
-
-        One that stands at the top is that; at the top a hyperparameter's name is that: others are rarer.
-        """
+        """Return the hint for a name that is right, but stands in one of ``places``."""
         of_algorithm = [each for each in places if each.startswith("algo.") and not self.section]
         if self.key in places:
             return f": `{self.key}` is a setting by itself, as in zoo train {self.key}=…"
@@ -112,7 +109,7 @@ class RefusesNames(AnswersNames):
         def __setattr__(self, name: str, value: Any) -> None:
             if name in ENV_ATTRIBUTES and not hasattr(type(self), name):
                 raise ZooError(
-                    f"{type(self).__name__}.{name} would do nothing; here it is {ENV_ATTRIBUTES[name]}"
+                    f"{type(self).__name__}.{name} does nothing; here it is {ENV_ATTRIBUTES[name]}"
                 )
             super().__setattr__(name, value)
 

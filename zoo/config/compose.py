@@ -143,10 +143,7 @@ class ConfigLoader:
         return config
 
     def _plain_job(self, config: DictConfig) -> dict[str, Any]:
-        """Return everything but Hydra's own part as plain values, with interpolations resolved.
-
-        The list ``fixed`` of a search also gets the hyperparameters that the command line sets.
-        """
+        """Return the job as plain values; ``fixed`` of a search also gets what the command line sets."""
         plain = resolved(job_part(config))
         if isinstance(plain.get("fixed"), list):
             given = (key for key in sorted(self.source.chosen) if key.startswith(SEARCHABLE))
@@ -191,10 +188,7 @@ class ConfigLoader:
                 del config[key]
 
     def _with_file_name(self, error: ZooError, plain: dict[str, Any]) -> ZooError:
-        """Name the file that sets the key with which a message begins, if it is not the command line.
-
-        That sets a value alone, or in a dictionary; ``algo=`` chooses a section.
-        """
+        """Name the file that sets the key with which a message begins, if no override sets it."""
         named = re.match(r"(?:unknown key )?`([\w.]+)", str(error))
         chosen = self.source.chosen
         if named is None or any(f"{named[1]}.".startswith(f"{each}.") for each in chosen if "." in each):
@@ -230,10 +224,7 @@ def compose(command: str = "train", overrides: Sequence[str] = ()) -> DictConfig
 
 
 def env_id(name: str) -> str:
-    """Return the id that ``env=name`` stands for: what ``conf/env/<name>.yaml`` says, where there is one.
-
-    Raises `ZooError` if that file can't be composed.
-    """
+    """Return the id that ``env=name`` stands for: what ``conf/env/<name>.yaml`` says, where there is one."""
     if not any((folder / "env" / f"{name}.yaml").is_file() for folder in search_folders("conf")):
         return name
     return str(compose("check", [f"env='{name}'"]).env.id)

@@ -22,10 +22,7 @@ _written: dict[Path, tuple[Any, str]] = {}
 
 
 def resolved(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a config as plain values; keep how variables were written.
-
-    Raises `ZooError` for a variable that is not set, and an interpolation that leads nowhere.
-    """
+    """Return a config as plain values; keep how variables were written. Raises `ZooError`."""
     try:
         plain: Any = OmegaConf.to_container(OmegaConf.create(dict(config)))
         texts = {path: text for path, text in _leaves(plain) if isinstance(text, str) and "${" in text}

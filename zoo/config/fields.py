@@ -1,7 +1,6 @@
 """Declaring a value once: type, default, range, unit and one line of meaning, all in a dataclass field.
 
-From the same declaration come the constructor, the check of what a user wrote, the YAML defaults,
-the table in the documentation and the bounds of a search space.
+From it come constructor, check, YAML defaults, documentation and the bounds of a search space.
 """
 
 from __future__ import annotations
@@ -57,10 +56,7 @@ def hyperparameter(
 
 
 def with_defaults(**values: Any) -> Callable[[type[Config]], type[Config]]:
-    """Give inherited values of a config other defaults; their type, range and meaning stay declared once.
-
-    Stands below ``@dataclass``.
-    """
+    """Give inherited values of a config other defaults; stands below ``@dataclass``."""
 
     def decorate(config_class: type[Config]) -> type[Config]:
         bases = [each for each in config_class.__mro__[1:] if dataclasses.is_dataclass(each)]
@@ -101,11 +97,7 @@ def defaults(config_class: type[Any]) -> dict[str, Any]:
 
 
 def variant_of(config_class: type[Any], values: Mapping[str, Any], where: str = "") -> type[Any]:
-    """Return the class of a config with these values: of most configs ``config_class`` itself.
-
-    One that has other values beside its own, depending on one of these, says by a class method ``variant``
-    which subclass it is then.
-    """
+    """Return the class of a config with these values, by its class method ``variant`` if it has one."""
     return config_class.variant(values, where) if hasattr(config_class, "variant") else config_class
 
 
@@ -118,10 +110,9 @@ def common_class(config_class: type[Any]) -> type[Any]:
 
 
 def build(config_class: type[Config], values: Mapping[str, Any], where: str) -> Config:
-    """Make a config from what a user wrote.
+    """Make a config from what a user wrote; ``where`` is its path in the whole, ``"algo"``, "" at the top.
 
-    ``where`` is the path of the config in the whole (``"algo"``; ``""`` at the top), for messages. Raises
-    `ZooError` for an unknown key, a wrong type, a value out of its range or a missing value.
+    Raises `ZooError` for an unknown key, a wrong type, a value out of its range or a missing value.
     """
     config_class = variant_of(config_class, values, where)
     fields = {field.name: field for field in dataclasses.fields(config_class)}

@@ -51,10 +51,7 @@ def _paths(config_class: type[Any], prefix: str) -> Iterator[str]:
 
 
 def other_algorithms_hint(key: str, algorithms: Sequence[str]) -> str:
-    """Return, for the end of a message, which other algorithms have a hyperparameter, and what these have.
-
-    It is "" where no other has it.
-    """
+    """Return a hint at the other algorithms that have a hyperparameter, "" where there is none."""
     foreign = [name for name in schema.ALGORITHMS if name not in algorithms]
     others = [name for name in foreign if f"algo.{key}" in hyperparameters([name])]
     if not others:

@@ -17,13 +17,7 @@ from zoo.config.schema import SECTIONS
 from zoo.core.printing import one_line
 from zoo.errors import ZooError
 
-WORD_KEYS = {
-    "plot": "runs",
-    "compare": "runs",
-    "import": "file",
-    "pull": "source",
-    "status": "folder",
-}
+WORD_KEYS = {"plot": "runs", "compare": "runs", "import": "file", "pull": "source", "status": "folder"}
 """Commands that take bare words, and the key that these are the value of; ``runs`` are any number."""
 
 KEYS_BY_TYPED_NAME = {
@@ -34,10 +28,7 @@ KEYS_BY_TYPED_NAME = {
 
 
 def parse_overrides(overrides: Sequence[str], loader: ConfigLoader | None = None) -> list[Override]:
-    """Return overrides as Hydra reads them; ``loader`` knows the options of groups, for ``glob``.
-
-    Raises `ZooError` for one that Hydra can't read.
-    """
+    """Return overrides as Hydra reads them, ``glob`` by a ``loader``. Raises `ZooError`."""
     try:
         return OverridesParser.create(loader).parse_overrides(list(overrides))
     except OverrideParseException as error:
@@ -48,10 +39,7 @@ def parse_overrides(overrides: Sequence[str], loader: ConfigLoader | None = None
 
 
 def allow_new_key(override: Override, sections: Collection[str]) -> str:
-    """Return an override of a key within a section in a form that adds the key where no file has it.
-
-    Whoever checks the config knows which keys there may be.
-    """
+    """Return an override of a key within a section in a form that adds the key where no file has it."""
     line = str(override.input_line)
     is_plain = not (override.is_add() or override.is_force_add() or override.is_delete())
     section, is_within, _ = override.key_or_group.partition(".")
@@ -66,10 +54,9 @@ def with_config_keys(command: str, overrides: Sequence[str]) -> list[str]:
 
 
 def parse_arguments(command: str, arguments: Sequence[str]) -> list[str]:
-    """Return the overrides that arguments stand for.
+    """Return overrides: ``zoo plot runs/ppo2 x=hours`` is ``zoo plot runs=['runs/ppo2'] x=hours``.
 
-    ``zoo plot runs/ppo2 x=hours`` is ``zoo plot runs=['runs/ppo2'] x=hours``. Raises `ZooError` if the key is
-    given as well, or for more words than are taken.
+    Raises `ZooError` if the key is given as well, or for more words than are taken.
     """
     key = WORD_KEYS.get(command)
     # ``~key`` deletes something, ``~/folder`` is a word.
@@ -107,10 +94,7 @@ def format_overrides(overrides: Iterable[Any]) -> str:
 
 
 def as_overrides(settings: Mapping[str, Any]) -> list[str]:
-    """Return settings with values of Python's as overrides; what is within a section may be a dictionary.
-
-    ``{"n_envs": 4, "algo": {"gamma": 0.9}}`` is ``n_envs=4 algo.gamma=0.9``.
-    """
+    """Return settings of Python's as overrides: ``{"algo": {"gamma": 0.9}}`` is ``algo.gamma=0.9``."""
     overrides = []
     for key, value in settings.items():
         if key in ("algo", *SECTIONS) and isinstance(value, Mapping):
@@ -132,6 +116,4 @@ def as_hydra_reads(value: Any) -> str:
         return f"{{{','.join(f'{key}:{as_hydra_reads(each)}' for key, each in value.items())}}}"
     if isinstance(value, Sequence):
         return f"[{','.join(map(as_hydra_reads, value))}]"
-    raise ZooError(
-        f"{one_line(repr(value))} can't stand in a config; expected numbers, texts, lists or dicts of names"
-    )
+    raise ZooError(f"{one_line(repr(value))} can't be in a config; expected numbers, texts, lists or dicts")

@@ -90,7 +90,5 @@ def _read_config(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise ZooError(f"can't read the run's config {one_line(path)}: {one_line(error)}") from error
     if not all(isinstance(config.get(section), dict) for section in ("algo", "env", "policy")):
-        raise ZooError(
-            f"{one_line(path)} is not the config of a run: it has no sections algo, env and policy"
-        )
+        raise ZooError(f"{one_line(path)} is no config of a run: it has no sections algo, env and policy")
     return config

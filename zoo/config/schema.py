@@ -18,6 +18,11 @@ from typing import Any
 from zoo.config.fields import hyperparameter
 
 
+def _interval(what: str, share: str) -> Any:
+    text = f"steps between {what}; null: {share} of the run"
+    return hyperparameter(None, text, unit="environment steps", ge=1)
+
+
 @dataclass
 class NoSettings:
     """What a command takes that takes nothing."""
@@ -166,9 +171,7 @@ class StatusSettings:
 class EvalSettings:
     """Evaluation while training, and saving of the best agent so far."""
 
-    every: int | None = hyperparameter(
-        None, "steps between evaluations; null: a twentieth of the run", unit="environment steps", ge=1
-    )
+    every: int | None = _interval("evaluations", "a twentieth")
     n_episodes: int = hyperparameter(10, "episodes in an evaluation", ge=1)
     n_envs: int = hyperparameter(5, "environments in which they are played side by side", ge=1)
     deterministic: bool | None = hyperparameter(
@@ -183,18 +186,14 @@ class EvalSettings:
 class AgentsSettings:
     """Agents that are kept as the run goes, in its folder ``agents``, each named by its steps."""
 
-    every: int | None = hyperparameter(
-        None, "steps between agents; null: a tenth of the run", unit="environment steps", ge=1
-    )
+    every: int | None = _interval("agents", "a tenth")
 
 
 @dataclass
 class CheckpointSettings:
     """What `resume=` needs, written as the run goes."""
 
-    every: int | None = hyperparameter(
-        None, "steps between checkpoints; null: a tenth of the run", unit="environment steps", ge=1
-    )
+    every: int | None = _interval("checkpoints", "a tenth")
     keep: bool | str = hyperparameter(
         "auto",
         "keep the last when the run has finished, for init_with=all; auto: if it takes up to 32 MiB",
@@ -225,13 +224,6 @@ class StopOnEpisodesSettings:
 
 
 @dataclass
-class OwnCallbackSettings:
-    """What Zoo gives to a callback of the user's own that does not ask for it itself."""
-
-    every: int = hyperparameter(help="steps between calls of `on_steps`", unit="environment steps", ge=1)
-
-
-@dataclass
 class WandbSettings:
     """Where Weights & Biases keeps the run, and what of it."""
 
@@ -251,9 +243,7 @@ class WandbSettings:
 class LoggerSettings:
     """Where scalars go."""
 
-    every: int | None = hyperparameter(
-        None, "steps between log entries; null: a hundredth of the run", unit="environment steps", ge=1
-    )
+    every: int | None = _interval("log entries", "a hundredth")
     console: bool = hyperparameter(False, "a table on the terminal")
     csv: bool = hyperparameter(False, "progress.csv in the run's folder")
     tensorboard: bool | None = hyperparameter(None, "TensorBoard's files in the run's folder, in tb/")
@@ -316,8 +306,7 @@ class PlotSettings(CompareSettings):
     )
     interval: str = hyperparameter(help="band around a group's line", choices=("ci", "std", "none"))
     format: str | None = hyperparameter(
-        help="null: as the ending of out says, else png",
-        choices=("png", "svg", "pdf", "html", "md", "csv"),
+        help="null: as the ending of out says, else png", choices=("png", "svg", "pdf", "html", "md", "csv")
     )
     report: bool = hyperparameter(help="one HTML page with everything; the same as format=html")
     title: str | None = hyperparameter(help="heading of the figure or report")
@@ -348,9 +337,7 @@ class RecordSettings(PlaySettings):
 class VideoSettings:
     """Videos of the agent as it learns, in the run's folder ``videos``."""
 
-    every: int | None = hyperparameter(
-        None, "steps between videos; null: a tenth of the run", unit="environment steps", ge=1
-    )
+    every: int | None = _interval("videos", "a tenth")
     length: int | None = hyperparameter(500, "most images in a video; null: a whole episode", ge=1)
     deterministic: bool = hyperparameter(True, "the likeliest action instead of a random one")
     size: str | int | None = hyperparameter(
@@ -489,10 +476,7 @@ SECTIONS = {
 OPEN_SECTIONS = ("callbacks", "logger")
 """Sections that also take what is the user's own, a mapping with a ``_target_``, under any key."""
 
-PARTS = {
-    "env.normalize": "zoo.envs.config:NormalizeConfig",
-    "env.atari": "zoo.envs.config:AtariConfig",
-}
+PARTS = {"env.normalize": "zoo.envs.config:NormalizeConfig", "env.atari": "zoo.envs.config:AtariConfig"}
 """The settings of those keys of a section that may be a plain value as well as a mapping."""
 
 _ELSEWHERE = {

@@ -303,9 +303,7 @@ class ZooConfigSource(ConfigSource):
             names = [f"{each.parent.name}/{each.stem}" for each in files]
             if name.endswith(".yaml"):
                 names = [*map(str, Path(name).expanduser().parent.glob("*.yaml")), *map(shown, files)]
-            raise ZooError(
-                f"there is no tuned file {name}{nearest(name, names)} (tuned=none leaves tuned values out)"
-            )
+            raise ZooError(f"there is no tuned file {name}{nearest(name, names)} (tuned=none takes none)")
         config = _without_choices(read_yaml(file)[0])
         self.read[file] = ""
         config.tuned = shown(file)
@@ -320,10 +318,7 @@ class ZooConfigSource(ConfigSource):
         return config
 
     def _tuned_file(self) -> Path | None:
-        """Return the file of tuned values that is chosen, or the usual one; None if there is none.
-
-        The usual one is that for the environment, else that for Atari games; ``./hyperparams`` comes first.
-        """
+        """Return the file of tuned values: the chosen one, else the environment's, else that for Atari."""
         option = self.choice("tuned")
         algo, env = self.choice("algo"), self.choice("env")
         if option == NO_TUNED:

@@ -73,7 +73,7 @@ def import_own(name: str) -> ModuleType:
 
 
 def own_class(where: str, target: str, base: type[Base]) -> type[Base]:
-    """Return the class ``module.Class``. Raises `ZooError` if there is none, or it is no subclass of base."""
+    """Return the class ``module.Class``. Raises `ZooError` if there is none, or it has another base."""
     module_name, _, class_name = target.rpartition(".")
     try:
         module = import_own(module_name)

@@ -58,11 +58,7 @@ def require_choices(command: str, config: Values) -> None:
 
 
 def checked(command: str, config: Values) -> dict[str, Any]:
-    """Return the config with every value of its declared type and every default filled in.
-
-    Raises `ZooError` for an unknown key, a wrong type, a value out of range, and for what does not go
-    together.
-    """
+    """Return the config with every value of its declared type, and defaults. Raises `ZooError`."""
     config = _with_replay_section(config)
     known = [field.name for field in dataclasses.fields(SETTINGS[command])]
     sections = ("env",) if command in PLAYING else [*SECTIONS.get(command, ()), "env"]
@@ -162,9 +158,7 @@ def _check_schedule(value: Any, metadata: Values, where: str) -> None:
 def _check_together(values: dict[str, Any]) -> None:
     """Raise `ZooError` for settings that do not go together; fill in what depends on others."""
     if values.get("init_with", "weights") != "weights" and values.get("init_from") is None:
-        raise ZooError(
-            f"`init_with={values['init_with']}` says what to take of init_from=RUN, which is missing"
-        )
+        raise ZooError(f"`init_with={values['init_with']}` says what to take of init_from=, which is missing")
     algo, env, policy, replay = (values.get(key) for key in ("algo", "env", "policy", "replay"))
     evaluation = (values.get("callbacks") or {}).get("eval") or {}
     if env is not None and evaluation.get("deterministic", True) is None:

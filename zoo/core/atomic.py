@@ -22,10 +22,7 @@ from zoo.errors import ZooError
 
 
 def write_bytes(path: str | Path, data: bytes) -> None:
-    """Write ``data`` to the file ``path``, making its folder if there is none.
-
-    Raises `ZooError` if the disk is full or the place can't be written; the file is then what it was.
-    """
+    """Write ``data`` to a file, whole or not at all, making its folder. Raises `ZooError` if it can't."""
     with atomic_file(path) as file:
         file.write(data)
 
@@ -105,10 +102,7 @@ def sync(path: str | Path) -> None:
 
 
 def recover(folder: Path) -> None:
-    """Put back folders that a crash left under hidden names in ``folder``, and remove what was unfinished.
-
-    No process may be writing there now.
-    """
+    """Put back what a crash left under hidden names in ``folder``, where no process may be writing now."""
     for previous in folder.glob(".*.previous"):
         whole = previous.with_name(previous.name.removeprefix(".").removesuffix(".previous"))
         if not whole.exists():

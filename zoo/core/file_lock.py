@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import os
 from pathlib import Path
@@ -13,10 +12,7 @@ from zoo.errors import ZooError
 
 
 class FileLock:
-    """A record lock, which one process at a time holds and child processes don't inherit.
-
-    It also serves as the lock of Optuna's journal, whose own stays behind if its holder is killed.
-    """
+    """A record lock, which one process at a time holds and child processes don't inherit."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -30,9 +26,7 @@ class FileLock:
         try:
             self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
-            raise ZooError(
-                f"can't write into {one_line(self.path.parent, 1000)}: {error.strerror}"
-            ) from error
+            raise ZooError(f"can't write into {one_line(self.path.parent, 500)}: {error.strerror}") from error
         try:
             fcntl.lockf(self._descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):
@@ -69,25 +63,3 @@ def is_locked(path: Path) -> bool:
         except OSError:
             return True
     return False
-
-
-def open_lock(path: Path) -> int | None:
-    """Return the descriptor of a file for `try_lock`, made if there is none; None where that can't be."""
-    try:
-        return os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    except OSError:
-        return None
-
-
-def try_lock(descriptor: int, *, shared: bool = False) -> bool | None:
-    """Try to lock an open file, and return whether that worked; None where there are no locks.
-
-    Unlike a `FileLock`, this one is also held by the children that are given the file. A ``shared`` lock does
-    not keep others from taking one.
-    """
-    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
-    try:
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-    except OSError as error:
-        return False if error.errno in (errno.EWOULDBLOCK, errno.EACCES) else None
-    return True

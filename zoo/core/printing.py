@@ -15,8 +15,7 @@ from typing import Any, TextIO
 from zoo.errors import ZooError, ZooWarning
 
 _INVISIBLE = {"Cc", "Cf", "Co", "Cs", "Zl", "Zp"}
-"""Unicode's control, format (right-to-left overrides among them), private, surrogate and line separator
-characters."""
+"""Unicode's control, format (right-to-left too), private, surrogate and separator characters."""
 
 
 def printable(text: object, limit: int = 100_000) -> str:
@@ -73,10 +72,7 @@ def show(text: object = "", *, end: str = "\n", file: TextIO | None = None, flus
 
 
 def say(line: str, stream: TextIO | None = None) -> None:
-    """Print a `printable` line to stdout, or another stream; one that can't be written is no error.
-
-    The line and its end are written in one piece, so that lines of several processes do not mix.
-    """
+    """Print a `printable` line in one piece, to stdout or a stream; one that can't be written is no error."""
     with contextlib.suppress(OSError, ValueError):
         print(printable(line) + "\n", end="", file=sys.stdout if stream is None else stream, flush=True)
 

@@ -37,10 +37,7 @@ _NAMES = {np.dtype(dtype): name for name, dtype in _DTYPES.items()}
 
 
 def write_tensors(path: str | Path, arrays: Mapping[str, NDArray[Any]]) -> int:
-    """Write the arrays whole or not at all, and return the `checksum_of` the file.
-
-    Raises `ZooError` if the disk is full, and `KeyError` for a type that safetensors does not have.
-    """
+    """Write the arrays whole or not at all, and return the `checksum_of` the file. Raises `ZooError`."""
     checksum = 0
     with atomic_file(path) as file:
         for piece in _pieces(arrays, None):
@@ -119,10 +116,7 @@ SEPARATOR = "/"
 
 
 class ContentFile(dict[str, Any]):
-    """A part of a tree, of arrays alone, whose content has a name: under that name it is never another one.
-
-    So whoever has written it once need not do so again, in however many trees it stands.
-    """
+    """A part of a tree, of arrays alone, whose name stands for its content: it is written only once."""
 
     def __init__(self, name: str, tree: Mapping[str, Any]) -> None:
         super().__init__(tree)

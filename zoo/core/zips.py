@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import csv
-import io
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,18 +20,8 @@ from zoo.core.printing import one_line
 from zoo.errors import ZooError
 
 UNREADABLE = (
-    ArithmeticError,
-    AttributeError,
-    EOFError,
-    LookupError,
-    OSError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-    csv.Error,
-    struct.error,
-    zipfile.BadZipFile,
-    zlib.error,
+    *(ArithmeticError, AttributeError, EOFError, LookupError, OSError, RuntimeError, TypeError, ValueError),
+    *(csv.Error, struct.error, zipfile.BadZipFile, zlib.error),
 )
 """What the libraries raise that read a file of another form than they expect."""
 
@@ -61,10 +50,7 @@ def read_zip(path: Path, *, main: str) -> dict[str, bytes]:
 
 
 def write_npz(path: Path, arrays: Mapping[str, NDArray[Any]], texts: Mapping[str, str]) -> None:
-    """Write arrays, compressed as ``np.load`` reads them, and the texts beside them. Raises `ZooError`.
-
-    The entries have no time: the same content is the same file.
-    """
+    """Write arrays, compressed for ``np.load``, and texts, without times. Raises `ZooError`."""
     with atomic_file(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, text in texts.items():
             with archive.open(name, "w") as member:
@@ -76,10 +62,7 @@ def write_npz(path: Path, arrays: Mapping[str, NDArray[Any]], texts: Mapping[str
 
 @contextmanager
 def opened_npz(path: Path) -> Iterator[NpzFile]:
-    """Give the archive of arrays, and texts as bytes, at ``path``; nothing in it is unpickled.
-
-    Raises `ZooError` if it is missing or damaged, in the block too.
-    """
+    """Give the archive of arrays, and texts as bytes, at ``path``, without pickles. Raises `ZooError`."""
     try:
         with np.load(path, allow_pickle=False) as npz:
             yield npz
@@ -87,12 +70,3 @@ def opened_npz(path: Path) -> Iterator[NpzFile]:
         raise ZooError(f"there is no {one_line(path)}") from error
     except (*UNREADABLE, MemoryError) as error:
         raise ZooError(f"{one_line(path)} is damaged: {one_line(error) or type(error).__name__}") from error
-
-
-def parse_arrays(content: bytes, names: Iterable[str]) -> dict[str, NDArray[np.float64]]:
-    """Return those of the named arrays that there are. Raises `ValueError` for a damaged archive."""
-    try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as npz:
-            return {name: npz[name].astype(np.float64) for name in names if name in npz.files}
-    except (*UNREADABLE, MemoryError) as error:
-        raise ValueError(one_line(error) or type(error).__name__) from error

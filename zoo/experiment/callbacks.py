@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import shutil
 import time
 from pathlib import Path
@@ -14,9 +13,8 @@ from gymnasium.vector import VectorEnv
 
 from zoo.agents.find import kept_agents, kept_name
 from zoo.algorithms.callback import PREEMPTED, Callback, InterruptedCallbackError, Training
-from zoo.core import atomic
 from zoo.core.printing import one_line, print_message, report_write_errors
-from zoo.core.zips import opened_npz
+from zoo.core.zips import opened_npz, write_npz
 from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.config import EnvConfig
 from zoo.envs.make_env import make_vec_env
@@ -195,9 +193,7 @@ def write_evaluations(path: Path, history: list[tuple[int, Evaluation]]) -> None
     successes = [evaluation.successes for evaluation in evaluations if evaluation.successes is not None]
     if successes and len(successes) == len(evaluations):
         arrays["successes"] = np.array(successes)
-    buffer = io.BytesIO()
-    np.savez(buffer, allow_pickle=False, **arrays)
-    atomic.write_bytes(path, buffer.getvalue())
+    write_npz(path, arrays, {})
 
 
 def read_evaluations(path: Path) -> list[tuple[int, Evaluation]]:
@@ -210,10 +206,7 @@ def read_evaluations(path: Path) -> list[tuple[int, Evaluation]]:
 
 
 class StopTrainingOnRewardThreshold(Callback):
-    """Ends the run after an evaluation whose mean return is at least ``reward_threshold``.
-
-    It stands after ``evaluation`` in the list of callbacks.
-    """
+    """Ends the run once an evaluation reaches ``reward_threshold``; stands after ``evaluation``."""
 
     def __init__(self, evaluation: EvalCallback, reward_threshold: float) -> None:
         self.evaluation = evaluation
@@ -233,7 +226,7 @@ class StopTrainingOnRewardThreshold(Callback):
 class StopTrainingOnNoModelImprovement(Callback):
     """Ends the run after more than ``max_no_improvement_evals`` evaluations in a row without a better mean.
 
-    The first ``min_evals`` evaluations don't count. It stands after ``evaluation`` in the list of callbacks.
+    The first ``min_evals`` don't count. It stands after ``evaluation`` in the list of callbacks.
     """
 
     def __init__(self, evaluation: EvalCallback, max_no_improvement_evals: int, min_evals: int = 0) -> None:
@@ -279,10 +272,7 @@ class StopTrainingOnMaxEpisodes(Callback):
 
 
 class KeepAgentsCallback(Callback):
-    """Saves the agent every ``every`` environment steps, whole or not at all, into the run's ``agents``.
-
-    One that ``evaluation`` has scored at the same step has its score on its card.
-    """
+    """Keeps the agent every ``every`` environment steps, with its score if ``evaluation`` has given one."""
 
     def __init__(self, run: RunFolder, *, every: int, evaluation: EvalCallback | None = None) -> None:
         self.run, self.every, self.evaluation = run, every, evaluation

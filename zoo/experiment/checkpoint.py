@@ -199,22 +199,11 @@ def restore(checkpoint: Checkpoint, algorithm: Algorithm, callbacks: Iterable[Ca
 
 def restore_run(algorithm: Algorithm, folder: Path, callbacks: Sequence[Callback]) -> None:
     """Bring a run, with all its workers, back to its checkpoint in ``folder``. Raises `ZooError`."""
-    check_workers(folder, algorithm.distributed.size)
-    restore(read_checkpoint(folder), algorithm, callbacks)
+    restore(read_checkpoint(folder, algorithm.distributed.size), algorithm, callbacks)
     workers = algorithm.distributed.workers
     if workers is not None:
         workers.order(RESTORE, folder=str(folder.absolute()))
         workers.gather(None)
-
-
-def check_workers(folder: Path, n_workers: int) -> None:
-    """Raise `ZooError` if the checkpoint is of another number of workers."""
-    n_written = len(_shares(_read_record(folder)))
-    if n_written != n_workers:
-        raise ZooError(f"the checkpoint is of workers={n_written}, and can't go on with workers={n_workers}")
-
-
-# -- of one worker ----------------------------------------------------------------------------------------
 
 
 def write_share(folder: Path, algorithm: Training) -> Record:
@@ -233,18 +222,16 @@ def read_share(folder: Path, rank: int) -> State:
 # -- files ------------------------------------------------------------------------------------------------
 
 
-def has_checkpoint(folder: Path) -> bool:
-    """Return whether a checkpoint has been written."""
-    return (folder / RECORD).is_file()
-
-
-def read_checkpoint(folder: str | Path) -> Checkpoint:
+def read_checkpoint(folder: str | Path, n_workers: int | None = None) -> Checkpoint:
     """Return the checkpoint in ``folder``; of several workers, the first one's state.
 
-    Raises `ZooError` if there is none, or it is damaged.
+    Raises `ZooError` if there is none, it is damaged, or it is not of ``n_workers``.
     """
     folder = Path(folder)
     record = _read_record(folder)
+    n_written = 1 + len(record.get("workers", ()))
+    if n_workers not in (None, n_written):
+        raise ZooError(f"the checkpoint is of workers={n_written}, and can't go on with workers={n_workers}")
     state, *_ = [_read_share(folder, share) for share in _shares(record)]
     return Checkpoint(record["timesteps"], state, record.get("callbacks", {}), record.get("monitor"))
 
@@ -325,7 +312,7 @@ def _remove_unused_files(folder: Path) -> None:
     """Remove the arrays of earlier checkpoints, and files that a killed process left unfinished."""
     used = set()
     with contextlib.suppress(ZooError, OSError):  # what can't be read or removed now may be later
-        for share in _shares(_read_record(folder)) if has_checkpoint(folder) else ():
+        for share in _shares(_read_record(folder)) if (folder / RECORD).is_file() else ():
             used |= {share["tensors"], *(f"{part['name']}.safetensors" for part in share["parts"].values())}
         for path in folder.iterdir():
             if _OWN_FILES.fullmatch(path.name) and path.name not in used and path.is_file():

@@ -23,14 +23,8 @@ from zoo.errors import NotFiniteError, ZooError
 from zoo.experiment import statistics
 from zoo.policies.actor_critic import PolicyInput
 
-Env = (
-    str
-    | EnvConfig
-    | gym.Env[Any, Any]
-    | Callable[[], gym.Env[Any, Any]]
-    | VectorEnv[Any, Any, Any]
-    | VecEnvAdapter
-)
+GymEnv = gym.Env[Any, Any]
+Env = str | EnvConfig | GymEnv | Callable[[], GymEnv] | VectorEnv[Any, Any, Any] | VecEnvAdapter
 
 
 class Predictor(Protocol):
@@ -91,8 +85,7 @@ class Evaluation:
 
     def ci95(self) -> tuple[float, float]:
         """Return the 95 % interval of the mean return, from bootstrap resamples of the episodes."""
-        low, high = statistics.interval(statistics.bootstrapped(statistics.mean_of_means, [self.returns]))
-        return float(low), float(high)
+        return statistics.interval(statistics.bootstrapped(statistics.mean_of_means, [self.returns]))
 
     @property
     def mean_length(self) -> float:
@@ -105,12 +98,11 @@ class Evaluation:
 
     def summary(self) -> dict[str, Any]:
         """Return the statistics by name, as ``zoo evaluate`` and ``run.json`` give them."""
-        low, high = self.ci95()
         summary: dict[str, Any] = {
             "mean_return": self.mean,
             "std_return": self.std,
             "iqm_return": self.iqm,
-            "ci95": [low, high],
+            "ci95": list(self.ci95()),
             "mean_length": self.mean_length,
             "n_episodes": self.n_episodes,
         }
@@ -187,10 +179,7 @@ def eval_loop(
     deterministic: bool,
     seed: int | Sequence[int] | None,
 ) -> Iterator[tuple[VecEnvAdapter, Callable[[], Transition]]]:
-    """Give environments that were reset, and what steps the model in all of them; observations are raw.
-
-    Those that were made here are closed at the end. What the model draws meanwhile comes from ``seed``, too.
-    """
+    """Give environments that were reset, and what steps the model in them, raw; own ones are closed."""
     if n_episodes < 1:
         raise ZooError(f"n_episodes={n_episodes}: at least one episode is needed")
     is_own = not isinstance(env, VecEnvAdapter | VectorEnv | gym.Env)

@@ -23,8 +23,7 @@ from zoo.errors import ZooError
 from zoo.experiment.callbacks import EvalCallback
 from zoo.experiment.checkpoint import CheckpointCallback, check_barriers, restore_run
 from zoo.experiment.loggers import LoggingCallback, RunSummary
-from zoo.experiment.resume import reopen_run
-from zoo.experiment.run_folder import FINISHED, RunFolder
+from zoo.experiment.run_folder import FINISHED, RunFolder, reopen_run
 from zoo.experiment.signals import slurm_job, stop_on_signals
 from zoo.experiment.workers import LEARN, worker_launcher
 
@@ -136,8 +135,7 @@ class Experiment:
         """Make, or reopen, the run's folder; make algorithm, callbacks, workers; restore the checkpoint."""
         from zoo.envs.replay import random_seed
         from zoo.experiment.factories import make_algorithm, make_callbacks, monitor_episodes
-        from zoo.experiment.init_from import init_algorithm
-        from zoo.experiment.pretraining import pretrain
+        from zoo.experiment.init_from import init_algorithm, pretrain
 
         closing.enter_context(warnings_as_messages())
         self._launcher = worker_launcher(self.config.get("workers", 1))
@@ -191,9 +189,7 @@ class Experiment:
                     if self.algorithm.stop_reason != PREEMPTED:
                         raise
                     # A signal to the whole group may have ended what an environment needs.
-                    print_message(
-                        f"after the signal: {error}; the run can be resumed from its last checkpoint"
-                    )
+                    print_message(f"after the signal: {error}; the run can be resumed from its checkpoint")
         finally:
             self._log_summary()
         return self.result()

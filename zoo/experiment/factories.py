@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import inspect
 from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import Any, TypeGuard, TypeVar
 
 from zoo.algorithms.algorithm import Algorithm
@@ -13,8 +13,8 @@ from zoo.algorithms.callback import Callback
 from zoo.algorithms.registry import algorithm_class
 from zoo.buffers.config import replay_config
 from zoo.config.environment_values import as_written
-from zoo.config.fields import build
-from zoo.config.schema import ALGO_LABELS, OwnCallbackSettings
+from zoo.config.fields import build, whole_steps
+from zoo.config.schema import ALGO_LABELS
 from zoo.config.user_files import own_class
 from zoo.core.printing import print_message
 from zoo.envs.adapter import VecEnvAdapter
@@ -53,7 +53,7 @@ REPORTS_IN_A_RUN = 100
 Base = TypeVar("Base")
 
 
-def make_algorithm(config: Mapping[str, Any], closing: contextlib.ExitStack) -> Algorithm:
+def make_algorithm(config: Mapping[str, Any], closing: ExitStack) -> Algorithm:
     """Make the algorithm and its environments, which are closed with ``closing``. Raises `ZooError`."""
     env = build(EnvConfig, config["env"], "env")
     found = algorithm_class(config["algo"]["name"])
@@ -97,9 +97,7 @@ def _check_dataset(found: type[Algorithm], dataset: str | None, cloned: str | No
         )
 
 
-def monitor_episodes(
-    algorithm: Algorithm, run: RunFolder, closing: contextlib.ExitStack, *, n_workers: int
-) -> None:
+def monitor_episodes(algorithm: Algorithm, run: RunFolder, closing: ExitStack, *, n_workers: int) -> None:
     """Write every finished episode to the run's folder: a file for each environment of all workers."""
     envs, env = algorithm.envs, algorithm.env_config
     assert envs is not None
@@ -112,16 +110,8 @@ def monitor_episodes(
     envs.monitor, envs.start = monitor, monitor.start
 
 
-# -- callbacks --------------------------------------------------------------------------------------------
-
-
-def make_callbacks(
-    config: Mapping[str, Any], run: RunFolder, closing: contextlib.ExitStack
-) -> list[Callback]:
-    """Return the callbacks of a run in the order in which they are called; ``closing`` closes their files.
-
-    ``config`` is the checked config of ``zoo train``. Raises `ZooError` for settings that don't go together.
-    """
+def make_callbacks(config: Mapping[str, Any], run: RunFolder, closing: ExitStack) -> list[Callback]:
+    """Return a run's callbacks in the order of their calls; ``closing`` closes them. Raises `ZooError`."""
     eval_env = build(EnvConfig, config["env"], "env")
     loggers = LoggerGroup(_outputs(config, run), run.path, as_written(config))
     config = with_intervals(config)
@@ -171,12 +161,14 @@ def _is_ours(values: Mapping[str, Any] | None) -> TypeGuard[Mapping[str, Any]]:
 
 def _evaluation(chosen: Mapping[str, Any], run: RunFolder, eval_env: EnvConfig) -> list[Callback]:
     """Return the evaluation and what ends a run by it, or by the number of episodes."""
+    needing = [name for name in ("stop_on_reward", "stop_on_no_improvement") if name in chosen]
+    if needing and "eval" not in chosen:
+        raise ZooError(f"`callbacks.{needing[0]}` needs `callbacks.eval`, which is switched off")
     callbacks: list[Callback] = []
     if "eval" in chosen:
         values = chosen["eval"]
-        # The environment was checked before the training began.
         evaluation = EvalCallback(
-            dataclasses.replace(eval_env, check=False),
+            dataclasses.replace(eval_env, check=False),  # it was checked before the training began
             every=values["every"],
             n_eval_episodes=values["n_episodes"],
             deterministic=values["deterministic"],
@@ -185,17 +177,13 @@ def _evaluation(chosen: Mapping[str, Any], run: RunFolder, eval_env: EnvConfig) 
             run=run,
         )
         callbacks.append(evaluation)
-        if "stop_on_reward" in chosen:
-            threshold = chosen["stop_on_reward"]["threshold"]
-            callbacks.append(StopTrainingOnRewardThreshold(evaluation, threshold))
-        if "stop_on_no_improvement" in chosen:
-            values = chosen["stop_on_no_improvement"]
-            most, first = values["max_evaluations"], values["min_evaluations"]
-            callbacks.append(StopTrainingOnNoModelImprovement(evaluation, most, first))
-    else:
-        for name in ("stop_on_reward", "stop_on_no_improvement"):
-            if name in chosen:
-                raise ZooError(f"`callbacks.{name}` needs `callbacks.eval`, which is switched off")
+    if "stop_on_reward" in chosen:
+        threshold = chosen["stop_on_reward"]["threshold"]
+        callbacks.append(StopTrainingOnRewardThreshold(evaluation, threshold))
+    if "stop_on_no_improvement" in chosen:
+        values = chosen["stop_on_no_improvement"]
+        most, first = values["max_evaluations"], values["min_evaluations"]
+        callbacks.append(StopTrainingOnNoModelImprovement(evaluation, most, first))
     if "stop_on_episodes" in chosen:
         callbacks.append(StopTrainingOnMaxEpisodes(chosen["stop_on_episodes"]["max_episodes"]))
     return callbacks
@@ -224,12 +212,10 @@ def _own_callback(where: str, values: Mapping[str, Any]) -> Callback:
     arguments, target = dict(values), str(values["_target_"])
     parameters = inspect.signature(own_class(where, target, Callback)).parameters.values()
     takes_every = any(each.name == "every" or each.kind is each.VAR_KEYWORD for each in parameters)
-    every = None
-    if "every" in arguments and not takes_every:
-        every = build(OwnCallbackSettings, {"every": arguments.pop("every")}, where).every
+    every = None if takes_every else arguments.pop("every", None)
     callback = _made(where, Callback, arguments)
     if every is not None:
-        callback.every = every
+        callback.every = whole_steps(every, f"{where}.every")
     if not callback.every and type(callback).on_steps is not Callback.on_steps:
         print_message(
             f"{where}: on_steps of {target} is never called, for want of an interval;"

@@ -1,8 +1,10 @@
-"""Starting a run from an agent, or from where another run ended, with the settings of today."""
+"""What a run starts from: an agent, where another run ended, or behaviour cloning by ``pretrain``."""
 
 from __future__ import annotations
 
 import dataclasses
+import logging
+import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -10,18 +12,25 @@ import numpy as np
 
 from zoo.agents.agent_folder import AgentFiles, read_as_data
 from zoo.agents.find import resolve_agent, run_of
+from zoo.algorithms.callback import PREEMPTED
 from zoo.algorithms.saving import Tensors, check_tensors, run_tensors
 from zoo.config.environment_values import as_written
+from zoo.config.fields import build
+from zoo.core.atomic import write_text
 from zoo.core.plain_data import value_at
-from zoo.core.printing import one_line
+from zoo.core.printing import csv_lines, one_line
 from zoo.envs.spaces import interfaces_differ, space_from_dict
 from zoo.errors import ZooError
-from zoo.experiment.checkpoint import Checkpoint, check_workers, has_checkpoint, read_checkpoint
+from zoo.experiment.checkpoint import Checkpoint, read_checkpoint
 from zoo.experiment.run_folder import RunFolder
+from zoo.experiment.signals import stop_on_signals
+from zoo.imitation.bc import Epoch, PretrainConfig, clone_expert
 
 if TYPE_CHECKING:
     from zoo.algorithms.algorithm import Algorithm
     from zoo.algorithms.off_policy import OffPolicyAlgorithm
+
+logger = logging.getLogger(__name__)
 
 SECTIONS = ("algo", "policy", "replay", "env")
 
@@ -53,7 +62,7 @@ def init_algorithm(algorithm: Algorithm, source: str, config: Mapping[str, Any])
         _take_weights(algorithm, files, source, config)
         return list(differences(files.config, algorithm, config))
     where = f"can't take {'all' if what == ALL else 'the optimizer'} from {one_line(source)}"
-    checkpoint = _last_checkpoint(algorithm, files, source, what, where)
+    checkpoint = _checkpoint_of(algorithm, files, source, what, where)
     _take_tensors(algorithm, checkpoint, where)
     if what == ALL and algorithm.has_replay:
         _take_buffer(algorithm, checkpoint, files.config, config, where)  # type: ignore[arg-type]
@@ -75,30 +84,21 @@ def _take_weights(algorithm: Algorithm, files: AgentFiles, agent: str, config: M
         algorithm.normalizer.load_state({"arrays": arrays, "values": values})
 
 
-def _last_checkpoint(
-    algorithm: Algorithm, files: AgentFiles, source: str, what: str, where: str
-) -> Checkpoint:
+def _checkpoint_of(algorithm: Algorithm, files: AgentFiles, source: str, what: str, where: str) -> Checkpoint:
     """Return that of the run at ``source``, or of the agent's run. Raises `ZooError`."""
     trained = files.config["algo"]["name"]
     if trained != algorithm.name:
-        raise ZooError(
-            f"{where}: it is of {one_line(trained)}, this run of {algorithm.name}; init_with=weights"
-        )
-    run = run_of(resolve_agent(source))
-    if run is None:
-        raise ZooError(
-            f"{where}: it is an agent alone, and only a run has more than weights; init_with=weights"
-        )
-    folder = RunFolder(run).checkpoint
-    if not has_checkpoint(folder):
+        raise ZooError(f"{where}: it is of {one_line(trained)}, not of {algorithm.name}; init_with=weights")
+    path = run_of(resolve_agent(source))
+    if path is None:
+        raise ZooError(f"{where}: it is an agent alone, only a run has more than weights; init_with=weights")
+    run = RunFolder(path)
+    if not run.has_checkpoint:
         raise ZooError(
             f"{where}: the run has kept no checkpoint (callbacks.checkpoint.keep=true keeps it);"
             " init_with=weights"
         )
-    checkpoint = read_checkpoint(folder)
-    if what == ALL and algorithm.has_replay:
-        check_workers(folder, 1)
-    return checkpoint
+    return read_checkpoint(run.checkpoint, 1 if what == ALL and algorithm.has_replay else None)
 
 
 def _take_tensors(algorithm: Algorithm, checkpoint: Checkpoint, where: str) -> None:
@@ -154,3 +154,30 @@ def _differing(then: Mapping[str, Any], now: Mapping[str, Any], path: str) -> It
             yield from _differing(one, other, f"{path}.{key}")
         elif one != other:
             yield f"{path}.{key}: {one_line(one)} → {one_line(other)}"
+
+
+def pretrain(algorithm: Algorithm, settings: Mapping[str, Any] | None, run: RunFolder) -> None:
+    """Clone the expert that the settings name, if they name one; leave the losses of all epochs in the run.
+
+    After a signal ``algorithm.stop_reason`` is PREEMPTED: a run that goes on begins with its pretraining.
+    """
+    config = build(PretrainConfig, dict(settings or {}), "pretrain")
+    if config.dataset is None:
+        return
+    every = max(1, config.n_epochs // 10)
+
+    def note(epoch: Epoch) -> bool:
+        if epoch.number % every == 0:
+            logger.info("pretraining, %s", _told(epoch))
+        return algorithm.stop_reason == PREEMPTED
+
+    with stop_on_signals(algorithm):
+        epochs = clone_expert(algorithm, config.dataset, config, note)
+    write_text(run.pretraining_curves, csv_lines([["epoch", *Epoch._fields[1:]], *epochs]))
+    if algorithm.stop_reason != PREEMPTED:
+        logger.info("pretrained from %s: %s", one_line(config.dataset), _told(epochs[-1]))
+
+
+def _told(epoch: Epoch) -> str:
+    validation = "" if math.isnan(epoch.validation_loss) else f", {epoch.validation_loss:.4g} validated"
+    return f"epoch {epoch.number}: loss {epoch.loss:.4g}{validation}"

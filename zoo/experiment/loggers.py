@@ -203,21 +203,17 @@ def _as_csv(columns: list[str], rows: Iterable[Mapping[str, Any]]) -> str:
 class LoggerGroup:
     """Calls all loggers of a run; one that raises is named in one message and switched off.
 
-    One that ``keeps_trying`` is asked again, after `OSError` and `ZooError`. ``folder`` and ``config`` are
-    those of the run, if there is one.
+    One that ``keeps_trying`` is asked again, after `OSError` and `ZooError`.
     """
 
     def __init__(
-        self,
-        outputs: Sequence[Logger],
-        folder: Path | None = None,
-        config: Mapping[str, Any] | None = None,
+        self, outputs: Sequence[Logger], folder: Path | None = None, config: Mapping[str, Any] | None = None
     ) -> None:
         self.outputs: dict[str, Logger] = dict(named(outputs))  # type: ignore[arg-type]
-        self._folder, self._config = folder, config or {}
-        self._started: set[str] = set()
         self._failing: set[str] = set()
         self._off: set[str] = set()
+        if folder is not None:
+            self.call("start", folder, config or {})
 
     def call(self, method: str, *arguments: Any) -> None:
         """Call a method of `Logger` on each; on one that was switched off only `close`."""
@@ -240,9 +236,6 @@ class LoggerGroup:
         if name in self._off and method != "close":
             return None
         try:
-            if self._folder is not None and name not in self._started and method != "close":
-                self._started.add(name)
-                output.start(self._folder, self._config)
             returned = getattr(output, method)(*arguments)
         except Exception as error:
             if output.keeps_trying and method in ("state", "load_state"):
@@ -260,10 +253,8 @@ class LoggerGroup:
         if name not in self._failing:
             kind = "" if is_expected else f"{type(error).__name__}: "
             reason = one_line(f"{type(output).__name__}: {kind}{error}", 500)
-            follows = "the run goes on, and logs again when it can"
-            print_message(
-                f"{reason}; {follows if tries_again else 'it is switched off, and the run goes on'}"
-            )
+            then = "the run goes on, and logs again when it can"
+            print_message(f"{reason}; {then if tries_again else 'it is switched off, and the run goes on'}")
             if os.environ.get("ZOO_DEBUG") == "1":
                 traceback.print_exception(error)
         self._failing.add(name)
@@ -373,10 +364,7 @@ def rollout_scalars(episodes: Iterable[EpisodeRecord]) -> dict[str, float]:
 
 
 class ProgressBarCallback(Callback):
-    """A bar with steps per second, time left and mean return, if ``stream`` is a terminal.
-
-    ``seconds`` is the time between two refreshes.
-    """
+    """A bar with steps per second, time left and mean return, if ``stream`` is a terminal."""
 
     every = 50
     looks_often = True

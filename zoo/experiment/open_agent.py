@@ -88,16 +88,13 @@ class OpenedAgent:
 
 
 def open_agent(settings: AgentChoice) -> OpenedAgent:
-    """Find, read and rebuild the agent that ``agent=PATH``, or ``algo=`` and ``env=``, name.
-
-    Raises `ZooError` if there is none, or it is damaged or not trusted.
-    """
+    """Rebuild the agent that ``agent=PATH``, or ``algo=`` and ``env=``, name. Raises `ZooError`."""
     path = agent_path(settings)
     trust = settings.trust or stands_in_own_runs(path, settings.runs_dir)
     files = read_agent(path, trust=trust, own_env=True)
     changes = settings.env if isinstance(settings, PlaySettings) else {}
     changes = {key: value for key, value in changes.items() if key != "id"}
-    env = _env_config(files, settings, changes, one_line(shown(path)))
+    env = _env_of(files, settings, changes, one_line(shown(path)))
 
     from zoo.algorithms.registry import algorithm_class
 
@@ -108,10 +105,7 @@ def open_agent(settings: AgentChoice) -> OpenedAgent:
 
 
 def agent_path(settings: AgentName) -> Path:
-    """Return where the agent is that ``agent=PATH``, or ``algo=`` and ``env=``, name.
-
-    With ``checkpoint=STEPS`` it is the one that the same run kept then. Raises `ZooError` if there is none.
-    """
+    """Return where the agent is, or one that its run kept at ``checkpoint=STEPS``. Raises `ZooError`."""
     checkpoint = settings.checkpoint if isinstance(settings, PlaySettings) else None
     env = _named_env(settings)
     if settings.agent is not None:
@@ -137,13 +131,8 @@ def _named_env(settings: AgentName) -> str | None:
     return settings.env.get("id") if isinstance(settings, PlaySettings) else settings.env
 
 
-def _env_config(
-    files: AgentFiles, settings: AgentChoice, changes: Mapping[str, Any], origin: str
-) -> EnvConfig:
-    """Return the environment of the training, with the id and the ``changes`` that the user gave, if any.
-
-    Observations and rewards stay raw: the agent normalises with its own statistics.
-    """
+def _env_of(files: AgentFiles, settings: AgentChoice, changes: Mapping[str, Any], origin: str) -> EnvConfig:
+    """Return the environment of the training, with the id and the ``changes`` that the user gave, if any."""
     from omegaconf import OmegaConf
 
     from zoo.algorithms.agent_files import section_of
@@ -165,4 +154,5 @@ def _env_config(
         unnamed = {key: each for key, each in values.items() if key != "id" or each != named}
         refuse_foreign_code({"env": unnamed}, origin)
     merged: Any = OmegaConf.to_container(OmegaConf.merge(values, changes))
+    # Raw: the agent normalises with its own statistics.
     return build(EnvConfig, {**merged, "normalize": False, "render_mode": None}, "env")

@@ -46,9 +46,7 @@ def record(
     ffmpeg()
     wanted = frames_per_second or 0
     if wanted > FASTEST_GIF and any(path.suffix == ".gif" for path in paths):
-        raise ZooError(
-            f"`fps={wanted:g}`: a GIF shows at most {FASTEST_GIF} images a second; format=mp4 shows more"
-        )
+        raise ZooError(f"`fps={wanted:g}`: a GIF has at most {FASTEST_GIF} images a second; format=mp4 more")
     with (
         rendering_env(env) as drawn,
         filming(paths, frames_per_second or drawn.metadata.get("render_fps"), size) as film,

@@ -1,4 +1,4 @@
-"""The folder of one run: its paths, its record ``run.json`` and its lock."""
+"""The folder of one run: its paths, its record ``run.json`` and its lock; and finding one to go on with."""
 
 from __future__ import annotations
 
@@ -19,14 +19,17 @@ from typing import TYPE_CHECKING, Any
 from zoo.agents.card import versions
 from zoo.agents.find import KEPT
 from zoo.algorithms.callback import PREEMPTED
+from zoo.config.environment_values import as_written, resolved
+from zoo.config.resume import SHOWN_ONLY
 from zoo.core import atomic
 from zoo.core.file_lock import FileLock
 from zoo.core.free_memory import usable_cores
-from zoo.core.plain_data import parse_json, parse_yaml, plain, to_json, to_yaml, with_finite_numbers
+from zoo.core.plain_data import parse_json, parse_yaml, plain, to_yaml, with_finite_numbers
 from zoo.core.printing import one_line
 from zoo.envs.registry import folder_name
 from zoo.errors import ZooError
-from zoo.experiment.checkpoint import has_checkpoint
+from zoo.experiment.checkpoint import RECORD
+from zoo.experiment.signals import slurm_job
 
 if TYPE_CHECKING:
     from zoo.algorithms.algorithm import Algorithm
@@ -50,7 +53,6 @@ class RunFolder:
         self.path = Path(path)
         self.config = self.path / "config.yaml"
         self.record = self.path / "run.json"
-        self.lock = self.path / ".lock"
         self.monitor = self.path / "monitor"
         self.progress = self.path / "progress.csv"
         self.tensorboard = self.path / "tb"
@@ -63,7 +65,7 @@ class RunFolder:
         self.videos = self.path / "videos"
         self.status: str | None = None
         """What this process has last written of ``status`` into the record."""
-        self._lock = FileLock(self.lock)
+        self._lock = FileLock(self.path / ".lock")
 
     @classmethod
     def create(cls, root: str | os.PathLike[str], algo: str, env: str, seed: int) -> RunFolder:
@@ -84,10 +86,7 @@ class RunFolder:
 
     @classmethod
     def reopen(cls, path: str | os.PathLike[str]) -> RunFolder:
-        """Reopen an interrupted run; without a checkpoint it starts anew, and its logs are removed.
-
-        Raises `ZooError` if it is finished, or still going on in another process.
-        """
+        """Reopen an interrupted run, anew if it has no checkpoint. Raises `ZooError` if it can't go on."""
         run = cls(path)
         # A run that was killed before its first record has a config, and nothing else to go on from.
         if run.record.exists() and run.read_record().get("status") == FINISHED:
@@ -112,7 +111,7 @@ class RunFolder:
     @property
     def has_checkpoint(self) -> bool:
         """Whether the run has reached its first checkpoint."""
-        return has_checkpoint(self.checkpoint)
+        return (self.checkpoint / RECORD).is_file()
 
     def write_config(self, config: Mapping[str, Any]) -> None:
         """Write the whole resolved config."""
@@ -129,7 +128,7 @@ class RunFolder:
     def update_record(self, **values: Any) -> None:
         """Write these values into ``run.json`` beside those that stand there."""
         earlier = self.read_record() if self.record.exists() else {}
-        atomic.write_text(self.record, to_json(with_finite_numbers(plain(earlier | values))))
+        atomic.write_json(self.record, with_finite_numbers(plain(earlier | values)))
         self.status = values.get("status", self.status)
 
     def close(self) -> None:
@@ -157,11 +156,7 @@ class RunFolder:
 
     @contextlib.contextmanager
     def tracked(self, algorithm: Algorithm, *, job: str | None = None) -> Iterator[None]:
-        """Record the run's start, and its end as the block leaves it.
-
-        The status is ``failed`` if the block raises, ``preempted`` if a signal ended the training, else
-        ``finished``. A run that is resumed has been restored before.
-        """
+        """Record the run's start and its end: failed if the block raises, else preempted or not."""
         first_step, started = algorithm.num_timesteps, _clock(algorithm)
 
         def reached() -> dict[str, Any]:
@@ -185,6 +180,47 @@ class RunFolder:
             with contextlib.suppress(ZooError):
                 self.update_record(status=status, **message, **reached())
             raise
+
+
+def reopen_run(config: dict[str, Any]) -> tuple[RunFolder | None, dict[str, Any]]:
+    """Reopen the run that ``resume`` names, or that this job has begun; return it and its config.
+
+    The run is None if a new one is to be made. One that still goes on in another process, a neighbour in the
+    same job, is left alone; but where there is to be no other (a job that is named, with a seed), that is a
+    `ZooError`, as is a run that can't be reopened.
+    """
+    if config["resume"] is not None:
+        return RunFolder.reopen(config["resume"]), config
+    is_requeued = os.environ.get("SLURM_RESTART_COUNT", "0").strip() not in ("", "0")
+    job = config["job"] or (slurm_job() if is_requeued else None)
+    for run, own_config in _unfinished_runs(config, job) if job is not None else ():
+        try:
+            run = RunFolder.reopen(run.path)
+        except StillGoingError:
+            if config["job"] is not None and config["seed"] is not None:
+                raise
+            continue
+        shown = {key: config[key] for key in SHOWN_ONLY if key in config}
+        return run, resolved(own_config) | shown
+    return None, config
+
+
+def _unfinished_runs(config: Mapping[str, Any], job: str) -> Iterator[tuple[RunFolder, dict[str, Any]]]:
+    """Give those of a job with the same config, newest first, with their own configs."""
+    folders = [path.parent for path in Path(config["runs_dir"]).glob("*/*/*/config.yaml")]
+    for run in map(RunFolder, sorted(folders, key=lambda folder: folder.name, reverse=True)):
+        with contextlib.suppress(ZooError):  # damaged, or somebody else's
+            own_config = run.read_config()
+            record = run.read_record() if run.record.exists() else own_config
+            is_unfinished = record.get("job") == job and record.get("status") != FINISHED
+            if is_unfinished and _compared(own_config, config) == _compared(as_written(config), config):
+                yield run, own_config
+
+
+def _compared(values: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what has to be equal in two configs of one run; a seed that is drawn may be any."""
+    free = (*SHOWN_ONLY, "seed") if config["seed"] is None else SHOWN_ONLY
+    return {key: value for key, value in values.items() if key not in free}
 
 
 def _read(path: Path, parse: Callable[[bytes], dict[str, Any]]) -> dict[str, Any]:

@@ -1,39 +1,29 @@
-"""Ending a run cleanly when the user or the cluster asks for it, and the Slurm job that it belongs to.
-
-What puts a multirun's job back into the queue is in `zoo.launch.slurm`.
-"""
+"""Ending a run cleanly when the user or the cluster asks for it, and the Slurm job that it belongs to."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import signal
-import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 
 from zoo.algorithms.callback import PREEMPTED, Training
+from zoo.launch.processes import handling_signals
 
 
 @contextlib.contextmanager
 def stop_on_signals(
-    algorithm: Training,
-    *,
-    leads: bool = True,
-    forward: Callable[[int], None] | None = None,
+    algorithm: Training, *, leads: bool = True, forward: Callable[[int], None] | None = None
 ) -> Iterator[None]:
     """Let SIGINT (Ctrl-C) and SIGTERM within the block end learning: ``stop_reason`` is then PREEMPTED.
 
     So do, in a Slurm job, SIGUSR1 and SIGUSR2, by which `sbatch --signal` announces the end of the time. A
-    second Ctrl-C raises `KeyboardInterrupt` at once.
-    Outside the main thread, where Python delivers no signals, nothing changes.
+    second Ctrl-C raises `KeyboardInterrupt` at once. Outside the main thread nothing changes.
 
     Of several workers the first one ``leads``: it prints a message, and hands the first signal on by
     ``forward``. The others leave Ctrl-C, which reaches all of them, to it.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
 
     def stop(number: int, frame: FrameType | None) -> None:
         if number == signal.SIGINT and algorithm.stop_reason == PREEMPTED:
@@ -53,12 +43,8 @@ def stop_on_signals(
             os.write(2, f"\nzoo: {signal.Signals(number).name}: ending after {what}{again}\n".encode())
 
     announced = () if slurm_job() is None else (signal.SIGUSR1, signal.SIGUSR2)
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM, *announced)}
-    try:
+    with handling_signals(stop, signal.SIGINT, signal.SIGTERM, *announced):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def slurm_job() -> str | None:

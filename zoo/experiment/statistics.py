@@ -66,10 +66,7 @@ def probability_of_improvement(first: Strata, second: Strata) -> Any:
 
 
 def bootstrapped(
-    statistic: Callable[..., Any],
-    *methods: Strata,
-    n_resamples: int = N_RESAMPLES,
-    width: int = 1,
+    statistic: Callable[..., Any], *methods: Strata, n_resamples: int = N_RESAMPLES, width: int = 1
 ) -> Array:
     """Return ``statistic(*methods)`` for resamples (n_resamples, …) of the runs.
 
@@ -91,28 +88,20 @@ def bootstrapped(
     return np.concatenate(results)
 
 
-def interval(resamples: NDArray[Any]) -> tuple[Any, Any]:
-    """Return the two ends of the percentile interval over the first axis."""
+def interval(resamples: NDArray[Any]) -> tuple[float, float]:
+    """Return the two ends of the percentile interval."""
     outside = 50 * (1 - CONFIDENCE)
-    low, high = np.percentile(resamples, (outside, 100 - outside), axis=0)
-    return low, high
+    low, high = np.percentile(resamples, (outside, 100 - outside))
+    return float(low), float(high)
 
 
 def bootstrap_interval(
-    statistic: Callable[..., Any],
-    *methods: Strata,
-    n_resamples: int = N_RESAMPLES,
-    width: int = 1,
+    statistic: Callable[..., Any], *methods: Strata, n_resamples: int = N_RESAMPLES, width: int = 1
 ) -> tuple[float, float] | None:
-    """Return the interval of a statistic that is one number, from stratified bootstrap resamples of the runs.
-
-    None where a method has no environment with more than one run: nothing is known of how its runs differ.
-    """
+    """Return the bootstrap interval of a statistic, None if no environment has two runs of a method."""
     if any(all(len(scores) < 2 for scores in strata) for strata in methods):
         return None
-    resamples = bootstrapped(statistic, *methods, n_resamples=n_resamples, width=width)
-    low, high = interval(resamples)
-    return float(low), float(high)
+    return interval(bootstrapped(statistic, *methods, n_resamples=n_resamples, width=width))
 
 
 def chance_of_difference(

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from zoo.core.free_memory import usable_cores
 from zoo.core.printing import one_line, print_message
 from zoo.errors import INTERRUPTED, ZooError
-from zoo.launch.processes import describe_exit
+from zoo.launch.processes import describe_exit, python_program
 
 if TYPE_CHECKING:
     from zoo.optim.workers import Store, Workers
@@ -58,19 +58,19 @@ FIRST_PORT, N_PORTS = 15_000, 16_000
 
 @dataclass(frozen=True)
 class Task:
-    """One of the tasks that `srun` has started: which of how many, in all and on its node.
+    """One of the workers: which of how many, in all and on its node.
 
-    The first one listens at ``address`` and ``port``. ``gpus_here`` are all that the step has on this node,
-    where Slurm sets that.
+    The first of those that `srun` has started listens at ``address`` and ``port``; ``gpus_here`` are all that
+    the step has on this node, None where Slurm does not set that.
     """
 
     rank: int
     size: int
     rank_here: int
     n_here: int
-    address: str
-    port: int
-    gpus_here: int | None = None
+    address: str = ""
+    port: int = 0
+    gpus_here: int | None = 0
 
 
 def slurm_task() -> Task | None:
@@ -108,21 +108,6 @@ def tasks_on_nodes(counts: str) -> list[int]:
     return found
 
 
-def worker_task(n_workers: int) -> Task | None:
-    """Return the Slurm task that this worker is, None if it starts the other workers itself.
-
-    Raises `ZooError` for a job with another number of tasks.
-    """
-    task = slurm_task()
-    if task is None or n_workers == 1:
-        return None
-    if task.size != n_workers:
-        raise ZooError(
-            f"workers={n_workers}, but Slurm has started {task.size} tasks: srun --ntasks={n_workers}"
-        )
-    return task
-
-
 def refuse_tasks(n_workers: int) -> None:
     """Raise `ZooError` for trials with workers in a job of several tasks."""
     task = slurm_task()
@@ -133,39 +118,33 @@ def refuse_tasks(n_workers: int) -> None:
         )
 
 
-def worker_config(
-    config: Mapping[str, Any], n_here: int, rank_here: int, task: Task | None = None
-) -> dict[str, Any]:
+def worker_config(config: Mapping[str, Any], task: Task) -> dict[str, Any]:
     """Return the config of a worker: with a GPU of its own, or the CPU. Raises `ZooError` for too few GPUs.
-
-    A ``task`` of a job may be shown its own GPU alone.
 
     On a GPU nothing is compiled unless it is asked for: a CUDA graph would have to hold what NCCL does.
     """
-    device = _device(config["device"], n_here, rank_here, task)
+    device = _device(config["device"], task)
     is_gpu, compiles = device.startswith("cuda"), config["compile"]
     return {**config, "device": device, "compile": False if is_gpu and compiles == "auto" else compiles}
 
 
-def _device(asked: str, n_here: int, rank_here: int, task: Task | None) -> str:
+def _device(asked: str, task: Task) -> str:
     import torch
 
     if asked.startswith("cuda:"):
         raise ZooError(f"device={asked} is one GPU, and each worker needs one: device=cuda, or device=cpu")
     if asked not in ("auto", "cuda"):
         return asked
-    n_gpus = torch.cuda.device_count()
+    n_gpus, n_here = torch.cuda.device_count(), task.n_here
     if n_gpus >= n_here:
-        return f"cuda:{rank_here}"
-    if n_gpus == 1 and task is not None and (task.gpus_here is None or task.gpus_here >= n_here):
+        return f"cuda:{task.rank_here}"
+    if n_gpus == 1 and (task.gpus_here is None or task.gpus_here >= n_here):
         return "cuda:0"  # its own: the other tasks here see others
     if asked == "cuda":
         raise ZooError(f"each worker needs a GPU: there are {n_here} workers here, and {n_gpus}; device=cpu")
     if n_gpus:
         few = f"{n_gpus} GPU{'s' if n_gpus > 1 else ''}"
-        print_message(
-            f"{n_here} workers here, and {few}: all learn on the CPU, as each worker needs a GPU of its own"
-        )
+        print_message(f"{n_here} workers here, and {few}: all learn on the CPU, as each needs one of its own")
     return "cpu"
 
 
@@ -191,24 +170,29 @@ def open_store(task: Task) -> Store:
 
 def worker_launcher(n_workers: int) -> WorkerLauncher:
     """Return a launcher of the other workers; in a later task of a job, run as a worker and exit."""
-    task = worker_task(n_workers)
-    if task is not None and task.rank:
-        sys.exit(_run_worker(open_store(task), task.rank, task.size, task.rank_here, task.n_here, task))
-    return WorkerLauncher(n_workers, task)
+    task = None if n_workers == 1 else slurm_task()
+    if task is None:
+        return WorkerLauncher(Task(0, n_workers, 0, n_workers))
+    if task.size != n_workers:
+        raise ZooError(
+            f"workers={n_workers}, but Slurm has started {task.size} tasks: srun --ntasks={n_workers}"
+        )
+    if task.rank:
+        sys.exit(_run_worker(open_store(task), task))
+    return WorkerLauncher(task)
 
 
 class WorkerLauncher:
     """Starts and ends the other workers of a run; ``size`` counts this process too."""
 
-    def __init__(self, size: int, task: Task | None) -> None:
-        self.size, self.task = size, task
-        self.n_here = size if task is None else task.n_here
+    def __init__(self, task: Task) -> None:
+        self.task, self.size = task, task.size
         self.is_broken = False
         self._workers: Workers | None = None
         self._processes: list[subprocess.Popen[bytes]] = []
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._store: Store | None = None
-        if task is not None:  # from now on the others see whether this one lives
+        if task.address:  # from now on the others see whether this one lives
             self._store = open_store(task)
 
     def start(self, config: Mapping[str, Any], *, on_gpus: bool = False) -> Workers:
@@ -225,7 +209,7 @@ class WorkerLauncher:
         self._store.set(CONFIG, json.dumps(config))
         with self.explain_worker_errors():
             self._wait_until_ready()
-            self._workers = Workers(0, self.size, self._store, n_here=self.n_here, on_gpus=on_gpus)
+            self._workers = Workers(0, self.size, self._store, n_here=self.task.n_here, on_gpus=on_gpus)
         return self._workers
 
     def _start_processes(self) -> Store:
@@ -233,14 +217,13 @@ class WorkerLauncher:
 
         cores = usable_cores()
         if self.size > cores:
-            print_message(
-                f"{self.size} workers share {cores} core{'s' if cores > 1 else ''}: fewer may be faster"
-            )
+            print_message(f"{self.size} workers share {cores} core{'s' * (cores > 1)}: fewer may be faster")
         self._folder = tempfile.TemporaryDirectory(prefix="zoo-workers-", ignore_cleanup_errors=True)
         path = f"{self._folder.name}/store"
         store = dist.FileStore(path, self.size)  # type: ignore[attr-defined]
         for rank in range(1, self.size):
-            command = [sys.executable, "-c", _worker_program(path, rank, self.size)]
+            call = f"from zoo.experiment.workers import main; main({path!r}, {rank}, {self.size})"
+            command = [sys.executable, "-c", python_program(call)]
             self._processes.append(subprocess.Popen(command, stdin=subprocess.PIPE))
         return store
 
@@ -253,24 +236,18 @@ class WorkerLauncher:
                 raise failure
             missing = [rank for rank in missing if self._read(READY, rank) is None]
             if missing and time.monotonic() > deadline:
-                raise ZooError(
-                    f"worker {missing[0]} of {self.size} has not started in {START_SECONDS:g} seconds"
-                )
+                raise ZooError(f"worker {missing[0]} of {self.size} has not started in {START_SECONDS:g} s")
             time.sleep(0.01 if missing else 0.0)
 
     def own_config(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the config of the first worker."""
-        if self.size == 1:
-            return config
-        return worker_config(config, self.n_here, 0, self.task)
+        return config if self.size == 1 else worker_config(config, self.task)
 
     def forward(self, number: int) -> None:
         """Send SIGTERM to the processes that were started here."""
         for process in self._processes:
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
-
-    # -- what went wrong --------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def explain_worker_errors(self) -> Iterator[None]:
@@ -298,12 +275,12 @@ class WorkerLauncher:
 
     def _failure(self) -> Exception | None:
         """Return the error of the first worker that failed by itself, if one has."""
-        ends = [(rank, process.poll()) for rank, process in enumerate(self._processes, 1)]
+        ends = [process.poll() for process in self._processes]
         for rank in range(1, self.size):
             report = self._read(FAILED, rank)
             if report is not None:
                 return ZooError(f"worker {rank}: {report}")
-        for rank, status in ends:
+        for rank, status in enumerate(ends, 1):
             if status is not None and self._read(LOST, rank) is None:
                 return ZooError(f"worker {rank} of {self.size} {describe_exit(status)}")
         return None
@@ -313,13 +290,16 @@ class WorkerLauncher:
         name = f"{kind}/{rank}"
         return self._store.get(name).decode() if self._store.check([name]) else None
 
-    # -- the end ----------------------------------------------------------------------------------------
-
     def close(self) -> None:
         """End the others, by an order if all is well, and wait for those that were started here."""
         workers, self._workers = self._workers, None
         if self._store is not None and not self._store.check([CONFIG]):
-            self._dismiss_tasks()
+            # There is no run, which other tasks of a job have to hear, even if they start only now.
+            self._store.set(CONFIG, json.dumps(None))
+            deadline = time.monotonic() + DISMISS_SECONDS
+            names = [f"{READY}/{rank}" for rank in range(1, self.size)]
+            while time.monotonic() < deadline and not self._store.check(names):
+                time.sleep(0.05)
         if workers is not None:
             if not self.is_broken:
                 with contextlib.suppress(RuntimeError):
@@ -337,25 +317,6 @@ class WorkerLauncher:
         if self._folder is not None:
             self._folder.cleanup()
 
-    def _dismiss_tasks(self) -> None:
-        """Dismiss the other tasks of a job, some of which may start only now: there is no run."""
-        assert self._store is not None
-        self._store.set(CONFIG, json.dumps(None))
-        deadline = time.monotonic() + DISMISS_SECONDS
-        names = [f"{READY}/{rank}" for rank in range(1, self.size)]
-        while time.monotonic() < deadline and not self._store.check(names):
-            time.sleep(0.05)
-
-
-def _worker_program(path: str, rank: int, size: int) -> str:
-    # Until a worker minds signals it ends by them, without a traceback.
-    return (
-        f"import sys; sys.path[:] = {sys.path!r};"
-        " import signal; signal.signal(signal.SIGINT, signal.SIG_DFL);"
-        " signal.signal(signal.SIGTERM, signal.SIG_DFL);"
-        f" from zoo.experiment.workers import main; main({path!r}, {rank}, {size})"
-    )
-
 
 # -- the others -------------------------------------------------------------------------------------------
 
@@ -365,31 +326,29 @@ def main(path: str, rank: int, size: int) -> NoReturn:
     import torch.distributed as dist
 
     folder = Path(path).parent
-    threading.Thread(target=_exit_with_first_worker, args=(folder,), daemon=True).start()
+
+    def exit_with_first_worker() -> None:
+        select.select([sys.stdin], [], [])  # its end of our standard input closes with it
+        time.sleep(GRACE_SECONDS)
+        shutil.rmtree(folder, ignore_errors=True)
+        os._exit(FAILURE)
+
+    threading.Thread(target=exit_with_first_worker, daemon=True).start()
     store = dist.FileStore(path, size)  # type: ignore[attr-defined]
-    status = _run_worker(store, rank, size, rank, size)
+    status = _run_worker(store, Task(rank, size, rank, size))
     if select.select([sys.stdin], [], [], 0)[0]:  # the first one is gone, and can't remove it
         shutil.rmtree(folder, ignore_errors=True)
     sys.exit(status)
 
 
-def _exit_with_first_worker(folder: Path) -> None:
-    """Wait until the first worker's end of our standard input closes, which means that it is gone."""
-    select.select([sys.stdin], [], [])
-    time.sleep(GRACE_SECONDS)
-    shutil.rmtree(folder, ignore_errors=True)
-    os._exit(FAILURE)
-
-
-def _run_worker(
-    store: Store, rank: int, size: int, rank_here: int, n_here: int, task: Task | None = None
-) -> int:
+def _run_worker(store: Store, task: Task) -> int:
     """Learn by the config in the store until the first worker ends the run; return an exit status."""
     from zoo.experiment.checkpoint import CHECKPOINT, RESTORE, read_share, write_share
     from zoo.experiment.factories import make_algorithm
     from zoo.experiment.signals import stop_on_signals
     from zoo.optim.workers import Workers, is_worker_lost
 
+    rank = task.rank
     try:
         config = json.loads(store.get(CONFIG))
     except RuntimeError:  # it has ended before
@@ -401,11 +360,11 @@ def _run_worker(
         with contextlib.ExitStack() as closing:
             warnings.simplefilter("ignore")  # the first one prints them
             config["env"]["check"] = False  # the first one has checked it
-            algorithm = make_algorithm(worker_config(config, n_here, rank_here, task), closing)
+            algorithm = make_algorithm(worker_config(config, task), closing)
             closing.enter_context(stop_on_signals(algorithm, leads=False))
             store.set(f"{READY}/{rank}", "")
             on_gpus = algorithm.device.type == "cuda"
-            workers = Workers(rank, size, store, n_here=n_here, on_gpus=on_gpus)
+            workers = Workers(rank, task.size, store, n_here=task.n_here, on_gpus=on_gpus)
             closing.callback(workers.close)
             algorithm.join(workers)
 

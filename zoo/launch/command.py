@@ -23,11 +23,7 @@ from zoo.launch.sweep_folder import DONE, FAILED, KILLED
 
 
 def run_command(command: str, function: str, arguments: Sequence[str]) -> int:
-    """Do what ``zoo <command> <arguments>`` asks for and return the exit status.
-
-    ``function`` is ``module:name`` of what takes a job's config and returns its exit status, or None for 0;
-    it is imported by the job. Raises `ZooError`.
-    """
+    """Do what ``zoo <command> <arguments>`` asks for, a job by `run_job`; return the exit status."""
     flags = _flags(command, arguments)
     resumed, overrides = _split_resumed_sweep(parse_arguments(command, flags.overrides))
     loader = ConfigLoader(command)

@@ -39,7 +39,7 @@ def _declared(command: str, config: Mapping[str, Any]) -> dict[str, Any]:
     declared: dict[str, Any] = _fields(SETTINGS[command])
     algo = config.get("algo")
     if isinstance(algo, Mapping) and "name" in algo:
-        declared["algo"] = _fields(_config_class(algo))
+        declared["algo"] = _fields(_algo_class(algo))
     for section in schema.SECTIONS:
         values = config.get(section)
         if isinstance(values, Mapping):
@@ -47,7 +47,7 @@ def _declared(command: str, config: Mapping[str, Any]) -> dict[str, Any]:
     return declared
 
 
-def _config_class(algo: Mapping[str, Any]) -> type[Any]:
+def _algo_class(algo: Mapping[str, Any]) -> type[Any]:
     return variant_of(schema.algorithm_config_class(algo["name"]), algo, "algo")
 
 
@@ -100,9 +100,7 @@ def command_help(command: str, loader: ConfigLoader, overrides: list[str]) -> st
     parts.append(_values("key=value", "", _fields(SETTINGS[command]), config))
     algo = config.get("algo")
     if isinstance(algo, Mapping):
-        parts.append(
-            _values(f"hyperparameters of {algo['name']}", "algo.", _fields(_config_class(algo)), algo)
-        )
+        parts.append(_values(f"hyperparameters of {algo['name']}", "algo.", _fields(_algo_class(algo)), algo))
     parts.append("\n".join(["flags", *_table(FLAGS)]))
     return "\n\n".join(part for part in parts if part)
 

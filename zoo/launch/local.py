@@ -1,7 +1,4 @@
-"""The jobs of a multirun on this machine, each in a process of its own.
-
-A job that dies takes no other with it, and what it leaves behind is ended.
-"""
+"""The jobs of a multirun on this machine, each in a process of its own, which takes no other with it."""
 
 from __future__ import annotations
 
@@ -48,7 +45,7 @@ class LocalLauncher:
                 end = {"status": INTERRUPTED, "reason": "not started", "exit_status": INTERRUPTED_STATUS}
                 self.folder.change_job(number, **end)
                 return
-            log = None if self.n_jobs == 1 else self.folder.log(number)
+            log = None if self.n_jobs == 1 else self.folder.path / f"{number}.log"
             where = "" if log is None else f" (output: {shown(log)})"
             say(f"zoo: job {number}: {format_overrides(self.folder.read_job(number).overrides)}{where}")
             state = self.runner.run(number, log)

@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -38,81 +38,126 @@ def run_job(loader: ConfigLoader, function: str, overrides: Sequence[str]) -> in
     return getattr(importlib.import_module(module), name)(job_part(config)) or 0
 
 
-def _python_code(**arguments: object) -> str:
-    # Until the job handles signals itself they end it, without a traceback. Those by which Slurm announces
-    # an end reach all processes of a job; the one that started this one passes on what they mean.
+def run_reported_job(command: str, function: str, overrides: Sequence[str]) -> tuple[int, str]:
+    """Run a job; return its exit status and the message of an error, which is printed too."""
+    given = (each for each in overrides if not each.startswith("hydra"))
+    sys.argv = ["zoo", command, *(format_overrides([each]) for each in given)]
+    try:
+        return run_job(ConfigLoader(command), function, overrides), ""
+    except ZooError as error:
+        message = without_password(str(error))
+        say(f"zoo: {message}", sys.stderr)
+        return MISTAKE, message
+    except KeyboardInterrupt:
+        return INTERRUPTED_STATUS, ""
+    except Exception as error:
+        show(traceback.format_exc(), end="", file=sys.stderr, flush=True)
+        return FAILURE, f"{type(error).__name__}: {error}"
+
+
+def python_program(code: str) -> str:
+    """Return a program for ``python -c`` that finds the modules that we find, and then runs ``code``."""
+    # Until it handles signals itself they end it, without a traceback. Those by which Slurm announces an end
+    # reach all processes of a job; the one that started this one passes on what they mean.
     return (
         f"import sys; sys.path[:] = {sys.path!r};"
         " import signal; signal.signal(signal.SIGINT, signal.SIG_DFL);"
         " signal.signal(signal.SIGUSR1, signal.SIG_IGN); signal.signal(signal.SIGUSR2, signal.SIG_IGN);"
-        f" from zoo.launch.processes import run_in_this_process; run_in_this_process(**{arguments!r})"
+        f" {code}"
     )
 
 
-def run_in_this_process(command: str, function: str, overrides: Sequence[str], report: int) -> NoReturn:
-    """Run a job, write into the open file ``report`` how it ended, and exit with its status."""
-    given = (each for each in overrides if not each.startswith("hydra"))
-    sys.argv = ["zoo", command, *(format_overrides([each]) for each in given)]
+def call_and_exit(function: Callable[..., tuple[int, str]], job: int) -> NoReturn:
+    """Call a function with the JSON in the open file ``job``; leave status and message in its place; exit.
+
+    Ends by SIGTERM once standard input closes, whose other end the parent process holds.
+    """
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    end_with_parent()
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    message = ""
-    try:
-        status = run_job(ConfigLoader(command), function, overrides)
-    except ZooError as error:
-        status, message = MISTAKE, without_password(str(error))
-        say(f"zoo: {message}", sys.stderr)
-    except KeyboardInterrupt:
-        status = INTERRUPTED_STATUS
-    except Exception as error:
-        show(traceback.format_exc(), end="", file=sys.stderr, flush=True)
-        status, message = FAILURE, f"{type(error).__name__}: {error}"
-    with open(report, "w", encoding="utf-8") as file:
+
+    def end_with_parent() -> None:
+        os.read(sys.stdin.fileno(), 1)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    with open(job, "r+", encoding="utf-8") as file:
+        arguments = json.load(file)
+        file.seek(0)
+        file.truncate()
+        file.flush()
+        status, message = function(**arguments)
         json.dump([status, message], file)
     sys.exit(status)
 
 
-def end_with_parent() -> None:
-    """From now on end by SIGTERM when standard input closes, whose other end the parent process holds."""
-
-    def wait() -> None:
-        os.read(sys.stdin.fileno(), 1)
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    threading.Thread(target=wait, daemon=True).start()
+@contextlib.contextmanager
+def handling_signals(handler: Callable[[int, FrameType | None], None], *numbers: int) -> Iterator[None]:
+    """Handle these signals within the block; outside the main thread, where Python has none, do nothing."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
 
 
 class JobProcesses:
-    """The processes of the jobs that run now; each leads a session, so that Ctrl-C reaches ours alone.
-
-    ``is_stopping`` once no more may start.
-    """
+    """The processes of the jobs that run now, each in a session; no more may start if ``is_stopping``."""
 
     def __init__(self) -> None:
         self.is_stopping = False
         self._processes: set[subprocess.Popen[bytes]] = set()
         self._lock = threading.RLock()  # a second signal may come while the first is passed on
 
-    def run(self, command: Sequence[str], **options: object) -> int | None:
-        """Run a command until it ends; return its exit status, or None if no more may start.
+    def run(
+        self,
+        function: str,
+        arguments: Mapping[str, object],
+        environment: Mapping[str, str],
+        *,
+        log: Path | None = None,
+        lock: int | None = None,
+    ) -> tuple[int, str | None]:
+        """Call ``module:name`` in a Python of its own; return the status and message that it returned.
 
-        ``options`` are those of `subprocess.Popen`. What it left behind in its session is killed.
+        The message is None for a process that died. What it left behind in its session is killed. Its output
+        goes to ``log``, and it keeps the file ``lock`` open.
         """
-        with self._lock:
-            if self.is_stopping:
-                return None
-            process: subprocess.Popen[bytes] = subprocess.Popen(  # type: ignore[call-overload]
-                command, stdin=subprocess.PIPE, start_new_session=True, **options
-            )
-            self._processes.add(process)
-        status = process.wait()
-        with self._lock:
-            self._processes.remove(process)
-        _kill_session(process)
-        assert process.stdin is not None
-        process.stdin.close()
-        return status
+        module, _, name = function.partition(":")
+        with (
+            tempfile.TemporaryFile("w+", encoding="utf-8") as job,
+            contextlib.nullcontext() if log is None else open(log, "ab", buffering=0) as stdout,
+        ):
+            json.dump(arguments, job)
+            job.seek(0)
+            call = f"from {module} import {name}; call_and_exit({name}, {job.fileno()})"
+            code = python_program(f"from zoo.launch.processes import call_and_exit; {call}")
+            with self._lock:
+                if self.is_stopping:
+                    return INTERRUPTED_STATUS, "not started"
+                process = subprocess.Popen(
+                    [sys.executable, "-c", code],
+                    env=environment,
+                    stdin=subprocess.PIPE,
+                    stdout=stdout,
+                    stderr=None if log is None else subprocess.STDOUT,
+                    pass_fds=[job.fileno(), *([] if lock is None else [lock])],
+                    start_new_session=True,
+                )
+                self._processes.add(process)
+            status = process.wait()
+            with self._lock:
+                self._processes.remove(process)
+            _kill_session(process)
+            assert process.stdin is not None
+            process.stdin.close()
+            job.seek(0)
+            reported = json.loads(job.read() or "null")
+        return (reported[0], reported[1]) if isinstance(reported, list) else (status, None)
 
     def stop(self, number: int = signal.SIGTERM) -> None:
         """Let the jobs that run end after their update, and start no more."""
@@ -121,19 +166,9 @@ class JobProcesses:
             for process in list(self._processes):
                 process.send_signal(number)
 
-    @contextlib.contextmanager
-    def handling_signals(self) -> Iterator[None]:
+    def handling_signals(self) -> contextlib.AbstractContextManager[None]:
         """Within the block a first signal is passed on and no more jobs start; a second Ctrl-C kills all."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        numbers = (signal.SIGINT, signal.SIGTERM)
-        before = {number: signal.signal(number, self._on_signal) for number in numbers}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+        return handling_signals(self._on_signal, signal.SIGINT, signal.SIGTERM)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         with self._lock:
@@ -162,11 +197,7 @@ def describe_exit(status: int) -> str:
 
 
 class JobRunner:
-    """Runs jobs of the sweep in ``folder``, each in a process of its own, and writes down how they end.
-
-    ``function`` is ``module:name`` of what takes their configs; ``environment`` are variables for those that
-    are not set.
-    """
+    """Runs jobs of a sweep in processes of their own, with ``environment`` beside the variables there are."""
 
     def __init__(self, folder: SweepFolder, function: str, environment: Mapping[str, str]) -> None:
         self.folder, self.function = folder, function
@@ -199,33 +230,15 @@ class JobRunner:
         """Return status and reason of a job that was interrupted."""
         return INTERRUPTED, reason
 
-    def _run_process(self, state: JobState, lock: int | None, log: Path | None) -> tuple[str, int, str]:
+    def _run_process(self, state: JobState, lock: int, log: Path | None) -> tuple[str, int, str]:
         """Run a job in a process that keeps ``lock`` open; return its status, exit status and reason."""
-        overrides = [*state.overrides, *self.folder.run_overrides(self.command, state)]
-        with tempfile.TemporaryFile() as report, contextlib.ExitStack() as stack:
-            streams: dict[str, object] = {}
-            if log is not None:
-                file = stack.enter_context(open(log, "ab", buffering=0))
-                streams = {"stdout": file, "stderr": subprocess.STDOUT}
-            code = _python_code(
-                command=self.command,
-                function=self.function,
-                overrides=[*self.hydra_overrides, *overrides, "hydra.mode=RUN"],
-                report=report.fileno(),
-            )
-            ended = self.processes.run(
-                [sys.executable, "-c", code],
-                env=self.environment,
-                pass_fds=[report.fileno(), *([] if lock is None else [lock])],
-                **streams,
-            )
-            report.seek(0)
-            reported = report.read()
-        if ended is None:
-            return INTERRUPTED, INTERRUPTED_STATUS, "not started"
-        if reported:
-            exit_status, reason = json.loads(reported)
+        given = [*state.overrides, *self.folder.run_overrides(self.command, state)]
+        overrides = [*self.hydra_overrides, *given, "hydra.mode=RUN"]
+        job = {"command": self.command, "function": self.function, "overrides": overrides}
+        target = "zoo.launch.processes:run_reported_job"
+        exit_status, reason = self.processes.run(target, job, self.environment, log=log, lock=lock)
+        if reason is not None:
             return {0: DONE, INTERRUPTED_STATUS: INTERRUPTED}.get(exit_status, FAILED), exit_status, reason
-        if self.processes.is_stopping and ended < 0:
+        if self.processes.is_stopping and exit_status < 0:
             return INTERRUPTED, INTERRUPTED_STATUS, ""
-        return KILLED, FAILURE, f"its process {describe_exit(ended)}"
+        return KILLED, FAILURE, f"its process {describe_exit(exit_status)}"

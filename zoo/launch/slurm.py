@@ -4,7 +4,7 @@ Each job of the array runs `run_array_job`, which starts the job of the sweep in
 is killed, for its memory perhaps, its end is written down all the same. On the signal that announces the time
 limit or a preemption the job ends with a checkpoint and exit status `REQUEUE`, on which the batch script puts
 it back into the queue. Started again, `zoo.launch.sweep_folder` names it to `zoo train` by `job=`, by which
-`zoo.experiment.resume` finds the run and goes on from its checkpoint.
+`zoo.experiment.run_folder` finds the run and goes on from its checkpoint.
 """
 
 from __future__ import annotations

@@ -44,10 +44,7 @@ class Sweep:
     """Whether the jobs go on without this process."""
 
     def start(self, overrides: Sequence[str]) -> SweepFolder:
-        """Run every combination of the overrides, or submit them to Slurm. Raises `ZooError`.
-
-        The config of each is checked before the first of them starts.
-        """
+        """Run, or submit, every combination once the config of each is checked. Raises `ZooError`."""
         config = self.loader.load_configuration(overrides, RunMode.MULTIRUN)
         params = OmegaConf.select(config, "hydra.sweeper.params") or {}
         # As they were given: what an environment variable holds may be a secret.
@@ -63,8 +60,7 @@ class Sweep:
         self._refuse_other_sweep(folder, task)
         launcher = self._launcher(config, folder)
         try:
-            SweepFolder.create(
-                folder.path,
+            folder.create(
                 jobs,
                 command=self.loader.command,
                 launcher=str(config.hydra.launcher._target_).rpartition(".")[2],
@@ -81,11 +77,7 @@ class Sweep:
         return folder
 
     def resume(self, path: str, overrides: Sequence[str]) -> SweepFolder:
-        """Run what is missing of the sweep in a folder.
-
-        Raises `ZooError` if there is none, if it is still going on, and for an override that it does not
-        have.
-        """
+        """Run what is missing of the sweep in a folder. Raises `ZooError` if there is none, or it goes on."""
         folder = SweepFolder.open(path)
         record = folder.read_record()
         self._refuse_other_command(folder, record)
@@ -115,14 +107,10 @@ class Sweep:
 
     def _refuse_other_sweep(self, folder: SweepFolder, task: Sequence[str]) -> None:
         if folder.jobs.exists():
-            raise ZooError(
-                f"there is a sweep in {folder.shown}; this goes on with it: sweep.resume={folder.shown}"
-            )
+            raise ZooError(f"there is a sweep in {folder.shown}; sweep.resume={folder.shown} goes on with it")
         for each in parse_overrides(task):
             if self.loader.command == "train" and each.key_or_group == "job":
-                raise ZooError(
-                    "`job` can't be set for many jobs: each has its own; sweep.resume=DIR goes on with them"
-                )
+                raise ZooError("`job` can't be set for many jobs: each has its own; sweep.resume=DIR goes on")
             if each.key_or_group == "runs_dir" and each.is_sweep_override():
                 raise ZooError("`runs_dir` has one value for all jobs: it gets the folder of the sweep")
 

@@ -6,6 +6,7 @@ import contextlib
 import csv
 import dataclasses
 import datetime
+import fcntl
 import os
 import shutil
 import subprocess
@@ -13,12 +14,11 @@ import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from zoo.config.overrides import format_overrides, quoted
 from zoo.config.user_files import shown
 from zoo.core import atomic
-from zoo.core.file_lock import open_lock, try_lock
 from zoo.core.plain_data import parse_json, parse_yaml, to_yaml
 from zoo.core.printing import csv_lines, one_line
 from zoo.errors import INTERRUPTED as INTERRUPTED_STATUS
@@ -120,21 +120,18 @@ class SweepFolder:
         self.table = self.path / "sweep.csv"
         self.jobs = self.path / "jobs"
 
-    @classmethod
-    def create(cls, path: Path, jobs: Sequence[Sequence[str]], **record: Any) -> SweepFolder:
+    def create(self, jobs: Sequence[Sequence[str]], **record: Any) -> None:
         """Make the folder of a sweep with these jobs, each given by its overrides."""
-        folder = cls(path)
         try:
-            folder.jobs.mkdir(parents=True, exist_ok=True)
+            self.jobs.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise ZooError(f"can't make the folder {one_line(path)}: {error.strerror or error}") from error
+            raise ZooError(f"can't make the folder {self.shown}: {error.strerror or error}") from error
         for number, overrides in enumerate(jobs):
-            folder._write_job(JobState(number, list(overrides)))
+            self._write_job(JobState(number, list(overrides)))
         started = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
         listed = [{"number": number, "overrides": list(each)} for number, each in enumerate(jobs)]
-        atomic.write_text(folder.record, to_yaml({"started": started, **record, "jobs": listed}))
-        folder.write_table()
-        return folder
+        atomic.write_text(self.record, to_yaml({"started": started, **record, "jobs": listed}))
+        self.write_table()
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> SweepFolder:
@@ -161,10 +158,6 @@ class SweepFolder:
     def shown(self) -> str:
         """The folder as a person would write it here."""
         return one_line(shown(self.path), 1000)
-
-    def log(self, number: int) -> Path:
-        """Return the file for what a job prints, unless it prints to the terminal."""
-        return self.path / f"{number}.log"
 
     def run_overrides(self, command: str, state: JobState) -> list[str]:
         """Return what a job is given beside its own overrides, so that its run is found in the sweep."""
@@ -200,35 +193,29 @@ class SweepFolder:
         self.write_table()
 
     @contextlib.contextmanager
-    def hold(self, name: str) -> Iterator[int | None]:
+    def hold(self, name: str) -> Iterator[int]:
         """Hold the lock of a job, or another one, within the block; give its file for a child to hold, too.
 
         Raises `ZooError` if another process holds it. It is free when all have closed it, or died.
         """
-        descriptor = open_lock(self.jobs / f"{name}.lock")
         deadline = time.monotonic() + LOCK_TIMEOUT
-        try:
-            while descriptor is not None and try_lock(descriptor) is False:
+        with open(self.jobs / f"{name}.lock", "ab") as file:
+            while not _lock(file):
                 if time.monotonic() > deadline:
-                    raise ZooError(
-                        f"the multirun in {self.shown} is still going on; zoo status {self.shown} shows it"
-                    )
+                    raise ZooError(f"the multirun in {self.shown} is still going on: zoo status {self.shown}")
                 time.sleep(0.02)
-            yield descriptor
-        finally:
-            if descriptor is not None:
-                os.close(descriptor)
+            yield file.fileno()
 
     def is_held(self, name: str) -> bool:
         """Return whether a living process holds that lock; where the file system has no locks, yes."""
-        path = self.jobs / f"{name}.lock"
-        if not path.exists():
+        try:
+            with open(self.jobs / f"{name}.lock", "rb") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except FileNotFoundError:
             return False
-        descriptor = open_lock(path)
-        if descriptor is None:
+        except OSError:
             return True
-        with contextlib.closing(os.fdopen(descriptor)):
-            return try_lock(descriptor, shared=True) is not True
+        return False
 
     def write_table(self) -> list[Row]:
         """Write ``sweep.csv``, and return how all jobs stand."""
@@ -276,6 +263,15 @@ class SweepFolder:
     def _job_name(self, number: int) -> str:
         """Return the name of the job to which a run of this sweep says that it belongs."""
         return f"{self.path.absolute().name}_{number}"
+
+
+def _lock(file: IO[bytes]) -> bool:
+    """Return whether a file could be locked; unlike a `FileLock`, children that are given it hold it too."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:  # others say that there are no locks here
+        return not isinstance(error, BlockingIOError | PermissionError)
+    return True
 
 
 def read_progress(folder: Path) -> RunProgress:

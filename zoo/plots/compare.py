@@ -85,15 +85,8 @@ class Comparison:
         }
 
 
-# -- which two --------------------------------------------------------------------------------------------
-
-
 def sides_of(given: Sequence[tuple[str, list[Run]]], by: Sequence[str]) -> Sides:
-    """Return the two sides: two sets of runs, or the two groups of one set.
-
-    Raises `ZooError` if there are not two, if one has several groups on an environment, if both have the same
-    run, or if they share no environment.
-    """
+    """Return two sets of runs, or the two groups of one. Raises `ZooError` if they can't be compared."""
     if len(given) > 2 or not given:
         raise ZooError(
             f"{len(given)} paths were given, and two are compared; a pattern stands for several runs:"
@@ -109,9 +102,7 @@ def sides_of(given: Sequence[tuple[str, list[Run]]], by: Sequence[str]) -> Sides
     else:
         first, second = ({str(run.path.resolve()) for run in runs} for _, runs in given)
         if first & second:
-            raise ZooError(
-                f"both sides hold {one_line(min(first & second))}: a run is not compared with itself"
-            )
+            raise ZooError(f"both sides hold {one_line(min(first & second))}: no run is compared with itself")
         parts = [group_runs(runs, by) for _, runs in given]
         own = [{group.label for group in part} for part in parts]
         is_named = len(own[0]) == len(own[1]) == 1 and own[0] != own[1]
@@ -133,9 +124,6 @@ def _by_env(name: str, groups: Sequence[Group]) -> dict[str, Group]:
                 " of them, or put them together by what they share: by=[algo]"
             )
     return found
-
-
-# -- comparing --------------------------------------------------------------------------------------------
 
 
 def compare_sides(

@@ -66,14 +66,8 @@ class Curve:
     """How many runs reached each x."""
 
 
-# -- one run ----------------------------------------------------------------------------------------------
-
-
 def series_of(run: Run, x: str, y: str) -> Series | None:
-    """Return the points of one run: y is ``train``, ``eval``, ``length``, or a scalar of ``progress.csv``.
-
-    None where the run has no such points.
-    """
+    """Return a run's points, None without any: ``train``, ``eval``, ``length``, or a scalar as y."""
     if y in ("train", "length"):
         episodes = run.episodes
         if episodes is None:
@@ -120,10 +114,7 @@ def refuse_unknown_scalar(y: str, runs: Sequence[Run]) -> None:
 
 
 def smoothed(series: Series, smooth: int | str, y: str) -> Series:
-    """Return the series with each y the mean of the ``smooth`` points around it.
-
-    ``auto``: `USUAL_WINDOW` for episodes, nothing for evaluations and scalars.
-    """
+    """Return each y as the mean of ``smooth`` points; ``auto``: `USUAL_WINDOW`, for episodes alone."""
     if smooth == "auto":
         is_episodes = y in ("train", "length")
         smooth = max(1, min(USUAL_WINDOW, len(series.y) // 10)) if is_episodes else 1
@@ -131,10 +122,7 @@ def smoothed(series: Series, smooth: int | str, y: str) -> Series:
 
 
 def rolling_mean(values: Array, window: int) -> Array:
-    """Return the mean of the ``window`` values around each; at the ends, of fewer.
-
-    It is centred: a trailing mean would shift the curve.
-    """
+    """Return the mean of the ``window`` values around each: a trailing mean would shift the curve."""
     if window <= 1 or len(values) < 2:
         return values
     middle = values.mean()
@@ -156,9 +144,6 @@ def binned(series: Series) -> Series:
     filled = counts > 0
     x, y = (np.bincount(places, each, N_POINTS)[filled] / counts[filled] for each in (series.x, series.y))
     return Series(x, y)
-
-
-# -- several runs -----------------------------------------------------------------------------------------
 
 
 def curves_of(groups: Sequence[Group], options: CurveOptions) -> list[Curve]:

@@ -1,7 +1,4 @@
-"""Figures: their common style, one run on a page, and scores over several environments.
-
-They are drawn by matplotlib without a display or the user's settings.
-"""
+"""Figures: their common style, one run on a page, and scores; matplotlib needs no display for them."""
 
 from __future__ import annotations
 
@@ -18,15 +15,7 @@ from zoo.core.printing import one_line
 from zoo.errors import ZooError, install_command
 from zoo.plots.curves import Curve, CurveOptions, binned, caption, series_of, smoothed
 from zoo.plots.runs import Run
-from zoo.plots.scores import (
-    AGGREGATES,
-    NO_SCORE,
-    SCORE_NAMES,
-    GroupScore,
-    Interval,
-    Methods,
-    aggregates,
-)
+from zoo.plots.scores import AGGREGATES, NO_SCORE, SCORE_NAMES, GroupScore, Interval, Methods, aggregates
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -73,15 +62,9 @@ _NO_DATES: dict[str, dict[str, Any]] = {
 }
 
 
-# -- how all of them look ---------------------------------------------------------------------------------
-
-
 @contextlib.contextmanager
 def house_style() -> Iterator[None]:
-    """Use the style of all figures within the block, not the user's matplotlibrc.
-
-    Raises `ZooError` where matplotlib is missing.
-    """
+    """Use the figures' style in the block, not the user's. Raises `ZooError` without matplotlib."""
     try:
         import matplotlib
     except ImportError as error:
@@ -99,13 +82,13 @@ def render(figure: Figure, kind: str) -> bytes:
     return file.getvalue()
 
 
-def _make_panels(titles: Sequence[str], width: float, height: float) -> tuple[Figure, list[Axes]]:
-    """Return a figure with a panel for each title, at most three in a row; sizes are in inches a panel."""
+def _make_panels(titles: Sequence[str], height: float) -> tuple[Figure, list[Axes]]:
+    """Return a figure with a panel for each title, at most three in a row; ``height`` in inches."""
     from matplotlib.figure import Figure
 
     n_columns = 2 if len(titles) == 4 else min(3, len(titles))
     n_rows = math.ceil(len(titles) / n_columns)
-    figure = Figure(figsize=(max(6.4, width * n_columns), height * n_rows + 0.8))
+    figure = Figure(figsize=(max(6.4, 3.7 * n_columns), height * n_rows + 0.8))
     panels = list(figure.subplots(n_rows, n_columns, squeeze=False).flat)
     for axes, title in zip(panels, titles, strict=False):
         axes.set_title(one_line(title, 60))
@@ -150,14 +133,11 @@ def _add_caption(figure: Figure, heading: str | None, text: str) -> None:
     figure.supxlabel("\n".join(lines), fontsize=7.5, color="#6B6B6B", x=0.01, ha="left")
 
 
-# -- curves -----------------------------------------------------------------------------------------------
-
-
 def curves_figure(drawn: Sequence[Curve], options: CurveOptions, heading: str | None = None) -> Figure:
     """Draw the curves, a panel an environment; within `house_style`."""
     envs = list(dict.fromkeys(each.group.env for each in drawn))
     labels = list(dict.fromkeys(each.group.label for each in drawn))
-    figure, panels = _make_panels(envs, 3.7, 3.4 + 0.2 * len(labels) / len(envs))
+    figure, panels = _make_panels(envs, 3.4 + 0.2 * len(labels) / len(envs))
     handles: dict[str, Artist] = {}
     n_runs: dict[str, int] = {}
     for axes, env in zip(panels, envs, strict=True):
@@ -185,20 +165,14 @@ def _draw_curve(axes: Axes, drawn: Curve, *, color: str, linestyle: Any) -> Arti
     return handle
 
 
-# -- one run ----------------------------------------------------------------------------------------------
-
-
 def run_figure(run: Run, x: str, smooth: int | str, heading: str | None = None) -> Figure:
-    """Draw return, evaluations, episode length and losses, a panel for each; within `house_style`.
-
-    Raises `ZooError` if there is nothing in the run to draw.
-    """
+    """Draw return, evaluations, episode length and losses, a panel each. Raises `ZooError` without any."""
     titles = {y: label.capitalize() for y, label in Y_LABELS.items()}
     titles |= {name: name for name in _training_scalars(run)}
     found = {y: series for y in titles if (series := series_of(run, x, y)) is not None}
     if not found:
         raise ZooError(f"nothing to draw in {run.name}: no episode has ended, and nothing was logged")
-    figure, panels = _make_panels([titles[y] for y in found], 3.7, 2.6)
+    figure, panels = _make_panels([titles[y] for y in found], 2.6)
     for axes, (y, series) in zip(panels, found.items(), strict=True):
         is_of_episodes = y in ("train", "length")
         line = binned(smoothed(series, smooth if is_of_episodes else 1, y))
@@ -225,9 +199,6 @@ def _training_scalars(run: Run) -> list[str]:
     return sorted(set(names) - set(settings), key=lambda name: ("loss" not in name, name))[:N_SCALARS]
 
 
-# -- scores -----------------------------------------------------------------------------------------------
-
-
 def scores_figure(group_scores: Sequence[GroupScore], kind: str, heading: str | None = None) -> Figure:
     """Draw each group's runs as dots, with mean and IQM interval, a panel an environment."""
     shown = [each for each in group_scores if len(each.scores)]
@@ -235,7 +206,7 @@ def scores_figure(group_scores: Sequence[GroupScore], kind: str, heading: str | 
         raise ZooError(NO_SCORE)
     envs = list(dict.fromkeys(each.group.env for each in shown))
     labels = list(dict.fromkeys(each.group.label for each in shown))
-    figure, panels = _make_panels(envs, 3.7, 0.32 * len(labels) + 0.9)
+    figure, panels = _make_panels(envs, 0.32 * len(labels) + 0.9)
     for axes, env in zip(panels, envs, strict=True):
         for each in (each for each in shown if each.group.env == env):
             place = labels.index(each.group.label)
@@ -253,7 +224,7 @@ def scores_figure(group_scores: Sequence[GroupScore], kind: str, heading: str | 
 def aggregates_figure(methods: Methods, kind: str, heading: str | None = None) -> Figure:
     """Draw median, IQM, mean and optimality gap of the normalised scores, with their intervals."""
     found = aggregates(methods)
-    figure, panels = _make_panels([*AGGREGATES], 3.7, 0.3 * len(found) + 0.9)
+    figure, panels = _make_panels([*AGGREGATES], 0.3 * len(found) + 0.9)
     for axes, name in zip(panels, AGGREGATES, strict=True):
         for place, row in enumerate(found.values()):
             _draw_interval(axes, place, *row[name], line_style(place)["color"])

@@ -23,10 +23,7 @@ _LABEL_LIMIT = 70
 
 @dataclass(frozen=True)
 class Group:
-    """Runs of one method on one environment; of runs with one config and seed only the newest that finished.
-
-    The others are ``repeated``.
-    """
+    """Runs of one method on one environment; of equal config and seed only the newest that finished."""
 
     label: str
     env: str
@@ -79,10 +76,7 @@ def group_runs(runs: Sequence[Run], by: Sequence[str] = ()) -> list[Group]:
 
 
 def _without_repeats(runs: Sequence[Run]) -> tuple[list[Run], list[Run]]:
-    """Return the runs that count, and those of which there is another with the same config and seed.
-
-    The newest finished one counts.
-    """
+    """Return the newest finished run of each config and seed, and the others."""
     same: dict[str, list[Run]] = {}
     for run in runs:
         is_known = run.config is not None and run.seed is not None
@@ -96,10 +90,7 @@ def _without_repeats(runs: Sequence[Run]) -> tuple[list[Run], list[Run]]:
 
 
 def differences(first: Iterable[Run], second: Iterable[Run]) -> dict[str, tuple[list[Any], list[Any]]]:
-    """Return the config keys in which two sets of runs differ, with the values of each.
-
-    Empty where one has no config, such as SB3's runs.
-    """
+    """Return the keys in which two sets of runs differ, with the values of each; none for SB3's runs."""
     ours, theirs = _values_by_key(first), _values_by_key(second)
     if not ours or not theirs:
         return {}

@@ -54,11 +54,7 @@ def report_of(
     unfinished = [f"{run.name}: {run.ending}" for _, run in runs if not run.is_complete]
     count = [f"{len(unfinished)} of {len(runs)} runs did not finish:"] if unfinished else []
     about = {"text": f"Each run's score is the {SCORE_NAMES[kind]}."}
-    scores: list[Part] = [
-        {"warnings": count + unfinished},
-        about,
-        _table(score_table(group_scores)),
-    ]
+    scores: list[Part] = [{"warnings": count + unfinished}, about, _table(score_table(group_scores))]
     if len(runs) > 1:
         scores.append(_figure(lambda: scores_figure(group_scores, kind), "Scores of all runs"))
         curves = [_curves(groups, options, y) for y in dict.fromkeys([options.y, "eval", "train"])]

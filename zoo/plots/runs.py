@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import functools
 import glob
+import io
 import math
 import os
 import re
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from zoo.config.user_files import shown
 from zoo.core.plain_data import parse_json, parse_yaml, value_at
 from zoo.core.printing import one_line
-from zoo.core.zips import UNREADABLE, parse_arrays
+from zoo.core.zips import UNREADABLE
 from zoo.errors import ZooError, nearest
 
 Array = NDArray[np.float64]
@@ -145,10 +146,7 @@ def parse_monitor(content: bytes) -> Monitor:
 
 
 def parse_progress(content: bytes) -> dict[str, Array]:
-    """Return the columns of a ``progress.csv``, NaN for no number.
-
-    A row that is damaged, or still being written, is left out.
-    """
+    """Return the columns of a ``progress.csv``, NaN for no number, without rows that are damaged."""
     lines = content[: content.rfind(b"\n") + 1].decode(errors="replace").split("\n")[:-1]
     names, *rows = [*csv.reader(lines)] or [[]]
     whole = [[_number(cell) for cell in row] for row in rows if len(row) == len(names)]
@@ -164,15 +162,12 @@ def _number(cell: str) -> float:
 
 
 def parse_evaluations(content: bytes) -> Evaluations:
-    """Return the evaluations of an ``evaluations.npz`` without those with NaN, sorted by their steps.
-
-    Raises `ValueError` for another file.
-    """
-    arrays = parse_arrays(content, ("timesteps", "results"))
-    if len(arrays) < 2:
-        raise ValueError("it has no timesteps and results")
-    timesteps = arrays["timesteps"]
-    means = arrays["results"].reshape(len(timesteps), -1).mean(axis=1)
+    """Return the evaluations by their steps, without NaN. Raises one of `UNREADABLE` for another file."""
+    with np.load(io.BytesIO(content), allow_pickle=False) as npz:
+        if not {"timesteps", "results"} <= {*npz.files}:
+            raise ValueError("it has no timesteps and results")
+        timesteps, results = (npz[name].astype(np.float64) for name in ("timesteps", "results"))
+    means = results.reshape(len(timesteps), -1).mean(axis=1)
     rows = np.flatnonzero(np.isfinite(means))
     rows = rows[np.argsort(timesteps[rows], kind="stable")]
     return Evaluations(timesteps[rows], means[rows])

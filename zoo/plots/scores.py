@@ -78,9 +78,6 @@ def _median(values: Iterable[float | None]) -> float | None:
     return float(np.median(known)) if known else None
 
 
-# -- over environments ------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Methods:
     """Normalised scores by label, for the environments on which all labels have scores."""

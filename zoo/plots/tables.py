@@ -66,9 +66,7 @@ def aggregate_table(methods: Methods) -> Table:
         [label, *(number for value, ci95 in row.values() for number in (value, *(ci95 or (None, None))))]
         for label, row in found.items()
     ]
-    fields = [
-        f"{name.replace(' ', '_').lower()}{end}" for name in AGGREGATES for end in ("", "_low", "_high")
-    ]
+    fields = [f"{key.replace(' ', '_').lower()}{end}" for key in AGGREGATES for end in ("", "_low", "_high")]
     return Table(["algorithm", *AGGREGATES], rows, ["algo", *fields], values, 1)
 
 

@@ -57,8 +57,7 @@ def train(
 ) -> tuple[Evaluation, Path]:
     """Train by a config; return the last evaluation and the run's folder, without agents unless ``keep``.
 
-    ``on_start`` is called with the run's folder. Raises `KeyboardInterrupt` if a signal
-    ended it, `optuna.TrialPruned`, and any error of the training.
+    ``on_start`` gets that folder. Raises `KeyboardInterrupt`, `optuna.TrialPruned`, and what training raises.
     """
     with Experiment(config) as experiment:
         run = experiment.run

@@ -15,9 +15,8 @@ from optuna.trial import FrozenTrial, TrialState
 
 from zoo.experiment.statistics import interval, iqm
 from zoo.tuning.objective import FRESH_SEEDS, spawned_seeds
-from zoo.tuning.plan import Plan
 from zoo.tuning.space import Values
-from zoo.tuning.study import SharedStudy, counted, existing_study, quiet_optuna, seed_of
+from zoo.tuning.study import Plan, SharedStudy, counted, existing_study, quiet_optuna, seed_of
 
 TOP = "/top"
 """Suffix of the name of the second study."""
@@ -103,10 +102,7 @@ def ranking(plan: Plan, search: SharedStudy) -> list[RankedTrial]:
 
 
 def score_of(samples: Sequence[Sequence[float]], objective: str) -> tuple[float, tuple[float, float] | None]:
-    """Return the score of the samples of each seed, and its 95 % interval if there are several seeds.
-
-    The score is the interquartile mean of all returns, or the share of successes.
-    """
+    """Return the IQM of all returns, or the share of successes, and its 95 % interval over seeds."""
 
     def score(samples: Sequence[Any]) -> float:
         pooled = np.concatenate([np.asarray(each, np.float64) for each in samples])
@@ -118,5 +114,4 @@ def score_of(samples: Sequence[Sequence[float]], objective: str) -> tuple[float,
     for _ in range(N_RESAMPLES):
         seeds = [np.asarray(samples[index]) for index in rng.integers(len(samples), size=len(samples))]
         scores.append(score([each[rng.integers(len(each), size=len(each))] for each in seeds]))
-    low, high = interval(np.array(scores))
-    return score(samples), (float(low), float(high))
+    return score(samples), interval(np.array(scores))

@@ -19,10 +19,9 @@ from zoo.config.environment_values import as_written
 from zoo.core import atomic
 from zoo.core.plain_data import flat, to_yaml, value_at
 from zoo.core.printing import csv_lines, one_line
-from zoo.tuning.plan import Plan
 from zoo.tuning.reevaluate import RankedTrial, best_trials, ranking, values_of
 from zoo.tuning.space import put_at
-from zoo.tuning.study import DIED, REASON, SharedStudy, counted, quiet_optuna, retry_of
+from zoo.tuning.study import DIED, REASON, Plan, SharedStudy, counted, quiet_optuna, retry_of
 
 ROWS_SHOWN = 10
 
@@ -113,9 +112,6 @@ def _reason(trial: FrozenTrial) -> str:
     return str(trial.user_attrs.get(REASON, DIED if trial.state == TrialState.FAIL else ""))
 
 
-# -- the tuned file -------------------------------------------------------------------------------------
-
-
 def _write_best(plan: Plan, best: FrozenTrial, ranked: Sequence[RankedTrial], n_trials: int) -> Path:
     path = plan.folder / "best.yaml"
     config = as_written(plan.config_of_trial(values_of(best), 0, plan.folder))
@@ -149,9 +145,6 @@ def _as_tuned(plan: Plan, config: Mapping[str, Any]) -> dict[str, Any]:
     return tuned
 
 
-# -- every trial ----------------------------------------------------------------------------------------
-
-
 def _as_csv(plan: Plan, trials: Sequence[FrozenTrial], ranked: Sequence[RankedTrial]) -> str:
     ranks = {each.number: [place, each.score] for place, each in enumerate(ranked, 1)}
     paths = list(plan.space.dimensions)
@@ -170,9 +163,6 @@ def _as_csv(plan: Plan, trials: Sequence[FrozenTrial], ranked: Sequence[RankedTr
             ]
         )
     return csv_lines(lines)
-
-
-# -- the page of plots ----------------------------------------------------------------------------------
 
 
 def _write_report(plan: Plan, shared: SharedStudy) -> Path | None:

@@ -1,7 +1,6 @@
 """Optuna's samplers and pruners by the ``_target_`` and the arguments in `conf/tune/`.
 
-Each trial has a sampler of its own, with a seed from the study's seed and the trial's number: its draws don't
-depend on the process that runs it.
+Each trial has a sampler of its own: its draws don't depend on the process that runs it.
 """
 
 from __future__ import annotations
@@ -30,10 +29,7 @@ WARM_UP = 0.2
 
 
 def make_sampler(values: Mapping[str, Any], study_seed: int, trial_seed: int) -> BaseSampler:
-    """Return the sampler that the section ``sampler`` describes, for one trial.
-
-    Raises `ZooError` for values that Optuna does not take, and for a missing package.
-    """
+    """Return one trial's sampler by the section ``sampler``. Raises `ZooError` if Optuna can't make it."""
     from optuna import samplers
 
     kind = own_class("sampler", str(values.get("_target_")), samplers.BaseSampler)  # type: ignore[type-abstract]
@@ -48,11 +44,7 @@ def make_sampler(values: Mapping[str, Any], study_seed: int, trial_seed: int) ->
 
 
 def make_pruner(values: Mapping[str, Any], first: int, last: int) -> BasePruner:
-    """Return the pruner that the section ``pruner`` describes; raises as `make_sampler` does.
-
-    ``first`` and ``last`` are the environment steps of a trial's first evaluation and of its end, by which
-    arguments that are null are found.
-    """
+    """Return the pruner by the section ``pruner``; what is null follows from the steps of a trial."""
     from optuna import pruners
 
     steps = {"n_warmup_steps": int(WARM_UP * last), "min_resource": first, "max_resource": last}

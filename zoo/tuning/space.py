@@ -13,12 +13,7 @@ from dataclasses import dataclass, fields
 from itertools import product
 from typing import Any
 
-from optuna.distributions import (
-    BaseDistribution,
-    CategoricalDistribution,
-    FloatDistribution,
-    IntDistribution,
-)
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import Trial
 
 from zoo.config.compose import SEARCHABLE

@@ -1,4 +1,4 @@
-"""A study: where its trials are stored, how it begins or goes on, and how many processes share it.
+"""A study: its plan, where its trials are stored, how it begins or goes on, and how many processes share it.
 
 Optuna stores the trials, claims each for one process, and in a database retries those whose process missed
 its heartbeats. Added here: a lock around claiming, so that all processes together run exactly ``n_trials``,
@@ -8,10 +8,12 @@ and for storages in a file a lock file for each process, by which a killed one's
 from __future__ import annotations
 
 import contextlib
+import json
+import re
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +25,22 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState
 
+from zoo.config.environment_values import as_written
+from zoo.config.schema import SECTIONS, TrainSettings
 from zoo.config.user_files import shown
 from zoo.core.file_lock import FileLock, is_locked
+from zoo.core.plain_data import flat
 from zoo.core.printing import first_and_last, one_line, without_password
+from zoo.envs.registry import folder_name
 from zoo.envs.replay import random_seed
 from zoo.errors import ZooError
-from zoo.tuning.plan import Plan
+from zoo.tuning.space import Config, Space
+
+FREE = (
+    *("resume", "job", "runs_dir", "progress_bar", "verbose", "device", "threads", "compile"),
+    *("tuned", "seed", "logger", "callbacks.checkpoint"),
+)
+"""Settings of a training that may change between two commands on one study."""
 
 SETTINGS, SEED = "settings", "seed"
 """Attributes of a study."""
@@ -52,6 +64,73 @@ MOST_RETRIES = 3
 
 RETRY_HISTORY = "retry_history"
 """What Optuna's `RetryHeartbeatStaleTrialCallback.retry_history` reads, which warns at each call."""
+
+
+class Plan:
+    """A study as the checked config of `zoo tune` describes it, as plain data. Raises `ZooError`."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self.config = dict(config)
+        training = {"algo", "callbacks", "logger", *SECTIONS, *(each.name for each in fields(TrainSettings))}
+        self.base: Config = {key: each for key, each in config.items() if key in training}
+        self.algo = str(config["algo"].get("preset") or config["algo"]["name"])
+        self.env = str(config["env"]["id"])
+        self.name, self.objective = str(config["study"]), str(config["objective"])
+        self.full_name = f"{self.algo}/{self.env}/{self.name}"
+        self.folder = Path(config["runs_dir"], "tune", self.algo, folder_name(self.env), self.name)
+        self.space = Space(config["space"], config["fixed"])
+        self.n_seeds, self.n_timesteps = int(config["n_seeds"]), int(config["n_timesteps"])
+
+    def check(self) -> None:
+        """Raise `ZooError` for settings that would fail in every trial."""
+        if not re.fullmatch(r"\w[\w.-]{0,99}", self.name):
+            raise ZooError(f"`study={self.name}` is not a name; expected letters, digits, dots and dashes")
+        for key in ("resume", "job"):
+            if self.config[key] is not None:
+                raise ZooError(f"`{key}` can't be set: zoo tune goes on with a study by the same command")
+        _ = self.timeout
+        if self.config["n_jobs"] == 0:
+            raise ZooError("`n_jobs=0` is neither -1 (one a core) nor at least 1")
+        if self.base["callbacks"].get("eval") is None:
+            raise ZooError("`callbacks.eval` is switched off: without evaluations no trial has a score")
+        self.space.check(self.base)
+
+    @property
+    def timeout(self) -> float | None:
+        """Seconds after which no trial starts; None: no limit."""
+        timeout: int | str | None = self.config["timeout"]
+        if not isinstance(timeout, str):
+            return timeout
+        match = re.fullmatch(r"(\d+(?:\.\d+)?) ?(s|sec|min|m|h)", timeout.strip())
+        if match is None or float(match[1]) == 0:
+            raise ZooError(f"`timeout={timeout}` is not a time; expected seconds, 30min or 2h")
+        return float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2][0]]
+
+    @property
+    def interval(self) -> int:
+        """Environment steps between the evaluations of a training."""
+        every: int | None = self.base["callbacks"]["eval"]["every"]
+        return every or max(1, self.n_timesteps // int(self.config["n_evaluations"]))
+
+    def settings(self) -> dict[str, Any]:
+        """Return the settings that two commands on one study must share, as JSON stores them."""
+        base = {
+            path: each
+            for path, each in flat(as_written(self.base))
+            if path not in self.space.dimensions
+            and not any(f"{path}.".startswith(f"{free}.") for free in FREE)
+        }
+        space = {f"space.{path}": repr(each) for path, each in self.space.dimensions.items()}
+        own = {"objective": self.objective, "n_seeds": self.n_seeds, "callbacks.eval.every": self.interval}
+        plain: dict[str, Any] = json.loads(json.dumps({**base, **own, **space}, default=str))
+        return plain
+
+    def config_of_trial(self, values: Mapping[str, Any], seed: int, runs_dir: Path) -> Config:
+        """Return the config of one training. Raises `ZooError` for values that don't go together."""
+        config = self.space.config_with(self.base, dict(values))
+        callbacks = {**config["callbacks"], "eval": {**config["callbacks"]["eval"], "every": self.interval}}
+        quiet = {"progress_bar": False, "verbose": 0}
+        return {**config, **quiet, "callbacks": callbacks, "seed": seed, "runs_dir": str(runs_dir)}
 
 
 @contextlib.contextmanager
@@ -92,11 +171,9 @@ class Storage:
 
 
 @quiet_optuna()
-def open_storage(setting: str | None, folder: Path) -> Storage:
-    """Open the storage that the setting ``storage`` names; ``folder`` is the study's.
-
-    Raises `ZooError` in one line, without any password, for one that can't be reached.
-    """
+def open_storage(plan: Plan) -> Storage:
+    """Open the storage that the setting ``storage`` names. Raises `ZooError`."""
+    setting, folder = plan.config["storage"], plan.folder
     try:
         if setting is not None and "://" in setting:
             if setting.startswith("sqlite"):
@@ -164,11 +241,8 @@ def _reason(error: BaseException) -> str:
 
 
 def open_study(plan: Plan) -> tuple[SharedStudy, list[str]]:
-    """Begin the study, or go on with it; return it, and remarks for the user.
-
-    Raises `ZooError` for a storage that can't be reached, and for a study that was begun with other settings.
-    """
-    storage = open_storage(plan.config["storage"], plan.folder)
+    """Begin the study, or go on with it; return it, and remarks for the user. Raises `ZooError`."""
+    storage = open_storage(plan)
     with quiet_optuna(), storage.lock():
         study = existing_study(plan.full_name, storage)
         if study is not None and not counted(study.get_trials()) and _differences(plan, study):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -14,21 +12,17 @@ from typing import Any
 from zoo.config.environment_values import as_written, resolved
 from zoo.core.free_memory import usable_cores
 from zoo.core.printing import say, without_password
-from zoo.errors import INTERRUPTED, ZooError
+from zoo.errors import INTERRUPTED, MISTAKE, ZooError
 from zoo.launch.processes import JobProcesses, describe_exit
-from zoo.tuning.plan import Plan
 from zoo.tuning.report import Result, result_of
-from zoo.tuning.study import open_study
+from zoo.tuning.study import Plan, open_study
 
 MOST_DEATHS = 20
 """Worker processes that may die, each replaced by another, before the search ends."""
 
 
 def tune(config: Mapping[str, Any]) -> Result:
-    """Run the search of a config that `zoo.compose("tune", …)` returned, and return its result.
-
-    The same config again goes on with the study. Raises `ZooError`.
-    """
+    """Run, or go on with, the search of a config of `zoo.compose("tune", …)`. Raises `ZooError`."""
     search = Search(config)
     search.run()
     return result_of(search.plan, search.shared)
@@ -45,10 +39,7 @@ class Search:
         self._errors: list[str] = []
 
     def run(self) -> bool:
-        """Keep ``n_jobs`` workers running to the end; return False if a signal ended them before.
-
-        Raises `ZooError`.
-        """
+        """Keep ``n_jobs`` workers running; return False if a signal ended them. Raises `ZooError`."""
         cores, n_jobs, timeout = usable_cores(), self.plan.config["n_jobs"], self.plan.timeout
         n_jobs = cores if n_jobs == -1 else n_jobs
         deadline = None if timeout is None else time.time() + timeout
@@ -63,38 +54,19 @@ class Search:
 
     def _keep_one_running(self, deadline: float | None, variables: Mapping[str, str]) -> int:
         """Keep one worker running until nothing is left to do; return its exit status."""
-        status = 0
+        environment, status = {**variables, **os.environ}, 0
+        job = {
+            "config": as_written(self.plan.config),
+            "deadline": deadline,
+            "arguments": [without_password(argument) for argument in sys.argv],
+        }
         for _ in range(MOST_DEATHS):
-            status, message = self._run_worker(deadline, variables)
+            status, message = self._processes.run("zoo.tuning.worker:work", job, environment)
             if message is not None:
-                self._errors += [message] if message else []
+                self._errors += [message] if status == MISTAKE else []
                 return status
             if self._processes.is_stopping or self._errors:
                 return INTERRUPTED
             say(f"zoo: a process {describe_exit(status)}; another one goes on", sys.stderr)
         self._errors.append(f"{MOST_DEATHS} processes died; the last {describe_exit(status)}")
         return INTERRUPTED
-
-    def _run_worker(self, deadline: float | None, variables: Mapping[str, str]) -> tuple[int, str | None]:
-        """Run a worker to its end; return its status and its error, "" for none, None if it died."""
-        job = {
-            "config": as_written(self.plan.config),
-            "deadline": deadline,
-            "arguments": [without_password(argument) for argument in sys.argv],
-        }
-        with tempfile.TemporaryFile("w+", encoding="utf-8") as file:
-            json.dump(job, file)
-            file.seek(0)
-            # Until the worker handles signals itself they end it, without a traceback.
-            code = (
-                f"import sys; sys.path[:] = {sys.path!r};"
-                " import signal; signal.signal(signal.SIGINT, signal.SIG_DFL);"
-                f" from zoo.tuning.worker import main; main({file.fileno()})"
-            )
-            command, environment = [sys.executable, "-c", code], {**variables, **os.environ}
-            status = self._processes.run(command, env=environment, pass_fds=[file.fileno()])
-            file.seek(0)
-            reported = json.loads(file.read() or "null")
-        if status is None:
-            return INTERRUPTED, ""
-        return (reported[0], reported[1]) if isinstance(reported, list) else (status, None)

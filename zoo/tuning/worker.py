@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 import re
 import secrets
@@ -12,7 +11,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from optuna.exceptions import StorageInternalError
 from optuna.trial import FrozenTrial, Trial, TrialState
@@ -24,7 +23,6 @@ from zoo.core.file_lock import FileLock
 from zoo.core.printing import one_line, say, show
 from zoo.errors import INTERRUPTED, MISTAKE, ZooError
 from zoo.experiment.evaluation import Evaluation
-from zoo.launch.processes import end_with_parent
 from zoo.tuning.objective import (
     TOP_RUNS,
     TRIAL_SEEDS,
@@ -35,13 +33,13 @@ from zoo.tuning.objective import (
     train,
     value_of,
 )
-from zoo.tuning.plan import Plan
 from zoo.tuning.reevaluate import RUN, SAMPLES, SEED, TRIAL, join_reevaluation, values_of
 from zoo.tuning.samplers import make_pruner, make_sampler
 from zoo.tuning.study import (
     DIED,
     REASON,
     TRACEBACK,
+    Plan,
     SharedStudy,
     Storage,
     check_settings,
@@ -62,30 +60,14 @@ POLLING_SECONDS = 1.0
 """Between two checks whether the other processes' trials have ended."""
 
 
-def main(job: int) -> NoReturn:
-    """Work by the JSON in the open file ``job``; write status and error in its place, and exit."""
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.default_int_handler)
-    end_with_parent()
-    with open(job, "r+", encoding="utf-8") as file:
-        given = json.load(file)
-        file.seek(0)
-        file.truncate()
-        file.flush()
-        status, message = _work(given)
-        json.dump([status, message], file)
-    sys.exit(status)
-
-
-def _work(job: Mapping[str, Any]) -> tuple[int, str]:
+def work(config: Mapping[str, Any], deadline: float | None, arguments: list[str]) -> tuple[int, str]:
     """Work to the end of the study; return the exit status and the error for the user."""
-    sys.argv = list(job["arguments"])
+    sys.argv = arguments
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a trial that it ends is queued again
     try:
-        plan = Plan(resolved(job["config"]))
+        plan = Plan(resolved(config))
         with quiet_optuna():
-            Worker(plan, open_storage(plan.config["storage"], plan.folder), job["deadline"]).work()
+            Worker(plan, open_storage(plan), deadline).work()
     except KeyboardInterrupt:
         return INTERRUPTED, ""
     except ZooError as error:
@@ -189,10 +171,7 @@ class Worker:
         return value_of(plan.objective, [evaluation])
 
     def _on_end(self, trial: FrozenTrial) -> None:
-        """Print how a trial, or a training of the best, ended.
-
-        Raises `ZooError` after `MOST_EQUAL_FAILURES` in a row for one reason.
-        """
+        """Print how a trial ended. Raises `ZooError` after `MOST_EQUAL_FAILURES` alike in a row."""
         seconds = 0.0 if trial.duration is None else trial.duration.total_seconds()
         again, reason = trial.params.get(TRIAL), str(trial.user_attrs.get(REASON, DIED))
         what = (

@@ -29,14 +29,7 @@ from zoo.agents.trust import refuse_foreign_code, stands_in_own_runs
 from zoo.config.environment_values import as_written
 from zoo.config.schema import PRESET
 from zoo.core.atomic import atomic_folder
-from zoo.core.plain_data import (
-    parse_json,
-    parse_yaml,
-    plain,
-    to_json,
-    to_yaml,
-    with_finite_numbers,
-)
+from zoo.core.plain_data import parse_json, parse_yaml, plain, to_json, to_yaml, with_finite_numbers
 from zoo.core.printing import one_line
 from zoo.core.tensors import Arrays, parse_tensors, tensor_bytes
 from zoo.core.zips import read_zip, write_zip

@@ -27,11 +27,7 @@ from zoo.optim.popart import MOMENTS, ReturnNormalizer, RunningReturnNormalizer,
 from zoo.optim.update_runner import State, StepResult
 from zoo.policies.continuous import DeterministicPolicy
 from zoo.policies.exploration import Exploration
-from zoo.policies.parameter_noise import (
-    ParameterNoiseActor,
-    ParameterNoiseConfig,
-    PerturbedPolicy,
-)
+from zoo.policies.parameter_noise import ParameterNoiseActor, ParameterNoiseConfig, PerturbedPolicy
 
 LAST_LAYER_RANGE = 3e-3
 """Within ± this lie the first weights of the last layers, so that first actions and values are near zero."""

@@ -18,12 +18,7 @@ from zoo.buffers.arrays import Arrays
 from zoo.buffers.config import ReplayConfig, replay_config
 from zoo.buffers.hindsight import EpisodeIndex, Hindsight
 from zoo.buffers.prioritized import BYTES_EACH, PrioritizedSampler
-from zoo.buffers.replay import (
-    ReplayBuffer,
-    keep_or_discard_buffer,
-    refuse_too_large_buffer,
-    replay_bytes,
-)
+from zoo.buffers.replay import ReplayBuffer, keep_or_discard_buffer, refuse_too_large_buffer, replay_bytes
 from zoo.config.fields import ScheduleValue, hyperparameter
 from zoo.envs.goals import GoalRewards
 from zoo.errors import ZooError, ZooWarning

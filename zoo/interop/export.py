@@ -29,12 +29,7 @@ from zoo.core.printing import one_line
 from zoo.envs.normalize import SINGLE, Normalizer
 from zoo.envs.spaces import choice_sizes, is_image, leaf_spaces, leaves
 from zoo.errors import ZooError, install_command
-from zoo.policies.acting import (
-    ActionAdapter,
-    BoxAdapter,
-    CompositeAdapter,
-    ScaledBoxAdapter,
-)
+from zoo.policies.acting import ActionAdapter, BoxAdapter, CompositeAdapter, ScaledBoxAdapter
 from zoo.policies.actor_critic import ActorCritic
 from zoo.policies.distributions import (
     ActionDistribution,

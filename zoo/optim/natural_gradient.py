@@ -74,11 +74,7 @@ def longest_step(direction: Tensor, product: Product, bound: float | Tensor) -> 
 
 
 def line_search(
-    accepts: Callable[[Tensor], Tensor],
-    start: Tensor,
-    step: Tensor,
-    shrink: float = 0.8,
-    attempts: int = 10,
+    accepts: Callable[[Tensor], Tensor], start: Tensor, step: Tensor, shrink: float = 0.8, attempts: int = 10
 ) -> tuple[Tensor, bool]:
     """Return the first of ``start + shrink**k · step``, k = 0, 1, …, that is accepted, and whether one was.
 

@@ -35,8 +35,7 @@ from zoo.core.tensors import Arrays, parse_tensors, tensor_bytes
 from zoo.core.zips import read_zip, write_zip
 from zoo.errors import ZooError
 
-FORMAT = 1
-"""The version of the format that this Zoo writes; it reads this one and all before it."""
+FORMAT = 1  # the version of the format that this Zoo writes; it reads this one and all before it
 
 EPISODE_LIMITS: dict[Any, Any] = {None: "auto", 0: None}
 """What an environment's ``max_episode_steps`` in an agent's file is in a config of today."""

@@ -19,8 +19,7 @@ from zoo.core.printing import one_line
 from zoo.envs.registry import ENVPOOL
 from zoo.errors import ZooError
 
-TRUSTED_PACKAGES = ("zoo.", "gymnasium.wrappers.")
-"""Where the classes may stand that an agent names."""
+TRUSTED_PACKAGES = ("zoo.", "gymnasium.wrappers.")  # where the classes may stand that an agent names
 
 HYDRA_KEYS = ("_args_", "_partial_", "_recursive_", "_convert_")
 MASK_FUNCTION = "action_mask_fn"

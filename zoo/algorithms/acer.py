@@ -36,12 +36,10 @@ from zoo.optim.update_runner import State, StepResult
 from zoo.policies.actor_critic import ActionValuePolicy, PolicyInput, StochasticDuelingPolicy
 from zoo.policies.distributions import gather
 
-EPSILON = 1e-6
-"""Added to probabilities before they are divided by, or their logarithms taken."""
+EPSILON = 1e-6  # added to probabilities before they are divided by, or their logarithms taken
 
 Batch = dict[str, Any]
-Function = Callable[[Tensor], Tensor]
-"""Of statistics (…, k) to a number for each step (…)."""
+Function = Callable[[Tensor], Tensor]  # of statistics (…, k) to a number for each step (…)
 
 N_DRAWN = 6
 """Box actions drawn at each step: one to correct the policy's gradient by, five for the mean advantage."""

@@ -38,11 +38,8 @@ from zoo.policies.continuous import LinearPolicy
 
 Array = np.ndarray
 
-DIRECTIONS, EPISODES = 2, 3
-"""The streams from which the directions and the episodes of an update are drawn."""
-
-LONGEST_EPISODE = 1_000_000
-"""Steps after which an episode without an end is refused."""
+DIRECTIONS, EPISODES = 2, 3  # the streams from which the directions and the episodes of an update are drawn
+LONGEST_EPISODE = 1_000_000  # steps after which an episode without an end is refused
 
 
 @dataclass

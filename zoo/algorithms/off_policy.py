@@ -34,8 +34,7 @@ from zoo.policies.exploration import (
     make_action_noise,
 )
 
-BATCH_BYTES = 64 * 2**20
-"""Bytes of sampled transitions that one call of the update runner may hold."""
+BATCH_BYTES = 64 * 2**20  # bytes of sampled transitions that one call of the update runner may hold
 
 
 @dataclass

@@ -32,11 +32,8 @@ PLAIN_ACTIONS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.Multi
 ANY_ACTIONS = (*PLAIN_ACTIONS, spaces.Tuple, spaces.Dict)
 """For algorithms that only need the log-probability of an action."""
 
-USUAL_CHUNK = 32
-"""The longest sequences that a recurrent policy learns from by default."""
-
-N_VALID = "n_valid"
-"""The key of a batch with its number of steps that count, averaged over workers."""
+USUAL_CHUNK = 32  # the longest sequences that a recurrent policy learns from by default
+N_VALID = "n_valid"  # the key of a batch with its number of steps that count, averaged over workers
 
 PIECE_BYTES = 64 * 2**20
 """Bytes that the observations of one forward pass without gradients may take, as floats."""

@@ -42,8 +42,7 @@ from zoo.policies.acting import PolicyMode
 from zoo.policies.actor_critic import ActorCritic
 from zoo.policies.distributions import ActionDistribution
 
-VALIDATED_AT_ONCE = 4096
-"""Rows of one forward pass without gradients."""
+VALIDATED_AT_ONCE = 4096  # rows of one forward pass without gradients
 
 
 @dataclass

@@ -39,8 +39,7 @@ Array = np.ndarray
 ACTIONS = "actions"
 """The name of an input beside those of the observation, which are called ``seen`` and its key."""
 
-NUMBERS_AT_ONCE = 2**24
-"""Numbers of observations in one forward pass without gradients."""
+NUMBERS_AT_ONCE = 2**24  # numbers of observations in one forward pass without gradients
 
 SMALLEST_VARIANCE = 1e-4
 """Added to the variance of what is observed: a number that hardly changes should not be magnified."""

@@ -36,8 +36,7 @@ from zoo.imitation.expert_data import ExpertData, values_of
 Array = np.ndarray
 Spaces = tuple[Space, Space]
 
-FORMAT = 1
-"""The version of the format that this Zoo writes."""
+FORMAT = 1  # the version of the format that this Zoo writes
 
 CARD = "card.json"
 OPTIONAL = {

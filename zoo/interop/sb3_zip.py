@@ -47,8 +47,7 @@ _ARRAY_FUNCTIONS = {
 }
 """What pickles of arrays call."""
 
-_UNREADABLE = (pickle.UnpicklingError, ImportError, *UNREADABLE)
-"""What `pickle` raises for a damaged pickle."""
+_UNREADABLE = (pickle.UnpicklingError, ImportError, *UNREADABLE)  # what `pickle` raises for a damaged pickle
 
 
 @dataclass(frozen=True)

@@ -26,11 +26,8 @@ from zoo.optim.optimizers import Updater
 from zoo.optim.parameters import Parameters
 from zoo.optim.update_runner import LiveState, State, average
 
-COUNT = "kfac.count"
-"""The state entry that counts the batches whose statistics are in the averages."""
-
-LEAST_EIGENVALUE = 1e-12
-"""What a mean eigenvalue counts for at least where damping is shared out by them."""
+COUNT = "kfac.count"  # the state entry that counts the batches whose statistics are in the averages
+LEAST_EIGENVALUE = 1e-12  # what a mean eigenvalue counts for at least where damping is shared out by them
 
 
 class KFac:

@@ -10,8 +10,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-Product = Callable[[Tensor], Tensor]
-"""What multiplies a vector by a matrix that is never made."""
+Product = Callable[[Tensor], Tensor]  # what multiplies a vector by a matrix that is never made
 
 
 def fisher_vector_product(outputs: Tensor, vector: Tensor, kl: Callable[[Tensor], Tensor]) -> Product:

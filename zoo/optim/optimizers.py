@@ -17,8 +17,7 @@ from torch.optim.adam import adam
 from zoo.optim.parameters import Parameters
 from zoo.optim.update_runner import LiveState, State, average, is_concrete
 
-Slots = dict[str, Tensor]
-"""An optimizer's own tensors."""
+Slots = dict[str, Tensor]  # an optimizer's own tensors
 
 
 def not_fused(scalar: Tensor) -> Tensor:

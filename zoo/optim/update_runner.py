@@ -38,8 +38,7 @@ SMALLEST_CAPACITY = 16
 STOPPED = "stopped"
 """The state entry (a bool scalar) by which a step says that it moved nothing, and ends the call."""
 
-Tree = Any
-"""A tensor, or dicts, tuples and lists of trees."""
+Tree = Any  # A tensor, or dicts, tuples and lists of trees
 
 Result = TypeVar("Result")
 

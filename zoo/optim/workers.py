@@ -31,8 +31,7 @@ from zoo.optim.update_runner import is_concrete
 GO_ON, STOP, END = "go on", "stop", "end"
 """The first worker's answers to whether there is a next update, and its order to end the process."""
 
-ORDER_BYTES = 8192
-"""Room for an order."""
+ORDER_BYTES = 8192  # room for an order
 
 PATIENCE = datetime.timedelta(days=30)
 """How long a worker waits for the others: an evaluation may take hours. One that dies is noticed at once."""
@@ -40,11 +39,8 @@ PATIENCE = datetime.timedelta(days=30)
 SPIN_SECONDS, LONGEST_NAP = 2e-4, 2e-3
 """How long waiting for the others keeps a core busy, and then the longest time between two looks."""
 
-Store = Any
-"""A `torch.distributed.Store`, which type checkers don't know."""
-
-Orders = Mapping[str, Callable[..., Any]]
-"""What the first worker can order, by name."""
+Store = Any  # A `torch.distributed.Store`, which type checkers don't know
+Orders = Mapping[str, Callable[..., Any]]  # what the first worker can order, by name
 
 
 class Workers:

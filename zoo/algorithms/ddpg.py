@@ -186,8 +186,7 @@ class DDPG(ContinuousAlgorithm):
 
     def _outputs(self, critic: Tensor, observations: Any, actions: Tensor) -> Tensor:
         """Return the outputs (batch,) of the critic with these parameters, normalised."""
-        outputs: Tensor = self.critics_updater.parameters.functional(critic)(observations, actions)
-        return outputs.squeeze(0)
+        return self.critics_updater.parameters.functional(critic)(observations, actions).squeeze(0)
 
     def get_parameters(self) -> dict[str, Array]:
         """Return copies of the policy's parameters by name, the critic's for values that are not normalised.

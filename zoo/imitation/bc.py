@@ -67,8 +67,7 @@ class Imitation(nn.Module):
         self.policy = policy
 
     def forward(self, policy_input: dict[str, Any], state: Tensor | None = None) -> Tensor:
-        parameters: Tensor = self.policy.action_parameters(policy_input, state)[0]  # type: ignore[operator]
-        return parameters
+        return self.policy.action_parameters(policy_input, state)[0]  # type: ignore[operator]
 
 
 class Cloning:

@@ -232,8 +232,7 @@ class Layer:
     @property
     def parameter(self) -> Tensor:
         """The weight as the module has it now."""
-        found: Tensor = getattr(self.owner, self.own_name)
-        return found
+        return getattr(self.owner, self.own_name)
 
     def matrix(self, named: Mapping[str, Tensor]) -> Tensor:
         """Return the layer's part of a parameter vector as a matrix."""
@@ -313,24 +312,16 @@ class CallRecorder(TorchFunctionMode):
             self._by_parameter = self._by_parameter or {id(each.parameter): each for each in self._layers}
             for layer in (self._by_parameter.get(id(given)) for given in (*args, *kwargs.values())):
                 if layer is not None:
-                    self._record(layer, outputs, *_READERS[function](*args, **kwargs))
+                    self._record(layer, outputs, _READERS[function](*args, **kwargs))
         return outputs
 
-    def _record(
-        self,
-        layer: Layer,
-        outputs: Tensor,
-        bias: Tensor | None,
-        input_rows: Tensor | None,
-        output_rows: Callable[[Tensor], Tensor],
-    ) -> None:
+    def _record(self, layer: Layer, outputs: Tensor, read: _Read) -> None:
+        bias, input_rows, output_rows = read
         if bias is layer.parameter:  # whose weight is not trained
             return
         if layer.biases and bias is None:
-            raise ZooError(
-                f"K-FAC knows no curvature of `{layer.biases[0]}`, which is not used along with"
-                f" `{layer.name}`"
-            )
+            bias_and_weight = f"`{layer.biases[0]}`, which is not used along with `{layer.name}`"
+            raise ZooError(f"K-FAC knows no curvature of {bias_and_weight}")
         if input_rows is not None:
             input_rows = F.pad(input_rows, (0, len(layer.biases)), value=1.0)
         self.calls[layer.name].append(LayerCall(outputs, outputs._version, input_rows, output_rows))

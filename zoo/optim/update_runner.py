@@ -198,30 +198,23 @@ def n_workers() -> int:
 # -- running steps ----------------------------------------------------------------------------------------
 
 
-class RowsResult(NamedTuple):
-    """What the steps on some rows returned: how many rows, sums of the metrics, and outputs (n_rows, …)."""
-
-    n_rows: int
-    names: list[str]
-    sums: Tensor
-    outputs: dict[str, Tensor]
-
-
-RunRows = Callable[[Tree, Tree, int], RowsResult]
-"""Takes the steps on some of the rows, of ``(shared, rows, first row)``, and overwrites the live state."""
-
-
 class UpdateResult(NamedTuple):
-    """Means of the metrics over the rows that `UpdateRunner.run` came to, and outputs (rows, …).
+    """What the steps on some rows returned: metrics in the order of ``names``, and outputs (rows, …).
 
-    The means are a tensor in the order of ``names``. ``n_steps`` counts the steps that were taken: as many as
-    rows, or one less where the last `STOPPED`.
+    `UpdateRunner.run` returns means of the metrics, and does not count a last step that `STOPPED`.
     """
 
+    n_steps: int
     names: list[str]
     metrics: Tensor
     outputs: dict[str, Tensor]
-    n_steps: int
+
+
+RunRows = Callable[[Tree, Tree, int], UpdateResult]
+"""Takes the steps on some of the rows, of ``(shared, rows, first row)``, and overwrites the live state.
+
+Returns sums of the metrics, and counts the last step however it ended.
+"""
 
 
 class ScalarMeans:
@@ -306,16 +299,14 @@ class UpdateRunner:
         """
         n_rows = len(tree_leaves(rows)[0])
         run_rows, first = self._run_first(step, shared, rows, n_rows)
-        parts, n_done = [first], first.n_rows
+        parts, n_done = [first], first.n_steps
         while not (stopped := self._stopped()) and n_done < n_rows:
             parts.append(run_rows(shared, rows, n_done))
-            n_done += parts[-1].n_rows
-        sums = parts[0].sums
-        for part in parts[1:]:
-            sums = sums + part.sums
+            n_done += parts[-1].n_steps
+        sums = sum((part.metrics for part in parts[1:]), first.metrics)
         outputs = {name: torch.cat([part.outputs[name] for part in parts]) for name in first.outputs}
         means = sums if n_done == 1 else sums / n_done
-        return UpdateResult(first.names, means, outputs, n_done - stopped)
+        return UpdateResult(n_done - stopped, first.names, means, outputs)
 
     def call(self, function: Callable[..., Tree], *trees: Tree) -> Tree:
         """Return ``function(state, *trees)``, which only reads the state: a product, an evaluation."""
@@ -327,7 +318,7 @@ class UpdateRunner:
         tensors = self.state.without_aliases(tensor.detach() for tensor in tree_leaves(result))
         return tree_unflatten(result, tensors)
 
-    def _run_first(self, step: Step, shared: Tree, rows: Tree, n_rows: int) -> tuple[RunRows, RowsResult]:
+    def _run_first(self, step: Step, shared: Tree, rows: Tree, n_rows: int) -> tuple[RunRows, UpdateResult]:
         """Return what runs the rows of this call, and the result of the first ones."""
         if self.runtime.compile is True:
             capacity = self._capacity(step, n_rows)
@@ -345,13 +336,13 @@ class UpdateRunner:
         self.runtime.decide(counter.n_operations)
         return run_row, result
 
-    def _run_eagerly(self, step: Step, shared: Tree, rows: Tree, index: int) -> RowsResult:
+    def _run_eagerly(self, step: Step, shared: Tree, rows: Tree, index: int) -> UpdateResult:
         result = step(self.state, shared, tree_row(rows, index))
         self.state.overwrite(result.state)
         values = [value.detach() for value in result.metrics.values()]
         sums = torch.stack(values) if values else torch.tensor([])
         outputs = self.state.without_aliases(output.detach()[None] for output in result.outputs.values())
-        return RowsResult(1, list(result.metrics), sums, dict(zip(result.outputs, outputs, strict=True)))
+        return UpdateResult(1, list(result.metrics), sums, dict(zip(result.outputs, outputs, strict=True)))
 
     def _run_compiled(
         self, key: Hashable, make: Callable[[], Callable[..., Result]], *arguments: Any

@@ -17,8 +17,7 @@ from zoo.buffers.arrays import Arrays, allocate, assign, n_rows, observation_spe
 from zoo.config.fields import hyperparameter
 from zoo.envs.normalize import is_training
 from zoo.envs.spaces import is_composite, nested
-from zoo.imitation.expert_data import ExpertData
-from zoo.imitation.expert_files import read_expert
+from zoo.imitation.expert_data import ExpertData, read_expert
 from zoo.policies.acting import to_tensors
 
 Array = np.ndarray

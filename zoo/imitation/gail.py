@@ -68,7 +68,6 @@ class GAILConfig(DiscriminatorConfig):
 
 
 @dataclass
-@with_defaults(generator="trpo")
 class GAILOnTRPOConfig(TRPOConfig, GAILConfig):
     """Hyperparameters of GAIL and TRPO."""
 

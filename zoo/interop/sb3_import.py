@@ -212,13 +212,13 @@ def _activation(name: str, kwargs: Mapping[str, Any]) -> str:
     if "activation_fn" not in kwargs:
         return "tanh" if name in ON_POLICY else "relu"
     printed = _class_name(kwargs["activation_fn"])
-    for ours, activation_class in ACTIVATION_CLASSES.items():
-        if activation_class.__name__ == printed:
-            return ours
-    raise ZooError(
-        f"its non-linearity is {one_line(printed, 80)}; Zoo has {', '.join(ACTIVATION_CLASSES)}"
-        " (activation=NAME says which it is, if it is one of them)"
-    )
+    ours = {activation_class.__name__: name for name, activation_class in ACTIVATION_CLASSES.items()}
+    if printed not in ours:
+        raise ZooError(
+            f"its non-linearity is {one_line(printed, 80)}; Zoo has {', '.join(ACTIVATION_CLASSES)}"
+            " (activation=NAME says which it is, if it is one of them)"
+        )
+    return ours[printed]
 
 
 def _tensors(
@@ -326,10 +326,8 @@ def _sizes(name: str, files: Sb3Files, action_space: Space) -> dict[str, int]:
     if name == "tqc":
         sizes["n_quantiles"] = layer_sizes(files.tensors, "critic.qf0")[-1]
     if name == "qrdqn":
-        assert isinstance(action_space, spaces.Discrete)
-        sizes["n_quantiles"] = layer_sizes(files.tensors, "quantile_net.quantile_net")[-1] // int(
-            action_space.n
-        )
+        n_outputs = layer_sizes(files.tensors, "quantile_net.quantile_net")[-1]
+        sizes["n_quantiles"] = n_outputs // spaces.flatdim(action_space)
     return sizes
 
 

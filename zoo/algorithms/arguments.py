@@ -187,10 +187,7 @@ def policy_input(
 
 
 def _raw_batch(space: spaces.Space[Any], observations: Any) -> tuple[Arrays, bool]:
-    """Return raw observations as a batch (n, …), and whether they were of one environment.
-
-    Raises `ZooError` where they don't fit the space.
-    """
+    """Return raw observations as a batch (n, …), and whether they were of one environment."""
     if isinstance(observations, tuple) and len(observations) == 2 and isinstance(observations[1], dict):
         raise ZooError(
             "these are observations and infos, as reset() returns them; predict takes the first of both"
@@ -217,10 +214,7 @@ def _raw_batch(space: spaces.Space[Any], observations: Any) -> tuple[Arrays, boo
 
 
 def _mask_rows(action_masks: Any, n: int, action_space: spaces.Space[Any], size: int | None) -> np.ndarray:
-    """Return an array of masks, or ``n`` masks in any form, as rows (n, ``size``).
-
-    Raises `ZooError` for masks that don't fit, and for actions without any: ``size`` is None.
-    """
+    """Return an array of masks, or ``n`` masks in any form, as rows (n, ``size``): None for no masks."""
     if size is None:
         raise ZooError(f"`action_masks` can't be taken: {describe(action_space)} has no masks")
     is_one_row = n == 1 and isinstance(action_masks, np.ndarray) and action_masks.ndim == 1

@@ -111,10 +111,7 @@ class CallbackSchedule:
             self._due[name] = _next_multiple(algorithm.num_timesteps, callback.every)
 
     def writes_at(self, num_timesteps: int) -> bool:
-        """Return whether a callback is due that does more than check whether there is something to do.
-
-        One with `on_episode` always is.
-        """
+        """Return whether a callback is due that does more than look; one with `on_episode` always is."""
         due = self._due_at(num_timesteps).values()
         return bool(self.watching_episodes) or any(not callback.looks_often for callback in due)
 

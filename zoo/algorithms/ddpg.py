@@ -92,7 +92,6 @@ class DDPG(ContinuousAlgorithm):
     targets_of: ClassVar[dict[str, str]] = {"target_actor": "actor", "target_critics": "critics"}
 
     config: DDPGConfig
-
     policy: DDPGPolicy
     _is_to_adapt = False
 

@@ -65,7 +65,6 @@ class DQN(OffPolicyAlgorithm):
     targets_of: ClassVar[dict[str, str]] = {"target": "q_network"}
 
     config: DQNConfig
-
     policy: QNetwork
     exploration: EpsilonGreedy
 
@@ -129,7 +128,8 @@ class DQN(OffPolicyAlgorithm):
     def _target_values_ahead(self, batches: Mapping[str, Any], together: int) -> Tensor:
         """Return `_target_network_values` of batches (steps, batch, …), so many at a time: that is faster.
 
-        Every number of batches has a graph of its own, so these are powers of two; the last ones overlap.
+        Its parameters stand still within an update. Every number of batches has a graph of its own, so these
+        are powers of two; the last ones overlap.
         """
         n_steps, batch_size = batches["rewards"].shape
         next_input = {
@@ -175,10 +175,7 @@ class DQN(OffPolicyAlgorithm):
         return self._bootstrapped(batch, values)
 
     def _target_network_values(self, state: State, batch: dict[str, Tensor]) -> Tensor:
-        """Return Q_target(s′, a′), (batch,); of all actions, (batch, actions), where it does not choose.
-
-        Its parameters stand still within an update.
-        """
+        """Return Q_target(s′, a′), (batch,); of all actions, (batch, actions), where it does not choose."""
         with self.policy_mode.evaluation():
             estimates = self.updater.parameters.functional(state["target"])(batch["next_observations"])
         return estimates if self.config.double else self._values_of_best_actions(estimates, estimates, batch)

@@ -126,10 +126,7 @@ class OffPolicyAlgorithm(Algorithm):
         raise NotImplementedError
 
     def _learn_from(self, batches: Mapping[str, Any], n_steps: int) -> Mapping[str, Tensor]:
-        """Take ``n_steps`` gradient steps, one on each row of ``batches`` (steps, batch_size, …).
-
-        Return the outputs for each sample: `td_errors`.
-        """
+        """Take ``n_steps`` gradient steps, each on a row of ``batches``; return each sample's `td_errors`."""
         raise NotImplementedError
 
     def _make_buffer(self) -> None:

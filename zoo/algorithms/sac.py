@@ -75,7 +75,6 @@ class SAC(ContinuousAlgorithm):
     policy_class: ClassVar[type[nn.Module]] = SACPolicy
 
     config: SACConfig
-
     policy: SACPolicy
 
     def _policy_options(self) -> dict[str, Any]:

@@ -55,7 +55,6 @@ class TD3(ContinuousAlgorithm):
     targets_of: ClassVar[dict[str, str]] = {"target_actor": "actor", "target_critics": "critics"}
 
     config: TD3Config
-
     policy: TD3Policy
 
     def _policy_options(self) -> dict[str, Any]:

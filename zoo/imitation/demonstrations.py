@@ -34,8 +34,7 @@ class EpisodeChoice:
 def chosen_episodes(dataset: ExpertData | str | Path, agent: Algorithm, choice: EpisodeChoice) -> ExpertData:
     """Return the episodes that the agent is to learn from.
 
-    Raises `ZooError` for other spaces than the agent's, or for none; `ZooWarning` warns of fewer than are
-    wanted.
+    Raises `ZooError` for other spaces than the agent's, or none; `ZooWarning` warns of too few.
     """
     data = dataset if isinstance(dataset, ExpertData) else read_expert(dataset, agent.spaces)
     data.check_spaces(*agent.spaces)

@@ -88,10 +88,7 @@ class Discriminator:
 
     @torch.no_grad()
     def rewards(self, observations: Arrays, actions: Arrays) -> Array:
-        """Return the rewards (n,) of raw observations and of actions as the environment takes them.
-
-        They are −log(1 − D): never negative, and large where a pair is taken for the expert's.
-        """
+        """Return −log(1 − D), (n,), of raw observations and actions: large for what looks like the expert."""
         rewards = []
         for rows in split_rows(self._seen(observations, actions), self._rows_at_once):
             numbers = self.network.numbers(to_tensors(rows, self.device))

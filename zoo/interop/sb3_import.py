@@ -352,6 +352,11 @@ _DETERMINISTIC_ACTOR = {
     r"actor\.features_extractor\.(.+)": r"actor.encoder.\1",
     **_CRITICS,
 }
+_Q_NETWORK = {
+    r"(q|quantile)_net\.\1_net\.(\d+\.\w+)": r"advantages.\2",
+    r"(?:q|quantile)_net\.features_extractor\.(.+)": r"encoder.\1",
+    r"(?:q|quantile)_net_target\..+": "",
+}
 _LINEAR_POLICY = {
     r"action_net\.<output>\.(weight|bias)": r"head.<action>.\1",
     r"action_net\.(\d+\.\w+)": r"trunk.\1",
@@ -364,8 +369,7 @@ _ACTOR_CRITIC = {
     r"action_net\.(weight|bias)": r"head.<action>.\1",
     r"value_net\.(weight|bias)": r"critic.<output>.\1",
     r"log_std": "head.log_std",
-    r"features_extractor\.(.+)": r"encoder.\1",
-    r"pi_features_extractor\.(.+)": r"encoder.\1",
+    r"(?:pi_)?features_extractor\.(.+)": r"encoder.\1",
     r"vf_features_extractor\.(.+)": r"critic_encoder.\1",
     r"lstm_actor\.(\w+)_l(\d+)": r"core.layers.\2.\1",
     r"lstm_critic\.(\w+)_l(\d+)": r"critic_core.layers.\2.\1",
@@ -376,16 +380,8 @@ NAMES: dict[str, dict[str, str]] = {
     "ars": _LINEAR_POLICY,
     "ppo2": _ACTOR_CRITIC,
     "trpo": _ACTOR_CRITIC,
-    "dqn": {
-        r"q_net\.q_net\.(\d+\.\w+)": r"advantages.\1",
-        r"q_net\.features_extractor\.(.+)": r"encoder.\1",
-        r"q_net_target\..+": "",
-    },
-    "qrdqn": {
-        r"quantile_net\.quantile_net\.(\d+\.\w+)": r"advantages.\1",
-        r"quantile_net\.features_extractor\.(.+)": r"encoder.\1",
-        r"quantile_net_target\..+": "",
-    },
+    "dqn": _Q_NETWORK,
+    "qrdqn": _Q_NETWORK,
     "sac": _SQUASHED_ACTOR,
     "tqc": _SQUASHED_ACTOR,
     "td3": _DETERMINISTIC_ACTOR,

@@ -356,10 +356,7 @@ def _convolution(
     dilation: Any = 1,
     groups: int = 1,
 ) -> _Read:
-    """A linear function of a patch of the input at each place (Grosse and Martens 2016).
-
-    https://arxiv.org/abs/1602.01407
-    """
+    """A linear function of a patch of the input at each place (https://arxiv.org/abs/1602.01407)."""
     if groups != 1 or isinstance(padding, str):
         raise ZooError("K-FAC knows no convolutions with groups, or with padding by a word; use numbers")
     patches = F.unfold(input.detach(), weight.shape[2:], dilation, padding, stride)

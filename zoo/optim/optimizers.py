@@ -181,10 +181,7 @@ class Updater:
         return State({self.parameters.name: self.parameters.flat, **named})
 
     def module(self, state: State) -> FunctionalModule:
-        """Return the network with the parameters in ``state``, and the tensors to differentiate by.
-
-        `Parameters.functional` gives it with constant parameters.
-        """
+        """Return the network with the parameters in ``state``, and the tensors to differentiate by."""
         parameters = self.parameters
         if isinstance(state, LiveState):
             return FunctionalModule(parameters.module, list(parameters.leaves.values()))

@@ -387,8 +387,7 @@ class UpdateRunner:
     def _capacity(self, step: Step, n_rows: int) -> int:
         """Return how many steps a graph holds: those of the first call; where calls grow, a few more, once.
 
-        Compiling takes many seconds, so the longer calls after that are taken in parts. One step needs no
-        loop.
+        Compiling takes many seconds, so longer calls are then taken in parts. One step needs no loop.
         """
         capacity = self._capacities.setdefault(step, n_rows)
         if n_rows == 1 and not self.state.is_cuda:

@@ -177,10 +177,7 @@ def is_worker_lost(error: BaseException | None) -> bool:
 
 
 def _wait(work: Any) -> None:
-    """Wait for what all workers take part in, and let signals through: torch itself would not.
-
-    Raises `RuntimeError` if one of them has died.
-    """
+    """Wait for what all workers take part in, and let signals through: torch itself would not."""
     started, nap = time.perf_counter(), 0.0
     while not work.is_completed():
         time.sleep(nap)

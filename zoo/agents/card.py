@@ -44,10 +44,7 @@ def versions() -> dict[str, str]:
 
 
 def score(card: Mapping[str, Any]) -> str:
-    """Return ``"487.3 ± 12.1 over 100 episodes"``, or ``"not evaluated"``.
-
-    Where episodes have goals, ``", success 96%"`` follows.
-    """
+    """Return ``"487.3 ± 12.1 over 100 episodes, success 96%"``, or ``"not evaluated"``."""
     mean, std, episodes = (card.get(key) for key in ("mean_return", "std_return", "n_eval_episodes"))
     success_rate = card.get("success_rate")
     if not _is_number(mean):

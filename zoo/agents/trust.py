@@ -26,10 +26,7 @@ MASK_FUNCTION = "action_mask_fn"
 
 
 def refuse_foreign_code(config: Mapping[str, Any], origin: str) -> None:
-    """Raise `ZooError` for the first text in an agent's config that names foreign code.
-
-    ``origin`` names the agent in the message.
-    """
+    """Raise `ZooError`, with the agent's ``origin``, for the first text in a config that names code."""
     for path, key, value in _walk(config, ""):
         problem = _problem(path, key, value)
         if problem is not None:

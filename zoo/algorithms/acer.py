@@ -29,8 +29,7 @@ from zoo.buffers.sequence import SequenceBuffer
 from zoo.config.fields import ScheduleValue, hyperparameter
 from zoo.errors import ZooError
 from zoo.optim.natural_gradient import projected
-from zoo.optim.optimizers import FunctionalModule, RMSprop, Updater
-from zoo.optim.parameters import Parameters
+from zoo.optim.optimizers import FunctionalModule, Parameters, RMSprop, Updater
 from zoo.optim.update_runner import State, StepResult
 from zoo.policies.actor_critic import ActionValuePolicy, PolicyInput, StochasticDuelingPolicy
 from zoo.policies.distributions import gather

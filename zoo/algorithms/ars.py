@@ -29,7 +29,7 @@ from zoo.envs.normalize import RowMoments, is_training
 from zoo.envs.replay import LARGEST_SEED
 from zoo.envs.transition import EpisodeRecord
 from zoo.errors import ZooError
-from zoo.optim.parameters import Parameters
+from zoo.optim.optimizers import Parameters
 from zoo.optim.update_runner import State, StepResult
 from zoo.optim.workers import Workers
 from zoo.policies.acting import BatchedPolicy

@@ -21,8 +21,7 @@ from zoo.algorithms.saving import check_tensors
 from zoo.buffers.arrays import transform
 from zoo.config.fields import ScheduleValue, build, hyperparameter, with_defaults
 from zoo.errors import ZooError
-from zoo.optim.optimizers import Adam, Updater, weight_decay
-from zoo.optim.parameters import Parameters
+from zoo.optim.optimizers import Adam, Parameters, Updater, weight_decay
 from zoo.optim.popart import MOMENTS, ReturnNormalizer, RunningReturnNormalizer, output_layer
 from zoo.optim.update_runner import State, StepResult
 from zoo.policies.continuous import DeterministicPolicy

@@ -22,8 +22,7 @@ from zoo.buffers.rollout import RolloutBuffer, generalized_advantages
 from zoo.config.fields import ScheduleValue, hyperparameter
 from zoo.envs.transition import Transition
 from zoo.errors import ZooError
-from zoo.optim.optimizers import Optimizer, Updater
-from zoo.optim.parameters import Parameters
+from zoo.optim.optimizers import Optimizer, Parameters, Updater
 from zoo.optim.update_runner import State, average, n_workers
 from zoo.policies.actor_critic import ActorCritic, PolicyInput
 from zoo.policies.distributions import SdeNoise
@@ -294,10 +293,7 @@ def batch_mean(column: Tensor, batch: Mapping[str, Any]) -> Tensor:
 
 
 def standardized(advantages: Tensor, batch: Mapping[str, Any]) -> Tensor:
-    """Return advantages with mean 0 and standard deviation 1 over the steps of the batch that count.
-
-    The batch is that of all workers together.
-    """
+    """Return advantages with mean 0 and deviation 1 over the steps that count of all workers' batches."""
     weights = batch.get("weights")
     if weights is None:
         if n_workers() == 1:

@@ -34,8 +34,7 @@ from zoo.imitation.demonstrations import (
     update_normalizer,
 )
 from zoo.imitation.expert_data import ExpertData
-from zoo.optim.optimizers import Adam, Updater
-from zoo.optim.parameters import Parameters
+from zoo.optim.optimizers import Adam, Parameters, Updater
 from zoo.optim.runtime import Runtime
 from zoo.optim.update_runner import State, Step, StepResult, UpdateRunner
 from zoo.policies.acting import PolicyMode

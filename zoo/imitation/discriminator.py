@@ -26,8 +26,7 @@ from zoo.envs.spaces import is_composite, leaf_spaces
 from zoo.envs.spaces import leaves as parts_of
 from zoo.imitation.demonstrations import EpisodeChoice, stored
 from zoo.imitation.expert_data import ExpertData
-from zoo.optim.optimizers import Adam, Updater
-from zoo.optim.parameters import Parameters
+from zoo.optim.optimizers import Adam, Parameters, Updater
 from zoo.optim.update_runner import State, StepResult
 from zoo.policies.acting import to_tensors
 from zoo.policies.config import ACTIVATIONS, PolicyConfig

@@ -22,8 +22,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from zoo.errors import ZooError
-from zoo.optim.optimizers import Updater
-from zoo.optim.parameters import Parameters
+from zoo.optim.optimizers import Parameters, Updater
 from zoo.optim.update_runner import LiveState, State, average
 
 COUNT = "kfac.count"  # the state entry that counts the batches whose statistics are in the averages

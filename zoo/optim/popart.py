@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.errors import ZooError
-from zoo.optim.parameters import Parameters
+from zoo.optim.optimizers import Parameters
 from zoo.optim.update_runner import State, average, n_workers
 
 INITIAL_COUNT = 0.01  # how many targets the initial mean 0 and variance 1 count for

@@ -293,10 +293,7 @@ class UpdateRunner:
         self._capacities: dict[Step, int] = {}
 
     def run(self, step: Step, shared: Tree, rows: Tree) -> UpdateResult:
-        """Take a step for each row of ``rows`` (leading dimension: steps), until one `STOPPED`.
-
-        ``shared`` is what all steps see.
-        """
+        """Take a step for each row of ``rows`` (steps, …), with what they all share, until one `STOPPED`."""
         n_rows = len(tree_leaves(rows)[0])
         run_rows, first = self._run_first(step, shared, rows, n_rows)
         parts, n_done = [first], first.n_steps

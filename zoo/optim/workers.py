@@ -117,10 +117,7 @@ class Workers:
             _wait(dist.broadcast(tensor, 0, async_op=True))
 
     def is_to_stop(self, wanted: bool, orders: Orders) -> bool:
-        """Return whether all end before the next update: what the first worker wants.
-
-        The others carry out its ``orders`` until it answers.
-        """
+        """Return whether all end before the next update, as the first worker says after its ``orders``."""
         if self.is_first:
             self.order(STOP if wanted else GO_ON)
             return wanted

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from zoo.buffers.arrays import n_rows
 from zoo.config.fields import hyperparameter
-from zoo.optim.parameters import Parameters
+from zoo.optim.optimizers import Parameters
 from zoo.optim.update_runner import average_number
 from zoo.policies.acting import ActingPolicy, BatchedPolicy
 from zoo.policies.actor_critic import PolicyInput

@@ -181,12 +181,9 @@ def _problem(data: ExpertData) -> str | None:
             return f"{name} of shape {values.shape}, expected {shape}"
     if not np.isfinite(data.rewards).all() or not np.isfinite(data.returns).all():
         return "its rewards are not finite"
-    seen, done = data.observation_space, dict(leaf_spaces(data.action_space))
-    observed = dict(seen.spaces) if isinstance(seen, spaces.Dict) else {"": seen}
-    for what, parts, column in (
-        ("observations", observed, data.observations),
-        ("actions", done, data.actions),
-    ):
+    observed = "observations", data.observation_space, data.observations
+    for what, space, column in (observed, ("actions", data.action_space, data.actions)):
+        parts = dict(leaf_spaces(space))
         arrays = column if isinstance(column, Mapping) else {"": column}
         if arrays.keys() != parts.keys():
             return f"its {what} have the parts {sorted(arrays)} instead of {sorted(parts)}"

@@ -18,7 +18,7 @@ from zoo.config.fields import build
 from zoo.core.printing import one_line
 from zoo.core.tensors import Arrays
 from zoo.envs.config import EnvConfig
-from zoo.envs.spaces import describe, is_image, spaces_differ
+from zoo.envs.spaces import describe, is_image, leaf_spaces, spaces_differ
 from zoo.errors import ZooError, nearest
 from zoo.interop.sb3_zip import Sb3Files, is_pickled, read_sb3, read_vecnormalize
 from zoo.policies.config import POLICIES, PolicyConfig
@@ -151,8 +151,8 @@ def _spaces(files: Sb3Files, given: tuple[Space, Space] | None) -> tuple[Space, 
             raise ZooError("its spaces can't be read; name its environment: env=ID")
         return observation_space, action_space
     for name, theirs, ours in zip(names, own, given, strict=True):
-        parts = ours.values() if isinstance(ours, spaces.Dict) else [ours]
-        if theirs is None or any(map(is_image, parts)) or spaces_differ(theirs, ours) is None:
+        has_images = any(is_image(part) for _, part in leaf_spaces(ours))
+        if theirs is None or has_images or spaces_differ(theirs, ours) is None:
             continue
         what = "observations" if name == "observation_space" else "actions"
         raise ZooError(f"its {what} are {describe(theirs)}, but the environment's are {describe(ours)}")
@@ -160,11 +160,8 @@ def _spaces(files: Sb3Files, given: tuple[Space, Space] | None) -> tuple[Space, 
 
 
 def _check_images(files: Sb3Files, observation_space: Space) -> None:
-    parts = observation_space.values() if isinstance(observation_space, spaces.Dict) else [observation_space]
     reads_images = any(".cnn." in tensor for tensor in files.tensors)
-    for part in parts:
-        if not is_image(part):
-            continue
+    for part in (part for _, part in leaf_spaces(observation_space) if is_image(part)):
         if not reads_images:
             raise ZooError(f"it flattens images, {describe(part)}, which SB3 and Zoo do in different orders")
         if files.printed("policy_kwargs").get("normalize_images", True) is not True:

@@ -179,9 +179,7 @@ class DQN(OffPolicyAlgorithm):
             estimates = self.updater.parameters.functional(state["target"])(batch["next_observations"])
         return estimates if self.config.double else self._values_of_best_actions(estimates, estimates, batch)
 
-    def _values_of_best_actions(
-        self, estimates: Tensor, deciding: Tensor, batch: dict[str, Tensor]
-    ) -> Tensor:
+    def _values_of_best_actions(self, estimates: Tensor, deciding: Tensor, batch: dict[str, Any]) -> Tensor:
         """Return the estimates of the actions which are best, of those allowed, by the deciding ones."""
         values = self.policy.action_values(deciding)
         if "next_action_masks" in batch:

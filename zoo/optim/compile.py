@@ -25,6 +25,7 @@ from zoo.optim.gpu import CudaGraph, GraphedFunction
 from zoo.optim.update_runner import (
     STOPPED,
     LiveState,
+    RunRows,
     State,
     Step,
     Tree,
@@ -84,9 +85,7 @@ class _Traced(NamedTuple):
     moves: bool  # whether an entry or output is what an entry was: inductor would read that overwritten
 
 
-def compile_single(
-    step: Step, state: LiveState, shared: Tree, row: Tree
-) -> Callable[[Tree, Tree, int], UpdateResult]:
+def compile_single(step: Step, state: LiveState, shared: Tree, row: Tree) -> RunRows:
     """Return a function that takes the step on one row; the arguments here are examples."""
     traced = _trace(step, state, shared, row)
     call = _inductor(traced.graph, traced.example) if traced.moves else _overwriting(traced)
@@ -105,9 +104,7 @@ def compile_single(
     return run
 
 
-def compile_loop(
-    step: Step, state: LiveState, shared: Tree, row: Tree, capacity: int
-) -> Callable[[Tree, Tree, int], UpdateResult]:
+def compile_loop(step: Step, state: LiveState, shared: Tree, row: Tree, capacity: int) -> RunRows:
     """Return what takes the step on up to ``capacity`` of the rows in one call; on one if entries move."""
     traced = _trace(step, state, shared, row)
     if traced.moves:
@@ -129,9 +126,7 @@ def compile_loop(
     return run
 
 
-def compile_replayed(
-    step: Step, state: LiveState, shared: Tree, row: Tree, capacity: int
-) -> Callable[[Tree, Tree, int], UpdateResult]:
+def compile_replayed(step: Step, state: LiveState, shared: Tree, row: Tree, capacity: int) -> RunRows:
     """Return what takes the step on up to ``capacity`` of the rows on a GPU, where the rows lie ready."""
     traced = _trace(step, state, shared, row)
     call, device = _inductor(traced.graph, traced.example), traced.example[0].device

@@ -47,14 +47,10 @@ def built_config(config_class: type[Any], hyperparameters: Mapping[str, Any], na
     try:
         return build(config_class, hyperparameters, name)
     except UnknownKeyError as error:
-        places = [
-            f"{section}.{error.key}"
-            for section, each in SECTIONS.items()
-            if error.key in each.__annotations__
-        ]
-        if error.is_sure or not places:
+        section = next((name for name, each in SECTIONS.items() if error.key in each.__annotations__), None)
+        if error.is_sure or section is None:
             raise
-        raise ZooError(f"unknown key `{error.path}`: it is `{places[0]}` here") from error
+        raise ZooError(f"unknown key `{error.path}`: it is `{section}.{error.key}` here") from error
 
 
 # -- policies ---------------------------------------------------------------------------------------------

@@ -75,8 +75,8 @@ class CallbackSchedule:
         num_timesteps: int,
         still_due: Mapping[str, Any] | None = None,
     ) -> None:
-        given = callbacks if isinstance(callbacks, Iterable) else [] if callbacks is None else [callbacks]
-        several = list(given)
+        given = [] if callbacks is None else callbacks
+        several = list(given) if isinstance(given, Iterable) else [given]
         for each in several:
             if not isinstance(each, Callback):
                 raise ZooError(

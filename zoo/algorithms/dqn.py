@@ -83,12 +83,8 @@ class DQN(OffPolicyAlgorithm):
 
     def _make_exploration(self) -> EpsilonGreedy:
         config = self.config
-        rate = Schedule(
-            type="linear",
-            start=config.exploration_initial_eps,
-            end=config.exploration_final_eps,
-            fraction=config.exploration_fraction,
-        )
+        start, end = config.exploration_initial_eps, config.exploration_final_eps
+        rate = Schedule("linear", start, end, config.exploration_fraction)
         if config.parameter_noise:
             return ParameterNoiseGreedy(self.acting, self.updater.parameters, rate)
         return EpsilonGreedy(self.acting, rate)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -108,14 +109,12 @@ class ExpertData:
         """Return these episodes (numbers, in the order that is wanted)."""
         of_episode = np.split(np.arange(self.n_steps), self.starts[1:])
         steps = np.concatenate([of_episode[i] for i in episodes])
-        by_step = {name: getattr(self, name) for name in ("observations", "actions", "rewards")}
-        by_step["action_masks"] = self.action_masks
-        by_episode = {name: getattr(self, name) for name in ("lengths", "returns", "terminated", "successes")}
+        by_step = dict.fromkeys(("observations", "actions", "rewards", "action_masks"), steps)
+        by_episode = dict.fromkeys(("lengths", "returns", "terminated", "successes"), episodes)
         chosen: dict[str, Any] = {
-            name: transform(lambda array: array[rows], column)  # noqa: B023
-            for columns, rows in ((by_step, steps), (by_episode, episodes))
-            for name, column in columns.items()
-            if column is not None
+            name: transform(itemgetter(rows), getattr(self, name))
+            for name, rows in (by_step | by_episode).items()
+            if getattr(self, name) is not None
         }
         return replace(self, **chosen)
 
@@ -262,10 +261,9 @@ def write_expert(path: str | Path, data: ExpertData) -> Path:
         raise ZooError(f"expert data are written to a file that ends in .npz, not to {one_line(path)}")
     arrays = {**_named("obs", data.observations), **_named("actions", data.actions)}
     arrays |= {"rewards": data.rewards, "episode_starts": data.episode_starts}
+    optional = {name: getattr(data, kind) for kind, name in OPTIONAL.items()}
+    arrays |= {name: array for name, array in optional.items() if array is not None}
     arrays["episode_returns"] = data.returns
-    for kind, name in OPTIONAL.items():
-        if getattr(data, kind) is not None:
-            arrays[name] = getattr(data, kind)
     card = {
         **data.card,
         "format": FORMAT,

@@ -126,9 +126,8 @@ def tree_leaves(tree: Tree) -> list[Tensor]:
         return [tree]
     if not isinstance(tree, dict | tuple | list):
         raise TypeError(f"expected tensors, or dicts, tuples and lists of them; found {type(tree).__name__}")
-    return [
-        leaf for part in (tree.values() if isinstance(tree, dict) else tree) for leaf in tree_leaves(part)
-    ]
+    parts = tree.values() if isinstance(tree, dict) else tree
+    return [leaf for part in parts for leaf in tree_leaves(part)]
 
 
 def tree_map(function: Callable[[Tensor], Any], tree: Tree) -> Tree:
@@ -257,25 +256,21 @@ class ScalarMeans:
 
     def state(self) -> dict[str, Any]:
         """Return the sums as numbers for JSON."""
+        sums = self._sums.values()
+        totals = [each.tolist() if isinstance(each, Tensor) else float(each) for each, _ in sums]
         return {
             "names": [list(names) for names in self._sums],
-            "totals": [
-                total.tolist() if isinstance(total, Tensor) else float(total)
-                for total, _ in self._sums.values()
-            ],
-            "counts": [count for _, count in self._sums.values()],
+            "totals": totals,
+            "counts": [count for _, count in sums],
             "rows": [[step, row] for step, row in self._rows.items()],
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         self._rows = {int(step): dict(row) for step, row in state.get("rows", ())}
-        self._sums = {
-            tuple(names): (
-                torch.tensor(total, device=self._device) if isinstance(total, list) else total,
-                count,
-            )
-            for names, total, count in zip(state["names"], state["totals"], state["counts"], strict=True)
-        }
+        self._sums = {}
+        for names, total, count in zip(state["names"], state["totals"], state["counts"], strict=True):
+            is_tensor = isinstance(total, list)
+            self._sums[tuple(names)] = torch.tensor(total, device=self._device) if is_tensor else total, count
 
 
 class UpdateRunner:

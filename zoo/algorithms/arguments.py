@@ -269,7 +269,7 @@ def signature_of(algorithm: type[Any], config_class: type[Any]) -> inspect.Signa
     kind = inspect.Parameter.KEYWORD_ONLY
     hyperparameters = [
         inspect.Parameter(name, kind, default=default, annotation=spelled_type(config_class, name))
-        for name, default in defaults(config_class).items()
+        for name, default in _defaults(config_class).items()
         if name not in own
     ]
     return inspect.Signature([*own.values(), *hyperparameters])
@@ -277,7 +277,7 @@ def signature_of(algorithm: type[Any], config_class: type[Any]) -> inspect.Signa
 
 def described(config_class: type[Any]) -> str:
     """Return a paragraph of lines, one a hyperparameter: type, default, range and meaning."""
-    lines, default = ["Hyperparameters:"], defaults(config_class)
+    lines, default = ["Hyperparameters:"], _defaults(config_class)
     for field in dataclasses.fields(config_class):
         kind, unit = spelled_type(config_class, field.name), field.metadata.get("unit")
         meaning = f"{field.metadata.get('help', '')}{f' [{unit}]' if unit else ''}"
@@ -290,6 +290,11 @@ def spelled_type(config_class: type[Any], name: str) -> str:
     """Return a field's type as the class that declares it spells it."""
     declared = (inspect.get_annotations(each).get(name) for each in config_class.__mro__)
     return next(kind for kind in declared if isinstance(kind, str))
+
+
+def _defaults(config_class: type[Any]) -> dict[str, Any]:
+    names = (field.name for field in dataclasses.fields(config_class))
+    return dict.fromkeys(names, inspect.Parameter.empty) | defaults(config_class)
 
 
 def _range(field: dataclasses.Field[Any]) -> str:

@@ -137,8 +137,13 @@ class OnPolicyAlgorithm(Algorithm):
     def _store(self, transition: Transition) -> None:
         rewards, normalizer = transition.rewards, self.normalizer
         self.buffer.add(transition, rewards if normalizer is None else normalizer.normalize_rewards(rewards))
-        if len(transition.finished):
-            self._store_truncations(transition)
+        finished = transition.finished
+        if len(finished) and (is_truncated := transition.truncated[finished]).any():
+            # `_advantages_and_returns` bootstraps such episodes from their final observations.
+            final = transform(lambda array: array[is_truncated].copy(), transition.final_observations)
+            envs, state = finished[is_truncated], self.recurrent.array
+            states = None if state is None else state[envs]
+            self.buffer.add_truncations(envs, self.collector.normalized(final), states)
 
     def _sampling_noise(self) -> Iterator[Array]:
         """Return the noise of the actions at each step of a rollout, (n_envs, …)."""
@@ -159,16 +164,6 @@ class OnPolicyAlgorithm(Algorithm):
         policy_input = {**policy_input, "episode_starts": starts}
         actions, self.recurrent.array = self.acting.act(policy_input, noise, before)
         return {"actions": actions, "states": before, "episode_starts": starts}
-
-    def _store_truncations(self, transition: Transition) -> None:
-        """Keep final observations of truncated episodes, from which `_advantages_and_returns` bootstraps."""
-        finished = transition.finished
-        is_truncated = transition.truncated[finished]
-        if is_truncated.any():
-            final = transform(lambda array: array[is_truncated].copy(), transition.final_observations)
-            envs, state = finished[is_truncated], self.recurrent.array
-            states = None if state is None else state[envs]
-            self.buffer.add_truncations(envs, self.collector.normalized(final), states)
 
     # -- the finished rollout ---------------------------------------------------------------------------
 

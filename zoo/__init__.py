@@ -29,10 +29,10 @@ _HOMES = {
     "compose": "zoo.config.compose",
     "evaluate_policy": "zoo.experiment.evaluation",
     "make_vec_env": "zoo.envs.make_env",
-    "read_expert": "zoo.imitation.expert_files",
+    "read_expert": "zoo.imitation.expert_data",
     "record_expert": "zoo.experiment.expert_recording",
     "train": "zoo.experiment.experiment",
-    "write_expert": "zoo.imitation.expert_files",
+    "write_expert": "zoo.imitation.expert_data",
 }
 """Where each public name is; the algorithms are those of the registry."""
 

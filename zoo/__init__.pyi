@@ -55,8 +55,8 @@ from zoo.experiment.expert_recording import record_expert as record_expert
 from zoo.imitation.bc import BC as _BC
 from zoo.imitation.bc import BCConfig
 from zoo.imitation.expert_data import ExpertData as ExpertData
-from zoo.imitation.expert_files import read_expert as read_expert
-from zoo.imitation.expert_files import write_expert as write_expert
+from zoo.imitation.expert_data import read_expert as read_expert
+from zoo.imitation.expert_data import write_expert as write_expert
 from zoo.imitation.gail import GAIL as _GAIL
 from zoo.imitation.gail import GAILOnTRPOConfig
 from zoo.policies.exploration import ActionNoiseConfig, ParameterNoiseConfig

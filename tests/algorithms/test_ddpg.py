@@ -20,7 +20,7 @@ from torch import Tensor, nn
 import zoo
 from zoo import DDPG
 from zoo.errors import ZooError
-from zoo.optim.parameters import Parameters
+from zoo.optim.optimizers import Parameters
 from zoo.optim.update_runner import State, StepResult
 from zoo.policies.exploration import ParameterNoiseActor
 

@@ -26,8 +26,7 @@ from zoo.experiment.experiment import Experiment, Result, TrainingInterrupted, t
 from zoo.experiment.expert_recording import record_expert
 from zoo.experiment.init_from import differences
 from zoo.experiment.run_folder import RunFolder
-from zoo.imitation.expert_data import ExpertData
-from zoo.imitation.expert_files import write_expert
+from zoo.imitation.expert_data import ExpertData, write_expert
 
 USUAL = [
     *("tuned=none", "compile=false", "threads=1", "logger=none", "callbacks.eval.n_episodes=1"),

@@ -20,8 +20,7 @@ from zoo.errors import ZooError
 from zoo.experiment.expert_recording import record_expert
 from zoo.imitation.bc import BC, Cloning, CloningTerms, Epoch
 from zoo.imitation.demonstrations import Demonstrations, validation_episodes
-from zoo.imitation.expert_data import ExpertData
-from zoo.imitation.expert_files import write_expert
+from zoo.imitation.expert_data import ExpertData, write_expert
 from zoo.optim.update_runner import LiveState
 
 # -- Behaviour cloning as an algorithm: epochs, early end, exact resume, and what can go on from it -------

@@ -12,8 +12,7 @@ import pytest
 from gymnasium import spaces
 
 from zoo.errors import ZooError, ZooWarning
-from zoo.imitation.expert_data import ExpertData, summary
-from zoo.imitation.expert_files import read_expert, write_expert
+from zoo.imitation.expert_data import ExpertData, read_expert, summary, write_expert
 
 # -- Expert data: what fits together, what is kept on the disk, and what is refused -----------------------
 

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from zoo.errors import ZooError
 from zoo.optim.kfac import COUNT, KFac
-from zoo.optim.optimizers import Momentum, Updater
-from zoo.optim.parameters import Parameters
+from zoo.optim.optimizers import Momentum, Parameters, Updater
 from zoo.optim.update_runner import State
 
 N_SAMPLES = 6

@@ -19,8 +19,7 @@ from zoo.optim.natural_gradient import (
     longest_step,
     projected,
 )
-from zoo.optim.optimizers import Adam, Updater
-from zoo.optim.parameters import Parameters
+from zoo.optim.optimizers import Adam, Parameters, Updater
 from zoo.optim.runtime import Runtime
 from zoo.optim.update_runner import State, StepResult, UpdateRunner
 

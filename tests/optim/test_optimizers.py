@@ -13,8 +13,16 @@ import torch
 from small_networks import batch, network
 from torch import Tensor, nn
 
-from zoo.optim.optimizers import Adam, FunctionalModule, Momentum, Optimizer, RMSprop, Updater, weight_decay
-from zoo.optim.parameters import Parameters
+from zoo.optim.optimizers import (
+    Adam,
+    FunctionalModule,
+    Momentum,
+    Optimizer,
+    Parameters,
+    RMSprop,
+    Updater,
+    weight_decay,
+)
 from zoo.optim.runtime import Runtime
 from zoo.optim.update_runner import LiveState, State, StepResult, UpdateRunner, average, averaging_over
 

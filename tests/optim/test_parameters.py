@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from small_networks import batch, network
 from torch import Tensor
 
-from zoo.optim.parameters import Parameters
+from zoo.optim.optimizers import Parameters
 from zoo.optim.update_runner import LiveState, State, tree_map, tree_signature
 
 KINDS = pytest.mark.parametrize("kind", [State, LiveState])

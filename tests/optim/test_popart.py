@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.errors import ZooError
-from zoo.optim.parameters import Parameters
+from zoo.optim.optimizers import Parameters
 from zoo.optim.popart import RunningReturnNormalizer, output_layer
 from zoo.optim.runtime import Runtime
 from zoo.optim.update_runner import LiveState, State, StepResult, UpdateRunner, averaging_over

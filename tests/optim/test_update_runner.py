@@ -13,8 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from zoo.optim.optimizers import Adam, Updater
-from zoo.optim.parameters import Parameters
+from zoo.optim.optimizers import Adam, Parameters, Updater
 from zoo.optim.runtime import Runtime
 from zoo.optim.update_runner import (
     SMALLEST_CAPACITY,

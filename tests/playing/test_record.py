@@ -18,7 +18,7 @@ from zoo.commands import record
 from zoo.config.compose import compose
 from zoo.errors import ZooError
 from zoo.experiment.expert_recording import record_expert
-from zoo.imitation.expert_files import read_expert, write_expert
+from zoo.imitation.expert_data import read_expert, write_expert
 
 
 def film(*overrides: str) -> None:

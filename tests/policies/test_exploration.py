@@ -13,7 +13,7 @@ from gymnasium import spaces
 from torch import nn
 
 from zoo.errors import ZooError
-from zoo.optim.parameters import Parameters
+from zoo.optim.optimizers import Parameters
 from zoo.policies.acting import ActingPolicy
 from zoo.policies.config import PolicyConfig
 from zoo.policies.continuous import DeterministicActor, SquashedActor

@@ -29,21 +29,13 @@ from zoo.agents.trust import refuse_foreign_code, stands_in_own_runs
 from zoo.config.environment_values import as_written
 from zoo.config.schema import PRESET
 from zoo.core.atomic import atomic_folder
-from zoo.core.plain_data import (
-    parse_json,
-    parse_yaml,
-    plain,
-    to_json,
-    to_yaml,
-    with_finite_numbers,
-)
+from zoo.core.plain_data import parse_json, parse_yaml, plain, to_json, to_yaml, with_finite_numbers
 from zoo.core.printing import one_line
 from zoo.core.tensors import Arrays, parse_tensors, tensor_bytes
 from zoo.core.zips import read_zip, write_zip
 from zoo.errors import ZooError
 
-FORMAT = 1
-"""The version of the format that this Zoo writes; it reads this one and all before it."""
+FORMAT = 1  # the version of the format that this Zoo writes; it reads this one and all before it
 
 EPISODE_LIMITS: dict[Any, Any] = {None: "auto", 0: None}
 """What an environment's ``max_episode_steps`` in an agent's file is in a config of today."""

@@ -17,8 +17,6 @@ from zoo.core.plain_data import to_yaml
 from zoo.core.printing import decimal, markdown_text, one_line, printable
 from zoo.version import __version__
 
-_PACKAGES = ("torch", "gymnasium", "numpy")
-
 
 def complete_card(card: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the card with what its maker left out: names and hyperparameters, versions, date."""
@@ -41,17 +39,12 @@ def complete_card(card: Mapping[str, Any], config: Mapping[str, Any]) -> dict[st
 
 def versions() -> dict[str, str]:
     """Return the versions of Python, Zoo and the packages on which an agent depends."""
-    found = {"python": platform.python_version(), "zoo": __version__}
-    for package in _PACKAGES:
-        found[package] = importlib.metadata.version(package)
-    return found
+    packages = {name: importlib.metadata.version(name) for name in ("torch", "gymnasium", "numpy")}
+    return {"python": platform.python_version(), "zoo": __version__, **packages}
 
 
 def score(card: Mapping[str, Any]) -> str:
-    """Return ``"487.3 ± 12.1 over 100 episodes"``, or ``"not evaluated"``.
-
-    Where episodes have goals, ``", success 96%"`` follows.
-    """
+    """Return ``"487.3 ± 12.1 over 100 episodes, success 96%"``, or ``"not evaluated"``."""
     mean, std, episodes = (card.get(key) for key in ("mean_return", "std_return", "n_eval_episodes"))
     success_rate = card.get("success_rate")
     if not _is_number(mean):
@@ -123,17 +116,14 @@ def _is_number(value: Any) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-LIBRARY = "zoo"
-
-
 def model_card(card: Mapping[str, Any], config: Mapping[str, Any], video: str | None) -> str:
     """Return the page in Markdown; ``video`` is the name of a file beside it."""
     algo = one_line(preset_or_name(config["algo"]), 80)
     env = one_line(card.get("env") or (config.get("env") or {}).get("id") or "an environment of its own", 200)
     metadata: dict[str, Any] = {
-        "library_name": LIBRARY,
+        "library_name": "zoo",
         "pipeline_tag": "reinforcement-learning",
-        "tags": [env, algo, "reinforcement-learning", "deep-reinforcement-learning", LIBRARY],
+        "tags": [env, algo, "reinforcement-learning", "deep-reinforcement-learning", "zoo"],
     }
     if score(card) != "not evaluated":
         metadata["model-index"] = [{"name": f"{algo} on {env}", "results": [_result(card, env)]}]

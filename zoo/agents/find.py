@@ -16,11 +16,8 @@ from zoo.errors import ZooError, nearest
 
 COLLECTION = "trained_agents"
 
-RUN_DEPTH = 6
-"""How deep runs may be: <algo>/<env>/<run>, in a sweep multirun/<sweep>/<algo>/<env>/<run>."""
-
-KEPT = "agents"
-"""The folder of a run in which the agents stand that were kept as it went."""
+RUN_DEPTH = 6  # how deep runs may be: <algo>/<env>/<run>, in a sweep multirun/<sweep>/<algo>/<env>/<run>
+KEPT = "agents"  # the folder of a run in which the agents stand that were kept as it went
 
 _KEPT_NAME = re.compile(r"step-([0-9]+)")
 

@@ -19,18 +19,14 @@ from zoo.core.printing import one_line
 from zoo.envs.registry import ENVPOOL
 from zoo.errors import ZooError
 
-TRUSTED_PACKAGES = ("zoo.", "gymnasium.wrappers.")
-"""Where the classes may stand that an agent names."""
+TRUSTED_PACKAGES = ("zoo.", "gymnasium.wrappers.")  # where the classes may stand that an agent names
 
 HYDRA_KEYS = ("_args_", "_partial_", "_recursive_", "_convert_")
 MASK_FUNCTION = "action_mask_fn"
 
 
 def refuse_foreign_code(config: Mapping[str, Any], origin: str) -> None:
-    """Raise `ZooError` for the first text in an agent's config that names foreign code.
-
-    ``origin`` names the agent in the message.
-    """
+    """Raise `ZooError`, with the agent's ``origin``, for the first text in a config that names code."""
     for path, key, value in _walk(config, ""):
         problem = _problem(path, key, value)
         if problem is not None:

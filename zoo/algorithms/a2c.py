@@ -12,13 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from zoo.algorithms.arguments import SdeConfig
-from zoo.algorithms.on_policy import (
-    OnPolicyAlgorithm,
-    OnPolicyConfig,
-    batch_mean,
-    standardized,
-    with_n_valid,
-)
+from zoo.algorithms.on_policy import OnPolicyAlgorithm, OnPolicyConfig, batch_mean, standardized, with_n_valid
 from zoo.config.fields import hyperparameter, with_defaults
 from zoo.optim.optimizers import Adam, Optimizer, RMSprop
 from zoo.optim.update_runner import State, StepResult

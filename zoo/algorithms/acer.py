@@ -9,7 +9,6 @@ policy does not move away faster than it may from a running average of itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -30,18 +29,14 @@ from zoo.buffers.sequence import SequenceBuffer
 from zoo.config.fields import ScheduleValue, hyperparameter
 from zoo.errors import ZooError
 from zoo.optim.natural_gradient import projected
-from zoo.optim.optimizers import FunctionalModule, RMSprop, Updater
-from zoo.optim.parameters import Parameters
+from zoo.optim.optimizers import FunctionalModule, Parameters, RMSprop, Updater
 from zoo.optim.update_runner import State, StepResult
 from zoo.policies.actor_critic import ActionValuePolicy, PolicyInput, StochasticDuelingPolicy
 from zoo.policies.distributions import gather
 
-EPSILON = 1e-6
-"""Added to probabilities before they are divided by, or their logarithms taken."""
+EPSILON = 1e-6  # added to probabilities before they are divided by, or their logarithms taken
 
 Batch = dict[str, Any]
-Function = Callable[[Tensor], Tensor]
-"""Of statistics (…, k) to a number for each step (…)."""
 
 N_DRAWN = 6
 """Box actions drawn at each step: one to correct the policy's gradient by, five for the mean advantage."""
@@ -197,14 +192,12 @@ class ACER(Algorithm):
 
     def _grad(self, terms: LossTerms) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the gradient of each step's statistics within the trust region (equation 12); metrics."""
-        statistics = terms.statistics.detach().requires_grad_()
-        objective, entropy = terms.objective(statistics), terms.entropy(statistics)
+        objective, entropy, divergence = terms.objective, terms.entropy, terms.divergence
         regularized = objective + self.config.ent_coef * entropy
-        (grad,) = torch.autograd.grad(regularized.sum(), statistics)
+        (grad,) = torch.autograd.grad(regularized.sum(), terms.free)
         metrics = {"policy_loss": -objective.detach().mean(), "entropy_loss": -entropy.detach().mean()}
-        if self.config.trust_region:
-            divergence = terms.divergence(statistics)
-            (normal,) = torch.autograd.grad(divergence.sum(), statistics)
+        if divergence is not None:
+            (normal,) = torch.autograd.grad(divergence.sum(), terms.free)
             grad = projected(grad, normal, self.config.delta)
             metrics["average_kl"] = divergence.detach().mean()
         return grad, metrics
@@ -232,23 +225,18 @@ class ACER(Algorithm):
         # A mask leaves an action probability 0, and no gradient: nothing of it may count in the projection.
         possible = probabilities > 0
 
-        def log(statistics: Tensor) -> Tensor:
-            return torch.where(possible, (statistics + EPSILON).log(), 0.0)
+        def log(probabilities: Tensor) -> Tensor:
+            return torch.where(possible, (probabilities + EPSILON).log(), 0.0)
 
-        def objective(statistics: Tensor) -> Tensor:
-            logs = log(statistics)
-            return taken_weight * gather(logs, actions) + (other_weights * logs).sum(-1)
-
-        def entropy(statistics: Tensor) -> Tensor:
-            return -(statistics * log(statistics)).sum(-1)
-
-        def divergence(statistics: Tensor) -> Tensor:
-            assert average is not None
+        free, divergence = statistics.detach().requires_grad_(), None
+        logs = log(free)
+        objective = taken_weight * gather(logs, actions) + (other_weights * logs).sum(-1)
+        entropy = -(free * log(free)).sum(-1)
+        if average is not None:
             average_probabilities = torch.softmax(average, -1)
-            return (average_probabilities * (log(average_probabilities) - log(statistics))).sum(-1)
-
+            divergence = (average_probabilities * (log(average_probabilities) - log(free))).sum(-1)
         critic_loss = 0.5 * (targets - taken).square().mean()
-        return LossTerms(statistics, objective, entropy, divergence, critic_loss)
+        return LossTerms(statistics, free, objective, entropy, divergence, critic_loss)
 
     def _continuous_terms(
         self, policy: FunctionalModule, average: Tensor | None, next_values: Tensor, batch: Batch
@@ -261,6 +249,7 @@ class ACER(Algorithm):
         values, taken, _ = all_values
         state_values, taken_values, fresh_values = all_values.detach()
         fresh = self.policy.sample_actions(statistics, noise[0])
+        free = statistics.detach().requires_grad_()
 
         def ratio_of(actions: Tensor) -> Tensor:
             log_ratio = head.log_prob(statistics.detach(), actions) - head.log_prob(behaviour, actions)
@@ -271,19 +260,11 @@ class ACER(Algorithm):
         targets = corrected_returns(*trajectories, ratio.pow(1.0 / actions.shape[-1]).clamp(max=1.0))
         taken_weight = ratio.clamp(max=truncation) * (corrected_returns(*trajectories) - state_values)
         fresh_weight = torch.relu(1.0 - truncation / ratio_of(fresh)) * (fresh_values - state_values)
-
-        def objective(statistics: Tensor) -> Tensor:
-            taken_term = taken_weight * head.log_prob(statistics, actions)
-            return taken_term + fresh_weight * head.log_prob(statistics, fresh)
-
-        def divergence(statistics: Tensor) -> Tensor:
-            assert average is not None
-            return head.kl(average, statistics)
-
-        errors = targets - taken_values
-        value_targets = state_values + ratio.clamp(max=1.0) * errors
+        objective = taken_weight * head.log_prob(free, actions) + fresh_weight * head.log_prob(free, fresh)
+        divergence = None if average is None else head.kl(average, free)
+        value_targets = state_values + ratio.clamp(max=1.0) * (targets - taken_values)
         losses = (targets - taken).square() + (value_targets - values).square()
-        return LossTerms(statistics, objective, head.entropy, divergence, 0.5 * losses.mean())
+        return LossTerms(statistics, free, objective, head.entropy(free), divergence, 0.5 * losses.mean())
 
     def gradient_steps_in(self, total_timesteps: int) -> float:
         return total_timesteps / self._batch_size() * (1.0 + self.config.replay_ratio)
@@ -305,15 +286,17 @@ class ACER(Algorithm):
 class LossTerms(NamedTuple):
     """Terms of an update: of each step the policy's objective, entropy and divergence from its average.
 
-    ``statistics`` (…, k) are what the policy's distribution is made of, with gradients, and what the trust
-    region bounds the movement of: probabilities (algorithm 2 of the paper), or means and log standard
-    deviations (algorithm 3). ``critic_loss`` is a scalar.
+    ``statistics`` (…, k) are what the policy's distribution is made of, and what the trust region bounds the
+    movement of: probabilities (algorithm 2 of the paper), or means and log standard deviations (algorithm 3).
+    The terms are functions of ``free``, the same numbers cut off from the network, but for the scalar
+    ``critic_loss``. Without a trust region there is no divergence.
     """
 
     statistics: Tensor
-    objective: Function
-    entropy: Function
-    divergence: Function
+    free: Tensor
+    objective: Tensor
+    entropy: Tensor
+    divergence: Tensor | None
     critic_loss: Tensor
 
 

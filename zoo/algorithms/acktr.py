@@ -28,8 +28,7 @@ from zoo.algorithms.on_policy import (
 )
 from zoo.config.fields import hyperparameter, with_defaults
 from zoo.optim.kfac import COUNT, KFac
-from zoo.optim.optimizers import Momentum, Updater
-from zoo.optim.parameters import Parameters
+from zoo.optim.optimizers import Momentum, Parameters, Updater
 from zoo.optim.update_runner import State, StepResult
 from zoo.policies.recurrent import unrolled
 

@@ -30,22 +30,10 @@ from zoo.algorithms.arguments import (
     warn_of_unread_images,
 )
 from zoo.algorithms.callback import PREEMPTED, Callback, CallbackSchedule
-from zoo.algorithms.collector import (
-    Act,
-    Array,
-    Collector,
-    check_collected,
-    check_parameters,
-    envs_for,
-)
+from zoo.algorithms.collector import Act, Array, Collector, check_collected, check_parameters, envs_for
 from zoo.algorithms.distributed import DistributedContext
 from zoo.algorithms.registry import ALGORITHMS, algorithm_class
-from zoo.algorithms.saving import (
-    Attributes,
-    Generators,
-    Tensors,
-    check_tensors,
-)
+from zoo.algorithms.saving import Attributes, Generators, Tensors, check_tensors
 from zoo.buffers.arrays import Arrays, ArraySpec, n_rows, observation_spec
 from zoo.buffers.config import ReplayConfig
 from zoo.config.aliases import ATTRIBUTES

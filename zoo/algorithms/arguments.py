@@ -18,7 +18,7 @@ from zoo.algorithms.registry import ALGORITHMS, algorithm_class
 from zoo.buffers.arrays import Arrays, n_rows, transform
 from zoo.buffers.config import HindsightConfig
 from zoo.config.aliases import UnknownKeyError
-from zoo.config.fields import build, hyperparameter
+from zoo.config.fields import build, defaults, hyperparameter
 from zoo.config.user_files import check_arguments, named_class, own_class, path_of_class
 from zoo.envs.config import EnvConfig
 from zoo.envs.masks import flat_mask
@@ -47,14 +47,10 @@ def built_config(config_class: type[Any], hyperparameters: Mapping[str, Any], na
     try:
         return build(config_class, hyperparameters, name)
     except UnknownKeyError as error:
-        places = [
-            f"{section}.{error.key}"
-            for section, each in SECTIONS.items()
-            if error.key in each.__annotations__
-        ]
-        if error.is_sure or not places:
+        section = next((name for name, each in SECTIONS.items() if error.key in each.__annotations__), None)
+        if error.is_sure or section is None:
             raise
-        raise ZooError(f"unknown key `{error.path}`: it is `{places[0]}` here") from error
+        raise ZooError(f"unknown key `{error.path}`: it is `{section}.{error.key}` here") from error
 
 
 # -- policies ---------------------------------------------------------------------------------------------
@@ -187,10 +183,7 @@ def policy_input(
 
 
 def _raw_batch(space: spaces.Space[Any], observations: Any) -> tuple[Arrays, bool]:
-    """Return raw observations as a batch (n, …), and whether they were of one environment.
-
-    Raises `ZooError` where they don't fit the space.
-    """
+    """Return raw observations as a batch (n, …), and whether they were of one environment."""
     if isinstance(observations, tuple) and len(observations) == 2 and isinstance(observations[1], dict):
         raise ZooError(
             "these are observations and infos, as reset() returns them; predict takes the first of both"
@@ -277,26 +270,22 @@ def signature_of(algorithm: type[Any], config_class: type[Any]) -> inspect.Signa
             return inspect.Signature(list(own.values()))
         if last.name == "hyperparameters":
             break
+    kind = inspect.Parameter.KEYWORD_ONLY
     hyperparameters = [
-        inspect.Parameter(
-            field.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=_default(field),
-            annotation=spelled_type(config_class, field.name),
-        )
-        for field in dataclasses.fields(config_class)
-        if field.name not in own
+        inspect.Parameter(name, kind, default=default, annotation=spelled_type(config_class, name))
+        for name, default in _defaults(config_class).items()
+        if name not in own
     ]
     return inspect.Signature([*own.values(), *hyperparameters])
 
 
 def described(config_class: type[Any]) -> str:
     """Return a paragraph of lines, one a hyperparameter: type, default, range and meaning."""
-    lines = ["Hyperparameters:"]
+    lines, default = ["Hyperparameters:"], _defaults(config_class)
     for field in dataclasses.fields(config_class):
         kind, unit = spelled_type(config_class, field.name), field.metadata.get("unit")
         meaning = f"{field.metadata.get('help', '')}{f' [{unit}]' if unit else ''}"
-        text = f"{field.name} ({kind}, default {_default(field)!r}{_range(field)}): {meaning}"
+        text = f"{field.name} ({kind}, default {default[field.name]!r}{_range(field)}): {meaning}"
         lines += textwrap.wrap(text, 100, initial_indent="    ", subsequent_indent="        ")
     return "\n".join(lines)
 
@@ -307,10 +296,9 @@ def spelled_type(config_class: type[Any], name: str) -> str:
     return next(kind for kind in declared if isinstance(kind, str))
 
 
-def _default(field: dataclasses.Field[Any]) -> Any:
-    if field.default_factory is not dataclasses.MISSING:
-        return field.default_factory()
-    return inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default
+def _defaults(config_class: type[Any]) -> dict[str, Any]:
+    names = (field.name for field in dataclasses.fields(config_class))
+    return dict.fromkeys(names, inspect.Parameter.empty) | defaults(config_class)
 
 
 def _range(field: dataclasses.Field[Any]) -> str:

@@ -29,7 +29,7 @@ from zoo.envs.normalize import RowMoments, is_training
 from zoo.envs.replay import LARGEST_SEED
 from zoo.envs.transition import EpisodeRecord
 from zoo.errors import ZooError
-from zoo.optim.parameters import Parameters
+from zoo.optim.optimizers import Parameters
 from zoo.optim.update_runner import State, StepResult
 from zoo.optim.workers import Workers
 from zoo.policies.acting import BatchedPolicy
@@ -38,11 +38,8 @@ from zoo.policies.continuous import LinearPolicy
 
 Array = np.ndarray
 
-DIRECTIONS, EPISODES = 2, 3
-"""The streams from which the directions and the episodes of an update are drawn."""
-
-LONGEST_EPISODE = 1_000_000
-"""Steps after which an episode without an end is refused."""
+DIRECTIONS, EPISODES = 2, 3  # the streams from which the directions and the episodes of an update are drawn
+LONGEST_EPISODE = 1_000_000  # steps after which an episode without an end is refused
 
 
 @dataclass

@@ -75,8 +75,8 @@ class CallbackSchedule:
         num_timesteps: int,
         still_due: Mapping[str, Any] | None = None,
     ) -> None:
-        given = callbacks if isinstance(callbacks, Iterable) else [] if callbacks is None else [callbacks]
-        several = list(given)
+        given = [] if callbacks is None else callbacks
+        several = list(given) if isinstance(given, Iterable) else [given]
         for each in several:
             if not isinstance(each, Callback):
                 raise ZooError(
@@ -111,10 +111,7 @@ class CallbackSchedule:
             self._due[name] = _next_multiple(algorithm.num_timesteps, callback.every)
 
     def writes_at(self, num_timesteps: int) -> bool:
-        """Return whether a callback is due that does more than check whether there is something to do.
-
-        One with `on_episode` always is.
-        """
+        """Return whether a callback is due that does more than look; one with `on_episode` always is."""
         due = self._due_at(num_timesteps).values()
         return bool(self.watching_episodes) or any(not callback.looks_often for callback in due)
 

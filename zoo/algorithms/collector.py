@@ -143,10 +143,7 @@ class Collector:
     # -- exact resume -----------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """Return what brings the environments back to where they are.
-
-        Those that can't be replayed only come back to where they were just reset.
-        """
+        """Return what brings environments back to where they are; if not replayable, to their last reset."""
         if not self.is_under_way:
             return {}
         if not self.envs.is_replayable:

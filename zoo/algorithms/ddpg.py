@@ -21,17 +21,11 @@ from zoo.algorithms.saving import check_tensors
 from zoo.buffers.arrays import transform
 from zoo.config.fields import ScheduleValue, build, hyperparameter, with_defaults
 from zoo.errors import ZooError
-from zoo.optim.optimizers import Adam, Updater, weight_decay
-from zoo.optim.parameters import Parameters
+from zoo.optim.optimizers import Adam, Parameters, Updater, weight_decay
 from zoo.optim.popart import MOMENTS, ReturnNormalizer, RunningReturnNormalizer, output_layer
 from zoo.optim.update_runner import State, StepResult
 from zoo.policies.continuous import DeterministicPolicy
-from zoo.policies.exploration import (
-    Exploration,
-    ParameterNoiseActor,
-    ParameterNoiseConfig,
-    PerturbedPolicy,
-)
+from zoo.policies.exploration import Exploration, ParameterNoiseActor, ParameterNoiseConfig, PerturbedPolicy
 
 LAST_LAYER_RANGE = 3e-3
 """Within ± this lie the first weights of the last layers, so that first actions and values are near zero."""
@@ -96,7 +90,6 @@ class DDPG(ContinuousAlgorithm):
     targets_of: ClassVar[dict[str, str]] = {"target_actor": "actor", "target_critics": "critics"}
 
     config: DDPGConfig
-
     policy: DDPGPolicy
     _is_to_adapt = False
 
@@ -190,8 +183,7 @@ class DDPG(ContinuousAlgorithm):
 
     def _outputs(self, critic: Tensor, observations: Any, actions: Tensor) -> Tensor:
         """Return the outputs (batch,) of the critic with these parameters, normalised."""
-        outputs: Tensor = self.critics_updater.parameters.functional(critic)(observations, actions)
-        return outputs.squeeze(0)
+        return self.critics_updater.parameters.functional(critic)(observations, actions).squeeze(0)
 
     def get_parameters(self) -> dict[str, Array]:
         """Return copies of the policy's parameters by name, the critic's for values that are not normalised.

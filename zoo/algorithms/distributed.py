@@ -75,10 +75,7 @@ class DistributedContext:
     # -- while it learns --------------------------------------------------------------------------------
 
     def share_early_statistics(self, before: int) -> None:
-        """Share statistics early in a run, while there are few.
-
-        That is when the number of steps, which was ``before``, comes to a power of two.
-        """
+        """Share statistics whenever the number of steps, which was ``before``, comes to a power of two."""
         if self.workers is not None and self.algorithm.num_timesteps.bit_length() > before.bit_length():
             self.share_statistics()
 

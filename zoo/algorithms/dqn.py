@@ -20,8 +20,7 @@ from torch import Tensor, nn
 from zoo.algorithms.off_policy import OffPolicyAlgorithm, OffPolicyConfig, mean_loss, td_errors
 from zoo.buffers.arrays import Arrays
 from zoo.config.fields import hyperparameter, with_defaults
-from zoo.optim.optimizers import Adam, Updater
-from zoo.optim.parameters import Parameters
+from zoo.optim.optimizers import Adam, Parameters, Updater
 from zoo.optim.schedules import Schedule
 from zoo.optim.update_runner import State, StepResult, tree_map
 from zoo.policies.actor_critic import PolicyInput
@@ -64,7 +63,6 @@ class DQN(OffPolicyAlgorithm):
     targets_of: ClassVar[dict[str, str]] = {"target": "q_network"}
 
     config: DQNConfig
-
     policy: QNetwork
     exploration: EpsilonGreedy
 
@@ -84,12 +82,8 @@ class DQN(OffPolicyAlgorithm):
 
     def _make_exploration(self) -> EpsilonGreedy:
         config = self.config
-        rate = Schedule(
-            type="linear",
-            start=config.exploration_initial_eps,
-            end=config.exploration_final_eps,
-            fraction=config.exploration_fraction,
-        )
+        start, end = config.exploration_initial_eps, config.exploration_final_eps
+        rate = Schedule("linear", start, end, config.exploration_fraction)
         if config.parameter_noise:
             return ParameterNoiseGreedy(self.acting, self.updater.parameters, rate)
         return EpsilonGreedy(self.acting, rate)
@@ -128,7 +122,8 @@ class DQN(OffPolicyAlgorithm):
     def _target_values_ahead(self, batches: Mapping[str, Any], together: int) -> Tensor:
         """Return `_target_network_values` of batches (steps, batch, …), so many at a time: that is faster.
 
-        Every number of batches has a graph of its own, so these are powers of two; the last ones overlap.
+        Its parameters stand still within an update. Every number of batches has a graph of its own, so these
+        are powers of two; the last ones overlap.
         """
         n_steps, batch_size = batches["rewards"].shape
         next_input = {
@@ -174,17 +169,12 @@ class DQN(OffPolicyAlgorithm):
         return self._bootstrapped(batch, values)
 
     def _target_network_values(self, state: State, batch: dict[str, Tensor]) -> Tensor:
-        """Return Q_target(s′, a′), (batch,); of all actions, (batch, actions), where it does not choose.
-
-        Its parameters stand still within an update.
-        """
+        """Return Q_target(s′, a′), (batch,); of all actions, (batch, actions), where it does not choose."""
         with self.policy_mode.evaluation():
             estimates = self.updater.parameters.functional(state["target"])(batch["next_observations"])
         return estimates if self.config.double else self._values_of_best_actions(estimates, estimates, batch)
 
-    def _values_of_best_actions(
-        self, estimates: Tensor, deciding: Tensor, batch: dict[str, Tensor]
-    ) -> Tensor:
+    def _values_of_best_actions(self, estimates: Tensor, deciding: Tensor, batch: dict[str, Any]) -> Tensor:
         """Return the estimates of the actions which are best, of those allowed, by the deciding ones."""
         values = self.policy.action_values(deciding)
         if "next_action_masks" in batch:

@@ -18,12 +18,7 @@ from zoo.buffers.arrays import Arrays
 from zoo.buffers.config import ReplayConfig, replay_config
 from zoo.buffers.hindsight import EpisodeIndex, Hindsight
 from zoo.buffers.prioritized import BYTES_EACH, PrioritizedSampler
-from zoo.buffers.replay import (
-    ReplayBuffer,
-    keep_or_discard_buffer,
-    refuse_too_large_buffer,
-    replay_bytes,
-)
+from zoo.buffers.replay import ReplayBuffer, keep_or_discard_buffer, refuse_too_large_buffer, replay_bytes
 from zoo.config.fields import ScheduleValue, hyperparameter
 from zoo.envs.goals import GoalRewards
 from zoo.errors import ZooError, ZooWarning
@@ -39,8 +34,7 @@ from zoo.policies.exploration import (
     make_action_noise,
 )
 
-BATCH_BYTES = 64 * 2**20
-"""Bytes of sampled transitions that one call of the update runner may hold."""
+BATCH_BYTES = 64 * 2**20  # bytes of sampled transitions that one call of the update runner may hold
 
 
 @dataclass
@@ -132,10 +126,7 @@ class OffPolicyAlgorithm(Algorithm):
         raise NotImplementedError
 
     def _learn_from(self, batches: Mapping[str, Any], n_steps: int) -> Mapping[str, Tensor]:
-        """Take ``n_steps`` gradient steps, one on each row of ``batches`` (steps, batch_size, …).
-
-        Return the outputs for each sample: `td_errors`.
-        """
+        """Take ``n_steps`` gradient steps, each on a row of ``batches``; return each sample's `td_errors`."""
         raise NotImplementedError
 
     def _make_buffer(self) -> None:

@@ -22,8 +22,7 @@ from zoo.buffers.rollout import RolloutBuffer, generalized_advantages
 from zoo.config.fields import ScheduleValue, hyperparameter
 from zoo.envs.transition import Transition
 from zoo.errors import ZooError
-from zoo.optim.optimizers import Optimizer, Updater
-from zoo.optim.parameters import Parameters
+from zoo.optim.optimizers import Optimizer, Parameters, Updater
 from zoo.optim.update_runner import State, average, n_workers
 from zoo.policies.actor_critic import ActorCritic, PolicyInput
 from zoo.policies.distributions import SdeNoise
@@ -32,11 +31,8 @@ PLAIN_ACTIONS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.Multi
 ANY_ACTIONS = (*PLAIN_ACTIONS, spaces.Tuple, spaces.Dict)
 """For algorithms that only need the log-probability of an action."""
 
-USUAL_CHUNK = 32
-"""The longest sequences that a recurrent policy learns from by default."""
-
-N_VALID = "n_valid"
-"""The key of a batch with its number of steps that count, averaged over workers."""
+USUAL_CHUNK = 32  # the longest sequences that a recurrent policy learns from by default
+N_VALID = "n_valid"  # the key of a batch with its number of steps that count, averaged over workers
 
 PIECE_BYTES = 64 * 2**20
 """Bytes that the observations of one forward pass without gradients may take, as floats."""
@@ -141,8 +137,13 @@ class OnPolicyAlgorithm(Algorithm):
     def _store(self, transition: Transition) -> None:
         rewards, normalizer = transition.rewards, self.normalizer
         self.buffer.add(transition, rewards if normalizer is None else normalizer.normalize_rewards(rewards))
-        if len(transition.finished):
-            self._store_truncations(transition)
+        finished = transition.finished
+        if len(finished) and (is_truncated := transition.truncated[finished]).any():
+            # `_advantages_and_returns` bootstraps such episodes from their final observations.
+            final = transform(lambda array: array[is_truncated].copy(), transition.final_observations)
+            envs, state = finished[is_truncated], self.recurrent.array
+            states = None if state is None else state[envs]
+            self.buffer.add_truncations(envs, self.collector.normalized(final), states)
 
     def _sampling_noise(self) -> Iterator[Array]:
         """Return the noise of the actions at each step of a rollout, (n_envs, …)."""
@@ -163,16 +164,6 @@ class OnPolicyAlgorithm(Algorithm):
         policy_input = {**policy_input, "episode_starts": starts}
         actions, self.recurrent.array = self.acting.act(policy_input, noise, before)
         return {"actions": actions, "states": before, "episode_starts": starts}
-
-    def _store_truncations(self, transition: Transition) -> None:
-        """Keep final observations of truncated episodes, from which `_advantages_and_returns` bootstraps."""
-        finished = transition.finished
-        is_truncated = transition.truncated[finished]
-        if is_truncated.any():
-            final = transform(lambda array: array[is_truncated].copy(), transition.final_observations)
-            envs, state = finished[is_truncated], self.recurrent.array
-            states = None if state is None else state[envs]
-            self.buffer.add_truncations(envs, self.collector.normalized(final), states)
 
     # -- the finished rollout ---------------------------------------------------------------------------
 
@@ -297,10 +288,7 @@ def batch_mean(column: Tensor, batch: Mapping[str, Any]) -> Tensor:
 
 
 def standardized(advantages: Tensor, batch: Mapping[str, Any]) -> Tensor:
-    """Return advantages with mean 0 and standard deviation 1 over the steps of the batch that count.
-
-    The batch is that of all workers together.
-    """
+    """Return advantages with mean 0 and deviation 1 over the steps that count of all workers' batches."""
     weights = batch.get("weights")
     if weights is None:
         if n_workers() == 1:

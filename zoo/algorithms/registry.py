@@ -46,10 +46,7 @@ MODULES = {class_name: module for module, class_name in _PLACES.values()}
 
 
 def algorithm_class(name: str) -> type[Any]:
-    """Return the class of the algorithm called ``name``, importing only that one.
-
-    Raises `ZooError` with the nearest name.
-    """
+    """Import the class of the algorithm called ``name``. Raises `ZooError` with the nearest name."""
     if name not in ALGORITHMS:
         raise ZooError(
             f"unknown algorithm '{name}'{nearest(name, ALGORITHMS)} (known: {', '.join(ALGORITHMS)})"

@@ -20,8 +20,7 @@ from zoo.algorithms.arguments import SdeConfig, sde_options
 from zoo.algorithms.off_policy import ContinuousAlgorithm, SeveralCriticsConfig, mean_loss, td_errors
 from zoo.config.fields import hyperparameter
 from zoo.errors import ZooError
-from zoo.optim.optimizers import Adam, Updater
-from zoo.optim.parameters import Parameters
+from zoo.optim.optimizers import Adam, Parameters, Updater
 from zoo.optim.update_runner import State, StepResult
 from zoo.policies.config import PolicyConfig
 from zoo.policies.continuous import ContinuousCritics, LogEntropyCoefficient, SquashedActor
@@ -75,7 +74,6 @@ class SAC(ContinuousAlgorithm):
     policy_class: ClassVar[type[nn.Module]] = SACPolicy
 
     config: SACConfig
-
     policy: SACPolicy
 
     def _policy_options(self) -> dict[str, Any]:

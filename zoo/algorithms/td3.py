@@ -17,8 +17,7 @@ from torch import Tensor
 
 from zoo.algorithms.off_policy import ContinuousAlgorithm, SeveralCriticsConfig, mean_loss, td_errors
 from zoo.config.fields import hyperparameter, with_defaults
-from zoo.optim.optimizers import Adam, Updater
-from zoo.optim.parameters import Parameters
+from zoo.optim.optimizers import Adam, Parameters, Updater
 from zoo.optim.update_runner import State, Step, StepResult, Tree, tree_map, tree_row
 from zoo.policies.continuous import DeterministicPolicy
 
@@ -55,7 +54,6 @@ class TD3(ContinuousAlgorithm):
     targets_of: ClassVar[dict[str, str]] = {"target_actor": "actor", "target_critics": "critics"}
 
     config: TD3Config
-
     policy: TD3Policy
 
     def _policy_options(self) -> dict[str, Any]:

@@ -17,13 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.algorithms.arguments import SdeConfig
-from zoo.algorithms.on_policy import (
-    OnPolicyAlgorithm,
-    OnPolicyConfig,
-    batch_mean,
-    standardized,
-    with_n_valid,
-)
+from zoo.algorithms.on_policy import OnPolicyAlgorithm, OnPolicyConfig, batch_mean, standardized, with_n_valid
 from zoo.buffers.arrays import transform
 from zoo.config.fields import ScheduleValue, hyperparameter, with_defaults
 from zoo.errors import ZooError

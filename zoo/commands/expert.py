@@ -17,8 +17,7 @@ from zoo.envs.transition import EpisodeRecord
 from zoo.errors import ZooError
 from zoo.experiment.expert_recording import record_expert
 from zoo.experiment.open_agent import OpenedAgent, open_agent
-from zoo.imitation.expert_data import ExpertData, summary
-from zoo.imitation.expert_files import read_expert, write_expert
+from zoo.imitation.expert_data import ExpertData, read_expert, summary, write_expert
 
 DEFAULT_EPISODES = 50
 

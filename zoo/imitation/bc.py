@@ -34,16 +34,14 @@ from zoo.imitation.demonstrations import (
     update_normalizer,
 )
 from zoo.imitation.expert_data import ExpertData
-from zoo.optim.optimizers import Adam, Updater
-from zoo.optim.parameters import Parameters
+from zoo.optim.optimizers import Adam, Parameters, Updater
 from zoo.optim.runtime import Runtime
 from zoo.optim.update_runner import State, Step, StepResult, UpdateRunner
 from zoo.policies.acting import PolicyMode
 from zoo.policies.actor_critic import ActorCritic
 from zoo.policies.distributions import ActionDistribution
 
-VALIDATED_AT_ONCE = 4096
-"""Rows of one forward pass without gradients."""
+VALIDATED_AT_ONCE = 4096  # rows of one forward pass without gradients
 
 
 @dataclass
@@ -68,8 +66,7 @@ class Imitation(nn.Module):
         self.policy = policy
 
     def forward(self, policy_input: dict[str, Any], state: Tensor | None = None) -> Tensor:
-        parameters: Tensor = self.policy.action_parameters(policy_input, state)[0]  # type: ignore[operator]
-        return parameters
+        return self.policy.action_parameters(policy_input, state)[0]  # type: ignore[operator]
 
 
 class Cloning:

@@ -17,8 +17,7 @@ from zoo.buffers.arrays import Arrays, allocate, assign, n_rows, observation_spe
 from zoo.config.fields import hyperparameter
 from zoo.envs.normalize import is_training
 from zoo.envs.spaces import is_composite, nested
-from zoo.imitation.expert_data import ExpertData
-from zoo.imitation.expert_files import read_expert
+from zoo.imitation.expert_data import ExpertData, read_expert
 from zoo.policies.acting import to_tensors
 
 Array = np.ndarray
@@ -35,8 +34,7 @@ class EpisodeChoice:
 def chosen_episodes(dataset: ExpertData | str | Path, agent: Algorithm, choice: EpisodeChoice) -> ExpertData:
     """Return the episodes that the agent is to learn from.
 
-    Raises `ZooError` for other spaces than the agent's, or for none; `ZooWarning` warns of fewer than are
-    wanted.
+    Raises `ZooError` for other spaces than the agent's, or none; `ZooWarning` warns of too few.
     """
     data = dataset if isinstance(dataset, ExpertData) else read_expert(dataset, agent.spaces)
     data.check_spaces(*agent.spaces)

@@ -26,8 +26,7 @@ from zoo.envs.spaces import is_composite, leaf_spaces
 from zoo.envs.spaces import leaves as parts_of
 from zoo.imitation.demonstrations import EpisodeChoice, stored
 from zoo.imitation.expert_data import ExpertData
-from zoo.optim.optimizers import Adam, Updater
-from zoo.optim.parameters import Parameters
+from zoo.optim.optimizers import Adam, Parameters, Updater
 from zoo.optim.update_runner import State, StepResult
 from zoo.policies.acting import to_tensors
 from zoo.policies.config import ACTIVATIONS, PolicyConfig
@@ -35,12 +34,12 @@ from zoo.policies.encoders import NatureCnn, VectorEncoder, suits_cnn
 from zoo.policies.networks import Mlp, SpectralNorm
 
 Array = np.ndarray
+Numbers = Mapping[str, Tensor]
 
 ACTIONS = "actions"
 """The name of an input beside those of the observation, which are called ``seen`` and its key."""
 
-NUMBERS_AT_ONCE = 2**24
-"""Numbers of observations in one forward pass without gradients."""
+NUMBERS_AT_ONCE = 2**24  # numbers of observations in one forward pass without gradients
 
 SMALLEST_VARIANCE = 1e-4
 """Added to the variance of what is observed: a number that hardly changes should not be magnified."""
@@ -89,10 +88,7 @@ class Discriminator:
 
     @torch.no_grad()
     def rewards(self, observations: Arrays, actions: Arrays) -> Array:
-        """Return the rewards (n,) of raw observations and of actions as the environment takes them.
-
-        They are −log(1 − D): never negative, and large where a pair is taken for the expert's.
-        """
+        """Return −log(1 − D), (n,), of raw observations and actions: large for what looks like the expert."""
         rewards = []
         for rows in split_rows(self._seen(observations, actions), self._rows_at_once):
             numbers = self.network.numbers(to_tensors(rows, self.device))
@@ -144,12 +140,7 @@ class Discriminator:
         return StepResult(state, {name: each.detach() for name, each in metrics.items()})
 
     def loss(
-        self,
-        network: Any,
-        policy: Mapping[str, Tensor],
-        expert: Mapping[str, Tensor],
-        mix: Tensor | None,
-        shared: Any,
+        self, network: Any, policy: Numbers, expert: Numbers, mix: Tensor | None, shared: Any
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the loss on as many pairs of policy and expert, as numbers, and what it is made of.
 
@@ -172,17 +163,12 @@ class Discriminator:
             metrics["gradient_penalty"] = penalty
         return loss, metrics
 
-    def logits(self, network: Any, numbers: Mapping[str, Tensor], shared: Any) -> Tensor:
+    def logits(self, network: Any, numbers: Numbers, shared: Any) -> Tensor:
         """Return the logits (n,) of the discriminator at the parameters that ``network`` has."""
         return network(numbers) if self.spectral is None else network(numbers, shared["directions"])
 
     def _gradient_penalty(
-        self,
-        network: Any,
-        policy: Mapping[str, Tensor],
-        expert: Mapping[str, Tensor],
-        mix: Tensor,
-        shared: Any,
+        self, network: Any, policy: Numbers, expert: Numbers, mix: Tensor, shared: Any
     ) -> Tensor:
         """Return the mean of (‖∇D‖ − 1)² where each pair of one is mixed with one of the other.
 
@@ -278,10 +264,10 @@ class DiscriminatorNetwork(nn.Module):
         activation: str,
     ) -> None:
         super().__init__()
-        is_dict = isinstance(observation_space, spaces.Dict)
-        parts = dict(observation_space.spaces) if is_dict else {"": observation_space}  # type: ignore[attr-defined]
-        reads_images = is_dict or policy.encoder == "cnn" or policy._target_ is not None
-        self.is_dict, self.keys = is_dict, list(parts)
+        self.is_dict = isinstance(observation_space, spaces.Dict)
+        reads_images = self.is_dict or policy.encoder == "cnn" or policy._target_ is not None
+        parts = dict(leaf_spaces(observation_space))
+        self.keys = list(parts)
         self.readers = nn.ModuleList(
             NatureCnn(part, PolicyConfig(features_dim=policy.features_dim), ortho_init=True)
             if reads_images and suits_cnn(part)
@@ -318,7 +304,7 @@ class DiscriminatorNetwork(nn.Module):
         ]
         return {**numbers, ACTIONS: torch.cat(written, dim=-1)}
 
-    def forward(self, numbers: Mapping[str, Tensor]) -> Tensor:
+    def forward(self, numbers: Numbers) -> Tensor:
         """Return logits (n,) of `numbers`."""
         features = [
             reader(numbers[f"seen {key}"]) if isinstance(reader, NatureCnn) else numbers[f"seen {key}"]

@@ -1,21 +1,56 @@
-"""Expert data: whole episodes of an expert, to imitate."""
+"""Expert data: whole episodes of an expert, to imitate, and their files: Zoo's own, and Stable-Baselines'.
+
+Zoo's is one compressed NumPy archive, laid out as Stable-Baselines' are, with a card. ``obs``, ``actions``
+(of dictionaries and tuples ``obs/<key>``, ``actions/<path>``), ``rewards``, ``episode_starts`` and
+``action_masks`` have a row a step; ``episode_returns``, ``episode_terminated`` and ``episode_successes`` an
+entry an episode. ``card.json`` has both spaces, and what else was written down.
+"""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
+from numpy.lib.npyio import NpzFile
 
 from zoo.buffers.arrays import Arrays, transform
+from zoo.core.plain_data import parse_json, to_json
 from zoo.core.printing import decimal, one_line
-from zoo.envs.spaces import Space, choice_sizes, describe, interfaces_differ, leaf_spaces, mask_size
+from zoo.core.zips import opened_npz, write_npz
+from zoo.envs.spaces import (
+    PLAIN,
+    Space,
+    check_supported,
+    choice_sizes,
+    describe,
+    interfaces_differ,
+    is_composite,
+    leaf_spaces,
+    mask_size,
+    space_from_dict,
+    space_to_dict,
+)
 from zoo.errors import ZooError, ZooWarning
 
 Array = np.ndarray
+Spaces = tuple[Space, Space]
+
+FORMAT = 1  # the version of the format that this Zoo writes
+
+CARD = "card.json"
+OPTIONAL = {
+    "terminated": "episode_terminated",
+    "successes": "episode_successes",
+    "action_masks": "action_masks",
+}
+STABLE_BASELINES = ("actions", "obs", "rewards", "episode_returns", "episode_starts")
+"""What the archives of Stable-Baselines' `generate_expert_traj` hold."""
 
 
 @dataclass(frozen=True)
@@ -74,14 +109,12 @@ class ExpertData:
         """Return these episodes (numbers, in the order that is wanted)."""
         of_episode = np.split(np.arange(self.n_steps), self.starts[1:])
         steps = np.concatenate([of_episode[i] for i in episodes])
-        by_step = {name: getattr(self, name) for name in ("observations", "actions", "rewards")}
-        by_step["action_masks"] = self.action_masks
-        by_episode = {name: getattr(self, name) for name in ("lengths", "returns", "terminated", "successes")}
+        by_step = dict.fromkeys(("observations", "actions", "rewards", "action_masks"), steps)
+        by_episode = dict.fromkeys(("lengths", "returns", "terminated", "successes"), episodes)
         chosen: dict[str, Any] = {
-            name: transform(lambda array: array[rows], column)  # noqa: B023
-            for columns, rows in ((by_step, steps), (by_episode, episodes))
-            for name, column in columns.items()
-            if column is not None
+            name: transform(itemgetter(rows), getattr(self, name))
+            for name, rows in (by_step | by_episode).items()
+            if getattr(self, name) is not None
         }
         return replace(self, **chosen)
 
@@ -147,12 +180,9 @@ def _problem(data: ExpertData) -> str | None:
             return f"{name} of shape {values.shape}, expected {shape}"
     if not np.isfinite(data.rewards).all() or not np.isfinite(data.returns).all():
         return "its rewards are not finite"
-    seen, done = data.observation_space, dict(leaf_spaces(data.action_space))
-    observed = dict(seen.spaces) if isinstance(seen, spaces.Dict) else {"": seen}
-    for what, parts, column in (
-        ("observations", observed, data.observations),
-        ("actions", done, data.actions),
-    ):
+    observed = "observations", data.observation_space, data.observations
+    for what, space, column in (observed, ("actions", data.action_space, data.actions)):
+        parts = dict(leaf_spaces(space))
         arrays = column if isinstance(column, Mapping) else {"": column}
         if arrays.keys() != parts.keys():
             return f"its {what} have the parts {sorted(arrays)} instead of {sorted(parts)}"
@@ -219,6 +249,128 @@ def values_of(space: Space, array: Array, name: str, *, within_bounds: bool = Tr
         value = one_line(array[wrong].tolist(), 80)
         raise ZooError(f"{name}: {value} in row {wrong:,} is no value of {describe(space)}")
     return array.astype(space.dtype)
+
+
+# -- files ------------------------------------------------------------------------------------------------
+
+
+def write_expert(path: str | Path, data: ExpertData) -> Path:
+    """Write expert data whole or not at all, and return where. Raises `ZooError`."""
+    path = Path(path)
+    if path.suffix != ".npz":
+        raise ZooError(f"expert data are written to a file that ends in .npz, not to {one_line(path)}")
+    arrays = {**_named("obs", data.observations), **_named("actions", data.actions)}
+    arrays |= {"rewards": data.rewards, "episode_starts": data.episode_starts}
+    optional = {name: getattr(data, kind) for kind, name in OPTIONAL.items()}
+    arrays |= {name: array for name, array in optional.items() if array is not None}
+    arrays["episode_returns"] = data.returns
+    card = {
+        **data.card,
+        "format": FORMAT,
+        "n_episodes": data.n_episodes,
+        "n_steps": data.n_steps,
+        "mean_return": float(data.returns.mean()),
+        "observation_space": space_to_dict(data.observation_space),
+        "action_space": space_to_dict(data.action_space),
+    }
+    write_npz(path, arrays, {CARD: to_json(card)})
+    return path
+
+
+def read_expert(path: str | Path, spaces: Spaces | None = None) -> ExpertData:
+    """Read Zoo's or Stable-Baselines' ``.npz``; nothing in it is run.
+
+    ``spaces`` are those of the environment to learn in, of observations and actions: data of others are
+    refused. Stable-Baselines' files do not say theirs. Raises `ZooError` for what is missing or damaged.
+    """
+    path = Path(path).expanduser()
+    with opened_npz(path) as npz:
+        if CARD not in npz.files:
+            return _read_stable_baselines(npz, path, spaces)
+        content: Any = npz[CARD]  # bytes, as it is no array
+        card = parse_json(content)
+        if card.get("format") != FORMAT:
+            raise ZooError(
+                f"{one_line(path)} has the format {one_line(card.get('format'))}, this Zoo reads {FORMAT}"
+            )
+        try:
+            data = _assembled(npz, card)
+        except ZooError as error:
+            raise ZooError(f"{one_line(path)} is damaged: {error}") from error
+    if spaces is not None:
+        data.check_spaces(*spaces, name=one_line(path))
+    return data
+
+
+def _assembled(npz: NpzFile, card: dict[str, Any]) -> ExpertData:
+    observation_space, action_space = (
+        space_from_dict(card.pop(name)) for name in ("observation_space", "action_space")
+    )
+    check_supported(observation_space, action_space)
+    keys = list(observation_space) if isinstance(observation_space, spaces.Dict) else None
+    paths = [path for path, _ in leaf_spaces(action_space)] if is_composite(action_space) else None
+    optional = {kind: npz[name] for kind, name in OPTIONAL.items() if name in npz.files}
+    return ExpertData(
+        observation_space,
+        action_space,
+        observations=_column(npz, "obs", keys),
+        actions=_column(npz, "actions", paths),
+        rewards=npz["rewards"],
+        lengths=_episode_lengths(npz["episode_starts"]),
+        returns=npz["episode_returns"],
+        card=card,
+        **{kind: array.astype(np.bool_) for kind, array in optional.items()},
+    )
+
+
+def _named(prefix: str, column: Arrays) -> dict[str, Array]:
+    """Return the arrays of a column by their names in the archive."""
+    if isinstance(column, Mapping):
+        return {f"{prefix}/{key}": array for key, array in column.items()}
+    return {prefix: column}
+
+
+def _column(npz: NpzFile, prefix: str, keys: Iterable[str] | None) -> Arrays:
+    return npz[prefix] if keys is None else {key: npz[f"{prefix}/{key}"] for key in keys}
+
+
+def _episode_lengths(episode_starts: Array) -> Array:
+    starts = np.flatnonzero(episode_starts)
+    if not len(starts) or starts[0]:
+        raise ZooError("its first step is not the start of an episode")
+    return np.diff(np.append(starts, len(episode_starts))).astype(np.int64)
+
+
+def _read_stable_baselines(npz: NpzFile, path: Path, env_spaces: Spaces | None) -> ExpertData:
+    """Return what an archive of Stable-Baselines holds; discrete actions have the shape (n_steps, 1)."""
+    missing = [name for name in STABLE_BASELINES if name not in npz.files]
+    if missing:
+        raise ZooError(
+            f"{one_line(path)} is no expert data: it has no {missing[0]} (it has {one_line(npz.files)})"
+        )
+    if env_spaces is None:
+        raise ZooError(f"{one_line(path)} is Stable-Baselines', which does not say of which spaces it is")
+    arrays = {name: np.atleast_1d(npz[name]) for name in STABLE_BASELINES}
+    observation_space, action_space = env_spaces
+    actions = arrays["actions"]
+    if isinstance(action_space, spaces.Box) and actions.dtype.kind in "biuf":
+        actions = actions.clip(action_space.low, action_space.high)  # as the environment took them
+    try:
+        for space in env_spaces:
+            if not isinstance(space, PLAIN):
+                raise ZooError(f"Stable-Baselines' files hold nothing of {describe(space)}")
+        return ExpertData(
+            observation_space,
+            action_space,
+            values_of(observation_space, arrays["obs"], "observations", within_bounds=False),
+            values_of(action_space, actions, "actions"),
+            arrays["rewards"].reshape(-1).astype(np.float32),
+            _episode_lengths(arrays["episode_starts"].reshape(-1)),
+            arrays["episode_returns"].reshape(-1).astype(np.float64),
+            card={"env": None, "source": {"format": "Stable-Baselines", "file": path.name}},
+        )
+    except ZooError as error:
+        raise ZooError(f"{one_line(path)} does not fit: {error}") from error
 
 
 # -- for people -------------------------------------------------------------------------------------------

@@ -39,8 +39,7 @@ RAW = "raw_observations"
 """The column of a rollout with what the discriminator sees, where the policy sees it normalised."""
 
 
-GENERATORS = ("trpo", "ppo2", "ppo1", "a2c", "acktr")
-"""The algorithms that can be the generator."""
+GENERATORS = ("trpo", "ppo2", "ppo1", "a2c", "acktr")  # the algorithms that can be the generator
 
 
 @dataclass
@@ -69,7 +68,6 @@ class GAILConfig(DiscriminatorConfig):
 
 
 @dataclass
-@with_defaults(generator="trpo")
 class GAILOnTRPOConfig(TRPOConfig, GAILConfig):
     """Hyperparameters of GAIL and TRPO."""
 

@@ -29,12 +29,7 @@ from zoo.core.printing import one_line
 from zoo.envs.normalize import SINGLE, Normalizer
 from zoo.envs.spaces import choice_sizes, is_image, leaf_spaces, leaves
 from zoo.errors import ZooError, install_command
-from zoo.policies.acting import (
-    ActionAdapter,
-    BoxAdapter,
-    CompositeAdapter,
-    ScaledBoxAdapter,
-)
+from zoo.policies.acting import ActionAdapter, BoxAdapter, CompositeAdapter, ScaledBoxAdapter
 from zoo.policies.actor_critic import ActorCritic
 from zoo.policies.distributions import (
     ActionDistribution,
@@ -199,13 +194,11 @@ class DeterministicPolicy(nn.Module):
         self.is_dictionary = isinstance(space, spaces.Dict)
         parts = space.spaces if isinstance(space, spaces.Dict) else {"observation": space}
         self.inputs = [TensorSpec.of(name, part) for name, part in parts.items()]
-        whole, policy = acting.initial_state(1), self.policy
-        self.agent_state_size: int = 0 if whole is None else whole.shape[1]
+        self.agent_state_size = acting.state_size
         # The critic's recurrent state is no part of acting; what a class of a user's own does is not known.
+        policy: Any = self.policy
         self.is_actor_alone = type(policy) is ActorCritic and policy.core is not None
-        self.state_size: int = self.agent_state_size
-        if isinstance(policy, ActorCritic) and policy.core is not None and self.is_actor_alone:
-            self.state_size = policy.core.state_size
+        self.state_size: int = policy.core.state_size if self.is_actor_alone else acting.state_size
         if self.state_size:
             names = ("policy_state", "episode_start") if "state" in parts else ("state", "episode_start")
             self.inputs += [TensorSpec(names[0], (self.state_size,), "float32")]

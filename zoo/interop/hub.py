@@ -88,10 +88,7 @@ def is_repository(place: str) -> bool:
 def push(
     agent: Path, to: str, *, private: bool = False, video: Path | None = None, message: str | None = None
 ) -> str:
-    """Copy the agent at ``agent`` to a place, with its page and its video; return its address.
-
-    Raises `ZooError`.
-    """
+    """Copy the agent to a place, with its page and its video; return its address. Raises `ZooError`."""
     files = read_as_data(agent)
     if not is_repository(to):
         path = Path(to).expanduser()

@@ -18,7 +18,7 @@ from zoo.config.fields import build
 from zoo.core.printing import one_line
 from zoo.core.tensors import Arrays
 from zoo.envs.config import EnvConfig
-from zoo.envs.spaces import describe, is_image, spaces_differ
+from zoo.envs.spaces import describe, is_image, leaf_spaces, spaces_differ
 from zoo.errors import ZooError, nearest
 from zoo.interop.sb3_zip import Sb3Files, is_pickled, read_sb3, read_vecnormalize
 from zoo.policies.config import POLICIES, PolicyConfig
@@ -151,8 +151,8 @@ def _spaces(files: Sb3Files, given: tuple[Space, Space] | None) -> tuple[Space, 
             raise ZooError("its spaces can't be read; name its environment: env=ID")
         return observation_space, action_space
     for name, theirs, ours in zip(names, own, given, strict=True):
-        parts = ours.values() if isinstance(ours, spaces.Dict) else [ours]
-        if theirs is None or any(map(is_image, parts)) or spaces_differ(theirs, ours) is None:
+        has_images = any(is_image(part) for _, part in leaf_spaces(ours))
+        if theirs is None or has_images or spaces_differ(theirs, ours) is None:
             continue
         what = "observations" if name == "observation_space" else "actions"
         raise ZooError(f"its {what} are {describe(theirs)}, but the environment's are {describe(ours)}")
@@ -160,11 +160,8 @@ def _spaces(files: Sb3Files, given: tuple[Space, Space] | None) -> tuple[Space, 
 
 
 def _check_images(files: Sb3Files, observation_space: Space) -> None:
-    parts = observation_space.values() if isinstance(observation_space, spaces.Dict) else [observation_space]
     reads_images = any(".cnn." in tensor for tensor in files.tensors)
-    for part in parts:
-        if not is_image(part):
-            continue
+    for part in (part for _, part in leaf_spaces(observation_space) if is_image(part)):
         if not reads_images:
             raise ZooError(f"it flattens images, {describe(part)}, which SB3 and Zoo do in different orders")
         if files.printed("policy_kwargs").get("normalize_images", True) is not True:
@@ -212,13 +209,13 @@ def _activation(name: str, kwargs: Mapping[str, Any]) -> str:
     if "activation_fn" not in kwargs:
         return "tanh" if name in ON_POLICY else "relu"
     printed = _class_name(kwargs["activation_fn"])
-    for ours, activation_class in ACTIVATION_CLASSES.items():
-        if activation_class.__name__ == printed:
-            return ours
-    raise ZooError(
-        f"its non-linearity is {one_line(printed, 80)}; Zoo has {', '.join(ACTIVATION_CLASSES)}"
-        " (activation=NAME says which it is, if it is one of them)"
-    )
+    ours = {activation_class.__name__: name for name, activation_class in ACTIVATION_CLASSES.items()}
+    if printed not in ours:
+        raise ZooError(
+            f"its non-linearity is {one_line(printed, 80)}; Zoo has {', '.join(ACTIVATION_CLASSES)}"
+            " (activation=NAME says which it is, if it is one of them)"
+        )
+    return ours[printed]
 
 
 def _tensors(
@@ -326,10 +323,8 @@ def _sizes(name: str, files: Sb3Files, action_space: Space) -> dict[str, int]:
     if name == "tqc":
         sizes["n_quantiles"] = layer_sizes(files.tensors, "critic.qf0")[-1]
     if name == "qrdqn":
-        assert isinstance(action_space, spaces.Discrete)
-        sizes["n_quantiles"] = layer_sizes(files.tensors, "quantile_net.quantile_net")[-1] // int(
-            action_space.n
-        )
+        n_outputs = layer_sizes(files.tensors, "quantile_net.quantile_net")[-1]
+        sizes["n_quantiles"] = n_outputs // spaces.flatdim(action_space)
     return sizes
 
 
@@ -354,6 +349,11 @@ _DETERMINISTIC_ACTOR = {
     r"actor\.features_extractor\.(.+)": r"actor.encoder.\1",
     **_CRITICS,
 }
+_Q_NETWORK = {
+    r"(q|quantile)_net\.\1_net\.(\d+\.\w+)": r"advantages.\2",
+    r"(?:q|quantile)_net\.features_extractor\.(.+)": r"encoder.\1",
+    r"(?:q|quantile)_net_target\..+": "",
+}
 _LINEAR_POLICY = {
     r"action_net\.<output>\.(weight|bias)": r"head.<action>.\1",
     r"action_net\.(\d+\.\w+)": r"trunk.\1",
@@ -366,8 +366,7 @@ _ACTOR_CRITIC = {
     r"action_net\.(weight|bias)": r"head.<action>.\1",
     r"value_net\.(weight|bias)": r"critic.<output>.\1",
     r"log_std": "head.log_std",
-    r"features_extractor\.(.+)": r"encoder.\1",
-    r"pi_features_extractor\.(.+)": r"encoder.\1",
+    r"(?:pi_)?features_extractor\.(.+)": r"encoder.\1",
     r"vf_features_extractor\.(.+)": r"critic_encoder.\1",
     r"lstm_actor\.(\w+)_l(\d+)": r"core.layers.\2.\1",
     r"lstm_critic\.(\w+)_l(\d+)": r"critic_core.layers.\2.\1",
@@ -378,16 +377,8 @@ NAMES: dict[str, dict[str, str]] = {
     "ars": _LINEAR_POLICY,
     "ppo2": _ACTOR_CRITIC,
     "trpo": _ACTOR_CRITIC,
-    "dqn": {
-        r"q_net\.q_net\.(\d+\.\w+)": r"advantages.\1",
-        r"q_net\.features_extractor\.(.+)": r"encoder.\1",
-        r"q_net_target\..+": "",
-    },
-    "qrdqn": {
-        r"quantile_net\.quantile_net\.(\d+\.\w+)": r"advantages.\1",
-        r"quantile_net\.features_extractor\.(.+)": r"encoder.\1",
-        r"quantile_net_target\..+": "",
-    },
+    "dqn": _Q_NETWORK,
+    "qrdqn": _Q_NETWORK,
     "sac": _SQUASHED_ACTOR,
     "tqc": _SQUASHED_ACTOR,
     "td3": _DETERMINISTIC_ACTOR,

@@ -35,20 +35,15 @@ DATA, POLICY, VARIABLES, VERSION = "data", "policy.pth", "pytorch_variables.pth"
 PICKLED = ":serialized:"
 
 _ARRAY_FUNCTIONS = {
-    *(
-        (module, name)
-        for module in ("numpy.core.multiarray", "numpy._core.multiarray")
-        for name in ("_reconstruct", "scalar")
-    ),
-    *((module, "_frombuffer") for module in ("numpy.core.numeric", "numpy._core.numeric")),
-    *(("numpy", name) for name in ("ndarray", "dtype")),
-    ("_codecs", "encode"),
-    ("collections", "OrderedDict"),
+    "numpy": ("ndarray", "dtype"),
+    "numpy.core.multiarray": ("_reconstruct", "scalar"),
+    "numpy.core.numeric": ("_frombuffer",),
+    "_codecs": ("encode",),
+    "collections": ("OrderedDict",),
 }
-"""What pickles of arrays call."""
+"""What pickles of arrays call, by module; NumPy 2 calls the same in ``numpy._core``."""
 
-_UNREADABLE = (pickle.UnpicklingError, ImportError, *UNREADABLE)
-"""What `pickle` raises for a damaged pickle."""
+_UNREADABLE = (pickle.UnpicklingError, ImportError, *UNREADABLE)  # what `pickle` raises for a damaged pickle
 
 
 @dataclass(frozen=True)
@@ -168,7 +163,7 @@ class _Unpickler(pickle.Unpickler):
     """Makes arrays and spaces, and of all other classes and functions `_Placeholder`."""
 
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) in _ARRAY_FUNCTIONS:
+        if name in _ARRAY_FUNCTIONS.get(module.replace("numpy._core.", "numpy.core."), ()):
             return super().find_class(module, name)
         if module.startswith(("gym.spaces", "gymnasium.spaces")):
             found = getattr(spaces, name, None)

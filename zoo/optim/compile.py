@@ -25,10 +25,11 @@ from zoo.optim.gpu import CudaGraph, GraphedFunction
 from zoo.optim.update_runner import (
     STOPPED,
     LiveState,
-    RowsResult,
+    RunRows,
     State,
     Step,
     Tree,
+    UpdateResult,
     tree_leaves,
     tree_map,
     tree_unflatten,
@@ -84,15 +85,13 @@ class _Traced(NamedTuple):
     moves: bool  # whether an entry or output is what an entry was: inductor would read that overwritten
 
 
-def compile_single(
-    step: Step, state: LiveState, shared: Tree, row: Tree
-) -> Callable[[Tree, Tree, int], RowsResult]:
+def compile_single(step: Step, state: LiveState, shared: Tree, row: Tree) -> RunRows:
     """Return a function that takes the step on one row; the arguments here are examples."""
     traced = _trace(step, state, shared, row)
     call = _inductor(traced.graph, traced.example) if traced.moves else _overwriting(traced)
     changed = traced.changed if traced.moves else []
 
-    def run(shared: Tree, rows: Tree, first: int) -> RowsResult:
+    def run(shared: Tree, rows: Tree, first: int) -> UpdateResult:
         row = [tensor[first] for tensor in tree_leaves(rows)]
         results = call(*state.values(), *tree_leaves(shared), *row)
         if traced.moves:
@@ -100,21 +99,19 @@ def compile_single(
         state.overwrite(dict(zip(changed, results[: len(changed)], strict=True)))
         metrics, *outputs = results[len(changed) :]
         named = zip(traced.outputs, (output[None] for output in outputs), strict=True)
-        return RowsResult(1, traced.metrics, metrics, dict(named))
+        return UpdateResult(1, traced.metrics, metrics, dict(named))
 
     return run
 
 
-def compile_loop(
-    step: Step, state: LiveState, shared: Tree, row: Tree, capacity: int
-) -> Callable[[Tree, Tree, int], RowsResult]:
+def compile_loop(step: Step, state: LiveState, shared: Tree, row: Tree, capacity: int) -> RunRows:
     """Return what takes the step on up to ``capacity`` of the rows in one call; on one if entries move."""
     traced = _trace(step, state, shared, row)
     if traced.moves:
         return compile_single(step, state, shared, row)
     call = _loop(traced, len(tree_leaves(shared)))
 
-    def run(shared: Tree, rows: Tree, first: int) -> RowsResult:
+    def run(shared: Tree, rows: Tree, first: int) -> UpdateResult:
         parts = [tensor[first : first + capacity] for tensor in tree_leaves(rows)]
         n_rows, sums = torch.tensor(len(parts[0])), torch.zeros(len(traced.metrics))
         missing = capacity - len(parts[0])
@@ -124,14 +121,12 @@ def compile_loop(
         with torch.no_grad():  # in which torch lets a loop overwrite tensors
             n_done = int(call(n_rows, sums, outputs, *state.values(), *tree_leaves(shared), *parts))
         named = zip(traced.outputs, (output[:n_done] for output in outputs), strict=True)
-        return RowsResult(n_done, traced.metrics, sums, dict(named))
+        return UpdateResult(n_done, traced.metrics, sums, dict(named))
 
     return run
 
 
-def compile_replayed(
-    step: Step, state: LiveState, shared: Tree, row: Tree, capacity: int
-) -> Callable[[Tree, Tree, int], RowsResult]:
+def compile_replayed(step: Step, state: LiveState, shared: Tree, row: Tree, capacity: int) -> RunRows:
     """Return what takes the step on up to ``capacity`` of the rows on a GPU, where the rows lie ready."""
     traced = _trace(step, state, shared, row)
     call, device = _inductor(traced.graph, traced.example), traced.example[0].device
@@ -158,7 +153,7 @@ def compile_replayed(
         graph = CudaGraph(one_step, device, [*(state[name] for name in changed), index])
 
     @torch.no_grad()
-    def run(shared: Tree, rows: Tree, first: int) -> RowsResult:
+    def run(shared: Tree, rows: Tree, first: int) -> UpdateResult:
         parts = [tensor[first : first + capacity] for tensor in tree_leaves(rows)]
         n_rows, n_done = len(parts[0]), 0
         _copy_all([*held, *(target[:n_rows] for target in held_rows)], [*tree_leaves(shared), *parts])
@@ -167,7 +162,7 @@ def compile_replayed(
             graph.replay()
             n_done += 1
         named = {name: buffer[:n_done].clone() for name, buffer in outputs.items()}
-        return RowsResult(n_done, names, metrics[:n_done].sum(0), named)
+        return UpdateResult(n_done, names, metrics[:n_done].sum(0), named)
 
     return run
 

@@ -16,11 +16,8 @@ from torch import Tensor
 
 from zoo.optim.update_runner import Tree, tree_leaves, tree_map
 
-ALIGNMENT = 16
-"""Bytes between the beginnings of arrays, a multiple of what any type asks for."""
-
-WARM_UPS = 2
-"""Calls before the capture, in which kernels are compiled and libraries prepare themselves."""
+ALIGNMENT = 16  # bytes between the beginnings of arrays, a multiple of what any type asks for
+WARM_UPS = 2  # calls before the capture, in which kernels are compiled and libraries prepare themselves
 
 
 def tensors_on(device: torch.device, arrays: Sequence[np.ndarray]) -> list[Tensor]:

@@ -22,15 +22,11 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from zoo.errors import ZooError
-from zoo.optim.optimizers import Updater
-from zoo.optim.parameters import Parameters
+from zoo.optim.optimizers import Parameters, Updater
 from zoo.optim.update_runner import LiveState, State, average
 
-COUNT = "kfac.count"
-"""The state entry that counts the batches whose statistics are in the averages."""
-
-LEAST_EIGENVALUE = 1e-12
-"""What a mean eigenvalue counts for at least where damping is shared out by them."""
+COUNT = "kfac.count"  # the state entry that counts the batches whose statistics are in the averages
+LEAST_EIGENVALUE = 1e-12  # what a mean eigenvalue counts for at least where damping is shared out by them
 
 
 class KFac:
@@ -235,8 +231,7 @@ class Layer:
     @property
     def parameter(self) -> Tensor:
         """The weight as the module has it now."""
-        found: Tensor = getattr(self.owner, self.own_name)
-        return found
+        return getattr(self.owner, self.own_name)
 
     def matrix(self, named: Mapping[str, Tensor]) -> Tensor:
         """Return the layer's part of a parameter vector as a matrix."""
@@ -316,24 +311,16 @@ class CallRecorder(TorchFunctionMode):
             self._by_parameter = self._by_parameter or {id(each.parameter): each for each in self._layers}
             for layer in (self._by_parameter.get(id(given)) for given in (*args, *kwargs.values())):
                 if layer is not None:
-                    self._record(layer, outputs, *_READERS[function](*args, **kwargs))
+                    self._record(layer, outputs, _READERS[function](*args, **kwargs))
         return outputs
 
-    def _record(
-        self,
-        layer: Layer,
-        outputs: Tensor,
-        bias: Tensor | None,
-        input_rows: Tensor | None,
-        output_rows: Callable[[Tensor], Tensor],
-    ) -> None:
+    def _record(self, layer: Layer, outputs: Tensor, read: _Read) -> None:
+        bias, input_rows, output_rows = read
         if bias is layer.parameter:  # whose weight is not trained
             return
         if layer.biases and bias is None:
-            raise ZooError(
-                f"K-FAC knows no curvature of `{layer.biases[0]}`, which is not used along with"
-                f" `{layer.name}`"
-            )
+            bias_and_weight = f"`{layer.biases[0]}`, which is not used along with `{layer.name}`"
+            raise ZooError(f"K-FAC knows no curvature of {bias_and_weight}")
         if input_rows is not None:
             input_rows = F.pad(input_rows, (0, len(layer.biases)), value=1.0)
         self.calls[layer.name].append(LayerCall(outputs, outputs._version, input_rows, output_rows))
@@ -368,10 +355,7 @@ def _convolution(
     dilation: Any = 1,
     groups: int = 1,
 ) -> _Read:
-    """A linear function of a patch of the input at each place (Grosse and Martens 2016).
-
-    https://arxiv.org/abs/1602.01407
-    """
+    """A linear function of a patch of the input at each place (https://arxiv.org/abs/1602.01407)."""
     if groups != 1 or isinstance(padding, str):
         raise ZooError("K-FAC knows no convolutions with groups, or with padding by a word; use numbers")
     patches = F.unfold(input.detach(), weight.shape[2:], dilation, padding, stride)

@@ -10,8 +10,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-Product = Callable[[Tensor], Tensor]
-"""What multiplies a vector by a matrix that is never made."""
+Product = Callable[[Tensor], Tensor]  # what multiplies a vector by a matrix that is never made
 
 
 def fisher_vector_product(outputs: Tensor, vector: Tensor, kl: Callable[[Tensor], Tensor]) -> Product:
@@ -74,11 +73,7 @@ def longest_step(direction: Tensor, product: Product, bound: float | Tensor) -> 
 
 
 def line_search(
-    accepts: Callable[[Tensor], Tensor],
-    start: Tensor,
-    step: Tensor,
-    shrink: float = 0.8,
-    attempts: int = 10,
+    accepts: Callable[[Tensor], Tensor], start: Tensor, step: Tensor, shrink: float = 0.8, attempts: int = 10
 ) -> tuple[Tensor, bool]:
     """Return the first of ``start + shrink**k · step``, k = 0, 1, …, that is accepted, and whether one was.
 

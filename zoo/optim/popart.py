@@ -12,14 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from zoo.errors import ZooError
-from zoo.optim.parameters import Parameters
+from zoo.optim.optimizers import Parameters
 from zoo.optim.update_runner import State, average, n_workers
 
-INITIAL_COUNT = 0.01
-"""How many targets the initial mean 0 and variance 1 count for."""
-
-SMALLEST_VARIANCE = 0.01
-"""Constant targets have none; they are divided by a standard deviation of 0.1."""
+INITIAL_COUNT = 0.01  # how many targets the initial mean 0 and variance 1 count for
+SMALLEST_VARIANCE = 0.01  # constant targets have none; they are divided by a standard deviation of 0.1
 
 MOMENTS = ("returns.mean", "returns.squares", "returns.count")
 """The entries of the state: mean, sum of squared deviations, and count of all targets."""

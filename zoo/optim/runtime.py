@@ -23,8 +23,7 @@ from zoo.core.free_memory import usable_cores
 from zoo.core.printing import one_line
 from zoo.errors import ZooError
 
-COMPILE_SECONDS = 30.0
-"""What the first compilation of an update takes at most, with nothing cached."""
+COMPILE_SECONDS = 30.0  # what the first compilation of an update takes at most, with nothing cached
 
 SECONDS_SAVED_PER_OPERATION = 5e-6
 """What compiling saves of a step, for each tensor operation of its eager form.
@@ -36,14 +35,9 @@ and SAC (89 and 397).
 MULTIPLICATIONS_FOR_THREADS = {"eager": 8e6, "compiled": 3e6}
 """Multiplications in one forward pass from which a second thread gives more than it costs."""
 
-MOST_THREADS = 4
-"""Threads that a gradient step gets at most with ``threads=auto``."""
-
-THREADS_A_CORE = 4
-"""Threads that may be asked for, for each core of the machine."""
-
-LARGE_BLOCK = 31 * 2**20
-"""Bytes of the largest block, nearly, that glibc can learn to keep."""
+MOST_THREADS = 4  # threads that a gradient step gets at most with ``threads=auto``
+THREADS_A_CORE = 4  # threads that may be asked for, for each core of the machine
+LARGE_BLOCK = 31 * 2**20  # bytes of the largest block, nearly, that glibc can learn to keep
 
 logger = logging.getLogger(__name__)
 

@@ -42,44 +42,42 @@ _REMAINING: dict[str, Callable[[float], float]] = {
 _SHORT = {"lin": "linear", "cos": "cosine", **{name: name for name in _REMAINING}}
 
 
-def parse(value: float | str | Mapping[str, Any] | Schedule) -> Schedule:
+def parse(value: float | str | Mapping[str, Any]) -> Schedule:
     """Make a schedule of a number, of ``"lin_3e-4"`` (from that value to 0), or of ``{type, start, end}``.
 
     Types: constant, linear, cosine, and Stable-Baselines' double_linear_con, middle_drop and
     double_middle_drop. ``fraction`` ends the change after that part of training. Raises `ZooError`.
     """
-    if isinstance(value, Schedule):
-        return value
-    if isinstance(value, str):
-        kind, separator, number = value.rpartition("_")
+    text, given = str(value), value
+    if isinstance(given, str):
+        kind, separator, number = given.rpartition("_")
         try:
             start = float(number)
         except ValueError:
-            raise ZooError(f"'{value}' is not a schedule; expected a number or, say, `lin_3e-4`") from None
-        return _schedule(kind if separator else "constant", start, 0.0 if separator else start, 1.0, value)
-    if not isinstance(value, Mapping):
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ZooError(
-                f"{value!r} is not a schedule; expected a number, `lin_3e-4` or {{type, start, end}}"
-            )
-        return _schedule("constant", value, value, 1.0, str(value))
-    unknown = set(value) - {"type", "start", "end", "fraction"}
-    if unknown or "start" not in value:
+            raise ZooError(f"'{text}' is not a schedule; expected a number or, say, `lin_3e-4`") from None
+        given = {"type": kind, "start": start} if separator else start
+    if _is_number(given):
+        given = {"type": "constant", "start": given, "end": given}
+    if not isinstance(given, Mapping):
+        raise ZooError(f"{value!r} is not a schedule; expected a number, `lin_3e-4` or {{type, start, end}}")
+    values = {"type": "linear", "end": 0.0, "fraction": 1.0, **given}
+    unknown = values.keys() - {"type", "start", "end", "fraction"}
+    if unknown or "start" not in values:
         what = f"unknown key `{sorted(unknown)[0]}`" if unknown else "`start` is missing"
-        raise ZooError(f"{what} in the schedule {dict(value)}; expected {{type, start, end}}")
-    numbers = (value["start"], value.get("end", 0.0), value.get("fraction", 1.0))
-    return _schedule(str(value.get("type", "linear")), *numbers, str(dict(value)))
-
-
-def _schedule(kind: str, start: Any, end: Any, fraction: Any, text: str) -> Schedule:
+        raise ZooError(f"{what} in the schedule {text}; expected {{type, start, end}}")
+    kind = str(values.pop("type"))
     if kind not in _SHORT:
         raise ZooError(f"unknown schedule '{kind}' in '{text}'{nearest(kind, _SHORT)}")
-    for name, number in (("start", start), ("end", end), ("fraction", fraction)):
-        if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
+    for name, number in values.items():
+        if not _is_number(number) or not math.isfinite(number):
             raise ZooError(f"`{name}` of the schedule '{text}' is not a finite number")
-    if not 0 < fraction <= 1:
+    if not 0 < values["fraction"] <= 1:
         raise ZooError(f"`fraction` of the schedule '{text}' must be more than 0 and at most 1")
-    return Schedule(_SHORT[kind], float(start), float(end), float(fraction))
+    return Schedule(_SHORT[kind], **{name: float(number) for name, number in values.items()})
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def parse_all(values: Mapping[str, Any]) -> dict[str, Schedule]:

@@ -38,8 +38,7 @@ SMALLEST_CAPACITY = 16
 STOPPED = "stopped"
 """The state entry (a bool scalar) by which a step says that it moved nothing, and ends the call."""
 
-Tree = Any
-"""A tensor, or dicts, tuples and lists of trees."""
+Tree = Any  # A tensor, or dicts, tuples and lists of trees
 
 Result = TypeVar("Result")
 
@@ -127,9 +126,8 @@ def tree_leaves(tree: Tree) -> list[Tensor]:
         return [tree]
     if not isinstance(tree, dict | tuple | list):
         raise TypeError(f"expected tensors, or dicts, tuples and lists of them; found {type(tree).__name__}")
-    return [
-        leaf for part in (tree.values() if isinstance(tree, dict) else tree) for leaf in tree_leaves(part)
-    ]
+    parts = tree.values() if isinstance(tree, dict) else tree
+    return [leaf for part in parts for leaf in tree_leaves(part)]
 
 
 def tree_map(function: Callable[[Tensor], Any], tree: Tree) -> Tree:
@@ -199,30 +197,23 @@ def n_workers() -> int:
 # -- running steps ----------------------------------------------------------------------------------------
 
 
-class RowsResult(NamedTuple):
-    """What the steps on some rows returned: how many rows, sums of the metrics, and outputs (n_rows, …)."""
-
-    n_rows: int
-    names: list[str]
-    sums: Tensor
-    outputs: dict[str, Tensor]
-
-
-RunRows = Callable[[Tree, Tree, int], RowsResult]
-"""Takes the steps on some of the rows, of ``(shared, rows, first row)``, and overwrites the live state."""
-
-
 class UpdateResult(NamedTuple):
-    """Means of the metrics over the rows that `UpdateRunner.run` came to, and outputs (rows, …).
+    """What the steps on some rows returned: metrics in the order of ``names``, and outputs (rows, …).
 
-    The means are a tensor in the order of ``names``. ``n_steps`` counts the steps that were taken: as many as
-    rows, or one less where the last `STOPPED`.
+    `UpdateRunner.run` returns means of the metrics, and does not count a last step that `STOPPED`.
     """
 
+    n_steps: int
     names: list[str]
     metrics: Tensor
     outputs: dict[str, Tensor]
-    n_steps: int
+
+
+RunRows = Callable[[Tree, Tree, int], UpdateResult]
+"""Takes the steps on some of the rows, of ``(shared, rows, first row)``, and overwrites the live state.
+
+Returns sums of the metrics, and counts the last step however it ended.
+"""
 
 
 class ScalarMeans:
@@ -265,25 +256,21 @@ class ScalarMeans:
 
     def state(self) -> dict[str, Any]:
         """Return the sums as numbers for JSON."""
+        sums = self._sums.values()
+        totals = [each.tolist() if isinstance(each, Tensor) else float(each) for each, _ in sums]
         return {
             "names": [list(names) for names in self._sums],
-            "totals": [
-                total.tolist() if isinstance(total, Tensor) else float(total)
-                for total, _ in self._sums.values()
-            ],
-            "counts": [count for _, count in self._sums.values()],
+            "totals": totals,
+            "counts": [count for _, count in sums],
             "rows": [[step, row] for step, row in self._rows.items()],
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         self._rows = {int(step): dict(row) for step, row in state.get("rows", ())}
-        self._sums = {
-            tuple(names): (
-                torch.tensor(total, device=self._device) if isinstance(total, list) else total,
-                count,
-            )
-            for names, total, count in zip(state["names"], state["totals"], state["counts"], strict=True)
-        }
+        self._sums = {}
+        for names, total, count in zip(state["names"], state["totals"], state["counts"], strict=True):
+            is_tensor = isinstance(total, list)
+            self._sums[tuple(names)] = torch.tensor(total, device=self._device) if is_tensor else total, count
 
 
 class UpdateRunner:
@@ -301,22 +288,17 @@ class UpdateRunner:
         self._capacities: dict[Step, int] = {}
 
     def run(self, step: Step, shared: Tree, rows: Tree) -> UpdateResult:
-        """Take a step for each row of ``rows`` (leading dimension: steps), until one `STOPPED`.
-
-        ``shared`` is what all steps see.
-        """
+        """Take a step for each row of ``rows`` (steps, …), with what they all share, until one `STOPPED`."""
         n_rows = len(tree_leaves(rows)[0])
         run_rows, first = self._run_first(step, shared, rows, n_rows)
-        parts, n_done = [first], first.n_rows
+        parts, n_done = [first], first.n_steps
         while not (stopped := self._stopped()) and n_done < n_rows:
             parts.append(run_rows(shared, rows, n_done))
-            n_done += parts[-1].n_rows
-        sums = parts[0].sums
-        for part in parts[1:]:
-            sums = sums + part.sums
+            n_done += parts[-1].n_steps
+        sums = sum((part.metrics for part in parts[1:]), first.metrics)
         outputs = {name: torch.cat([part.outputs[name] for part in parts]) for name in first.outputs}
         means = sums if n_done == 1 else sums / n_done
-        return UpdateResult(first.names, means, outputs, n_done - stopped)
+        return UpdateResult(n_done - stopped, first.names, means, outputs)
 
     def call(self, function: Callable[..., Tree], *trees: Tree) -> Tree:
         """Return ``function(state, *trees)``, which only reads the state: a product, an evaluation."""
@@ -328,7 +310,7 @@ class UpdateRunner:
         tensors = self.state.without_aliases(tensor.detach() for tensor in tree_leaves(result))
         return tree_unflatten(result, tensors)
 
-    def _run_first(self, step: Step, shared: Tree, rows: Tree, n_rows: int) -> tuple[RunRows, RowsResult]:
+    def _run_first(self, step: Step, shared: Tree, rows: Tree, n_rows: int) -> tuple[RunRows, UpdateResult]:
         """Return what runs the rows of this call, and the result of the first ones."""
         if self.runtime.compile is True:
             capacity = self._capacity(step, n_rows)
@@ -346,13 +328,13 @@ class UpdateRunner:
         self.runtime.decide(counter.n_operations)
         return run_row, result
 
-    def _run_eagerly(self, step: Step, shared: Tree, rows: Tree, index: int) -> RowsResult:
+    def _run_eagerly(self, step: Step, shared: Tree, rows: Tree, index: int) -> UpdateResult:
         result = step(self.state, shared, tree_row(rows, index))
         self.state.overwrite(result.state)
         values = [value.detach() for value in result.metrics.values()]
         sums = torch.stack(values) if values else torch.tensor([])
         outputs = self.state.without_aliases(output.detach()[None] for output in result.outputs.values())
-        return RowsResult(1, list(result.metrics), sums, dict(zip(result.outputs, outputs, strict=True)))
+        return UpdateResult(1, list(result.metrics), sums, dict(zip(result.outputs, outputs, strict=True)))
 
     def _run_compiled(
         self, key: Hashable, make: Callable[[], Callable[..., Result]], *arguments: Any
@@ -397,8 +379,7 @@ class UpdateRunner:
     def _capacity(self, step: Step, n_rows: int) -> int:
         """Return how many steps a graph holds: those of the first call; where calls grow, a few more, once.
 
-        Compiling takes many seconds, so the longer calls after that are taken in parts. One step needs no
-        loop.
+        Compiling takes many seconds, so longer calls are then taken in parts. One step needs no loop.
         """
         capacity = self._capacities.setdefault(step, n_rows)
         if n_rows == 1 and not self.state.is_cuda:

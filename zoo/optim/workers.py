@@ -31,8 +31,7 @@ from zoo.optim.update_runner import is_concrete
 GO_ON, STOP, END = "go on", "stop", "end"
 """The first worker's answers to whether there is a next update, and its order to end the process."""
 
-ORDER_BYTES = 8192
-"""Room for an order."""
+ORDER_BYTES = 8192  # room for an order
 
 PATIENCE = datetime.timedelta(days=30)
 """How long a worker waits for the others: an evaluation may take hours. One that dies is noticed at once."""
@@ -40,11 +39,8 @@ PATIENCE = datetime.timedelta(days=30)
 SPIN_SECONDS, LONGEST_NAP = 2e-4, 2e-3
 """How long waiting for the others keeps a core busy, and then the longest time between two looks."""
 
-Store = Any
-"""A `torch.distributed.Store`, which type checkers don't know."""
-
-Orders = Mapping[str, Callable[..., Any]]
-"""What the first worker can order, by name."""
+Store = Any  # A `torch.distributed.Store`, which type checkers don't know
+Orders = Mapping[str, Callable[..., Any]]  # what the first worker can order, by name
 
 
 class Workers:
@@ -121,10 +117,7 @@ class Workers:
             _wait(dist.broadcast(tensor, 0, async_op=True))
 
     def is_to_stop(self, wanted: bool, orders: Orders) -> bool:
-        """Return whether all end before the next update: what the first worker wants.
-
-        The others carry out its ``orders`` until it answers.
-        """
+        """Return whether all end before the next update, as the first worker says after its ``orders``."""
         if self.is_first:
             self.order(STOP if wanted else GO_ON)
             return wanted
@@ -181,10 +174,7 @@ def is_worker_lost(error: BaseException | None) -> bool:
 
 
 def _wait(work: Any) -> None:
-    """Wait for what all workers take part in, and let signals through: torch itself would not.
-
-    Raises `RuntimeError` if one of them has died.
-    """
+    """Wait for what all workers take part in, and let signals through: torch itself would not."""
     started, nap = time.perf_counter(), 0.0
     while not work.is_completed():
         time.sleep(nap)

@@ -29,8 +29,7 @@ from torch._inductor.utils import parallel_num_threads
 ZEN_5 = 26
 """The family of AMD's processors from which on 512 bits are computed at once, as Linux numbers them."""
 
-LANES = 16
-"""Numbers of float32 that a processor of 512 bits takes at once."""
+LANES = 16  # numbers of float32 that a processor of 512 bits takes at once
 
 MULTIPLICATIONS_TO_SHARE = 500_000
 """From here on, some four microseconds of one thread, several gain more than they take to meet."""

@@ -29,7 +29,7 @@ from zoo.buffers.arrays import Array, Arrays, ArraySpec, split_rows, transform
 from zoo.envs.spaces import Space, leaf_spaces, leaves, nested
 from zoo.errors import ZooError
 from zoo.optim.gpu import GraphedFunction, tensors_on
-from zoo.optim.parameters import Parameters
+from zoo.optim.optimizers import Parameters
 from zoo.optim.update_runner import tree_signature
 from zoo.policies import distributions as heads
 from zoo.policies.actor_critic import ActionValuePolicy, ActorCritic, PolicyInput, StochasticDuelingPolicy
@@ -50,7 +50,7 @@ MOST_MIRRORED = 300_000
 class ActingPolicy:
     """Acts with the parameters of ``policy`` as they are at each call; with a ``mirror``, at each `refresh`.
 
-    ``policy`` has a ``head`` and ``action_parameters(inputs, state)``. Make it after `zoo.optim.parameters`
+    ``policy`` has a ``head`` and ``action_parameters(inputs, state)``. Make it after `zoo.optim.optimizers`
     has moved the parameters, as it looks at where they lie.
     """
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from zoo.buffers.arrays import Array, Arrays, n_rows
 from zoo.config.fields import build, hyperparameter
 from zoo.errors import ZooError
-from zoo.optim.parameters import Parameters
+from zoo.optim.optimizers import Parameters
 from zoo.optim.update_runner import average_number
 from zoo.policies.acting import ActingPolicy, BatchedPolicy
 from zoo.policies.actor_critic import PolicyInput

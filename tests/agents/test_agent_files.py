@@ -262,10 +262,7 @@ def test_what_there_is_instead_is_named(agent: AgentFiles) -> None:
     add(agent, "trained_agents/ppo2/CartPole-v1", "trained_agents/a2c/Acrobot-v1")
     with pytest.raises(ZooError) as caught:
         find_agent("ppo2", "Acrobot-v1")
-    for named in (
-        "on Acrobot-v1 there is: a2c",
-        "zoo train algo=ppo2 env=Acrobot-v1",
-    ):
+    for named in ("on Acrobot-v1 there is: a2c", "zoo train algo=ppo2 env=Acrobot-v1"):
         assert named in str(caught.value)
     with pytest.raises(ZooError, match=r"did you mean 'CartPole-v1'\?"):
         find_agent("ppo2", "CartPol-v1")

@@ -8,13 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from acer_reference import (
-    ACTIONS,
-    expected_gradient,
-    gradient_of_update,
-    make_batch,
-    make_model,
-)
+from acer_reference import ACTIONS, expected_gradient, gradient_of_update, make_batch, make_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from logged_envs import KINDS as ENV_KINDS

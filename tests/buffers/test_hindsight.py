@@ -19,11 +19,7 @@ Array = np.ndarray
 
 GOAL = ArraySpec((2,), np.float32)
 SPECS = {
-    "observations": {
-        "observation": ArraySpec((1,), np.float32),
-        "achieved_goal": GOAL,
-        "desired_goal": GOAL,
-    },
+    "observations": {"observation": ArraySpec((1,), np.float32), "achieved_goal": GOAL, "desired_goal": GOAL},
     "actions": ArraySpec((), np.int64),
 }
 GAMMA = 0.5

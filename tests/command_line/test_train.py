@@ -189,9 +189,7 @@ def test_broken_environment_is_found_before_the_first_step(
     assert not Path("runs").exists()
 
 
-def test_successes_are_told_wherever_returns_are(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_successes_are_told_wherever_returns_are(capsys: pytest.CaptureFixture[str]) -> None:
     overrides = [
         "algo=her_dqn",
         "env=Zoo/BitFlipping-v0",

@@ -90,8 +90,7 @@ def test_nothing_beside_runs(unpacked: Path, arguments: tuple[str, ...]) -> None
 
 
 @pytest.mark.parametrize(
-    ("env", "options"),
-    [pytest.param("Class-v0", (), marks=pytest.mark.slow), ("Name-v0", IN_WORKERS)],
+    ("env", "options"), [pytest.param("Class-v0", (), marks=pytest.mark.slow), ("Name-v0", IN_WORKERS)]
 )
 def test_module_that_the_user_names_is_found_with_all_that_it_imports(
     unpacked: Path, env: str, options: tuple[str, ...]

@@ -37,14 +37,7 @@ def test_config_is_that_of_the_run(saved: DictConfig) -> None:
 
 
 @pytest.mark.parametrize(
-    "override",
-    [
-        "policy=MlpPolicy",
-        "n_timesteps=1e5",
-        "seed=3",
-        "algo.gamma=0.5",
-        "env.kwargs.gravity=20",
-    ],
+    "override", ["policy=MlpPolicy", "n_timesteps=1e5", "seed=3", "algo.gamma=0.5", "env.kwargs.gravity=20"]
 )
 def test_what_the_run_has_anyway_may_be_said_again(saved: DictConfig, override: str) -> None:
     assert zoo.compose("train", [f"resume={RUN}", override]).algo == saved.algo

@@ -21,13 +21,7 @@ from hypothesis.extra import numpy as np_st
 
 from zoo.core import atomic, tensors
 from zoo.core.plain_data import parse_json, parse_yaml
-from zoo.core.tensors import (
-    checksum_of,
-    join,
-    read_tensors,
-    split,
-    write_tensors,
-)
+from zoo.core.tensors import checksum_of, join, read_tensors, split, write_tensors
 from zoo.errors import ZooError
 
 

@@ -296,10 +296,7 @@ def test_interrupt_shows_no_traceback_of_a_worker(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("method", "sent"),
-    [
-        ("fork", signal.SIGINT),
-        pytest.param("forkserver", signal.SIGTERM, marks=pytest.mark.slow),
-    ],
+    [("fork", signal.SIGINT), pytest.param("forkserver", signal.SIGTERM, marks=pytest.mark.slow)],
 )
 def test_workers_outlive_a_signal_that_the_parent_handles(
     sent: signal.Signals, method: str, tmp_path: Path
@@ -441,10 +438,7 @@ def has_ended(handle: int, seconds: float = 10.0) -> bool:
 
 @pytest.mark.parametrize(
     ("sleep", "method"),
-    [
-        ("pass", "fork"),
-        pytest.param("time.sleep(0.5)", "forkserver", marks=pytest.mark.slow),
-    ],
+    [("pass", "fork"), pytest.param("time.sleep(0.5)", "forkserver", marks=pytest.mark.slow)],
 )
 def test_environments_are_closed_when_the_parent_is_killed(sleep: str, method: str, tmp_path: Path) -> None:
     with parent(tmp_path, sleep, method) as process:

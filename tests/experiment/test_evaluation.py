@@ -14,12 +14,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from zoo.algorithms.ppo import PPO2
 from zoo.envs.make_env import make_vec_env
 from zoo.envs.vec_env import SyncVecEnv
-from zoo.experiment.evaluation import (
-    Evaluation,
-    EvaluationCancelledError,
-    evaluate,
-    evaluate_policy,
-)
+from zoo.experiment.evaluation import Evaluation, EvaluationCancelledError, evaluate, evaluate_policy
 
 
 class Fixed(gym.Env[Any, Any]):

@@ -91,10 +91,7 @@ FILES = {
     f"record {MINE} length=20": ["runs/**/videos/*.mp4"],
     f"expert {MINE} n_episodes=2 out=experts/cartpole.npz": ["experts/cartpole.npz"],
     "plot runs/ppo2 runs/sac out=curves.png": ["curves.png"],
-    EXPORT: [
-        "policies/pendulum/*.onnx",
-        "policies/pendulum/README.md",
-    ],
+    EXPORT: ["policies/pendulum/*.onnx", "policies/pendulum/README.md"],
     f"push {MINE} to=shared/cartpole.zip": ["shared/cartpole.zip"],
     FROM_RUN: ["runs/ppo2/CartPole-v1/*_s9/run.json"],
     CLONE: ["runs/bc/CartPole-v1/*/run.json"],

@@ -96,10 +96,7 @@ def test_dictionaries_and_actions_with_parts_are_read_as_they_were(tmp_path: Pat
         ({"lengths": np.array([2, 0, 4])}, "6 steps together"),
         ({"returns": np.array([3.0, 18.0])}, r"returns of shape \(2,\)"),
         ({"terminated": np.ones(4, np.bool_)}, "terminated of shape"),
-        (
-            {"observations": np.zeros((6, 3), np.float32)},
-            r"observations of shape \(6, 3\)",
-        ),
+        ({"observations": np.zeros((6, 3), np.float32)}, r"observations of shape \(6, 3\)"),
         ({"observations": np.zeros((6, 2))}, "type float64, expected Box"),
         ({"observations": np.full((6, 2), np.nan, np.float32)}, "at step 0"),
         ({"actions": np.array([1, 2, 3, 4, 1, 1])}, r"4 at step 3 is no value of Discrete\(3, start=1\)"),

@@ -96,8 +96,7 @@ def adam_path(grads: Tensor, learning_rate: Tensor, *, compiled: bool) -> Tensor
 
 
 @pytest.mark.parametrize(
-    ("dtype", "error"),
-    [(torch.float32, 1.5e-6), pytest.param(torch.float64, 1e-12, marks=pytest.mark.slow)],
+    ("dtype", "error"), [(torch.float32, 1.5e-6), pytest.param(torch.float64, 1e-12, marks=pytest.mark.slow)]
 )
 def test_adam_stays_beside_pytorchs_for_thousands_of_steps_compiled_or_not(
     dtype: torch.dtype, error: float

@@ -380,10 +380,7 @@ def test_every_result_is_the_sum_over_the_parts(space: spaces.Space[Any], leadin
 def test_actions_go_to_the_environment_and_back(space: spaces.Space[Any]) -> None:
     ours, action_adapter = composite(space), make_action_adapter(space, scaled=False)
     parameters = 3 * torch.randn(7, ours.parameter_size)
-    for actions in (
-        composite_draw(ours, parameters),
-        ours.mode(parameters.numpy()),
-    ):
+    for actions in (composite_draw(ours, parameters), ours.mode(parameters.numpy())):
         assert actions.keys() == action_adapter.spec.keys()
         for path, part in actions.items():
             assert part.shape == (7, *action_adapter.spec[path].shape)

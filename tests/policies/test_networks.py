@@ -15,12 +15,7 @@ from torch import nn
 
 from zoo.errors import ZooError
 from zoo.policies.config import PolicyConfig, policy_preset
-from zoo.policies.encoders import (
-    SMALLEST_IMAGE,
-    NatureCnn,
-    VectorEncoder,
-    make_encoder,
-)
+from zoo.policies.encoders import SMALLEST_IMAGE, NatureCnn, VectorEncoder, make_encoder
 from zoo.policies.networks import layer_sizes, orthogonal
 
 

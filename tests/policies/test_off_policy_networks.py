@@ -12,12 +12,7 @@ from torch import nn
 
 from zoo.errors import ZooError
 from zoo.policies.config import PolicyConfig, policy_preset
-from zoo.policies.continuous import (
-    ContinuousCritics,
-    DeterministicActor,
-    QuantileCritics,
-    SquashedActor,
-)
+from zoo.policies.continuous import ContinuousCritics, DeterministicActor, QuantileCritics, SquashedActor
 from zoo.policies.q_networks import QNetwork, QuantileNetwork
 
 VECTOR = spaces.Box(-1.0, 1.0, (3,), np.float32)

@@ -18,13 +18,7 @@ import pytest
 from _pytest.mark import ParameterSet
 from installed import REPOSITORY, SHIPPED, run
 
-CLASSIC_CONTROL = {
-    "Acrobot-v1",
-    "CartPole-v1",
-    "MountainCar-v0",
-    "MountainCarContinuous-v0",
-    "Pendulum-v1",
-}
+CLASSIC_CONTROL = {"Acrobot-v1", "CartPole-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1"}
 """The environments whose agents a wheel carries; all others stand in a checkout."""
 
 

@@ -47,7 +47,7 @@ RUNS = {
 ENVIRONMENTS = {
     "frames": ["algo=ppo2", "env=CartPole-v1", "env.frame_stack=3", "n_timesteps=8000", "n_envs=2"],
     "time": [
-        *("algo=sac", "env=Pendulum-v1", "env.time_feature=true", "n_timesteps=900", "policy.net_arch=[32]"),
+        *("algo=sac", "env=Pendulum-v1", "env.time_feature=true", "n_timesteps=900", "policy.net_arch=[32]")
     ],
     "atari": [
         *("algo=ppo2", "env=ALE/Pong-v5", "policy=CnnPolicy", "n_timesteps=1500", "n_envs=2"),

@@ -12,13 +12,7 @@ import numpy as np
 import optuna
 import pytest
 from optuna.trial import TrialState
-from small_studies import (
-    begin_study,
-    run_one_trial,
-    run_study,
-    sampling_objective,
-    worker_of,
-)
+from small_studies import begin_study, run_one_trial, run_study, sampling_objective, worker_of
 
 import zoo
 from zoo.errors import ZooError

@@ -63,11 +63,7 @@ def algorithm(name: str, *, seed: int = 0, n_steps: int | None = None, **options
     if n_steps is not None:
         values["n_steps"] = n_steps
     made: Algorithm = found(
-        env=make_vec_env(env, 1, **options),
-        seed=seed,
-        compile=False,
-        threads=1,
-        **values,
+        env=make_vec_env(env, 1, **options), seed=seed, compile=False, threads=1, **values
     )
     return made
 

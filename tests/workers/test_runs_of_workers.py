@@ -20,12 +20,7 @@ from safetensors.numpy import load_file
 import zoo
 from zoo.cli import status_of
 from zoo.errors import ZooError
-from zoo.experiment.checkpoint import (
-    check_workers,
-    read_checkpoint,
-    read_share,
-    write_checkpoint,
-)
+from zoo.experiment.checkpoint import check_workers, read_checkpoint, read_share, write_checkpoint
 from zoo.experiment.workers import Task, first_host, slurm_task, tasks_on_nodes, worker_config
 
 COMMON = [

@@ -94,7 +94,7 @@ def test_truncated_episodes_bootstrap_from_their_final_observation_and_terminate
         (A2C, {"encoder": "multi", "features_dim": 8}, "Zoo/IdentityDict-v0"),
     ],
 )
-def test_a_long_rollout_is_valued_in_pieces(
+def test_long_rollouts_are_in_pieces(
     algorithm: Any, policy: Any, env: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rollouts = []

@@ -113,21 +113,9 @@ gymnasium.register("Tokens-v0", entry_point=Env, max_episode_steps=20)
 """
 
 TRAIN = (
-    *(
-        "algo=a2c",
-        "env=tokens:Tokens-v0",
-        "n_timesteps=40",
-        "n_envs=2",
-        "algo.n_steps=5",
-        "seed=1",
-        "verbose=0",
-    ),
-    *(
-        "policy.net_arch=[4]",
-        "callbacks.eval.n_episodes=1",
-        "callbacks.checkpoint.keep=true",
-        "compile=false",
-    ),
+    *("algo=a2c", "env=tokens:Tokens-v0", "n_timesteps=40", "n_envs=2", "algo.n_steps=5", "seed=1"),
+    *("policy.net_arch=[4]", "callbacks.eval.n_episodes=1", "callbacks.checkpoint.keep=true"),
+    *("compile=false", "verbose=0"),
     *(f"env.kwargs.token='{NAMED}'", "env.kwargs.again='${env.kwargs.token}'", "logger=[csv,tensorboard]"),
 )
 

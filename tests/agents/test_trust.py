@@ -125,9 +125,7 @@ def test_nothing_of_a_hostile_agent_runs(kind: str, agent: Path, capfd: pytest.C
 
 
 @pytest.mark.parametrize("name", ["config", "policy.pth", "data"])
-def test_nothing_of_a_hostile_zip_of_another_library_runs(
-    name: str, agent: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_nothing_of_a_hostile_zip_runs(name: str, agent: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with zipfile.ZipFile("agent.zip", "w") as archive:
         for each in ("data", "policy.pth"):
             archive.writestr(each, torch_saved() if each == name else b"{}")

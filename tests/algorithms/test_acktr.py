@@ -163,9 +163,7 @@ class WatchedACKTR(ACKTR):
         return max(errors)
 
 
-def watched(
-    actions: spaces.Space[Any] = ACTIONS[0], n_updates: int = 5, **hyperparameters: Any
-) -> WatchedACKTR:
+def watched(actions: Any = ACTIONS[0], n_updates: int = 5, **hyperparameters: Any) -> WatchedACKTR:
     env = make_vec_env(lambda: Logged(actions=actions), N_ENVS, check=False)
     settings = {**SETTINGS, "learning_rate": 0.1, "kfac_clip": 1e-2, **hyperparameters}
     model = WatchedACKTR(POLICY, env, seed=1, compile=False, **settings)

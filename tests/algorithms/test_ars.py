@@ -42,9 +42,7 @@ def moved(
     ]
 
 
-def episode(
-    env: gym.Env[Any, Any], seed: int, weights: np.ndarray, mean: Any, scale: Any
-) -> tuple[float, list[Any]]:
+def episode(env: Any, seed: int, weights: np.ndarray, mean: Any, scale: Any) -> tuple[float, list[Any]]:
     """Play an episode by the sign of W·(o − mean)·scale with two rows; return the score and what was seen."""
     own_seed = seed_spaces(env, seed)
     observation, _ = env.reset(seed=own_seed)

@@ -188,9 +188,7 @@ BY_EPSILON = {**FROM_BUFFER, **EPSILON, "learning_rate": 5e-4}
         (SAC, "float32", 8_000, {**FROM_BUFFER, "learning_rate": 1e-3}),
     ],
 )
-def test_balls_are_caught_by_sight(
-    algorithm: Any, precision: str, n_timesteps: int, settings: dict[str, Any]
-) -> None:
+def test_balls_are_caught_by_sight(algorithm: Any, precision: str, n_timesteps: int, settings: Any) -> None:
     space = spaces.Box(-1.0, 1.0, (1,)) if algorithm is SAC else spaces.Discrete(3)
     policy = {"name": "CnnPolicy", "features_dim": 64, "precision": precision}
     model = algorithm(policy, lambda: Catch(space), n_envs=8, **RUN, **settings).learn(n_timesteps)

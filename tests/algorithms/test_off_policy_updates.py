@@ -195,9 +195,7 @@ QUIET: dict[str, Any] = {"seed": 0, "compile": False, "threads": 1}
         (zoo.TRPO, "MlpPolicy", {"n_steps": 32}, 11),  # one of the actor, ten of the critic
     ],
 )
-def test_rollout_is_the_batch(
-    algorithm: type[Any], policy: str, options: dict[str, Any], n_updates: int
-) -> None:
+def test_rollout_is_the_batch(algorithm: Any, policy: str, options: dict[str, Any], n_updates: int) -> None:
     model = algorithm(policy, ENV, **options, **QUIET).learn(32)
     assert model.n_updates == n_updates
 

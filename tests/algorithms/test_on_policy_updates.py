@@ -303,9 +303,7 @@ OPTIMIZERS: dict[str, tuple[dict[str, Any], Callable[[list[Tensor]], Any]]] = {
     ],
     ids=str,
 )
-def test_a2c_as_written_out(
-    optimizer: str, actions: spaces.Space[Any], hyperparameters: dict[str, Any]
-) -> None:
+def test_a2c_updates_as_written_out(optimizer: str, actions: Any, hyperparameters: dict[str, Any]) -> None:
     settings, WatchedA2C.make_optimizer = OPTIMIZERS[optimizer]
     discounts = {"gamma": GAMMA, "gae_lambda": GAE_LAMBDA}
     settings = {"n_steps": N_STEPS, "learning_rate": 0.02, **discounts, **settings, **hyperparameters}

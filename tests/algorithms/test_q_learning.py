@@ -117,7 +117,7 @@ PLAIN = {"double": False, "dueling": False}
 
 
 def compared(
-    dtype: torch.dtype, algorithm: Any = DQN, *, max_grad_norm: float = 10.0, discounts: bool = False
+    dtype: torch.dtype, algorithm: Any = DQN, *, max_grad_norm: float, discounts: bool = False
 ) -> float:
     ours = ours_of(algorithm, dtype, max_grad_norm=max_grad_norm, **PLAIN)
     theirs = peer_of(sb3.DQN, "q_net", dtype, max_grad_norm=max_grad_norm)
@@ -186,9 +186,7 @@ def qrdqn_compared(
 @pytest.mark.parametrize("dtype", ROUNDING)
 @pytest.mark.parametrize("max_grad_norm", [None, 0.1])
 @pytest.mark.parametrize("discounts", [False, True])
-def test_quantile_steps_are_the_peers(
-    dtype: torch.dtype, max_grad_norm: float | None, discounts: bool
-) -> None:
+def test_quantile_steps_are_the_peers(dtype: torch.dtype, max_grad_norm: Any, discounts: bool) -> None:
     assert qrdqn_compared(dtype, max_grad_norm=max_grad_norm, discounts=discounts) < ROUNDING[dtype]
 
 

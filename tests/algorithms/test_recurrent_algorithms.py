@@ -65,9 +65,7 @@ def stepped(model: OnPolicyAlgorithm, log: list[Transition]) -> tuple[list[Any],
     return states, following
 
 
-def slow_advantages(
-    model: OnPolicyAlgorithm, log: list[Transition], first: int
-) -> tuple[list[float], list[float]]:
+def slow_advantages(model: Any, log: list[Transition], first: int) -> tuple[list[float], list[float]]:
     """Return advantages and values of the steps from ``first`` on, one by one."""
     states, following = stepped(model, log)
     starts = [True, *(step.terminated or step.truncated for step in log[:-1])]
@@ -242,9 +240,7 @@ class Pair:
         buffer.full, buffer.generator_ready = True, False
         self.peer.train()
 
-    def check(
-        self, monkeypatch: pytest.MonkeyPatch, plant: Callable[[Pair], Any] = lambda pair: None
-    ) -> None:
+    def check(self, monkeypatch: Any, plant: Callable[[Pair], Any] = lambda pair: None) -> None:
         """Raise `AssertionError` where the two have learned something else."""
         self.theirs_updated(monkeypatch)
         plant(self)

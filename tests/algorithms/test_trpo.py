@@ -264,9 +264,7 @@ def distance_after_updates(
     [{}, {"target_kl": 1.0}, {"cg_max_steps": 12, "normalize_advantage": False}],
     ids=["usual", "far", "unnormalised"],
 )
-def test_updates_are_the_peers(
-    monkeypatch: pytest.MonkeyPatch, actions: str, settings: dict[str, Any]
-) -> None:
+def test_updates_are_the_peers(monkeypatch: Any, actions: str, settings: dict[str, Any]) -> None:
     distance, kls = distance_after_updates(monkeypatch, actions, {}, settings)
     assert distance < 1e-6
     bound = ACTIONS[actions][1] * {**SETTINGS, **settings}["target_kl"]

@@ -264,9 +264,7 @@ def test_rewards_and_ends_are_of_the_goal(strategy: str, n_step: int, ends: bool
 
 
 @pytest.mark.parametrize("optimize", [False, True])
-def test_nothing_is_relabelled_before_an_episode_has_ended_longer_than_the_ring_or_not(
-    optimize: bool,
-) -> None:
+def test_nothing_is_relabelled_before_an_episode_has_ended_however_long_it_is(optimize: bool) -> None:
     world = make_world(end=0.0, optimize=optimize)
     for _ in range(30):
         world.step()
@@ -281,9 +279,7 @@ def test_nothing_is_relabelled_before_an_episode_has_ended_longer_than_the_ring_
 class Newest(UniformSampler):
     """Draws the newest transitions, and says that each counts as much as its place in the batch."""
 
-    def sample(
-        self, rng: Any, shape: Any, buffer: ReplayBuffer, progress: float
-    ) -> tuple[Array, Array, Array]:
+    def sample(self, rng: Any, shape: Any, buffer: Any, progress: float) -> tuple[Array, Array, Array]:
         places = np.arange(np.prod(shape)).reshape(shape)
         positions = (buffer.heads[0] - 1 - places % 4) % buffer.length
         return positions, np.zeros(shape, np.int64), places.astype(np.float32)

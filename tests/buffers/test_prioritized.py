@@ -160,9 +160,7 @@ worlds = st.tuples(
     what=st.lists(st.sampled_from(["add"] * 8 + ["some", "draw", "cut", "save"]), min_size=1, max_size=60),
 )
 @each_example
-def test_what_is_stored_is_drawn_and_nothing_else(
-    world: tuple[int, int, bool, int, int], what: list[str]
-) -> None:
+def test_what_is_stored_is_drawn_and_nothing_else(world: tuple[Any, ...], what: list[str]) -> None:
     """Also in rings of different fill, after reset steps, cut episodes, and a way through a checkpoint."""
     n_envs, rows, once, n_step, seed = world
     n_step = min(n_step, rows - once)

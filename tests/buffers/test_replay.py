@@ -118,11 +118,9 @@ class World:
         return list(zip(*(column.reshape(-1) for column in columns), strict=True))
 
 
-def make_world(
-    n_envs: int, capacity: int, *, optimize: bool, dictionary: bool, next_step: bool, seed: int
-) -> World:
+def make_world(n_envs: int, capacity: int, *, optimize: bool, dictionary: bool, **world: Any) -> World:
     buffer = ReplayBuffer(capacity, n_envs, DICT if dictionary else PLAIN, optimize_memory_usage=optimize)
-    return World(n_envs, buffer, dictionary, next_step, seed)
+    return World(n_envs, buffer, dictionary, **world)
 
 
 worlds = st.builds(

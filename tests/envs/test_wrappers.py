@@ -72,9 +72,7 @@ def test_stacked_vectors_lie_end_to_end_with_zeros_before_the_start() -> None:
         ((36, 40, 12), (36, 40, 48), 2),
     ],
 )
-def test_pictures_are_stacked_by_channels(
-    shape: tuple[int, ...], stacked: tuple[int, ...], axis: int
-) -> None:
+def test_pictures_are_stacked_along_their_channels(shape: Any, stacked: tuple[int, ...], axis: int) -> None:
     env = made(lambda: Pictures(shape), frame_stack=4)
     env.reset()
     observation = env.step([0])[0][0]
@@ -368,9 +366,7 @@ def test_a_game_is_one_by_each_of_its_ids(env: str, repeat_probability: float) -
 
 @pytest.mark.parametrize("where", [{}, {"vectorization": "native"}])
 @pytest.mark.parametrize(("argument", "value"), [("frameskip", 8), ("obs_type", "rgb")])
-def test_argument_of_the_preprocessing_is_refused_by_name(
-    argument: str, value: Any, where: dict[str, Any]
-) -> None:
+def test_argument_of_the_preprocessing_is_refused(argument: str, value: Any, where: dict[str, Any]) -> None:
     with pytest.raises(ZooError, match=rf"env\.kwargs\.{argument}={value}"):
         make_vec_env("ALE/Pong-v5", 1, kwargs={argument: value}, **where)
 

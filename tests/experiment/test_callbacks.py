@@ -139,9 +139,7 @@ def test_reaching_the_threshold_exactly_is_enough(ppo2: Callable[..., PPO2]) -> 
 
 
 @pytest.mark.parametrize(("min_evals", "ends_at"), [(0, 3), (4, 7)])
-def test_run_ends_after_evaluations_without_a_better_one(
-    min_evals: int, ends_at: int, ppo2: Callable[..., PPO2]
-) -> None:
+def test_run_ends_after_evaluations_without_a_better_one(min_evals: int, ends_at: int, ppo2: Any) -> None:
     evaluation, model = evaluation_of_two(), ppo2()
     stop = StopTrainingOnNoModelImprovement(evaluation, max_no_improvement_evals=2, min_evals=min_evals)
     stop.load_state(ALREADY_PERFECT)

@@ -173,9 +173,7 @@ def test_a_run_that_had_reached_its_end_is_not_trained_on(tmp_path: Path, then_a
 
 
 @pytest.mark.parametrize("deterministic", [True, False])
-def test_evaluations_change_nothing_and_depend_on_their_seed_alone(
-    tmp_path: Path, deterministic: bool
-) -> None:
+def test_evaluations_change_nothing_and_depend_on_a_seed_alone(tmp_path: Path, deterministic: bool) -> None:
     """Also where the policy draws from torch by itself, and one evaluation is broken off and made again."""
 
     class Breaking(EvalCallback):
@@ -296,7 +294,7 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.parametrize(("n_envs", "optimize"), [(1, True), (3, False)])
-def test_ten_checkpoints_write_it_once(
+def test_ten_checkpoints_write_the_memory_about_once(
     n_envs: int, optimize: bool, written: list[int], tmp_path: Path
 ) -> None:
     """And so do the next ten, when new transitions take the place of the oldest, and the disk holds one."""

@@ -196,9 +196,7 @@ class GoingWrong(gym.Wrapper[Any, Any, Any, Any]):
         return observation, np.nan if self.n_steps == 250 else reward, *rest
 
 
-def test_run_fails_at_a_number_that_is_not_finite_and_keeps_what_was_good(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_run_fails_at_a_number_that_is_not_finite_and_keeps_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     register_wrapped_cartpole("GoingWrong-v0", GoingWrong, monkeypatch)
     config = config_of(
         *("env=GoingWrong-v0", "n_timesteps=512", "callbacks.checkpoint.every=64"),

@@ -81,9 +81,7 @@ class TestLoggingCallback:
         assert all(seconds > 0 for seconds in spent.values())
 
     @pytest.mark.parametrize("logs_first", [False, True])
-    def test_evaluations_are_no_means_over_intervals(
-        self, logs_first: bool, ppo2: Callable[..., PPO2]
-    ) -> None:
+    def test_evaluations_are_no_means_of_an_interval(self, logs_first: bool, ppo2: Any) -> None:
         class Scripted(EvalCallback):
             def on_steps(self, algorithm: Any) -> None:
                 algorithm.scalars.record_row(

@@ -49,9 +49,7 @@ def bernoulli_entropy(probability: float) -> float:
     return -probability * np.log(probability) - (1 - probability) * np.log(1 - probability)
 
 
-def loss(
-    layers: Layers, policy: Array, expert: Array, mix: Array, ent_coef: float, penalty_coef: float
-) -> float:
+def loss(layers: Layers, policy: Array, expert: Array, mix: Array, ent_coef: float, penalty: float) -> float:
     """Return −log(1 − D) and −log D, less the entropy, plus the penalty; rows are pairs."""
     probabilities = {
         name: [1 / (1 + np.exp(-logit(layers, pair))) for pair in pairs]
@@ -63,7 +61,7 @@ def loss(
     total -= ent_coef * np.mean(entropies)
     mixed = [p + m * (e - p) for p, e, m in zip(policy, expert, mix, strict=True)]
     penalties = [(np.sqrt((grad(layers, pair) ** 2).sum()) - 1) ** 2 for pair in mixed]
-    return float(total + penalty_coef * np.mean(penalties))
+    return float(total + penalty * np.mean(penalties))
 
 
 def normalized(layers: Layers) -> Layers:

@@ -355,9 +355,7 @@ def test_second_interruption_ends_all_at_once(many: Callable[[str], Many], wait_
     wait_until(lambda: all(map(is_gone, ids)))
 
 
-def test_jobs_end_cleanly_when_their_multirun_is_killed(
-    many: Callable[[str], Many], wait_until: Wait
-) -> None:
+def test_jobs_end_cleanly_if_their_multirun_is_killed(many: Callable[[str], Many], wait_until: Wait) -> None:
     multirun = many("3,4,5")
     jobs = multirun.ids(3, 4)[::2]
     multirun.process.kill()

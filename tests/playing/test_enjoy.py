@@ -192,9 +192,7 @@ def test_hint_that_a_run_prints_can_be_followed(module: str, working_folder: Pat
     assert max(returns(capsys.readouterr().out)) <= 5
 
 
-def test_environment_is_found_under_the_name_of_its_file(
-    module: str, working_folder: Path, capsys: Printed
-) -> None:
+def test_environment_is_found_under_the_name_of_its_file(module: str, capsys: Printed) -> None:
     Path("conf/env").mkdir(parents=True)
     Path("conf/env/Base-v0.yaml").write_text(f"id: {module}:Mine-v0")
     save_agent("runs/ppo2/mine_of_enjoy-Mine-v0/20260101-120000_s0/agent", env=f"{module}:Mine-v0")

@@ -52,9 +52,7 @@ def batch(space: spaces.Space[Any]) -> Any:
     ],
     ids=["vector", "number", "image", "dict"],
 )
-def test_forward_agrees_with_the_parts(
-    observations: spaces.Space[Any], name: str, actions: spaces.Space[Any]
-) -> None:
+def test_forward_agrees_with_the_parts(observations: Any, name: str, actions: spaces.Space[Any]) -> None:
     network, observed = policy(observations, actions, name), batch(observations)
     parameters, values, state = network({"observations": observed})
     assert parameters.shape == (6, network.head.parameter_size)

@@ -108,9 +108,7 @@ def test_categorical_is_torchs(n: int, start: int, batch: int, scale: float, see
 
 @given(sizes=st.lists(st.integers(1, 5), min_size=1, max_size=4), batch=batches, scale=scales, seed=seeds)
 @each_example
-def test_multi_categorical_is_a_sum_over_choices(
-    sizes: list[int], batch: int, scale: float, seed: int
-) -> None:
+def test_multi_categorical_is_a_sum_of_choices(sizes: list[int], batch: int, scale: float, seed: int) -> None:
     logits, others = drawn(seed, batch, sum(sizes), scale=scale), drawn(seed + 1, batch, sum(sizes))
     actions = torch.from_numpy(np.random.default_rng(seed).integers(0, sizes, (batch, len(sizes))))
     old, new = (

@@ -236,9 +236,7 @@ def logged(run: Path) -> list[dict[str, str]]:
         for what, where in (*((each, "here") for each in EVERYTHING), *((each, "workers") for each in RUNS))
     ],
 )
-def test_run_killed_at_a_random_moment_ends_as_if_never_stopped(
-    what: str, where: str, tmp_path: Path
-) -> None:
+def test_run_killed_at_any_moment_ends_as_if_never_stopped(what: str, where: str, tmp_path: Path) -> None:
     overrides = WORKERS if where == "workers" else []
     whole, span = train_whole(what, tmp_path / "whole", *overrides)
     moment = span.between(0.1, 0.95, random.Random(f"{what}{overrides}"))

@@ -64,9 +64,7 @@ def same_actions(first: Path | str, second: Path | str) -> bool:
     return bool((zoo.load(first).predict(observations)[0] == zoo.load(second).predict(observations)[0]).all())
 
 
-def test_agent_goes_to_the_hub_and_back(
-    agent: Path, hub: LocalHub, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_agent_goes_to_a_hub_and_back(agent: Path, hub: LocalHub, capsys: pytest.CaptureFixture[str]) -> None:
     Path("replay.mp4").write_bytes(b"film")
     assert run(["push", "agent=agent", f"to={REPOSITORY}", "private=true", "video=replay.mp4"]) == 0
     assert hub.private == {REPOSITORY: True}

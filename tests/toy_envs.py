@@ -24,12 +24,10 @@ class Guessing(gym.Env[Any, Any]):
     """Each step asks a question: `_draw` returns the observation, `_reward` what an action earns."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
-        """Draw the first question."""
         super().reset(seed=seed)
         return self._draw(), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
-        """Reward ``action`` and draw the next question."""
         reward = self._reward(action)
         return self._draw(), reward, False, False, {}
 
@@ -74,7 +72,6 @@ class MaskedParts(Guessing):
         return float(np.mean(earned))
 
     def action_masks(self) -> NDArray[np.bool_]:
-        """Return which alternatives are allowed now."""
         return self._allowed.copy()
 
     def _draw(self) -> NDArray[np.float32]:
@@ -218,7 +215,6 @@ class MaskedMemory(Memory):
         self.action_space = spaces.Discrete(4)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
-        """Show the cue."""
         result = super().reset(seed=seed, options=options)
         self._draw_allowed()
         return result
@@ -233,7 +229,6 @@ class MaskedMemory(Memory):
         return observation, -1.0, True, False, {"is_success": False}
 
     def action_masks(self) -> NDArray[np.bool_]:
-        """Return which actions are allowed now."""
         return self._allowed.copy()
 
     def _draw_allowed(self) -> None:

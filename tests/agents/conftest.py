@@ -20,6 +20,9 @@ CONFIG: dict[str, Any] = {
 }
 
 
+SCORE = {"mean_return": 487.25, "std_return": 2.5, "n_eval_episodes": 100}
+
+
 @pytest.fixture
 def agent() -> AgentFiles:
     generator = np.random.default_rng(0)
@@ -34,11 +37,5 @@ def agent() -> AgentFiles:
             {"observations.mean": generator.standard_normal(4), "observations.count": np.array(1e-4)},
             {"clip_obs": 10.0, "observations": True},
         ),
-        card={
-            "seed": 3,
-            "timesteps": 50_000,
-            "mean_return": 487.25,
-            "std_return": 2.5,
-            "n_eval_episodes": 100,
-        },
+        card={"seed": 3, "timesteps": 50_000, **SCORE},
     )

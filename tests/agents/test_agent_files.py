@@ -76,13 +76,8 @@ def test_card_is_completed_with_names_hyperparameters_and_versions(folder: Path)
 
 def test_readme_tells_score_hyperparameters_and_commands(folder: Path) -> None:
     text = (folder / "README.md").read_text()
-    for expected in (
-        "# ppo2 on CartPole-v1",
-        "487.2 ± 2.50 over 100 episodes",
-        "50,000",
-        "zoo evaluate",
-        "lin_3e-4",
-    ):
+    score = "487.2 ± 2.50 over 100 episodes"
+    for expected in ("# ppo2 on CartPole-v1", score, "50,000", "zoo evaluate", "lin_3e-4"):
         assert expected in text
 
 
@@ -133,8 +128,6 @@ def test_full_disk_leaves_the_old_agent_whole(
 
 
 # What is missing or damaged
-
-
 @pytest.mark.parametrize("name", ["config.yaml", "policy.safetensors"])
 def test_missing_file_is_named(folder: Path, name: str) -> None:
     (folder / name).unlink()
@@ -179,8 +172,6 @@ def test_format_of_the_future_asks_for_an_update(folder: Path) -> None:
 
 
 # Zips that a stranger made
-
-
 def test_zip_of_the_folder_is_an_agent(folder: Path, tmp_path: Path) -> None:
     inside = shutil.make_archive(os.fspath(tmp_path / "inside"), "zip", folder)
     around = shutil.make_archive(os.fspath(tmp_path / "around"), "zip", folder.parent, folder.name)
@@ -189,8 +180,6 @@ def test_zip_of_the_folder_is_an_agent(folder: Path, tmp_path: Path) -> None:
 
 
 # Tensors and policy
-
-
 def test_first_differences_between_tensors_and_policy_are_named() -> None:
     tensors = {"a": np.zeros((2, 3)), "b": np.zeros(4), "x": np.zeros(1)}
     check_tensors({"a": (2, 3), "b": (4,), "x": (1,)}, tensors)
@@ -214,9 +203,7 @@ def test_limit_of_an_episodes_steps_keeps_its_meaning_in_format_1(
 
 @pytest.mark.parametrize("preset", ["../x", "/tmp/x", "a/b"])
 def test_preset_that_would_name_a_folder_is_refused(preset: str, folder: Path) -> None:
-    config = yaml.safe_load((folder / "config.yaml").read_text())
-    config["algo"]["preset"] = preset
-    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    edit_config(folder, algo={"name": "ppo2", "preset": preset})
     with pytest.raises(ZooError, match="preset"):
         read_agent(folder)
 
@@ -262,10 +249,7 @@ def test_what_there_is_instead_is_named(agent: AgentFiles) -> None:
     add(agent, "trained_agents/ppo2/CartPole-v1", "trained_agents/a2c/Acrobot-v1")
     with pytest.raises(ZooError) as caught:
         find_agent("ppo2", "Acrobot-v1")
-    for named in (
-        "on Acrobot-v1 there is: a2c",
-        "zoo train algo=ppo2 env=Acrobot-v1",
-    ):
+    for named in ("on Acrobot-v1 there is: a2c", "zoo train algo=ppo2 env=Acrobot-v1"):
         assert named in str(caught.value)
     with pytest.raises(ZooError, match=r"did you mean 'CartPole-v1'\?"):
         find_agent("ppo2", "CartPol-v1")

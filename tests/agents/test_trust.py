@@ -125,9 +125,7 @@ def test_nothing_of_a_hostile_agent_runs(kind: str, agent: Path, capfd: pytest.C
 
 
 @pytest.mark.parametrize("name", ["config", "policy.pth", "data"])
-def test_nothing_of_a_hostile_zip_of_another_library_runs(
-    name: str, agent: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_nothing_of_a_hostile_zip_runs(name: str, agent: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with zipfile.ZipFile("agent.zip", "w") as archive:
         for each in ("data", "policy.pth"):
             archive.writestr(each, torch_saved() if each == name else b"{}")
@@ -152,20 +150,21 @@ def test_names_of_zoo_and_gymnasium_are_followed(env: dict[str, Any], agent: Pat
     assert read_agent(agent).config["env"].items() >= env.items()
 
 
-def test_trusted_agent_may_name_code(agent: Path) -> None:
+def name_own_wrapper(agent: Path) -> None:
     Path("own_wrapper.py").write_text(
         "import gymnasium\nclass Mine(gymnasium.Wrapper):\n    '''Changes nothing.'''\n"
     )
     set_in_config(env={"wrappers": ["own_wrapper.Mine"]})(agent)
+
+
+def test_trusted_agent_may_name_code(agent: Path) -> None:
+    name_own_wrapper(agent)
     assert status_of(["evaluate", f"agent={agent}", "n_episodes=1"]) == 2
     assert status_of(["evaluate", f"agent={agent}", "n_episodes=1", "trust=true"]) == 0
 
 
 def test_agent_in_the_users_own_runs_is_the_users_own(agent: Path) -> None:
-    Path("own_wrapper.py").write_text(
-        "import gymnasium\nclass Mine(gymnasium.Wrapper):\n    '''Changes nothing.'''\n"
-    )
-    set_in_config(env={"wrappers": ["own_wrapper.Mine"]})(agent)
+    name_own_wrapper(agent)
     shutil.copytree(agent, "runs/ppo2/CartPole-v1/run/agent")
     assert status_of(["evaluate", "agent=runs/ppo2/CartPole-v1/run/agent", "n_episodes=1"]) == 0
 

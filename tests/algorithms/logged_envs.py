@@ -29,9 +29,7 @@ class Logged(gym.Env[Any, Any]):
     Episode k lasts ``lengths[k % len(lengths)]`` steps; all of them are in ``log``.
     """
 
-    def __init__(
-        self, lengths: tuple[int, ...] = (3, 4, 2), actions: spaces.Space[Any] | None = None
-    ) -> None:
+    def __init__(self, lengths: tuple[int, ...] = (3, 4, 2), actions: Any = None) -> None:
         self.observation_space = spaces.Box(-np.inf, np.inf, (3,), np.float32)
         self.action_space = actions or spaces.Discrete(3)
         self.lengths = lengths

@@ -8,13 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from acer_reference import (
-    ACTIONS,
-    expected_gradient,
-    gradient_of_update,
-    make_batch,
-    make_model,
-)
+from acer_reference import ACTIONS, expected_gradient, gradient_of_update, make_batch, make_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from logged_envs import KINDS as ENV_KINDS
@@ -27,7 +21,6 @@ from zoo.buffers.sequence import NO_INDEX
 from zoo.errors import ZooError
 
 # -- ACER's update against the paper's formulas, and what it does between updates -------------------------
-
 
 KINDS = list(ACTIONS)
 
@@ -65,12 +58,15 @@ def unfollowed(batch: dict[str, Any]) -> dict[str, Any]:
     return {**batch, "next_index": batch["next_index"].clamp(max=1)}
 
 
+def error_of(kind: str, batch: dict[str, Any]) -> Any:
+    expected = usual_gradient(kind)
+    return np.abs(gradient_of_update(make_model(kind), batch) - expected).max() / np.abs(expected).max()
+
+
 @pytest.mark.parametrize("error", [ignoring_ends, of_behaviour, unfollowed])
 @pytest.mark.parametrize("kind", KINDS)
 def test_comparison_sees_errors_in_batches(kind: str, error: Any) -> None:
-    model, expected = make_model(kind), usual_gradient(kind)
-    found = gradient_of_update(model, error(make_batch(kind)))
-    assert np.abs(found - expected).max() > 1e-3 * np.abs(expected).max()
+    assert error_of(kind, error(make_batch(kind))) > 1e-3
 
 
 @pytest.mark.parametrize(
@@ -78,10 +74,9 @@ def test_comparison_sees_errors_in_batches(kind: str, error: Any) -> None:
     [("_later", lambda column, n: column), ("retrace", lambda errors, weights: errors), ("EPSILON", 1e-2)],
 )
 def test_comparison_sees_errors_in_terms(name: str, wrong: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, expected = make_model("discrete"), usual_gradient("discrete")
+    usual_gradient("discrete")
     monkeypatch.setattr(acer, name, wrong)
-    found = gradient_of_update(model, make_batch("discrete"))
-    assert np.abs(found - expected).max() > 1e-3 * np.abs(expected).max()
+    assert error_of("discrete", make_batch("discrete")) > 1e-3
 
 
 def small(env: Any = "CartPole-v1", **settings: Any) -> ACER:
@@ -122,11 +117,6 @@ def test_what_does_not_fit_is_told_in_one_line(env: str, settings: dict[str, Any
 
 # -- ACER with recurrent policies, and under masks: windows begin with the state that was there -----------
 
-
-def gru(**fields: Any) -> dict[str, Any]:
-    return {"recurrent": "gru", "lstm_hidden_size": 5, "net_arch": [16], **fields}
-
-
 RECURRENT_SETTINGS: dict[str, Any] = {"seed": 0, "compile": False, "threads": 1}
 QUICK: dict[str, Any] = {**RECURRENT_SETTINGS, "learning_rate": 5e-3, "rms_prop_decay": 0.9}
 
@@ -144,14 +134,12 @@ def assert_windows_lead_on(model: ACER, n: int = 6) -> int:
         assert after is not None
         torch.testing.assert_close(batch["next_states"][places[:, -1]], after, rtol=1e-4, atol=1e-5)
         for env, step in np.argwhere(places.numpy() != NO_INDEX):
-            cut = {
-                name: batch[name][env : env + 1, : step + 1] for name in ("observations", "episode_starts")
-            }
+            seen = ("observations", "episode_starts")
+            cut = {name: batch[name][env : env + 1, : step + 1] for name in seen}
             _, _, state = model.policy(cut, batch["states"][env : env + 1])
             assert state is not None
-            torch.testing.assert_close(
-                batch["next_states"][places[env, step]], state[0], rtol=1e-4, atol=1e-5
-            )
+            after_step = batch["next_states"][places[env, step]]
+            torch.testing.assert_close(after_step, state[0], rtol=1e-4, atol=1e-5)
             n_cut_short += int(step) < model.config.n_steps - 1
     return n_cut_short
 
@@ -160,17 +148,9 @@ def assert_windows_lead_on(model: ACER, n: int = 6) -> int:
 def test_windows_give_the_outputs_of_stepping_one_by_one(kind: str, share_encoder: bool) -> None:
     """Also where episodes end in them, are cut short, or reset in a step of their own."""
     vector_env, _ = logged_vector_env(kind)
-    policy = gru(share_encoder=share_encoder)
-    model = ACER(
-        policy,
-        vector_env,
-        n_steps=6,
-        buffer_size=60,
-        replay_start=30,
-        learning_rate=0.0,
-        **RECURRENT_SETTINGS,
-    )
-    model.learn(150)
+    policy = {"recurrent": "gru", "lstm_hidden_size": 5, "net_arch": [16], "share_encoder": share_encoder}
+    settings = {"n_steps": 6, "buffer_size": 60, "replay_start": 30, "learning_rate": 0.0}
+    model = ACER(policy, vector_env, **settings, **RECURRENT_SETTINGS).learn(150)
     assert model.buffer.columns["episode_starts"].any()
     assert assert_windows_lead_on(model) > 0
 
@@ -187,11 +167,9 @@ def test_a_cue_that_is_gone_is_remembered() -> None:
 @pytest.mark.parametrize(("masked", "low", "high"), [(True, 0.8, 1.01), (False, -2.0, 0.6)])
 def test_invalid_actions_are_never_taken_under_masks(masked: bool, low: float, high: float) -> None:
     """The mean reward of a step shows it: half of the actions are forbidden, and cost 1."""
-    model = ACER(
-        {"net_arch": [32]},
-        make_vec_env("Zoo/Masked-v0", 8, mask_actions=masked),
-        **{**QUICK, "n_steps": 10, "replay_start": 500, "gamma": 0.5},
-    ).learn(6000)
+    settings = {**QUICK, "n_steps": 10, "replay_start": 500, "gamma": 0.5}
+    env = make_vec_env("Zoo/Masked-v0", 8, mask_actions=masked)
+    model = ACER({"net_arch": [32]}, env, **settings).learn(6000)
     buffer = model.buffer
     masks = buffer.columns.get("action_masks")
     assert (masks is not None) == masked
@@ -203,7 +181,6 @@ def test_invalid_actions_are_never_taken_under_masks(masked: bool, low: float, h
 
 
 # -- Retrace's targets against its recursion, step by step, and against small cases by hand ---------------
-
 
 each_example = settings(deadline=None, derandomize=True, max_examples=80)
 Array = np.ndarray
@@ -244,13 +221,8 @@ def test_targets_are_those_of_the_recursion(seed: int, length: int, gamma: float
     shape = 3, length
     ended = rng.random(shape) < 0.3
     terminated = ended & (rng.random(shape) < 0.5)
-    batch = {
-        "rewards": rng.normal(size=shape),
-        "taken": rng.normal(size=shape),
-        "values": rng.normal(size=shape),
-        "dones": ended,
-        "terminated": terminated,
-    }
+    batch = {name: rng.normal(size=shape) for name in ("rewards", "taken", "values")}
+    batch |= {"dones": ended, "terminated": terminated}
     next_values = rng.normal(size=3 * length)
     is_apart = ended & ~terminated
     is_apart[:, -1] = True

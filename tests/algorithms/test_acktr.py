@@ -24,14 +24,8 @@ from zoo.policies.recurrent import unrolled
 N_STEPS, N_ENVS = 8, 2
 N_ROWS = N_STEPS * N_ENVS
 POLICY = {"net_arch": {"shared": [5], "pi": [4], "vf": [3]}, "activation": "tanh"}
-SETTINGS = {
-    "n_steps": N_STEPS,
-    "cold_updates": 2,
-    "kfac_update": 1,
-    "kfac_decay": 0.8,
-    "kfac_damping": 0.05,
-    "momentum": 0.7,
-}
+SETTINGS = {"n_steps": N_STEPS, "cold_updates": 2, "kfac_update": 1, "kfac_decay": 0.8}
+SETTINGS |= {"kfac_damping": 0.05, "momentum": 0.7}
 
 
 class Plain:
@@ -57,9 +51,8 @@ class Plain:
     def update(self, rollout: dict[str, Tensor], noise: Tensor, learning_rate: float) -> None:
         config = self.config
         inverses = self.blocks() if self.count >= config.cold_updates else {}
-        log_prob, entropy, values = self.log_prob_entropy_and_values(
-            rollout["observations"], rollout["actions"]
-        )
+        rows = rollout["observations"], rollout["actions"]
+        log_prob, entropy, values = self.log_prob_entropy_and_values(*rows)
         advantages = rollout["advantages"].double()
         if self.policy.head.__class__ is DiagonalGaussian:
             advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
@@ -121,25 +114,17 @@ class Plain:
 
     def take_in(self, batch: dict[str, tuple[Tensor, Tensor]]) -> None:
         self.count += 1
+        share = 1 / self.count if self.count <= self.config.cold_updates else 1 - self.config.kfac_decay
         for name, factors in batch.items():
-            if self.count == 1:
-                self.averages[name] = factors
-            elif self.count <= self.config.cold_updates:
-                pairs = zip(self.averages[name], factors, strict=True)
-                self.averages[name] = tuple(old + (new - old) / self.count for old, new in pairs)  # type: ignore[assignment]
-            else:
-                decay = self.config.kfac_decay
-                pairs = zip(self.averages[name], factors, strict=True)
-                self.averages[name] = tuple(decay * old + (1 - decay) * new for old, new in pairs)  # type: ignore[assignment]
+            pairs = zip(self.averages.get(name, (0.0, 0.0)), factors, strict=True)
+            self.averages[name] = tuple(old + share * (new - old) for old, new in pairs)  # type: ignore[assignment]
 
     def blocks(self) -> dict[str, Tensor]:
         """Return A ⊗ G + damping · I of each layer."""
         products = {name: torch.kron(a, g) for name, (a, g) in self.averages.items()}
-        damping = self.config.kfac_damping
-        return {
-            name: each + damping * torch.eye(len(each), dtype=torch.float64)
-            for name, each in products.items()
-        }
+        for each in products.values():
+            each.diagonal().add_(self.config.kfac_damping)
+        return products
 
     def solved(self, blocks: dict[str, Tensor], gradient: dict[str, Tensor]) -> dict[str, Tensor]:
         found = {}
@@ -178,9 +163,7 @@ class WatchedACKTR(ACKTR):
         return max(errors)
 
 
-def watched(
-    actions: spaces.Space[Any] = ACTIONS[0], n_updates: int = 5, **hyperparameters: Any
-) -> WatchedACKTR:
+def watched(actions: Any = ACTIONS[0], n_updates: int = 5, **hyperparameters: Any) -> WatchedACKTR:
     env = make_vec_env(lambda: Logged(actions=actions), N_ENVS, check=False)
     settings = {**SETTINGS, "learning_rate": 0.1, "kfac_clip": 1e-2, **hyperparameters}
     model = WatchedACKTR(POLICY, env, seed=1, compile=False, **settings)
@@ -203,70 +186,49 @@ def test_acktr_updates_as_written_out(actions: spaces.Space[Any], hyperparameter
     assert model.error() < 5e-3
 
 
-ORIGINAL = {
-    "factors": KFac.factors,
-    "update_averages": KFac.update_averages,
-    "natural_gradient": KFac.natural_gradient,
-    "fisher_losses": ACKTR.fisher_losses,
-    "step_size": ACKTR.step_size,
-    "_eigen": kfac_module._eigen,
-}
+def _smaller(factors: dict[str, Tensor], ending: str) -> dict[str, Tensor]:
+    return {name: 0.95 * each if name.endswith(ending) else each for name, each in factors.items()}
 
 
-def _scaled_factors(share: float, ending: str) -> Callable[..., Any]:
-    def factors(self: KFac, *arguments: Any, **options: Any) -> Any:
-        found = ORIGINAL["factors"](self, *arguments, **options)
-        return {name: share * each if name.endswith(ending) else each for name, each in found.items()}
-
-    return factors
-
-
-def _late_average(self: KFac, state: Any, factors: Any) -> Any:
+def _late_average(original: Any, self: KFac, *arguments: Any) -> Any:
     self.n_plain += 1
-    state = ORIGINAL["update_averages"](self, state, factors)
+    state = original(self, *arguments)
     self.n_plain -= 1
     return state
 
 
-def _real_advantages_in_the_fisher(self: ACKTR, log_prob: Tensor, values: Tensor, noise: Tensor) -> Tensor:
-    return ORIGINAL["fisher_losses"](self, log_prob * 1.2, values, noise)
-
-
-def _noise_halved(self: ACKTR, log_prob: Tensor, values: Tensor, noise: Tensor) -> Tensor:
-    return ORIGINAL["fisher_losses"](self, log_prob, values, 0.9 * noise)
-
-
-def _longer(self: ACKTR, natural: Tensor, gradient: Tensor, learning_rate: Tensor) -> Tensor:
-    return 1.02 * ORIGINAL["step_size"](self, natural, gradient, learning_rate)
-
-
-def _cut(matrix: Tensor) -> Any:
-    values, vectors = ORIGINAL["_eigen"](matrix)
+def _scaled_eigenvalues(original: Any, matrix: Tensor) -> Any:
+    values, vectors = original(matrix)
     return 1.1 * values, vectors
 
 
-PLANTED: dict[str, tuple[Any, str, Any]] = {
-    "G a little small": (KFac, "factors", _scaled_factors(0.95, "outputs")),
-    "A a little small": (KFac, "factors", _scaled_factors(0.95, "inputs")),
+PLANTED: dict[str, tuple[Any, str, Callable[..., Any]]] = {
+    "G a little small": (KFac, "factors", lambda original, *given: _smaller(original(*given), "outputs")),
+    "A a little small": (KFac, "factors", lambda original, *given: _smaller(original(*given), "inputs")),
     "one more plain mean": (KFac, "update_averages", _late_average),
-    "the policy's part of the Fisher loss": (ACKTR, "fisher_losses", _real_advantages_in_the_fisher),
-    "the critic's part of the Fisher loss": (ACKTR, "fisher_losses", _noise_halved),
-    "length of the step": (ACKTR, "step_size", _longer),
-    "eigenvalues": (kfac_module, "_eigen", _cut),
+    "the policy's part of the Fisher loss": (
+        *(ACKTR, "fisher_losses"),
+        lambda original, self, log_prob, values, noise: original(self, log_prob * 1.2, values, noise),
+    ),
+    "the critic's part of the Fisher loss": (
+        *(ACKTR, "fisher_losses"),
+        lambda original, self, log_prob, values, noise: original(self, log_prob, values, 0.9 * noise),
+    ),
+    "length of the step": (ACKTR, "step_size", lambda original, *given: 1.02 * original(*given)),
+    "eigenvalues": (kfac_module, "_eigen", _scaled_eigenvalues),
 }
 
 
 @pytest.mark.parametrize("planted", PLANTED)
 def test_the_comparison_sees_a_planted_error(planted: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    place, name, function = PLANTED[planted]
-    monkeypatch.setattr(place, name, function)
+    place, name, wrong = PLANTED[planted]
+    original = getattr(place, name)
+    monkeypatch.setattr(place, name, lambda *given: wrong(original, *given))
     assert watched().error() > 1e-2
 
 
 @pytest.mark.parametrize("key", ["kfac_damping", "kfac_decay", "momentum", "vf_fisher_coef", "kfac_clip"])
-def test_the_comparison_sees_a_hyperparameter_that_is_not_the_given_one(
-    key: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_comparison_sees_another_hyperparameter(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     made = Plain.__init__
 
     def other(self: Plain, policy: ActorCritic, config: Any) -> None:

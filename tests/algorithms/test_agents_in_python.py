@@ -26,7 +26,6 @@ from zoo.errors import ZooError, ZooWarning
 
 # -- The Python API of an agent: predicting, parameters, saving and loading, other environments, mistakes ---
 
-
 SMALL = {"net_arch": [8]}
 UNCLIPPED = {"clip_obs": 1e6, "clip_reward": 1e6}
 
@@ -88,8 +87,6 @@ def test_observations_of_another_shape_are_refused(name: str, given: Any, messag
 
 
 # Probabilities
-
-
 def test_probabilities_of_discrete_actions() -> None:
     model = make("ppo2").learn(200)
     assert isinstance(model, PPO2)
@@ -104,8 +101,6 @@ def test_probabilities_of_discrete_actions() -> None:
 
 
 # Saving and loading
-
-
 @pytest.mark.parametrize("name", AGENTS)
 def test_a_loaded_agent_acts_as_the_saved_one_and_goes_on_learning(name: str, tmp_path: Path) -> None:
     model = make(name).learn(64)
@@ -138,8 +133,6 @@ def assert_targets_follow(model: Algorithm) -> None:
 
 
 # Parameters
-
-
 @pytest.mark.parametrize("name", ["dqn", "td3", "tqc"])
 def test_parameters_go_from_one_agent_to_another(name: str) -> None:
     source, other = make(name, seed=1).learn(64), make(name, seed=2)
@@ -172,8 +165,6 @@ def test_parameters_that_do_not_fit_are_refused_and_change_nothing() -> None:
 
 
 # Environments
-
-
 def test_an_environment_with_other_spaces_is_refused_and_changes_nothing() -> None:
     model = make("ppo2_normalized").learn(64)
     env, batch = model.get_env(), observations(model)
@@ -211,8 +202,6 @@ def test_environments_come_in_every_form(env: Any) -> None:
 
 
 # Mistakes
-
-
 @pytest.mark.parametrize(
     ("algorithm", "env", "arguments", "message"),
     [
@@ -228,9 +217,7 @@ def test_environments_come_in_every_form(env: Any) -> None:
         (PPO2, "CartPole-v1", {"device": "tpu"}, "`device=tpu` is not one of"),
     ],
 )
-def test_mistakes_are_refused_in_words(
-    algorithm: Any, env: Any, arguments: dict[str, Any], message: str
-) -> None:
+def test_mistakes_are_told(algorithm: Any, env: Any, arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ZooError, match=message):
         algorithm(**{"policy": "MlpPolicy", "env": env, **arguments})
 
@@ -318,8 +305,6 @@ def test_another_discount_is_that_of_normalised_rewards_too_unless_they_have_the
 
 
 # -- What models, their methods and callbacks have elsewhere works, or is answered with what is meant -----
-
-
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
 def test_model_is_pickled_after_it_learned_and_acted(copied: Any) -> None:
     model = make("ppo2").learn(64)
@@ -424,8 +409,6 @@ def test_what_was_normalised_is_given_back() -> None:
 
 
 # -- Classes of presets: the same as ``algo=`` of that name is on the command line ------------------------
-
-
 @pytest.mark.parametrize("preset", PRESETS)
 def test_preset_is_what_the_command_line_makes(preset: str) -> None:
     found = getattr(zoo, CLASS_NAMES[preset])

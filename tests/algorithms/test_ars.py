@@ -42,9 +42,7 @@ def moved(
     ]
 
 
-def episode(
-    env: gym.Env[Any, Any], seed: int, weights: np.ndarray, mean: Any, scale: Any
-) -> tuple[float, list[Any]]:
+def episode(env: Any, seed: int, weights: np.ndarray, mean: Any, scale: Any) -> tuple[float, list[Any]]:
     """Play an episode by the sign of W·(o − mean)·scale with two rows; return the score and what was seen."""
     own_seed = seed_spaces(env, seed)
     observation, _ = env.reset(seed=own_seed)
@@ -59,7 +57,6 @@ def episode(
 
 
 # -- Augmented random search: its update, its candidates, and what makes no difference to them ------------
-
 
 RUN: dict[str, Any] = {"seed": 3, "compile": False, "threads": 1}
 
@@ -85,8 +82,6 @@ def updated(model: ARS, deltas: Any, plus: Any, minus: Any) -> np.ndarray:
 
 
 # The update
-
-
 @pytest.mark.parametrize("n_top", [1, 3, 4, None])
 def test_update_is_that_of_a_slow_reference(n_top: int | None) -> None:
     rng = np.random.default_rng(0)
@@ -122,18 +117,11 @@ def test_update_is_that_of_sb3_contrib_on_the_same_candidates(n_delta: int, n_to
 
 
 # Candidates
-
-
 @pytest.mark.parametrize("normalize", [False, True])
 def test_scores_and_statistics_are_those_of_candidates_played_one_by_one(normalize: bool) -> None:
     """The second update begins with the statistics of the first one's episodes, which then stand still."""
-    model = ars(
-        cart_poles(3, normalize=normalize),
-        n_delta=2,
-        delta_std=0.3,
-        alive_bonus_offset=-0.5,
-        n_eval_episodes=2,
-    )
+    settings = {"n_delta": 2, "delta_std": 0.3, "alive_bonus_offset": -0.5, "n_eval_episodes": 2}
+    model = ars(cart_poles(3, normalize=normalize), **settings)
     env = make_vec_env("CartPole-v1", 1, max_episode_steps=60).envs[0]  # type: ignore[attr-defined]
     mean, squares, count = np.zeros(4), np.ones(4), 0
     for _ in range(2):
@@ -187,12 +175,8 @@ def test_scores_and_statistics_are_those_of_candidates_played_one_by_one(normali
     ids=lambda space: type(space).__name__,
 )
 def test_each_row_acts_by_its_own_weights(policy: Any, options: Any, space: Any) -> None:
-    model = ARS(
-        policy,
-        observation_space=spaces.Box(-1, 1, (2, 2), np.float32),
-        action_space=space,
-        **{**RUN, **options, "zero_policy": False},
-    )
+    sides = {"observation_space": spaces.Box(-1, 1, (2, 2), np.float32), "action_space": space}
+    model = ARS(policy, **sides, **{**RUN, **options, "zero_policy": False})
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(5, model.parameters.size)).astype(np.float32)
     seen = rng.normal(size=(5, 2, 2)).astype(np.float32)
@@ -210,8 +194,6 @@ def test_each_row_acts_by_its_own_weights(policy: Any, options: Any, space: Any)
 
 
 # Environments of others
-
-
 class NextStep(SyncVectorEnv):
     """Gymnasium's vector environment, which resets in a step of its own."""
 
@@ -238,8 +220,6 @@ def test_environments_that_cannot_be_seeded_one_by_one_are_learned_from_too() ->
 
 
 # Learning
-
-
 class Aim(gym.Env[Any, Any]):
     """Ten steps of two numbers: the nearer the action is to twice the first minus the second, the better."""
 
@@ -268,8 +248,6 @@ def test_weights_come_to_those_of_the_best_linear_policy() -> None:
 
 
 # Mistakes
-
-
 @pytest.mark.parametrize(
     ("options", "problem"),
     [

@@ -26,7 +26,6 @@ from zoo.policies.exploration import ParameterNoiseActor
 
 # -- DDPG with all of its options, written out plainly; its units, its noise, and what is saved of it -----
 
-
 GAMMA, TAU, BATCH = 0.9, 0.1, 16
 BOX = spaces.Box(-2.0, 6.0, (2,), np.float32)
 SMALL = {"net_arch": [8]}
@@ -144,19 +143,9 @@ def assert_same(ours: Any, theirs: nn.Module, start: nn.Module) -> None:
 
 def watched(**hyperparameters: Any) -> WatchedDDPG:
     env, _ = logged_vector_env("own", BOX)
-    settings = {"learning_rate": 0.01, "actor_learning_rate": 0.003, "tau": TAU, **hyperparameters}
-    return WatchedDDPG(
-        SMALL,
-        env,
-        seed=1,
-        compile=False,
-        gamma=GAMMA,
-        learning_starts=30,
-        batch_size=BATCH,
-        train_freq=6,
-        gradient_steps=2,
-        **settings,
-    )
+    settings = {"learning_rate": 0.01, "actor_learning_rate": 0.003, "tau": TAU, "gamma": GAMMA}
+    settings |= {"learning_starts": 30, "batch_size": BATCH, "train_freq": 6, "gradient_steps": 2}
+    return WatchedDDPG(SMALL, env, seed=1, compile=False, **{**settings, **hyperparameters})
 
 
 OPTIONS: list[dict[str, Any]] = [
@@ -195,8 +184,6 @@ def test_updates_as_written_out(options: dict[str, Any]) -> None:
 
 
 # Units of returns
-
-
 def values_of(model: DDPG, name: str = "critics") -> Tensor:
     """Return what the critic, or its target, says of returns."""
     generator = torch.Generator().manual_seed(7)
@@ -257,8 +244,6 @@ def test_a_saved_critic_goes_on_in_the_units_that_it_learned_in(tmp_path: Path) 
 
 
 # Networks, noise and mistakes
-
-
 def noisy(**options: Any) -> DDPG:
     settings = {"learning_starts": 0, "batch_size": 8, "train_freq": 10, "gradient_steps": 3, **options}
     return DDPG(SMALL, "Pendulum-v1", n_envs=2, seed=0, compile=False, **settings)
@@ -290,7 +275,6 @@ def test_mistakes_are_told(hyperparameters: dict[str, Any], message: str) -> Non
 
 
 # -- DDPG's updates against Stable-Baselines3's on the same weights and batches, in double precision ------
-
 
 ACTOR_RATE = RATE / 2
 CALLS = (1, 3, 5)

@@ -33,36 +33,19 @@ def test_replay_that_does_not_fit_is_refused(algorithm: Any, options: dict[str, 
 
 # -- Off-policy algorithms learn from goals that they reached, in whatever form the environments come -----
 
-
 HINDSIGHT = {"hindsight": {}}
-BITS = {"kwargs": {"n_bits": 4}}
-
-
-def hindsight_dqn(env: Any, replay: Any = HINDSIGHT, **hyperparameters: Any) -> DQN:
-    settings = {"learning_starts": 40, "batch_size": 20, "train_freq": 4, **hyperparameters}
-    return DQN({"net_arch": [8]}, env, seed=0, compile=False, threads=1, replay=replay, **settings)
+QUIET: dict[str, Any] = {"seed": 0, "compile": False, "threads": 1}
 
 
 def test_dqn_flips_eight_bits_with_hindsight_and_not_without() -> None:
     kwargs = {"n_bits": 8}
+    settings = {"learning_starts": 200, "batch_size": 128, "learning_rate": 3e-3, "gamma": 0.95}
+    settings |= {"train_freq": 4, "target_update_interval": 100, "exploration_fraction": 0.8}
     success = {}
     for name, memory in {"hindsight": HINDSIGHT, "uniform": {}}.items():
-        model = DQN(
-            {"net_arch": [64]},
-            make_vec_env("Zoo/BitFlipping-v0", 4, kwargs=kwargs),
-            seed=0,
-            compile=False,
-            threads=1,
-            replay=memory,
-            learning_starts=200,
-            batch_size=128,
-            learning_rate=3e-3,
-            gamma=0.95,
-            train_freq=4,
-            target_update_interval=100,
-            exploration_fraction=0.8,
-            exploration_final_eps=0.05,
-        ).learn(4000 if memory else 1500)
+        env = make_vec_env("Zoo/BitFlipping-v0", 4, kwargs=kwargs)
+        model = DQN({"net_arch": [64]}, env, **QUIET, replay=memory, exploration_final_eps=0.05, **settings)
+        model.learn(4000 if memory else 1500)
         played = evaluate(model, make_vec_env("Zoo/BitFlipping-v0", 5, kwargs=kwargs), 100, seed=3)
         success[name] = played.success_rate
     assert success["hindsight"] >= 0.95
@@ -70,15 +53,8 @@ def test_dqn_flips_eight_bits_with_hindsight_and_not_without() -> None:
 
 
 def test_goals_are_compared_raw_and_normalised_afterwards() -> None:
-    model = SAC(
-        {"net_arch": [8]},
-        make_vec_env("Zoo/BitFlippingContinuous-v0", 2, normalize=True, **BITS),
-        seed=0,
-        compile=False,
-        threads=1,
-        replay=HINDSIGHT,
-        learning_starts=1000,
-    ).learn(200)
+    env = make_vec_env("Zoo/BitFlippingContinuous-v0", 2, normalize=True, kwargs={"n_bits": 4})
+    model = SAC(SMALL, env, **QUIET, replay=HINDSIGHT, learning_starts=1000).learn(200)
     normalizer = model.normalizer
     assert normalizer is not None
     batch = model.buffer.sample(np.random.default_rng(4), (3, 40))
@@ -100,11 +76,10 @@ def test_environments_without_goals_are_refused_in_one_line() -> None:
     with pytest.raises(
         ZooError, match=r"hindsight needs an env with goals: .* but they are Box\(4,\) float32"
     ):
-        hindsight_dqn("CartPole-v1")
+        DQN(SMALL, "CartPole-v1", replay=HINDSIGHT)
 
 
 # -- Rewards that depend on the info of a step, in hindsight replay with `copy_info_dict` -----------------
-
 
 VECTOR = spaces.Box(-100.0, 100.0, (2,), np.float32)
 
@@ -154,17 +129,10 @@ WAYS: dict[str, Any] = {
 }
 
 
-def trained(env: Any, *, n_step: int = 1, **settings: Any) -> DQN:
+def trained(env: Any, *, n_step: int = 1) -> DQN:
     memory = {"n_step": n_step, "hindsight": {"copy_info_dict": True}}
     policy = {"name": "MultiInputPolicy", "net_arch": [8]}
-    options = {
-        "learning_starts": 20,
-        "buffer_size": 60,
-        "batch_size": 16,
-        "gamma": 1.0,
-        "seed": 0,
-        **settings,
-    }
+    options = {"learning_starts": 20, "buffer_size": 60, "batch_size": 16, "gamma": 1.0, "seed": 0}
     return DQN(policy, env, replay=memory, compile=False, **options).learn(100)
 
 

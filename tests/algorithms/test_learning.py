@@ -9,23 +9,10 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from zoo import (
-    A2C,
-    ACER,
-    ACKTR,
-    DDPG,
-    DQN,
-    PPO1,
-    PPO2,
-    QRDQN,
-    SAC,
-    TD3,
-    TQC,
-    TRPO,
-    evaluate_policy,
-    make_vec_env,
-)
+from zoo import A2C, ACER, ACKTR, DDPG, DQN, PPO1, PPO2, QRDQN, SAC, TD3, TQC, TRPO
 from zoo.algorithms.algorithm import Algorithm
+from zoo.envs.make_env import make_vec_env
+from zoo.experiment.evaluation import evaluate_policy
 from zoo.policies.encoders import NatureCnn
 
 
@@ -37,31 +24,22 @@ def narrow(space: str) -> dict[str, Any]:
 RUN: dict[str, Any] = {"seed": 0, "compile": False, "threads": 1}
 AT_ONCE: dict[str, Any] = {"gamma": 0.0, "ent_coef": 0.0}
 ACKTR_SETTINGS = {"n_steps": 16, "kfac_update": 5, **AT_ONCE}
+TRPO_SETTINGS = {"n_steps": 64, "gamma": 0.0, "target_kl": 0.05, "cg_damping": 0.01, "learning_rate": 5e-3}
 PPO2_SETTINGS = {"n_steps": 32, "batch_size": 64, "learning_rate": 5e-3, **AT_ONCE}
 OFF_POLICY = {"learning_starts": 100, "gamma": 0.0, "train_freq": 4, "gradient_steps": 2}
 NOISY = {**OFF_POLICY, "exploration_fraction": 0.9, "parameter_noise": True, "learning_starts": 0}
 IN_A_BOX = {**OFF_POLICY, "learning_rate": 3e-3, "batch_size": 64}
 DDPG_SETTINGS = {**IN_A_BOX, "actor_learning_rate": 1e-3}
 UNITS = {"random_exploration": 0.5, "normalize_returns": True, "enable_popart": True, "reward_scale": 50.0}
-CORRIDOR_SETTINGS = {
-    "learning_starts": 200,
-    "learning_rate": 3e-3,
-    "gamma": 0.9,
-    "target_update_interval": 100,
-    "exploration_fraction": 0.6,
-}
+CORRIDOR_SETTINGS = {"learning_starts": 200, "learning_rate": 3e-3, "gamma": 0.9}
+CORRIDOR_SETTINGS |= {"target_update_interval": 100, "exploration_fraction": 0.6}
 
 ON_POLICY: list[tuple[Any, dict[str, Any], int, float]] = [
     (PPO2, PPO2_SETTINGS, 8000, 0.93),
     (A2C, {"n_steps": 8, "learning_rate": 1e-2, **AT_ONCE}, 16_000, 0.9),
     (ACKTR, ACKTR_SETTINGS, 4000, 0.88),
     (PPO1, {"n_steps": 32, "learning_rate": "lin_5e-3", **AT_ONCE}, 8000, 0.93),
-    (
-        TRPO,
-        {"n_steps": 64, "gamma": 0.0, "target_kl": 0.05, "cg_damping": 0.01, "learning_rate": 5e-3},
-        16_000,
-        0.9,
-    ),
+    (TRPO, TRPO_SETTINGS, 16_000, 0.9),
 ]
 """An algorithm, its settings, how long it learns, and what a step gives then at least in a Box."""
 
@@ -192,20 +170,10 @@ class Catch(gym.Env[Any, Any]):
         return cells.repeat(4, 0).repeat(4, 1)
 
 
-FROM_BUFFER: dict[str, Any] = {
-    "buffer_size": 20_000,
-    "batch_size": 64,
-    "gamma": 0.9,
-    "learning_starts": 500,
-    "train_freq": 16,
-    "gradient_steps": 8,
-}
-BY_EPSILON = {
-    **FROM_BUFFER,
-    "learning_rate": 5e-4,
-    "exploration_fraction": 0.5,
-    "target_update_interval": 200,
-}
+FROM_BUFFER: dict[str, Any] = {"buffer_size": 20_000, "batch_size": 64, "gamma": 0.9}
+FROM_BUFFER |= {"learning_starts": 500, "train_freq": 16, "gradient_steps": 8}
+EPSILON = {"exploration_fraction": 0.5, "target_update_interval": 200}
+BY_EPSILON = {**FROM_BUFFER, **EPSILON, "learning_rate": 5e-4}
 
 
 @pytest.mark.slow
@@ -220,9 +188,7 @@ BY_EPSILON = {
         (SAC, "float32", 8_000, {**FROM_BUFFER, "learning_rate": 1e-3}),
     ],
 )
-def test_balls_are_caught_by_sight(
-    algorithm: Any, precision: str, n_timesteps: int, settings: dict[str, Any]
-) -> None:
+def test_balls_are_caught_by_sight(algorithm: Any, precision: str, n_timesteps: int, settings: Any) -> None:
     space = spaces.Box(-1.0, 1.0, (1,)) if algorithm is SAC else spaces.Discrete(3)
     policy = {"name": "CnnPolicy", "features_dim": 64, "precision": precision}
     model = algorithm(policy, lambda: Catch(space), n_envs=8, **RUN, **settings).learn(n_timesteps)
@@ -266,21 +232,10 @@ class Lottery(gym.Env[int, int]):
 
 
 def test_qrdqn_learns_how_returns_are_distributed() -> None:
-    model = QRDQN(
-        {"net_arch": []},
-        make_vec_env(Lottery, 4, check=False),
-        seed=0,
-        compile=False,
-        threads=1,
-        n_quantiles=5,
-        dueling=True,
-        buffer_size=4000,
-        learning_starts=2000,
-        batch_size=256,
-        learning_rate="lin_1",
-        exploration_initial_eps=1.0,
-        exploration_final_eps=1.0,
-    ).learn(4000)
+    settings = {"n_quantiles": 5, "dueling": True, "buffer_size": 4000, "learning_starts": 2000}
+    settings |= {"batch_size": 256, "exploration_initial_eps": 1.0, "exploration_final_eps": 1.0}
+    env = make_vec_env(Lottery, 4, check=False)
+    model = QRDQN({"net_arch": []}, env, **RUN, learning_rate="lin_1", **settings).learn(4000)
     quantiles = model.policy(model._tensors(np.zeros(1, np.int64)))[0].T.tolist()
     assert quantiles[0] == pytest.approx([5, 15, 25, 35, 45], abs=3)
     assert quantiles[1] == pytest.approx([11, 13, 15, 17, 19], abs=1)

@@ -25,37 +25,18 @@ from zoo.policies.distributions import make_distribution
 
 # -- Masks and actions with parts, as far as learning: what is valid is learned, and nothing else is done ---
 
-
-SMALL = {"net_arch": [32]}
-DQN_SETTINGS: dict[str, Any] = {
-    "train_freq": 64,
-    "gradient_steps": 10,
-    "batch_size": 64,
-    "learning_starts": 200,
-    "learning_rate": 5e-3,
-    "gamma": 0.25,
-    "target_update_interval": 256,
-    "buffer_size": 10_000,
-    "exploration_fraction": 0.3,
-}
-SETTINGS: dict[Any, dict[str, Any]] = {
-    PPO2: {
-        "n_steps": 32,
-        "n_minibatches": 2,
-        "n_epochs": 6,
-        "learning_rate": 5e-3,
-        "gamma": 0.0,
-        "ent_coef": 0.0,
-    },
-    DQN: DQN_SETTINGS,
-    QRDQN: {**DQN_SETTINGS, "n_quantiles": 5},
-}
+SMALL, TINY = {"net_arch": [32]}, {"net_arch": [8]}
+PPO2_SETTINGS = {"n_steps": 32, "n_minibatches": 2, "n_epochs": 6, "gamma": 0.0, "ent_coef": 0.0}
+QRDQN_SETTINGS = {"train_freq": 64, "gradient_steps": 10, "batch_size": 64, "learning_starts": 200}
+QRDQN_SETTINGS |= {"gamma": 0.25, "target_update_interval": 256, "buffer_size": 10_000, "n_quantiles": 5}
+SETTINGS = {PPO2: PPO2_SETTINGS, QRDQN: {**QRDQN_SETTINGS, "exploration_fraction": 0.3}}
 
 
 def score(algorithm: Any, env_id: str, n_steps: int, *, mask_actions: bool = True) -> float:
     """Train, and return the mean return of the best actions."""
     envs, others = (make_vec_env(env_id, 8, seed, mask_actions=mask_actions) for seed in (0, 1))
-    model = algorithm(SMALL, envs, seed=0, compile=False, threads=1, **SETTINGS[algorithm])
+    settings = {"learning_rate": 5e-3, **SETTINGS[algorithm]}
+    model = algorithm(SMALL, envs, seed=0, compile=False, threads=1, **settings)
     return evaluate(model.learn(n_steps), others, 24, seed=1).mean
 
 
@@ -105,17 +86,10 @@ def allowed(observations: Any) -> Any:
 def test_masks_stay_with_what_is_shown_through_every_kind_of_memory(algorithm: Any, optimize: bool) -> None:
     """Also where goals are replaced, steps are summed and drawn by priority, and episodes are cut short."""
     memory = {"n_step": 3, "hindsight": {}, "prioritized": {}}
-    model = algorithm(
-        *({"net_arch": [8]}, make_vec_env(lambda: MaskedBits(5), 3, seed=0, check=False)),
-        seed=0,
-        compile=False,
-        replay=memory,
-        buffer_size=240,
-        learning_starts=60,
-        batch_size=16,
-        train_freq=30,
-        optimize_memory_usage=optimize,
-    ).learn(600)
+    settings = {"buffer_size": 240, "learning_starts": 60, "batch_size": 16, "train_freq": 30}
+    settings["optimize_memory_usage"] = optimize
+    envs = make_vec_env(lambda: MaskedBits(5), 3, seed=0, check=False)
+    model = algorithm(TINY, envs, seed=0, compile=False, replay=memory, **settings).learn(600)
     batch = model.buffer.sample(np.random.default_rng(0), (300,))
     for when in ("", "next_"):
         expected = allowed(batch[f"{when}observations"])
@@ -130,11 +104,6 @@ def test_masks_stay_with_what_is_shown_through_every_kind_of_memory(algorithm: A
 
 
 # -- Importance weights of replayed transitions -----------------------------------------------------------
-
-
-TINY = {"net_arch": [8]}
-
-
 def repeated(batch: dict[str, Any], counts: list[int]) -> dict[str, Any]:
     rows = np.repeat(np.arange(len(counts)), counts)
     return {name: transform(lambda column: column[:, rows], column) for name, column in batch.items()}
@@ -144,9 +113,8 @@ def repeated(batch: dict[str, Any], counts: list[int]) -> dict[str, Any]:
 def test_a_weight_counts_as_so_many_transitions(make: Any) -> None:
     is_continuous = make not in (DQN, QRDQN)
     env_id = "Pendulum-v1" if is_continuous else "CartPole-v1"
-    settings = {} if is_continuous else {"max_grad_norm": None}
-    settings = {"learning_starts": 100, "batch_size": 6, "learning_rate": 0.01, **settings}
-    settings = {**settings, "buffer_size": 1000}
+    settings = {"learning_starts": 100, "batch_size": 6, "learning_rate": 0.01, "buffer_size": 1000}
+    settings |= {} if is_continuous else {"max_grad_norm": None}
     is_soft = make in (SAC, TQC)
     counts = [2, 0, 1, 3, 0, 0]
 
@@ -179,7 +147,6 @@ def test_a_weight_counts_as_so_many_transitions(make: Any) -> None:
 
 # -- Masked PPO2 against SB3-Contrib's MaskablePPO: the same gradient steps from the same weights ---------
 
-
 N_ROWS, N_BATCHES = 24, 4
 ACTIONS = [spaces.Discrete(5), spaces.MultiDiscrete([3, 4])]
 PEER_SETTINGS = {"learning_rate": RATE, "clip_range": 0.25, "ent_coef": 0.0625, "vf_coef": 0.5}
@@ -208,15 +175,10 @@ def rollout(space: Any, dtype: torch.dtype) -> dict[str, Tensor]:
         action = torch.randint(size, (N_ROWS, 1), generator=generator)
         masks.append((torch.rand(N_ROWS, size, generator=generator) < 0.5).scatter(1, action, True))
         actions.append(action)
-    return {
-        "observations": drawn(N_OBSERVED),
-        "actions": torch.cat(actions, 1) if len(actions) > 1 else actions[0][:, 0],
-        "action_masks": torch.cat(masks, 1),
-        "log_prob": 0.1 * drawn() - 1,
-        "advantages": drawn(),
-        "returns": drawn(),
-        "values": drawn(),
-    }
+    taken = torch.cat(actions, 1) if len(actions) > 1 else actions[0][:, 0]
+    rows = {"observations": drawn(N_OBSERVED), "actions": taken, "action_masks": torch.cat(masks, 1)}
+    rows |= {"log_prob": 0.1 * drawn() - 1, "advantages": drawn(), "returns": drawn(), "values": drawn()}
+    return rows
 
 
 def give(peer: Any, rows: dict[str, Tensor], batches: Tensor) -> None:
@@ -227,8 +189,8 @@ def give(peer: Any, rows: dict[str, Tensor], batches: Tensor) -> None:
             row = {name: column[batch] for name, column in rows.items()}
             yield SimpleNamespace(old_log_prob=row["log_prob"], old_values=row["values"], **row)
 
-    buffer = SimpleNamespace(get=samples, values=rows["values"].numpy(), returns=rows["returns"].numpy())
-    peer.rollout_buffer = buffer
+    columns = {name: rows[name].numpy() for name in ("values", "returns")}
+    peer.rollout_buffer = SimpleNamespace(get=samples, **columns)
 
 
 def largest_distance(space: Any, dtype: torch.dtype, changed: dict[str, Any] | None = None) -> float:
@@ -253,9 +215,8 @@ def largest_distance(space: Any, dtype: torch.dtype, changed: dict[str, Any] | N
     batches = torch.randperm(N_ROWS, generator=torch.Generator().manual_seed(1)).reshape(N_BATCHES, -1)
     give(peer, rows, batches)
     peer.train()
-    learned_from = {
-        name: column for name, column in {**rows, **(changed or {})}.items() if column is not None
-    }
+    rows |= changed or {}
+    learned_from = {name: column for name, column in rows.items() if column is not None}
     model._take_steps(model._gradient_step, {"rollout": learned_from, **model.rates(0.0)}, batches)
     return max(
         distance(flat(source.parameters()), destination, start)
@@ -288,13 +249,9 @@ def test_log_probabilities_and_entropies_are_the_peers(space: Any, dtype: torch.
     logits = 3 * torch.randn(50, head.parameter_size, dtype=dtype)
     is_bits, sizes = isinstance(space, spaces.MultiBinary), choice_sizes(space)
     actions = torch.stack([torch.randint(size, (50,)) for size in sizes], 1)
-    masks = torch.cat(
-        [
-            (torch.rand(50, size) < 0.5).scatter(1, action[:, None], True)
-            for size, action in zip(sizes, actions.T, strict=True)
-        ],
-        1,
-    )
+    pairs = zip(sizes, actions.T, strict=True)
+    drawn = [(torch.rand(50, n) < 0.5).scatter(1, action[:, None], True) for n, action in pairs]
+    masks = torch.cat(drawn, 1)
     peer = make_masked_proba_distribution(space)
     their_logits = torch.stack([torch.zeros_like(logits), logits], -1).flatten(1) if is_bits else logits
     peer.proba_distribution(their_logits)

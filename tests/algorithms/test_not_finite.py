@@ -131,9 +131,7 @@ def test_last_observation_of_an_episode_that_is_cut_short_counts(make: Any, spac
 
 
 @pytest.mark.parametrize("gradient_steps", [-1, 8])
-def test_nothing_is_learned_from_the_fault_in_a_collection_that_the_end_cuts_short(
-    gradient_steps: int,
-) -> None:
+def test_nothing_is_learned_from_the_fault_in_a_collection_that_is_cut_short(gradient_steps: int) -> None:
     settings = {"train_freq": 128, "gradient_steps": gradient_steps, "learning_starts": 20}
     model = dqn(envs(what="observation", at=90), **settings).learn(50)
     with pytest.raises(NotFiniteError, match="by step 180 of the run"):
@@ -180,9 +178,7 @@ def test_evaluation_that_returns_no_number_is_refused() -> None:
 @pytest.mark.parametrize(
     ("what", "value", "training"), [("reward", -np.inf, True), ("observation", np.nan, False)]
 )
-def test_normalised_numbers_are_looked_at_raw(
-    make: Any, space: Any, what: str, value: float, training: bool
-) -> None:
+def test_raw_numbers_are_looked_at(make: Any, space: Any, what: str, value: float, training: bool) -> None:
     """Statistics would spread a NaN over all environments, and clipping would hide an infinity."""
     env = VecNormalize(envs(what=what, value=value, at=45, action_space=space))
     make(env).learn(60)

@@ -22,14 +22,9 @@ SMALL = {"net_arch": [8]}
 BOX = spaces.Box(-2.0, 6.0, (2,), np.float32)
 
 
-def dqn(env: Any, **hyperparameters: Any) -> DQN:
+def dqn(env: Any, algorithm: Any = DQN, **hyperparameters: Any) -> Any:
     settings = {"learning_starts": 20, "batch_size": 8, **hyperparameters}
-    return DQN(SMALL, env, seed=0, compile=False, **settings)
-
-
-def sac(env: Any, **hyperparameters: Any) -> SAC:
-    settings = {"learning_starts": 20, "batch_size": 8, **hyperparameters}
-    return SAC(SMALL, env, seed=0, compile=False, **settings)
+    return algorithm(SMALL, env, seed=0, compile=False, **settings)
 
 
 def by_observation(envs: list[Logged]) -> dict[tuple[float, ...], Transition]:
@@ -38,19 +33,18 @@ def by_observation(envs: list[Logged]) -> dict[tuple[float, ...], Transition]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
-    ("algorithm", "train_freq", "optimize"), [("dqn", 1, True), ("dqn", 120, False), ("sac", 39, False)]
+    ("algorithm", "train_freq", "optimize"), [(DQN, 1, True), (DQN, 120, False), (SAC, 39, False)]
 )
-def test_replay_holds_what_happened(kind: str, algorithm: str, train_freq: int, optimize: bool) -> None:
+def test_replay_holds_what_happened(kind: str, algorithm: Any, train_freq: int, optimize: bool) -> None:
     """Final observations follow truncated and terminated steps, and no reset is among the transitions."""
-    actions: spaces.Space[Any] = spaces.Discrete(3, start=2) if algorithm == "dqn" else BOX
+    actions: spaces.Space[Any] = spaces.Discrete(3, start=2) if algorithm is DQN else BOX
     env, envs = logged_vector_env(kind, actions)
-    make = dqn if algorithm == "dqn" else sac
     settings = {"optimize_memory_usage": optimize, "buffer_size": 600, "train_freq": train_freq}
-    model = make(env, **settings, learning_starts=80).learn(150)
+    model = dqn(env, algorithm, **settings, learning_starts=80).learn(150)
     log = by_observation(envs)
     assert len(model.buffer) == len(log) == model.num_timesteps
     batch = model.buffer.sample(np.random.default_rng(0), (1000,))
-    stored = batch["actions"] + 2 if algorithm == "dqn" else -2 + 4 * (batch["actions"] + 1)
+    stored = batch["actions"] + 2 if algorithm is DQN else -2 + 4 * (batch["actions"] + 1)
     for i, observation in enumerate(batch["observations"]):
         step = log[tuple(observation.tolist())]
         np.testing.assert_allclose(stored[i], step.action, rtol=1e-6, atol=1e-6)
@@ -175,9 +169,8 @@ def always_seven(model: DQN) -> DQN:
 
 def test_each_environment_explores_by_itself() -> None:
     env, envs = many_actions(8)
-    model = always_seven(
-        dqn(env, learning_starts=0, train_freq=1600, exploration_initial_eps=0.5, exploration_final_eps=0.5)
-    ).learn(1600)
+    epsilon = {"exploration_initial_eps": 0.5, "exploration_final_eps": 0.5}
+    model = always_seven(dqn(env, learning_starts=0, train_freq=1600, **epsilon)).learn(1600)
     greedy = np.array([[step.action == 7 for step in env.log] for env in envs])
     assert model.num_timesteps == greedy.size
     assert greedy.mean() == pytest.approx(0.51, abs=0.06)
@@ -189,42 +182,22 @@ def test_each_environment_explores_by_itself() -> None:
 
 def test_exploration_falls_over_its_fraction_of_training() -> None:
     env, envs = many_actions(1)
-    always_seven(
-        dqn(
-            env,
-            learning_starts=0,
-            train_freq=2000,
-            exploration_fraction=0.5,
-            exploration_initial_eps=1.0,
-            exploration_final_eps=0.0,
-        )
-    ).learn(2000)
+    epsilon = {"exploration_fraction": 0.5, "exploration_initial_eps": 1.0, "exploration_final_eps": 0.0}
+    always_seven(dqn(env, learning_starts=0, train_freq=2000, **epsilon)).learn(2000)
     random_share = np.array([step.action != 7 for step in envs[0].log]).reshape(8, 250).mean(1)
     expected = [0.875, 0.625, 0.375, 0.125, 0, 0, 0, 0]
     np.testing.assert_allclose(random_share, np.array(expected) * 0.98, atol=0.1)
     assert not random_share[4:].any()
 
 
-@pytest.mark.parametrize("n_envs", [3])
 @pytest.mark.parametrize(
-    ("train_freq", "gradient_steps", "updates_a_step"),
+    ("train_freq", "gradient_steps", "ratio"),
     [(1, 1, 1.0), (4, 2, 0.5), (16, 1, 1 / 16), (5, -1, 1.0), ([3, "step"], 1, 1 / 3)],
 )
-def test_updates_keep_their_ratio_to_the_data(
-    n_envs: int, train_freq: Any, gradient_steps: int, updates_a_step: float
-) -> None:
-    model = DQN(
-        SMALL,
-        "CartPole-v1",
-        n_envs=n_envs,
-        seed=0,
-        compile=False,
-        learning_starts=48,
-        train_freq=train_freq,
-        gradient_steps=gradient_steps,
-        batch_size=4,
-    ).learn(48 + 240)
-    assert model.n_updates == pytest.approx(updates_a_step * (model.num_timesteps - 48), abs=2 + n_envs)
+def test_updates_keep_their_ratio_to_the_data(train_freq: Any, gradient_steps: int, ratio: float) -> None:
+    settings = {"learning_starts": 48, "train_freq": train_freq, "gradient_steps": gradient_steps}
+    model = dqn("CartPole-v1", n_envs=3, batch_size=4, **settings).learn(48 + 240)
+    assert model.n_updates == pytest.approx(ratio * (model.num_timesteps - 48), abs=5)
 
 
 @pytest.mark.parametrize(("starts", "n_envs"), [(11, 3), (12, 1)])
@@ -251,9 +224,8 @@ class Counted(DQN):
 @pytest.mark.parametrize("train_freq", [[2, "episode"], {"frequency": 2, "unit": "episode"}])
 def test_updates_after_episodes_come_when_they_end(train_freq: Any) -> None:
     env = make_vec_env(lambda: Logged((3, 5, 2)), 1, check=False)
-    model = Counted(
-        SMALL, env, seed=0, compile=False, learning_starts=0, train_freq=train_freq, gradient_steps=4
-    ).learn(30)
+    settings = {"learning_starts": 0, "train_freq": train_freq, "gradient_steps": 4}
+    model = dqn(env, Counted, **settings).learn(30)
     assert model.counts == [(8, 2, 4), (13, 4, 8), (20, 6, 12), (28, 8, 16), (30, 9, 16)]
 
 
@@ -277,16 +249,8 @@ class Watched(DQN):
 
 @pytest.mark.parametrize(("n_envs", "expected"), [(1, [10, 20, 30, 40, 50]), (3, [12, 21, 30, 42, 51])])
 def test_target_is_copied_at_its_interval_of_environment_steps(n_envs: int, expected: list[int]) -> None:
-    model = Watched(
-        SMALL,
-        "CartPole-v1",
-        n_envs=n_envs,
-        seed=0,
-        compile=False,
-        learning_starts=5,
-        batch_size=4,
-        target_update_interval=10,
-    ).learn(52)
+    settings = {"learning_starts": 5, "batch_size": 4, "target_update_interval": 10}
+    model = dqn("CartPole-v1", Watched, n_envs=n_envs, **settings).learn(52)
     assert model.copied_at[1:] == expected
 
 
@@ -302,23 +266,14 @@ def test_target_moves_by_tau() -> None:
 @pytest.mark.parametrize("algorithm", [DQN, SAC])
 def test_storing_observations_once_trains_to_the_same_weights(algorithm: Any) -> None:
     """It holds a transition of each environment less, so it gets room for one more; in a full ring."""
-    room = 120
     actions: spaces.Space[Any] = spaces.Discrete(3) if algorithm is DQN else BOX
-    plain, once = (
-        algorithm(
-            SMALL,
-            logged_vector_env("own", actions)[0],
-            seed=0,
-            compile=False,
-            learning_starts=30,
-            batch_size=8,
-            train_freq=6,
-            gradient_steps=2,
-            buffer_size=room + 3 * optimize,
-            optimize_memory_usage=optimize,
-        )
-        for optimize in (False, True)
-    )
+
+    def model_of(**storage: Any) -> Any:
+        env, _ = logged_vector_env("own", actions)
+        return dqn(env, algorithm, learning_starts=30, train_freq=6, gradient_steps=2, **storage)
+
+    plain = model_of(buffer_size=120, optimize_memory_usage=False)
+    once = model_of(buffer_size=123, optimize_memory_usage=True)
     for _ in range(10):
         for model in (plain, once):
             model.learn(30, reset_num_timesteps=False)
@@ -327,9 +282,7 @@ def test_storing_observations_once_trains_to_the_same_weights(algorithm: Any) ->
 
 
 @pytest.mark.parametrize("algorithm", [DQN, ACER])
-def test_buffer_that_does_not_fit_is_refused_before_the_first_step(
-    algorithm: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_buffer_that_does_not_fit_is_refused_at_once(algorithm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replay, "free_bytes", lambda: 2**20)
     with pytest.raises(ZooError, match=r"`algo.buffer_size=50000` needs .* GiB .* algo.buffer_size=\d+ fits"):
         algorithm(SMALL, "CartPole-v1")

@@ -18,9 +18,6 @@ from zoo.policies.continuous import SquashedActor
 
 # -- Gradient steps of SAC against the same written out plainly with PyTorch's own parts -----------------
 
-
-GAMMA = 0.9
-BATCH = 16
 BOX = spaces.Box(-2.0, 6.0, (2,), np.float32)
 
 
@@ -61,8 +58,7 @@ class WatchedSAC(SAC):
             for part in (self.reference.actor, self.reference.critics):
                 part.encoder = nn.Identity()  # the vectors are flat; the encoder would make them single
             self.target = copy.deepcopy(self.reference.critics)
-            self.losses: list[tuple[float, float]] = []
-            self.q_values: list[float] = []
+            self.losses: list[tuple[float, float, float]] = []
             parts = (self.reference.actor, self.reference.critics, self.reference.temperature)
             self.optimizers = [torch.optim.Adam(part.parameters(), eps=1e-8) for part in parts]
         outputs = super()._take_steps(step, shared, rows)
@@ -88,7 +84,7 @@ class WatchedSAC(SAC):
             next_actions, next_log_prob = drawn(actor, batch["next_observations"], next_noise)
             next_values = self.target(batch["next_observations"], next_actions).min(0).values
             soft = next_values - alpha * next_log_prob
-            expected = batch["rewards"] + GAMMA * (1 - batch["terminated"]) * soft
+            expected = batch["rewards"] + 0.9 * (1 - batch["terminated"]) * soft
         values = critics(batch["observations"], batch["actions"])
         critic_loss = torch.stack([0.5 * ((value - expected) ** 2).mean() for value in values]).sum()
         critics_optimizer.zero_grad()
@@ -100,26 +96,11 @@ class WatchedSAC(SAC):
         actor_loss = (alpha * log_prob - best).mean()
         actor_loss.backward()
         actor_optimizer.step()
-        self.losses.append((critic_loss.item(), actor_loss.item()))
-        self.q_values.append(values.mean().item())
+        self.losses.append((critic_loss.item(), actor_loss.item(), values.mean().item()))
 
         with torch.no_grad():
             for target, online in zip(self.target.parameters(), critics.parameters(), strict=True):
                 target += batch["tau"] * (online - target)
-
-
-def sac(env: Any, **hyperparameters: Any) -> WatchedSAC:
-    settings = {"learning_rate": 0.01, "gamma": GAMMA, "learning_starts": 30, **hyperparameters}
-    return WatchedSAC(
-        {"net_arch": [8]},
-        env,
-        seed=1,
-        compile=False,
-        batch_size=BATCH,
-        train_freq=6,
-        gradient_steps=2,
-        **settings,
-    )
 
 
 @pytest.mark.parametrize(
@@ -136,18 +117,19 @@ def sac(env: Any, **hyperparameters: Any) -> WatchedSAC:
 )
 def test_sac_updates_as_written_out(hyperparameters: dict[str, Any]) -> None:
     env, _ = logged_vector_env("own", BOX)
-    model = sac(env, **hyperparameters).learn(90)
+    settings = {"learning_rate": 0.01, "gamma": 0.9, "learning_starts": 30, "batch_size": 16}
+    settings |= {"train_freq": 6, "gradient_steps": 2, **hyperparameters}
+    model = WatchedSAC({"net_arch": [8]}, env, seed=1, compile=False, **settings).learn(90)
     assert model.n_updates == 20
     assert_same_parameters(model.policy.actor, model.reference.actor, model.start.actor)
     assert_same_parameters(model.policy.critics, model.reference.critics, model.start.critics)
     target = load(copy.deepcopy(model.policy.critics), model.runner.state["target"])
     assert_same_parameters(target, model.target, model.start.critics)
     metrics = model.read_metrics()
-    assert metrics["train/critic_loss"] == pytest.approx(
-        np.mean([loss for loss, _ in model.losses]), rel=1e-3
-    )
-    assert metrics["train/actor_loss"] == pytest.approx(np.mean([loss for _, loss in model.losses]), rel=1e-3)
-    assert metrics["train/q_value"] == pytest.approx(np.mean(model.q_values), rel=1e-3, abs=1e-4)
+    critic_loss, actor_loss, q_value = np.mean(model.losses, 0)
+    assert metrics["train/critic_loss"] == pytest.approx(critic_loss, rel=1e-3)
+    assert metrics["train/actor_loss"] == pytest.approx(actor_loss, rel=1e-3)
+    assert metrics["train/q_value"] == pytest.approx(q_value, rel=1e-3, abs=1e-4)
     if "ent_coef" not in hyperparameters or isinstance(hyperparameters["ent_coef"], str):
         assert_same_parameters(model.policy.temperature, model.reference.temperature, model.start.temperature)
     else:
@@ -157,7 +139,6 @@ def test_sac_updates_as_written_out(hyperparameters: dict[str, Any]) -> None:
 
 
 # -- Schedules stand where the steps began that an update follows, also in the last, short one ------------
-
 
 OFF_POLICY = {"train_freq": 64, "gradient_steps": -1, "learning_starts": 0, "batch_size": 8}
 
@@ -200,7 +181,6 @@ def test_no_update_stands_at_the_end_of_its_schedule(name: str) -> None:
 
 # -- A batch that is larger than what it is drawn from: all of a rollout is one batch, and the user is told -
 
-
 ENV = "CartPole-v1"
 QUIET: dict[str, Any] = {"seed": 0, "compile": False, "threads": 1}
 
@@ -215,15 +195,12 @@ QUIET: dict[str, Any] = {"seed": 0, "compile": False, "threads": 1}
         (zoo.TRPO, "MlpPolicy", {"n_steps": 32}, 11),  # one of the actor, ten of the critic
     ],
 )
-def test_rollout_is_the_batch(
-    algorithm: type[Any], policy: str, options: dict[str, Any], n_updates: int
-) -> None:
+def test_rollout_is_the_batch(algorithm: Any, policy: str, options: dict[str, Any], n_updates: int) -> None:
     model = algorithm(policy, ENV, **options, **QUIET).learn(32)
     assert model.n_updates == n_updates
 
 
 # -- Each algorithm's update is one graph that a compiler takes, and learns what the eager one learns -----
-
 
 LEARNING = {"learning_starts": 16, "train_freq": 8, "gradient_steps": 4, "batch_size": 8}
 UNITS = {"normalize_returns": True, "enable_popart": True, "critic_l2_reg": 0.1, "max_grad_norm": 1.0}
@@ -241,18 +218,8 @@ COMPILED_RUNS: dict[str, tuple[Any, str, dict[str, Any]]] = {
 )
 def test_compiled_run_learns_what_the_eager_one_learns(name: str) -> None:
     algorithm, env, hyperparameters = COMPILED_RUNS[name]
-    models = [
-        algorithm(
-            env=env,
-            n_envs=2,
-            seed=0,
-            compile=compile,
-            threads=1,
-            learning_rate=0.01,
-            **{"policy": {"net_arch": [8]}, **hyperparameters},
-        )
-        for compile in (False, True)
-    ]
+    settings = {**QUIET, "n_envs": 2, "learning_rate": 0.01, **hyperparameters}
+    models = [algorithm({"net_arch": [8]}, env, **{**settings, "compile": each}) for each in (False, True)]
     start = models[0].get_parameters()
     eager, compiled = (model.learn(64) for model in models)
     assert compiled.runtime.compile is True

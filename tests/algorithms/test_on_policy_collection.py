@@ -32,9 +32,7 @@ def value(model: OnPolicyAlgorithm, observation: np.ndarray) -> float:
         return float(model.policy.values({"observations": torch.from_numpy(observation[None])})[0])
 
 
-def slow_advantages(
-    model: OnPolicyAlgorithm, log: list[Transition], gamma: float, gae_lambda: float
-) -> list[float]:
+def slow_advantages(model: A2C, log: list[Transition], gamma: float, gae_lambda: float) -> list[float]:
     """Return A = r + γ·V(s′) − V(s) + γλ·A′, with no V(s′) after a termination, no A′ over any end."""
     advantages: list[float] = []
     following = 0.0
@@ -94,9 +92,7 @@ def test_truncated_episodes_bootstrap_from_their_final_observation_and_terminate
         (A2C, {"encoder": "multi", "features_dim": 8}, "Zoo/IdentityDict-v0"),
     ],
 )
-def test_a_long_rollout_is_valued_in_pieces(
-    algorithm: Any, policy: Any, env: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_long_rollouts_are_valued_in_pieces(algorithm: Any, policy: Any, env: str, monkeypatch: Any) -> None:
     rollouts = []
     for piece_bytes in (on_policy.PIECE_BYTES, 0):
         monkeypatch.setattr(on_policy, "PIECE_BYTES", piece_bytes)

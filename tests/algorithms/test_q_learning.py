@@ -21,13 +21,13 @@ from zoo.optim.update_runner import UpdateRunner
 
 # -- Gradient steps of DQN and QR-DQN beside those of a peer, from the same weights and on the same batches -
 
-
 BATCH = 16
 STEPS = 5
 NET_ARCH = [16, 16]
 ENV = "Acrobot-v1"  # three actions
 GAMMA = 0.9
 LEARNING_RATE = 2.0**-8  # the same number in both precisions
+SETTINGS = {"batch_size": BATCH, "buffer_size": 100, "gamma": GAMMA, "learning_rate": LEARNING_RATE}
 
 ROUNDING = {torch.float32: 2e-4, torch.float64: 1e-10}
 """How far two ways of one computation may part, in parts of the way that the parameters have gone."""
@@ -35,17 +35,7 @@ ROUNDING = {torch.float32: 2e-4, torch.float64: 1e-10}
 
 def ours_of(algorithm: Any, dtype: torch.dtype, **hyperparameters: Any) -> Any:
     """Return Zoo's algorithm in this precision, with hyperparameters that the peer has too."""
-    model = algorithm(
-        {"net_arch": NET_ARCH},
-        ENV,
-        seed=0,
-        compile=False,
-        batch_size=BATCH,
-        buffer_size=100,
-        gamma=GAMMA,
-        learning_rate=LEARNING_RATE,
-        **hyperparameters,
-    )
+    model = algorithm({"net_arch": NET_ARCH}, ENV, seed=0, compile=False, **SETTINGS, **hyperparameters)
     if dtype == torch.float64:
         model.policy.encoder = nn.Identity()  # the observations are vectors, which it would make single
         model.policy.double()
@@ -55,19 +45,8 @@ def ours_of(algorithm: Any, dtype: torch.dtype, **hyperparameters: Any) -> Any:
 
 def peer_of(algorithm: Any, network: str, dtype: torch.dtype, **hyperparameters: Any) -> Any:
     """Return the peer's algorithm in this precision; ``network`` is its name for what it trains."""
-    policy_kwargs = {"net_arch": NET_ARCH, **hyperparameters.pop("policy_kwargs", {})}
-    model = algorithm(
-        "MlpPolicy",
-        ENV,
-        seed=0,
-        device="cpu",
-        batch_size=BATCH,
-        buffer_size=100,
-        gamma=GAMMA,
-        learning_rate=LEARNING_RATE,
-        policy_kwargs=policy_kwargs,
-        **hyperparameters,
-    )
+    nets = {"policy_kwargs": {"net_arch": NET_ARCH, **hyperparameters.pop("policy_kwargs", {})}}
+    model = algorithm("MlpPolicy", ENV, seed=0, device="cpu", **SETTINGS, **nets, **hyperparameters)
     model.set_logger(configure(None, []))
     model.policy.to(dtype)
     model.networks = [getattr(model, network), getattr(model, f"{network}_target")]
@@ -132,14 +111,13 @@ def _samples(batch: dict[str, Tensor]) -> ReplayBufferSamples:
 
 # -- DQN without its extensions takes the gradient steps of Stable-Baselines3's, to rounding --------------
 
-
 sb3 = pytest.importorskip("stable_baselines3")
 
 PLAIN = {"double": False, "dueling": False}
 
 
 def compared(
-    dtype: torch.dtype, algorithm: Any = DQN, *, max_grad_norm: float = 10.0, discounts: bool = False
+    dtype: torch.dtype, algorithm: Any = DQN, *, max_grad_norm: float, discounts: bool = False
 ) -> float:
     ours = ours_of(algorithm, dtype, max_grad_norm=max_grad_norm, **PLAIN)
     theirs = peer_of(sb3.DQN, "q_net", dtype, max_grad_norm=max_grad_norm)
@@ -149,9 +127,7 @@ def compared(
 @pytest.mark.parametrize("dtype", ROUNDING)
 @pytest.mark.parametrize("max_grad_norm", [10.0, 0.1])
 @pytest.mark.parametrize("discounts", [False, True])
-def test_gradient_steps_are_those_of_stable_baselines3(
-    dtype: torch.dtype, max_grad_norm: float, discounts: bool
-) -> None:
+def test_gradient_steps_are_the_peers(dtype: torch.dtype, max_grad_norm: float, discounts: bool) -> None:
     assert compared(dtype, max_grad_norm=max_grad_norm, discounts=discounts) < ROUNDING[dtype]
 
 
@@ -191,7 +167,6 @@ def test_the_comparison_notices(mistaken: Any) -> None:
 
 # -- QR-DQN takes the gradient steps of SB3-Contrib's, to rounding ----------------------------------------
 
-
 sb3_contrib = pytest.importorskip("sb3_contrib")
 
 N = 8
@@ -199,28 +174,19 @@ N = 8
 
 
 def qrdqn_compared(
-    dtype: torch.dtype,
-    algorithm: Any = QRDQN,
-    *,
-    n_quantiles: int = N,
-    max_grad_norm: float | None = None,
-    discounts: bool = False,
+    dtype: torch.dtype, algorithm: Any = QRDQN, n_quantiles: int = N, *, discounts: bool = False, **clip: Any
 ) -> float:
-    ours = ours_of(algorithm, dtype, n_quantiles=n_quantiles, max_grad_norm=max_grad_norm)
-    theirs = peer_of(
-        *(sb3_contrib.QRDQN, "quantile_net", dtype),
-        max_grad_norm=max_grad_norm,
-        policy_kwargs={"n_quantiles": n_quantiles},
-    )
+    clip = {"max_grad_norm": None, **clip}
+    ours = ours_of(algorithm, dtype, n_quantiles=n_quantiles, **clip)
+    quantiles = {"policy_kwargs": {"n_quantiles": n_quantiles}}
+    theirs = peer_of(sb3_contrib.QRDQN, "quantile_net", dtype, **clip, **quantiles)
     return difference(ours, theirs, batches(dtype, discounts=discounts))
 
 
 @pytest.mark.parametrize("dtype", ROUNDING)
 @pytest.mark.parametrize("max_grad_norm", [None, 0.1])
 @pytest.mark.parametrize("discounts", [False, True])
-def test_gradient_steps_are_those_of_sb3_contrib(
-    dtype: torch.dtype, max_grad_norm: float | None, discounts: bool
-) -> None:
+def test_quantile_steps_are_the_peers(dtype: torch.dtype, max_grad_norm: Any, discounts: bool) -> None:
     assert qrdqn_compared(dtype, max_grad_norm=max_grad_norm, discounts=discounts) < ROUNDING[dtype]
 
 
@@ -260,35 +226,31 @@ class UsualEpsilon(QRDQN):
         return 1e-8
 
 
-@pytest.mark.parametrize(
-    "mistaken",
-    [
-        PlacesOfTargets,
-        MeanOverQuantiles,
-        QuantilesOfAllActions,
-        QuantilesDecidedByTheOnlineNetwork,
-        UsualEpsilon,
-    ],
-)
+MISTAKEN = [PlacesOfTargets, MeanOverQuantiles, QuantilesOfAllActions]
+
+
+@pytest.mark.parametrize("mistaken", [*MISTAKEN, QuantilesDecidedByTheOnlineNetwork, UsualEpsilon])
 def test_the_comparison_of_quantiles_notices(mistaken: Any) -> None:
     assert qrdqn_compared(torch.float64, mistaken) > 1e4 * ROUNDING[torch.float64]
 
 
 # -- The quantile Huber loss against numbers worked out by hand, loops, and the quantiles that it is to find
 
-
 each_example = settings(deadline=None, derandomize=True, max_examples=50)
 
 
+def huber(error: float) -> float:
+    return error**2 / 2 if abs(error) <= 1 else abs(error) - 1 / 2
+
+
+def quantile_loss(error: float, i: int, n: int) -> float:
+    place = (i + 0.5) / n
+    return (1 - place if error < 0 else place) * huber(error)
+
+
 def plain_loss(quantiles: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    found = np.zeros((len(quantiles), len(targets)))
-    for i, quantile in enumerate(quantiles):
-        for j, target in enumerate(targets):
-            error = target - quantile
-            huber = 0.5 * error**2 if abs(error) <= 1 else abs(error) - 0.5
-            level = (i + 0.5) / len(quantiles)
-            found[i, j] = (level if error >= 0 else 1 - level) * huber
-    return found
+    n = len(quantiles)
+    return np.array([[quantile_loss(goal - at, i, n) for goal in targets] for i, at in enumerate(quantiles)])
 
 
 @given(n=st.integers(1, 5), m=st.integers(1, 5), seed=st.integers(0, 2**16))
@@ -315,26 +277,15 @@ def test_losses_and_gradients_are_those_of_a_loop(n: int, m: int, seed: int) -> 
 
 # -- Gradient steps of DQN and QR-DQN on batches made by hand, against loops over samples and quantiles ---
 
-
 STEP_BATCH = 12
 STEP_GAMMA = 0.8
 
 
 def make(algorithm: Any, *, double: bool, dueling: bool) -> Any:
     """Return an algorithm whose target network is not the online one, and whose steps move nothing."""
-    extra = {"n_quantiles": 5} if algorithm is QRDQN else {}
-    envs = make_vec_env("Zoo/Masked-v0", 1)
-    model = algorithm(
-        {"net_arch": [8]},
-        envs,
-        seed=0,
-        compile=False,
-        gamma=STEP_GAMMA,
-        learning_rate=0.0,
-        double=double,
-        dueling=dueling,
-        **extra,
-    )
+    options = {"double": double, "dueling": dueling, **({"n_quantiles": 5} if algorithm is QRDQN else {})}
+    settings = {"seed": 0, "compile": False, "gamma": STEP_GAMMA, "learning_rate": 0.0, **options}
+    model = algorithm({"net_arch": [8]}, make_vec_env("Zoo/Masked-v0", 1), **settings)
     generator = torch.Generator().manual_seed(0)
     for name in ("q_network", "target"):
         vector = model.runner.state[name]
@@ -364,15 +315,6 @@ EXTRAS: dict[str, Any] = {
     "discounts": STEP_GAMMA ** (1 + torch.arange(STEP_BATCH) % 3).float(),
     "next_action_masks": (torch.arange(STEP_BATCH)[:, None] + torch.arange(6)) % 3 == 0,
 }
-
-
-def huber(error: float) -> float:
-    return error**2 / 2 if abs(error) <= 1 else abs(error) - 1 / 2
-
-
-def quantile_loss(error: float, i: int, n: int) -> float:
-    place = (i + 0.5) / n
-    return (1 - place if error < 0 else place) * huber(error)
 
 
 def written_out(model: Any, batch: dict[str, Tensor]) -> tuple[list[list[float]], list[float], list[float]]:
@@ -434,34 +376,15 @@ def test_step_against_loops(algorithm: Any, double: bool, dueling: bool, extra: 
 
 
 # -- What DQN's target network estimates of many batches at once is what it estimates of each -------------
-
-
-AHEAD_BATCH = 8
-
-
-def model_of(algorithm: Any, env: str, **options: Any) -> Any:
-    """Return a model that has learned a little, so that its target network lags behind."""
-    hyperparameters = {"learning_starts": 20, "train_freq": 4, "gradient_steps": 2, **options}
-    return algorithm(
-        {"name": "MlpPolicy", "net_arch": [16]},
-        make_vec_env(env, 2, 0),
-        seed=0,
-        compile=False,
-        batch_size=AHEAD_BATCH,
-        learning_rate=0.01,
-        **hyperparameters,
-    ).learn(60)
-
-
-def batches_of(model: Any, n_steps: int) -> dict[str, torch.Tensor]:
-    return model._tensors(model.buffer.sample(model.rng, (n_steps, AHEAD_BATCH)))
-
-
 @pytest.mark.parametrize("double", [True, False])
 @pytest.mark.parametrize("algorithm", [DQN, QRDQN])
 def test_targets_are_the_same_with_them_and_without(algorithm: Any, double: bool) -> None:
-    model = model_of(algorithm, "CartPole-v1", double=double)
-    batches = batches_of(model, 3)
+    settings = {"learning_starts": 20, "train_freq": 4, "gradient_steps": 2, "batch_size": 8}
+    settings |= {"learning_rate": 0.01, "double": double}
+    envs = make_vec_env("CartPole-v1", 2, 0)
+    model = algorithm({"net_arch": [16]}, envs, seed=0, compile=False, **settings)
+    model.learn(60)  # so that its target network lags behind
+    batches = model._tensors(model.buffer.sample(model.rng, (3, 8)))
     ahead = model._target_values_ahead(batches, 2)
     for i in range(3):
         batch = {name: each[i] for name, each in batches.items()}

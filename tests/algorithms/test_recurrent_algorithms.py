@@ -20,7 +20,6 @@ from zoo.optim.update_runner import UpdateRunner
 
 # -- What recurrent policies learn from: sequences, the states before them, and values that remember ------
 
-
 N_STEPS, N_ENVS, CHUNK = 12, 3, 4
 GAMMA, GAE_LAMBDA = 0.9, 0.7
 ALGORITHMS = pytest.mark.parametrize("algorithm", [A2C, PPO2])
@@ -66,9 +65,7 @@ def stepped(model: OnPolicyAlgorithm, log: list[Transition]) -> tuple[list[Any],
     return states, following
 
 
-def slow_advantages(
-    model: OnPolicyAlgorithm, log: list[Transition], first: int
-) -> tuple[list[float], list[float]]:
+def slow_advantages(model: Any, log: list[Transition], first: int) -> tuple[list[float], list[float]]:
     """Return advantages and values of the steps from ``first`` on, one by one."""
     states, following = stepped(model, log)
     starts = [True, *(step.terminated or step.truncated for step in log[:-1])]
@@ -76,10 +73,8 @@ def slow_advantages(
     carried = 0.0
     for i in reversed(range(first, len(log))):
         step = log[i]
-        seen = {
-            "observations": torch.from_numpy(step.observation[None]),
-            "episode_starts": torch.tensor([starts[i]]),
-        }
+        observations = torch.from_numpy(step.observation[None])
+        seen = {"observations": observations, "episode_starts": torch.tensor([starts[i]])}
         values.append(float(model.policy.values(seen, states[i]).detach()))
         ended = step.terminated or step.truncated
         carried = step.reward + following[i] - values[-1] + GAMMA * GAE_LAMBDA * (0.0 if ended else carried)
@@ -91,9 +86,7 @@ def slow_advantages(
     ("algorithm", "share_encoder", "kind"),
     [*((PPO2, True, kind) for kind in KINDS), (A2C, False, "NEXT_STEP")],
 )
-def test_values_and_advantages_remember_since_the_episode_began(
-    algorithm: Any, share_encoder: bool, kind: str
-) -> None:
+def test_values_remember_since_the_episode_began(algorithm: Any, share_encoder: bool, kind: str) -> None:
     """Also those of a truncated episode's last observation, and of the observation after the rollout."""
     model, logs, firsts = collected(algorithm, kind, policy=policy("gru", share_encoder))
     rollout = model.finished_rollout()
@@ -120,9 +113,8 @@ def test_steps_that_merely_reset_teach_nothing(algorithm: Any) -> None:
     def updated(change: str) -> dict[str, np.ndarray]:
         model, _, _ = collected(algorithm, "NEXT_STEP", normalize_advantage=True)
         memory = model.buffer
-        where = {"resets": ~memory.valid, "real": memory.valid, "nothing": np.zeros_like(memory.valid)}[
-            change
-        ]
+        changes = {"resets": ~memory.valid, "real": memory.valid, "nothing": np.zeros_like(memory.valid)}
+        where = changes[change]
         memory.rewards[where] += 5.0
         memory.columns["actions"][where] = 2
         model.schedules["learning_rate"] = lambda progress: 0.1
@@ -136,48 +128,31 @@ def test_steps_that_merely_reset_teach_nothing(algorithm: Any) -> None:
     assert any(np.abs(real[name] - nothing[name]).max() > 1e-4 for name in nothing)
 
 
-# -- With a memory the toy that needs one is solved; without one it is not --------------------------------
-
-
-LEARNED, BY_CHANCE = 0.9, 0.6
+# -- With a memory the toy that needs one is solved -------------------------------------------------------
 
 SETTINGS: dict[Any, dict[str, Any]] = {
     PPO2: {"n_steps": 24, "n_minibatches": 2, "n_epochs": 6, "ent_coef": 0.01},
     A2C: {"n_steps": 12, "use_rms_prop": False, "normalize_advantage": True},
 }
-N_TIMESTEPS = {PPO2: 6_000, A2C: 12_000}
-
-
-def score(algorithm: Any, policy: dict[str, Any], env: Any) -> float:
-    """Return the mean return of 100 episodes after training."""
-    model = algorithm(
-        policy,
-        env,
-        n_envs=16,
-        seed=0,
-        compile=False,
-        threads=1,
-        learning_rate=0.01,
-        gamma=0.95,
-        **SETTINGS[algorithm],
-    )
-    model.learn(N_TIMESTEPS[algorithm])
-    return evaluate_policy(model, env, 100, seed=1, n_envs=7)[0]
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "memory"),
-    [(PPO2, {"recurrent": "lstm"}), (A2C, {"recurrent": "gru", "critic_lstm": "shared"})],
+    ("algorithm", "n_timesteps", "memory"),
+    [(PPO2, 6_000, {"recurrent": "lstm"}), (A2C, 12_000, {"recurrent": "gru", "critic_lstm": "shared"})],
     ids=["ppo2", "a2c"],
 )
-def test_memory_toy_is_solved(algorithm: Any, memory: dict[str, Any]) -> None:
-    assert score(algorithm, {**memory, "lstm_hidden_size": 16, "net_arch": []}, "Zoo/Memory-v0") > LEARNED
+def test_memory_toy_is_solved(algorithm: Any, n_timesteps: int, memory: dict[str, Any]) -> None:
+    policy = {**memory, "lstm_hidden_size": 16, "net_arch": []}
+    settings = {"n_envs": 16, "learning_rate": 0.01, "gamma": 0.95, **SETTINGS[algorithm]}
+    model = algorithm(policy, "Zoo/Memory-v0", seed=0, compile=False, threads=1, **settings)
+    model.learn(n_timesteps)
+    assert evaluate_policy(model, "Zoo/Memory-v0", 100, seed=1, n_envs=7)[0] > 0.9
 
 
 # -- Updates of recurrent PPO against SB3-Contrib's: same weights, states and batches, in double precision --
 
-
 contrib = pytest.importorskip("sb3_contrib")
+DummyVecEnv = pytest.importorskip("stable_baselines3.common.vec_env").DummyVecEnv
 
 PEER_STEPS, PEER_ENVS, HIDDEN = 8, 3, 6
 ACTIONS: dict[str, spaces.Space[Any]] = {
@@ -185,12 +160,7 @@ ACTIONS: dict[str, spaces.Space[Any]] = {
     "numbers": spaces.Box(-2.0, 2.0, (2,), np.float32),
 }
 THEIRS = {"separate": {}, "detached": {"enable_critic_lstm": False, "shared_lstm": True}}
-PEER_SETTINGS: dict[str, Any] = {
-    "learning_rate": RATE,
-    "n_steps": PEER_STEPS,
-    "n_epochs": 2,
-    "ent_coef": 0.125,
-}
+PEER_SETTINGS = {"learning_rate": RATE, "n_steps": PEER_STEPS, "n_epochs": 2, "ent_coef": 0.125}
 
 Rollout = dict[str, Any]
 
@@ -203,42 +173,18 @@ class Pair:
         self.critic, self.n_layers, self.batch_size = critic, n_layers, batch_size
         space = ACTIONS[actions]
         env = type("Env", (Nowhere,), {"action_space": space})
-        widths = {"pi": [7], "vf": [5]}
-        self.peer = peer_of(
-            contrib.RecurrentPPO(
-                "MlpLstmPolicy",
-                venv(env),
-                batch_size=batch_size * PEER_STEPS,
-                policy_kwargs={
-                    "lstm_hidden_size": HIDDEN,
-                    "n_lstm_layers": n_layers,
-                    "net_arch": widths,
-                    **THEIRS[critic],
-                },
-                device="cpu",
-                **PEER_SETTINGS,
-            ),
-            torch.float64,
-        )
+        nets = {"lstm_hidden_size": HIDDEN, "n_lstm_layers": n_layers, "net_arch": {"pi": [7], "vf": [5]}}
+        settings = {"batch_size": batch_size * PEER_STEPS, "policy_kwargs": {**nets, **THEIRS[critic]}}
+        envs = DummyVecEnv([env] * PEER_ENVS)
+        theirs = contrib.RecurrentPPO("MlpLstmPolicy", envs, device="cpu", **settings, **PEER_SETTINGS)
+        self.peer = peer_of(theirs, torch.float64)
         self.peer.policy.extract_features = lambda observations: observations
         with torch.no_grad():
             for parameter in self.peer.policy.parameters():
                 parameter += 0.1 * torch.randn_like(parameter)
-        self.ours = PPO2(
-            {
-                "recurrent": "lstm",
-                "lstm_hidden_size": HIDDEN,
-                "n_lstm_layers": n_layers,
-                "net_arch": widths,
-                "critic_lstm": critic,
-            },
-            observation_space=Nowhere.observation_space,
-            action_space=space,
-            compile=False,
-            clip_range_vf=None,
-            vf_coef=0.5,
-            **PEER_SETTINGS,
-        )
+        own = {"observation_space": Nowhere.observation_space, "action_space": space, "compile": False}
+        own |= {"clip_range_vf": None, "vf_coef": 0.5, **PEER_SETTINGS}
+        self.ours = PPO2({"recurrent": "lstm", "critic_lstm": critic, **nets}, **own)
         self.ours.policy.double().encoder = nn.Identity()  # the usual one makes all single
         action = "logits" if actions == "choice" else "mean"
         tensors = self.peer.policy.state_dict()
@@ -260,23 +206,14 @@ class Pair:
         starts[0, 0], starts[1, 0] = True, False
         is_choice = isinstance(space, spaces.Discrete)
         actions = torch.randint(3, shape, generator=generator) if is_choice else normal(*shape, 2)
-        return {
-            "observations": normal(*shape, 3),
-            "actions": actions,
-            "episode_starts": starts,
-            "states": normal(PEER_ENVS, self.ours.policy.state_size),
-            "values": normal(*shape),
-            "log_prob": 0.1 * normal(*shape) - 1.2,
-            "advantages": normal(*shape),
-            "returns": normal(*shape),
-        }
+        drawn = {name: normal(*shape) for name in ("values", "advantages", "returns")}
+        drawn |= {"observations": normal(*shape, 3), "log_prob": 0.1 * normal(*shape) - 1.2}
+        states = normal(PEER_ENVS, self.ours.policy.state_size)
+        return {**drawn, "actions": actions, "episode_starts": starts, "states": states}
 
     def ours_updated(self) -> None:
         rows = torch.arange(PEER_ENVS).reshape(-1, self.batch_size).repeat(2, 1)
-        rates = {
-            name: torch.tensor(RATE if name == "learning_rate" else 0.2)
-            for name in ("learning_rate", "clip_range")
-        }
+        rates = {"learning_rate": torch.tensor(RATE), "clip_range": torch.tensor(0.2)}
         self.ours._take_steps(self.ours._gradient_step, {"rollout": self.rollout, **rates}, rows)
 
     def theirs_updated(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -287,8 +224,7 @@ class Pair:
         by_step = {
             name: column.numpy().swapaxes(0, 1) for name, column in self.rollout.items() if name != "states"
         }
-        for theirs, name in {"log_probs": "log_prob"}.items():
-            setattr(buffer, theirs, by_step[name])
+        buffer.log_probs = by_step["log_prob"]
         for name in ("values", "advantages", "returns", "observations"):
             setattr(buffer, name, by_step[name])
         buffer.episode_starts = by_step["episode_starts"].astype(np.float64)
@@ -304,9 +240,7 @@ class Pair:
         buffer.full, buffer.generator_ready = True, False
         self.peer.train()
 
-    def check(
-        self, monkeypatch: pytest.MonkeyPatch, plant: Callable[[Pair], Any] = lambda pair: None
-    ) -> None:
+    def check(self, monkeypatch: Any, plant: Callable[[Pair], Any] = lambda pair: None) -> None:
         """Raise `AssertionError` where the two have learned something else."""
         self.theirs_updated(monkeypatch)
         plant(self)
@@ -318,12 +252,6 @@ class Pair:
             torch.testing.assert_close(ours[name], theirs[their_name], rtol=1e-7, atol=1e-8, msg=name)
 
 
-def venv(env: Any) -> Any:
-    from stable_baselines3.common.vec_env import DummyVecEnv
-
-    return DummyVecEnv([env] * PEER_ENVS)
-
-
 @pytest.mark.parametrize("actions", ACTIONS)
 @pytest.mark.parametrize("critic", THEIRS)
 @pytest.mark.parametrize(("n_layers", "batch_size"), [(1, 3), (1, 1), (2, 3)])
@@ -333,19 +261,15 @@ def test_an_update_is_the_peers(
     Pair(actions, critic, n_layers, batch_size).check(monkeypatch)
 
 
-def _late(pair: Pair) -> None:
-    pair.rollout["episode_starts"] = pair.rollout["episode_starts"].roll(1, 1)
-
-
-def _swapped(pair: Pair) -> None:
-    pair.rollout["states"] = pair.rollout["states"].roll(HIDDEN, 1)
+def _rolled(pair: Pair, name: str, by: int) -> None:
+    pair.rollout[name] = pair.rollout[name].roll(by, 1)
 
 
 PLANTED: dict[str, Callable[[Pair], Any]] = {
     "states are forgotten": lambda pair: pair.rollout["states"].zero_(),
-    "h and c change places": _swapped,
+    "h and c change places": lambda pair: _rolled(pair, "states", HIDDEN),
     "starts are ignored": lambda pair: pair.rollout["episode_starts"].zero_(),
-    "starts come a step late": _late,
+    "starts come a step late": lambda pair: _rolled(pair, "episode_starts", 1),
     "weight of the values": lambda pair: setattr(pair.ours.config, "vf_coef", 0.501),
     "weight of the entropy": lambda pair: setattr(pair.ours.config, "ent_coef", 0.126),
     "advantages are not standardised": lambda pair: setattr(pair.ours.config, "normalize_advantage", False),

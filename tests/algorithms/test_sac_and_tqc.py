@@ -42,8 +42,6 @@ def test_the_temperature_learns_from_weighted_samples() -> None:
 
 
 # -- What TQC refuses -------------------------------------------------------------------------------------
-
-
 def make(**hyperparameters: Any) -> TQC:
     settings = {"buffer_size": 100, "batch_size": 8, "learning_starts": 0, **hyperparameters}
     return TQC({"net_arch": [8]}, "Pendulum-v1", seed=0, compile=False, threads=1, **settings)
@@ -57,7 +55,6 @@ def test_dropping_all_quantiles_is_refused(dropped: int) -> None:
 
 
 # -- TQC's gradient steps end with the weights of SB3-Contrib's, given the same batches and noise ---------
-
 
 CALLS = (1, 3, 2, 4)
 EXACT = {torch.float32: 1e-4, torch.float64: 1e-10}
@@ -114,8 +111,6 @@ def test_updates_are_the_peers(dtype: torch.dtype, settings: dict[str, Any]) -> 
 
 
 # What the comparison has to see
-
-
 class DropsOfEach(TQC):
     """Drops the highest quantiles of each critic, before they are put together."""
 
@@ -166,17 +161,14 @@ class TruncatedForTheActor(TQC):
         return self._soft_values(values, torch.zeros_like(values[0, :, 0])).mean(-1)
 
 
+MISTAKEN = [DropsOfEach, DropsTheLowest, DropsOneMore, WithoutEntropy]
+MISTAKEN += [SumOverQuantiles, WeightsTargets, LowestForTheActor, TruncatedForTheActor]
+
+
 @pytest.mark.parametrize(
     ("algorithm", "changed"),
     [
-        (DropsOfEach, {}),
-        (DropsTheLowest, {}),
-        (DropsOneMore, {}),
-        (WithoutEntropy, {}),
-        (SumOverQuantiles, {}),
-        (WeightsTargets, {}),
-        (LowestForTheActor, {}),
-        (TruncatedForTheActor, {}),
+        *((mistaken, {}) for mistaken in MISTAKEN),
         (TQC, {"top_quantiles_to_drop_per_net": 3}),
         (TQC, {"target_update_interval": 2}),
         (TQC, {"gamma": 0.75}),

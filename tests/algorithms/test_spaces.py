@@ -21,7 +21,6 @@ from zoo.errors import ZooError
 
 # -- Every algorithm learns from every kind of observation, stored and normalised as it should be ---------
 
-
 IMAGE = spaces.Box(0, 255, (3, 36, 40), np.uint8)
 WIDE = spaces.Box(-1e3, 1e3, (2,), np.float64)
 
@@ -119,7 +118,6 @@ def test_learning_from_every_kind_of_observation(name: str, kind: str, autoreset
 
 
 # -- Actions of Tuple and Dict spaces: from the environment to the update, as if each part stood alone ----
-
 
 SMALL = {"net_arch": [8]}
 

@@ -11,6 +11,7 @@ import torch
 from gymnasium import spaces
 from logged_envs import Logged
 from peer_updates import N_OBSERVED, RATE, Nowhere, flat, in_precision, peer_of
+from test_on_policy_updates import ACTIONS as SPACES
 from torch import Tensor, nn
 
 from zoo import TRPO, make_vec_env
@@ -19,15 +20,8 @@ from zoo.policies.recurrent import unrolled
 
 # -- What TRPO's update promises: its bound, what it leaves alone, and what its options change ------------
 
-
 N_STEPS, N_ENVS = 32, 2
 POLICY = {"net_arch": [6]}
-SPACES: list[spaces.Space[Any]] = [
-    spaces.Discrete(3),
-    spaces.MultiDiscrete([2, 3]),
-    spaces.MultiBinary(2),
-    spaces.Box(-1.0, 1.0, (2,), np.float32),
-]
 
 
 def trpo(actions: spaces.Space[Any] = SPACES[0], policy: Any = POLICY, **hyperparameters: Any) -> TRPO:
@@ -118,17 +112,10 @@ def test_no_step_breaks_its_bound_or_loses(actions: spaces.Space[Any], target_kl
     assert sum(accepted) >= 2
 
 
-@pytest.mark.parametrize(
-    "spoiled",
-    [
-        {"advantages": torch.zeros(N_STEPS * N_ENVS)},
-        {"advantages": torch.full((N_STEPS * N_ENVS,), torch.nan)},
-    ],
-    ids=["no direction", "not a number"],
-)
-def test_a_search_that_finds_nothing_leaves_the_policy_as_it_was(spoiled: dict[str, Tensor]) -> None:
+@pytest.mark.parametrize("advantage", [0.0, torch.nan], ids=["no direction", "not a number"])
+def test_a_search_that_finds_nothing_leaves_the_policy_as_it_was(advantage: float) -> None:
     model = trpo()
-    rollout = {**collected(model), **spoiled}
+    rollout = {**collected(model), "advantages": torch.full((N_STEPS * N_ENVS,), advantage)}
     before = model.runner.state["policy"].clone()
     model.read_metrics()
     model._move_policy(rollout)
@@ -155,7 +142,6 @@ def test_the_critic_moves_nothing_that_actions_depend_on(share_encoder: bool) ->
 
 # -- Whole updates of TRPO against SB3-Contrib's: same weights, same rollouts, same minibatches -----------
 
-
 contrib = pytest.importorskip("sb3_contrib")
 
 ROWS, BATCH = 48, 16
@@ -167,15 +153,8 @@ ACTIONS: dict[str, tuple[spaces.Space[Any], int]] = {
 }
 """Action spaces, and by how many dimensions SB3-Contrib divides the divergence."""
 
-SETTINGS: dict[str, Any] = {
-    "n_steps": ROWS,
-    "batch_size": BATCH,
-    "learning_rate": RATE,
-    "n_critic_updates": 2,
-    "cg_max_steps": 5,
-    "cg_damping": 0.0625,
-    "target_kl": 0.0625,
-}
+SETTINGS: dict[str, Any] = {"n_steps": ROWS, "batch_size": BATCH, "learning_rate": RATE}
+SETTINGS |= {"n_critic_updates": 2, "cg_max_steps": 5, "cg_damping": 0.0625, "target_kl": 0.0625}
 
 
 class InPrecision(TRPO):
@@ -285,9 +264,7 @@ def distance_after_updates(
     [{}, {"target_kl": 1.0}, {"cg_max_steps": 12, "normalize_advantage": False}],
     ids=["usual", "far", "unnormalised"],
 )
-def test_updates_are_those_of_sb3_contrib(
-    monkeypatch: pytest.MonkeyPatch, actions: str, settings: dict[str, Any]
-) -> None:
+def test_updates_are_the_peers(monkeypatch: Any, actions: str, settings: dict[str, Any]) -> None:
     distance, kls = distance_after_updates(monkeypatch, actions, {}, settings)
     assert distance < 1e-6
     bound = ACTIONS[actions][1] * {**SETTINGS, **settings}["target_kl"]

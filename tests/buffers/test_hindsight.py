@@ -19,11 +19,7 @@ Array = np.ndarray
 
 GOAL = ArraySpec((2,), np.float32)
 SPECS = {
-    "observations": {
-        "observation": ArraySpec((1,), np.float32),
-        "achieved_goal": GOAL,
-        "desired_goal": GOAL,
-    },
+    "observations": {"observation": ArraySpec((1,), np.float32), "achieved_goal": GOAL, "desired_goal": GOAL},
     "actions": ArraySpec((), np.int64),
 }
 GAMMA = 0.5
@@ -91,11 +87,9 @@ class World:
         return np.arange(self.count - n, self.count) + 1.0
 
     def _shown(self, numbers: Array) -> dict[str, Array]:
-        goals = {
-            "achieved_goal": np.stack([numbers, -numbers], -1),
-            "desired_goal": np.stack([self.goals, -self.goals], -1),
-        }
-        return {"observation": numbers[:, None].astype(np.float32), **goals}
+        achieved, desired = (np.stack([each, -each], -1) for each in (numbers, self.goals))
+        observation = numbers[:, None].astype(np.float32)
+        return {"observation": observation, "achieved_goal": achieved, "desired_goal": desired}
 
     def step(self) -> None:
         following, actions = self._new(self.n_envs), self._new(self.n_envs).astype(np.int64)
@@ -105,11 +99,8 @@ class World:
         valid = ~self.resets
         terminated, ended = terminated & valid, ended & valid
         columns = {"observations": self._shown(self.now), "actions": actions}
-        self.buffer.add(
-            transition(
-                columns, self._shown(following), rewards, terminated, ended, valid if self.next_step else None
-            )
-        )
+        rows = valid if self.next_step else None
+        self.buffer.add(transition(columns, self._shown(following), rewards, terminated, ended, rows))
         for env in np.flatnonzero(valid):
             episodes = self.episodes[env]
             episodes[-1].steps.append(
@@ -121,6 +112,12 @@ class World:
         self.resets = ended if self.next_step else np.zeros(self.n_envs, bool)
         self.now = np.where(ended, self._new(self.n_envs), following)
         self.goals = np.where(ended, -self._new(self.n_envs), self.goals)
+
+    def lived(self, n_steps: int) -> World:
+        for _ in range(n_steps):
+            self.step()
+        self.cut()
+        return self
 
     def cut(self, envs: list[int] | None = None) -> None:
         self.buffer.cut(envs)
@@ -170,16 +167,8 @@ def make_world(
     sampler: Any = None,
 ) -> World:
     hindsight = Hindsight(Asked(ends=ends), strategy, n_sampled_goal)
-    buffer = ReplayBuffer(
-        length * n_envs,
-        n_envs,
-        SPECS,
-        optimize_memory_usage=optimize,
-        n_step=n_step,
-        gamma=GAMMA,
-        sampler=sampler,
-        relabelling=hindsight,
-    )
+    options = {"n_step": n_step, "gamma": GAMMA, "sampler": sampler, "relabelling": hindsight}
+    buffer = ReplayBuffer(length * n_envs, n_envs, SPECS, optimize_memory_usage=optimize, **options)
     return World(buffer, seed, end, next_step)
 
 
@@ -232,10 +221,7 @@ def test_goals_are_those_of_the_strategy_and_as_likely_as_they_should_be(
 
 @pytest.mark.parametrize("n_sampled_goal", [1, 4, 7])
 def test_share_of_other_goals_is_exact_in_every_batch(n_sampled_goal: int) -> None:
-    world = make_world(n_sampled_goal=n_sampled_goal)
-    for _ in range(30):
-        world.step()
-    world.cut()
+    world = make_world(n_sampled_goal=n_sampled_goal).lived(30)
     goals = sampled_goals(world.buffer.sample(world.rng, (30, 40)))
     assert ((goals > 0).sum(-1) == 40 * n_sampled_goal / (n_sampled_goal + 1)).all()
 
@@ -244,9 +230,7 @@ def test_share_of_other_goals_is_exact_in_every_batch(n_sampled_goal: int) -> No
 @pytest.mark.parametrize("n_step", [1, 2, 3])
 @pytest.mark.parametrize("ends", [False, True])
 @pytest.mark.parametrize("optimize", [False, True])
-def test_rewards_and_ends_are_those_under_the_goal(
-    strategy: str, n_step: int, ends: bool, optimize: bool
-) -> None:
+def test_rewards_and_ends_are_of_the_goal(strategy: str, n_step: int, ends: bool, optimize: bool) -> None:
     """Every one is computed again, step by step; all steps of a window have one goal."""
     world = make_world(strategy, n_step=n_step, ends=ends, optimize=optimize, length=20)
     for step in range(55):
@@ -280,9 +264,7 @@ def test_rewards_and_ends_are_those_under_the_goal(
 
 
 @pytest.mark.parametrize("optimize", [False, True])
-def test_nothing_is_relabelled_before_an_episode_has_ended_also_where_it_is_longer_than_the_ring(
-    optimize: bool,
-) -> None:
+def test_nothing_is_relabelled_before_an_episode_has_ended_however_long_it_is(optimize: bool) -> None:
     world = make_world(end=0.0, optimize=optimize)
     for _ in range(30):
         world.step()
@@ -297,22 +279,14 @@ def test_nothing_is_relabelled_before_an_episode_has_ended_also_where_it_is_long
 class Newest(UniformSampler):
     """Draws the newest transitions, and says that each counts as much as its place in the batch."""
 
-    def sample(
-        self, rng: Any, shape: Any, buffer: ReplayBuffer, progress: float
-    ) -> tuple[Array, Array, Array]:
+    def sample(self, rng: Any, shape: Any, buffer: Any, progress: float) -> tuple[Array, Array, Array]:
         places = np.arange(np.prod(shape)).reshape(shape)
-        return (
-            (buffer.heads[0] - 1 - places % 4) % buffer.length,
-            np.zeros(shape, np.int64),
-            places.astype(np.float32),
-        )
+        positions = (buffer.heads[0] - 1 - places % 4) % buffer.length
+        return positions, np.zeros(shape, np.int64), places.astype(np.float32)
 
 
 def test_a_sampler_says_which_transitions_are_drawn_and_weights_stay_with_them() -> None:
-    world = make_world(sampler=Newest(), n_envs=1)
-    for _ in range(30):
-        world.step()
-    world.cut()
+    world = make_world(sampler=Newest(), n_envs=1).lived(30)
     batch = world.buffer.sample(world.rng, (2, 10))
     newest = [step.number for episode in world.kept() for step in episode.steps]
     assert (batch["actions"].reshape(-1) == np.array([sorted(newest)[-1 - i % 4] for i in range(20)])).all()
@@ -329,10 +303,7 @@ class Noting(Newest):
 
 def test_priorities_are_told_of_errors_under_the_goals_that_were_sought_alone() -> None:
     sampler = Noting()
-    world = make_world(sampler=sampler, n_envs=1)
-    for _ in range(30):
-        world.step()
-    world.cut()
+    world = make_world(sampler=sampler, n_envs=1).lived(30)
     batch = world.buffer.sample(world.rng, (3, 10))
     world.buffer.update_priorities(np.ones((3, 10)))
     assert sampler.rows.tolist() == np.flatnonzero(sampled_goals(batch) < 0).tolist()

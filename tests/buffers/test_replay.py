@@ -1,4 +1,4 @@
-"""Replay against plain lists of transitions: several environments, full rings, resets, both storages."""
+"""Replay against plain lists of transitions: several environments, full rings, resets, every storage."""
 
 from __future__ import annotations
 
@@ -12,11 +12,15 @@ import pytest
 from gymnasium import spaces
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from toy_envs import ImageIdentity
 from transitions import transition
 
-from zoo import DQN
+from zoo import ACER, DQN, make_vec_env
 from zoo.buffers import replay
 from zoo.buffers.arrays import ArraySpec, find_not_finite, observation_spec
+from zoo.buffers.config import PrioritizedConfig
+from zoo.buffers.frames import frame_spec
+from zoo.buffers.prioritized import PrioritizedSampler
 from zoo.buffers.replay import ReplayBuffer, replay_bytes
 from zoo.core.tensors import content_files, join, split
 from zoo.envs.transition import Transition
@@ -84,18 +88,12 @@ class World:
         following, after = self.numbers(), self.numbers()
         valid = ~self.resets if self.next_step else np.ones(self.n_envs, bool)
         terminated, ended = terminated & valid, ended & valid
-        step = transition(
-            {"observations": shown(observations, self.dictionary), "actions": actions},
-            shown(following, self.dictionary),
-            rewards.astype(np.float32),
-            terminated,
-            ended,
-            None if valid.all() and self.rng.random() < 0.8 else valid,
-        )
+        columns = {"observations": shown(observations, self.dictionary), "actions": actions}
+        rows = None if valid.all() and self.rng.random() < 0.8 else valid
+        step = transition(columns, shown(following, self.dictionary), rewards, terminated, ended, rows)
         for i in np.flatnonzero(valid):
-            self.lists[i].append(
-                (observations[i], actions[i], following[i], np.float32(rewards[i]), terminated[i])
-            )
+            taken = observations[i], actions[i], following[i], np.float32(rewards[i]), terminated[i]
+            self.lists[i].append(taken)
         if self.next_step:
             self.current, self.resets = following, ended
         else:
@@ -114,24 +112,15 @@ class World:
 
     def sampled(self, n: int) -> list[tuple[float, ...]]:
         batch = self.buffer.sample(self.rng, (3, n))
-        assert all(
-            array.shape[:2] == (3, n) for key, array in batch.items() if not key.endswith("observations")
-        )
-        columns = (
-            number(batch["observations"]),
-            batch["actions"],
-            number(batch["next_observations"]),
-            batch["rewards"],
-            batch["terminated"],
-        )
+        before, after = number(batch["observations"]), number(batch["next_observations"])
+        columns = before, batch["actions"], after, batch["rewards"], batch["terminated"]
+        assert all(column.shape == (3, n) for column in columns)
         return list(zip(*(column.reshape(-1) for column in columns), strict=True))
 
 
-def make_world(
-    n_envs: int, capacity: int, *, optimize: bool, dictionary: bool, next_step: bool, seed: int
-) -> World:
+def make_world(n_envs: int, capacity: int, *, optimize: bool, dictionary: bool, **world: Any) -> World:
     buffer = ReplayBuffer(capacity, n_envs, DICT if dictionary else PLAIN, optimize_memory_usage=optimize)
-    return World(n_envs, buffer, dictionary, next_step, seed)
+    return World(n_envs, buffer, dictionary, **world)
 
 
 worlds = st.builds(
@@ -157,16 +146,10 @@ def test_buffer_holds_the_newest_transitions_as_they_were(world: World, what: li
         elif each == "cut":
             world.cut()
         else:
-            saved = join(*split(copy.deepcopy(world.buffer.state())))
-            fresh = make_world(
-                world.n_envs,
-                world.buffer.length * world.n_envs,
-                optimize=world.buffer.optimize_memory_usage,
-                dictionary=world.dictionary,
-                next_step=world.next_step,
-                seed=0,
-            ).buffer
-            fresh.load_state(saved)
+            old, specs = world.buffer, DICT if world.dictionary else PLAIN
+            once = old.optimize_memory_usage
+            fresh = ReplayBuffer(old.length * old.n_envs, old.n_envs, specs, optimize_memory_usage=once)
+            fresh.load_state(join(*split(copy.deepcopy(old.state()))))
             world.buffer = fresh
         expected = world.kept()
         assert len(world.buffer) == len(expected)
@@ -181,17 +164,10 @@ def test_sampling_is_uniform_over_environments_of_different_fill(optimize: bool)
     buffer = ReplayBuffer(60, 3, PLAIN, optimize_memory_usage=optimize)
     rng = np.random.default_rng(0)
     for step in range(30):
-        numbers = 100 * np.arange(3) + step
-        buffer.add(
-            transition(
-                {"observations": shown(numbers, False), "actions": numbers},
-                shown(numbers + 1, False),
-                np.zeros(3, np.float32),
-                np.zeros(3, bool),
-                np.zeros(3, bool),
-                np.array([True, step % 2 == 0, step < 3]),
-            )
-        )
+        numbers, valid = 100 * np.arange(3) + step, np.array([True, step % 2 == 0, step < 3])
+        columns = {"observations": shown(numbers, False), "actions": numbers}
+        never = np.zeros(3, bool)
+        buffer.add(transition(columns, shown(numbers + 1, False), np.zeros(3), never, never, valid))
     n_stored = len(buffer)
     assert n_stored == (20 - optimize) + 15 + 3
     n_draws = 400 * n_stored
@@ -206,11 +182,8 @@ def test_sampling_is_uniform_over_environments_of_different_fill(optimize: bool)
 @pytest.mark.parametrize("specs", [PLAIN, DICT])
 def test_size_is_known_before_anything_is_allocated(optimize: bool, specs: dict[str, Any]) -> None:
     buffer = ReplayBuffer(60, 3, specs, optimize_memory_usage=optimize)
-    allocated = 0
-    for column in buffer.columns.values():
-        allocated += (
-            sum(part.nbytes for part in column.values()) if isinstance(column, dict) else column.nbytes
-        )
+    columns = (each if isinstance(each, dict) else {"": each} for each in buffer.columns.values())
+    allocated = sum(part.nbytes for column in columns for part in column.values())
     assert replay_bytes(60, specs, optimize_memory_usage=optimize) == allocated
 
 
@@ -284,9 +257,9 @@ def test_a_cut_is_written_into_the_next_checkpoint(monkeypatch: pytest.MonkeyPat
     assert [first for first, part in after.items() if part.name != before[first].name] == ["6"]
 
 
-def make(env: str = "FrozenLake-v1", **options: Any) -> DQN:
-    settings = {"learning_starts": 20, "batch_size": 8, "buffer_size": 60, **options}
-    return DQN({"net_arch": [4]}, env, seed=0, compile=False, threads=1, **settings)
+def make(buffer_size: int = 60) -> DQN:
+    settings = {"learning_starts": 20, "batch_size": 8, "buffer_size": buffer_size}
+    return DQN({"net_arch": [4]}, "FrozenLake-v1", seed=0, compile=False, threads=1, **settings)
 
 
 def test_model_goes_back_to_before_a_number_that_was_not_finite(tmp_path: Any) -> None:
@@ -299,19 +272,14 @@ def test_model_goes_back_to_before_a_number_that_was_not_finite(tmp_path: Any) -
     model.learn(10, reset_num_timesteps=False)
 
 
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [({"buffer_size": 30}, r"`algo\.buffer_size`"), ({"buffer_size": 300}, r"`algo\.buffer_size`")],
-)
-def test_model_of_another_memory_says_which_setting_is_another(
-    options: dict[str, Any], named: str, tmp_path: Any
-) -> None:
+@pytest.mark.parametrize("size", [30, 300])
+def test_model_of_another_memory_says_which_setting_is_another(size: int, tmp_path: Any) -> None:
     write_checkpoint(tmp_path / "saved", make().learn(80))
     saved = read_checkpoint(tmp_path / "saved")
     restore(saved, usual := make())
     usual.learn(10, reset_num_timesteps=False)
-    model = make(**options)
-    with pytest.raises(ZooError, match=named):
+    model = make(buffer_size=size)
+    with pytest.raises(ZooError, match=r"`algo\.buffer_size`"):
         restore(saved, model)
 
 
@@ -438,3 +406,147 @@ def test_first_number_that_is_not_finite_is_found_with_its_environment() -> None
     assert find_not_finite(columns) == ("c", 0, -np.inf)
     columns["b"][1] = np.inf
     assert find_not_finite(columns) == ("b", 1, np.inf)
+
+
+# -- Stacks of frames that are stored once, against lists of what was shown ------------------------------
+
+SIDE = 5
+
+
+class Stacks:
+    """Environments whose pictures show their last frames; ``padding`` is what comes before the first."""
+
+    def __init__(self, n_envs: int, n_frames: int, channels: int, *, first: bool, padding: str) -> None:
+        self.n_envs, self.n_frames, self.padding = n_envs, n_frames, padding
+        self.axis = 0 if first else 2
+        self.frame = (channels, SIDE, SIDE) if first else (SIDE, SIDE, channels)
+        shape = list(self.frame)
+        shape[self.axis] *= n_frames
+        self.spec = ArraySpec(tuple(shape), np.uint8)
+        self.rng = np.random.default_rng(0)
+        self.frames: list[list[Array]] = [[] for _ in range(n_envs)]
+        self.lists: list[list[tuple[Array, Array]]] = [[] for _ in range(n_envs)]
+        for env in range(n_envs):
+            self.begin(env)
+
+    def begin(self, env: int) -> None:
+        frame = self.new()
+        before = frame if self.padding == "repeated" else np.zeros_like(frame)
+        # A lost life: the game, and its frames, go on.
+        if self.padding != "kept" or not self.frames[env]:
+            self.frames[env] = [before] * (self.n_frames - 1) + [frame]
+
+    def new(self) -> Array:
+        return self.rng.integers(0, 3, self.frame).astype(np.uint8)
+
+    def shown(self) -> Array:
+        stacks = [np.concatenate(frames[-self.n_frames :], self.axis) for frames in self.frames]
+        return np.stack(stacks)
+
+    def step(self, buffer: ReplayBuffer, valid: Array) -> None:
+        before, number = self.shown(), np.array([len(past) for past in self.lists])
+        for env in np.flatnonzero(valid):
+            self.frames[env].append(self.new())
+        after, ended = self.shown(), (self.rng.random(self.n_envs) < 0.2) & valid
+        terminated = ended & (self.rng.random(self.n_envs) < 0.5)
+        for env in np.flatnonzero(valid):
+            self.lists[env].append((before[env], after[env]))
+        columns = {"observations": before, "actions": number}
+        every = None if valid.all() else valid
+        buffer.add(transition(columns, after, np.arange(self.n_envs), terminated, ended, every))
+        for env in np.flatnonzero(ended):
+            self.begin(int(env))
+
+
+@given(
+    n_envs=st.integers(1, 3),
+    rows=st.integers(2, 15),
+    n_frames=st.integers(2, 4),
+    channels=st.sampled_from([1, 1, 3]),
+    first=st.booleans(),
+    padding=st.sampled_from(["zeros", "repeated", "kept"]),
+    prioritized=st.booleans(),
+    what=st.lists(st.sampled_from(["add"] * 9 + ["some", "cut", "save"]), min_size=1, max_size=60),
+)
+@settings(deadline=None, derandomize=True, max_examples=150)
+def test_what_comes_out_is_what_was_shown(
+    n_envs: int, rows: int, n_frames: int, channels: int, what: list[str], prioritized: bool, **form: Any
+) -> None:
+    """In rings that have wrapped, after resets and cuts, and after a round trip through the state."""
+    form["first"] &= channels * n_frames < SIDE
+    stacks = Stacks(n_envs, n_frames, channels, **form)
+
+    def make() -> ReplayBuffer:
+        specs = {"observations": stacks.spec, "actions": ArraySpec((), np.int64)}
+        sampler = PrioritizedSampler(PrioritizedConfig()) if prioritized else None
+        stored_once = {"optimize_memory_usage": True, "n_frames": n_frames}
+        return ReplayBuffer(rows * n_envs, n_envs, specs, sampler=sampler, **stored_once)
+
+    buffer = make()
+    for each in what:
+        if each == "cut":
+            buffer.cut()
+            for env in range(n_envs):
+                stacks.begin(env)
+        elif each == "save":
+            saved = join(*split(copy.deepcopy(buffer.state())))
+            buffer = make()
+            buffer.load_state(saved)
+        else:
+            valid = stacks.rng.random(n_envs) < 0.5 if each == "some" else np.ones(n_envs, bool)
+            stacks.step(buffer, valid)
+    most = max(rows, n_frames + 1) - n_frames
+    kept = {
+        (env, i) for env, past in enumerate(stacks.lists) for i in range(max(0, len(past) - most), len(past))
+    }
+    assert len(buffer) == len(kept)
+    if not kept:
+        return
+    batch = buffer.sample(np.random.default_rng(1), (4, 100))
+    envs, numbers = batch["rewards"].astype(int), batch["actions"]
+    assert set(zip(envs.ravel().tolist(), numbers.ravel().tolist(), strict=True)) <= kept
+    for place in np.ndindex(envs.shape):
+        before, after = stacks.lists[envs[place]][numbers[place]]
+        assert (batch["observations"][place] == before).all()
+        assert (batch["next_observations"][place] == after).all()
+
+
+@pytest.mark.parametrize(
+    ("stacked", "frame"),
+    [((4, 84, 84), (1, 84, 84)), ((9, 11, 12), (9, 11, 3)), ((12, 84, 84), (3, 84, 84)), ((9, 11, 3), None)],
+)
+def test_frame_is_found_as_stacks_are_made(stacked: tuple[int, ...], frame: tuple[int, ...] | None) -> None:
+    spec = frame_spec(ArraySpec(stacked, np.uint8), 4)
+    assert (None if spec is None else spec.shape) == frame
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_only_starts_of_episodes_are_kept_whole(first: bool) -> None:
+    stacks = Stacks(2, 4, 1, first=first, padding="zeros")
+    specs = {"observations": stacks.spec, "actions": ArraySpec((), np.int64)}
+    buffer = ReplayBuffer(200, 2, specs, optimize_memory_usage=True, n_frames=4)
+    for _ in range(500):
+        stacks.step(buffer, np.ones(2, bool))
+    frame = 2 * 100 * SIDE * SIDE
+    assert buffer.columns["observations"].nbytes == frame
+    assert replay_bytes(200, specs, optimize_memory_usage=True, n_frames=4) < 2 * frame
+    starts = 1 + int(buffer.columns["dones"].sum())
+    assert 0 < len(buffer.state()["stacks"]["places"]) <= 3 * starts + 2
+
+
+@pytest.mark.parametrize("algorithm", [DQN, ACER])
+def test_learning_is_the_same_with_frames_stored_once(algorithm: Any) -> None:
+    """Down to the last bit: only the memory that holds what is learned from is another."""
+
+    def parameters(*, stacked: bool) -> list[Array]:
+        env: Any = make_vec_env(ImageIdentity, 2, seed=0, frame_stack=3)
+        if not stacked:
+            env.frame_stack = 1
+        is_dqn = algorithm is DQN
+        starts = {"learning_starts": 50, "optimize_memory_usage": True} if is_dqn else {"replay_start": 50}
+        model = algorithm("CnnPolicy", env, seed=0, buffer_size=600, **starts).learn(200)
+        assert model.buffer.columns["observations"].shape[-1] == (1 if stacked else 3)
+        return list(model.get_parameters().values())
+
+    for one, other in zip(parameters(stacked=True), parameters(stacked=False), strict=True):
+        assert (one == other).all()

@@ -132,9 +132,8 @@ def test_truncations_name_step_environment_and_final_observation() -> None:
         ended, seen = np.isin(np.arange(4), list(reevaluation)), {"observations": blank[:, None]}
         buffer.add(transition(seen, blank[:, None], blank, ended, ended), blank)
         if reevaluation:
-            buffer.add_truncations(
-                np.array(list(reevaluation)), np.array(list(reevaluation.values()), np.float32)[:, None]
-            )
+            finals = np.array(list(reevaluation.values()), np.float32)[:, None]
+            buffer.add_truncations(np.array(list(reevaluation)), finals)
     truncations = buffer.truncations()
     assert truncations is not None
     steps, envs, final_observations, _ = truncations

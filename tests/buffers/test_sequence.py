@@ -55,31 +55,20 @@ class World:
         return np.arange(self.count - self.n_envs, self.count)
 
     def step(self) -> None:
-        shown, actions, following, after = (self.current, *(self.numbers(), self.numbers(), self.numbers()))
+        shown, actions, following, after = self.current, self.numbers(), self.numbers(), self.numbers()
         rewards = self.rng.normal(size=self.n_envs).astype(np.float32)
         terminated = self.rng.random(self.n_envs) < 0.15
         ended = terminated | (self.rng.random(self.n_envs) < 0.2)
         valid = ~self.resets if self.next_step else np.ones(self.n_envs, bool)
         terminated, ended = terminated & valid, ended & valid
-        columns = {
-            "observations": observed(shown),
-            "actions": actions,
-            "behaviour": np.stack([actions] * 3, -1).astype(np.float32),
-            "action_masks": masked(shown),
-            "states": state(shown),
-            "next_states": state(following),
-        }
-        took = transition(
-            columns, observed(following), rewards, terminated, ended, valid, masks=masked(following)
-        )
-        self.buffer.add(took)
-        for i in np.flatnonzero(valid).tolist():
-            self.lists[i].append(
-                Moment(
-                    *(int(shown[i]), int(actions[i]), float(rewards[i]), bool(terminated[i])),
-                    *(bool(ended[i]), int(following[i])),
-                )
-            )
+        columns = {"observations": observed(shown), "actions": actions, "action_masks": masked(shown)}
+        columns |= {"behaviour": np.stack([actions] * 3, -1).astype(np.float32)}
+        columns |= {"states": state(shown), "next_states": state(following)}
+        took = columns, observed(following), rewards, terminated, ended, valid
+        self.buffer.add(transition(*took, masks=masked(following)))
+        gave = shown, actions, rewards, terminated, ended, following
+        for i in np.flatnonzero(valid):
+            self.lists[i].append(Moment(*(column[i].item() for column in gave)))
         self.current = np.where(ended, after, following)
         if self.next_step:
             self.current, self.resets = following, ended

@@ -39,14 +39,8 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 def test_reader_that_has_seen_enough_ends_the_command_quietly(tmp_path: Path) -> None:
-    done = subprocess.run(
-        f"'{ZOO}' train --help | head -n 1",
-        shell=True,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = f"'{ZOO}' train --help | head -n 1"
+    done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.stdout == "Train an agent.\n"
     assert done.stderr == ""
 

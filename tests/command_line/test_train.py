@@ -22,13 +22,8 @@ from zoo.commands import check, enjoy, evaluate
 ZOO = str(Path(sys.executable).with_name("zoo"))
 
 SHORT = [
-    "n_timesteps=512",
-    "n_envs=2",
-    "algo.n_steps=32",
-    "algo.batch_size=64",
-    "algo.n_epochs=1",
-    "compile=false",
-    "progress_bar=false",
+    *("n_timesteps=512", "n_envs=2", "algo.n_steps=32", "algo.batch_size=64", "algo.n_epochs=1"),
+    *("compile=false", "progress_bar=false"),
 ]
 BARE = [*SHORT, "callbacks=none", "logger=none"]
 CARTPOLE = ["algo=ppo2", "env=CartPole-v1", *SHORT, "callbacks.eval.n_episodes=2"]
@@ -75,9 +70,7 @@ def test_config_of_a_run_gives_the_same_run_again() -> None:
     assert same(weights(first / "agent"), weights(again / "agent"))
 
 
-def test_preset_has_a_folder_of_its_own_and_its_agent_is_called_so(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_preset_has_its_own_folder_and_its_agent_is_called_so(capsys: pytest.CaptureFixture[str]) -> None:
     run = train("algo=ppo", "env=CartPole-v1", *BARE)
     assert run.parent == Path("runs/ppo/CartPole-v1")
     card = json.loads((run / "agent" / "card.json").read_text())
@@ -189,19 +182,11 @@ def test_broken_environment_is_found_before_the_first_step(
     assert not Path("runs").exists()
 
 
-def test_successes_are_told_wherever_returns_are(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    overrides = [
-        "algo=her_dqn",
-        "env=Zoo/BitFlipping-v0",
-        "env.kwargs.n_bits=2",
-        "n_timesteps=200",
-        "n_envs=2",
-    ]
+def test_successes_are_told_wherever_returns_are(capsys: pytest.CaptureFixture[str]) -> None:
+    bits = ["algo=her_dqn", "env=Zoo/BitFlipping-v0", "env.kwargs.n_bits=2", "n_timesteps=200", "n_envs=2"]
     small = ["policy.net_arch=[8]", "algo.learning_starts=50", "algo.batch_size=10", "compile=false"]
     quiet = ["progress_bar=false", "logger=csv", "callbacks.eval.every=100", "seed=0"]
-    result = zoo.train(zoo.compose("train", [*overrides, *small, *quiet]))
+    result = zoo.train(zoo.compose("train", [*bits, *small, *quiet]))
     assert result.evaluation is not None
     rate = result.evaluation.success_rate
     assert rate is not None

@@ -15,16 +15,8 @@ PACKAGE = Path(__file__).resolve().parents[2]
 BESIDE = ("attr", "jax", "pandas", "evil")
 
 TRAIN = (
-    *(
-        "train",
-        "algo=a2c",
-        "n_timesteps=40",
-        "n_envs=2",
-        "algo.n_steps=5",
-        "policy.net_arch=[4]",
-        "verbose=0",
-    ),
-    *("callbacks.eval=null", "callbacks.checkpoint=null", "compile=false"),
+    *("train", "algo=a2c", "n_timesteps=40", "n_envs=2", "algo.n_steps=5", "policy.net_arch=[4]"),
+    *("callbacks.eval=null", "callbacks.checkpoint=null", "compile=false", "verbose=0"),
 )
 IN_WORKERS = ("env.vectorization=workers", "env.n_workers=1")
 
@@ -61,19 +53,11 @@ def unpacked(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def zoo(folder: Path, *arguments: str) -> str:
+def zoo(folder: Path, *arguments: str, how: tuple[str, ...] = ("-c", ZOO)) -> None:
     environment = {**os.environ, "PYTHONPATH": str(PACKAGE)}
-    done = subprocess.run(
-        [sys.executable, "-c", ZOO, *arguments],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    options = {"cwd": folder, "env": environment, "capture_output": True, "text": True, "timeout": 120}
+    done = subprocess.run([sys.executable, *how, *arguments], check=False, **options)
     assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 @pytest.mark.parametrize(
@@ -90,8 +74,7 @@ def test_nothing_beside_runs(unpacked: Path, arguments: tuple[str, ...]) -> None
 
 
 @pytest.mark.parametrize(
-    ("env", "options"),
-    [pytest.param("Class-v0", (), marks=pytest.mark.slow), ("Name-v0", IN_WORKERS)],
+    ("env", "options"), [pytest.param("Class-v0", (), marks=pytest.mark.slow), ("Name-v0", IN_WORKERS)]
 )
 def test_module_that_the_user_names_is_found_with_all_that_it_imports(
     unpacked: Path, env: str, options: tuple[str, ...]
@@ -112,12 +95,5 @@ def test_nothing_beside_runs_for_the_package_itself(unpacked: Path, options: lis
             pytest.skip("Python 3.10 has no safe path")
         for name in ("typing", "contextlib", "json"):
             (unpacked / f"{name}.py").write_text((unpacked / "attr.py").read_text())
-    subprocess.run(
-        [sys.executable, *options, "zoo", "agents"],
-        cwd=unpacked,
-        env={**os.environ, "PYTHONPATH": str(PACKAGE)},
-        capture_output=True,
-        check=True,
-        timeout=120,
-    )
+    zoo(unpacked, "agents", how=(*options, "zoo"))
     assert not (unpacked / "ran").exists(), (unpacked / "ran").read_text()

@@ -137,13 +137,8 @@ def test_callbacks_and_loggers_are_chosen_singly_or_together() -> None:
 
 @pytest.mark.parametrize("command", SETTINGS)
 def test_every_setting_has_its_default_in_conf(command: str) -> None:
-    choices = {
-        "train": CARTPOLE,
-        "tune": CARTPOLE,
-        "check": ["env=CartPole-v1"],
-        "compare": ["runs=[a,b]"],
-    }.get(command, [])
-    config = zoo.compose(command, choices)
+    choices = {"train": CARTPOLE, "tune": CARTPOLE, "check": ["env=CartPole-v1"], "compare": ["runs=[a,b]"]}
+    config = zoo.compose(command, choices.get(command, []))
     conf = data_folder("conf")
     assert conf is not None
     written = yaml.safe_load((conf / f"{command}.yaml").read_text())
@@ -235,9 +230,7 @@ def test_a_dictionary_on_the_command_line_is_blamed_for_what_is_in_it() -> None:
     assert "(in " not in str(caught.value)
 
 
-def test_working_folder_comes_first_and_only_once(
-    working_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_working_folder_comes_first_and_once(working_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own = data_folder("conf")
     assert own is not None
     assert search_folders("conf") == [own]
@@ -273,19 +266,9 @@ def test_config_can_be_shown_before_everything_is_chosen(capsys: pytest.CaptureF
 def test_help_names_groups_options_settings_and_examples(capsys: pytest.CaptureFixture[str]) -> None:
     page = shown(capsys, "train", "--help")
     for word in (
-        "zoo train algo=ppo2 env=CartPole-v1",
-        "a2c",
-        "PPO with the defaults of Stable-Baselines3",
-        "any Gymnasium id",
-        "LnCnnPolicy",
-        "callbacks=NAME",
-        "tensorboard",
-        "cartpole_until_solved",
-        "joblib",
-        "slurm",
-        "n_envs=1",
-        "seed=null",
-        "--cfg job",
+        *("zoo train algo=ppo2 env=CartPole-v1", "a2c", "PPO with the defaults of Stable-Baselines3"),
+        *("any Gymnasium id", "LnCnnPolicy", "callbacks=NAME", "tensorboard", "cartpole_until_solved"),
+        *("joblib", "slurm", "n_envs=1", "seed=null", "--cfg job"),
     ):
         assert word in page
     assert max(map(len, page.splitlines())) <= 120

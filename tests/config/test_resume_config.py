@@ -37,14 +37,7 @@ def test_config_is_that_of_the_run(saved: DictConfig) -> None:
 
 
 @pytest.mark.parametrize(
-    "override",
-    [
-        "policy=MlpPolicy",
-        "n_timesteps=1e5",
-        "seed=3",
-        "algo.gamma=0.5",
-        "env.kwargs.gravity=20",
-    ],
+    "override", ["policy=MlpPolicy", "n_timesteps=1e5", "seed=3", "algo.gamma=0.5", "env.kwargs.gravity=20"]
 )
 def test_what_the_run_has_anyway_may_be_said_again(saved: DictConfig, override: str) -> None:
     assert zoo.compose("train", [f"resume={RUN}", override]).algo == saved.algo
@@ -120,21 +113,9 @@ gymnasium.register("Tokens-v0", entry_point=Env, max_episode_steps=20)
 """
 
 TRAIN = (
-    *(
-        "algo=a2c",
-        "env=tokens:Tokens-v0",
-        "n_timesteps=40",
-        "n_envs=2",
-        "algo.n_steps=5",
-        "seed=1",
-        "verbose=0",
-    ),
-    *(
-        "policy.net_arch=[4]",
-        "callbacks.eval.n_episodes=1",
-        "callbacks.checkpoint.keep=true",
-        "compile=false",
-    ),
+    *("algo=a2c", "env=tokens:Tokens-v0", "n_timesteps=40", "n_envs=2", "algo.n_steps=5", "seed=1"),
+    *("policy.net_arch=[4]", "callbacks.eval.n_episodes=1", "callbacks.checkpoint.keep=true"),
+    *("compile=false", "verbose=0"),
     *(f"env.kwargs.token='{NAMED}'", "env.kwargs.again='${env.kwargs.token}'", "logger=[csv,tensorboard]"),
 )
 

@@ -26,9 +26,7 @@ def write_gail_file(text: str) -> None:
 
 
 @pytest.mark.parametrize("generator", GENERATORS)
-def test_generators_own_defaults_stand_beside_those_of_the_discriminator(
-    generator: str, working_folder: Path
-) -> None:
+def test_generators_defaults_stand_beside_the_discriminators(generator: str, working_folder: Path) -> None:
     algo = OmegaConf.to_container(zoo.compose("train", [*GAIL, f"algo.generator={generator}"]).algo)
     assert isinstance(algo, dict)
     own = defaults(algorithm_class(generator).config_class)

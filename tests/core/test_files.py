@@ -21,13 +21,7 @@ from hypothesis.extra import numpy as np_st
 
 from zoo.core import atomic, tensors
 from zoo.core.plain_data import parse_json, parse_yaml
-from zoo.core.tensors import (
-    checksum_of,
-    join,
-    read_tensors,
-    split,
-    write_tensors,
-)
+from zoo.core.tensors import checksum_of, join, read_tensors, split, write_tensors
 from zoo.errors import ZooError
 
 
@@ -172,9 +166,7 @@ def test_large_array_is_neither_copied_to_write_nor_to_read(tmp_path: Path) -> N
     assert peak < 2**20
 
 
-def test_checksum_of_what_was_written_is_that_of_the_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_checksum_of_what_was_written_is_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tensors, "PIECE", 100)
     path = tmp_path / "a.safetensors"
     written = write_tensors(path, {"replay": np.arange(1000), "empty": np.zeros((0, 3))})

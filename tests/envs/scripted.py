@@ -51,13 +51,8 @@ class Counting(gym.Env[Any, Any]):
         done = step == self._lengths[self._episode % len(self._lengths)]
         odd = self._episode % 2 == 1
         info = {"is_success": odd, "score": step * 10.0} if done else {}
-        return (
-            self._shown(),
-            float(step),
-            done and (self._both or not odd),
-            done and (self._both or odd),
-            info,
-        )
+        terminated, truncated = done and (self._both or not odd), done and (self._both or odd)
+        return self._shown(), float(step), terminated, truncated, info
 
     def _shown(self) -> Any:
         return self._observation if self._reuse else self._observation.copy()

@@ -163,8 +163,6 @@ def test_vector_env_may_say_all_masks_itself() -> None:
 
 
 # Masks that are ignored
-
-
 @pytest.mark.parametrize("make", [Asked, lambda: Telling(in_info=True)], ids=["method", "info"])
 def test_masks_can_be_ignored(make: Any) -> None:
     envs = VecEnvAdapter(make_vec_env(make, 2, check=False, mask_actions=False))
@@ -178,8 +176,6 @@ def test_masks_can_be_ignored(make: Any) -> None:
 
 
 # Masks that allow nothing
-
-
 class Closing(Telling):
     """Allows nothing for one of its choices from the third step on; says so as ``how`` it is told."""
 
@@ -190,13 +186,8 @@ class Closing(Telling):
     def step(self, action: Any) -> Any:
         observation, reward, _, _, info = super().step(action)
         is_third = self._n_steps == 3
-        return (
-            observation,
-            reward,
-            is_third and self.ends == "terminated",
-            is_third and self.ends == "cut",
-            info,
-        )
+        ends = is_third and self.ends == "terminated", is_third and self.ends == "cut"
+        return observation, reward, *ends, info
 
     def _draw(self) -> Any:
         observation, info = super()._draw()
@@ -247,8 +238,6 @@ def test_end_of_a_game_need_allow_nothing_but_a_time_limit_must(mode: Any, make:
 
 
 # Masks that come too late, or not always
-
-
 class Late(Telling):
     """Tells masks with its steps alone."""
 
@@ -323,11 +312,8 @@ def test_allowed_actions_are_those_of_the_mask(space: Any) -> None:
         action = sample_valid_action(space, mask)
         assert space.contains(action)
         parts = dict(leaves(space, action))
-        counted = [
-            np.ravel(parts[path] - getattr(leaf, "start", 0))
-            for path, leaf in leaf_spaces(space)
-            if path != "arm/1"
-        ]
+        chosen_of = [(path, leaf) for path, leaf in leaf_spaces(space) if path != "arm/1"]
+        counted = [np.ravel(parts[path] - getattr(leaf, "start", 0)) for path, leaf in chosen_of]
         chosen = np.concatenate(counted) + starts
         assert mask[chosen].all()
         taken.update(chosen.tolist())
@@ -335,8 +321,6 @@ def test_allowed_actions_are_those_of_the_mask(space: Any) -> None:
 
 
 # The wrapper
-
-
 def evens(env: Any) -> Any:
     return np.arange(env.unwrapped.action_space.n) % 2 == 0
 
@@ -381,10 +365,7 @@ def test_masker_asks_a_function_or_a_method_by_name(function: Any, expected: lis
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        (
-            "valid_move",
-            "ActionMasker: Moving has no method `valid_move`; a function of a module is",
-        ),
+        ("valid_move", "ActionMasker: Moving has no method `valid_move`; a function of a module is"),
         (f"{__name__}.evenness", "evenness"),
         ("no_such_module.evens", "ActionMasker: no_such_module.evens: No module named 'no_such_module'"),
     ],

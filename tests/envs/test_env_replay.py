@@ -80,10 +80,7 @@ SIMULATED: list[Any] = [
     pytest.param("Hopper-v5", 250, {"reseed_every": 50}, marks=needs("mujoco")),
     pytest.param("HopperBulletEnv-v0", 100, {"reseed_every": 20}, marks=needs("pybullet_envs_gymnasium")),
     pytest.param(
-        "ALE/Pong-v5",
-        130,
-        {"reseed_every": 50, "max_episode_steps": 50, "frame_stack": 2},
-        marks=ATARI,
+        "ALE/Pong-v5", 130, {"reseed_every": 50, "max_episode_steps": 50, "frame_stack": 2}, marks=ATARI
     ),
     pytest.param("ALE/Breakout-v5", 400, {"reseed_every": 120}, marks=ATARI),
 ]

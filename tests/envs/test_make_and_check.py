@@ -94,8 +94,6 @@ def test_what_would_be_ignored_is_refused_by_name(env: Any, options: dict[str, A
 
 
 # -- the time limit ---------------------------------------------------------------------------------------
-
-
 def longest(env: Any, n_steps: int = 600, **options: Any) -> int:
     """Return the steps of the first episode, at most ``n_steps``."""
     envs = make_vec_env(env, 1, seed=0, **options)
@@ -222,8 +220,6 @@ class Custom(gym.Env[Any, Any]):
         self,
         observation_space: Any = None,
         action_space: Any = None,
-        first: Any = None,
-        following: Any = None,
         observation: Any = None,
         reset: Any = None,
         step: Any = None,

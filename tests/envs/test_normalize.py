@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import os
-import resource
 from pathlib import Path
 from typing import Any
 
@@ -370,19 +369,14 @@ def test_run_goes_on_after_rows_were_lost(tmp_path: Path) -> None:
 
 
 def test_full_disk_is_told_once_and_rows_are_written_again_when_they_can_be(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, no_larger_files: Any
 ) -> None:
-    """A limit on file sizes stands in for a full disk: the system refuses the write half-way in both."""
     monitor = EpisodeMonitor(tmp_path, 2)
     size = (tmp_path / "0.monitor.csv").stat().st_size
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 5, before[1]))
-    try:
+    with no_larger_files(size + 5):
         for length in (10, 20):
             for index in range(2):
                 monitor.write(EpisodeRecord(index, 1.0, length, 0.1))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert (tmp_path / "0.monitor.csv").stat().st_size == size
     monitor.write(EpisodeRecord(0, 1.0, 30, 0.1))
     assert [row["l"] for row in rows(tmp_path / "0.monitor.csv")] == ["30"]

@@ -428,9 +428,7 @@ def test_parts_of_one_name_are_refused() -> None:
 
 @pytest.mark.parametrize("algorithm", [zoo.PPO2, zoo.DQN])
 @pytest.mark.parametrize("policy", ["MlpPolicy", "MultiInputPolicy"])
-def test_blackjack_is_learned_saved_and_asked_as_it_shows_itself(
-    algorithm: Any, policy: str, tmp_path: Path
-) -> None:
+def test_blackjack_is_learned_saved_and_asked_as_it_is(algorithm: Any, policy: str, tmp_path: Path) -> None:
     model = algorithm(policy, "Blackjack-v1", seed=0, compile=False)
     model.learn(300)
     loaded = algorithm.load(model.save(tmp_path / "agent"))
@@ -445,8 +443,6 @@ def test_blackjack_is_learned_saved_and_asked_as_it_shows_itself(
 
 
 # -- masks ------------------------------------------------------------------------------------------------
-
-
 class Masked(gym.Env[Any, Any]):
     """Allows one action at a time, shown under `action_mask`, and fails at any other."""
 

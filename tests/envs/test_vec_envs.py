@@ -107,14 +107,8 @@ def test_each_worker_of_each_run_has_a_seed_of_its_own() -> None:
 
 
 def workers(make: Any, n: int, start_method: str = "fork", **options: Any) -> Any:
-    return make_vec_env(
-        make,
-        n,
-        vectorization="workers",
-        start_method=start_method,
-        check=False,
-        **{"n_workers": 2, **options},
-    )
+    where = {"vectorization": "workers", "n_workers": 2, "start_method": start_method}
+    return make_vec_env(make, n, check=False, **{**where, **options})
 
 
 class Dying(Counting):
@@ -296,14 +290,9 @@ def test_interrupt_shows_no_traceback_of_a_worker(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("method", "sent"),
-    [
-        ("fork", signal.SIGINT),
-        pytest.param("forkserver", signal.SIGTERM, marks=pytest.mark.slow),
-    ],
+    [("fork", signal.SIGINT), pytest.param("forkserver", signal.SIGTERM, marks=pytest.mark.slow)],
 )
-def test_workers_outlive_a_signal_that_the_parent_handles(
-    sent: signal.Signals, method: str, tmp_path: Path
-) -> None:
+def test_workers_outlive_a_signal_that_is_handled(sent: signal.Signals, method: str, tmp_path: Path) -> None:
     handler = f"signal.signal({int(sent)}, lambda *_: stopped.append(1))"
     process = run(STEPPING.format(method=method, handler=handler), tmp_path)
     assert process.stdout is not None
@@ -441,10 +430,7 @@ def has_ended(handle: int, seconds: float = 10.0) -> bool:
 
 @pytest.mark.parametrize(
     ("sleep", "method"),
-    [
-        ("pass", "fork"),
-        pytest.param("time.sleep(0.5)", "forkserver", marks=pytest.mark.slow),
-    ],
+    [("pass", "fork"), pytest.param("time.sleep(0.5)", "forkserver", marks=pytest.mark.slow)],
 )
 def test_environments_are_closed_when_the_parent_is_killed(sleep: str, method: str, tmp_path: Path) -> None:
     with parent(tmp_path, sleep, method) as process:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -59,19 +58,14 @@ def test_error_leaves_no_film_and_keeps_an_older_one(tmp_path: Path, error: type
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(names[0], "older")]
 
 
-def test_full_disk_is_told_and_leaves_no_half_film(tmp_path: Path) -> None:
+def test_full_disk_is_told_and_leaves_no_half_film(tmp_path: Path, no_larger_files: Any) -> None:
     def record() -> None:
         with filming(tmp_path / "film.mp4", 10) as film:
             for frame in frames(50):
                 film.add(frame)
 
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, before[1]))
-    try:
-        with pytest.raises(ZooError, match=r"can't write .*film\.mp4: ffmpeg"):
-            record()
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    with no_larger_files(50_000), pytest.raises(ZooError, match=r"can't write .*film\.mp4: ffmpeg"):
+        record()
     assert not list(tmp_path.iterdir())
 
 
@@ -177,9 +171,7 @@ def test_film_has_the_length_that_was_asked_for_at_most() -> None:
 
 @pytest.mark.parametrize("channels", [3, 4])
 @pytest.mark.parametrize(("white", "grey"), [(np.uint8(255), np.uint8(51)), (1.0, 0.2)])
-def test_pictures_of_every_type_are_shown_as_bright_as_they_are_meant(
-    white: Any, grey: Any, channels: int
-) -> None:
+def test_pictures_of_every_type_are_as_bright_as_they_are_meant(white: Any, grey: Any, channels: int) -> None:
     shown = to_rgb(np.array([[[white] * channels, [grey] * channels]]), "Mine-v0")
     assert shown.dtype == np.uint8
     assert shown.tolist() == [[[255] * 3, [51] * 3]]

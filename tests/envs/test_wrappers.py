@@ -72,9 +72,7 @@ def test_stacked_vectors_lie_end_to_end_with_zeros_before_the_start() -> None:
         ((36, 40, 12), (36, 40, 48), 2),
     ],
 )
-def test_pictures_are_stacked_along_their_channels(
-    shape: tuple[int, ...], stacked: tuple[int, ...], axis: int
-) -> None:
+def test_pictures_are_stacked_along_their_channels(shape: Any, stacked: tuple[int, ...], axis: int) -> None:
     env = made(lambda: Pictures(shape), frame_stack=4)
     env.reset()
     observation = env.step([0])[0][0]
@@ -265,9 +263,7 @@ def normalized_inside() -> Any:
         ),
     ],
 )
-def test_statistics_of_wrappers_are_said_to_be_neither_saved_nor_shared(
-    env: Any, options: Any, told: str
-) -> None:
+def test_statistics_of_wrappers_are_said_not_to_be_saved_or_shared(env: Any, options: Any, told: str) -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         made_env = env() if options is None else make_vec_env(env, 1, **options)
@@ -370,9 +366,7 @@ def test_a_game_is_one_by_each_of_its_ids(env: str, repeat_probability: float) -
 
 @pytest.mark.parametrize("where", [{}, {"vectorization": "native"}])
 @pytest.mark.parametrize(("argument", "value"), [("frameskip", 8), ("obs_type", "rgb")])
-def test_argument_that_the_preprocessing_decides_is_refused_by_name(
-    argument: str, value: Any, where: dict[str, Any]
-) -> None:
+def test_argument_of_the_preprocessing_is_refused(argument: str, value: Any, where: dict[str, Any]) -> None:
     with pytest.raises(ZooError, match=rf"env\.kwargs\.{argument}={value}"):
         make_vec_env("ALE/Pong-v5", 1, kwargs={argument: value}, **where)
 

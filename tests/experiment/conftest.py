@@ -49,9 +49,7 @@ def config() -> dict[str, Any]:
         "callbacks": {
             "eval": {"every": 128, "n_episodes": 3, "n_envs": 2, "deterministic": True},
             "checkpoint": {"every": 192},
-            "stop_on_reward": None,
-            "stop_on_no_improvement": None,
-            "stop_on_episodes": None,
+            **dict.fromkeys(("stop_on_reward", "stop_on_no_improvement", "stop_on_episodes")),
         },
         "logger": {"every": 64, "console": False, "csv": True, "tensorboard": True, "wandb": None},
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 from collections.abc import Callable, Iterator
@@ -37,24 +38,21 @@ from zoo.experiment.checkpoint import CheckpointCallback
 from zoo.experiment.evaluation import evaluate
 from zoo.experiment.experiment import Experiment, Result, train
 from zoo.experiment.factories import make_callbacks
-from zoo.experiment.loggers import LoggingCallback
+from zoo.experiment.loggers import LoggingCallback, ProgressBarCallback
 from zoo.experiment.run_folder import RunFolder
 
 
-class Spy(Callback):
-    """Keeps what was logged at each evaluation."""
+class Preempt(Callback):
+    """Acts like a signal after so many steps."""
 
-    def __init__(self, every: int) -> None:
-        self.every = every
-        self.metrics: list[dict[str, float]] = []
+    def __init__(self, at: int) -> None:
+        self.every = at
 
-    def on_steps(self, algorithm: Algorithm) -> None:
-        self.metrics.append(algorithm.read_metrics())
+    def on_steps(self, algorithm: Any) -> None:
+        algorithm.request_stop(PREEMPTED)
 
 
-def test_evaluations_are_written_under_the_names_of_stable_baselines(
-    run: RunFolder, ppo2: Callable[..., PPO2]
-) -> None:
+def test_evaluations_have_the_names_of_stable_baselines(run: RunFolder, ppo2: Callable[..., PPO2]) -> None:
     ppo2().learn(384, EvalCallback("CartPole-v1", every=128, n_eval_episodes=3, run=run))
     with np.load(run.evaluations) as file:
         assert sorted(file.files) == ["ep_lengths", "results", "timesteps"]
@@ -68,14 +66,11 @@ def test_successes_are_written_where_there_are_any(run: RunFolder, ppo2: Callabl
             observation, reward, terminated, truncated, info = super().step(action)
             return observation, reward, terminated, truncated, {**info, "is_success": not terminated}
 
-    def env() -> TimeLimit[Any, Any, Any]:
-        return TimeLimit(Succeeding(), 10)
-
-    spy = Spy(128)
-    ppo2().learn(256, [EvalCallback(env, every=128, n_eval_episodes=4, run=run), spy])
+    model = ppo2()
+    model.learn(128, EvalCallback(lambda: TimeLimit(Succeeding(), 10), every=64, n_eval_episodes=4, run=run))
     with np.load(run.evaluations) as file:
         assert file["successes"].shape == (2, 4)
-        assert spy.metrics[0]["eval/success_rate"] == file["successes"][0].mean()
+        assert model.read_metrics()["eval/success_rate"] == file["successes"][-1].mean()
 
 
 def test_best_agent_is_the_one_that_scored_best(run: RunFolder, ppo2: Callable[..., PPO2]) -> None:
@@ -93,9 +88,7 @@ def test_best_agent_is_the_one_that_scored_best(run: RunFolder, ppo2: Callable[.
     assert again.mean == max(results)
 
 
-def test_confirmed_best_agent_is_judged_by_more_episodes_from_the_same_seeds(
-    run: RunFolder, ppo2: Callable[..., PPO2]
-) -> None:
+def test_confirmed_best_agent_is_judged_by_more_episodes(run: RunFolder, ppo2: Callable[..., PPO2]) -> None:
     evaluation = EvalCallback("CartPole-v1", every=64, n_eval_episodes=2, seed=5, confirm=20, run=run)
     confirmed = []
 
@@ -119,17 +112,9 @@ def test_confirmed_best_agent_is_judged_by_more_episodes_from_the_same_seeds(
     assert {each.n_episodes for _, each in read_evaluations(run.evaluations)} == {2}
 
 
-def test_evaluation_that_a_signal_interrupts_counts_for_nothing(
-    run: RunFolder, ppo2: Callable[..., PPO2]
-) -> None:
-    class Signal(Callback):
-        every = 128
-
-        def on_steps(self, algorithm: Algorithm) -> None:
-            algorithm.request_stop(PREEMPTED)
-
+def test_evaluation_that_a_signal_interrupts_is_none(run: RunFolder, ppo2: Callable[..., PPO2]) -> None:
     evaluation = EvalCallback("CartPole-v1", every=128, run=run)
-    ppo2().learn(256, [Signal(), evaluation])
+    ppo2().learn(256, [Preempt(128), evaluation])
     assert evaluation.n_evaluations == 0
     assert not run.evaluations.exists()
 
@@ -137,41 +122,30 @@ def test_evaluation_that_a_signal_interrupts_counts_for_nothing(
 ALREADY_PERFECT = {"n_seen": 0, "n_without": 0, "best": 500.0}
 
 
-@pytest.fixture
-def evaluation() -> EvalCallback:
+def evaluation_of_two() -> EvalCallback:
     return EvalCallback("CartPole-v1", every=64, n_eval_episodes=2, seed=0)
 
 
-def test_reaching_the_threshold_exactly_is_enough(
-    ppo2: Callable[..., PPO2], evaluation: EvalCallback
-) -> None:
+def test_reaching_the_threshold_exactly_is_enough(ppo2: Callable[..., PPO2]) -> None:
     """Many environments have a best return that no agent can exceed."""
+    evaluation = evaluation_of_two()
     ppo2().learn(64, evaluation)
     assert evaluation.last is not None
     reached = evaluation.last.mean
     for threshold, steps in ((reached, 64), (np.nextafter(reached, np.inf), 128)):
-        again = EvalCallback("CartPole-v1", every=64, n_eval_episodes=2, seed=0)
+        again = evaluation_of_two()
         model = ppo2().learn(128, [again, StopTrainingOnRewardThreshold(again, float(threshold))])
         assert model.num_timesteps == steps
 
 
-def test_run_ends_after_evaluations_without_a_better_one(
-    ppo2: Callable[..., PPO2], evaluation: EvalCallback
-) -> None:
-    model, stop = ppo2(), StopTrainingOnNoModelImprovement(evaluation, max_no_improvement_evals=2)
+@pytest.mark.parametrize(("min_evals", "ends_at"), [(0, 3), (4, 7)])
+def test_run_ends_after_evaluations_without_a_better_one(min_evals: int, ends_at: int, ppo2: Any) -> None:
+    evaluation, model = evaluation_of_two(), ppo2()
+    stop = StopTrainingOnNoModelImprovement(evaluation, max_no_improvement_evals=2, min_evals=min_evals)
     stop.load_state(ALREADY_PERFECT)
     model.learn(6400, [evaluation, stop])
-    assert evaluation.n_evaluations == 3
+    assert evaluation.n_evaluations == ends_at
     assert model.stop_reason == "no better mean return than 500 in 3 evaluations"
-
-
-def test_first_evaluations_do_not_count_for_no_improvement(
-    ppo2: Callable[..., PPO2], evaluation: EvalCallback
-) -> None:
-    stop = StopTrainingOnNoModelImprovement(evaluation, max_no_improvement_evals=2, min_evals=4)
-    stop.load_state(ALREADY_PERFECT)
-    ppo2().learn(6400, [evaluation, stop])
-    assert evaluation.n_evaluations == 7
 
 
 def test_run_ends_with_the_last_episode_it_may_have(ppo2: Callable[..., PPO2]) -> None:
@@ -239,13 +213,7 @@ def test_interrupted_run_keeps_the_same_agents_as_one_that_never_stopped() -> No
     assert_same_agents(run, whole.run.path)
 
 
-def names(callbacks: list[Callback]) -> list[str]:
-    return [type(callback).__name__ for callback in callbacks]
-
-
-def test_callbacks_come_in_the_order_in_which_they_need_each_other(
-    config: dict[str, Any], run: RunFolder
-) -> None:
+def test_callbacks_come_in_the_order_in_which_they_are_needed(config: dict[str, Any], run: RunFolder) -> None:
     config["callbacks"] |= {
         "stop_on_reward": {"threshold": 475.0},
         "stop_on_no_improvement": {"max_evaluations": 5, "min_evaluations": 0},
@@ -254,15 +222,10 @@ def test_callbacks_come_in_the_order_in_which_they_need_each_other(
     }
     config["progress_bar"] = True
     callbacks = make_callbacks(config, run, ExitStack())
-    assert names(callbacks) == [
-        "EvalCallback",
-        "StopTrainingOnRewardThreshold",
-        "StopTrainingOnNoModelImprovement",
-        "StopTrainingOnMaxEpisodes",
-        "StopTrainingOnMaxEpisodes",
-        "LoggingCallback",
-        "ProgressBarCallback",
-        "CheckpointCallback",
+    assert [type(callback) for callback in callbacks] == [
+        *(EvalCallback, StopTrainingOnRewardThreshold, StopTrainingOnNoModelImprovement),
+        *(StopTrainingOnMaxEpisodes, StopTrainingOnMaxEpisodes),
+        *(LoggingCallback, ProgressBarCallback, CheckpointCallback),
     ]
     checkpoint = callbacks[-1]
     assert isinstance(checkpoint, CheckpointCallback)
@@ -308,44 +271,39 @@ class WatchesEpisodes(Callback):
 
 
 @pytest.fixture
-def own_callbacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def own_callbacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     (tmp_path / "own_callbacks.py").write_text(OWN_CALLBACKS)
     monkeypatch.syspath_prepend(tmp_path)
-    yield "own_callbacks"
+    yield
     sys.modules.pop("own_callbacks", None)
 
 
 @pytest.mark.parametrize(("name", "arguments"), [("Plain", {}), ("WithArguments", {"size": 3})])
+@pytest.mark.usefixtures("own_callbacks")
 def test_callback_that_takes_no_interval_gets_one(
-    config: dict[str, Any],
-    run: RunFolder,
-    own_callbacks: str,
-    name: str,
-    arguments: dict[str, Any],
-    capsys: pytest.CaptureFixture[str],
+    config: dict[str, Any], run: RunFolder, name: str, arguments: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config["callbacks"]["mine"] = {"_target_": f"{own_callbacks}.{name}", "every": 1e3, **arguments}
+    config["callbacks"]["mine"] = {"_target_": f"own_callbacks.{name}", "every": 1e3, **arguments}
     (mine,) = [each for each in make_callbacks(config, run, ExitStack()) if type(each).__name__ == name]
     assert (mine.every, type(mine.every)) == (1000, int)
     assert {key: getattr(mine, key) for key in arguments} == arguments
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.usefixtures("own_callbacks")
 def test_callback_that_would_never_be_called_is_told(
-    config: dict[str, Any], run: RunFolder, own_callbacks: str, capsys: pytest.CaptureFixture[str]
+    config: dict[str, Any], run: RunFolder, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config["callbacks"]["mine"] = {"_target_": f"{own_callbacks}.Plain"}
+    config["callbacks"]["mine"] = {"_target_": "own_callbacks.Plain"}
     make_callbacks(config, run, ExitStack())
     assert capsys.readouterr().err == (
         "zoo: callbacks.mine: on_steps of own_callbacks.Plain is never called, for want of an interval;"
         " give it one in environment steps: callbacks.mine.every=1000\n"
     )
-    config["callbacks"]["mine"] = {"_target_": f"{own_callbacks}.WatchesEpisodes"}
+    config["callbacks"]["mine"] = {"_target_": "own_callbacks.WatchesEpisodes"}
     make_callbacks(config, run, ExitStack())
     assert capsys.readouterr().err == ""
 
-
-CARTPOLE = EnvConfig(id="CartPole-v1")
 
 SHORT_VIDEOS = [
     *("algo=ppo2", "env=CartPole-v1", "tuned=none", "seed=3", "n_timesteps=512", "algo.n_steps=64"),
@@ -369,11 +327,6 @@ def difference(first: Any, second: Any) -> float:
     return float(np.abs(first - second).mean())
 
 
-def n_frames(video: Path) -> int:
-    count: int = imageio_ffmpeg.count_frames_and_secs(str(video))[0]
-    return count
-
-
 def test_run_with_videos_ends_with_the_same_weights_bit_for_bit() -> None:
     plain = train(compose("train", [*SHORT_VIDEOS, "runs_dir=plain"]))
     filmed = train(compose("train", [*SHORT_VIDEOS, "runs_dir=filmed", *FILMING]))
@@ -382,18 +335,8 @@ def test_run_with_videos_ends_with_the_same_weights_bit_for_bit() -> None:
     assert sorted(path.name for path in filmed.run.videos.iterdir()) == [
         f"step-{steps:09}.mp4" for steps in (128, 256, 384, 512)
     ]
-    assert all(n_frames(path) == 10 for path in filmed.run.videos.iterdir())
+    assert all(len(frames(path)) == 10 for path in filmed.run.videos.iterdir())
     assert not plain.run.videos.exists()
-
-
-class Preempt(Callback):
-    """Acts like a signal after so many steps."""
-
-    def __init__(self, at: int) -> None:
-        self.every = at
-
-    def on_steps(self, algorithm: Any) -> None:
-        algorithm.request_stop(PREEMPTED)
 
 
 def test_interrupted_run_is_resumed_exactly_and_films_what_was_due() -> None:
@@ -414,15 +357,12 @@ def test_interrupted_run_is_resumed_exactly_and_films_what_was_due() -> None:
 
 def test_signal_during_a_video_leaves_no_part_of_it(ppo2: Callable[..., PPO2], tmp_path: Path) -> None:
     model = ppo2()
-    video = VideoCallback(CARTPOLE, tmp_path / "videos", every=64, length=100_000)
+    video = VideoCallback(EnvConfig("CartPole-v1"), tmp_path / "videos", every=64, length=100_000)
 
-    predict = model.predict
-    calls = 0
+    predict, calls = model.predict, itertools.count(1)
 
     def preempted(*arguments: Any, **options: Any) -> Any:
-        nonlocal calls
-        calls += 1
-        if calls == 20:
+        if next(calls) == 20:
             model.request_stop(PREEMPTED)
         return predict(*arguments, **options)
 
@@ -438,7 +378,7 @@ def test_what_cannot_be_filmed_is_refused_before_anything_starts(monkeypatch: py
         train(compose("train", [*SHORT_VIDEOS, "env=Zoo/Identity-v0", *FILMING]))
     with pytest.raises(ZooError, match="`size=641"):
         train(compose("train", [*SHORT_VIDEOS, *FILMING, "callbacks.video.size=641"]))
-    monkeypatch.setitem(__import__("sys").modules, "moviepy", None)
+    monkeypatch.setitem(sys.modules, "moviepy", None)
     with pytest.raises(ZooError, match="moviepy"):
         train(compose("train", [*SHORT_VIDEOS, *FILMING]))
     assert not list(Path("runs").glob("*/*/*"))

@@ -41,13 +41,13 @@ Limit = Callable[[int], contextlib.AbstractContextManager[None]]
 
 
 class StopAt(Callback):
-    """Ends a run as a signal does, every so many steps."""
+    """Ends a run as a signal does, or for another reason, every so many steps."""
 
-    def __init__(self, timesteps: int) -> None:
-        self.every = timesteps
+    def __init__(self, timesteps: int, reason: str = PREEMPTED) -> None:
+        self.every, self.reason = timesteps, reason
 
-    def on_steps(self, algorithm: Algorithm) -> None:
-        algorithm.request_stop(PREEMPTED)
+    def on_steps(self, algorithm: Training) -> None:
+        algorithm.request_stop(self.reason)
 
 
 def weights(model: Algorithm) -> dict[str, bytes]:
@@ -120,18 +120,12 @@ def test_a_signal_writes_a_checkpoint_at_once(tmp_path: Path, ppo2: Callable[...
     assert read_checkpoint(tmp_path).timesteps == 128
 
 
-class OutOfReach(SyncVectorEnv):
-    """A vector environment that resets its environments by itself."""
-
-    def __init__(self, n: int = 2) -> None:
-        super().__init__([CartPoleEnv] * n, autoreset_mode=AutoresetMode.SAME_STEP)
-
-
 def test_environments_out_of_reach_are_reset_at_checkpoints_and_the_run_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def ppo2_out_of_reach() -> PPO2:
-        return PPO2(SMALL, OutOfReach(), seed=1, compile=False, n_steps=32, n_epochs=1)
+        envs = SyncVectorEnv([CartPoleEnv] * 2, autoreset_mode=AutoresetMode.SAME_STEP)
+        return PPO2(SMALL, envs, seed=1, compile=False, n_steps=32, n_epochs=1)
 
     straight = ppo2_out_of_reach().learn(640, CheckpointCallback(tmp_path / "a", every=128))
     assert "can't be replayed: every 128 steps a checkpoint resets them" in capsys.readouterr().err
@@ -164,23 +158,13 @@ def test_checkpoint_of_another_version_is_named(record: dict[str, Any], version:
         read_checkpoint(tmp_path)
 
 
-class Score(Callback):
-    """Ends a run as reaching a score does."""
-
-    def __init__(self, timesteps: int) -> None:
-        self.every = timesteps
-
-    def on_steps(self, algorithm: Training) -> None:
-        algorithm.request_stop("good enough")
-
-
 @pytest.mark.parametrize("then_a_signal", [False, True])
 def test_a_run_that_had_reached_its_end_is_not_trained_on(tmp_path: Path, then_a_signal: bool) -> None:
     def ppo2_small() -> PPO2:
         return PPO2(SMALL, "CartPole-v1", n_envs=2, seed=1, compile=False, n_steps=32, n_epochs=1)
 
     signals = [StopAt(128)] if then_a_signal else []
-    ppo2_small().learn(640, [Score(128), *signals, CheckpointCallback(tmp_path, every=64)])
+    ppo2_small().learn(640, [StopAt(128, "good enough"), *signals, CheckpointCallback(tmp_path, every=64)])
     resumed = ppo2_small()
     restore(read_checkpoint(tmp_path), resumed)
     assert resumed.learn(512, reset_num_timesteps=False).num_timesteps == 128
@@ -189,9 +173,7 @@ def test_a_run_that_had_reached_its_end_is_not_trained_on(tmp_path: Path, then_a
 
 
 @pytest.mark.parametrize("deterministic", [True, False])
-def test_evaluations_change_nothing_of_a_training_and_depend_on_their_seed_alone(
-    tmp_path: Path, deterministic: bool
-) -> None:
+def test_evaluations_change_nothing_and_depend_on_a_seed_alone(tmp_path: Path, deterministic: bool) -> None:
     """Also where the policy draws from torch by itself, and one evaluation is broken off and made again."""
 
     class Breaking(EvalCallback):
@@ -227,8 +209,6 @@ def test_evaluations_change_nothing_of_a_training_and_depend_on_their_seed_alone
 
 
 class DropoutPolicy(ChangedObservations):
-    """Draws from torch in each forward pass."""
-
     def changed(self, observations: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.dropout(observations, 0.3)
 
@@ -275,8 +255,7 @@ def content(model: DQN) -> dict[str, bytes]:
     """Return what the memory holds and the policy is, to the bit."""
     memory = model.buffer
     rows = {name: column[: len(memory)].tobytes() for name, column in memory.columns.items()}
-    weights = {name: tensor.numpy().tobytes() for name, tensor in model.runner.state.items()}
-    return {**rows, **weights, "rng": repr(model.rng.bit_generator.state).encode()}
+    return {**rows, **weights(model), "rng": repr(model.rng.bit_generator.state).encode()}
 
 
 def named(folder: Path) -> list[Path]:
@@ -344,19 +323,14 @@ def test_resumed_run_ends_as_if_it_had_never_stopped(optimize: bool, tmp_path: P
 
     straight, model = made().learn(560), made()
     while model.num_timesteps < 560:
-        model.learn(
-            560 - model.num_timesteps,
-            [CheckpointCallback(tmp_path, 10**9), StopAt(80)],
-            reset_num_timesteps=False,
-        )
+        callbacks = [CheckpointCallback(tmp_path, 10**9), StopAt(80)]
+        model.learn(560 - model.num_timesteps, callbacks, reset_num_timesteps=False)
         model = made()
         restore(read_checkpoint(tmp_path), model)
     assert content(model) == content(straight)
 
 
 # When something goes wrong
-
-
 class KilledError(BaseException):
     """A process is no more: whatever it would still do to files is not done."""
 
@@ -366,10 +340,8 @@ class Mortal:
 
     def __init__(self, patched: pytest.MonkeyPatch, at: int, error: BaseException) -> None:
         self.at, self.error, self.count = at, error, 0
-        for owner, name in (
-            *((os, name) for name in ("replace", "fsync", "mkdir")),
-            *((Path, name) for name in ("unlink", "mkdir")),
-        ):
+        operations = {os: ("replace", "fsync", "mkdir"), Path: ("unlink", "mkdir")}
+        for owner, name in ((owner, name) for owner, names in operations.items() for name in names):
             patched.setattr(owner, name, self._mortal(getattr(owner, name)))
         patched.setattr(atomic, "open", self._mortal(open), raising=False)
 
@@ -461,36 +433,31 @@ def test_arrays_are_on_the_disk_before_a_checkpoint_names_them(
 
 
 @pytest.mark.parametrize("harm", [flip_a_bit, Path.unlink])
-def test_damaged_or_missing_rows_are_named(
-    harm: Callable[[Path], None], run_at_200: DQN, tmp_path: Path
-) -> None:
+@pytest.mark.usefixtures("run_at_200")
+def test_damaged_or_missing_rows_are_named(harm: Callable[[Path], None], tmp_path: Path) -> None:
     own = named(tmp_path / "before")[-2]
     harm(own)
     with pytest.raises(ZooError, match=own.name):
         read_checkpoint(tmp_path / "before")
 
 
-def make_acer(n_envs: int = 2, buffer_size: int = 400) -> ACER:
-    envs = make_vec_env(Wide, n_envs)
-    settings = {"n_steps": 10, "replay_start": 40, "replay_ratio": 0.3, "buffer_size": buffer_size}
-    return ACER(SMALL, envs, seed=1, compile=False, **settings)
+def make_acer() -> ACER:
+    settings = {"n_steps": 10, "replay_start": 40, "replay_ratio": 0.3, "buffer_size": 1000}
+    return ACER(SMALL, make_vec_env(Wide, 2), seed=1, compile=False, **settings)
 
 
-def test_windows_of_acer_are_written_about_once_and_resumed_exactly(
-    written: list[int], tmp_path: Path
-) -> None:
-    model, size = make_acer(buffer_size=1000), 1000 * WIDTH
+def test_windows_of_acer_are_written_once_and_resumed_exactly(written: list[int], tmp_path: Path) -> None:
+    model, size = make_acer(), 1000 * WIDTH
     for _ in range(2):
         written.clear()
         model.learn(1000, CheckpointCallback(tmp_path, every=100), reset_num_timesteps=False)
         assert size < sum(written) < 1.6 * size
-    resumed = make_acer(buffer_size=1000)
+    resumed = make_acer()
     restore(read_checkpoint(tmp_path), resumed)
     written.clear()
     write_checkpoint(tmp_path, resumed.learn(100, reset_num_timesteps=False))
     assert sum(written) < 0.3 * size, "a resumed run goes on with what is there"
     model.learn(100, reset_num_timesteps=False)
-    for name, tensor in model.runner.state.items():
-        assert resumed.runner.state[name].tolist() == tensor.tolist()
+    assert weights(resumed) == weights(model)
     for name, column in model.buffer.columns.items():
         np.testing.assert_array_equal(resumed.buffer.columns[name], column)

@@ -14,12 +14,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from zoo.algorithms.ppo import PPO2
 from zoo.envs.make_env import make_vec_env
 from zoo.envs.vec_env import SyncVecEnv
-from zoo.experiment.evaluation import (
-    Evaluation,
-    EvaluationCancelledError,
-    evaluate,
-    evaluate_policy,
-)
+from zoo.experiment.evaluation import Evaluation, EvaluationCancelledError, evaluate, evaluate_policy
 
 
 class Fixed(gym.Env[Any, Any]):
@@ -52,19 +47,11 @@ class Recorder:
         self.states: list[Any] = []
         self.masks: list[Any] = []
 
-    def predict(
-        self,
-        observations: Any,
-        state: Any = None,
-        episode_start: Any = None,
-        deterministic: bool = True,
-        *,
-        action_masks: Any = None,
-    ) -> tuple[Any, Any]:
+    def predict(self, observations: Any, state: Any, episode_start: Any, **options: Any) -> tuple[Any, Any]:
         self.observations.append(np.copy(observations)[:, 0])
         self.starts.append(np.copy(episode_start))
         self.states.append(state)
-        self.masks.append(action_masks)
+        self.masks.append(options.get("action_masks"))
         return np.zeros(len(observations), np.int64), len(self.states)
 
 
@@ -156,16 +143,7 @@ def test_cancelled_evaluation_raises_in_the_midst_of_an_episode() -> None:
         evaluate(model, lambda: Fixed(10), 1, cancelled=lambda: len(model.states) == 3)
 
 
-def evaluation_of(*returns: float) -> Evaluation:
-    return Evaluation(np.array(returns), np.ones(len(returns), np.int64))
-
-
 def test_summary_names_what_zoo_evaluate_prints() -> None:
-    assert evaluation_of(1, 3).summary() == {
-        "mean_return": 2.0,
-        "std_return": 1.0,
-        "iqm_return": 2.0,
-        "ci95": [1.0, 3.0],
-        "mean_length": 1.0,
-        "n_episodes": 2,
-    }
+    expected = {"mean_return": 2.0, "std_return": 1.0, "iqm_return": 2.0, "ci95": [1.0, 3.0]}
+    found = Evaluation(np.array([1.0, 3.0]), np.ones(2, np.int64)).summary()
+    assert found == {**expected, "mean_length": 1.0, "n_episodes": 2}

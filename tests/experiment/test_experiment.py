@@ -31,18 +31,9 @@ from zoo.experiment.loggers import CsvLogger
 from zoo.experiment.run_folder import RunFolder
 
 SHORT = [
-    "n_timesteps=256",
-    "n_envs=2",
-    "algo.n_steps=32",
-    "algo.batch_size=64",
-    "algo.n_epochs=1",
-    "tuned=none",
-    "threads=1",
-    "compile=false",
-    "progress_bar=false",
-    "logger=csv",
+    *("n_timesteps=256", "n_envs=2", "algo.n_steps=32", "algo.batch_size=64", "algo.n_epochs=1", "seed=3"),
+    *("tuned=none", "threads=1", "compile=false", "progress_bar=false", "logger=csv"),
     "callbacks.eval.n_episodes=2",
-    "seed=3",
 ]
 
 
@@ -132,13 +123,10 @@ def test_process_is_left_as_it_was() -> None:
 
 
 # A run that belongs to a job
-
-
 def interrupted(*overrides: str) -> RunFolder:
     """Train until the first checkpoint, and end as a signal would."""
     with Experiment(config_of("callbacks.checkpoint.every=64", *overrides)) as experiment:
-        stop = _StopAfter(128)
-        experiment.callbacks.insert(0, stop)
+        experiment.callbacks.insert(0, _StopAfter(128))
         result = experiment.run_through()
     assert not result.is_complete
     assert result.run.read_record()["status"] == "preempted"
@@ -182,13 +170,8 @@ def test_run_of_another_job_or_config_is_left_alone(slurm: pytest.MonkeyPatch) -
             with Experiment(config_of("callbacks.checkpoint.every=64", *overrides)) as experiment:
                 return experiment.run.path
 
-    others = [
-        begun(JOB_ID="72"),
-        begun(ARRAY_JOB_ID="71", ARRAY_TASK_ID="0"),
-        begun(RESTART_COUNT="0"),
-        begun("seed=4"),
-    ]
-    assert run.path not in others
+    others = [{"JOB_ID": "72"}, {"ARRAY_JOB_ID": "71", "ARRAY_TASK_ID": "0"}, {"RESTART_COUNT": "0"}]
+    assert run.path not in [*(begun(**variables) for variables in others), begun("seed=4")]
     assert run.read_record()["status"] == "preempted"
     assert begun() == run.path
 
@@ -213,9 +196,7 @@ class GoingWrong(gym.Wrapper[Any, Any, Any, Any]):
         return observation, np.nan if self.n_steps == 250 else reward, *rest
 
 
-def test_run_fails_at_a_number_that_is_not_finite_and_keeps_what_was_good(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_run_fails_at_a_number_that_is_not_finite_and_keeps_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     register_wrapped_cartpole("GoingWrong-v0", GoingWrong, monkeypatch)
     config = config_of(
         *("env=GoingWrong-v0", "n_timesteps=512", "callbacks.checkpoint.every=64"),
@@ -295,25 +276,15 @@ def test_what_ran_before_in_the_process_changes_nothing(tmp_path: Path) -> None:
     assert all(np.array_equal(here[name], there[name]) for name in here)
 
 
-SHORT_INTERRUPTED: dict[str, Any] = {
-    "n_timesteps": 1024,
-    "algo": {"n_steps": 32, "batch_size": 32, "n_epochs": 1},
-    "callbacks": {"eval": None},
-    "logger": {"csv": True, "every": 64},
-    "n_envs": 1,
-    "tuned": "none",
-    "progress_bar": False,
-    "compile": False,
-    "threads": 1,
-    "seed": 1,
-}
+SHORT_INTERRUPTED = {**SETTINGS, "n_timesteps": 1024, "n_envs": 1, "tuned": "none", "threads": 1}
+SHORT_INTERRUPTED |= {"algo": {"n_steps": 32, "batch_size": 32, "n_epochs": 1}, "callbacks": {"eval": None}}
+SHORT_INTERRUPTED |= {"logger": {"csv": True, "every": 64}}
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signal_ends_a_loop_of_trainings_and_says_how_to_go_on(
-    number: signal.Signals, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    number: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     write, begun = CsvLogger.write, []
 
     def write_and_signal(logger: CsvLogger, *arguments: Any, **options: Any) -> None:
@@ -349,32 +320,25 @@ sys.stdin.read()
 """
 
 
-def job_config(folder: Path, seed: int | None) -> dict[str, Any]:
-    given = ["algo=ppo2", "env=CartPole-v1", "n_timesteps=32", "algo.n_steps=32", "algo.batch_size=32"]
-    quick = ["tuned=none", "threads=1", "compile=false", "callbacks=none", "logger=none", "job=night"]
-    named = [f"seed={'null' if seed is None else seed}", f"runs_dir={folder}"]
-    return dict(zoo.compose("train", [*given, *quick, *named]))
-
-
-def made(folder: Path, seed: int | None = 3) -> RunFolder:
+def made(seed: str = "3") -> RunFolder:
     """Make a run and leave it as if its process had been killed."""
-    with Experiment(job_config(folder, seed)) as experiment:
+    with Experiment(config_of("callbacks=none", "logger=none", "job=night", f"seed={seed}")) as experiment:
         return experiment.run
 
 
-def test_a_job_that_still_goes_on_is_not_begun_again_but_for_seeds_that_are_drawn(tmp_path: Path) -> None:
-    run = made(tmp_path)
+def test_a_job_that_still_goes_on_is_not_begun_again_but_for_seeds_that_are_drawn() -> None:
+    run = made()
     process = subprocess.Popen(
         [sys.executable, "-c", HOLDING, str(run.path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     assert process.stdout is not None
     process.stdout.readline()
     with pytest.raises(ZooError, match="_s3 is still going on in another process"):
-        made(tmp_path)
-    assert made(tmp_path, None).path != run.path
+        made()
+    assert made("null").path != run.path
     process.kill()
     process.communicate()
-    assert made(tmp_path).path == run.path
+    assert made().path == run.path
 
 
 TRAIN = (
@@ -384,15 +348,12 @@ TRAIN = (
 
 
 @pytest.fixture
-def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
+def agent() -> Path:
     model = zoo.PPO2("MlpPolicy", "Pendulum-v1", compile=False, device="cpu")
     return model.save("agent")
 
 
-def test_run_does_not_begin_with_weights_that_are_none(
-    agent: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_run_does_not_begin_with_weights_of_none(agent: Path, capfd: pytest.CaptureFixture[str]) -> None:
     files = read_agent(agent)
     name = next(iter(files.tensors))
     files.tensors[name].flat[0] = np.nan

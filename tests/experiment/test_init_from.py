@@ -251,9 +251,7 @@ def train_and_kill(config: dict[str, Any], number: int, epoch: int) -> Any:
     ],
     ids=["interrupted", "terminated", "remembers"],
 )
-def test_pretraining_that_a_signal_ends_begins_again_and_ends_the_same(
-    number: signal.Signals, settings: list[str]
-) -> None:
+def test_pretraining_that_a_signal_ends_ends_the_same(number: signal.Signals, settings: list[str]) -> None:
     settings = [*settings, "pretrain.n_epochs=8"]
     whole = zoo.train(config_of(*settings))
     cut = train_and_kill(config_of(*settings), number, 3)

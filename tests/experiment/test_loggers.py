@@ -12,7 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import pytest
 from gymnasium.envs.classic_control import CartPoleEnv, PendulumEnv
 from gymnasium.wrappers import TimeLimit
@@ -57,14 +56,8 @@ class TestLoggingCallback:
         ppo2().learn(512, LoggingCallback(128, [keep]))
         assert [entry.timesteps for entry in keep.entries] == [128, 256, 384, 512]
         assert {
-            "rollout/ep_rew_mean",
-            "rollout/ep_len_mean",
-            "time/fps",
-            "time/time_elapsed",
-            "time/total_timesteps",
-            "train/approx_kl",
-            "train/value_loss",
-            "train/n_updates",
+            *("rollout/ep_rew_mean", "rollout/ep_len_mean", "time/fps", "time/time_elapsed"),
+            *("time/total_timesteps", "train/approx_kl", "train/value_loss", "train/n_updates"),
         } <= keep.entries[-1].scalars.keys()
 
     def test_success_and_numbers_from_infos_are_logged_by_name(self) -> None:
@@ -73,18 +66,13 @@ class TestLoggingCallback:
                 *transition, _ = super().step(action)
                 return *transition, {"is_success": True, "angle": 0.5}
 
-        def env() -> gym.Env[Any, Any]:
-            return TimeLimit(Informing(), 10)
-
         keep = Keep()
-        envs = make_vec_env(env, 2, info_keywords=["angle"])
+        envs = make_vec_env(lambda: TimeLimit(Informing(), 10), 2, info_keywords=["angle"])
         PPO2("MlpPolicy", envs, compile=False, n_steps=32).learn(64, LoggingCallback(64, [keep]))
         assert keep.entries[0].scalars["rollout/success_rate"] == 1.0
         assert keep.entries[0].scalars["rollout/angle_mean"] == 0.5
 
-    def test_time_divides_between_env_policy_update_evaluation_and_the_rest(
-        self, ppo2: Callable[..., PPO2]
-    ) -> None:
+    def test_time_divides_between_env_policy_update_and_the_rest(self, ppo2: Callable[..., PPO2]) -> None:
         keep = Keep()
         evaluation = EvalCallback("CartPole-v1", every=64)
         ppo2().learn(128, [evaluation, LoggingCallback(64, [keep])])
@@ -93,9 +81,7 @@ class TestLoggingCallback:
         assert all(seconds > 0 for seconds in spent.values())
 
     @pytest.mark.parametrize("logs_first", [False, True])
-    def test_evaluations_are_no_means_over_a_logging_interval(
-        self, logs_first: bool, ppo2: Callable[..., PPO2]
-    ) -> None:
+    def test_evaluations_are_no_means_of_an_interval(self, logs_first: bool, ppo2: Any) -> None:
         class Scripted(EvalCallback):
             def on_steps(self, algorithm: Any) -> None:
                 algorithm.scalars.record_row(
@@ -150,15 +136,9 @@ class TestConsole:
         lines = stream.getvalue().splitlines()
         cells = [[cell.rstrip() for cell in line.split("|")[1:3]] for line in lines if "|" in line]
         assert cells == [
-            [" rollout/", ""],
-            ["    ep_rew_mean", " 21.5"],
-            [" time/", ""],
-            ["    total_timesteps", " 1234567"],
-            [" train/", ""],
-            ["    loss", " 0.1235"],
-            [" share of time/", ""],
-            ["    env", " 25%"],
-            ["    update", " 75%"],
+            *([" rollout/", ""], ["    ep_rew_mean", " 21.5"], [" time/", ""]),
+            *(["    total_timesteps", " 1234567"], [" train/", ""], ["    loss", " 0.1235"]),
+            *([" share of time/", ""], ["    env", " 25%"], ["    update", " 75%"]),
         ]
         assert len({len(line) for line in lines[:-1]}) == 1
         assert lines[-1] == "a note"

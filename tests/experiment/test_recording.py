@@ -74,12 +74,8 @@ def test_length_goes_over_episodes_and_episodes_end_a_film(tmp_path: Path) -> No
     env = EnvConfig(id="CartPole-v1", max_episode_steps=5)
     episodes: list[int] = []
     long = record(Chance(env), env, [tmp_path / "a.mp4"], length=20, seed=1)
-    two = record(
-        *(Chance(env), env, [tmp_path / "b.mp4"]),
-        n_episodes=2,
-        seed=1,
-        on_episode=lambda each: episodes.append(each.length),
-    )
+    two_episodes = {"n_episodes": 2, "on_episode": lambda each: episodes.append(each.length)}
+    two = record(Chance(env), env, [tmp_path / "b.mp4"], seed=1, **two_episodes)
     whichever = record(Chance(env), env, [tmp_path / "c.mp4"], n_episodes=9, length=3, seed=1)
     assert (long, two, whichever) == (20, 12, 3)
     assert episodes == [5, 5]
@@ -153,13 +149,8 @@ def test_first_episodes_are_not_the_shortest(mode: gym.vector.AutoresetMode) -> 
 @pytest.mark.parametrize("vectorization", ["sync", "workers"])
 def test_rewards_and_returns_are_those_that_wrappers_leave(vectorization: str) -> None:
     halved = {"_target_": "gymnasium.wrappers.ClipReward", "max_reward": 0.5}
-    config = EnvConfig(
-        "CartPole-v1",
-        wrappers=[halved],
-        max_episode_steps=8,
-        vectorization=vectorization,
-        start_method="fork",
-    )
+    where = {"vectorization": vectorization, "start_method": "fork"}
+    config = EnvConfig("CartPole-v1", wrappers=[halved], max_episode_steps=8, **where)
 
     def swing(observation: Any) -> int:
         return int(observation[2] + observation[3] > 0)
@@ -173,15 +164,8 @@ def test_rewards_and_returns_are_those_that_wrappers_leave(vectorization: str) -
 
 def test_only_good_episodes_are_kept() -> None:
     told: list[bool] = []
-    data = record_expert(
-        by_parity,
-        Countdown,
-        5,
-        n_envs=2,
-        seed=0,
-        successes_only=True,
-        on_episode=lambda _, kept: told.append(kept),
-    )
+    options = {"successes_only": True, "on_episode": lambda _, kept: told.append(kept)}
+    data = record_expert(by_parity, Countdown, 5, n_envs=2, seed=0, **options)
     assert (data.lengths % 2 == 1).all()
     assert data.n_episodes == told.count(True) == 5
     assert told.count(False) == data.card["n_played"] - 5 > 0

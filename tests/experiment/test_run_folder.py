@@ -45,9 +45,7 @@ def test_record_of_a_finished_run_says_what_ran_where_and_how_far(
     assert {"python", "torch", "numpy", "gymnasium", "zoo"} <= record["versions"].keys()
 
 
-def test_record_names_the_commit_of_the_working_folder(
-    tmp_path: Path, run: RunFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_record_names_the_commit(tmp_path: Path, run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     def git(*arguments: str) -> str:
         command = ["git", "-c", "user.name=a", "-c", "user.email=a@b", *arguments]
         return subprocess.run(

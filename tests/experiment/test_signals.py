@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -136,64 +137,39 @@ HANG_AFTER = 150
 
 
 class HangingOnce(CartPoleEnv):
-    """Waits for ever in one step, if a file says so, having sent the training a signal if it names one."""
+    """Waits for ever in one step if there is a file, which the first environment takes for itself."""
 
     n_steps = 0
 
     def step(self, action: Any) -> Any:
         self.n_steps += 1
-        if self.n_steps == HANG_AFTER and is_told_to_hang():
-            number = Path("hanging").read_text()
-            if number:
-                os.kill(int(Path("trained").read_text()), int(number))
-            threading.Event().wait()
+        if self.n_steps == HANG_AFTER:
+            with contextlib.suppress(FileNotFoundError):
+                Path("hang").unlink()
+                threading.Event().wait()
         return super().step(action)
 
 
-def is_told_to_hang() -> bool:
-    """Whether a file says so, which the first environment takes for itself."""
-    try:
-        Path("hang").rename("hanging")
-    except FileNotFoundError:
-        return False
-    return True
-
-
 @pytest.fixture(autouse=True)
-def _env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.chdir(tmp_path)
+def _env() -> Iterator[None]:
     gym.register("HangingOnce-v0", HangingOnce, max_episode_steps=100)
     yield
     gym.registry.pop("HangingOnce-v0")
 
 
-def train(*overrides: str) -> Any:
-    Path("trained").write_text(str(os.getpid()))
-    return zoo.train(
-        zoo.compose(
-            "train",
-            [
-                *("algo=ppo2", "env=HangingOnce-v0", "n_timesteps=512", "n_envs=2", "algo.n_steps=64"),
-                *("algo.batch_size=64", "algo.n_epochs=1", "tuned=none", "threads=1", "compile=false"),
-                *("progress_bar=false", "logger=csv", "callbacks.eval=null", "seed=3", "env.check=false"),
-                *("callbacks.checkpoint.every=128", *overrides),
-            ],
-        )
-    )
-
-
-def the_run() -> RunFolder:
-    return RunFolder(next(Path("runs").glob("*/*/*/run.json")).parent)
-
-
-WORKERS = ("env.vectorization=workers", "env.n_workers=2", "env.start_method=fork")
+HANGING = (
+    *("algo=ppo2", "env=HangingOnce-v0", "n_timesteps=512", "n_envs=2", "algo.n_steps=64", "seed=3"),
+    *("algo.batch_size=64", "algo.n_epochs=1", "tuned=none", "threads=1", "compile=false", "logger=csv"),
+    *("progress_bar=false", "callbacks.eval=null", "callbacks.checkpoint.every=128", "env.check=false"),
+    *("env.vectorization=workers", "env.n_workers=2", "env.start_method=fork", "env.step_timeout=0.5"),
+)
 
 
 def test_hanging_env_ends_the_run_as_failed_and_its_checkpoint_stays() -> None:
-    Path("hang").write_text("")
+    Path("hang").touch()
     with pytest.raises(ZooError, match=r"^env \d \(step \d+ after seed \d+\) has not come back for 0\.5 s"):
-        train(*WORKERS, "env.step_timeout=0.5")
-    record = the_run().read_record()
-    assert record["status"] == "failed"
-    assert "has not come back" in record["error"]
-    assert the_run().has_checkpoint
+        zoo.train(*HANGING)
+    run = RunFolder(next(Path("runs").glob("*/*/*/run.json")).parent)
+    assert run.read_record()["status"] == "failed"
+    assert "has not come back" in run.read_record()["error"]
+    assert run.has_checkpoint

@@ -191,9 +191,7 @@ class Dies(Callback):
 
 
 @pytest.mark.parametrize("client", ["stand-in", pytest.param("real", marks=pytest.mark.slow)])
-def test_run_that_was_killed_and_resumed_goes_on_under_one_id(
-    tmp_path: Path, stand_in: Path, client: str
-) -> None:
+def test_run_that_was_killed_goes_on_under_one_id(tmp_path: Path, stand_in: Path, client: str) -> None:
     """The checkpoint is at step 192; the rows of 256 were logged, and are computed once more."""
     (tmp_path / "dying.py").write_text(DYING)
 
@@ -230,22 +228,12 @@ def test_runs_of_a_multirun_share_its_folder_as_their_group(tmp_path: Path) -> N
 
 @pytest.mark.slow
 def test_server_that_cannot_be_reached_is_told_in_one_line_and_the_run_finishes(tmp_path: Path) -> None:
-    environment = {
-        **os.environ,
-        "WANDB_MODE": "online",
-        "WANDB_API_KEY": "0" * 40,
-        "WANDB_BASE_URL": "http://localhost:9",
-        "WANDB_INIT_TIMEOUT": "2",
-    }
+    environment = {**os.environ, "WANDB_MODE": "online", "WANDB_API_KEY": "0" * 40}
+    environment |= {"WANDB_BASE_URL": "http://localhost:9", "WANDB_INIT_TIMEOUT": "2"}
     code = "from zoo.cli import main; main()"
     online = [each for each in SHORT if each != "logger.wandb.mode=offline"]
-    done = subprocess.run(
-        [sys.executable, "-c", code, "train", *online, "seed=1"],
-        capture_output=True,
-        text=True,
-        env=environment,
-        check=False,
-    )
+    command = [sys.executable, "-c", code, "train", *online, "seed=1"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr
     lines = [line for line in done.stderr.splitlines() if line.startswith("zoo: ")]
     assert len(lines) == 1

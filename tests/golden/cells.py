@@ -201,16 +201,8 @@ ALIKE = (
 )
 """Cells whose names have one of these make agents as others do, and large ones: none of them is kept."""
 
-COMPILED = {
-    "ppo2": "",
-    "sac": "slow",
-    "dqn": "",
-    "a2c box": "slow",
-    "td3 n-step": "slow",
-    "trpo box": "slow",
-    "acktr": "slow",
-    "ppo2 next-step": "slow",
-}
+COMPILED = ("ppo2", "dqn")
+COMPILED_SLOWLY = ("sac", "a2c box", "td3 n-step", "trpo box", "acktr", "ppo2 next-step")
 """Cells whose compiled updates are held against the eager ones."""
 
 KILLED = {

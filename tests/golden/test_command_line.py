@@ -91,10 +91,7 @@ FILES = {
     f"record {MINE} length=20": ["runs/**/videos/*.mp4"],
     f"expert {MINE} n_episodes=2 out=experts/cartpole.npz": ["experts/cartpole.npz"],
     "plot runs/ppo2 runs/sac out=curves.png": ["curves.png"],
-    EXPORT: [
-        "policies/pendulum/*.onnx",
-        "policies/pendulum/README.md",
-    ],
+    EXPORT: ["policies/pendulum/*.onnx", "policies/pendulum/README.md"],
     f"push {MINE} to=shared/cartpole.zip": ["shared/cartpole.zip"],
     FROM_RUN: ["runs/ppo2/CartPole-v1/*_s9/run.json"],
     CLONE: ["runs/bc/CartPole-v1/*/run.json"],
@@ -195,27 +192,14 @@ class Server:
 
     def __init__(self, scratch: Path) -> None:
         self.texts = [scratch.with_suffix(end) for end in (".out", ".err")]
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", SERVER],
-            env=environment(),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        command, pipes = [sys.executable, "-c", SERVER], {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        self.process = subprocess.Popen(command, env=environment(), text=True, **pipes)
 
     def run(self, line: str, folder: Path) -> subprocess.CompletedProcess[str]:
         words = [fitted(word, folder) for word in shlex.split(line)]
         if line in FRESH or "ZOO_COMMAND" in os.environ:
-            return subprocess.run(
-                [*COMMAND, *words],
-                cwd=folder,
-                env=environment(),
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=SECONDS,
-                check=False,
-            )
+            options = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "timeout": SECONDS}
+            return subprocess.run([*COMMAND, *words], cwd=folder, env=environment(), check=False, **options)
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         print(json.dumps([words, str(folder), *map(str, self.texts)]), file=self.process.stdin, flush=True)

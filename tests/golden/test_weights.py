@@ -1,5 +1,7 @@
 """Trainings of the golden cells end as they were recorded; compiled, and killed and resumed, they end alike.
 
+Agents of format 1 load and act as they did when they were saved, by the actions in `agents.json`.
+
 `python tests/golden/record.py` records them anew, where a change is wanted. The exact test holds on the
 machine that was recorded (its processor, and releases of torch and NumPy); the numbers hold everywhere.
 """
@@ -16,23 +18,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import cells
 import pytest
-from cells import (
-    CELLS,
-    COMMAND,
-    COMPILED,
-    KILLED,
-    SECONDS,
-    differences,
-    environment,
-    machine,
-    metrics,
-    outcome,
-    overrides,
-    read_record,
-    train,
-    working_folder,
-)
+import yaml
+
+import zoo
 
 ON_ANY_MACHINE = 2e-3
 """What numbers may differ by, relatively, where sums are summed up in another order."""
@@ -48,70 +38,65 @@ LOGGED = 8
 
 @pytest.fixture(scope="module", autouse=True)
 def folder() -> Iterator[Path]:
-    with working_folder() as path:
+    with cells.working_folder() as path:
         yield path
 
 
 @cache
 def trained(name: str) -> dict[str, Any]:
     """Return what comes of a cell: trained once, for all tests."""
-    return outcome(train(name))
+    return cells.outcome(cells.train(name))
+
+
+def assert_same(one: dict[str, Any], other: dict[str, Any], tolerance: float) -> None:
+    for what in ("weights", "metrics", "actions"):
+        assert not cells.differences(one[what], other[what], tolerance, what)
 
 
 def test_there_is_a_record_of_each_cell() -> None:
-    assert read_record()["cells"].keys() == CELLS.keys()
+    assert cells.read_record()["cells"].keys() == cells.CELLS.keys()
 
 
-@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize("name", cells.CELLS)
 def test_training_comes_to_the_numbers_that_were_recorded(name: str) -> None:
     """On the machine that was recorded to the weights' last bit, on others to near numbers."""
-    recorded = read_record()["cells"][name]
-    same = machine() == recorded["machine"]
+    recorded = cells.read_record()["cells"][name]
+    same = cells.machine() == recorded["machine"]
     if name in OF_ONE_MACHINE and not same:
         pytest.skip("recorded on another processor, or with other releases of torch or NumPy")
     came = trained(name)
-    tolerance = ON_THIS_MACHINE if same else ON_ANY_MACHINE
-    assert not [
-        found
-        for what in ("weights", "metrics", "actions")
-        for found in differences(recorded[what], came[what], tolerance, what)
-    ]
+    assert_same(recorded, came, ON_THIS_MACHINE if same else ON_ANY_MACHINE)
     assert not same or came["hash"] == recorded["hash"]
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow if more else ()) for name, more in COMPILED.items()]
+    "name", [*cells.COMPILED, *(pytest.param(name, marks=pytest.mark.slow) for name in cells.COMPILED_SLOWLY)]
 )
 def test_compiled_training_is_the_eager_one_to_rounding(name: str) -> None:
-    eager, compiled = trained(name), outcome(train(name, "compile=true"))
-    assert not [
-        found
-        for what in ("weights", "metrics", "actions")
-        for found in differences(eager[what], compiled[what], TO_ROUNDING, what)
-    ]
+    assert_same(trained(name), cells.outcome(cells.train(name, "compile=true")), TO_ROUNDING)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", KILLED)
+@pytest.mark.parametrize("name", cells.KILLED)
 def test_training_that_was_killed_and_resumed_ends_as_one_that_was_not(name: str, folder: Path) -> None:
     place, more = name.replace(" ", "_"), "callbacks=checkpoint callbacks.checkpoint.every=128"
-    runs, longer = folder / "killed" / place, KILLED[name]
-    kill_in_the_midst(overrides(name, longer, more, f"runs_dir={runs}"), runs)
+    runs, longer = folder / "killed" / place, cells.KILLED[name]
+    kill_in_the_midst(cells.overrides(name, longer, more, f"runs_dir={runs}"), runs)
     (killed,) = runs.glob("*/*/*")
-    resumed = subprocess.Popen([*COMMAND, "train", f"resume={killed}"], env=environment())
-    whole = Path(train(name, longer, f"runs_dir=whole/{place}").run.path)
-    assert resumed.wait(SECONDS) == 0
+    resumed = subprocess.Popen([*cells.COMMAND, "train", f"resume={killed}"], env=cells.environment())
+    whole = Path(cells.train(name, longer, f"runs_dir=whole/{place}").run.path)
+    assert resumed.wait(cells.SECONDS) == 0
     assert json.loads((killed / "run.json").read_text())["status"] == "finished"
     assert content(killed / "agent") == content(whole / "agent")
-    assert metrics(killed) == metrics(whole)
+    assert cells.metrics(killed) == cells.metrics(whole)
     assert episodes(killed) == episodes(whole)
 
 
 def kill_in_the_midst(arguments: list[str], runs: Path) -> None:
     """Train, and kill the training once it has a checkpoint, and has logged a few times since it began."""
-    command = [*COMMAND, "train", *arguments]
-    process = subprocess.Popen(command, env=environment(), start_new_session=True)
-    deadline = time.monotonic() + SECONDS
+    command = [*cells.COMMAND, "train", *arguments]
+    process = subprocess.Popen(command, env=cells.environment(), start_new_session=True)
+    deadline = time.monotonic() + cells.SECONDS
     while not (list(runs.glob("*/*/*/checkpoint/*")) and len(lines_of(runs, "progress.csv")) > LOGGED):
         assert process.poll() is None, "it had ended by itself"
         assert time.monotonic() < deadline, "it hangs"
@@ -133,3 +118,33 @@ def episodes(run: Path) -> list[list[str]]:
     """Return the return and length of each episode of a run."""
     rows = [line for line in lines_of(run, "*.monitor.csv") if not line.startswith("#")]
     return [row.split(",")[:2] for row in sorted(rows)]
+
+
+AGENTS = sorted(path.parent for path in (cells.GOLDEN / "agents").glob("*/card.json"))
+"""Agents of format 1: later versions read them, and never write them again."""
+
+
+@cache
+def recorded_actions() -> dict[str, Any]:
+    return dict(json.loads((cells.GOLDEN / "agents.json").read_text()))
+
+
+def test_every_algorithm_and_policy_has_an_agent() -> None:
+    assert {path.name for path in AGENTS} == recorded_actions().keys()
+    assert {path.name for path in AGENTS} >= {name.partition(" ")[0] for name in cells.CELLS}
+    policies = {yaml.safe_load((path / "config.yaml").read_text())["policy"]["name"] for path in AGENTS}
+    assert len(policies) >= 9
+
+
+@pytest.mark.parametrize("agent", AGENTS, ids=lambda path: path.name)
+def test_agent_of_format_1_acts_as_it_did(agent: Path) -> None:
+    config = yaml.safe_load((agent / "config.yaml").read_text())
+    assert config["format"] == 1
+    model = zoo.load(agent, device="cpu")
+    assert not cells.differences(recorded_actions()[agent.name], cells.actions(model), 1e-5)
+
+
+@pytest.mark.parametrize("agent", AGENTS, ids=lambda path: path.name)
+def test_agent_that_is_saved_again_has_the_same_weights(agent: Path, tmp_path: Path) -> None:
+    zoo.load(agent, device="cpu").save(tmp_path / "again")
+    assert content(tmp_path / "again") == content(agent)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,18 +26,14 @@ from zoo.optim.update_runner import LiveState
 
 # -- Behaviour cloning as an algorithm: epochs, early end, exact resume, and what can go on from it -------
 
-
 LSTM = {"name": "MlpLstmPolicy", "lstm_hidden_size": 8, "net_arch": [8]}
-
-
-def controller(observation: Any) -> int:
-    return int(observation[2] + observation[3] > 0)
 
 
 @pytest.fixture(scope="module")
 def cartpole() -> ExpertData:
     """Five episodes of a controller that stays up."""
-    return record_expert(controller, EnvConfig("CartPole-v1", max_episode_steps=100), 5, seed=0)
+    env = EnvConfig("CartPole-v1", max_episode_steps=100)
+    return record_expert(lambda seen: int(seen[2] + seen[3] > 0), env, 5, seed=0)
 
 
 def clone(data: ExpertData | None, policy: Any = None, *, compile: bool = False, **options: Any) -> BC:
@@ -45,11 +42,33 @@ def clone(data: ExpertData | None, policy: Any = None, *, compile: bool = False,
     return BC(policy, dataset=data, compile=compile, **{**defaults, **options})
 
 
-def numbers(model: BC) -> dict[str, Any]:
+def numbers(model: Any) -> dict[str, Any]:
     arrays, values = split(model.state())
     del values["counts"]["timings"]
+    values.pop("recent_episodes", None)  # they tell the time
     values["collector"].get("envs", {}).pop("seconds", None)
     return {**{name: array.tobytes() for name, array in arrays.items()}, "values": json.dumps(values)}
+
+
+def assert_resumes_exactly(make: Any, n_timesteps: int, resumed_from: tuple[int, ...]) -> None:
+    """Run once through, then from some steps on in another object, whose seed is restored, too."""
+    kept: dict[int, Any] = {}
+
+    class Keep(Callback):
+        every = math.gcd(*resumed_from)
+
+        def on_steps(self, algorithm: Any) -> None:
+            arrays, values = split(algorithm.state())
+            kept[algorithm.num_timesteps] = {k: v.copy() for k, v in arrays.items()}, json.dumps(values)
+
+    model = make().learn(n_timesteps, Keep())
+    for steps in resumed_from:
+        arrays, values = kept[steps]
+        resumed = make(seed=None)
+        resumed.load_state(join(arrays, json.loads(values)))
+        assert resumed.num_timesteps == steps
+        resumed.learn(n_timesteps - steps, Keep(), reset_num_timesteps=False)
+        assert numbers(resumed) == numbers(model)
 
 
 def test_a_step_of_the_run_is_a_step_of_the_expert(cartpole: ExpertData) -> None:
@@ -65,23 +84,7 @@ def test_a_step_of_the_run_is_a_step_of_the_expert(cartpole: ExpertData) -> None
 @pytest.mark.parametrize(("policy", "normalize"), [(None, True), (LSTM, False)], ids=["mlp", "lstm"])
 def test_same_seed_and_exact_resume(cartpole: ExpertData, policy: Any, normalize: bool) -> None:
     env = EnvConfig("CartPole-v1", normalize=normalize)
-    kept: dict[int, Any] = {}
-
-    class Keep(Callback):
-        every = 400
-
-        def on_steps(self, algorithm: Any) -> None:
-            arrays, values = split(algorithm.state())
-            kept[algorithm.num_timesteps] = {k: v.copy() for k, v in arrays.items()}, json.dumps(values)
-
-    model = clone(cartpole, policy, env=env, patience=3).learn(2000, Keep())
-    for steps in (400, 1200):
-        arrays, values = kept[steps]
-        resumed = clone(cartpole, policy, env=env, patience=3, seed=None)  # the seed is restored, too
-        resumed.load_state(join(arrays, json.loads(values)))
-        assert resumed.num_timesteps == steps
-        resumed.learn(2000 - steps, Keep(), reset_num_timesteps=False)
-        assert numbers(resumed) == numbers(model)
+    assert_resumes_exactly(partial(clone, cartpole, policy, env=env, patience=3), 2000, (400, 1200))
 
 
 def test_run_ends_with_the_best_parameters_where_validation_gets_no_better(cartpole: ExpertData) -> None:
@@ -91,9 +94,8 @@ def test_run_ends_with_the_best_parameters_where_validation_gets_no_better(cartp
         every = 1
 
         def on_steps(self, algorithm: Any) -> None:
-            losses.append(
-                (algorithm.cloning.validation_loss(algorithm._demonstrations), algorithm.get_parameters())
-            )
+            loss = algorithm.cloning.validation_loss(algorithm._demonstrations)
+            losses.append((loss, algorithm.get_parameters()))
 
     model = clone(cartpole, learning_rate=0.5, patience=2).learn(40_000, Watch())
     assert model.stop_reason is not None
@@ -117,7 +119,6 @@ def test_wrong_input_gets_one_clear_line(cartpole: ExpertData) -> None:
 
 # -- Behaviour cloning: its terms against explicit computations, its batches, and what it leaves alone ----
 
-
 BOX = spaces.Box(-3.0, 3.0, (2,), np.float32)
 NUMBERS = spaces.Box(-2.0, 2.0, (1,), np.float32)
 CHOICES = spaces.Discrete(3, start=1)
@@ -131,24 +132,18 @@ def linear_expert(action_space: Any = CHOICES, lengths: Any = (5, 3, 7), **chang
         actions: Any = action_space.start + (observations[:, 0] > 0).astype(np.int64)
     else:
         actions = (0.5 * observations[:, :1] + 0.5).astype(np.float32)
-    values: dict[str, Any] = {
-        "observation_space": BOX,
-        "action_space": action_space,
-        "observations": observations,
-        "actions": actions,
-        "rewards": np.ones(lengths.sum(), np.float32),
-        "lengths": lengths,
-        "returns": lengths.astype(np.float64),
-    }
+    values: dict[str, Any] = {"observation_space": BOX, "action_space": action_space, "actions": actions}
+    values |= {"observations": observations, "rewards": np.ones(lengths.sum(), np.float32)}
+    values |= {"lengths": lengths, "returns": lengths.astype(np.float64)}
     return ExpertData(**{**values, **changes})
 
 
-def agent(
-    name: str = "ppo2", policy: Any = "LinearPolicy", action_space: Any = CHOICES, **options: Any
-) -> Any:
-    return algorithm_class(name)(
-        policy, observation_space=BOX, action_space=action_space, seed=0, compile=False, threads=1, **options
-    )
+QUIET: dict[str, Any] = {"seed": 0, "compile": False, "threads": 1}
+
+
+def agent(name: str = "ppo2", policy: Any = "LinearPolicy", actions: Any = CHOICES, **options: Any) -> Any:
+    sides = {"observation_space": BOX, "action_space": actions}
+    return algorithm_class(name)(policy, **sides, **QUIET, **options)
 
 
 def one_step(learner: Any, data: ExpertData, **terms: Any) -> tuple[Any, dict[str, float], Any, torch.Tensor]:
@@ -182,13 +177,11 @@ def test_choices_are_learned_by_cross_entropy() -> None:
         torch.testing.assert_close(gradient[slices[name]].double(), each.reshape(-1), rtol=1e-4, atol=1e-6)
     others = [part for name, part in slices.items() if "head" not in name]
     assert others
-    assert all(
-        not gradient[part].any() for part in others
-    )  # a critic is taught nothing, and not made smaller
+    assert not any(gradient[part].any() for part in others)  # a critic is taught nothing, nor made smaller
 
 
 def test_numbers_are_learned_by_squared_error_and_the_deviation_left_alone() -> None:
-    learner, data = agent(action_space=NUMBERS), linear_expert(NUMBERS)
+    learner, data = agent(actions=NUMBERS), linear_expert(NUMBERS)
     cloning, metrics, _, gradient = one_step(learner, data)
     mean = learner.predict(data.observations)[0]
     assert metrics["imitation_loss"] == pytest.approx(float(np.square(mean - data.actions).mean()), rel=1e-4)
@@ -230,7 +223,7 @@ def ends(cloning: Cloning, losses: list[float]) -> list[bool]:
 
 def test_best_parameters_are_taken_and_patience_ends() -> None:
     def patient(patience: int | None) -> Cloning:
-        return Cloning(agent(action_space=NUMBERS).acting.policy, CloningTerms(patience=patience))
+        return Cloning(agent(actions=NUMBERS).acting.policy, CloningTerms(patience=patience))
 
     cloning = patient(2)
     assert ends(cloning, [1.0, 0.5, 0.6, 0.5]) == [False, False, False, True]
@@ -238,14 +231,9 @@ def test_best_parameters_are_taken_and_patience_ends() -> None:
     assert (cloning.parameters.flat == 1.0).all()
     assert not any(ends(patient(None), [1.0, 2.0, 3.0]))
     assert not any(ends(patient(1), [math.nan]))
-    learner, epochs = agent(action_space=NUMBERS), list[Epoch]()
-    learner.pretrain(
-        linear_expert(NUMBERS),
-        n_epochs=60,
-        learning_rate=3.0,
-        patience=4,
-        on_epoch=lambda e: epochs.append(e),
-    )
+    learner, epochs = agent(actions=NUMBERS), list[Epoch]()
+    terms = {"n_epochs": 60, "learning_rate": 3.0, "patience": 4}
+    learner.pretrain(linear_expert(NUMBERS), on_epoch=epochs.append, **terms)
     assert len(epochs) < 60
     best = min(range(len(epochs)), key=lambda i: epochs[i].validation_loss)
     assert len(epochs) - 1 - best == 4
@@ -306,15 +294,14 @@ def test_recurrent_policy_learns_what_only_memory_tells() -> None:
     data = linear_expert(lengths=[4] * 100, observations=observations, actions=actions)
     learner = agent("a2c", {"name": "MlpLstmPolicy", "lstm_hidden_size": 16}, n_steps=32)
     epochs: list[Epoch] = []
-    learner.pretrain(data, n_epochs=25, learning_rate=0.02, on_epoch=lambda e: epochs.append(e))
+    learner.pretrain(data, n_epochs=25, learning_rate=0.02, on_epoch=epochs.append)
     assert epochs[-1].validation_loss < 0.05
 
 
 def test_normaliser_that_has_seen_nothing_takes_in_what_the_expert_saw() -> None:
     data = record_expert(lambda _: [0.0], "Pendulum-v1", 2, seed=0)
-    learner = algorithm_class("ppo2")(
-        "MlpPolicy", EnvConfig("Pendulum-v1", normalize=True), seed=0, compile=False, threads=1, n_steps=32
-    )
+    env = EnvConfig("Pendulum-v1", normalize=True)
+    learner = algorithm_class("ppo2")("MlpPolicy", env, **QUIET, n_steps=32)
     learner.pretrain(data, n_epochs=1)
     shown = learner.normalizer.normalize_observations(data.observations)
     np.testing.assert_allclose(shown.std(0), 1.0, atol=0.05)
@@ -323,10 +310,10 @@ def test_normaliser_that_has_seen_nothing_takes_in_what_the_expert_saw() -> None
 
 def test_wrong_pretraining_gets_one_clear_line(tmp_path: Path) -> None:
     with pytest.raises(ZooError, match=r"actions .* differ"):
-        agent(action_space=NUMBERS).pretrain(linear_expert())
+        agent(actions=NUMBERS).pretrain(linear_expert())
     path = write_expert(tmp_path / "expert.npz", linear_expert())
     with pytest.raises(ZooError, match=r"the actions of .*expert\.npz and the environment's differ"):
-        agent(action_space=NUMBERS).pretrain(path)
+        agent(actions=NUMBERS).pretrain(path)
     with pytest.raises(ZooError, match=r"unknown key `pretrain.epochs`; did you mean `pretrain.n_epochs`"):
         agent().pretrain(path, epochs=3)
     with pytest.raises(ZooError, match=r"min_return=99 leaves nothing of 3 episodes"):

@@ -22,7 +22,6 @@ from zoo.policies.networks import SpectralNorm
 
 # -- The loss of GAIL's discriminator once more: in NumPy, in double precision, pair by pair --------------
 
-
 Array = np.ndarray
 Layers = list[tuple[Array, Array]]
 """Weights (out, in) and biases (out,); tanh between the layers."""
@@ -50,9 +49,7 @@ def bernoulli_entropy(probability: float) -> float:
     return -probability * np.log(probability) - (1 - probability) * np.log(1 - probability)
 
 
-def loss(
-    layers: Layers, policy: Array, expert: Array, mix: Array, ent_coef: float, penalty_coef: float
-) -> float:
+def loss(layers: Layers, policy: Array, expert: Array, mix: Array, ent_coef: float, penalty: float) -> float:
     """Return −log(1 − D) and −log D, less the entropy, plus the penalty; rows are pairs."""
     probabilities = {
         name: [1 / (1 + np.exp(-logit(layers, pair))) for pair in pairs]
@@ -64,7 +61,7 @@ def loss(
     total -= ent_coef * np.mean(entropies)
     mixed = [p + m * (e - p) for p, e, m in zip(policy, expert, mix, strict=True)]
     penalties = [(np.sqrt((grad(layers, pair) ** 2).sum()) - 1) ** 2 for pair in mixed]
-    return float(total + penalty_coef * np.mean(penalties))
+    return float(total + penalty * np.mean(penalties))
 
 
 def normalized(layers: Layers) -> Layers:
@@ -85,41 +82,24 @@ def differences(function: Any, values: Array, step: float = 1e-6) -> Array:
 
 # -- GAIL's discriminator: its loss and gradient against NumPy, its inputs, and the order of expert data ---
 
-
 SEEN = spaces.Box(-3.0, 3.0, (3,), np.float32)
 CHOICES = spaces.Discrete(2, start=1)
 
 
-def expert_of(
-    observation_space: Any = SEEN, action_space: Any = CHOICES, lengths: Any = (4, 3, 5), **changes: Any
-) -> ExpertData:
-    lengths = np.array(lengths)
-    n = int(lengths.sum())
+def expert_of() -> ExpertData:
+    lengths, n = np.array([4, 3, 5]), 12
     rng = np.random.default_rng(3)
-    observations = rng.normal(size=(n, *observation_space.shape)).astype(observation_space.dtype)
-    actions = np.stack([action_space.sample() for _ in range(n)]) if action_space is not CHOICES else None
-    values: dict[str, Any] = {
-        "observation_space": observation_space,
-        "action_space": action_space,
-        "observations": observations,
-        "actions": rng.integers(1, 3, n) if actions is None else actions,
-        "rewards": np.ones(n, np.float32),
-        "lengths": lengths,
-        "returns": lengths.astype(np.float64),
-        "terminated": np.array([True, False, True][: len(lengths)]),
-    }
-    return ExpertData(**{**values, **changes})
+    observations = rng.normal(size=(n, 3)).astype(np.float32)
+    actions = rng.integers(1, 3, n)
+    ends = {"returns": np.array([4.0, 3.0, 5.0]), "terminated": np.array([True, False, True])}
+    rewards = np.ones(n, np.float32)
+    return ExpertData(SEEN, CHOICES, observations, actions, rewards, lengths=lengths, **ends)
 
 
 def judge(data: ExpertData | None = None, **options: Any) -> Discriminator:
     data = data or expert_of()
-    agent = GAIL(
-        "MlpPolicy",
-        observation_space=data.observation_space,
-        action_space=data.action_space,
-        dataset=data,
-        **{"seed": 0, "compile": False, "threads": 1, "d_net_arch": [4, 3], **options},
-    )
+    options = {"seed": 0, "compile": False, "threads": 1, "d_net_arch": [4, 3], **options}
+    agent = GAIL("MlpPolicy", observation_space=SEEN, action_space=CHOICES, dataset=data, **options)
     assert agent.discriminator is not None
     return agent.discriminator
 
@@ -212,11 +192,7 @@ PLANTED: dict[str, tuple[Any, str, Any]] = {
         f"penalty {kind}": (Discriminator, "_gradient_penalty", wrong_penalty(kind))
         for kind in ("around zero", "of each input", "where the policy is", "a constant")
     },
-    "largest singular value twice": (
-        SpectralNorm,
-        "forward",
-        lambda self, inputs, directions: self.network(inputs),
-    ),
+    "largest singular value twice": (SpectralNorm, "forward", lambda self, inputs, _: self.network(inputs)),
 }
 
 
@@ -264,22 +240,15 @@ def test_every_kind_of_input_is_judged(observation_space: Any, action_space: Any
     batch = batch_space(action_space, n)
     batch.seed(0)
     actions = by_path(action_space, batch.sample())
-    data = ExpertData(
-        *(observation_space, action_space, observations, actions, np.ones(n, np.float32)),
-        lengths=np.array([4, 2]),
-        returns=np.array([4.0, 2.0]),
-        terminated=np.array([True, False]),
-    )
-    learner = GAIL(
-        policy,
-        observation_space=observation_space,
-        action_space=action_space,
-        dataset=data,
-        compile=False,
-        seed=1,
-        d_gradient_penalty=1.0,
-        d_spectral_norm=True,
-    )
+    ends = {
+        "lengths": np.array([4, 2]),
+        "returns": np.array([4.0, 2.0]),
+        "terminated": np.array([True, False]),
+    }
+    data = ExpertData(observation_space, action_space, observations, actions, np.ones(n, np.float32), **ends)
+    sides = {"observation_space": observation_space, "action_space": action_space, "dataset": data}
+    options = {"compile": False, "seed": 1, "d_gradient_penalty": 1.0, "d_spectral_norm": True}
+    learner = GAIL(policy, **sides, **options)
     discriminator = learner.discriminator
     assert discriminator is not None
     before = discriminator.rewards(observations, actions)

@@ -16,7 +16,6 @@ from zoo.imitation.expert_data import ExpertData, read_expert, summary, write_ex
 
 # -- Expert data: what fits together, what is kept on the disk, and what is refused -----------------------
 
-
 OBSERVATIONS = spaces.Box(-10.0, 10.0, (2,), np.float32)
 ACTIONS = spaces.Discrete(3, start=1)
 
@@ -95,10 +94,7 @@ def test_dictionaries_and_actions_with_parts_are_read_as_they_were(tmp_path: Pat
         ({"lengths": np.array([2, 0, 4])}, "6 steps together"),
         ({"returns": np.array([3.0, 18.0])}, r"returns of shape \(2,\)"),
         ({"terminated": np.ones(4, np.bool_)}, "terminated of shape"),
-        (
-            {"observations": np.zeros((6, 3), np.float32)},
-            r"observations of shape \(6, 3\)",
-        ),
+        ({"observations": np.zeros((6, 3), np.float32)}, r"observations of shape \(6, 3\)"),
         ({"observations": np.zeros((6, 2))}, "type float64, expected Box"),
         ({"observations": np.full((6, 2), np.nan, np.float32)}, "at step 0"),
         ({"actions": np.array([1, 2, 3, 4, 1, 1])}, r"4 at step 3 is no value of Discrete\(3, start=1\)"),
@@ -150,8 +146,6 @@ def test_filters() -> None:
 
 
 # -- files of strangers -----------------------------------------------------------------------------------
-
-
 def rewritten(path: Path, **members: bytes | None) -> Path:
     """Write other contents for some members of an archive; None leaves one out."""
     with zipfile.ZipFile(path) as archive:
@@ -199,17 +193,13 @@ def test_pickled_objects_are_not_read(tmp_path: Path) -> None:
         ({"card__json": b'{"format": 1}'}, "damaged.*observation_space"),
     ],
 )
-def test_what_is_missing_or_of_another_kind_is_named(
-    tmp_path: Path, members: dict[str, bytes | None], message: str
-) -> None:
+def test_what_is_missing_is_named(tmp_path: Path, members: dict[str, bytes | None], message: str) -> None:
     path = rewritten(write_expert(tmp_path / "expert.npz", expert()), **members)
     with pytest.raises(ZooError, match=message):
         read_expert(path)
 
 
 # -- for people -------------------------------------------------------------------------------------------
-
-
 def test_summary_says_what_there_is() -> None:
     text = summary(expert())
     for part in ("Some-v0", "somebody", "Box(2,) float32", "Discrete(3, start=1), with masks", "3, 6 steps"):
@@ -220,18 +210,13 @@ def test_summary_says_what_there_is() -> None:
 
 # -- Expert data of Stable-Baselines, made here as its documentation describes them -----------------------
 
-
 BOX = spaces.Box(-np.inf, np.inf, (2,), np.float32)
 
 
 def save(path: Path, **changes: Any) -> Path:
-    values: dict[str, Any] = {
-        "actions": np.array([[0], [1], [1]]),
-        "obs": np.arange(6, dtype=np.float64).reshape(3, 2),
-        "rewards": np.array([1.0, 2.0, 3.0]),
-        "episode_returns": np.array([3.0, 3.0]),
-        "episode_starts": np.array([True, False, True]),
-    }
+    values: dict[str, Any] = {"actions": np.array([[0], [1], [1]]), "rewards": np.array([1.0, 2.0, 3.0])}
+    values |= {"obs": np.arange(6.0).reshape(3, 2), "episode_returns": np.array([3.0, 3.0])}
+    values |= {"episode_starts": np.array([True, False, True])}
     np.savez(path, **{**values, **changes})
     return path
 
@@ -262,9 +247,7 @@ def test_numbers_are_clipped_to_what_the_environment_takes(tmp_path: Path) -> No
         ({"actions": np.array(["a", "b", "c"])}, "in row 0"),
     ],
 )
-def test_what_is_no_action_is_not_rounded_to_one(
-    tmp_path: Path, changes: dict[str, Any], message: str
-) -> None:
+def test_what_is_no_action_is_not_rounded(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ZooError, match=message):
         read_expert(save(tmp_path / "sb.npz", **changes), (BOX, spaces.Discrete(2)))
     whole = save(tmp_path / "whole.npz", actions=np.array([[0.0], [1.0], [1.0]]))

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
+import test_bc
 
 import zoo
-from zoo.algorithms.callback import Callback as Watcher
 from zoo.algorithms.ppo import PPO2
 from zoo.algorithms.registry import algorithm_class
-from zoo.core.tensors import join, split
 from zoo.envs.config import EnvConfig
 from zoo.errors import ZooError
 from zoo.experiment.evaluation import evaluate_policy
@@ -24,17 +23,7 @@ Array = np.ndarray
 
 SHORT = EnvConfig("CartPole-v1", max_episode_steps=100)
 GENERATOR_CLASSES = {name: algorithm_class(name) for name in GENERATORS}
-LSTM = {"name": "MlpLstmPolicy", "lstm_hidden_size": 8, "net_arch": [8]}
-
-
-def controller(observation: Any) -> int:
-    return int(observation[2] + observation[3] > 0)
-
-
-@pytest.fixture(scope="module")
-def cartpole() -> ExpertData:
-    """Five episodes of a controller that stays up."""
-    return record_expert(controller, SHORT, 5, seed=0)
+cartpole = test_bc.cartpole
 
 
 def imitator(data: Any, policy: Any = None, **options: Any) -> GAIL:
@@ -46,16 +35,7 @@ def imitator(data: Any, policy: Any = None, **options: Any) -> GAIL:
     return GAIL({"net_arch": [8]} if policy is None else policy, dataset=data, **{**defaults, **options})
 
 
-def numbers(model: GAIL) -> dict[str, Any]:
-    arrays, values = split(model.state())
-    del values["counts"]["timings"], values["recent_episodes"]
-    values["collector"].get("envs", {}).pop("seconds", None)
-    return {**{name: array.tobytes() for name, array in arrays.items()}, "values": json.dumps(values)}
-
-
 # -- rewards --------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("generator", ["ppo2", "trpo"])
 def test_rewards_are_the_discriminators_and_returns_the_environments(
     cartpole: ExpertData, generator: str, monkeypatch: pytest.MonkeyPatch
@@ -83,8 +63,6 @@ def test_rewards_are_the_discriminators_and_returns_the_environments(
 
 
 # -- what is trained when -------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("generator", GENERATORS)
 def test_every_generator_moves_and_so_does_the_discriminator(cartpole: ExpertData, generator: str) -> None:
     model = imitator(cartpole, generator=generator, g_step=2, d_step=3)
@@ -107,9 +85,8 @@ def test_generator_learns_as_it_does_alone_from_the_same_rewards(
     """With the environment's rewards left in place, and no steps of a discriminator, it is that itself."""
     monkeypatch.setattr(GAIL, "relabel_rewards", lambda self: None)
     imitating = imitator(cartpole, generator="ppo2", g_step=1000).learn(600)
-    alone = PPO2(
-        {"net_arch": [8]}, "CartPole-v1", n_envs=2, n_steps=32, seed=1, compile=False, threads=1
-    ).learn(600)
+    settings = {"n_envs": 2, "n_steps": 32, "seed": 1, "compile": False, "threads": 1}
+    alone = PPO2({"net_arch": [8]}, "CartPole-v1", **settings).learn(600)
     for name, value in alone.get_parameters().items():
         np.testing.assert_array_equal(imitating.get_parameters()[name], value)
 
@@ -119,49 +96,25 @@ def test_generator_learns_as_it_does_alone_from_the_same_rewards(
 RESUMED: dict[str, dict[str, Any]] = {
     "trpo": {"d_spectral_norm": True},
     "ppo2": {"generator": "ppo2", "d_gradient_penalty": 1.0, "d_step": 2},
-    "a2c": {"generator": "a2c", "policy": LSTM},
+    "a2c": {"generator": "a2c", "policy": test_bc.LSTM},
     "acktr": {"generator": "acktr"},
 }
 
 
 @pytest.mark.parametrize("kind", RESUMED)
 def test_same_seed_and_exact_resume(cartpole: ExpertData, kind: str) -> None:
-    options = {
-        "env": EnvConfig("CartPole-v1", normalize=kind in ("trpo", "a2c")),
-        "g_step": 2,
-        **RESUMED[kind],
-    }
-    kept: dict[int, Any] = {}
-
-    class Keep(Watcher):
-        every = 64
-
-        def on_steps(self, algorithm: Any) -> None:
-            arrays, values = split(algorithm.state())
-            kept[algorithm.num_timesteps] = {k: v.copy() for k, v in arrays.items()}, json.dumps(values)
-
-    model = imitator(cartpole, **options).learn(384, Keep())
-    for steps in (192, 256):  # in the middle between two of the discriminator's updates, and after one
-        arrays, values = kept[steps]
-        resumed = imitator(cartpole, **options, seed=None)  # the seed is restored, too
-        resumed.load_state(join(arrays, json.loads(values)))
-        resumed.learn(384 - steps, Keep(), reset_num_timesteps=False)
-        assert numbers(resumed) == numbers(model)
+    """From the middle between two of the discriminator's updates, and from after one."""
+    env = EnvConfig("CartPole-v1", normalize=kind in ("trpo", "a2c"))
+    make = partial(imitator, cartpole, env=env, g_step=2, **RESUMED[kind])
+    test_bc.assert_resumes_exactly(make, 384, (192, 256))
 
 
 # -- learning -------------------------------------------------------------------------------------------
-
-
 def test_imitates_a_controller(cartpole: ExpertData) -> None:
-    own: dict[str, Any] = {"cg_damping": 0.001, "n_critic_updates": 10}
-    model = imitator(
-        *(cartpole, "MlpPolicy"),
-        n_envs=8,
-        n_steps=64,
-        batch_size=128,
-        gamma=0.98,
-        **{"g_step": 1, "d_step": 4, "d_batch_size": 256, "d_learning_rate": 1e-3, "env": SHORT, **own},
-    )
+    own: dict[str, Any] = {"n_envs": 8, "n_steps": 64, "batch_size": 128, "gamma": 0.98, "env": SHORT}
+    own |= {"cg_damping": 0.001, "n_critic_updates": 10}
+    judges = {"g_step": 1, "d_step": 4, "d_batch_size": 256, "d_learning_rate": 1e-3}
+    model = imitator(cartpole, "MlpPolicy", **own, **judges)
     before, _ = evaluate_policy(model, SHORT, 20, seed=0)
     model.learn(25_000)
     after, _ = evaluate_policy(model, SHORT, 20, seed=0)
@@ -172,22 +125,9 @@ def test_imitates_a_controller(cartpole: ExpertData) -> None:
 def test_imitates_from_pixels() -> None:
     name = "Zoo/IdentityImage-v0"
     data = record_expert(quarter, name, 2, seed=0)
-    model = GAIL(
-        *({"name": "CnnPolicy", "features_dim": 32}, name, data),
-        generator="ppo2",
-        n_envs=4,
-        n_steps=32,
-        batch_size=64,
-        seed=0,
-        compile=False,
-        threads=1,
-        learning_rate=1e-3,
-        gamma=0.0,
-        g_step=1,
-        d_step=8,
-        d_learning_rate=1e-3,
-        d_batch_size=64,
-    )
+    own = {"generator": "ppo2", "n_envs": 4, "batch_size": 64, "seed": 0, "learning_rate": 1e-3, "gamma": 0.0}
+    judges = {"g_step": 1, "d_step": 8, "d_learning_rate": 1e-3, "d_batch_size": 64}
+    model = imitator(data, {"name": "CnnPolicy", "features_dim": 32}, env=name, **own, **judges)
     rights = []
     for steps in (1, 2_000):
         model.learn(steps, reset_num_timesteps=False)
@@ -202,8 +142,6 @@ def quarter(image: Array) -> int:
 
 
 # -- the agent ------------------------------------------------------------------------------------------
-
-
 def test_agent_is_saved_loaded_and_goes_on(cartpole: ExpertData, tmp_path: Any) -> None:
     model = imitator(cartpole, generator="acktr", d_step=2).learn(256)
     loaded = zoo.load(model.save(tmp_path / "agent"))
@@ -222,8 +160,6 @@ def test_agent_is_saved_loaded_and_goes_on(cartpole: ExpertData, tmp_path: Any) 
 
 
 # -- wrong input ----------------------------------------------------------------------------------------
-
-
 def test_wrong_input_gets_one_clear_line(cartpole: ExpertData, tmp_path: Any) -> None:
     with pytest.raises(ZooError, match=r"gail\.generator=sac`: a generator learns from its own rollouts"):
         imitator(cartpole, generator="sac")

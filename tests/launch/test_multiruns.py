@@ -26,6 +26,7 @@ TRAINING = [
     *("callbacks.eval.n_episodes=2", "callbacks.eval.every=1500", "logger=csv", "logger.every=300"),
     *("progress_bar=false", "callbacks.checkpoint.every=500"),
 ]
+Wait = Callable[[Callable[[], bool]], None]
 KEEPS_NONE = "callbacks.checkpoint.keep=false"
 """So that only the run that is under way has a checkpoint."""
 
@@ -95,9 +96,7 @@ def test_status_tells_counts_and_whether_a_job_failed(capsys: pytest.CaptureFixt
 
 
 def test_jobs_of_a_multirun_that_was_killed_are_told_and_run_again(
-    launched: Callable[..., Forked],
-    wait_until: Callable[[Callable[[], bool]], None],
-    capsys: pytest.CaptureFixture[str],
+    launched: Callable[..., Forked], wait_until: Wait, capsys: pytest.CaptureFixture[str]
 ) -> None:
     jobs = ("-m", "env=CartPole-v1", "seed=0,5,7")
     process = launched("check", "quick_jobs:run", *jobs)
@@ -119,7 +118,7 @@ def test_jobs_of_a_multirun_that_was_killed_are_told_and_run_again(
 
 @pytest.mark.slow
 def test_killed_training_goes_on_from_its_checkpoint_and_ends_as_if_undisturbed(
-    launched: Callable[..., Forked], wait_until: Callable[[Callable[[], bool]], None]
+    launched: Callable[..., Forked], wait_until: Wait
 ) -> None:
     """Both jobs are the same; the second is killed with its multirun."""
     process = launched("train", "zoo.commands.train:run", "-m", *TRAINING, "seed=1,1", KEEPS_NONE)
@@ -326,7 +325,7 @@ def is_gone(process: int) -> bool:
 
 
 def test_signal_to_the_multirun_ends_the_running_jobs_cleanly_and_starts_no_more(
-    many: Callable[[str], Many], wait_until: Callable[[Callable[[], bool]], None]
+    many: Callable[[str], Many], wait_until: Wait
 ) -> None:
     number = signal.SIGTERM
     multirun = many("3,4,5")
@@ -343,9 +342,7 @@ def test_signal_to_the_multirun_ends_the_running_jobs_cleanly_and_starts_no_more
     wait_until(lambda: all(map(is_gone, ids)))
 
 
-def test_second_interruption_ends_all_at_once(
-    many: Callable[[str], Many], wait_until: Callable[[Callable[[], bool]], None]
-) -> None:
+def test_second_interruption_ends_all_at_once(many: Callable[[str], Many], wait_until: Wait) -> None:
     multirun = many("2,3")
     ids = multirun.ids(2, 3)
     multirun.process.send_signal(signal.SIGINT)
@@ -358,9 +355,7 @@ def test_second_interruption_ends_all_at_once(
     wait_until(lambda: all(map(is_gone, ids)))
 
 
-def test_jobs_end_cleanly_when_their_multirun_is_killed(
-    many: Callable[[str], Many], wait_until: Callable[[Callable[[], bool]], None]
-) -> None:
+def test_jobs_end_cleanly_if_their_multirun_is_killed(many: Callable[[str], Many], wait_until: Wait) -> None:
     multirun = many("3,4,5")
     jobs = multirun.ids(3, 4)[::2]
     multirun.process.kill()

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from test_multiruns import Wait, starts, table, the_sweep
 
 from zoo.cli import status_of
 from zoo.errors import ZooError
 from zoo.experiment.checkpoint import read_checkpoint, read_share
 from zoo.launch.command import run_command
-from zoo.launch.sweep_folder import DONE, QUEUED, RUNNING, SweepFolder
+from zoo.launch.sweep_folder import DONE, QUEUED, RUNNING
 
 pytestmark = pytest.mark.usefixtures("no_job_left_behind")
 
@@ -36,17 +36,8 @@ def submit(seeds: str, *arguments: str) -> int:
     return run_command("check", "quick_jobs:run", jobs)
 
 
-def the_sweep() -> SweepFolder:
-    return SweepFolder.newest("runs")
-
-
 def statuses() -> list[str]:
     return [row.status for row in the_sweep().write_table()]
-
-
-def table() -> list[dict[str, str]]:
-    with open(the_sweep().table, newline="") as file:
-        return list(csv.DictReader(file))
 
 
 @contextlib.contextmanager
@@ -64,13 +55,8 @@ def queued_jobs() -> set[str]:
     return set(subprocess.run(asked, capture_output=True, text=True, check=True).stdout.split())
 
 
-def starts(seed: int) -> int:
-    path = Path(f"starts-{seed}")
-    return path.stat().st_size if path.exists() else 0
-
-
 def test_jobs_end_with_an_agent_each_and_a_preempted_one_goes_on_exactly(
-    wait_until: Callable[[Callable[[], bool]], None], capsys: pytest.CaptureFixture[str]
+    wait_until: Wait, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The first two jobs are the same; the second is preempted in mid-run."""
     jobs = ["-m", *TRAINING, "seed=1,1,2", *SLURM]
@@ -106,7 +92,7 @@ def test_jobs_end_with_an_agent_each_and_a_preempted_one_goes_on_exactly(
 
 @pytest.mark.slow
 def test_failing_and_killed_jobs_are_told_and_the_rest_complete(
-    wait_until: Callable[[Callable[[], bool]], None], capsys: pytest.CaptureFixture[str]
+    wait_until: Wait, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Job 4 waits until both its processes are killed, which leaves nobody to say so."""
     assert submit("0,1,2,3,6") == 0
@@ -131,9 +117,7 @@ def test_failing_and_killed_jobs_are_told_and_the_rest_complete(
 
 
 @pytest.mark.slow
-def test_signals_before_there_is_anything_to_keep_queue_the_job_again(
-    wait_until: Callable[[Callable[[], bool]], None],
-) -> None:
+def test_signals_before_there_is_anything_to_keep_queue_the_job_again(wait_until: Wait) -> None:
     assert submit("5") == 0
     wait_until(lambda: starts(5) == 1)
     with signalled(0, "USR2"), signalled(0, "USR2"):
@@ -144,7 +128,7 @@ def test_signals_before_there_is_anything_to_keep_queue_the_job_again(
 
 
 @pytest.mark.slow
-def test_cancelled_job_is_not_queued_again(wait_until: Callable[[Callable[[], bool]], None]) -> None:
+def test_cancelled_job_is_not_queued_again(wait_until: Wait) -> None:
     assert submit("5") == 0
     wait_until(lambda: starts(5) == 1)
     subprocess.run(["scancel", str(the_sweep().read_job(0).slurm_job)], check=True)
@@ -188,14 +172,8 @@ OF_WORKERS = [
 def srun(*arguments: str, code: str = "") -> subprocess.CompletedProcess[str]:
     code = code or "from zoo.cli import main; main()"
     command = [sys.executable, "-c", code, "train", *OF_WORKERS, "workers=2", *arguments]
-    return subprocess.run(
-        ["srun", "--ntasks=2", "--cpus-per-task=1", *command],
-        capture_output=True,
-        text=True,
-        timeout=400,
-        check=False,
-        env=dict(os.environ),
-    )
+    tasks = ["srun", "--ntasks=2", "--cpus-per-task=1", *command]
+    return subprocess.run(tasks, capture_output=True, text=True, timeout=400, check=False)
 
 
 @pytest.mark.slow

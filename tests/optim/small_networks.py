@@ -1,28 +1,9 @@
-"""What the tests of this folder train: small networks, batches, and the plainest optimizer."""
+"""What the tests of this folder train: small networks and batches."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-
-from zoo.optim.optimizers import Optimizer
-
-
-class SteepestDescent(Optimizer):
-    """The plainest optimizer: its step is the gradient itself."""
-
-    def initial(self, parameters: Tensor) -> dict[str, Tensor]:
-        return {}
-
-    def step(
-        self, parameters: Tensor, gradient: Tensor, slots: dict[str, Tensor], learning_rate: Tensor
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        return parameters - learning_rate * gradient, slots
-
-    def step_(
-        self, parameters: Tensor, gradient: Tensor, slots: dict[str, Tensor], learning_rate: Tensor
-    ) -> None:
-        parameters.sub_(learning_rate * gradient)
 
 
 class TwoHeads(nn.Module):

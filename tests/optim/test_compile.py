@@ -31,18 +31,10 @@ assert eager.runner.state["net"].allclose(compiled.runner.state["net"], rtol=1e-
 def run(tmp_path: Path, compiles: bool, before: str = "", **environment: str) -> str:
     """Train in a process of its own; return what it says."""
     inherited = {name: value for name, value in os.environ.items() if name != "TORCHINDUCTOR_CACHE_DIR"}
-    finished = subprocess.run(
-        [sys.executable, "-c", COMPILING.format(before=before, compiles=compiles)],
-        env={
-            **inherited,
-            "XDG_CACHE_HOME": str(tmp_path / "cache"),
-            "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path]),
-            **environment,
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    env = {**inherited, "XDG_CACHE_HOME": str(tmp_path / "cache"), "PYTHONPATH": path, **environment}
+    command = [sys.executable, "-c", COMPILING.format(before=before, compiles=compiles)]
+    finished = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert finished.returncode == 0, finished.stderr
     return finished.stderr
 

@@ -114,10 +114,7 @@ def explicit_factors(module: Small, batch: Tensor, weights: Tensor) -> dict[str,
                 padded = torch.zeros(2, 7, 4, dtype=torch.float64)
                 padded[:, 1:6] = inputs
                 pairs = [
-                    (
-                        padded[:, 2 * row : 2 * row + 2, column : column + 3].reshape(-1),
-                        grads[:, row, column],
-                    )
+                    (padded[:, 2 * row : 2 * row + 2, column : column + 3].reshape(-1), grads[:, row, column])
                     for row in range(3)
                     for column in range(2)
                 ]
@@ -126,10 +123,7 @@ def explicit_factors(module: Small, batch: Tensor, weights: Tensor) -> dict[str,
                 old_a, old_g = found.get(name, (0.0, 0.0))
                 share = len(batch) * len(pairs)
                 # The product is that of means over samples and places, times the number of places.
-                found[name] = (
-                    old_a + torch.outer(a, a) / share,
-                    old_g + torch.outer(g, g) / len(batch),
-                )
+                found[name] = (old_a + torch.outer(a, a) / share, old_g + torch.outer(g, g) / len(batch))
     return found
 
 

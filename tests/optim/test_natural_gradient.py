@@ -201,12 +201,8 @@ def test_it_is_the_nearest_that_is_allowed(seed: int, bound: float) -> None:
     found = projected(torch.tensor(grads), torch.tensor(normals), bound).numpy()
     for grad, normal, z in zip(*(each.reshape(-1, 4) for each in (grads, normals, found)), strict=True):
         limit = {"type": "ineq", "fun": lambda z, normal=normal: bound - normal @ z}
-        best = minimize(
-            lambda z, grad=grad: ((grad - z) ** 2).sum(),
-            *(np.zeros(4), (), "SLSQP"),
-            constraints=[limit],
-            options={"ftol": 1e-14},
-        )
+        options = {"constraints": [limit], "options": {"ftol": 1e-14}}
+        best = minimize(lambda z, g=grad: ((g - z) ** 2).sum(), np.zeros(4), (), "SLSQP", **options)
         np.testing.assert_allclose(z, best.x, atol=1e-5)
         if normal @ grad > bound:
             assert normal @ z == pytest.approx(bound)

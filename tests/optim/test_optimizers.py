@@ -104,12 +104,9 @@ def adam_path(grads: Tensor, learning_rate: Tensor, *, compiled: bool) -> Tensor
 
 
 @pytest.mark.parametrize(
-    ("dtype", "error"),
-    [(torch.float32, 1.5e-6), pytest.param(torch.float64, 1e-12, marks=pytest.mark.slow)],
+    ("dtype", "error"), [(torch.float32, 1.5e-6), pytest.param(torch.float64, 1e-12, marks=pytest.mark.slow)]
 )
-def test_adam_stays_beside_pytorchs_for_thousands_of_steps_compiled_or_not(
-    dtype: torch.dtype, error: float
-) -> None:
+def test_adam_stays_beside_pytorchs_for_thousands_of_steps(dtype: torch.dtype, error: float) -> None:
     """Powers of 0.999 in single precision would make the first steps wrong by 1e-5."""
     drawn = torch.randn(2000, N_PARAMETERS, generator=torch.Generator().manual_seed(3), dtype=dtype)
     grads = (1.0 + 0.3 * drawn) * 10.0 ** torch.linspace(-4, 3, N_PARAMETERS, dtype=dtype)

@@ -74,8 +74,6 @@ def test_a_resumed_run_takes_the_decisions_of_the_first_part() -> None:
 
 
 # Denormals
-
-
 def n_not_flushed() -> int:
     """Return how many of many numbers are not taken for zero; torch shares the work among its threads."""
     return int((torch.full((1_000_000,), 1e-30) * 1e-10).count_nonzero())
@@ -130,12 +128,8 @@ def test_a_gpu_that_is_not_there_is_refused() -> None:
 
 def test_only_a_module_of_trained_parameters_alone_is_compiled(caplog: pytest.LogCaptureFixture) -> None:
     """Who asked for compiling is told why not; who left it to the rules is not."""
-    trained, frozen, counting, recurrent = (
-        nn.Linear(2, 2),
-        nn.Linear(2, 2),
-        nn.BatchNorm1d(2),
-        nn.Linear(2, 2),
-    )
+    trained, frozen, recurrent = (nn.Linear(2, 2) for _ in range(3))
+    counting = nn.BatchNorm1d(2)
     frozen.bias.requires_grad, recurrent.state_size = False, 4
     for module, name in (
         *((trained, None), (frozen, "bias"), (counting, "running_mean"), (recurrent, "recurrent")),

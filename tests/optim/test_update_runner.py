@@ -37,9 +37,7 @@ COMPILED_SLOWLY = pytest.mark.parametrize(
 class ReplayedByHand:
     """A CUDA graph for machines without a GPU: each replay is a call."""
 
-    def __init__(
-        self, function: Callable[[], Any], device: torch.device, changed: Iterable[Tensor] = ()
-    ) -> None:
+    def __init__(self, function: Callable[[], Any], device: Any, changed: Iterable[Tensor] = ()) -> None:
         self._function = function
         before = [(tensor, tensor.clone()) for tensor in changed]
         self.result = function()
@@ -161,9 +159,7 @@ def test_state_is_overwritten_in_place() -> None:
 
 
 @pytest.mark.parametrize("stop_at", [0, 2, 5])
-def test_a_stopped_call_takes_the_steps_before_the_stop_and_looks_at_the_one_that_asks_for_it(
-    stop_at: int,
-) -> None:
+def test_a_stopped_call_takes_the_steps_before_the_stop_and_looks_at_its_own(stop_at: int) -> None:
     stopped, short, longer = Regression(), Regression(), Regression()
     ran, expected = stopped.run(6, stop_at=stop_at), longer.run(6, until=stop_at + 1)
     assert torch.equal(ran.metrics, expected.metrics)
@@ -179,18 +175,8 @@ def test_compiled_calls_of_any_length_end_as_eager_ones(compiled: bool) -> None:
     eager, graphed = Regression(), Regression(compiled=compiled)
     addresses = {name: tensor.data_ptr() for name, tensor in graphed.runner.state.items()}
     longer = SMALLEST_CAPACITY + 5
-    calls: list[tuple[int, int | None]] = [
-        (3, None),
-        (2, None),
-        (3, 1),
-        (7, None),
-        (longer, None),
-        (2 * longer, SMALLEST_CAPACITY + 2),
-        (2 * longer, 3),
-        (5, None),
-        (1, None),
-        (1, 0),
-    ]
+    calls = [(3, None), (2, None), (3, 1), (7, None), (longer, None), (2 * longer, SMALLEST_CAPACITY + 2)]
+    calls += [(2 * longer, 3), (5, None), (1, None), (1, 0)]
     with torch._dynamo.config.patch(recompile_limit=1):
         for n_steps, stop_at in calls:
             assert_same(graphed.run(n_steps, stop_at=stop_at), eager.run(n_steps, stop_at=stop_at))
@@ -319,9 +305,7 @@ class Counting(nn.Linear):
 
 
 @pytest.mark.parametrize("module", [Branching, Counting])
-def test_what_one_graph_cannot_hold_goes_on_eagerly(
-    module: type[nn.Module], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_one_graph_cannot_hold_goes_on_eagerly(module: Any, caplog: pytest.LogCaptureFixture) -> None:
     """A graph would keep the branch, or the buffer, that it was traced with."""
     ends = []
     for compiled in (False, True):
@@ -359,11 +343,7 @@ assert "zoo.optim.compile" not in sys.modules
 assert "torch.fx.experimental.proxy_tensor" not in new, new
 assert not [name for name in sys.modules if name.startswith("torch._inductor.compile_fx")]
 """
-    finished = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
+    command = [sys.executable, "-c", program]
+    finished = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert finished.returncode == 0, finished.stderr

@@ -22,6 +22,8 @@ from zoo.config.compose import compose
 from zoo.envs.config import EnvConfig
 from zoo.errors import ZooError
 
+Printed = pytest.CaptureFixture[str]
+
 
 def play(*overrides: str) -> None:
     enjoy.run(compose("enjoy", ["n_episodes=1", "seed=1", *overrides]))
@@ -45,9 +47,7 @@ def frames(video: Path) -> int:
     return count
 
 
-def test_path_steps_and_score_of_the_agent_are_told(
-    run_folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_path_steps_and_score_of_the_agent_are_told(run_folder: Path, capsys: Printed) -> None:
     play("algo=ppo2", "env=CartPole-v1")
     first, second, *_ = capsys.readouterr().out.splitlines()
     assert first == f"agent  {run_folder}/best_agent"
@@ -56,9 +56,7 @@ def test_path_steps_and_score_of_the_agent_are_told(
     )
 
 
-def test_returns_are_printed_where_there_is_no_display(
-    run_folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_returns_are_printed_where_there_is_no_display(run_folder: Path, capsys: Printed) -> None:
     play("algo=ppo2", "env=CartPole-v1", "n_episodes=3")
     out = capsys.readouterr().out
     assert "no window: there is no display here; record=true writes a video" in out
@@ -67,9 +65,7 @@ def test_returns_are_printed_where_there_is_no_display(
     assert mean == pytest.approx(sum(episodes) / 3, abs=0.1)
 
 
-def test_same_seed_plays_the_same_and_other_actions_on_request(
-    run_folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_same_seed_plays_the_same_and_other_actions_on_request(run_folder: Path, capsys: Printed) -> None:
     outs = []
     for overrides in ([], [], ["seed=2"], ["deterministic=false"]):
         play(f"agent={run_folder}", "n_episodes=4", *overrides)
@@ -80,7 +76,7 @@ def test_same_seed_plays_the_same_and_other_actions_on_request(
 
 
 def test_window_opens_where_there_is_a_display(
-    run_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    run_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Printed
 ) -> None:
     import pygame
 
@@ -103,9 +99,7 @@ def test_window_asked_for_without_a_display_is_refused(run_folder: Path) -> None
     assert "there is no display here" in refusal(f"agent={run_folder}", "render=true")
 
 
-def test_video_shows_every_step_and_stands_in_the_run(
-    run_folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_video_shows_every_step_and_stands_in_the_run(run_folder: Path, capsys: Printed) -> None:
     play(f"agent={run_folder}", "record=true", "n_episodes=2")
     out = capsys.readouterr().out
     (video,) = (run_folder / "videos").iterdir()
@@ -115,7 +109,7 @@ def test_video_shows_every_step_and_stands_in_the_run(
     assert frames(video) == sum(episodes) + 2  # the resets are seen too
 
 
-def test_environment_without_images_cannot_be_filmed_but_plays(capsys: pytest.CaptureFixture[str]) -> None:
+def test_environment_without_images_cannot_be_filmed_but_plays(capsys: Printed) -> None:
     save_agent("agent", env="Zoo/Identity-v0")
     assert "can't film Zoo/Identity-v0" in refusal("agent=agent", "record=true")
     play("agent=agent")
@@ -127,13 +121,8 @@ def test_ctrl_c_ends_with_what_was_played_and_a_whole_video(run_folder: Path) ->
         "from zoo.cli import main; import sys;"
         f"sys.argv = ['zoo', 'enjoy', 'agent={run_folder}', 'n_episodes=100000', 'record=true']; main()"
     )
-    process = subprocess.Popen(
-        [sys.executable, "-c", code],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen([sys.executable, "-c", code], text=True, start_new_session=True, **pipes)
     assert process.stdout is not None
     for line in process.stdout:
         if line.startswith("episode 3"):
@@ -149,9 +138,7 @@ def test_ctrl_c_ends_with_what_was_played_and_a_whole_video(run_folder: Path) ->
 
 
 # Which environment
-
-
-def test_agent_of_an_environment_without_a_name_asks_for_one(capsys: pytest.CaptureFixture[str]) -> None:
+def test_agent_of_an_environment_without_a_name_asks_for_one(capsys: Printed) -> None:
     from zoo.envs.make_env import make_vec_env
 
     save_agent("agent", env=make_vec_env("CartPole-v1"))
@@ -193,9 +180,7 @@ def forget(module: str) -> None:
     gymnasium.registry.pop("Mine-v0", None)
 
 
-def test_hint_that_a_run_prints_can_be_followed(
-    module: str, working_folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_hint_that_a_run_prints_can_be_followed(module: str, working_folder: Path, capsys: Printed) -> None:
     from zoo.cli import status_of
 
     short = ["n_timesteps=64", "algo.n_steps=32", "compile=false", "logger=none", "progress_bar=false"]
@@ -207,9 +192,7 @@ def test_hint_that_a_run_prints_can_be_followed(
     assert max(returns(capsys.readouterr().out)) <= 5
 
 
-def test_environment_is_found_under_the_name_of_its_file(
-    module: str, working_folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_environment_is_found_under_the_name_of_its_file(module: str, capsys: Printed) -> None:
     Path("conf/env").mkdir(parents=True)
     Path("conf/env/Base-v0.yaml").write_text(f"id: {module}:Mine-v0")
     save_agent("runs/ppo2/mine_of_enjoy-Mine-v0/20260101-120000_s0/agent", env=f"{module}:Mine-v0")
@@ -221,9 +204,7 @@ def test_environment_is_found_under_the_name_of_its_file(
 
 
 # What a user can get wrong
-
-
-def measured(capsys: pytest.CaptureFixture[str], *overrides: str) -> tuple[dict[str, Any], str]:
+def measured(capsys: Printed, *overrides: str) -> tuple[dict[str, Any], str]:
     evaluate.run(compose("evaluate", ["seed=1", "n_episodes=2", *overrides]))
     out = capsys.readouterr().out
     return json.loads(out.splitlines()[-1]), out
@@ -238,18 +219,14 @@ def kept(run_folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("choice", ["agent={run}", "agent={run}/best_agent", "algo=ppo2 env=CartPole-v1"])
-def test_kept_agent_is_played_by_its_steps(
-    choice: str, kept: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_kept_agent_is_played_by_its_steps(choice: str, kept: Path, capsys: Printed) -> None:
     _, out = measured(capsys, *choice.format(run=kept).split(), "checkpoint=25000")
     assert out.startswith(f"agent  {kept}/agents/step-000025000\n")
     enjoy.run(compose("enjoy", [*choice.format(run=kept).split(), "checkpoint=1e3", "n_episodes=1"]))
     assert capsys.readouterr().out.startswith(f"agent  {kept}/agents/step-000001000\n")
 
 
-def test_steps_that_were_not_kept_are_answered_with_those_that_were(
-    kept: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_steps_that_were_not_kept_are_answered_with_those_that_were(kept: Path, capsys: Printed) -> None:
     with pytest.raises(ZooError, match=r"has kept no agent of step 2000; it has: 1000, 25000$"):
         measured(capsys, f"agent={kept}", "checkpoint=2000")
     (kept / "agents").rename("others")
@@ -260,9 +237,7 @@ def test_steps_that_were_not_kept_are_answered_with_those_that_were(
         measured(capsys, "agent=alone", "checkpoint=2000")
 
 
-def test_settings_of_the_environment_are_laid_over_those_of_the_training(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_settings_of_the_environment_are_laid_over_those_of_the_training(capsys: Printed) -> None:
     save_agent("agent", env=EnvConfig(id="Pendulum-v1", kwargs={"g": 3.0}, max_episode_steps=50))
     result, out = measured(capsys, "agent=agent")
     assert result["mean_length"] == 50

@@ -1,4 +1,4 @@
-"""`zoo evaluate` ends with one line of JSON; a saved agent predicts as it did."""
+"""`zoo evaluate` ends with one line of JSON, a saved agent predicts as it did, `zoo agents` lists agents."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from gymnasium import spaces
 from playing_agents import save_agent
 
 import zoo
+from zoo.agents import find
 from zoo.algorithms.registry import ALGORITHMS, algorithm_class
+from zoo.cli import status_of
 from zoo.commands import evaluate
 from zoo.config.compose import compose
 from zoo.core.printing import decimal
@@ -20,7 +22,6 @@ from zoo.envs.config import EnvConfig
 from zoo.errors import ZooError
 from zoo.experiment.evaluation import evaluate as evaluate_agent
 from zoo.experiment.expert_recording import record_expert
-from zoo.imitation.expert_data import ExpertData
 
 
 def measure(capsys: pytest.CaptureFixture[str], *overrides: str) -> tuple[dict[str, Any], str]:
@@ -34,16 +35,9 @@ def test_last_line_is_the_promised_json(run_folder: Path, capsys: pytest.Capture
     result, out = measure(capsys, "algo=ppo2", "env=CartPole-v1", "n_episodes=12")
     agent = algorithm_class("ppo2").load(run_folder / "best_agent")
     expected = evaluate_agent(agent, "CartPole-v1", 12, seed=1)
-    assert result == {
-        "algo": "ppo2",
-        "env": "CartPole-v1",
-        "mean_return": expected.mean,
-        "std_return": expected.std,
-        "iqm_return": expected.iqm,
-        "ci95": list(expected.ci95()),
-        "mean_length": expected.mean_length,
-        "n_episodes": 12,
-    }
+    scores = {"mean_return": expected.mean, "std_return": expected.std, "iqm_return": expected.iqm}
+    scores |= {"ci95": list(expected.ci95()), "mean_length": expected.mean_length, "n_episodes": 12}
+    assert result == {"algo": "ppo2", "env": "CartPole-v1", **scores}
     assert result["ci95"][0] <= result["mean_return"] <= result["ci95"][1]
     assert f"{decimal(expected.mean)} ± {decimal(expected.std)}" in out
     assert f"agent  {run_folder}/best_agent" in out
@@ -77,16 +71,13 @@ def test_path_of_an_agent_may_have_spaces(run_folder: Path, capsys: pytest.Captu
     assert "agent  my agents/run/best_agent" in out
 
 
+REPLAY = {"learning_starts": 20, "batch_size": 16}
 SMALL: dict[str, dict[str, Any]] = {
     "ppo2": {"n_steps": 16},
     "acer": {"n_steps": 16, "replay_start": 20},
-    "ddpg": {"learning_starts": 20, "batch_size": 16, "train_freq": 10, "gradient_steps": 2},
     "gail": {"n_steps": 64, "batch_size": 32},
-    "dqn": {"learning_starts": 20, "batch_size": 16},
-    "qrdqn": {"learning_starts": 20, "batch_size": 16, "buffer_size": 1000},
-    "sac": {"learning_starts": 20, "batch_size": 16},
-    "td3": {"learning_starts": 20, "batch_size": 16, "train_freq": 10, "gradient_steps": 2},
-    "tqc": {"learning_starts": 20, "batch_size": 16},
+    **{algo: {**REPLAY} for algo in ("dqn", "qrdqn", "sac", "tqc")},
+    **{algo: {**REPLAY, "train_freq": 10, "gradient_steps": 2} for algo in ("ddpg", "td3")},
 }
 ENVS = {spaces.Discrete: "CartPole-v1", spaces.Box: "Pendulum-v1"}
 CASES = [
@@ -97,20 +88,13 @@ CASES = [
 ]
 
 
-def shown_by(env: str) -> ExpertData:
-    return record_expert(lambda _: 1, env, 1, seed=0)
-
-
-def trained(algo: str, env: str, normalize: bool) -> Any:
-    config = EnvConfig(id=env, normalize=normalize)
-    options = {**SMALL.get(algo, {}), **({"dataset": shown_by(env)} if algo in ("bc", "gail") else {})}
-    agent = algorithm_class(algo)("MlpPolicy", config, seed=0, compile=False, **options)
-    return agent.learn(64)
-
-
 @pytest.mark.parametrize(("algo", "env"), CASES)
 def test_loaded_agent_predicts_identically(tmp_path: Path, algo: str, env: str) -> None:
-    agent = trained(algo, env, normalize=env == "Pendulum-v1")
+    options = dict(SMALL.get(algo, {}))
+    if algo in ("bc", "gail"):
+        options["dataset"] = record_expert(lambda _: 1, env, 1, seed=0)
+    config = EnvConfig(id=env, normalize=env == "Pendulum-v1")
+    agent = algorithm_class(algo)("MlpPolicy", config, seed=0, compile=False, **options).learn(64)
     loaded = zoo.load(agent.save(tmp_path / ("agent.zip" if algo in ("ppo2", "sac") else "agent")))
     assert type(loaded) is type(agent)
     assert loaded.num_timesteps == agent.num_timesteps
@@ -127,3 +111,53 @@ def test_class_loads_its_own_agents_only(tmp_path: Path) -> None:
     path = save_agent(tmp_path / "agent", "a2c")
     with pytest.raises(ZooError, match="a2c"):
         algorithm_class("ppo2").load(path)
+
+
+@pytest.fixture
+def nothing_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(find, "data_folder", lambda name: None)
+
+
+def listed(capsys: pytest.CaptureFixture[str], **config: str) -> str:
+    assert status_of(["agents", *(f"{key}={value}" for key, value in config.items())]) == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("nothing_installed")
+def test_table_has_a_row_an_agent(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save_agent("trained_agents/sac/Pendulum-v1", "sac", "Pendulum-v1")
+    header, first, second = listed(capsys).splitlines()
+    assert header.split() == ["algo", "env", "return", "steps", "seed", "agent"]
+    assert first.split() == (
+        f"ppo2 CartPole-v1 312.5 ± 8.00 over 20 episodes 40,000 0 {run_folder}/best_agent".split()
+    )
+    assert second.endswith("trained_agents/sac/Pendulum-v1")
+    assert "sac" not in listed(capsys, algo="ppo2")
+    assert "ppo2" not in listed(capsys, env="Pendulum-v1")
+
+
+@pytest.mark.usefixtures("nothing_installed")
+def test_card_tells_scores_and_settings(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    card = listed(capsys, agent=str(run_folder))
+    for expected in (f"{run_folder}/best_agent", "# ppo2 on CartPole-v1", "312.5 ± 8.00", "clip_range: 0.2"):
+        assert expected in card
+    assert "Careful" not in card
+
+
+def found(capsys: pytest.CaptureFixture[str], **config: str) -> list[dict[str, Any]]:
+    return list(json.loads(listed(capsys, format="json", **config)))
+
+
+@pytest.mark.usefixtures("nothing_installed")
+def test_own_runs_come_first_and_the_newest_of_them(capsys: pytest.CaptureFixture[str]) -> None:
+    paths = [f"runs/ppo2/CartPole-v1/{name}/agent" for name in ("20260102-120000_s1", "20260101-120000_s0")]
+    paths.append("trained_agents/a2c/CartPole-v1")
+    for path in paths:
+        save_agent(path, path.split("/")[1])
+    Path(paths[1], "card.json").write_text("{")
+    first, second, third = found(capsys)
+    assert [each["agent"] for each in (first, second, third)] == paths
+    assert (second["damaged"], second["mean_return"]) == (True, None)
+    assert (third["mean_return"], third["timesteps"], third["where"]) == (312.5, 40_000, "collection")
+    assert [each["agent"] for each in found(capsys, algo="a2c")] == paths[2:]
+    assert found(capsys, env="Pendulum-v1") == []

@@ -31,39 +31,21 @@ def make_run(
     path = root / algo / env.replace("/", "-") / (name or f"s{seed}")
     (path / "monitor").mkdir(parents=True)
     lengths = [10] * len(returns) if lengths is None else lengths
-    whole = {
-        "n_timesteps": 1000,
-        "n_envs": 1,
-        "seed": seed,
-        "job": None,
-        "runs_dir": str(root),
-        "verbose": seed,
-        "algo": {"name": algo, "learning_rate": 0.001, "gamma": 0.99},
-        "env": {"id": env},
-        "logger": {"csv": True},
-    }
+    whole = {"n_timesteps": 1000, "n_envs": 1, "seed": seed, "job": None, "runs_dir": str(root)}
+    whole |= {"verbose": seed, "algo": {"name": algo, "learning_rate": 0.001, "gamma": 0.99}}
+    whole |= {"env": {"id": env}, "logger": {"csv": True}}
     (path / "config.yaml").write_text(yaml.safe_dump({**whole, **(config or {})}, sort_keys=False))
-    values = {
-        "status": status,
-        "seed": seed,
-        "command": f"zoo train algo={algo} env={env} seed={seed}",
-        "timesteps": int(np.sum(lengths)),
-        "steps_per_second": 1000.0,
-        "seconds": {"env": 2.0, "policy": 1.0, "update": 5.0, "evaluation": 2.0, "compiling": 0.0},
-        "versions": {"zoo": "1", "torch": "2"},
-        "git_commit": "0123abc",
-        **(record or {}),
-    }
-    (path / "run.json").write_text(json.dumps(values))
+    seconds = {"env": 2.0, "policy": 1.0, "update": 5.0, "evaluation": 2.0, "compiling": 0.0}
+    values = {"status": status, "seed": seed, "timesteps": int(np.sum(lengths)), "seconds": seconds}
+    values |= {"command": f"zoo train algo={algo} env={env} seed={seed}", "steps_per_second": 1000.0}
+    values |= {"versions": {"zoo": "1", "torch": "2"}, "git_commit": "0123abc"}
+    (path / "run.json").write_text(json.dumps({**values, **(record or {})}))
     write_monitor(path / "monitor" / "0.monitor.csv", returns, lengths, env)
     if evaluations is not None:
         (path / "evaluations.npz").write_bytes(npz(evaluations))
     if progress is not None:
-        lines = [
-            ",".join(progress),
-            *(",".join(map(str, row)) for row in zip(*progress.values(), strict=True)),
-        ]
-        (path / "progress.csv").write_text("\n".join(lines) + "\n")
+        rows = [progress, *zip(*progress.values(), strict=True)]
+        (path / "progress.csv").write_text("".join(",".join(map(str, row)) + "\n" for row in rows))
     return path
 
 
@@ -76,13 +58,8 @@ def write_monitor(path: Path, returns: Sequence[float], lengths: Sequence[int], 
 def npz(evaluations: Mapping[int, Sequence[float]], **others: Any) -> bytes:
     file = io.BytesIO()
     results = np.array(list(evaluations.values()), np.float64)
-    np.savez(
-        file,
-        timesteps=np.array(list(evaluations)),
-        results=results,
-        ep_lengths=np.full(results.shape, 10),
-        **others,
-    )
+    columns = {"timesteps": np.array(list(evaluations)), "ep_lengths": np.full(results.shape, 10)}
+    np.savez(file, results=results, **columns, **others)
     return file.getvalue()
 
 

@@ -177,13 +177,7 @@ def test_report_of_a_real_run_has_curves_card_config_and_video(real_runs: Path) 
     text, (picture,) = report(str(run))
     assert "<!-- Return in training -->" in picture
     assert "<video" in text
-    for words in (
-        "ppo2 on CartPole-v1",
-        "finished",
-        "torch 2",
-        "environment steps",
-        "name: MlpPolicy",
-    ):
+    for words in ("ppo2 on CartPole-v1", "finished", "torch 2", "environment steps", "name: MlpPolicy"):
         assert words in text
     assert "best_agent/README.md" in text
 

@@ -136,10 +136,7 @@ def test_peers_runs_are_grouped_and_called_by_their_folders(tmp_path: Path) -> N
 def test_differences_name_every_key_and_both_sides(tmp_path: Path) -> None:
     first = read_run(make_run(tmp_path, name="a", config=with_rate(0.001)))
     second = read_run(make_run(tmp_path, name="b", seed=7, config={**with_rate(0.01), "n_envs": 8}))
-    assert differences([first], [second]) == {
-        "algo.learning_rate": ([0.001], [0.01]),
-        "n_envs": ([1], [8]),
-    }
+    assert differences([first], [second]) == {"algo.learning_rate": ([0.001], [0.01]), "n_envs": ([1], [8])}
 
 
 def test_runs_are_found_below_folders_by_patterns_and_by_what_is_in_them(tmp_path: Path) -> None:

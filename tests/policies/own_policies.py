@@ -1,17 +1,41 @@
-"""Policies as users write them, named by `policy._target_` in tests."""
+"""Policies as users write them, named by `policy._target_` in tests, and what tests of policies share."""
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
+from gymnasium import spaces
 from torch import Tensor, nn
 
 from zoo.algorithms.ddpg import DDPGPolicy
 from zoo.algorithms.sac import SACPolicy
 from zoo.algorithms.td3 import TD3Policy
 from zoo.policies.actor_critic import ActorCritic
+from zoo.policies.config import PolicyConfig, policy_preset
 from zoo.policies.q_networks import QNetwork
+
+
+def preset(name: str = "MlpPolicy", **fields: Any) -> PolicyConfig:
+    config = policy_preset(name)
+    for field, value in fields.items():
+        assert hasattr(config, field)
+        setattr(config, field, value)
+    return config
+
+
+def widths(network: nn.Module | None) -> list[int]:
+    assert network is not None
+    return [layer.out_features for layer in network.modules() if isinstance(layer, nn.Linear)]
+
+
+def sampled(space: spaces.Space[Any], n: int = 6) -> Any:
+    """Return samples of a space, the same each time; a dictionary of them where that is what it holds."""
+    space.seed(0)
+    if isinstance(space, spaces.Dict):
+        return {key: sampled(part, n) for key, part in space.spaces.items()}
+    return np.stack([np.asarray(space.sample()) for _ in range(n)])
 
 
 class ResidualActorCritic(ActorCritic):

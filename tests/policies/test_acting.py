@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from own_policies import preset, sampled
 from torch import Tensor, nn
 
+from zoo.buffers.arrays import transform
 from zoo.policies.acting import ActingPolicy
 from zoo.policies.actor_critic import ActorCritic
-from zoo.policies.config import PolicyConfig, policy_preset
+from zoo.policies.config import PolicyConfig
 from zoo.policies.continuous import DeterministicActor, SquashedActor
 from zoo.policies.q_networks import QNetwork, QuantileNetwork
 
@@ -26,16 +28,10 @@ N = 6
 
 
 def on_policy(
-    actions: spaces.Space[Any],
-    observations: spaces.Space[Any] = VECTOR,
-    name: str = "MlpPolicy",
-    **fields: Any,
+    actions: spaces.Space[Any], observations: Any = VECTOR, name: str = "MlpPolicy", **fields: Any
 ) -> ActorCritic:
     torch.manual_seed(0)
-    config = policy_preset(name)
-    for field, value in fields.items():
-        setattr(config, field, value)
-    return ActorCritic(observations, actions, config)
+    return ActorCritic(observations, actions, preset(name, **fields))
 
 
 def q_network(*, dueling: bool = True, **fields: Any) -> QNetwork:
@@ -60,19 +56,11 @@ def deterministic(**fields: Any) -> DeterministicActor:
 
 
 def observed(space: spaces.Space[Any] = VECTOR) -> Any:
-    space.seed(0)
-    if isinstance(space, spaces.Dict):
-        return {key: observed(part) for key, part in space.spaces.items()}
-    return np.stack([np.asarray(space.sample()) for _ in range(N)])
+    return sampled(space, N)
 
 
 def by_modules(policy: Any, seen: dict[str, Any]) -> np.ndarray:
-    tensors = {
-        name: {key: torch.from_numpy(part) for key, part in column.items()}
-        if isinstance(column, dict)
-        else torch.from_numpy(column)
-        for name, column in seen.items()
-    }
+    tensors = {name: transform(torch.from_numpy, column) for name, column in seen.items()}
     return policy.action_parameters(tensors)[0].detach().numpy()
 
 

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from own_policies import preset, sampled, widths
 from torch import Tensor, nn
 
 from zoo.buffers.arrays import transform
 from zoo.policies.actor_critic import ActionValuePolicy, ActorCritic, StochasticDuelingPolicy
-from zoo.policies.config import PolicyConfig, policy_preset
+from zoo.policies.config import PolicyConfig
 
 VECTOR = spaces.Box(-1.0, 1.0, (3,), np.float32)
 IMAGE = spaces.Box(0, 255, (36, 36, 1), np.uint8)
@@ -33,22 +34,11 @@ def policy(
     **fields: Any,
 ) -> ActorCritic:
     torch.manual_seed(0)
-    config = policy_preset(name)
-    for field, value in fields.items():
-        assert hasattr(config, field)
-        setattr(config, field, value)
-    return ActorCritic(observations, actions, config)
+    return ActorCritic(observations, actions, preset(name, **fields))
 
 
-def batch(space: spaces.Space[Any], n: int = 6) -> Any:
-    space.seed(0)
-    if isinstance(space, spaces.Dict):
-        return {key: batch(part, n) for key, part in space.spaces.items()}
-    return torch.from_numpy(np.stack([np.asarray(space.sample()) for _ in range(n)]))
-
-
-def widths(network: nn.Module) -> list[int]:
-    return [layer.out_features for layer in network.modules() if isinstance(layer, nn.Linear)]
+def batch(space: spaces.Space[Any]) -> Any:
+    return transform(torch.from_numpy, sampled(space))
 
 
 @pytest.mark.parametrize("actions", ACTIONS, ids=str)
@@ -62,9 +52,7 @@ def widths(network: nn.Module) -> list[int]:
     ],
     ids=["vector", "number", "image", "dict"],
 )
-def test_forward_agrees_with_the_parts(
-    observations: spaces.Space[Any], name: str, actions: spaces.Space[Any]
-) -> None:
+def test_forward_agrees_with_the_parts(observations: Any, name: str, actions: spaces.Space[Any]) -> None:
     network, observed = policy(observations, actions, name), batch(observations)
     parameters, values, state = network({"observations": observed})
     assert parameters.shape == (6, network.head.parameter_size)
@@ -107,9 +95,8 @@ def test_encoders_are_shared_or_separate(share: bool) -> None:
     torch.testing.assert_close(values, network.values({"observations": observed}))
 
     def reaches(output: Tensor, encoder: nn.Module) -> bool:
-        gradients = torch.autograd.grad(
-            output.sum(), list(encoder.parameters()), allow_unused=True, retain_graph=True
-        )
+        of = list(encoder.parameters())
+        gradients = torch.autograd.grad(output.sum(), of, allow_unused=True, retain_graph=True)
         return any(gradient is not None and bool(gradient.any()) for gradient in gradients)
 
     assert reaches(values, network.encoder) == share
@@ -121,11 +108,8 @@ def test_encoders_are_shared_or_separate(share: bool) -> None:
 
 
 def spectral_norms(network: nn.Module) -> list[float]:
-    return [
-        torch.linalg.matrix_norm(layer.weight, 2).item()
-        for layer in network.modules()
-        if isinstance(layer, nn.Linear)
-    ]
+    layers = [layer for layer in network.modules() if isinstance(layer, nn.Linear)]
+    return [torch.linalg.matrix_norm(layer.weight, 2).item() for layer in layers]
 
 
 def test_first_weights_are_orthogonal_with_a_small_actor_head() -> None:

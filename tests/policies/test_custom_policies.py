@@ -67,9 +67,7 @@ def test_wrong_classes_are_refused(target: str, message: str) -> None:
 class Wide(ActorCritic):
     """Can't be made without its own argument, and takes no others."""
 
-    def __init__(
-        self, observation_space: Any, action_space: Any, config: PolicyConfig, *, width: int
-    ) -> None:
+    def __init__(self, observation_space: Any, action_space: Any, config: Any, *, width: int) -> None:
         super().__init__(observation_space, action_space, config)
 
 

@@ -294,8 +294,6 @@ def test_noise_settles_where_actions_are_as_far_as_wanted() -> None:
 
 
 # Q-networks
-
-
 def test_a_noisy_q_network_acts_greedily_by_its_copies() -> None:
     part, parameters = noisy_greedy(1.0)
     part.perturbed.std = 1.0

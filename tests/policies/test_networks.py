@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,16 +12,12 @@ import torch
 from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from own_policies import preset, sampled
 from torch import nn
 
 from zoo.errors import ZooError
 from zoo.policies.config import PolicyConfig, policy_preset
-from zoo.policies.encoders import (
-    SMALLEST_IMAGE,
-    NatureCnn,
-    VectorEncoder,
-    make_encoder,
-)
+from zoo.policies.encoders import SMALLEST_IMAGE, NatureCnn, VectorEncoder, make_encoder
 from zoo.policies.networks import layer_sizes, orthogonal
 
 
@@ -54,15 +51,10 @@ IMAGE = spaces.Box(0, 255, (SIDE, SIDE + 2, 3), np.uint8)
 
 def encoder(space: spaces.Space[Any], name: str = "MlpPolicy", **fields: Any) -> Any:
     torch.manual_seed(0)
-    config = policy_preset(name)
-    for field, value in fields.items():
-        setattr(config, field, value)
-    return make_encoder(space, config, ortho_init=False)
+    return make_encoder(space, preset(name, **fields), ortho_init=False)
 
 
-def batch(space: spaces.Space[Any], n: int = 5, seed: int = 0) -> np.ndarray:
-    space.seed(seed)
-    return np.stack([np.asarray(space.sample()) for _ in range(n)])
+batch = partial(sampled, n=5)
 
 
 @given(
@@ -73,7 +65,7 @@ def batch(space: spaces.Space[Any], n: int = 5, seed: int = 0) -> np.ndarray:
 @settings(deadline=None, derandomize=True, max_examples=40)
 def test_numbers_are_flattened(shape: tuple[int, ...], dtype: Any, n: int) -> None:
     space = spaces.Box(-3, 3, shape, dtype)
-    observations = batch(space, n)
+    observations = sampled(space, n)
     network = encoder(space)
     features = network(torch.from_numpy(observations))
     assert features.shape == (n, network.features_dim)
@@ -185,17 +177,13 @@ def test_a_dictionary_is_encoded_key_by_key() -> None:
         ("CnnPolicy", spaces.Box(-1, 1, (4,), np.float32), "CnnPolicy reads images.*use policy=MlpPolicy"),
         ("CnnPolicy", spaces.Discrete(4), "CnnPolicy reads images"),
         ("CnnPolicy", spaces.Box(0, 1, (84, 84, 1), np.float32), "CnnPolicy reads images"),
-        (
-            "CnnPolicy",
-            spaces.Box(0, 255, (20, 84, 3), np.uint8),
-            "CnnPolicy reads images.*at least 36×36 pixels",
-        ),
+        ("CnnPolicy", spaces.Box(0, 255, (20, 84, 3), np.uint8), "CnnPolicy reads .*at least 36×36 pixels"),
         ("MlpPolicy", spaces.Tuple([spaces.Discrete(2)]), "can't read observations of Tuple"),
         ("MlpPolicy", spaces.Text(5), "can't read observations of Text"),
         ("MlpPolicy", spaces.Sequence(spaces.Discrete(2)), "can't read observations of Sequence"),
         (
             "MultiInputPolicy",
-            spaces.Dict({"a": spaces.Dict({"b": spaces.Discrete(2)})}),
+            spaces.Dict(a=spaces.Dict(b=spaces.Discrete(2))),
             "can't read observations of Dict",
         ),
     ],

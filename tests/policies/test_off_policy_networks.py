@@ -8,38 +8,23 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from torch import nn
+from own_policies import widths
 
 from zoo.errors import ZooError
-from zoo.policies.config import PolicyConfig, policy_preset
-from zoo.policies.continuous import (
-    ContinuousCritics,
-    DeterministicActor,
-    QuantileCritics,
-    SquashedActor,
-)
+from zoo.policies.config import PolicyConfig
+from zoo.policies.continuous import ContinuousCritics, DeterministicActor, QuantileCritics, SquashedActor
 from zoo.policies.q_networks import QNetwork, QuantileNetwork
 
 VECTOR = spaces.Box(-1.0, 1.0, (3,), np.float32)
 
 
-def q_network(
-    observations: spaces.Space[Any] = VECTOR, name: str = "MlpPolicy", *, dueling: bool = False, **fields: Any
-) -> QNetwork:
+def q_network() -> QNetwork:
     torch.manual_seed(0)
-    config = policy_preset(name)
-    for field, value in fields.items():
-        setattr(config, field, value)
-    return QNetwork(observations, spaces.Discrete(4, start=1), config, dueling=dueling)
-
-
-def widths(layers: nn.Module | None) -> list[int]:
-    assert layers is not None
-    return [layer.out_features for layer in layers.modules() if isinstance(layer, nn.Linear)]
+    return QNetwork(VECTOR, spaces.Discrete(4, start=1), PolicyConfig(), dueling=True)
 
 
 def test_dueling_centres_the_advantages_on_the_state_value() -> None:
-    ours, observations = q_network(dueling=True), torch.randn(5, 3)
+    ours, observations = q_network(), torch.randn(5, 3)
     assert ours.state_value is not None
     values = ours(observations)
     torch.testing.assert_close(values.mean(-1), ours.state_value(observations)[:, 0])
@@ -54,16 +39,13 @@ def test_dueling_centres_the_advantages_on_the_state_value() -> None:
 N, N_ACTIONS = 5, 4
 
 
-def quantile_network(
-    observations: spaces.Space[Any] = VECTOR, name: str = "MlpPolicy", *, dueling: bool = False
-) -> QuantileNetwork:
+def quantile_network() -> QuantileNetwork:
     torch.manual_seed(0)
-    space = spaces.Discrete(N_ACTIONS, start=1)
-    return QuantileNetwork(observations, space, policy_preset(name), n_quantiles=N, dueling=dueling)
+    return QuantileNetwork(VECTOR, spaces.Discrete(4, start=1), PolicyConfig(), n_quantiles=N, dueling=True)
 
 
 def test_both_streams_are_of_quantiles() -> None:
-    ours, observations = quantile_network(dueling=True), torch.randn(6, 3)
+    ours, observations = quantile_network(), torch.randn(6, 3)
     assert widths(ours.advantages) == [64, 64, N * N_ACTIONS]
     assert widths(ours.state_value) == [64, 64, N]
     assert ours.state_value is not None
@@ -76,7 +58,7 @@ def test_both_streams_are_of_quantiles() -> None:
 
 
 def test_action_values_are_means_of_quantiles_and_masked_ones_below_all_others() -> None:
-    ours, observations = quantile_network(dueling=True), torch.randn(6, 3)
+    ours, observations = quantile_network(), torch.randn(6, 3)
     means, masks = ours(observations).mean(1), torch.rand(6, N_ACTIONS) < 0.5
     parameters, state = ours.action_parameters({"observations": observations, "action_masks": masks})
     assert state is None
@@ -84,26 +66,12 @@ def test_action_values_are_means_of_quantiles_and_masked_ones_below_all_others()
     assert torch.equal(ours.action_parameters({"observations": observations})[0], means)
 
 
-OBSERVATIONS = spaces.Box(-1.0, 1.0, (3,), np.float32)
 ACTIONS = spaces.Box(-2.0, 2.0, (2,), np.float32)
 
 
-def deterministic(
-    observations: spaces.Space[Any] = OBSERVATIONS,
-    name: str = "MlpPolicy",
-    *,
-    options: Any = None,
-    **fields: Any,
-) -> DeterministicActor:
+def deterministic(net_arch: Any = None, **options: Any) -> DeterministicActor:
     torch.manual_seed(0)
-    config = policy_preset(name)
-    for field, value in fields.items():
-        setattr(config, field, value)
-    return DeterministicActor(observations, ACTIONS, config, **(options or {}))
-
-
-def hidden_widths(network: nn.Module) -> list[int]:
-    return [layer.out_features for layer in network.modules() if isinstance(layer, nn.Linear)]
+    return DeterministicActor(VECTOR, ACTIONS, PolicyConfig(net_arch=net_arch), **options)
 
 
 def test_parameters_are_actions_within_bounds_behind_any_leading_dimensions() -> None:
@@ -120,7 +88,7 @@ def test_parameters_are_actions_within_bounds_behind_any_leading_dimensions() ->
 
 
 def test_first_actions_are_near_zero_with_a_small_last_layer() -> None:
-    network = deterministic(options={"last_layer_range": 3e-3})
+    network = deterministic(last_layer_range=3e-3)
     weights = network.head.action.weight
     assert 2.9e-3 < weights.abs().max() <= 3e-3
     assert weights.std().item() == pytest.approx(3e-3 / 3**0.5, rel=0.1)
@@ -131,12 +99,12 @@ def test_first_actions_are_near_zero_with_a_small_last_layer() -> None:
 
 def squashed(**config: Any) -> SquashedActor:
     torch.manual_seed(0)
-    return SquashedActor(OBSERVATIONS, ACTIONS, PolicyConfig(**config))
+    return SquashedActor(VECTOR, ACTIONS, PolicyConfig(**config))
 
 
 def critics(n_critics: int, **config: Any) -> ContinuousCritics:
     torch.manual_seed(0)
-    return ContinuousCritics(OBSERVATIONS, ACTIONS, PolicyConfig(**config), n_critics=n_critics)
+    return ContinuousCritics(VECTOR, ACTIONS, PolicyConfig(**config), n_critics=n_critics)
 
 
 @pytest.mark.parametrize(
@@ -145,10 +113,10 @@ def critics(n_critics: int, **config: Any) -> ContinuousCritics:
 )
 def test_widths_are_the_configs_or_the_algorithms(net_arch: Any, pi: Any, qf: Any) -> None:
     usual = {"squashed": [256, 256], "deterministic": [400, 300]}
-    assert hidden_widths(squashed(net_arch=net_arch)) == [*(usual["squashed"] if pi is None else pi), 2, 2]
+    assert widths(squashed(net_arch=net_arch)) == [*(usual["squashed"] if pi is None else pi), 2, 2]
     expected = [*(usual["deterministic"] if pi is None else pi), 2]
-    assert hidden_widths(deterministic(net_arch=net_arch)) == expected
-    assert hidden_widths(critics(2, net_arch=net_arch)) == [*qf, 1] * 2
+    assert widths(deterministic(net_arch=net_arch)) == expected
+    assert widths(critics(2, net_arch=net_arch)) == [*qf, 1] * 2
     with pytest.raises(ZooError, match=r"unknown key `policy.net_arch.vf`; known: pi, qf"):
         squashed(net_arch={"pi": [8], "vf": [8]})
 
@@ -167,7 +135,7 @@ def test_each_critic_has_weights_of_its_own_and_reads_observation_and_action() -
 
 def test_quantiles_come_after_the_leading_dimensions() -> None:
     torch.manual_seed(0)
-    network = QuantileCritics(OBSERVATIONS, ACTIONS, PolicyConfig(net_arch=[8]), n_critics=2, n_quantiles=5)
+    network = QuantileCritics(VECTOR, ACTIONS, PolicyConfig(net_arch=[8]), n_critics=2, n_quantiles=5)
     observations, actions = torch.randn(4, 3, 3), torch.randn(4, 3, 2)
     quantiles = network(observations, actions)
     assert quantiles.shape == (2, 4, 3, 5)

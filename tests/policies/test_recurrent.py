@@ -176,9 +176,7 @@ def test_a_sequence_gives_what_its_steps_give_and_what_acting_does(make: Callabl
 
 
 @EACH_POLICY
-def test_gradients_flow_through_time_and_stop_where_an_episode_starts(
-    make: Callable[[], ActorCritic],
-) -> None:
+def test_gradients_flow_through_time_and_stop_at_starts(make: Callable[[], ActorCritic]) -> None:
     network, batch = make(), seen()
     batch["episode_starts"] = torch.zeros(ROWS, TIME, dtype=torch.bool)
     batch["episode_starts"][0, 4] = True

@@ -47,7 +47,7 @@ RUNS = {
 ENVIRONMENTS = {
     "frames": ["algo=ppo2", "env=CartPole-v1", "env.frame_stack=3", "n_timesteps=8000", "n_envs=2"],
     "time": [
-        *("algo=sac", "env=Pendulum-v1", "env.time_feature=true", "n_timesteps=900", "policy.net_arch=[32]"),
+        *("algo=sac", "env=Pendulum-v1", "env.time_feature=true", "n_timesteps=900", "policy.net_arch=[32]")
     ],
     "atari": [
         *("algo=ppo2", "env=ALE/Pong-v5", "policy=CnnPolicy", "n_timesteps=1500", "n_envs=2"),
@@ -236,9 +236,7 @@ def logged(run: Path) -> list[dict[str, str]]:
         for what, where in (*((each, "here") for each in EVERYTHING), *((each, "workers") for each in RUNS))
     ],
 )
-def test_run_killed_at_a_random_moment_ends_as_if_it_had_never_stopped(
-    what: str, where: str, tmp_path: Path
-) -> None:
+def test_run_killed_at_any_moment_ends_as_if_never_stopped(what: str, where: str, tmp_path: Path) -> None:
     overrides = WORKERS if where == "workers" else []
     whole, span = train_whole(what, tmp_path / "whole", *overrides)
     moment = span.between(0.1, 0.95, random.Random(f"{what}{overrides}"))
@@ -313,9 +311,7 @@ def test_checkpoints_change_nothing_of_what_a_run_logs_and_learns(tmp_path: Path
 
 @pytest.mark.slow
 @pytest.mark.parametrize("algo", RUNS)
-def test_compiled_run_killed_at_a_random_moment_ends_as_if_it_had_never_stopped(
-    algo: str, tmp_path: Path
-) -> None:
+def test_compiled_run_killed_at_a_random_moment_ends_as_if_never_stopped(algo: str, tmp_path: Path) -> None:
     train_whole(algo, tmp_path / "first", "compile=true")
     whole, span = train_whole(algo, tmp_path / "whole", "compile=true")  # the compiler's cache is filled
     moment = span.between(0.1, 0.95, random.Random(algo))

@@ -144,14 +144,8 @@ class _Handler(BaseHTTPRequestHandler):
             {"rfilename": file, "size": self.server.stated_sizes.get(file, len(content)), "blobId": COMMIT}
             for file, content in self.server.repositories[name].items()
         ]
-        facts = {
-            "id": name,
-            "modelId": name,
-            "sha": COMMIT,
-            "private": self.server.private[name],
-            "tags": [],
-            "downloads": 0,
-        }
+        facts = {"id": name, "modelId": name, "sha": COMMIT, "private": self.server.private[name]}
+        facts |= {"tags": [], "downloads": 0}
         self._answer(200, {**facts, "siblings": siblings})
 
     def _file(self) -> None:

@@ -58,15 +58,8 @@ def agent(algo: str, observation_space: spaces.Space, action_space: spaces.Space
     policy = options.pop("policy", "MlpPolicy")  # dictionaries make of it what reads them
     if observation_space is IMAGE:
         policy = "CnnPolicy"
-    made = algorithm_class(algo)(
-        policy,
-        observation_space=observation_space,
-        action_space=action_space,
-        seed=0,
-        compile=False,
-        device="cpu",
-        **options,
-    )
+    options |= {"observation_space": observation_space, "action_space": action_space, "device": "cpu"}
+    made = algorithm_class(algo)(policy, seed=0, compile=False, **options)
     rng = np.random.default_rng(0)
     scale = 0.02 if observation_space in (IMAGE, SEEN) else 0.1  # wide layers would magnify rounding
     made.set_parameters(
@@ -129,11 +122,9 @@ def test_policy_as_tensors_acts_as_the_agent(case: str) -> None:
 @pytest.mark.parametrize("memory", ["lstm", "normalised", "gru", "one for both"])
 def test_policy_that_remembers_acts_as_the_agent_step_by_step(memory: str) -> None:
     """The state goes in and comes out; what the critic remembers is no part of it."""
-    options = {"normalised": {"lstm_layer_norm": True}, "one for both": {"critic_lstm": "shared"}}.get(
-        memory, {}
-    )
+    options = {"normalised": {"lstm_layer_norm": True}, "one for both": {"critic_lstm": "shared"}}
     recurrent = "gru" if memory == "gru" else "lstm"
-    policy = {"recurrent": recurrent, "lstm_hidden_size": 6, "n_lstm_layers": 2, **options}
+    policy = {"recurrent": recurrent, "lstm_hidden_size": 6, "n_lstm_layers": 2, **options.get(memory, {})}
     made = agent("ppo2", PARTS, NUMBERS, policy=policy, normalize=True)
     module = DeterministicPolicy(made).eval()
     size = (1 if memory == "gru" else 2) * 2 * 6
@@ -180,9 +171,7 @@ def as_in_onnx(onnxruntime: Any, folder: Path, observations: list[np.ndarray]) -
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
-def test_onnx_of_every_algorithm_and_action_acts_as_the_agent(
-    case: str, onnxruntime: Any, tmp_path: Path
-) -> None:
+def test_onnx_of_every_algorithm_acts_as_the_agent(case: str, onnxruntime: Any, tmp_path: Path) -> None:
     made = agent(*CASES[case], normalize=True)
     export_agent(made, tmp_path / "out", formats=["onnx", "torch_export"], title=case)
     names = {each.name for each in (tmp_path / "out").iterdir()}
@@ -210,13 +199,8 @@ def test_readme_runs_with_onnxruntime_alone(onnxruntime: Any, tmp_path: Path) ->
     (code,) = re.findall(r"```python\n(.*?)```", (tmp_path / "out" / "README.md").read_text(), re.DOTALL)
     assert len(code.splitlines()) <= 10
     without = "import sys; sys.modules.update(dict.fromkeys(('zoo', 'torch', 'gymnasium')))\n"
-    ran = subprocess.run(
-        [sys.executable, "-c", without + code],
-        cwd=tmp_path / "out",
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, "-c", without + code]
+    ran = subprocess.run(command, cwd=tmp_path / "out", capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     zeros = [np.zeros((1, *part.shape), part.dtype) for part in space.values()]
     assert ran.stdout.replace(", dtype=int64", "") == f"{[expected(made, zeros)]}\n"

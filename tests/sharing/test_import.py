@@ -190,9 +190,7 @@ def test_hyperparameters_come_too_and_others_are_named(tmp_path: Path) -> None:
     [(spaces.Box(-1.0, 1.0, (2, 3), np.float32), 6), (spaces.MultiBinary(4), 4), (CHOICE, 1)],
     ids=str,
 )
-def test_trust_region_is_as_large_as_it_was(
-    action_space: spaces.Space, n_dimensions: int, tmp_path: Path
-) -> None:
+def test_trust_region_is_as_large(action_space: spaces.Space, n_dimensions: int, tmp_path: Path) -> None:
     """SB3-Contrib takes the mean divergence of numbers and bits, where here it is their sum."""
     model = make("TRPO", "MlpPolicy", Still(VECTOR, action_space), target_kl=0.02, cg_damping=0.3)
     imported = import_sb3(saved(model, tmp_path))

@@ -64,9 +64,7 @@ def same_actions(first: Path | str, second: Path | str) -> bool:
     return bool((zoo.load(first).predict(observations)[0] == zoo.load(second).predict(observations)[0]).all())
 
 
-def test_agent_goes_to_the_hub_and_comes_back(
-    agent: Path, hub: LocalHub, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_agent_goes_to_a_hub_and_back(agent: Path, hub: LocalHub, capsys: pytest.CaptureFixture[str]) -> None:
     Path("replay.mp4").write_bytes(b"film")
     assert run(["push", "agent=agent", f"to={REPOSITORY}", "private=true", "video=replay.mp4"]) == 0
     assert hub.private == {REPOSITORY: True}
@@ -97,9 +95,7 @@ def test_page_tells_the_hub_what_it_is(agent: Path, hub: LocalHub) -> None:
     assert "zoo enjoy agent=" in text
 
 
-def test_mistakes_with_the_hub_are_told_in_a_line(
-    agent: Path, hub: LocalHub, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mistakes_with_the_hub_are_told(agent: Path, hub: LocalHub, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "there is no such repository" in error_of("pull", "from=me/nothing")
     run(["push", "agent=agent", f"to={REPOSITORY}"])
     message = error_of("push", "agent=agent", f"to={REPOSITORY}", "private=true")

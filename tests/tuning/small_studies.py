@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 from optuna.trial import Trial
 
 import zoo
-from zoo.tuning.study import Plan, quiet_optuna
+from zoo.tuning.study import quiet_optuna
 from zoo.tuning.tune import Search
 from zoo.tuning.worker import Worker
 
@@ -43,12 +43,6 @@ def _composed(more: tuple[str, ...], folder: str) -> dict[str, Any]:
     plain = OmegaConf.to_container(zoo.compose("tune", overrides(*more)), resolve=True)
     assert isinstance(plain, dict)
     return {str(key): value for key, value in plain.items()}
-
-
-def plan_of(*more: str) -> Plan:
-    plan = Plan(config_of(*more))
-    plan.check()
-    return plan
 
 
 def begin_study(*more: str) -> Search:

@@ -87,11 +87,7 @@ def test_plain_value_in_a_space_is_that_of_every_trial() -> None:
     ("path", "values", "message"),
     [
         ("algo.gamma.high", 1.5, "`space.algo.gamma`: high=1.5, expected less than 1"),
-        (
-            "algo.gae_lambda.high",
-            1.5,
-            "`algo.gae_lambda=1.5` is out of range; expected at least 0",
-        ),
+        ("algo.gae_lambda.high", 1.5, "`algo.gae_lambda=1.5` is out of range; expected at least 0"),
         ("algo.learning_rate.low", -1.0, "`space.algo.learning_rate`: `low > 0` must hold"),
         ("algo.n_steps.low", 0, "not both powers of 2"),
         ("algo.n_epochs.low", 0, "`algo.n_epochs=0` is out of range"),

@@ -1,4 +1,4 @@
-"""Studies: their trials, what fails and what is pruned, going on with one, and the result."""
+"""Studies: their trials, what fails and what is pruned, going on with one, storages, and the result."""
 
 from __future__ import annotations
 
@@ -11,22 +11,18 @@ from typing import Any
 import numpy as np
 import optuna
 import pytest
+from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback
 from optuna.trial import TrialState
-from small_studies import (
-    begin_study,
-    run_one_trial,
-    run_study,
-    sampling_objective,
-    worker_of,
-)
+from small_studies import begin_study, overrides, run_one_trial, run_study, sampling_objective, worker_of
 
 import zoo
+from zoo.cli import status_of
 from zoo.errors import ZooError
 from zoo.experiment.evaluation import Evaluation
 from zoo.tuning.objective import value_of
 from zoo.tuning.reevaluate import score_of
 from zoo.tuning.report import counts, result_of, table
-from zoo.tuning.study import counted, quiet_optuna, retry_of
+from zoo.tuning.study import SharedStudy, Storage, counted, quiet_optuna, retry_of
 from zoo.tuning.tune import Search
 
 STUDY = Path("runs/tune/a2c/CartPole-v1/default")
@@ -292,9 +288,7 @@ def test_mistake_is_told_in_one_line(override: str, message: str) -> None:
     assert "secret" not in str(raised.value)
 
 
-def test_best_are_trained_again_on_fresh_seeds_and_train_takes_the_winner(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+def test_best_are_trained_again_and_train_takes_the_winner(capfd: pytest.CaptureFixture[str]) -> None:
     settings = ("sampler=random", "pruner=none", "top_k=2", "top_seeds=2", "n_trials=3", "verbose=1")
     found = run_study(*settings)
     assert capfd.readouterr().out.count("top ") == 4
@@ -315,15 +309,11 @@ def test_best_are_trained_again_on_fresh_seeds_and_train_takes_the_winner(
     assert text.startswith("# Found by zoo tune on ")
     assert "2 fresh seeds: " in text
     seed = seed_of(winner.runs[0])
-    again = zoo.compose(
-        "train",
-        [
-            *("algo=a2c", "env=CartPole-v1", f"tuned={result.best_file}", f"seed={seed}", "compile=false"),
-            *("threads=1", "callbacks=eval", "callbacks.eval.n_episodes=2", "callbacks.eval.every=100"),
-            *("logger=none", "progress_bar=false"),
-        ],
+    trained = zoo.train(
+        *("algo=a2c", "env=CartPole-v1", f"tuned={result.best_file}", f"seed={seed}", "compile=false"),
+        *("threads=1", "callbacks=eval", "callbacks.eval.n_episodes=2", "callbacks.eval.every=100"),
+        *("logger=none", "progress_bar=false"),
     )
-    trained = zoo.train(again)
     assert trained.evaluation is not None
     assert trained.evaluation.returns.tolist() == winner.samples[0]
 
@@ -347,3 +337,77 @@ def test_objective_is_of_all_last_evaluations_together() -> None:
     assert value_of("success_rate", found[1:]) == 0.5
     with pytest.raises(ZooError, match="success"):
         value_of("success_rate", found)
+
+
+@pytest.mark.parametrize("storage", ["null", "journal"])
+def test_study_that_was_begun_anew_takes_no_trial_of_the_earlier_command(storage: str) -> None:
+    first = begin_study("n_trials=1", f"storage={storage}")
+    second = begin_study("n_trials=1", f"storage={storage}", "n_timesteps=300")
+    with pytest.raises(ZooError, match="n_timesteps"):
+        worker_of(first)
+    assert second.shared.trials() == []
+
+
+def machine(name: str) -> SharedStudy:
+    """Return the study as another machine sees it: they share a database with heartbeats, and no files."""
+    folder = Path(name)
+    folder.mkdir()
+    signs = {"heartbeat_interval": 1, "grace_period": 2}
+    stale = RetryHeartbeatStaleTrialCallback()
+    server = RDBStorage("sqlite:///shared.db", heartbeat_stale_trial_callback=stale, **signs)
+    study = optuna.create_study(study_name="shared", storage=server, load_if_exists=True)
+    return SharedStudy(study, Storage(server, "shared.db", folder, is_file=False), 1, name)
+
+
+def test_trial_without_signs_of_life_in_a_database_is_run_by_another_machine() -> None:
+    drawn: list[float] = []
+
+    def killed(trial: optuna.Trial) -> float:
+        drawn.append(trial.suggest_float("x", 0, 1))
+        raise Killed
+
+    def run(trial: optuna.Trial) -> float:
+        drawn.append(trial.suggest_float("x", 0, 1))
+        return 1.0
+
+    with quiet_optuna():
+        one, other = machine("one"), machine("other")
+        with pytest.raises(Killed):
+            one.run_next(killed, lambda trial: None)
+        assert not other.run_next(run, lambda trial: None), "it may still live"
+        deadline = time.monotonic() + 30
+        while not other.run_next(run, lambda trial: None):
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        dead, again = other.trials()
+    assert [dead.state.name, again.state.name] == ["FAIL", "COMPLETE"]
+    assert retry_of(again) == dead.number
+    assert drawn[0] == drawn[1]
+
+
+URL = "postgresql+psycopg://me:secret@127.0.0.1:1/none"
+
+
+def written() -> bytes:
+    return b"".join(path.read_bytes() for path in Path().rglob("*") if path.is_file())
+
+
+def test_sweep_refuses_a_password_before_it_writes_anything(capfd: pytest.CaptureFixture[str]) -> None:
+    assert status_of(["tune", "-m", *overrides("worker=range(2)", f"storage='{URL}'")]) == 2
+    told = capfd.readouterr().err
+    assert "'storage=${oc.env:NAME}'" in told
+    assert "secret" not in told
+    assert list(Path().iterdir()) == []
+
+
+def test_password_of_an_environment_variable_is_written_into_no_file_of_a_sweep(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_STORAGE", URL)
+    variable = "storage=${oc.env:MY_STORAGE}"
+    assert status_of(["tune", "-m", *overrides("worker=range(1)", variable)]) == 2
+    told = capfd.readouterr()
+    assert "can't reach the storage postgresql+psycopg://me:***@127.0.0.1:1/none" in told.err
+    assert "secret" not in told.out + told.err
+    assert variable.encode() in written()
+    assert b"secret" not in written()

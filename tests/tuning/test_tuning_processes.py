@@ -97,9 +97,7 @@ def test_signal_ends_the_study_cleanly_and_the_same_command_goes_on() -> None:
 
 
 @pytest.mark.slow
-def test_killed_process_is_replaced_by_another_that_runs_its_trial_again(
-    working_folder: Path,
-) -> None:
+def test_killed_process_is_replaced_by_another_that_runs_its_trial_again(working_folder: Path) -> None:
     where = (WAITING_STUDY, WAITING_NAME)
     write_module(working_folder, hold=True)
     process = started("n_trials=2", "pruner=none", "verbose=1", *WAITING)

@@ -24,10 +24,10 @@ from zoo.optim.workers import Workers
 
 # -- Two workers learn as one process would from the data of both -----------------------------------------
 
-
 BATCH = 7
 """A size that nothing else has: where arrays are that long, they hold the samples of a batch."""
 
+UNITS = {"normalize_returns": True, "enable_popart": True}
 CASES: dict[str, dict[str, Any]] = {
     "a2c": {"n_steps": 7, "normalize_advantage": True, "rms_prop_eps": 1.0},
     "ppo2": {"n_steps": 7, "n_epochs": 2, "n_minibatches": 1, "adam_eps": 1.0, "target_kl": 1e-5},
@@ -37,13 +37,7 @@ CASES: dict[str, dict[str, Any]] = {
     "sac": {"train_freq": 2, "gradient_steps": 2},
     "td3": {"train_freq": 2, "gradient_steps": 3},
     "tqc": {"train_freq": 2, "gradient_steps": 2},
-    "ddpg": {
-        "train_freq": 2,
-        "gradient_steps": 2,
-        "parameter_noise": {},
-        "normalize_returns": True,
-        "enable_popart": True,
-    },
+    "ddpg": {"train_freq": 2, "gradient_steps": 2, "parameter_noise": {}, **UNITS},
 }
 LED_BY_RESULTS: dict[str, dict[str, Any]] = {
     "trpo": {"n_steps": 14, "batch_size": 7, "n_critic_updates": 2, "sub_sampling_factor": 2},
@@ -63,11 +57,7 @@ def algorithm(name: str, *, seed: int = 0, n_steps: int | None = None, **options
     if n_steps is not None:
         values["n_steps"] = n_steps
     made: Algorithm = found(
-        env=make_vec_env(env, 1, **options),
-        seed=seed,
-        compile=False,
-        threads=1,
-        **values,
+        env=make_vec_env(env, 1, **options), seed=seed, compile=False, threads=1, **values
     )
     return made
 
@@ -76,6 +66,10 @@ def learn(model: Algorithm, workers: Workers, n_steps: int) -> None:
     """Learn as one of them, and do what the first one asks for until it has all that it wants to know."""
     model.join(workers)
     model.learn(n_steps)
+    end(model, workers)
+
+
+def end(model: Algorithm, workers: Workers) -> None:
     if workers.is_first:
         workers.end()
     else:
@@ -151,12 +145,8 @@ def trained(name: str, workers: Workers, n_steps: int) -> tuple[dict[str, np.nda
     model = algorithm(name, seed=3, normalize=True, max_episode_steps=15)
     learn(model, workers, n_steps)
     assert model.normalizer is not None
-    return (
-        numbers(model.runner.state),
-        model.normalizer.state()["arrays"],
-        model.n_episodes,
-        model.num_timesteps,
-    )
+    statistics = model.normalizer.state()["arrays"]
+    return numbers(model.runner.state), statistics, model.n_episodes, model.num_timesteps
 
 
 @pytest.mark.parametrize("name", [*CASES, *LED_BY_RESULTS])
@@ -192,9 +182,7 @@ def test_scalars_of_all_reach_the_first_and_what_it_resets_is_reset_everywhere()
         if workers.is_first:
             metrics = model.read_metrics()
             model.distributed.reset_all()
-            workers.end()
-        else:
-            workers.follow(model.distributed.orders)
+        end(model, workers)
         assert model.envs is not None
         unfinished = model.envs.longest_unfinished_episode()
         model.leave()
@@ -210,18 +198,13 @@ def test_signal_to_any_worker_is_heard_by_all() -> None:
         model.join(workers)
         meet = model.distributed.meet_before_update
         heard = [meet(False), meet(workers.rank == 1)]
-        if workers.is_first:
-            workers.end()
-        else:
-            workers.follow(model.distributed.orders)
+        end(model, workers)
         return heard
 
     assert together(work) == [[False, True]] * 2
 
 
 # -- Workers that share the candidates of ARS come to what one alone comes to, to the last bit ------------
-
-
 def model(n_envs: int = 2, *, seed: int = 0, **options: Any) -> ARS:
     envs = make_vec_env("CartPole-v1", n_envs, normalize=True, max_episode_steps=50)
     return ARS("LinearPolicy", envs, seed=seed, compile=False, threads=1, n_delta=4, n_top=3, **options)
@@ -239,12 +222,7 @@ def search_numbers(found: ARS) -> dict[str, np.ndarray]:
 
 def learned(workers: Workers, steps: int) -> tuple[dict[str, np.ndarray], int, list[float]]:
     found = model(seed=workers.rank)  # all take the first one's
-    found.join(workers)
-    found.learn(steps)
-    if workers.is_first:
-        workers.end()
-    else:
-        workers.follow(found.distributed.orders)
+    learn(found, workers, steps)
     returns = sorted(each.episode_return for each in found.recent_episodes)
     return search_numbers(found), found.n_episodes, returns
 
@@ -278,7 +256,6 @@ def test_workers_that_do_not_divide_the_episodes_are_refused() -> None:
 
 # -- GAIL's discriminator learns from what all workers did, and is the same for all -----------------------
 
-
 SHORT = EnvConfig("CartPole-v1", max_episode_steps=20)
 
 
@@ -289,15 +266,9 @@ def expert() -> ExpertData:
 
 def imitator(expert: ExpertData, generator: str) -> GAIL:
     batch = {"batch_size": 16} if generator == "trpo" else {}
-    return GAIL(
-        *({"net_arch": [8]}, SHORT, expert),
-        **{"generator": generator, "n_steps": 16, "seed": 3, "compile": False, "threads": 1, **batch},
-        g_step=1,
-        d_step=2,
-        d_gradient_penalty=1.0,
-        d_spectral_norm=True,
-        d_net_arch=[6],
-    )
+    own = {"generator": generator, "n_steps": 16, "seed": 3, "compile": False, "threads": 1, **batch}
+    judges = {"g_step": 1, "d_step": 2, "d_gradient_penalty": 1.0, "d_spectral_norm": True, "d_net_arch": [6]}
+    return GAIL({"net_arch": [8]}, SHORT, expert, **own, **judges)
 
 
 def trained_imitator(expert: ExpertData, generator: str, workers: Workers) -> tuple[Any, Any]:
@@ -306,8 +277,7 @@ def trained_imitator(expert: ExpertData, generator: str, workers: Workers) -> tu
     discriminator = model.discriminator
     assert discriminator is not None
     assert discriminator.statistics is not None
-    tensors = {name: tensor.numpy().copy() for name, tensor in model.runner.state.items()}
-    return tensors, discriminator.statistics.state()["arrays"]
+    return numbers(model.runner.state), discriminator.statistics.state()["arrays"]
 
 
 @pytest.mark.parametrize("generator", ["trpo", "ppo2"])
@@ -329,14 +299,13 @@ def one_imitation_update(expert: ExpertData, workers: Workers) -> tuple[list[Any
     def noted(step: Any, shared: Any, rows: Any) -> Any:
         if model.discriminator is None or step != model.discriminator.step:
             return take(step, shared, rows)
-        before = {name: tensor.numpy().copy() for name, tensor in model.runner.state.items()}
-        given.extend([tree_map(torch.clone, shared), tree_map(torch.clone, rows), before])
+        given.extend([tree_map(torch.clone, each) for each in (shared, rows)])
+        given.append(numbers(model.runner.state))
         return take(step, shared, rows)
 
     model._take_steps = noted  # type: ignore[method-assign]
     learn(model, workers, 32)
-    after = {name: tensor.numpy().copy() for name, tensor in model.runner.state.items()}
-    return given[:2], given[2], after
+    return given[:2], given[2], numbers(model.runner.state)
 
 
 def test_step_of_two_workers_is_that_of_one_with_both_batches(expert: ExpertData) -> None:

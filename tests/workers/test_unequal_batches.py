@@ -84,10 +84,8 @@ def collected(name: str, is_recurrent: bool, length: int) -> dict[str, Any]:
     model._reset_envs()
     model.total_timesteps = 1000
     model.collect()
-    rollout = {
-        name: each.double() if each.is_floating_point() else each
-        for name, each in model.finished_rollout().items()
-    }
+    columns = model.finished_rollout().items()
+    rollout = {key: each.double() if each.is_floating_point() else each for key, each in columns}
     rng = torch.Generator().manual_seed(int(rollout["weights"].sum()))
     shape = rollout["returns"].shape
     rollout["noise"] = torch.randn(shape, generator=rng, dtype=torch.float64)
@@ -103,9 +101,8 @@ def learned(model: Any, rollout: dict[str, Any]) -> tuple[dict[str, torch.Tensor
         # Steps in proportion to gradients: so that rounding stays rounding.
         model.updater.optimizer = dataclasses.replace(model.updater.optimizer, eps=1.0)
     before = {name: tensor.clone() for name, tensor in model.runner.state.items()}
-    rates = {name: rate.double() for name, rate in model.rates(0.0).items()} | {
-        "learning_rate": torch.tensor(0.1, dtype=torch.float64)
-    }
+    rates = {name: rate.double() for name, rate in model.rates(0.0).items()}
+    rates["learning_rate"] = torch.tensor(0.1, dtype=torch.float64)
     rows = torch.arange(len(rollout["returns"]))[None]
     shared = {"rollout": rollout, **rates}
     model.scalars.read()
@@ -123,9 +120,8 @@ def learned(model: Any, rollout: dict[str, Any]) -> tuple[dict[str, torch.Tensor
     else:
         model._take_steps(model._gradient_step, shared, rows)
     state = model.runner.state
-    return {name: state[name] - before[name] for name in before if state[name].is_floating_point()}, {
-        name: torch.tensor(value) for name, value in model.scalars.read().items()
-    }
+    changes = {name: state[name] - before[name] for name in before if state[name].is_floating_point()}
+    return changes, {name: torch.tensor(value) for name, value in model.scalars.read().items()}
 
 
 @pytest.mark.parametrize(("name", "is_recurrent"), CASES)

@@ -193,8 +193,11 @@ def test_masks_of_parts_are_given_to_a_prediction() -> None:
     assert several["arm"][0].tolist() == [3, 1]
     probabilities = model.action_probability(seen[:2], action_masks=both)["arm"][0]
     np.testing.assert_allclose(probabilities, [[0, 0, 1], [1, 0, 0]], atol=1e-6)
-    with pytest.raises(ZooError, match="forbids every action"):
-        model.predict(seen, action_masks=np.zeros((50, 7), np.bool_))
+    for choice in (slice(0, 3), slice(3, 5), slice(5, 7)):  # of one choice, in one row
+        masks = np.ones((50, 7), np.bool_)
+        masks[7, choice] = False
+        with pytest.raises(ZooError, match="forbids every action"):
+            model.predict(seen, action_masks=masks)
 
 
 def parts_by_hand(policy: Any, batch: dict[str, Any]) -> tuple[Tensor, Tensor]:

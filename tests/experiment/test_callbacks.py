@@ -288,6 +288,10 @@ def test_callback_that_takes_no_interval_gets_one(
     assert (mine.every, type(mine.every)) == (1000, int)
     assert {key: getattr(mine, key) for key in arguments} == arguments
     assert capsys.readouterr().err == ""
+    for every in (0, 1.5):
+        config["callbacks"]["mine"]["every"] = every
+        with pytest.raises(ZooError, match="mine.every"):
+            make_callbacks(config, run, ExitStack())
 
 
 @pytest.mark.usefixtures("own_callbacks")

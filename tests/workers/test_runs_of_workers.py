@@ -291,3 +291,5 @@ def test_checkpoint_of_other_workers_is_refused(tmp_path: Path) -> None:
     for n_workers in (1, 3):
         with pytest.raises(ZooError, match=rf"of workers=2, and can't go on with workers={n_workers}"):
             read_checkpoint(tmp_path, n_workers)
+    with pytest.raises(ZooError, match="is missing"):  # what it holds was never written
+        read_checkpoint(tmp_path, 2)

@@ -137,9 +137,14 @@ class OnPolicyAlgorithm(Algorithm):
     def _store(self, transition: Transition) -> None:
         rewards, normalizer = transition.rewards, self.normalizer
         self.buffer.add(transition, rewards if normalizer is None else normalizer.normalize_rewards(rewards))
+        if len(transition.finished):
+            self._store_truncations(transition)
+
+    def _store_truncations(self, transition: Transition) -> None:
+        """Keep final observations of truncated episodes, from which `_advantages_and_returns` bootstraps."""
         finished = transition.finished
-        if len(finished) and (is_truncated := transition.truncated[finished]).any():
-            # `_advantages_and_returns` bootstraps such episodes from their final observations.
+        is_truncated = transition.truncated[finished]
+        if is_truncated.any():
             final = transform(lambda array: array[is_truncated].copy(), transition.final_observations)
             envs, state = finished[is_truncated], self.recurrent.array
             states = None if state is None else state[envs]

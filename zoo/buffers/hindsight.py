@@ -59,7 +59,8 @@ class Hindsight:
     def _chosen(self, rng: np.random.Generator, steps_to_end: Array) -> Array:
         """Return rows, numbered over (…, batch): the share of each batch's transitions of ended episodes.
 
-        Were it one of the whole batch, nearly all that keep their goal could be of episodes under way.
+        Were it one of the whole batch, nearly all that keep their goal could be of episodes under
+        way, and no end that was sought would be learned from.
         """
         batch_size = steps_to_end.shape[-1]
         if steps_to_end.size == batch_size and steps_to_end.min() >= 0:  # one batch, all of it choosable

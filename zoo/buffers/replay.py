@@ -289,7 +289,10 @@ class ReplayBuffer:
         return batch
 
     def update_priorities(self, td_errors: Array) -> None:
-        """Give the last sample the priorities of its errors, but where these are under another goal."""
+        """Give the last sample the priorities of its errors, but where these are under another goal.
+
+        Priorities are those of what was stored.
+        """
         as_stored: Array | slice = slice(None)
         if self.relabelling is not None:
             as_stored = np.setdiff1d(np.arange(td_errors.size), self._relabelled_rows)

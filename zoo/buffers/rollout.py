@@ -52,7 +52,8 @@ class RolloutBuffer:
         self.states: Array = np.zeros((n_chunks, n_envs, state_size), np.float32)
         self._has_reset_steps = has_reset_steps
         self.rewards: Array = np.zeros((n_steps, n_envs), np.float32)
-        self.dones, self.valid = (np.zeros((n_steps, n_envs), np.bool_) for _ in range(2))
+        self.dones: Array = np.zeros((n_steps, n_envs), np.bool_)
+        self.valid: Array = np.zeros((n_steps, n_envs), np.bool_)
         self.start()
 
     def start(self) -> None:

@@ -224,6 +224,13 @@ class StopOnEpisodesSettings:
 
 
 @dataclass
+class OwnCallbackSettings:
+    """What Zoo gives to a callback of the user's own that does not ask for it itself."""
+
+    every: int = hyperparameter(help="steps between calls of `on_steps`", unit="environment steps", ge=1)
+
+
+@dataclass
 class WandbSettings:
     """Where Weights & Biases keeps the run, and what of it."""
 

@@ -303,7 +303,9 @@ class ZooConfigSource(ConfigSource):
             names = [f"{each.parent.name}/{each.stem}" for each in files]
             if name.endswith(".yaml"):
                 names = [*map(str, Path(name).expanduser().parent.glob("*.yaml")), *map(shown, files)]
-            raise ZooError(f"there is no tuned file {name}{nearest(name, names)} (tuned=none takes none)")
+            raise ZooError(
+                f"there is no tuned file {name}{nearest(name, names)} (tuned=none leaves tuned values out)"
+            )
         config = _without_choices(read_yaml(file)[0])
         self.read[file] = ""
         config.tuned = shown(file)

@@ -158,7 +158,9 @@ def _check_schedule(value: Any, metadata: Values, where: str) -> None:
 def _check_together(values: dict[str, Any]) -> None:
     """Raise `ZooError` for settings that do not go together; fill in what depends on others."""
     if values.get("init_with", "weights") != "weights" and values.get("init_from") is None:
-        raise ZooError(f"`init_with={values['init_with']}` says what to take of init_from=, which is missing")
+        raise ZooError(
+            f"`init_with={values['init_with']}` says what to take of init_from=RUN, which is missing"
+        )
     algo, env, policy, replay = (values.get(key) for key in ("algo", "env", "policy", "replay"))
     evaluation = (values.get("callbacks") or {}).get("eval") or {}
     if env is not None and evaluation.get("deterministic", True) is None:

@@ -20,8 +20,18 @@ from zoo.core.printing import one_line
 from zoo.errors import ZooError
 
 UNREADABLE = (
-    *(ArithmeticError, AttributeError, EOFError, LookupError, OSError, RuntimeError, TypeError, ValueError),
-    *(csv.Error, struct.error, zipfile.BadZipFile, zlib.error),
+    ArithmeticError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    csv.Error,
+    struct.error,
+    zipfile.BadZipFile,
+    zlib.error,
 )
 """What the libraries raise that read a file of another form than they expect."""
 

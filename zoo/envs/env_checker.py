@@ -238,8 +238,9 @@ class _Checker:
                 low, high = space.low.astype(np.float64), space.high.astype(np.float64)
                 if (np.maximum(-low, high) > FAR).any() or (high - low < NARROW).any():
                     self._warn(
-                        f"{where} goes from {low.min():g} to {high.max():g}, but Gaussian policies start with"
-                        " actions of -1 to 1; for them scale it by gymnasium.wrappers.RescaleAction"
+                        f"{where} goes from {low.min():g} to {high.max():g}, but Gaussian policies (A2C, "
+                        "ACER, ACKTR, PPO, TRPO) start with actions of -1 to 1; for them scale it by "
+                        "gymnasium.wrappers.RescaleAction (DDPG, SAC, TD3 and TQC scale it themselves)"
                     )
 
     def _reset(self, seed: int | None) -> tuple[Any, Mapping[str, Any]]:
@@ -299,8 +300,10 @@ class _Checker:
     def _check_goals(self) -> None:
         """Compare the rewards of steps with what `compute_reward` returns for their goals."""
         if not self.env.has_wrapper_attr("compute_reward"):
-            needed = f"no method {COMPUTE_REWARD}, which hindsight replay needs"
-            self._warn(f"there are goals, but {needed}; replay=uniform learns without")
+            self._warn(
+                f"there are goals, but no method {COMPUTE_REWARD}, which hindsight replay needs;"
+                " replay=uniform learns without"
+            )
             return
         asked = GoalFunction(self.env.get_wrapper_attr("compute_reward"), "compute_reward")
         achieved, desired, rewards = (np.array(column) for column in zip(*self.goals, strict=True))

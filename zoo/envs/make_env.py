@@ -53,7 +53,10 @@ def source_of(
             )
         return lambda **_: env
     if not callable(env):
-        raise ZooError(f"env is a {type(env).__name__}; expected an id, a gymnasium.Env or a function")
+        raise ZooError(
+            f"env is a {type(env).__name__}; "
+            "expected an id, an EnvConfig, a gymnasium.Env or a function that makes one"
+        )
     return env
 
 
@@ -214,8 +217,13 @@ def _vector_env(
     if config.vectorization == "workers":
         from zoo.envs.subproc_vec_env import SubprocVecEnv
 
-        options |= {name: getattr(config, name) for name in ("n_workers", "start_method", "step_timeout")}
-        made: VectorEnv[Any, Any, Any] = SubprocVecEnv(make_envs, **options)
+        made: VectorEnv[Any, Any, Any] = SubprocVecEnv(
+            make_envs,
+            n_workers=config.n_workers,
+            start_method=config.start_method,
+            step_timeout=config.step_timeout,
+            **options,
+        )
     else:
         made = SyncVecEnv(make_envs, **options)
     if isinstance(source, EnvSpec):

@@ -149,8 +149,9 @@ class EnvPool(VectorEnv[Any, Any, Any]):
 
 def _make_gymnasium(config: EnvConfig, spec: EnvSpec, n_envs: int) -> AnyVectorEnv:
     if spec.vector_entry_point is None:
-        missing = "has no vector form of its own; use sync or workers"
-        raise ZooError(f"env.vectorization=native: {spec.id} {missing}")
+        raise ZooError(
+            f"env.vectorization=native: {spec.id} has no vector form of its own; use sync or workers"
+        )
     arguments: dict[str, Any] = copy.deepcopy(config.kwargs)
     if config.render_mode is not None:
         arguments["render_mode"] = config.render_mode

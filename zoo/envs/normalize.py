@@ -28,7 +28,11 @@ _NUMBERS = ("clip_obs", "clip_reward", "epsilon", "gamma")
 
 
 class RunningMoments:
-    """Mean and variance, at first 0 and 1, of all that was seen, by Chan's parallel formula in float64."""
+    """Mean and variance, at first 0 and 1, of all that was seen, by Chan's parallel formula in float64.
+
+    What is seen first takes the place of the initial count, for even so small a count of zeros would stay in
+    the variance of numbers far from zero.
+    """
 
     def __init__(self, shape: tuple[int, ...], count: float = INITIAL_COUNT) -> None:
         self.mean = np.zeros(shape)
@@ -74,13 +78,18 @@ class Normalizer(RefusesNames):
     """
 
     def __init__(
-        self, space: Space, config: NormalizeConfig | None = None, *, num_envs: int = 1, gamma: float = 0.99
+        self,
+        observation_space: Space,
+        config: NormalizeConfig | None = None,
+        *,
+        num_envs: int = 1,
+        gamma: float = 0.99,
     ) -> None:
         config = config or NormalizeConfig()
         self.rewards = config.rewards
         self.clip_obs, self.clip_reward, self.epsilon = config.clip_obs, config.clip_reward, config.epsilon
         self.gamma = gamma if config.gamma is None else config.gamma
-        parts = _normalized_parts(space, config.keys) if config.observations else {}
+        parts = _normalized_parts(observation_space, config.keys) if config.observations else {}
         self.moments = {key: RunningMoments(part.shape) for key, part in parts.items()}
         self.return_moments = RunningMoments(())
         self._local: dict[str, RunningMoments] = {}
@@ -278,14 +287,18 @@ class VecNormalize(RefusesNames, VectorWrapper):
         shown = self.normalizer.normalized_space(space)
         self._single_observation_space, self._observation_space = shown, batch_space(shown, env.num_envs)
 
-    def reset(self, **options: Any) -> tuple[Observations, dict[str, Any]]:
-        observations, infos = self.env.reset(**options)
+    def reset(
+        self, *, seed: int | Sequence[int] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observations, dict[str, Any]]:
+        observations, infos = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]
         if self.training:
             self.normalizer.reset_returns()
         self._to_reset = None
         return self._seen(observations), infos
 
-    def step(self, actions: Any) -> tuple[Observations, Any, Any, Any, dict[str, Any]]:
+    def step(
+        self, actions: Any
+    ) -> tuple[Observations, NDArray[np.float32], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
         observations, rewards, terminated, truncated, infos = self.env.step(actions)
         observations = self._seen(observations)
         done = np.logical_or(terminated, truncated)

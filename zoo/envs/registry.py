@@ -145,8 +145,9 @@ def _import_module_of(env_id: str) -> str:
         missing = error.name or module
         if missing != module and not module.startswith(f"{missing}."):
             raise ZooError(f"{env_id}: module `{module}` needs `{missing}`: pip install {missing}") from error
-        where = "is it installed, or in the working folder?"
-        raise ZooError(f"{env_id}: there is no module `{module}` here; {where}") from error
+        raise ZooError(
+            f"{env_id}: there is no module `{module}` here; is it installed, or in the working folder?"
+        ) from error
     return name
 
 

@@ -16,8 +16,9 @@ NO_ENV = -1
 class StepArrays:
     """What one step of all environments takes and gives, (num_envs, …) each: views of one array of records.
 
-    ``actions`` are records where they are tuples or dictionaries: `action_array`. ``action_masks`` are None
-    where actions can have none. ``progress`` says which environment is being stepped: `StepProgress`.
+    ``actions`` are records where they are tuples or dictionaries: `action_array`. ``action_masks`` are filled
+    where the environments have masks; None where their actions can have none. ``progress`` says which
+    environment is being stepped: `StepProgress`.
     """
 
     def __init__(self, records: NDArray[Any]) -> None:
@@ -26,13 +27,12 @@ class StepArrays:
         self.observations: Observations = shown
         if shown.dtype.names is not None:
             self.observations = {key: shown[key] for key in shown.dtype.names}
-        self.actions, self.rewards, self.progress = (
-            records["actions"],
-            records["rewards"],
-            records["progress"],
-        )
-        self.terminated, self.truncated = records["terminated"], records["truncated"]
+        self.actions: NDArray[Any] = records["actions"]
+        self.rewards: NDArray[np.float64] = records["rewards"]
+        self.terminated: NDArray[np.bool_] = records["terminated"]
+        self.truncated: NDArray[np.bool_] = records["truncated"]
         self.action_masks: NDArray[np.bool_] | None = records["masks"] if "masks" in names else None
+        self.progress: NDArray[np.int64] = records["progress"]
 
     @classmethod
     def allocate(cls, num_envs: int, observation_space: Space, action_space: Space) -> StepArrays:
@@ -42,9 +42,14 @@ class StepArrays:
             parts: Any = [(key, part.dtype, part.shape) for key, part in observation_space.items()]
             shown = (np.dtype(parts, align=True),)
         actions, n_masks = action_array(action_space, 1), mask_size(action_space)
-        fields: Any = [("observations", *shown), ("actions", actions.dtype, actions.shape[1:])]
-        fields += [("rewards", np.float64), ("progress", np.int64, 4)]
-        fields += [("terminated", np.bool_), ("truncated", np.bool_)]
+        fields: Any = [
+            ("observations", *shown),
+            ("actions", actions.dtype, actions.shape[1:]),
+            ("rewards", np.float64),
+            ("progress", np.int64, 4),
+            ("terminated", np.bool_),
+            ("truncated", np.bool_),
+        ]
         if n_masks is not None:
             fields.append(("masks", np.bool_, (n_masks,)))
         return cls(np.zeros(num_envs, np.dtype(fields, align=True)))
@@ -53,8 +58,9 @@ class StepArrays:
 class StepProgress:
     """How far environments are, in rows of an array (num_envs, 4) that other processes can read.
 
-    Each holds an environment's last seed, −1 where it is not known, and the step at which it got it; the
-    first also ``now``: the environment at work, or `NO_ENV`, and the number of steps that all have begun.
+    Each row holds an environment's last seed, −1 where it is not known, and the step at which it got it.
+    ``now``, in the first row, holds the environment at work, or `NO_ENV`, and the number of steps that all
+    have begun.
     """
 
     def __init__(self, rows: NDArray[np.int64], first_index: int) -> None:

@@ -255,9 +255,13 @@ class SubprocVecEnv(VecEnv):
             ours, theirs = context.Pipe()
             is_forked = start_method == "fork"
             inherited = [*(worker.connection for worker in self.workers), ours] if is_forked else []
-            args = [CloudpickleWrapper(make_envs[i]) for i in rows], rows, theirs, inherited
-            name = f"zoo env worker {rows.start}"
-            process = context.Process(target=run_worker, args=args, kwargs=options, name=name)
+            makers = [CloudpickleWrapper(make_envs[i]) for i in rows]
+            process = context.Process(
+                target=run_worker,
+                args=(makers, rows, theirs, inherited),
+                kwargs=options,
+                name=f"zoo env worker {rows.start}",
+            )
             try:
                 process.start()
             except (TypeError, AttributeError, pickle.PicklingError) as error:

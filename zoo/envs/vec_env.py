@@ -119,10 +119,13 @@ class VecEnv(AnswersNames, VectorEnv[Any, Any, Any]):
         """Step every environment with its row of ``actions``; fill in all but the records of episodes."""
         arrays = self.arrays
         self.last_ends = ends = self.step_envs(self._own_actions(actions))
-        observed, rewards = copied(arrays.observations), as_float32(arrays.rewards)
-        flags = arrays.terminated.copy(), arrays.truncated.copy()
         transition = Transition(
-            observed, rewards, *flags, new_action_masks=self.action_masks(), infos=self._infos
+            copied(arrays.observations),
+            as_float32(arrays.rewards),
+            arrays.terminated.copy(),
+            arrays.truncated.copy(),
+            new_action_masks=self.action_masks(),
+            infos=self._infos,
         )
         if ends:
             transition.truncated &= ~transition.terminated
@@ -294,8 +297,9 @@ class SyncVecEnv(VecEnv):
         first = self.envs[0]
         for i, env in enumerate(self.envs):
             check_same_spaces(first_index, first, first_index + i, env)
-        facts = first.metadata, first.render_mode
-        super().__init__(first.observation_space, first.action_space, *facts, n, seed)
+        super().__init__(
+            first.observation_space, first.action_space, first.metadata, first.render_mode, n, seed
+        )
         self.spec = first.spec
         self._steps = [env.step for env in self.envs]
         self._statistics = [statistics_of(env) for env in self.envs]
@@ -303,11 +307,14 @@ class SyncVecEnv(VecEnv):
         self._masks = masks_of(self.envs, lambda i: self._progress.name(i), used=mask_actions)
         self._set_values: list[dict[str, Any]] = [{} for _ in range(n)]
         self._seeds: list[int | None] = [None] * n
-        self._n_reseeded, self._first_steps = [0] * n, [0] * n
-        self._was_used, self._plays_once = [False] * n, [False] * n
+        self._n_reseeded = [0] * n
+        self._first_steps = [0] * n
+        self._was_used = [False] * n
+        self._plays_once = [False] * n
         self._actions: list[NDArray[Any]] = []
         """A row (num_envs, …) for each step since the oldest of the seeds."""
-        self._n_steps, self._returns = 0, np.zeros(n)
+        self._n_steps = 0
+        self._returns = np.zeros(n)
         self._standing: set[int] = set()
         self.use_arrays(self.arrays)
 
@@ -405,9 +412,10 @@ class SyncVecEnv(VecEnv):
         actions = np.array(self._actions, own.dtype).reshape(-1, *own.shape)
         states = []
         for i, n in enumerate((self._n_steps - self._progress.seeded_at).tolist()):
-            since, length = actions[len(actions) - n :, i], self._n_steps - self._first_steps[i]
-            reached = self._observation(i), float(self._returns[i]), length
-            states.append(EnvState(self._seeds[i], self._n_reseeded[i], since, *reached))
+            since = actions[len(actions) - n :, i]
+            total, length = float(self._returns[i]), self._n_steps - self._first_steps[i]
+            seeding = self._seeds[i], self._n_reseeded[i]
+            states.append(EnvState(*seeding, since, self._observation(i), total, length))
         return states
 
     def load_env_states(self, states: Sequence[EnvState]) -> list[int]:

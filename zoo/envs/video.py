@@ -138,7 +138,7 @@ def parse_size(text: str | int | None) -> Size | None:
         return None
     sides = str(text).lower().split("x")
     if not all(side.isascii() and side.isdigit() for side in sides) or len(sides) > 2:
-        raise ZooError(f"`size={text}` is no size; expected WIDTHxHEIGHT such as 640x480, or a height")
+        raise ZooError(f"`size={text}` is no size; expected WIDTHxHEIGHT in pixels, or a height")
     numbers = [int(side) for side in sides]
     if any(number % 2 or not 16 <= number <= _LARGEST_SIDE for number in numbers):
         raise ZooError(f"`size={text}`: the sides of a video are even, from 16 to {_LARGEST_SIDE:,} pixels")
@@ -156,7 +156,8 @@ def to_rgb(rendered: Any, name: str) -> NDArray[np.uint8]:
     low, high = image.min(), image.max()
     if not 0 <= low <= high <= white:
         found = f"{image.dtype} from {low:g} to {high:g}"
-        raise ZooError(f"can't film {name}: render() gave {found}; expected uint8, or floats from 0 to 1")
+        expected = "expected uint8 (0 to 255), or floats from 0 to 1"
+        raise ZooError(f"can't film {name}: render() gave {found}; {expected}")
     return np.rint(image * (255.0 / white)).astype(np.uint8)
 
 

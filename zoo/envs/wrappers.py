@@ -112,8 +112,10 @@ def flatten_env(env: Env, *, masked: bool = True) -> Env:
 
 
 NORMALIZING = (
-    *(gym.wrappers.NormalizeObservation, gym.wrappers.NormalizeReward),
-    *(gym.wrappers.vector.NormalizeObservation, gym.wrappers.vector.NormalizeReward),
+    gym.wrappers.NormalizeObservation,
+    gym.wrappers.NormalizeReward,
+    gym.wrappers.vector.NormalizeObservation,
+    gym.wrappers.vector.NormalizeReward,
 )
 """Wrappers whose running statistics stay in the environment that they are around."""
 
@@ -121,14 +123,21 @@ NORMALIZING = (
 def unsaved_statistics(env: Any) -> list[str]:
     """Return, in a line, which wrappers around ``env`` normalise by statistics of their own."""
     found = [type(each).__name__ for each in layers(env) if isinstance(each, NORMALIZING)][::-1]
-    advice = "are neither saved with the agent nor shared with evaluations; env.normalize=true does both"
-    return [f"{' and '.join(found)}: these statistics {advice}"] if found else []
+    advice = (
+        f"{' and '.join(found)}: these statistics are neither saved with the agent nor shared with other "
+        "environments and evaluations, whose scores depend on how many episodes are played; "
+        "env.normalize=true does both"
+    )
+    return [advice] if found else []
 
 
 class EpisodeStatistics(Wrapper):
     """Sums raw rewards below the wrappers that change them, under Gymnasium's names."""
 
-    episode_returns, episode_lengths = 0.0, 0
+    def __init__(self, env: Env) -> None:
+        super().__init__(env)
+        self.episode_returns = 0.0
+        self.episode_lengths = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
         self.episode_returns, self.episode_lengths = 0.0, 0
@@ -144,15 +153,19 @@ class EpisodeStatistics(Wrapper):
 def statistics_of(env: Env) -> Any:
     """Return the innermost wrapper around ``env`` that sums rewards up: it is the nearest to the raw ones."""
     kinds = EpisodeStatistics | gym.wrappers.RecordEpisodeStatistics
-    return next((each for each in reversed([*layers(env)]) if isinstance(each, kinds)), None)
+    found = [each for each in layers(env) if isinstance(each, kinds)]
+    return found[-1] if found else None
 
 
 class LifeLoss(Wrapper):
     """Ends an episode at each lost life while the game goes on; a seed or a game's end starts a new one."""
 
-    goes_on = False
-    """Whether the last step ended the episode, but not the game."""
-    _lives, _game_over = 0, True
+    def __init__(self, env: Env) -> None:
+        super().__init__(env)
+        self._lives = 0
+        self._game_over = True
+        self.goes_on = False
+        """Whether the last step ended the episode, but not the game."""
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, Info]:
         """Step; a life lost terminates, while the game ``goes_on``."""
@@ -232,7 +245,7 @@ class TimeFeature(Wrapper):
         self._key = "observation" if isinstance(env.observation_space, spaces.Dict) else None
         space = _vector_space(env, "env.time_feature", self._key)
         low, high = np.append(space.low, 0.0), np.append(space.high, 1.0)
-        extended: Space = spaces.Box(low.astype(space.dtype), high.astype(space.dtype), dtype=space.dtype)
+        extended: Space = spaces.Box(low.astype(space.dtype), high.astype(space.dtype), dtype=_dtype(space))
         if isinstance(env.observation_space, spaces.Dict):
             extended = spaces.Dict({**env.observation_space.spaces, "observation": extended})
         self.observation_space = extended
@@ -340,14 +353,14 @@ class FrameStack(gym.ObservationWrapper):
 class _Stack:
     """The last frames of one Box, side by side in one array."""
 
-    def __init__(self, space: Any, n: int) -> None:
+    def __init__(self, space: spaces.Box, n: int) -> None:
         if not 1 <= len(space.shape) <= 3:
             raise ZooError(f"env.frame_stack: {describe(space)} cannot be stacked; a vector or a picture can")
         self._adds_axis = len(space.shape) == 2
         self._axis = 0 if self._adds_axis or channels_first(space.shape) else -1
         self._none = [self._frame(np.zeros_like(space.low))] * n
         low, high = (self._joined([self._frame(bound)] * n) for bound in (space.low, space.high))
-        self.space = spaces.Box(np.minimum(low, 0), np.maximum(high, 0), dtype=space.dtype)
+        self.space = spaces.Box(np.minimum(low, 0), np.maximum(high, 0), dtype=_dtype(space))
         self.clear()
 
     def clear(self) -> None:
@@ -389,7 +402,7 @@ def _apply_wrapper(env: Env, wrapper: str | Mapping[str, Any]) -> Env:
         raise ZooError(f"env.wrappers: {name} needs: {command} ({error})") from error
 
 
-def _vector_space(env: Env, option: str, key: str | None = None) -> Any:
+def _vector_space(env: Env, option: str, key: str | None = None) -> spaces.Box:
     """Return the space of vectors that a wrapper works on, or raise `ZooError`."""
     space: Any = env.observation_space
     if key is not None:
@@ -398,6 +411,11 @@ def _vector_space(env: Env, option: str, key: str | None = None) -> Any:
         return space
     found = describe(env.observation_space)
     raise ZooError(f"{option} works on a vector of numbers (or a Dict with `observation`), not on {found}")
+
+
+def _dtype(space: spaces.Box) -> Any:
+    assert space.dtype is not None
+    return space.dtype.type
 
 
 def check_finite(what: str, values: Any, step: int, envs: Sequence[int], key: str = "") -> None:

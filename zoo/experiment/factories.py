@@ -13,8 +13,8 @@ from zoo.algorithms.callback import Callback
 from zoo.algorithms.registry import algorithm_class
 from zoo.buffers.config import replay_config
 from zoo.config.environment_values import as_written
-from zoo.config.fields import build, whole_steps
-from zoo.config.schema import ALGO_LABELS
+from zoo.config.fields import build
+from zoo.config.schema import ALGO_LABELS, OwnCallbackSettings
 from zoo.config.user_files import own_class
 from zoo.core.printing import print_message
 from zoo.envs.adapter import VecEnvAdapter
@@ -212,10 +212,12 @@ def _own_callback(where: str, values: Mapping[str, Any]) -> Callback:
     arguments, target = dict(values), str(values["_target_"])
     parameters = inspect.signature(own_class(where, target, Callback)).parameters.values()
     takes_every = any(each.name == "every" or each.kind is each.VAR_KEYWORD for each in parameters)
-    every = None if takes_every else arguments.pop("every", None)
+    every = None
+    if "every" in arguments and not takes_every:
+        every = build(OwnCallbackSettings, {"every": arguments.pop("every")}, where).every
     callback = _made(where, Callback, arguments)
     if every is not None:
-        callback.every = whole_steps(every, f"{where}.every")
+        callback.every = every
     if not callback.every and type(callback).on_steps is not Callback.on_steps:
         print_message(
             f"{where}: on_steps of {target} is never called, for want of an interval;"

@@ -203,17 +203,18 @@ def _as_csv(columns: list[str], rows: Iterable[Mapping[str, Any]]) -> str:
 class LoggerGroup:
     """Calls all loggers of a run; one that raises is named in one message and switched off.
 
-    One that ``keeps_trying`` is asked again, after `OSError` and `ZooError`.
+    One that ``keeps_trying`` is asked again, after `OSError` and `ZooError`. Each starts with its first call,
+    in the ``folder`` of the run, if there is one, and with its ``config``.
     """
 
     def __init__(
         self, outputs: Sequence[Logger], folder: Path | None = None, config: Mapping[str, Any] | None = None
     ) -> None:
         self.outputs: dict[str, Logger] = dict(named(outputs))  # type: ignore[arg-type]
+        self._folder, self._config = folder, config or {}
+        self._started: set[str] = set()
         self._failing: set[str] = set()
         self._off: set[str] = set()
-        if folder is not None:
-            self.call("start", folder, config or {})
 
     def call(self, method: str, *arguments: Any) -> None:
         """Call a method of `Logger` on each; on one that was switched off only `close`."""
@@ -236,6 +237,9 @@ class LoggerGroup:
         if name in self._off and method != "close":
             return None
         try:
+            if self._folder is not None and name not in self._started and method != "close":
+                self._started.add(name)
+                output.start(self._folder, self._config)
             returned = getattr(output, method)(*arguments)
         except Exception as error:
             if output.keeps_trying and method in ("state", "load_state"):

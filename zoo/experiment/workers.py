@@ -60,8 +60,8 @@ FIRST_PORT, N_PORTS = 15_000, 16_000
 class Task:
     """One of the workers: which of how many, in all and on its node.
 
-    The first of those that `srun` has started listens at ``address`` and ``port``; ``gpus_here`` are all that
-    the step has on this node, None where Slurm does not set that.
+    The first of those that `srun` has started listens at ``address`` and ``port``; others have no address.
+    ``gpus_here`` are all that the step has on this node, None where Slurm does not set that.
     """
 
     rank: int
@@ -70,7 +70,7 @@ class Task:
     n_here: int
     address: str = ""
     port: int = 0
-    gpus_here: int | None = 0
+    gpus_here: int | None = None
 
 
 def slurm_task() -> Task | None:
@@ -138,7 +138,8 @@ def _device(asked: str, task: Task) -> str:
     n_gpus, n_here = torch.cuda.device_count(), task.n_here
     if n_gpus >= n_here:
         return f"cuda:{task.rank_here}"
-    if n_gpus == 1 and (task.gpus_here is None or task.gpus_here >= n_here):
+    is_job = bool(task.address)
+    if n_gpus == 1 and is_job and (task.gpus_here is None or task.gpus_here >= n_here):
         return "cuda:0"  # its own: the other tasks here see others
     if asked == "cuda":
         raise ZooError(f"each worker needs a GPU: there are {n_here} workers here, and {n_gpus}; device=cpu")

@@ -109,13 +109,14 @@ class ExpertData:
         """Return these episodes (numbers, in the order that is wanted)."""
         of_episode = np.split(np.arange(self.n_steps), self.starts[1:])
         steps = np.concatenate([of_episode[i] for i in episodes])
-        by_step = dict.fromkeys(("observations", "actions", "rewards", "action_masks"), steps)
-        by_episode = dict.fromkeys(("lengths", "returns", "terminated", "successes"), episodes)
-        chosen: dict[str, Any] = {
-            name: transform(itemgetter(rows), getattr(self, name))
-            for name, rows in (by_step | by_episode).items()
-            if getattr(self, name) is not None
-        }
+        chosen: dict[str, Any] = {}
+        for rows, names in (
+            (steps, ("observations", "actions", "rewards", "action_masks")),
+            (episodes, ("lengths", "returns", "terminated", "successes")),
+        ):
+            for name in names:
+                values = getattr(self, name)
+                chosen[name] = None if values is None else transform(itemgetter(rows), values)
         return replace(self, **chosen)
 
     def filtered(
@@ -180,8 +181,10 @@ def _problem(data: ExpertData) -> str | None:
             return f"{name} of shape {values.shape}, expected {shape}"
     if not np.isfinite(data.rewards).all() or not np.isfinite(data.returns).all():
         return "its rewards are not finite"
-    observed = "observations", data.observation_space, data.observations
-    for what, space, column in (observed, ("actions", data.action_space, data.actions)):
+    for what, space, column in (
+        ("observations", data.observation_space, data.observations),
+        ("actions", data.action_space, data.actions),
+    ):
         parts = dict(leaf_spaces(space))
         arrays = column if isinstance(column, Mapping) else {"": column}
         if arrays.keys() != parts.keys():

@@ -110,7 +110,9 @@ class Sweep:
             raise ZooError(f"there is a sweep in {folder.shown}; sweep.resume={folder.shown} goes on with it")
         for each in parse_overrides(task):
             if self.loader.command == "train" and each.key_or_group == "job":
-                raise ZooError("`job` can't be set for many jobs: each has its own; sweep.resume=DIR goes on")
+                raise ZooError(
+                    "`job` can't be set for many jobs: each has its own; sweep.resume=DIR goes on with them"
+                )
             if each.key_or_group == "runs_dir" and each.is_sweep_override():
                 raise ZooError("`runs_dir` has one value for all jobs: it gets the folder of the sweep")
 

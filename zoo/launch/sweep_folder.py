@@ -199,7 +199,11 @@ class SweepFolder:
         Raises `ZooError` if another process holds it. It is free when all have closed it, or died.
         """
         deadline = time.monotonic() + LOCK_TIMEOUT
-        with open(self.jobs / f"{name}.lock", "ab") as file:
+        try:
+            descriptor = os.open(self.jobs / f"{name}.lock", os.O_WRONLY | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise ZooError(f"can't write into {one_line(self.jobs, 1000)}: {error.strerror}") from error
+        with os.fdopen(descriptor, "wb") as file:
             while not _lock(file):
                 if time.monotonic() > deadline:
                     raise ZooError(f"the multirun in {self.shown} is still going on: zoo status {self.shown}")

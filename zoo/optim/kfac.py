@@ -319,8 +319,10 @@ class CallRecorder(TorchFunctionMode):
         if bias is layer.parameter:  # whose weight is not trained
             return
         if layer.biases and bias is None:
-            bias_and_weight = f"`{layer.biases[0]}`, which is not used along with `{layer.name}`"
-            raise ZooError(f"K-FAC knows no curvature of {bias_and_weight}")
+            raise ZooError(
+                f"K-FAC knows no curvature of `{layer.biases[0]}`, which is not used along with"
+                f" `{layer.name}`"
+            )
         if input_rows is not None:
             input_rows = F.pad(input_rows, (0, len(layer.biases)), value=1.0)
         self.calls[layer.name].append(LayerCall(outputs, outputs._version, input_rows, output_rows))

@@ -65,15 +65,16 @@ def parse(value: float | str | Mapping[str, Any]) -> Schedule:
     if unknown or "start" not in values:
         what = f"unknown key `{sorted(unknown)[0]}`" if unknown else "`start` is missing"
         raise ZooError(f"{what} in the schedule {text}; expected {{type, start, end}}")
-    kind = str(values.pop("type"))
+    kind = str(values["type"])
     if kind not in _SHORT:
         raise ZooError(f"unknown schedule '{kind}' in '{text}'{nearest(kind, _SHORT)}")
-    for name, number in values.items():
+    numbers = {name: values[name] for name in ("start", "end", "fraction")}
+    for name, number in numbers.items():
         if not _is_number(number) or not math.isfinite(number):
             raise ZooError(f"`{name}` of the schedule '{text}' is not a finite number")
     if not 0 < values["fraction"] <= 1:
         raise ZooError(f"`fraction` of the schedule '{text}' must be more than 0 and at most 1")
-    return Schedule(_SHORT[kind], **{name: float(number) for name, number in values.items()})
+    return Schedule(_SHORT[kind], **{name: float(number) for name, number in numbers.items()})
 
 
 def _is_number(value: Any) -> bool:

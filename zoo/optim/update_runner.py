@@ -269,8 +269,9 @@ class ScalarMeans:
         self._rows = {int(step): dict(row) for step, row in state.get("rows", ())}
         self._sums = {}
         for names, total, count in zip(state["names"], state["totals"], state["counts"], strict=True):
-            is_tensor = isinstance(total, list)
-            self._sums[tuple(names)] = torch.tensor(total, device=self._device) if is_tensor else total, count
+            if isinstance(total, list):
+                total = torch.tensor(total, device=self._device)
+            self._sums[tuple(names)] = (total, count)
 
 
 class UpdateRunner:

@@ -189,9 +189,16 @@ class DeterministicPolicy(nn.Module):
     """Actor and critics (400-300 ReLU by default); ``last_layer_range`` as in `DeterministicActor`."""
 
     def __init__(
-        self, *spaces_and_config: Any, n_critics: int, last_layer_range: float | None = None
+        self,
+        observation_space: Space,
+        action_space: Space,
+        config: PolicyConfig,
+        *,
+        n_critics: int,
+        last_layer_range: float | None = None,
     ) -> None:
         super().__init__()
+        spaces_and_config = observation_space, action_space, config
         self.actor = DeterministicActor(*spaces_and_config, last_layer_range=last_layer_range)
         self.critics = ContinuousCritics(*spaces_and_config, n_critics=n_critics, widths=DETERMINISTIC_WIDTHS)
         if last_layer_range is not None:

@@ -209,7 +209,9 @@ class MultiCategorical(DiscreteDistribution):
         return [F.log_softmax(logits, dim=-1) for logits in parameters.split(list(self.choice_sizes), dim=-1)]
 
     def _select(self, log_probs: Sequence[Tensor], actions: Tensor) -> Tensor:
-        return total(list(map(gather, log_probs, actions.unbind(-1))))
+        return total(
+            [gather(table, action) for table, action in zip(log_probs, actions.unbind(-1), strict=True)]
+        )
 
 
 class Bernoulli(DiscreteDistribution):
@@ -546,11 +548,9 @@ class CompositeDistribution(ActionDistribution):
         return torch.cat([head(features) for head in self.heads.values()], dim=-1)
 
     def _masked(self, parameters: Any, masks: Any) -> Any:
+        parts = zip(self._parts(parameters), split(masks, self.mask_sizes), strict=True)
         masked = [
-            part if head.mask_size is None else head._masked(part, mask)
-            for (_, head, part), mask in zip(
-                self._parts(parameters), split(masks, self.mask_sizes), strict=True
-            )
+            part if head.mask_size is None else head._masked(part, mask) for (_, head, part), mask in parts
         ]
         return torch.cat(masked, -1) if isinstance(parameters, Tensor) else np.concatenate(masked, -1)
 

@@ -1,4 +1,7 @@
-"""Exploration while learning: ε-greedy, action noise, state-dependent noise, parameter noise."""
+"""Exploration while learning: ε-greedy, action noise, state-dependent noise, parameter noise.
+
+All randomness comes from the generator that is passed in. Each class says in which order it draws.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +80,10 @@ class Exploration(ABC):
 
 
 class EpsilonGreedy(Exploration):
-    """The best action, or with probability ``rate(progress)`` a random one, in each environment by itself."""
+    """The best action, or with probability ``rate(progress)`` a random one, in each environment by itself.
+
+    Draws one number for each environment; then, if any acts randomly, a random action for each.
+    """
 
     def __init__(self, acting: ActingPolicy, rate: Callable[[float], float]) -> None:
         super().__init__(acting)
@@ -99,6 +105,9 @@ class StochasticExploration(Exploration):
 
     With ``sde_sample_freq`` the policy's own noise is state-dependent: its weights are held for so many steps
     (-1: for a whole collection); with ``sde_at_warmup`` it takes the place of random actions.
+
+    Draws the policy's noise, then the added one, then, if ``random_share`` is above 0, a number for each
+    environment and a random action for each.
     """
 
     def __init__(

@@ -73,8 +73,16 @@ class QNetwork(nn.Module):
 class QuantileNetwork(QNetwork):
     """A `QNetwork` with ``n_quantiles`` numbers for each value, (…, quantiles, actions)."""
 
-    def __init__(self, *spaces_and_config: Any, n_quantiles: int = 200, dueling: bool = False) -> None:
-        super().__init__(*spaces_and_config, dueling=dueling, n_estimates=n_quantiles)
+    def __init__(
+        self,
+        observation_space: Space,
+        action_space: Space,
+        config: PolicyConfig,
+        *,
+        n_quantiles: int = 200,
+        dueling: bool = False,
+    ) -> None:
+        super().__init__(observation_space, action_space, config, dueling=dueling, n_estimates=n_quantiles)
         self.n_quantiles = n_quantiles
 
     def _by_estimate(self, outputs: Tensor) -> Tensor:

@@ -290,7 +290,7 @@ def test_callback_that_takes_no_interval_gets_one(
     assert capsys.readouterr().err == ""
     for every in (0, 1.5):
         config["callbacks"]["mine"]["every"] = every
-        with pytest.raises(ZooError, match="mine.every"):
+        with pytest.raises(ZooError, match="every"):
             make_callbacks(config, run, ExitStack())
 
 

@@ -32,25 +32,25 @@ FLOORS = [
 """From the ground up; a room imports from its own floor and from those below."""
 
 BUDGETS = {
-    "agents": 690,
-    "algorithms": 4_840,
-    "buffers": 1_495,
-    "commands": 1_290,
-    "config": 2_335,
-    "core": 795,
-    "envs": 5_250,
-    "experiment": 3_755,
-    "imitation": 1_515,
-    "interop": 1_335,
-    "launch": 1_420,
-    "optim": 2_460,
-    "plots": 1_590,
-    "policies": 2_855,
-    "tuning": 1_610,
+    "agents": 665,
+    "algorithms": 4_730,
+    "buffers": 1_390,
+    "commands": 1_280,
+    "config": 2_270,
+    "core": 735,
+    "envs": 5_025,
+    "experiment": 3_580,
+    "imitation": 1_480,
+    "interop": 1_310,
+    "launch": 1_415,
+    "optim": 2_380,
+    "plots": 1_515,
+    "policies": 2_695,
+    "tuning": 1_515,
 }
 """The most lines that a room may have; a room that needs more gives back what it no longer needs first."""
 
-MOST_FILES = 185
+MOST_FILES = 180
 
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 EMPTY_NAMES = {"utils", "util", "common", "helpers", "helper", "misc"}
@@ -67,7 +67,7 @@ CEILINGS = {
 }
 """The most that `scripts/measure_house.py` may count; lowered with every change that lowers them."""
 
-SHORTEST_MEDIAN_FUNCTION = 7
+SHORTEST_MEDIAN_FUNCTION = 6
 
 
 def test_no_room_imports_from_a_higher_one() -> None:

@@ -77,7 +77,7 @@ class A2C(_A2C):
         max_grad_norm (float | None, default 0.5, > 0): bound of the gradient's norm; null: none
         chunk_length (int | None, default None, ≥ 1): length of the sequences that a recurrent policy
             learns from, which divides n_steps; null: the longest up to 32 [steps]
-        use_sde (bool, default False): state-dependent exploration (gSDE), see below; for Box actions
+        use_sde (bool, default False): state-dependent exploration (gSDE), for Box actions
         sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
             collection starts [steps]
         vf_coef (float, default 0.25, ≥ 0): weight of the value's mean squared error
@@ -483,7 +483,7 @@ class GAIL(_GAIL):
             null: none
         chunk_length (int | None, default None, ≥ 1): length of the sequences that a recurrent policy
             learns from, which divides n_steps; null: the longest up to 32 [steps]
-        use_sde (bool, default False): state-dependent exploration (gSDE), see below; for Box actions
+        use_sde (bool, default False): state-dependent exploration (gSDE), for Box actions
         sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
             collection starts [steps]
         target_kl (float, default 0.01, > 0): bound of the mean KL divergence to the old policy, summed
@@ -707,7 +707,7 @@ class HerSAC(_HerSAC):
             while learning
         n_critics (int, default 2, ≥ 1, ≤ 1000): critics; targets are made of the smallest value (tqc:
             of the quantiles of all)
-        use_sde (bool, default False): state-dependent exploration (gSDE), see below; for Box actions
+        use_sde (bool, default False): state-dependent exploration (gSDE), for Box actions
         sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
             collection starts [steps]
         ent_coef (float | str, default 'auto', > 0): weight of the entropy; auto: learned, auto_0.1:
@@ -835,7 +835,7 @@ class HerTQC(_HerTQC):
             while learning
         n_critics (int, default 2, ≥ 1, ≤ 1000): critics; targets are made of the smallest value (tqc:
             of the quantiles of all)
-        use_sde (bool, default False): state-dependent exploration (gSDE), see below; for Box actions
+        use_sde (bool, default False): state-dependent exploration (gSDE), for Box actions
         sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
             collection starts [steps]
         ent_coef (float | str, default 'auto', > 0): weight of the entropy; auto: learned, auto_0.1:
@@ -900,7 +900,7 @@ class MaskablePPO(_MaskablePPO):
         max_grad_norm (float | None, default 0.5, > 0): bound of the gradient's norm; null: none
         chunk_length (int | None, default None, ≥ 1): length of the sequences that a recurrent policy
             learns from, which divides n_steps; null: the longest up to 32 [steps]
-        use_sde (bool, default False): state-dependent exploration (gSDE), see below; for Box actions
+        use_sde (bool, default False): state-dependent exploration (gSDE), for Box actions
         sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
             collection starts [steps]
         vf_coef (float, default 0.5, ≥ 0): weight of the value's mean squared error
@@ -964,7 +964,7 @@ class PPO(_PPO):
         max_grad_norm (float | None, default 0.5, > 0): bound of the gradient's norm; null: none
         chunk_length (int | None, default None, ≥ 1): length of the sequences that a recurrent policy
             learns from, which divides n_steps; null: the longest up to 32 [steps]
-        use_sde (bool, default False): state-dependent exploration (gSDE), see below; for Box actions
+        use_sde (bool, default False): state-dependent exploration (gSDE), for Box actions
         sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
             collection starts [steps]
         vf_coef (float, default 0.5, ≥ 0): weight of the value's mean squared error
@@ -1028,7 +1028,7 @@ class PPO1(_PPO1):
         max_grad_norm (float | None, default None, > 0): bound of the gradient's norm; null: none
         chunk_length (int | None, default None, ≥ 1): length of the sequences that a recurrent policy
             learns from, which divides n_steps; null: the longest up to 32 [steps]
-        use_sde (bool, default False): state-dependent exploration (gSDE), see below; for Box actions
+        use_sde (bool, default False): state-dependent exploration (gSDE), for Box actions
         sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
             collection starts [steps]
         vf_coef (float, default 1.0, ≥ 0): weight of the value's mean squared error
@@ -1084,7 +1084,7 @@ class PPO2(_PPO2):
         max_grad_norm (float | None, default 0.5, > 0): bound of the gradient's norm; null: none
         chunk_length (int | None, default None, ≥ 1): length of the sequences that a recurrent policy
             learns from, which divides n_steps; null: the longest up to 32 [steps]
-        use_sde (bool, default False): state-dependent exploration (gSDE), see below; for Box actions
+        use_sde (bool, default False): state-dependent exploration (gSDE), for Box actions
         sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
             collection starts [steps]
         vf_coef (float, default 0.25, ≥ 0): weight of the value's mean squared error
@@ -1212,7 +1212,7 @@ class RecurrentPPO(_RecurrentPPO):
         max_grad_norm (float | None, default 0.5, > 0): bound of the gradient's norm; null: none
         chunk_length (int | None, default None, ≥ 1): length of the sequences that a recurrent policy
             learns from, which divides n_steps; null: the longest up to 32 [steps]
-        use_sde (bool, default False): state-dependent exploration (gSDE), see below; for Box actions
+        use_sde (bool, default False): state-dependent exploration (gSDE), for Box actions
         sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
             collection starts [steps]
         vf_coef (float, default 0.5, ≥ 0): weight of the value's mean squared error
@@ -1284,7 +1284,7 @@ class SAC(_SAC):
             while learning
         n_critics (int, default 2, ≥ 1, ≤ 1000): critics; targets are made of the smallest value (tqc:
             of the quantiles of all)
-        use_sde (bool, default False): state-dependent exploration (gSDE), see below; for Box actions
+        use_sde (bool, default False): state-dependent exploration (gSDE), for Box actions
         sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
             collection starts [steps]
         ent_coef (float | str, default 'auto', > 0): weight of the entropy; auto: learned, auto_0.1:
@@ -1416,7 +1416,7 @@ class TQC(_TQC):
             while learning
         n_critics (int, default 2, ≥ 1, ≤ 1000): critics; targets are made of the smallest value (tqc:
             of the quantiles of all)
-        use_sde (bool, default False): state-dependent exploration (gSDE), see below; for Box actions
+        use_sde (bool, default False): state-dependent exploration (gSDE), for Box actions
         sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
             collection starts [steps]
         ent_coef (float | str, default 'auto', > 0): weight of the entropy; auto: learned, auto_0.1:
@@ -1482,7 +1482,7 @@ class TRPO(_TRPO):
             null: none
         chunk_length (int | None, default None, ≥ 1): length of the sequences that a recurrent policy
             learns from, which divides n_steps; null: the longest up to 32 [steps]
-        use_sde (bool, default False): state-dependent exploration (gSDE), see below; for Box actions
+        use_sde (bool, default False): state-dependent exploration (gSDE), for Box actions
         sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
             collection starts [steps]
         target_kl (float, default 0.01, > 0): bound of the mean KL divergence to the old policy, summed

@@ -170,9 +170,9 @@ def test_an_environment_with_other_spaces_is_refused_and_changes_nothing() -> No
     env, batch = model.get_env(), observations(model)
     expected, _ = model.predict(batch)
     for other, message in (
-        ("CartPole-v1", "the env's observations differ"),
-        ("MountainCarContinuous-v0", "the env's observations differ"),
-        (gym.wrappers.RescaleAction(gym.make("Pendulum-v1"), -1.0, 1.0), "the env's actions differ"),
+        ("CartPole-v1", "the observations of the agent"),
+        ("MountainCarContinuous-v0", "the observations of the agent"),
+        (gym.wrappers.RescaleAction(gym.make("Pendulum-v1"), -1.0, 1.0), "the actions of the agent"),
     ):
         with pytest.raises(ZooError, match=message):
             model.set_env(other)
@@ -376,8 +376,12 @@ def test_callback_that_is_none_is_told(callback: Any) -> None:
         make("ppo2").learn(64, callback)
 
 
-def test_arguments_of_peers_load_and_make_vec_env_are_answered(tmp_path: Path) -> None:
-    path = make("ppo2").save(tmp_path / "agent")
+def test_arguments_of_peers_learn_load_and_make_vec_env_are_answered(tmp_path: Path) -> None:
+    model = make("ppo2")
+    for name in ("progress_bar", "log_interval", "tb_log_name", "calback"):
+        with pytest.raises(ZooError, match=r"in Python a|did you mean `learn\.callback`"):
+            model.learn(64, **{name: True})
+    path = model.save(tmp_path / "agent")
     for name, meant in {
         "custom_objects": "its spaces are those of env=",
         "print_system_info": "doctor",

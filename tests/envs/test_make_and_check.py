@@ -569,3 +569,12 @@ def test_random_actions_reach_every_whole_number_equally_often(algorithm: str, s
     numbers, counts = np.unique(taken, return_counts=True)
     assert numbers.tolist() == list(range(space.low.item(), space.high.item() + 1))
     assert abs(counts / 600 - 1 / len(numbers)).max() < 0.06
+
+
+def test_reset_that_takes_no_seed_is_told() -> None:
+    class Old(Odd):
+        def reset(self) -> Any:  # type: ignore[override]
+            return super().reset()
+
+    with pytest.raises(ZooError, match="seed=None"):
+        check_env(Old())

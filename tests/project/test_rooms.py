@@ -38,7 +38,7 @@ BUDGETS = {
     "commands": 1_280,
     "config": 2_270,
     "core": 735,
-    "envs": 5_025,
+    "envs": 5_030,
     "experiment": 3_580,
     "imitation": 1_480,
     "interop": 1_310,

@@ -36,7 +36,7 @@ from zoo.algorithms.registry import ALGORITHMS, algorithm_class
 from zoo.algorithms.saving import Attributes, Generators, Tensors, check_tensors
 from zoo.buffers.arrays import Arrays, ArraySpec, n_rows, observation_spec
 from zoo.buffers.config import ReplayConfig
-from zoo.config.aliases import ATTRIBUTES
+from zoo.config.aliases import ATTRIBUTES, UnknownKeyError
 from zoo.config.fields import build, scheduled, whole_steps
 from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.config import EnvConfig, normalize_config
@@ -334,12 +334,15 @@ class Algorithm:
         callback: Callback | Iterable[Callback] | None = None,
         *,
         reset_num_timesteps: bool = True,
+        **unknown: Any,
     ) -> Self:
         """Train for ``total_timesteps`` environment steps, by whole updates, and return the algorithm.
 
         With ``reset_num_timesteps=False`` the steps come on top of those taken so far; otherwise steps and
         episodes are counted anew. Raises `ZooError` where the hyperparameters don't fit the environments.
         """
+        for name in unknown:  # such as progress_bar, which has another place here
+            raise UnknownKeyError(name, ("total_timesteps", "callback", "reset_num_timesteps"), "learn")
         if self.envs is None:
             raise ZooError("this agent has no env to learn in; give it one with set_env()")
         n_steps, batch_size = whole_steps(total_timesteps), self._batch_size()
@@ -502,7 +505,7 @@ class Algorithm:
         config, envs = envs_for(env, n_envs, self.n_envs, self.config)
         difference = interfaces_differ(self.spaces, envs.spaces)
         if difference is not None:
-            raise ZooError(f"the env's {difference[0]} differ from the agent's: {difference[1]}")
+            raise ZooError(f"the {difference[0]} of the agent and of the env differ: {difference[1]}")
         if self.normalizer is not None:
             envs.normalizer = self.normalizer
         self.env_config = config or self.env_config

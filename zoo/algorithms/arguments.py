@@ -235,7 +235,7 @@ def _mask_rows(action_masks: Any, n: int, action_space: spaces.Space[Any], size:
 class SdeConfig:
     """Hyperparameters of the algorithms that have state-dependent exploration."""
 
-    use_sde: bool = hyperparameter(False, "state-dependent exploration (gSDE), see below; for Box actions")
+    use_sde: bool = hyperparameter(False, "state-dependent exploration (gSDE), for Box actions")
     sde_sample_freq: int = hyperparameter(
         -1, "steps after which gSDE draws a new function; -1: when a collection starts", unit="steps", ge=-1
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import inspect
 import random
 import re
 import time
@@ -140,6 +141,9 @@ class _Checker:
         """Try the environment and return warnings: see `find_problems`."""
         deadline = time.monotonic() + TRIED_SECONDS
         self._check_spaces(advises)
+        parameters = inspect.signature(self.env.unwrapped.reset).parameters.values()
+        if not any(each.name == "seed" or each.kind is each.VAR_KEYWORD for each in parameters):
+            raise self._fail("reset() takes no seed; expected reset(self, *, seed=None, options=None)")
         space = copy.deepcopy(self.env.action_space)  # an environment may draw from its own
         seed_spaces(self.env, self.seed)
         space.seed(self.seed)

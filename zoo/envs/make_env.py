@@ -55,7 +55,7 @@ def source_of(
     if not callable(env):
         raise ZooError(
             f"env is a {type(env).__name__}; "
-            "expected an id, an EnvConfig, a gymnasium.Env or a function that makes one"
+            "expected an id, an EnvConfig, a gymnasium.Env or VectorEnv, or a function that makes an Env"
         )
     return env
 

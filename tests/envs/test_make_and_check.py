@@ -576,5 +576,11 @@ def test_reset_that_takes_no_seed_is_told() -> None:
         def reset(self) -> Any:  # type: ignore[override]
             return super().reset()
 
+    class Adapted(gym.Wrapper[Any, Any, Any, Any]):
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            self.env.observation_space.seed(seed)
+            return self.env.reset()
+
     with pytest.raises(ZooError, match="seed=None"):
         check_env(Old())
+    check_env(Adapted(Old()))

@@ -15,7 +15,7 @@ from test_reproducibility import RUNS
 from zoo import A2C, ACKTR, DQN, PPO1, PPO2, QRDQN, SAC, make_vec_env
 from zoo.algorithms.algorithm import Algorithm
 from zoo.optim.gpu import tensors_on
-from zoo.policies.acting import ActingPolicy, Mirror
+from zoo.policies.acting import ActingPolicy, Mirror, make_mirror
 
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # else processes wait for the next compilation
 
@@ -119,3 +119,14 @@ def test_acting_with_a_mirror_changes_nothing() -> None:
         ends.append((model.get_parameters()["actor.trunk.0.weight"], action))
     np.testing.assert_array_equal(ends[0][0], ends[1][0])
     np.testing.assert_array_equal(ends[0][1], ends[1][1])
+
+
+@pytest.mark.parametrize(
+    ("width", "n_envs", "acts_in_numpy"), [(64, 8, True), (64, 4096, False), (512, 8, False)]
+)
+def test_a_small_policy_on_a_gpu_acts_in_numpy_unless_there_are_many_environments(
+    width: int, n_envs: int, acts_in_numpy: bool
+) -> None:
+    policy = PPO2({"net_arch": [width, width]}, "CartPole-v1", device="cpu").policy
+    assert (make_mirror(policy, torch.device("cuda"), n_envs) is not None) == acts_in_numpy
+    assert make_mirror(policy, torch.device("cpu"), n_envs) is None

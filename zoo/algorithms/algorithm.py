@@ -146,7 +146,7 @@ class Algorithm:
         self.masks_actions = False  # whether it learned to choose among valid actions only
         self._warned_of_masks = False
         self.env_config: EnvConfig | None = env_config
-        self.n_envs = n_envs or 1
+        self.n_envs = envs.num_envs if envs is not None else n_envs or 1
         self.envs: VecEnvAdapter | None = None
         self.normalizer: Normalizer | None = None
         self.num_timesteps = self.total_timesteps = self.n_updates = self.n_episodes = 0
@@ -222,7 +222,9 @@ class Algorithm:
 
     def _make_acting(self) -> ActingPolicy:
         """Return the part of the policy that acts."""
-        return ActingPolicy(self.policy, self.device, mirror=make_mirror(self.policy, self.device))
+        return ActingPolicy(
+            self.policy, self.device, mirror=make_mirror(self.policy, self.device, self.n_envs)
+        )
 
     def _specs(self, *, normalized: bool = False) -> dict[str, Any]:
         """Return what a buffer stores of each step, by name: its shape and type."""

@@ -273,7 +273,7 @@ class ContinuousAlgorithm(OffPolicyAlgorithm):
 
     def _make_acting(self) -> ActingPolicy:
         actor = self.policy.actor
-        return ActingPolicy(actor, self.device, mirror=make_mirror(actor, self.device))
+        return ActingPolicy(actor, self.device, mirror=make_mirror(actor, self.device, self.n_envs))
 
     def _make_exploration(self) -> Exploration:
         return StochasticExploration(self.acting, self._action_noise(), self.config.random_exploration)

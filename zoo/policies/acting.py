@@ -46,6 +46,9 @@ MOST_GRAPHS = 4
 MOST_MIRRORED = 300_000
 """Weights up to which a policy on a GPU acts in NumPy; SAC's with two layers of 256 has 70,000."""
 
+MOST_MULTIPLIED = 4_000_000
+"""Weights times environments up to which it does: about as many as NumPy multiplies while a GPU is asked."""
+
 
 class ActingPolicy:
     """Acts with the parameters of ``policy`` as they are at each call; with a ``mirror``, at each `refresh`.
@@ -163,10 +166,11 @@ class Mirror:
         self._flat.copy_(parameters_to_vector(self.policy.parameters()))
 
 
-def make_mirror(policy: nn.Module, device: torch.device) -> Mirror | None:
-    """Return the mirror of a small policy on a GPU that can act in NumPy, else None."""
+def make_mirror(policy: nn.Module, device: torch.device, n_envs: int) -> Mirror | None:
+    """Return the mirror of a small policy on a GPU that can act in NumPy, in few environments, else None."""
     n_weights = sum(parameter.numel() for parameter in policy.parameters())
-    if device.type == "cpu" or has_foreign_modules(policy) or n_weights > MOST_MIRRORED:
+    is_small = n_weights <= min(MOST_MIRRORED, MOST_MULTIPLIED // n_envs)
+    if device.type == "cpu" or has_foreign_modules(policy) or not is_small:
         return None
     mirror = Mirror(policy)
     return None if action_parameters_in_numpy(mirror.copy) is None else mirror

@@ -222,9 +222,8 @@ class Algorithm:
 
     def _make_acting(self) -> ActingPolicy:
         """Return the part of the policy that acts."""
-        return ActingPolicy(
-            self.policy, self.device, mirror=make_mirror(self.policy, self.device, self.n_envs)
-        )
+        mirror = make_mirror(self.policy, self.device, self.n_envs)
+        return ActingPolicy(self.policy, self.device, mirror=mirror)
 
     def _specs(self, *, normalized: bool = False) -> dict[str, Any]:
         """Return what a buffer stores of each step, by name: its shape and type."""

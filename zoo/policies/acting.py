@@ -43,11 +43,9 @@ CALLS_BEFORE_A_GRAPH = 10
 MOST_GRAPHS = 4
 """Calls with inputs of one shape, on a GPU, until a graph of them is made, and for how many shapes."""
 
-MOST_MIRRORED = 300_000
-"""Weights up to which a policy on a GPU acts in NumPy; SAC's with two layers of 256 has 70,000."""
-
-MOST_MULTIPLIED = 4_000_000
-"""Weights times environments up to which it does: about as many as NumPy multiplies while a GPU is asked."""
+MOST_MIRRORED, MOST_MULTIPLIED = 300_000, 4_000_000
+"""Weights, and weights times environments, up to which a policy on a GPU acts in NumPy: SAC's with two layers
+of 256 has 70,000, and NumPy multiplies as many as the second while a GPU is asked."""
 
 
 class ActingPolicy:

@@ -51,6 +51,15 @@ IN_README = (
 )
 """The scores that README.md shows; docs/collection.md has all."""
 
+BESIDE_SB3 = {
+    "ppo": ("ppo2", "CartPole-v1"),
+    "a2c": ("a2c", "CartPole-v1"),
+    "dqn": ("dqn", "CartPole-v1"),
+    "recurrent_ppo": ("recurrent_ppo", "CartPole-v1"),
+    "sac": ("sac", "Pendulum-v1"),
+}
+"""Works of docs/measured/speed.json, and the trainings of the collection that they are like."""
+
 BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
 
@@ -211,11 +220,29 @@ def scores_table() -> str:
 
 
 def collection_sections() -> str:
-    """Return a section for each environment: its film, its curves, and a table of algorithms."""
+    """Return what training took, and for each environment its film, its curves, and a table of algorithms."""
     by_env: dict[str, list[tuple[str, list[dict[str, str]]]]] = {}
     for (algo, env), seeds in scores().items():
         by_env.setdefault(env, []).append((algo, seeds))
-    return "\n\n".join(environment_section(env, rows) for env, rows in sorted(by_env.items()))
+    sections = (environment_section(env, rows) for env, rows in sorted(by_env.items()))
+    return "\n\n".join([training_time(), *sections])
+
+
+def training_time() -> str:
+    """Return what all trainings took, and what some of them take Zoo and Stable-Baselines3."""
+    seeds = [seed for pair in scores().values() for seed in pair]
+    timed = [float(seed["minutes"]) for seed in seeds if seed["minutes"]]
+    total = sum(int(seed["timesteps"]) for seed in seeds) / 1e6
+    text = f"{len(seeds)} trainings had {total:,.0f} million steps; the {len(timed)} that were timed took"
+    speeds = json.loads((MEASURED / "speed.json").read_text())["median_steps_per_second"]
+    rows = []
+    for work, (algo, env) in BESIDE_SB3.items():
+        steps = int(scores()[algo, env][0]["timesteps"])
+        own, peer = (steps / speeds[work][system] / 60 for system in ("zoo-compiled", "sb3"))
+        rows.append((f"`{algo}`", env, f"{steps:,}", f"{own:,.1f}", f"{peer:,.1f}", f"{peer / own:,.1f}"))
+    headings = ("algorithm", "environment", "steps", "minutes", "of Stable-Baselines3", "times faster")
+    text += f" {sum(timed) / 60:,.0f} hours. By the speeds of [such work](speed.md#beside-its-peers) five of them take:"
+    return f"{text}\n\n{markdown(headings, rows)}"
 
 
 def environment_section(env: str, algorithms: list[tuple[str, list[dict[str, str]]]]) -> str:

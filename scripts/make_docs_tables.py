@@ -241,7 +241,7 @@ def training_time() -> str:
         own, peer = (steps / speeds[work][system] / 60 for system in ("zoo-compiled", "sb3"))
         rows.append((f"`{algo}`", env, f"{steps:,}", f"{own:,.1f}", f"{peer:,.1f}", f"{peer / own:,.1f}"))
     headings = ("algorithm", "environment", "steps", "minutes", "of Stable-Baselines3", "times faster")
-    text += f" {sum(timed) / 60:,.0f} hours. By the [speeds](speed.md#beside-its-peers) of such work, five take:"
+    text += f" {sum(timed) / 60:,.0f} hours. By the [speeds](speed.md#beside-its-peers) of such work:"
     return f"{text}\n\n{markdown(headings, rows)}"
 
 

@@ -15,9 +15,13 @@ import csv
 import json
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
+
+from zoo.envs.make_env import make_vec_env
+from zoo.envs.video import ffmpeg
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 CURVES = REPOSITORY / "docs/measured/curves"
@@ -28,7 +32,8 @@ LARGEST_FILM = 300_000
 HEIGHTS = (240, 200, 160, 120, 90)
 """Heights of a film in pixels: the first that gives a file of at most LARGEST_FILM bytes is taken."""
 
-N_IMAGES = 150
+N_SECONDS = 5
+GIF = "fps=12.5,scale=-2:{}:flags=lanczos,split[a][b];[b]palettegen=64[c];[a][c]paletteuse=dither=none"
 
 
 def main() -> None:
@@ -87,21 +92,18 @@ def film(env: str) -> None:
         json.loads(path.read_text()) | {"path": path.parent} for path in AGENTS.glob(f"*/{env}/card.json")
     ]
     best = max(cards, key=lambda card: card["mean_return"])
-    for height in HEIGHTS:
-        command = [
-            sys.executable,
-            "-m",
-            "zoo",
-            "record",
-            f"agent={best['path']}",
-            f"out={output}",
-            "format=gif",
-        ]
-        command += [f"length={N_IMAGES}", f"size={height}", "seed=0"]
-        if subprocess.run(command, stdout=subprocess.DEVNULL).returncode:
+    rate = make_vec_env(best["env"], check=False).metadata.get("render_fps", 30)
+    with tempfile.TemporaryDirectory() as folder:
+        video = str(Path(folder) / "film.mp4")
+        length = f"length={int(N_SECONDS * rate)}"
+        record = [sys.executable, "-m", "zoo", "record", f"agent={best['path']}", f"out={video}", "seed=0"]
+        if subprocess.run([*record, length, f"size={HEIGHTS[0]}"], stdout=subprocess.DEVNULL).returncode:
             return  # what draws no images, as `zoo record` has said
-        if output.stat().st_size <= LARGEST_FILM:
-            break
+        for height in HEIGHTS:
+            encode = [ffmpeg(), "-v", "error", "-y", "-i", video, "-vf", GIF.format(height)]
+            subprocess.run([*encode, str(output)], check=True)
+            if output.stat().st_size <= LARGEST_FILM:
+                break
     print(f"{output.relative_to(REPOSITORY)}: {best['algo']}, {output.stat().st_size:,} bytes", flush=True)
 
 

@@ -15,6 +15,7 @@ import pytest
 from gymnasium import spaces
 from PIL import Image
 
+from zoo.envs.make_env import make_vec_env
 from zoo.envs.video import Film, RecordFrames, filming, make_small_gif, parse_size, to_rgb
 from zoo.errors import ZooError
 
@@ -184,6 +185,33 @@ def test_numbers_that_are_no_brightness_are_refused(value: float) -> None:
     with pytest.raises(ZooError, match="Mine-v0") as caught:
         to_rgb(picture, "Mine-v0")
     assert "\n" not in str(caught.value)
+
+
+def test_without_a_display_there_are_pictures_all_the_same() -> None:
+    """highway-env draws nothing where SDL is told to be its dummy."""
+    pytest.importorskip("highway_env")
+    code = """
+from zoo import make_vec_env
+from zoo.envs.video import render_offscreen
+render_offscreen()
+envs = make_vec_env("parking-v0", 1, render_mode="rgb_array", check=False)
+envs.reset(seed=0)
+print(envs.render()[0].max())
+"""
+    no_display = {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=no_display)
+    assert int(done.stdout.split()[-1]) > 100
+
+
+def test_the_camera_goes_along_with_robots_of_mujoco() -> None:
+    pytest.importorskip("mujoco")
+
+    def camera(**options: Any) -> int:
+        env: Any = make_vec_env("HalfCheetah-v5", 1, render_mode="rgb_array", **options).envs[0]
+        return env.unwrapped.mujoco_renderer.camera_id
+
+    assert camera() == 0  # the model's own, which follows its body
+    assert camera(kwargs={"camera_id": -1}) == -1
 
 
 def test_egl_is_chosen_only_where_there_is_no_display() -> None:

@@ -125,6 +125,9 @@ def _make_registered(
             arguments.setdefault("max_num_frames_per_episode", NO_LIMIT_OF_FRAMES)
         if atari is None:
             spec.max_episode_steps = config.max_episode_steps
+    is_drawn = config.render_mode is not None and "camera_id" not in arguments
+    if is_drawn and str(spec.entry_point).startswith("gymnasium.envs.mujoco."):
+        arguments.setdefault("camera_name", "track")  # without a name it stands still from Gymnasium 1.4 on
     with registry.missing_packages_named(spec):
         try:
             return gym.make(spec, **arguments)

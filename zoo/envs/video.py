@@ -203,5 +203,5 @@ def has_display() -> bool:
 def render_offscreen() -> None:
     """Let environments draw without a display, MuJoCo by EGL unless ``MUJOCO_GL`` says otherwise."""
     if not has_display():
-        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+        os.environ.setdefault("SDL_VIDEODRIVER", "offscreen")  # some draw nothing for its dummy
         os.environ.setdefault("MUJOCO_GL", "egl")

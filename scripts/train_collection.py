@@ -35,7 +35,7 @@ from zoo.core import atomic
 from zoo.envs.registry import folder_name
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-N_EPISODES = 100
+N_EPISODES, N_ENVS = 100, 10
 CHOOSING_SEED = 1_000
 CARD_SEED = 2_000
 """Seeds of the episodes that choose the best agent, and of those that its card reports."""
@@ -200,7 +200,7 @@ def score_run(pair: Pair, seed: int, run: Path, runs: Path) -> Score:
 
 
 def evaluate(agent: Path, seed: int) -> dict[str, Any]:
-    output = zoo("evaluate", f"agent={agent}", f"n_episodes={N_EPISODES}", f"seed={seed}")
+    output = zoo("evaluate", f"agent={agent}", f"n_episodes={N_EPISODES}", f"n_envs={N_ENVS}", f"seed={seed}")
     result: dict[str, Any] = json.loads(output.splitlines()[-1])
     return result
 

@@ -235,7 +235,7 @@ def training_time() -> str:
     total = sum(int(seed["timesteps"]) for seed in seeds) / 1e6
     text = f"{len(seeds)} trainings had {total:,.0f} million steps; the {len(timed)} that were timed took"
     speeds = json.loads((MEASURED / "speed.json").read_text())["median_steps_per_second"]
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for work, (algo, env) in BESIDE_SB3.items():
         steps = int(scores()[algo, env][0]["timesteps"])
         own, peer = (steps / speeds[work][system] / 60 for system in ("zoo-compiled", "sb3"))

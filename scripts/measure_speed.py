@@ -407,22 +407,8 @@ SAME_AS_PEERS: dict[str, dict[str, Any]] = {
     "ppo1": {"max_grad_norm": 0.5},
     "a2c": {"rms_prop_tensorflow": False},
     "acer": {"replay_start": 1_000},  # replays are in what is measured, and their compilation is not
-    "ars": {},
     "acktr": {"learning_rate": 0.25},
-    "trpo": {},
     "dqn": {"double": False, "dueling": False},
-    "sac": {},
-    "qrdqn": {},
-    "ddpg": {},
-    "td3": {},
-    "tqc": {},
-    "pong": {"clip_range_vf": None},
-    "breakout": {"clip_range_vf": None},
-    "breakout_envpool": {"clip_range_vf": None},
-    "halfcheetah_ppo": {"clip_range_vf": None},
-    "halfcheetah_sac": {},
-    "halfcheetah_td3": {},
-    "pong_dqn": {"double": False, "dueling": False},
 }
 
 
@@ -464,7 +450,7 @@ def train_zoo(work: str, folder: Path, clock: IntervalClock, arguments: argparse
         threads=arguments.threads or "auto",
         **chosen.hyperparameters,
         **chosen.policy,
-        **SAME_AS_PEERS[work],
+        **SAME_AS_PEERS.get(name, {}),
     )
     loggers = [CsvLogger(folder / "progress.csv"), TensorBoardLogger(folder / "tb")]
     callbacks: list[Callback] = [LoggingCallback(chosen.log_every, loggers), Mark()]

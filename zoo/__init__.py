@@ -68,7 +68,7 @@ NAMES_ELSEWHERE = {
     "SubprocVecEnv": "zoo.make_vec_env(env, n_envs, vectorization='workers')",
     "VecNormalize": "zoo.make_vec_env(env, n_envs, normalize=True)",
     "VecFrameStack": "zoo.make_vec_env(env, n_envs, frame_stack=4)",
-    "make_atari_env": "zoo.make_vec_env('ALE/Pong-v5', n_envs)",
+    "make_atari_env": "zoo.make_vec_env('PongNoFrameskip-v4', n_envs), stacks of four included",
     "EvalCallback": "zoo.experiment.callbacks.EvalCallback",
     "CheckpointCallback": "zoo.experiment.checkpoint.CheckpointCallback",
     "BaseCallback": "zoo.algorithms.callback.Callback",

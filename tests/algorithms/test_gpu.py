@@ -65,6 +65,7 @@ def test_a_gpu_learns_what_the_cpu_learns(name: str, compile: bool) -> None:
     expected, found = changes(on_cpu, start), changes(on_gpu, start)
     if name in SEEN:  # convolutions round more, and Adam makes much of the smallest gradients
         assert expected @ found > 0.9 * np.linalg.norm(expected) * np.linalg.norm(found) > 0
+        assert 0.8 < np.linalg.norm(found) / np.linalg.norm(expected) < 1.25
     else:
         np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
     assert on_gpu.runtime.compile == (compile and not on_gpu.acting.state_size), "it was compiled"
@@ -130,3 +131,13 @@ def test_a_small_policy_on_a_gpu_acts_in_numpy_unless_there_are_many_environment
     policy = PPO2({"net_arch": [width, width]}, "CartPole-v1", device="cpu").policy
     assert (make_mirror(policy, torch.device("cuda"), n_envs) is not None) == acts_in_numpy
     assert make_mirror(policy, torch.device("cpu"), n_envs) is None
+
+
+def test_how_a_policy_acts_is_decided_for_the_environments_that_it_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr("zoo.algorithms.algorithm.make_mirror", lambda *arguments: asked.append(arguments[2]))
+    model = PPO2({"net_arch": [8]}, "CartPole-v1", device="cpu", n_steps=8)
+    model.set_env("CartPole-v1", n_envs=3)
+    assert asked[-1] == 3

@@ -61,10 +61,19 @@ def test_env_without_a_vector_form_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"history": 2}, {"wrappers": ["ClipReward"]}, {"action_repeat": 2}, {"mask_velocities": True}]
+    "options",
+    [
+        {"history": 2},
+        {"wrappers": ["ClipReward"]},
+        {"action_repeat": 2},
+        {"mask_velocities": True},
+        {"atari": {"noop_max": 5}},
+        {"reseed_every": 5_000},
+        {"renew": True},
+    ],
 )
-def test_wrappers_of_single_envs_are_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(ZooError, match=f"env.{next(iter(options))} wraps single environments"):
+def test_what_is_of_single_envs_is_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ZooError, match=f"env.{next(iter(options))} is of single environments"):
         native("CartPole-v1", **options)
 
 
@@ -76,10 +85,10 @@ def test_frames_are_stacked_around_no_vector_form() -> None:
 
 def test_after_a_lost_life_games_that_wait_are_begun() -> None:
     for fires in (False, True):
-        games = Games()
+        games = ScriptedGames()
         envs = AleGames(games, AtariConfig(), fires=fires)
         envs.reset()
-        for _ in Games.script:
+        for _ in ScriptedGames.script:
             envs.step(np.full(2, 3))
         assert games.pressed == [[3, 3], [3, 3], [1 if fires else 3, 3], [3, 3], [3, 1 if fires else 3]]
 
@@ -107,13 +116,17 @@ class TestAle:
         with pytest.raises(ZooError, match=r"env\.atari=false.*use sync or workers"):
             native("ALE/Pong-v5", atari=False)
 
+    def test_infos_at_the_end_of_games_are_not_there(self) -> None:
+        with pytest.raises(ZooError, match=r"env\.info_keywords .*use sync or workers"):
+            native("ALE/Pong-v5", info_keywords=["lives"])
+
     def test_same_seeds_give_the_same_games(self) -> None:
         first, second = (run(native("ALE/Pong-v5", 2), [7, 8], 40, 6) for _ in range(2))
         assert_same(first, second)
 
     def test_time_limit_counts_steps(self) -> None:
         seen, episodes = run(native("ALE/Pong-v5", 1, max_episode_steps=20), [0], 45, 6)
-        assert episodes[0][2] <= 20
+        assert episodes[0][2] == 20, "no-ops are not counted"
         assert any(row[3].any() for row in seen[1:])
 
 
@@ -194,7 +207,7 @@ class TestEnvPool:
             make_vec_env(f"envpool:{env_id}", 2, **options)
 
 
-class Games(VectorEnv[Any, Any, Any]):
+class ScriptedGames(VectorEnv[Any, Any, Any]):
     """Two games that are written down: for each step the rewards, the lives left, and which are over."""
 
     num_envs = 2
@@ -230,16 +243,20 @@ class Games(VectorEnv[Any, Any, Any]):
 @pytest.mark.parametrize("ends", [False, True])
 @pytest.mark.parametrize("clips", [False, True])
 def test_lives_and_games_are_told_apart_step_by_step(ends: bool, clips: bool) -> None:
-    games = AleGames(Games(), AtariConfig(terminal_on_life_loss=ends, clip_reward=clips))
+    games = AleGames(ScriptedGames(), AtariConfig(terminal_on_life_loss=ends, clip_reward=clips))
     games.reset()
-    seen = [games.step(np.zeros(2)) for _ in Games.script]
-    rewards = [[1, 0], [0, 1], [-1, 1], [1, 1], [0, 0]] if clips else [each[0] for each in Games.script]
+    seen = [games.step(np.zeros(2)) for _ in ScriptedGames.script]
+    rewards = (
+        [[1, 0], [0, 1], [-1, 1], [1, 1], [0, 0]] if clips else [each[0] for each in ScriptedGames.script]
+    )
     assert [step[1].tolist() for step in seen] == rewards
     lost = [[False, False], [ends, False], [False, True], [False, ends], [True, False]]
     assert [step[2].tolist() for step in seen] == lost
-    stepper = VecEnvAdapter(AleGames(Games(), AtariConfig(terminal_on_life_loss=ends, clip_reward=clips)))
+    stepper = VecEnvAdapter(
+        AleGames(ScriptedGames(), AtariConfig(terminal_on_life_loss=ends, clip_reward=clips))
+    )
     stepper.reset()
-    episodes = [each for _ in Games.script for each in stepper.step(np.zeros(2)).episodes]
+    episodes = [each for _ in ScriptedGames.script for each in stepper.step(np.zeros(2)).episodes]
     records = [(each.env_index, each.episode_return, each.length) for each in episodes]
     assert records == [(1, 6.0, 3), (0, 0.0, 5)], "of whole games, before their rewards are clipped"
     if ends:

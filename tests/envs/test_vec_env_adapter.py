@@ -22,6 +22,7 @@ from zoo import A2C, PPO2, check_env, evaluate_policy
 from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.make_env import make_vec_env
 from zoo.envs.monitor import EpisodeMonitor
+from zoo.envs.transition import check_shapes
 from zoo.errors import ZooError
 
 MODES = list(AutoresetMode)
@@ -166,6 +167,28 @@ def test_observations_of_another_shape_are_refused(at: int) -> None:
     with pytest.raises(ZooError, match=r"gave observations of shape \(2, 1\); 2 of Box\(2,\).*\(2, 2\)"):
         transitions(stepper, 3)
     assert stepper.env.n_calls == at + 1  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("which", ["rewards", "terminated", "truncated"])
+def test_what_is_not_one_a_row_is_refused(which: str) -> None:
+    class Misshapen(gym.vector.VectorWrapper):  # type: ignore[type-arg]
+        def step(self, actions: Any) -> Any:
+            observations, *rest, infos = self.env.step(actions)
+            values = dict(zip(("rewards", "terminated", "truncated"), rest, strict=True))
+            values[which] = values[which][:1]
+            return observations, *values.values(), infos
+
+    stepper = VecEnvAdapter(Misshapen(gymnasium_env(AutoresetMode.SAME_STEP)))
+    stepper.reset([0, 1])
+    with pytest.raises(ZooError, match=rf"gave {which} of shape \(1,\), not \(2,\)"):
+        stepper.step([0, 0])
+
+
+def test_images_of_another_type_than_their_space_are_refused() -> None:
+    space = spaces.Box(0, 255, (2, 2, 3), np.uint8)
+    check_shapes(np.zeros((2, 2, 2, 3), np.uint8), space, 2)
+    with pytest.raises(ZooError, match="gave images of type float64; its space says uint8"):
+        check_shapes(np.zeros((2, 2, 2, 3)), space, 2)
 
 
 def test_episodes_that_are_begun_anew_count_from_nothing_and_stand_still_at_their_ends() -> None:

@@ -359,9 +359,10 @@ def test_hanging_env_is_told_with_its_index_and_step(at: str, n_steps: int, whic
         envs.step(np.zeros(5, np.int64))
 
 
-def test_timeout_is_refused_where_a_step_cannot_be_given_up() -> None:
-    with pytest.raises(ZooError, match=r"env\.step_timeout=5.*needs env\.vectorization=workers"):
-        make_vec_env("CartPole-v1", 2, step_timeout=5)
+@pytest.mark.parametrize("options", [{"step_timeout": 5}, {"n_workers": 2}])
+def test_what_only_workers_have_is_refused_without_them(options: dict[str, Any]) -> None:
+    with pytest.raises(ZooError, match=rf"env\.{next(iter(options))}=.*needs env\.vectorization=workers"):
+        make_vec_env("CartPole-v1", 2, **options)
 
 
 SCRIPT = """

@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from zoo.optim.gpu import WARM_UPS
 from zoo.optim.optimizers import Adam, Parameters, Updater
 from zoo.optim.runtime import Runtime
 from zoo.optim.update_runner import (
@@ -23,6 +24,8 @@ from zoo.optim.update_runner import (
     StepResult,
     UpdateResult,
     UpdateRunner,
+    tree_leaves,
+    tree_map,
 )
 
 NAMES = ["loss", "norm", "first"]
@@ -40,12 +43,15 @@ class ReplayedByHand:
     def __init__(self, function: Callable[[], Any], device: Any, changed: Iterable[Tensor] = ()) -> None:
         self._function = function
         before = [(tensor, tensor.clone()) for tensor in changed]
-        self.result = function()
+        for _ in range(WARM_UPS):
+            self.result = tree_map(torch.clone, function() or [])
         for tensor, old in before:
             tensor.copy_(old)
 
     def replay(self) -> None:
-        self.result = self._function()
+        """Write into the same memory, as a graph does."""
+        for held, result in zip(tree_leaves(self.result), tree_leaves(self._function() or []), strict=True):
+            held.copy_(result)
 
 
 @pytest.fixture

@@ -114,7 +114,12 @@ def test_image_bytes_are_divided_by_255_before_the_first_convolution() -> None:
     network, images = encoder(IMAGE, "CnnPolicy", features_dim=16), torch.from_numpy(batch(IMAGE))
     scaled = images.double().div(255).float().permute(0, 3, 1, 2)
     torch.testing.assert_close(network(images), network.layers(scaled))
-    torch.testing.assert_close(network(images), network(images.float() / 255))
+    torch.testing.assert_close(network(images), network(images.float()))
+
+
+def test_bfloat16_without_the_cnn_is_refused() -> None:
+    with pytest.raises(ZooError, match=r"precision=bfloat16 is of Zoo's CNN for images"):
+        encoder(spaces.Box(-1, 1, (3,)), "MlpPolicy", precision="bfloat16")
 
 
 def test_bfloat16_rounds_features_and_gradients_and_nothing_else() -> None:

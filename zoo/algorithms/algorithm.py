@@ -517,6 +517,7 @@ class Algorithm:
         self.collector = self.collector_class(envs, self.action_adapter.to_env, self.normalizer, self.timings)
         if envs.mask_size is not None:  # else it is not known before a reset, see `_note_masks`
             self._mask_size, self.masks_actions = envs.mask_size, True
+        self.acting = self._make_acting()
         self._make_buffer()
 
     def reset_own_envs(self) -> None:

@@ -51,7 +51,7 @@ def stored_once(specs: Mapping[str, Any], n_frames: int) -> dict[str, Any]:
 def replay_bytes(
     capacity: int, specs: Mapping[str, Any], *, optimize_memory_usage: bool = False, n_frames: int = 1
 ) -> int:
-    """Return what a `ReplayBuffer` of these columns takes, in bytes."""
+    """Return what a `ReplayBuffer` of these columns takes, in bytes, but for what ends of episodes show."""
     copies = 1 if optimize_memory_usage else 2
     specs = stored_once(specs, n_frames) if optimize_memory_usage else specs
     row = sum(n_bytes(spec) * (copies if name in POLICY_COLUMNS else 1) for name, spec in specs.items()) + 6

@@ -213,6 +213,11 @@ class VecEnvAdapter:
         """Step a vector environment in whichever autoreset mode."""
         observations, rewards, terminated, truncated, infos = self.env.step(actions)
         observations = self._checked(observations)
+        for name, values in {"rewards": rewards, "terminated": terminated, "truncated": truncated}.items():
+            if np.shape(values) != (self.num_envs,):
+                raise ZooError(
+                    f"the vector environment gave {name} of shape {np.shape(values)}, not ({self.num_envs},)"
+                )
         terminated = np.array(terminated, dtype=np.bool_)
         truncated = np.array(truncated, dtype=np.bool_) & ~terminated
         valid: NDArray[np.bool_] | None = None

@@ -190,7 +190,7 @@ def is_native(config: EnvConfig) -> bool:
 
 def without_workers(config: EnvConfig) -> EnvConfig:
     """Return the config without worker processes."""
-    return replace(config, vectorization="auto", step_timeout=None)
+    return replace(config, vectorization="auto", n_workers=None, step_timeout=None)
 
 
 def is_atari(config: EnvConfig) -> bool:

@@ -193,6 +193,8 @@ def _vector_env(
     env: str | EnvConfig | Env | Callable[..., Env], config: EnvConfig, n_envs: int, seed: int | None
 ) -> VectorEnv[Any, Any, Any]:
     """Return the bare vector environment: in this process, in worker processes, or the environment's own."""
+    if config.n_workers is not None and config.vectorization != "workers":
+        raise ZooError(f"env.n_workers={config.n_workers} needs env.vectorization=workers")
     if config.step_timeout is not None and config.id.startswith(registry.ENVPOOL):
         raise ZooError("env.step_timeout: the steps of EnvPool have no time limit; leave it out")
     if config.step_timeout is not None and config.vectorization != "workers":

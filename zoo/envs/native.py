@@ -37,10 +37,14 @@ def make_native(config: EnvConfig, n_envs: int, seed: int | None) -> AnyVectorEn
         "time_feature": config.time_feature is not False,
         "mask_velocities": config.mask_velocities,
         "action_repeat": config.action_repeat > 1,
+        "atari": bool(config.atari) and not is_atari(config),
+        "reseed_every": config.reseed_every is not None,
+        "renew": config.renew is True,
+        "info_keywords": bool(config.info_keywords) and is_atari(config),
     }
     for name, is_asked in wrapping.items():
         if is_asked:
-            raise ZooError(f"env.{name} wraps single environments, which a vector form has none of{advice}")
+            raise ZooError(f"env.{name} is of single environments, which a vector form has none of{advice}")
     if config.frame_stack not in (None, 1) and not is_atari(config):
         raise ZooError(f"env.frame_stack cannot be put around the vector form of {config.id}")
     if config.max_episode_steps is None and (is_envpool or not is_atari(config)):

@@ -210,7 +210,9 @@ def check_shapes(observations: Any, space: Space, num_envs: int) -> None:
             raise ZooError(
                 "the vector environment gave tensors; put it into gymnasium.wrappers.vector.ArrayConversion"
             )
-        found = np.shape(array)
+        found, dtype = np.shape(array), getattr(array, "dtype", part.dtype)
+        if dtype != part.dtype == np.uint8:
+            raise ZooError(f"the vector environment gave images of type {dtype}; its space says uint8")
         if part.shape is not None and found != (num_envs, *part.shape):
             what = "observations" if key is None else f"observations `{key}`"
             expected = f"{num_envs} of {describe(part)} have the shape {(num_envs, *part.shape)}"

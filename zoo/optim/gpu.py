@@ -21,7 +21,7 @@ WARM_UPS = 2  # calls before the capture, in which kernels are compiled and libr
 
 
 def tensors_on(device: torch.device, arrays: Sequence[np.ndarray]) -> list[Tensor]:
-    """Return the arrays as tensors there, in one copy, for which nobody waits."""
+    """Return the arrays as tensors there, in one copy, which the processor does not wait for."""
     parts = [torch.from_numpy(np.asarray(array)) for array in arrays]
     starts = np.cumsum([0, *(-(-part.nbytes // ALIGNMENT) * ALIGNMENT for part in parts)]).tolist()
 
@@ -40,7 +40,7 @@ def tensors_on(device: torch.device, arrays: Sequence[np.ndarray]) -> list[Tenso
 class CudaGraph:
     """The kernels of ``function`` on a GPU; ``result`` is what they write at each `replay`.
 
-    Whatever it changes in place is given as ``changed``, and is after the capture what it was before.
+    What it changes in place and is to be as before after the capture is given as ``changed``.
     """
 
     def __init__(

@@ -53,13 +53,13 @@ class VectorEncoder(nn.Module):
                 for column, start, size in zip(flat.unbind(-1), self.starts, self.sizes, strict=True)
             ]
             return torch.cat(parts, dim=-1).float()
-        return flat.float() / 255.0 if self.reads_image and flat.dtype == torch.uint8 else flat.float()
+        return flat.float() / 255.0 if self.reads_image else flat.float()
 
 
 class NatureCnn(nn.Module):
     """The convolutional network of Mnih et al. 2015, for images of any number of channels, first or last.
 
-    Reads bytes, which it divides by 255, or floats; returns (…, ``features_dim``) float32.
+    Reads bytes, in whatever type, which it divides by 255; returns (…, ``features_dim``) float32.
     """
 
     def __init__(self, space: Space, config: PolicyConfig, *, ortho_init: bool) -> None:
@@ -90,7 +90,7 @@ class NatureCnn(nn.Module):
             images = images.permute(0, 3, 1, 2)
         elif images.device.type == "cpu":  # where convolutions are faster with the channels last in memory
             images = images.contiguous(memory_format=torch.channels_last)
-        scaled = images.float() / 255.0 if images.dtype == torch.uint8 else images.float()
+        scaled = images.float() / 255.0
         is_lower = self.precision == "bfloat16"
         with torch.autocast(images.device.type, torch.bfloat16, enabled=is_lower):
             features: Tensor = self.layers(scaled)
@@ -163,7 +163,7 @@ class CustomEncoder(nn.Module):
         rows = values.reshape(n, *(self.parts[key].shape or ()))
         if not isinstance(self.parts[key], spaces.Box):
             return rows.long()
-        if is_image(self.parts[key]) and rows.dtype == torch.uint8:
+        if is_image(self.parts[key]):
             rows = rows.float() / 255.0
         return (rows.movedim(-1, 1) if key in self._turned else rows).float()
 
@@ -182,6 +182,8 @@ Encoder = VectorEncoder | NatureCnn | DictEncoder | CustomEncoder
 
 def make_encoder(space: Space, config: PolicyConfig, *, ortho_init: bool) -> Encoder:
     """Return the encoder that ``config`` names. Raises `ZooError` if it cannot read the space."""
+    if config.precision != "float32" and config.encoder not in ("cnn", "multi"):
+        raise ZooError(f"policy.precision={config.precision} is of Zoo's CNN for images, as in CnnPolicy")
     if isinstance(config.encoder, Mapping):
         return CustomEncoder(space, config.encoder)
     if isinstance(space, spaces.Dict):
@@ -198,7 +200,7 @@ def make_encoder(space: Space, config: PolicyConfig, *, ortho_init: bool) -> Enc
         raise ZooError(
             f"{config.name} reads images (bytes, height × width × channels, of at least"
             f" {SMALLEST_IMAGE}×{SMALLEST_IMAGE} pixels), but the observations are a {type(space).__name__}"
-            f" of shape {space.shape} and type {space.dtype}; use policy=MlpPolicy"
+            f" of shape {space.shape} and type {space.dtype}; make them bytes, or use policy=MlpPolicy"
         )
     return NatureCnn(space, config, ortho_init=ortho_init)
 

@@ -196,7 +196,11 @@ class TestEnvPool:
             ("CartPole-v1", {"vectorization": "workers"}, "has a vector form only"),
             ("CartPole-v1", {"render_mode": "rgb_array"}, "can't be drawn"),
             ("CartPole-v1", {"kwargs": {"gravity": 1}}, "unexpected keyword argument 'gravity'"),
-            ("CartPole-v1", {"mask_velocities": True}, "has none$"),
+            (
+                "CartPole-v1",
+                {"mask_velocities": True},
+                "is of single environments, which a vector form has none of$",
+            ),
             ("CartPole-v1", {"step_timeout": 5.0}, "no time limit; leave it out"),
             ("Pong-v5", {"atari": {"noop_max": 0}}, "needs at least 1"),
             ("Pong-v5", {"kwargs": {"reward_clip": False}}, "other settings of the run decide that"),

@@ -187,7 +187,7 @@ def test_what_is_not_one_a_row_is_refused(which: str) -> None:
 def test_images_of_another_type_than_their_space_are_refused() -> None:
     space = spaces.Box(0, 255, (2, 2, 3), np.uint8)
     check_shapes(np.zeros((2, 2, 2, 3), np.uint8), space, 2)
-    with pytest.raises(ZooError, match="gave images of type float64; its space says uint8"):
+    with pytest.raises(ZooError, match="gave observations of type float64; its space says uint8"):
         check_shapes(np.zeros((2, 2, 2, 3)), space, 2)
 
 

@@ -214,6 +214,9 @@ def test_it_is_shown_rows_as_the_docs_say(space: Any, shape: Any, dtype: torch.d
     assert shown.dtype == dtype
     if 3 in np.shape(observations)[-1:] and dtype == torch.float32 and np.ndim(observations) == 3:
         assert np.allclose(shown[0, 2], observations[:, :, 2] / 255)
+        if not isinstance(space, spaces.Dict):
+            model.predict(observations.astype(np.float32))
+            assert torch.equal(Width.shown[-1], shown)
     model.learn(8)
 
 

@@ -167,8 +167,9 @@ class Algorithm:
         self.policy_mode = PolicyMode(self.policy)
         self.runtime.check_compilable(self.policy)
         self.runner = UpdateRunner(self._make_state(), self.runtime)
-        self.acting = self._make_acting()
-        if envs is not None:
+        if envs is None:
+            self.acting = self._make_acting()
+        else:
             self._use_envs(envs)
             self._batch_size()
             warn_of_unread_images(self.observation_space, self.policy_config)

@@ -305,5 +305,4 @@ def _range(field: dataclasses.Field[Any]) -> str:
     if field.metadata.get("choices"):
         return f", one of {', '.join(map(repr, field.metadata['choices']))}"
     signs = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
-    bounds = field.metadata.get("bounds", {})
-    return "".join(f", {signs[name]} {bound:g}" for name, bound in bounds.items())
+    return "".join(f", {signs[name]} {bound:g}" for name, bound in field.metadata.get("bounds", {}).items())

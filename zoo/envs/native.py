@@ -31,7 +31,7 @@ def make_native(config: EnvConfig, n_envs: int, seed: int | None) -> AnyVectorEn
     if is_envpool and config.vectorization in ("sync", "workers"):
         raise ZooError(f"env.vectorization={config.vectorization}: {config.id} has a vector form only")
     advice = "" if is_envpool else "; use sync or workers"
-    wrapping = {
+    of_single_envs = {
         "wrappers": bool(config.wrappers),
         "history": config.history is not None,
         "time_feature": config.time_feature is not False,
@@ -40,9 +40,9 @@ def make_native(config: EnvConfig, n_envs: int, seed: int | None) -> AnyVectorEn
         "atari": bool(config.atari) and not is_atari(config),
         "reseed_every": config.reseed_every is not None,
         "renew": config.renew is True,
-        "info_keywords": bool(config.info_keywords) and is_atari(config),
+        "info_keywords": bool(config.info_keywords) and is_atari(config) and not is_envpool,
     }
-    for name, is_asked in wrapping.items():
+    for name, is_asked in of_single_envs.items():
         if is_asked:
             raise ZooError(f"env.{name} is of single environments, which a vector form has none of{advice}")
     if config.frame_stack not in (None, 1) and not is_atari(config):

@@ -203,7 +203,7 @@ def final_observations(infos: Mapping[str, Any], finished: NDArray[np.int64]) ->
 
 
 def check_shapes(observations: Any, space: Space, num_envs: int) -> None:
-    """Raise `ZooError` if these are not the observations of so many environments: they would be broadcast."""
+    """Raise `ZooError` if these are not so many observations of the space, in shape and type of bytes."""
     for key, part in space.items() if isinstance(space, spaces.Dict) else [(None, space)]:
         array = observations if key is None else observations[key]
         if hasattr(array, "requires_grad"):
@@ -212,7 +212,7 @@ def check_shapes(observations: Any, space: Space, num_envs: int) -> None:
             )
         found, dtype = np.shape(array), getattr(array, "dtype", part.dtype)
         if dtype != part.dtype == np.uint8:
-            raise ZooError(f"the vector environment gave images of type {dtype}; its space says uint8")
+            raise ZooError(f"the vector environment gave observations of type {dtype}; its space says uint8")
         if part.shape is not None and found != (num_envs, *part.shape):
             what = "observations" if key is None else f"observations `{key}`"
             expected = f"{num_envs} of {describe(part)} have the shape {(num_envs, *part.shape)}"

@@ -6,8 +6,9 @@
 
 The queue is scripts/collection.csv: algorithm, environment, number of seeds, overrides for `zoo train`, in
 the order of training. A pair is finished when trained_agents/ holds its agent, docs/measured/curves/ the
-evaluations of its seeds, and docs/measured/scores.csv a row for each. Stopped and started again, the script
-goes on where it was: finished runs are kept, a stopped one is resumed.
+evaluations of its seeds, and docs/measured/scores.csv a row for each; --agents trains a finished one again.
+Stopped and started again, the script goes on where it was: finished runs are kept, a stopped one is resumed.
+For trainings at the same time use --jobs: two scripts would overwrite each other's scores.
 
 The agent that is kept is the best of the seeds by the mean return of 100 episodes; the score on its card is
 that of 100 other episodes.
@@ -87,7 +88,7 @@ def main() -> None:
     waiting = [
         pair
         for pair in read_queue(arguments.queue, arguments.agents)
-        if not is_finished(pair, arguments.repository)
+        if arguments.agents or not is_finished(pair, arguments.repository)
     ]
     print(f"{len(waiting)} pairs to train", flush=True)
     with ThreadPoolExecutor(arguments.jobs) as pool:
@@ -99,7 +100,7 @@ def parse_arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--agents", type=lambda text: text.split(","), help="only these: ALGO/ENV,… (default: all)"
+        "--agents", type=lambda text: text.split(","), help="these: ALGO/ENV,… (default: all unfinished ones)"
     )
     parser.add_argument("--jobs", type=int, default=1, help="trainings at the same time, a thread each")
     parser.add_argument("--runs", type=Path, default=REPOSITORY / "runs/collection", help="where to train")
@@ -227,10 +228,10 @@ def keep(source: Path, target: Path) -> None:
 
 
 def halve(agent: AgentFiles) -> None:
-    """Store critics, and networks that see pictures, in float16; a loaded agent computes in float32."""
+    """Store what does not act, and what sees pictures, in float16; a loaded agent computes in float32."""
     sees = any(tensor.ndim == 4 for tensor in agent.tensors.values())
     for name, tensor in agent.tensors.items():
-        if tensor.dtype == np.float32 and (sees or not name.startswith("actor.")):
+        if tensor.dtype == np.float32 and (sees or name.startswith("critic")):
             agent.tensors[name] = tensor.astype(np.float16)
 
 
@@ -255,10 +256,12 @@ def read_scores(repository: Path) -> list[dict[str, str]]:
     return list(csv.DictReader((repository / "docs/measured/scores.csv").read_text().splitlines()))
 
 
-def add_scores(repository: Path, scores: Iterable[Score]) -> None:
-    """Write scores beside those of other agents and seeds; a seed that was scored before is replaced."""
-    rows: dict[tuple[str, ...], dict[str, Any]] = {row_key(row): row for row in read_scores(repository)}
-    rows |= {row_key(asdict(score)): asdict(score) for score in scores}
+def add_scores(repository: Path, scores: list[Score]) -> None:
+    """Write a pair's scores in the place of those that it had."""
+    added = {row_key(asdict(score)): asdict(score) for score in scores}
+    pairs = {key[:2] for key in added}
+    kept = (row for row in read_scores(repository) if (row["algo"], row["env"]) not in pairs)
+    rows: dict[tuple[str, ...], dict[str, Any]] = {row_key(row): row for row in kept} | added
     table = io.StringIO()
     writer = csv.DictWriter(table, [field.name for field in fields(Score)], lineterminator="\n")
     writer.writeheader()

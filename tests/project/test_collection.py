@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 from pathlib import Path
 
 import pytest
+import yaml
 from omegaconf import OmegaConf
 
 import zoo
-from zoo.agents.agent_folder import read_agent
+from zoo.agents.agent_folder import read_agent, read_card
 from zoo.algorithms.registry import algorithm_class
 from zoo.config.fields import build
 from zoo.envs.config import EnvConfig
 from zoo.envs.make_env import make_vec_env
-from zoo.envs.registry import is_atari_game
+from zoo.envs.registry import folder_name, is_atari_game
 from zoo.experiment.evaluation import evaluate
 
 COLLECTION = Path(__file__).resolve().parents[2] / "trained_agents"
@@ -50,10 +52,37 @@ def test_agent_plays_ten_steps(folder: Path) -> None:
 def test_agent_reaches_the_score_on_its_card(folder: Path) -> None:
     card = json.loads((folder / "card.json").read_text())
     model = zoo.load(folder)
-    played = evaluate(model, env_of(folder), 50, seed=0, n_envs=5)
-    spread = math.hypot(card["std_return"] / math.sqrt(card["n_eval_episodes"]), played.std / math.sqrt(50))
+    played = evaluate(model, env_of(folder), 10, seed=0, n_envs=5)
+    spread = math.hypot(card["std_return"] / math.sqrt(card["n_eval_episodes"]), played.std / math.sqrt(10))
     allowed = 4 * spread + 0.01 * abs(card["mean_return"])
     assert played.mean == pytest.approx(card["mean_return"], abs=allowed)
+
+
+MEASURED = COLLECTION.parent / "docs/measured"
+
+
+@every_agent
+def test_agent_is_the_best_of_the_seeds_that_were_scored(folder: Path) -> None:
+    algo, env = folder.parent.name, folder.name
+    scores = {
+        row["seed"]: float(row["mean_return"])
+        for row in rows_of(MEASURED / "scores.csv")
+        if (row["algo"], folder_name(row["env"])) == (algo, env)
+    }
+    assert str(read_card(folder)["seed"]) == max(scores, key=lambda seed: scores[seed])
+    assert {row["seed"] for row in rows_of(MEASURED / f"curves/{algo}/{env}.csv")} == scores.keys()
+
+
+def test_collection_is_small_and_its_remarks_are_of_what_was_scored() -> None:
+    assert sum(path.stat().st_size for path in COLLECTION.rglob("*") if path.is_file()) < 60e6
+    films = (MEASURED.parent / "images/collection").glob("*.gif")
+    assert all(film.stat().st_size <= 300_000 for film in films)
+    scored = {f"{row['algo']}/{row['env']}" for row in rows_of(MEASURED / "scores.csv")}
+    assert yaml.safe_load((MEASURED / "remarks.yaml").read_text()).keys() <= scored
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(path.read_text().splitlines()))
 
 
 HYPERPARAMS = Path(__file__).resolve().parents[2] / "hyperparams"

@@ -241,7 +241,7 @@ def training_time() -> str:
     for work, (algo, env) in BESIDE_SB3.items():
         steps = int(scores()[algo, env][0]["timesteps"])
         own, peer = (steps / speeds[work][system] / 60 for system in ("zoo-compiled", "sb3"))
-        rows.append((f"`{algo}`", env, f"{steps:,}", f"{own:,.1f}", f"{peer:,.1f}", f"{peer / own:,.1f}"))
+        rows.append((f"`{algo}`", env, f"{steps:,}", f"{own:,.2f}", f"{peer:,.2f}", f"{peer / own:,.1f}"))
     headings = ("algorithm", "environment", "steps", "minutes", "of Stable-Baselines3", "times faster")
     text += f" {sum(timed) / 60:,.0f} hours. By the [speeds](speed.md#beside-its-peers) of such work:"
     return f"{text}\n\n{markdown(headings, rows)}"
@@ -283,6 +283,7 @@ def remark(algo: str, env: str) -> list[str]:
 def published(algo: str, env: str) -> list[str]:
     return [
         f"{float(row['mean_return']):,.1f} ({row['source'].partition('(')[2].rstrip(')')}"
+        f"{', ' + row['trained_timesteps'] if row['trained_timesteps'] else ''}"
         f"{'' if row['env'] == env else ', ' + row['env']})"
         for row in published_rows(algo, env)
     ]

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 import toy_envs  # noqa: F401  # registers them
 
@@ -25,6 +26,12 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # A shell that starts a command in the background lets it ignore SIGINT, and so would what tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# How long an example takes says how busy the machine is.
+hypothesis.settings.register_profile(
+    "tests", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("tests")
 
 SECONDS_TO_END = 5.0
 PERMANENT = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "wandb-core")

@@ -315,7 +315,7 @@ def are_equal(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     options={"optimize": False, "dictionary": False, "next_step": False, "n_envs": 1, "length": 1, "seed": 0},
     what=["step", "save", "step", "save"],
 )
-@settings(deadline=None, derandomize=True, max_examples=100)
+@settings(derandomize=True, max_examples=100)
 def test_a_name_stands_for_one_content(options: dict[str, Any], what: list[str]) -> None:
     """Also where environments are reset at different steps, and in a buffer that took a state over."""
     world = small_world(**options)
@@ -468,7 +468,7 @@ class Stacks:
     prioritized=st.booleans(),
     what=st.lists(st.sampled_from(["add"] * 9 + ["some", "cut", "save"]), min_size=1, max_size=60),
 )
-@settings(deadline=None, derandomize=True, max_examples=150)
+@settings(derandomize=True, max_examples=150)
 def test_what_comes_out_is_what_was_shown(
     n_envs: int, rows: int, n_frames: int, channels: int, what: list[str], prioritized: bool, **form: Any
 ) -> None:

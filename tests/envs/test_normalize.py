@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scripted import Counting, Noisy
@@ -33,7 +33,6 @@ batches = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(batches)
 def test_observation_statistics_are_those_of_all_that_was_seen(seen: list[np.ndarray]) -> None:
     normalizer = Normalizer(VECTOR)
@@ -52,7 +51,6 @@ def test_observation_statistics_are_those_of_all_that_was_seen(seen: list[np.nda
     np.testing.assert_allclose(normalized[:, is_measurable], expected[:, is_measurable], rtol=1e-3, atol=1e-3)
 
 
-@settings(deadline=None)
 @given(
     st.integers(1, 12).flatmap(
         lambda n: st.tuples(

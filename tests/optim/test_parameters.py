@@ -76,7 +76,7 @@ def test_the_module_at_a_live_vector_is_kept_and_follows_what_is_written() -> No
 
 @KINDS
 @given(tau=st.floats(0, 1, width=32, allow_subnormal=False))
-@settings(deadline=None, derandomize=True, max_examples=30)
+@settings(derandomize=True, max_examples=30)
 def test_a_copy_follows_by_a_fraction(kind: type[State], tau: float) -> None:
     for fraction in (tau, torch.tensor(tau)):
         parameters = Parameters("net", network())

@@ -15,7 +15,7 @@ from zoo.optim.schedules import Schedule, parse
 TYPES = ("constant", "linear", "cosine", "double_linear_con", "middle_drop", "double_middle_drop")
 
 numbers = st.floats(-1e3, 1e3, allow_subnormal=False)
-each_example = settings(deadline=None, derandomize=True, max_examples=60)
+each_example = settings(derandomize=True, max_examples=60)
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ def test_only_the_environments_action_is_clipped() -> None:
 
 
 @given(low=bounds, high=bounds, action=st.floats(-1, 1, width=32, allow_subnormal=False))
-@settings(deadline=None, derandomize=True, max_examples=300)
+@settings(derandomize=True, max_examples=300)
 def test_no_scaled_action_leaves_the_bounds(low: float, high: float, action: float) -> None:
     low, high = min(low, high), max(low, high)
     space = spaces.Box(low, high, (1,), np.float32)

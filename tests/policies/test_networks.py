@@ -62,7 +62,7 @@ batch = partial(sampled, n=5)
     dtype=st.sampled_from([np.float32, np.float64, np.int16, np.int64]),
     n=st.integers(1, 4),
 )
-@settings(deadline=None, derandomize=True, max_examples=40)
+@settings(derandomize=True, max_examples=40)
 def test_numbers_are_flattened(shape: tuple[int, ...], dtype: Any, n: int) -> None:
     space = spaces.Box(-3, 3, shape, dtype)
     observations = sampled(space, n)

@@ -15,6 +15,7 @@ from zoo.envs.registry import folder_name
 from zoo.errors import ZooError, nearest
 
 COLLECTION = "trained_agents"
+IN_A_WHEEL = "of the collection a wheel has classic control, a checkout all"
 
 RUN_DEPTH = 6  # how deep runs may be: <algo>/<env>/<run>, in a sweep multirun/<sweep>/<algo>/<env>/<run>
 KEPT = "agents"  # the folder of a run in which the agents stand that were kept as it went
@@ -46,8 +47,7 @@ def find_agent(algo: str, env: str, *, runs: str | os.PathLike[str] = "runs") ->
     others = f"; on {env} there is: {', '.join(map(one_line, algorithms))}" if algorithms else ""
     raise ZooError(
         f"there is no agent of {algo} on {env} in your runs or in {COLLECTION}{nearest(env, environments)}"
-        f"{others}; `zoo agents` lists all, zoo train algo={algo} env={env} trains one; of the"
-        " collection a wheel has classic control, a checkout all"
+        f"{others}; `zoo agents` lists all, zoo train algo={algo} env={env} trains one; " + IN_A_WHEEL
     )
 
 
@@ -104,7 +104,11 @@ def resolve_agent(path: str | os.PathLike[str]) -> Path:
         near = [each.name for each in given.parent.iterdir()] if given.parent.is_dir() else []
         is_folder = folder.is_dir()
         hint = f"; did you mean the folder {one_line(folder)}?" if is_folder else nearest(given.name, near)
-        raise ZooError(f"there is no agent at {one_line(given)}{hint}; `zoo agents` lists those there are")
+        where = f"; {IN_A_WHEEL}" if own is not None and given.is_relative_to(own) else ""
+        raise ZooError(
+            f"there is no agent at {one_line(path_of_agent(path))}{hint}; `zoo agents` lists those there are"
+            + where
+        )
     if _is_agent(given):
         return given
     in_run = agent_of_run(given)

@@ -10,6 +10,7 @@ from zoo.config.fields import build
 from zoo.config.schema import EvaluateSettings
 from zoo.core.plain_data import plain, with_finite_numbers
 from zoo.core.printing import decimal, show
+from zoo.envs.replay import random_seed
 from zoo.experiment.evaluation import Evaluation, evaluate
 from zoo.experiment.open_agent import open_agent
 
@@ -18,6 +19,7 @@ def run(config: Mapping[str, Any]) -> None:
     """Evaluate the agent that the config names; the last line of stdout is one JSON object."""
     settings = build(EvaluateSettings, config, "")
     agent = open_agent(settings)
+    seed = random_seed() if settings.seed is None else settings.seed
     show(agent.introduction(), flush=True)
     with agent.open_envs(min(settings.n_envs, settings.n_episodes)) as envs:
         evaluation = evaluate(
@@ -25,10 +27,10 @@ def run(config: Mapping[str, Any]) -> None:
             envs,
             settings.n_episodes,
             deterministic=settings.deterministic,
-            seed=settings.seed,
+            seed=seed,
         )
     show(_table(evaluation))
-    said = {"algo": agent.algo, "env": agent.env.id, **evaluation.summary()}
+    said = {"algo": agent.algo, "env": agent.env.id, **evaluation.summary(), "seed": seed}
     show(json.dumps(with_finite_numbers(plain(said)), allow_nan=False))
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -99,11 +100,13 @@ def film(env: str) -> None:
         record = [sys.executable, "-m", "zoo", "record", f"agent={best['path']}", f"out={video}", "seed=0"]
         if subprocess.run([*record, length, f"size={HEIGHTS[0]}"], stdout=subprocess.DEVNULL).returncode:
             return  # what draws no images, as `zoo record` has said
+        gif = Path(folder) / "film.gif"
         for height in HEIGHTS:
             encode = [ffmpeg(), "-v", "error", "-y", "-i", video, "-vf", GIF.format(height)]
-            subprocess.run([*encode, str(output)], check=True)
-            if output.stat().st_size <= LARGEST_FILM:
+            subprocess.run([*encode, str(gif)], check=True)
+            if gif.stat().st_size <= LARGEST_FILM:
                 break
+        shutil.move(gif, output)
     print(f"{output.relative_to(REPOSITORY)}: {best['algo']}, {output.stat().st_size:,} bytes", flush=True)
 
 

@@ -44,7 +44,13 @@ CARD_SEED = 2_000
 LARGEST_AGENT = 1_500_000
 """Bytes of tensors from which on an agent is stored in half the precision."""
 
-EXPERTS = {"CartPole-v1": ("ppo2", 10), "Pendulum-v1": ("sac", 20)}
+EXPERTS = {
+    "CartPole-v1": ("ppo2", 10),
+    "Pendulum-v1": ("sac", 20),
+    "HalfCheetah-v5": ("ppo2", 20),
+    "Hopper-v5": ("ppo", 50),
+    "Walker2d-v5": ("trpo", 20),
+}
 """What `bc` and `gail` learn from: the collection's agent of an algorithm, and a number of episodes."""
 
 _writing = Lock()
@@ -78,8 +84,8 @@ class Score:
     n_episodes: int
     run: str
     """The run's folder, below that of all runs."""
-    minutes: float
-    """How long the run trained, beside others on the same machine."""
+    minutes: float | None
+    """How long the run trained, beside others on the same machine; None if that is not known."""
 
 
 def main() -> None:
@@ -135,14 +141,14 @@ def train_pair(pair: Pair, arguments: argparse.Namespace) -> None:
         scores = [score_run(pair, seed, run, arguments.runs) for seed, run in enumerate(runs)]
         best = max(scores, key=lambda score: score.mean_return)
         keep(arguments.runs / best.run / "best_agent", arguments.repository / "trained_agents" / pair.folder)
-    except subprocess.CalledProcessError as failed:
-        print(f"{name}: {' '.join(failed.cmd)}\nended with status {failed.returncode}", flush=True)
+    except Exception as error:  # the queue goes on
+        print(f"{name}: {type(error).__name__}: {error}", flush=True)
         return
     with _writing:
         atomic.write_text(curves_file(pair, arguments.repository), curves_of(runs))
         add_scores(arguments.repository, scores)
     seeds = ", ".join(f"{score.mean_return:,.1f}" for score in scores)
-    print(f"{name}: {seeds} ({sum(score.minutes for score in scores):.0f} minutes)", flush=True)
+    print(f"{name}: {seeds} ({sum(score.minutes or 0 for score in scores):.0f} minutes)", flush=True)
 
 
 def finished_run(pair: Pair, seed: int, arguments: argparse.Namespace) -> Path:
@@ -184,6 +190,7 @@ def score_run(pair: Pair, seed: int, run: Path, runs: Path) -> Score:
     result = evaluate(run / "best_agent", CHOOSING_SEED)
     low, high = result["ci95"]
     record = json.loads((run / "run.json").read_text())
+    speed = record["steps_per_second"]  # 0 of a run that had no step left when it was resumed
     return Score(
         algo=pair.algo,
         env=pair.env,
@@ -196,7 +203,7 @@ def score_run(pair: Pair, seed: int, run: Path, runs: Path) -> Score:
         ci95_high=high,
         n_episodes=result["n_episodes"],
         run=str(run.relative_to(runs)),
-        minutes=round(record["timesteps"] / record["steps_per_second"] / 60, 2),
+        minutes=round(record["timesteps"] / speed / 60, 2) if speed else None,
     )
 
 

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from forked import Forked
 
 from zoo.algorithms.ppo import PPO2
 from zoo.algorithms.registry import algorithm_class
 from zoo.cli import status_of
+from zoo.core.file_lock import FileLock
 from zoo.core.printing import decimal
 
 
@@ -57,6 +59,16 @@ def test_table_tells_scores_and_problems_and_goes_on(capsys: pytest.CaptureFixtu
     assert again["agents/dqn/CartPole-v1"]["fingerprint"] != rows["agents/dqn/CartPole-v1"]["fingerprint"]
     benchmark("agents=agents/a2c")
     assert "1, of which 0 to measure" in capsys.readouterr().out
+
+
+def test_one_benchmark_at_a_time_writes_into_a_folder() -> None:
+    save("a2c", "agents/a2c/CartPole-v1")
+    Path("out").mkdir()
+    with FileLock(Path("out/.lock")):
+        second = Forked(lambda: status_of(["benchmark", "agents=agents", "out=out"]))
+        _, errors = second.communicate()
+    assert second.returncode == 2
+    assert "another zoo benchmark writes there" in errors
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from zoo.config.overrides import as_overrides
 from zoo.config.schema import BenchmarkSettings, preset_or_name
 from zoo.config.user_files import shown
 from zoo.core import atomic
+from zoo.core.file_lock import FileLock
 from zoo.core.free_memory import usable_cores
 from zoo.core.plain_data import plain, with_finite_numbers
 from zoo.core.printing import decimal, one_line, say, show
@@ -56,6 +57,15 @@ def run(config: Mapping[str, Any]) -> None:
     env = None if settings.env is None else env_id(settings.env)
     agents = wanted_agents(settings.agents, settings.algo, env)
     folder = Path(settings.out).expanduser()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ZooError(f"out={one_line(settings.out)}: can't write there: {error.strerror}") from error
+    lock = FileLock(folder / ".lock")
+    if not lock.acquire(wait=False):
+        raise ZooError(
+            f"out={one_line(settings.out)}: another zoo benchmark writes there; give this one its own"
+        )
     file = folder / RESULTS
     kept = json.loads(file.read_bytes())["results"] if file.exists() else []
     results: dict[str, Row] = {row["agent"]: row for row in kept if Path(row["agent"]).exists()}
@@ -89,6 +99,7 @@ def run(config: Mapping[str, Any]) -> None:
         finally:
             pool.shutdown(cancel_futures=True)
     _write_results(folder, results.values())
+    lock.release()
     show(f"table   {one_line(shown(folder / TABLE))}")
 
 

@@ -36,9 +36,9 @@ class EvalCallback(Callback):
     ``env`` is made into ``n_envs`` environments at the first evaluation. The seeds of an evaluation come from
     ``seed`` (None: the algorithm's) and its number, and from nothing that happened before.
 
-    With ``confirm`` episodes all evaluations start from the same seeds, and an agent whose mean reaches the
-    best so far plays ``confirm`` other episodes, the same for each such agent; their mean decides. The best
-    of many means of few episodes is otherwise often a lucky one.
+    With ``confirm`` episodes all evaluations start from the same seeds, and an agent that does as well there
+    as the best so far plays ``confirm`` other episodes, the same for each such agent; their mean decides. The
+    best of many means of few episodes is otherwise often a lucky one.
     """
 
     def __init__(
@@ -63,6 +63,7 @@ class EvalCallback(Callback):
         self.run = run if run is None or isinstance(run, RunFolder) else RunFolder(run)
         self.n_evaluations = 0
         self.best_mean: float | None = None
+        self.best_evaluated: float | None = None  # the same agent's mean before it played ``confirm`` more
         self.last: Evaluation | None = None
         self._history: list[tuple[int, Evaluation]] = []
         self._own_envs: VecEnvAdapter | None = None
@@ -74,7 +75,7 @@ class EvalCallback(Callback):
         try:
             number = 0 if self.confirm else self.n_evaluations
             evaluation = self._evaluate(algorithm, self.n_eval_episodes, number)
-            candidate = evaluation if self._is_best(evaluation) else None
+            candidate = evaluation if reaches(evaluation, self.best_evaluated) else None
             if candidate is not None and self.confirm:
                 candidate = self._evaluate(algorithm, self.confirm, 1)
         except EvaluationCancelledError as error:
@@ -107,6 +108,7 @@ class EvalCallback(Callback):
         return {
             "n_evaluations": self.n_evaluations,
             "best_mean": self.best_mean,
+            "best_evaluated": self.best_evaluated,
             "rows": len(self._history),
             "evaluated_at": self.evaluated_at,
         }
@@ -115,6 +117,7 @@ class EvalCallback(Callback):
         """Restore the counts, and drop later rows of ``evaluations.npz``."""
         self.n_evaluations = values["n_evaluations"]
         self.best_mean = values["best_mean"]
+        self.best_evaluated = values.get("best_evaluated", self.best_mean)
         self.evaluated_at = values["evaluated_at"]
         if self.run is not None and values["rows"]:
             self._history = read_evaluations(self.run.evaluations)[: values["rows"]]
@@ -144,9 +147,6 @@ class EvalCallback(Callback):
             self._own_envs = VecEnvAdapter(make_vec_env(self.env, n_envs, training=False))
         return self._own_envs
 
-    def _is_best(self, evaluation: Evaluation) -> bool:
-        return self.best_mean is None or evaluation.mean >= self.best_mean
-
     def _record(self, algorithm: Training, evaluation: Evaluation, candidate: Evaluation | None) -> None:
         """Record an evaluation; ``candidate`` is what the agent is judged by if it may be the best so far."""
         self.n_evaluations += 1
@@ -158,17 +158,21 @@ class EvalCallback(Callback):
         if self.run is not None:
             self._history.append((algorithm.num_timesteps, evaluation))
             self._write_history()
-        if candidate is None or not self._is_best(candidate):
+        if candidate is None or not reaches(candidate, self.best_mean):
             return
         with report_write_errors("the run goes on, and the earlier best agent, if any, stays"):
             if self.run is not None:
                 algorithm.save(self.run.best_agent, card=score_for_card(candidate))
-            self.best_mean = candidate.mean
+            self.best_mean, self.best_evaluated = candidate.mean, evaluation.mean
 
     def _write_history(self) -> None:
         assert self.run is not None
         with report_write_errors("the run goes on"):
             write_evaluations(self.run.evaluations, self._history)
+
+
+def reaches(evaluation: Evaluation, best: float | None) -> bool:
+    return best is None or evaluation.mean >= best
 
 
 def score_for_card(evaluation: Evaluation) -> dict[str, Any]:

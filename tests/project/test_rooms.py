@@ -35,7 +35,7 @@ BUDGETS = {
     "agents": 665,
     "algorithms": 4_730,
     "buffers": 1_390,
-    "commands": 1_280,
+    "commands": 1_292,
     "config": 2_270,
     "core": 735,
     "envs": 5_045,

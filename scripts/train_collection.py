@@ -120,7 +120,10 @@ def read_queue(path: Path, wanted: list[str] | None) -> list[Pair]:
         Pair(row["algo"], row["env"], int(row["seeds"]), row["overrides"] or "")
         for row in csv.DictReader(path.read_text().splitlines())
     ]
-    return [pair for pair in pairs if wanted is None or f"{pair.algo}/{pair.env}" in wanted]
+    names = [f"{pair.algo}/{pair.env}" for pair in pairs]
+    if unknown := set(wanted or names) - set(names):
+        raise SystemExit(f"not in {path}: {', '.join(sorted(unknown))}")
+    return [pair for pair, name in zip(pairs, names, strict=True) if wanted is None or name in wanted]
 
 
 def is_finished(pair: Pair, repository: Path) -> bool:

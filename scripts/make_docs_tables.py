@@ -253,7 +253,7 @@ def environment_section(env: str, algorithms: list[tuple[str, list[dict[str, str
         for what, kind in (("the best agent plays", "gif"), ("evaluations during training", "png"))
         if (REPOSITORY / f"docs/images/collection/{folder_name(env)}.{kind}").exists()
     ]
-    headings = ("algorithm", "agent", "each seed", "published", "difference", "steps", "minutes")
+    headings = ("algorithm", "agent", "best", "last", "published", "difference", "steps", "minutes")
     rows: list[tuple[str, ...]] = []
     remarks = []
     for algo, seeds in algorithms:
@@ -262,8 +262,8 @@ def environment_section(env: str, algorithms: list[tuple[str, list[dict[str, str
         mean = f"{agent['mean_return']:,.1f} ± {agent['std_return']:,.1f}" if agent else "–"
         beside = "; ".join(published(algo, env)) or "–"
         ours = agent["mean_return"] if agent else max(float(seed["mean_return"]) for seed in seeds)
-        numbers = (each_seed(seeds), beside, difference(algo, env, ours), steps_of(seeds), minutes_of(seeds))
-        rows.append((f"`{algo}`", mean, *numbers))
+        numbers = (beside, difference(algo, env, ours), steps_of(seeds), minutes_of(seeds))
+        rows.append((f"`{algo}`", mean, each_seed(seeds), last_of_each_seed(algo, env, seeds), *numbers))
         remarks += [f"`{algo}`: {text}" for text in remark(algo, env)]
     return "\n\n".join([f"## {env}", *pictures, markdown(headings, rows), *remarks])
 
@@ -306,6 +306,19 @@ def steps_of(seeds: list[dict[str, str]]) -> str:
 
 def each_seed(seeds: list[dict[str, str]]) -> str:
     return ", ".join(f"{float(seed['mean_return']):,.1f}" for seed in seeds)
+
+
+def last_of_each_seed(algo: str, env: str, seeds: list[dict[str, str]]) -> str:
+    """Return the mean returns of the last agents; with * the last evaluation of a run without that score."""
+    path = MEASURED / f"curves/{algo}/{folder_name(env)}.csv"
+    evaluations = csv.DictReader(path.read_text().splitlines())
+    last = {row["seed"]: float(row["mean_return"]) for row in evaluations}
+    return ", ".join(
+        f"{float(seed['last_mean_return']):,.1f}"
+        if seed["last_mean_return"]
+        else f"{last[seed['seed']]:,.1f}\\*"
+        for seed in seeds
+    )
 
 
 def speed_table(name: str) -> str:

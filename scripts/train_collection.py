@@ -5,13 +5,14 @@
     .venv/bin/python scripts/train_collection.py --agents ppo2/CartPole-v1,sac/Pendulum-v1
 
 The queue is scripts/collection.csv: algorithm, environment, number of seeds, overrides for `zoo train`, in
-the order of training. A pair is finished when trained_agents/ holds its agent, docs/measured/curves/ the
-evaluations of its seeds, and docs/measured/scores.csv a row for each; --agents trains a finished one again.
-Stopped and started again, the script goes on where it was: finished runs are kept, a stopped one is resumed.
-For trainings at the same time use --jobs: two scripts would overwrite each other's scores.
+the order of training. A seed is finished when docs/measured/scores.csv has a row for it and
+docs/measured/curves/ its evaluations; only the seeds that are missing are trained. --agents trains all
+seeds of a pair again. Stopped and started again, the script goes on where it was: finished runs are kept, a
+stopped one is resumed. For trainings at the same time use --jobs: two scripts would overwrite each other's
+scores.
 
-The agent that is kept is the best of the seeds by the mean return of 100 episodes; the score on its card is
-that of 100 other episodes.
+Best and last agent of each run are scored over the same 100 episodes. The best agent of the best seed is
+kept; the score on its card is that of 100 other episodes.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import io
 import json
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -70,7 +71,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Score:
-    """What the best agent of one run reaches."""
+    """Returns of one run's best agent, and the mean return of its last one."""
 
     algo: str
     env: str
@@ -86,6 +87,8 @@ class Score:
     """The run's folder, below that of all runs."""
     minutes: float | None
     """How long the run trained, beside others on the same machine; None if that is not known."""
+    last_mean_return: float | None
+    """Mean return of the run's last agent; None if only the best one was scored."""
 
 
 def main() -> None:
@@ -127,31 +130,39 @@ def read_queue(path: Path, wanted: list[str] | None) -> list[Pair]:
 
 
 def is_finished(pair: Pair, repository: Path) -> bool:
-    """Tell whether the collection has the pair's agent, its curves, and a score for each seed."""
-    scored = {row_key(row) for row in read_scores(repository)}
-    return (
-        (repository / "trained_agents" / pair.folder / "card.json").exists()
-        and curves_file(pair, repository).exists()
-        and all((pair.algo, pair.env, str(seed)) in scored for seed in range(pair.seeds))
-    )
+    return not set(range(pair.seeds)) - scored_seeds(pair, repository).keys()
+
+
+def scored_seeds(pair: Pair, repository: Path) -> dict[int, float]:
+    """Return each finished seed's mean return; none if the collection lacks the agent or the curves."""
+    card = repository / "trained_agents" / pair.folder / "card.json"
+    if not (card.exists() and curves_file(pair, repository).exists()):
+        return {}
+    return {
+        int(row["seed"]): float(row["mean_return"])
+        for row in read_scores(repository)
+        if (row["algo"], row["env"]) == (pair.algo, pair.env)
+    }
 
 
 def train_pair(pair: Pair, arguments: argparse.Namespace) -> None:
-    """Train and score each seed of a pair, and write its agent, scores and curves into the repository."""
-    name = f"{pair.algo} {pair.env}"
-    try:
-        runs = [finished_run(pair, seed, arguments) for seed in range(pair.seeds)]
-        scores = [score_run(pair, seed, run, arguments.runs) for seed, run in enumerate(runs)]
-        best = max(scores, key=lambda score: score.mean_return)
-        keep(arguments.runs / best.run / "best_agent", arguments.repository / "trained_agents" / pair.folder)
-    except Exception as error:  # the queue goes on
-        print(f"{name}: {type(error).__name__}: {error}", flush=True)
-        return
-    with _writing:
-        atomic.write_text(curves_file(pair, arguments.repository), curves_of(runs))
-        add_scores(arguments.repository, scores)
-    seeds = ", ".join(f"{score.mean_return:,.1f}" for score in scores)
-    print(f"{name}: {seeds} ({sum(score.minutes or 0 for score in scores):.0f} minutes)", flush=True)
+    """Train and score the seeds that a pair lacks; write agent, curve and score as each is finished."""
+    scored = {} if arguments.agents else scored_seeds(pair, arguments.repository)
+    for seed in sorted(set(range(pair.seeds)) - scored.keys()):
+        name = f"{pair.algo} {pair.env} seed {seed}"
+        try:
+            run = finished_run(pair, seed, arguments)
+            score = score_run(pair, seed, run, arguments.runs)
+            if score.mean_return > max(scored.values(), default=-np.inf):
+                keep(run / "best_agent", arguments.repository / "trained_agents" / pair.folder)
+        except Exception as error:  # the queue goes on
+            print(f"{name}: {type(error).__name__}: {error}", flush=True)
+            continue
+        scored[seed] = score.mean_return
+        with _writing:
+            add_curve(curves_file(pair, arguments.repository), seed, run, kept=scored.keys())
+            add_score(arguments.repository, score, kept=scored.keys())
+        print(f"{name}: {score.mean_return:,.1f} ({score.minutes or 0:.0f} minutes)", flush=True)
 
 
 def finished_run(pair: Pair, seed: int, arguments: argparse.Namespace) -> Path:
@@ -191,6 +202,7 @@ def expert_data(env: str, arguments: argparse.Namespace) -> Path:
 
 def score_run(pair: Pair, seed: int, run: Path, runs: Path) -> Score:
     result = evaluate(run / "best_agent", CHOOSING_SEED)
+    last = evaluate(run / "agent", CHOOSING_SEED)
     low, high = result["ci95"]
     record = json.loads((run / "run.json").read_text())
     speed = record["steps_per_second"]  # 0 of a run that had no step left when it was resumed
@@ -207,6 +219,7 @@ def score_run(pair: Pair, seed: int, run: Path, runs: Path) -> Score:
         n_episodes=result["n_episodes"],
         run=str(run.relative_to(runs)),
         minutes=round(record["timesteps"] / speed / 60, 2) if speed else None,
+        last_mean_return=last["mean_return"],
     )
 
 
@@ -249,29 +262,32 @@ def curves_file(pair: Pair, repository: Path) -> Path:
     return repository / "docs/measured/curves" / pair.algo / f"{folder_name(pair.env)}.csv"
 
 
-def curves_of(runs: Iterable[Path]) -> str:
-    """Return the evaluations of runs as CSV: seed, environment steps, mean return."""
-    lines = ["seed,timesteps,mean_return"]
-    for seed, run in enumerate(runs):
-        with np.load(run / "evaluations.npz") as evaluations:
-            means = evaluations["results"].mean(axis=1)
-            lines += [
-                f"{seed},{step},{mean:.6g}"
-                for step, mean in zip(evaluations["timesteps"], means, strict=True)
-            ]
-    return "\n".join(lines) + "\n"
+def add_curve(path: Path, seed: int, run: Path, kept: Collection[int]) -> None:
+    """Write a run's evaluations beside those of the other ``kept`` seeds: seed, steps, mean return."""
+    rows = list(csv.DictReader(path.read_text().splitlines())) if path.exists() else []
+    lines = [",".join(row.values()) for row in rows if int(row["seed"]) in set(kept) - {seed}]
+    with np.load(run / "evaluations.npz") as evaluations:
+        means = evaluations["results"].mean(axis=1)
+        steps = evaluations["timesteps"]
+        lines += [f"{seed},{step},{mean:.6g}" for step, mean in zip(steps, means, strict=True)]
+    lines.sort(key=lambda line: int(line.split(",")[0]))  # stable: a seed's rows stay in order
+    path.parent.mkdir(parents=True, exist_ok=True)
+    atomic.write_text(path, "\n".join(["seed,timesteps,mean_return", *lines, ""]))
 
 
 def read_scores(repository: Path) -> list[dict[str, str]]:
     return list(csv.DictReader((repository / "docs/measured/scores.csv").read_text().splitlines()))
 
 
-def add_scores(repository: Path, scores: list[Score]) -> None:
-    """Write a pair's scores in the place of those that it had."""
-    added = {row_key(asdict(score)): asdict(score) for score in scores}
-    pairs = {key[:2] for key in added}
-    kept = (row for row in read_scores(repository) if (row["algo"], row["env"]) not in pairs)
-    rows: dict[tuple[str, ...], dict[str, Any]] = {row_key(row): row for row in kept} | added
+def add_score(repository: Path, score: Score, kept: Collection[int]) -> None:
+    """Write a seed's score beside those of the pair's other ``kept`` seeds, and of all other pairs."""
+    pair = (score.algo, score.env)
+    rows: dict[tuple[str, ...], dict[str, Any]] = {
+        row_key(row): row
+        for row in read_scores(repository)
+        if (row["algo"], row["env"]) != pair or int(row["seed"]) in kept
+    }
+    rows[row_key(asdict(score))] = asdict(score)
     table = io.StringIO()
     writer = csv.DictWriter(table, [field.name for field in fields(Score)], lineterminator="\n")
     writer.writeheader()

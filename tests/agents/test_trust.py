@@ -138,6 +138,7 @@ def test_nothing_of_a_hostile_zip_runs(name: str, agent: Path, capfd: pytest.Cap
     "env",
     [
         {"wrappers": ["TimeLimit", {"_target_": "gymnasium.wrappers.ClipReward", "max_reward": 1.0}]},
+        {"wrappers": ["minigrid.wrappers.FlatObsWrapper"]},
         {"wrappers": [{"_target_": "zoo.envs.wrappers.TimeFeature", "max_steps": 500}]},
         {"kwargs": {"sutton_barto_reward": True}},
         {"id": "envpool:CartPole-v1"},

@@ -1,8 +1,8 @@
 """The one place where trust is asked for: an agent is data, and names code only with ``trust=true``.
 
 An agent may come from anybody: a folder, a zip, the Hub. Texts name its environment, wrappers and policy.
-Names that stand in Zoo or in `gymnasium.wrappers`, and ids of registered environments, are followed. A text
-that would import another module (``module:Id``, a ``_target_``), or read the user's environment
+Classes of Zoo, `gymnasium.wrappers` and `minigrid.wrappers`, and ids of registered envs, are followed.
+A text that would import another module (``module:Id``, a ``_target_``), or read the user's environment
 variables (``${…}``), is refused. Runs, experiments, tuned files, studies and ``./conf`` are the user's own
 code, and so are the agents below the user's ``runs`` folder.
 """
@@ -19,7 +19,8 @@ from zoo.core.printing import one_line
 from zoo.envs.registry import ENVPOOL
 from zoo.errors import ZooError
 
-TRUSTED_PACKAGES = ("zoo.", "gymnasium.wrappers.")  # where the classes may stand that an agent names
+TRUSTED_PACKAGES = ("zoo.", "gymnasium.wrappers.", "minigrid.wrappers.")
+"""Packages whose classes an agent may name."""
 
 HYDRA_KEYS = ("_args_", "_partial_", "_recursive_", "_convert_")
 MASK_FUNCTION = "action_mask_fn"

@@ -23,7 +23,7 @@ PACKAGES = {
     r"ALE/.+|.*NoFrameskip-v\d+": ("ale_py", install_command("atari")),
     r".*BulletEnv-v\d+": ("pybullet_envs_gymnasium", install_command("pybullet")),
     r"Panda\w+-v\d+": ("panda_gym", install_command("robotics")),
-    r"(MiniGrid|BabyAI)-.+": ("minigrid", "pip install minigrid"),
+    r"(MiniGrid|BabyAI)-.+": ("minigrid", install_command("minigrid")),
     r"MiniWorld-.+": ("miniworld", "pip install miniworld"),
     r"(Fetch|HandManipulate|HandReach|AntMaze|PointMaze|Adroit|FrankaKitchen).+": (
         "gymnasium_robotics",

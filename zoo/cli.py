@@ -8,7 +8,7 @@ import sys
 import textwrap
 from collections.abc import Sequence
 
-from zoo.core.printing import printable, without_password
+from zoo.core.printing import prepare_streams, print_message, without_password
 from zoo.errors import INTERRUPTED, MISTAKE, ZooError, nearest
 from zoo.working_folder import forget_working_folder
 
@@ -42,6 +42,7 @@ MODULES = {"import": "import_"}
 def main() -> None:
     """Run the command line and exit: 0 done, 2 a mistake that the user can mend, 130 interrupted."""
     forget_working_folder()
+    prepare_streams()
     # While nothing is being learned, SIGTERM ends what is being done as Ctrl-C does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     status = status_of(sys.argv[1:])
@@ -58,10 +59,10 @@ def status_of(arguments: Sequence[str]) -> int:
     except (ZooError, PermissionError) as error:
         if os.environ.get("ZOO_DEBUG") == "1":
             raise
-        print(printable(f"zoo: {without_password(str(error))}"), file=sys.stderr)
+        print_message(without_password(str(error)))
         return MISTAKE
     except KeyboardInterrupt:
-        print("zoo: interrupted", file=sys.stderr)
+        print_message("interrupted")
         return INTERRUPTED
     except BrokenPipeError:
         # The reader of our output, such as `head`, has all it wanted.

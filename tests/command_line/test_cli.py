@@ -45,6 +45,20 @@ def test_reader_that_has_seen_enough_ends_the_command_quietly(tmp_path: Path) ->
     assert done.stderr == ""
 
 
+@pytest.mark.parametrize("streams", ["> /dev/full", "2>&-", "<&- >&- 2>&-", "> /dev/full 2> /dev/full"])
+def test_stream_that_takes_nothing_fails_no_training(tmp_path: Path, streams: str) -> None:
+    settings = "algo=a2c env=CartPole-v1 n_timesteps=40 n_envs=2 compile=false callbacks.eval=null"
+    done = subprocess.run(f"'{ZOO}' train {settings} {streams}", shell=True, cwd=tmp_path, check=False)
+    assert done.returncode == 0
+    assert len(list(tmp_path.glob("runs/*/*/*/agent/card.json"))) == 1
+
+
+def test_ascii_stdout_shows_scores() -> None:
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run([ZOO, "agents"], env=environment, capture_output=True, text=True, check=True)
+    assert re.search(r"[0-9] \? [0-9.]+ over 100 episodes", done.stdout)
+
+
 @pytest.mark.parametrize(("given", "found"), [(None, "1"), ("3", "3")])
 def test_openblas_gets_one_thread_unless_the_user_says_otherwise(given: str | None, found: str) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
@@ -16,6 +17,7 @@ import pytest
 from gymnasium.envs.classic_control import CartPoleEnv, PendulumEnv
 from gymnasium.wrappers import TimeLimit
 
+from zoo.algorithms.callback import Callback, Training
 from zoo.algorithms.ppo import PPO2
 from zoo.envs.make_env import make_vec_env
 from zoo.experiment.callbacks import EvalCallback
@@ -205,3 +207,19 @@ def test_terminal_shows_a_bar(ppo2: Callable[..., PPO2]) -> None:
     assert "640/640" in shown
     assert "ppo2" in shown
     assert "steps/s" in shown
+
+
+@pytest.mark.parametrize("at", [1, 320])
+def test_closed_terminal_ends_no_training(ppo2: Callable[..., PPO2], at: int) -> None:
+    class CloseTerminal(Callback):
+        every = at
+
+        def on_steps(self, algorithm: Training) -> None:
+            self.every = 0
+            os.close(reading)
+
+    reading, writing = pty.openpty()
+    steps = 0
+    with contextlib.suppress(OSError), open(writing, "w") as terminal:
+        steps = ppo2().learn(640, [CloseTerminal(), ProgressBarCallback(stream=terminal)]).num_timesteps
+    assert steps == 640

@@ -10,7 +10,7 @@ from typing import Any
 
 from zoo.config.schema import preset_or_name
 from zoo.config.user_files import shown
-from zoo.core.printing import decimal, print_message, say, show
+from zoo.core.printing import decimal, print_message, say
 from zoo.errors import INTERRUPTED
 from zoo.experiment.experiment import Experiment, Result
 
@@ -61,17 +61,17 @@ def _print_start(experiment: Experiment) -> None:
     if config["init_from"] is not None and not algorithm.num_timesteps:
         parts = {"weights": "the weights", "optimizer": "weights and optimizer of the last checkpoint"}
         what = parts.get(config["init_with"], "weights, optimizer and replay buffer of the last checkpoint")
-        show(f"start   with {what} of {shown(config['init_from'])}")
+        say(f"start   with {what} of {shown(config['init_from'])}")
         for line in experiment.changed_settings:
-            show(f"        {line}")
+            say(f"        {line}")
     algo, env = preset_or_name(config["algo"]), config["env"]["id"]
-    show(f"run     {shown(experiment.run.path)}")
+    say(f"run     {shown(experiment.run.path)}")
     no_file = {None: f"no file for {algo} on {env}", "none": "left out by tuned=none"}.get(config["tuned"])
-    show(f"tuned   {f'{no_file}; defaults of the algorithm' if no_file else config['tuned']}")
+    say(f"tuned   {f'{no_file}; defaults of the algorithm' if no_file else config['tuned']}")
     if experiment.is_resumed and algorithm.num_timesteps:
-        show(f"resume  from step {algorithm.num_timesteps:,}, its last checkpoint")
+        say(f"resume  from step {algorithm.num_timesteps:,}, its last checkpoint")
     elif experiment.is_resumed:
-        show("resume  from the start: the run had no checkpoint yet")
+        say("resume  from the start: the run had no checkpoint yet")
 
 
 def _print_end(result: Result, experiment: Experiment) -> None:

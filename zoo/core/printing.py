@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import io
+import os
 import re
 import sys
 import unicodedata
@@ -64,6 +65,19 @@ def first_and_last(text: object) -> str:
     """Return the first and the last line: of a message with a traceback in it, the two that say something."""
     first, *others = str(text).strip().splitlines() or [""]
     return f"{first} {others[-1].strip()}" if others else first
+
+
+def prepare_streams() -> None:
+    """Open the null device for closed standard streams, and let "?" replace what stdout can't encode.
+
+    The next file that is opened would otherwise get the number of a closed stream, and what is printed to it.
+    """
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            descriptor = os.open(os.devnull, os.O_RDWR)
+            os.set_inheritable(descriptor, True)
+            setattr(sys, name, open(descriptor, "r" if name == "stdin" else "w"))  # noqa: SIM115
+    sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
 
 
 def show(text: object = "", *, end: str = "\n", file: TextIO | None = None, flush: bool = False) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import os
 import sys
 import time
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, TextIO
@@ -368,7 +369,7 @@ def rollout_scalars(episodes: Iterable[EpisodeRecord]) -> dict[str, float]:
 
 
 class ProgressBarCallback(Callback):
-    """A bar with steps per second, time left and mean return, if ``stream`` is a terminal."""
+    """A bar with steps per second, time left and mean return, if ``stream`` is a terminal, while it lasts."""
 
     every = 50
     looks_often = True
@@ -379,7 +380,7 @@ class ProgressBarCallback(Callback):
         self._bar: Any = None
 
     def on_training_start(self, algorithm: Training) -> None:
-        if not self.stream.isatty():
+        if self.stream is None or not self.stream.isatty():
             return
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -399,7 +400,8 @@ class ProgressBarCallback(Callback):
         self._task = self._bar.add_task(
             algorithm.name, total=algorithm.total_timesteps, completed=algorithm.num_timesteps, facts=""
         )
-        self._bar.start()
+        with self._given_up_on_error():
+            self._bar.start()
 
     def on_steps(self, algorithm: Training) -> None:
         if self._bar is not None and time.perf_counter() - self._shown >= self.seconds:
@@ -412,9 +414,18 @@ class ProgressBarCallback(Callback):
         self.close()
 
     def close(self) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-            self._bar = None
+        bar, self._bar = self._bar, None
+        if bar is not None:
+            with contextlib.suppress(OSError, ValueError):
+                bar.stop()
+
+    @contextlib.contextmanager
+    def _given_up_on_error(self) -> Iterator[None]:
+        """Drop the bar if it can't be drawn, as when its terminal was closed: no training ends by that."""
+        try:
+            yield
+        except (OSError, ValueError):
+            self.close()
 
     def _show(self, algorithm: Training) -> None:
         steps = algorithm.num_timesteps - self._first_step
@@ -426,8 +437,9 @@ class ProgressBarCallback(Callback):
         if algorithm.recent_episodes:
             mean = np.mean([episode.episode_return for episode in algorithm.recent_episodes])
             facts.append(f"mean return {decimal(float(mean))}")
-        self._bar.update(self._task, completed=algorithm.num_timesteps, facts=", ".join(facts))
-        self._bar.refresh()
+        with self._given_up_on_error():
+            self._bar.update(self._task, completed=algorithm.num_timesteps, facts=", ".join(facts))
+            self._bar.refresh()
 
     def _clock(self, algorithm: Training) -> float:
         """Return the time, which stands still while something is compiled: that is done once."""

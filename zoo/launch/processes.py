@@ -22,7 +22,7 @@ from hydra.types import RunMode
 
 from zoo.config.compose import ConfigLoader, job_part
 from zoo.config.overrides import format_overrides
-from zoo.core.printing import first_and_last, one_line, say, show, without_password
+from zoo.core.printing import first_and_last, one_line, prepare_streams, say, show, without_password
 from zoo.errors import INTERRUPTED as INTERRUPTED_STATUS
 from zoo.errors import MISTAKE, ZooError
 from zoo.launch.sweep_folder import DONE, FAILED, FAILURE, INTERRUPTED, KILLED, RUNNING, JobState, SweepFolder
@@ -72,6 +72,7 @@ def call_and_exit(function: Callable[..., tuple[int, str]], job: int) -> NoRetur
 
     Ends by SIGTERM once standard input closes, whose other end the parent process holds.
     """
+    prepare_streams()
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     signal.signal(signal.SIGINT, signal.default_int_handler)

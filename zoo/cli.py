@@ -8,7 +8,7 @@ import sys
 import textwrap
 from collections.abc import Sequence
 
-from zoo.core.printing import prepare_streams, print_message, without_password
+from zoo.core.printing import prepare_streams, print_message, warnings_as_messages, without_password
 from zoo.errors import INTERRUPTED, MISTAKE, ZooError, nearest
 from zoo.working_folder import forget_working_folder
 
@@ -55,7 +55,8 @@ def main() -> None:
 def status_of(arguments: Sequence[str]) -> int:
     """Run a command line and return its exit status; a user's mistake is told in one message."""
     try:
-        return run(arguments)
+        with warnings_as_messages():
+            return run(arguments)
     except (ZooError, PermissionError) as error:
         if os.environ.get("ZOO_DEBUG") == "1":
             raise

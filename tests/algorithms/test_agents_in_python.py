@@ -172,7 +172,10 @@ def test_an_environment_with_other_spaces_is_refused_and_changes_nothing() -> No
     for other, message in (
         ("CartPole-v1", "the observations of the agent"),
         ("MountainCarContinuous-v0", "the observations of the agent"),
-        (gym.wrappers.RescaleAction(gym.make("Pendulum-v1"), -1.0, 1.0), "the actions of the agent"),
+        (
+            gym.wrappers.RescaleAction(gym.make("Pendulum-v1"), -1.0, 1.0),
+            r"actions .* low\[0\] -2.0 is",
+        ),
     ):
         with pytest.raises(ZooError, match=message):
             model.set_env(other)
@@ -180,6 +183,28 @@ def test_an_environment_with_other_spaces_is_refused_and_changes_nothing() -> No
         assert model.normalizer is not None
         np.testing.assert_array_equal(model.predict(batch)[0], expected)
     model.learn(64)
+
+
+def with_bounds(env_id: str, low: float, high: float) -> gym.Env[Any, Any]:
+    env = gym.make(env_id)
+    space: Any = env.observation_space
+    env.observation_space = spaces.Box(low, high, space.shape, space.dtype)
+    return env
+
+
+@pytest.mark.parametrize("bound", [np.inf, np.finfo(np.float32).max, 50.0])
+def test_other_bounds_of_observations_are_told(bound: float, tmp_path: Path) -> None:
+    model = make("ppo2")
+    env = with_bounds("CartPole-v1", -bound, bound)
+    with pytest.warns(ZooWarning, match=r"observations: low\[0\] -4.8 is not .*; no network reads"):
+        model.set_env(env)
+    with pytest.warns(ZooWarning, match=r"low\[0\]"):
+        zoo.load(model.learn(32).save(tmp_path / "agent"), env).learn(32)
+
+
+def test_bounds_that_make_no_image_are_refused() -> None:
+    with pytest.raises(ZooError, match=r"high.* 255 is not 200"):
+        make("ppo2_image").set_env(with_bounds("Zoo/IdentityImage-v0", 0, 200))
 
 
 @pytest.mark.parametrize(

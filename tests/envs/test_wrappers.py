@@ -460,7 +460,10 @@ def test_unsupported_space_is_refused(space: Any) -> None:
     [
         (spaces.Discrete(2), spaces.Discrete(2, start=1), "Discrete(2) is not Discrete(2, start=1)"),
         (spaces.Box(0, 1, (2,)), spaces.Box(0, 1, (3,)), "Box(2,) float32 is not Box(3,) float32"),
-        (spaces.Box(0, 1, (2,)), spaces.Box(0, 2, (2,)), "high [1. 1.] is not [2. 2.]"),
+        (spaces.Box(0, 1, (2,)), spaces.Box(0, 2, (2,)), "high[0] 1.0 is not 2.0"),
+        (spaces.Box(-1, 1, ()), spaces.Box(-2, 1, ()), "low -1.0 is not -2.0"),
+        (spaces.Box(0, 1, (2, 2)), spaces.Box(0, np.array([[1, 9], [1, 1]])), "high[0, 1] 1.0 is not 9.0"),
+        (spaces.Box(0, 9e5, (1,)), spaces.Box(0, 9.001e5, (1,)), "high[0] 900000.0 is not 900100.0"),
         (spaces.Box(0, 1, (2,)), spaces.MultiBinary(2), "Box(2,) float32 is not MultiBinary(2)"),
         (spaces.Dict({"a": VECTOR}), spaces.Dict({"b": VECTOR}), "keys ['a'] are not ['b']"),
         (

@@ -14,7 +14,7 @@ from torch import nn
 
 import zoo
 from zoo.envs.config import EnvConfig
-from zoo.errors import ZooError
+from zoo.errors import ZooError, ZooWarning
 from zoo.interop.export import random_masks
 from zoo.interop.sb3_import import import_sb3
 
@@ -251,9 +251,20 @@ def test_other_environment_is_refused(tmp_path: Path) -> None:
     file = saved(make("PPO", "MlpPolicy", Still(VECTOR, CHOICE)), tmp_path)
     other = spaces.Box(-1.0, 1.0, (4,), np.float32)
     with pytest.raises(
-        ZooError, match=r"observations are Box\(3,\) float32, but the environment's are Box\(4,\)"
+        ZooError, match=r"observations and the environment's differ: Box\(3,\) float32 is not Box\(4,\)"
     ):
         import_sb3(file, env_spaces=(other, CHOICE))
+
+
+def test_bounds_of_before_gymnasium_1_are_taken(tmp_path: Path) -> None:
+    largest = float(np.finfo(np.float32).max)
+    old, today = (spaces.Box(-bound, bound, (3,), np.float32) for bound in (largest, np.inf))
+    narrow, wide = (spaces.Box(-bound, bound, (2,), np.float32) for bound in (1.0, 2.0))
+    file = saved(make("PPO", "MlpPolicy", Still(old, narrow)), tmp_path)
+    with pytest.warns(ZooWarning, match="observations: low.* -3.4028235e.38 is not -inf"):
+        import_sb3(file, env_spaces=(today, narrow))
+    with pytest.raises(ZooError, match=r"actions .* differ: low\[0\] -1.0 is not -2.0"):
+        import_sb3(file, env_spaces=(old, wide))
 
 
 class OwnActivation(nn.Module):

@@ -11,7 +11,7 @@ from typing import Any
 from zoo.config.fields import build
 from zoo.config.schema import ExpertSettings
 from zoo.config.user_files import shown
-from zoo.core.printing import decimal, one_line, printable, show, warnings_as_messages
+from zoo.core.printing import decimal, one_line, printable, show
 from zoo.envs.registry import folder_name
 from zoo.envs.transition import EpisodeRecord
 from zoo.errors import ZooError
@@ -43,12 +43,11 @@ def _show_file(settings: ExpertSettings, path: str) -> None:
     if given:
         raise ZooError(f"show=PATH shows what a file holds; leave out {', '.join(given)}")
     whole = read_expert(path)
-    with warnings_as_messages():
-        data = whole.filtered(
-            min_return=settings.min_return,
-            successes_only=settings.successes_only,
-            n_episodes=settings.n_episodes,
-        )
+    data = whole.filtered(
+        min_return=settings.min_return,
+        successes_only=settings.successes_only,
+        n_episodes=settings.n_episodes,
+    )
     part = "" if data is whole else f": {data.n_episodes:,} of its {whole.n_episodes:,} episodes"
     show(f"file          {one_line(path)}{part}\n{summary(data)}")
 
@@ -62,7 +61,7 @@ def _recorded(agent: OpenedAgent, settings: ExpertSettings) -> ExpertData:
         number = f"episode {next(numbers)} of {n_episodes}" if is_kept else "left out"
         show(f"{number}: return {decimal(episode.episode_return)} in {episode.length:,} steps", flush=True)
 
-    with agent.open_envs(min(settings.n_envs, n_episodes)) as envs, warnings_as_messages():
+    with agent.open_envs(min(settings.n_envs, n_episodes)) as envs:
         data = record_expert(
             agent.algorithm,
             envs,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import VectorWrapper
 
-from zoo.errors import ZooError
+from zoo.errors import ZooError, ZooWarning
 
 Env = gym.Env[Any, Any]
 Info = dict[str, Any]
@@ -166,34 +167,43 @@ def describe(space: Space) -> str:
     return str(space) if isinstance(space, PLAIN) else type(space).__name__
 
 
-def spaces_differ(a: Space, b: Space) -> str | None:
-    """Return what makes ``b`` another space than ``a`` in a few words, or None if they are the same."""
+def spaces_differ(a: Space, b: Space, *, bounds: bool = True) -> str | None:
+    """Return what makes ``b`` another space than ``a`` in a few words, or None if they are the same.
+
+    Without ``bounds`` those of a Box may be others, unless they make one of two an image.
+    """
     if isinstance(a, spaces.Dict) and isinstance(b, spaces.Dict):
         if set(a) != set(b):
             return f"keys {sorted(a)} are not {sorted(b)}"
-        differences = ((f"{key}: ", spaces_differ(a[key], b[key])) for key in a)
+        differences = ((f"{key}: ", spaces_differ(a[key], b[key], bounds=bounds)) for key in a)
         return next((where + each for where, each in differences if each is not None), None)
     if isinstance(a, spaces.Tuple) and isinstance(b, spaces.Tuple) and len(a) == len(b):
-        parts = (spaces_differ(*pair) for pair in zip(a, b, strict=True))
+        parts = (spaces_differ(*pair, bounds=bounds) for pair in zip(a, b, strict=True))
         return next((f"part {i}: {each}" for i, each in enumerate(parts) if each is not None), None)
     if type(a) is not type(b) or a.shape != b.shape or a.dtype != b.dtype:
         return f"{describe(a)} is not {describe(b)}"
     if isinstance(a, spaces.Box) and isinstance(b, spaces.Box):
-        for name in ("low", "high"):
-            bounds = getattr(a, name), getattr(b, name)
-            if not np.allclose(*bounds):
-                first, second = (np.array2string(bound, threshold=8, precision=4) for bound in bounds)
-                return f"{name} {first} is not {second}"
+        for name in ("low", "high") if bounds or is_image(a) != is_image(b) else ():
+            first, second = getattr(a, name), getattr(b, name)
+            for index in map(tuple, np.argwhere(~np.isclose(first.astype(float), second.astype(float)))):
+                where = f"{name}{list(map(int, index)) or ''}"
+                return f"{where} {first[index]!s} is not {second[index]!s}"
         return None
     return None if a == b else f"{describe(a)} is not {describe(b)}"
 
 
 def interfaces_differ(agent: tuple[Space, Space], env: tuple[Space, Space]) -> tuple[str, str] | None:
-    """Return which space of an env (``"observations"`` or ``"actions"``) is not an agent's, and how."""
+    """Return which space of an env (``"observations"`` or ``"actions"``) is not an agent's, and how.
+
+    No network reads the bounds of observations: `ZooWarning` warns of others.
+    """
     for what, ours, theirs in zip(("observations", "actions"), agent, env, strict=True):
-        difference = spaces_differ(ours, theirs)
+        difference = spaces_differ(ours, theirs, bounds=what == "actions")
         if difference is not None:
             return what, difference
+    widened = spaces_differ(agent[0], env[0])
+    if widened is not None:
+        warnings.warn(f"observations: {widened}; no network reads their bounds", ZooWarning, stacklevel=3)
     return None
 
 

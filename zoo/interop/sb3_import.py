@@ -18,7 +18,7 @@ from zoo.config.fields import build
 from zoo.core.printing import one_line
 from zoo.core.tensors import Arrays
 from zoo.envs.config import EnvConfig
-from zoo.envs.spaces import describe, is_image, leaf_spaces, spaces_differ
+from zoo.envs.spaces import describe, interfaces_differ, is_image, leaf_spaces
 from zoo.errors import ZooError, nearest
 from zoo.interop.sb3_zip import Sb3Files, is_pickled, read_sb3, read_vecnormalize
 from zoo.policies.config import POLICIES, PolicyConfig
@@ -150,12 +150,13 @@ def _spaces(files: Sb3Files, given: tuple[Space, Space] | None) -> tuple[Space, 
         if observation_space is None or action_space is None:
             raise ZooError("its spaces can't be read; name its environment: env=ID")
         return observation_space, action_space
-    for name, theirs, ours in zip(names, own, given, strict=True):
-        has_images = any(is_image(part) for _, part in leaf_spaces(ours))
-        if theirs is None or has_images or spaces_differ(theirs, ours) is None:
-            continue
-        what = "observations" if name == "observation_space" else "actions"
-        raise ZooError(f"its {what} are {describe(theirs)}, but the environment's are {describe(ours)}")
+    observed, acted = (
+        ours if theirs is None or any(is_image(part) for _, part in leaf_spaces(ours)) else theirs
+        for theirs, ours in zip(own, given, strict=True)
+    )
+    difference = interfaces_differ((observed, acted), given)
+    if difference is not None:
+        raise ZooError(f"its {difference[0]} and the environment's differ: {difference[1]}")
     return given
 
 

@@ -62,6 +62,21 @@ BESIDE_SB3 = {
 }
 """Works of docs/measured/speed.json, and the trainings of the collection that they are like."""
 
+SUITES = {
+    "Atari": r".*NoFrameskip-v\d+",
+    "MiniGrid": r"MiniGrid-.*",
+    "Box2D": r"(LunarLander|BipedalWalker).*",
+    "MuJoCo": r".*-v5",
+    "PyBullet": r".*BulletEnv-v0",
+    "Goals": r"(Zoo/BitFlipping|PandaReach|parking).*",
+    "Classic control without velocities": r".*NoVel-v\d+",
+    "Classic control": r".*",
+}
+"""Environments of each table at the top of the collection's page; the first pattern that fits counts."""
+
+T_QUANTILES = {2: 12.71, 3: 4.303, 4: 3.182, 5: 2.776}
+"""97.5 % quantiles of Student's t for the mean of so many seeds."""
+
 BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
 
@@ -222,12 +237,41 @@ def scores_table() -> str:
 
 
 def collection_sections() -> str:
-    """Return what training took, and for each environment its film, its curves, and a table of algorithms."""
+    """Return a table a suite, the cost of training, and a section an environment."""
     by_env: dict[str, list[tuple[str, list[dict[str, str]]]]] = {}
     for (algo, env), seeds in scores().items():
         by_env.setdefault(env, []).append((algo, seeds))
     sections = (environment_section(env, rows) for env, rows in sorted(by_env.items()))
-    return "\n\n".join([training_time(), *sections])
+    return "\n\n".join([*suite_tables(), training_time(), *sections])
+
+
+def suite_tables() -> list[str]:
+    """Return for each suite a table of algorithms and environments; the best of a column is bold."""
+    suites: dict[str, dict[str, dict[str, list[float]]]] = {name: {} for name in SUITES}
+    for (algo, env), seeds in scores().items():
+        suite = next(name for name, pattern in SUITES.items() if re.fullmatch(pattern, env))
+        returns = [float(seed["mean_return"]) for seed in seeds]
+        suites[suite].setdefault(env, {})[algo] = returns
+    tables = []
+    for suite, by_env in sorted(suites.items()):
+        if not by_env:
+            continue
+        envs = sorted(by_env)
+        best = {env: max(map(statistics.mean, by_env[env].values())) for env in envs if len(by_env[env]) > 1}
+        rows = [
+            (f"`{algo}`", *(suite_cell(by_env[env].get(algo), best.get(env)) for env in envs))
+            for algo in sorted({algo for returns in by_env.values() for algo in returns})
+        ]
+        tables.append(f"**{suite}**\n\n{markdown(('algorithm', *envs), rows)}")
+    return tables
+
+
+def suite_cell(returns: list[float] | None, best: float | None) -> str:
+    if returns is None:
+        return ""
+    mean = statistics.mean(returns)
+    number = f"**{mean:,.1f}**" if mean == best else f"{mean:,.1f}"
+    return number if len(returns) > 1 else f"{number} ¹"
 
 
 def training_time() -> str:
@@ -263,7 +307,7 @@ def environment_section(env: str, algorithms: list[tuple[str, list[dict[str, str
         beside = "; ".join(published(algo, env)) or "–"
         ours = agent["mean_return"] if agent else max(float(seed["mean_return"]) for seed in seeds)
         numbers = (beside, difference(algo, env, ours), steps_of(seeds), minutes_of(seeds))
-        rows.append((f"`{algo}`", mean, each_seed(seeds), last_of_each_seed(algo, env, seeds), *numbers))
+        rows.append((f"`{algo}`", mean, best_of_seeds(seeds), last_of_seeds(algo, env, seeds), *numbers))
         remarks += [f"`{algo}`: {text}" for text in remark(algo, env)]
     return "\n\n".join([f"## {env}", *pictures, markdown(headings, rows), *remarks])
 
@@ -308,17 +352,26 @@ def each_seed(seeds: list[dict[str, str]]) -> str:
     return ", ".join(f"{float(seed['mean_return']):,.1f}" for seed in seeds)
 
 
-def last_of_each_seed(algo: str, env: str, seeds: list[dict[str, str]]) -> str:
-    """Return the mean returns of the last agents; with * the last evaluation of a run without that score."""
+def best_of_seeds(seeds: list[dict[str, str]]) -> str:
+    return mean_with_interval([float(seed["mean_return"]) for seed in seeds])
+
+
+def last_of_seeds(algo: str, env: str, seeds: list[dict[str, str]]) -> str:
+    """Return the mean return of the last agents; with * some are the last evaluation of a run."""
     path = MEASURED / f"curves/{algo}/{folder_name(env)}.csv"
     evaluations = csv.DictReader(path.read_text().splitlines())
-    last = {row["seed"]: float(row["mean_return"]) for row in evaluations}
-    return ", ".join(
-        f"{float(seed['last_mean_return']):,.1f}"
-        if seed["last_mean_return"]
-        else f"{last[seed['seed']]:,.1f}\\*"
-        for seed in seeds
-    )
+    last = {row["seed"]: row["mean_return"] for row in evaluations}
+    returns = [float(seed["last_mean_return"] or last[seed["seed"]]) for seed in seeds]
+    is_scored = all(seed["last_mean_return"] for seed in seeds)
+    return mean_with_interval(returns) + ("" if is_scored else " \\*")
+
+
+def mean_with_interval(returns: list[float]) -> str:
+    """Return the mean over seeds with the half width of its 95 % interval; ¹ marks a single seed."""
+    n, mean = len(returns), statistics.mean(returns)
+    if n == 1:
+        return f"{mean:,.1f} ¹"
+    return f"{mean:,.1f} ± {T_QUANTILES[n] * statistics.stdev(returns) / n**0.5:,.1f}"
 
 
 def speed_table(name: str) -> str:

@@ -7,6 +7,8 @@ import logging
 import math
 import os
 import re
+import shlex
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from zoo.algorithms.saving import run_tensors
 from zoo.cli import status_of
 from zoo.config.compose import compose
 from zoo.envs.config import EnvConfig
+from zoo.errors import ZooError
 from zoo.experiment.checkpoint import read_checkpoint
 from zoo.experiment.experiment import Experiment, Result, TrainingInterrupted, train
 from zoo.experiment.expert_recording import record_expert
@@ -103,8 +106,47 @@ def test_replay_memory_comes_along_and_is_learned_from_at_once(more: list[str]) 
 
 def test_settings_that_differ_are_said() -> None:
     calm = ["algo.learning_starts=0", "algo.exploration_initial_eps=0.1"]
-    said = begun(*DQN, f"init_from={trained(*DQN).run.path}", "init_with=all", *calm).changed_settings
-    assert said == ["algo.learning_starts: 50 → 0", "algo.exploration_initial_eps: 1.0 → 0.1"]
+    run = trained(*DQN).run.path
+    second = begun(*DQN, f"init_from={run}", "init_with=all", *calm)
+    assert second.init == f"weights, optimizer and replay buffer of the last checkpoint of {run} (step 200)"
+    assert second.changed_settings == [
+        *("algo.learning_starts: 50 → 0", "algo.exploration_initial_eps: 1.0 → 0.1"),
+    ]
+
+
+def test_checkpoint_of_another_step_is_refused() -> None:
+    """As a full disk leaves it: the agent could be written, the last checkpoints could not."""
+    run, earlier = trained(*DQN, "callbacks.agents={every: 104}").run, trained(*DQN, "n_timesteps=104").run
+    (kept,) = run.kept_agents.glob("*104")
+    with pytest.raises(ZooError, match=r"checkpoint is of step 200, .*000104 of step 104; init_with=weights"):
+        begun(*DQN, f"init_from={kept}", "init_with=all")
+    shutil.rmtree(run.checkpoint)
+    shutil.copytree(earlier.checkpoint, run.checkpoint)
+    for what in ("optimizer", "all"):
+        with pytest.raises(ZooError, match=r"checkpoint is of step 104, .*agent of step 200; init_with=w"):
+            begun(*DQN, f"init_from={run.path}", f"init_with={what}")
+    assert "init_with" not in run.continuation()
+    assert begun(*DQN, f"init_from={run.path}").init == f"the weights of {run.path} (step 200)"
+    assert begun(*DQN, f"init_from={kept}").init.endswith("(step 104)")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        *(["pretrain.dataset=expert.npz", "pretrain.n_epochs=2"], ["init_with=all", "init_from=runs/first"]),
+        *(["callbacks.checkpoint.keep=false", "init_with=all", "init_from=runs/first"], ["runs_dir=a b"]),
+    ],
+    ids=lambda settings: settings[0],
+)
+def test_continuation_continues(settings: list[str]) -> None:
+    if "init_from=runs/first" in settings:
+        trained(*PPO2).run.path.rename("runs/first")
+    first = trained(*PPO2, "algo.learning_rate=0", *settings)  # then best and last agent are equal
+    zoo_, train_, *overrides = shlex.split(first.run.continuation())
+    second = begun(*overrides)
+    assert (zoo_, train_, second.algorithm.num_timesteps) == ("zoo", "train", 0)
+    ours, theirs = (each.algorithm.get_parameters() for each in (second, first))
+    assert all(np.array_equal(ours[name], theirs[name]) for name in theirs)
 
 
 def test_what_does_not_fit_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

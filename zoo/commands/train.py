@@ -59,9 +59,7 @@ class _TerminalHandler(logging.Handler):
 def _print_start(experiment: Experiment) -> None:
     config, algorithm = experiment.config, experiment.algorithm
     if config["init_from"] is not None and not algorithm.num_timesteps:
-        parts = {"weights": "the weights", "optimizer": "weights and optimizer of the last checkpoint"}
-        what = parts.get(config["init_with"], "weights, optimizer and replay buffer of the last checkpoint")
-        say(f"start   with {what} of {shown(config['init_from'])}")
+        say(f"start   with {experiment.init}")
         for line in experiment.changed_settings:
             say(f"        {line}")
     algo, env = preset_or_name(config["algo"]), config["env"]["id"]
@@ -90,13 +88,8 @@ def _print_end(result: Result, experiment: Experiment) -> None:
         runs_dir = experiment.config["runs_dir"]
         where = "" if runs_dir == "runs" else f" {shlex.quote(f'runs_dir={runs_dir}')}"
         say(f"watch   zoo enjoy {shlex.quote(f'agent={run}')}{where}")
-        say(f"more    {_new_run_command(run)}{' init_with=all' if result.run.has_checkpoint else ''}")
+        say(f"more    {result.run.continuation()}")
     elif result.run.has_checkpoint or algorithm.num_timesteps == 0:
         say(f"resume  zoo train {shlex.quote(f'resume={run}')}")
     else:
-        say(f"go on   {_new_run_command(run)} (the run has no checkpoint)")
-
-
-def _new_run_command(run: str) -> str:
-    """Return the command of a new run with the settings and the weights of this one."""
-    return f"zoo train {shlex.quote(f'experiment={run}/config.yaml')} {shlex.quote(f'init_from={run}')}"
+        say(f"go on   {result.run.continuation()} (the run has no checkpoint)")

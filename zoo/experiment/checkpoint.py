@@ -236,6 +236,11 @@ def read_checkpoint(folder: str | Path, n_workers: int | None = None) -> Checkpo
     return Checkpoint(record["timesteps"], state, record.get("callbacks", {}), record.get("monitor"))
 
 
+def checkpoint_step(folder: Path) -> int:
+    """Return the environment step of the checkpoint in ``folder``. Raises `ZooError`."""
+    return int(_read_record(folder)["timesteps"])
+
+
 def _write_share(folder: Path, timesteps: int, state: State) -> Record:
     """Write a worker's arrays; return their files' names and checksums, and the plain values."""
     arrays, values = split(state)

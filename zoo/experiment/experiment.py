@@ -114,6 +114,8 @@ class Experiment:
         self.config = resolved(config)
         self.is_resumed = False
         """Whether an earlier run goes on."""
+        self.init = ""
+        """Which part of which agent ``init_from`` took, and of which step."""
         self.changed_settings: list[str] = []
         """How the agent that ``init_from`` names was trained otherwise."""
         self._closing = contextlib.ExitStack()
@@ -149,7 +151,8 @@ class Experiment:
         restores = run is not None and run.has_checkpoint
         self.algorithm = make_algorithm(self._launcher.own_config(self.config), closing)
         if self.config["init_from"] is not None and not restores:
-            self.changed_settings = init_algorithm(self.algorithm, self.config["init_from"], self.config)
+            init = init_algorithm(self.algorithm, self.config["init_from"], self.config)
+            self.init, self.changed_settings = init
         check_barriers(self.algorithm, self.config, None if run is None else run.read_config())
         if run is None:
             names = preset_or_name(self.config["algo"]), self.config["env"]["id"]

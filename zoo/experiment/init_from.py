@@ -6,22 +6,25 @@ import dataclasses
 import logging
 import math
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from zoo.agents.agent_folder import AgentFiles, read_as_data
+from zoo.agents.agent_folder import AgentFiles, read_as_data, read_card
+from zoo.agents.card import steps
 from zoo.agents.find import resolve_agent, run_of
 from zoo.algorithms.callback import PREEMPTED
 from zoo.algorithms.saving import Tensors, check_tensors, run_tensors
 from zoo.config.environment_values import as_written
 from zoo.config.fields import build
+from zoo.config.user_files import shown
 from zoo.core.atomic import write_text
 from zoo.core.plain_data import value_at
 from zoo.core.printing import csv_lines, one_line
 from zoo.envs.spaces import interfaces_differ, space_from_dict
 from zoo.errors import ZooError
-from zoo.experiment.checkpoint import Checkpoint, read_checkpoint
+from zoo.experiment.checkpoint import Checkpoint, checkpoint_step, read_checkpoint
 from zoo.experiment.run_folder import RunFolder
 from zoo.experiment.signals import stop_on_signals
 from zoo.imitation.bc import Epoch, PretrainConfig, clone_expert
@@ -41,8 +44,8 @@ BUFFER_SETTINGS = ("algo.buffer_size", "algo.optimize_memory_usage", "n_envs", "
 """Settings that two runs have in common which hand on a replay buffer."""
 
 
-def init_algorithm(algorithm: Algorithm, source: str, config: Mapping[str, Any]) -> list[str]:
-    """Load the parts of an agent or run that ``init_with`` names; return which of its settings differ today.
+def init_algorithm(algorithm: Algorithm, source: str, config: Mapping[str, Any]) -> tuple[str, list[str]]:
+    """Load the parts of an agent or run that ``init_with`` names; say which, and what settings differ today.
 
     Weights are those of an agent, with its running statistics. With the optimizer they are those of the
     run's last checkpoint, in which the optimizer stands and the replay buffer. Nothing of the agent is run.
@@ -60,13 +63,17 @@ def init_algorithm(algorithm: Algorithm, source: str, config: Mapping[str, Any])
     what = config.get("init_with", WEIGHTS)
     if what == WEIGHTS:
         _take_weights(algorithm, files, source, config)
-        return list(differences(files.config, algorithm, config))
+        taken = f"the weights of {shown(source)} (step {steps(files.card)})"
+        return taken, list(differences(files.config, algorithm, config))
     where = f"can't take {'all' if what == ALL else 'the optimizer'} from {one_line(source)}"
     checkpoint = _checkpoint_of(algorithm, files, source, what, where)
     _take_tensors(algorithm, checkpoint, where)
+    taken = "weights and optimizer"
     if what == ALL and algorithm.has_replay:
         _take_buffer(algorithm, checkpoint, files.config, config, where)  # type: ignore[arg-type]
-    return list(differences(files.config, algorithm, config))
+        taken = "weights, optimizer and replay buffer"
+    taken += f" of the last checkpoint of {shown(source)} (step {checkpoint.timesteps:,})"
+    return taken, list(differences(files.config, algorithm, config))
 
 
 def _take_weights(algorithm: Algorithm, files: AgentFiles, agent: str, config: Mapping[str, Any]) -> None:
@@ -98,6 +105,11 @@ def _checkpoint_of(algorithm: Algorithm, files: AgentFiles, source: str, what: s
             f"{where}: the run has kept no checkpoint (callbacks.checkpoint.keep=true keeps it);"
             " init_with=weights"
         )
+    agent = run.agent if (Path(source).expanduser() / run.record.name).is_file() else resolve_agent(source)
+    step, of_agent = f"{checkpoint_step(run.checkpoint):,}", steps(read_card(agent) if agent.exists() else {})
+    if of_agent not in ("?", step):
+        steps_differ = f"the last checkpoint is of step {step}, {one_line(shown(agent))} of step {of_agent}"
+        raise ZooError(f"{where}: {steps_differ}; init_with=weights")
     return read_checkpoint(run.checkpoint, 1 if what == ALL and algorithm.has_replay else None)
 
 

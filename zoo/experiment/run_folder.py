@@ -21,14 +21,15 @@ from zoo.agents.find import KEPT
 from zoo.algorithms.callback import PREEMPTED
 from zoo.config.environment_values import as_written, resolved
 from zoo.config.resume import SHOWN_ONLY
+from zoo.config.user_files import shown
 from zoo.core import atomic
 from zoo.core.file_lock import FileLock
 from zoo.core.free_memory import usable_cores
-from zoo.core.plain_data import parse_json, parse_yaml, plain, to_yaml, with_finite_numbers
+from zoo.core.plain_data import parse_json, parse_yaml, plain, to_yaml, value_at, with_finite_numbers
 from zoo.core.printing import one_line
 from zoo.envs.registry import folder_name
 from zoo.errors import ZooError
-from zoo.experiment.checkpoint import RECORD
+from zoo.experiment.checkpoint import RECORD, checkpoint_step
 from zoo.experiment.signals import slurm_job
 
 if TYPE_CHECKING:
@@ -90,11 +91,8 @@ class RunFolder:
         run = cls(path)
         # A run that was killed before its first record has a config, and nothing else to go on from.
         if run.record.exists() and run.read_record().get("status") == FINISHED:
-            here = shlex.quote(str(run.path))
-            everything = " init_with=all" if run.has_checkpoint else ""
             raise ZooError(
-                f"the run in {run.path} is finished; to train its agent further:"
-                f" zoo train experiment={here}/config.yaml init_from={here}{everything}"
+                f"the run in {run.path} is finished; to train its agent further: {run.continuation()}"
             )
         # A record lock: worker processes don't inherit it, so one that outlives its parent holds nothing.
         if not run._lock.acquire(wait=False):
@@ -112,6 +110,19 @@ class RunFolder:
     def has_checkpoint(self) -> bool:
         """Whether the run has reached its first checkpoint."""
         return (self.checkpoint / RECORD).is_file()
+
+    def continuation(self) -> str:
+        """Return the command of a new run that trains this one's last agent further, with its settings."""
+        config, path = self.read_config(), shown(self.path)
+        parts = [f"experiment={path}/config.yaml", f"init_from={path}"]
+        if value_at(config, "pretrain.dataset") is not None:  # the clone would replace the weights
+            parts.append("pretrain.dataset=null")
+        timesteps = self.read_record().get("timesteps")
+        if self.has_checkpoint and checkpoint_step(self.checkpoint) == timesteps:
+            parts.append("init_with=all")
+        elif config.get("init_with", "weights") != "weights":
+            parts.append("init_with=weights")
+        return shlex.join(["zoo", "train", *parts])
 
     def write_config(self, config: Mapping[str, Any]) -> None:
         """Write the whole resolved config."""

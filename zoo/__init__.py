@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import opcode
 import os
+import sys
 from typing import TYPE_CHECKING, Any
 
-from zoo.algorithms.registry import CLASS_NAMES, MODULES
+from zoo.algorithms.registry import CLASS_NAMES, LEARN_CALLBACKS, MODULES
 from zoo.version import __version__
 
 # These have to stand before NumPy and torch are imported. OpenBLAS' own threads fight torch's. And torch's
@@ -21,19 +23,32 @@ if TYPE_CHECKING:  # what editors and type checkers read of this module stands i
 
     from zoo.algorithms.algorithm import Algorithm
 
-_HOMES = {
-    **MODULES,
-    "ExpertData": "zoo.imitation.expert_data",
-    "ZooError": "zoo.errors",
-    "check_env": "zoo.envs.env_checker",
-    "compose": "zoo.config.compose",
-    "evaluate_policy": "zoo.experiment.evaluation",
-    "make_vec_env": "zoo.envs.make_env",
-    "read_expert": "zoo.imitation.expert_data",
-    "record_expert": "zoo.experiment.expert_recording",
-    "train": "zoo.experiment.experiment",
-    "write_expert": "zoo.imitation.expert_data",
+LEARN_CALLBACKS[0] = "zoo.experiment.learn_callbacks:learn_callbacks"
+
+_NAMES = {
+    "zoo.algorithms.algorithm": "Algorithm",
+    "zoo.algorithms.callback": "Callback",
+    "zoo.buffers.config": "ReplayConfig",
+    "zoo.config.compose": "compose",
+    "zoo.envs.config": "EnvConfig NormalizeConfig",
+    "zoo.envs.env_checker": "check_env",
+    "zoo.envs.make_env": "make_vec_env",
+    "zoo.envs.masks": "ActionMasker",
+    "zoo.envs.normalize": "VecNormalize",
+    "zoo.errors": "ZooError ZooWarning",
+    "zoo.experiment.callbacks": "EvalCallback KeepAgentsCallback StopTrainingOnMaxEpisodes"
+    " StopTrainingOnNoModelImprovement StopTrainingOnRewardThreshold VideoCallback",
+    "zoo.experiment.checkpoint": "CheckpointCallback",
+    "zoo.experiment.evaluation": "Evaluation evaluate_policy",
+    "zoo.experiment.experiment": "Result TrainingInterrupted train",
+    "zoo.experiment.expert_recording": "record_expert",
+    "zoo.experiment.loggers": "ConsoleLogger CsvLogger Logger LoggingCallback ProgressBarCallback",
+    "zoo.experiment.trackers": "TensorBoardLogger WandbLogger",
+    "zoo.imitation.expert_data": "ExpertData read_expert write_expert",
+    "zoo.policies.config": "PolicyConfig",
+    "zoo.policies.encoders": "BaseFeaturesExtractor",
 }
+_HOMES = {**MODULES, **{name: home for home, names in _NAMES.items() for name in names.split()}}
 """Where each public name is; the algorithms are those of the registry."""
 
 __all__ = ["__version__", "load", *_HOMES]
@@ -58,33 +73,21 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-NAMES_ELSEWHERE = {
-    **dict.fromkeys(("Monitor", "VecMonitor"), "zoo.make_vec_env(env, n_envs, monitor_dir=DIR), if at all"),
-    "VecVideoRecorder": "zoo record agent=PATH, or callbacks=video of zoo train",
-    "HerReplayBuffer": "replay={'hindsight': {}} of an off-policy algorithm, or zoo.HerSAC and its like",
-    "CallbackList": "a list of callbacks",
-    "HER": "replay={'hindsight': {}} of an off-policy algorithm, or zoo.HerSAC and its like",
-    "DummyVecEnv": "zoo.make_vec_env(env, n_envs)",
-    "SubprocVecEnv": "zoo.make_vec_env(env, n_envs, vectorization='workers')",
-    "VecNormalize": "zoo.make_vec_env(env, n_envs, normalize=True)",
-    "VecFrameStack": "zoo.make_vec_env(env, n_envs, frame_stack=4)",
-    "make_atari_env": "zoo.make_vec_env('PongNoFrameskip-v4', n_envs), stacks of four included",
-    "EvalCallback": "zoo.experiment.callbacks.EvalCallback",
-    "CheckpointCallback": "zoo.experiment.checkpoint.CheckpointCallback",
-    "BaseCallback": "zoo.algorithms.callback.Callback",
-    "ActionMasker": "zoo.envs.masks.ActionMasker",
-}
-"""What others import from the top of their package, and what is meant here."""
-
-
 def __getattr__(name: str) -> Any:
-    """Import what is asked for, and only that; algorithms also answer to what ``algo=`` calls them."""
+    """Import what is asked for, and only that; algorithms also answer to what ``algo=`` calls them.
+
+    For ``from zoo import name`` the error is an `ImportError`: Python would replace the message of another.
+    """
     place = CLASS_NAMES.get(name, name)
     if place in _HOMES:
         return getattr(importlib.import_module(_HOMES[place]), place)
     if name.startswith("_"):
         raise AttributeError(f"module 'zoo' has no attribute '{name}'")
+    from zoo.config.aliases import PUBLIC_NAMES
     from zoo.errors import nearest
 
-    meant = f"; here it is {NAMES_ELSEWHERE[name]}" if name in NAMES_ELSEWHERE else nearest(name, __all__)
+    meant = f"; here it is {PUBLIC_NAMES[name]}" if name in PUBLIC_NAMES else nearest(name, __all__)
+    frame = sys._getframe(1)
+    if frame.f_code.co_code[frame.f_lasti] == opcode.opmap["IMPORT_FROM"]:
+        raise ImportError(f"cannot import name '{name}' from 'zoo'{meant}", name="zoo", path=__file__)
     raise AttributeError(f"module 'zoo' has no attribute '{name}'{meant}")

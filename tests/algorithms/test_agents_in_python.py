@@ -18,6 +18,7 @@ from gymnasium import spaces
 import zoo
 from zoo import A2C, DDPG, DQN, PPO2, QRDQN, SAC, TD3, TQC, make_vec_env
 from zoo.algorithms.algorithm import Algorithm
+from zoo.algorithms.callback import Callback
 from zoo.algorithms.ppo import PPO2Config
 from zoo.algorithms.registry import ALGORITHMS, CLASS_NAMES, PRESETS, algorithm_class
 from zoo.config.schema import ALGO_LABELS
@@ -230,9 +231,9 @@ def test_environments_come_in_every_form(env: Any) -> None:
 @pytest.mark.parametrize(
     ("algorithm", "env", "arguments", "message"),
     [
-        (PPO2, "CartPole-v1", {"learning_rat": 1e-3}, r"did you mean `ppo2\.learning_rate`\?"),
-        (PPO2, "CartPole-v1", {"lam": 0.9}, "it is `ppo2.gae_lambda` here"),
-        (PPO2, "CartPole-v1", {"gamma": 2}, r"`ppo2\.gamma=2` is out of range"),
+        (PPO2, "CartPole-v1", {"learning_rat": 1e-3}, r"did you mean `PPO2\.learning_rate`\?"),
+        (PPO2, "CartPole-v1", {"lam": 0.9}, "it is `PPO2.gae_lambda` here"),
+        (PPO2, "CartPole-v1", {"gamma": 2}, r"`PPO2\.gamma=2` is out of range"),
         (PPO2, "CartPole-v1", {"learning_rate": "fast_1"}, "unknown schedule 'fast'"),
         (PPO2, "CartPole-v1", {"policy": "MlpPolcy"}, "did you mean 'MlpPolicy'"),
         (PPO2, "CartPole-v1", {"policy": "CnnPolicy"}, "CnnPolicy reads images"),
@@ -395,17 +396,16 @@ def test_what_would_do_nothing_is_not_taken(name: str, value: Any, named: str) -
     assert model.config is config
 
 
-@pytest.mark.parametrize("callback", [lambda *_: True, [print], object()])
+@pytest.mark.parametrize("callback", [3, [Callback], object(), lambda algorithm: True])
 def test_callback_that_is_none_is_told(callback: Any) -> None:
-    with pytest.raises(ZooError, match="callback is a "):
+    with pytest.raises(ZooError, match=r"^callback"):
         make("ppo2").learn(64, callback)
 
 
 def test_arguments_of_peers_learn_load_and_make_vec_env_are_answered(tmp_path: Path) -> None:
     model = make("ppo2")
-    for name in ("progress_bar", "log_interval", "tb_log_name", "calback"):
-        with pytest.raises(ZooError, match=r"in Python a|did you mean `learn\.callback`"):
-            model.learn(64, **{name: True})
+    with pytest.raises(ZooError, match=r"did you mean `learn\.callback`"):
+        model.learn(64, calback=None)
     path = model.save(tmp_path / "agent")
     for name, meant in {
         "custom_objects": "its spaces are those of env=",
@@ -462,3 +462,122 @@ def test_recurrent_ppo_remembers_and_her_relabels() -> None:
     assert with_more.replay_config.hindsight is not None
     plain = zoo.HerDQN("MultiInputPolicy", BitFlipping, replay={"hindsight": None})
     assert plain.replay_config.hindsight is None
+
+
+# -- Stable-Baselines3's arguments --------------------------------------------------------------------------
+class Doubled(zoo.BaseFeaturesExtractor):
+    """Returns the observation twice."""
+
+    def __init__(self, observation_space: Any, features_dim: int = 8) -> None:
+        super().__init__(observation_space, features_dim)
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        return torch.cat([observations, observations], -1)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "policy_kwargs", "expected"),
+    [
+        (PPO2, {"net_arch": {"pi": [8], "vf": [9]}}, {"net_arch": {"pi": [8], "vf": [9]}}),
+        (PPO2, {"net_arch": [{"pi": [8], "vf": [9]}]}, {"net_arch": {"pi": [8], "vf": [9]}}),
+        (PPO2, {"net_arch": [5, {"pi": [8]}]}, {"net_arch": {"shared": [5], "pi": [8]}}),
+        (PPO2, {"activation_fn": torch.nn.LeakyReLU}, {"activation": "leaky_relu"}),
+        (
+            PPO2,
+            {"activation_fn": "nn.ReLU", "ortho_init": False},
+            {"activation": "relu", "ortho_init": False},
+        ),
+        (PPO2, {"share_features_extractor": False, "log_std_init": -2}, {"share_encoder": False}),
+        (PPO2, {"features_extractor_class": Doubled}, {"encoder": {"_target_": f"{__name__}.Doubled"}}),
+        (zoo.RecurrentPPO, {"enable_critic_lstm": False}, {"critic_lstm": "none", "recurrent": "lstm"}),
+        (zoo.RecurrentPPO, {"enable_critic_lstm": False, "shared_lstm": True}, {"critic_lstm": "detached"}),
+        (TQC, {"n_critics": 3, "n_quantiles": 7, "net_arch": [8]}, {"net_arch": [8]}),
+        (SAC, {"net_arch": {"pi": [4], "qf": [5]}}, {"net_arch": {"pi": [4], "qf": [5]}}),
+    ],
+)
+def test_policy_kwargs_are_fields(algorithm: Any, policy_kwargs: Any, expected: dict[str, Any]) -> None:
+    env = "Pendulum-v1" if algorithm.has_replay else "CartPole-v1"
+    model = algorithm(env=env, compile=False, policy_kwargs=policy_kwargs)
+    fields = dataclasses.asdict(model.policy_config)
+    assert {name: fields[name] for name in expected} == expected
+    if algorithm is TQC:
+        assert (model.n_critics, model.n_quantiles) == (3, 7)
+        assert len(model.policy.critics.critics) == 3
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: zoo.PPO("MlpPolicy", "CartPole-v1", 3e-4, 64), r"PPO\(…\) takes policy, env, learning_rate"),
+        (lambda: zoo.PPO("MlpPolicy", "CartPole-v1", bogus=1), "`PPO.bogus`"),
+        (lambda: zoo.PPO("MlpPolicy", "CartPole-v1", tensorboard_lo=1), "`PPO.tensorboard_log`"),
+        (
+            lambda: zoo.PPO("MlpPolicy", "CartPole-v1", policy_kwargs={"optimizer_class": 1}),
+            "the optimizer is",
+        ),
+        (lambda: zoo.PPO("MlpPolicy", "CartPole-v1", policy_kwargs={"net_arh": []}), "PPO.*'net_arch'"),
+        (lambda: zoo.PPO("MlpPolicy", "CartPole-v1", policy_kwargs="dict()"), "expected a dictionary"),
+        (lambda: zoo.PPO("MlpPolcy", "CartPole-v1", policy_kwargs={}), "MlpPolicy"),
+        (lambda: DQN("MlpPolicy", "CartPole-v1", policy_kwargs={"n_critics": 2}), "DQN.*n_critics"),
+        (lambda: SAC(env="Pendulum-v1", policy_kwargs={"share_features_extractor": True}), "SAC.*share"),
+        (lambda: make("ppo2").learn(), "learn.*total_timesteps"),
+        (lambda: make("ppo2").learn(64, None, 1, "x", True, False, 3), r"learn\(…\) takes total_timesteps, "),
+        (lambda: make("ppo2").learn(64, tb_log_name="x"), "tensorboard_log"),
+        (lambda: make("ppo2").save("x", exclude=["policy"]), "exclude"),
+        (lambda: make("ppo2").save("x", include=["policy"]), "`save.include`"),
+        (lambda: make("ppo2").predict(observation=np.zeros(4)), "observations"),
+        (lambda: PPO2.load("x", None, "cpu"), r"load\(…\) takes path, env by position"),
+        (lambda: Callback(1), r"Callback\(…\) takes nothing"),
+        (lambda: Callback().logger, r"algorithm\.record"),
+        (lambda: type("Mine", (Callback,), {"_on_step": lambda self: True}), r"Mine\._on_step.*on_steps"),
+    ],
+)
+def test_argument_that_is_not_taken_is_named(call: Any, message: str) -> None:
+    with pytest.raises((ZooError, AttributeError), match=message):
+        call()
+
+
+def test_verbose_and_tensorboard_log_let_learn_log(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logged: list[int] = []
+    model = PPO2(SMALL, "CartPole-v1", 1e-3, n_steps=16, compile=False, verbose=1, tensorboard_log=tmp_path)
+    assert model.learning_rate == 1e-3
+    model.learn(64, lambda locals_, globals_: logged.append(locals_["self"].num_timesteps), log_interval=2)
+    model.learn(64, tb_log_name="mine", reset_num_timesteps=False)
+    model.learn(64, reset_num_timesteps=False)
+    assert logged == [16, 32, 48, 64]
+    assert "total_timesteps" in capsys.readouterr().out
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["PPO2_1", "mine_1"]
+    assert len(list((tmp_path / "PPO2_1").iterdir())) == 2
+    PPO2.load(model.save(tmp_path / "agent", exclude=["replay_buffer"]), "CartPole-v1").learn(16)
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(("agent", "expected"), [("ppo2", [64, 128]), ("dqn", [2, 4])])
+def test_log_interval_counts_updates_or_episodes(agent: str, expected: list[int]) -> None:
+    model = make(agent)
+    counts: list[int] = []
+
+    class Noted(zoo.Logger):
+        def write(self, entry: Any) -> None:
+            counts.append(model.n_episodes if agent == "dqn" else entry.timesteps)
+
+    from zoo.experiment.learn_callbacks import LogInterval
+
+    logging = zoo.LoggingCallback(0, [Noted()])
+    model.learn(128, [logging, LogInterval(2, logging)])
+    assert counts[:2] == expected
+
+
+def test_function_that_returns_false_ends_the_training() -> None:
+    assert make("ppo2").learn(320, lambda locals_, _: locals_["self"].num_timesteps < 96).num_timesteps == 96
+
+
+def test_policy_predicts_as_its_model() -> None:
+    model = make("ppo2")
+    batch = observations(model)
+    assert np.array_equal(model.policy.predict(batch)[0], model.predict(batch)[0])
+    alone = copy.deepcopy(model.policy)
+    with pytest.raises(ZooError, match="model"):
+        alone.predict(batch)

@@ -100,7 +100,7 @@ MISTAKES = {
 
 PEERS_NAMES = {
     **{name: f"`{name}`" for name in ("policy", "env", "seed", "device", "n_envs", "n_timesteps")},
-    **{name: name for name in ("verbose", "stats_window_size", "_init_setup_model", "max_episode_length")},
+    **{name: name for name in ("stats_window_size", "_init_setup_model", "max_episode_length")},
     **{name: name for name in ("features_extractor_class", "normalize_images", "sde_net_arch")},
     **{name: name for name in ("handle_timeout_termination", "online_sampling")},
     **{
@@ -111,10 +111,8 @@ PEERS_NAMES = {
     **{name: f"`replay.hindsight.{name}`" for name in ("n_sampled_goal", "copy_info_dict")},
     **{name: f"`env.{name}`" for name in ("normalize", "frame_stack")},
     "goal_selection_strategy": "`replay.hindsight.goal_selection_strategy`",
-    "tensorboard_log": "`logger.tensorboard=true`",
-    **dict.fromkeys(("replay_buffer_class", "replay_buffer_kwargs"), "`replay`"),
+    **dict.fromkeys(("replay_buffer_class", "replay_buffer_kwargs"), "replay`"),
     "n_steps": "`replay.n_step`",
-    "policy_kwargs": "`policy`",
     "activation_fn": "`policy.activation`",
     "features_extractor_kwargs": "`policy.encoder",
     "share_features_extractor": "`policy.share_encoder`",

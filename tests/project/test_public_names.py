@@ -114,3 +114,21 @@ def test_python_runs(name: str) -> None:
     names: dict[str, object] = {}
     exec(compile(example.replace("10_000", "512"), "docs/own-parts.md", "exec"), names)
     assert names["model"].num_timesteps >= 512  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("VecFrameStack", r"zoo\.make_vec_env\(env, n_envs, frame_stack=4\)"),
+        ("BaseCallback", r"zoo\.Callback"),
+        ("HerReplayBuffer", "hindsight"),
+        ("SubprocVecEnv", "vectorization='workers'"),
+        ("EvalCalback", "did you mean 'EvalCallback'"),
+    ],
+)
+def test_import_error_names_what_is_meant(name: str, meant: str) -> None:
+    with pytest.raises(ImportError, match=meant):
+        exec(f"from zoo import {name}")
+    with pytest.raises(AttributeError, match=meant):
+        getattr(zoo, name)
+    assert not hasattr(zoo, name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from zoo.agents.agent_folder import FORMAT, AgentFiles
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 RETIRED = {"bc": ("ent_coef", "l2_coef"), "gail": ("absorbing_states", "d_normalize", "d_reward")}
 """Hyperparameters of earlier versions, by algorithm: agents that have them act the same without."""
 
-CHOICES = ("seed", "device", "compile", "threads")
+CHOICES = ("seed", "device", "compile", "threads", "verbose", "tensorboard_log")
 """Arguments that are not saved with an agent, but chosen when it is loaded."""
 
 
@@ -56,6 +57,13 @@ def agent_files(algorithm: Algorithm, card: Mapping[str, Any]) -> AgentFiles:
     statistics = None if algorithm.normalizer is None else algorithm.normalizer.state()
     normalization = None if statistics is None else (statistics["arrays"], statistics["values"])
     return AgentFiles(config, algorithm.get_parameters(), normalization, full_card)
+
+
+def reduced(algorithm: Algorithm) -> tuple[Any, ...]:
+    """Return what pickle rebuilds an agent from: its files, and how they are loaded."""
+    options = {name: getattr(algorithm.runtime, name) for name in ("compile", "threads")}
+    options |= {"seed": algorithm.seed, "device": str(algorithm.device)}
+    return partial(type(algorithm).from_files, **options), (agent_files(algorithm, {}),)
 
 
 def constructor_arguments(

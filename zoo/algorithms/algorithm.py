@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -22,21 +20,21 @@ from zoo.algorithms.arguments import (
     built_config,
     check_action_space,
     check_recurrence,
-    described,
+    describe_constructor,
     make_policy,
     policy_config,
     policy_input,
-    signature_of,
     warn_of_unread_images,
 )
-from zoo.algorithms.callback import PREEMPTED, Callback, CallbackSchedule
+from zoo.algorithms.callback import PREEMPTED, Callbacks, CallbackSchedule
 from zoo.algorithms.collector import Act, Array, Collector, check_collected, check_parameters, envs_for
 from zoo.algorithms.distributed import DistributedContext
-from zoo.algorithms.registry import ALGORITHMS, algorithm_class
-from zoo.algorithms.saving import Attributes, Generators, Tensors, check_tensors
+from zoo.algorithms.registry import ALGORITHMS, algorithm_class, callbacks_of_learn
+from zoo.algorithms.saving import Attributes, Generators, Tensors, check_policy_parameters
+from zoo.algorithms.sb3_arguments import PolicyPredict, check_exclude, translated
 from zoo.buffers.arrays import Arrays, ArraySpec, n_rows, observation_spec
 from zoo.buffers.config import ReplayConfig
-from zoo.config.aliases import ATTRIBUTES, UnknownKeyError
+from zoo.config.aliases import ATTRIBUTES, refuse_unknown_arguments
 from zoo.config.fields import build, scheduled, whole_steps
 from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.config import EnvConfig, normalize_config
@@ -63,9 +61,11 @@ COUNTS = ("seed", "num_timesteps", "total_timesteps", "n_updates", "n_episodes",
 class Algorithm:
     """Learns a policy by alternating `collect` and `update`.
 
-    ``env`` is an id, an environment, a vector environment, or a function that makes one; ``n_envs`` (1) are
-    made of an id, a config or a function. Hyperparameters are given by name, or as a whole in ``config``.
-    ``compile`` and ``threads`` may be ``"auto"``. All randomness of a run comes from generators of ``seed``.
+    ``env`` is an id, an environment, a vector environment, a function that makes one, or a list of such;
+    ``n_envs`` (1) are made of an id, a config or a function. Hyperparameters are given by name, or as a whole
+    in ``config``; ``policy_kwargs`` has SB3's names. ``compile`` and ``threads`` may be ``"auto"``. All
+    randomness comes from generators of ``seed``. With ``verbose`` `learn` prints tables, with
+    ``tensorboard_log`` it writes for TensorBoard.
 
     Raises `ZooError` for a hyperparameter, space or policy that does not fit.
     """
@@ -85,6 +85,8 @@ class Algorithm:
     """Whether its policies may be recurrent."""
     can_share: ClassVar[bool] = True
     """Whether it can be one of several workers: each of its updates is the same number of steps for all."""
+    positional: ClassVar[tuple[str, ...]] = ("learning_rate",)
+    """The hyperparameters that may stand behind policy and env without a name."""
     of_preset: ClassVar[str | None] = None
     """The preset that a class stands for, which has other defaults, or another replay, than its algorithm."""
     usual_policy: ClassVar[str] = "MlpPolicy"
@@ -102,28 +104,32 @@ class Algorithm:
     def __init_subclass__(cls, **options: Any) -> None:
         """Let `help` show the hyperparameters in the class's signature and docstring."""
         super().__init_subclass__(**options)
-        if getattr(cls, "config_class", None) is not None:
-            cls.__signature__ = signature_of(cls, cls.config_class)  # type: ignore[attr-defined]
-            doc = inspect.cleandoc(cls.__doc__ or cls.__name__)
-            cls.__doc__ = f"{doc}\n\n{described(cls.config_class)}"
+        describe_constructor(cls)
 
     def __init__(
         self,
         policy: Policy = "MlpPolicy",
         env: str | EnvConfig | gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any] | Any = None,
-        *,
+        *positional: Any,
         n_envs: int | None = None,
         seed: int | None = None,
         device: str = "auto",
         compile: bool | str = "auto",
         threads: int | str = "auto",
+        verbose: int = 0,
+        tensorboard_log: str | Path | None = None,
+        policy_kwargs: Mapping[str, Any] | None = None,
         config: Any = None,
         observation_space: spaces.Space[Any] | None = None,
         action_space: spaces.Space[Any] | None = None,
         **hyperparameters: Any,
     ) -> None:
+        self.verbose, self.tensorboard_log = verbose, tensorboard_log
+        if positional or policy_kwargs is not None:
+            policy, others = translated(type(self), policy, positional, policy_kwargs)
+            hyperparameters |= others
         if config is None:
-            config = built_config(self.config_class, hyperparameters, self.name)
+            config = built_config(type(self), hyperparameters)
         elif hyperparameters:
             raise ZooError("give hyperparameters by name or as `config`, not both")
         self.config = config
@@ -164,6 +170,7 @@ class Algorithm:
         self.action_adapter = make_action_adapter(action_space, scaled=self._is_scaled())
         with self.generators.torch_of_this_run(), torch_settings(threads=1):
             self.policy = self._make_policy().to(self.device)
+        vars(self.policy).setdefault("predict", PolicyPredict(self))
         self.policy_mode = PolicyMode(self.policy)
         self.runtime.check_compilable(self.policy)
         self.runner = UpdateRunner(self._make_state(), self.runtime)
@@ -267,6 +274,7 @@ class Algorithm:
 
     # -- acting -----------------------------------------------------------------------------------------
 
+    @refuse_unknown_arguments
     def predict(
         self,
         observations: Arrays,
@@ -330,21 +338,23 @@ class Algorithm:
 
     # -- training ---------------------------------------------------------------------------------------
 
+    @refuse_unknown_arguments
     def learn(
         self,
         total_timesteps: int,
-        callback: Callback | Iterable[Callback] | None = None,
-        *,
+        callback: Callbacks = None,
+        log_interval: int | None = None,
+        tb_log_name: str | None = None,
         reset_num_timesteps: bool = True,
-        **unknown: Any,
+        progress_bar: bool = False,
     ) -> Self:
         """Train for ``total_timesteps`` environment steps, by whole updates, and return the algorithm.
 
         With ``reset_num_timesteps=False`` the steps come on top of those taken so far; otherwise steps and
-        episodes are counted anew. Raises `ZooError` where the hyperparameters don't fit the environments.
+        episodes are counted anew. ``verbose`` and ``tensorboard_log`` of the constructor log a hundred times,
+        or every ``log_interval`` updates (off-policy: episodes), into a folder called ``tb_log_name``. Raises
+        `ZooError` where the hyperparameters don't fit the environments.
         """
-        for name in unknown:  # such as progress_bar, which has another place here
-            raise UnknownKeyError(name, ("total_timesteps", "callback", "reset_num_timesteps"), "learn")
         if self.envs is None:
             raise ZooError("this agent has no env to learn in; give it one with set_env()")
         n_steps, batch_size = whole_steps(total_timesteps), self._batch_size()
@@ -362,7 +372,8 @@ class Algorithm:
         if not self.collector.is_under_way:
             self._reset_envs()
             self.distributed.share_statistics()
-        self._callbacks = CallbackSchedule(callback, self.num_timesteps, self._still_due)
+        own = callbacks_of_learn(self, log_interval, tb_log_name, reset_num_timesteps, progress_bar)
+        self._callbacks = CallbackSchedule(callback, self.num_timesteps, self._still_due, self.n_envs, own)
         self._still_due = {}
         with self.runtime.in_force(), self.generators.torch_of_this_run():
             self._alternate(self._callbacks)
@@ -580,38 +591,35 @@ class Algorithm:
         With ``exact_match`` every parameter must be there. Raises `ZooError` for missing, unknown or
         misshapen ones.
         """
-        self._check_parameters(parameters, exact_match=exact_match)
+        check_policy_parameters(self.policy, parameters, exact_match=exact_match)
         own = self.policy.state_dict()
         with torch.no_grad():
             for name, values in parameters.items():
                 own[name].copy_(torch.as_tensor(np.asarray(values)))
         self.copy_to_targets()
 
-    def _check_parameters(self, parameters: Mapping[str, Array], *, exact_match: bool) -> None:
-        expected = {name: tuple(value.shape) for name, value in self.policy.state_dict().items()}
-        if not exact_match:
-            expected = {name: shape for name, shape in expected.items() if name in parameters}
-        check_tensors(expected, parameters)
-
     def copy_to_targets(self) -> None:
         """Make target networks equal to the online ones."""
 
-    def save(self, path: str | Path, *, card: Mapping[str, Any] | None = None) -> Path:
+    @refuse_unknown_arguments
+    def save(
+        self, path: str | Path, exclude: Iterable[str] = (), *, card: Mapping[str, Any] | None = None
+    ) -> Path:
         """Write the agent to a folder, or to a zip if ``path`` ends so; whole or not at all."""
         from zoo.agents.agent_folder import write_agent
         from zoo.algorithms.agent_files import agent_files
 
+        check_exclude(exclude)
         return write_agent(path, agent_files(self, card or {}))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle what `save` writes: unpickled it is the agent without its environments."""
-        from zoo.algorithms.agent_files import agent_files
+        from zoo.algorithms.agent_files import reduced
 
-        options = {name: getattr(self.runtime, name) for name in ("compile", "threads")}
-        options |= {"seed": self.seed, "device": str(self.device)}
-        return partial(type(self).from_files, **options), (agent_files(self, {}),)
+        return reduced(self)
 
     @classmethod
+    @refuse_unknown_arguments
     def load(cls, path: str | Path, env: Any = None, *, trust: bool = False, **options: Any) -> Self:
         """Rebuild an agent from its folder or zip.
 

@@ -17,7 +17,7 @@ from torch import nn
 from zoo.algorithms.registry import ALGORITHMS, algorithm_class
 from zoo.buffers.arrays import Arrays, n_rows, transform
 from zoo.buffers.config import HindsightConfig
-from zoo.config.aliases import UnknownKeyError
+from zoo.config.aliases import UnknownKeyError, refuse_unknown_arguments
 from zoo.config.fields import build, defaults, hyperparameter
 from zoo.config.user_files import check_arguments, named_class, own_class, path_of_class
 from zoo.envs.config import EnvConfig
@@ -42,15 +42,21 @@ if TYPE_CHECKING:
 SECTIONS = {"policy": PolicyConfig, "env": EnvConfig, "replay.hindsight": HindsightConfig}
 
 
-def built_config(config_class: type[Any], hyperparameters: Mapping[str, Any], name: str) -> Any:
+def built_config(algorithm: type[Algorithm], hyperparameters: Mapping[str, Any]) -> Any:
     """Return the config of an algorithm. Raises `ZooError`, with the section that has an unknown name."""
+    name = algorithm.name
     try:
-        return build(config_class, hyperparameters, name)
-    except UnknownKeyError as error:
-        section = next((name for name, each in SECTIONS.items() if error.key in each.__annotations__), None)
-        if error.is_sure or section is None:
-            raise
-        raise ZooError(f"unknown key `{error.path}`: it is `{section}.{error.key}` here") from error
+        return build(algorithm.config_class, hyperparameters, name)
+    except ZooError as error:
+        message = str(error)
+        if isinstance(error, UnknownKeyError):
+            error = UnknownKeyError(error.key, list(inspect.signature(algorithm).parameters), name)
+            sections = (name for name, each in SECTIONS.items() if error.key in each.__annotations__)
+            if not error.is_sure and (section := next(sections, None)) is not None:
+                message = f"unknown key `{error.path}`: it is `{section}.{error.key}` here"
+            else:
+                message = str(error)
+        raise ZooError(message.replace(f"`{name}.", f"`{algorithm.__name__}.")) from None
 
 
 # -- policies ---------------------------------------------------------------------------------------------
@@ -163,7 +169,7 @@ def policy_input(
             "this agent learned to choose among valid actions only, and is asked without `action_masks`:"
             " any action may be its answer",
             ZooWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
     batch, is_single = _raw_batch(model.observation_space, observations)
     if model.normalizer is not None:
@@ -259,24 +265,36 @@ def sde_options(config: Any, action_space: spaces.Space[Any]) -> dict[str, Any]:
 def signature_of(algorithm: type[Any], config_class: type[Any]) -> inspect.Signature:
     """Return the constructor's arguments, and each hyperparameter by name with its type and default."""
     own: dict[str, inspect.Parameter] = {}
+    positional = algorithm.positional
     for each in algorithm.__mro__:
         if "__init__" not in vars(each):
             continue
         *named, last = list(inspect.signature(vars(each)["__init__"]).parameters.values())[1:]
         hands_on = last.kind is last.VAR_KEYWORD
+        if not any(one.kind is one.VAR_POSITIONAL for one in named):
+            positional = ()
         for one in named if hands_on else [*named, last]:
-            own.setdefault(one.name, one)
+            if one.kind is not one.VAR_POSITIONAL:
+                own.setdefault(one.name, one)
         if not hands_on:
             return inspect.Signature(list(own.values()))
         if last.name == "hyperparameters":
             break
-    kind = inspect.Parameter.KEYWORD_ONLY
-    hyperparameters = [
-        inspect.Parameter(name, kind, default=default, annotation=spelled_type(config_class, name))
-        for name, default in _defaults(config_class).items()
-        if name not in own
-    ]
-    return inspect.Signature([*own.values(), *hyperparameters])
+    for name, default in _defaults(config_class).items():
+        kind = last.POSITIONAL_OR_KEYWORD if name in positional else last.KEYWORD_ONLY
+        annotation = spelled_type(config_class, name)
+        own.setdefault(name, inspect.Parameter(name, kind, default=default, annotation=annotation))
+    return inspect.Signature(sorted(own.values(), key=lambda one: one.kind))
+
+
+def describe_constructor(algorithm: type[Any]) -> None:
+    """Put hyperparameters into signature and docstring; let the constructor name wrong arguments."""
+    if "__init__" in vars(algorithm):
+        algorithm.__init__ = refuse_unknown_arguments(algorithm.__init__)
+    if (config_class := getattr(algorithm, "config_class", None)) is not None:
+        algorithm.__signature__ = signature_of(algorithm, config_class)
+        doc = inspect.cleandoc(algorithm.__doc__ or algorithm.__name__)
+        algorithm.__doc__ = f"{doc}\n\n{described(config_class)}"
 
 
 def described(config_class: type[Any]) -> str:

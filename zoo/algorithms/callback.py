@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from zoo.config.aliases import CALLBACK_ATTRIBUTES, AnswersNames, refuse_unknown_arguments
 from zoo.errors import ZooError
 
 if TYPE_CHECKING:  # whoever only asks whether a run was preempted needs none of this
@@ -16,6 +18,8 @@ if TYPE_CHECKING:  # whoever only asks whether a run was preempted needs none of
 else:
     Training = Any
 
+Function = Callable[[dict[str, Any], dict[str, Any]], Any]
+
 PREEMPTED = "preempted"
 """The ``stop_reason`` of a run that a signal ended; callbacks that were due still are when it is resumed."""
 
@@ -24,7 +28,7 @@ class InterruptedCallbackError(Exception):
     """Raised by `Callback.on_steps` when a signal kept it from finishing: it is still due."""
 
 
-class Callback:
+class Callback(AnswersNames):
     """Override what is needed. All frequencies count environment steps.
 
     ``every`` is the number of environment steps between calls of `on_steps` (0: never); calls come at the
@@ -33,9 +37,26 @@ class Callback:
     """
 
     every: int = 0
+    calls: int = 0
+    """If not 0: ``every`` is so many calls of the vector environment's step, as Stable-Baselines3 counts."""
     comes_last: bool = False
     looks_often: bool = False
     """Whether `on_steps` only checks whether there is something to do, which there seldom is."""
+    peers_attributes = CALLBACK_ATTRIBUTES
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Let the constructor name arguments that it does not take. Raises `ZooError` for SB3's methods."""
+        super().__init_subclass__(**options)
+        for name in CALLBACK_ATTRIBUTES.keys() & vars(cls).keys():
+            if callable(vars(cls)[name]):
+                meant = CALLBACK_ATTRIBUTES[name]
+                raise ZooError(f"{cls.__name__}.{name} is never called; here it is {meant}")
+        if "__init__" in vars(cls):
+            cls.__init__ = refuse_unknown_arguments(cls.__init__)  # type: ignore[method-assign]
+
+    @refuse_unknown_arguments
+    def __init__(self) -> None:
+        """Take no arguments, such as Stable-Baselines3's ``verbose``."""
 
     def on_training_start(self, algorithm: Training) -> None:
         """Before the first step of `Algorithm.learn`."""
@@ -62,27 +83,50 @@ class Callback:
         """Take over what `state` returned."""
 
 
+class FunctionCallback(Callback):
+    """Calls ``function(locals, globals)`` after each update, as Stable-Baselines3 does after each step.
+
+    Among the locals is the algorithm, ``self``. The training ends once it returns False.
+    """
+
+    every = 1
+    looks_often = True
+
+    def __init__(self, function: Function) -> None:
+        self.function = function
+        try:
+            inspect.signature(function).bind({}, {})
+        except TypeError as error:
+            name = getattr(function, "__name__", function)
+            raise ZooError(f"callback: {name} can't be called with (locals, globals): {error}") from error
+
+    def on_steps(self, algorithm: Training) -> None:
+        if self.function({"self": algorithm}, {}) is False:
+            algorithm.request_stop("the callback returned False")
+
+
+Callbacks = Callback | Function | Iterable[Callback | Function] | None
+
+
 class CallbackSchedule:
     """Calls each callback when its number of environment steps has passed.
 
-    ``still_due`` is what `state` returned: callbacks that a signal has delayed come first. Raises `ZooError`
-    for what is no callback, such as a function.
+    ``still_due`` is what `state` returned: callbacks that a signal has delayed come first. ``others`` come
+    after the user's. Raises `ZooError` for what is no callback, such as a class.
     """
 
     def __init__(
         self,
-        callbacks: Callback | Iterable[Callback] | None,
+        callbacks: Callbacks,
         num_timesteps: int,
         still_due: Mapping[str, Any] | None = None,
+        n_envs: int = 1,
+        others: Sequence[Callback] = (),
     ) -> None:
         given = [] if callbacks is None else callbacks
-        several = list(given) if isinstance(given, Iterable) else [given]
+        several = [*map(_as_callback, given if isinstance(given, Iterable) else [given]), *others]
         for each in several:
-            if not isinstance(each, Callback):
-                raise ZooError(
-                    f"callback is a {type(each).__name__}; expected a zoo.algorithms.callback.Callback with"
-                    " on_steps(self, algorithm), or a list of such"
-                )
+            each.every = each.calls * n_envs or each.every
         self._callbacks = dict(named(sorted(several, key=lambda callback: callback.comes_last)))
         self.watching_episodes = [
             callback for callback in several if type(callback).on_episode is not Callback.on_episode
@@ -133,6 +177,18 @@ class CallbackSchedule:
                 callback.on_preemption(algorithm)
         for callback in self._callbacks.values():
             callback.on_training_end(algorithm)
+
+
+def _as_callback(callback: Any) -> Callback:
+    if isinstance(callback, Callback):
+        return callback
+    if callable(callback) and not isinstance(callback, type):
+        return FunctionCallback(callback)
+    kind = f"the class {callback.__name__}" if isinstance(callback, type) else f"a {type(callback).__name__}"
+    raise ZooError(
+        f"callback is {kind}; expected a zoo.Callback with on_steps(self, algorithm), a function of"
+        " (locals, globals), or a list of such"
+    )
 
 
 def named(callbacks: Iterable[Callback]) -> Iterator[tuple[str, Callback]]:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from zoo.algorithms.collector import Array
 from zoo.algorithms.off_policy import ContinuousAlgorithm, ContinuousConfig, mean_loss, td_errors
-from zoo.algorithms.saving import check_tensors
+from zoo.algorithms.saving import check_policy_parameters, check_tensors
 from zoo.buffers.arrays import transform
 from zoo.config.fields import ScheduleValue, build, hyperparameter, with_defaults
 from zoo.errors import ZooError
@@ -201,7 +201,7 @@ class DDPG(ContinuousAlgorithm):
         """Overwrite the policy's parameters, and the moments of returns where some are given."""
         given = {name: value for name, value in parameters.items() if name in MOMENTS}
         others = {name: value for name, value in parameters.items() if name not in given}
-        self._check_parameters(others, exact_match=exact_match)
+        check_policy_parameters(self.policy, others, exact_match=exact_match)
         moments = self.return_normalizer.moments(self.runner.state)
         if given:
             check_tensors(dict.fromkeys(MOMENTS, ()), given)

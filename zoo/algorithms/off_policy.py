@@ -104,14 +104,14 @@ class OffPolicyAlgorithm(Algorithm):
         self,
         policy: Policy = "MlpPolicy",
         env: Any = None,
-        *,
+        *positional: Any,
         replay: ReplayConfig | Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
         if replay is None or isinstance(replay, Mapping):
             replay = {**self.usual_replay, **(replay or {})}
         self.replay_config = replay_config(replay)
-        super().__init__(policy, env, **options)
+        super().__init__(policy, env, *positional, **options)
 
     def _initial_state(self, *updaters: Updater) -> State:
         """Return the networks that these update, and the targets that follow some of them."""
@@ -176,7 +176,7 @@ class OffPolicyAlgorithm(Algorithm):
                 f"nothing will be learned in {n_steps:,} steps: learning_starts="
                 f"{self.config.learning_starts} leaves no update",
                 ZooWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
 
     # -- collecting -------------------------------------------------------------------------------------

@@ -209,8 +209,10 @@ class RecurrentPPO(PPO2):
     usual_policy = "MlpLstmPolicy"
     config_class = RecurrentPPOConfig
 
-    def __init__(self, policy: Policy = "MlpLstmPolicy", env: Any = None, **options: Any) -> None:
-        super().__init__(policy, env, **options)
+    def __init__(
+        self, policy: Policy = "MlpLstmPolicy", env: Any = None, *positional: Any, **options: Any
+    ) -> None:
+        super().__init__(policy, env, *positional, **options)
         if options.get("config") is None:  # agents that were saved act as they do
             check_is_recurrent(self.policy_config)
 

@@ -45,6 +45,16 @@ MODULES = {class_name: module for module, class_name in _PLACES.values()}
 """The module in which each of these classes is."""
 
 
+LEARN_CALLBACKS = ["module:function"]
+"""The function, in a package above this one and named by `zoo`, that makes the callbacks of arguments."""
+
+
+def callbacks_of_learn(*arguments: Any) -> list[Any]:
+    """Return the callbacks that arguments of an algorithm and of its `learn` stand for."""
+    module, _, name = LEARN_CALLBACKS[0].partition(":")
+    return list(getattr(importlib.import_module(module), name)(*arguments))
+
+
 def algorithm_class(name: str) -> type[Any]:
     """Import the class of the algorithm called ``name``. Raises `ZooError` with the nearest name."""
     if name not in ALGORITHMS:

@@ -121,6 +121,14 @@ def run_tensors(replaced: Mapping[str, Tensor], policy: nn.Module) -> dict[str, 
     return {**{f"policy.{name}": each for name, each in rest.items()}, **replaced}
 
 
+def check_policy_parameters(policy: nn.Module, arrays: Mapping[str, Any], *, exact_match: bool) -> None:
+    """Raise `ZooError` for parameters that don't fit a policy, or if with ``exact_match`` one is missing."""
+    tensors = policy.state_dict().items()
+    check_tensors(
+        {name: tuple(each.shape) for name, each in tensors if exact_match or name in arrays}, arrays
+    )
+
+
 class RecurrentState:
     """The state of a recurrent policy in each environment, (n_envs, state_size); None if it is not recurrent.
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import yaml
 
@@ -18,6 +20,11 @@ NAMES = _TABLES["settings"]
 ALGORITHMS = _TABLES["algorithms"]
 ENV_ATTRIBUTES = _TABLES["environments"]
 ATTRIBUTES = _TABLES["models"]
+CALLBACK_ATTRIBUTES = _TABLES["callbacks"]
+PUBLIC_NAMES = _TABLES["imports"]
+
+Arguments = ParamSpec("Arguments")
+Returned = TypeVar("Returned")
 
 CLOSE, VERY_CLOSE = 0.6, 0.8
 """Similarity from which a name may be meant by another, and from which it is preferred to those elsewhere."""
@@ -91,13 +98,47 @@ class UnknownKeyError(ZooError):
         return f": it is {_join_places([each + self.rest for each in places])} here" if places else ""
 
 
+def refuse_unknown_arguments(function: Callable[Arguments, Returned]) -> Callable[Arguments, Returned]:
+    """Raise `ZooError`, which names call and argument, for arguments that a function does not take."""
+
+    @functools.wraps(function)
+    def checked(*arguments: Arguments.args, **options: Arguments.kwargs) -> Returned:
+        try:
+            return function(*arguments, **options)
+        except TypeError as error:
+            if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+                raise  # it comes from within the function
+            raise _argument_error(function, arguments, options, str(error)) from None
+
+    return checked
+
+
+def _argument_error(
+    function: Callable[..., Any], arguments: Sequence[Any], options: Mapping[str, Any], problem: str
+) -> ZooError:
+    parameters = inspect.signature(function).parameters
+    is_method = next(iter(parameters), "") in ("self", "cls")
+    name = type(arguments[0]).__name__ if function.__name__ == "__init__" else function.__name__
+    known = [*parameters][is_method:]
+    for key in options:
+        if key not in known:
+            return UnknownKeyError(key, known, name)
+    places = [key for key in known if parameters[key].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
+    if len(arguments) - is_method > len(places):
+        return ZooError(f"{name}(…) takes {', '.join(places) or 'nothing'} by position; name what follows")
+    return ZooError(f"{name}(…): {problem.partition('() ')[2] or problem}")
+
+
 class AnswersNames:
-    """Raises `AttributeError` with the name here for attributes that environments of other libraries have."""
+    """Raises `AttributeError` with the name here for attributes that such objects of other libraries have."""
+
+    peers_attributes: Mapping[str, str] = ENV_ATTRIBUTES
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            hint = f"; here it is {ENV_ATTRIBUTES[name]}" if name in ENV_ATTRIBUTES else ""
+            names = type(self).peers_attributes
+            hint = f"; here it is {names[name]}" if name in names else ""
             raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'{hint}")
 
 

@@ -168,6 +168,14 @@ class CustomEncoder(nn.Module):
         return (rows.movedim(-1, 1) if key in self._turned else rows).float()
 
 
+class BaseFeaturesExtractor(nn.Module):
+    """Stable-Baselines3's base of encoders of a user's own; any module with a ``features_dim`` is one too."""
+
+    def __init__(self, observation_space: Space, features_dim: int = 0) -> None:
+        super().__init__()
+        self.observation_space, self.features_dim = observation_space, features_dim
+
+
 def _with_channels_first(space: Space) -> Space:
     """Return the space of an image as convolutions read it; any other space as it is."""
     if not is_image(space) or len(space.shape or ()) != 3 or channels_first(space.shape or ()):

@@ -88,12 +88,18 @@ def run(arguments: Sequence[str]) -> int:
 
         print(f"zoo {__version__}")
         return 0
-    if verb not in VERBS:
-        hint = "; the verb comes first" if "=" in verb or verb.startswith("-") else nearest(verb, VERBS)
-        raise ZooError(f"unknown verb '{verb}'{hint} (verbs: {', '.join(VERBS)})")
-    from zoo.launch.command import run_command
+    try:
+        if verb not in VERBS:
+            hint = "; the verb comes first" if "=" in verb or verb.startswith("-") else nearest(verb, VERBS)
+            raise ZooError(f"unknown verb '{verb}'{hint} (verbs: {', '.join(VERBS)})")
+        from zoo.launch.command import run_command
 
-    return run_command(verb, f"zoo.commands.{MODULES.get(verb, verb)}:run", rest)
+        return run_command(verb, f"zoo.commands.{MODULES.get(verb, verb)}:run", rest)
+    except ZooError:
+        from zoo.interop.rl_zoo3 import refuse_foreign_line
+
+        refuse_foreign_line(verb, rest)
+        raise
 
 
 def usage() -> str:

@@ -14,7 +14,7 @@ import pytest
 import zoo
 from zoo.algorithms.registry import ALGORITHMS, algorithm_class
 from zoo.cli import status_of
-from zoo.config.aliases import NAMES
+from zoo.config.aliases import NAMES, RL_ZOO3
 from zoo.config.fields import defaults
 from zoo.config.keys import all_keys
 from zoo.config.schema import SETTINGS
@@ -76,6 +76,24 @@ def test_documented_command_composes(
     assert status == 0, capsys.readouterr().err
 
 
+def command_lines_of_others() -> list[tuple[str, str]]:
+    """Return the rows of the table of rl_zoo3's and CleanRL's command lines: theirs, and Zoo's."""
+    page = (REPOSITORY / "docs" / "coming-from-stable-baselines.md").read_text()
+    return re.findall(
+        r"^\| `python (.+)` \| `(zoo .+)` \|$", page.partition("## Command lines")[2], re.MULTILINE
+    )
+
+
+@pytest.mark.parametrize(("theirs", "ours"), command_lines_of_others())
+def test_command_line_of_others_is_translated(
+    theirs: str, ours: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = shlex.split(theirs.replace("-m rl_zoo3.", "").replace("ppo.py", "train algo=ppo"))
+    assert status_of(words) == 2
+    assert capsys.readouterr().err == f"zoo: that is how rl_zoo3 or CleanRL writes it; here: {ours}\n"
+    assert status_of([*shlex.split(ours)[1:], "--cfg", "job"]) == 0
+
+
 def test_table_of_old_names_leads_to_names_that_there_are() -> None:
     keys = {key for command in SETTINGS for key in all_keys(command, ALGORITHMS)} | {
         *inspect.signature(zoo.PPO2.predict).parameters
@@ -98,6 +116,8 @@ def test_defaults_that_differ_from_stable_baselines3_are_all_named() -> None:
             if key in theirs and theirs[key].default != value:
                 differing.append((name, key, str(value), str(theirs[key].default)))
     assert rows == differing
+    written = {(algo, key) for algo, values in RL_ZOO3["defaults"].items() for key in values}
+    assert {(name, key) for name, key, _, _ in differing} <= written  # into imported tuned files
 
 
 def test_python_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

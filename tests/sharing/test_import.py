@@ -13,6 +13,7 @@ from sb3_agents import CHOICE, CONTINUOUS, IMAGE, PARTS, VECTOR, Still, make, ob
 from torch import nn
 
 import zoo
+from zoo.cli import status_of
 from zoo.envs.config import EnvConfig
 from zoo.errors import ZooError, ZooWarning
 from zoo.interop.export import random_masks
@@ -332,3 +333,51 @@ def test_imported_agent_plays_and_learns_on(tmp_path: Path, monkeypatch: pytest.
     agent = zoo.load("mine", "CartPole-v1", n_envs=2, compile=False)
     agent.learn(128, reset_num_timesteps=False)
     assert agent.normalizer.moments[""].count > 100
+
+
+HYPERPARAMETERS = """
+defaults: &defaults {n_envs: 2, normalize: "{'norm_obs': True, 'norm_reward': False}"}
+Pendulum-v1:
+  <<: *defaults
+  n_timesteps: !!float 1e4
+  policy: MlpPolicy
+  learning_rate: 1e-3
+  noise_type: normal
+  noise_std: 0.1
+  frame_stack: 2
+  replay_buffer_class: HerReplayBuffer
+  env_wrapper: [{rl_zoo3.wrappers.FrameSkip: {skip: 3}}, sb3_contrib.common.wrappers.TimeFeatureWrapper,
+    rl_zoo3.wrappers.Unheard, {my_module.MyWrapper: {n: 3}}]
+  policy_kwargs: "dict(n_critics=1, activation_fn=nn.LeakyReLU, net_arch=[dict(pi=[8], qf=[16])], unheard=3)"
+  callback: my_module.MyCallback
+Other-v0:
+  policy_kwargs: "dict(net_arch=open('opened', 'w'))"
+"""
+
+
+def test_hyperparameters_of_rl_zoo3_become_tuned_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("td3.yml").write_text(HYPERPARAMETERS)
+    assert status_of(["import", "td3.yml"]) == 0
+    printed = capsys.readouterr().out
+    for left_out in (
+        "defaults: no environment",
+        "Unheard",
+        "unheard",
+        "callback",
+        "policy_kwargs (no plain data)",
+    ):
+        assert left_out in printed
+    assert not Path("opened").exists()
+    config = zoo.compose("train", ["algo=td3", "env=Pendulum-v1"])
+    assert config["tuned"] == "hyperparams/td3/Pendulum-v1.yaml"
+    assert (config["n_envs"], config["n_timesteps"]) == (2, 10_000)
+    algo, env, policy = (config[section] for section in ("algo", "env", "policy"))
+    assert (algo["learning_rate"], algo["n_critics"], algo["train_freq"]) == (1e-3, 1, 1)
+    assert (algo["action_noise"]["type"], algo["action_noise"]["std"]) == ("normal", 0.1)
+    assert (env["normalize"]["rewards"], env["frame_stack"], env["action_repeat"]) == (False, 2, 3)
+    assert (env["time_feature"], env["wrappers"]) == (True, [{"_target_": "my_module.MyWrapper", "n": 3}])
+    assert (policy["activation"], policy["net_arch"]) == ("leaky_relu", {"pi": [8], "qf": [16]})
+    assert config["replay"]["hindsight"]["n_sampled_goal"] == 4

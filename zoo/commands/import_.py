@@ -1,4 +1,4 @@
-"""`zoo import`: an agent of Stable-Baselines3 becomes one of Zoo's, and acts the same."""
+"""`zoo import`: an agent of Stable-Baselines3 becomes Zoo's, and rl_zoo3's values tuned files."""
 
 from __future__ import annotations
 
@@ -7,11 +7,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
+
+from zoo.config.aliases import ALGORITHMS
+from zoo.config.compose import ConfigLoader
 from zoo.config.fields import build
+from zoo.config.overrides import quoted
 from zoo.config.schema import ImportSettings
 from zoo.config.user_files import shown
+from zoo.core.atomic import write_text
+from zoo.core.plain_data import to_yaml
 from zoo.core.printing import one_line, show
+from zoo.envs.registry import folder_name
 from zoo.errors import ZooError
+from zoo.interop.rl_zoo3 import tuned_file
 from zoo.interop.sb3_zip import existing
 
 
@@ -22,6 +31,9 @@ def run(config: Mapping[str, Any]) -> None:
     if settings.file is None:
         raise ZooError("which file? for example: zoo import ppo_cartpole.zip env=CartPole-v1")
     file = existing(settings.file)
+    if file.suffix in (".yml", ".yaml"):
+        import_tuned(file, settings)
+        return
 
     from zoo.envs.config import EnvConfig
     from zoo.envs.make_env import make_vec_env
@@ -54,3 +66,38 @@ def run(config: Mapping[str, Any]) -> None:
         show(f"note   not to be read in the file, so Zoo's own values: {', '.join(imported.unknown)}")
     where = "" if env is not None else " env=ID"
     show(f"watch  zoo enjoy {shlex.quote(f'agent={place}')}{where}")
+
+
+def import_tuned(file: Path, settings: ImportSettings) -> None:
+    """Write a tuned file for each environment of a file of rl_zoo3's hyperparameters."""
+    try:
+        entries = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise ZooError(f"can't read {one_line(shown(file))}: {one_line(error)}") from error
+    if not isinstance(entries, dict):
+        raise ZooError(f"{one_line(shown(file))} holds no environments with their hyperparameters")
+    algo, loader = settings.algo or ALGORITHMS.get(file.stem, file.stem), ConfigLoader("train")
+    loader.load_incomplete([f"algo={quoted(algo)}"])  # refuses one that Zoo has not
+    folder = Path(settings.out or "hyperparams", algo)
+    for env, values in entries.items():
+        path = folder / f"{folder_name(env)}.yaml"
+        if env.endswith(("default", "defaults")) or not isinstance(values, Mapping):
+            show(f"skips  {one_line(env)}: no environment")
+        elif path.exists():
+            show(f"skips  {one_line(env)}: {shown(path)} is there already (out=FOLDER writes elsewhere)")
+        else:
+            content, left_out = tuned_file(values, algo)
+            notes = "".join(f"# Left out: {one_line(each)}\n" for each in left_out)
+            write_text(path, f"# From {one_line(file.name)} of rl_zoo3.\n{notes}{to_yaml(content)}")
+            try:
+                loader.load_incomplete([f"algo={algo}", f"env={quoted(env)}", f"tuned={quoted(str(path))}"])
+            except ZooError as error:
+                path.unlink()
+                show(f"skips  {one_line(env)}: {error}")
+                continue
+            show(f"tuned  {shown(path)}")
+            for each in left_out:
+                show(f"       without {one_line(each)}")
+    if algo == "trpo":
+        show("note   target_kl and cg_damping are of the sum over action dimensions here, there of the mean")
+    show(f"train  zoo train algo={algo} env=ID")

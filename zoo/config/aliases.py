@@ -12,7 +12,7 @@ import yaml
 
 from zoo.errors import ZooError, nearest_name
 
-_TABLES: dict[str, dict[str, str]] = yaml.safe_load(
+_TABLES: dict[str, dict[str, Any]] = yaml.safe_load(
     Path(__file__).with_name("names_elsewhere.yaml").read_text(encoding="utf-8")
 )
 NAMES = _TABLES["settings"]
@@ -22,6 +22,7 @@ ENV_ATTRIBUTES = _TABLES["environments"]
 ATTRIBUTES = _TABLES["models"]
 CALLBACK_ATTRIBUTES = _TABLES["callbacks"]
 PUBLIC_NAMES = _TABLES["imports"]
+RL_ZOO3 = _TABLES["rl_zoo3"]
 
 Arguments = ParamSpec("Arguments")
 Returned = TypeVar("Returned")

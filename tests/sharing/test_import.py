@@ -335,6 +335,34 @@ def test_imported_agent_plays_and_learns_on(tmp_path: Path, monkeypatch: pytest.
     assert agent.normalizer.moments[""].count > 100
 
 
+@pytest.mark.parametrize(
+    ("agent", "statistics"),
+    [
+        ("ppo-Pendulum-v1.zip", "vec_normalize.pkl"),
+        ("best_model.zip", "Pendulum-v1/vecnormalize.pkl"),
+        ("rl_model_8_steps.zip", "rl_model_vecnormalize_8_steps.pkl"),
+    ],
+)
+def test_statistics_beside_an_agent_are_taken(
+    agent: str, statistics: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from stable_baselines3.common.env_util import make_vec_env
+    from stable_baselines3.common.vec_env import VecNormalize
+
+    monkeypatch.chdir(tmp_path)
+    venv = VecNormalize(make_vec_env("Pendulum-v1", 1, seed=0))
+    model = make("PPO", "MlpPolicy", venv, n_steps=8, batch_size=8).learn(8)
+    model.save(Path("logs", agent))
+    Path("logs", statistics).parent.mkdir(exist_ok=True)
+    venv.save(str(Path("logs", statistics)))
+    assert status_of(["import", "logs", "out=mine"]) == 0
+    assert status_of(["import", f"logs/{agent}", "normalize=none", "out=raw"]) == 0
+    observation = np.array([[0.5, 0.5, 3.0]], np.float32)
+    for path, seen in (("mine", venv.normalize_obs(observation)), ("raw", observation)):
+        expected = model.predict(seen, deterministic=True)[0]
+        np.testing.assert_allclose(zoo.load(path).predict(observation)[0], expected, rtol=1e-4)
+
+
 HYPERPARAMETERS = """
 defaults: &defaults {n_envs: 2, normalize: "{'norm_obs': True, 'norm_reward': False}"}
 Pendulum-v1:

@@ -21,7 +21,7 @@ from zoo.core.printing import one_line, show
 from zoo.envs.registry import folder_name
 from zoo.errors import ZooError
 from zoo.interop.rl_zoo3 import tuned_file
-from zoo.interop.sb3_zip import existing
+from zoo.interop.sb3_zip import existing, statistics_beside
 
 
 def run(config: Mapping[str, Any]) -> None:
@@ -34,6 +34,12 @@ def run(config: Mapping[str, Any]) -> None:
     if file.suffix in (".yml", ".yaml"):
         import_tuned(file, settings)
         return
+    beside = statistics_beside(file) if settings.normalize is None else None
+    if beside is not None:
+        show(
+            f"note   normalises by {one_line(shown(beside))}, which lies beside it (normalize=none: without)"
+        )
+    normalize = None if settings.normalize == "none" else settings.normalize or beside
 
     from zoo.envs.config import EnvConfig
     from zoo.envs.make_env import make_vec_env
@@ -50,7 +56,7 @@ def run(config: Mapping[str, Any]) -> None:
         algo=settings.algo,
         env=env,
         env_spaces=env_spaces,
-        normalize=settings.normalize,
+        normalize=normalize,
         activation=settings.activation,
     )
     out = Path(settings.out or Path("imported", file.stem))

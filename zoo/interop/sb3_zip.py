@@ -12,6 +12,7 @@ import base64
 import io
 import os
 import pickle
+import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ from zoo.envs.spaces import describe
 from zoo.errors import ZooError, nearest
 
 DATA, POLICY, VARIABLES, VERSION = "data", "policy.pth", "pytorch_variables.pth", "_stable_baselines3_version"
+
+BEST, STATISTICS = "best_model.zip", ("vec_normalize.pkl", "vecnormalize.pkl")
 
 PICKLED = ":serialized:"
 
@@ -115,9 +118,29 @@ def existing(path: str | os.PathLike[str]) -> Path:
     if zipped.is_file():
         return zipped
     if given.is_dir():
-        raise ZooError(f"{one_line(given)} is a folder; an agent of Stable-Baselines3 is a zip")
+        zips = {file.name: file for file in sorted(given.glob("*.zip"))}
+        if len(zips) == 1 or BEST in zips:
+            return zips.get(BEST) or next(iter(zips.values()))
+        listed = f"; name one of {', '.join(zips)}" if zips else ""
+        raise ZooError(f"{one_line(given)} is a folder; an agent of Stable-Baselines3 is a zip{listed}")
     names = [each.name for each in given.parent.iterdir()] if given.parent.is_dir() else []
     raise ZooError(f"there is no file {one_line(given)}{nearest(given.name, names)}")
+
+
+def statistics_beside(agent: Path) -> Path | None:
+    """Return the file of `VecNormalize` that the Hub, rl_zoo3 and SB3's checkpoints keep with an agent's zip.
+
+    Raises `ZooError` if several might be meant.
+    """
+    of_step = re.sub(r"_(\d+_steps)$", r"_vecnormalize_\1.pkl", agent.stem)
+    for names in ([of_step], STATISTICS, [f"{agent.stem}/{name}" for name in STATISTICS]):
+        if files := [file for name in names if (file := agent.parent / name).is_file()]:
+            return files[0]
+    files = [file for name in STATISTICS for file in sorted(agent.parent.glob(f"*/{name}"))]
+    if len(files) > 1:
+        listed = ", ".join(one_line(file) for file in files)
+        raise ZooError(f"which statistics are its own? normalize=FILE, one of {listed}, or normalize=none")
+    return next(iter(files), None)
 
 
 def _tensors(content: bytes) -> Arrays:

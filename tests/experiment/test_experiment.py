@@ -25,9 +25,9 @@ from zoo.algorithms.callback import PREEMPTED, Callback
 from zoo.cli import status_of
 from zoo.core.tensors import read_tensors
 from zoo.errors import ZooError
-from zoo.experiment.checkpoint import read_checkpoint
+from zoo.experiment.checkpoint import CheckpointCallback, read_checkpoint
 from zoo.experiment.experiment import Experiment, TrainingInterrupted, train
-from zoo.experiment.loggers import CsvLogger
+from zoo.experiment.loggers import CsvLogger, LoggingCallback
 from zoo.experiment.run_folder import RunFolder
 
 SHORT = [
@@ -339,6 +339,55 @@ def test_a_job_that_still_goes_on_is_not_begun_again_but_for_seeds_that_are_draw
     process.kill()
     process.communicate()
     assert made().path == run.path
+
+
+class Wandering(gym.Wrapper[Any, Any, Any, Any]):
+    """Works in a folder of its own from a call on, as simulators do."""
+
+    def __init__(self, leaves_in: str, folder: Path) -> None:
+        super().__init__(gym.make("CartPole-v1"))
+        self.leaves_in, self.folder = leaves_in, folder
+        self.leave("init")
+
+    def leave(self, call: str) -> None:
+        if call == self.leaves_in:
+            self.folder.mkdir(exist_ok=True)
+            os.chdir(self.folder)
+        elif call == "step" and self.folder.exists():
+            assert Path.cwd() == self.folder
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.leave("reset")
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> Any:
+        self.leave("step")
+        return super().step(action)
+
+
+@pytest.mark.parametrize("call", ["init", "reset", "step"])
+def test_run_stays_where_it_began(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = Path.cwd()
+    register_wrapped_cartpole("Wandering-v0", lambda env: Wandering(call, here / "simulator"), monkeypatch)
+    result = zoo.train(config_of("env=Wandering-v0", "callbacks.checkpoint.every=64", "callbacks.agents={}"))
+    written = {path.name for path in result.run.path.absolute().iterdir()}
+    assert {"agent", "agents", "best_agent", "checkpoint", "monitor", "progress.csv", "run.json"} <= written
+    assert status_of(["evaluate", f"agent={result.agent}", "n_episodes=2"]) == 0
+    assert Path.cwd() == here
+    assert list((here / "simulator").iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", [zoo.make_vec_env, lambda make: gym.vector.SyncVectorEnv([make])])
+@pytest.mark.parametrize("call", ["reset", "step"])
+def test_training_in_python_stays_where_it_began(kind: Any, call: str) -> None:
+    here = Path.cwd()
+    model = zoo.PPO2(
+        "MlpPolicy", kind(lambda: Wandering(call, here / "simulator")), n_steps=32, compile=False
+    )
+    callbacks = [LoggingCallback(32, [CsvLogger("progress.csv")]), CheckpointCallback("checkpoint", 32)]
+    zoo.evaluate_policy(model.learn(64, callbacks), lambda: Wandering(call, here / "simulator"), 1)
+    model.save("agent")
+    assert {path.name for path in here.iterdir()} == {"agent", "checkpoint", "progress.csv", "simulator"}
 
 
 TRAIN = (

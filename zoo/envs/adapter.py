@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from zoo.envs.masks import VectorMasks
 from zoo.envs.normalize import Normalizer, VecNormalize, is_training
-from zoo.envs.registry import close_reporting
+from zoo.envs.registry import close_reporting, in_env_folder
 from zoo.envs.spaces import Observations, check_supported
 from zoo.envs.transition import (
     EpisodeEnd,
@@ -61,6 +61,7 @@ class VecEnvAdapter:
         self.n_frames: int = attached(env, "frame_stack") or 1
         """How many frames an observation shows, the newest last."""
         self._nan_check: bool = attached(env, "nan_check") is True
+        self._may_move = attached(env, "may_move") is not False
         uses_masks = attached(env, "mask_actions") is not False
         self.normalizer: Normalizer | None = None
         if isinstance(env, VecNormalize):
@@ -123,6 +124,7 @@ class VecEnvAdapter:
         """Return the steps of the longest episode that is still going on."""
         return int(self._n_steps - self._first_steps.min())
 
+    @in_env_folder()
     def render(self) -> Any:
         """Return one frame an environment, or what the vector environment renders."""
         try:
@@ -134,11 +136,12 @@ class VecEnvAdapter:
         """Close the environments and the monitor; what an environment raises then is printed in a line."""
         if self.monitor is not None:
             self.monitor.close()
-        with close_reporting(type(self.env.unwrapped).__name__):
+        with in_env_folder(), close_reporting(type(self.env.unwrapped).__name__):
             self.env.close()
 
     # -- resetting --------------------------------------------------------------------------------------
 
+    @in_env_folder()
     def reset(self, seeds: Sequence[int] | None = None) -> Observations:
         """Reset all environments, each with its own seed; unfinished episodes are not recorded."""
         self._start_episodes()
@@ -156,6 +159,7 @@ class VecEnvAdapter:
         self._stepped.last_stepped_by = self._token
         return self.observations
 
+    @in_env_folder()
     def begin(self, seeds: Mapping[int, int]) -> Observations:
         """Begin an episode in some environments, if these are replayable: see `VecEnv.begin`."""
         env = self._replayable()
@@ -187,6 +191,12 @@ class VecEnvAdapter:
 
     def step(self, actions: Any) -> Transition:
         """Step all environments with values of the action space, (num_envs, …)."""
+        if self._may_move:
+            with in_env_folder():
+                return self._step(actions)
+        return self._step(actions)
+
+    def _step(self, actions: Any) -> Transition:
         self._stepped.last_stepped_by = None  # until the step is done: it may be interrupted
         if self._nan_check:
             check_finite("action given to", actions, self._n_steps + 1, range(self.num_envs))
@@ -328,6 +338,7 @@ class VecEnvAdapter:
             "was_disturbed": self.was_disturbed,
         }
 
+    @in_env_folder()
     def load_state(self, tree: Mapping[str, Any]) -> list[int]:
         """Bring the environments where they were when `state` returned ``tree``, by replaying their actions.
 

@@ -22,7 +22,7 @@ from zoo.envs.config import EnvConfig, env_config, is_renewed
 from zoo.envs.goals import COMPUTE_REWARD, GoalFunction
 from zoo.envs.make_env import make_env, source_of
 from zoo.envs.masks import masks_of, sample_valid_action
-from zoo.envs.registry import ENVPOOL, close_reporting, env_error
+from zoo.envs.registry import ENVPOOL, close_reporting, env_error, in_env_folder
 from zoo.envs.replay import random_seed, seed_spaces
 from zoo.envs.spaces import (
     ACHIEVED,
@@ -69,6 +69,7 @@ def check_env(env: str | EnvConfig | Env | Callable[..., Env], **options: Any) -
     return find_problems(env, env_config(env, **options), advises=True)
 
 
+@in_env_folder(making=True)
 def find_problems(
     env: str | EnvConfig | Env | Callable[..., Env], config: EnvConfig, *, advises: bool = False
 ) -> list[str]:

@@ -170,12 +170,15 @@ def make_vec_env(
         raise ZooError(f"seed={seed!r}: expected a whole number, 0 or more")
     refuse_what_does_not_fit(f"`n_envs={n_envs}`", n_envs * ENV_BYTES)
     config = env_config(env, **options)
-    if training and _needs_check(env, config):
+    is_known = _is_known(env, config)
+    if training and config.check and not is_known:
         from zoo.envs.env_checker import find_problems
 
         for finding in find_problems(env, config):
             warnings.warn(finding, ZooWarning, stacklevel=2)
-    vector_env: Any = _vector_env(env, config, n_envs, seed)
+    with registry.in_env_folder(making=True):
+        vector_env: Any = _vector_env(env, config, n_envs, seed)
+    vector_env.may_move = not is_known and config.vectorization != "workers"
     vector_env.info_keywords = tuple(config.info_keywords)
     vector_env.frame_stack = frames_shown(config)
     vector_env.mask_actions, vector_env.nan_check = config.mask_actions, config.nan_check
@@ -236,11 +239,11 @@ def _vector_env(
     return made
 
 
-def _needs_check(env: str | EnvConfig | Env | Callable[..., Env], config: EnvConfig) -> bool:
-    """Whether an environment is tried first: not those of well-kept packages, nor vector forms."""
-    if not config.check or is_native(config):
-        return False
-    if config.wrappers or not isinstance(env, str | EnvConfig):
+def _is_known(env: str | EnvConfig | Env | Callable[..., Env], config: EnvConfig) -> bool:
+    """Whether an environment needs no trial: it is of a well-kept package, or a vector form."""
+    if is_native(config):
         return True
+    if config.wrappers or not isinstance(env, str | EnvConfig):
+        return False
     entry_point = registry.resolve(config.id).entry_point
-    return not (isinstance(entry_point, str) and entry_point.startswith(KNOWN_GOOD))
+    return isinstance(entry_point, str) and entry_point.startswith(KNOWN_GOOD)

@@ -1,4 +1,4 @@
-"""Environment ids: registered specs, packages to install, folder names, and errors of environments."""
+"""Environment ids: registered specs, packages to install, folder names; errors and folders of envs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import functools
 import importlib
 import importlib.util
+import os
 import re
 import sys
 import traceback
@@ -186,6 +187,34 @@ def env_error(error: BaseException, who: str, when: str) -> ZooError:
     frames = error.__traceback__.tb_next if error.__traceback__ is not None else None
     text = "".join(traceback.format_exception(type(error), error, frames)).rstrip()
     return ZooError(f"{who} raised {type(error).__name__} {when}:\n{text}")
+
+
+class _Moved:
+    folder: str | None = None
+    """Where the environments of this process have gone, if they have left its working folder."""
+
+
+@contextlib.contextmanager
+def in_env_folder(*, making: bool = False) -> Iterator[None]:
+    """Let environments within the block work where they have gone, and return to the working folder after it.
+
+    Simulators change it. Whoever trains in one would otherwise find the run's files in another folder. New
+    environments are made in the working folder.
+    """
+    ours = os.getcwd()
+    if _Moved.folder is not None and not making:
+        with contextlib.suppress(OSError):  # it was removed since
+            os.chdir(_Moved.folder)
+    try:
+        yield
+    finally:
+        theirs = None
+        with contextlib.suppress(OSError):
+            theirs = os.getcwd()
+        if theirs != ours:
+            os.chdir(ours)
+        if theirs != ours or not making:
+            _Moved.folder = None if theirs == ours else theirs
 
 
 @contextlib.contextmanager

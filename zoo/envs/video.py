@@ -76,7 +76,7 @@ def filming(
 ) -> Iterator[Film]:
     """Give a film whose files get their names when the block ends; after an error in it there are none."""
     ffmpeg()
-    paths = [paths] if isinstance(paths, Path) else paths
+    paths = [path.absolute() for path in ([paths] if isinstance(paths, Path) else paths)]
     with contextlib.ExitStack() as files:
         yield Film(paths, frames_per_second or FRAMES_PER_SECOND, size, files)
 

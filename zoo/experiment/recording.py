@@ -12,6 +12,7 @@ from zoo.agents.find import run_of
 from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.config import EnvConfig, without_workers
 from zoo.envs.make_env import make_vec_env
+from zoo.envs.registry import in_env_folder
 from zoo.envs.transition import EpisodeRecord
 from zoo.envs.vec_env import SyncVecEnv
 from zoo.envs.video import FASTEST_GIF, RecordFrames, Size, ffmpeg, filming, render_offscreen, to_rgb
@@ -101,8 +102,9 @@ def check_rendering(env: EnvConfig) -> None:
     ffmpeg()
     with rendering_env(env) as envs:
         try:
-            envs.reset(seed=0)
-            image = envs.render()[0]
+            with in_env_folder():
+                envs.reset(seed=0)
+                image = envs.render()[0]
         except ZooError:
             raise
         except Exception as error:

@@ -36,7 +36,7 @@ class TensorBoardLogger(Logger):
     """
 
     def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder)
+        self.folder = Path(folder).absolute()  # it is written by a thread, whatever an environment does
         self.config: Mapping[str, Any] = {}
         self._writer: Any = None
         self._last_step = 0

@@ -35,7 +35,7 @@ from zoo.envs.video import filming
 from zoo.errors import ZooError
 from zoo.experiment.experiment import Result, train
 from zoo.experiment.loggers import CsvLogger, LogEntry, Logger, LoggerGroup, RunSummary
-from zoo.experiment.trackers import TensorBoardLogger
+from zoo.experiment.trackers import TensorBoardLogger, WandbLogger
 
 SHORT = [
     *("algo=ppo2", "env=CartPole-v1", "tuned=none", "n_timesteps=512", "algo.n_steps=64"),
@@ -106,8 +106,8 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_SILENT", "true")
     for name in ("DATA", "CACHE", "CONFIG"):
         monkeypatch.setenv(f"WANDB_{name}_DIR", str(tmp_path / name.lower()))
-    for name in ("WANDB_MODE", "WANDB_API_KEY", "WANDB_BASE_URL"):
-        monkeypatch.delenv(name, raising=False)
+    for name in ("MODE", "API_KEY", "BASE_URL", "PROJECT", "NAME", "TAGS", "JOB_TYPE", "RUN_GROUP", "RUN_ID"):
+        monkeypatch.delenv(f"WANDB_{name}", raising=False)
 
 
 @pytest.fixture
@@ -173,6 +173,29 @@ def test_config_scores_agent_and_videos_are_sent() -> None:
     assert {"policy.safetensors", "config.yaml", "card.json"} <= set(artifact["files"])
     filmed = [each["step"] for each in calls(run, "row") if "eval/video" in each["row"]]
     assert filmed == [256, 512]
+
+
+def test_variables_of_wandb_decide_what_nobody_chose(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import wandb
+
+    folder = tmp_path / "runs" / "first"
+    folder.mkdir(parents=True)
+    (tmp_path / "runs" / "sweep.yaml").touch()
+    variables = {"PROJECT": "mine", "NAME": "named", "TAGS": "a,b", "JOB_TYPE": "eval", "RUN_GROUP": "group"}
+    for chosen in ([], ["logger.wandb.name=chosen", "logger.wandb.tags=[c]"]):
+        for variable, value in {**variables, "DIR": str(tmp_path), "RUN_ID": f"id{len(chosen)}"}.items():
+            monkeypatch.setenv(f"WANDB_{variable}", value)
+        config = compose("train", [*SHORT, *chosen])["logger"]["wandb"]
+        logger = WandbLogger(**{key: value for key, value in config.items() if value is not None})
+        logger.start(folder, {"runs_dir": str(folder.parent)})
+        logger.write(LogEntry(1, {"a": 1.0}))
+        run = wandb.run
+        assert run is not None
+        assert (run.project, run.job_type, run.group, run.id) == ("mine", "eval", "group", f"id{len(chosen)}")
+        assert (run.name, run.tags) == (("chosen", ("c",)) if chosen else ("named", ("a", "b")))
+        assert Path(run.dir).is_relative_to(tmp_path / "wandb")
+        logger.close()
+        (folder / "wandb.json").unlink()
 
 
 DYING = """

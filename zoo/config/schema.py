@@ -11,7 +11,7 @@ import ast
 import importlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -234,12 +234,14 @@ class OwnCallbackSettings:
 class WandbSettings:
     """Where Weights & Biases keeps the run, and what of it."""
 
-    project: str = hyperparameter("zoo", "project")
+    project: str | None = hyperparameter(None, "project; null: as WANDB_PROJECT says, else zoo")
     entity: str | None = hyperparameter(None, "user or team; null: your own")
-    group: str | None = hyperparameter(None, "group of the run; null: its multirun, if it is of one")
-    job_type: str = hyperparameter("train", "kind of the run within its group")
-    name: str | None = hyperparameter(None, "name of the run; null: that of its folder")
-    tags: list[str] = field(default_factory=list, metadata={"help": "tags of the run"})
+    group: str | None = hyperparameter(None, "group; null: WANDB_RUN_GROUP, else the run's multirun, if any")
+    job_type: str | None = hyperparameter(
+        None, "kind of run; null: as WANDB_JOB_TYPE says, else train"
+    )
+    name: str | None = hyperparameter(None, "name of the run; null: WANDB_NAME, else that of its folder")
+    tags: list[str] | None = hyperparameter(None, "tags of the run; null: as WANDB_TAGS says")
     mode: str | None = hyperparameter(
         None, "null: as WANDB_MODE says, else online", choices=("online", "offline", "disabled")
     )

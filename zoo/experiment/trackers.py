@@ -7,6 +7,7 @@ import json
 import os
 import re
 import secrets
+from collections import ChainMap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -122,6 +123,7 @@ class WandbLogger(Logger):
     """Tells Weights & Biases of a run; offline with ``mode="offline"`` or ``WANDB_MODE=offline``.
 
     The config is shown beside the run; ``options`` go to `wandb.init` (project, entity, group, name, tags).
+    W&B's own variables, such as ``WANDB_PROJECT``, decide about what is not among them.
     Rows have the environment's steps as their number. The run's id stands in ``wandb.json``, so that a
     resumed run goes on under it. With ``agent`` the best agent is sent as an artifact.
     """
@@ -131,7 +133,7 @@ class WandbLogger(Logger):
             raise ZooError(f"logger.wandb needs: {install_command('wandb')}")
         self.folder, self.config = Path.cwd(), dict[str, Any]()
         self.agent = agent
-        self.options = {"project": "zoo", **options}
+        self.options = options
         self._run: Any = None
         self._exit_code: int | None = None
 
@@ -171,22 +173,29 @@ class WandbLogger(Logger):
         import wandb
 
         file = self.folder / "wandb.json"
-        kept = parse_json(file.read_bytes()) if file.exists() else {"id": secrets.token_hex(4)}
+        new = {"id": os.environ.get("WANDB_RUN_ID") or secrets.token_hex(4)}
+        kept = parse_json(file.read_bytes()) if file.exists() else new
         patience = {"init_timeout": SECONDS_TO_START, "finish_timeout": SECONDS_TO_FINISH}
         settings: dict[str, Any] = {
             name: each for name, each in patience.items() if f"WANDB_{name.upper()}" not in os.environ
         }
         runs_dir = Path(self.config.get("runs_dir") or "")
         is_of_sweep = (runs_dir / "sweep.yaml").is_file()
-        group = {"group": f"multirun-{runs_dir.name}"} if is_of_sweep else {}
+        usual = {
+            "WANDB_PROJECT": {"project": "zoo"},
+            "WANDB_NAME": {"name": self.folder.name},
+            "WANDB_JOB_TYPE": {"job_type": "train"},
+            "WANDB_RUN_GROUP": {"group": f"multirun-{runs_dir.name}"} if is_of_sweep else {},
+            "WANDB_DIR": {"dir": str(self.folder)},
+        }
+        options = [values for variable, values in usual.items() if not os.environ.get(variable)]
         try:
             self._run = wandb.init(
-                dir=str(self.folder),
                 config=self.config,
                 id=kept["id"],
                 resume="allow",
                 settings=wandb.Settings(**settings),
-                **{"name": self.folder.name, **group, **self.options},
+                **dict(ChainMap(self.options, *options)),
             )
         except wandb.errors.Error as error:
             raise ZooError(

@@ -65,7 +65,8 @@ def load(path: str | Path, env: Any = None, *, trust: bool = False, **options: A
     from zoo.algorithms.registry import algorithm_class
 
     files = read_agent(path, trust=trust, own_env=env is not None)
-    return algorithm_class(files.config["algo"]["name"]).from_files(files, env, **options)
+    algo = files.config["algo"]
+    return algorithm_class(algo["name"], algo.get("preset")).from_files(files, env, **options)
 
 
 def __dir__() -> list[str]:

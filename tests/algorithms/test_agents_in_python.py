@@ -386,14 +386,56 @@ def test_rates_are_others_from_the_next_update_on(agent: str, rate: str, tmp_pat
         ("clip_range_vf", 0.2, "clip_range_vf=…"),
         ("policy", None, "fixed"),
         ("logger", None, "fixed"),
+        ("learning_rat", 1e-3, "learning_rate"),
+        ("exploration_rate", 1.0, "no attribute"),
     ],
 )
 def test_what_would_do_nothing_is_not_taken(name: str, value: Any, named: str) -> None:
     model = make("ppo2")
     config = model.config
-    with pytest.raises(ZooError, match=f"(?s){name}.*{named}"):
+    with pytest.raises(ZooError, match=f"(?s){name}.*{named}|{named}.*{name}"):
         setattr(model, name, value)
     assert model.config is config
+
+
+def test_private_names_and_those_of_a_subclass_are_taken() -> None:
+    class Counting(DQN):
+        def update(self) -> None:
+            self.counted = getattr(self, "counted", 0) + 1
+            super().update()
+
+    model = Counting("MlpPolicy", "CartPole-v1", learning_starts=8, batch_size=8, compile=False).learn(32)
+    assert model.counted > 0
+    agent = make("ppo2")
+    agent._mine, agent.predict = 1, len  # type: ignore[attr-defined, assignment]
+    assert (agent._mine, agent.predict("ab")) == (1, 2)  # type: ignore[attr-defined, call-arg, arg-type]
+
+
+def test_objects_show_what_they_are() -> None:
+    model = make("dqn", n_envs=2, seed=7).learn(64)
+    shown = repr([model, model.envs, model.buffer, make("ppo2").buffer])
+    for part in (
+        "<DQN on Zoo/IdentityDiscrete-v0: MlpPolicy, 2 envs, 64 steps, seed 7>",
+        "<VecEnvAdapter of SyncVecEnv(",
+        "<ReplayBuffer: 64 of 200 transitions, 2 envs>",
+        "<RolloutBuffer: 16 steps × 2 envs>",
+    ):
+        assert part in shown
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_preset_keeps_its_name(name: str, tmp_path: Path) -> None:
+    preset = getattr(zoo, name)
+    continuous = "Continuous" if preset.name not in ("ppo2", "dqn") else ""
+    env, policy = f"Zoo/BitFlipping{continuous}-v0", "MultiInputPolicy"
+    policy = "MultiInputLstmPolicy" if name == "recurrent_ppo" else policy
+    with pytest.raises(ZooError, match=rf"`{CLASS_NAMES[name]}\.learning_rat`"):
+        preset(policy, env, learning_rat=1)
+    small = {"buffer_size": 100} if preset.has_replay else {}
+    path = preset(policy, env, seed=0, **small).save(tmp_path / "agent")
+    model = zoo.load(path, env)
+    assert repr(model).startswith(f"<{CLASS_NAMES[name]} on {env}")
+    assert f"# {name} on {env}\n" in (path / "README.md").read_text()
 
 
 @pytest.mark.parametrize("callback", [3, [Callback], object(), lambda algorithm: True])

@@ -63,7 +63,7 @@ def steps(card: Mapping[str, Any]) -> str:
 
 def readme(card: Mapping[str, Any], config: Mapping[str, Any]) -> str:
     """Return the card as Markdown, for readers of the agent's folder."""
-    algorithm = markdown_text((config.get("algo") or {}).get("name", "?"), 80)
+    algorithm = markdown_text(preset_or_name(config.get("algo") or {"name": "?"}), 80)
     environment = markdown_text(card.get("env", "?"))
     rows = {
         "Return": score(card),

@@ -93,6 +93,7 @@ class ACER(Algorithm):
     config: ACERConfig
     policy: ActionValuePolicy | StochasticDuelingPolicy
     buffer: SequenceBuffer
+    recurrent: RecurrentState
 
     def _make_policy(self) -> nn.Module:
         self.is_discrete = isinstance(self.action_space, spaces.Discrete)

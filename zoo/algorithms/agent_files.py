@@ -48,7 +48,7 @@ def agent_files(algorithm: Algorithm, card: Mapping[str, Any]) -> AgentFiles:
         **({"masks_actions": True} if algorithm.masks_actions else {}),
     }
     full_card = {
-        "algo": preset or algorithm.name,
+        "algo": algorithm.label,
         "env": None if env is None else env.id,
         "seed": algorithm.seed,
         "timesteps": algorithm.num_timesteps,

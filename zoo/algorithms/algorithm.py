@@ -20,10 +20,12 @@ from zoo.algorithms.arguments import (
     built_config,
     check_action_space,
     check_recurrence,
+    checked_attribute,
     describe_constructor,
     make_policy,
     policy_config,
     policy_input,
+    short_description,
     warn_of_unread_images,
 )
 from zoo.algorithms.callback import PREEMPTED, Callbacks, CallbackSchedule
@@ -89,6 +91,8 @@ class Algorithm:
     """The hyperparameters that may stand behind policy and env without a name."""
     of_preset: ClassVar[str | None] = None
     """The preset that a class stands for, which has other defaults, or another replay, than its algorithm."""
+    preset: str | None = None
+    """The preset by which it was asked for, if it was by one."""
     usual_policy: ClassVar[str] = "MlpPolicy"
     """The policy that `zoo train` gives it where nothing else is chosen."""
     collector_class: ClassVar[type[Collector]] = Collector
@@ -124,7 +128,7 @@ class Algorithm:
         action_space: spaces.Space[Any] | None = None,
         **hyperparameters: Any,
     ) -> None:
-        self.verbose, self.tensorboard_log = verbose, tensorboard_log
+        self.preset, self.verbose, self.tensorboard_log = self.of_preset, verbose, tensorboard_log
         if positional or policy_kwargs is not None:
             policy, others = translated(type(self), policy, positional, policy_kwargs)
             hyperparameters |= others
@@ -145,10 +149,9 @@ class Algorithm:
         self.device = self.runtime.device
         self.policy_config = policy_config(policy, observation_space)
         self.observation_space, self.action_space = observation_space, action_space
-        check_action_space(self.name, action_space, self.supported_actions)
+        check_action_space(self.label, action_space, self.supported_actions)
         self.generators = Generators(self.seed)
         self.rng, self.predict_rng = self.generators.rng, self.generators.predict_rng
-        self.preset = self.of_preset  # by which the algorithm was asked for, if it was by one
         self.masks_actions = False  # whether it learned to choose among valid actions only
         self._warned_of_masks = False
         self.env_config: EnvConfig | None = env_config
@@ -166,7 +169,7 @@ class Algorithm:
         self._still_due: Mapping[str, Any] = {}
         self.distributed = DistributedContext(self)
 
-        check_recurrence(self.name, self.policy_config, is_recurrent=self.has_recurrence)
+        check_recurrence(self.label, self.policy_config, is_recurrent=self.has_recurrence)
         self.action_adapter = make_action_adapter(action_space, scaled=self._is_scaled())
         with self.generators.torch_of_this_run(), torch_settings(threads=1):
             self.policy = self._make_policy().to(self.device)
@@ -192,25 +195,18 @@ class Algorithm:
             raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'{hint}")
 
         def __setattr__(self, name: str, value: Any) -> None:
-            """Take another value of a hyperparameter that follows a schedule from the next update on.
-
-            Raises `ZooError` for a hyperparameter that is read only when the model is made.
-            """
+            """Set an attribute that something reads, or raise `ZooError`: see `checked_attribute`."""
             own = vars(self)
-            is_made = "acting" in own
-            if is_made and (name in ("policy", "config") or (name in ATTRIBUTES and name not in own)):
-                raise ZooError(f"{type(self).__name__}.{name} is fixed once the model is made")
-            if not is_made or name in own or name not in vars(own["config"]):
-                super().__setattr__(name, value)
-                return
-            config = build(type(self.config), {**vars(self.config), name: value}, self.name)
-            if name not in self.schedules or name not in scheduled(config):
-                raise ZooError(
-                    f"{type(self).__name__}.{name} is fixed once the model is made:"
-                    f" zoo.load(model.save(PATH), env, {name}=…) goes on with it"
-                )
-            super().__setattr__("config", config)
-            self.schedules = schedules.parse_all(scheduled(config))
+            if "acting" in own and (name not in own or name in ("policy", "config")):
+                name, value = checked_attribute(self, name, value)
+            super().__setattr__(name, value)
+
+    __repr__ = short_description
+
+    @property
+    def label(self) -> str:
+        """What ``algo=`` calls it: the name of its preset, if it was made by one."""
+        return self.preset or self.name
 
     # -- what an algorithm is made of -------------------------------------------------------------------
 

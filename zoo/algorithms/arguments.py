@@ -17,14 +17,15 @@ from torch import nn
 from zoo.algorithms.registry import ALGORITHMS, algorithm_class
 from zoo.buffers.arrays import Arrays, n_rows, transform
 from zoo.buffers.config import HindsightConfig
-from zoo.config.aliases import UnknownKeyError, refuse_unknown_arguments
-from zoo.config.fields import build, defaults, hyperparameter
+from zoo.config.aliases import ATTRIBUTES, UnknownKeyError, refuse_unknown_arguments
+from zoo.config.fields import build, defaults, hyperparameter, scheduled
 from zoo.config.user_files import check_arguments, named_class, own_class, path_of_class
 from zoo.envs.config import EnvConfig
 from zoo.envs.masks import flat_mask
 from zoo.envs.spaces import choice_sizes, describe, flat_parts
 from zoo.envs.wrappers import MASK_KEY
-from zoo.errors import ZooError, ZooWarning
+from zoo.errors import ZooError, ZooWarning, nearest
+from zoo.optim.schedules import parse_all
 from zoo.policies.config import (
     POLICIES,
     PolicyConfig,
@@ -57,6 +58,43 @@ def built_config(algorithm: type[Algorithm], hyperparameters: Mapping[str, Any])
             else:
                 message = str(error)
         raise ZooError(message.replace(f"`{name}.", f"`{algorithm.__name__}.")) from None
+
+
+def checked_attribute(model: Algorithm, name: str, value: Any) -> tuple[str, Any]:
+    """Return a new attribute and its value: the config for a hyperparameter that follows a schedule.
+
+    Such a value counts from the next update on. Raises `ZooError` for a hyperparameter that is read only when
+    the model is made, and for a name that nothing reads.
+    Private names, and all names of a user's own class, may be set.
+    """
+    kind, attributes = type(model), vars(model)
+    if name in ("policy", "config") or name in ATTRIBUTES:
+        raise ZooError(f"{kind.__name__}.{name} is fixed once the model is made")
+    if name in vars(model.config):
+        config = build(type(model.config), {**vars(model.config), name: value}, kind.__name__)
+        if name in model.schedules and name in scheduled(config):
+            model.schedules = parse_all(scheduled(config))
+            return "config", config
+        raise ZooError(
+            f"{kind.__name__}.{name} is fixed once the model is made:"
+            f" zoo.load(model.save(PATH), env, {name}=…) goes on with it"
+        )
+    is_own = name.startswith("_") or not kind.__module__.startswith("zoo.")
+    if not is_own and not hasattr(kind, name):
+        declared = {declared for base in kind.__mro__ for declared in inspect.get_annotations(base)}
+        if name not in declared:
+            hint = nearest(name, {*attributes, *vars(model.config), *declared})
+            raise ZooError(f"{kind.__name__} has no attribute '{name}' that could be set{hint}")
+    return name, value
+
+
+def short_description(model: Algorithm) -> str:
+    """Return a model as Python's prompt shows it."""
+    env, n_envs = model.env_config or (model.envs and model.envs.env.spec), model.n_envs
+    name = f" on {env.id}" if env is not None else f" of {describe(model.observation_space)}"
+    envs = "" if model.envs is None else f", {n_envs} env{'s' * (n_envs != 1)}"
+    policy = model.policy_config.name
+    return f"<{type(model).__name__}{name}: {policy}{envs}, {model.num_timesteps:,} steps, seed {model.seed}>"
 
 
 # -- policies ---------------------------------------------------------------------------------------------

@@ -157,6 +157,10 @@ class ARS(Algorithm):
     config: ARSConfig
     policy: LinearPolicy
     collector: PopulationRollout
+    candidates: BatchedPolicy
+    deltas: Array
+    plus: Array
+    minus: Array
 
     def __init__(
         self,

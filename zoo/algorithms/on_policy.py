@@ -74,6 +74,7 @@ class OnPolicyAlgorithm(Algorithm):
     config: OnPolicyConfig
     policy: ActorCritic
     buffer: RolloutBuffer
+    recurrent: RecurrentState
 
     def _optimizer(self) -> Optimizer:
         raise NotImplementedError

@@ -55,11 +55,17 @@ def callbacks_of_learn(*arguments: Any) -> list[Any]:
     return list(getattr(importlib.import_module(module), name)(*arguments))
 
 
-def algorithm_class(name: str) -> type[Any]:
-    """Import the class of the algorithm called ``name``. Raises `ZooError` with the nearest name."""
+def algorithm_class(name: str, preset: str | None = None) -> type[Any]:
+    """Import the class of an algorithm, or of a preset of it. Raises `ZooError` with the nearest name."""
     if name not in ALGORITHMS:
         raise ZooError(
             f"unknown algorithm '{name}'{nearest(name, ALGORITHMS)} (known: {', '.join(ALGORITHMS)})"
         )
     module, _, class_name = ALGORITHMS[name].partition(":")
-    return getattr(importlib.import_module(module), class_name)
+    algorithm: type[Any] = getattr(importlib.import_module(module), class_name)
+    if preset in PRESETS:
+        module, _, class_name = PRESETS[preset].partition(":")
+        of_preset: type[Any] = getattr(importlib.import_module(module), class_name)
+        if issubclass(of_preset, algorithm):  # a user's preset of that name may build on another one
+            return of_preset
+    return algorithm

@@ -193,6 +193,10 @@ class ReplayBuffer:
     def __len__(self) -> int:
         return int(self.sizes.sum())
 
+    def __repr__(self) -> str:
+        most, envs = self._most_rows * self.n_envs, f"{self.n_envs} env{'s' * (self.n_envs != 1)}"
+        return f"<{type(self).__name__}: {len(self):,} of {most:,} transitions, {envs}>"
+
     # -- storing ----------------------------------------------------------------------------------------
 
     def add(self, transition: Transition) -> None:

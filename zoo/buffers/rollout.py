@@ -56,6 +56,9 @@ class RolloutBuffer:
         self.valid: Array = np.zeros((n_steps, n_envs), np.bool_)
         self.start()
 
+    def __repr__(self) -> str:
+        return f"<RolloutBuffer: {self.n_steps:,} steps × {self.n_envs:,} env{'s' * (self.n_envs != 1)}>"
+
     def start(self) -> None:
         """Begin a new rollout."""
         self._step = 0

@@ -67,7 +67,7 @@ def run(config: Mapping[str, Any]) -> None:
     where = "" if env is None else f" on {env.id}"
     show(f"agent  {place}")
     steps, source = imported.card["timesteps"], imported.card["imported_from"]
-    show(f"       {imported.algorithm.name}{where}, trained for {steps:,} steps by {source}")
+    show(f"       {imported.algorithm.label}{where}, trained for {steps:,} steps by {source}")
     if imported.unknown:
         show(f"note   not to be read in the file, so Zoo's own values: {', '.join(imported.unknown)}")
     where = "" if env is not None else " env=ID"

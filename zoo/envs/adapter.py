@@ -102,6 +102,9 @@ class VecEnvAdapter:
         self._start_episodes()
         self._token = object()
 
+    def __repr__(self) -> str:
+        return f"<VecEnvAdapter of {self.given_env!r}>"
+
     @property
     def was_disturbed(self) -> bool:
         """Whether anybody else has stepped or reset the vector environment since."""

@@ -46,7 +46,7 @@ class EvaluationCancelledError(Exception):
     """The evaluation was cancelled before its last episode."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Evaluation:
     """The episodes of one evaluation, in the order in which they ended; a return is a sum of raw rewards."""
 
@@ -64,6 +64,10 @@ class Evaluation:
             lengths=np.array([episode.length for episode in episodes], dtype=np.int64),
             successes=None if None in successes else np.array(successes, dtype=np.bool_),
         )
+
+    def __repr__(self) -> str:
+        spread = f"{decimal(self.mean)} ± {decimal(self.std)}"
+        return f"<Evaluation: mean return {spread} over {self.n_episodes:,} episodes>"
 
     @property
     def n_episodes(self) -> int:

@@ -100,7 +100,8 @@ def open_agent(settings: AgentChoice) -> OpenedAgent:
 
     # A few observations at a time are faster on a CPU, and give the same actions on every machine.
     device = settings.device if isinstance(settings, PlaySettings) else "cpu"
-    algorithm = algorithm_class(files.config["algo"]["name"]).from_files(files, device=device)
+    algo = files.config["algo"]
+    algorithm = algorithm_class(algo["name"], algo.get("preset")).from_files(files, device=device)
     return OpenedAgent(path, files, algorithm, env, changes)
 
 

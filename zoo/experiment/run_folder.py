@@ -68,6 +68,9 @@ class RunFolder:
         """What this process has last written of ``status`` into the record."""
         self._lock = FileLock(self.path / ".lock")
 
+    def __repr__(self) -> str:
+        return f"<RunFolder {self.path}>"
+
     @classmethod
     def create(cls, root: str | os.PathLike[str], algo: str, env: str, seed: int) -> RunFolder:
         """Make ``root/algo/env/<timestamp>_s<seed>``, another one than every other process makes."""

@@ -109,6 +109,7 @@ class GAIL(OnPolicyAlgorithm):
     learns_from_experts = True
 
     config: Any
+    imitation_returns: EpisodeSums
 
     def __new__(cls, *args: Any, config: Any = None, **options: Any) -> GAIL:
         generator = options.get("generator", "trpo") if config is None else config.generator

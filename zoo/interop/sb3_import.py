@@ -75,7 +75,8 @@ def import_sb3(
         masks_actions = algo == "maskable_ppo" or ".maskable." in str(
             files.printed("policy_class").get("__module__")
         )
-        preset = "maskable_ppo" if masks_actions else RECURRENT if recurrent_options(files.tensors) else None
+        ppo = "ppo" if name == "ppo2" else None
+        preset = "maskable_ppo" if masks_actions else RECURRENT if recurrent_options(files.tensors) else ppo
         observation_space, action_space = _spaces(files, env_spaces)
         if np.any(np.asarray(getattr(action_space, "start", 0)) != 0):
             raise ZooError(f"its actions, {describe(action_space)}, do not start at 0, where SB3's do")

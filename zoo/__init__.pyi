@@ -72,7 +72,7 @@ from zoo.experiment.loggers import ConsoleLogger as ConsoleLogger
 from zoo.experiment.loggers import CsvLogger as CsvLogger
 from zoo.experiment.loggers import Logger as Logger
 from zoo.experiment.loggers import LoggingCallback as LoggingCallback
-from zoo.experiment.loggers import ProgressBarCallback as ProgressBarCallback
+from zoo.experiment.progress_bar import ProgressBarCallback as ProgressBarCallback
 from zoo.experiment.trackers import TensorBoardLogger as TensorBoardLogger
 from zoo.experiment.trackers import WandbLogger as WandbLogger
 from zoo.imitation.bc import BC as _BC

@@ -26,6 +26,14 @@ class NotFiniteError(ZooError):
     """A NaN or an infinity where learning can't go on with one: from an environment, or in parameters."""
 
 
+class ToldInterrupt(KeyboardInterrupt):
+    """An interrupt whose message says what is lost or saved: a notebook shows that line alone."""
+
+    def _render_traceback_(self) -> list[str]:
+        """Return what IPython prints."""
+        return [f"{type(self).__name__}: {self}"]
+
+
 class ZooWarning(UserWarning):
     """What a user should know and need not mend: the command line prints the message in one line."""
 

@@ -38,7 +38,8 @@ from zoo.experiment.checkpoint import CheckpointCallback
 from zoo.experiment.evaluation import evaluate
 from zoo.experiment.experiment import Experiment, Result, train
 from zoo.experiment.factories import make_callbacks
-from zoo.experiment.loggers import LoggingCallback, ProgressBarCallback
+from zoo.experiment.loggers import LoggingCallback
+from zoo.experiment.progress_bar import ProgressBarCallback
 from zoo.experiment.run_folder import RunFolder
 
 

@@ -27,7 +27,7 @@ from zoo.core.tensors import read_tensors
 from zoo.errors import ZooError
 from zoo.experiment.checkpoint import CheckpointCallback, read_checkpoint
 from zoo.experiment.experiment import Experiment, TrainingInterrupted, train
-from zoo.experiment.loggers import CsvLogger, LoggingCallback
+from zoo.experiment.loggers import ConsoleLogger, CsvLogger, LogEntry, LoggingCallback
 from zoo.experiment.run_folder import RunFolder
 
 SHORT = [
@@ -257,6 +257,30 @@ def test_overrides_and_python_values_make_the_config_of_the_command_line() -> No
     assert config["n_envs"] == 8  # as that file says
     assert result.algorithm.num_timesteps == 512
     assert zoo.load(result.agent).num_timesteps == 512
+
+
+def test_logger_gets_what_the_console_prints_once(
+    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Refusing(CsvLogger):
+        def write(self, entry: LogEntry) -> None:
+            raise ZooError("this costs a line")
+
+    def learn() -> str:
+        callback = LoggingCallback(256, [ConsoleLogger(), Refusing("none.csv")])
+        zoo.PPO("MlpPolicy", "CartPole-v1", n_steps=256, n_epochs=1, compile=False).learn(256, callback)
+        return "".join(capsys.readouterr())
+
+    caplog.set_level(logging.INFO)
+    printed, records = learn(), [record for record in caplog.records if record.name == "zoo"]
+    for line in ("total_timesteps", "this costs a line"):
+        assert printed.count(line) == sum(line in record.getMessage() for record in records) == 1
+    assert "ppo 256/256" in records[-1].getMessage()
+    handler = logging.StreamHandler(sys.stdout)
+    logging.getLogger().addHandler(handler)
+    printed = learn()
+    logging.getLogger().removeHandler(handler)
+    assert [printed.count(line) for line in ("total_timesteps", "this costs a line")] == [1, 1]
 
 
 def test_what_ran_before_in_the_process_changes_nothing(tmp_path: Path) -> None:

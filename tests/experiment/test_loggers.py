@@ -9,16 +9,17 @@ import json
 import os
 import pty
 import select
+import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import pytest
 from gymnasium.envs.classic_control import CartPoleEnv, PendulumEnv
 from gymnasium.wrappers import TimeLimit
 
 from zoo.algorithms.callback import Callback, Training
-from zoo.algorithms.ppo import PPO2
+from zoo.algorithms.ppo import PPO, PPO2
 from zoo.envs.make_env import make_vec_env
 from zoo.experiment.callbacks import EvalCallback
 from zoo.experiment.loggers import (
@@ -27,9 +28,10 @@ from zoo.experiment.loggers import (
     LogEntry,
     Logger,
     LoggingCallback,
-    ProgressBarCallback,
 )
+from zoo.experiment.progress_bar import ProgressBarCallback
 from zoo.experiment.trackers import TensorBoardLogger
+from zoo.optim.runtime import Runtime
 
 
 class Keep(Logger):
@@ -194,19 +196,59 @@ class TestCsv:
         assert [row["time/total_timesteps"] for row in rows(tmp_path / "progress.csv")] == ["1", "3"]
 
 
-def test_terminal_shows_a_bar(ppo2: Callable[..., PPO2]) -> None:
+def shown_in_terminal(learn: Callable[[TextIO], Any]) -> str:
+    """Return what a terminal shows of a training."""
     reading, writing = pty.openpty()
     with open(writing, "w") as terminal:
-        ppo2().learn(640, ProgressBarCallback(seconds=0, stream=terminal))
+        learn(terminal)
+        terminal.write("end of the test")
         terminal.flush()
         shown = ""
-        while "640/640" not in shown:  # a pseudo-terminal gives what is there, not all
+        while "end of the test" not in shown:  # a pseudo-terminal gives what is there, not all
             assert select.select([reading], [], [], 10)[0], shown
             shown += os.read(reading, 1_000_000).decode(errors="replace")
     os.close(reading)
-    assert "640/640" in shown
-    assert "ppo2" in shown
-    assert "steps/s" in shown
+    return shown
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "options", "name"),
+    [(PPO2, {}, "ppo2"), (PPO, {"progress_bar": True}, "ppo"), (PPO, {"progress_bar": False}, None)],
+)
+def test_learn_shows_a_bar_in_a_terminal(
+    algorithm: Any, options: Any, name: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def learn(terminal: TextIO) -> None:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        small = {"n_steps": 64, "batch_size": 64, "n_epochs": 1}
+        algorithm("MlpPolicy", "CartPole-v1", seed=0, compile=False, **small).learn(640, **options)
+
+    shown = shown_in_terminal(learn)
+    assert ("640/640" in shown, "steps/s" in shown) == (name is not None,) * 2
+    assert name is None or f"{name} " in shown
+
+
+def test_bar_says_when_the_update_is_compiled(ppo2: Callable[..., PPO2]) -> None:
+    class Compile(Callback):
+        every = 64
+
+        def on_training_start(self, algorithm: Training) -> None:
+            algorithm.runtime.compile = True
+
+        def on_steps(self, algorithm: Training) -> None:
+            if algorithm.num_timesteps == 320:
+                with algorithm.runtime.compile_clock.running():
+                    pass
+
+    model = ppo2()
+    model.runner.runtime = Runtime(device="cpu", compile=False, threads=1)  # nothing is compiled in truth
+    shown = shown_in_terminal(
+        lambda terminal: model.learn(640, [Compile(), ProgressBarCallback(seconds=0, stream=terminal)])
+    )
+    before, _, after = shown.partition("compiling")
+    assert "320/640" in before
+    assert " left" not in before
+    assert " left" in after
 
 
 @pytest.mark.parametrize("at", [1, 320])

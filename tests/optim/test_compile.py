@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from zoo import PPO2
 from zoo.optim.runtime import torch_settings
 
 COMPILING = """
@@ -58,6 +61,18 @@ def test_without_what_is_private_in_pytorch_a_run_goes_on_eagerly(tmp_path: Path
     """As with a release of PyTorch in which it is no more."""
     said = run(tmp_path, compiles=False, before="sys.modules['torch._inductor'] = None")
     assert "going on without" in said
+
+
+def test_interrupt_while_compiling_is_told_in_a_line() -> None:
+    """The next training decides anew whether to compile; nothing is compiled here."""
+    model = PPO2("MlpPolicy", "CartPole-v1", n_steps=16, seed=0)
+    model.runtime.compile_clock.on_change = partial(signal.raise_signal, signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt, match="not compiled") as interrupt:
+        model.learn(10**8, progress_bar=False)
+    places = [frame.path for frame in interrupt.traceback if "zoo/optim" in str(frame.path)]
+    assert [Path(place).name for place in places] == ["runtime.py"]
+    assert interrupt.value._render_traceback_() == [f"CompilingInterrupted: {interrupt.value}"]
+    assert model.learn(64, progress_bar=False).runtime.compile is False
 
 
 def traced(function: Any, *given: Tensor) -> torch.fx.GraphModule:

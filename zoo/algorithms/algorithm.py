@@ -342,10 +342,11 @@ class Algorithm:
         log_interval: int | None = None,
         tb_log_name: str | None = None,
         reset_num_timesteps: bool = True,
-        progress_bar: bool = False,
+        progress_bar: bool = True,
     ) -> Self:
         """Train for ``total_timesteps`` environment steps, by whole updates, and return the algorithm.
 
+        A terminal (stderr) or notebook shows a bar meanwhile, unless ``progress_bar`` is false.
         With ``reset_num_timesteps=False`` the steps come on top of those taken so far; otherwise steps and
         episodes are counted anew. ``verbose`` and ``tensorboard_log`` of the constructor log a hundred times,
         or every ``log_interval`` updates (off-policy: episodes), into a folder called ``tb_log_name``. Raises
@@ -371,7 +372,7 @@ class Algorithm:
         own = callbacks_of_learn(self, log_interval, tb_log_name, reset_num_timesteps, progress_bar)
         self._callbacks = CallbackSchedule(callback, self.num_timesteps, self._still_due, self.n_envs, own)
         self._still_due = {}
-        with self.runtime.in_force(), self.generators.torch_of_this_run():
+        with self._callbacks, self.runtime.in_force(), self.generators.torch_of_this_run():
             self._alternate(self._callbacks)
         if self.stop_reason == PREEMPTED:
             self._still_due, self._restored_stop_reason = self._callbacks.state(), self._ended_by

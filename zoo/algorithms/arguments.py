@@ -90,7 +90,8 @@ def checked_attribute(model: Algorithm, name: str, value: Any) -> tuple[str, Any
 
 def short_description(model: Algorithm) -> str:
     """Return a model as Python's prompt shows it."""
-    env, n_envs = model.env_config or (model.envs and model.envs.env.spec), model.n_envs
+    n_envs = model.n_envs
+    env: Any = model.env_config or (model.envs and model.envs.env.spec)
     name = f" on {env.id}" if env is not None else f" of {describe(model.observation_space)}"
     envs = "" if model.envs is None else f", {n_envs} env{'s' * (n_envs != 1)}"
     policy = model.policy_config.name

@@ -135,6 +135,15 @@ class CallbackSchedule:
             name: _next_multiple(num_timesteps, each.every) for name, each in self._callbacks.items()
         }
         self._due |= {name: at for name, at in (still_due or {}).items() if name in self._due}
+        self._others = others
+
+    def __enter__(self) -> CallbackSchedule:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        """Close ``others``, also where the training failed."""
+        for callback in self._others:
+            getattr(callback, "close", int)()
 
     def start(self, algorithm: Training) -> None:
         for callback in self._callbacks.values():

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import shlex
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from zoo.config.schema import preset_or_name
 from zoo.config.user_files import shown
-from zoo.core.printing import decimal, print_message, say
+from zoo.core.printing import decimal, handlers_print, say
 from zoo.errors import INTERRUPTED
 from zoo.experiment.experiment import Experiment, Result
 
@@ -50,10 +51,11 @@ def _logging_to_terminal(verbose: int) -> Iterator[None]:
 
 
 class _TerminalHandler(logging.Handler):
-    """Prints log records as messages: above the progress bar, where there is one."""
+    """Prints the engine's log records as messages, unless a handler of the user's prints them."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        print_message(record.getMessage())
+        if record.name != "zoo" and not handlers_print():
+            say(f"zoo: {record.getMessage()}", sys.stderr)
 
 
 def _print_start(experiment: Experiment) -> None:

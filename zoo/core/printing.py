@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import io
+import logging
 import os
 import re
 import sys
@@ -14,6 +15,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any, TextIO
 
 from zoo.errors import ZooError, ZooWarning
+
+_logger = logging.getLogger("zoo")
 
 _INVISIBLE = {"Cc", "Cf", "Co", "Cs", "Zl", "Zp"}
 """Unicode's control, format (right-to-left too), private, surrogate and separator characters."""
@@ -91,9 +94,23 @@ def say(line: str, stream: TextIO | None = None) -> None:
         print(printable(line) + "\n", end="", file=sys.stdout if stream is None else stream, flush=True)
 
 
+def log(text: str) -> bool:
+    """Hand a text to the logger ``zoo``; return whether one of its handlers prints it to the terminal."""
+    _logger.info("%s", printable(text))
+    return _logger.isEnabledFor(logging.INFO) and handlers_print()
+
+
+def handlers_print() -> bool:
+    """Whether a handler that the user gave the logger ``zoo``, or the root, prints to the terminal."""
+    handlers = (*_logger.handlers, *(_logger.root.handlers if _logger.propagate else ()))
+    streams = (getattr(handler, "stream", None) for handler in handlers if handler.level <= logging.INFO)
+    return any(stream is not None and stream in (sys.stdout, sys.stderr) for stream in streams)
+
+
 def print_message(message: str) -> None:
     """Print ``zoo: message`` to stderr, if that can be written: its disk may be the one that is full."""
-    say(f"zoo: {message}", sys.stderr)
+    if not log(message):
+        say(f"zoo: {message}", sys.stderr)
 
 
 @contextlib.contextmanager

@@ -19,7 +19,7 @@ from zoo.config.overrides import as_overrides
 from zoo.config.schema import preset_or_name
 from zoo.config.user_files import shown
 from zoo.core.printing import print_message, warnings_as_messages
-from zoo.errors import ZooError
+from zoo.errors import ToldInterrupt, ZooError
 from zoo.experiment.callbacks import EvalCallback
 from zoo.experiment.checkpoint import CheckpointCallback, check_barriers, restore_run
 from zoo.experiment.loggers import LoggingCallback, RunSummary
@@ -60,7 +60,7 @@ def train(config: Mapping[str, Any] | str | None = None, *overrides: str, **sett
     return result
 
 
-class TrainingInterrupted(KeyboardInterrupt):
+class TrainingInterrupted(ToldInterrupt):
     """A signal ended a training, which is saved as far as it came, in ``result``."""
 
     def __init__(self, result: Result) -> None:
@@ -214,7 +214,7 @@ class Experiment:
         steps = max(0, self.config["n_timesteps"] - self.algorithm.num_timesteps)
         if self.algorithm.distributed.workers is not None:
             self.algorithm.distributed.workers.order(LEARN, steps=steps)
-        self.algorithm.learn(steps, self.callbacks, reset_num_timesteps=False)
+        self.algorithm.learn(steps, self.callbacks, reset_num_timesteps=False, progress_bar=False)
         self.algorithm.total_timesteps = self.config["n_timesteps"]
 
     def evaluate(self) -> None:

@@ -33,14 +33,8 @@ from zoo.experiment.callbacks import (
     VideoCallback,
 )
 from zoo.experiment.checkpoint import CheckpointCallback
-from zoo.experiment.loggers import (
-    ConsoleLogger,
-    CsvLogger,
-    Logger,
-    LoggerGroup,
-    LoggingCallback,
-    ProgressBarCallback,
-)
+from zoo.experiment.loggers import ConsoleLogger, CsvLogger, Logger, LoggerGroup, LoggingCallback
+from zoo.experiment.progress_bar import ProgressBarCallback
 from zoo.experiment.run_folder import RunFolder
 from zoo.experiment.trackers import TensorBoardLogger, WandbLogger
 from zoo.policies.config import PolicyConfig
@@ -56,7 +50,7 @@ Base = TypeVar("Base")
 def make_algorithm(config: Mapping[str, Any], closing: ExitStack) -> Algorithm:
     """Make the algorithm and its environments, which are closed with ``closing``. Raises `ZooError`."""
     env = build(EnvConfig, config["env"], "env")
-    found = algorithm_class(config["algo"]["name"])
+    found = algorithm_class(config["algo"]["name"], config["algo"].get("preset"))
     _check_dataset(found, config.get("dataset"), (config.get("pretrain") or {}).get("dataset"))
     values = {key: value for key, value in config["algo"].items() if key not in ALGO_LABELS}
     hyperparameters = build(found.config_class, values, "algo")

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from zoo.algorithms.callback import Callback, Training
 from zoo.errors import ZooError
-from zoo.experiment.loggers import ConsoleLogger, Logger, LoggingCallback, ProgressBarCallback
+from zoo.experiment.loggers import ConsoleLogger, Logger, LoggingCallback
+from zoo.experiment.progress_bar import ProgressBarCallback
 from zoo.experiment.trackers import TensorBoardLogger
 
 REPORTS = 100

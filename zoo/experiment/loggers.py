@@ -1,14 +1,13 @@
-"""Loggers: the console, progress.csv, the callback that calls all of them, and the progress bar."""
+"""Loggers: the console, progress.csv, and the callback that calls all of them."""
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import os
 import sys
 import time
 import traceback
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, TextIO
@@ -17,7 +16,8 @@ import numpy as np
 
 from zoo.algorithms.callback import Callback, Training, named
 from zoo.core import atomic
-from zoo.core.printing import csv_lines, decimal, duration, one_line, print_message, show
+from zoo.core.notebook import CellOutput, is_notebook
+from zoo.core.printing import csv_lines, log, one_line, print_message, show
 from zoo.envs.transition import EpisodeRecord
 from zoo.errors import ZooError
 
@@ -94,7 +94,10 @@ class Logger:
 
 
 class ConsoleLogger(Logger):
-    """Prints a table, at most every ``seconds``; entries that come faster are merged."""
+    """Prints a table, at most every ``seconds``; entries that come faster are merged.
+
+    In a notebook one table shows the latest entry.
+    """
 
     keeps_trying = True
 
@@ -103,6 +106,7 @@ class ConsoleLogger(Logger):
         self.stream = stream
         self._unprinted: LogEntry | None = None
         self._printed: float | None = None
+        self._cell = CellOutput() if stream is None and is_notebook() else None
 
     def write(self, entry: LogEntry) -> None:
         if self._unprinted is not None:  # scalars that only the earlier entry has stay, and times add up
@@ -118,8 +122,13 @@ class ConsoleLogger(Logger):
     def flush(self) -> None:
         """Print what has not been printed yet."""
         if self._unprinted is not None:
-            show(table(self._unprinted), file=self.stream or sys.stdout, flush=True)
-            self._unprinted = None
+            text, self._unprinted = table(self._unprinted), None
+            if self.stream is None and log(text):
+                return
+            if self._cell is not None:
+                self._cell.show(text)
+            else:
+                show(text, file=self.stream or sys.stdout, flush=True)
 
     close = flush
 
@@ -366,81 +375,3 @@ def rollout_scalars(episodes: Iterable[EpisodeRecord]) -> dict[str, float]:
         name = "rollout/success_rate" if key == "is_success" else f"rollout/{key}_mean"
         scalars[name] = float(np.mean(numbers))
     return scalars
-
-
-class ProgressBarCallback(Callback):
-    """A bar with steps per second, time left and mean return, if ``stream`` is a terminal, while it lasts."""
-
-    every = 50
-    looks_often = True
-
-    def __init__(self, *, seconds: float = 0.2, stream: TextIO | None = None) -> None:
-        self.stream = stream or sys.stderr
-        self.seconds = seconds
-        self._bar: Any = None
-
-    def on_training_start(self, algorithm: Training) -> None:
-        if self.stream is None or not self.stream.isatty():
-            return
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[facts]}"),
-            console=Console(file=self.stream),
-            auto_refresh=False,
-            # What is printed meanwhile appears above the bar, unless it goes elsewhere.
-            redirect_stdout=sys.stdout.isatty(),
-        )
-        self._first_step = algorithm.num_timesteps
-        self._shown, self._started = time.perf_counter(), self._clock(algorithm)
-        self._task = self._bar.add_task(
-            algorithm.name, total=algorithm.total_timesteps, completed=algorithm.num_timesteps, facts=""
-        )
-        with self._given_up_on_error():
-            self._bar.start()
-
-    def on_steps(self, algorithm: Training) -> None:
-        if self._bar is not None and time.perf_counter() - self._shown >= self.seconds:
-            self._shown = time.perf_counter()
-            self._show(algorithm)
-
-    def on_training_end(self, algorithm: Training) -> None:
-        if self._bar is not None:
-            self._show(algorithm)
-        self.close()
-
-    def close(self) -> None:
-        bar, self._bar = self._bar, None
-        if bar is not None:
-            with contextlib.suppress(OSError, ValueError):
-                bar.stop()
-
-    @contextlib.contextmanager
-    def _given_up_on_error(self) -> Iterator[None]:
-        """Drop the bar if it can't be drawn, as when its terminal was closed: no training ends by that."""
-        try:
-            yield
-        except (OSError, ValueError):
-            self.close()
-
-    def _show(self, algorithm: Training) -> None:
-        steps = algorithm.num_timesteps - self._first_step
-        speed = steps / max(self._clock(algorithm) - self._started, 1e-9)
-        facts = [f"{speed:,.0f} steps/s" if speed >= 10 else f"{speed:.2g} steps/s"]
-        left = algorithm.total_timesteps - algorithm.num_timesteps
-        if steps and left > 0:
-            facts.append(f"{duration(left / speed)} left")
-        if algorithm.recent_episodes:
-            mean = np.mean([episode.episode_return for episode in algorithm.recent_episodes])
-            facts.append(f"mean return {decimal(float(mean))}")
-        with self._given_up_on_error():
-            self._bar.update(self._task, completed=algorithm.num_timesteps, facts=", ".join(facts))
-            self._bar.refresh()
-
-    def _clock(self, algorithm: Training) -> float:
-        """Return the time, which stands still while something is compiled: that is done once."""
-        return time.perf_counter() - algorithm.runtime.compile_clock.seconds

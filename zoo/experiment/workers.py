@@ -374,7 +374,9 @@ def _run_worker(store: Store, task: Task) -> int:
                 workers.gather(None)
 
             orders = algorithm.distributed.orders
-            orders[LEARN] = lambda steps: algorithm.learn(steps, reset_num_timesteps=False)
+            orders[LEARN] = lambda steps: algorithm.learn(
+                steps, reset_num_timesteps=False, progress_bar=False
+            )
             orders[CHECKPOINT] = lambda folder: workers.gather(write_share(Path(folder), algorithm))
             orders[RESTORE] = restore
             workers.follow(orders)

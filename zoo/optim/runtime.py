@@ -11,7 +11,7 @@ import functools
 import logging
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from numbers import Integral
 from typing import Any
@@ -21,7 +21,7 @@ from torch import nn
 
 from zoo.core.free_memory import usable_cores
 from zoo.core.printing import one_line
-from zoo.errors import ZooError
+from zoo.errors import ToldInterrupt, ZooError
 
 COMPILE_SECONDS = 30.0  # what the first compilation of an update takes at most, with nothing cached
 
@@ -42,12 +42,21 @@ LARGE_BLOCK = 31 * 2**20  # bytes of the largest block, nearly, that glibc can l
 logger = logging.getLogger(__name__)
 
 
+class CompilingInterrupted(ToldInterrupt):
+    """The user did not want to wait until the update was compiled."""
+
+    def __init__(self) -> None:
+        super().__init__("the update is not compiled; the next learn() compiles it only if that saves time")
+
+
 class CompileClock:
     """The ``seconds`` that a run has spent on compiling, and whether it ``is_running``."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
         self.is_running = False
+        self.on_change: Callable[[], None] | None = None
+        """Called as compiling begins and ends, by whoever shows the progress."""
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -57,10 +66,16 @@ class CompileClock:
         started, was_running = time.perf_counter(), self.is_running
         self.is_running = True
         try:
+            self._tell()
             yield
         finally:
             self.is_running = was_running
             self.seconds += time.perf_counter() - started
+            self._tell()
+
+    def _tell(self) -> None:
+        if self.on_change is not None:
+            self.on_change()
 
 
 class Runtime:
@@ -73,7 +88,7 @@ class Runtime:
     def __init__(self, *, device: str, compile: bool | str, threads: int | str) -> None:
         _check_choices(compile, threads)
         self.device = _device(device)
-        self.compile = compile
+        self.compile = self.chosen_compile = compile
         self.threads = threads
         self.compile_clock = CompileClock()
         self.shared_by = 1
@@ -90,8 +105,11 @@ class Runtime:
     def in_force(self) -> Iterator[None]:
         """Within the block torch computes by these choices; see `torch_settings`."""
         keep_freed_memory()
-        with torch_settings(self._decided_threads()):
-            yield
+        try:
+            with torch_settings(self._decided_threads()):
+                yield
+        except CompilingInterrupted:
+            raise CompilingInterrupted from None  # without hundreds of lines of the compiler
 
     def check_compilable(self, module: nn.Module) -> None:
         """Compile nothing if the module has tensors that a graph can't hold: all but trained parameters.

@@ -27,7 +27,7 @@ from torch import Tensor
 # The place that PyTorch's own documentation of dispatch modes imports from.
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from zoo.optim.runtime import Runtime
+from zoo.optim.runtime import CompilingInterrupted, Runtime
 
 if TYPE_CHECKING:
     from zoo.optim.workers import Workers
@@ -350,6 +350,10 @@ class UpdateRunner:
             with self.runtime.compile_clock.running():  # torch compiles a loop when it is first called
                 graph = make()
                 result = graph(*arguments)
+        except KeyboardInterrupt:
+            self.state.overwrite(before)
+            self.runtime.compile = self.runtime.chosen_compile  # a rule decides anew in the next training
+            raise CompilingInterrupted from None
         except Exception as error:
             self.state.overwrite(before)
             self.runtime.compile = False

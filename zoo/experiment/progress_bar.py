@@ -1,0 +1,153 @@
+"""The progress bar of a training: in a terminal or a notebook; elsewhere lines of the logger ``zoo``."""
+
+from __future__ import annotations
+
+import contextlib
+import html
+import sys
+import time
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, TextIO
+
+import numpy as np
+
+from zoo.algorithms.callback import Callback, Training
+from zoo.core.notebook import CellOutput, is_notebook
+from zoo.core.printing import decimal, duration, log
+
+SECONDS_BETWEEN_LINES = 10.0
+
+
+class ProgressBarCallback(Callback):
+    """A bar with steps per second, time left and mean return, while ``stream`` is a terminal or a notebook's.
+
+    The time left is not known before the update is compiled, if it will be.
+    """
+
+    every = 50
+    looks_often = True
+
+    def __init__(self, *, seconds: float = 0.2, stream: TextIO | None = None) -> None:
+        self.stream = stream or sys.stderr
+        self.seconds = seconds
+        self._bar: _TerminalBar | _NotebookBar | None = None
+        self._compile_clock: Any = None
+        self._shown = 0.0
+
+    def on_training_start(self, algorithm: Training) -> None:
+        if algorithm.runtime.compile_clock.on_change is not None:
+            return  # another bar shows this training
+        self._compile_clock = algorithm.runtime.compile_clock
+        self._has_settled = False
+        self._first_step = algorithm.num_timesteps
+        self._shown, self._started = time.perf_counter(), self._clock(algorithm)
+        with self._given_up_on_error():
+            if is_notebook() and self.stream is sys.stderr:
+                self._bar = _NotebookBar(algorithm)
+            elif self.stream is not None and self.stream.isatty():
+                self._bar = _TerminalBar(algorithm, self.stream)
+        self._compile_clock.on_change = partial(self._show, algorithm)
+
+    def on_steps(self, algorithm: Training) -> None:
+        seconds = SECONDS_BETWEEN_LINES if self._bar is None else self.seconds
+        if time.perf_counter() - self._shown >= seconds:
+            self._shown = time.perf_counter()
+            self._show(algorithm)
+
+    def on_training_end(self, algorithm: Training) -> None:
+        self._show(algorithm)
+        self.close()
+
+    def close(self) -> None:
+        bar, clock, self._bar, self._compile_clock = self._bar, self._compile_clock, None, None
+        if clock is not None:
+            clock.on_change = None
+        if bar is not None:
+            with contextlib.suppress(OSError, ValueError):
+                bar.stop()
+
+    @contextlib.contextmanager
+    def _given_up_on_error(self) -> Iterator[None]:
+        """Drop the bar if it can't be drawn, as when its terminal was closed: no training ends by that."""
+        try:
+            yield
+        except (OSError, ValueError):
+            self.close()
+
+    def _show(self, algorithm: Training) -> None:
+        if self._compile_clock is None:
+            return
+        facts = self._facts(algorithm)
+        if self._bar is None:
+            steps = f"{algorithm.num_timesteps:,}/{algorithm.total_timesteps:,}"
+            log(", ".join([f"{algorithm.label} {steps}", *facts]))
+            return
+        with self._given_up_on_error():
+            self._bar.show(algorithm, ", ".join(facts))
+
+    def _facts(self, algorithm: Training) -> list[str]:
+        steps = algorithm.num_timesteps - self._first_step
+        speed = steps / max(self._clock(algorithm) - self._started, 1e-9)
+        facts = [f"{speed:,.0f} steps/s" if speed >= 10 else f"{speed:.2g} steps/s"] if steps else []
+        left = algorithm.total_timesteps - algorithm.num_timesteps
+        clock = algorithm.runtime.compile_clock
+        if clock.is_running:
+            facts.append("compiling")
+        elif steps and left > 0 and self._has_settled:
+            facts.append(f"{duration(left / speed)} left")
+        elif algorithm.n_updates and (algorithm.runtime.compile is not True or clock.seconds):
+            # From now on all is as it will be: before, steps were random, or updates eager.
+            self._has_settled = True
+            self._first_step, self._started = algorithm.num_timesteps, self._clock(algorithm)
+        if algorithm.recent_episodes:
+            mean = np.mean([episode.episode_return for episode in algorithm.recent_episodes])
+            facts.append(f"mean return {decimal(float(mean))}")
+        return facts
+
+    def _clock(self, algorithm: Training) -> float:
+        """Return the time, which stands still while something is compiled: that is done once."""
+        return time.perf_counter() - algorithm.runtime.compile_clock.seconds
+
+
+class _TerminalBar:
+    def __init__(self, algorithm: Training, stream: TextIO) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[facts]}"),
+            console=Console(file=stream),
+            auto_refresh=False,
+            # What is printed meanwhile appears above the bar, unless it goes elsewhere.
+            redirect_stdout=sys.stdout.isatty(),
+        )
+        self._task = self._progress.add_task(
+            algorithm.label, total=algorithm.total_timesteps, completed=algorithm.num_timesteps, facts=""
+        )
+        self._progress.start()
+
+    def show(self, algorithm: Training, facts: str) -> None:
+        self._progress.update(self._task, completed=algorithm.num_timesteps, facts=facts)
+        self._progress.refresh()
+
+    def stop(self) -> None:
+        self._progress.stop()
+
+
+class _NotebookBar:
+    def __init__(self, algorithm: Training) -> None:
+        self._cell = CellOutput()
+        self.show(algorithm, "")
+
+    def show(self, algorithm: Training, facts: str) -> None:
+        steps, total = algorithm.num_timesteps, algorithm.total_timesteps
+        text = f"{steps:,}/{total:,} {facts}"
+        bar = f'<progress value="{steps}" max="{total}"></progress>'
+        self._cell.show(f"{algorithm.label} {text}", f"{html.escape(algorithm.label)} {bar} {text}")
+
+    def stop(self) -> None:
+        """Leave the last state where it is."""

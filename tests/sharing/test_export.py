@@ -14,6 +14,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
+import zoo
 from zoo.algorithms.registry import algorithm_class
 from zoo.envs.config import NormalizeConfig
 from zoo.envs.normalize import Normalizer
@@ -167,6 +168,19 @@ def as_in_onnx(onnxruntime: Any, folder: Path, observations: list[np.ndarray]) -
     session = onnxruntime.InferenceSession(folder / "policy.onnx")
     (actions,) = session.run(["action"], dict(zip(names, observations, strict=True)))
     return actions
+
+
+def test_onnx_names_its_batch_and_has_the_opset(onnxruntime: Any, tmp_path: Path) -> None:
+    made, onnx = zoo.PPO2("MlpPolicy", "CartPole-v1", seed=0), pytest.importorskip("onnx")
+    export_agent(made, tmp_path / "out", formats=["onnx"], title="some", opset=20)
+    session = onnxruntime.InferenceSession(tmp_path / "out" / "policy.onnx")
+    assert [each.shape for each in (*session.get_inputs(), *session.get_outputs())] == [
+        ["batch", 4],
+        ["batch"],
+    ]
+    assert onnx.load(tmp_path / "out" / "policy.onnx").opset_import[0].version == 20
+    with pytest.raises(ZooError, match=r"opset=9: PyTorch's exporter writes \d+ instead"):
+        export_agent(made, tmp_path / "old", formats=["onnx"], title="some", opset=9)
 
 
 @pytest.mark.slow

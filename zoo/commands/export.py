@@ -34,7 +34,9 @@ def run(config: Mapping[str, Any]) -> None:
     env = one_line((files.config.get("env") or {}).get("id", "an environment of its own"))
     out = Path(settings.out or Path("exported", f"{name}-{folder_name(env)}")).expanduser()
     try:
-        differences = export_agent(agent, out, formats=FORMATS[settings.format], title=f"{name} on {env}")
+        differences = export_agent(
+            agent, out, formats=FORMATS[settings.format], title=f"{name} on {env}", opset=settings.opset
+        )
     except ZooError as error:
         raise ZooError(f"can't export {origin}: {error}") from error
     show(f"agent   {origin}")

@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from zoo.config.fields import hyperparameter
 
@@ -126,8 +126,10 @@ class PlaySettings(AgentChoice):
     env: dict[str, Any] = hyperparameter(  # type: ignore[assignment]
         help="its environment; with agent=: another one to play in; env.KEY=… changes one of its settings"
     )
-    checkpoint: int | None = hyperparameter(
-        help="environment steps of an agent that its run kept (callbacks.agents); null: the best one", ge=0
+    checkpoint: int | Literal["last"] | None = hyperparameter(
+        help="environment steps of an agent that its run kept (callbacks.agents); last: as training left it;"
+        " null: the best one",
+        ge=0,
     )
     device: str = hyperparameter(help="auto, cpu, cuda or cuda:N")
     n_episodes: int = hyperparameter(help="episodes to play", ge=1)
@@ -386,6 +388,9 @@ class ExportSettings(AgentChoice):
 
     format: str = hyperparameter(help="onnx, torch_export or both", choices=("onnx", "torch_export", "both"))
     out: str | None = hyperparameter(help="folder to write; null: exported/<algo>-<env>")
+    opset: int | None = hyperparameter(
+        help="version of ONNX's operators, for an older runtime; null: the exporter's own", ge=1
+    )
 
 
 @dataclass

@@ -54,11 +54,12 @@ Run = Callable[[Sequence[Array]], Sequence[Array]]
 
 
 def export_agent(
-    agent: Algorithm, folder: str | Path, *, formats: Sequence[str], title: str
+    agent: Algorithm, folder: str | Path, *, formats: Sequence[str], title: str, opset: int | None = None
 ) -> dict[str, float]:
     """Write the policy in the ``formats`` (``onnx``, ``torch_export``) into ``folder``, whole or not at all.
 
-    Each is first compared with the agent on random observations. Returns the largest difference of each.
+    ``opset`` is ONNX's; None: the exporter's own. Each is first compared with the agent on random
+    observations. Returns the largest difference of each.
     Encoders of images compute in float32, which every runtime can. Raises `ZooError` for a difference above
     `TOLERANCE`, for what can't be exported and for a missing package.
     """
@@ -76,7 +77,7 @@ def export_agent(
                 part.precision = "float32"
         program = _traced(module, [part[:2] for part in inputs])
         if "onnx" in formats:
-            written[ONNX] = _as_onnx(module, program)
+            written[ONNX] = _as_onnx(module, program, opset)
         if "torch_export" in formats:
             written[TORCH_EXPORT] = _as_torch_export(program)
         differences = {name: _difference(agent, module, inputs, run) for name, (_, run) in written.items()}
@@ -119,7 +120,9 @@ def _as_torch_export(program: torch.export.ExportedProgram) -> tuple[bytes, Run]
     return file.getvalue(), run
 
 
-def _as_onnx(module: DeterministicPolicy, program: torch.export.ExportedProgram) -> tuple[bytes, Run]:
+def _as_onnx(
+    module: DeterministicPolicy, program: torch.export.ExportedProgram, opset: int | None
+) -> tuple[bytes, Run]:
     try:
         import onnx  # noqa: F401
         import onnxruntime
@@ -133,12 +136,22 @@ def _as_onnx(module: DeterministicPolicy, program: torch.export.ExportedProgram)
                 dynamo=True,
                 input_names=[spec.name for spec in module.inputs],
                 output_names=[spec.name for spec in module.outputs],
+                opset_version=opset,
                 verbose=False,
             )
     except Exception as error:
         raise ZooError(f"PyTorch can't write this policy as ONNX: {one_line(error)}") from error
     assert exported is not None
-    content: bytes = exported.model_proto.SerializeToString()
+    model = exported.model_proto
+    if opset not in (None, written := model.opset_import[0].version):
+        raise ZooError(f"opset={opset}: PyTorch's exporter writes {written} instead")
+    graph = model.graph
+    symbol = graph.input[0].type.tensor_type.shape.dim[0].dim_param
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        for size in value.type.tensor_type.shape.dim:
+            if size.dim_param:  # such as s21, or 4*s21
+                size.dim_param = size.dim_param.replace(symbol, "batch")
+    content: bytes = model.SerializeToString()
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
     names = [spec.name for spec in module.inputs]
 

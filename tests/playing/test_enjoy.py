@@ -218,12 +218,29 @@ def kept(run_folder: Path) -> Path:
     return run_folder
 
 
-@pytest.mark.parametrize("choice", ["agent={run}", "agent={run}/best_agent", "algo=ppo2 env=CartPole-v1"])
+CHOICES_OF_KEPT = ["agent={run}", "agent={run}/best_agent", "agent={run.parent}", "algo=ppo2 env=CartPole-v1"]
+
+
+@pytest.mark.parametrize("choice", CHOICES_OF_KEPT)
 def test_kept_agent_is_played_by_its_steps(choice: str, kept: Path, capsys: Printed) -> None:
     _, out = measured(capsys, *choice.format(run=kept).split(), "checkpoint=25000")
     assert out.startswith(f"agent  {kept}/agents/step-000025000\n")
     enjoy.run(compose("enjoy", [*choice.format(run=kept).split(), "checkpoint=1e3", "n_episodes=1"]))
     assert capsys.readouterr().out.startswith(f"agent  {kept}/agents/step-000001000\n")
+
+
+@pytest.mark.parametrize("choice", CHOICES_OF_KEPT)
+def test_last_agent_is_played(choice: str, kept: Path, capsys: Printed) -> None:
+    save_agent(kept / "agent")
+    _, out = measured(capsys, *choice.format(run=kept).split(), "checkpoint=last")
+    assert out.startswith(f"agent  {kept}/agent\n")
+
+
+def test_newest_of_a_folder_of_runs_is_played(kept: Path, capsys: Printed) -> None:
+    newer = kept.with_name("99990101-000000_s1")
+    save_agent(newer / "agent")
+    _, out = measured(capsys, f"agent={kept.parent}")
+    assert out.startswith(f"agent  {newer}/agent\n")
 
 
 def test_steps_that_were_not_kept_are_answered_with_those_that_were(kept: Path, capsys: Printed) -> None:

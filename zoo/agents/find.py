@@ -88,6 +88,8 @@ def path_of_agent(path: object) -> Path:
 def resolve_agent(path: str | os.PathLike[str]) -> Path:
     """Return the agent's own folder or zip; the path may also be a zip's without its ending, or a run's.
 
+    Of a folder of runs it is the newest's.
+
     ``trained_agents/…`` is Zoo's own where the working folder has none. Raises `ZooError` if there is none.
     """
     given = path_of_agent(path).expanduser()
@@ -116,7 +118,8 @@ def resolve_agent(path: str | os.PathLike[str]) -> Path:
         return in_run
     if (given / "run.json").is_file():
         raise ZooError(f"the run {one_line(given)} has saved no agent yet")
-    return given
+    of_runs = [agent for run in _folders(given) if (agent := agent_of_run(run)) is not None]
+    return of_runs[-1] if of_runs else given
 
 
 def kept_name(timesteps: int) -> str:
@@ -134,8 +137,10 @@ def kept_agents(run: Path) -> dict[int, Path]:
     return dict(sorted(found.items()))
 
 
-def kept_agent(path: str | os.PathLike[str], timesteps: int) -> Path:
+def kept_agent(path: str | os.PathLike[str], timesteps: int | str) -> Path:
     """Return the agent that was kept after so many steps of the run at ``path``, or of that agent's run.
+
+    The agent ``last`` is the one as training left it.
 
     Raises `ZooError` naming those there are, if there is none.
     """
@@ -145,6 +150,8 @@ def kept_agent(path: str | os.PathLike[str], timesteps: int) -> Path:
         raise ZooError(
             f"checkpoint={timesteps} is an agent that a run kept, and {one_line(given)} is no run's"
         )
+    if timesteps == "last":
+        return resolve_agent(run / "agent")
     agents = kept_agents(run)
     if timesteps not in agents:
         listed = ", ".join(map(str, agents)) or "none (callbacks.agents.every=STEPS of zoo train keeps some)"

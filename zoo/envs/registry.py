@@ -16,9 +16,10 @@ from collections.abc import Iterator
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec, parse_env_id
 
+from zoo.config.aliases import VERY_CLOSE
 from zoo.config.user_files import import_own
 from zoo.core.printing import one_line, say
-from zoo.errors import ZooError, install_command, nearest
+from zoo.errors import ZooError, install_command, nearest, nearest_name
 
 PACKAGES = {
     r"ALE/.+|.*NoFrameskip-v\d+": ("ale_py", install_command("atari")),
@@ -161,7 +162,8 @@ def _unknown(name: str, module: str) -> str:
         return f"unknown environment {name}; did you mean '{spaced[0]}'?"
     if others := [module + other for other in _other_versions(name)]:
         return f"unknown environment {module}{name}; there is {', '.join(others)}"
-    hint = nearest(name, gym.registry).replace("'", f"'{module}", 1)
+    near = nearest_name(name, gym.registry, VERY_CLOSE)
+    hint = f"; did you mean '{module}{near}'?" if near else ""
     if not hint and module:
         hint = f"; {module[:-1]} registers none like it: gymnasium.register(id='{name}-v0', entry_point=…)"
     hint = hint or f"; if a package registers it, write `module:{name}`"

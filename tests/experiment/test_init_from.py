@@ -159,6 +159,8 @@ def test_what_does_not_fit_is_one_line(capsys: pytest.CaptureFixture[str]) -> No
         ([*DQN, from_a2c, everything], "can't take all from .*: it is of a2c, not of dqn"),
         ([*from_dqn, "env=Acrobot-v1", everything], "its observations and the environment's differ"),
         ([*from_dqn, "policy.net_arch=[8]", everything], "its optimizer are others: .*q_network has shape"),
+        ([*from_dqn, "policy.net_arch=[8]"], r"and \d+ more; the same networks: policy.net_arch=\S+\n"),
+        ([*from_dqn, "algo.dueling=false"], "the same networks: algo.dueling=true\n"),
         ([*from_dqn, "n_envs=2", everything], "its replay buffer is of n_envs=1, not 2"),
         ([*from_dqn, "algo.buffer_size=99", everything], "of algo.buffer_size=50000, not 99"),
         ([*from_dqn, "replay=prioritized", everything], "of replay.prioritized=None, not prioritized"),

@@ -18,6 +18,8 @@ from zoo.algorithms.callback import PREEMPTED
 from zoo.algorithms.saving import Tensors, check_tensors, run_tensors
 from zoo.config.environment_values import as_written
 from zoo.config.fields import build
+from zoo.config.overrides import as_hydra_reads
+from zoo.config.schema import preset_or_name
 from zoo.config.user_files import shown
 from zoo.core.atomic import write_text
 from zoo.core.plain_data import value_at
@@ -39,6 +41,9 @@ SECTIONS = ("algo", "policy", "replay", "env")
 
 WEIGHTS, OPTIMIZER, ALL = "weights", "optimizer", "all"
 """Values of ``init_with``."""
+
+OF_NETWORKS = ("n_critics", "n_quantiles", "dueling")
+"""Hyperparameters that the shapes of networks depend on."""
 
 BUFFER_SETTINGS = ("algo.buffer_size", "algo.optimize_memory_usage", "n_envs", "replay.prioritized")
 """Settings that two runs have in common which hand on a replay buffer."""
@@ -85,7 +90,13 @@ def _take_weights(algorithm: Algorithm, files: AgentFiles, agent: str, config: M
             raise ZooError(
                 f"{agent} is recurrent, {ours.name} is not; policy={one_line(theirs.get('name'))} is"
             ) from error
-        raise ZooError(f"the weights of {agent} don't fit {config['algo']['name']}: {error}") from error
+        trained, today = files.config["algo"], config["algo"]
+        policy = {key: value for key, value in theirs.items() if value != getattr(ours, key, value)}
+        settings = {f"policy.{key}": value for key, value in policy.items() if key != "name"}
+        settings |= {f"algo.{key}": trained[key] for key in OF_NETWORKS if trained.get(key) != today.get(key)}
+        typed = " ".join(f"{key}={as_hydra_reads(value)}" for key, value in settings.items())
+        mend = f"; the same networks: {typed}" if settings and trained["name"] == today["name"] else ""
+        raise ZooError(f"the weights of {agent} don't fit {preset_or_name(today)}: {error}{mend}") from error
     if algorithm.normalizer is not None and files.normalization is not None:
         arrays, values = files.normalization
         algorithm.normalizer.load_state({"arrays": arrays, "values": values})

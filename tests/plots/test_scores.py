@@ -153,6 +153,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         ([90, 95, 100, 105, 110], [10, 15, 20, 25, 30], "a", "ppo2 is better, by 80.00"),
         ([10, 50, 90, 130, 170], [20, 45, 95, 120, 160], None, "not decided"),
         ([100, 101], [1, 2], None, "would differ as much in 1 of 3"),  # clear, but too few
+        ([400, 410, 420], [1, 2, 3], None, "3 against 3 runs can't decide, four of each can"),
         ([400, 410, 420, 430], [100, 110, 120, 130], "a", "in 1 of 3"),  # of 70 ways to deal them, two are so
         ([100], [1], None, "single run"),
         ([100, 101, 102, 103], [1], None, "single run"),

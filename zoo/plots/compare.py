@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -192,4 +193,7 @@ def sentence(place: str, verdict: Verdict, names: tuple[str, str]) -> str:
         parts.append(f"a run of it beats one of {other} in {wins if sign > 0 else 1 - wins:.0%} of the pairs")
         one_in = max(1, round(1 / verdict.chance_if_equal))
         parts.append(f"two equal methods would differ as much in 1 of {one_in:,} such comparisons")
+        first, second = verdict.n_runs
+        if (1 + (first == second)) / math.comb(first + second, first) > SIGNIFICANCE_LEVEL:
+            parts.append(f"{first} against {second} runs can't decide, four of each can")
     return f"{place}: {'' if verdict.better else 'not decided: '}{'; '.join(parts)}. {values}."

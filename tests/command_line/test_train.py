@@ -55,6 +55,23 @@ def same(first: dict[str, Any], second: dict[str, Any]) -> bool:
     return first.keys() == second.keys() and all(np.array_equal(first[key], second[key]) for key in first)
 
 
+@pytest.mark.parametrize(
+    ("n_timesteps", "line"),
+    [
+        (640, ""),
+        (520, "zoo: trains 576 steps for the 520 asked for: whole rollouts of 64 (n_steps × n_envs)\n"),
+        (50, "the 50 asked for: whole rollouts of 64 (n_steps × n_envs); evaluations: 1, not 2\n"),
+    ],
+)
+def test_run_tells_its_whole_rollouts(
+    n_timesteps: int, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    every = f"callbacks.eval.every={max(25, n_timesteps // 8)}"
+    train(*CARTPOLE, f"n_timesteps={n_timesteps}", every)
+    printed = capsys.readouterr().err
+    assert printed.endswith(line) if line else "whole rollouts" not in printed
+
+
 def test_run_says_where_its_tuned_values_come_from(capsys: pytest.CaptureFixture[str]) -> None:
     Path("mine.yaml").write_text("algo: {gamma: 0.5}")
     train("algo=ppo2", "env=Zoo/Identity-v0", *BARE, "tuned=mine.yaml")

@@ -6,6 +6,8 @@ Afterwards torch, signals, files and environments are as they were before.
 from __future__ import annotations
 
 import contextlib
+import logging
+import math
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 
     from zoo.algorithms.algorithm import Algorithm
     from zoo.experiment.evaluation import Evaluation
+
+logger = logging.getLogger(__name__)
 
 Found = TypeVar("Found", bound=Callback)
 
@@ -212,10 +216,21 @@ class Experiment:
     def learn(self) -> None:
         """Train for the steps of the config that are left: none, if the last update went beyond them."""
         steps = max(0, self.config["n_timesteps"] - self.algorithm.num_timesteps)
+        self._tell_whole_rollouts(steps)
         if self.algorithm.distributed.workers is not None:
             self.algorithm.distributed.workers.order(LEARN, steps=steps)
         self.algorithm.learn(steps, self.callbacks, reset_num_timesteps=False, progress_bar=False)
         self.algorithm.total_timesteps = self.config["n_timesteps"]
+
+    def _tell_whole_rollouts(self, steps: int) -> None:
+        """Say what becomes of ``steps``, and of evaluations, where rollouts are long."""
+        rollout = getattr(self.algorithm.buffer, "n_steps", 0) * self.algorithm.n_envs * self._launcher.size
+        n_rollouts = math.ceil(steps / (rollout or 1))
+        every = self._evaluation.every if self._evaluation is not None else steps
+        if rollout and (n_rollouts * rollout > 1.01 * steps or rollout > every):
+            less = f"; evaluations: {n_rollouts}, not {steps // every}" if rollout > every else ""
+            total = f"trains {n_rollouts * rollout:,} steps for the {steps:,} asked for"
+            logger.info("%s: whole rollouts of %s (n_steps × n_envs)%s", total, f"{rollout:,}", less)
 
     def evaluate(self) -> None:
         """Evaluate the agent as it is now, unless that is switched off or the last evaluation was of it.

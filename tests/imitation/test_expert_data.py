@@ -199,6 +199,13 @@ def test_what_is_missing_is_named(tmp_path: Path, members: dict[str, bytes | Non
         read_expert(path)
 
 
+def test_text_file_is_no_expert_data(tmp_path: Path) -> None:
+    for name in ("expert.npz", "expert.txt"):
+        (tmp_path / name).write_text("obs,actions\n1,2\n")
+        with pytest.raises(ZooError, match=f"{name} is damaged, or no .npz file"):
+            read_expert(tmp_path / name)
+
+
 # -- for people -------------------------------------------------------------------------------------------
 def test_summary_says_what_there_is() -> None:
     text = summary(expert())

@@ -73,6 +73,8 @@ def write_npz(path: Path, arrays: Mapping[str, NDArray[Any]], texts: Mapping[str
 @contextmanager
 def opened_npz(path: Path) -> Iterator[NpzFile]:
     """Give the archive of arrays, and texts as bytes, at ``path``, without pickles. Raises `ZooError`."""
+    if path.is_file() and not zipfile.is_zipfile(path):
+        raise ZooError(f"{one_line(path)} is damaged, or no .npz file, as zoo expert and np.savez write them")
     try:
         with np.load(path, allow_pickle=False) as npz:
             yield npz

@@ -134,13 +134,18 @@ def assert_targets_follow(model: Algorithm) -> None:
 
 
 # Parameters
-@pytest.mark.parametrize("name", ["dqn", "td3", "tqc"])
-def test_parameters_go_from_one_agent_to_another(name: str) -> None:
+@pytest.mark.parametrize("name", ["dqn", "td3", "tqc", "ddpg"])
+def test_parameters_go_from_one_agent_to_another(name: str, tmp_path: Path) -> None:
     source, other = make(name, seed=1).learn(64), make(name, seed=2)
     batch = observations(source)
     other.set_parameters(source.get_parameters())
     np.testing.assert_array_equal(other.predict(batch)[0], source.predict(batch)[0])
     assert_targets_follow(other)
+    read = make(name, seed=3)
+    read.set_parameters(source.save(tmp_path / "agent"))  # a path, as SB3 takes one
+    np.testing.assert_array_equal(read.predict(batch)[0], source.predict(batch)[0])
+    with pytest.raises(ZooError, match="parameters are a list; expected arrays by name, or an agent's path"):
+        read.set_parameters([])
 
 
 def test_parameters_that_do_not_fit_are_refused_and_change_nothing() -> None:
@@ -240,6 +245,8 @@ def test_environments_come_in_every_form(env: Any) -> None:
         (PPO2, "CartPole-v1", {"config": PPO2Config(), "gamma": 0.9}, "by name or as `config`, not both"),
         (PPO2, None, {}, "PPO2 needs an env"),
         (PPO2, "CartPol-v1", {}, "CartPole-v1"),
+        (PPO2, "CartPole-v1", {"seed": -1}, "seed=-1: expected a whole number, 0 or more"),
+        (PPO2, "CartPole-v1", {"seed": 1.5}, "seed=1.5: expected a whole number, 0 or more"),
         (PPO2, "CartPole-v1", {"device": "tpu"}, "`device=tpu` is not one of"),
     ],
 )

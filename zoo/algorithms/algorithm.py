@@ -144,7 +144,7 @@ class Algorithm:
             observation_space, action_space = envs.spaces
         if observation_space is None or action_space is None:
             raise ZooError(f"{type(self).__name__} needs an env")
-        self.seed = random_seed() if seed is None else int(seed)
+        self.seed = random_seed(seed)
         self.runtime = Runtime(device=device, compile=compile, threads=threads)
         self.device = self.runtime.device
         self.policy_config = policy_config(policy, observation_space)
@@ -582,13 +582,13 @@ class Algorithm:
         """Return copies of the policy's parameters by name."""
         return {name: value.detach().cpu().numpy().copy() for name, value in self.policy.state_dict().items()}
 
-    def set_parameters(self, parameters: Mapping[str, Array], exact_match: bool = True) -> None:
-        """Overwrite the policy's parameters; targets follow, optimizers keep their state.
+    def set_parameters(self, parameters: Mapping[str, Array] | str | Path, exact_match: bool = True) -> None:
+        """Overwrite the policy's parameters, by name or by an agent's path; targets follow.
 
         With ``exact_match`` every parameter must be there. Raises `ZooError` for missing, unknown or
         misshapen ones.
         """
-        check_policy_parameters(self.policy, parameters, exact_match=exact_match)
+        parameters = check_policy_parameters(self.policy, parameters, exact_match=exact_match)
         own = self.policy.state_dict()
         with torch.no_grad():
             for name, values in parameters.items():

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from zoo.algorithms.collector import Array
 from zoo.algorithms.off_policy import ContinuousAlgorithm, ContinuousConfig, mean_loss, td_errors
-from zoo.algorithms.saving import check_policy_parameters, check_tensors
+from zoo.algorithms.saving import check_policy_parameters, check_tensors, named_parameters
 from zoo.buffers.arrays import transform
 from zoo.config.fields import ScheduleValue, build, hyperparameter, with_defaults
 from zoo.errors import ZooError
@@ -197,8 +198,9 @@ class DDPG(ContinuousAlgorithm):
         moments = {name: value.cpu().numpy() for name, value in self.return_normalizer.moments(state).items()}
         return {**super().get_parameters(), **critic, **moments}
 
-    def set_parameters(self, parameters: Mapping[str, Array], exact_match: bool = True) -> None:
+    def set_parameters(self, parameters: Mapping[str, Array] | str | Path, exact_match: bool = True) -> None:
         """Overwrite the policy's parameters, and the moments of returns where some are given."""
+        parameters = named_parameters(parameters)
         given = {name: value for name, value in parameters.items() if name in MOMENTS}
         others = {name: value for name, value in parameters.items() if name not in given}
         check_policy_parameters(self.policy, others, exact_match=exact_match)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -121,12 +122,31 @@ def run_tensors(replaced: Mapping[str, Tensor], policy: nn.Module) -> dict[str, 
     return {**{f"policy.{name}": each for name, each in rest.items()}, **replaced}
 
 
-def check_policy_parameters(policy: nn.Module, arrays: Mapping[str, Any], *, exact_match: bool) -> None:
-    """Raise `ZooError` for parameters that don't fit a policy, or if with ``exact_match`` one is missing."""
-    tensors = policy.state_dict().items()
+def named_parameters(parameters: Mapping[str, Any] | str | Path) -> Mapping[str, Any]:
+    """Return parameters by name; of a path those of the agent there. Raises `ZooError` for anything else."""
+    if isinstance(parameters, str | Path):
+        from zoo.agents.agent_folder import read_as_data
+
+        return read_as_data(parameters).tensors
+    if isinstance(parameters, Mapping):
+        return parameters
+    raise ZooError(
+        f"parameters are a {type(parameters).__name__}; expected arrays by name, or an agent's path"
+    )
+
+
+def check_policy_parameters(
+    policy: nn.Module, parameters: Mapping[str, Any] | str | Path, *, exact_match: bool
+) -> Mapping[str, Any]:
+    """Return parameters by name.
+
+    Raises `ZooError` for some that don't fit a policy, or if with ``exact_match`` one is missing.
+    """
+    arrays, tensors = named_parameters(parameters), policy.state_dict().items()
     check_tensors(
         {name: tuple(each.shape) for name, each in tensors if exact_match or name in arrays}, arrays
     )
+    return arrays
 
 
 class RecurrentState:

@@ -19,7 +19,7 @@ def run(config: Mapping[str, Any]) -> None:
     """Evaluate the agent that the config names; the last line of stdout is one JSON object."""
     settings = build(EvaluateSettings, config, "")
     agent = open_agent(settings)
-    seed = random_seed() if settings.seed is None else settings.seed
+    seed = random_seed(settings.seed)
     show(agent.introduction(), flush=True)
     with agent.open_envs(min(settings.n_envs, settings.n_episodes)) as envs:
         evaluation = evaluate(

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import VectorEnv
 
@@ -31,6 +30,7 @@ from zoo.envs.config import (
     normalize_config,
 )
 from zoo.envs.normalize import VecNormalize
+from zoo.envs.replay import random_seed
 from zoo.envs.spaces import Env
 from zoo.envs.vec_env import SyncVecEnv
 from zoo.envs.wrappers import FrameStack, apply_wrappers, find_wrapper
@@ -165,9 +165,7 @@ def make_vec_env(
     """
     if n_envs < 1:
         raise ZooError(f"n_envs={n_envs}: at least one environment is needed")
-    given: Any = seed
-    if given is not None and not (isinstance(given, int | np.integer) and given >= 0):
-        raise ZooError(f"seed={seed!r}: expected a whole number, 0 or more")
+    seed = None if seed is None else random_seed(seed)
     refuse_what_does_not_fit(f"`n_envs={n_envs}`", n_envs * ENV_BYTES)
     config = env_config(env, **options)
     is_known = _is_known(env, config)

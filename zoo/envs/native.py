@@ -113,7 +113,7 @@ class EnvPool(VectorEnv[Any, Any, Any]):
         self.single_action_space = declared.gymnasium_action_space
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
-        seed = random_seed() if seed is None else seed
+        seed = random_seed(seed)
         self.action_space.seed(derived_seeds(seed, 1)[0])
         self._first_seeds = small_seeds(seed, num_envs)
         self._time_limit = options.get("max_episode_steps", math.inf)

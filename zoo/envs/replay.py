@@ -18,8 +18,15 @@ LARGEST_SEED = 2**31 - 1
 """C++ takes seeds of 32 bits with a sign."""
 
 
-def random_seed() -> int:
-    """Return a seed by chance, small enough for every simulator: C++'s have a sign."""
+def random_seed(seed: Any = None) -> int:
+    """Return ``seed``, or one by chance, small enough for every simulator: C++'s have a sign.
+
+    Raises `ZooError` for what is no seed.
+    """
+    if seed is not None:
+        if not isinstance(seed, int | np.integer) or seed < 0:
+            raise ZooError(f"seed={seed!r}: expected a whole number, 0 or more")
+        return int(seed)
     return int(np.random.SeedSequence().generate_state(1)[0]) >> 1
 
 

@@ -18,6 +18,7 @@ from zoo.core.printing import decimal, show
 from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.config import EnvConfig
 from zoo.envs.make_env import make_vec_env
+from zoo.envs.replay import random_seed
 from zoo.envs.transition import EpisodeRecord, Transition
 from zoo.errors import NotFiniteError, ZooError
 from zoo.experiment import statistics
@@ -224,6 +225,7 @@ def check_finite_return(episode: EpisodeRecord) -> None:
 
 def reset_seeds(seed: int | Sequence[int] | None, n: int) -> list[int]:
     """Return seeds for ``n`` environments, drawn from ``seed``."""
+    seed = random_seed(seed) if isinstance(seed, int) else seed
     return [int(number) >> 1 for number in np.random.SeedSequence(seed).generate_state(n)]
 
 

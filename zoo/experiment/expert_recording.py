@@ -52,7 +52,7 @@ def record_expert(
     `ZooWarning` warns of fewer than are wanted. A ``seed`` of None is drawn, and stands in the card.
     """
     name = env.id if isinstance(env, EnvConfig) else env if isinstance(env, str) else None
-    seed = random_seed() if seed is None else seed
+    seed = random_seed(seed)
     model: Any = expert if hasattr(expert, "predict") else _FunctionPolicy(expert)
     loop = eval_loop(model, env, n_episodes, n_envs=n_envs, deterministic=deterministic, seed=seed)
     with loop as (envs, step):

@@ -274,7 +274,7 @@ def _begin(plan: Plan, storage: Storage) -> tuple[Study, list[str]]:
     """Create the study; its first trial has the values of the tuned file, if there is one."""
     study = optuna.create_study(study_name=plan.full_name, storage=storage.optuna, direction="maximize")
     seed, tuned = plan.base["seed"], plan.base["tuned"]
-    study.set_user_attr(SEED, random_seed() if seed is None else seed)
+    study.set_user_attr(SEED, random_seed(seed))
     study.set_user_attr(SETTINGS, plan.settings())
     study.set_metric_names([plan.objective])
     if not plan.config["warm_start"] or tuned in (None, "none"):

@@ -64,7 +64,6 @@ def stub() -> str:
         '"""Made by scripts/make_stubs.py from the declarations of the hyperparameters."""',
         *(line for name, line in used.items() if name not in HOMES),
         *(f"from {module} import {name} as _{name}" for name, module in MODULES.items()),
-        "from zoo.algorithms.algorithm import Algorithm",
         *exported,
         "from zoo.version import __version__ as __version__",
         *classes,

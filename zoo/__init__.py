@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # what editors and type checkers read of this module stands i
 
     from zoo.algorithms.algorithm import Algorithm
 
-LEARN_CALLBACKS[0] = "zoo.experiment.learn_callbacks:learn_callbacks"
+LEARN_CALLBACKS[:] = ["zoo.experiment.factories:callbacks_of_learn"]
 
 _NAMES = {
     "zoo.algorithms.algorithm": "Algorithm",

@@ -13,7 +13,6 @@ from zoo.algorithms.acer import ACER as _ACER
 from zoo.algorithms.acer import ACERConfig
 from zoo.algorithms.acktr import ACKTR as _ACKTR
 from zoo.algorithms.acktr import ACKTRConfig
-from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.algorithm import Algorithm as Algorithm
 from zoo.algorithms.arguments import Policy
 from zoo.algorithms.ars import ARS as _ARS
@@ -288,9 +287,9 @@ class ARS(_ARS):
         self,
         policy: Any = "LinearPolicy",
         env: Any = None,
-        n_delta: int = 8,
         *,
         device: str = "auto",
+        learning_rate: ScheduleValue = 0.02,
         n_envs: int | None = None,
         seed: int | None = None,
         compile: bool | str = "auto",
@@ -301,8 +300,8 @@ class ARS(_ARS):
         config: ARSConfig | None = None,
         observation_space: spaces.Space[Any] | None = None,
         action_space: spaces.Space[Any] | None = None,
+        n_delta: int = 8,
         n_top: int | None = None,
-        learning_rate: ScheduleValue = 0.02,
         delta_std: ScheduleValue = 0.05,
         n_eval_episodes: int = 1,
         alive_bonus_offset: float = 0.0,
@@ -331,6 +330,7 @@ class BC(_BC):
         env: Any = None,
         *,
         dataset: ExpertData | str | Path | None = None,
+        learning_rate: ScheduleValue = 0.001,
         n_envs: int | None = None,
         seed: int | None = None,
         device: str = "auto",
@@ -348,7 +348,6 @@ class BC(_BC):
         max_grad_norm: float | None = None,
         validation_fraction: float = 0.2,
         patience: int | None = 10,
-        learning_rate: ScheduleValue = 0.001,
     ) -> None: ...
 
 class DDPG(_DDPG):
@@ -553,6 +552,7 @@ class GAIL(_GAIL):
         env: Any = None,
         dataset: ExpertData | str | Path | None = None,
         *,
+        learning_rate: ScheduleValue = 0.001,
         n_envs: int | None = None,
         seed: int | None = None,
         device: str = "auto",
@@ -576,7 +576,6 @@ class GAIL(_GAIL):
         d_spectral_norm: bool = False,
         generator: str = "trpo",
         g_step: int = 3,
-        learning_rate: ScheduleValue = 0.001,
         n_steps: int = 2048,
         gamma: float = 0.99,
         gae_lambda: float = 0.95,

@@ -586,3 +586,28 @@ def test_reset_that_takes_no_seed_is_told() -> None:
     with pytest.raises(ZooError, match="seed=None"):
         check_env(Old())
     check_env(Adapted(Old()))
+
+
+@pytest.mark.parametrize("vectorization", ["sync", "workers"])
+def test_list_has_a_function_for_each_environment(vectorization: str) -> None:
+    functions = [lambda limit=limit: gym.make("CartPole-v1", max_episode_steps=limit) for limit in (3, 5)]
+    envs = make_vec_env(functions, seed=0, vectorization=vectorization, start_method="fork")
+    envs.reset()
+    ends = [np.flatnonzero(envs.step(np.zeros(2, np.int64))[3]).tolist() for _ in range(5)]
+    envs.close()
+    assert [end for end in ends if end] == [[0], [1]]
+    model = PPO2({"net_arch": [8]}, functions, n_steps=16, compile=False).learn(64)
+    assert (model.n_envs, {episode.length for episode in model.recent_episodes}) == (2, {3, 5})
+    for wrong in ([], ["CartPole-v1"], functions):
+        with pytest.raises(ZooError, match="n_envs=3"):
+            make_vec_env(wrong, 3)
+    with pytest.raises(ZooError, match=r"make_vec_env.*positional"):
+        make_vec_env("CartPole-v1", 2, 0, 3)  # type: ignore[call-arg]
+
+
+def test_vec_normalize_takes_the_names_of_sb3() -> None:
+    envs = make_vec_env("Pendulum-v1", 2)
+    normalizer = zoo.VecNormalize(envs, norm_obs=True, norm_reward=False, clip_obs=5.0).normalizer
+    assert (normalizer.observations, normalizer.rewards, normalizer.clip_obs) == (True, False, 5.0)
+    with pytest.raises(ZooError, match=r"`VecNormalize.norm_ob`"):
+        zoo.VecNormalize(envs, norm_ob=True)

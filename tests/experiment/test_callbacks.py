@@ -388,3 +388,83 @@ def test_what_cannot_be_filmed_is_refused_before_anything_starts(monkeypatch: py
     with pytest.raises(ZooError, match="moviepy"):
         train(compose("train", [*SHORT_VIDEOS, *FILMING]))
     assert not list(Path("runs").glob("*/*/*"))
+
+
+# -- Stable-Baselines3's arguments --------------------------------------------------------------------------
+def test_sb3_frequencies_count_calls_of_step(
+    ppo2: Callable[..., PPO2], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """``ppo2`` has two environments with 32 steps a rollout."""
+    model = ppo2()
+    assert model.n_envs == 2
+    evaluation = EvalCallback(
+        "CartPole-v1",
+        callback_after_eval=StopTrainingOnNoModelImprovement(max_no_improvement_evals=1, min_evals=9),
+        callback_on_new_best=StopTrainingOnRewardThreshold(reward_threshold=1e6),
+        eval_freq=64,
+        best_model_save_path=tmp_path,
+        log_path=tmp_path / "log",
+        n_eval_episodes=2,
+        verbose=1,
+    )
+    checkpoints = CheckpointCallback(save_freq=96, save_path=tmp_path, name_prefix="mine")
+    model.learn(384, [evaluation, checkpoints])
+    assert [steps for steps, _ in read_evaluations(tmp_path / "log" / "evaluations.npz")] == [128, 256, 384]
+    kept = ["mine_192_steps", "mine_384_steps", "best_model"]
+    steps = [zoo.load(tmp_path / name).num_timesteps for name in kept]
+    assert steps[:2] == [192, 384]
+    assert steps[2] in (128, 256, 384)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
+        [*(f"{name}.zip" for name in kept), "log"]
+    )
+    assert "zoo: step 256: mean return" in capsys.readouterr().err
+    assert EvalCallback("CartPole-v1").calls == 10_000
+
+
+@pytest.mark.parametrize(
+    "make_callback",
+    [
+        lambda: EvalCallback(
+            "CartPole-v1",
+            eval_freq=32,
+            n_eval_episodes=1,
+            callback_on_new_best=StopTrainingOnRewardThreshold(1.0, verbose=1),
+        ),
+        lambda: EvalCallback(
+            "CartPole-v1",
+            every=64,
+            n_eval_episodes=1,
+            callback_after_eval=StopTrainingOnNoModelImprovement(max_no_improvement_evals=-1, verbose=1),
+        ),
+    ],
+    ids=["on_new_best", "after_eval"],
+)
+def test_callback_of_an_evaluation_ends_the_run(
+    make_callback: Callable[[], EvalCallback], ppo2: Callable[..., PPO2], capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = ppo2().learn(640, make_callback())
+    assert model.num_timesteps <= 128
+    assert f"zoo: {model.stop_reason}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: EvalCallback("CartPole-v1", every=1, eval_freq=1), "give one of them"),
+        (lambda: EvalCallback("CartPole-v1", evalfreq=1), "`EvalCallback.eval_freq`"),
+        (lambda: EvalCallback("CartPole-v1", render=True), "render_mode"),
+        (lambda: EvalCallback(eval_env="CartPole-v1"), "`EvalCallback.env`"),
+        (lambda: CheckpointCallback(1000, "x"), "save_freq"),  # type: ignore[arg-type]
+        (lambda: StopTrainingOnRewardThreshold(), "StopTrainingOnRewardThreshold.*bound"),
+        (lambda: StopTrainingOnNoModelImprovement(3), "EvalCallback"),  # type: ignore[arg-type]
+        (lambda: LoggingCallback(), "LoggingCallback.*every"),  # type: ignore[call-arg]
+    ],
+)
+def test_callback_argument_that_is_wrong_is_named(call: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ZooError, match=message):
+        call()
+
+
+def test_stop_without_an_evaluation_is_told(ppo2: Callable[..., PPO2]) -> None:
+    with pytest.raises(ZooError, match="callback_after_eval"):
+        ppo2().learn(64, StopTrainingOnRewardThreshold(100))

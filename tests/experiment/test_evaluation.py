@@ -14,6 +14,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from zoo.algorithms.ppo import PPO2
 from zoo.envs.make_env import make_vec_env
 from zoo.envs.vec_env import SyncVecEnv
+from zoo.errors import ZooError
 from zoo.experiment.evaluation import Evaluation, EvaluationCancelledError, evaluate, evaluate_policy
 
 
@@ -147,3 +148,25 @@ def test_summary_names_what_zoo_evaluate_prints() -> None:
     expected = {"mean_return": 2.0, "std_return": 1.0, "iqm_return": 2.0, "ci95": [1.0, 3.0]}
     found = Evaluation(np.array([1.0, 3.0]), np.ones(2, np.int64)).summary()
     assert found == {**expected, "mean_length": 1.0, "n_episodes": 2}
+
+
+def test_callback_of_evaluate_policy_sees_each_step() -> None:
+    seen: list[dict[str, Any]] = []
+    model = PPO2({"net_arch": [8]}, "CartPole-v1", compile=False, seed=0)
+    returns, lengths = evaluate_policy(
+        model.policy,
+        "CartPole-v1",
+        n_eval_episodes=3,
+        callback=lambda locals_, globals_: seen.append(locals_),
+        return_episode_rewards=True,
+        warn=False,
+        n_envs=2,
+        seed=0,
+    )
+    assert len(seen) == sum(lengths) == sum(returns)
+    assert [step["done"] for step in seen].count(True) == 3
+    assert {(type(step["info"]), float(step["reward"])) for step in seen} == {(dict, 1.0)}
+    with pytest.raises(ZooError, match="reward_threshold=500"):
+        evaluate_policy(model, "CartPole-v1", 2, reward_threshold=500)
+    with pytest.raises(ZooError, match=r"`evaluate_policy.reward_threshold`"):
+        evaluate_policy(model, "CartPole-v1", reward_treshold=500)

@@ -33,13 +33,13 @@ FLOORS = [
 
 BUDGETS = {
     "agents": 750,
-    "algorithms": 6_000,
+    "algorithms": 5_800,
     "buffers": 1_600,
     "commands": 1_500,
     "config": 2_400,
     "core": 800,
     "envs": 5_150,
-    "experiment": 3_800,
+    "experiment": 4_000,
     "imitation": 1_480,
     "interop": 1_600,
     "launch": 1_500,

@@ -33,7 +33,7 @@ from zoo.algorithms.collector import Act, Array, Collector, check_collected, che
 from zoo.algorithms.distributed import DistributedContext
 from zoo.algorithms.registry import ALGORITHMS, algorithm_class, callbacks_of_learn
 from zoo.algorithms.saving import Attributes, Generators, Tensors, check_policy_parameters
-from zoo.algorithms.sb3_arguments import PolicyPredict, check_exclude, translated
+from zoo.algorithms.sb3_arguments import PolicyPredict, with_policy_kwargs
 from zoo.buffers.arrays import Arrays, ArraySpec, n_rows, observation_spec
 from zoo.buffers.config import ReplayConfig
 from zoo.config.aliases import ATTRIBUTES, refuse_unknown_arguments
@@ -65,9 +65,8 @@ class Algorithm:
 
     ``env`` is an id, an environment, a vector environment, a function that makes one, or a list of such;
     ``n_envs`` (1) are made of an id, a config or a function. Hyperparameters are given by name, or as a whole
-    in ``config``; ``policy_kwargs`` has SB3's names. ``compile`` and ``threads`` may be ``"auto"``. All
-    randomness comes from generators of ``seed``. With ``verbose`` `learn` prints tables, with
-    ``tensorboard_log`` it writes for TensorBoard.
+    in ``config``; ``policy_kwargs`` has SB3's names. All randomness comes from generators of ``seed``. With
+    ``verbose`` `learn` prints tables, with ``tensorboard_log`` it writes for TensorBoard.
 
     Raises `ZooError` for a hyperparameter, space or policy that does not fit.
     """
@@ -87,8 +86,6 @@ class Algorithm:
     """Whether its policies may be recurrent."""
     can_share: ClassVar[bool] = True
     """Whether it can be one of several workers: each of its updates is the same number of steps for all."""
-    positional: ClassVar[tuple[str, ...]] = ("learning_rate",)
-    """The hyperparameters that may stand behind policy and env without a name."""
     of_preset: ClassVar[str | None] = None
     """The preset that a class stands for, which has other defaults, or another replay, than its algorithm."""
     preset: str | None = None
@@ -110,11 +107,13 @@ class Algorithm:
         super().__init_subclass__(**options)
         describe_constructor(cls)
 
+    @refuse_unknown_arguments
     def __init__(
         self,
         policy: Policy = "MlpPolicy",
         env: str | EnvConfig | gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any] | Any = None,
-        *positional: Any,
+        learning_rate: Any = None,
+        *,
         n_envs: int | None = None,
         seed: int | None = None,
         device: str = "auto",
@@ -129,8 +128,9 @@ class Algorithm:
         **hyperparameters: Any,
     ) -> None:
         self.preset, self.verbose, self.tensorboard_log = self.of_preset, verbose, tensorboard_log
-        if positional or policy_kwargs is not None:
-            policy, others = translated(type(self), policy, positional, policy_kwargs)
+        hyperparameters |= {} if learning_rate is None else {"learning_rate": learning_rate}
+        if policy_kwargs is not None:
+            policy, others = with_policy_kwargs(type(self), policy, policy_kwargs)
             hyperparameters |= others
         if config is None:
             config = built_config(type(self), hyperparameters)
@@ -606,7 +606,8 @@ class Algorithm:
         from zoo.agents.agent_folder import write_agent
         from zoo.algorithms.agent_files import agent_files
 
-        check_exclude(exclude)
+        if kept := {"policy", *vars(self.config)}.intersection(exclude):
+            raise ZooError(f"save(exclude=…): an agent always holds its {', '.join(kept)}")
         return write_agent(path, agent_files(self, card or {}))
 
     def __reduce__(self) -> tuple[Any, ...]:

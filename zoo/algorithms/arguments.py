@@ -45,19 +45,18 @@ SECTIONS = {"policy": PolicyConfig, "env": EnvConfig, "replay.hindsight": Hindsi
 
 def built_config(algorithm: type[Algorithm], hyperparameters: Mapping[str, Any]) -> Any:
     """Return the config of an algorithm. Raises `ZooError`, with the section that has an unknown name."""
-    name = algorithm.name
+    name, shown = algorithm.name, algorithm.__name__
     try:
         return build(algorithm.config_class, hyperparameters, name)
     except ZooError as error:
         message = str(error)
-        if isinstance(error, UnknownKeyError):
-            error = UnknownKeyError(error.key, list(inspect.signature(algorithm).parameters), name)
+        if isinstance(error, UnknownKeyError) and not error.is_sure:
             sections = (name for name, each in SECTIONS.items() if error.key in each.__annotations__)
-            if not error.is_sure and (section := next(sections, None)) is not None:
+            if (section := next(sections, None)) is not None:
                 message = f"unknown key `{error.path}`: it is `{section}.{error.key}` here"
             else:
-                message = str(error)
-        raise ZooError(message.replace(f"`{name}.", f"`{algorithm.__name__}.")) from None
+                message = str(UnknownKeyError(error.key, [*inspect.signature(algorithm).parameters], name))
+        raise ZooError(message.replace(f"`{name}.", f"`{shown}.")) from None
 
 
 def checked_attribute(model: Algorithm, name: str, value: Any) -> tuple[str, Any]:
@@ -304,26 +303,24 @@ def sde_options(config: Any, action_space: spaces.Space[Any]) -> dict[str, Any]:
 def signature_of(algorithm: type[Any], config_class: type[Any]) -> inspect.Signature:
     """Return the constructor's arguments, and each hyperparameter by name with its type and default."""
     own: dict[str, inspect.Parameter] = {}
-    positional = algorithm.positional
     for each in algorithm.__mro__:
         if "__init__" not in vars(each):
             continue
         *named, last = list(inspect.signature(vars(each)["__init__"]).parameters.values())[1:]
         hands_on = last.kind is last.VAR_KEYWORD
-        if not any(one.kind is one.VAR_POSITIONAL for one in named):
-            positional = ()
+        is_by_name = bool(own)  # what a subclass hands on
         for one in named if hands_on else [*named, last]:
-            if one.kind is not one.VAR_POSITIONAL:
-                own.setdefault(one.name, one)
+            own.setdefault(one.name, one.replace(kind=one.KEYWORD_ONLY) if is_by_name else one)
         if not hands_on:
             return inspect.Signature(list(own.values()))
         if last.name == "hyperparameters":
             break
     for name, default in _defaults(config_class).items():
-        kind = last.POSITIONAL_OR_KEYWORD if name in positional else last.KEYWORD_ONLY
-        annotation = spelled_type(config_class, name)
-        own.setdefault(name, inspect.Parameter(name, kind, default=default, annotation=annotation))
-    return inspect.Signature(sorted(own.values(), key=lambda one: one.kind))
+        one = own.get(name, last).replace(name=name, annotation=spelled_type(config_class, name))
+        kind = one.kind if name in own else one.KEYWORD_ONLY
+        if name not in own or (name == "learning_rate" and one.default is None):
+            own[name] = one.replace(kind=kind, default=default)
+    return inspect.Signature(list(own.values()))
 
 
 def describe_constructor(algorithm: type[Any]) -> None:

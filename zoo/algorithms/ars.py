@@ -152,7 +152,6 @@ class ARS(Algorithm):
     policy_class = LinearPolicy
     collector_class = PopulationRollout
     usual_policy = "LinearPolicy"
-    positional = ("n_delta",)
 
     config: ARSConfig
     policy: LinearPolicy
@@ -163,15 +162,10 @@ class ARS(Algorithm):
     minus: Array
 
     def __init__(
-        self,
-        policy: Any = "LinearPolicy",
-        env: Any = None,
-        *positional: Any,
-        device: str = "auto",
-        **options: Any,
+        self, policy: Any = "LinearPolicy", env: Any = None, *, device: str = "auto", **options: Any
     ) -> None:
         # Only large networks would be faster on a GPU.
-        super().__init__(policy, env, *positional, device="cpu" if device == "auto" else device, **options)
+        super().__init__(policy, env, device="cpu" if device == "auto" else device, **options)
 
     def _policy_options(self) -> dict[str, Any]:
         config, has_layers = self.config, self._has_hidden_layers()

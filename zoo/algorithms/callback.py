@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from zoo.config.aliases import CALLBACK_ATTRIBUTES, AnswersNames, refuse_unknown_arguments
+from zoo.config.aliases import CALLBACK_METHODS, refuse_unknown_arguments
 from zoo.errors import ZooError
 
 if TYPE_CHECKING:  # whoever only asks whether a run was preempted needs none of this
@@ -28,7 +27,7 @@ class InterruptedCallbackError(Exception):
     """Raised by `Callback.on_steps` when a signal kept it from finishing: it is still due."""
 
 
-class Callback(AnswersNames):
+class Callback:
     """Override what is needed. All frequencies count environment steps.
 
     ``every`` is the number of environment steps between calls of `on_steps` (0: never); calls come at the
@@ -39,24 +38,19 @@ class Callback(AnswersNames):
     every: int = 0
     calls: int = 0
     """If not 0: ``every`` is so many calls of the vector environment's step, as Stable-Baselines3 counts."""
+    inner: Sequence[Callback] = ()
+    """Callbacks that this one calls; the schedule lets them start and end."""
     comes_last: bool = False
     looks_often: bool = False
     """Whether `on_steps` only checks whether there is something to do, which there seldom is."""
-    peers_attributes = CALLBACK_ATTRIBUTES
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Let the constructor name arguments that it does not take. Raises `ZooError` for SB3's methods."""
         super().__init_subclass__(**options)
-        for name in CALLBACK_ATTRIBUTES.keys() & vars(cls).keys():
-            if callable(vars(cls)[name]):
-                meant = CALLBACK_ATTRIBUTES[name]
-                raise ZooError(f"{cls.__name__}.{name} is never called; here it is {meant}")
+        for name in CALLBACK_METHODS.keys() & vars(cls).keys():
+            raise ZooError(f"{cls.__name__}.{name} is never called; here it is {CALLBACK_METHODS[name]}")
         if "__init__" in vars(cls):
             cls.__init__ = refuse_unknown_arguments(cls.__init__)  # type: ignore[method-assign]
-
-    @refuse_unknown_arguments
-    def __init__(self) -> None:
-        """Take no arguments, such as Stable-Baselines3's ``verbose``."""
 
     def on_training_start(self, algorithm: Training) -> None:
         """Before the first step of `Algorithm.learn`."""
@@ -93,12 +87,7 @@ class FunctionCallback(Callback):
     looks_often = True
 
     def __init__(self, function: Function) -> None:
-        self.function = function
-        try:
-            inspect.signature(function).bind({}, {})
-        except TypeError as error:
-            name = getattr(function, "__name__", function)
-            raise ZooError(f"callback: {name} can't be called with (locals, globals): {error}") from error
+        self.function = refuse_unknown_arguments(function)
 
     def on_steps(self, algorithm: Training) -> None:
         if self.function({"self": algorithm}, {}) is False:
@@ -125,6 +114,7 @@ class CallbackSchedule:
     ) -> None:
         given = [] if callbacks is None else callbacks
         several = [*map(_as_callback, given if isinstance(given, Iterable) else [given]), *others]
+        several += [inner for each in several for inner in each.inner]
         for each in several:
             each.every = each.calls * n_envs or each.every
         self._callbacks = dict(named(sorted(several, key=lambda callback: callback.comes_last)))
@@ -189,15 +179,13 @@ class CallbackSchedule:
 
 
 def _as_callback(callback: Any) -> Callback:
-    if isinstance(callback, Callback):
-        return callback
     if callable(callback) and not isinstance(callback, type):
         return FunctionCallback(callback)
-    kind = f"the class {callback.__name__}" if isinstance(callback, type) else f"a {type(callback).__name__}"
-    raise ZooError(
-        f"callback is {kind}; expected a zoo.Callback with on_steps(self, algorithm), a function of"
-        " (locals, globals), or a list of such"
-    )
+    if not isinstance(callback, Callback):
+        name = getattr(callback, "__name__", f"a {type(callback).__name__}")
+        expected = "a zoo.Callback, a function of (locals, globals), or a list of such"
+        raise ZooError(f"callback is {name}; expected {expected}")
+    return callback
 
 
 def named(callbacks: Iterable[Callback]) -> Iterator[tuple[str, Callback]]:

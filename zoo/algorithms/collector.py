@@ -184,7 +184,7 @@ def envs_for(
     if isinstance(env, str):
         env = EnvConfig(id=env)
     if n_envs is None:
-        n_envs = 1 if isinstance(env, gym.Env) else default
+        n_envs = 1 if isinstance(env, gym.Env | list | tuple) else default
     made = make_vec_env(env, n_envs, gamma=float(getattr(config, "gamma", 0.99)))
     return env if isinstance(env, EnvConfig) else None, VecEnvAdapter(made)
 

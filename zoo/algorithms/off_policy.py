@@ -104,14 +104,15 @@ class OffPolicyAlgorithm(Algorithm):
         self,
         policy: Policy = "MlpPolicy",
         env: Any = None,
-        *positional: Any,
+        learning_rate: ScheduleValue | None = None,
+        *,
         replay: ReplayConfig | Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
         if replay is None or isinstance(replay, Mapping):
             replay = {**self.usual_replay, **(replay or {})}
         self.replay_config = replay_config(replay)
-        super().__init__(policy, env, *positional, **options)
+        super().__init__(policy, env, learning_rate, **options)
 
     def _initial_state(self, *updaters: Updater) -> State:
         """Return the networks that these update, and the targets that follow some of them."""

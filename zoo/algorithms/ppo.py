@@ -210,9 +210,9 @@ class RecurrentPPO(PPO2):
     config_class = RecurrentPPOConfig
 
     def __init__(
-        self, policy: Policy = "MlpLstmPolicy", env: Any = None, *positional: Any, **options: Any
+        self, policy: Policy = "MlpLstmPolicy", env: Any = None, learning_rate: Any = None, **options: Any
     ) -> None:
-        super().__init__(policy, env, *positional, **options)
+        super().__init__(policy, env, learning_rate, **options)
         if options.get("config") is None:  # agents that were saved act as they do
             check_is_recurrent(self.policy_config)
 

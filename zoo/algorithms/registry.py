@@ -45,8 +45,8 @@ MODULES = {class_name: module for module, class_name in _PLACES.values()}
 """The module in which each of these classes is."""
 
 
-LEARN_CALLBACKS = ["module:function"]
-"""The function, in a package above this one and named by `zoo`, that makes the callbacks of arguments."""
+LEARN_CALLBACKS: list[str] = []
+"""The module and name of what `callbacks_of_learn` calls: `zoo` puts it here, as it stands above."""
 
 
 def callbacks_of_learn(*arguments: Any) -> list[Any]:

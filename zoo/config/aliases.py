@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -20,7 +20,7 @@ NAMES = _TABLES["settings"]
 ALGORITHMS = _TABLES["algorithms"]
 ENV_ATTRIBUTES = _TABLES["environments"]
 ATTRIBUTES = _TABLES["models"]
-CALLBACK_ATTRIBUTES = _TABLES["callbacks"]
+CALLBACK_METHODS = _TABLES["callbacks"]
 PUBLIC_NAMES = _TABLES["imports"]
 RL_ZOO3 = _TABLES["rl_zoo3"]
 
@@ -109,37 +109,22 @@ def refuse_unknown_arguments(function: Callable[Arguments, Returned]) -> Callabl
         except TypeError as error:
             if error.__traceback__ is None or error.__traceback__.tb_next is not None:
                 raise  # it comes from within the function
-            raise _argument_error(function, arguments, options, str(error)) from None
+            is_method, known = "." in function.__qualname__, [*inspect.signature(function).parameters]
+            name = type(arguments[0]).__name__ if function.__name__ == "__init__" else function.__name__
+            for key in [key for key in options if key not in known]:
+                raise UnknownKeyError(key, known[is_method:], name) from None
+            raise ZooError(f"{name}(…) {str(error).partition('() ')[2]}") from None
 
     return checked
 
 
-def _argument_error(
-    function: Callable[..., Any], arguments: Sequence[Any], options: Mapping[str, Any], problem: str
-) -> ZooError:
-    parameters = inspect.signature(function).parameters
-    is_method = next(iter(parameters), "") in ("self", "cls")
-    name = type(arguments[0]).__name__ if function.__name__ == "__init__" else function.__name__
-    known = [*parameters][is_method:]
-    for key in options:
-        if key not in known:
-            return UnknownKeyError(key, known, name)
-    places = [key for key in known if parameters[key].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
-    if len(arguments) - is_method > len(places):
-        return ZooError(f"{name}(…) takes {', '.join(places) or 'nothing'} by position; name what follows")
-    return ZooError(f"{name}(…): {problem.partition('() ')[2] or problem}")
-
-
 class AnswersNames:
-    """Raises `AttributeError` with the name here for attributes that such objects of other libraries have."""
-
-    peers_attributes: Mapping[str, str] = ENV_ATTRIBUTES
+    """Raises `AttributeError` with the name here for attributes that environments of other libraries have."""
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            names = type(self).peers_attributes
-            hint = f"; here it is {names[name]}" if name in names else ""
+            hint = f"; here it is {ENV_ATTRIBUTES[name]}" if name in ENV_ATTRIBUTES else ""
             raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'{hint}")
 
 

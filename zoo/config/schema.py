@@ -239,9 +239,7 @@ class WandbSettings:
     project: str | None = hyperparameter(None, "project; null: as WANDB_PROJECT says, else zoo")
     entity: str | None = hyperparameter(None, "user or team; null: your own")
     group: str | None = hyperparameter(None, "group; null: WANDB_RUN_GROUP, else the run's multirun, if any")
-    job_type: str | None = hyperparameter(
-        None, "kind of run; null: as WANDB_JOB_TYPE says, else train"
-    )
+    job_type: str | None = hyperparameter(None, "kind of run; null: as WANDB_JOB_TYPE says, else train")
     name: str | None = hyperparameter(None, "name of the run; null: WANDB_NAME, else that of its folder")
     tags: list[str] | None = hyperparameter(None, "tags of the run; null: as WANDB_TAGS says")
     mode: str | None = hyperparameter(

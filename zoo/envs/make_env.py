@@ -6,7 +6,7 @@ import copy
 import functools
 import inspect
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import VectorEnv
 
+from zoo.config.aliases import refuse_unknown_arguments
 from zoo.core.free_memory import refuse_what_does_not_fit
 from zoo.envs import registry
 from zoo.envs.config import (
@@ -146,8 +147,9 @@ KNOWN_GOOD = ("gymnasium.envs.", "zoo.envs.", "ale_py.")
 """Where the entry points of environments begin that need no trial before the first step."""
 
 
+@refuse_unknown_arguments
 def make_vec_env(
-    env: str | EnvConfig | Env | Callable[..., Env],
+    env: str | EnvConfig | Env | Callable[..., Env] | Sequence[Callable[..., Env]],
     n_envs: int = 1,
     seed: int | None = None,
     *,
@@ -158,24 +160,32 @@ def make_vec_env(
 ) -> VectorEnv[Any, Any, Any]:
     """Return ``n_envs`` environments as one `gymnasium.vector.VectorEnv`.
 
-    ``env`` is an id, a config, a function that makes a `gymnasium.Env`, or one such environment; ``options``
-    are fields of `EnvConfig`. Environment i gets ``seed + i`` at the first reset. With ``normalize`` a
-    `VecNormalize` comes out, whose statistics stand still unless ``training``. Episodes that end are written
-    to ``monitor_dir``.
+    ``env`` is an id, a config, a function that makes a `gymnasium.Env`, a list with a function for each, or
+    one such environment; ``options`` are fields of `EnvConfig`. Environment i gets ``seed + i`` at the first
+    reset. With ``normalize`` a `VecNormalize` comes out, whose statistics stand still unless ``training``.
+    Episodes that end are written to ``monitor_dir``.
     """
+    first: Any = env
+    functions: list[Any] = []
+    if isinstance(env, list | tuple):
+        if not env or not all(map(callable, env)) or n_envs not in (1, len(env)):
+            raise ZooError(
+                f"env is a list of {len(env)}: expected a function for each of the n_envs={n_envs}"
+            )
+        functions, n_envs, first = list(env), len(env), env[0]
     if n_envs < 1:
         raise ZooError(f"n_envs={n_envs}: at least one environment is needed")
     seed = None if seed is None else random_seed(seed)
     refuse_what_does_not_fit(f"`n_envs={n_envs}`", n_envs * ENV_BYTES)
-    config = env_config(env, **options)
-    is_known = _is_known(env, config)
+    config = env_config(first, **options)
+    is_known = _is_known(first, config)
     if training and config.check and not is_known:
         from zoo.envs.env_checker import find_problems
 
-        for finding in find_problems(env, config):
-            warnings.warn(finding, ZooWarning, stacklevel=2)
+        for finding in find_problems(first, config):
+            warnings.warn(finding, ZooWarning, stacklevel=3)
     with registry.in_env_folder(making=True):
-        vector_env: Any = _vector_env(env, config, n_envs, seed)
+        vector_env: Any = _vector_env(first, config, n_envs, seed, functions)
     vector_env.may_move = not is_known and config.vectorization != "workers"
     vector_env.info_keywords = tuple(config.info_keywords)
     vector_env.frame_stack = frames_shown(config)
@@ -191,7 +201,11 @@ def make_vec_env(
 
 
 def _vector_env(
-    env: str | EnvConfig | Env | Callable[..., Env], config: EnvConfig, n_envs: int, seed: int | None
+    env: str | EnvConfig | Env | Callable[..., Env],
+    config: EnvConfig,
+    n_envs: int,
+    seed: int | None,
+    functions: list[Any],
 ) -> VectorEnv[Any, Any, Any]:
     """Return the bare vector environment: in this process, in worker processes, or the environment's own."""
     if config.n_workers is not None and config.vectorization != "workers":
@@ -210,7 +224,7 @@ def _vector_env(
 
         return make_native(config, n_envs, seed)
     source = source_of(env, config, n_envs)
-    make_envs = [functools.partial(make_env, config, source)] * n_envs
+    make_envs = [functools.partial(make_env, config, each) for each in functions or [source] * n_envs]
     if config.renew is True and isinstance(env, gym.Env):
         raise ZooError("env.renew: one given environment can't be made anew; give a function that makes it")
     usual = ATARI_RESEED_EVERY if registry.is_atari_game(config.id) else DEFAULT_RESEED_EVERY

@@ -12,6 +12,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from zoo.config.aliases import RefusesNames
+from zoo.config.fields import build
 from zoo.envs.config import NormalizeConfig
 from zoo.envs.spaces import Observations, Space, describe, is_image
 from zoo.errors import ZooError, nearest
@@ -23,6 +24,8 @@ RETURN = "return"
 """What the statistics of the running return are called."""
 
 INITIAL_COUNT = 1e-4
+
+SB3_OPTIONS = {"norm_obs": "observations", "norm_reward": "rewards", "norm_obs_keys": "keys"}
 
 _NUMBERS = ("clip_obs", "clip_reward", "epsilon", "gamma")
 
@@ -265,7 +268,8 @@ class VecNormalize(RefusesNames, VectorWrapper):
     """Normalises observations and rewards; while ``training``, it updates the statistics.
 
     Two environments share their statistics by sharing a ``normalizer``. `VecEnvAdapter` looks through this
-    wrapper: algorithms keep raw values and normalise them when they use them.
+    wrapper: algorithms keep raw values and normalise them when they use them. Without ``config`` its fields
+    may be ``options``, also by Stable-Baselines3's names.
     """
 
     def __init__(
@@ -276,8 +280,12 @@ class VecNormalize(RefusesNames, VectorWrapper):
         gamma: float = 0.99,
         training: bool = True,
         normalizer: Normalizer | None = None,
+        **options: Any,
     ) -> None:
         super().__init__(env)
+        if options:
+            values = {SB3_OPTIONS.get(name, name): value for name, value in options.items()}
+            config = build(NormalizeConfig, values, "VecNormalize")
         space = self.env.single_observation_space
         self.normalizer = normalizer or Normalizer(space, config, num_envs=env.num_envs, gamma=gamma)
         self.training = training

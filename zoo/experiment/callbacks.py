@@ -13,7 +13,7 @@ from gymnasium.vector import VectorEnv
 
 from zoo.agents.find import kept_agents, kept_name
 from zoo.algorithms.callback import PREEMPTED, Callback, InterruptedCallbackError, Training
-from zoo.core.printing import one_line, print_message, report_write_errors
+from zoo.core.printing import decimal, one_line, print_message, report_write_errors
 from zoo.core.zips import opened_npz, write_npz
 from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.config import EnvConfig
@@ -39,28 +39,54 @@ class EvalCallback(Callback):
     With ``confirm`` episodes all evaluations start from the same seeds, and an agent that does as well there
     as the best so far plays ``confirm`` other episodes, the same for each such agent; their mean decides. The
     best of many means of few episodes is otherwise often a lucky one.
+
+    As in SB3, ``eval_freq`` counts calls of the vector environment's step (10,000 where ``every`` is not
+    given), ``best_model_save_path`` is the folder of ``best_model.zip``, ``log_path`` that of
+    ``evaluations.npz``; ``callback_after_eval`` and ``callback_on_new_best`` are called then. ``verbose``
+    prints each evaluation. There is nothing to ``warn`` of.
     """
 
     def __init__(
         self,
         env: Env,
         *,
-        every: int,
+        every: int | None = None,
         n_eval_episodes: int = 10,
         deterministic: bool = True,
         n_envs: int = 5,
         seed: int | None = None,
         confirm: int = 0,
         run: RunFolder | str | Path | None = None,
+        eval_freq: int | None = None,
+        best_model_save_path: str | Path | None = None,
+        log_path: str | Path | None = None,
+        callback_on_new_best: Callback | None = None,
+        callback_after_eval: Callback | None = None,
+        render: bool = False,
+        verbose: int = 0,
+        warn: bool = True,
     ) -> None:
+        if render:
+            raise ZooError('EvalCallback(render=True): make the environment with render_mode="human"')
+        if every is not None and eval_freq is not None:
+            raise ZooError("EvalCallback: every counts environment steps, eval_freq calls; give one of them")
         self.env = env
-        self.every = every
+        self.every = every or 0
+        self.calls = (10_000 if eval_freq is None else eval_freq) if every is None else 0
+        self.on_new_best, self.after_eval, self.verbose = callback_on_new_best, callback_after_eval, verbose
+        self.inner = [each for each in (callback_after_eval, callback_on_new_best) if each is not None]
+        for callback in self.inner:
+            if isinstance(callback, _StopOnEvaluation):
+                callback.evaluation = self
         self.confirm = confirm
         self.n_eval_episodes = n_eval_episodes
         self.deterministic = deterministic
         self.n_envs = n_envs
         self.seed = seed
         self.run = run if run is None or isinstance(run, RunFolder) else RunFolder(run)
+        best, log = best_model_save_path, log_path
+        self.best_agent = Path(best, "best_model.zip") if best else getattr(self.run, "best_agent", None)
+        self.evaluations = Path(log, "evaluations.npz") if log else getattr(self.run, "evaluations", None)
         self.n_evaluations = 0
         self.best_mean: float | None = None
         self.best_evaluated: float | None = None  # the same agent's mean before it played ``confirm`` more
@@ -119,8 +145,8 @@ class EvalCallback(Callback):
         self.best_mean = values["best_mean"]
         self.best_evaluated = values.get("best_evaluated", self.best_mean)
         self.evaluated_at = values["evaluated_at"]
-        if self.run is not None and values["rows"]:
-            self._history = read_evaluations(self.run.evaluations)[: values["rows"]]
+        if self.evaluations is not None and values["rows"]:
+            self._history = read_evaluations(self.evaluations)[: values["rows"]]
             self.last = self._history[-1][1] if self._history else None
             self._write_history()
 
@@ -155,20 +181,26 @@ class EvalCallback(Callback):
         if evaluation.success_rate is not None:
             scalars["eval/success_rate"] = evaluation.success_rate
         algorithm.scalars.record_row(algorithm.num_timesteps, scalars)
-        if self.run is not None:
+        if self.verbose:
+            print_message(f"step {algorithm.num_timesteps:,}: mean return {decimal(evaluation.mean)}")
+        if self.evaluations is not None:
             self._history.append((algorithm.num_timesteps, evaluation))
             self._write_history()
+        if self.after_eval is not None:
+            self.after_eval.on_steps(algorithm)
         if candidate is None or not reaches(candidate, self.best_mean):
             return
         with report_write_errors("the run goes on, and the earlier best agent, if any, stays"):
-            if self.run is not None:
-                algorithm.save(self.run.best_agent, card=score_for_card(candidate))
+            if self.best_agent is not None:
+                algorithm.save(self.best_agent, card=score_for_card(candidate))
             self.best_mean, self.best_evaluated = candidate.mean, evaluation.mean
+        if self.on_new_best is not None:
+            self.on_new_best.on_steps(algorithm)
 
     def _write_history(self) -> None:
-        assert self.run is not None
+        assert self.evaluations is not None
         with report_write_errors("the run goes on"):
-            write_evaluations(self.run.evaluations, self._history)
+            write_evaluations(self.evaluations, self._history)
 
 
 def reaches(evaluation: Evaluation, best: float | None) -> bool:
@@ -209,52 +241,81 @@ def read_evaluations(path: Path) -> list[tuple[int, Evaluation]]:
     return [(int(steps), Evaluation(*values)) for steps, *values in zip(*columns, strict=True)]
 
 
-class StopTrainingOnRewardThreshold(Callback):
-    """Ends the run once an evaluation reaches ``reward_threshold``; stands after ``evaluation``."""
+class _StopOnEvaluation(Callback):
+    """Stands after ``evaluation`` in a list of callbacks, or is an argument ``callback_…`` of it."""
 
-    def __init__(self, evaluation: EvalCallback, reward_threshold: float) -> None:
-        self.evaluation = evaluation
-        self.reward_threshold = reward_threshold
-        self.every = evaluation.every
+    def __init__(self, evaluation: EvalCallback | None, needed: Any, verbose: int) -> None:
+        if needed is None or not isinstance(evaluation, EvalCallback | None):
+            raise ZooError(f"{type(self).__name__}(…) needs its bound, behind an EvalCallback or by name")
+        self.evaluation, self.verbose = evaluation, verbose
+        if evaluation is not None:
+            self.every, self.calls = evaluation.every, evaluation.calls
+
+    def on_training_start(self, algorithm: Training) -> None:
+        if self.evaluation is None:
+            name = type(self).__name__
+            raise ZooError(f"{name} needs an evaluation: EvalCallback(env, callback_after_eval={name}(…))")
+
+    def _stop(self, algorithm: Training, reason: str) -> None:
+        if algorithm.stop_reason is None:
+            algorithm.request_stop(reason)
+            if self.verbose:
+                print_message(reason)
+
+
+class StopTrainingOnRewardThreshold(_StopOnEvaluation):
+    """Ends the run once an evaluation reaches ``reward_threshold``, which may be the only argument."""
+
+    def __init__(
+        self,
+        evaluation: EvalCallback | float | None = None,
+        reward_threshold: float | None = None,
+        verbose: int = 0,
+    ) -> None:
+        if isinstance(evaluation, int | float):
+            evaluation, reward_threshold = None, evaluation
+        super().__init__(evaluation, reward_threshold, verbose)
+        self.reward_threshold: Any = reward_threshold
 
     def on_steps(self, algorithm: Training) -> None:
-        latest = self.evaluation.last
-        if latest is None or algorithm.stop_reason is not None:
-            return
-        if latest.mean >= self.reward_threshold:
-            algorithm.request_stop(
-                f"mean return {latest.mean:.4g} has reached the threshold {self.reward_threshold:g}"
-            )
+        latest = None if self.evaluation is None else self.evaluation.last
+        if latest is not None and latest.mean >= self.reward_threshold:
+            reached = f"mean return {latest.mean:.4g} has reached the threshold {self.reward_threshold:g}"
+            self._stop(algorithm, reached)
 
 
-class StopTrainingOnNoModelImprovement(Callback):
+class StopTrainingOnNoModelImprovement(_StopOnEvaluation):
     """Ends the run after more than ``max_no_improvement_evals`` evaluations in a row without a better mean.
 
-    The first ``min_evals`` don't count. It stands after ``evaluation`` in the list of callbacks.
+    The first ``min_evals`` don't count.
     """
 
-    def __init__(self, evaluation: EvalCallback, max_no_improvement_evals: int, min_evals: int = 0) -> None:
-        self.evaluation = evaluation
-        self.max_no_improvement_evals = max_no_improvement_evals
+    def __init__(
+        self,
+        evaluation: EvalCallback | None = None,
+        max_no_improvement_evals: int | None = None,
+        min_evals: int = 0,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(evaluation, max_no_improvement_evals, verbose)
+        self.max_no_improvement_evals: Any = max_no_improvement_evals
         self.min_evals = min_evals
-        self.every = evaluation.every
         self._n_seen = 0
         self._n_without = 0
         self._best: float | None = None
 
     def on_steps(self, algorithm: Training) -> None:
-        if self.evaluation.n_evaluations == self._n_seen or self.evaluation.last is None:
+        evaluation: Any = self.evaluation
+        if evaluation.n_evaluations == self._n_seen or evaluation.last is None:
             return
-        self._n_seen = self.evaluation.n_evaluations
-        mean = self.evaluation.last.mean
+        self._n_seen, mean = evaluation.n_evaluations, evaluation.last.mean
         if self._best is None or mean > self._best:
             self._best, self._n_without = mean, 0
         elif self._n_seen > self.min_evals:
             self._n_without += 1
-        if self._n_without > self.max_no_improvement_evals and algorithm.stop_reason is None:
-            algorithm.request_stop(
-                f"no better mean return than {self._best:.4g} in {self._n_without} evaluations"
-            )
+        if self._n_without > self.max_no_improvement_evals:
+            worse = f"no better mean return than {self._best:.4g} in {self._n_without} evaluations"
+            self._stop(algorithm, worse)
 
     def state(self) -> dict[str, Any]:
         return {"n_seen": self._n_seen, "n_without": self._n_without, "best": self._best}

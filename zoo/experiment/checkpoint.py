@@ -65,6 +65,10 @@ class CheckpointCallback(Callback):
     ``callbacks`` are the others of the run, whose state is part of the checkpoint. A checkpoint that can't be
     written costs one message; the run goes on, and the previous checkpoint stays. ``keep`` says what becomes
     of that of a finished run: "auto" keeps a small one.
+
+    As in Stable-Baselines3, every ``save_freq`` calls of the vector environment's step an agent is kept in
+    ``save_path``, as ``<name_prefix>_<steps>_steps.zip``. It always holds a normaliser's statistics, whatever
+    ``save_vecnormalize``. With ``save_replay_buffer`` there is a checkpoint beside them, otherwise none.
     """
 
     comes_last = True
@@ -76,28 +80,45 @@ class CheckpointCallback(Callback):
         callbacks: Sequence[Callback] = (),
         *,
         keep: bool | str = True,
+        save_freq: int = 0,
+        save_path: str | Path | None = None,
+        name_prefix: str = "rl_model",
+        save_replay_buffer: bool = False,
+        save_vecnormalize: bool = False,
+        verbose: int = 0,
     ) -> None:
-        self.folder = Path(folder)
-        self.every = every
+        if not isinstance(folder, str | Path):
+            raise ZooError(f"CheckpointCallback({folder!r}): name save_freq=1000 and save_path=FOLDER")
+        self.folder = Path(folder if save_path is None else save_path)
+        self.every, self.calls = every, save_freq
+        self.name_prefix, self.verbose = name_prefix, verbose
+        self.keeps_agents, self.checkpoints = save_freq > 0, save_replay_buffer or not save_freq
         self.callbacks = callbacks
         self.keep = keep
         self._written_at: int | None = None
 
     def on_training_start(self, algorithm: Training) -> None:
-        if not _is_replayable(algorithm):
+        if self.checkpoints and not _is_replayable(algorithm):
             print_message(
                 f"these environments can't be replayed: every {self.every:,} steps a checkpoint resets them,"
                 " and cuts their episodes (callbacks.checkpoint=null leaves it out)"
             )
 
     def on_steps(self, algorithm: Training) -> None:
-        if not _is_replayable(algorithm):
+        if self.keeps_agents:
+            path = self.folder / f"{self.name_prefix}_{algorithm.num_timesteps}_steps.zip"
+            with report_write_errors("the run goes on, and keeps no agent of this step"):
+                algorithm.save(path)
+                if self.verbose:
+                    print_message(f"{path} is written")
+        if self.checkpoints and not _is_replayable(algorithm):
             algorithm.distributed.reset_all()
-        self._write(algorithm)
+        if self.checkpoints:
+            self._write(algorithm)
 
     def on_preemption(self, algorithm: Training) -> None:
         """Write a checkpoint from which nothing has to be repeated."""
-        if _is_replayable(algorithm):
+        if self.checkpoints and _is_replayable(algorithm):
             self._write(algorithm)
 
     def write_last(self, algorithm: Training) -> None:

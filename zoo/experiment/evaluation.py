@@ -14,6 +14,7 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 from zoo.algorithms.collector import Collector
+from zoo.config.aliases import refuse_unknown_arguments
 from zoo.core.printing import decimal, show
 from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.config import EnvConfig
@@ -116,21 +117,45 @@ class Evaluation:
         return summary
 
 
+@refuse_unknown_arguments
 def evaluate_policy(
     model: Predictor,
     env: Env,
     n_eval_episodes: int = 10,
     deterministic: bool = True,
+    render: bool = False,
+    callback: Callable[[dict[str, Any], dict[str, Any]], Any] | None = None,
+    reward_threshold: float | None = None,
+    return_episode_rewards: bool = False,
+    warn: bool = True,
     *,
     seed: int | None = None,
-    return_episode_rewards: bool = False,
     n_envs: int = 1,
 ) -> tuple[Any, Any]:
     """Return mean and standard deviation of the episodes' returns; see `evaluate`, which returns more.
 
-    With ``return_episode_rewards`` the returns and lengths themselves.
+    With ``return_episode_rewards`` the returns and lengths themselves. After each step ``callback`` is called
+    with (locals, globals) for each environment ``i``; its ``reward``, ``done``, ``info`` are locals. Returns
+    are always sums of raw rewards: there is nothing to ``warn`` of. Raises `ZooError` if the mean is below
+    ``reward_threshold``.
     """
-    evaluation = evaluate(model, env, n_eval_episodes, deterministic=deterministic, seed=seed, n_envs=n_envs)
+    if render:
+        raise ZooError('evaluate_policy(render=True): make the environment with render_mode="human"')
+
+    def call_back(step: Transition, rows: Sequence[int]) -> None:
+        infos = step.step_infos()
+        of_all = {"model": model, "env": env, "rewards": step.rewards, "dones": step.dones, "infos": infos}
+        for i in rows:
+            of_one = {"i": i, "reward": step.rewards[i], "done": step.dones[i], "info": infos[i]}
+            callback({**step.columns, **of_all, **of_one}, {})  # type: ignore[misc]
+
+    on_step = None if callback is None else call_back
+    options: dict[str, Any] = {"deterministic": deterministic, "seed": seed, "n_envs": n_envs}
+    evaluation = evaluate(model, env, n_eval_episodes, on_step=on_step, **options)
+    if reward_threshold is not None and evaluation.mean < reward_threshold:
+        raise ZooError(
+            f"the mean return {evaluation.mean:.4g} is below reward_threshold={reward_threshold:g}"
+        )
     if return_episode_rewards:
         return evaluation.returns.tolist(), evaluation.lengths.tolist()
     return evaluation.mean, evaluation.std
@@ -145,6 +170,7 @@ def evaluate(
     seed: int | Sequence[int] | None = None,
     n_envs: int = 1,
     on_episode: Callable[[EpisodeRecord], None] | None = None,
+    on_step: Callable[[Transition, Sequence[int]], None] | None = None,
     cancelled: Callable[[], bool] | None = None,
 ) -> Evaluation:
     """Play ``n_episodes`` episodes with ``model`` and return how they went.
@@ -153,6 +179,7 @@ def evaluate(
     a fixed share of the episodes: taking whichever end first would favour short ones. The environments are
     reset with seeds drawn from ``seed``, so one evaluation never depends on another. Observations go to
     ``model.predict`` as they are: a model that normalises does so with its own statistics, unchanged.
+    ``on_step`` gets each step and the environments in it whose episodes count.
 
     Raises `EvaluationCancelledError` once ``cancelled()`` is true.
     """
@@ -162,7 +189,11 @@ def evaluate(
         episodes: list[EpisodeRecord] = []
         left = [(n_episodes + i) // n for i in range(n)]
         while any(left):
-            for episode in step().episodes:
+            transition = step()
+            if on_step is not None:
+                counts = np.array(left, np.bool_) & (True if transition.valid is None else transition.valid)
+                on_step(transition, np.flatnonzero(counts).tolist())
+            for episode in transition.episodes:
                 if left[episode.env_index]:
                     check_finite_return(episode)
                     left[episode.env_index] -= 1

@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 from collections.abc import Mapping
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any, TypeGuard, TypeVar
 
 from zoo.algorithms.algorithm import Algorithm
@@ -33,7 +34,14 @@ from zoo.experiment.callbacks import (
     VideoCallback,
 )
 from zoo.experiment.checkpoint import CheckpointCallback
-from zoo.experiment.loggers import ConsoleLogger, CsvLogger, Logger, LoggerGroup, LoggingCallback
+from zoo.experiment.loggers import (
+    ConsoleLogger,
+    CsvLogger,
+    Logger,
+    LoggerGroup,
+    LoggingCallback,
+    LogInterval,
+)
 from zoo.experiment.progress_bar import ProgressBarCallback
 from zoo.experiment.run_folder import RunFolder
 from zoo.experiment.trackers import TensorBoardLogger, WandbLogger
@@ -134,6 +142,31 @@ def make_callbacks(config: Mapping[str, Any], run: RunFolder, closing: ExitStack
     for each in callbacks:  # they close themselves only where the training comes to its end
         if (close := getattr(each, "close", None)) is not None:
             closing.callback(close)
+    return callbacks
+
+
+def callbacks_of_learn(
+    algorithm: Algorithm, interval: int | None, tb_log_name: str | None, is_new: bool, progress_bar: bool
+) -> list[Callback]:
+    """Return the loggers and the bar that arguments of an algorithm and of its `learn` ask for.
+
+    TensorBoard's folder has the next number, or the last one where a training goes on. Raises `ZooError`.
+    """
+    outputs: list[Logger] = [ConsoleLogger()] if algorithm.verbose else []
+    if algorithm.tensorboard_log is not None:
+        folder, name = Path(algorithm.tensorboard_log), tb_log_name or type(algorithm).__name__
+        paths = [path.name.rpartition("_") for path in folder.iterdir()] if folder.is_dir() else []
+        last = max(
+            (int(number) for stem, _, number in paths if stem == name and number.isdecimal()), default=0
+        )
+        outputs.append(TensorBoardLogger(folder / f"{name}_{last + 1 if is_new or not last else last}"))
+    elif tb_log_name is not None:
+        raise ZooError(f"learn(tb_log_name={tb_log_name!r}) needs tensorboard_log=FOLDER of the constructor")
+    callbacks: list[Callback] = [ProgressBarCallback()] if progress_bar else []
+    if outputs:
+        n_steps = algorithm.total_timesteps - algorithm.num_timesteps
+        logging = LoggingCallback(0 if interval else max(1, n_steps // REPORTS_IN_A_RUN), outputs)
+        callbacks += [logging, LogInterval(interval, logging)] if interval else [logging]
     return callbacks
 
 

@@ -357,6 +357,24 @@ class LoggingCallback(Callback):
         return entry
 
 
+class LogInterval(Callback):
+    """Lets ``logging`` log every ``interval`` updates; of off-policy algorithms every so many episodes."""
+
+    every, looks_often = 1, True
+
+    def __init__(self, interval: int, logging: LoggingCallback) -> None:
+        self.interval, self.logging = interval, logging
+        self._n_updates, self._due = 0, interval
+
+    def on_steps(self, algorithm: Training) -> None:
+        self._n_updates += 1
+        count = algorithm.n_episodes if algorithm.has_replay else self._n_updates
+        if count >= self._due:
+            self._due = count + self.interval
+            algorithm.check_finite()
+            self.logging.on_steps(algorithm)
+
+
 def rollout_scalars(episodes: Iterable[EpisodeRecord]) -> dict[str, float]:
     """Return the means over finished episodes: return, length, success, and numeric values of their infos."""
     records = list(episodes)

@@ -173,7 +173,12 @@ class BaseFeaturesExtractor(nn.Module):
 
     def __init__(self, observation_space: Space, features_dim: int = 0) -> None:
         super().__init__()
-        self.observation_space, self.features_dim = observation_space, features_dim
+        self._observation_space, self._features_dim = observation_space, features_dim
+
+    @property
+    def features_dim(self) -> int:
+        """The width of what it returns."""
+        return self._features_dim
 
 
 def _with_channels_first(space: Space) -> Space:

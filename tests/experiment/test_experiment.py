@@ -11,6 +11,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +19,19 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from forked import Forked
 
 import zoo
 from zoo.agents.agent_folder import read_agent, write_agent
 from zoo.algorithms.callback import PREEMPTED, Callback
 from zoo.cli import status_of
+from zoo.commands.train import run as train_command
 from zoo.core.tensors import read_tensors
 from zoo.errors import ZooError
 from zoo.experiment.checkpoint import CheckpointCallback, read_checkpoint
 from zoo.experiment.experiment import Experiment, TrainingInterrupted, train
 from zoo.experiment.loggers import ConsoleLogger, CsvLogger, LogEntry, LoggingCallback
-from zoo.experiment.run_folder import RunFolder
+from zoo.experiment.run_folder import FinishedJobError, RunFolder
 
 SHORT = [
     *("n_timesteps=256", "n_envs=2", "algo.n_steps=32", "algo.batch_size=64", "algo.n_epochs=1", "seed=3"),
@@ -156,6 +159,11 @@ def test_requeued_job_goes_on_with_its_own_run(slurm: pytest.MonkeyPatch) -> Non
     assert result.run.path.resolve() == run.path.resolve()
     assert result.run.read_record()["status"] == "finished"
     assert same(result.algorithm.get_parameters(), whole)
+    with pytest.raises(FinishedJobError):
+        train(config_of("callbacks.checkpoint.every=64"))
+    assert train_command(config_of("callbacks.checkpoint.every=64")) is None
+    assert len(runs()) == 2
+    slurm.delenv("SLURM_RESTART_COUNT")
     assert train(config_of("callbacks.checkpoint.every=64")).run.path != run.path
 
 
@@ -170,10 +178,10 @@ def test_run_of_another_job_or_config_is_left_alone(slurm: pytest.MonkeyPatch) -
             with Experiment(config_of("callbacks.checkpoint.every=64", *overrides)) as experiment:
                 return experiment.run.path
 
+    assert begun() == run.path
     others = [{"JOB_ID": "72"}, {"ARRAY_JOB_ID": "71", "ARRAY_TASK_ID": "0"}, {"RESTART_COUNT": "0"}]
     assert run.path not in [*(begun(**variables) for variables in others), begun("seed=4")]
     assert run.read_record()["status"] == "preempted"
-    assert begun() == run.path
 
 
 def test_named_job_goes_on_with_its_run_and_with_the_seed_that_was_drawn() -> None:
@@ -183,6 +191,29 @@ def test_named_job_goes_on_with_its_run_and_with_the_seed_that_was_drawn() -> No
     assert result.run.path == run.path
     assert result.algorithm.seed == seed
     assert result.is_complete
+
+
+class SlowToMake(gym.Wrapper[Any, Any, Any, Any]):
+    """Takes a second to be made, in which another process can begin a run."""
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        time.sleep(1.0)
+
+
+def test_commands_of_one_job_make_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    register_wrapped_cartpole("SlowToMake-v0", SlowToMake, monkeypatch)
+    words = ["train", "algo=ppo2", "env=SlowToMake-v0", *SHORT, "job=night", "verbose=0"]
+    processes = [Forked(lambda: status_of(words)) for _ in range(2)]
+    assert sorted(process.wait() for process in processes) == [0, 2]
+    assert len(runs()) == 1
+
+
+def test_job_finds_a_run_of_an_earlier_version() -> None:
+    run = interrupted("job=night")
+    Path("runs/.jobs").unlink()
+    with Experiment(config_of("callbacks.checkpoint.every=64", "job=night")) as experiment:
+        assert experiment.run.path == run.path
 
 
 class GoingWrong(gym.Wrapper[Any, Any, Any, Any]):

@@ -15,9 +15,12 @@ import pytest
 import yaml
 from forked import Forked
 
+import zoo
 from zoo.agents.find import find_agent, list_agents
 from zoo.cli import status_of
+from zoo.config.compose import ConfigLoader
 from zoo.errors import ZooError
+from zoo.experiment.run_folder import RunFolder
 from zoo.launch.command import run_command
 from zoo.launch.sweep_folder import SweepFolder
 
@@ -363,6 +366,55 @@ def test_jobs_end_cleanly_if_their_multirun_is_killed(many: Callable[[str], Many
     wait_until(lambda: all(map(is_gone, jobs)))
     assert [Path(f"asked-{seed}").read_text() for seed in (3, 4)] == ["SIGTERM"] * 2
     assert not Path("ids-5").exists()
+
+
+SMALL = [
+    *("algo=ppo2", "env=CartPole-v1", "n_timesteps=64", "n_envs=1", "algo.n_steps=32", "algo.batch_size=32"),
+    *("tuned=none", "threads=1", "compile=false", "progress_bar=false", "callbacks.eval=null", "logger=csv"),
+]
+
+
+def test_run_trained_once_more_is_no_job_of_its_sweep() -> None:
+    assert run_command("train", "zoo.commands.train:run", ["-m", *SMALL, "seed=1,2"]) == 0
+    before = table()
+    run = the_sweep().path / before[0]["run"]
+    assert status_of(["train", f"experiment={run}/config.yaml", "seed=7", "n_timesteps=32"]) == 0
+    again = RunFolder(next(Path("runs/ppo2/CartPole-v1").iterdir()))
+    assert again.read_record()["job"] is None
+    zoo.train({**yaml.safe_load((run / "config.yaml").read_text()), "seed": 8})  # names the job
+    the_sweep().write_table()
+    assert table() == before
+
+
+def recorded(n: int) -> SweepFolder:
+    """Write down a sweep of which every job but the last has ended."""
+    folder = SweepFolder(f"runs/multirun/{n}")
+    jobs = [["env=CartPole-v1", f"seed={20 + seed}"] for seed in range(n)]
+    started_in = str(Path.cwd())
+    record = {"command": "check", "overrides": ["env=CartPole-v1"], "hydra_overrides": []}
+    folder.create(jobs, working_folder=started_in, config={}, **record)
+    for number in range(n - 1):
+        folder.end_job(number, "done", exit_status=0, seconds=1.0)
+    return folder
+
+
+def cpu_seconds(n: int) -> float:
+    """Compose, show and resume a sweep of ``n`` jobs; return the CPU seconds of a job."""
+    before = os.times()
+    jobs = [["algo=ppo2", "env=CartPole-v1", f"seed={seed}"] for seed in range(n)]
+    for _ in ConfigLoader("train").check_jobs(jobs):
+        pass
+    folder = recorded(n)
+    assert status_of(["status", str(folder.path)]) == 0
+    assert run_command("check", "quick_jobs:run", ["-m", f"sweep.resume={folder.path}"]) == 0
+    assert [row["status"] for row in csv.DictReader(folder.table.open())] == ["done"] * n
+    return sum(after - first for after, first in zip(os.times()[:4], before, strict=False)) / n
+
+
+@pytest.mark.slow
+def test_job_costs_as_much_in_a_sweep_of_10_000(capsys: pytest.CaptureFixture[str]) -> None:
+    cpu_seconds(10)  # imports
+    assert cpu_seconds(10_000) < 1.5 * cpu_seconds(100)
 
 
 def test_sweep_without_jobs_is_told() -> None:

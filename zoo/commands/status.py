@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from zoo.core.printing import say
-from zoo.launch.status_table import console, counts, jobs_table
+from zoo.launch.status_table import console, counts, jobs_table, print_jobs
 from zoo.launch.sweep_folder import FAILED, KILLED, PREEMPTED, QUEUED, RUNNING, Row, SweepFolder
 
 UNDER_WAY = (QUEUED, RUNNING, PREEMPTED)
@@ -23,7 +23,7 @@ def run(config: Mapping[str, Any]) -> int:
         rows = _watch(folder, config["every"])
     else:
         rows = folder.write_table()
-        console().print(jobs_table(rows))
+        print_jobs(rows)
         say(f"{folder.shown}: {counts(rows)}")
     return int(any(row.status in (FAILED, KILLED) for row in rows))
 

@@ -14,6 +14,7 @@ from zoo.config.user_files import shown
 from zoo.core.printing import decimal, handlers_print, say
 from zoo.errors import INTERRUPTED
 from zoo.experiment.experiment import Experiment, Result
+from zoo.experiment.run_folder import FinishedJobError
 
 
 def run(config: Mapping[str, Any]) -> int | None:
@@ -28,6 +29,9 @@ def run(config: Mapping[str, Any]) -> int | None:
                 result = experiment.run_through()
             if verbose:
                 _print_end(result, experiment)
+    except FinishedJobError as error:
+        say(f"zoo: {error}")
+        return None
     except KeyboardInterrupt:
         if experiment.is_finished:
             return None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -114,6 +116,36 @@ class ConfigLoader:
             refuse_pretraining_from_nothing(given, plain)
             self._check(config, plain)
         return config
+
+    def check_jobs(self, jobs: Iterable[Sequence[str]]) -> Iterator[None]:
+        """Check the config of each job, given by its overrides, in an iteration. Raises `ZooError`.
+
+        Jobs that differ in plain values alone are composed once; each composes its config anew when it runs.
+        """
+        parsed = functools.cache(lambda override: parse_overrides([override])[0])
+        composed: dict[Any, dict[str, Any]] = {}
+        for job in jobs:
+            plain = {text: each for text in job if self._is_plain(each := parsed(text))}
+            values = {each.key_or_group: each.value() for each in plain.values()}
+            shape = (*values, *(text for text in job if text not in plain))
+            try:
+                config = copy.deepcopy(composed[shape])
+                for key, value in values.items():
+                    section, _, name = key.rpartition(".")
+                    (value_at(config, section) if section else config)[name] = value
+                checked(self.command, config)
+            except (LookupError, TypeError, ZooError):  # the first of its kind, or to be told as ever
+                composed[shape] = self._plain_job(self.load_configuration(job, RunMode.RUN))
+            yield
+
+    def _is_plain(self, override: Override) -> bool:
+        """Tell whether an override sets a number, a text or a list, on which nothing else depends."""
+        key, value = override.key_or_group, None if override.is_delete() else override.value()
+        is_choice = (
+            override.is_hydra_override() or key in (*self.groups, "algo.generator", RESUME) or "/" in key
+        )
+        is_text = isinstance(value, str | list) and "${" not in str(value)
+        return not is_choice and not override.package and (is_text or isinstance(value, int | float))
 
     def load_incomplete(self, overrides: list[str]) -> DictConfig:
         """Compose and check what has been chosen so far; a group that has not been chosen is left out."""

@@ -6,6 +6,7 @@ From it come constructor, check, YAML defaults, documentation and the bounds of 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import math
 import numbers
@@ -72,6 +73,9 @@ def with_defaults(**values: Any) -> Callable[[type[Config]], type[Config]]:
     return decorate
 
 
+_hints: Callable[[Any], dict[str, Any]] = functools.lru_cache(maxsize=256)(get_type_hints)
+
+
 def takes_schedule(hint: Any) -> bool:
     """Whether a value of this type may be a `ScheduleValue`."""
     return set(get_args(ScheduleValue)) <= set(get_args(hint))
@@ -79,7 +83,7 @@ def takes_schedule(hint: Any) -> bool:
 
 def scheduled(config: Any) -> dict[str, Any]:
     """Return the values of a config that are schedules (also constant ones), by name."""
-    hints = get_type_hints(type(config))
+    hints = _hints(type(config))
     values = {name: getattr(config, name) for name, hint in hints.items() if takes_schedule(hint)}
     words = {name: [word for each in get_args(hints[name]) for word in get_args(each)] for name in values}
     return {name: each for name, each in values.items() if each is not None and each not in words[name]}
@@ -116,7 +120,7 @@ def build(config_class: type[Config], values: Mapping[str, Any], where: str) -> 
     """
     config_class = variant_of(config_class, values, where)
     fields = {field.name: field for field in dataclasses.fields(config_class)}
-    hints = get_type_hints(config_class)
+    hints = _hints(config_class)
     prefix = f"{where}." if where else ""
     arguments = {}
     for key in values:

@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf, flag_override
 
 from zoo.config.overrides import quoted
 from zoo.config.schema import preset_or_name
-from zoo.core.plain_data import parse_yaml, value_at
+from zoo.core.plain_data import parse_own_yaml, value_at
 from zoo.core.printing import one_line
 from zoo.errors import ZooError
 
@@ -84,7 +84,7 @@ class ResumedRun:
 def _read_config(folder: Path) -> dict[str, Any]:
     path = folder / "config.yaml"
     try:
-        config = parse_yaml(path.read_bytes())
+        config = parse_own_yaml(path.read_bytes())
     except FileNotFoundError as error:
         raise ZooError(f"resume: there is no run in {one_line(folder)}: it has no config.yaml") from error
     except (OSError, ValueError) as error:

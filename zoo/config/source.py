@@ -412,5 +412,8 @@ def _read_experiment(file: Path) -> Loaded:
         choices = {"algo": schema.preset_or_name(config.algo), "env": config.env.id}
         if "generator" in config.algo:  # the tuned file may be for another
             choices["tuned"] = NO_TUNED
+        config.pop("job", None)  # the run that is made belongs to no job, nor to the sweep of one
+        if (file.absolute().parent.parent.parent.parent / "sweep.yaml").is_file():
+            config.pop("runs_dir", None)
         config.defaults = ["_self_", *({f"override /{group}": name} for group, name in choices.items())]
     return config, header

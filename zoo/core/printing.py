@@ -29,12 +29,12 @@ def printable(text: object, limit: int = 100_000) -> str:
     """
     shown = str(text)[: limit + 1].replace("\r\n", "\n").replace("\t", "    ")
     cut = "…" if len(shown) > limit else ""
-    visible = (
-        character
-        for character in shown[:limit]
-        if character == "\n" or unicodedata.category(character) not in _INVISIBLE
-    )
-    return "".join(visible) + cut
+    shown = shown[:limit]
+    if not shown.isprintable():
+        shown = "".join(
+            each for each in shown if each == "\n" or unicodedata.category(each) not in _INVISIBLE
+        )
+    return shown + cut
 
 
 def one_line(text: object, limit: int = 200) -> str:

@@ -16,16 +16,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from zoo.algorithms.callback import PREEMPTED, Callback, InterruptedCallbackError
 from zoo.config.compose import compose
-from zoo.config.environment_values import as_written, resolved
+from zoo.config.environment_values import resolved
 from zoo.config.overrides import as_overrides
-from zoo.config.schema import preset_or_name
 from zoo.config.user_files import shown
 from zoo.core.printing import print_message, warnings_as_messages
 from zoo.errors import ToldInterrupt, ZooError
 from zoo.experiment.callbacks import EvalCallback
 from zoo.experiment.checkpoint import CheckpointCallback, check_barriers, restore_run
 from zoo.experiment.loggers import LoggingCallback, RunSummary
-from zoo.experiment.run_folder import FINISHED, RunFolder, reopen_run
+from zoo.experiment.run_folder import FINISHED, RunFolder, begin_run, reopen_run
 from zoo.experiment.signals import slurm_job, stop_on_signals
 from zoo.experiment.workers import LEARN, worker_launcher
 
@@ -146,7 +145,8 @@ class Experiment:
         closing.enter_context(warnings_as_messages())
         self._launcher = worker_launcher(self.config.get("workers", 1))
         closing.callback(self._launcher.close)
-        run, self.config = reopen_run(self.config)
+        asked = self.config
+        run, self.config = reopen_run(asked)
         if run is not None:
             closing.callback(run.close)
         elif self.config["seed"] is None:
@@ -159,10 +159,8 @@ class Experiment:
             self.init, self.changed_settings = init
         check_barriers(self.algorithm, self.config, None if run is None else run.read_config())
         if run is None:
-            names = preset_or_name(self.config["algo"]), self.config["env"]["id"]
-            run = RunFolder.create(self.config["runs_dir"], *names, self.config["seed"])
+            run = begin_run(self.config, asked)
             closing.callback(run.close)
-            run.write_config(as_written(self.config))
         self.run = run
         try:
             self.callbacks = make_callbacks(self.config, self.run, closing)

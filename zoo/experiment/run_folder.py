@@ -21,16 +21,18 @@ from zoo.agents.find import KEPT
 from zoo.algorithms.callback import PREEMPTED
 from zoo.config.environment_values import as_written, resolved
 from zoo.config.resume import SHOWN_ONLY
+from zoo.config.schema import preset_or_name
 from zoo.config.user_files import shown
 from zoo.core import atomic
 from zoo.core.file_lock import FileLock
 from zoo.core.free_memory import usable_cores
-from zoo.core.plain_data import parse_json, parse_yaml, plain, to_yaml, value_at, with_finite_numbers
+from zoo.core.plain_data import parse_json, parse_own_yaml, plain, to_yaml, value_at, with_finite_numbers
 from zoo.core.printing import one_line
 from zoo.envs.registry import folder_name
 from zoo.errors import ZooError
 from zoo.experiment.checkpoint import RECORD, checkpoint_step
 from zoo.experiment.signals import slurm_job
+from zoo.launch.job_runs import JobRuns
 
 if TYPE_CHECKING:
     from zoo.algorithms.algorithm import Algorithm
@@ -41,6 +43,10 @@ FINISHED = "finished"
 
 class StillGoingError(ZooError):
     """A run that another process trains."""
+
+
+class FinishedJobError(ZooError):
+    """The run of a job that Slurm started again is finished: nothing is left to do."""
 
 
 class RunFolder:
@@ -133,7 +139,7 @@ class RunFolder:
 
     def read_config(self) -> dict[str, Any]:
         """Return what `write_config` wrote. Raises `ZooError` if it is missing or damaged."""
-        return _read(self.config, parse_yaml)
+        return _read(self.config, parse_own_yaml)
 
     def read_record(self) -> dict[str, Any]:
         """Return ``run.json``. Raises `ZooError` if it is missing or damaged."""
@@ -207,11 +213,16 @@ def reopen_run(config: dict[str, Any]) -> tuple[RunFolder | None, dict[str, Any]
         return RunFolder.reopen(config["resume"]), config
     is_requeued = os.environ.get("SLURM_RESTART_COUNT", "0").strip() not in ("", "0")
     job = config["job"] or (slurm_job() if is_requeued else None)
-    for run, own_config in _unfinished_runs(config, job) if job is not None else ():
+    is_one_run = config["job"] is not None and config["seed"] is not None
+    for run, own_config, is_finished in _runs_of_job(config, job) if job is not None else ():
+        if is_finished:
+            if is_requeued and (config["job"] or config["seed"]) is not None:
+                raise FinishedJobError(f"the run of this job is finished: {run.path}")
+            continue
         try:
             run = RunFolder.reopen(run.path)
         except StillGoingError:
-            if config["job"] is not None and config["seed"] is not None:
+            if is_one_run:
                 raise
             continue
         shown = {key: config[key] for key in SHOWN_ONLY if key in config}
@@ -219,16 +230,32 @@ def reopen_run(config: dict[str, Any]) -> tuple[RunFolder | None, dict[str, Any]
     return None, config
 
 
-def _unfinished_runs(config: Mapping[str, Any], job: str) -> Iterator[tuple[RunFolder, dict[str, Any]]]:
-    """Give those of a job with the same config, newest first, with their own configs."""
-    folders = [path.parent for path in Path(config["runs_dir"]).glob("*/*/*/config.yaml")]
-    for run in map(RunFolder, sorted(folders, key=lambda folder: folder.name, reverse=True)):
+def begin_run(config: Mapping[str, Any], asked: dict[str, Any]) -> RunFolder:
+    """Make the folder of a new run with its config; ``asked`` is the config before its seed was drawn.
+
+    Raises `StillGoingError` if another process has begun the run of the same job meanwhile.
+    """
+    job, jobs = config["job"] or slurm_job(), JobRuns(config["runs_dir"])
+    names = preset_or_name(config["algo"]), config["env"]["id"]
+    with contextlib.nullcontext() if job is None else jobs.hold():
+        if job is not None and (rival := reopen_run(asked)[0]) is not None:
+            rival.close()
+            raise StillGoingError(f"another process has begun the run of job {job} meanwhile: {rival.path}")
+        run = RunFolder.create(config["runs_dir"], *names, config["seed"])
+        run.write_config(as_written(config))
+        if job is not None:
+            jobs.add({job: run.path})
+    return run
+
+
+def _runs_of_job(config: Mapping[str, Any], job: str) -> Iterator[tuple[RunFolder, dict[str, Any], bool]]:
+    """Give those with the same config, the newest first, their own configs, and whether they are finished."""
+    for run in map(RunFolder, reversed(JobRuns(config["runs_dir"]).by_job().get(job, []))):
         with contextlib.suppress(ZooError):  # damaged, or somebody else's
             own_config = run.read_config()
-            record = run.read_record() if run.record.exists() else own_config
-            is_unfinished = record.get("job") == job and record.get("status") != FINISHED
-            if is_unfinished and _compared(own_config, config) == _compared(as_written(config), config):
-                yield run, own_config
+            status = run.read_record().get("status") if run.record.exists() else None
+            if _compared(own_config, config) == _compared(as_written(config), config):
+                yield run, own_config, status == FINISHED
 
 
 def _compared(values: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:

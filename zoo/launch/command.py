@@ -17,7 +17,7 @@ from zoo.core.printing import say, show, without_password
 from zoo.errors import ZooError, nearest
 from zoo.launch.help import command_help, readable_yaml
 from zoo.launch.processes import run_job
-from zoo.launch.status_table import console, counts, jobs_table
+from zoo.launch.status_table import counts, print_jobs
 from zoo.launch.sweep import Sweep
 from zoo.launch.sweep_folder import DONE, FAILED, KILLED
 
@@ -102,7 +102,7 @@ def _run_many(loader: ConfigLoader, function: str, overrides: list[str], resumed
         say(f"zoo status {shlex.quote(folder.shown)}")
         return 0
     rows = folder.write_table()
-    console().print(jobs_table(rows))
+    print_jobs(rows)
     say(f"zoo: {counts(rows)}")
     missing = [row for row in rows if row.status != DONE]
     if missing:

@@ -212,19 +212,18 @@ class JobRunner:
         with self.folder.hold(str(number)) as lock:
             started = time.time()
             state = self.folder.change_job(number, status=RUNNING, started=started, reason="", **values)
-            self.folder.write_table()
+            self.folder.update_table(number)
             status, exit_status, reason = self._run_process(state, lock, log)
             if status == INTERRUPTED:
                 status, reason = self.interruption(reason)
-            state = self.folder.change_job(
+            state = self.folder.end_job(
                 number,
-                status=status,
+                status,
                 reason=one_line(first_and_last(reason), 500),
                 exit_status=exit_status,
                 seconds=state.seconds + time.time() - started,
-                started=None,
             )
-        self.folder.write_table()
+        self.folder.update_table(number)
         return state
 
     def interruption(self, reason: str) -> tuple[str, str]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from zoo.config.overrides import format_overrides
-from zoo.core.printing import duration, one_line
+from zoo.core.printing import duration, one_line, show
 from zoo.launch.sweep_folder import DONE, FAILED, KILLED, PREEMPTED, QUEUED, RUNNING, STATUSES, Row
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ COLOURS = {DONE: "green", RUNNING: "cyan", FAILED: "red", KILLED: "red", PREEMPT
 
 COLUMNS = ("job", "overrides", "state", "steps", "speed", "left", "score", "best", "time", "slurm", "reason")
 TEXTS = ("overrides", "state", "slurm", "reason")
+
+MOST_ROWS = 200
 
 WIDTH_OF_A_FILE = 200
 """Where nobody looks at a terminal, columns of it are no reason to break lines."""
@@ -48,6 +50,21 @@ def jobs_table(rows: Sequence[Row]) -> Table:
         style = COLOURS.get(row.status, "")
         table.add_row(*(Text(line.get(name, ""), style if name == "state" else "") for name in names))
     return table
+
+
+def print_jobs(rows: Sequence[Row]) -> None:
+    """Print the table; of more than `MOST_ROWS` without colours and folded lines, which take seconds."""
+    if len(rows) <= MOST_ROWS:
+        console().print(jobs_table(rows))
+        return
+    lines = [{name: name for name in COLUMNS}, *map(_cells, rows)]
+    columns = []
+    for name in COLUMNS:
+        cells = [line.get(name, "") for line in lines]
+        width = max(map(len, cells))
+        if any(cells[1:]):
+            columns.append([cell.ljust(width) if name in TEXTS else cell.rjust(width) for cell in cells])
+    show("\n".join("  ".join(cells).rstrip() for cells in zip(*columns, strict=True)))
 
 
 def counts(rows: Sequence[Row]) -> str:

@@ -12,6 +12,8 @@ from typing import Any
 from hydra.core.override_parser.types import Override
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
+from rich.console import Console
+from rich.progress import track
 
 from zoo.config.compose import ConfigLoader, job_part
 from zoo.config.overrides import parse_overrides, quoted
@@ -52,10 +54,12 @@ class Sweep:
         task, hydra = given["task"], given["hydra"]
         values = [*(f"{key}={value}" for key, value in params.items()), *task]
         jobs = combinations(parse_overrides(values, self.loader.hydra))
-        for job in jobs:
-            self.loader.load_configuration([*hydra, *job], RunMode.RUN)
         if not jobs:
             raise ZooError("the sweep has no jobs: one of its ranges or lists is empty")
+        checks = self.loader.check_jobs([*hydra, *job] for job in jobs)
+        console = Console(stderr=True)
+        is_hidden = not console.is_terminal
+        list(track(checks, "checking jobs", len(jobs), console=console, transient=True, disable=is_hidden))
         folder = SweepFolder(str(config.hydra.sweep.dir))
         self._refuse_other_sweep(folder, task)
         launcher = self._launcher(config, folder)

@@ -7,11 +7,12 @@ import csv
 import dataclasses
 import datetime
 import fcntl
+import json
 import os
 import shutil
 import subprocess
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -19,10 +20,11 @@ from typing import IO, Any
 from zoo.config.overrides import format_overrides, quoted
 from zoo.config.user_files import shown
 from zoo.core import atomic
-from zoo.core.plain_data import parse_json, parse_yaml, to_yaml
+from zoo.core.plain_data import parse_json, parse_own_yaml, to_yaml
 from zoo.core.printing import csv_lines, one_line
 from zoo.errors import INTERRUPTED as INTERRUPTED_STATUS
 from zoo.errors import ZooError
+from zoo.launch.job_runs import JobRuns
 
 QUEUED = "queued"
 RUNNING = "running"
@@ -39,6 +41,9 @@ ENDED = (DONE, FAILED, INTERRUPTED, KILLED)
 
 FAILURE = 1
 """Exit status of a job that raised an exception, or whose process died."""
+
+JOBS = "jobs:\n"
+"""Begins the last part of ``sweep.yaml``."""
 
 LAUNCHER_LOCK = "launcher"
 """The lock that a multirun on this machine holds."""
@@ -68,13 +73,16 @@ class JobState:
     """Seconds since the epoch at which the process that runs now began."""
     seconds: float = 0.0
     """Time of the processes before."""
+    run: dict[str, Any] | None = None
+    """The `RunProgress` of a job that is done, so that its files are read once."""
 
 
 @dataclass(frozen=True)
 class RunProgress:
     """How far a run is, how fast and how good, by the files in its folder; None where nothing is known."""
 
-    path: Path
+    path: str
+    """Relative to the folder of the sweep."""
     status: str | None
     seed: int | None
     steps: int | None
@@ -111,7 +119,8 @@ class Row:
 class SweepFolder:
     """``sweep.yaml``, ``sweep.csv``; for each job a file in ``jobs/``, its run, and ``<number>.log``.
 
-    ``sweep.csv`` is written anew from the rest, whole, whenever a job changes its state.
+    When a job changes its state, its row in ``sweep.csv`` and those of the jobs under way are made from the
+    rest again. ``.jobs`` says which run belongs to which job.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -119,6 +128,7 @@ class SweepFolder:
         self.record = self.path / "sweep.yaml"
         self.table = self.path / "sweep.csv"
         self.jobs = self.path / "jobs"
+        self.runs = JobRuns(self.path)
 
     def create(self, jobs: Sequence[Sequence[str]], **record: Any) -> None:
         """Make the folder of a sweep with these jobs, each given by its overrides."""
@@ -129,8 +139,11 @@ class SweepFolder:
         for number, overrides in enumerate(jobs):
             self._write_job(JobState(number, list(overrides)))
         started = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
-        listed = [{"number": number, "overrides": list(each)} for number, each in enumerate(jobs)]
-        atomic.write_text(self.record, to_yaml({"started": started, **record, "jobs": listed}))
+        listed = ({"number": number, "overrides": list(each)} for number, each in enumerate(jobs))
+        lines = (f"- {json.dumps(job, ensure_ascii=False)}\n" for job in listed)  # JSON is YAML, written fast
+        record = {"started": started, **record}
+        atomic.write_text(self.record, f"{to_yaml(record)}{JOBS}{''.join(lines)}")
+        self.runs.add({})
         self.write_table()
 
     @classmethod
@@ -168,8 +181,8 @@ class SweepFolder:
         return [name] if is_resumed else [f"runs_dir={quoted(str(self.path))}", name]
 
     def read_record(self) -> dict[str, Any]:
-        """Return what ``sweep.yaml`` says."""
-        return parse_yaml(self.record.read_bytes())
+        """Return what ``sweep.yaml`` says, without its list of jobs."""
+        return parse_own_yaml(self.record.read_bytes().partition(f"\n{JOBS}".encode())[0])
 
     def read_job(self, number: int) -> JobState:
         """Return a job as it was last written down."""
@@ -181,15 +194,24 @@ class SweepFolder:
 
     def change_job(self, number: int, **values: Any) -> JobState:
         """Write down what is different of a job now, and return it."""
-        state = dataclasses.replace(self.read_job(number), **values)
-        self._write_job(state)
+        earlier = self.read_job(number)
+        state = dataclasses.replace(earlier, **values)
+        if state != earlier:
+            self._write_job(state)
         return state
+
+    def end_job(self, number: int, status: str, **values: Any) -> JobState:
+        """Write down how a job has ended; of one that is done also what its run came to."""
+        run = self._run_of(self.read_job(number), self.runs.by_job()) if status == DONE else None
+        kept = None if run is None else dataclasses.asdict(run)
+        return self.change_job(number, status=status, started=None, run=kept, **values)
 
     def queue(self, numbers: Sequence[int], slurm_array: str | None = None) -> None:
         """Write down that these jobs are to be run now."""
         for number in numbers:
             job = None if slurm_array is None else f"{slurm_array}_{number}"
-            self.change_job(number, status=QUEUED, reason="", exit_status=None, started=None, slurm_job=job)
+            state = {"status": QUEUED, "reason": "", "exit_status": None, "started": None, "run": None}
+            self.change_job(number, slurm_job=job, **state)
         self.write_table()
 
     @contextlib.contextmanager
@@ -225,23 +247,33 @@ class SweepFolder:
         """Write ``sweep.csv``, and return how all jobs stand."""
         with contextlib.suppress(ZooError, OSError), self.hold("table"):
             rows = self.rows()
-            atomic.write_text(self.table, csv_lines([COLUMNS, *(_csv_cells(self.path, row) for row in rows)]))
+            atomic.write_text(self.table, csv_lines([COLUMNS, *map(_csv_cells, rows)]))
             return rows
         return self.rows()  # of a sweep that can only be read
 
-    def rows(self) -> list[Row]:
-        """Return how all jobs stand, whichever process may have died meanwhile."""
+    def update_table(self, number: int) -> None:
+        """Write the rows of a job, and of those that were under way, anew; the others stay as they are."""
+        with contextlib.suppress(ZooError, OSError), self.hold("table"):
+            lines = list(csv.reader(self.table.read_text(encoding="utf-8").splitlines()))
+            place = COLUMNS.index("status")
+            under_way = {int(line[0]) for line in lines[1:] if line[place] in (RUNNING, PREEMPTED)}
+            for row in self.rows(sorted({number, *under_way})):
+                lines[row.state.number + 1] = _csv_cells(row)
+            atomic.write_text(self.table, csv_lines(lines))
+
+    def rows(self, numbers: Sequence[int] | None = None) -> list[Row]:
+        """Return how these jobs stand, or all, whichever process may have died meanwhile."""
         is_launching = self.is_held(LAUNCHER_LOCK)
-        asked = [job.slurm_job for job in self.read_jobs() if job.slurm_job and job.status not in ENDED]
+        states = self.read_jobs() if numbers is None else list(map(self.read_job, numbers))
+        asked = [job.slurm_job for job in states if job.slurm_job and job.status not in ENDED]
         # Slurm is asked first: a job that ends in between has then said so.
         in_slurm = slurm_states(asked)
-        runs = {}
-        for record in sorted(self.path.glob("*/*/*/run.json"), key=lambda file: file.parent.name):
-            runs[str(_read_json(record).get("job"))] = record.parent  # the newest run of each job
+        runs = self.runs.by_job()
         rows = []
-        for state in self.read_jobs():
-            run = runs.get(self._job_name(state.number)) or _resumed_run(state.overrides)
-            progress = None if run is None else read_progress(run)
+        for state in states:
+            if state.slurm_job in in_slurm:
+                state = self.read_job(state.number)
+            progress = self._run_of(state, runs)
             status, reason = state.status, state.reason
             if status not in ENDED:
                 if state.slurm_job in in_slurm:
@@ -253,10 +285,18 @@ class SweepFolder:
             rows.append(Row(state, status, one_line(reason, 500), progress))
         return rows
 
+    def _run_of(self, state: JobState, runs: Mapping[str, Sequence[Path]]) -> RunProgress | None:
+        """Return the run of a job: as it was kept, else by its files; ``runs`` are the folders by job."""
+        if state.run is not None:
+            return RunProgress(**state.run)
+        folders = [path for path in runs.get(self._job_name(state.number), ()) if path.is_dir()]
+        run = folders[-1] if folders else _resumed_run(state.overrides)
+        return None if run is None else read_progress(run, self.path)
+
     def discard(self) -> None:
         """Remove a sweep of which no job was ever started, and its folder if nothing else is in it."""
         shutil.rmtree(self.jobs, ignore_errors=True)
-        for file in (self.record, self.table, *self.path.glob("slurm-*.sh")):
+        for file in (self.record, self.table, *self.path.glob("slurm-*.sh"), *self.path.glob(".jobs*")):
             file.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             self.path.rmdir()
@@ -278,26 +318,38 @@ def _lock(file: IO[bytes]) -> bool:
     return True
 
 
-def read_progress(folder: Path) -> RunProgress:
-    """Return what the files in a run's folder say; those that are missing or damaged say nothing."""
+SCALARS = ("eval/mean_reward", "rollout/ep_rew_mean", "time/total_timesteps", "time/fps")
+
+
+def read_progress(folder: Path, root: Path) -> RunProgress:
+    """Return what the files in a run's folder say; those that are missing or damaged say nothing.
+
+    ``root`` is the folder of the sweep.
+    """
     record = _read_json(folder / "run.json")
     scalars: dict[str, float] = {}  # the last value of each
-    with (
-        contextlib.suppress(OSError, ValueError, csv.Error),
-        open(folder / "progress.csv", newline="", encoding="utf-8") as log,
-    ):
-        for row in csv.DictReader(log):
-            scalars |= {name: float(value) for name, value in row.items() if value}
+    with contextlib.suppress(OSError, ValueError, csv.Error):
+        head, *lines = (folder / "progress.csv").read_text(encoding="utf-8").splitlines()
+        names = next(csv.reader([head]))
+        for cells in csv.reader(reversed(lines)):
+            last = {
+                name: float(cell)
+                for name, cell in zip(names, cells, strict=False)
+                if cell and name in SCALARS
+            }
+            scalars = last | scalars
+            if scalars.keys() >= {*SCALARS} & {*names}:
+                break
     config: dict[str, Any] = {}
     with contextlib.suppress(OSError, ValueError):
-        config = parse_yaml((folder / "config.yaml").read_bytes())
+        config = parse_own_yaml((folder / "config.yaml").read_bytes())
     is_over = record.get("status") in ("finished", "failed", "preempted")
     score = (record.get("evaluation") or {}).get("mean_return") if is_over else None
-    for name in ("eval/mean_reward", "rollout/ep_rew_mean"):
+    for name in SCALARS[:2]:
         score = scalars.get(name) if score is None else score
     steps = record.get("timesteps") if is_over else None
     return RunProgress(
-        path=folder,
+        path=os.path.relpath(folder, root),
         status=record.get("status"),
         seed=record.get("seed"),
         steps=int(scalars.get("time/total_timesteps", 0)) if steps is None else steps,
@@ -339,7 +391,7 @@ def _status_without_process(state: JobState, run: RunProgress | None) -> tuple[s
     return KILLED, "its process is gone"
 
 
-def _csv_cells(root: Path, row: Row) -> list[Any]:
+def _csv_cells(row: Row) -> list[Any]:
     run, state = row.run, row.state
     values = {
         "job": state.number,
@@ -351,7 +403,7 @@ def _csv_cells(root: Path, row: Row) -> list[Any]:
     }
     if run is not None:
         values |= {
-            "run": os.path.relpath(run.path, root),
+            "run": run.path,
             "seed": run.seed,
             "steps": run.steps,
             "final_score": run.score if run.status == "finished" else None,

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zoo.config.user_files import shown
-from zoo.core.plain_data import parse_json, parse_yaml, value_at
+from zoo.core.plain_data import parse_json, parse_own_yaml, value_at
 from zoo.core.printing import one_line
 from zoo.core.zips import UNREADABLE
 from zoo.errors import ZooError, nearest
@@ -296,7 +296,7 @@ def read_run(path: Path) -> Run:
         return _sb3_run(path)
     env_folder = path.absolute().parent
     run = Run(path, env_folder.parent.name, env_folder.name)
-    run.record, run.config = run._read(RECORD, parse_json) or {}, run._read("config.yaml", parse_yaml)
+    run.record, run.config = run._read(RECORD, parse_json) or {}, run._read("config.yaml", parse_own_yaml)
     run.seed, run.status = run.record.get("seed"), run.record.get("status")
     run.algo = value_at(run.config, "algo.preset") or value_at(run.config, "algo.name") or run.algo
     run.env = value_at(run.config, "env.id") or run.env

@@ -6,6 +6,8 @@ import errno
 import os
 import re
 import shutil
+import tracemalloc
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from zoo.agents import find
 from zoo.agents.agent_folder import AgentFiles, read_agent, read_card, write_agent
 from zoo.agents.find import find_agent, resolve_agent
 from zoo.algorithms.saving import check_tensors
+from zoo.cli import status_of
 from zoo.errors import ZooError
 
 NAMES = {"config.yaml", "policy.safetensors", "normalization.safetensors", "card.json", "README.md"}
@@ -177,6 +180,55 @@ def test_zip_of_the_folder_is_an_agent(folder: Path, tmp_path: Path) -> None:
     around = shutil.make_archive(os.fspath(tmp_path / "around"), "zip", folder.parent, folder.name)
     for path in (inside, around, tmp_path / "inside"):
         assert read_agent(path).config == read_agent(folder).config
+
+
+@pytest.mark.parametrize(
+    "name", ["config.yaml", "policy.safetensors", "normalization.safetensors", "card.json"]
+)
+@pytest.mark.parametrize("kind", ["pipe", "device", "text of 1 TB"])
+def test_only_regular_files_of_sensible_sizes_are_read(folder: Path, name: str, kind: str) -> None:
+    (folder / name).unlink()
+    if kind == "pipe":
+        os.mkfifo(folder / name)
+    elif kind == "device":
+        (folder / name).symlink_to("/dev/zero")
+    else:
+        with open(folder / name, "wb") as file:
+            file.truncate(10**12)
+    assert name in refusal(folder)
+
+
+@pytest.mark.parametrize("name", ["policy.safetensors", "config.yaml", "film.mp4"])
+def test_zip_does_not_fill_the_memory(folder: Path, name: str) -> None:
+    with zipfile.ZipFile("bomb.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in {*folder.iterdir()} - {folder / name}:
+            archive.write(file, file.name)
+        archive.writestr(name, bytes(70 * 2**20))
+    tracemalloc.start()
+    if name == "film.mp4":
+        read_agent("bomb.zip")
+    else:
+        assert f"{name} would have 73,400,320 bytes" in refusal(Path("bomb.zip"))
+    assert tracemalloc.get_traced_memory()[1] < 2**20
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    "card",
+    [b'{"seed": ' + 300 * b"[" + 300 * b"]}", b'{"mean_return": 1' + 400 * b"0" + b"}", 100_000 * b"[", None],
+)
+@pytest.mark.parametrize("shape", ["table", "json"])
+def test_damaged_agent_hides_no_other(
+    agent: AgentFiles, card: bytes | None, shape: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    add(agent, "runs/ppo2/CartPole-v1/1_s1/agent", "runs/ppo2/CartPole-v1/2_s2/agent")
+    file = Path("runs/ppo2/CartPole-v1/2_s2/agent/card.json")
+    file.unlink()
+    os.mkfifo(file) if card is None else file.write_bytes(card)
+    assert status_of(["agents", f"format={shape}"]) == 0
+    assert "1_s1" in capsys.readouterr().out
+    with pytest.raises(ZooError, match="there is no agent of a2c"):
+        find_agent("a2c", "CartPole-v1")
 
 
 # Tensors and policy

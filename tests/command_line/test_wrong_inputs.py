@@ -47,6 +47,7 @@ FILES = {
 }
 
 WRONG = {
+    f"train {MINE} env.frame_stack=1e8": "expected at least 1 and at most 10000",
     "train algo= env=CartPole-v1": "`algo=`",
     "train algo=ppo2 env=": "`env=`",
     f"train {MINE} policy=": "`policy=`",

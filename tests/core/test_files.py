@@ -115,6 +115,8 @@ BAD_YAML = {
     "list": b"[1, 2]",
     "no text": b"\xff\xfe\xfa",
     "open bracket": b"a: [1",
+    "deep": b"a: " + 101 * b"[" + 101 * b"]",
+    "very deep": b"a: " + 10_000 * b"[" + 10_000 * b"]",
 }
 
 
@@ -125,7 +127,10 @@ def test_yaml_that_is_no_plain_data_is_refused_in_one_line(content: bytes) -> No
     assert str(caught.value).isprintable()
 
 
-@pytest.mark.parametrize("content", [b"[]", b"7", b"{", b"\xff"])
+DEEP = [b'{"a": ' + n * b"[" + n * b"]" + b"}" for n in (101, 100_000)]
+
+
+@pytest.mark.parametrize("content", [b"[]", b"7", b"{", b"\xff", *DEEP], ids=len)
 def test_json_that_is_no_mapping_is_refused(content: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011
         parse_json(content)

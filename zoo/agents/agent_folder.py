@@ -32,7 +32,7 @@ from zoo.core.atomic import atomic_folder
 from zoo.core.plain_data import parse_json, parse_yaml, plain, to_json, to_yaml, with_finite_numbers
 from zoo.core.printing import one_line
 from zoo.core.tensors import Arrays, parse_tensors, tensor_bytes
-from zoo.core.zips import read_zip, write_zip
+from zoo.core.zips import read_regular, read_zip, write_zip
 from zoo.errors import ZooError
 
 FORMAT = 1  # the version of the format that this Zoo writes; it reads this one and all before it
@@ -191,9 +191,9 @@ def _read_files(path: Path, names: Iterable[str]) -> dict[str, bytes | None]:
     """Return each file's bytes, None for one that the agent does not have."""
     try:
         if path.is_file():
-            contents = read_zip(path, main=CONFIG)
+            contents = read_zip(path, names, main=CONFIG)
         else:
-            contents = {name: (path / name).read_bytes() for name in names if (path / name).exists()}
+            contents = {name: read_regular(path / name) for name in names if (path / name).exists()}
     except ValueError as error:
         raise ZooError(f"{one_line(path)} is not an agent: {error}") from error
     except OSError as error:
@@ -243,7 +243,8 @@ def _damage_named(folder: Path, name: str) -> Iterator[None]:
 
 def _missing_file(path: Path, name: str) -> ZooError:
     """Return the error for an agent without one of its files: it may be of Stable-Baselines3."""
-    if path.is_file() and {"data", "policy.pth"} <= read_zip(path, main=CONFIG).keys():
+    theirs = ("data", "policy.pth")
+    if path.is_file() and len(read_zip(path, theirs, main=CONFIG)) == len(theirs):
         return ZooError(f"{one_line(path)} is of Stable-Baselines3; first: zoo import {one_line(path)}")
     return ZooError(f"{one_line(path)} is not a whole agent: {name} is missing")
 

@@ -113,7 +113,7 @@ def _as_yaml(values: Mapping[str, Any]) -> str:
 
 
 def _is_number(value: Any) -> TypeGuard[int | float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
 
 
 def model_card(card: Mapping[str, Any], config: Mapping[str, Any], video: str | None) -> str:

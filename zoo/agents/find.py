@@ -11,6 +11,7 @@ from pathlib import Path
 from zoo.config.user_files import data_folder
 from zoo.core.plain_data import parse_json
 from zoo.core.printing import one_line
+from zoo.core.zips import read_regular
 from zoo.envs.registry import folder_name
 from zoo.errors import ZooError, nearest
 
@@ -168,7 +169,7 @@ def run_of(path: Path) -> Path | None:
 def _env_id(agent: FoundAgent) -> str:
     """Return the environment's id, as a user types it: it stands on the agent's card."""
     try:
-        found = parse_json((agent.path / "card.json").read_bytes()).get("env")
+        found = parse_json(read_regular(agent.path / "card.json")).get("env")
     except (OSError, ValueError):
         return agent.env
     return found if isinstance(found, str) and folder_name(found) == agent.env else agent.env

@@ -10,6 +10,9 @@ from typing import Any
 
 import yaml
 
+MOST_LEVELS = 100
+"""How deeply data may be nested: what goes through it calls itself for each level."""
+
 
 def plain(value: Any) -> Any:
     """Return the value with NumPy's scalars and arrays, tuples, sets and paths as YAML and JSON have them."""
@@ -70,19 +73,28 @@ def parse_yaml(content: bytes, loader: type[Any] | None = None) -> dict[str, Any
     except yaml.MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
         raise ValueError(f"{line}{error.problem}") from error
-    except (yaml.YAMLError, TypeError) as error:
+    except (yaml.YAMLError, TypeError, RecursionError) as error:
         raise ValueError(" ".join(str(error).split())) from error
     return _mapping(values)
 
 
 def parse_json(content: bytes | str) -> dict[str, Any]:
     """Return the mapping that JSON holds. Raises `ValueError` if it is none."""
-    return _mapping(json.loads(content))
+    try:
+        return _mapping(json.loads(content))
+    except RecursionError as error:
+        raise ValueError(str(error)) from error
 
 
 def _mapping(values: Any) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise ValueError("it holds no mapping")
+    level: list[Any] = [values]
+    for _ in range(MOST_LEVELS):
+        inside = (item for each in level for item in (each.values() if isinstance(each, dict) else each))
+        level = [item for item in inside if isinstance(item, dict | list)]
+    if level:
+        raise ValueError(f"it is nested over more than {MOST_LEVELS} levels")
     return values
 
 

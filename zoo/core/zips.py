@@ -6,7 +6,7 @@ import csv
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
 from zoo.core.atomic import atomic_file
+from zoo.core.free_memory import refuse_what_does_not_fit
 from zoo.core.printing import one_line
 from zoo.errors import ZooError
 
@@ -43,20 +44,44 @@ def write_zip(path: Path, contents: Mapping[str, bytes]) -> None:
             archive.writestr(name, content)
 
 
-def read_zip(path: Path, *, main: str) -> dict[str, bytes]:
-    """Return the content of each file in a zip by its name; nothing is ever unpacked to a disk.
+MOST_TEXT, LARGE, MOST_PACKED = 4 * 2**20, 64 * 2**20, 50
+"""Bytes of a text at most; of another file that is large; and how many times smaller a zip may make that."""
+
+
+def read_zip(path: Path, names: Iterable[str], *, main: str) -> dict[str, bytes]:
+    """Return the content of those files of ``names`` that a zip has; nothing is ever unpacked to a disk.
 
     All may stand in one folder inside of it: that is where they are then, unless ``main`` stands at the top.
-    Raises `ValueError` for a file that is damaged or no zip.
+    Raises `ValueError` for a file that is damaged, too large or no zip.
     """
     try:
         with zipfile.ZipFile(path) as archive:
-            files = {each.filename: archive.read(each) for each in archive.infolist() if not each.is_dir()}
+            files = {each.filename: each for each in archive.infolist() if not each.is_dir()}
+            if main not in files and len({name.partition("/")[0] for name in files}) == 1:
+                files = {name.partition("/")[2]: each for name, each in files.items()}
+            wanted = {name: files[name] for name in names if name in files}
+            for name, each in wanted.items():
+                _check_size(name, each.file_size, each.compress_size)
+            return {name: archive.read(each) for name, each in wanted.items()}
     except UNREADABLE as error:
         raise ValueError(f"no readable zip ({one_line(error)})") from error
-    if main not in files and len({name.partition("/")[0] for name in files}) == 1:
-        files = {name.partition("/")[2]: content for name, content in files.items()}
-    return files
+
+
+def read_regular(path: Path) -> bytes:
+    """Return the content of a file. Raises `ValueError` for one that is too large, or a pipe or device."""
+    if not path.is_file():
+        raise ValueError(f"{path.name} is no regular file")
+    _check_size(path.name, path.stat().st_size)
+    return path.read_bytes()
+
+
+def _check_size(name: str, size: int, packed: int | None = None) -> None:
+    """Raise `ValueError` for a file of a stranger that would fill the memory."""
+    is_text = name.endswith((".json", ".yaml"))
+    if size > MOST_TEXT if is_text else packed is not None and size > max(LARGE, MOST_PACKED * packed):
+        raise ValueError(f"{name} would have {size:,} bytes, too many for what it should hold")
+    if size > LARGE:
+        refuse_what_does_not_fit(name, 3 * size)  # its bytes, its arrays, and those of the agent
 
 
 def write_npz(path: Path, arrays: Mapping[str, NDArray[Any]], texts: Mapping[str, str]) -> None:

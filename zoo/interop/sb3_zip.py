@@ -88,7 +88,7 @@ def read_sb3(path: str | os.PathLike[str]) -> Sb3Files:
     given = existing(path)
     origin = one_line(given)
     try:
-        files = read_zip(given, main=DATA)
+        files = read_zip(given, (DATA, POLICY, VARIABLES, VERSION, "parameters"), main=DATA)
     except ValueError as error:
         raise ZooError(f"{origin} is not an agent of Stable-Baselines3: {error}") from error
     data, weights, variables, version = map(files.get, (DATA, POLICY, VARIABLES, VERSION))

@@ -80,11 +80,26 @@ def row(batch: Any, i: int) -> Any:
         ("ppo2_dict", np.zeros(2), "expected a dictionary of observations"),
         ("ppo2_dict", {"vector": np.zeros(2)}, "expected a dictionary of observations"),
         ("dqn", np.zeros((2, 1), np.int64), r"shape \(2, 1\) are neither one of shape \(\)"),
+        ("ppo2", [0.0, np.nan, 0.0, 0.0], "`observations` has nan"),
+        ("ppo2", [[0.0] * 4, [0.0, np.inf, 0.0, 0.0]], "`observations` has inf"),
+        ("dqn", None, "`observations` are NoneType, not numbers"),
+        ("dqn", 1.9, r"`observations` has 1.9, which is no int64; expected Discrete"),
+        ("dqn", [0, 99], "99, which is not within 0 to"),
+        ("parts", {"image": np.zeros((8, 4, 3), np.uint8), "n": 0}, r"`image` of shape \(8, 4, 3\)"),
+        ("parts", {"image": np.zeros((4, 8, 3), np.uint8), "n": 1.9}, "`n` has 1.9"),
+        ("parts", {"image": np.zeros((2, 4, 8, 3), np.uint8), "n": [0, 1, 2]}, "different sizes .*: 2.*: 3"),
+        ("parts", {"image": None, "n": 0}, "`image` are NoneType"),
     ],
 )
 def test_observations_of_another_shape_are_refused(name: str, given: Any, message: str) -> None:
     with pytest.raises(ZooError, match=message):
-        make(name).predict(given)
+        (model_of_parts() if name == "parts" else make(name)).predict(given)
+
+
+def model_of_parts() -> PPO2:
+    image = spaces.Box(0, 255, (4, 8, 3), np.uint8)
+    parts = {"observation_space": spaces.Dict(image=image, n=spaces.Discrete(3))}
+    return PPO2("MlpPolicy", **parts, action_space=spaces.Discrete(2), compile=False)
 
 
 # Probabilities

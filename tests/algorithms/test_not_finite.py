@@ -124,6 +124,38 @@ def test_fault_of_an_environment_is_named(make: Any, space: Any, what: str, valu
 
 
 @some
+@pytest.mark.parametrize(("what", "value"), [("reward", 1e25), ("reward", -1e300), ("observation", 1e300)])
+def test_number_too_large_for_32_bits_is_named(make: Any, space: Any, what: str, value: float) -> None:
+    class Wide(Faulty):
+        observation_space = spaces.Box(-10.0, 10.0, (3,), np.float64)
+
+        def _observation(self) -> Any:
+            return super()._observation().astype(np.float64)
+
+    model = make(envs(Wide, what=what, value=value, at=32, action_space=space))
+    with pytest.raises(
+        NotFiniteError, match=rf"environment 1 gave an? {what} that is (too large|not finite)"
+    ):
+        model.learn(2000)
+
+
+def test_gradients_are_recorded_whatever_an_env_left_off() -> None:
+    class Careless(Faulty):
+        def reset(self, **options: Any) -> Any:
+            torch.set_grad_enabled(False)
+            return super().reset(**options)
+
+    try:
+        for make in (ppo2, dqn):
+            model = make(envs(Careless))
+            before = model.get_parameters()
+            model.learn(100)
+            assert any((before[name] != value).any() for name, value in model.get_parameters().items())
+    finally:
+        torch.set_grad_enabled(True)
+
+
+@some
 def test_last_observation_of_an_episode_that_is_cut_short_counts(make: Any, space: Any) -> None:
     model = make(envs(what="observation", at=28, action_space=space))
     with pytest.raises(NotFiniteError, match=r"environment 1 gave an observation .* by step"):

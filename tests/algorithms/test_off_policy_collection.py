@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -287,3 +288,14 @@ def test_buffer_that_does_not_fit_is_refused_at_once(algorithm: Any, monkeypatch
     with pytest.raises(ZooError, match=r"`algo.buffer_size=50000` needs .* GiB .* algo.buffer_size=\d+ fits"):
         algorithm(SMALL, "CartPole-v1")
     algorithm(SMALL, "CartPole-v1", buffer_size=5000)
+
+
+def test_loaded_agent_fills_its_buffer_before_it_learns(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"learning_starts": 40, "batch_size": 8, "compile": False, "seed": 0}
+    model = DQN({"net_arch": [8]}, "CartPole-v1", **settings).learn(100)
+    loaded = DQN.load(model.save(tmp_path / "agent"), "CartPole-v1")
+    updates = loaded.n_updates
+    loaded.learn(40, reset_num_timesteps=False)
+    assert loaded.n_updates == updates
+    loaded.learn(40, reset_num_timesteps=False)
+    assert loaded.n_updates > updates

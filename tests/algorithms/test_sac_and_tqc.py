@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from peer_updates import RATE, SETTINGS, Nowhere, largest_distance_after, ours, 
 from torch import Tensor, nn
 
 import zoo
-from zoo import TQC
+from zoo import SAC, TQC
 from zoo.algorithms.qrdqn import quantile_huber
 from zoo.errors import ZooError
 
@@ -179,3 +180,11 @@ def test_errors_are_seen(algorithm: type[TQC], changed: dict[str, Any]) -> None:
     assert largest_distance(torch.float64, algorithm, changed) > 100 * EXACT[torch.float64]
     if algorithm is not SumOverQuantiles:
         assert largest_distance(torch.float32, algorithm, changed) > 2 * EXACT[torch.float32]
+
+
+def test_entropy_coefficient_may_be_zero(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"learning_starts": 20, "batch_size": 8, "compile": False, "seed": 0}
+    model = SAC({"net_arch": [8]}, "Pendulum-v1", ent_coef=0, **settings).learn(60)
+    assert model.policy.temperature().exp().item() < 1e-30
+    loaded = SAC.load(model.save(tmp_path / "agent"), "Pendulum-v1", ent_coef=0.1)
+    assert loaded.policy.temperature().exp().item() == pytest.approx(0.1)

@@ -242,7 +242,7 @@ class AsksTheInfo(Stepping):
 )
 @pytest.mark.filterwarnings("ignore:invalid value encountered in log")
 def test_trial_tells_what_hindsight_would_stumble_over(env: type[Stepping], message: str) -> None:
-    found = check_env(env)
+    found = check_env(env, max_episode_steps=1000)
     assert len(found) == 1
     assert re.search(message, found[0])
 

@@ -18,7 +18,7 @@ from gymnasium import spaces
 from scripted import Counting, Failing, Noisy
 
 import zoo
-from zoo import PPO2
+from zoo import PPO2, SAC
 from zoo.envs.config import EnvConfig, env_config
 from zoo.envs.env_checker import check_env
 from zoo.envs.make_env import make_vec_env
@@ -265,6 +265,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"observation": np.array([0.0, np.nan], dtype=np.float32)}, "NaN"),
     ({"observation_space": BYTES, "observation": np.array([0.5, 0.25])}, "uint8"),
     ({"observation_space": BYTES, "observation": np.array([0, 300])}, "uint8"),
+    (
+        {"observation_space": spaces.Box(-1.0, 1.0, (2,), np.float64), "observation": np.full(2, 1e300)},
+        "32 b",
+    ),
     ({"observation_space": spaces.Discrete(3, start=1), "observation": 0}, "not in Discrete"),
     ({"observation_space": spaces.MultiDiscrete([2, 2]), "observation": np.array([0, 2])}, "not in Multi"),
     ({"observation_space": DICT}, "dict"),
@@ -611,3 +615,24 @@ def test_vec_normalize_takes_the_names_of_sb3() -> None:
     assert (normalizer.observations, normalizer.rewards, normalizer.clip_obs) == (True, False, 5.0)
     with pytest.raises(ZooError, match=r"`VecNormalize.norm_ob`"):
         zoo.VecNormalize(envs, norm_ob=True)
+
+
+def test_check_names_a_missing_time_limit() -> None:
+    def endless(**_: Any) -> Custom:
+        return Custom()
+
+    assert any("env.max_episode_steps" in warning for warning in check_env(endless))
+    assert check_env(endless, max_episode_steps=50) == []
+
+
+def test_one_fixed_action_is_taken() -> None:
+    fixed = spaces.Box(np.array([-1.0, 0.5], np.float32), np.array([1.0, 0.5], np.float32))
+    seen = []
+
+    class Fixed(Custom):
+        def step(self, action: Any) -> Any:
+            seen.append(float(action[1]))
+            return super().step(action)
+
+    SAC("MlpPolicy", lambda: Fixed(action_space=fixed), learning_starts=10, compile=False).learn(20)
+    assert set(seen) == {0.5}

@@ -573,3 +573,78 @@ def test_env_that_calls_exit_is_an_error(where: str) -> None:
     envs = stepper_env(lambda: Exiting((9,)), 4, where)
     envs.reset([0, 1, 2, 3])
     assert message_of(envs, 2).startswith("env 3 (step 2 after seed 3) raised SystemExit in a step:")
+
+
+BYTES = spaces.Box(0, 9, (2,), np.uint8)
+MISFITS = {
+    "NaN in bytes": (BYTES, np.zeros(2, np.uint8), np.array([0.0, np.nan]), "nan"),
+    "300 in bytes": (BYTES, np.zeros(2, np.uint8), np.array([0, 300]), "300"),
+    "-1 in bytes": (BYTES, np.zeros(2, np.uint8), [-1, 0], "-1"),
+    "0.7 in bytes": (BYTES, np.zeros(2, np.uint8), [0.7, 0.0], "0.7"),
+    "1e12 in 32 bits": (spaces.Box(0, 9, (1,), np.int32), np.zeros(1, np.int32), [10**12], "1000000000000"),
+    "2 in bits": (spaces.MultiBinary(2), np.zeros(2, np.int8), np.array([0, 2], np.int8), "2"),
+    "beyond a Discrete": (spaces.Discrete(3, start=1), 1, 4, "4"),
+    "a fraction in a Discrete": (spaces.Discrete(3), 0, 1.5, "1.5"),
+    "beyond a MultiDiscrete": (spaces.MultiDiscrete([2, 3]), np.zeros(2, np.int64), np.array([1, 3]), "3"),
+}
+
+
+class Casting(gym.Env[Any, Any]):
+    """Shows ``good`` until step 5, then ``bad``."""
+
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, space: Any, good: Any, bad: Any, *, as_part: bool = False, ends: bool = False) -> None:
+        self.observation_space = spaces.Dict(part=space, other=BYTES) if as_part else space
+        self.good, self.bad, self.as_part, self.ends = good, bad, as_part, ends
+
+    def shown(self, value: Any) -> Any:
+        return {"part": value, "other": np.zeros(2, np.uint8)} if self.as_part else value
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.n_steps = 0
+        return self.shown(self.good), {}
+
+    def step(self, action: Any) -> Any:
+        self.n_steps += 1
+        is_bad = self.n_steps == 5
+        return self.shown(self.bad if is_bad else self.good), 0.0, False, is_bad and self.ends, {}
+
+
+@pytest.mark.parametrize(("as_part", "ends"), [(False, False), (True, False), (False, True)])
+@pytest.mark.parametrize(("space", "good", "bad", "named"), MISFITS.values(), ids=MISFITS)
+def test_observation_that_a_cast_changes_is_refused(
+    space: Any, good: Any, bad: Any, named: str, as_part: bool, ends: bool
+) -> None:
+    env = make_vec_env(lambda: Casting(space, good, bad, as_part=as_part, ends=ends), 2, seed=3, check=False)
+    env.reset()
+    for _ in range(4):
+        env.step(np.zeros(2, np.int64))
+    part = " `part`" if as_part else ""
+    with pytest.raises(ZooError, match=rf"env 0 \(step 5 after seed 3\).* an observation{part} has {named}"):
+        env.step(np.zeros(2, np.int64))
+
+
+@pytest.mark.parametrize("kind", ["2 in bits", "beyond a Discrete", "1e12 in 32 bits"])
+def test_cast_is_refused_in_foreign_envs_and_workers(kind: str) -> None:
+    space, good, bad, named = MISFITS[kind]
+
+    def make() -> Casting:
+        return Casting(space, good, bad)
+
+    foreign = VecEnvAdapter(SyncVectorEnv([make]))
+    # Gymnasium's own buffers cast; a vector environment that hands on what it has does not.
+    foreign.env.step = lambda actions: (np.array([bad]), np.zeros(1), *np.zeros((2, 1), bool), {})  # type: ignore[method-assign]
+    foreign.reset([0])
+    with pytest.raises(ZooError, match=f"gave observations with {named}"):
+        foreign.step(np.zeros(1, np.int64))
+    workers = SubprocVecEnv([make] * 2, seed=0)
+    try:
+        workers.reset()
+        for _ in range(4):
+            workers.step(np.zeros(2, np.int64))
+        with pytest.raises(ZooError, match=rf"env 0 \(step 5 after seed 0\).*{named}"):
+            workers.step(np.zeros(2, np.int64))
+    finally:
+        workers.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,8 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from zoo.algorithms.ppo import PPO2
 from zoo.envs.make_env import make_vec_env
 from zoo.envs.vec_env import SyncVecEnv
-from zoo.errors import ZooError
+from zoo.errors import ZooError, ZooWarning
+from zoo.experiment import evaluation
 from zoo.experiment.evaluation import Evaluation, EvaluationCancelledError, evaluate, evaluate_policy
 
 
@@ -170,3 +172,13 @@ def test_callback_of_evaluate_policy_sees_each_step() -> None:
         evaluate_policy(model, "CartPole-v1", 2, reward_threshold=500)
     with pytest.raises(ZooError, match=r"`evaluate_policy.reward_threshold`"):
         evaluate_policy(model, "CartPole-v1", reward_treshold=500)
+
+
+def test_evaluation_that_does_not_end_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluation, "PATIENCE", 0.01)
+    deadline = time.monotonic() + 0.2
+    with (
+        pytest.warns(ZooWarning, match=r"no episode has ended for .* steps\); env.max_episode_steps"),
+        pytest.raises(EvaluationCancelledError),
+    ):
+        evaluate(Recorder(), lambda: Fixed(-1), 1, cancelled=lambda: time.monotonic() > deadline)

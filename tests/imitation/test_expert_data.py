@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import warnings
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -276,3 +277,13 @@ def test_what_does_not_fit_is_refused_with_what_differs(tmp_path: Path) -> None:
     np.savez(path, weights=np.zeros(3))
     with pytest.raises(ZooError, match="is no expert data: it has no actions"):
         read_expert(path)
+
+
+def test_returns_that_rewards_contradict_are_told(tmp_path: Path) -> None:
+    write_expert(tmp_path / "right.npz", expert())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        read_expert(tmp_path / "right.npz")
+    write_expert(tmp_path / "wrong.npz", expert(returns=np.array([3.0, 500.0, 15.0])))
+    with pytest.warns(ZooWarning, match="the return of episode 1 is 500, its rewards add up to 3;"):
+        read_expert(tmp_path / "wrong.npz")

@@ -46,7 +46,7 @@ from zoo.envs.spaces import interfaces_differ, row
 from zoo.envs.transition import EpisodeRecord, RecentEpisodes, Transition
 from zoo.errors import NotFiniteError, ZooError
 from zoo.optim import schedules
-from zoo.optim.runtime import Runtime, torch_settings
+from zoo.optim.runtime import Runtime, gradients_on, torch_settings
 from zoo.optim.update_runner import ScalarMeans, State, Step, UpdateRunner, averaging_over
 from zoo.policies.acting import ActingPolicy, PolicyMode, make_action_adapter, make_mirror, to_tensors
 from zoo.policies.actor_critic import PolicyInput
@@ -408,7 +408,8 @@ class Algorithm:
         if self.distributed.meet_before_update(self.stop_reason == PREEMPTED):
             self.request_stop(PREEMPTED)
         started = time.perf_counter()
-        self.update()
+        with gradients_on():
+            self.update()
         self.timings["update"] += time.perf_counter() - started
 
     def pretrain(

@@ -22,9 +22,9 @@ from zoo.config.fields import build, defaults, hyperparameter, scheduled
 from zoo.config.user_files import check_arguments, named_class, own_class, path_of_class
 from zoo.envs.config import EnvConfig
 from zoo.envs.masks import flat_mask
-from zoo.envs.spaces import choice_sizes, describe, flat_parts
+from zoo.envs.spaces import choice_limits, choice_sizes, describe, flat_parts, misfit
 from zoo.envs.wrappers import MASK_KEY
-from zoo.errors import ZooError, ZooWarning, nearest
+from zoo.errors import NotFiniteError, ZooError, ZooWarning, nearest
 from zoo.optim.schedules import parse_all
 from zoo.policies.config import (
     POLICIES,
@@ -232,7 +232,7 @@ def _raw_batch(space: spaces.Space[Any], observations: Any) -> tuple[Arrays, boo
         raise ZooError(
             "these are observations and infos, as reset() returns them; predict takes the first of both"
         )
-    name, part, values = "observations", space, observations
+    by_name: dict[str, tuple[spaces.Space[Any], Any]] = {"observations": (space, observations)}
     if isinstance(space, spaces.Dict):
         was_tuple = any(key[:2] in ("0", "0/") for key in space)  # before it was made flat
         if was_tuple or isinstance(observations, Mapping):
@@ -240,17 +240,31 @@ def _raw_batch(space: spaces.Space[Any], observations: Any) -> tuple[Arrays, boo
         if not isinstance(observations, Mapping) or space.spaces.keys() - observations.keys():
             raise ZooError(f"expected a dictionary of observations: {describe(space)}")
         observations = {key: observations[key] for key in space.spaces}
-        name, part = next(iter(space.spaces.items()))
-        values = observations[name]
+        by_name = {key: (part, observations[key]) for key, part in space.spaces.items()}
+    sizes = {name: _batch_size(name, part, values) for name, (part, values) in by_name.items()}
+    if len(set(sizes.values())) > 1:
+        raise ZooError(f"the parts are batches of different sizes (None: one observation): {sizes}")
+    is_single = None in sizes.values()
+    batch = transform(lambda values: np.asarray(values, order="C"), observations)
+    return (transform(lambda array: array[None], batch) if is_single else batch), is_single
+
+
+def _batch_size(name: str, part: spaces.Space[Any], values: Any) -> int | None:
+    """Return the length of a batch, None for one observation. Raises `ZooError` for what can't be either."""
     try:
-        shape, found = tuple(part.shape or ()), np.shape(values)
+        array = np.asarray(values)
     except ValueError as error:
         raise ZooError(f"`{name}` are parts of several shapes, not one array: {error}") from error
-    is_single = found == shape
-    if not is_single and found[1:] != shape:
-        raise ZooError(f"`{name}` of shape {found} are neither one of shape {shape} nor a batch of them")
-    batch = transform(lambda each: np.asarray(each, order="C"), observations)
-    return (transform(lambda array: array[None], batch) if is_single else batch), is_single
+    shape = tuple(part.shape or ())
+    if array.dtype.kind not in "biuf":
+        raise ZooError(f"`{name}` are {type(values).__name__}, not numbers; expected {describe(part)}")
+    if array.shape != shape and array.shape[1:] != shape:
+        raise ZooError(f"`{name}` of shape {array.shape} are neither one of shape {shape} nor a batch")
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise NotFiniteError(f"`{name}` has {array[~np.isfinite(array)][0]}; a policy needs finite numbers")
+    if (limits := choice_limits(part)) and (problem := misfit(array, np.dtype(part.dtype), limits)):
+        raise ZooError(f"`{name}` has {problem}; expected {describe(part)}")
+    return None if array.shape == shape else len(array)
 
 
 def _mask_rows(action_masks: Any, n: int, action_space: spaces.Space[Any], size: int | None) -> np.ndarray:

@@ -203,8 +203,9 @@ def check_collected(algorithm: Algorithm) -> None:
     else:
         what = "value" if found.name == "values" else "action"
         start, end = f"the policy's {what} for environment {found.env}", ADVICE
+    problem = "too large for 32 bits" if np.isfinite(found.value) else "not finite"
     raise NotFiniteError(
-        f"{start} is not finite ({found.value}) by step {algorithm.num_timesteps} of the run{end}"
+        f"{start} is {problem} ({found.value}) by step {algorithm.num_timesteps} of the run{end}"
     )
 
 

@@ -165,6 +165,7 @@ class OffPolicyAlgorithm(Algorithm):
         self._steps_per_call = max(1, BATCH_BYTES // (bytes_each * config.batch_size))
         self.exploration = self._make_exploration()
         self._collected_since_update = 0
+        self._first_update = self.config.learning_starts
 
     def _bytes_ahead(self) -> int:
         """Return the bytes that are computed for each transition before the gradient steps."""
@@ -172,7 +173,10 @@ class OffPolicyAlgorithm(Algorithm):
 
     def _check_budget(self, n_steps: int) -> None:
         at_once = self.n_envs * self.distributed.size
-        if self.num_timesteps + -(-n_steps // at_once) * at_once <= self.config.learning_starts:
+        # An agent that was loaded without its buffer fills one before it learns again.
+        n_taken = 0 if len(self.buffer) else self.num_timesteps
+        self._first_update = n_taken + self.config.learning_starts
+        if self.num_timesteps + -(-n_steps // at_once) * at_once <= self._first_update:
             warnings.warn(
                 f"nothing will be learned in {n_steps:,} steps: learning_starts="
                 f"{self.config.learning_starts} leaves no update",
@@ -216,7 +220,7 @@ class OffPolicyAlgorithm(Algorithm):
 
     def update(self) -> None:
         """Take the gradient steps that the collected environment steps ask for."""
-        if self.num_timesteps <= self.config.learning_starts or self.distributed.total(len(self.buffer) == 0):
+        if self.num_timesteps <= self._first_update or self.distributed.total(len(self.buffer) == 0):
             self._collected_since_update = 0
             return
         periods, self._collected_since_update = divmod(self._collected_since_update, self._train_freq)

@@ -34,7 +34,7 @@ class SACConfig(SdeConfig, SeveralCriticsConfig):
     ent_coef: float | str = hyperparameter(
         "auto",
         "weight of the entropy; auto: learned, auto_0.1: learned from that value on",
-        gt=0,
+        ge=0,
         is_finite=True,
     )
     target_entropy: float | str = hyperparameter(
@@ -182,7 +182,7 @@ class SAC(ContinuousAlgorithm):
         super()._apply_changed(changed)
         if "ent_coef" in changed:
             start, _ = _entropy_coefficient(self.config.ent_coef)
-            nn.init.constant_(self.policy.temperature.log, math.log(start))
+            self.policy.temperature.set(start)
 
 
 class HerSAC(SAC):

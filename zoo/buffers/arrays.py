@@ -116,11 +116,16 @@ def arrays_in(column: Any) -> Iterator[np.ndarray]:
         yield np.asarray(column)
 
 
+LARGEST = float(np.finfo(np.float32).max)
+"""The largest number that is finite in 32 bits, in which networks compute."""
+
+
 def find_not_finite(columns: Mapping[str, Arrays]) -> NotFinite | None:
-    """Return the first entry that is not finite in arrays (n_envs, …)."""
+    """Return the first entry that is not finite in 32 bits, or a reward whose square is not: (n_envs, …)."""
     for name, column in columns.items():
         for array in (column,) if type(column) is np.ndarray else arrays_in(column):
-            if array.dtype.kind == "f" and not math.isfinite(np.vdot(array, array)):
-                for place in np.argwhere(~np.isfinite(array)):
+            if array.dtype.kind == "f" and not float(np.vdot(array, array)) <= LARGEST**2:
+                limit = math.sqrt(LARGEST) if name == "rewards" else LARGEST
+                for place in np.argwhere(~(np.abs(array) <= limit)):
                     return NotFinite(name, int(place[0]), float(array[tuple(place)]))
     return None

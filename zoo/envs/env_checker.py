@@ -33,8 +33,9 @@ from zoo.envs.spaces import (
     is_goal_space,
     is_image,
     leaf_spaces,
+    misfit,
 )
-from zoo.envs.wrappers import flatten_env, unsaved_statistics
+from zoo.envs.wrappers import find_wrapper, flatten_env, unsaved_statistics
 from zoo.errors import ZooError
 
 TRIED_STEPS, TRIED_SECONDS = 100, 1.0
@@ -43,6 +44,9 @@ REPEATED_SECONDS = 0.2
 """How long these steps are repeated to see whether the seed repeats it."""
 SLOW_TO_MAKE = 1.0
 """Seconds from which on an environment is not made again to be compared with."""
+
+LARGEST_REWARD = float(np.finfo(np.float32).max) ** 0.5
+"""Rewards above have infinite squared errors in 32 bits."""
 
 FAR, NARROW = 5.0, 0.2
 """A bound of an action, and a width between bounds, that a standard deviation of 1 does not suit."""
@@ -148,6 +152,7 @@ class _Checker:
         self.shown.append(_flat(observation))
         masks = masks_of([self.env], lambda _: self.config.id, used=self.config.mask_actions)
         masks.detect([info])
+        n_ended = 0
         while len(self.actions) < TRIED_STEPS and time.monotonic() < deadline:
             if masks.size is None and "action_mask" in info:
                 masks.refuse_late_mask(0)
@@ -157,10 +162,17 @@ class _Checker:
             observation, reward, terminated, truncated, info = self._step(action)
             self.shown.append(np.append(_flat(observation), (float(reward), terminated, truncated)))
             if terminated or truncated:
+                n_ended += 1
                 observation, info = self._reset(None)
                 self.shown[-1] = np.append(self.shown[-1], _flat(observation))
         if self.goals:
             self._check_goals()
+        has_limit = find_wrapper(self.env, gym.wrappers.TimeLimit) is not None
+        if advises and not n_ended and not has_limit:
+            self._warn(
+                f"no episode ended within {len(self.actions)} random steps, and there is no time limit: an"
+                " evaluation may never end; set env.max_episode_steps"
+            )
         return [f"{self.config.id}: {finding}" for finding in self.findings]
 
     def difference(self, env: Env) -> str | None:
@@ -219,6 +231,9 @@ class _Checker:
             space = getattr(self.env, name, None)
             if not isinstance(space, spaces.Space):
                 raise self._fail(f"{name} is {space!r}; set self.{name} to a gymnasium.spaces.Space")
+            if name == "action_space" and isinstance(space, spaces.Box) and (space.high > space.low).any():
+                high = np.where(space.high > space.low, space.high, space.low + 1)  # a fixed part is no error
+                space = spaces.Box(space.low, high.astype(space.dtype), dtype=space.dtype.type)
             self._run_check(f"in {name}", getattr(gymnasium_checks, f"check_{name}"), space)
             if name == "action_space" and self.findings:
                 raise self._fail(next(reversed(self.findings)))
@@ -265,8 +280,10 @@ class _Checker:
         self._check_observation(observation, "step()")
         if np.shape(reward) or np.asarray(reward).dtype.kind not in "biuf":
             raise self._fail(f"the reward is {reward!r}; return one number")
-        if not abs(float(reward)) <= np.finfo(np.float32).max:
+        if not abs(float(reward)) <= LARGEST_REWARD**2:
             raise self._fail(f"the reward is {reward}; rewards must be finite in 32 bits")
+        if abs(float(reward)) > LARGEST_REWARD:
+            self._warn(f"the reward {reward:g} has no finite square in 32 bits; scale it")
         for name, value in (("terminated", terminated), ("truncated", truncated)):
             if not isinstance(value, bool | np.bool_ | int | np.integer):
                 raise self._fail(f"step() returned {name}={value!r}; expected True or False")
@@ -290,8 +307,12 @@ class _Checker:
                 raise self._fail(f"{what} is no array of numbers: {describe(part)}")
             if array.shape != part.shape:
                 raise self._fail(f"{what} has shape {array.shape}; observation_space says {part.shape}")
-            if array.dtype.kind == "f" and not np.isfinite(array).all():
-                raise self._fail(f"{what} is NaN or infinite: {array[~np.isfinite(array)][0]}")
+            if array.dtype.kind == "f":
+                is_finite = np.abs(array) <= np.finfo(np.float32).max
+                if not is_finite.all():
+                    raise self._fail(f"{what} is NaN, or infinite in 32 bits: {array[~is_finite][0]}")
+            if (problem := misfit(array, np.dtype(part.dtype), None)) is not None:
+                raise self._fail(f"{what} has {problem}; observation_space is {describe(part)}")
             stored = array.astype(part.dtype)
             if stored.dtype.kind != "f" and not (stored == array).all():
                 raise self._fail(f"{what} is {array.dtype}, which does not fit in {part.dtype}")

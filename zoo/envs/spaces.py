@@ -268,6 +268,34 @@ def check_supported(observation_space: Space, action_space: Space) -> None:
             raise ZooError(f"{what} need parts, at least one, whose names joined by / differ")
 
 
+def choice_limits(space: Space) -> tuple[Any, Any] | None:
+    """Return the lowest and highest values of a space of choices, None for a Box."""
+    if isinstance(space, spaces.MultiBinary):
+        return 0, 1
+    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+        return space.start, space.start + (space.n if isinstance(space, spaces.Discrete) else space.nvec) - 1
+    return None
+
+
+def misfit(values: Any, dtype: np.dtype[Any], limits: tuple[Any, Any] | None) -> str | None:
+    """Return which of ``values`` would be changed by a cast to ``dtype``, or lies outside ``limits``."""
+    array = np.asarray(values)
+    if dtype.kind in "iub" and array.dtype != dtype:
+        if array.dtype.kind not in "iubf":
+            return f"{array.dtype} instead of numbers"
+        with np.errstate(invalid="ignore"):
+            is_changed = array.astype(dtype) != array
+        if is_changed.any():
+            return f"{array[is_changed][0]}, which is no {dtype}"
+    if limits is not None:
+        is_outside = (array < limits[0]) | (array > limits[1])
+        if is_outside.any():
+            row = tuple(np.argwhere(is_outside)[0])
+            low, high = (np.broadcast_to(limit, array.shape)[row] for limit in limits)
+            return f"{array[row]}, which is not within {low} to {high}"
+    return None
+
+
 def action_array(space: Space, *leading: int) -> Any:
     """Return zeros for actions, (*leading, *shape); of a Tuple or Dict records with a field by each path."""
     if not is_composite(space):

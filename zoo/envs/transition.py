@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from zoo.envs.spaces import Info, Observations, Space, describe, layers
+from zoo.envs.spaces import Info, Observations, Space, choice_limits, describe, layers, misfit
 from zoo.errors import ZooError
 
 NOTHING_FINISHED: NDArray[np.int64] = np.empty(0, dtype=np.int64)
@@ -213,7 +213,12 @@ def check_shapes(observations: Any, space: Space, num_envs: int) -> None:
         found, dtype = np.shape(array), getattr(array, "dtype", part.dtype)
         if dtype != part.dtype == np.uint8:
             raise ZooError(f"the vector environment gave observations of type {dtype}; its space says uint8")
+        what = "observations" if key is None else f"observations `{key}`"
         if part.shape is not None and found != (num_envs, *part.shape):
-            what = "observations" if key is None else f"observations `{key}`"
             expected = f"{num_envs} of {describe(part)} have the shape {(num_envs, *part.shape)}"
             raise ZooError(f"the vector environment gave {what} of shape {found}; {expected}")
+        limits = choice_limits(part)
+        if (limits is not None or dtype != part.dtype) and (problem := misfit(array, part.dtype, limits)):
+            raise ZooError(
+                f"the vector environment gave {what} with {problem}; its space is {describe(part)}"
+            )

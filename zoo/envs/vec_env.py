@@ -23,8 +23,11 @@ from zoo.envs.spaces import (
     Observations,
     Space,
     check_supported,
+    choice_limits,
+    describe,
     is_composite,
     leaves,
+    misfit,
     nested,
     spaces_differ,
 )
@@ -333,14 +336,17 @@ class SyncVecEnv(VecEnv):
     def use_arrays(self, arrays: StepArrays) -> None:
         """Write every step and reset into these arrays from now on."""
         self.arrays = arrays
-        by_key = arrays.observations if isinstance(arrays.observations, dict) else {None: arrays.observations}
-        self._parts: list[tuple[str | None, NDArray[Any]]] = list(by_key.items())
-        self._plain_observations = None if isinstance(arrays.observations, dict) else arrays.observations
+        space: Any = self.single_observation_space
+        if isinstance(arrays.observations, dict):
+            self._parts = [_Part(rows, key, space[key]) for key, rows in arrays.observations.items()]
+        else:
+            self._parts = [_Part(arrays.observations, None, space)]
+        self._plain = self._parts[0] if self._parts[0].is_plain else None
         self._progress = StepProgress(arrays.progress, self._first_index)
         self._progress.seeds[:], self._progress.seeded_at[:], self._progress.now[:] = -1, 0, (NO_ENV, 0)
 
     def step_envs(self, actions: NDArray[Any]) -> list[EpisodeEnd]:
-        rewards, plain, now = self.arrays.rewards, self._plain_observations, self._progress.now
+        rewards, plain, now = self.arrays.rewards, self._plain, self._progress.now
         shape = self.single_observation_space.shape
         self.arrays.terminated.fill(False)
         self.arrays.truncated.fill(False)
@@ -358,8 +364,12 @@ class SyncVecEnv(VecEnv):
                     end = self._end(i, observation, terminated, truncated, info)
                     ends.append(end)
                     observation, info = self._next_episode(i, end)
-                if plain is not None and getattr(observation, "shape", ()) == shape:
-                    plain[i] = observation
+                if (
+                    plain is not None
+                    and getattr(observation, "shape", ()) == shape
+                    and plain.takes(observation)
+                ):
+                    plain.rows[i] = observation
                 else:
                     self._write_observation(i, observation)
                 infos.append(info)
@@ -464,7 +474,7 @@ class SyncVecEnv(VecEnv):
         masks = None
         if self._masks.size is not None:
             masks = self._masks.read([i], {i: info}, arrays.terminated)[0]
-        final = {key: np.array(_part(rows, observation, key), dtype=rows.dtype) for key, rows in self._parts}
+        final = {part.key: np.array(part.of(observation), dtype=part.rows.dtype) for part in self._parts}
         return EpisodeEnd(i, final.get(None, final), info, masks, total, length, self._has_lost_a_life(i))
 
     def _has_lost_a_life(self, i: int) -> bool:
@@ -560,9 +570,9 @@ class SyncVecEnv(VecEnv):
             self.arrays.action_masks[...] = self._masks.read(range(self.num_envs), self._infos)
 
     def _write_observation(self, i: int, observation: Any) -> None:
-        """Write an observation into its row. Raises `ZooError` where it has another shape."""
-        for key, rows in self._parts:
-            rows[i] = _part(rows, observation, key)
+        """Write an observation into its row. Raises `ZooError` where the row can't hold it as it is."""
+        for part in self._parts:
+            part.rows[i] = part.of(observation)
 
 
 def check_same_spaces(first: int, env: Any, other: int, other_env: Any) -> None:
@@ -579,10 +589,25 @@ def as_float32(rewards: NDArray[Any]) -> NDArray[np.float32]:
     return rewards.astype(np.float32)
 
 
-def _part(rows: NDArray[Any], observation: Any, key: str | None) -> Any:
-    """Return the part ``key`` of an observation, or all; raise for another shape, which would broadcast."""
-    part = observation if key is None else observation[key]
-    if np.shape(part) == rows.shape[1:]:
+class _Part:
+    """One array of the observations: its rows, its key in a dictionary, and the values that it can have."""
+
+    def __init__(self, rows: NDArray[Any], key: str | None, space: Space) -> None:
+        self.rows, self.key, self.space = rows, key, space
+        self._limits = choice_limits(space)
+        self._is_float = rows.dtype.kind == "f"
+        self.is_plain = key is None and self._limits is None
+
+    def takes(self, observation: Any) -> bool:
+        """Tell whether a cast to the rows' type changes no observation like this."""
+        return self._is_float or getattr(observation, "dtype", None) == self.rows.dtype
+
+    def of(self, observation: Any) -> Any:
+        """Return this part of an observation. Raises `ZooError` for a shape or values that don't fit."""
+        part = observation if self.key is None else observation[self.key]
+        what = "an observation" if self.key is None else f"an observation `{self.key}`"
+        if np.shape(part) != self.rows.shape[1:]:
+            raise ZooError(f"{what} of shape {np.shape(part)}; observation_space says {self.rows.shape[1:]}")
+        if not self._is_float and (problem := misfit(part, self.rows.dtype, self._limits)):
+            raise ZooError(f"{what} has {problem}; observation_space is {describe(self.space)}")
         return part
-    what = "an observation" if key is None else f"an observation `{key}`"
-    raise ZooError(f"{what} of shape {np.shape(part)}; observation_space says {rows.shape[1:]}")

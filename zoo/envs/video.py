@@ -78,7 +78,7 @@ def filming(
     ffmpeg()
     paths = [path.absolute() for path in ([paths] if isinstance(paths, Path) else paths)]
     with contextlib.ExitStack() as files:
-        yield Film(paths, frames_per_second or FRAMES_PER_SECOND, size, files)
+        yield Film(paths, float(frames_per_second or FRAMES_PER_SECOND), size, files)
 
 
 @contextlib.contextmanager

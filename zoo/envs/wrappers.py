@@ -419,14 +419,15 @@ def _dtype(space: spaces.Box) -> Any:
 
 
 def check_finite(what: str, values: Any, step: int, envs: Sequence[int], key: str = "") -> None:
-    """Raise `ZooError` for the first number of ``values``, a row for each of ``envs``, that is not finite."""
+    """Raise `ZooError` for the first number of ``values`` (len(envs), …) that is not finite in 32 bits."""
     if isinstance(values, Mapping | tuple):
         for part, inner in values.items() if isinstance(values, Mapping) else enumerate(values):
             check_finite(what, inner, step, envs, f"{key}[{part!r}]")
         return
     array = np.asarray(values)
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
-        row, *where = np.argwhere(~np.isfinite(array))[0].tolist()
+    is_finite = np.abs(array) <= np.finfo(np.float32).max if array.dtype.kind == "f" else np.True_
+    if not is_finite.all():
+        row, *where = np.argwhere(~is_finite)[0].tolist()
         bad = array[(row, *where)]
         raise ZooError(f"{bad} in the {what} env {envs[row]} at step {step}, at {key}{where}")
 

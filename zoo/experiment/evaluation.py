@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import gymnasium as gym
@@ -21,9 +23,12 @@ from zoo.envs.config import EnvConfig
 from zoo.envs.make_env import make_vec_env
 from zoo.envs.replay import random_seed
 from zoo.envs.transition import EpisodeRecord, Transition
-from zoo.errors import NotFiniteError, ZooError
+from zoo.errors import NotFiniteError, ZooError, ZooWarning
 from zoo.experiment import statistics
 from zoo.policies.actor_critic import PolicyInput
+
+PATIENCE = 30.0
+"""Seconds without the end of an episode after which playing says so."""
 
 GymEnv = gym.Env[Any, Any]
 Env = str | EnvConfig | GymEnv | Callable[[], GymEnv] | VectorEnv[Any, Any, Any] | VecEnvAdapter
@@ -236,13 +241,44 @@ def eval_loop(
         )
         return {"actions": actions}
 
+    silence = Silence()
+
+    def step() -> Transition:
+        transition = collector.step(act)
+        silence.note(ended=bool(transition.episodes))
+        return transition
+
     try:
         collector.reset(reset_seeds(seed, envs.num_envs))
         with nullcontext() if generators is None else generators.predicting_from(seed):
-            yield envs, lambda: collector.step(act)
+            yield envs, step
     finally:
         if is_own:
             envs.close()
+
+
+@dataclass
+class Silence:
+    """Warns while no episode ends: after `PATIENCE`, then each time that the wait has doubled."""
+
+    started: float = field(default_factory=time.monotonic)
+    patience: float = field(default_factory=lambda: PATIENCE)
+    n_steps: int = 0
+
+    def note(self, *, ended: bool) -> None:
+        """Count a step in which an episode ``ended`` or not."""
+        self.n_steps += 1
+        seconds = time.monotonic() - self.started
+        if ended:
+            self.started, self.n_steps, self.patience = self.started + seconds, 0, PATIENCE
+        elif seconds > self.patience:
+            self.patience *= 2
+            warnings.warn(
+                f"playing: no episode has ended for {seconds:,.0f} s ({self.n_steps:,} steps);"
+                " env.max_episode_steps sets a time limit",
+                ZooWarning,
+                stacklevel=4,
+            )
 
 
 def check_finite_return(episode: EpisodeRecord) -> None:

@@ -288,20 +288,35 @@ def read_expert(path: str | Path, spaces: Spaces | None = None) -> ExpertData:
     """
     path = Path(path).expanduser()
     with opened_npz(path) as npz:
-        if CARD not in npz.files:
-            return _read_stable_baselines(npz, path, spaces)
-        content: Any = npz[CARD]  # bytes, as it is no array
-        card = parse_json(content)
-        if card.get("format") != FORMAT:
-            raise ZooError(
-                f"{one_line(path)} has the format {one_line(card.get('format'))}, this Zoo reads {FORMAT}"
-            )
-        try:
-            data = _assembled(npz, card)
-        except ZooError as error:
-            raise ZooError(f"{one_line(path)} is damaged: {error}") from error
-    if spaces is not None:
-        data.check_spaces(*spaces, name=one_line(path))
+        if CARD in npz.files:
+            data = _read_own(npz, path, spaces)
+        else:
+            data = _read_stable_baselines(npz, path, spaces)
+    sums = np.add.reduceat(data.rewards.astype(np.float64), data.starts)
+    if (differs := ~np.isclose(sums, data.returns, rtol=1e-3, atol=1e-3)).any():
+        i = int(np.argmax(differs))
+        warnings.warn(
+            f"{one_line(path)}: the return of episode {i} is {data.returns[i]:g}, its rewards add up to"
+            f" {sums[i]:g}; min_return goes by the return",
+            ZooWarning,
+            stacklevel=2,
+        )
+    return data
+
+
+def _read_own(npz: NpzFile, path: Path, env_spaces: Spaces | None) -> ExpertData:
+    content: Any = npz[CARD]  # bytes, as it is no array
+    card = parse_json(content)
+    if card.get("format") != FORMAT:
+        raise ZooError(
+            f"{one_line(path)} has the format {one_line(card.get('format'))}, this Zoo reads {FORMAT}"
+        )
+    try:
+        data = _assembled(npz, card)
+    except ZooError as error:
+        raise ZooError(f"{one_line(path)} is damaged: {error}") from error
+    if env_spaces is not None:
+        data.check_spaces(*env_spaces, name=one_line(path))
     return data
 
 

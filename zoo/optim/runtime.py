@@ -157,6 +157,13 @@ class Runtime:
 
 
 @contextmanager
+def gradients_on() -> Iterator[None]:
+    """Record gradients within the block, whatever an environment has switched off."""
+    with torch.inference_mode(mode=False), torch.enable_grad():
+        yield
+
+
+@contextmanager
 def torch_settings(threads: int) -> Iterator[None]:
     """Within the block torch computes with so many threads and takes denormal numbers for zero.
 
@@ -173,7 +180,7 @@ def torch_settings(threads: int) -> Iterator[None]:
     torch.set_float32_matmul_precision("highest")
     try:
         # Gradients are recorded whatever an interrupt has left switched off.
-        with torch.inference_mode(mode=False):
+        with gradients_on():
             yield
     finally:
         torch.set_num_threads(threads_before)

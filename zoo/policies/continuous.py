@@ -178,7 +178,12 @@ class LogEntropyCoefficient(nn.Module):
 
     def __init__(self, start: float) -> None:
         super().__init__()
-        self.log = nn.Parameter(torch.tensor([math.log(start)]))
+        self.log = nn.Parameter(torch.empty(1))
+        self.set(start)
+
+    def set(self, value: float) -> None:
+        """Set α; 0 becomes the smallest normal number, whose logarithm is finite."""
+        nn.init.constant_(self.log, math.log(max(value, torch.finfo(torch.float32).tiny)))
 
     def forward(self) -> Tensor:
         """Return log α, a scalar."""

@@ -764,7 +764,7 @@ class HerSAC(_HerSAC):
         use_sde (bool, default False): state-dependent exploration (gSDE), for Box actions
         sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
             collection starts [steps]
-        ent_coef (float | str, default 'auto', > 0): weight of the entropy; auto: learned, auto_0.1:
+        ent_coef (float | str, default 'auto', ≥ 0): weight of the entropy; auto: learned, auto_0.1:
             learned from that value on
         target_entropy (float | str, default 'auto'): entropy that a learned ent_coef aims at; auto:
             minus the action dimensions
@@ -898,7 +898,7 @@ class HerTQC(_HerTQC):
         use_sde (bool, default False): state-dependent exploration (gSDE), for Box actions
         sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
             collection starts [steps]
-        ent_coef (float | str, default 'auto', > 0): weight of the entropy; auto: learned, auto_0.1:
+        ent_coef (float | str, default 'auto', ≥ 0): weight of the entropy; auto: learned, auto_0.1:
             learned from that value on
         target_entropy (float | str, default 'auto'): entropy that a learned ent_coef aims at; auto:
             minus the action dimensions
@@ -1368,7 +1368,7 @@ class SAC(_SAC):
         use_sde (bool, default False): state-dependent exploration (gSDE), for Box actions
         sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
             collection starts [steps]
-        ent_coef (float | str, default 'auto', > 0): weight of the entropy; auto: learned, auto_0.1:
+        ent_coef (float | str, default 'auto', ≥ 0): weight of the entropy; auto: learned, auto_0.1:
             learned from that value on
         target_entropy (float | str, default 'auto'): entropy that a learned ent_coef aims at; auto:
             minus the action dimensions
@@ -1506,7 +1506,7 @@ class TQC(_TQC):
         use_sde (bool, default False): state-dependent exploration (gSDE), for Box actions
         sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
             collection starts [steps]
-        ent_coef (float | str, default 'auto', > 0): weight of the entropy; auto: learned, auto_0.1:
+        ent_coef (float | str, default 'auto', ≥ 0): weight of the entropy; auto: learned, auto_0.1:
             learned from that value on
         target_entropy (float | str, default 'auto'): entropy that a learned ent_coef aims at; auto:
             minus the action dimensions

@@ -26,6 +26,7 @@ from zoo.envs.registry import PACKAGES, folder_name, missing_packages_named, res
 from zoo.errors import ZooError, ZooWarning
 
 SMALL = {"net_arch": [4]}
+LIMITED: dict[str, Any] = {"max_episode_steps": 1000}
 
 
 class Counter(gym.Env[Any, Any]):
@@ -354,7 +355,7 @@ def test_strange_env_is_let_through_with_a_warning(strange: dict[str, Any], find
     ids=str,
 )
 def test_ranges_that_do_not_suit_gaussian_policies_are_told(action_space: Any, is_told: bool) -> None:
-    findings = check_env(lambda: Custom(action_space=action_space))
+    findings = check_env(lambda: Custom(action_space=action_space), **LIMITED)
     assert [bool("Gaussian" in finding) for finding in findings] == [True] * is_told
     with warnings.catch_warnings():  # other algorithms scale actions themselves
         warnings.simplefilter("error")
@@ -375,7 +376,7 @@ def test_ranges_that_do_not_suit_gaussian_policies_are_told(action_space: Any, i
     ],
 )
 def test_fine_env_passes_without_a_word(fine: dict[str, Any]) -> None:
-    assert check_env(lambda: Custom(**fine)) == []
+    assert check_env(lambda: Custom(**fine), **LIMITED) == []
     env = make_vec_env(lambda: Custom(**fine), 2, seed=0)
     env.reset()
     env.step(env.action_space.sample())
@@ -426,11 +427,11 @@ class KeepingThePast(gym.Env[Any, Any]):
 
 
 def test_env_whose_reset_keeps_the_past_is_told_to_be_renewed() -> None:
-    [finding] = check_env(KeepingThePast)
+    [finding] = check_env(KeepingThePast, **LIMITED)
     assert finding.startswith("KeepingThePast needs env.renew=true for exact resume: ")
     assert "went apart at step 1" in finding
-    assert check_env(KeepingThePast, renew=True) == []
-    [finding] = check_env(KeepingThePast())
+    assert check_env(KeepingThePast, renew=True, **LIMITED) == []
+    [finding] = check_env(KeepingThePast(), **LIMITED)
     assert "given twice, went apart at step 1; it does not honour its seed" in finding
 
 
@@ -440,7 +441,7 @@ def test_env_that_ignores_its_seed_is_told_so_even_where_it_is_renewed() -> None
             return np.random.normal(size=1), 0.0, False, False, {}
 
     for renew in (False, True):
-        [finding] = check_env(Ignoring, renew=renew)
+        [finding] = check_env(Ignoring, renew=renew, **LIMITED)
         assert "two new ones with the same seed and actions went apart at step 1" in finding
 
 

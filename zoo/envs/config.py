@@ -90,7 +90,9 @@ class EnvConfig:
         "auto", "time limit; auto: the registered one; null: none", unit="environment steps", ge=1
     )
     normalize: bool | dict[str, Any] = hyperparameter(False, "true, or the values of NormalizeConfig")
-    frame_stack: int | None = hyperparameter(None, "last observations seen at once; null: 4 for Atari", ge=1, le=10_000)
+    frame_stack: int | None = hyperparameter(
+        None, "last observations seen at once; null: 4 for Atari", ge=1, le=10_000
+    )
     history: int | None = hyperparameter(None, "last observations and actions seen at once", ge=1)
     action_repeat: int = hyperparameter(1, "steps that an action is repeated for, rewards summed", ge=1)
     time_feature: bool | dict[str, Any] = hyperparameter(

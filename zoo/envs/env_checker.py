@@ -167,7 +167,8 @@ class _Checker:
                 self.shown[-1] = np.append(self.shown[-1], _flat(observation))
         if self.goals:
             self._check_goals()
-        has_limit = find_wrapper(self.env, gym.wrappers.TimeLimit) is not None
+        limit = self.config.max_episode_steps
+        has_limit = isinstance(limit, int) or find_wrapper(self.env, gym.wrappers.TimeLimit) is not None
         if advises and not n_ended and not has_limit:
             self._warn(
                 f"no episode ended within {len(self.actions)} random steps, and there is no time limit: an"

@@ -218,7 +218,9 @@ def check_shapes(observations: Any, space: Space, num_envs: int) -> None:
             expected = f"{num_envs} of {describe(part)} have the shape {(num_envs, *part.shape)}"
             raise ZooError(f"the vector environment gave {what} of shape {found}; {expected}")
         limits = choice_limits(part)
-        if (limits is not None or dtype != part.dtype) and (problem := misfit(array, part.dtype, limits)):
+        if (limits is not None or dtype != part.dtype) and (
+            problem := misfit(array, np.dtype(part.dtype), limits)
+        ):
             raise ZooError(
                 f"the vector environment gave {what} with {problem}; its space is {describe(part)}"
             )

@@ -29,6 +29,9 @@ _NAMES = {
     "zoo.algorithms.algorithm": "Algorithm",
     "zoo.algorithms.callback": "Callback",
     "zoo.buffers.config": "ReplayConfig",
+    "zoo.commands.compare": "compare",
+    "zoo.commands.plot": "plot",
+    "zoo.commands.record": "record",
     "zoo.config.compose": "compose",
     "zoo.envs.config": "EnvConfig NormalizeConfig",
     "zoo.envs.env_checker": "check_env",
@@ -48,6 +51,7 @@ _NAMES = {
     "zoo.imitation.expert_data": "ExpertData read_expert write_expert",
     "zoo.policies.config": "PolicyConfig",
     "zoo.policies.encoders": "BaseFeaturesExtractor",
+    "zoo.tuning.tune": "tune",
 }
 _HOMES = {**MODULES, **{name: home for home, names in _NAMES.items() for name in names.split()}}
 """Where each public name is; the algorithms are those of the registry."""

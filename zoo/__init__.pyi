@@ -44,6 +44,9 @@ from zoo.algorithms.tqc import TQCConfig
 from zoo.algorithms.trpo import TRPO as _TRPO
 from zoo.algorithms.trpo import TRPOConfig
 from zoo.buffers.config import ReplayConfig as ReplayConfig
+from zoo.commands.compare import compare as compare
+from zoo.commands.plot import plot as plot
+from zoo.commands.record import record as record
 from zoo.config.compose import compose as compose
 from zoo.config.fields import ScheduleValue
 from zoo.envs.config import EnvConfig as EnvConfig
@@ -84,6 +87,7 @@ from zoo.imitation.gail import GAILOnTRPOConfig
 from zoo.policies.config import PolicyConfig as PolicyConfig
 from zoo.policies.encoders import BaseFeaturesExtractor as BaseFeaturesExtractor
 from zoo.policies.exploration import ActionNoiseConfig, ParameterNoiseConfig
+from zoo.tuning.tune import tune as tune
 from zoo.version import __version__ as __version__
 
 class A2C(_A2C):

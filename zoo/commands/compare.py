@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Literal, cast
 
+from zoo.config.compose import compose
+from zoo.config.environment_values import resolved
 from zoo.config.fields import build
+from zoo.config.overrides import as_overrides
 from zoo.config.schema import CompareSettings
 from zoo.core.plain_data import plain, with_finite_numbers
 from zoo.core.printing import one_line, say, show
 from zoo.plots.compare import Comparison, compare_sides, sentence, sides_of
 from zoo.plots.groups import as_override, keys_of
-from zoo.plots.runs import Run, Score, find_runs, problems_of, read_run
+from zoo.plots.runs import Run, Score, find_runs, problems_of, read_run, run_path
 from zoo.plots.scores import SCORE_NAMES
 
 LINES_SHOWN = 12
@@ -21,29 +25,49 @@ LINES_SHOWN = 12
 def run(config: Mapping[str, Any]) -> None:
     """Compare two runs, groups or folders; the last line of stdout is one JSON object."""
     settings = build(CompareSettings, config, "")
+    comparison = _compared(settings)
+    show(comparison)
+    for line in problems_of([run for side in comparison.sides.runs for run in side]):
+        say(f"careful: {line}")
+    said = {"score": settings.score, "aggregate": settings.aggregate, **plain(comparison.as_json())}
+    show(json.dumps(with_finite_numbers(said), allow_nan=False))
+
+
+def compare(a: Any, b: Any, **settings: Any) -> Comparison:
+    """Compare two sides as `zoo compare` does: paths or patterns of runs, results of `zoo.train`, or lists.
+
+    The comparison shows itself as text; ``verdicts`` and ``as_json()`` have the numbers. Raises `ZooError`.
+    """
+    sides = [
+        list(map(run_path, side)) if isinstance(side, list | tuple) else run_path(side) for side in (a, b)
+    ]
+    config = resolved(compose("compare", as_overrides({"runs": sides, **settings})))
+    return _compared(build(CompareSettings, config, ""))
+
+
+def _compared(settings: CompareSettings) -> Comparison:
     given = [settings.runs] if isinstance(settings.runs, str) else settings.runs or []
-    sides = sides_of([_named_runs(each) for each in given], keys_of(settings.by))
     comparison = compare_sides(
-        sides,
+        sides_of([_named_runs(each) for each in given], keys_of(settings.by)),
         cast(Score, settings.score),
         cast(Literal["mean", "iqm"], settings.aggregate),
         settings.reference,
     )
-    for letter, name in zip("AB", sides.names, strict=True):
-        show(f"{letter}  {one_line(name)}")
-    show(f"score: {SCORE_NAMES[settings.score]}\n")
+    return replace(comparison, text="\n".join(_lines(comparison, SCORE_NAMES[settings.score])))
+
+
+def _lines(comparison: Comparison, score: str) -> Iterator[str]:
+    names = comparison.sides.names
+    yield from (f"{letter}  {one_line(name)}" for letter, name in zip("AB", names, strict=True))
+    yield f"score: {score}\n"
     for env, verdict in comparison.verdicts.items():
-        show(sentence(env, verdict, sides.names))
+        yield sentence(env, verdict, names)
     if comparison.overall is not None:
         together = f"{len(comparison.verdicts)} environments together, normalised"
-        show(sentence(together, comparison.overall, sides.names))
+        yield sentence(together, comparison.overall, names)
     if comparison.left_out:
-        show("\n  ".join([f"\nleft out: {len(comparison.left_out)}", *comparison.left_out[:LINES_SHOWN]]))
-    _print_config_differences(comparison)
-    for line in problems_of([run for side in sides.runs for run in side]):
-        say(f"careful: {line}")
-    said = {"score": settings.score, "aggregate": settings.aggregate, **plain(comparison.as_json())}
-    show(json.dumps(with_finite_numbers(said), allow_nan=False))
+        yield "\n  ".join([f"\nleft out: {len(comparison.left_out)}", *comparison.left_out[:LINES_SHOWN]])
+    yield from _config_differences(comparison)
 
 
 def _named_runs(given: str | list[str]) -> tuple[str, list[Run]]:
@@ -52,7 +76,7 @@ def _named_runs(given: str | list[str]) -> tuple[str, list[Run]]:
     return ", ".join(paths), [read_run(path) for path in find_runs(paths)]
 
 
-def _print_config_differences(comparison: Comparison) -> None:
+def _config_differences(comparison: Comparison) -> Iterator[str]:
     sides = comparison.sides
     without = [
         name
@@ -60,14 +84,14 @@ def _print_config_differences(comparison: Comparison) -> None:
         if all(run.config is None for run in runs)
     ]
     if without:
-        show(f"\n{' and '.join(without)}: no config to compare")
+        yield f"\n{' and '.join(without)}: no config to compare"
         return
     found = comparison.config_differences
-    show(f"\ntheir configs differ in {len(found)} values:" if found else "\ntheir configs are equal")
+    yield f"\ntheir configs differ in {len(found)} values:" if found else "\ntheir configs are equal"
     for key, (first, second) in list(found.items())[:LINES_SHOWN]:
-        show(f"  {one_line(key, 60)}: {_values(first)} | {_values(second)}")
+        yield f"  {one_line(key, 60)}: {_values(first)} | {_values(second)}"
     if len(found) > LINES_SHOWN:
-        show(f"  … and {len(found) - LINES_SHOWN} more, in the line below")
+        yield f"  … and {len(found) - LINES_SHOWN} more, in as_json()"
 
 
 def _values(values: list[Any]) -> str:

@@ -5,13 +5,18 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from zoo.config.compose import compose
+from zoo.config.environment_values import resolved
 from zoo.config.fields import build
+from zoo.config.overrides import as_overrides
 from zoo.config.schema import PlotSettings
 from zoo.config.user_files import shown
 from zoo.core import atomic
+from zoo.core.notebook import as_html
 from zoo.core.printing import one_line, say, show
 from zoo.errors import ZooError, nearest
 from zoo.plots.curves import CurveOptions, curves_of, refuse_unknown_scalar
@@ -26,7 +31,7 @@ from zoo.plots.figures import (
 )
 from zoo.plots.groups import Group, group_runs, keys_of
 from zoo.plots.report import report_of
-from zoo.plots.runs import Run, Score, find_runs, problems_of, read_run
+from zoo.plots.runs import Run, Score, find_runs, problems_of, read_run, run_path
 from zoo.plots.scores import GroupScore, Methods, normalized_scores, scored, scores_by_label
 from zoo.plots.tables import TEXTS, aggregate_table, score_table
 
@@ -42,6 +47,58 @@ MOST_GROUPS = 60
 def run(config: Mapping[str, Any]) -> None:
     """Draw the runs that the config names, or tabulate their scores, or write a report about them."""
     settings = build(PlotSettings, config, "")
+    drawn = _drawn(settings)
+    drawn.save()
+    if drawn.kind != "csv":
+        show(drawn.text, end="")
+    _print_problems(drawn.runs, drawn.groups)
+    show(f"wrote  {one_line(shown(drawn.path))}")
+
+
+@dataclass(frozen=True, repr=False)
+class Plot:
+    """A figure, table or report of runs, as the bytes of a file of this ``kind``; a notebook shows it."""
+
+    content: bytes
+    kind: str
+    path: Path
+    """The file that `save` writes."""
+    text: str
+    """The table, or beside a figure of several runs their scores, in Markdown."""
+    runs: list[Run]
+    groups: list[Group]
+
+    def save(self, path: str | Path | None = None) -> None:
+        """Write the file."""
+        atomic.write_bytes(self.path if path is None else Path(path), self.content)
+
+    def __repr__(self) -> str:
+        return self.text or f"<Plot of {', '.join(run.name for run in self.runs)}>"
+
+    def _repr_png_(self) -> bytes | None:
+        return self.content if self.kind == "png" else None
+
+    def _repr_html_(self) -> str | None:
+        if self.kind in PICTURES:
+            return None
+        return self.content.decode() if self.kind == "html" else as_html(self.text)
+
+
+def plot(*runs: Any, **settings: Any) -> Plot:
+    """Draw runs as `zoo plot` does, named by paths, patterns or results of `zoo.train`.
+
+    ``settings`` are those of the command line, as ``figure="scores"``; with ``out`` it is written into that
+    file. Raises `ZooError` for what can't be drawn.
+    """
+    named = {"runs": list(map(run_path, runs))} if runs else {}
+    config = resolved(compose("plot", as_overrides({**named, **settings})))
+    drawn = _drawn(build(PlotSettings, config, ""))
+    if settings.get("out") is not None:
+        drawn.save()
+    return drawn
+
+
+def _drawn(settings: PlotSettings) -> Plot:
     kind = _format(settings)
     if isinstance(settings.smooth, str) and settings.smooth != "auto":
         raise ZooError(f"`smooth={one_line(settings.smooth)}` is neither auto nor a number of episodes")
@@ -52,24 +109,20 @@ def run(config: Mapping[str, Any]) -> None:
     refuse_unknown_scalar(options.y, runs)
     figure = _figure(settings, kind, len(runs))
     out = Path(settings.out).expanduser() if settings.out else _default_file(runs, figure, kind)
-    table = None
-    if kind in TEXTS:
+    text = ""
+    if kind in TEXTS or (len(runs) > 1 and len(groups) <= MOST_GROUPS):
         scores = scored(groups, cast(Score, settings.score))
-        by_group = score_table(scores) if figure == "scores" else aggregate_table(_methods(scores, settings))
-        table = by_group.text(kind)
-        content = table.encode()
+        in_groups = kind not in TEXTS or figure == "scores"
+        table = score_table(scores) if in_groups else aggregate_table(_methods(scores, settings))
+        text = table.text(kind if kind in TEXTS else "md")
+    if kind in TEXTS:
+        content = text.encode()
     elif kind == "html":
         content = _report(groups, settings, options).encode()
     else:
         with house_style():
             content = render(_draw(runs, groups, settings, options, figure), kind)
-    atomic.write_bytes(out, content)
-    if table is not None and kind != "csv":
-        show(table, end="")
-    elif table is None and len(runs) > 1 and len(groups) <= MOST_GROUPS:
-        show(score_table(scored(groups, cast(Score, settings.score))).text("md"), end="")
-    _print_problems(runs, groups)
-    show(f"wrote  {one_line(shown(out))}")
+    return Plot(content, kind, out, text, runs, groups)
 
 
 def _format(settings: PlotSettings) -> str:

@@ -2,29 +2,79 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import base64
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from zoo.algorithms.algorithm import Algorithm
+from zoo.config.compose import compose
+from zoo.config.environment_values import resolved
 from zoo.config.fields import build
+from zoo.config.overrides import as_overrides
 from zoo.config.schema import RecordSettings
 from zoo.config.user_files import shown
+from zoo.core.notebook import as_html
 from zoo.core.printing import show
+from zoo.envs.registry import with_registered_env
+from zoo.envs.transition import EpisodeRecord
 from zoo.envs.video import parse_size
 from zoo.errors import ZooError
+from zoo.experiment import recording
 from zoo.experiment.evaluation import EpisodeReporter
 from zoo.experiment.open_agent import OpenedAgent, open_agent
-from zoo.experiment.recording import record, video_path
+from zoo.experiment.recording import video_path
 
 
 def run(config: Mapping[str, Any]) -> None:
     """Film the agent that the config names, and say where the video is."""
     settings = build(RecordSettings, config, "")
-    size = parse_size(settings.size)
     agent = open_agent(settings)
     show(agent.introduction(), flush=True)
-    paths = _paths(settings, agent)
-    n_frames = record(
+    show(_filmed(settings, agent, EpisodeReporter().add), flush=True)
+
+
+@dataclass(frozen=True, repr=False)
+class Video:
+    """The files of a film, mp4 or GIF, that a notebook plays; none if nothing was played."""
+
+    paths: list[Path]
+    n_frames: int
+
+    def __repr__(self) -> str:
+        lines = [f"video  {shown(path)}  {self.n_frames:,} images" for path in self.paths]
+        return "\n".join(lines) or "no video: nothing was played"
+
+    def _repr_html_(self) -> str:
+        if not self.paths:
+            return as_html(repr(self))
+        content = base64.b64encode(self.paths[0].read_bytes()).decode()
+        if self.paths[0].suffix == ".gif":
+            return f'<img src="data:image/gif;base64,{content}">'
+        return f'<video controls src="data:video/mp4;base64,{content}"></video>'
+
+
+def record(agent: Any = None, **settings: Any) -> Video:
+    """Film an agent as `zoo record` does: a model, its path, or the result of `zoo.train`.
+
+    ``settings`` are those of the command line, as ``length=200``; ``env`` may be a class. Raises `ZooError`.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        if isinstance(agent, Algorithm):
+            agent, settings = agent.save(Path(folder, "agent")), {"trust": True, **settings}
+        named = {} if agent is None else {"agent": str(getattr(agent, "agent", agent))}
+        overrides = as_overrides({**named, **with_registered_env(settings)})
+        chosen = build(RecordSettings, resolved(compose("record", overrides)), "")
+        return _filmed(chosen, open_agent(chosen))
+
+
+def _filmed(
+    settings: RecordSettings, agent: OpenedAgent, on_episode: Callable[[EpisodeRecord], None] | None = None
+) -> Video:
+    size, paths = parse_size(settings.size), _paths(settings, agent)
+    n_frames = recording.record(
         agent.algorithm,
         agent.env,
         paths,
@@ -34,13 +84,10 @@ def run(config: Mapping[str, Any]) -> None:
         length=settings.length,
         deterministic=settings.deterministic,
         seed=settings.seed,
-        on_episode=EpisodeReporter().add,
+        on_episode=on_episode,
         check=agent.check_spaces,
     )
-    if not n_frames:
-        show("no video: nothing was played")
-    for path in paths if n_frames else []:
-        show(f"video  {shown(path)}  {n_frames:,} images", flush=True)
+    return Video(paths if n_frames else [], n_frames)
 
 
 def _paths(settings: RecordSettings, agent: OpenedAgent) -> list[Path]:

@@ -116,4 +116,7 @@ def as_hydra_reads(value: Any) -> str:
         return f"{{{','.join(f'{key}:{as_hydra_reads(each)}' for key, each in value.items())}}}"
     if isinstance(value, Sequence):
         return f"[{','.join(map(as_hydra_reads, value))}]"
-    raise ZooError(f"{one_line(repr(value))} can't be in a config; expected numbers, texts, lists or dicts")
+    raise ZooError(
+        f"{one_line(repr(value))} can't be in a config; expected numbers, texts, lists or dicts; a class is"
+        " named by its module, which other processes import: env='MODULE:Id-v0'"
+    )

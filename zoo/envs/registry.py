@@ -11,14 +11,15 @@ import re
 import sys
 import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec, parse_env_id
 
 from zoo.config.aliases import VERY_CLOSE
 from zoo.config.user_files import import_own
-from zoo.core.printing import one_line, say
+from zoo.core.printing import one_line, print_message, say
 from zoo.errors import ZooError, install_command, nearest, nearest_name
 
 PACKAGES = {
@@ -96,6 +97,25 @@ def _envpool_spec(name: str) -> EnvSpec:
         raise ZooError(f"unknown environment {ENVPOOL}{name}{hint}")
     is_atari = hasattr(envpool.make_spec(name).config, "noop_max")
     return EnvSpec(f"{ENVPOOL}{name}", kwargs={"is_atari": is_atari})
+
+
+def with_registered_env(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings in which a class or function as ``env`` is registered, in this process, by its name.
+
+    Raises `ZooError` for a function without one.
+    """
+    make, name = settings.get("env"), getattr(settings.get("env"), "__name__", "")
+    if not callable(make):
+        return dict(settings)
+    if not name.isidentifier():
+        raise ZooError("env is a function without a name; expected a class, or a function made by def")
+    if name not in gym.registry or gym.registry.pop(name).entry_point is not make:
+        print_message(
+            f"env={name} is known in this process alone: workers=2, zoo tune and commands for its run need a"
+            f" module that registers it, env=MODULE:{name}-v0"
+        )
+    gym.register(name, entry_point=make)
+    return {**settings, "env": name}
 
 
 def is_atari_game(env_id: str) -> bool:

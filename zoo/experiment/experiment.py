@@ -20,6 +20,7 @@ from zoo.config.environment_values import resolved
 from zoo.config.overrides import as_overrides
 from zoo.config.user_files import shown
 from zoo.core.printing import print_message, warnings_as_messages
+from zoo.envs.registry import with_registered_env
 from zoo.errors import ToldInterrupt, ZooError
 from zoo.experiment.callbacks import EvalCallback
 from zoo.experiment.checkpoint import CheckpointCallback, check_barriers, restore_run
@@ -55,7 +56,7 @@ def train(config: Mapping[str, Any] | str | None = None, *overrides: str, **sett
             raise ZooError("a whole config takes no overrides: give them to zoo.compose")
     else:
         given = [] if config is None else [config]
-        config = compose("train", [*given, *overrides, *as_overrides(settings)])
+        config = compose("train", [*given, *overrides, *as_overrides(with_registered_env(settings))])
     with Experiment(config) as experiment:
         result = experiment.run_through()
     if result.algorithm.stop_reason == PREEMPTED and not result.is_complete:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from zoo.core.notebook import as_html
 from zoo.core.printing import decimal, one_line
 from zoo.errors import ZooError
 from zoo.experiment import statistics
@@ -60,7 +61,7 @@ class Verdict:
     """The side that is significantly better over seeds."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """The comparison of two sides."""
 
@@ -71,6 +72,14 @@ class Comparison:
     """Over all of these environments, of normalised scores; None for one environment."""
     left_out: list[str]
     config_differences: dict[str, tuple[list[Any], list[Any]]]
+    text: str = ""
+    """All of it in sentences."""
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def _repr_html_(self) -> str:
+        return as_html(self.text)
 
     def as_json(self) -> dict[str, Any]:
         """Return everything as plain values."""

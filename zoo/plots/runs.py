@@ -42,6 +42,11 @@ _SEED_AT_END = re.compile(r"(?:^|[-_.])(?:seed|run|s)?[-_=]?(\d+)$", re.IGNORECA
 # -- finding ----------------------------------------------------------------------------------------------
 
 
+def run_path(run: Any) -> str:
+    """Return the path of a run that is named by its path, its folder or the result of its training."""
+    return str(getattr(getattr(run, "run", run), "path", run))
+
+
 def find_runs(given: Sequence[str]) -> list[Path]:
     """Return the folders of all runs at or below these paths, each once; a path may hold ``*``.
 

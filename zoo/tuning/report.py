@@ -17,6 +17,7 @@ from optuna.trial import FrozenTrial, TrialState
 from zoo.config.compose import compose
 from zoo.config.environment_values import as_written
 from zoo.core import atomic
+from zoo.core.notebook import as_html
 from zoo.core.plain_data import flat, to_yaml, value_at
 from zoo.core.printing import csv_lines, one_line
 from zoo.tuning.reevaluate import RankedTrial, best_trials, ranking, values_of
@@ -39,7 +40,7 @@ PLOTS = {
 """Optuna's plots, and their headings."""
 
 
-@dataclass
+@dataclass(repr=False)
 class Result:
     """The result of a study so far."""
 
@@ -54,6 +55,12 @@ class Result:
     trials_file: Path
     report_file: Path | None
     """The page of plots; None without plotly, or with too few trials."""
+
+    def __repr__(self) -> str:
+        return f"{counts(self)}\n{table(self)}\nbest: {self.best_file}"
+
+    def _repr_html_(self) -> str:
+        return as_html(repr(self))
 
 
 def result_of(plan: Plan, shared: SharedStudy) -> Result:

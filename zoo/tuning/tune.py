@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from zoo.config.compose import compose
 from zoo.config.environment_values import as_written, resolved
+from zoo.config.overrides import as_overrides
 from zoo.core.free_memory import usable_cores
 from zoo.core.printing import say, without_password
 from zoo.errors import INTERRUPTED, MISTAKE, ZooError
@@ -21,8 +23,14 @@ MOST_DEATHS = 20
 """Worker processes that may die, each replaced by another, before the search ends."""
 
 
-def tune(config: Mapping[str, Any]) -> Result:
-    """Run, or go on with, the search of a config of `zoo.compose("tune", …)`. Raises `ZooError`."""
+def tune(config: Mapping[str, Any] | str | None = None, *overrides: str, **settings: Any) -> Result:
+    """Search as `zoo tune` does, or go on with a search; overrides and settings as `zoo.train` takes them.
+
+    The result shows the best trials. Raises `ZooError`.
+    """
+    if not isinstance(config, Mapping):
+        typed = [] if config is None else [config]
+        config = compose("tune", [*typed, *overrides, *as_overrides(settings)])
     search = Search(config)
     search.run()
     return result_of(search.plan, search.shared)

@@ -94,9 +94,9 @@ class ProgressBarCallback(Callback):
         clock = algorithm.runtime.compile_clock
         if clock.is_running:
             facts.append("compiling")
-        elif steps and left > 0 and self._has_settled:
+        elif left > 0 and steps and self._has_settled:
             facts.append(f"{duration(left / speed)} left")
-        elif algorithm.n_updates and (algorithm.runtime.compile is not True or clock.seconds):
+        elif left > 0 and algorithm.n_updates and (algorithm.runtime.compile is not True or clock.seconds):
             # From now on all is as it will be: before, steps were random, or updates eager.
             self._has_settled = True
             self._first_step, self._started = algorithm.num_timesteps, self._clock(algorithm)

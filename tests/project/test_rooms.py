@@ -37,7 +37,7 @@ BUDGETS = {
     "buffers": 1_600,
     "commands": 1_500,
     "config": 2_400,
-    "core": 800,
+    "core": 900,
     "envs": 5_150,
     "experiment": 4_000,
     "imitation": 1_480,
@@ -45,7 +45,7 @@ BUDGETS = {
     "launch": 1_500,
     "optim": 2_400,
     "plots": 1_800,
-    "policies": 3_300,
+    "policies": 3_200,
     "tuning": 1_700,
 }
 """The most lines that a room may have."""

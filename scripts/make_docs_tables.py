@@ -30,10 +30,12 @@ from measure_speed import PEERS, SYSTEMS
 
 import zoo
 from zoo.algorithms.arguments import spelled_type
-from zoo.algorithms.registry import CLASS_NAMES, MODULES, PRESETS, algorithm_class
+from zoo.algorithms.registry import ALGORITHMS, CLASS_NAMES, MODULES, PRESETS, algorithm_class
 from zoo.commands.benchmark import published_of, published_scores
+from zoo.config import schema
 from zoo.config.aliases import NAMES
-from zoo.config.fields import defaults
+from zoo.config.fields import defaults, variant_of
+from zoo.config.keys import declared_keys
 from zoo.envs.registry import folder_name
 from zoo.policies.config import POLICIES, RECURRENT_FIELDS
 from zoo.policies.config import PRESETS as POLICY_PRESETS
@@ -88,6 +90,7 @@ def main() -> None:
     check = parser.parse_args().check
     texts = {page: with_current_tables(page.read_text()) for page in pages()}
     texts |= {REPOSITORY / "conf" / "algo" / f"{name}.yaml": preset_file(name) for name in PRESETS}
+    texts[REPOSITORY / "zoo" / "config" / "keys.json"] = keys_file()
     texts |= {REPOSITORY / "conf" / "policy" / f"{name}.yaml": policy_file(name) for name in POLICY_PRESETS}
     stale = [path for path, text in texts.items() if not path.is_file() or path.read_text() != text]
     for path in stale:
@@ -143,6 +146,19 @@ def policy_file(name: str) -> str:
         f"{f'{field}: {value}':<25} # policy.{field}={OVERRIDES[field]}" for field, value in values.items()
     ]
     return "\n".join([f"# {POLICY_PRESETS[name][0]}", *lines, ""])
+
+
+def keys_file() -> str:
+    """Return the keys of sections and algorithms with their choices, for completion and hints."""
+    sections: dict[str, list[str]] = {}
+    for path in (*schema.SECTIONS, *schema.PARTS):
+        sections |= {path: [], **dict(declared_keys(schema.section_class(path), f"{path}."))}
+    configs = {name: schema.algorithm_config_class(name) for name in ALGORITHMS}
+    algorithms = {
+        name: dict(declared_keys(variant_of(config_class, {}, "algo"), "algo."))
+        for name, config_class in configs.items()
+    }
+    return json.dumps({"algorithms": algorithms, "sections": sections}, indent=1) + "\n"
 
 
 def pages() -> list[Path]:

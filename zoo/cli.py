@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import textwrap
@@ -80,8 +81,10 @@ def run(arguments: Sequence[str]) -> int:
     verb, *rest = [arguments[1], "--help", *arguments[2:]] if asks_for_help else arguments
     if verb in ("--completion", "--complete"):
         from zoo.config.keys import candidates, script
+        from zoo.launch.help import FLAGS
 
-        print(script(rest) if verb == "--completion" else "\n".join(candidates(rest, VERBS)))
+        flags = re.findall(r"--?\w[\w-]*", " ".join(FLAGS))
+        print(script(rest) if verb == "--completion" else "\n".join(candidates(rest, VERBS, flags)))
         return 0
     if verb in ("-V", "--version", "version"):
         from zoo.version import __version__

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from zoo.cli import VERBS, status_of
-from zoo.config.keys import candidates
 
 ZOO = str(Path(sys.executable).with_name("zoo"))
 
@@ -98,10 +97,23 @@ def test_bash_completes() -> None:
         (["algo=ppo2", "algo.clip"], ["algo.clip_range=", "algo.clip_range_vf="]),
         (["algo=recurrent_ppo", "algo.clip_range_"], ["algo.clip_range_vf="]),
         (["algo=ppo2", "algo.gamma="], []),
+        (["policy.activation=t"], ["policy.activation=tanh"]),
+        (["algo=ppo2", "compile="], ["compile=auto", "compile=false", "compile=true"]),
+        (["env=CartPole-v"], ["env=CartPole-v0", "env=CartPole-v1"]),
+        (["init_from=runs/"], ["init_from=runs/ppo2/CartPole-v1/20260131-120000_s1"]),
+        (["--c"], ["--cfg"]),
     ],
 )
-def test_names_are_completed(words: list[str], expected: list[str]) -> None:
-    assert candidates(["train", *words], VERBS) == expected
+def test_names_and_values_are_completed(
+    words: list[str], expected: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "runs" / "ppo2" / "CartPole-v1" / "20260131-120000_s1"
+    run.mkdir(parents=True)
+    (run / "run.json").write_text("{}")
+    monkeypatch.chdir(tmp_path)
+    code = "import sys, zoo.cli; zoo.cli.run(sys.argv[1:]); assert 'torch' not in sys.modules"
+    asked = [sys.executable, "-c", code, "--complete", "train", *words]
+    assert subprocess.check_output(asked, text=True).split() == expected
 
 
 def test_bug_report() -> None:

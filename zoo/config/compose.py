@@ -193,7 +193,7 @@ class ConfigLoader:
             others = f"; what the environment itself takes: `env.kwargs.{error.key}`"
         elif error.section in ("", "algo") and "algo" in SECTIONS.get(self.command, ()):
             others = other_algorithms_hint(error.key, chosen)
-        return error.with_hint(all_keys(self.command, chosen or schema.ALGORITHMS), others)
+        return error.with_hint(list(all_keys(self.command, chosen or schema.ALGORITHMS)), others)
 
     @cached_property
     def _command_config(self) -> DictConfig:

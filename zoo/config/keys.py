@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 from zoo.config import schema
 from zoo.config.aliases import NAMES
-from zoo.config.fields import variant_of
 from zoo.errors import ZooError
 
 _TRAINING_SECTIONS = ("algo", *schema.SECTIONS, "experiment")
@@ -23,31 +24,52 @@ SECTIONS = {
 SHELLS = ("bash", "zsh", "fish")
 
 
-def all_keys(command: str, algorithms: Iterable[str]) -> list[str]:
-    """Return the paths of a command's keys, sections among them; ``algo`` has those of these algorithms."""
+_TABLE = Path(__file__).with_name("keys.json")
+"""The keys of sections and of algorithms, each with its choices; by `make docs`, as declared beside the code.
+
+With it nothing has to be imported, which takes long, to complete a key or to name one.
+"""
+
+RUN_KEYS = ("agent", "init_from", "resume", "runs", "folder")
+"""Settings that name a run."""
+
+
+def all_keys(command: str, algorithms: Iterable[str]) -> dict[str, list[str]]:
+    """Return the paths of a command's keys, sections among them, each with the values that it is chosen from.
+
+    ``algo`` has the keys of these algorithms.
+    """
     sections = SECTIONS.get(command, ())
-    classes = {path: schema.section_class(path) for path in (*schema.SECTIONS, *schema.PARTS)}
-    keys = hyperparameters(algorithms) if "algo" in sections else []
-    keys += _paths(schema.SETTINGS[command], "") if command in schema.SETTINGS else []
-    for path, config_class in classes.items():
-        if path.partition(".")[0] in sections:
-            keys += [path, *_paths(config_class, f"{path}.")]
-    return list(dict.fromkeys([*keys, *sections]))
+    keys = hyperparameters(algorithms) if "algo" in sections else {}
+    keys |= dict(declared_keys(schema.SETTINGS[command], "")) if command in schema.SETTINGS else {}
+    table = _table()["sections"].items()
+    keys |= {path: choices for path, choices in table if path.partition(".")[0] in sections}
+    return {**keys, **{section: [] for section in sections if section not in keys}}
 
 
-def hyperparameters(algorithms: Iterable[str]) -> list[str]:
-    """Return the paths of these algorithms' hyperparameters."""
-    classes = (variant_of(schema.algorithm_config_class(name), {}, "algo") for name in algorithms)
-    return list(dict.fromkeys(path for each in classes for path in _paths(each, "algo.")))
+def hyperparameters(algorithms: Iterable[str]) -> dict[str, list[str]]:
+    """Return the paths of these algorithms' hyperparameters with their choices."""
+    table = _table()["algorithms"]
+    return {path: choices for name in algorithms for path, choices in table[name].items()}
 
 
-def _paths(config_class: type[Any], prefix: str) -> Iterator[str]:
-    """Yield the paths of a dataclass' fields, and of those of the dataclasses that they may hold."""
+@functools.cache
+def _table() -> dict[str, dict[str, Any]]:
+    table: dict[str, dict[str, Any]] = json.loads(_TABLE.read_text(encoding="utf-8"))
+    return table
+
+
+def declared_keys(config_class: type[Any], prefix: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield the paths of a dataclass' fields, and of those that they may hold, with their choices."""
     hints = get_type_hints(config_class)
     for field in dataclasses.fields(config_class):
-        yield f"{prefix}{field.name}"
-        for inner in filter(dataclasses.is_dataclass, get_args(hints[field.name])):
-            yield from _paths(inner, f"{prefix}{field.name}.")  # type: ignore[arg-type]
+        hint = hints[field.name]
+        kinds = get_args(hint) or (hint,)
+        choices = field.metadata.get("choices") or ((True, False) if bool in kinds else ())
+        texts = [str(choice).lower() if isinstance(choice, bool) else str(choice) for choice in choices]
+        yield f"{prefix}{field.name}", texts
+        for inner in filter(dataclasses.is_dataclass, kinds):
+            yield from declared_keys(inner, f"{prefix}{field.name}.")  # type: ignore[arg-type]
 
 
 def other_algorithms_hint(key: str, algorithms: Sequence[str]) -> str:
@@ -70,24 +92,28 @@ def script(shells: Sequence[str]) -> str:
     return Path(__file__).with_name(f"completion.{shells[0]}").read_text(encoding="utf-8")
 
 
-def candidates(words: Sequence[str], verbs: Iterable[str]) -> list[str]:
-    """Return the words that begin like the last of ``words``: verbs, keys, and the options of groups."""
+def candidates(words: Sequence[str], verbs: Iterable[str], flags: Iterable[str] = ()) -> list[str]:
+    """Return the words that begin like the last of ``words``: verbs, flags, keys, and values of keys."""
     from zoo.config.compose import ConfigLoader
+    from zoo.config.source import algorithm_options
 
     *before, word = words or [""]
-    if not before:
-        return [verb for verb in verbs if verb.startswith(word)]
+    if not before or word.startswith("-"):
+        return [option for option in (flags if before else verbs) if option.startswith(word)]
     loader = ConfigLoader(before[0])
     key, equals, _ = word.partition("=")
+    chosen = [each.partition("=")[2] for each in before if each.startswith("algo=")]
+    bases = [base for base in map(loader.source.base_of, chosen) if base in schema.ALGORITHMS]
+    keys = all_keys(before[0], bases)
     if not equals:
-        chosen = [each.partition("=")[2] for each in before if each.startswith("algo=")]
-        bases = [base for base in map(loader.source.base_of, chosen) if base in schema.ALGORITHMS]
-        found = [f"{each}=" for each in all_keys(before[0], bases)]
-    else:
-        options = loader.hydra.get_group_options(key) if "." not in key else []
-        if key == "env":
-            import gymnasium
+        return sorted(f"{path}=" for path in keys if f"{path}=".startswith(word))
+    options = [*keys.get(key, []), *(loader.hydra.get_group_options(key) if "." not in key else [])]
+    if key == "env":
+        import gymnasium
 
-            options = [*options, *gymnasium.registry]
-        found = [f"{key}={option}" for option in options]
-    return sorted(each for each in found if each.startswith(word))
+        options += gymnasium.registry
+    elif key == "algo":
+        options += algorithm_options()
+    elif key in RUN_KEYS:
+        options += [str(record.parent) for record in Path("runs").glob("*/*/*/run.json")]
+    return sorted(value for option in set(options) if (value := f"{key}={option}").startswith(word))

@@ -34,7 +34,8 @@ COPY zoo ./zoo
 COPY conf ./conf
 COPY hyperparams ./hyperparams
 COPY trained_agents ./trained_agents
-RUN pip install --constraint constraints.txt ".[all]"
+# Editable, so that the whole collection is there: a wheel carries the agents of classic control alone.
+RUN pip install --constraint constraints.txt --editable ".[all]" && python -m compileall -q zoo
 
 # Runs are written below the working folder: mount one of your own here.
 ARG UID=1000

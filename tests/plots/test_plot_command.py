@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import html
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -189,6 +191,14 @@ def test_report_of_a_sweep_has_scores_curves_and_statistics_and_obeys_no_text_in
     assert len(pictures) >= 4
     for words in ("1 of 13 runs did not finish", "out of memory", "optimality gap", "IQM [95 % interval]"):
         assert words in text
+
+
+def test_report_shows_commands_as_they_are_typed() -> None:
+    typed = shlex.join(["zoo", "train", "job='x'", "policy.net_arch=[8]"])
+    run = make_run(Path("runs"), record={"command": typed, "git_commit": None})
+    table = html.unescape(report(str(run))[0].partition("<h2>Runs")[2].partition("</table>")[0])
+    assert "zoo train \"job='x'\" 'policy.net_arch=[8]'" in table
+    assert "None" not in table
 
 
 def test_report_of_a_run_that_did_not_finish_says_so() -> None:

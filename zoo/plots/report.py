@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Sequence
+import contextlib
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -66,7 +68,8 @@ def report_of(
     columns = ["group", "environment", "seed", "status", "folder", "started", "git commit", "command"]
     rows = [
         [group.label, group.env, run.seed, run.status, run.name]
-        + [run.record.get(key, "") for key in ("started", "git_commit", "command")]
+        + [run.record.get(key) or "" for key in ("started", "git_commit")]
+        + [_command(run.record)]
         for group, run in runs
     ]
     sections.append(("Runs", [{"columns": columns, "rows": rows}]))
@@ -82,6 +85,17 @@ def report_of(
     )
     template = environment.get_template("report.html.j2")
     return template.render(title=one_line(title, 300), sections=sections, version=__version__)
+
+
+def _command(record: Mapping[str, Any]) -> str:
+    """Return the command as one types it, without the quotes that a script needs."""
+    command = str(record.get("command") or "")
+    with contextlib.suppress(ValueError):  # a shell's command always can be split
+        words = shlex.split(command)
+        return " ".join(
+            f'"{word}"' if "'" in word and '"' not in word else shlex.quote(word) for word in words
+        )
+    return command
 
 
 def _figure(draw: Callable[[], Figure], description: str) -> Part:

@@ -411,3 +411,17 @@ def test_password_of_an_environment_variable_is_written_into_no_file_of_a_sweep(
     assert "secret" not in told.out + told.err
     assert variable.encode() in written()
     assert b"secret" not in written()
+
+
+def test_search_tells_its_cost_and_slow_trials_in_a_terminals_width(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr("zoo.tuning.worker.SLOW_SECONDS", 0)
+    found = run_study("verbose=1", "n_trials=1")
+    assert "trial    0  under way: 100 of 200 steps\n" in capfd.readouterr().out
+    rows = table(result_of(found.plan, found.shared)).splitlines()
+    assert len(rows) > 1
+    assert all(len(row) <= 60 for row in rows)
+    assert status_of(["tune", *overrides("verbose=1", "n_trials=1")]) == 0  # it is done already
+    assert "each trains 200 steps and 2 evaluations of 2 episodes\n" in capfd.readouterr().out

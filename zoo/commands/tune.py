@@ -34,6 +34,9 @@ def _print_start(found: Search) -> None:
     show(f"trials  {plan.config['n_trials']} in {found.shared.storage.name}")
     for remark in found.remarks:
         show(f"        {remark}")
+    evaluation = plan.base["callbacks"]["eval"]["n_episodes"]
+    cost = f"{plan.n_timesteps:,} steps and {plan.n_timesteps // plan.interval} evaluations of {evaluation}"
+    show(f"        each trains {f'{plan.n_seeds} times ' if plan.n_seeds > 1 else ''}{cost} episodes")
     show(f"search  {', '.join(plan.space.dimensions)}")
     if plan.config["timeout"] is not None and plan.config["top_k"]:
         n_more = plan.config["top_k"] * plan.config["top_seeds"]

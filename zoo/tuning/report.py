@@ -6,9 +6,11 @@ import datetime
 import html
 import importlib.util
 import json
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import Any
 
 import optuna
@@ -87,7 +89,10 @@ def table(result: Result) -> str:
         rank = ranks.get(trial.number)
         fresh = "" if rank is None else f", on fresh seeds {_fresh(rank)}"
         values = " ".join(f"{path}={_as_flow(value)}" for path, value in values_of(trial).items())
-        lines.append(f"trial {trial.number:>4}  {trial.values[0]:,.6g}{fresh}  {values}")
+        line = f"trial {trial.number:>4}  {trial.values[0]:,.6g}{fresh}  {values}"
+        width, indent = get_terminal_size().columns, " " * 12
+        options: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
+        lines.append(textwrap.fill(line, width, subsequent_indent=indent, **options))
     return "\n".join(lines)
 
 

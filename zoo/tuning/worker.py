@@ -56,6 +56,9 @@ RUNS, VALUES = "runs", "values"
 MOST_EQUAL_FAILURES = 3
 """Trials of a process that fail in a row for one reason before the study ends."""
 
+SLOW_SECONDS = 60
+"""Seconds without a line after which a trial's next evaluation is told."""
+
 POLLING_SECONDS = 1.0
 """Between two checks whether the other processes' trials have ended."""
 
@@ -139,6 +142,7 @@ class Worker:
         trial.set_user_attr(VALUES, values)
         done: list[Evaluation] = []
         folders: list[str] = []
+        told = [time.monotonic()]
 
         def on_start(run: Path) -> None:
             # At once, as a killed process can't store it any more.
@@ -148,6 +152,9 @@ class Worker:
         def on_evaluation(steps: int, evaluation: Evaluation) -> str | None:
             value = value_of(plan.objective, [evaluation])
             trial.report(value, steps)
+            if plan.config["verbose"] and time.monotonic() - told[-1] > SLOW_SECONDS:
+                told.append(time.monotonic())
+                say(f"trial {trial.number:>4}  under way: {steps:,} of {plan.n_timesteps:,} steps")
             return f"pruned after {steps:,} steps: {value:,.6g}" if trial.should_prune() else None
 
         for seed in seeds:

@@ -458,6 +458,8 @@ def test_preset_keeps_its_name(name: str, tmp_path: Path) -> None:
     model = zoo.load(path, env)
     assert repr(model).startswith(f"<{CLASS_NAMES[name]} on {env}")
     assert f"# {name} on {env}\n" in (path / "README.md").read_text()
+    with pytest.raises(ZooError, match=f"an agent of {name}, not of a2c"):
+        A2C.load(path)
 
 
 @pytest.mark.parametrize("callback", [3, [Callback], object(), lambda algorithm: True])

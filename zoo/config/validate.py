@@ -86,7 +86,8 @@ def _with_replay_section(config: Values) -> Values:
     if schema.algorithm_class(name).has_replay:
         return {**config, "replay": config.get("replay") or {}}
     if config.get("replay"):
-        raise ZooError(f"`replay` can't be set: {name} has no replay buffer of single transitions")
+        typed = schema.preset_or_name(config["algo"])
+        raise ZooError(f"`replay` can't be set: {typed} has no replay buffer of single transitions")
     return {key: value for key, value in config.items() if key != "replay"}
 
 

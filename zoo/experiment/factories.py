@@ -89,7 +89,7 @@ def _check_dataset(found: type[Algorithm], dataset: str | None, cloned: str | No
     """Raise `ZooError` for expert data that the algorithm can't use, or that it needs and lacks."""
     if dataset is not None and not found.learns_from_experts:
         raise ZooError(
-            f"`dataset={dataset}`: {found.name} learns in environments;"
+            f"`dataset={dataset}`: {found.of_preset or found.name} learns in environments;"
             f" pretrain.dataset={dataset} lets it start as the clone of an expert"
         )
     if dataset is None and found.learns_from_experts:

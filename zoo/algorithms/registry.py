@@ -51,8 +51,7 @@ LEARN_CALLBACKS: list[str] = []
 
 def callbacks_of_learn(*arguments: Any) -> list[Any]:
     """Return the callbacks that arguments of an algorithm and of its `learn` stand for."""
-    module, _, name = LEARN_CALLBACKS[0].partition(":")
-    return list(getattr(importlib.import_module(module), name)(*arguments))
+    return list(_imported(LEARN_CALLBACKS[0])(*arguments))
 
 
 def algorithm_class(name: str, preset: str | None = None) -> type[Any]:
@@ -61,11 +60,11 @@ def algorithm_class(name: str, preset: str | None = None) -> type[Any]:
         raise ZooError(
             f"unknown algorithm '{name}'{nearest(name, ALGORITHMS)} (known: {', '.join(ALGORITHMS)})"
         )
-    module, _, class_name = ALGORITHMS[name].partition(":")
-    algorithm: type[Any] = getattr(importlib.import_module(module), class_name)
-    if preset in PRESETS:
-        module, _, class_name = PRESETS[preset].partition(":")
-        of_preset: type[Any] = getattr(importlib.import_module(module), class_name)
-        if issubclass(of_preset, algorithm):  # a user's preset of that name may build on another one
-            return of_preset
-    return algorithm
+    algorithm, of_preset = (_imported(place) for place in (ALGORITHMS[name], PRESETS.get(preset or "")))
+    # A user's preset of the same name may build on another algorithm.
+    return of_preset if of_preset and issubclass(of_preset, algorithm) else algorithm
+
+
+def _imported(place: str | None) -> Any:
+    module, _, name = (place or "").partition(":")
+    return getattr(importlib.import_module(module), name) if name else None

@@ -39,15 +39,16 @@ class ProgressBarCallback(Callback):
         if algorithm.runtime.compile_clock.on_change is not None:
             return  # another bar shows this training
         self._compile_clock = algorithm.runtime.compile_clock
+        self._compile_clock.on_change = partial(self._show, algorithm)
         self._has_settled = False
         self._first_step = algorithm.num_timesteps
         self._shown, self._started = time.perf_counter(), self._clock(algorithm)
         with self._given_up_on_error():
             if is_notebook() and self.stream is sys.stderr:
-                self._bar = _NotebookBar(algorithm)
+                self._bar = _NotebookBar()
+                self._bar.show(algorithm, "")
             elif self.stream is not None and self.stream.isatty():
                 self._bar = _TerminalBar(algorithm, self.stream)
-        self._compile_clock.on_change = partial(self._show, algorithm)
 
     def on_steps(self, algorithm: Training) -> None:
         seconds = SECONDS_BETWEEN_LINES if self._bar is None else self.seconds
@@ -139,9 +140,8 @@ class _TerminalBar:
 
 
 class _NotebookBar:
-    def __init__(self, algorithm: Training) -> None:
+    def __init__(self) -> None:
         self._cell = CellOutput()
-        self.show(algorithm, "")
 
     def show(self, algorithm: Training, facts: str) -> None:
         steps, total = algorithm.num_timesteps, algorithm.total_timesteps

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import warnings
 from pathlib import Path
@@ -182,13 +183,31 @@ def test_each_environment_explores_by_itself() -> None:
 
 
 def test_exploration_falls_over_its_fraction_of_training() -> None:
-    env, envs = many_actions(1)
-    epsilon = {"exploration_fraction": 0.5, "exploration_initial_eps": 1.0, "exploration_final_eps": 0.0}
-    always_seven(dqn(env, learning_starts=0, train_freq=2000, **epsilon)).learn(2000)
-    random_share = np.array([step.action != 7 for step in envs[0].log]).reshape(8, 250).mean(1)
-    expected = [0.875, 0.625, 0.375, 0.125, 0, 0, 0, 0]
-    np.testing.assert_allclose(random_share, np.array(expected) * 0.98, atol=0.1)
-    assert not random_share[4:].any()
+    """The rate of each step is exact; of a batch of steps that many are random, but for chance."""
+    env, envs = many_actions(20)
+    epsilon = {"exploration_fraction": 0.4, "exploration_initial_eps": 0.9, "exploration_final_eps": 0.1}
+    model = always_seven(dqn(env, learning_starts=0, train_freq=10_000, **epsilon))
+    rates: list[float] = []
+    rate = model.exploration.rate
+    model.exploration.rate = lambda progress: rates.append(rate(progress)) or rates[-1]  # type: ignore[func-returns-value]
+    model.learn(10_000)
+    expected = 0.9 - 0.8 * np.minimum(np.arange(500) / 500 / 0.4, 1.0)
+    np.testing.assert_allclose(rates[:500], expected, atol=1e-12)
+    assert model.read_metrics()["rollout/exploration_rate"] == pytest.approx(0.1)
+    is_random = np.array([[step.action != 7 for step in each.log] for each in envs])
+    shares = is_random.reshape(20, 10, 50).mean((0, 2))
+    np.testing.assert_allclose(shares, expected.reshape(10, 50).mean(1) * 0.98, atol=0.06)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.25, 1.0])
+def test_stochastic_prediction_is_random_at_the_final_rate(share: float) -> None:
+    epsilon = {"exploration_initial_eps": 0.6, "exploration_final_eps": share}
+    model = always_seven(dqn(many_actions(1)[0], **epsilon))
+    observations = np.zeros((5000, 3), np.float32)
+    assert (model.predict(observations, deterministic=True)[0] == 7).all()
+    actions, _ = model.predict(observations, deterministic=False)
+    assert (actions != 7).mean() == pytest.approx(0.98 * share, abs=0.03)
+    assert len(np.unique(actions)) == (1 if share == 0 else 50)
 
 
 @pytest.mark.parametrize(
@@ -255,13 +274,36 @@ def test_target_is_copied_at_its_interval_of_environment_steps(n_envs: int, expe
     assert model.copied_at[1:] == expected
 
 
-def test_target_moves_by_tau() -> None:
-    model = dqn("CartPole-v1", learning_starts=0, target_update_interval=4, tau=0.25, train_freq=4)
+@pytest.mark.parametrize("n_due", [1, 3])
+def test_target_moves_by_tau(n_due: int) -> None:
+    """Of several moves that are due at once each goes from where the one before it came to."""
+    settings = {"target_update_interval": 4, "tau": 0.25, "train_freq": 4 * n_due}
+    model = dqn("CartPole-v1", learning_starts=0, **settings)
     online, target = model.runner.state["q_network"], model.runner.state["target"]
     online.add_(torch.linspace(-1, 1, len(online)))
-    expected = target + 0.25 * (online - target)
-    model.learn(4)
+    expected = online + 0.75**n_due * (target - online)
+    model.learn(4 * n_due)
     torch.testing.assert_close(target, expected)
+
+
+def test_importance_weights_follow_beta_at_the_start_of_the_rollout() -> None:
+    class Noting(DQN):
+        def _learn_from(self, batches: Any, n_steps: int) -> Any:
+            noted.append(batches["weights"].numpy())
+            return super()._learn_from(batches, n_steps)
+
+        def update(self) -> None:
+            progress = (self.num_timesteps - 10) / 200
+            batch = self.buffer.sample(copy.deepcopy(self.rng), (2, 8), progress)
+            super().update()
+            np.testing.assert_array_equal(noted[-1], batch["weights"])
+
+    noted: list[np.ndarray] = []
+    memory = ReplayConfig(prioritized=PrioritizedConfig(beta=0.1, beta_fraction=0.8))
+    settings = {"learning_starts": 0, "train_freq": 10, "gradient_steps": 2, "learning_rate": 0.01}
+    dqn("CartPole-v1", Noting, replay=memory, **settings).learn(200)
+    assert len(noted) == 20
+    assert min(weights.min() for weights in noted) < 0.5
 
 
 @pytest.mark.parametrize("algorithm", [DQN, SAC])

@@ -42,6 +42,26 @@ def test_the_temperature_learns_from_weighted_samples() -> None:
     assert losses[2] == pytest.approx(losses[0] + losses[1])
 
 
+# -- When targets follow -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("algorithm", [zoo.SAC, TQC])
+@pytest.mark.parametrize(("gradient_steps", "expected"), [(1, [3, 6, 9, 12]), (2, [4, 6, 10, 12])])
+def test_targets_follow_after_each_third_update(
+    algorithm: Any, gradient_steps: int, expected: list[int]
+) -> None:
+    """Gradient steps are counted over all updates of a training."""
+    settings: dict[str, Any] = {"learning_starts": 0, "batch_size": 4, "gradient_steps": gradient_steps}
+    settings |= {"target_update_interval": 3, "seed": 0, "compile": False, "threads": 1}
+    model, moved_by = algorithm({"net_arch": [4]}, "Pendulum-v1", **settings), []
+    while model.n_updates < 12:
+        before = model.runner.state["target"].clone()
+        model.learn(1, reset_num_timesteps=False)
+        if not torch.equal(model.runner.state["target"], before):
+            moved_by.append(model.n_updates)
+    assert moved_by == expected
+
+
 # -- What TQC refuses -------------------------------------------------------------------------------------
 def make(**hyperparameters: Any) -> TQC:
     settings = {"buffer_size": 100, "batch_size": 8, "learning_starts": 0, **hyperparameters}

@@ -96,6 +96,18 @@ def test_replayed_updates_are_poisson_distributed() -> None:
     assert 0 in counts
 
 
+def test_average_policy_follows_each_update_by_its_decay() -> None:
+    """It starts as the policy, and goes 1 − α of the way to the new one (section 3.3 of the paper)."""
+    model = small(replay_ratio=0.0, alpha=0.75, learning_rate=0.01)
+    state = model.runner.state
+    assert torch.equal(state["average"], state["policy"])
+    for n_updates in range(1, 4):
+        before = state["average"].clone()
+        assert model.learn(10, reset_num_timesteps=False).n_updates == n_updates
+        torch.testing.assert_close(state["average"], 0.75 * before + 0.25 * state["policy"])
+        assert not torch.equal(state["average"], before)
+
+
 @pytest.mark.parametrize(
     ("env", "settings", "told"),
     [

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from logged_envs import KINDS, Transition, logged_vector_env
+from logged_envs import KINDS, LENGTHS, Logged, Transition, logged_vector_env
 
-from zoo import A2C, PPO2
+from zoo import A2C, PPO2, make_vec_env
 from zoo.algorithms import on_policy
 from zoo.algorithms.on_policy import OnPolicyAlgorithm
 
@@ -44,6 +44,28 @@ def slow_advantages(model: A2C, log: list[Transition], gamma: float, gae_lambda:
         following = difference + gamma * gae_lambda * following
         advantages.append(following)
     return advantages[::-1]
+
+
+def test_statistics_hold_the_observation_that_they_normalise() -> None:
+    """Each step sees statistics of all until then and of itself; so does its reward those of returns."""
+    envs = [Logged(lengths) for lengths in LENGTHS]
+    waiting = list(envs)
+    vector_env = make_vec_env(lambda: waiting.pop(0), N_ENVS, check=False, normalize=True, gamma=0.9)
+    settings: dict[str, Any] = {"seed": 0, "compile": False, "n_steps": N_STEPS, "gamma": 0.9}
+    model = A2C({"net_arch": [8]}, vector_env, **settings).learn(N_STEPS * N_ENVS)
+    raw = np.array([[step.observation for step in env.log] for env in envs], np.float64).swapaxes(0, 1)
+    running, returns = np.zeros(N_ENVS), []
+    for i in range(N_STEPS):
+        seen = raw[: i + 1].reshape(-1, 3)
+        expected = (raw[i] - seen.mean(0)) / np.sqrt(seen.var(0) + 1e-8)
+        np.testing.assert_allclose(model.buffer.columns["observations"][i], expected, rtol=1e-5, atol=1e-6)
+        steps = [env.log[i] for env in envs]
+        rewards = np.array([step.reward for step in steps])
+        running = 0.9 * running + rewards
+        returns.append(running.copy())
+        expected = rewards / np.sqrt(np.var(returns) + 1e-8)
+        np.testing.assert_allclose(model.buffer.rewards[i], expected.clip(-10, 10), rtol=1e-5)
+        running[[step.terminated or step.truncated for step in steps]] = 0.0
 
 
 @pytest.mark.parametrize("kind", KINDS)

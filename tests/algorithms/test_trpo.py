@@ -112,6 +112,22 @@ def test_no_step_breaks_its_bound_or_loses(actions: spaces.Space[Any], target_kl
     assert sum(accepted) >= 2
 
 
+def test_line_search_goes_on_from_a_step_that_only_loses() -> None:
+    """Within a bound that nothing reaches: too long a step leaves the good actions behind."""
+    for n_tries, is_success in ((1, False), (60, True)):
+        bounds = {"target_kl": 50.0, "line_search_kl_factor": 1e9, "line_search_max_iter": n_tries}
+        model = trpo(spaces.Box(-2.0, 2.0, (2,), np.float32), **bounds)
+        rollout = collected(model)
+        rollout["advantages"] = standardized(rollout["advantages"], rollout) + 1.0
+        before, old = model.runner.state["policy"].clone(), model.policy(rollout)[0].detach()
+        model.read_metrics()
+        model._move_policy(dict(rollout))
+        assert model.read_metrics()["train/is_line_search_success"] == is_success
+        assert torch.equal(model.runner.state["policy"], before) != is_success
+        gained = model._objective(model.policy(rollout)[0], rollout)[0] - model._objective(old, rollout)[0]
+        assert (gained > 0) == is_success
+
+
 @pytest.mark.parametrize("advantage", [0.0, torch.nan], ids=["no direction", "not a number"])
 def test_a_search_that_finds_nothing_leaves_the_policy_as_it_was(advantage: float) -> None:
     model = trpo()

@@ -12,7 +12,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from zoo import DQN, PPO2, SAC, make_vec_env
 from zoo.envs.env_checker import check_env
-from zoo.errors import ZooError
+from zoo.errors import ZooError, ZooWarning
 from zoo.experiment.evaluation import evaluate
 
 SMALL = {"net_arch": [8]}
@@ -141,6 +141,18 @@ def assert_rewards_are_those_of_the_infos(model: DQN) -> None:
     reached = batch["next_observations"]["observation"][:, 0]
     assert (batch["next_observations"]["desired_goal"][:, 0] > 0).any(), "some have another goal"
     assert batch["rewards"].tolist() == reached.tolist()
+
+
+@pytest.mark.parametrize("n_sampled_goal", [1, 4])
+def test_share_of_other_goals_is_that_of_the_config(n_sampled_goal: int) -> None:
+    memory = {"hindsight": {"n_sampled_goal": n_sampled_goal, "copy_info_dict": True}}
+    options: dict[str, Any] = {"learning_starts": 1000, "batch_size": 10, **QUIET}
+    with pytest.warns(ZooWarning, match="nothing will be learned"):
+        model = DQN(SMALL, make_vec_env(Numbered, 2, check=False), replay=memory, **options).learn(
+            8
+        )  # one episode in each
+    goals = model.buffer.sample(np.random.default_rng(0), (10,))["observations"]["desired_goal"]
+    assert (goals[:, 0] > 0).sum() == 10 * n_sampled_goal / (n_sampled_goal + 1)
 
 
 @pytest.mark.parametrize("way", WAYS)

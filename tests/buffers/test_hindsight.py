@@ -219,11 +219,21 @@ def test_goals_are_those_of_the_strategy_and_as_likely_as_they_should_be(
     assert_as_likely(counts, expected)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("shape", [(40,), (1, 40), (30, 40)])
 @pytest.mark.parametrize("n_sampled_goal", [1, 4, 7])
-def test_share_of_other_goals_is_exact_in_every_batch(n_sampled_goal: int) -> None:
+def test_share_of_other_goals_is_exact_in_every_batch(n_sampled_goal: int, shape: tuple[int, ...]) -> None:
+    """Of one batch and of several; episodes under way keep their goals and do not count."""
+    share = n_sampled_goal / (n_sampled_goal + 1)
     world = make_world(n_sampled_goal=n_sampled_goal).lived(30)
-    goals = sampled_goals(world.buffer.sample(world.rng, (30, 40)))
-    assert ((goals > 0).sum(-1) == 40 * n_sampled_goal / (n_sampled_goal + 1)).all()
+    goals = sampled_goals(world.buffer.sample(world.rng, shape))
+    assert ((goals > 0).sum(-1) == 40 * share).all()
+    for _ in range(3):
+        world.step()
+    ended = [step.number for episode in world.kept() if episode.is_over for step in episode.steps]
+    batch = world.buffer.sample(world.rng, shape)
+    n_ended = np.isin(batch["actions"], ended).sum(-1)
+    assert (n_ended < 40).all()
+    assert ((sampled_goals(batch) > 0).sum(-1) == np.rint(share * n_ended)).all()
 
 
 @pytest.mark.parametrize("strategy", GOAL_STRATEGIES)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import test_bc
+from gymnasium.vector import SyncVectorEnv
 
 import zoo
 from zoo.algorithms.ppo import PPO2
@@ -60,6 +62,25 @@ def test_rewards_are_the_discriminators_and_returns_the_environments(
     metrics = model.read_metrics()
     assert metrics["rollout/imitation_reward"] == pytest.approx(np.mean([each.mean() for each, _ in seen]))
     assert metrics["rollout/ep_imitation_rew_mean"] > metrics["rollout/imitation_reward"]
+
+
+@pytest.mark.parametrize("generator", ["ppo2", "trpo"])
+def test_steps_that_merely_reset_earn_nothing(cartpole: ExpertData, generator: str) -> None:
+    """In environments that reset in a step of their own, which no episode's return has a part of."""
+    env = SyncVectorEnv([lambda: gym.make("CartPole-v1")] * 2)
+    model = imitator(cartpole, generator=generator, env=env, n_envs=None, n_steps=64).learn(1)
+    buffer = model.buffer
+    assert 0 < (~buffer.valid).sum() < 20
+    assert (buffer.rewards[~buffer.valid] == 0).all()
+    assert (buffer.rewards[buffer.valid] > 0).all()
+    sums, returns = np.zeros(2), []
+    for rewards, valid, dones in zip(buffer.rewards, buffer.valid, buffer.dones, strict=True):
+        sums += rewards
+        returns += sums[dones & valid].tolist()
+        sums[dones & valid] = 0.0
+    metrics = model.read_metrics()
+    assert metrics["rollout/ep_imitation_rew_mean"] == pytest.approx(np.mean(returns))
+    assert metrics["rollout/imitation_reward"] == pytest.approx(buffer.rewards[buffer.valid].mean())
 
 
 # -- what is trained when -------------------------------------------------------------------------------

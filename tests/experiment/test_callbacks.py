@@ -89,6 +89,18 @@ def test_best_agent_is_the_one_that_scored_best(run: RunFolder, ppo2: Callable[.
     assert again.mean == max(results)
 
 
+@pytest.mark.parametrize("confirm", [0, 4])
+def test_later_of_two_equal_agents_is_the_best(run: RunFolder, ppo2: Any, confirm: int) -> None:
+    """Every episode returns 5: no pole falls that soon."""
+
+    def make() -> Any:
+        return TimeLimit(CartPoleEnv(), 5)
+
+    ppo2().learn(192, EvalCallback(make, every=64, n_eval_episodes=2, confirm=confirm, run=run))
+    assert [each.mean for _, each in read_evaluations(run.evaluations)] == [5.0] * 3
+    assert json.loads((run.best_agent / "card.json").read_text())["timesteps"] == 192
+
+
 def test_confirmed_best_agent_is_judged_by_more_episodes(run: RunFolder, ppo2: Callable[..., PPO2]) -> None:
     evaluation = EvalCallback("CartPole-v1", every=64, n_eval_episodes=2, seed=1, confirm=20, run=run)
     confirmed: list[tuple[float, float]] = []

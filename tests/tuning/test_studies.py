@@ -108,6 +108,34 @@ def test_trial_that_is_worse_than_the_others_is_ended_early(working_folder: Path
     assert "pruned after 50 steps" in pruned.user_attrs["reason"]
 
 
+class PrunesTheSecond(optuna.pruners.BasePruner):
+    """Ends a trial when it is asked a second time."""
+
+    n_asked = 0
+
+    def prune(self, study: Any, trial: Any) -> bool:
+        self.n_asked += 1
+        return self.n_asked > 1
+
+
+@pytest.mark.parametrize("objective", ["iqm", "mean_return"])
+def test_first_training_alone_may_be_pruned_and_all_count(objective: str) -> None:
+    """Its value is of the last evaluations of all its trainings together."""
+    found = begin_study("n_trials=1", "n_seeds=2", f"objective={objective}", "callbacks.eval.n_episodes=4")
+    worker = worker_of(found)
+    worker.shared.study.pruner = pruner = PrunesTheSecond()
+    with quiet_optuna():
+        worker.work()
+    (trial,) = found.shared.trials()
+    assert (trial.state, pruner.n_asked) == (TrialState.COMPLETE, 1)
+    returns = [np.load(Path(run) / "evaluations.npz")["results"][-1] for run in trial.user_attrs["runs"]]
+    pooled = np.sort(np.concatenate(returns))
+    assert len(pooled) == 8
+    expected = pooled.mean() if objective == "mean_return" else pooled[2:6].mean()
+    assert trial.value == pytest.approx(expected)
+    assert trial.value != pytest.approx(returns[0].mean())
+
+
 BREAKS = """
 import gymnasium as gym
 from gymnasium.envs.classic_control import CartPoleEnv

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import torch
 from forked_workers import together
+from torch import nn
 
-from zoo import ARS
+from zoo import ARS, PPO1
 from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.registry import algorithm_class
 from zoo.envs.config import EnvConfig
@@ -139,6 +140,86 @@ def test_update_of_two_workers_is_that_of_one_with_both_batches(name: str) -> No
         np.testing.assert_allclose(after[key], expected.numpy(), rtol=1e-4, atol=2e-6, err_msg=key)
         moved = moved or not np.array_equal(after[key], before[key])
     assert moved
+
+
+N_ROWS = 12
+"""Steps of a rank's rollout: three minibatches of four, twice."""
+
+
+class Exact(PPO1):
+    """Learns in double precision from rollouts and minibatches that it is given."""
+
+    given: list[tuple[dict[str, torch.Tensor], np.ndarray]]
+
+    def _make_policy(self) -> nn.Module:
+        policy = super()._make_policy()
+        for module in policy.modules():
+            if hasattr(module, "encoder"):
+                module.encoder = nn.Identity()  # it would make all observations single
+        return policy.double()
+
+    def _act_with(self, noise: Any, policy_input: Any) -> dict[str, Any]:
+        return {"actions": np.zeros(self.n_envs, np.int64)}
+
+    def finished_rollout(self) -> dict[str, Any]:
+        rollout, rows = self.given.pop(0)
+        self.buffer.minibatch_rows = lambda *_: rows  # type: ignore[method-assign]
+        return dict(rollout)
+
+
+def exact(given: list[Any], n_envs: int, **options: Any) -> Exact:
+    settings = {"n_steps": N_ROWS, "batch_size": 4 * n_envs, "n_epochs": 2, "ent_coef": 0.125, **options}
+    env = make_vec_env("CartPole-v1", n_envs)
+    model = Exact({"net_arch": [8]}, env, seed=0, compile=False, threads=1, **settings)
+    model.given = list(given)
+    return model
+
+
+def rollout_of(rank: int, update: int) -> tuple[dict[str, torch.Tensor], np.ndarray]:
+    rng = np.random.default_rng((rank, update))
+    names = ("advantages", "returns", "values", "log_prob")
+    columns = {name: rng.normal(rank, 1.0 + rank, N_ROWS) - (name == "log_prob") for name in names}
+    columns["observations"] = rng.normal(size=(N_ROWS, 4))
+    rollout = {name: torch.from_numpy(column) for name, column in columns.items()}
+    rows = np.concatenate([rng.permutation(N_ROWS).reshape(3, 4) for _ in range(2)])
+    return {**rollout, "actions": torch.from_numpy(rng.integers(2, size=N_ROWS))}, rows
+
+
+def two_exact_updates(workers: Workers) -> tuple[dict[str, np.ndarray], dict[str, float]]:
+    model = exact([rollout_of(workers.rank, update) for update in range(2)], 1)
+    model.join(workers)
+    model.learn(4 * N_ROWS)
+    metrics = model.read_metrics() if workers.is_first else {}
+    end(model, workers)
+    return numbers(model.runner.state), metrics
+
+
+def test_ppo1_averages_gradients_of_rollouts_standardised_apart() -> None:
+    """One process takes the same two updates on the rollouts of both, to rounding in double precision."""
+    (found, metrics), (theirs, _) = together(two_exact_updates)
+    joined_updates = []
+    for update in range(2):
+        (one, rows), (two, their_rows) = (rollout_of(rank, update) for rank in range(2))
+        for rollout in (one, two):
+            advantages = rollout["advantages"].numpy()
+            deviation = advantages.std(ddof=1) + 1e-8
+            rollout["advantages"] = torch.from_numpy((advantages - advantages.mean()) / deviation)
+        both = {name: torch.cat([one[name], two[name]]) for name in one}
+        joined_updates.append((both, np.concatenate([rows, their_rows + N_ROWS], 1)))
+    reference = exact(joined_updates, 2, normalize_advantage=False)
+    start = numbers(reference.runner.state)["policy"]
+    reference.learn(4 * N_ROWS)
+    assert reference.n_updates == 12
+    expected = reference.runner.state["policy"].numpy()
+    moved = np.abs(expected - start).max()
+    assert moved > 1e-3
+    for policy in (found["policy"], theirs["policy"]):
+        assert policy.dtype == np.float64
+        np.testing.assert_allclose(policy, expected, rtol=0, atol=1e-10 * moved)
+    apart = ("train/explained_variance", "train/grad_norm")  # means of what is no mean itself
+    for name, value in reference.read_metrics().items():
+        if name.startswith("train/") and name not in apart:
+            assert metrics[name] == pytest.approx(value, rel=1e-6), name
 
 
 def trained(name: str, workers: Workers, n_steps: int) -> tuple[dict[str, np.ndarray], Any, int, int]:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import copy
+import math
 from typing import Any
 
 import numpy as np
 import pytest
+import stable_baselines3
 import torch
 from gymnasium import spaces
-from logged_envs import logged_vector_env
+from logged_envs import Logged, logged_vector_env
+from peer_updates import SETTINGS, Prepared, distance, give, ours, peer_of
+from stable_baselines3.common.vec_env import DummyVecEnv
+from test_sac_and_tqc import noise as noise_of_sac
+from test_td3 import noise as noise_of_td3
 from torch import Tensor, distributions, nn
 
 import zoo
-from zoo import ACER, ACKTR, DDPG, DQN, PPO2, SAC, TRPO
+from zoo import ACER, ACKTR, DDPG, DQN, PPO2, SAC, TD3, TRPO
 from zoo.policies.continuous import SquashedActor
 
 # -- Gradient steps of SAC against the same written out plainly with PyTorch's own parts -----------------
@@ -136,6 +142,92 @@ def test_sac_updates_as_written_out(hyperparameters: dict[str, Any]) -> None:
         assert model.policy.temperature.log.item() == pytest.approx(np.log(0.2))
         assert metrics["train/ent_coef"] == pytest.approx(0.2)
         assert metrics["train/ent_coef_loss"] == 0
+
+
+# -- Whole loops in three environments, against those of Stable-Baselines3 --------------------------------
+
+TARGETS_OF_TD3 = {"target_actor": "actor_target", "target_critics": "critic_target"}
+LOOPS: dict[str, tuple[Any, Any, dict[str, str], Any, dict[str, Any]]] = {
+    "dqn": (
+        *(DQN, stable_baselines3.DQN, {"q_network": "q_net", "target": "q_net_target"}, None),
+        {"target_update_interval": 6, "max_grad_norm": 10.0},
+    ),
+    "td3": (
+        *(TD3, stable_baselines3.TD3, {"actor": "actor", "critics": "critic", **TARGETS_OF_TD3}),
+        *(noise_of_td3, {"target_policy_noise": 0.25}),
+    ),
+    "sac": (
+        *(SAC, stable_baselines3.SAC, {"actor": "actor", "critics": "critic", "target": "critic_target"}),
+        *(noise_of_sac, {"ent_coef": 0.125}),
+    ),
+}
+"""Both classes, their networks by name, what draws the peer's noise, and settings."""
+
+
+@pytest.mark.parametrize("name", LOOPS)
+@pytest.mark.parametrize(("train_freq", "gradient_steps"), [(1, 1), (4, 3), (2, -1)])
+def test_loop_in_three_environments_is_the_peers(name: str, train_freq: int, gradient_steps: int) -> None:
+    """Both act at random, in as many steps; the peer learns from the batches that Zoo drew."""
+    algorithm, peer_algorithm, parts, noise, settings = LOOPS[name]
+
+    class Noting(algorithm):  # type: ignore[misc]
+        def _explore(self, policy_input: Any) -> dict[str, Any]:
+            return {"actions": self.exploration.random(policy_input, self.rng)}
+
+        def _learn_from(self, batches: Any, n_steps: int) -> Any:
+            rows = {key: rows.double() if key != "actions" else rows for key, rows in batches.items()}
+            rows["actions"] = rows["actions"].unsqueeze(-1) if name == "dqn" else rows["actions"].double()
+            updates.append((self.num_timesteps, n_steps, rows))
+            torch.manual_seed(self.n_updates)
+            before = self.rng
+            if noise is not None:
+                self.rng = Prepared(noise(rows["actions"][0], n_steps))
+            outputs = super()._learn_from(
+                {**rows, "actions": rows["actions"].reshape(batches["actions"].shape)}, n_steps
+            )
+            self.rng = before
+            return outputs
+
+    updates: list[tuple[int, int, dict[str, Tensor]]] = []
+    settings = {**SETTINGS, **settings, "learning_starts": 24, "gradient_steps": gradient_steps}
+    env, _ = logged_vector_env("own", actions := spaces.Discrete(3) if name == "dqn" else BOX)
+    plain = {"double": False, "dueling": False} if name == "dqn" else {}
+    model = ours(Noting, torch.float64, env, train_freq=3 * train_freq, **settings, **plain)
+
+    venv = DummyVecEnv([lambda: Logged(actions=actions)] * 3)
+    nets: dict[str, Any] = {"policy_kwargs": {"net_arch": [8, 8]}, "device": "cpu"}
+    peer = peer_of(
+        peer_algorithm("MlpPolicy", venv, train_freq=train_freq, **nets, **settings), torch.float64
+    )
+    if name == "sac":
+        nn.init.constant_(model.policy.temperature.log, math.log(0.125))  # in double precision
+        peer.actor.action_dist.epsilon = 0.0
+    model.copy_to_targets()
+    state = model.runner.state
+    networks = {part: getattr(peer, network) for part, network in parts.items()}
+    start = {part: state[part].clone() for part in parts}
+    for part, network in networks.items():
+        nn.utils.vector_to_parameters(start[part].clone(), network.parameters())
+
+    model.learn(96)
+    drawn = {key: torch.cat([rows[key] for _, _, rows in updates]) for key in updates[0][2]}
+    memory, train = peer.replay_buffer, peer.train
+    give(peer, drawn)
+    memory.sample, peer.replay_buffer = peer.replay_buffer.sample, memory
+    peer._sample_action = lambda *_: [np.stack([actions.sample() for _ in range(3)])] * 2
+    peer_updates: list[tuple[int, int]] = []
+
+    def noted(gradient_steps: int, batch_size: int) -> None:
+        peer_updates.append((peer.num_timesteps, gradient_steps))
+        torch.manual_seed(peer._n_updates)
+        train(gradient_steps, batch_size)
+
+    peer.train = noted
+    peer.learn(96, log_interval=None)
+    assert [update[:2] for update in updates] == peer_updates
+    assert len(updates) == (96 - 24) // (3 * train_freq)
+    for part, network in networks.items():
+        assert distance(state[part], network, start[part]) < 1e-9, part
 
 
 # -- Schedules stand where the steps began that an update follows, also in the last, short one ------------

@@ -470,6 +470,7 @@ def test_callback_of_an_evaluation_ends_the_run(
         (lambda: StopTrainingOnRewardThreshold(), "StopTrainingOnRewardThreshold.*bound"),
         (lambda: StopTrainingOnNoModelImprovement(3), "EvalCallback"),  # type: ignore[arg-type]
         (lambda: LoggingCallback(), "LoggingCallback.*every"),  # type: ignore[call-arg]
+        (lambda: zoo.ConsoleLogger(second=1), r"`ConsoleLogger\.seconds`"),
     ],
 )
 def test_callback_argument_that_is_wrong_is_named(call: Callable[[], Any], message: str) -> None:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from zoo.config.aliases import CALLBACK_METHODS, refuse_unknown_arguments
+from zoo.config.aliases import CALLBACK_METHODS, RefusesUnknownArguments, refuse_unknown_arguments
 from zoo.errors import ZooError
 
 if TYPE_CHECKING:  # whoever only asks whether a run was preempted needs none of this
@@ -27,7 +27,7 @@ class InterruptedCallbackError(Exception):
     """Raised by `Callback.on_steps` when a signal kept it from finishing: it is still due."""
 
 
-class Callback:
+class Callback(RefusesUnknownArguments):
     """Override what is needed. All frequencies count environment steps.
 
     ``every`` is the number of environment steps between calls of `on_steps` (0: never); calls come at the
@@ -45,12 +45,10 @@ class Callback:
     """Whether `on_steps` only checks whether there is something to do, which there seldom is."""
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Let the constructor name arguments that it does not take. Raises `ZooError` for SB3's methods."""
+        """Raise `ZooError` for methods that Stable-Baselines3 calls."""
         super().__init_subclass__(**options)
         for name in CALLBACK_METHODS.keys() & vars(cls).keys():
             raise ZooError(f"{cls.__name__}.{name} is never called; here it is {CALLBACK_METHODS[name]}")
-        if "__init__" in vars(cls):
-            cls.__init__ = refuse_unknown_arguments(cls.__init__)  # type: ignore[method-assign]
 
     def on_training_start(self, algorithm: Training) -> None:
         """Before the first step of `Algorithm.learn`."""

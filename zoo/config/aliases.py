@@ -118,6 +118,15 @@ def refuse_unknown_arguments(function: Callable[Arguments, Returned]) -> Callabl
     return checked
 
 
+class RefusesUnknownArguments:
+    """Lets the constructor of each subclass name arguments that it does not take."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "__init__" in vars(cls):
+            cls.__init__ = refuse_unknown_arguments(cls.__init__)  # type: ignore[method-assign]
+
+
 class AnswersNames:
     """Raises `AttributeError` with the name here for attributes that environments of other libraries have."""
 

@@ -169,9 +169,7 @@ def make_vec_env(
     functions: list[Any] = []
     if isinstance(env, list | tuple):
         if not env or not all(map(callable, env)) or n_envs not in (1, len(env)):
-            raise ZooError(
-                f"env is a list of {len(env)}: expected a function for each of the n_envs={n_envs}"
-            )
+            raise ZooError(f"env is a list of {len(env)}; expected a function for each of n_envs={n_envs}")
         functions, n_envs, first = list(env), len(env), env[0]
     if n_envs < 1:
         raise ZooError(f"n_envs={n_envs}: at least one environment is needed")
@@ -201,11 +199,7 @@ def make_vec_env(
 
 
 def _vector_env(
-    env: str | EnvConfig | Env | Callable[..., Env],
-    config: EnvConfig,
-    n_envs: int,
-    seed: int | None,
-    functions: list[Any],
+    env: Any, config: EnvConfig, n_envs: int, seed: int | None, functions: list[Any]
 ) -> VectorEnv[Any, Any, Any]:
     """Return the bare vector environment: in this process, in worker processes, or the environment's own."""
     if config.n_workers is not None and config.vectorization != "workers":

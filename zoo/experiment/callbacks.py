@@ -266,16 +266,11 @@ class _StopOnEvaluation(Callback):
 class StopTrainingOnRewardThreshold(_StopOnEvaluation):
     """Ends the run once an evaluation reaches ``reward_threshold``, which may be the only argument."""
 
-    def __init__(
-        self,
-        evaluation: EvalCallback | float | None = None,
-        reward_threshold: float | None = None,
-        verbose: int = 0,
-    ) -> None:
+    def __init__(self, evaluation: Any = None, reward_threshold: Any = None, verbose: int = 0) -> None:
         if isinstance(evaluation, int | float):
             evaluation, reward_threshold = None, evaluation
         super().__init__(evaluation, reward_threshold, verbose)
-        self.reward_threshold: Any = reward_threshold
+        self.reward_threshold = reward_threshold
 
     def on_steps(self, algorithm: Training) -> None:
         latest = None if self.evaluation is None else self.evaluation.last
@@ -292,13 +287,13 @@ class StopTrainingOnNoModelImprovement(_StopOnEvaluation):
 
     def __init__(
         self,
-        evaluation: EvalCallback | None = None,
-        max_no_improvement_evals: int | None = None,
+        evaluation: Any = None,
+        max_no_improvement_evals: Any = None,
         min_evals: int = 0,
         verbose: int = 0,
     ) -> None:
         super().__init__(evaluation, max_no_improvement_evals, verbose)
-        self.max_no_improvement_evals: Any = max_no_improvement_evals
+        self.max_no_improvement_evals = max_no_improvement_evals
         self.min_evals = min_evals
         self._n_seen = 0
         self._n_without = 0

@@ -158,9 +158,7 @@ def evaluate_policy(
     options: dict[str, Any] = {"deterministic": deterministic, "seed": seed, "n_envs": n_envs}
     evaluation = evaluate(model, env, n_eval_episodes, on_step=on_step, **options)
     if reward_threshold is not None and evaluation.mean < reward_threshold:
-        raise ZooError(
-            f"the mean return {evaluation.mean:.4g} is below reward_threshold={reward_threshold:g}"
-        )
+        raise ZooError(f"mean return {evaluation.mean:.4g} is below reward_threshold={reward_threshold:g}")
     if return_episode_rewards:
         return evaluation.returns.tolist(), evaluation.lengths.tolist()
     return evaluation.mean, evaluation.std

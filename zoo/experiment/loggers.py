@@ -15,6 +15,7 @@ from typing import Any, ClassVar, TextIO
 import numpy as np
 
 from zoo.algorithms.callback import Callback, Training, named
+from zoo.config.aliases import RefusesUnknownArguments
 from zoo.core import atomic
 from zoo.core.notebook import CellOutput, is_notebook
 from zoo.core.printing import csv_lines, log, one_line, print_message, show
@@ -54,7 +55,7 @@ class RunSummary:
     """The folder of the best agent, else of the last one, if one was saved."""
 
 
-class Logger:
+class Logger(RefusesUnknownArguments):
     """Base class of loggers; override what is needed.
 
     An exception costs one message and never ends a training: the logger is then switched off, unless it

@@ -32,6 +32,5 @@ checkpoint_callback = CheckpointCallback(
 )
 model = PPO("MlpPolicy", vec_env, n_steps=256, batch_size=64, verbose=0)
 model.learn(8_192, callback=[eval_callback, checkpoint_callback])
-assert eval_callback.n_evaluations
 PPO.load("./logs/best_model", env=eval_env)
 PPO.load("./logs/rl_model_1024_steps")

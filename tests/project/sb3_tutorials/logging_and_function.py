@@ -12,4 +12,4 @@ def callback(locals_, globals_):
 model = A2C("MlpPolicy", "CartPole-v1", tensorboard_log="./a2c_cartpole/")
 model.learn(800, callback=callback, tb_log_name="first_run")
 model.learn(200, tb_log_name="second_run", reset_num_timesteps=False)
-assert sorted(path.name for path in Path("a2c_cartpole").iterdir()) == ["first_run_1", "second_run_1"]
+assert len(list(Path("a2c_cartpole").iterdir())) == 2

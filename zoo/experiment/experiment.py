@@ -223,7 +223,8 @@ class Experiment:
 
     def _tell_whole_rollouts(self, steps: int) -> None:
         """Say what becomes of ``steps``, and of evaluations, where rollouts are long."""
-        rollout = getattr(self.algorithm.buffer, "n_steps", 0) * self.algorithm.n_envs * self._launcher.size
+        buffer: Any = getattr(self.algorithm, "buffer", None)
+        rollout = getattr(buffer, "n_steps", 0) * self.algorithm.n_envs * self._launcher.size
         n_rollouts = math.ceil(steps / (rollout or 1))
         every = self._evaluation.every if self._evaluation is not None else steps
         if rollout and (n_rollouts * rollout > 1.01 * steps or rollout > every):

@@ -98,8 +98,9 @@ MISTAKES = {
     f"train {CARTPOLE} env_kwargs=g:9.8": "env=CartPole-v1 env.kwargs.g=9.8\n",
     f"train {CARTPOLE} optimize=true": "here: zoo tune algo=ppo2 env=CartPole-v1\n",
     f"enjoy {CARTPOLE} exp_id=3": "agent=runs/ALGO/ENV/RUN",
+    f"train {CARTPOLE} --seed=3 --algo.gamma=0.9": "gamma=0.9; W&B's sweeps write it so with ${args_",
     f"train {CARTPOLE} -i x.zip": "env=CartPole-v1 init_from=x.zip\n",
-    f"train {CARTPOLE} --seed=3 -uuid": "seed=3; without uuid (the folder of a run has a name of its own)\n",
+    f"train {CARTPOLE} --seed 3 -uuid": "seed=3; without uuid (the folder of a run has a name of its own)\n",
     "train -z 5": "-z",
     f"train {CARTPOLE} --cfg yob": "'yob'",
 }

@@ -148,6 +148,9 @@ def refuse_foreign_line(verb: str, arguments: Sequence[str]) -> None:
         return
     words += kept + [f"{key}={_typed(value)}" for key, value in translation.settings.items()]
     left_out = f"; without {', '.join(translation.left_out)}" if translation.left_out else ""
+    flags = [word for word in arguments if word.startswith("--")]
+    if flags and all("=" in flag for flag in flags):
+        left_out += "; W&B's sweeps write it so with ${args_no_hyphens}"
     line = shlex.join(["zoo", command, *words])
     raise ZooError(f"that is how rl_zoo3 or CleanRL writes it; here: {line}{left_out}")
 

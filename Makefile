@@ -102,7 +102,7 @@ system-packages: $(BIN)/python
 	fi
 
 # Commands that tests call, each with Debian's package; without one its tests are skipped.
-COMMANDS_OF_TESTS := slurmctld:slurm-wlm munged:munge chromium:chromium zsh:zsh fish:fish
+COMMANDS_OF_TESTS := slurmctld:slurm-wlm munged:munge chromium:chromium zsh:zsh fish:fish pg_ctlcluster:postgresql
 
 packages-for-tests:
 	@missing=; \

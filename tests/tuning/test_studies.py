@@ -196,6 +196,24 @@ def test_three_failures_alike_in_a_row_end_the_study(capfd: pytest.CaptureFixtur
     assert "Traceback" in capfd.readouterr().err
 
 
+BREAKING = ("env=breaks:Breaks-v0", "env.check=false", "env.kwargs={first: 3, last: 1000}")
+DIVERGING = ("space.algo.learning_rate.low=1e30", "space.algo.learning_rate.high=1e35")
+EXAMPLES = [((*DIVERGING, "warm_start=false"), 5, 1), (BREAKING, 3, 2)]
+
+
+@pytest.mark.parametrize(("settings", "n_failed", "status"), EXAMPLES)
+@pytest.mark.usefixtures("broken")
+def test_search_goes_on_after_divergence_alone(
+    settings: tuple[str, ...], n_failed: int, status: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert status_of(["tune", *overrides(*settings, "n_trials=5", "verbose=1")]) == status
+    printed = capfd.readouterr()
+    assert f"trials  {n_failed} failed" in printed.out
+    assert ("no trial came to its end" in printed.err) == (status == 1)
+    [path] = Path("runs/tune").rglob("trials.csv")
+    assert [row["state"] for row in csv.DictReader(path.open())] == ["fail"] * n_failed
+
+
 @pytest.mark.usefixtures("broken")
 def test_environment_that_is_broken_at_once_costs_no_trial() -> None:
     found = begin_study("env=breaks:Breaks-v0", "n_trials=10", "env.check=false", "env.kwargs={last: 1000}")

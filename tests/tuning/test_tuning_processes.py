@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
+import shutil
 import signal
+import subprocess
+import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,10 +19,20 @@ import optuna
 import pytest
 from forked import Forked
 from optuna.trial import FrozenTrial
-from small_studies import WAITING, WAITING_NAME, WAITING_STUDY, kill_all, overrides, wait_until, write_module
+from small_studies import (
+    WAITING,
+    WAITING_NAME,
+    WAITING_STUDY,
+    config_of,
+    kill_all,
+    overrides,
+    wait_until,
+    write_module,
+)
 
 from zoo.cli import status_of
 from zoo.tuning.study import counted, retry_of
+from zoo.tuning.tune import Search
 
 STUDY = Path("runs/tune/a2c/CartPole-v1/default")
 SECONDS = 240
@@ -35,6 +50,42 @@ def ended_at_last(*processes: Forked) -> Iterator[None]:
         for process in processes:
             process.kill()
             process.wait()
+
+
+@pytest.fixture
+def database() -> Iterator[str]:
+    """The URL of a new database on a PostgreSQL of this machine alone."""
+    programs = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
+    if not programs:
+        pytest.skip("PostgreSQL is not installed")
+    folder = Path(tempfile.mkdtemp(prefix="zoo-postgres-"))
+    user = ["runuser", "-u", "postgres", "--"] if os.getuid() == 0 else []
+    if user:  # it refuses to be run by root
+        shutil.chown(folder, "postgres")
+
+    def call(program: str, *arguments: str) -> None:
+        command = [*user, str(programs[-1] / program), "-D", str(folder / "data"), *arguments]
+        subprocess.run(command, cwd="/", check=True, stdout=subprocess.DEVNULL)
+
+    call("initdb", "-A", "trust", "-U", "zoo")
+    options = f"-k {folder} -c listen_addresses=''"
+    call("pg_ctl", "-o", options, "-l", str(folder / "log"), "-w", "start")
+    yield f"postgresql+psycopg://zoo@/postgres?host={folder}"
+    call("pg_ctl", "-m", "immediate", "stop")
+    shutil.rmtree(folder)
+
+
+def test_processes_begin_a_study_in_a_new_database(database: str) -> None:
+    at_once = time.time() + 3.0
+
+    def begin(machine: int) -> int:
+        plan = config_of(f"storage='{database}'", f"runs_dir=machine_{machine}")
+        time.sleep(max(0.0, at_once - time.time()))
+        Search(plan)
+        return 0
+
+    processes = [Forked(functools.partial(begin, machine)) for machine in range(8)]
+    assert [process.wait() for process in processes] == [0] * 8, processes[0].communicate()
 
 
 def trials(study: Path = STUDY, name: str = "a2c/CartPole-v1/default") -> list[FrozenTrial]:

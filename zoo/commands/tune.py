@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,10 +22,18 @@ def run(config: Mapping[str, Any]) -> int | None:
     found = Search(config)
     if verbose:
         _print_start(found)
-    is_done = found.run()
-    result = result_of(found.plan, found.shared)
-    if verbose:
-        _print_end(result, is_done=is_done)
+    is_done = False
+    try:
+        is_done = found.run()
+    finally:  # also what came out before an error
+        result = result_of(found.plan, found.shared)
+        if verbose:
+            _print_end(result, is_done=is_done)
+    if is_done and result.best is None:
+        say(
+            "zoo: no trial came to its end, so there are no best values; all tells how each ended", sys.stderr
+        )
+        return 1
     return None if is_done else INTERRUPTED
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -55,6 +56,9 @@ SQLITE_SUFFIXES = (".db", ".sqlite", ".sqlite3")
 
 SQLITE_TIMEOUT = 60
 """Seconds that SQLite waits for another process's write."""
+
+TABLE_TRIES = 6
+"""How often a process tries to make the tables of a database, which others make at the same time."""
 
 HEARTBEAT, GRACE = 15, 60
 """Seconds between a trial's signs of life in a database, and without one until it is run again."""
@@ -222,6 +226,11 @@ def _on_file(file: Path, locks: Path) -> BaseStorage:
 
 def _rdb(url: str, name: str, **options: Any) -> RDBStorage:
     try:
+        for _ in range(TABLE_TRIES):
+            # Of several processes that make the tables of a new database at once, one succeeds.
+            with contextlib.suppress(sqlalchemy.exc.IntegrityError, sqlalchemy.exc.ProgrammingError):
+                return RDBStorage(url, **options)
+            time.sleep(0.5)
         return RDBStorage(url, **options)
     except ImportError as error:
         reason = one_line(error.__cause__ or error)
@@ -245,12 +254,18 @@ def open_study(plan: Plan) -> tuple[SharedStudy, list[str]]:
     storage = open_storage(plan)
     with quiet_optuna(), storage.lock():
         study = existing_study(plan.full_name, storage)
+        for _ in range(TABLE_TRIES):  # another machine may be about to write down the settings
+            if study is not None and SETTINGS not in study.user_attrs:
+                time.sleep(0.5)
         if study is not None and not counted(study.get_trials()) and _differences(plan, study):
             # No trial was run yet, so nothing is lost with the old settings.
             optuna.delete_study(study_name=plan.full_name, storage=storage.optuna)
             study = None
         if study is None:
-            study, remarks = _begin(plan, storage)
+            try:
+                study, remarks = _begin(plan, storage)
+            except optuna.exceptions.DuplicatedStudyError:  # another machine has begun it meanwhile
+                return open_study(plan)
         else:
             check_settings(plan, study)
             remarks = [f"goes on: {n_ended(study)} of {plan.config['n_trials']} trials are done"]

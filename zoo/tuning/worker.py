@@ -21,7 +21,7 @@ from zoo.config.environment_values import resolved
 from zoo.config.user_files import shown
 from zoo.core.file_lock import FileLock
 from zoo.core.printing import one_line, say, show
-from zoo.errors import INTERRUPTED, MISTAKE, ZooError
+from zoo.errors import INTERRUPTED, MISTAKE, NotFiniteError, ZooError
 from zoo.experiment.evaluation import Evaluation
 from zoo.tuning.objective import (
     TOP_RUNS,
@@ -86,7 +86,7 @@ class Worker:
     def __init__(self, plan: Plan, storage: Storage, deadline: float | None = None) -> None:
         self.plan, self.storage, self.deadline = plan, storage, deadline
         self.name = f"{platform.node()}-{secrets.token_hex(6)}"
-        self.last_reason, self.n_equal_failures = "", 0
+        self.last_reason, self.n_equal_failures, self.has_diverged = "", 0, False
         with storage.lock():
             study = existing_study(plan.full_name, storage)
             if study is None:
@@ -137,6 +137,7 @@ class Worker:
     def _run_trial(self, trial: Trial) -> float:
         plan = self.plan
         seeds = spawned_seeds(self.seed, plan.n_seeds, TRIAL_SEEDS, trial.number)
+        self.has_diverged = False
         trial.study.sampler = make_sampler(plan.config["sampler"], self.seed, seeds[0])
         values = plan.space.suggest(trial, plan.base)
         trial.set_user_attr(VALUES, values)
@@ -159,12 +160,14 @@ class Worker:
 
         for seed in seeds:
             config = plan.config_of_trial(values, seed, plan.folder / TRIALS)
-            evaluation, _ = train(
-                config,
-                keep=plan.config["keep"],
-                on_evaluation=None if done else on_evaluation,
-                on_start=on_start,
-            )
+            first = None if done else on_evaluation
+            try:
+                evaluation, _ = train(
+                    config, keep=plan.config["keep"], on_evaluation=first, on_start=on_start
+                )
+            except NotFiniteError:
+                self.has_diverged = True
+                raise
             done.append(evaluation)
         return value_of(plan.objective, done)
 
@@ -189,7 +192,7 @@ class Worker:
             ending = f"{self.plan.objective} {trial.values[0]:,.6g}"
         if self.plan.config["verbose"]:
             say(f"{what}  {ending}  ({seconds:.1f} s)")
-        if trial.state != TrialState.FAIL:
+        if trial.state != TrialState.FAIL or self.has_diverged:  # divergence is a result of the values
             self.n_equal_failures = 0
             return
         # Without numbers: an environment's failure names its index and seed, which differ each time.

@@ -336,6 +336,14 @@ def test_rows_after_a_checkpoint_are_dropped(tmp_path: Path, caplog: pytest.LogC
     assert again.start == monitor.start
 
 
+@pytest.mark.parametrize("total", [2.5e-7, -3e-12, 0.5, 1e9, 0.0])
+def test_monitor_keeps_returns_of_any_size(tmp_path: Path, total: float) -> None:
+    monitor = EpisodeMonitor(tmp_path, 1)
+    monitor.write(EpisodeRecord(0, total, 10, 0.1))
+    monitor.close()
+    assert float(rows(tmp_path / "0.monitor.csv")[0]["r"]) == total
+
+
 @pytest.mark.parametrize("damage", [b"garbage\n", b'#{"t_start": 1.0}\nr,l', b"\xff\n"])
 def test_damaged_monitor_is_named_and_stays_as_it_is(tmp_path: Path, damage: bytes) -> None:
     (tmp_path / "0.monitor.csv").write_bytes(damage)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,12 @@ def test_damaged_rows_are_counted_and_left_out() -> None:
     assert (monitor.episodes.returns.tolist(), monitor.n_damaged) == ([1.0, 5.0], 6)
 
 
+@pytest.mark.parametrize("row", [b"nan,200,2", b"inf,200,2", b"-inf,200,2", b"1,200,nan"])
+def test_rows_that_are_not_finite_keep_their_steps(row: bytes) -> None:
+    monitor = parse_monitor(HEAD + b"1,900,1\n" + row + b"\n5,900,3\n")
+    assert (monitor.episodes.ends.tolist(), monitor.n_damaged) == ([900, 2000], 1)
+
+
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
@@ -46,6 +53,15 @@ def test_what_is_no_monitor_is_refused_in_one_line(content: bytes, problem: str)
 def test_progress_keeps_gaps_and_skips_damaged_rows() -> None:
     columns = parse_progress(b"time/total_timesteps,train/loss\n1,0.5\n2,\n3\n4,x\n5,0.1")
     assert np.array_equal(columns["train/loss"], [0.5, np.nan, np.nan], equal_nan=True)
+
+
+def test_progress_needs_little_memory_beside_its_numbers() -> None:
+    content = b"a,b,c,d\n" + b"1.25,2.5,3.125,1000000.0625\n" * 50_000
+    tracemalloc.start()
+    columns = parse_progress(content)
+    assert tracemalloc.get_traced_memory()[1] < 5 * sum(map(np.size, columns.values())) * 8
+    tracemalloc.stop()
+    assert columns["d"][-1] == 1000000.0625
 
 
 def test_evaluations_are_sorted_and_those_not_finite_left_out() -> None:

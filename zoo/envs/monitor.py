@@ -47,7 +47,9 @@ class EpisodeMonitor:
 
     def write(self, episode: EpisodeRecord) -> None:
         """Append one row to the file of the episode's environment; a failure is logged once."""
-        row = [round(episode.episode_return, 6), episode.length, round(episode.seconds, 6)]
+        total = episode.episode_return
+        rounded = float(f"{total:.6g}") if abs(total) < 1e-3 else round(total, 6)  # few digits, never none
+        row = [rounded, episode.length, round(episode.seconds, 6)]
         row += [episode.info.get(key, "") for key in self.info_keywords]
         file = self._files[episode.env_index]
         try:

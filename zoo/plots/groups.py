@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from zoo.core.plain_data import flat
 from zoo.core.printing import one_line
 from zoo.errors import ZooError, nearest
 from zoo.plots.runs import Run
@@ -110,11 +109,11 @@ def _values_by_key(runs: Iterable[Run]) -> dict[str, dict[str, Any]]:
 def identifying_values(run: Run) -> dict[str, Any]:
     """Return the values of a run's config by dotted key, without `IGNORED_KEYS`."""
     ignored = tuple(f"{key}." for key in IGNORED_KEYS)
-    return {key: value for key, value in flat(run.config or {}) if not f"{key}.".startswith(ignored)}
+    return {key: value for key, value in run.settings.items() if not f"{key}.".startswith(ignored)}
 
 
 def _refuse_unknown_keys(runs: Sequence[Run], by: Sequence[str]) -> None:
-    known = {"algo", "env", "seed", *(key for run in runs for key, _ in flat(run.config or {}))}
+    known = {"algo", "env", "seed", *(key for run in runs for key in run.settings)}
     for key in by:
         if key not in known:
             raise ZooError(
@@ -124,12 +123,12 @@ def _refuse_unknown_keys(runs: Sequence[Run], by: Sequence[str]) -> None:
 
 
 def _value(run: Run, key: str) -> Any:
-    return getattr(run, key) if key in ("algo", "env", "seed") else dict(flat(run.config or {})).get(key)
+    return getattr(run, key) if key in ("algo", "env", "seed") else run.settings.get(key)
 
 
 def _varying_keys(runs: Sequence[Run]) -> set[str]:
     items = [
-        {(key, _text(each)) for key, each in identifying_values(run).items()} for run in runs if run.config
+        {(key, repr(each)) for key, each in identifying_values(run).items()} for run in runs if run.config
     ]
     return {key for key, _ in items[0].union(*items) - items[0].intersection(*items)} if items else set()
 

@@ -6,6 +6,7 @@ import csv
 import functools
 import glob
 import io
+import itertools
 import math
 import os
 import re
@@ -18,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zoo.config.user_files import shown
-from zoo.core.plain_data import parse_json, parse_own_yaml, value_at
+from zoo.core.plain_data import flat, parse_json, parse_own_yaml, value_at
 from zoo.core.printing import one_line
 from zoo.core.zips import UNREADABLE
 from zoo.errors import ZooError, nearest
@@ -31,6 +32,9 @@ RECORD, EVALUATIONS, MONITOR = "run.json", "evaluations.npz", "monitor.csv"
 
 LAST_EPISODES = 100
 """Episodes at the end of a training of which ``score=train`` is the mean."""
+
+ROWS_AT_ONCE = 1_000
+"""Rows of a CSV file that are texts at a time: they need ten times the memory of their numbers."""
 
 ELAPSED = "time/time_elapsed"
 STEPS = "time/total_timesteps"
@@ -144,19 +148,24 @@ def parse_monitor(content: bytes) -> Monitor:
     if not {"r", "l", "t"} <= columns.keys():
         raise ValueError("it has no columns r, l, t")
     rows = np.stack([columns[name] for name in ("r", "l", "t")])
-    returns, lengths, seconds = rows[:, np.isfinite(rows).all(axis=0) & (rows[1] > 0)]
-    episodes = Episodes(np.cumsum(lengths), returns, lengths, seconds)
+    rows = rows[:, np.isfinite(rows[1]) & (rows[1] > 0)]
+    ends, is_whole = np.cumsum(rows[1]), np.isfinite(rows).all(axis=0)  # steps of the others count
+    returns, lengths, seconds = rows[:, is_whole]
+    episodes = Episodes(ends[is_whole], returns, lengths, seconds)
     n_damaged = content.count(b"\n") - 1 - len(returns)
     return Monitor(episodes, float(start.get("t_start", 0.0)), start.get("env_id") or "", n_damaged)
 
 
 def parse_progress(content: bytes) -> dict[str, Array]:
     """Return the columns of a ``progress.csv``, NaN for no number, without rows that are damaged."""
-    lines = content[: content.rfind(b"\n") + 1].decode(errors="replace").split("\n")[:-1]
-    names, *rows = [*csv.reader(lines)] or [[]]
-    whole = [[_number(cell) for cell in row] for row in rows if len(row) == len(names)]
-    table = np.array(whole, np.float64).reshape(-1, max(1, len(names)))
-    return dict(zip(names, table.T, strict=False))
+    lines = io.BytesIO(content[: content.rfind(b"\n") + 1])
+    reader = csv.reader(io.TextIOWrapper(lines, "utf-8", "replace", newline="\n"))
+    names = next(reader, [])
+    tables = [np.empty((0, max(1, len(names))))]
+    while rows := list(itertools.islice(reader, ROWS_AT_ONCE)):
+        whole = [[_number(cell) for cell in row] for row in rows if len(row) == len(names)]
+        tables.append(np.array(whole, np.float64).reshape(-1, max(1, len(names))))
+    return dict(zip(names, np.concatenate(tables).T, strict=False))
 
 
 def _number(cell: str) -> float:
@@ -220,6 +229,11 @@ class Run:
         if self._is_pruned:
             return "was pruned"
         return "has not ended, or was killed" if self.status == "running" else self.status or "has no status"
+
+    @functools.cached_property
+    def settings(self) -> dict[str, Any]:
+        """The values of the config by dotted key."""
+        return dict(flat(self.config or {}))
 
     @functools.cached_property
     def monitors(self) -> list[Monitor]:

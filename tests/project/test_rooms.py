@@ -42,11 +42,11 @@ BUDGETS = {
     "experiment": 4_000,
     "imitation": 1_480,
     "interop": 1_600,
-    "launch": 1_500,
+    "launch": 1_700,
     "optim": 2_400,
-    "plots": 1_800,
+    "plots": 1_650,
     "policies": 3_200,
-    "tuning": 1_700,
+    "tuning": 1_650,
 }
 """The most lines that a room may have."""
 

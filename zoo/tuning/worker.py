@@ -143,7 +143,7 @@ class Worker:
         trial.set_user_attr(VALUES, values)
         done: list[Evaluation] = []
         folders: list[str] = []
-        told = [time.monotonic()]
+        reported_at = [time.monotonic()]
 
         def on_start(run: Path) -> None:
             # At once, as a killed process can't store it any more.
@@ -153,8 +153,8 @@ class Worker:
         def on_evaluation(steps: int, evaluation: Evaluation) -> str | None:
             value = value_of(plan.objective, [evaluation])
             trial.report(value, steps)
-            if plan.config["verbose"] and time.monotonic() - told[-1] > SLOW_SECONDS:
-                told.append(time.monotonic())
+            if plan.config["verbose"] and time.monotonic() - reported_at[-1] > SLOW_SECONDS:
+                reported_at.append(time.monotonic())
                 say(f"trial {trial.number:>4}  under way: {steps:,} of {plan.n_timesteps:,} steps")
             return f"pruned after {steps:,} steps: {value:,.6g}" if trial.should_prune() else None
 

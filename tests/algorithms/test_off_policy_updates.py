@@ -20,6 +20,8 @@ from torch import Tensor, distributions, nn
 
 import zoo
 from zoo import ACER, ACKTR, DDPG, DQN, PPO2, SAC, TD3, TRPO
+from zoo.envs.config import EnvConfig
+from zoo.experiment.expert_recording import record_expert
 from zoo.policies.continuous import SquashedActor
 
 # -- Gradient steps of SAC against the same written out plainly with PyTorch's own parts -----------------
@@ -297,16 +299,45 @@ def test_rollout_is_the_batch(algorithm: Any, policy: str, options: dict[str, An
 LEARNING = {"learning_starts": 16, "train_freq": 8, "gradient_steps": 4, "batch_size": 8}
 UNITS = {"normalize_returns": True, "enable_popart": True, "critic_l2_reg": 0.1, "max_grad_norm": 1.0}
 
+ON_POLICY = {"n_steps": 8, "normalize_advantage": True}
+
+
+def imitator(policy: Any, env: str, **options: Any) -> Any:
+    data = record_expert(
+        lambda seen: int(seen[2] + seen[3] > 0), EnvConfig(env, max_episode_steps=20), 3, seed=0
+    )
+    return zoo.GAIL(policy, env, data, g_step=1, **options)
+
+
 COMPILED_RUNS: dict[str, tuple[Any, str, dict[str, Any]]] = {
+    "a2c": (zoo.A2C, "CartPole-v1", ON_POLICY),
     "acer": (ACER, "CartPole-v1", {"n_steps": 5, "replay_start": 20}),
     "acktr": (ACKTR, "CartPole-v1", {"n_steps": 8, "cold_updates": 2, "kfac_update": 2}),
     "ddpg": (DDPG, "Pendulum-v1", {**LEARNING, **UNITS, "return_range": [-2.0, 2.0]}),
+    "dqn": (DQN, "CartPole-v1", {**LEARNING, "target_update_interval": 24}),
+    "gail": (
+        imitator,
+        "CartPole-v1",
+        {**ON_POLICY, "generator": "ppo2", "d_step": 2, "d_gradient_penalty": 1.0},
+    ),
+    "ppo1": (zoo.PPO1, "CartPole-v1", {**ON_POLICY, "batch_size": 8}),
+    "ppo2": (PPO2, "Pendulum-v1", {**ON_POLICY, "target_kl": 0.5}),
+    "qrdqn": (zoo.QRDQN, "CartPole-v1", {**LEARNING, "target_update_interval": 24, "n_quantiles": 5}),
+    "sac": (SAC, "Pendulum-v1", {**LEARNING, "target_update_interval": 3}),
+    "td3": (TD3, "Pendulum-v1", LEARNING),
+    "tqc": (zoo.TQC, "Pendulum-v1", {**LEARNING, "n_quantiles": 5}),
+    "trpo": (
+        TRPO,
+        "CartPole-v1",
+        {"n_steps": 16, "batch_size": 16, "n_critic_updates": 2, "cg_max_steps": 3},
+    ),
 }
-"""Those that the compiled cells of `tests/golden` leave out."""
+"""Every algorithm that takes gradient steps while it acts."""
 
 
 @pytest.mark.parametrize(
-    "name", ["acer", *(pytest.param(name, marks=pytest.mark.slow) for name in ("acktr", "ddpg"))]
+    "name",
+    ["acer", *(pytest.param(name, marks=pytest.mark.slow) for name in COMPILED_RUNS if name != "acer")],
 )
 def test_compiled_run_learns_what_the_eager_one_learns(name: str) -> None:
     algorithm, env, hyperparameters = COMPILED_RUNS[name]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
@@ -279,6 +281,40 @@ def test_returns_are_zoos_own(kind: str, way: str, tmp_path: Path) -> None:
     assert own[:3] == [(3.0, 2, {}), (6.0, 3, {}), (10.0, 4, {})]
     rows = (tmp_path / "1.monitor.csv").read_text().splitlines()[2:5]
     assert [row.rsplit(",", 1)[0] for row in rows] == ["3.0,2", "6.0,3", "10.0,4"]
+
+
+@pytest.mark.parametrize(("harm", "n_told"), [("none", 0), ("cut", 1), ("removed", 1)])
+def test_episodes_that_are_gone_are_told(
+    harm: str, n_told: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    monitor, file = EpisodeMonitor(tmp_path, 1), tmp_path / "0.monitor.csv"
+    stepper = VecEnvAdapter(own_env(1), monitor)
+    transitions(stepper, 5)
+    offsets = monitor.offsets()
+    stepper.close()
+    if harm == "cut":
+        os.truncate(file, offsets[0] - 1)
+    elif harm == "removed":
+        file.unlink()
+    EpisodeMonitor(tmp_path, 1).truncate(offsets)
+    assert len([each for each in caplog.records if "they are lost" in each.getMessage()]) == n_told
+
+
+def test_clock_that_goes_back_makes_no_negative_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for hours in (1, 2):  # the second adds rows to the files of the first
+        stepper = VecEnvAdapter(own_env(1), EpisodeMonitor(tmp_path, 1))
+        with monkeypatch.context() as patch:
+            earlier = time.time() - hours * 3_600
+            patch.setattr(time, "time", lambda earlier=earlier: earlier)
+            transitions(stepper, 12)
+        stepper.close()
+        header = (tmp_path / "0.monitor.csv").read_text().splitlines()
+        assert all(float(row.split(",")[2]) >= 0 for row in header[2:])
+        assert len(header) > 4 * hours
+        text = "\n".join([header[0].replace('"t_start": ', '"t_start": 9'), *header[1:], ""])
+        (tmp_path / "0.monitor.csv").write_text(text)
 
 
 @pytest.mark.parametrize("said", [True, np.True_, 1, 1.0, np.array([True]), np.array(1.0)])

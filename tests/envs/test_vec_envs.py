@@ -359,6 +359,16 @@ def test_hanging_env_is_told_with_its_index_and_step(at: str, n_steps: int, whic
         envs.step(np.zeros(5, np.int64))
 
 
+class Interrupting(Counting):
+    def step(self, action: Any) -> Any:
+        raise KeyboardInterrupt
+
+
+def test_interrupt_by_an_env_in_a_worker_is_told() -> None:
+    with pytest.raises(ZooError, match=r"(?s)^env 0 \(step 1 .* raised KeyboardInterrupt .*in step\n"):
+        play(VecEnvAdapter(workers(Interrupting, 2)), 1)
+
+
 @pytest.mark.parametrize("options", [{"step_timeout": 5}, {"n_workers": 2}])
 def test_what_only_workers_have_is_refused_without_them(options: dict[str, Any]) -> None:
     with pytest.raises(ZooError, match=rf"env\.{next(iter(options))}=.*needs env\.vectorization=workers"):

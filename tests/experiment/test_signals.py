@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ import zoo
 from zoo.algorithms.callback import PREEMPTED, Callback
 from zoo.algorithms.ppo import PPO2
 from zoo.errors import ZooError
+from zoo.experiment.experiment import TrainingInterrupted
 from zoo.experiment.run_folder import RunFolder
 from zoo.experiment.signals import stop_on_signals
 
@@ -173,3 +175,21 @@ def test_hanging_env_ends_the_run_as_failed_and_its_checkpoint_stays() -> None:
     assert run.read_record()["status"] == "failed"
     assert "has not come back" in run.read_record()["error"]
     assert run.has_checkpoint
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signal_ends_a_run_whose_env_hangs(number: signal.Signals, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("zoo.envs.subproc_vec_env.SECONDS_AFTER_SIGNAL", 1)
+    Path("hang").touch()
+
+    def interrupt() -> None:
+        while Path("hang").exists():
+            time.sleep(0.1)
+        os.kill(os.getpid(), number)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    with pytest.raises(TrainingInterrupted) as raised:
+        zoo.train(*HANGING, "env.step_timeout=null")
+    run = raised.value.result.run
+    assert run.read_record()["status"] == "preempted"
+    assert zoo.train(resume=str(run.path)).is_complete

@@ -21,7 +21,7 @@ from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.config import EnvConfig
 from zoo.envs.make_env import make_vec_env
 from zoo.envs.normalize import Normalizer, is_training
-from zoo.envs.transition import Transition
+from zoo.envs.transition import Transition, now
 from zoo.envs.wrappers import unsaved_statistics
 from zoo.errors import NotFiniteError, ZooError
 from zoo.policies.actor_critic import PolicyInput
@@ -147,7 +147,7 @@ class Collector:
         if not self.is_under_way:
             return {}
         if not self.envs.is_replayable:
-            return {"seeds": self._seeds, "seconds": time.time() - self.envs.start}
+            return {"seeds": self._seeds, "seconds": now() - self.envs.start}
         return {"envs": self.envs.state(), "episode_starts": self.episode_starts}
 
     def load_state(self, state: Mapping[str, Any]) -> list[int]:
@@ -157,7 +157,7 @@ class Collector:
             return []
         if "seeds" in state:
             self._seeds = list(state["seeds"])
-            self.envs.start = time.time() - state.get("seconds", time.time() - self.envs.start)
+            self.envs.start = now() - state.get("seconds", now() - self.envs.start)
             self.set_observations(self.envs.reset(self._seeds))
             self._starting = self._everywhere
             return []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -29,6 +28,7 @@ from zoo.envs.transition import (
     final_observations,
     info_of,
     map_arrays,
+    now,
     success_of,
 )
 from zoo.envs.vec_env import VecEnv, as_float32
@@ -96,7 +96,7 @@ class VecEnvAdapter:
             check_distinct(getattr(self._stepped, "envs", ()))
             self._masks = VectorMasks(env, self._name, used=uses_masks)
         self._action_masks: NDArray[np.bool_] | None = None
-        self.start = self.monitor.start if self.monitor is not None else time.time()
+        self.start = self.monitor.start if self.monitor is not None else now()
         self._n_steps = 0
         self.idle: NDArray[np.bool_] = np.zeros(self.num_envs, dtype=np.bool_)
         self._start_episodes()
@@ -299,7 +299,7 @@ class VecEnvAdapter:
                 continue
             self._returns[i], self._first_steps[i] = 0.0, self._n_steps
             if not self.idle[i]:
-                seconds, info = time.time() - self.start, self._logged_info(end.info)
+                seconds, info = now() - self.start, self._logged_info(end.info)
                 records.append(EpisodeRecord(i, end.episode_return, end.length, seconds, info))
                 if self.monitor is not None:
                     self.monitor.write(records[-1])
@@ -337,7 +337,7 @@ class VecEnvAdapter:
         """Return all that `load_state` needs to go on as if nothing had happened: a state tree."""
         return {
             "envs": self._replayable().state(),
-            "seconds": time.time() - self.start,
+            "seconds": now() - self.start,
             "was_disturbed": self.was_disturbed,
         }
 
@@ -356,7 +356,7 @@ class VecEnvAdapter:
         lengths = np.array(tree["envs"]["lengths"], dtype=np.int64)
         lengths[different] = 0
         self._first_steps = self._n_steps - lengths
-        self.start = time.time() - float(tree["seconds"])
+        self.start = now() - float(tree["seconds"])
         if self.normalizer is not None and len(self.normalizer.returns) == self.num_envs:
             self.normalizer.returns[different] = 0.0
         return different

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import logging
 import os
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from zoo.core.atomic import append, sync
 from zoo.core.printing import csv_lines
-from zoo.envs.transition import EpisodeRecord
+from zoo.envs.transition import EpisodeRecord, now
 from zoo.errors import ZooError
 
 logger = logging.getLogger(__name__)
@@ -33,7 +32,7 @@ class EpisodeMonitor:
         paths = [self.folder / f"{index}.monitor.csv" for index in range(num_envs)]
         try:
             starts = [start for path in paths if (start := _start_of(path)) is not None]
-            self.start = min(starts, default=time.time())
+            self.start = min([*starts, now()])
             self.folder.mkdir(parents=True, exist_ok=True)
             self._files = [open(path, "ab", buffering=0) for path in paths]  # noqa: SIM115
             self._is_new = [file.tell() == 0 for file in self._files]  # no checkpoint knows of these
@@ -69,8 +68,10 @@ class EpisodeMonitor:
         return [os.fstat(file.fileno()).st_size for file in self._files]
 
     def truncate(self, offsets: Sequence[int]) -> None:
-        """Drop all rows that were written after `offsets` returned these sizes."""
+        """Drop all rows that were written after `offsets` returned these sizes; log if earlier ones lack."""
         for file, offset, is_new in zip(self._files, offsets, self._is_new, strict=True):
+            if os.fstat(file.fileno()).st_size < offset:
+                logger.warning("%s lacks episodes of before the checkpoint: they are lost", file.name)
             if not is_new:
                 file.truncate(Path(file.name).read_bytes()[:offset].rfind(b"\n") + 1)
 

@@ -20,7 +20,7 @@ from multiprocessing import reduction, util
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from gymnasium.vector.utils import CloudpickleWrapper
@@ -43,6 +43,9 @@ arguments, other replies of a result and of why all has ended."""
 
 SECONDS_TO_LOOK = 0.5
 """Between two looks whether a worker that gives no reply is still there."""
+
+SECONDS_AFTER_SIGNAL = 15
+"""How long a step or reset may go on after a signal to stop: Slurm kills after 30 s."""
 
 SECONDS_TO_CLOSE = 5
 """How long a worker may take to close its environments before it is killed."""
@@ -88,8 +91,13 @@ def run_worker(
     except ZooError as error:
         with contextlib.suppress(OSError):
             connection.send_bytes(pickle.dumps((None, str(error))))
-    except (EOFError, OSError, KeyboardInterrupt):
-        pass  # The parent is gone, or an environment brought Ctrl-C back.
+    except KeyboardInterrupt as error:  # by an environment, or one that has brought Ctrl-C back
+        who = None if env is None else StepProgress(env.arrays.progress, rows.start).at_work()
+        with contextlib.suppress(OSError):
+            message = str(env_error(error, who or "an environment", "in its worker"))
+            connection.send_bytes(pickle.dumps((None, message)))
+    except (EOFError, OSError):
+        pass  # The parent is gone.
     finally:
         if env is not None:
             env.close()
@@ -157,8 +165,11 @@ class SubprocVecEnv(VecEnv):
 
     Results are bit for bit those of `SyncVecEnv`, whose options ``options`` are. All ends with the traceback
     of an environment that raises, with the exit code or signal of a worker that dies, and where a step or
-    reset takes more than ``step_timeout`` seconds.
+    reset takes more than ``step_timeout`` seconds, or goes on for long after a signal.
     """
+
+    is_to_stop: ClassVar[bool] = False
+    """Whether a signal has asked this process to stop."""
 
     def __init__(
         self,
@@ -314,12 +325,16 @@ class SubprocVecEnv(VecEnv):
 
     def _read(self, worker: Worker, timeout: float | None = None) -> Any:
         """Return one reply; raise how an environment failed or hangs, or how the worker died."""
-        if timeout is not None:
-            self._wait_for_reply(worker, timeout)
+        look = SECONDS_TO_LOOK if timeout is None else min(SECONDS_TO_LOOK, timeout / 2)
+        seen, waited = None, 0.0
         try:
-            while not worker.connection.poll(SECONDS_TO_LOOK):
+            while not worker.connection.poll(look):
                 if not worker.process.is_alive():
                     raise EOFError  # something that an environment forked keeps the pipe open
+                now = self._progress(worker).now.tolist() if self._has_arrays else None
+                # Looks are counted, for the clock runs on while this process is stopped.
+                seen, waited = now, waited + look if seen == now else 0.0
+                self._check_patience(worker, timeout, waited)
             reply = worker.connection.recv_bytes()
         except (EOFError, OSError):
             raise self._death_of(worker) from None
@@ -330,19 +345,17 @@ class SubprocVecEnv(VecEnv):
             raise ZooError(error)
         return result
 
-    def _wait_for_reply(self, worker: Worker, timeout: float) -> None:
-        """Return as soon as there is a reply; raise if one step has lasted for longer than ``timeout``.
-
-        It looks twice as often, for the clock runs on while this process is stopped.
-        """
-        seen: list[list[int]] = []
-        while not worker.connection.poll(timeout / 2):
-            seen = [*seen[-2:], self._progress(worker).now.tolist()]
-            if len(seen) == 3 and seen[0] == seen[1] == seen[2]:
-                env = self._progress(worker).at_work() or f"the worker process of {worker.name}"
+    def _check_patience(self, worker: Worker, timeout: float | None, waited: float) -> None:
+        """Kill a worker whose environment does not come back, and raise."""
+        limits = {"env.step_timeout": timeout} if timeout is not None else {}
+        limits |= {"after a signal": SECONDS_AFTER_SIGNAL} if self.is_to_stop else {}
+        for reason, limit in limits.items():
+            if waited >= limit:
+                env = self._progress(worker).at_work() if self._has_arrays else None
                 worker.process.kill()
                 self.close_extras()
-                raise ZooError(f"{env} has not come back for {timeout:g} s (env.step_timeout)")
+                who = env or f"the worker process of {worker.name}"
+                raise ZooError(f"{who} has not come back for {limit:g} s ({reason})")
 
     def _death_of(self, worker: Worker) -> ZooError:
         """End everything and say how a worker died."""

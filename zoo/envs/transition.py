@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -156,6 +157,14 @@ def copied(observations: Observations) -> Observations:
     if isinstance(observations, np.ndarray):  # the quick way
         return observations.copy(order="K")  # products of transposed arrays round otherwise
     return map_arrays(np.array, observations)
+
+
+_BEGAN = time.time() - time.monotonic()
+
+
+def now() -> float:
+    """Return the seconds since 1970, which never go back while this process runs: clocks are set."""
+    return _BEGAN + time.monotonic()
 
 
 def attached(env: Any, name: str) -> Any:

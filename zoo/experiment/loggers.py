@@ -184,7 +184,11 @@ class CsvLogger(Logger):
         return {"columns": columns, "rows": self._n_rows}
 
     def load_state(self, values: dict[str, Any]) -> None:
-        self._rewrite(values["columns"], self._rows()[: values["rows"]])
+        rows = self._rows()[: values["rows"]]
+        if len(rows) < values["rows"]:
+            left = f"has {len(rows)} of the {values['rows']} rows of before the checkpoint"
+            print_message(f"{self.path} {left}: the others are lost")
+        self._rewrite(values["columns"], rows)
 
     def _known_columns(self) -> list[str]:
         """Return the columns of the file, which may be there from an earlier call of `learn`."""

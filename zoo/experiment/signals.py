@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 
 from zoo.algorithms.callback import PREEMPTED, Training
+from zoo.envs.subproc_vec_env import SubprocVecEnv
 from zoo.launch.processes import handling_signals
 
 
@@ -18,6 +19,7 @@ def stop_on_signals(
 ) -> Iterator[None]:
     """Let SIGINT (Ctrl-C) and SIGTERM within the block end learning: ``stop_reason`` is then PREEMPTED.
 
+    An environment in a worker that does not come back is then given up soon.
     So do, in a Slurm job, SIGUSR1 and SIGUSR2, by which `sbatch --signal` announces the end of the time. A
     second Ctrl-C raises `KeyboardInterrupt` at once. Outside the main thread nothing changes.
 
@@ -31,6 +33,7 @@ def stop_on_signals(
         if algorithm.stop_reason == PREEMPTED or (number == signal.SIGINT and not leads):
             return
         algorithm.request_stop(PREEMPTED)
+        SubprocVecEnv.is_to_stop = True
         if not leads:
             return
         if forward is not None:
@@ -43,8 +46,11 @@ def stop_on_signals(
             os.write(2, f"\nzoo: {signal.Signals(number).name}: ending after {what}{again}\n".encode())
 
     announced = () if slurm_job() is None else (signal.SIGUSR1, signal.SIGUSR2)
-    with handling_signals(stop, signal.SIGINT, signal.SIGTERM, *announced):
-        yield
+    try:
+        with handling_signals(stop, signal.SIGINT, signal.SIGTERM, *announced):
+            yield
+    finally:
+        SubprocVecEnv.is_to_stop = False
 
 
 def slurm_job() -> str | None:

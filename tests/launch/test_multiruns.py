@@ -7,6 +7,8 @@ import csv
 import os
 import re
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -83,6 +85,37 @@ def test_table_holds_every_job_with_what_came_of_it() -> None:
     assert record["launcher"] == "LocalLauncher"
     assert record["jobs"][1] == {"number": 1, "overrides": ["env=CartPole-v1", "seed=11"]}
     assert record["config"]["env"]["id"] == "CartPole-v1"
+
+
+JOBLIB = "hydra_plugins.hydra_joblib_launcher.joblib_launcher.JoblibLauncher"
+
+
+@pytest.mark.parametrize("launcher", ["basic", "submitit_local", f"joblib hydra.launcher._target_={JOBLIB}"])
+def test_launcher_plugin_runs_and_resumes_jobs(launcher: str) -> None:
+    code = (
+        "import sys; from zoo.launch.command import run_command;"
+        " sys.exit(run_command('check', 'quick_jobs:run', ['-m', *sys.argv[1:]]))"
+    )
+    zoo = [sys.executable, "-c", code]
+    chosen = f"hydra/launcher={launcher}".split()
+    done = subprocess.run([*zoo, "env=CartPole-v1", "seed=2,0", *chosen], check=False)
+    assert done.returncode == 1
+    rows = table()
+    assert [row["status"] for row in rows] == ["failed", "done"]
+    assert rows[0]["reason"] == "RuntimeError: seed 2 is broken"
+    assert "seed 0 at work" in (the_sweep().path / "1.log").read_text()
+    Path("mended").touch()
+    subprocess.run([*zoo, f"sweep.resume={the_sweep().path}"], check=True)
+    assert [row["status"] for row in table()] == ["done", "done"]
+    assert (starts(0), starts(2)) == (1, 2)
+
+
+def test_launcher_plugin_is_refused_in_a_line() -> None:
+    with pytest.raises(ZooError, match="hydra/launcher=joblib can't be used: "):
+        sweep("0", "hydra/launcher=joblib", "hydra.launcher._target_=nosuch.Launcher")
+    with pytest.raises(ZooError, match="n_jobs"):
+        sweep("0", "hydra/launcher=basic", "hydra.launcher.n_jobs=2")
+    assert starts(0) == 0
 
 
 def test_status_tells_counts_and_whether_a_job_failed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -227,3 +227,11 @@ def test_folder_with_files_of_others_is_refused_and_left_as_it_is(tmp_path: Path
     assert "holds files that are not of this script" in started.stderr
     assert sorted(folder.rglob("*")) == before
     assert folder.stat().st_mode & 0o777 == 0o755
+
+
+def test_submitit_plugin_runs_jobs_on_slurm(capfd: pytest.CaptureFixture[str]) -> None:
+    submitit = ["hydra/launcher=submitit_slurm", "hydra.launcher.cpus_per_task=1", "hydra.launcher.mem_gb=1"]
+    jobs = ["-m", "env=CartPole-v1", "seed=0,2", *submitit]
+    assert run_command("check", "quick_jobs:run", jobs) == 1
+    assert [row["status"] for row in table()] == ["done", "failed"]
+    assert "RuntimeError: seed 2 is broken" in (the_sweep().path / "1.log").read_text()

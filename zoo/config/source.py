@@ -112,6 +112,12 @@ def algorithm_options() -> list[str]:
     return sorted(presets | set(schema.ALGORITHMS))
 
 
+class _WholeConfig(ConfigResult):
+    """A config that Hydra 1.3 merges with no schema: a plug-in's may have the name of a file of Zoo's."""
+
+    is_schema_source = property(lambda self: True, lambda self, value: None)
+
+
 class SearchPath(SearchPathPlugin):
     """Lets Hydra look for the configs of a command in `ZooConfigSource`."""
 
@@ -175,7 +181,7 @@ class ZooConfigSource(ConfigSource):
 
     def load_config(self, config_path: str) -> ConfigResult:
         config, header = self._load(config_path)
-        return ConfigResult(provider=self.provider, path=self.full_path(), config=config, header=header)
+        return _WholeConfig(provider=self.provider, path=self.full_path(), config=config, header=header)
 
     def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
         places = [folder / _place(config_path) for folder in self.folders]

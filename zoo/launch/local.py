@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from zoo.config.overrides import format_overrides
-from zoo.config.user_files import shown
 from zoo.core.free_memory import usable_cores
-from zoo.core.printing import one_line, say
-from zoo.errors import INTERRUPTED as INTERRUPTED_STATUS
 from zoo.errors import ZooError
 from zoo.launch.processes import JobRunner
-from zoo.launch.sweep_folder import INTERRUPTED, SweepFolder
+from zoo.launch.sweep_folder import SweepFolder
 
 
 class LocalLauncher:
@@ -40,17 +36,4 @@ class LocalLauncher:
         return True
 
     def _run_job(self, number: int) -> None:
-        try:
-            if self.runner.processes.is_stopping:
-                end = {"status": INTERRUPTED, "reason": "not started", "exit_status": INTERRUPTED_STATUS}
-                self.folder.change_job(number, **end)
-                return
-            log = None if self.n_jobs == 1 else self.folder.path / f"{number}.log"
-            where = "" if log is None else f" (output: {shown(log)})"
-            say(f"zoo: job {number}: {format_overrides(self.folder.read_job(number).overrides)}{where}")
-            state = self.runner.run(number, log)
-        except (OSError, ZooError) as error:
-            say(f"zoo: job {number}: it can't be run: {one_line(error)}")
-            return
-        if log is not None:
-            say(f"zoo: job {number}: {state.reason or state.status}")
+        self.runner.run_and_report(number, None if self.n_jobs == 1 else self.folder.path / f"{number}.log")

@@ -22,6 +22,7 @@ from hydra.types import RunMode
 
 from zoo.config.compose import ConfigLoader, job_part
 from zoo.config.overrides import format_overrides
+from zoo.config.user_files import shown
 from zoo.core.printing import first_and_last, one_line, prepare_streams, say, show, without_password
 from zoo.errors import INTERRUPTED as INTERRUPTED_STATUS
 from zoo.errors import MISTAKE, ZooError
@@ -225,6 +226,22 @@ class JobRunner:
             )
         self.folder.update_table(number)
         return state
+
+    def run_and_report(self, number: int, log: Path | None = None) -> None:
+        """Run a job unless no more may start; say which it is and how it ended, never raise an error."""
+        try:
+            if self.processes.is_stopping:
+                end = {"status": INTERRUPTED, "reason": "not started", "exit_status": INTERRUPTED_STATUS}
+                self.folder.change_job(number, **end)
+                return
+            where = "" if log is None else f" (output: {shown(log)})"
+            say(f"zoo: job {number}: {format_overrides(self.folder.read_job(number).overrides)}{where}")
+            state = self.run(number, log)
+        except (OSError, ZooError) as error:
+            say(f"zoo: job {number}: it can't be run: {one_line(error)}")
+            return
+        if log is not None:
+            say(f"zoo: job {number}: {state.reason or state.status}")
 
     def interruption(self, reason: str) -> tuple[str, str]:
         """Return status and reason of a job that was interrupted."""

@@ -19,7 +19,11 @@ from zoo.config.compose import ConfigLoader, job_part
 from zoo.config.overrides import parse_overrides, quoted
 from zoo.core.printing import one_line, say
 from zoo.errors import ZooError
+from zoo.launch.plugin import PluginLauncher
 from zoo.launch.sweep_folder import LAUNCHER_LOCK, RUNNING, SweepFolder
+
+OWN_LAUNCHERS = "zoo.launch."
+"""How the classes of Zoo's own launchers begin; any other is a plug-in of Hydra's."""
 
 
 def combinations(overrides: Sequence[Override]) -> list[list[str]]:
@@ -105,6 +109,8 @@ class Sweep:
         return folder
 
     def _launcher(self, config: DictConfig, folder: SweepFolder) -> Any:
+        if not str(config.hydra.launcher._target_).startswith(OWN_LAUNCHERS):
+            return PluginLauncher(folder, self.function, config)
         options: Any = OmegaConf.to_container(config.hydra.launcher, resolve=True)
         module, _, name = options.pop("_target_").rpartition(".")
         return getattr(importlib.import_module(module), name)(folder, self.function, **options)

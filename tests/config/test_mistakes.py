@@ -81,6 +81,14 @@ MISTAKES = {
     f"train {CARTPOLE} policy.net_arch=wide": "policy.net_arch",
     f"train {CARTPOLE} callbacks.eval=5": "callbacks.eval",
     "enjoy record=perhaps": "`record='perhaps'`",
+    f"train {CARTPOLE} seed=None": "write null",
+    f"train {CARTPOLE} n_envs=08": "write 8",
+    # Settings of Hydra's that would do nothing.
+    f"train {CARTPOLE} hydra.verbose=true": "verbose=2",
+    f"train {CARTPOLE} hydra.job.name=x": "job=NAME",
+    f"train -m {CARTPOLE} hydra.sweep.subdir=x": "hydra.sweep.dir",
+    f"train -m {CARTPOLE} hydra/sweeper=basic": "zoo tune",
+    f"train {CARTPOLE} hydra.job.env_set.A=1": "hydra.mode",
     # Slips in the writing.
     f"train {CARTPOLE} seed=1,2": "add -m",
     f"train {CARTPOLE} seed=range(3)": "add -m",

@@ -57,7 +57,7 @@ def as_zoo_error(error: Exception) -> ZooError:
         group, _, name = missing.rpartition("/") if missing.startswith("hydra/") else missing.partition("/")
         if name.endswith(".yaml"):
             return ZooError(f"{group}: there is no file {name}")
-        options = list(error.options or ())
+        options = list(dict.fromkeys(error.options or ()))  # plug-ins may have files of the same name
         if ALGORITHMS.get(name.lower()) in options:
             return ZooError(f"unknown {group} '{name}': it is {group}={ALGORITHMS[name.lower()]} here")
         known = f" (known: {', '.join(options)})" if options else ""
@@ -223,9 +223,12 @@ class ConfigLoader:
         """Name the file that sets the key with which a message begins, if no override sets it."""
         named = re.match(r"(?:unknown key )?`([\w.]+)", str(error))
         chosen = self.source.chosen
+        value = None if named is None else value_at(plain, named[1])
+        if isinstance(value, str) and re.fullmatch(r"None|0\d+", value):
+            return ZooError(f"{error}; write {'null' if value == 'None' else int(value)}")
         if named is None or any(f"{named[1]}.".startswith(f"{each}.") for each in chosen if "." in each):
             return error
-        file = None if named[1] in chosen else self.source.file_setting(named[1], value_at(plain, named[1]))
+        file = None if named[1] in chosen else self.source.file_setting(named[1], value)
         return error if file is None else ZooError(f"{error} (in {shown(file)})")
 
 

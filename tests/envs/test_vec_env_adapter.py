@@ -20,7 +20,8 @@ from gymnasium.vector.utils import batch_space
 from scripted import Counting
 
 import zoo
-from zoo import A2C, PPO2, check_env, evaluate_policy
+from zoo import A2C, DQN, PPO2, check_env, evaluate_policy
+from zoo.algorithms.callback import Callback
 from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.make_env import make_vec_env
 from zoo.envs.monitor import EpisodeMonitor
@@ -419,6 +420,55 @@ def test_whoever_steps_a_vector_env_that_a_model_holds_disturbs_it() -> None:
         assert not model.envs.was_disturbed
         evaluate_policy(model, envs, 2)
         assert model.envs.was_disturbed
+
+
+class Strict(Counting):
+    """Has episodes of nine steps, and raises if it is stepped after their end."""
+
+    def __init__(self) -> None:
+        super().__init__((9,))
+
+    def step(self, action: Any) -> Any:
+        assert self._observation[1] < 9
+        return super().step(action)
+
+
+def play(env: Any, n: int = 9) -> None:
+    env.reset()
+    for _ in range(n):
+        env.step(env.action_space.sample())
+
+
+@pytest.mark.parametrize(
+    ("make", "use"),
+    [
+        (Strict, lambda model, env: evaluate_policy(model, env, 2)),
+        (Strict, lambda model, env: play(env)),
+        (Strict, lambda model, env: check_env(env)),
+        (lambda: gym.wrappers.TimeLimit(Strict(), 20), lambda model, env: play(env.unwrapped)),
+        (lambda: gymnasium_env(AutoresetMode.NEXT_STEP, 2, Strict), lambda model, env: play(env, 3)),
+        (lambda: gymnasium_env(AutoresetMode.SAME_STEP, 2, Strict), lambda model, env: play(env, 3)),
+    ],
+)
+@pytest.mark.parametrize("algorithm", [A2C, DQN])
+def test_learning_begins_anew_in_an_env_that_was_used(algorithm: Any, make: Any, use: Any) -> None:
+    env = make()
+    model = algorithm(SMALL, env, seed=0, compile=False).learn(15)
+    use(model, env)
+    model.learn(60, reset_num_timesteps=False)
+    assert {episode.length for episode in model.recent_episodes} == {9}
+
+
+def test_evaluation_in_a_callback_disturbs_the_env_of_a_model() -> None:
+    class Evaluate(Callback):
+        every = 10
+
+        def on_steps(self, algorithm: Any) -> None:
+            evaluate_policy(algorithm, env, 1)
+
+    env = Strict()
+    model = A2C(SMALL, env, seed=0, compile=False).learn(60, Evaluate())
+    assert {episode.length for episode in model.recent_episodes} <= {9}
 
 
 PAIR = spaces.Tuple((spaces.Box(0.0, 1.0, (2,)), spaces.Discrete(4, start=1)))

@@ -372,7 +372,8 @@ class Algorithm:
         own = callbacks_of_learn(self, log_interval, tb_log_name, reset_num_timesteps, progress_bar)
         self._callbacks = CallbackSchedule(callback, self.num_timesteps, self._still_due, self.n_envs, own)
         self._still_due = {}
-        with self._callbacks, self.runtime.in_force(), self.generators.torch_of_this_run():
+        drawing = self.generators.torch_of_this_run()
+        with self._callbacks, self.envs.in_use(), self.runtime.in_force(), drawing:
             self._alternate(self._callbacks)
         if self.stop_reason == PREEMPTED:
             self._still_due, self._restored_stop_reason = self._callbacks.state(), self._ended_by

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -90,10 +90,12 @@ class VecEnvAdapter:
             ) from None
         self.next_step_autoreset = self._autoreset is AutoresetMode.NEXT_STEP
         """Whether the step after an episode's end merely resets."""
-        self._stepped: Any = env.unwrapped
+        inner: Any = env.unwrapped
+        self._stepped: Any = inner.stepped if isinstance(inner, VecEnv) else inner
+        self._shows_steps = self._stepped is inner and isinstance(inner, VecEnv)
         self.observations: Observations = None
         if self._own is None:
-            check_distinct(getattr(self._stepped, "envs", ()))
+            check_distinct(getattr(inner, "envs", ()))
             self._masks = VectorMasks(env, self._name, used=uses_masks)
         self._action_masks: NDArray[np.bool_] | None = None
         self.start = self.monitor.start if self.monitor is not None else now()
@@ -113,6 +115,15 @@ class VecEnvAdapter:
     def disturb(self) -> None:
         """Mark the environments as disturbed until they are reset."""
         self._stepped.last_stepped_by = None
+
+    @contextlib.contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Mark environments as disturbed after the block if a user could step them without a trace."""
+        try:
+            yield
+        finally:
+            if not self._shows_steps:
+                self.disturb()
 
     @property
     def mask_size(self) -> int | None:

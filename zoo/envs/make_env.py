@@ -240,6 +240,7 @@ def _vector_env(
         )
     else:
         made = SyncVecEnv(make_envs, **options)
+        made.users_env = env.unwrapped if isinstance(env, gym.Env) else None
     if isinstance(source, EnvSpec):
         made.spec = source
     return made

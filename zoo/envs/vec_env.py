@@ -51,6 +51,9 @@ class VecEnv(AnswersNames, VectorEnv[Any, Any, Any]):
     last_stepped_by: object = None
     """Who stepped it last (`VecEnvAdapter.was_disturbed`); None for a user who did it by hand."""
 
+    users_env: Any = None
+    """The single environment that a user made and can step too, if this is around such a one."""
+
     mask_size: int | None = None
     """Values in an environment's mask of valid actions; None if there are no masks."""
 
@@ -118,6 +121,11 @@ class VecEnv(AnswersNames, VectorEnv[Any, Any, Any]):
 
     # -- stepping ---------------------------------------------------------------------------------------
 
+    @property
+    def stepped(self) -> Any:
+        """What keeps ``last_stepped_by``: the user's own environment, which others may be around too."""
+        return self if self.users_env is None else self.users_env
+
     def transition(self, actions: Any) -> Transition:
         """Step every environment with its row of ``actions``; fill in all but the records of episodes."""
         arrays = self.arrays
@@ -144,7 +152,7 @@ class VecEnv(AnswersNames, VectorEnv[Any, Any, Any]):
     ) -> tuple[Observations, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], Info]:
         """Step all environments; ``final_obs`` and ``final_info`` hold the end of those that finished."""
         self.last_ends = ends = self.step_envs(self._own_actions(actions))
-        self.last_stepped_by = None
+        self.stepped.last_stepped_by = None
         infos: Info = {}
         for end in ends:
             final = {"final_obs": end.observation, "final_info": end.info}
@@ -160,7 +168,7 @@ class VecEnv(AnswersNames, VectorEnv[Any, Any, Any]):
         if options and "reset_mask" in options:
             raise ZooError("reset_mask: these environments reset themselves in a step; reset() is for all")
         infos = self.reset_envs(self._seed_each(seed), options, range(self.num_envs))
-        self.last_stepped_by = None
+        self.stepped.last_stepped_by = None
         return self.observations(), self._merged(infos, {})
 
     def reset_all(self, seeds: Sequence[int] | None) -> Observations:

@@ -52,6 +52,18 @@ class Pictures(gym.Env[Any, Any]):
         return np.full(self.observation_space.shape, self._n, dtype=np.uint8), 0.0, False, False, {}
 
 
+def test_stack_refuses_frames_that_a_cast_changes() -> None:
+    class Wide(gym.Env[Any, Any]):
+        observation_space = spaces.Box(0, 255, (2,), np.uint8)
+        action_space = spaces.Discrete(2)
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            return np.array([0, 300]), {}
+
+    with pytest.raises(ZooError, match="an observation has 300, which is no uint8"):
+        make_vec_env(Wide, 1, frame_stack=2, check=False).reset()
+
+
 def test_stacked_vectors_lie_end_to_end_with_zeros_before_the_start() -> None:
     env = made(Counting, frame_stack=3)
     assert env.single_observation_space.shape == (6,)

@@ -29,6 +29,7 @@ from zoo.envs.spaces import (
     is_image,
     layers,
     mask_size,
+    misfit,
 )
 from zoo.errors import ZooError, install_command, nearest
 
@@ -367,6 +368,8 @@ class _Stack:
         self._frames = self._none
 
     def push(self, frame: Any) -> NDArray[Any]:
+        if problem := misfit(frame, np.dtype(self.space.dtype), None):
+            raise ZooError(f"an observation has {problem}; observation_space is {describe(self.space)}")
         self._frames = [*self._frames[1:], self._frame(np.array(frame, self.space.dtype))]
         return self._joined(self._frames)
 

@@ -93,7 +93,7 @@ def _make_rendering_env(env: EnvConfig) -> SyncVecEnv:
                 raise
     if not isinstance(envs, SyncVecEnv) or "rgb_array" not in (envs.metadata.get("render_modes") or ()):
         envs.close()
-        raise ZooError(f"can't film {env.id}: it renders no images (render_mode='rgb_array')")
+        raise ZooError(f"can't film {env.id}: its metadata names no rgb_array among the render_modes")
     return envs
 
 

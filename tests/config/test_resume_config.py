@@ -115,7 +115,7 @@ gymnasium.register("Tokens-v0", entry_point=Env, max_episode_steps=20)
 TRAIN = (
     *("algo=a2c", "env=tokens:Tokens-v0", "n_timesteps=40", "n_envs=2", "algo.n_steps=5", "seed=1"),
     *("policy.net_arch=[4]", "callbacks.eval.n_episodes=1", "callbacks.checkpoint.keep=true"),
-    *("compile=false", "verbose=0"),
+    *("compile=false", "verbose=0", "runs_dir='${oc.env:MY_RUNS}'"),
     *(f"env.kwargs.token='{NAMED}'", "env.kwargs.again='${env.kwargs.token}'", "logger=[csv,tensorboard]"),
 )
 
@@ -123,6 +123,7 @@ TRAIN = (
 @pytest.fixture
 def token(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_TOKEN", TOKEN)
+    monkeypatch.setenv("MY_RUNS", "runs")
     Path("tokens.py").write_text(OWN)
 
 
@@ -139,8 +140,9 @@ def files_with(text: str, folder: Path) -> list[str]:
 def test_token_stands_in_no_file_of_a_run(run: Path) -> None:
     assert files_with(TOKEN, run) == []
     for file in ("config.yaml", "agent/config.yaml", "best_agent/config.yaml"):
-        kwargs = yaml.safe_load((run / file).read_text())["env"]["kwargs"]
-        assert kwargs == {"token": NAMED, "again": "${env.kwargs.token}"}
+        config = yaml.safe_load((run / file).read_text())
+        assert config["env"]["kwargs"] == {"token": NAMED, "again": "${env.kwargs.token}"}
+        assert config.get("runs_dir", "${oc.env:MY_RUNS}") == "${oc.env:MY_RUNS}"  # agents have none
 
 
 def test_run_that_has_one_is_played_and_gone_on_with(run: Path) -> None:

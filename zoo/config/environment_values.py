@@ -24,7 +24,8 @@ _written: dict[Path, tuple[Any, str]] = {}
 def resolved(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a config as plain values; keep how variables were written. Raises `ZooError`."""
     try:
-        plain: Any = OmegaConf.to_container(OmegaConf.create(dict(config)))
+        source: Any = config if OmegaConf.is_config(config) else dict(config)  # a dict of one is resolved
+        plain: Any = OmegaConf.to_container(OmegaConf.create(source))
         texts = {path: text for path, text in _leaves(plain) if isinstance(text, str) and "${" in text}
         if not texts:
             return plain

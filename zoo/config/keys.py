@@ -23,7 +23,6 @@ SECTIONS = {
 
 SHELLS = ("bash", "zsh", "fish")
 
-
 _TABLE = Path(__file__).with_name("keys.json")
 """The keys of sections and of algorithms, each with its choices; by `make docs`, as declared beside the code.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import sys
 import textwrap
@@ -81,15 +80,16 @@ def run(arguments: Sequence[str]) -> int:
     verb, *rest = [arguments[1], "--help", *arguments[2:]] if asks_for_help else arguments
     if verb in ("--completion", "--complete"):
         from zoo.config.keys import candidates, script
-        from zoo.launch.help import FLAGS
+        from zoo.launch.help import flag_names
 
-        flags = re.findall(r"--?\w[\w-]*", " ".join(FLAGS))
-        print(script(rest) if verb == "--completion" else "\n".join(candidates(rest, VERBS, flags)))
+        print(script(rest) if verb == "--completion" else "\n".join(candidates(rest, VERBS, flag_names())))
         return 0
-    if verb in ("-V", "--version", "version"):
+    if verb in ("-V", "--version", "version") or "--version" in rest:
+        from importlib.metadata import version
+
         from zoo.version import __version__
 
-        print(f"zoo {__version__}")
+        print(f"zoo {__version__}, Hydra {version('hydra-core')}")
         return 0
     try:
         if verb not in VERBS:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+import hydra
 import pytest
 import yaml
 from omegaconf import DictConfig, ListConfig, OmegaConf
@@ -278,3 +279,21 @@ def test_files_of_a_config_are_listed(capsys: pytest.CaptureFixture[str]) -> Non
     assert "hyperparams/ppo2/CartPole-v1.yaml: the whole" in shown(
         capsys, "train", "algo=ppo2", "env=CartPole-v1", "--info", "defaults"
     )
+
+
+def test_flags_show_the_parts_of_a_config_as_in_hydra(capsys: pytest.CaptureFixture[str]) -> None:
+    line = ("train", "algo=ppo2", "env=CartPole-v1", "hydra.launcher.n_jobs=3", "--cfg")
+    whole = yaml.safe_load(shown(capsys, *line, "all"))
+    assert whole["env"]["id"] == "CartPole-v1"
+    assert whole["hydra"] == yaml.safe_load(shown(capsys, *line, "hydra"))["hydra"]
+    assert yaml.safe_load(shown(capsys, *line, "job", "--package", "env")) == whole["env"]
+    launcher = yaml.safe_load(shown(capsys, *line, "hydra", "-p", "hydra.launcher"))
+    assert launcher == whole["hydra"]["launcher"]
+    assert launcher["n_jobs"] == 3
+    assert whole["hydra"]["help"]["app_name"] == "${hydra.job.name}"
+    assert yaml.safe_load(shown(capsys, *line, "all", "--resolve"))["hydra"]["help"]["app_name"] == "train"
+
+
+@pytest.mark.parametrize("line", [["--version"], ["train", "--version"]])
+def test_version_is_that_of_zoo_and_of_hydra(line: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert shown(capsys, *line) == f"zoo {zoo.__version__}, Hydra {hydra.__version__}\n"

@@ -166,11 +166,13 @@ def _split_options(arguments: Sequence[str]) -> tuple[list[str], dict[str, list[
         is_file = word == "-i" and re.search(r"[./]", "".join(arguments[index + 1 : index + 2]))
         if flag and (is_file or not re.fullmatch(RL_ZOO3["flags of hydra"], flag[1])):
             name = flag[1].replace("-", "_")
-            latest = foreign[FLAGS.get(name, name)] = [] if flag[2] is None else [flag[2]]
+            values = foreign[FLAGS.get(name, name)] = [] if flag[2] is None else [flag[2]]
+            latest = values if flag[2] is None else kept
         elif equals and (key in ("env_kwargs", "optimize") or word.lower() in VALUES):
             foreign[key] = [value]
         elif flag or (equals and ":" not in key):
             kept.append(word)
+            latest = kept if flag else latest
         else:
             latest.append(word)
     return kept, foreign

@@ -15,7 +15,7 @@ from zoo.config.overrides import parse_arguments
 from zoo.config.user_files import shown
 from zoo.core.printing import say, show, without_password
 from zoo.errors import ZooError, nearest
-from zoo.launch.help import command_help, readable_yaml
+from zoo.launch.help import ANSWERS, command_help, flag_names, hydra_yaml, readable_yaml
 from zoo.launch.processes import run_job
 from zoo.launch.status_table import counts, print_jobs
 from zoo.launch.sweep import Sweep
@@ -31,7 +31,10 @@ def run_command(command: str, function: str, arguments: Sequence[str]) -> int:
         show(command_help(command, loader, overrides))
     elif flags.cfg is not None:
         config = loader.load_incomplete(overrides)  # what has not been chosen yet may be missing
-        show(readable_yaml(command, job_part(config)), end="")
+        if flags.cfg == "job" and flags.package is None:
+            show(readable_yaml(command, job_part(config)), end="")
+        else:
+            show(hydra_yaml(config, flags.cfg, flags.package, flags.resolve), end="")
     elif flags.info is not None:
         loader.load_incomplete(overrides)
         for file, section in loader.source.read.items():
@@ -43,9 +46,6 @@ def run_command(command: str, function: str, arguments: Sequence[str]) -> int:
     return 0
 
 
-FLAGS = ("--help", "--multirun", "--cfg", "--info")
-
-
 class _ArgumentParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise ZooError(f"{message} (see: {self.prog} --help)")
@@ -53,16 +53,25 @@ class _ArgumentParser(argparse.ArgumentParser):
 
 def _flags(command: str, arguments: Sequence[str]) -> argparse.Namespace:
     """Return the flags, with the other arguments as ``overrides``. Raises `ZooError` for an unknown flag."""
+    for flag in (argument.partition("=")[0] for argument in arguments):
+        if flag.startswith("-") and flag in ANSWERS:
+            raise ZooError(f"{flag}: {ANSWERS[flag]}")
     parser = _ArgumentParser(prog=f"zoo {command}", add_help=False, allow_abbrev=False)
     parser.add_argument("overrides", nargs="*")
     parser.add_argument("--help", "-h", action="store_true")
     parser.add_argument("--multirun", "-m", action="store_true")
-    parser.add_argument("--cfg", "-c", choices=("job",))
-    parser.add_argument("--info", "-i", choices=("defaults",))
+    parser.add_argument("--cfg", "-c", choices=("job", "hydra", "all"))
+    parser.add_argument("--package", "-p")
+    parser.add_argument("--resolve", action="store_true")
+    parser.add_argument("--info", "-i", choices=("defaults", "searchpath", "config", "plugins", "all"))
     flags, unknown = parser.parse_known_intermixed_args(list(arguments))
     if unknown:
-        hint = nearest(unknown[0], FLAGS) or "; settings have no dashes: algo=ppo2 n_timesteps=1e5"
+        hint = nearest(unknown[0], flag_names()) or "; settings have no dashes: algo=ppo2 n_timesteps=1e5"
         raise ZooError(f"there is no flag {unknown[0]}{hint} (see: {parser.prog} --help)")
+    if flags.info in ANSWERS:
+        raise ZooError(f"--info {flags.info}: {ANSWERS[flags.info]}")
+    if flags.cfg is None and (flags.resolve or flags.package is not None):
+        raise ZooError("--resolve and --package go with --cfg job, --cfg hydra or --cfg all")
     return flags
 
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import textwrap
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 import yaml
-from omegaconf import OmegaConf
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, OmegaConf
 
 from zoo.config import schema
 from zoo.config.fields import variant_of
 from zoo.config.schema import SETTINGS
+from zoo.errors import ZooError
 
 if TYPE_CHECKING:
     from zoo.config.compose import ConfigLoader
@@ -22,16 +25,50 @@ WIDTH = 79
 
 FLAGS = {
     "-h, --help": "this page; with algo=NAME also its hyperparameters",
-    "-c, --cfg job": "show the config that would be used, and do nothing",
+    "-c, --cfg job": "show the config that would be used, and do nothing; also hydra, all",
+    "-p, --package KEY": "with --cfg: show this part of the config alone",
+    "--resolve": "with --cfg: show the values of Hydra's interpolations (a job's always are)",
     "-m, --multirun": "run every combination of values given as a,b or range(n)",
     "-m sweep.resume=DIR": "run the unfinished jobs of a sweep",
     "-i, --info defaults": "show which files the config is put together from",
+    "--version": "show the versions of Zoo and of Hydra",
 }
+
+_ANSWERS = {
+    "--config-dir --config-path --config-name -cd -cp -cn": "configs of your own stand in ./conf;"
+    " experiment=NAME or experiment=PATH.yaml chooses a whole one",
+    "--hydra-help": "--help has the flags of Hydra's that work here, docs/hydra.md the rest",
+    "--shell-completion -sc": "zoo --completion bash prints what completes commands at a TAB",
+    "--experimental-rerun": "experiment=RUN/config.yaml trains a run once more",
+    "--run -r": "a command without -m is one run; it needs no flag",
+    "searchpath": "--info defaults names the files, from ./conf and then from Zoo's own",
+    "config all": "--cfg all shows the config, --info defaults its files",
+    "plugins": "any launcher of Hydra's that is installed works; --help lists them",
+}
+ANSWERS = {name: answer for names, answer in _ANSWERS.items() for name in names.split()}
+"""What to do here instead of Hydra's flags, and of the words that go with ``--info``."""
 
 
 def readable_yaml(command: str, config: Mapping[str, Any]) -> str:
     """Return the config as YAML, with the meaning of each value beside it."""
     return "\n".join(_lines(config, _declared(command, config), 0)) + "\n"
+
+
+def hydra_yaml(config: DictConfig, part: str, package: str | None, resolve: bool) -> str:
+    """Return ``part`` (job, hydra or all) of a config, or a package of it, as Hydra prints it."""
+    HydraConfig.instance().set_config(config)  # for ${hydra:…}
+    keys = [str(key) for key in config if part == "all" or (key == "hydra") == (part == "hydra")]
+    kept = OmegaConf.masked_copy(config, keys)
+    if package is not None:
+        kept = OmegaConf.select(kept, package.replace("/", "."))
+        if not OmegaConf.is_config(kept):
+            raise ZooError(f"--package {package}: no such part of the config; it has {', '.join(keys)}")
+    return OmegaConf.to_yaml(kept, resolve=resolve)
+
+
+def flag_names() -> list[str]:
+    """Return the flags as they are typed."""
+    return re.findall(r"--?[a-z][\w-]*", " ".join(FLAGS))
 
 
 def _declared(command: str, config: Mapping[str, Any]) -> dict[str, Any]:

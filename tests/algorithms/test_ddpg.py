@@ -266,7 +266,7 @@ def test_parameter_noise_adapts_once_in_an_update(desired: float, factor: float)
     [
         ({"enable_popart": True}, "`algo.enable_popart=true` needs `algo.normalize_returns=true`"),
         ({"return_range": [1.0]}, r"`algo.return_range=\[1.0\]`: expected \[low, high\]"),
-        ({"actor_lr": 1e-3}, "it is `ddpg.actor_learning_rate` here"),
+        ({"actor_lr": 1e-3}, "it is `DDPG.actor_learning_rate` here"),
     ],
 )
 def test_mistakes_are_told(hyperparameters: dict[str, Any], message: str) -> None:

@@ -133,7 +133,8 @@ def test_a_weight_counts_as_so_many_transitions(make: Any) -> None:
                 rows["noise"] = noise[:, :, np.repeat(np.arange(6), counts)]
         if make is TD3:  # a round of one step of the critics
             rows = transform(lambda column: column[None], rows)
-        model.learns_ent_coef = False  # its loss is no mean over transitions' errors
+        if is_soft:
+            model.learns_ent_coef = False  # its loss is no mean over transitions' errors
         step = model._round if make is TD3 else model._gradient_step
         model._take_steps(step, model.rates(0.0), rows)
         return model.get_parameters()

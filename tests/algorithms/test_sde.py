@@ -92,7 +92,7 @@ def test_noise_of_a_collection_begins_with_it(every: int, train_freq: int, expec
 
 @pytest.mark.parametrize(
     ("algorithm", "message"),
-    [(PPO2, "`algo.use_sde=true` is for Box actions, .*Discrete"), (DQN, "unknown key `dqn.use_sde`")],
+    [(PPO2, "`algo.use_sde=true` is for Box actions, .*Discrete"), (DQN, "unknown key `DQN.use_sde`")],
 )
 def test_what_can_not_be_done_is_refused(algorithm: Any, message: str) -> None:
     with pytest.raises(ZooError, match=message) as refused:

@@ -133,7 +133,7 @@ def test_callbacks_and_loggers_are_chosen_singly_or_together() -> None:
     assert (logger.csv, logger.console, logger.wandb) == (True, False, None)
     assert logger.tensorboard is True
     logger = zoo.compose("train", [*CARTPOLE, "logger=wandb", "logger.wandb.mode=offline"]).logger
-    assert (logger.console, logger.wandb.project, logger.wandb.mode) == (True, "zoo", "offline")
+    assert (logger.console, logger.wandb.project, logger.wandb.mode) == (True, None, "offline")
 
 
 @pytest.mark.parametrize("command", SETTINGS)

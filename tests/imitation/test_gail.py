@@ -182,9 +182,9 @@ def test_agent_is_saved_loaded_and_goes_on(cartpole: ExpertData, tmp_path: Any) 
 
 # -- wrong input ----------------------------------------------------------------------------------------
 def test_wrong_input_gets_one_clear_line(cartpole: ExpertData, tmp_path: Any) -> None:
-    with pytest.raises(ZooError, match=r"gail\.generator=sac`: a generator learns from its own rollouts"):
+    with pytest.raises(ZooError, match=r"GAIL\.generator=sac`: a generator learns from its own rollouts"):
         imitator(cartpole, generator="sac")
-    with pytest.raises(ZooError, match=r"unknown key `gail\.clip_range`"):
+    with pytest.raises(ZooError, match=r"unknown key `GAIL\.clip_range`"):
         imitator(cartpole, clip_range=0.1)
     with pytest.raises(ZooError, match=r"gail learns from expert data"):
         imitator(None).learn(100)

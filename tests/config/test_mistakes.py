@@ -44,6 +44,7 @@ MISTAKES = {
     f"train {CARTPOLE} callbacks.stop_on_reward.foo=5": "`callbacks.stop_on_reward.foo`",
     f"train {CARTPOLE} n_envs.foo=3": "n_envs.foo",
     f"evaluate {CARTPOLE} learning_rate=9": "unknown key `learning_rate`; known: agent,",
+    f"train {CARTPOLE} +env@other=x": "device, env, experiment",
     f"train {CARTPOLE} policy.gae_lambda=1": "`algo.gae_lambda`",
     f"train {CARTPOLE} eval.every=9": "`callbacks.eval.every`",
     f"train {CARTPOLE} threshold=9": "`callbacks.stop_on_reward.threshold`",

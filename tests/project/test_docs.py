@@ -130,3 +130,15 @@ def test_python_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert (tmp_path / "agents" / "cartpole" / "policy.safetensors").exists()
     assert (tmp_path / "runs" / "by_hand" / "evaluations.npz").exists()
     assert len(list((tmp_path / "runs").glob("ppo2/CartPole-v1/*_s3*/agent/policy.safetensors"))) == 2
+
+
+def test_program_of_the_page_for_hydra_users_trains(tmp_path: Path) -> None:
+    page = (REPOSITORY / "docs" / "hydra.md").read_text().partition("## A program of your own")[2]
+    blocks = dict(re.findall(r"```(yaml|python|bash)\n(.*?)```", page, re.DOTALL))
+    (tmp_path / "study").mkdir()
+    (tmp_path / "study" / "study.yaml").write_text(blocks["yaml"])
+    (tmp_path / "my_study.py").write_text(blocks["python"])
+    for line in blocks["bash"].replace("5_000", "500").splitlines():
+        words = [sys.executable, *shlex.split(line)[1:], "+settings.tuned=none", "++settings.compile=false"]
+        subprocess.run(words, cwd=tmp_path, check=True, capture_output=True)
+    assert [len(list((tmp_path / "runs").glob(f"{algo}/*/*/agent"))) for algo in ("ppo2", "a2c")] == [2, 1]

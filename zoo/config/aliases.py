@@ -47,7 +47,7 @@ class UnknownKeyError(ZooError):
         self.path = self._path_of(key)
         hint = self._of_another_library() or self._nearest_in_section(VERY_CLOSE)
         self.is_sure = bool(hint)
-        hint = hint or self._nearest_in_section(CLOSE) or f"; known: {', '.join(sorted(known))}"
+        hint = hint or self._nearest_in_section(CLOSE) or f"; known: {', '.join(sorted(set(known)))}"
         super().__init__(f"unknown key `{self.path}`{hint}")
 
     def with_hint(self, keys: Sequence[str], others: str) -> ZooError:

@@ -297,3 +297,12 @@ def test_flags_show_the_parts_of_a_config_as_in_hydra(capsys: pytest.CaptureFixt
 @pytest.mark.parametrize("line", [["--version"], ["train", "--version"]])
 def test_version_is_that_of_zoo_and_of_hydra(line: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert shown(capsys, *line) == f"zoo {zoo.__version__}, Hydra {hydra.__version__}\n"
+
+
+def test_own_resolver_is_registered_in_conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "conf").mkdir()
+    code = "from omegaconf import OmegaConf\nOmegaConf.register_new_resolver('tripled', lambda n: 3 * n)\n"
+    (tmp_path / "conf" / "resolvers.py").write_text(code)
+    config = zoo.compose("train", ["algo=ppo2", "env=CartPole-v1", "seed=${tripled:7}"])
+    assert config.seed == 21

@@ -84,6 +84,9 @@ MISTAKES = {
     "enjoy record=perhaps": "`record='perhaps'`",
     f"train {CARTPOLE} seed=None": "write null",
     f"train {CARTPOLE} n_envs=08": "write 8",
+    f"train {CARTPOLE} algo.gamma=${{oc.env:NOPE}}": "`algo.gamma`: ",
+    f"train {CARTPOLE} job=${{hydra:job.num}}": "as ${seed}",
+    f"train {CARTPOLE} algo.gamma=${{nosuch:1}}": "conf/resolvers.py",
     # Settings of Hydra's that would do nothing.
     f"train {CARTPOLE} hydra.verbose=true": "verbose=2",
     f"train {CARTPOLE} hydra.job.name=x": "job=NAME",

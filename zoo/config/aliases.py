@@ -23,6 +23,7 @@ ATTRIBUTES = _TABLES["models"]
 CALLBACK_METHODS = _TABLES["callbacks"]
 PUBLIC_NAMES = _TABLES["imports"]
 RL_ZOO3 = _TABLES["rl_zoo3"]
+HYDRA = _TABLES["hydra"]
 
 Arguments = ParamSpec("Arguments")
 Returned = TypeVar("Returned")

@@ -7,12 +7,17 @@ leaves the process.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path as FilePath
 from typing import Any
 
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from zoo.config.aliases import HYDRA
+from zoo.config.user_files import import_own
+from zoo.core.printing import one_line
 from zoo.errors import ZooError
 
 Path = tuple[str | int, ...]
@@ -29,9 +34,15 @@ def resolved(config: Mapping[str, Any]) -> dict[str, Any]:
         texts = {path: text for path, text in _leaves(plain) if isinstance(text, str) and "${" in text}
         if not texts:
             return plain
+        resolvers = re.findall(r"\$\{([\w.]+):", " ".join(texts.values()))
+        if FilePath("conf/resolvers.py").is_file() and not all(map(OmegaConf.has_resolver, resolvers)):
+            import_own("conf.resolvers")  # which registers the user's own
         plain = OmegaConf.to_container(OmegaConf.create(plain), resolve=True)
     except OmegaConfBaseException as error:
-        raise ZooError(str(error).partition("\n")[0]) from error
+        message = one_line(str(error).partition("\n")[0].rpartition("resolving interpolation: ")[2])
+        hint = next((f"; {hint}" for words, hint in HYDRA["interpolations"].items() if words in message), "")
+        key = f"`{error.full_key}`: " if error.full_key else ""
+        raise ZooError(f"{key}{message}{hint}") from error
     values = {path: value for path, value in _leaves(plain) if path in texts}
     given = [str(value) for path, value in values.items() if "oc.env" in texts[path] and value]
     for path, value in values.items():

@@ -10,7 +10,7 @@ from typing import Any
 from hydra.core.override_parser.types import Override
 
 from zoo.config import schema
-from zoo.config.aliases import UnknownKeyError
+from zoo.config.aliases import HYDRA, UnknownKeyError
 from zoo.config.fields import build, check_bounds, scheduled
 from zoo.config.keys import SECTIONS
 from zoo.config.schema import ALGO_LABELS, OPEN_SECTIONS, SETTINGS
@@ -39,19 +39,6 @@ FIXED_WHEN_PLAYING = {
 
 HYDRA_SETTINGS = ("hydra.mode", "hydra.launcher", "hydra.sweep.dir", "hydra.sweeper.params")
 """Settings of Hydra's own that are heeded, with all that stands below them."""
-
-UNUSED_HYDRA_SETTINGS = {
-    "hydra.run": "a run's folder is made in `runs_dir=`",
-    "hydra.output_subdir": "the config stands in the run's folder as config.yaml",
-    "hydra.job.chdir": "a run stays in the folder in which it was started",
-    "hydra.job.name": "a run has the name of its folder, and job=NAME",
-    "hydra.sweep.subdir": "each job makes its own folder in hydra.sweep.dir",
-    "hydra.verbose": "verbose=2 prints more, ZOO_DEBUG=1 the place of an error",
-    "hydra.searchpath": "your configs are read from ./conf, any other file by its path: experiment=PATH.yaml",
-    "hydra.sweeper": "zoo tune searches, and -m runs all combinations of a,b and range(n)",
-    "hydra.callbacks": "callbacks.NAME._target_=module.Class is called during a run",
-}
-"""Settings of Hydra's own that would do nothing here, and what does."""
 
 
 # -- the composed config ----------------------------------------------------------------------------------
@@ -216,7 +203,7 @@ def refuse_unknown_names(
         is_heeded = place.startswith(tuple(f"{each}." for each in HYDRA_SETTINGS))
         if override.is_hydra_override() and not is_heeded:
             heeded = f"expected one of {', '.join(HYDRA_SETTINGS)}"
-            hints = (hint for name, hint in UNUSED_HYDRA_SETTINGS.items() if place.startswith(f"{name}."))
+            hints = (hint for name, hint in HYDRA["settings"].items() if place.startswith(f"{name}."))
             raise ZooError(f"`{key}` is not used: {next(hints, heeded)}")
         is_single = key in groups and not override.is_sweep_override()
         if is_single and not (override.value() and isinstance(override.value(), str | list)):

@@ -10,12 +10,13 @@ from typing import NoReturn
 
 from hydra.types import RunMode
 
+from zoo.config.aliases import HYDRA
 from zoo.config.compose import ConfigLoader, job_part
 from zoo.config.overrides import parse_arguments
 from zoo.config.user_files import shown
 from zoo.core.printing import say, show, without_password
 from zoo.errors import ZooError, nearest
-from zoo.launch.help import ANSWERS, command_help, flag_names, hydra_yaml, readable_yaml
+from zoo.launch.help import command_help, flag_names, hydra_yaml, readable_yaml
 from zoo.launch.processes import run_job
 from zoo.launch.status_table import counts, print_jobs
 from zoo.launch.sweep import Sweep
@@ -53,9 +54,10 @@ class _ArgumentParser(argparse.ArgumentParser):
 
 def _flags(command: str, arguments: Sequence[str]) -> argparse.Namespace:
     """Return the flags, with the other arguments as ``overrides``. Raises `ZooError` for an unknown flag."""
+    answers = HYDRA["flags"]
     for flag in (argument.partition("=")[0] for argument in arguments):
-        if flag.startswith("-") and flag in ANSWERS:
-            raise ZooError(f"{flag}: {ANSWERS[flag]}")
+        if flag.startswith("-") and flag in answers:
+            raise ZooError(f"{flag}: {answers[flag]}")
     parser = _ArgumentParser(prog=f"zoo {command}", add_help=False, allow_abbrev=False)
     parser.add_argument("overrides", nargs="*")
     parser.add_argument("--help", "-h", action="store_true")
@@ -68,8 +70,8 @@ def _flags(command: str, arguments: Sequence[str]) -> argparse.Namespace:
     if unknown:
         hint = nearest(unknown[0], flag_names()) or "; settings have no dashes: algo=ppo2 n_timesteps=1e5"
         raise ZooError(f"there is no flag {unknown[0]}{hint} (see: {parser.prog} --help)")
-    if flags.info in ANSWERS:
-        raise ZooError(f"--info {flags.info}: {ANSWERS[flags.info]}")
+    if flags.info in answers:
+        raise ZooError(f"--info {flags.info}: {answers[flags.info]}")
     if flags.cfg is None and (flags.resolve or flags.package is not None):
         raise ZooError("--resolve and --package go with --cfg job, --cfg hydra or --cfg all")
     return flags

@@ -34,20 +34,6 @@ FLAGS = {
     "--version": "show the versions of Zoo and of Hydra",
 }
 
-_ANSWERS = {
-    "--config-dir --config-path --config-name -cd -cp -cn": "configs of your own stand in ./conf;"
-    " experiment=NAME or experiment=PATH.yaml chooses a whole one",
-    "--hydra-help": "--help has the flags of Hydra's that work here, docs/hydra.md the rest",
-    "--shell-completion -sc": "zoo --completion bash prints what completes commands at a TAB",
-    "--experimental-rerun": "experiment=RUN/config.yaml trains a run once more",
-    "--run -r": "a command without -m is one run; it needs no flag",
-    "searchpath": "--info defaults names the files, from ./conf and then from Zoo's own",
-    "config all": "--cfg all shows the config, --info defaults its files",
-    "plugins": "any launcher of Hydra's that is installed works; --help lists them",
-}
-ANSWERS = {name: answer for names, answer in _ANSWERS.items() for name in names.split()}
-"""What to do here instead of Hydra's flags, and of the words that go with ``--info``."""
-
 
 def readable_yaml(command: str, config: Mapping[str, Any]) -> str:
     """Return the config as YAML, with the meaning of each value beside it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from pathlib import Path
 
 import hydra
@@ -16,6 +17,7 @@ from zoo.cli import status_of
 from zoo.config.fields import defaults
 from zoo.config.schema import SETTINGS, CallbacksSettings, TrainSettings
 from zoo.config.user_files import data_folder, search_folders
+from zoo.core.plain_data import value_at
 from zoo.errors import ZooError
 
 
@@ -306,3 +308,14 @@ def test_own_resolver_is_registered_in_conf(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "conf" / "resolvers.py").write_text(code)
     config = zoo.compose("train", ["algo=ppo2", "env=CartPole-v1", "seed=${tripled:7}"])
     assert config.seed == 21
+
+
+@pytest.mark.parametrize("key", ["n_envs", "algo.n_epochs"])
+def test_number_of_a_variable_is_decoded_as_the_message_says(
+    key: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MY_NUMBER", "4")
+    line = ["train", "algo=ppo2", "env=CartPole-v1", "--cfg", "job"]
+    assert status_of([*line, f"{key}=${{oc.env:MY_NUMBER}}"]) == 2
+    (mended,) = shlex.split(capsys.readouterr().err.partition("; write ")[2])
+    assert value_at(yaml.safe_load(shown(capsys, *line, mended)), key) == 4

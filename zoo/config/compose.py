@@ -23,7 +23,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from zoo.config import schema
 from zoo.config.aliases import ALGORITHMS, UnknownKeyError
-from zoo.config.environment_values import resolved
+from zoo.config.environment_values import as_written, resolved
 from zoo.config.keys import SECTIONS, all_keys, other_algorithms_hint
 from zoo.config.overrides import KEYS_BY_TYPED_NAME, allow_new_key, parse_overrides, with_config_keys
 from zoo.config.resume import RESUME, ResumedRun
@@ -223,9 +223,11 @@ class ConfigLoader:
         """Name the file that sets the key with which a message begins, if no override sets it."""
         named = re.match(r"(?:unknown key )?`([\w.]+)", str(error))
         chosen = self.source.chosen
-        value = None if named is None else value_at(plain, named[1])
+        value, text = (value_at(each, named[1]) if named else None for each in (plain, as_written(plain)))
         if isinstance(value, str) and re.fullmatch(r"None|0\d+", value):
             return ZooError(f"{error}; write {'null' if value == 'None' else int(value)}")
+        if named and text != value and "wrong type" in str(error):
+            return ZooError(f"{error}; write '{named[1]}=\"${{oc.decode:{text}}}\"'")
         if named is None or any(f"{named[1]}.".startswith(f"{each}.") for each in chosen if "." in each):
             return error
         file = None if named[1] in chosen else self.source.file_setting(named[1], value)

@@ -101,6 +101,8 @@ def test_bash_completes() -> None:
         (["algo=ppo2", "compile="], ["compile=auto", "compile=false", "compile=true"]),
         (["env=CartPole-v"], ["env=CartPole-v0", "env=CartPole-v1"]),
         (["init_from=runs/"], ["init_from=runs/ppo2/CartPole-v1/20260131-120000_s1"]),
+        (["hydra/launcher=sl"], ["hydra/launcher=slurm"]),
+        (["hydra/sweeper="], []),
         (["--c"], ["--cfg"]),
     ],
 )

@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -481,3 +482,20 @@ def test_callback_argument_that_is_wrong_is_named(call: Callable[[], Any], messa
 def test_stop_without_an_evaluation_is_told(ppo2: Callable[..., PPO2]) -> None:
     with pytest.raises(ZooError, match="callback_after_eval"):
         ppo2().learn(64, StopTrainingOnRewardThreshold(100))
+
+
+@pytest.mark.usefixtures("own_callbacks")
+def test_targets_in_the_arguments_of_a_callback_are_made(config: dict[str, Any], run: RunFolder) -> None:
+    half = {"_target_": "fractions.Fraction", "numerator": 1, "denominator": 2}
+    mine = {"_target_": "own_callbacks.WithArguments", "every": 10}
+    for size, made in (
+        (half, Fraction(1, 2)),
+        ([half, 3], [Fraction(1, 2), 3]),
+        ({"a": half}, {"a": Fraction(1, 2)}),
+    ):
+        config["callbacks"]["mine"] = {**mine, "size": size}
+        callbacks = make_callbacks(config, run, ExitStack())
+        assert [each.size for each in callbacks if type(each).__name__ == "WithArguments"] == [made]
+    config["callbacks"]["mine"] = {**mine, "size": {"_target_": "fractions.Fractoin"}}
+    with pytest.raises(ZooError, match=r"`callbacks\.mine`: .*Fractoin"):
+        make_callbacks(config, run, ExitStack())

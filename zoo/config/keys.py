@@ -101,12 +101,12 @@ def candidates(words: Sequence[str], verbs: Iterable[str], flags: Iterable[str] 
         return [option for option in (flags if before else verbs) if option.startswith(word)]
     loader = ConfigLoader(before[0])
     key, equals, _ = word.partition("=")
-    chosen = [each.partition("=")[2] for each in before if each.startswith("algo=")]
-    bases = [base for base in map(loader.source.base_of, chosen) if base in schema.ALGORITHMS]
-    keys = all_keys(before[0], bases)
+    bases = [loader.source.base_of(each.partition("=")[2]) for each in before if each.startswith("algo=")]
+    keys = all_keys(before[0], [base for base in bases if base in schema.ALGORITHMS])
     if not equals:
         return sorted(f"{path}=" for path in keys if f"{path}=".startswith(word))
-    options = [*keys.get(key, []), *(loader.hydra.get_group_options(key) if "." not in key else [])]
+    groups = (*loader.groups, "hydra/launcher")
+    options = [*keys.get(key, []), *(loader.hydra.get_group_options(key) if key in groups else [])]
     if key == "env":
         import gymnasium
 

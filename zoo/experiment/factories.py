@@ -9,6 +9,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TypeGuard, TypeVar
 
+from hydra.errors import HydraException
+from hydra.utils import instantiate
+
 from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.callback import Callback
 from zoo.algorithms.registry import algorithm_class
@@ -17,7 +20,7 @@ from zoo.config.environment_values import as_written
 from zoo.config.fields import build
 from zoo.config.schema import ALGO_LABELS, OwnCallbackSettings
 from zoo.config.user_files import own_class
-from zoo.core.printing import print_message
+from zoo.core.printing import one_line, print_message
 from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.config import EnvConfig
 from zoo.envs.make_env import make_vec_env
@@ -257,6 +260,8 @@ def _made(where: str, base: type[Base], values: Mapping[str, Any]) -> Base:
     arguments = dict(values)
     found = own_class(where, str(arguments.pop("_target_")), base)
     try:
-        return found(**arguments)
-    except (TypeError, ZooError) as error:
-        raise ZooError(f"`{where}`: {error}") from error
+        inner = {key: each for key, each in arguments.items() if isinstance(each, Mapping | list)}
+        inner = {key: each for key, each in inner.items() if "_target_" in str(each)}
+        return found(**arguments | {key: instantiate(each, _convert_="all") for key, each in inner.items()})
+    except (TypeError, ZooError, HydraException) as error:
+        raise ZooError(f"`{where}`: {one_line(error)}") from error

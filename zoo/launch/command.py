@@ -32,10 +32,9 @@ def run_command(command: str, function: str, arguments: Sequence[str]) -> int:
         show(command_help(command, loader, overrides))
     elif flags.cfg is not None:
         config = loader.load_incomplete(overrides)  # what has not been chosen yet may be missing
-        if flags.cfg == "job" and flags.package is None:
-            show(readable_yaml(command, job_part(config)), end="")
-        else:
-            show(hydra_yaml(config, flags.cfg, flags.package, flags.resolve), end="")
+        is_job = flags.cfg == "job" and not flags.package
+        whole = readable_yaml(command, job_part(config)) if is_job else ""
+        show(whole or hydra_yaml(config, flags.cfg, flags.package, flags.resolve), end="")
     elif flags.info is not None:
         loader.load_incomplete(overrides)
         for file, section in loader.source.read.items():
@@ -63,7 +62,7 @@ def _flags(command: str, arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--help", "-h", action="store_true")
     parser.add_argument("--multirun", "-m", action="store_true")
     parser.add_argument("--cfg", "-c", choices=("job", "hydra", "all"))
-    parser.add_argument("--package", "-p")
+    parser.add_argument("--package", "-p", default="")
     parser.add_argument("--resolve", action="store_true")
     parser.add_argument("--info", "-i", choices=("defaults", "searchpath", "config", "plugins", "all"))
     flags, unknown = parser.parse_known_intermixed_args(list(arguments))
@@ -72,7 +71,7 @@ def _flags(command: str, arguments: Sequence[str]) -> argparse.Namespace:
         raise ZooError(f"there is no flag {unknown[0]}{hint} (see: {parser.prog} --help)")
     if flags.info in answers:
         raise ZooError(f"--info {flags.info}: {answers[flags.info]}")
-    if flags.cfg is None and (flags.resolve or flags.package is not None):
+    if flags.cfg is None and (flags.resolve or flags.package):
         raise ZooError("--resolve and --package go with --cfg job, --cfg hydra or --cfg all")
     return flags
 

@@ -40,15 +40,14 @@ def readable_yaml(command: str, config: Mapping[str, Any]) -> str:
     return "\n".join(_lines(config, _declared(command, config), 0)) + "\n"
 
 
-def hydra_yaml(config: DictConfig, part: str, package: str | None, resolve: bool) -> str:
+def hydra_yaml(config: DictConfig, part: str, package: str, resolve: bool) -> str:
     """Return ``part`` (job, hydra or all) of a config, or a package of it, as Hydra prints it."""
     HydraConfig.instance().set_config(config)  # for ${hydra:…}
     keys = [str(key) for key in config if part == "all" or (key == "hydra") == (part == "hydra")]
-    kept = OmegaConf.masked_copy(config, keys)
-    if package is not None:
-        kept = OmegaConf.select(kept, package.replace("/", "."))
-        if not OmegaConf.is_config(kept):
-            raise ZooError(f"--package {package}: no such part of the config; it has {', '.join(keys)}")
+    kept: Any = OmegaConf.masked_copy(config, keys)
+    kept = OmegaConf.select(kept, package.replace("/", ".")) if package else kept
+    if not OmegaConf.is_config(kept):
+        raise ZooError(f"--package {package}: no such part of the config; it has {', '.join(keys)}")
     return OmegaConf.to_yaml(kept, resolve=resolve)
 
 

@@ -125,15 +125,15 @@ def sides_of(given: Sequence[tuple[str, list[Run]]], by: Sequence[str]) -> Sides
 
 
 def _by_env(name: str, groups: Sequence[Group]) -> dict[str, Group]:
-    found = {group.env: group for group in groups}
+    by_env = {group.env: group for group in groups}
     for group in groups:
-        if found[group.env] is not group:
-            labels = f"{found[group.env].label}; {group.label}"
+        if by_env[group.env] is not group:
+            labels = f"{by_env[group.env].label}; {group.label}"
             raise ZooError(
                 f"{one_line(name, 80)} holds several groups on {group.env} ({labels}): name one"
                 " of them, or put them together by what they share: by=[algo]"
             )
-    return found
+    return by_env
 
 
 def compare_sides(
@@ -147,16 +147,11 @@ def compare_sides(
     measured = {env: pair for env, pair in pairs.items() if all(len(each.scores) for each in pair)}
     if not measured:
         raise ZooError("there is nothing to compare: " + "; ".join(left_out[:4]))
-    verdicts = {
-        env: _verdict([first.scores], [second.scores], aggregate) for env, (first, second) in measured.items()
-    }
+    verdicts = {env: _verdict([a.scores], [b.scores], aggregate) for env, (a, b) in measured.items()}
     overall = None
     if len(measured) > 1:
-        by_side = {
-            side: {env: pair[index].scores for env, pair in measured.items()}
-            for index, side in enumerate("ab")
-        }
-        normalized = normalized_scores(by_side, references).scores
+        by_side = [{env: pair[side].scores for env, pair in measured.items()} for side in (0, 1)]
+        normalized = normalized_scores(dict(zip("ab", by_side, strict=True)), references).scores
         overall = _verdict(normalized["a"], normalized["b"], aggregate)
     return Comparison(sides, verdicts, overall, left_out, differences(*sides.runs))
 

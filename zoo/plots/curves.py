@@ -148,15 +148,11 @@ def binned(series: Series) -> Series:
 
 def curves_of(groups: Sequence[Group], options: CurveOptions) -> list[Curve]:
     """Return the curve of each group that has one. Raises `ZooError` if none has."""
-    drawn = []
+    x, y, drawn = options.x, options.y, []
     for group in groups:
-        found = []
-        for run in group.runs:
-            series = series_of(run, options.x, options.y)
-            if series is not None:
-                found.append(binned(smoothed(series, options.smooth, options.y)))
-        if found:
-            drawn.append(curve(group, found, options.aggregate, options.interval))
+        series = [points for run in group.runs if (points := series_of(run, x, y)) is not None]
+        if lines := [binned(smoothed(points, options.smooth, y)) for points in series]:
+            drawn.append(curve(group, lines, options.aggregate, options.interval))
     if not drawn:
         missing = {"train": "no episode has ended in them", "length": "no episode has ended in them"}
         missing["eval"] = "none was evaluated (y=train shows the training episodes)"

@@ -59,7 +59,8 @@ def report_of(
     scores: list[Part] = [{"warnings": count + unfinished}, about, _table(score_table(group_scores))]
     if len(runs) > 1:
         scores.append(_figure(lambda: scores_figure(group_scores, kind), "Scores of all runs"))
-        curves = [_curves(groups, options, y) for y in dict.fromkeys([options.y, "eval", "train"])]
+        others = [replace(options, y=y, smooth="auto") for y in ("eval", "train") if y != options.y]
+        curves = [_curves(groups, each) for each in (options, *others)]
     else:
         curves = [_figure(lambda: run_figure(runs[0][1], options.x, options.smooth), "Curves of the run")]
     sections: list[Section] = [("Scores", scores), ("Learning curves", curves)]
@@ -108,9 +109,10 @@ def _figure(draw: Callable[[], Figure], description: str) -> Part:
     return {"image": base64.b64encode(content).decode(), "text": description}
 
 
-def _curves(groups: Sequence[Group], options: CurveOptions, y: str) -> Part:
-    these = replace(options, y=y, smooth=options.smooth if y == options.y else "auto")
-    return _figure(lambda: curves_figure(curves_of(groups, these), these), f"Learning curves, {y}")
+def _curves(groups: Sequence[Group], options: CurveOptions) -> Part:
+    return _figure(
+        lambda: curves_figure(curves_of(groups, options), options), f"Learning curves, {options.y}"
+    )
 
 
 def _table(table: Table) -> Part:

@@ -59,18 +59,16 @@ class GroupScore:
 
 def scored(groups: Sequence[Group], kind: Score) -> list[GroupScore]:
     """Return the scores of each group, also of one without any. Runs that did not finish have none."""
-    found = []
+    why, group_scores = "no episode has ended" if kind == "train" else "it was not evaluated", []
     for group in groups:
-        by_run = [(run, run.score(kind) if run.is_complete else None) for run in group.runs]
-        why = "no episode has ended" if kind == "train" else "it was not evaluated"
-        left_out = [
-            f"{run.name}: {why if run.is_complete else run.ending}" for run, score in by_run if score is None
-        ]
-        scores = np.array([score for _, score in by_run if score is not None])
-        counted = [run for run, score in by_run if score is not None]
+        scores = {run: run.score(kind) for run in group.runs if run.is_complete}
+        counted = [run for run in scores if scores[run] is not None]
+        rest = [run for run in group.runs if run not in counted]
+        left_out = [f"{run.name}: {why if run.is_complete else run.ending}" for run in rest]
         steps, seconds = _median(run.timesteps for run in counted), _median(run.seconds for run in counted)
-        found.append(GroupScore(group, scores, left_out, steps, seconds))
-    return found
+        values = np.array([scores[run] for run in counted])
+        group_scores.append(GroupScore(group, values, left_out, steps, seconds))
+    return group_scores
 
 
 def _median(values: Iterable[float | None]) -> float | None:
@@ -99,7 +97,13 @@ def normalized_scores(
     ``references`` names these, as a mapping or a YAML file of one; by default they are the lowest and the
     highest score. Raises `ZooError` if no environment is shared, or for a reference that is none.
     """
-    given = _read_references(references)
+    if isinstance(references, str):
+        try:
+            references = parse_yaml(Path(references).expanduser().read_bytes())
+        except (OSError, ValueError) as error:
+            form = f"{one_line(references)} (YAML: CartPole-v1: [0, 500])"
+            raise ZooError(f"can't read the references in {form}: {one_line(error)}") from error
+    scales = references or {}
     if not scores:
         raise ZooError(NO_SCORE)
     every = sorted({env for by_env in scores.values() for env in by_env})
@@ -111,8 +115,8 @@ def normalized_scores(
         )
     normalized: dict[str, list[Array]] = {label: [] for label in scores}
     for env in envs:
-        if env in given:
-            scale = given[env]
+        if env in scales:
+            scale = scales[env]
             if not isinstance(scale, list | tuple) or len(scale) != 2 or scale[0] == scale[1]:
                 raise ZooError(f"reference of {env}: {scale} is not [low, high], two different returns")
             low, high = map(float, scale)
@@ -123,27 +127,16 @@ def normalized_scores(
         for label, by_env in scores.items():
             normalized[label].append((by_env[env] - low) / (high - low))
     left_out = [env for env in every if env not in envs]
-    return Methods(envs, normalized, any(env not in given for env in envs), left_out)
+    return Methods(envs, normalized, any(env not in scales for env in envs), left_out)
 
 
 def scores_by_label(group_scores: Sequence[GroupScore]) -> dict[str, dict[str, Array]]:
     """Return the scores by label and environment, of groups that have any."""
-    found: dict[str, dict[str, Array]] = {}
+    by_label: dict[str, dict[str, Array]] = {}
     for each in group_scores:
         if len(each.scores):
-            found.setdefault(each.group.label, {})[each.group.env] = each.scores
-    return found
-
-
-def _read_references(given: str | Mapping[str, Any] | None) -> Mapping[str, Any]:
-    if not isinstance(given, str):
-        return given or {}
-    try:
-        return parse_yaml(Path(given).expanduser().read_bytes())
-    except (OSError, ValueError) as error:
-        raise ZooError(
-            f"can't read the references in {one_line(given)} (YAML: CartPole-v1: [0, 500]): {one_line(error)}"
-        ) from error
+            by_label.setdefault(each.group.label, {})[each.group.env] = each.scores
+    return by_label
 
 
 AGGREGATES = {

@@ -48,8 +48,6 @@ mean. Published scores are those of the named collections' own agents and episod
 Row = dict[str, Any]
 """An agent: path, algorithm, environment, … and its scores, or the ``problem`` that it has."""
 
-Published = Mapping[tuple[str, str], list[dict[str, str]]]
-
 
 def run(config: Mapping[str, Any]) -> None:
     """Measure the agents that have no result yet; write benchmark.md and benchmark.json."""
@@ -69,16 +67,11 @@ def run(config: Mapping[str, Any]) -> None:
     file = folder / RESULTS
     kept = json.loads(file.read_bytes())["results"] if file.exists() else []
     results: dict[str, Row] = {row["agent"]: row for row in kept if Path(row["agent"]).exists()}
+    n_episodes, deterministic = settings.n_episodes, settings.deterministic
+    play = {"n_episodes": n_episodes, "n_envs": min(settings.n_envs, n_episodes), "seed": settings.seed}
     for agent in agents:
-        deterministic = settings.deterministic
-        if deterministic is None:
-            deterministic = not is_atari(EnvConfig(agent["env"]))
-        agent["play"] = {
-            "n_episodes": settings.n_episodes,
-            "n_envs": min(settings.n_envs, settings.n_episodes),
-            "deterministic": deterministic,
-            "seed": settings.seed,
-        }
+        is_greedy = not is_atari(EnvConfig(agent["env"])) if deterministic is None else deterministic
+        agent["play"] = {**play, "deterministic": is_greedy}
     measured = {path: row for path, row in results.items() if "mean_return" in row}
     waiting = [each for each in agents if not each.items() <= measured.get(each["agent"], {}).items()]
     show(
@@ -169,8 +162,8 @@ def _evaluated(agent: Row, settings: BenchmarkSettings, n_jobs: int) -> Row:
     if done.returncode == INTERRUPTED:
         raise KeyboardInterrupt
     if done.returncode != 0:
-        said = (done.stderr.splitlines() or [f"ended with status {done.returncode}"])[-1]
-        return {**agent, "problem": one_line(said.removeprefix("zoo: "))}
+        error = (done.stderr.splitlines() or [f"ended with status {done.returncode}"])[-1]
+        return {**agent, "problem": one_line(error.removeprefix("zoo: "))}
     return {**json.loads(done.stdout.splitlines()[-1]), **agent}
 
 
@@ -196,20 +189,16 @@ def published_scores() -> dict[tuple[str, str], list[dict[str, str]]]:
     return scores
 
 
-def published_of(algo: str, base: str, env: str, scores: Published) -> list[dict[str, str]]:
-    """Return the published scores of a preset, else those of its algorithm, in any version of ``env``."""
-    base = algo if algo in ("recurrent_ppo", "maskable_ppo") else base  # what plain PPO reaches is no measure
-    return scores.get((algo, _without_version(env))) or scores.get((base, _without_version(env)), [])
-
-
 def table_of(rows: Iterable[Row]) -> str:
     """Return the results as a table in Markdown."""
     published, lines = published_scores(), []
     for row in rows:
-        algo, env = row["algo"], row["env"]
+        algo, env, name = row["algo"], row["env"], _without_version(row["env"])
+        # What plain PPO reaches is no measure for its recurrent and masked presets.
+        base = algo if algo in ("recurrent_ppo", "maskable_ppo") else row.get("base") or algo
         beside = "; ".join(
             f"{_mean_and_std(each)} ({each['source']}{'' if each['env'] == env else ', ' + each['env']})"
-            for each in published_of(algo, row.get("base") or algo, env, published)
+            for each in published.get((algo, name)) or published.get((base, name), [])
         )
         if "problem" in row:
             scores = [f"not measured: {row['problem']}", "", "", ""]

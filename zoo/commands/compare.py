@@ -16,7 +16,7 @@ from zoo.core.plain_data import plain, with_finite_numbers
 from zoo.core.printing import one_line, say, show
 from zoo.plots.compare import Comparison, compare_sides, sentence, sides_of
 from zoo.plots.groups import as_override, keys_of
-from zoo.plots.runs import Run, Score, find_runs, problems_of, read_run, run_path
+from zoo.plots.runs import Score, find_runs, problems_of, read_run, run_path
 from zoo.plots.scores import SCORE_NAMES
 
 LINES_SHOWN = 12
@@ -29,8 +29,8 @@ def run(config: Mapping[str, Any]) -> None:
     show(comparison)
     for line in problems_of([run for side in comparison.sides.runs for run in side]):
         say(f"careful: {line}")
-    said = {"score": settings.score, "aggregate": settings.aggregate, **plain(comparison.as_json())}
-    show(json.dumps(with_finite_numbers(said), allow_nan=False))
+    values = {"score": settings.score, "aggregate": settings.aggregate, **plain(comparison.as_json())}
+    show(json.dumps(with_finite_numbers(values), allow_nan=False))
 
 
 def compare(a: Any, b: Any, **settings: Any) -> Comparison:
@@ -46,9 +46,12 @@ def compare(a: Any, b: Any, **settings: Any) -> Comparison:
 
 
 def _compared(settings: CompareSettings) -> Comparison:
-    given = [settings.runs] if isinstance(settings.runs, str) else settings.runs or []
+    sides = []
+    for side in [settings.runs] if isinstance(settings.runs, str) else settings.runs or []:
+        paths = side if isinstance(side, list) else [side]
+        sides.append((", ".join(paths), [read_run(path) for path in find_runs(paths)]))
     comparison = compare_sides(
-        sides_of([_named_runs(each) for each in given], keys_of(settings.by)),
+        sides_of(sides, keys_of(settings.by)),
         cast(Score, settings.score),
         cast(Literal["mean", "iqm"], settings.aggregate),
         settings.reference,
@@ -70,12 +73,6 @@ def _lines(comparison: Comparison, score: str) -> Iterator[str]:
     yield from _config_differences(comparison)
 
 
-def _named_runs(given: str | list[str]) -> tuple[str, list[Run]]:
-    """Return the runs that a path, or a list of paths, stands for, with what was given as their name."""
-    paths = given if isinstance(given, list) else [given]
-    return ", ".join(paths), [read_run(path) for path in find_runs(paths)]
-
-
 def _config_differences(comparison: Comparison) -> Iterator[str]:
     sides = comparison.sides
     without = [
@@ -86,13 +83,10 @@ def _config_differences(comparison: Comparison) -> Iterator[str]:
     if without:
         yield f"\n{' and '.join(without)}: no config to compare"
         return
-    found = comparison.config_differences
-    yield f"\ntheir configs differ in {len(found)} values:" if found else "\ntheir configs are equal"
-    for key, (first, second) in list(found.items())[:LINES_SHOWN]:
-        yield f"  {one_line(key, 60)}: {_values(first)} | {_values(second)}"
-    if len(found) > LINES_SHOWN:
-        yield f"  … and {len(found) - LINES_SHOWN} more, in as_json()"
-
-
-def _values(values: list[Any]) -> str:
-    return one_line(", ".join(map(as_override, values)) or "not there", 60)
+    differing = comparison.config_differences
+    yield f"\ntheir configs differ in {len(differing)} values:" if differing else "\ntheir configs are equal"
+    for key, sides_values in list(differing.items())[:LINES_SHOWN]:
+        texts = [", ".join(map(as_override, values)) or "not there" for values in sides_values]
+        yield f"  {one_line(key, 60)}: {' | '.join(one_line(text, 60) for text in texts)}"
+    if len(differing) > LINES_SHOWN:
+        yield f"  … and {len(differing) - LINES_SHOWN} more, in as_json()"

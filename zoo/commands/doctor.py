@@ -26,11 +26,17 @@ TIMEOUT = 60.0
 
 def run(config: Mapping[str, Any]) -> None:
     """Print what is known about this machine."""
-    for subject, found in findings():
+    for subject, values in findings():
         show(subject)
-        for name, value in found.items():
+        for name, value in values.items():
             show(f"  {name:<20}  {one_line(value, 400)}")
-    show(f"torch\n{_torch_report()}")
+    quiet = {**os.environ, "PIP_NO_INDEX": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    command = [sys.executable, "-m", "torch.utils.collect_env"]
+    try:  # in a process of its own: drivers may hang or crash
+        report = subprocess.check_output(command, text=True, env=quiet, timeout=TIMEOUT)
+    except (subprocess.SubprocessError, OSError) as error:
+        report = f"  not found out: {one_line(error)}"
+    show(f"torch\n{report}")
 
 
 def findings() -> Iterator[tuple[str, dict[str, Any]]]:
@@ -55,13 +61,3 @@ def _version(package: str) -> str:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return "missing"
-
-
-def _torch_report() -> str:
-    """Return what PyTorch says of this machine, in a process of its own: drivers may hang or crash."""
-    quiet = {**os.environ, "PIP_NO_INDEX": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-    command = [sys.executable, "-m", "torch.utils.collect_env"]
-    try:
-        return subprocess.check_output(command, text=True, env=quiet, timeout=TIMEOUT)
-    except (subprocess.SubprocessError, OSError) as error:
-        return f"  not found out: {one_line(error)}"

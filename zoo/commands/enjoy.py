@@ -23,12 +23,8 @@ def run(config: Mapping[str, Any]) -> None:
     agent = open_agent(settings)
     show(agent.introduction(), flush=True)
     reporter = EpisodeReporter()
-    play: dict[str, Any] = {
-        "n_episodes": settings.n_episodes,
-        "deterministic": settings.deterministic,
-        "seed": settings.seed,
-        "on_episode": reporter.add,
-    }
+    names = ("n_episodes", "deterministic", "seed")
+    play: dict[str, Any] = {name: getattr(settings, name) for name in names} | {"on_episode": reporter.add}
     if settings.record:
         path = video_path(agent.path, agent.algo, agent.env.id)
         if record(agent.algorithm, agent.env, [path], check=agent.check_spaces, **play):

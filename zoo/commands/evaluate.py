@@ -22,16 +22,11 @@ def run(config: Mapping[str, Any]) -> None:
     seed = random_seed(settings.seed)
     show(agent.introduction(), flush=True)
     with agent.open_envs(min(settings.n_envs, settings.n_episodes)) as envs:
-        evaluation = evaluate(
-            agent.algorithm,
-            envs,
-            settings.n_episodes,
-            deterministic=settings.deterministic,
-            seed=seed,
-        )
+        options: dict[str, Any] = {"deterministic": settings.deterministic, "seed": seed}
+        evaluation = evaluate(agent.algorithm, envs, settings.n_episodes, **options)
     show(_table(evaluation))
-    said = {"algo": agent.algo, "env": agent.env.id, **evaluation.summary(), "seed": seed}
-    show(json.dumps(with_finite_numbers(plain(said)), allow_nan=False))
+    values = {"algo": agent.algo, "env": agent.env.id, **evaluation.summary(), "seed": seed}
+    show(json.dumps(with_finite_numbers(plain(values)), allow_nan=False))
 
 
 def _table(evaluation: Evaluation) -> str:

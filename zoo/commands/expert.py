@@ -39,15 +39,12 @@ def run(config: Mapping[str, Any]) -> None:
 
 
 def _show_file(settings: ExpertSettings, path: str) -> None:
-    given = [f"{name}=" for name in ("agent", "algo", "env", "out") if getattr(settings, name)]
-    if given:
-        raise ZooError(f"show=PATH shows what a file holds; leave out {', '.join(given)}")
+    others = [f"{name}=" for name in ("agent", "algo", "env", "out") if getattr(settings, name)]
+    if others:
+        raise ZooError(f"show=PATH shows what a file holds; leave out {', '.join(others)}")
     whole = read_expert(path)
-    data = whole.filtered(
-        min_return=settings.min_return,
-        successes_only=settings.successes_only,
-        n_episodes=settings.n_episodes,
-    )
+    good: dict[str, Any] = {"min_return": settings.min_return, "successes_only": settings.successes_only}
+    data = whole.filtered(**good, n_episodes=settings.n_episodes)
     part = "" if data is whole else f": {data.n_episodes:,} of its {whole.n_episodes:,} episodes"
     show(f"file          {one_line(path)}{part}\n{summary(data)}")
 
@@ -55,7 +52,7 @@ def _show_file(settings: ExpertSettings, path: str) -> None:
 def _recorded(agent: OpenedAgent, settings: ExpertSettings) -> ExpertData:
     """Return the episodes, of which a line is printed as each ends."""
     n_episodes = settings.n_episodes or DEFAULT_EPISODES
-    numbers = itertools.count(1)
+    numbers, steps = itertools.count(1), agent.files.card.get("timesteps")
 
     def print_episode(episode: EpisodeRecord, is_kept: bool) -> None:
         number = f"episode {next(numbers)} of {n_episodes}" if is_kept else "left out"
@@ -70,11 +67,7 @@ def _recorded(agent: OpenedAgent, settings: ExpertSettings) -> ExpertData:
             seed=settings.seed,
             min_return=settings.min_return,
             successes_only=settings.successes_only,
-            source={
-                "agent": shown(agent.path),
-                "algo": agent.algo,
-                "timesteps": agent.files.card.get("timesteps"),
-            },
+            source={"agent": shown(agent.path), "algo": agent.algo, "timesteps": steps},
             on_episode=print_episode,
         )
     data.card["env"] = agent.env.id

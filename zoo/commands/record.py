@@ -74,19 +74,10 @@ def _filmed(
     settings: RecordSettings, agent: OpenedAgent, on_episode: Callable[[EpisodeRecord], None] | None = None
 ) -> Video:
     size, paths = parse_size(settings.size), _paths(settings, agent)
-    n_frames = recording.record(
-        agent.algorithm,
-        agent.env,
-        paths,
-        size=size,
-        frames_per_second=settings.fps,
-        n_episodes=settings.n_episodes,
-        length=settings.length,
-        deterministic=settings.deterministic,
-        seed=settings.seed,
-        on_episode=on_episode,
-        check=agent.check_spaces,
-    )
+    names = ("n_episodes", "length", "deterministic", "seed")
+    play: dict[str, Any] = {name: getattr(settings, name) for name in names}
+    play |= {"size": size, "frames_per_second": settings.fps, "on_episode": on_episode}
+    n_frames = recording.record(agent.algorithm, agent.env, paths, check=agent.check_spaces, **play)
     return Video(paths if n_frames else [], n_frames)
 
 

@@ -272,12 +272,8 @@ class Experiment:
         """Hand the loggers what stands in the run's record, and the agent."""
         with contextlib.suppress(ZooError):  # that a record can't be read has been printed
             record, result = self.run.read_record(), self.result()
-            summary = RunSummary(
-                status=record["status"],
-                timesteps=self.algorithm.num_timesteps,
-                evaluation=record.get("evaluation") or {},
-                best_mean=result.best_mean,
-                agent=result.agent if result.agent.exists() else None,
-            )
+            agent, scores = result.agent if result.agent.exists() else None, record.get("evaluation") or {}
+            steps, best = self.algorithm.num_timesteps, result.best_mean
+            summary = RunSummary(record["status"], steps, scores, best, agent)
             for each in self._callbacks_of(LoggingCallback):
                 each.loggers.call("conclude", summary)

@@ -94,10 +94,7 @@ def record_expert(
         raise ZooError(nothing_left(returns, min_return, successes_only))
     if len(kept) < n_episodes:
         warnings.warn(too_few(len(played), len(kept), n_episodes), ZooWarning, stacklevel=2)
-    if source is None:
-        source = {
-            "expert": getattr(expert, "name", None) or getattr(expert, "__name__", type(expert).__name__)
-        }
+    called = getattr(expert, "name", None) or getattr(expert, "__name__", type(expert).__name__)
     rows = [step for each in kept for step in each.steps]
     arrays = {key: join([row[key] for row in rows]) for key in rows[0]}
     episodes = [each.record for each in kept]
@@ -114,7 +111,7 @@ def record_expert(
         action_masks=arrays.get("action_masks"),
         card={
             "env": name,
-            "source": dict(source),
+            "source": dict(source or {"expert": called}),
             "zoo": __version__,
             "deterministic": deterministic,
             "seed": seed,
@@ -179,6 +176,5 @@ def _is_good(episode: EpisodeRecord, min_return: float | None, successes_only: b
             "successes_only: the environment does not say whether an episode succeeded (`is_success`"
             " or `success` in the info of its last step); min_return=… can tell the good ones"
         )
-    if successes_only and not episode.info["is_success"]:
-        return False
-    return min_return is None or episode.episode_return >= min_return
+    is_enough = min_return is None or episode.episode_return >= min_return
+    return is_enough and bool(not successes_only or episode.info["is_success"])

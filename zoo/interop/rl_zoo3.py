@@ -38,8 +38,8 @@ class Translation:
             self.left_out.append(f"{name} (no plain data)")
             return
         sections = (f"{section}.", "", "algo.", "policy.", "env.")
-        places = [*(f"{each}{name}" for each in sections), NAMES.get(name)]
-        place = next((each for each in places if each in self.keys), None)
+        places = [*(f"{prefix}{name}" for prefix in sections), NAMES.get(name)]
+        place = next(filter(self.keys.__contains__, places), None)
         known = VALUES.get(f"{name}={value}".lower(), VALUES.get(f"{name}=*"))
         if known is not None:
             key, _, text = known.partition("=")

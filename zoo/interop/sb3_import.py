@@ -83,21 +83,14 @@ def import_sb3(
         _check_images(files, observation_space)
         config, unknown = hyperparameters(name, files, action_space)
         policy = _policy(name, files, observation_space, activation)
+        both: dict[str, Any] = {"observation_space": observation_space, "action_space": action_space}
         normalizer = None
         if normalize is not None:
             normalizer, settings = read_vecnormalize(normalize, observation_space)
             env = env and dataclasses.replace(env, normalize=dataclasses.asdict(settings))
-        algorithm = algorithm_class(name)(
-            policy,
-            config=config,
-            observation_space=observation_space,
-            action_space=action_space,
-            device="cpu",
-            compile=False,
-        )
-        algorithm.set_parameters(
-            _tensors(name, files, observation_space, action_space, masks_actions=masks_actions)
-        )
+        algorithm = algorithm_class(name)(policy, config=config, **both, device="cpu", compile=False)
+        tensors = _tensors(name, files, observation_space, action_space, masks_actions=masks_actions)
+        algorithm.set_parameters(tensors)
         algorithm.env_config, algorithm.n_envs = env, files.plain("n_envs") or 1
         algorithm.preset, algorithm.masks_actions = preset, masks_actions
         algorithm.num_timesteps = files.plain("num_timesteps") or 0
@@ -162,10 +155,9 @@ def _spaces(files: Sb3Files, given: tuple[Space, Space] | None) -> tuple[Space, 
 
 
 def _check_images(files: Sb3Files, observation_space: Space) -> None:
-    reads_images = any(".cnn." in tensor for tensor in files.tensors)
-    for part in (part for _, part in leaf_spaces(observation_space) if is_image(part)):
-        if not reads_images:
-            raise ZooError(f"it flattens images, {describe(part)}, which SB3 and Zoo do in different orders")
+    for image in (part for _, part in leaf_spaces(observation_space) if is_image(part)):
+        if not any(".cnn." in tensor for tensor in files.tensors):
+            raise ZooError(f"it flattens images, {describe(image)}, which SB3 and Zoo do in different orders")
         if files.printed("policy_kwargs").get("normalize_images", True) is not True:
             raise ZooError("it reads images that are not divided by 255 (normalize_images=False)")
 

@@ -274,10 +274,9 @@ def open_study(plan: Plan) -> tuple[SharedStudy, list[str]]:
 
 def existing_study(name: str, storage: Storage) -> Study | None:
     """Return a study by its name, None if there is none."""
-    try:
+    with contextlib.suppress(KeyError):
         return optuna.load_study(study_name=name, storage=storage.optuna)
-    except KeyError:
-        return None
+    return None
 
 
 def seed_of(study: Study) -> int:
@@ -305,12 +304,9 @@ def _differences(plan: Plan, study: Study) -> str:
     now, was = plan.settings(), study.user_attrs[SETTINGS]
     seed = plan.base["seed"]
     now["seed"], was["seed"] = (seed_of(study) if seed is None else seed), seed_of(study)
-    found = [
-        f"`{key}` is {now.get(key, 'not set')} (the study has {was.get(key, 'none')})"
-        for key in sorted(now.keys() | was.keys())
-        if now.get(key) != was.get(key)
-    ]
-    return one_line("; ".join(found), 800)
+    keys = [key for key in sorted(now.keys() | was.keys()) if now.get(key) != was.get(key)]
+    texts = [f"`{key}` is {now.get(key, 'not set')} (the study has {was.get(key, 'none')})" for key in keys]
+    return one_line("; ".join(texts), 800)
 
 
 def check_settings(plan: Plan, study: Study) -> None:

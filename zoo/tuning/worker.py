@@ -130,9 +130,8 @@ class Worker:
             raise
         except Exception as error:
             show(traceback.format_exc(), end="", file=sys.stderr, flush=True)
-            raise ZooError(
-                f"the study does not start, as a first small training failed: {reason_of(error)}"
-            ) from error
+            reason = reason_of(error)
+            raise ZooError(f"the study does not start, as a first small training failed: {reason}") from error
 
     def _run_trial(self, trial: Trial) -> float:
         plan = self.plan
@@ -161,10 +160,9 @@ class Worker:
         for seed in seeds:
             config = plan.config_of_trial(values, seed, plan.folder / TRIALS)
             first = None if done else on_evaluation
+            keep = plan.config["keep"]
             try:
-                evaluation, _ = train(
-                    config, keep=plan.config["keep"], on_evaluation=first, on_start=on_start
-                )
+                evaluation, _ = train(config, keep=keep, on_evaluation=first, on_start=on_start)
             except NotFiniteError:
                 self.has_diverged = True
                 raise
@@ -184,14 +182,14 @@ class Worker:
         """Print how a trial ended. Raises `ZooError` after `MOST_EQUAL_FAILURES` alike in a row."""
         seconds = 0.0 if trial.duration is None else trial.duration.total_seconds()
         again, reason = trial.params.get(TRIAL), str(trial.user_attrs.get(REASON, DIED))
-        what = (
-            f"trial {trial.number:>4}" if again is None else f"top   trial {again}, seed {trial.params[SEED]}"
-        )
+        name = f"trial {trial.number:>4}"
+        if again is not None:
+            name = f"top   trial {again}, seed {trial.params[SEED]}"
         ending = f"failed: {reason}" if trial.state == TrialState.FAIL else reason
         if trial.state == TrialState.COMPLETE:
             ending = f"{self.plan.objective} {trial.values[0]:,.6g}"
         if self.plan.config["verbose"]:
-            say(f"{what}  {ending}  ({seconds:.1f} s)")
+            say(f"{name}  {ending}  ({seconds:.1f} s)")
         if trial.state != TrialState.FAIL or self.has_diverged:  # divergence is a result of the values
             self.n_equal_failures = 0
             return

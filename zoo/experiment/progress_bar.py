@@ -6,7 +6,7 @@ import contextlib
 import html
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, TextIO
 
@@ -17,6 +17,9 @@ from zoo.core.notebook import CellOutput, is_notebook
 from zoo.core.printing import decimal, duration, log
 
 SECONDS_BETWEEN_LINES = 10.0
+
+Draw = Callable[[Training, str], None]
+"""Draws a bar with the facts beside it."""
 
 
 class ProgressBarCallback(Callback):
@@ -31,7 +34,8 @@ class ProgressBarCallback(Callback):
     def __init__(self, *, seconds: float = 0.2, stream: TextIO | None = None) -> None:
         self.stream = stream or sys.stderr
         self.seconds = seconds
-        self._bar: _TerminalBar | _NotebookBar | None = None
+        self._draw: Draw | None = None
+        self._closing = contextlib.ExitStack()
         self._compile_clock: Any = None
         self._shown = 0.0
 
@@ -45,13 +49,13 @@ class ProgressBarCallback(Callback):
         self._shown, self._started = time.perf_counter(), self._clock(algorithm)
         with self._given_up_on_error():
             if is_notebook() and self.stream is sys.stderr:
-                self._bar = _NotebookBar()
-                self._bar.show(algorithm, "")
+                self._draw = _notebook_bar()
+                self._draw(algorithm, "")
             elif self.stream is not None and self.stream.isatty():
-                self._bar = _TerminalBar(algorithm, self.stream)
+                self._draw = _terminal_bar(algorithm, self.stream, self._closing)
 
     def on_steps(self, algorithm: Training) -> None:
-        seconds = SECONDS_BETWEEN_LINES if self._bar is None else self.seconds
+        seconds = SECONDS_BETWEEN_LINES if self._draw is None else self.seconds
         if time.perf_counter() - self._shown >= seconds:
             self._shown = time.perf_counter()
             self._show(algorithm)
@@ -61,12 +65,11 @@ class ProgressBarCallback(Callback):
         self.close()
 
     def close(self) -> None:
-        bar, clock, self._bar, self._compile_clock = self._bar, self._compile_clock, None, None
+        clock, self._compile_clock, self._draw = self._compile_clock, None, None
         if clock is not None:
             clock.on_change = None
-        if bar is not None:
-            with contextlib.suppress(OSError, ValueError):
-                bar.stop()
+        with contextlib.suppress(OSError, ValueError):
+            self._closing.close()
 
     @contextlib.contextmanager
     def _given_up_on_error(self) -> Iterator[None]:
@@ -80,12 +83,12 @@ class ProgressBarCallback(Callback):
         if self._compile_clock is None:
             return
         facts = self._facts(algorithm)
-        if self._bar is None:
+        if self._draw is None:
             steps = f"{algorithm.num_timesteps:,}/{algorithm.total_timesteps:,}"
             log(", ".join([f"{algorithm.label} {steps}", *facts]))
             return
         with self._given_up_on_error():
-            self._bar.show(algorithm, ", ".join(facts))
+            self._draw(algorithm, ", ".join(facts))
 
     def _facts(self, algorithm: Training) -> list[str]:
         steps = algorithm.num_timesteps - self._first_step
@@ -111,43 +114,35 @@ class ProgressBarCallback(Callback):
         return time.perf_counter() - algorithm.runtime.compile_clock.seconds
 
 
-class _TerminalBar:
-    def __init__(self, algorithm: Training, stream: TextIO) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+def _terminal_bar(algorithm: Training, stream: TextIO, closing: contextlib.ExitStack) -> Draw:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[facts]}"),
-            console=Console(file=stream),
-            auto_refresh=False,
-            # What is printed meanwhile appears above the bar, unless it goes elsewhere.
-            redirect_stdout=sys.stdout.isatty(),
-        )
-        self._task = self._progress.add_task(
-            algorithm.label, total=algorithm.total_timesteps, completed=algorithm.num_timesteps, facts=""
-        )
-        self._progress.start()
+    description, facts = TextColumn("{task.description}"), TextColumn("{task.fields[facts]}")
+    progress = Progress(
+        *(description, BarColumn(), MofNCompleteColumn(), facts),
+        console=Console(file=stream),
+        auto_refresh=False,
+        # What is printed meanwhile appears above the bar, unless it goes elsewhere.
+        redirect_stdout=sys.stdout.isatty(),
+    )
+    steps: dict[str, Any] = {"total": algorithm.total_timesteps, "completed": algorithm.num_timesteps}
+    task = progress.add_task(algorithm.label, **steps, facts="")
+    closing.enter_context(progress)
 
-    def show(self, algorithm: Training, facts: str) -> None:
-        self._progress.update(self._task, completed=algorithm.num_timesteps, facts=facts)
-        self._progress.refresh()
+    def draw(algorithm: Training, facts: str) -> None:
+        progress.update(task, completed=algorithm.num_timesteps, facts=facts, refresh=True)
 
-    def stop(self) -> None:
-        self._progress.stop()
+    return draw
 
 
-class _NotebookBar:
-    def __init__(self) -> None:
-        self._cell = CellOutput()
+def _notebook_bar() -> Draw:
+    cell = CellOutput()
 
-    def show(self, algorithm: Training, facts: str) -> None:
+    def draw(algorithm: Training, facts: str) -> None:
         steps, total = algorithm.num_timesteps, algorithm.total_timesteps
         text = f"{steps:,}/{total:,} {facts}"
         bar = f'<progress value="{steps}" max="{total}"></progress>'
-        self._cell.show(f"{algorithm.label} {text}", f"{html.escape(algorithm.label)} {bar} {text}")
+        cell.show(f"{algorithm.label} {text}", f"{html.escape(algorithm.label)} {bar} {text}")
 
-    def stop(self) -> None:
-        """Leave the last state where it is."""
+    return draw

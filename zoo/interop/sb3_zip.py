@@ -236,7 +236,7 @@ def read_vecnormalize(
         if key not in ours or ours[key].mean.shape != mean.shape:
             raise ZooError(
                 f"the statistics in the file of normalize= have shape {list(mean.shape)},"
-                f" but its observations are {describe(observation_space)}"
+                f" but its observations are {describe(observation_space)}; normalize=none leaves them out"
             )
         ours[key].merge(float(each["count"]), mean, var * float(each["count"]))
     return normalizer, config

@@ -38,9 +38,9 @@ BUDGETS = {
     "commands": 1_500,
     "config": 2_400,
     "core": 900,
-    "envs": 5_150,
+    "envs": 5_280,
     "experiment": 4_000,
-    "imitation": 1_480,
+    "imitation": 1_495,
     "interop": 1_550,
     "launch": 1_700,
     "optim": 2_450,
@@ -50,7 +50,9 @@ BUDGETS = {
 }
 """The most lines that a room may have."""
 
-MOST_LINES = 34_000
+MOST_LINES = 34_300
+"""To be 34,000 again with the doors for new algorithms, and less."""
+
 MOST_FILES = 200
 
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}

@@ -189,16 +189,22 @@ def published_scores() -> dict[tuple[str, str], list[dict[str, str]]]:
     return scores
 
 
+def published_of(
+    algo: str, base: str, env: str, scores: Mapping[tuple[str, str], list[dict[str, str]]]
+) -> list[dict[str, str]]:
+    """Return the published scores of a preset, else those of its algorithm, in any version of ``env``."""
+    base = algo if algo in ("recurrent_ppo", "maskable_ppo") else base  # what plain PPO reaches is no measure
+    return scores.get((algo, _without_version(env))) or scores.get((base, _without_version(env)), [])
+
+
 def table_of(rows: Iterable[Row]) -> str:
     """Return the results as a table in Markdown."""
     published, lines = published_scores(), []
     for row in rows:
-        algo, env, name = row["algo"], row["env"], _without_version(row["env"])
-        # What plain PPO reaches is no measure for its recurrent and masked presets.
-        base = algo if algo in ("recurrent_ppo", "maskable_ppo") else row.get("base") or algo
+        algo, env = row["algo"], row["env"]
         beside = "; ".join(
             f"{_mean_and_std(each)} ({each['source']}{'' if each['env'] == env else ', ' + each['env']})"
-            for each in published.get((algo, name)) or published.get((base, name), [])
+            for each in published_of(algo, row.get("base") or algo, env, published)
         )
         if "problem" in row:
             scores = [f"not measured: {row['problem']}", "", "", ""]

@@ -314,8 +314,8 @@ def test_own_resolver_is_registered_in_conf(tmp_path: Path, monkeypatch: pytest.
 def test_number_of_a_variable_is_decoded_as_the_message_says(
     key: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("MY_NUMBER", "4")
+    monkeypatch.setenv("MY_NUMBER", "4711")  # no other test's: a process keeps how values were written
     line = ["train", "algo=ppo2", "env=CartPole-v1", "--cfg", "job"]
     assert status_of([*line, f"{key}=${{oc.env:MY_NUMBER}}"]) == 2
     (mended,) = shlex.split(capsys.readouterr().err.partition("; write ")[2])
-    assert value_at(yaml.safe_load(shown(capsys, *line, mended)), key) == 4
+    assert value_at(yaml.safe_load(shown(capsys, *line, mended)), key) == 4711

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from hydra.core.hydra_config import HydraConfig
 
 import zoo
 from zoo.cli import status_of
@@ -176,7 +177,13 @@ def test_a_name_of_the_peers_gets_its_place_here(name: str, capsys: pytest.Captu
 
 
 @pytest.mark.parametrize("command", MISTAKES)
-def test_mistake_is_one_message(command: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_mistake_is_one_message(
+    command: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(HydraConfig.instance(), "cfg", None)  # of a launcher plug-in that another test ran
     assert status_of(command.split()) == 2
     printed = capsys.readouterr()
     assert printed.err.startswith("zoo: ")

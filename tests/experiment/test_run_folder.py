@@ -15,6 +15,7 @@ from zoo.algorithms.callback import PREEMPTED
 from zoo.algorithms.ppo import PPO2
 from zoo.errors import ZooError
 from zoo.experiment.run_folder import RunFolder
+from zoo.launch.job_runs import JobRuns
 
 
 def test_runs_started_in_the_same_second_have_folders_of_their_own(tmp_path: Path) -> None:
@@ -113,3 +114,9 @@ def test_damaged_record_is_named(run: RunFolder, damage: bytes) -> None:
     run.close()
     with pytest.raises(ZooError, match=r"run\.json"):
         RunFolder.reopen(run.path)
+
+
+@pytest.mark.parametrize("damage", [b"5\n", b"[1, 2]\n", b"\xff\xfe\n", b'["x"]\n', b"{\n"])
+def test_damaged_line_hides_no_other_job(damage: bytes, tmp_path: Path) -> None:
+    (tmp_path / ".jobs").write_bytes(damage + b'["x", "ppo2/CartPole-v1/run"]\n')
+    assert JobRuns(tmp_path).by_job()["x"] == [tmp_path / "ppo2/CartPole-v1/run"]

@@ -38,8 +38,8 @@ class JobRuns:
         """Return the run folders of each job, the newest last."""
         runs: dict[str, list[Path]] = {}
         with contextlib.suppress(OSError):
-            for line in self.file.read_text(encoding="utf-8").splitlines():
-                with contextlib.suppress(ValueError):  # a line that a full disk has cut off
+            for line in self.file.read_text(encoding="utf-8", errors="replace").splitlines():
+                with contextlib.suppress(ValueError, TypeError):  # a line that a full disk has cut off
                     job, run = json.loads(line)
                     runs.setdefault(job, []).append(self.root / run)
             return runs

@@ -440,23 +440,36 @@ def play(env: Any, n: int = 9) -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "use"),
+    ("make", "use", "anew"),
     [
-        (Strict, lambda model, env: evaluate_policy(model, env, 2)),
-        (Strict, lambda model, env: play(env)),
-        (Strict, lambda model, env: check_env(env)),
-        (lambda: gym.wrappers.TimeLimit(Strict(), 20), lambda model, env: play(env.unwrapped)),
-        (lambda: gymnasium_env(AutoresetMode.NEXT_STEP, 2, Strict), lambda model, env: play(env, 3)),
-        (lambda: gymnasium_env(AutoresetMode.SAME_STEP, 2, Strict), lambda model, env: play(env, 3)),
+        (Strict, lambda model, env: evaluate_policy(model, env, 2), False),
+        (Strict, lambda model, env: check_env(env), False),
+        (Strict, lambda model, env: play(env), True),
+        (lambda: gym.wrappers.TimeLimit(Strict(), 20), lambda model, env: play(env.unwrapped), True),
+        (lambda: gymnasium_env(AutoresetMode.NEXT_STEP, 2, Strict), lambda model, env: play(env, 3), True),
+        (lambda: gymnasium_env(AutoresetMode.SAME_STEP, 2, Strict), lambda model, env: play(env, 3), True),
     ],
 )
 @pytest.mark.parametrize("algorithm", [A2C, DQN])
-def test_learning_begins_anew_in_an_env_that_was_used(algorithm: Any, make: Any, use: Any) -> None:
+def test_learning_begins_anew_in_an_env_that_was_used(
+    algorithm: Any, make: Any, use: Any, anew: bool
+) -> None:
     env = make()
     model = algorithm(SMALL, env, seed=0, compile=False).learn(15)
     use(model, env)
-    model.learn(60, reset_num_timesteps=False)
+    model.learn(60, reset_num_timesteps=anew)
     assert {episode.length for episode in model.recent_episodes} == {9}
+
+
+@pytest.mark.parametrize("make", [Strict, lambda: gymnasium_env(AutoresetMode.SAME_STEP, 2, Strict)])
+def test_learning_in_pieces_is_learning_at_once(make: Any) -> None:
+    whole = A2C(SMALL, make(), seed=0, compile=False).learn(200)
+    pieces = A2C(SMALL, make(), seed=0, compile=False)
+    for i in range(200 // (5 * pieces.n_envs)):  # each shorter than an episode
+        pieces.learn(5 * pieces.n_envs, reset_num_timesteps=i == 0)
+    assert pieces.n_episodes == whole.n_episodes > 0
+    for name, values in whole.get_parameters().items():
+        np.testing.assert_array_equal(pieces.get_parameters()[name], values)
 
 
 def test_evaluation_in_a_callback_disturbs_the_env_of_a_model() -> None:

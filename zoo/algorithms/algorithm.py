@@ -358,6 +358,7 @@ class Algorithm:
         if reset_num_timesteps:
             self.num_timesteps = self.n_episodes = 0
             self.recent_episodes.clear()
+            self.envs.disturb_if_shared()
         self.total_timesteps = self.num_timesteps + n_steps
         self._check_budget(n_steps)
         self.stop_reason = self._ended_by = self._restored_stop_reason
@@ -372,8 +373,7 @@ class Algorithm:
         own = callbacks_of_learn(self, log_interval, tb_log_name, reset_num_timesteps, progress_bar)
         self._callbacks = CallbackSchedule(callback, self.num_timesteps, self._still_due, self.n_envs, own)
         self._still_due = {}
-        drawing = self.generators.torch_of_this_run()
-        with self._callbacks, self.envs.in_use(), self.runtime.in_force(), drawing:
+        with self._callbacks, self.runtime.in_force(), self.generators.torch_of_this_run():
             self._alternate(self._callbacks)
         if self.stop_reason == PREEMPTED:
             self._still_due, self._restored_stop_reason = self._callbacks.state(), self._ended_by

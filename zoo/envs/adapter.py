@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -116,14 +116,10 @@ class VecEnvAdapter:
         """Mark the environments as disturbed until they are reset."""
         self._stepped.last_stepped_by = None
 
-    @contextlib.contextmanager
-    def in_use(self) -> Iterator[None]:
-        """Mark environments as disturbed after the block if a user could step them without a trace."""
-        try:
-            yield
-        finally:
-            if not self._shows_steps:
-                self.disturb()
+    def disturb_if_shared(self) -> None:
+        """Mark environments as disturbed if a user can step them without a trace."""
+        if not self._shows_steps:
+            self.disturb()
 
     @property
     def mask_size(self) -> int | None:

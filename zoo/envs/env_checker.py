@@ -83,6 +83,7 @@ def find_problems(
         generators.callback(np.random.set_state, np.random.get_state())
         if isinstance(env, gym.Env):
             checker = _Checker(flatten_env(env, masked=config.mask_actions), config, random_seed())
+            env.unwrapped.last_stepped_by = None  # type: ignore[attr-defined]  # `VecEnvAdapter.was_disturbed`
             found = checker.run(advises)
             return found + (unsaved_statistics(checker.env) or checker.compare_with_itself())
         if config.id.startswith(ENVPOOL):

@@ -123,14 +123,14 @@ TRAIN = (
 @pytest.fixture
 def token(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_TOKEN", TOKEN)
-    monkeypatch.setenv("MY_RUNS", "runs")
+    monkeypatch.setenv("MY_RUNS", "runs/own")  # no other test's: a process keeps how values were written
     Path("tokens.py").write_text(OWN)
 
 
 @pytest.fixture
 def run(token: None) -> Path:
     assert status_of(["train", *TRAIN]) == 0
-    return next(Path("runs").glob("a2c/*/*"))
+    return next(Path("runs/own").glob("a2c/*/*"))
 
 
 def files_with(text: str, folder: Path) -> list[str]:

@@ -1,8 +1,8 @@
 """Arrays in files: safetensors of any size, and state trees, taken apart for two files.
 
-The safetensors package makes a copy of every array before it writes and after it reads. A replay buffer may
-take half of the machine's memory, so here an array goes straight to the file, and a checkpoint's come back as
-views of it. Agents are read by the package, which checks every byte.
+The safetensors package copies every array that it reads. A replay buffer may take half of the machine's
+memory, so a checkpoint's arrays come back as views of its files. (It is written chunk by chunk, of which a
+copy may be made.) Agents are read by the package, which checks every byte.
 
 A state tree is a dict with keys of text, nested at will; its leaves are NumPy arrays, for safetensors, or
 what JSON gives back as it took it: numbers, texts, booleans, None, and lists and dicts of these. A dict in it
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,56 +22,30 @@ import safetensors
 import safetensors.numpy
 from numpy.typing import NDArray
 
-from zoo.core.atomic import atomic_file
+from zoo.core.atomic import write_bytes
 
 PIECE = 4 * 2**20
 """Bytes that are read at a time."""
 
 Arrays = dict[str, NDArray[Any]]
 
-METADATA = "__metadata__"
-
 _DTYPES = {f"{kind.upper()}{8 * size}": f"<{kind}{size}" for kind in "fiu" for size in (2, 4, 8)}
 _DTYPES |= {"I8": "|i1", "U8": "|u1", "BOOL": "|b1"}
-_NAMES = {np.dtype(dtype): name for name, dtype in _DTYPES.items()}
 
 
 def write_tensors(path: str | Path, arrays: Mapping[str, NDArray[Any]]) -> int:
     """Write the arrays whole or not at all, and return the `checksum_of` the file. Raises `ZooError`."""
-    checksum = 0
-    with atomic_file(path) as file:
-        for piece in _pieces(arrays, None):
-            file.write(piece)
-            checksum = zlib.crc32(piece, checksum)
-    return checksum
+    content = tensor_bytes(arrays)
+    write_bytes(path, content)
+    return zlib.crc32(content)
 
 
-def tensor_bytes(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str] | None = None) -> bytes:
-    """Return what `write_tensors` writes, for arrays that are small enough to be in memory twice."""
-    return b"".join(_pieces(arrays, metadata))
-
-
-def _pieces(
-    arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str] | None
-) -> Iterator[bytes | memoryview]:
-    """Yield the content of a file: what says where each array is, and the arrays."""
-    # The widest first: then each lies at a multiple of its own width.
-    ordered = dict(sorted(arrays.items(), key=lambda item: (-item[1].dtype.itemsize, item[0])))
-    header: dict[str, Any] = {METADATA: dict(metadata)} if metadata else {}
-    offset = 0
-    for name, array in ordered.items():
-        end = offset + array.nbytes
-        header[name] = {
-            "dtype": _NAMES[array.dtype],
-            "shape": list(array.shape),
-            "data_offsets": [offset, end],
-        }
-        offset = end
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    yield len(text).to_bytes(8, "little") + text
-    for array in ordered.values():
-        yield np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+def tensor_bytes(arrays: Mapping[str, NDArray[Any]], metadata: dict[str, str] | None = None) -> bytes:
+    """Return the content of a safetensors file."""
+    content: bytes = safetensors.numpy.save(
+        {name: np.asarray(array, order="C") for name, array in arrays.items()}, metadata
+    )
+    return content
 
 
 def checksum_of(path: Path) -> int:
@@ -101,7 +75,7 @@ def parse_tensors(content: bytes) -> tuple[Arrays, dict[str, str]]:
         arrays = safetensors.numpy.load(content)
     except (safetensors.SafetensorError, LookupError) as error:
         raise ValueError(f"it is truncated or no safetensors file ({error})") from error
-    return arrays, _header(content)[1].get(METADATA, {})
+    return arrays, _header(content)[1].get("__metadata__", {})
 
 
 def _header(content: Any) -> tuple[int, dict[str, Any]]:

@@ -196,9 +196,9 @@ def test_tasks_of_a_job_are_the_workers_of_one_run() -> None:
 
 @pytest.mark.slow
 def test_mistake_in_the_first_task_is_told_once_and_the_other_hangs_nowhere() -> None:
-    failed = srun("policy.features_dim=7")
+    failed = srun("policy=CnnPolicy")
     assert failed.returncode == 2
-    assert failed.stderr.count("policy.features_dim") == 1
+    assert failed.stderr.count("CnnPolicy reads images") == 1
 
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "local_slurm.sh"

@@ -10,7 +10,6 @@ from typing import Any
 from zoo.config.user_files import shown
 from zoo.core.printing import say, show
 from zoo.errors import INTERRUPTED
-from zoo.experiment.workers import refuse_tasks
 from zoo.tuning.report import Result, counts, result_of, table
 from zoo.tuning.tune import Search
 
@@ -18,7 +17,6 @@ from zoo.tuning.tune import Search
 def run(config: Mapping[str, Any]) -> int | None:
     """Search as the checked config says. Returns 130 if the user or the cluster ended it."""
     verbose = config["verbose"]
-    refuse_tasks(config["workers"])
     found = Search(config)
     if verbose:
         _print_start(found)

@@ -217,7 +217,7 @@ class Experiment:
         steps = max(0, self.config["n_timesteps"] - self.algorithm.num_timesteps)
         self._tell_whole_rollouts(steps)
         if self.algorithm.distributed.workers is not None:
-            self.algorithm.distributed.workers.order(LEARN, steps=steps)
+            self.algorithm.distributed.workers.order(LEARN, total_timesteps=steps)
         self.algorithm.learn(steps, self.callbacks, reset_num_timesteps=False, progress_bar=False)
         self.algorithm.total_timesteps = self.config["n_timesteps"]
 

@@ -8,17 +8,15 @@ import json
 import os
 import re
 import select
-import shutil
-import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import traceback
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -47,8 +45,11 @@ FAILURE = 1
 LEARN = "learn"
 """The order to learn."""
 
-CONFIG, READY, FAILED, LOST = "config", "ready", "failed", "lost"
-"""Keys in the store: the run's config, and of each worker that it is ready, or why it has ended."""
+CONFIG, READY, ENDED = "config", "ready", "ended"
+"""Keys in the store: the run's config, and of each worker that it is ready, or by which error it has ended.
+
+That is "" for one that ended only because another one was gone.
+"""
 
 LOOPBACK = "127.0.0.1"
 
@@ -101,21 +102,8 @@ def first_host(nodes: str) -> str:
 
 def tasks_on_nodes(counts: str) -> list[int]:
     """Return the number of tasks on each node, which Slurm writes as ``2(x3),1``."""
-    found: list[int] = []
-    for part in counts.split(","):
-        count, _, times = part.partition("(x")
-        found += [int(count)] * int(times.rstrip(")") or 1)
-    return found
-
-
-def refuse_tasks(n_workers: int) -> None:
-    """Raise `ZooError` for trials with workers in a job of several tasks."""
-    task = slurm_task()
-    if n_workers > 1 and task is not None:
-        raise ZooError(
-            f"workers={n_workers}: every trial starts its own, so a job has to be one task, not {task.size};"
-            " srun --ntasks=1"
-        )
+    parts = re.findall(r"(\d+)(?:\(x(\d+)\))?", counts)
+    return [int(count) for count, times in parts for _ in range(int(times or 1))]
 
 
 def worker_config(config: Mapping[str, Any], task: Task) -> dict[str, Any]:
@@ -191,10 +179,8 @@ class WorkerLauncher:
         self.is_broken = False
         self._workers: Workers | None = None
         self._processes: list[subprocess.Popen[bytes]] = []
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._store: Store | None = None
-        if task.address:  # from now on the others see whether this one lives
-            self._store = open_store(task)
+        # The other tasks of a job see from now on whether this one lives.
+        self._store: Store | None = open_store(task) if task.address else None
 
     def start(self, config: Mapping[str, Any], *, on_gpus: bool = False) -> Workers:
         """Start the others with this config, or meet them, and return this worker. Raises their errors.
@@ -214,31 +200,25 @@ class WorkerLauncher:
         return self._workers
 
     def _start_processes(self) -> Store:
-        import torch.distributed as dist
-
         cores = usable_cores()
         if self.size > cores:
             print_message(f"{self.size} workers share {cores} core{'s' * (cores > 1)}: fewer may be faster")
-        self._folder = tempfile.TemporaryDirectory(prefix="zoo-workers-", ignore_cleanup_errors=True)
-        path = f"{self._folder.name}/store"
-        store = dist.FileStore(path, self.size)  # type: ignore[attr-defined]
+        file = os.memfd_create("zoo-workers")
         for rank in range(1, self.size):
-            call = f"from zoo.experiment.workers import main; main({path!r}, {rank}, {self.size})"
+            call = f"from zoo.experiment.workers import main; main({file}, {rank}, {self.size})"
             command = [sys.executable, "-c", python_program(call)]
-            self._processes.append(subprocess.Popen(command, stdin=subprocess.PIPE))
-        return store
+            self._processes.append(subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[file]))
+        return _file_store(file, self.size)
 
     def _wait_until_ready(self) -> None:
         deadline = time.monotonic() + START_SECONDS
-        missing = list(range(1, self.size))
-        while missing:
+        while missing := [rank for rank in range(1, self.size) if self._read(READY, rank) is None]:
             failure = self._failure()
             if failure is not None:
                 raise failure
-            missing = [rank for rank in missing if self._read(READY, rank) is None]
-            if missing and time.monotonic() > deadline:
+            if time.monotonic() > deadline:
                 raise ZooError(f"worker {missing[0]} of {self.size} has not started in {START_SECONDS:g} s")
-            time.sleep(0.01 if missing else 0.0)
+            time.sleep(0.01)
 
     def own_config(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the config of the first worker."""
@@ -247,42 +227,38 @@ class WorkerLauncher:
     def forward(self, number: int) -> None:
         """Send SIGTERM to the processes that were started here."""
         for process in self._processes:
-            if process.poll() is None:
-                process.send_signal(signal.SIGTERM)
+            process.terminate()
 
     @contextlib.contextmanager
     def explain_worker_errors(self) -> Iterator[None]:
         """Raise the error of the worker that died in place of one that only says that it is gone."""
+        from zoo.optim.workers import is_worker_lost
+
         try:
             yield
         except BaseException as error:
             self.is_broken = True
-            is_of_workers = self.size > 1 and isinstance(error, Exception)
-            original = self._original_error(error) if is_of_workers else None
-            if original is None:
+            if self._store is None or not isinstance(error, Exception):
                 raise
-            raise original from None
+            is_loss = is_worker_lost(error)
+            deadline = time.monotonic() + (END_SECONDS if is_loss else 0.0)
+            while (failure := self._failure()) is None and time.monotonic() < deadline:
+                time.sleep(0.02)
+            if failure is None and is_loss:
+                failure = ZooError(f"a worker has died without a word: {one_line(error)}")
+            if failure is None:
+                raise
+            raise failure from None
 
-    def _original_error(self, error: BaseException) -> Exception | None:
-        from zoo.optim.workers import is_worker_lost
-
-        is_loss = is_worker_lost(error)
-        deadline = time.monotonic() + (END_SECONDS if is_loss else 0.0)
-        while (failure := self._failure()) is None and time.monotonic() < deadline:
-            time.sleep(0.02)
-        if failure is None and is_loss:
-            return ZooError(f"a worker has died without a word: {one_line(error)}")
-        return failure
-
-    def _failure(self) -> Exception | None:
+    def _failure(self) -> ZooError | None:
         """Return the error of the first worker that failed by itself, if one has."""
-        ends = [process.poll() for process in self._processes]
         for rank in range(1, self.size):
-            report = self._read(FAILED, rank)
-            if report is not None:
+            report = self._read(ENDED, rank)
+            if report:
                 return ZooError(f"worker {rank}: {report}")
-        for rank, status in enumerate(ends, 1):
-            if status is not None and self._read(LOST, rank) is None:
+        for rank, process in enumerate(self._processes, 1):
+            status = process.poll()
+            if status is not None and self._read(ENDED, rank) is None:
                 return ZooError(f"worker {rank} of {self.size} {describe_exit(status)}")
         return None
 
@@ -311,35 +287,30 @@ class WorkerLauncher:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(max(0.0, deadline - time.monotonic()))
             process.kill()
-            process.wait()
-            assert process.stdin is not None
-            process.stdin.close()
+            process.communicate()
         self._processes, self._store = [], None
-        if self._folder is not None:
-            self._folder.cleanup()
 
 
 # -- the others -------------------------------------------------------------------------------------------
 
 
-def main(path: str, rank: int, size: int) -> NoReturn:
+def main(file: int, rank: int, size: int) -> NoReturn:
     """Run as a worker that the first one has started on this machine, and exit."""
-    import torch.distributed as dist
-
-    folder = Path(path).parent
 
     def exit_with_first_worker() -> None:
         select.select([sys.stdin], [], [])  # its end of our standard input closes with it
         time.sleep(GRACE_SECONDS)
-        shutil.rmtree(folder, ignore_errors=True)
         os._exit(FAILURE)
 
     threading.Thread(target=exit_with_first_worker, daemon=True).start()
-    store = dist.FileStore(path, size)  # type: ignore[attr-defined]
-    status = _run_worker(store, Task(rank, size, rank, size))
-    if select.select([sys.stdin], [], [], 0)[0]:  # the first one is gone, and can't remove it
-        shutil.rmtree(folder, ignore_errors=True)
-    sys.exit(status)
+    sys.exit(_run_worker(_file_store(file, size), Task(rank, size, rank, size)))
+
+
+def _file_store(file: int, size: int) -> Store:
+    """Return a store in a file without a name: no other user can open it, and nobody has to remove it."""
+    import torch.distributed as dist
+
+    return dist.FileStore(f"/proc/self/fd/{file}", size)  # type: ignore[attr-defined]
 
 
 def _run_worker(store: Store, task: Task) -> int:
@@ -374,26 +345,17 @@ def _run_worker(store: Store, task: Task) -> int:
                 workers.gather(None)
 
             orders = algorithm.distributed.orders
-            orders[LEARN] = lambda steps: algorithm.learn(
-                steps, reset_num_timesteps=False, progress_bar=False
-            )
+            orders[LEARN] = partial(algorithm.learn, reset_num_timesteps=False, progress_bar=False)
             orders[CHECKPOINT] = lambda folder: workers.gather(write_share(Path(folder), algorithm))
             orders[RESTORE] = restore
             workers.follow(orders)
         return 0
     except KeyboardInterrupt:
-        _report(store, f"{FAILED}/{rank}", "it was interrupted")
-        return INTERRUPTED
+        status, report = INTERRUPTED, "it was interrupted"
     except Exception as error:
-        if is_worker_lost(error):
-            _report(store, f"{LOST}/{rank}", "")
-        else:
-            is_bug = not isinstance(error, ZooError)
-            text = "".join(traceback.format_exception(error)).rstrip() if is_bug else str(error)
-            _report(store, f"{FAILED}/{rank}", text)
-        return FAILURE
-
-
-def _report(store: Store, name: str, text: str) -> None:
+        is_bug = not isinstance(error, ZooError)
+        text = "".join(traceback.format_exception(error)).rstrip() if is_bug else str(error)
+        status, report = FAILURE, "" if is_worker_lost(error) else text
     with contextlib.suppress(RuntimeError):  # the store may be gone with the first worker
-        store.set(name, text)
+        store.set(f"{ENDED}/{rank}", report)
+    return status

@@ -13,7 +13,6 @@ import datetime
 import json
 import os
 import re
-import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -30,6 +29,8 @@ from zoo.optim.update_runner import is_concrete
 
 GO_ON, STOP, END = "go on", "stop", "end"
 """The first worker's answers to whether there is a next update, and its order to end the process."""
+
+INTERFACE = "GLOO_SOCKET_IFNAME"
 
 ORDER_BYTES = 8192  # room for an order
 
@@ -92,9 +93,8 @@ class Workers:
 
     def sum(self, *numbers: float) -> list[float]:
         """Return the sum of each number over all workers; signals are heeded meanwhile."""
-        sums = torch.tensor(numbers, dtype=torch.float64)
-        _wait(dist.all_reduce(sums, async_op=True))
-        return [float(total) for total in sums.tolist()]
+        totals: list[float] = self.gather_vectors(np.array(numbers, np.float64)).sum(axis=0).tolist()
+        return totals
 
     def gather_vectors(self, vector: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the vectors (n,) of all workers as (size, n)."""
@@ -145,17 +145,14 @@ class Workers:
 
 @contextmanager
 def _on_loopback() -> Iterator[None]:
-    """Within the block gloo connects over the loopback interface."""
-    variable = "GLOO_SOCKET_IFNAME"
-    names = [name for _, name in socket.if_nameindex() if name in ("lo", "lo0")]
-    if variable in os.environ or not names:
-        yield
-        return
-    os.environ[variable] = names[0]
+    """Within the block gloo connects over the loopback interface, unless the user has named another."""
+    before = os.environ.get(INTERFACE)
+    os.environ.setdefault(INTERFACE, "lo")
     try:
         yield
     finally:
-        del os.environ[variable]
+        if before is None:
+            del os.environ[INTERFACE]
 
 
 def is_worker_lost(error: BaseException | None) -> bool:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import difflib
 import functools
+import os
 import re
 import shlex
+import traceback
 from collections.abc import Iterable
 
 MISTAKE = 2
@@ -16,10 +18,19 @@ INTERRUPTED = 130
 
 
 class ZooError(Exception):
-    """A mistake that the user can mend: the command line prints the message and exits with status 2.
+    """An error that the user can mend: the command line prints the message and exits with status 2.
 
-    The message says what was found, what was expected and what to do.
+    The message says what was found, what was expected and what to do. A notebook shows it below the line of
+    the cell, without a traceback; ``ZOO_DEBUG=1`` shows all.
     """
+
+    def _render_traceback_(self) -> list[str]:
+        """Return what IPython prints."""
+        if os.environ.get("ZOO_DEBUG") == "1":
+            return traceback.format_exception(self)
+        frames = traceback.extract_tb(self.__traceback__)
+        cell = [f"----> {frame.lineno} {frame.line}" for frame in frames if "ipykernel" in frame.filename]
+        return [*cell[-1:], f"{type(self).__name__}: {self}"]
 
 
 class NotFiniteError(ZooError):

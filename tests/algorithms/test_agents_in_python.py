@@ -644,6 +644,38 @@ def test_function_that_returns_false_ends_the_training() -> None:
     assert make("ppo2").learn(320, lambda locals_, _: locals_["self"].num_timesteps < 96).num_timesteps == 96
 
 
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_callback_that_returns_false_ends_training(wrapped: bool) -> None:
+    class Stop(zoo.Callback):
+        every = 64
+
+        def on_steps(self, algorithm: Any) -> bool:
+            return algorithm.num_timesteps < 96
+
+    evaluation = zoo.EvalCallback("CartPole-v1", every=64, n_eval_episodes=1, callback_after_eval=Stop())
+    callback = evaluation if wrapped else Stop()
+    assert make("ppo2").learn(320, callback).num_timesteps == 128
+    if wrapped:
+        assert evaluation.last is not None
+        assert evaluation.last_mean_reward == evaluation.last.mean
+        assert evaluation.best_mean_reward == evaluation.best_mean >= evaluation.last.mean
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"total_timesteps": 1.5}, "whole"),
+        ({"log_interval": 0}, "at least 1"),
+        ({"log_interval": -1}, "at least 1"),
+    ],
+)
+def test_learn_refuses_counts(arguments: dict[str, Any], message: str) -> None:
+    model = make("ppo2")
+    with pytest.raises(ZooError, match=message):
+        model.learn(**{"total_timesteps": 64, **arguments})
+    assert model.num_timesteps == 0
+
+
 def test_policy_predicts_as_its_model() -> None:
     model = make("ppo2")
     batch = observations(model)

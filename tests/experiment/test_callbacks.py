@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from fractions import Fraction
@@ -310,18 +311,25 @@ def test_callback_that_takes_no_interval_gets_one(
 
 
 @pytest.mark.usefixtures("own_callbacks")
-def test_callback_that_would_never_be_called_is_told(
-    config: dict[str, Any], run: RunFolder, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("name", "every", "is_warned"),
+    [("Plain", None, True), ("Plain", 64, False), ("WatchesEpisodes", None, False)],
+)
+def test_callback_without_interval_is_warned_of(
+    config: dict[str, Any], run: RunFolder, name: str, every: int | None, is_warned: bool
 ) -> None:
-    config["callbacks"]["mine"] = {"_target_": "own_callbacks.Plain"}
-    make_callbacks(config, run, ExitStack())
-    assert capsys.readouterr().err == (
-        "zoo: callbacks.mine: on_steps of own_callbacks.Plain is never called, for want of an interval;"
-        " give it one in environment steps: callbacks.mine.every=1000\n"
-    )
-    config["callbacks"]["mine"] = {"_target_": "own_callbacks.WatchesEpisodes"}
-    make_callbacks(config, run, ExitStack())
-    assert capsys.readouterr().err == ""
+    config["callbacks"]["mine"] = {"_target_": f"own_callbacks.{name}"} | ({"every": every} if every else {})
+    (mine,) = [
+        callback
+        for callback in make_callbacks(config, run, ExitStack())
+        if type(callback).__module__ == "own_callbacks"
+    ]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            PPO2("MlpPolicy", "CartPole-v1", n_steps=64).learn(64, mine, progress_bar=False)
+    told = [str(warning.message) for warning in caught if "never called" in str(warning.message)]
+    assert [line.partition(".")[0] for line in told] == [name] * 2 * is_warned
 
 
 SHORT_VIDEOS = [

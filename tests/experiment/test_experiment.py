@@ -362,7 +362,7 @@ def test_signal_ends_a_loop_of_trainings_and_says_how_to_go_on(
     run = result.run.path
     assert f"zoo.train(resume='{run}') goes on" in str(raised.value)
     assert repr(result).startswith("<Result: not complete after 64 steps")
-    resumed = zoo.train(resume=str(run))
+    resumed = zoo.train(resume=result)
     assert repr(resumed) == f"<Result: complete after 1,024 steps, in {run}>"
 
 

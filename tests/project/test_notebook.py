@@ -48,12 +48,16 @@ model = zoo.PPO("MlpPolicy", "CartPole-v1", n_steps=64)
 model.runtime.compile_clock.on_change = partial(signal.raise_signal, signal.SIGINT)
 model.learn(100_000_000)
 """
+WRONG = """
+steps = 64
+zoo.PPO("MlpPolicy", "CartPole-v1", n_step=steps)
+"""
 
 
 def test_cells_show_bars_figures_tables_and_films(tmp_path: Path) -> None:
     plot, compare = "zoo.plot(result, other)", "zoo.compare(result, other)"
     films = "zoo.record(result, length=5)", "zoo.record(other.algorithm, env=Guess, length=5)"
-    sources = [ENV, TRAIN, TRAIN_AGAIN, plot, compare, *films, TUNE, INTERRUPT]
+    sources = [ENV, TRAIN, TRAIN_AGAIN, plot, compare, *films, TUNE, INTERRUPT, WRONG]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
     resources = {"metadata": {"path": str(tmp_path)}}
     client = NotebookClient(notebook, timeout=300, allow_errors=True, resources=resources)
@@ -76,3 +80,7 @@ def test_cells_show_bars_figures_tables_and_films(tmp_path: Path) -> None:
     (interrupt,) = outputs[INTERRUPT]
     assert len(interrupt.traceback) == 1
     assert "not compiled" in interrupt.traceback[0]
+    (error,) = outputs[WRONG]
+    line, message = error.traceback
+    assert line == '----> 3 zoo.PPO("MlpPolicy", "CartPole-v1", n_step=steps)'
+    assert "n_steps" in message

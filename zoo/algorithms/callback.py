@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from zoo.config.aliases import CALLBACK_METHODS, RefusesUnknownArguments, refuse_unknown_arguments
-from zoo.errors import ZooError
+from zoo.errors import ZooError, ZooWarning
 
 if TYPE_CHECKING:  # whoever only asks whether a run was preempted needs none of this
     from zoo.algorithms.algorithm import Algorithm
@@ -53,8 +54,13 @@ class Callback(RefusesUnknownArguments):
     def on_training_start(self, algorithm: Training) -> None:
         """Before the first step of `Algorithm.learn`."""
 
-    def on_steps(self, algorithm: Training) -> None:
-        """Every ``every`` environment steps."""
+    def on_steps(self, algorithm: Training) -> bool | None:
+        """Every ``every`` environment steps; the training ends if it returns False."""
+
+    def call(self, algorithm: Training) -> None:
+        """Call `on_steps`, and end the training if it returns False."""
+        if self.on_steps(algorithm) is False:
+            algorithm.request_stop(f"{type(self).__name__} returned False")
 
     def on_episode(self, algorithm: Training, episode: EpisodeRecord) -> None:
         """After each finished episode, in the midst of a collection; its steps are stored by then.
@@ -87,9 +93,8 @@ class FunctionCallback(Callback):
     def __init__(self, function: Function) -> None:
         self.function = refuse_unknown_arguments(function)
 
-    def on_steps(self, algorithm: Training) -> None:
-        if self.function({"self": algorithm}, {}) is False:
-            algorithm.request_stop("the callback returned False")
+    def on_steps(self, algorithm: Training) -> bool | None:
+        return self.function({"self": algorithm}, {})
 
 
 Callbacks = Callback | Function | Iterable[Callback | Function] | None
@@ -110,11 +115,18 @@ class CallbackSchedule:
         n_envs: int = 1,
         others: Sequence[Callback] = (),
     ) -> None:
-        given = [] if callbacks is None else callbacks
-        several = [*map(_as_callback, given if isinstance(given, Iterable) else [given]), *others]
-        several += [inner for each in several for inner in each.inner]
-        for each in several:
-            each.every = each.calls * n_envs or each.every
+        asked = [] if callbacks is None else callbacks
+        several = [*map(_as_callback, asked if isinstance(asked, Iterable) else [asked]), *others]
+        inner = [callback for outer in several for callback in outer.inner]
+        for callback in several:
+            if callback.calls:
+                callback.every = callback.calls * n_envs
+            is_called = callback.every or "every" in vars(callback)
+            if not is_called and type(callback).on_steps is not Callback.on_steps:
+                name = type(callback).__name__
+                problem = f"{name}.on_steps is never called: set its `every`, such as 1000 environment steps"
+                warnings.warn(problem, ZooWarning, stacklevel=3)
+        several += inner
         self._callbacks = dict(named(sorted(several, key=lambda callback: callback.comes_last)))
         self.watching_episodes = [
             callback for callback in several if type(callback).on_episode is not Callback.on_episode
@@ -146,7 +158,7 @@ class CallbackSchedule:
             if algorithm.stop_reason == PREEMPTED:
                 break
             try:
-                callback.on_steps(algorithm)
+                callback.call(algorithm)
             except InterruptedCallbackError:
                 break
             self._due[name] = _next_multiple(algorithm.num_timesteps, callback.every)

@@ -214,8 +214,8 @@ def check_bounds(value: Any, metadata: Mapping[str, Any], path: str) -> None:
 def whole_steps(value: Any, where: str = "total_timesteps") -> int:
     """Return a number of environment steps, which may be written ``1e6``. Raises `ZooError` for all else."""
     is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not is_number or not math.isfinite(value):
-        raise ZooError(f"`{where}={value!r}` is not a number of environment steps")
+    if not is_number or not math.isfinite(value) or value != int(value):
+        raise ZooError(f"`{where}={value!r}` is not a whole number of environment steps")
     if value < 0:
         raise ZooError(f"`{where}={value}` is out of range; expected at least 0")
     return int(value)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from numbers import Integral, Real
-from pathlib import PurePath
 from typing import Any
 
 from hydra.core.config_loader import ConfigLoader
@@ -108,8 +108,8 @@ def as_hydra_reads(value: Any) -> str:
     """Return a value of Python's in Hydra's grammar. Raises `ZooError` for one that no config can hold."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
-    if isinstance(value, str | PurePath):
-        return quoted(str(value))
+    if isinstance(value, str | os.PathLike):
+        return quoted(os.fspath(value))
     if isinstance(value, Real):
         return repr(int(value) if isinstance(value, Integral) else float(value))
     if isinstance(value, Mapping) and all(re.fullmatch(r"[\w.-]+", str(key)) for key in value):

@@ -95,6 +95,16 @@ class EvalCallback(Callback):
         self._own_envs: VecEnvAdapter | None = None
         self.evaluated_at: int | None = None
 
+    @property
+    def best_mean_reward(self) -> float | None:
+        """SB3's name of ``best_mean``, None before the first evaluation."""
+        return self.best_mean
+
+    @property
+    def last_mean_reward(self) -> float | None:
+        """SB3's name of ``last.mean``, None before the first evaluation."""
+        return None if self.last is None else self.last.mean
+
     def on_steps(self, algorithm: Training) -> None:
         """Evaluate; a signal that comes meanwhile ends the evaluation, which is then still due."""
         started = time.perf_counter()
@@ -187,7 +197,7 @@ class EvalCallback(Callback):
             self._history.append((algorithm.num_timesteps, evaluation))
             self._write_history()
         if self.after_eval is not None:
-            self.after_eval.on_steps(algorithm)
+            self.after_eval.call(algorithm)
         if candidate is None or not reaches(candidate, self.best_mean):
             return
         with report_write_errors("the run goes on, and the earlier best agent, if any, stays"):
@@ -195,7 +205,7 @@ class EvalCallback(Callback):
                 algorithm.save(self.best_agent, card=score_for_card(candidate))
             self.best_mean, self.best_evaluated = candidate.mean, evaluation.mean
         if self.on_new_best is not None:
-            self.on_new_best.on_steps(algorithm)
+            self.on_new_best.call(algorithm)
 
     def _write_history(self) -> None:
         assert self.evaluations is not None

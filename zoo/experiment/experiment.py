@@ -87,6 +87,10 @@ class Result:
     best_mean: float | None
     """Mean return of the best agent."""
 
+    def __fspath__(self) -> str:
+        """Return the run's folder: `zoo.train(resume=result)`."""
+        return str(self.run.path)
+
     @property
     def agent(self) -> Path:
         """The folder of the best agent, or of the last one where none was evaluated."""

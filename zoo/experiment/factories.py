@@ -20,7 +20,7 @@ from zoo.config.environment_values import as_written
 from zoo.config.fields import build
 from zoo.config.schema import ALGO_LABELS, OwnCallbackSettings
 from zoo.config.user_files import own_class
-from zoo.core.printing import one_line, print_message
+from zoo.core.printing import one_line
 from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.config import EnvConfig
 from zoo.envs.make_env import make_vec_env
@@ -165,6 +165,8 @@ def callbacks_of_learn(
         outputs.append(TensorBoardLogger(folder / f"{name}_{last + 1 if is_new or not last else last}"))
     elif tb_log_name is not None:
         raise ZooError(f"learn(tb_log_name={tb_log_name!r}) needs tensorboard_log=FOLDER of the constructor")
+    if interval is not None and interval < 1:
+        raise ZooError(f"learn(log_interval={interval}): expected at least 1")
     callbacks: list[Callback] = [ProgressBarCallback()] if progress_bar else []
     if outputs:
         n_steps = algorithm.total_timesteps - algorithm.num_timesteps
@@ -248,11 +250,6 @@ def _own_callback(where: str, values: Mapping[str, Any]) -> Callback:
     callback = _made(where, Callback, arguments)
     if every is not None:
         callback.every = every
-    if not callback.every and type(callback).on_steps is not Callback.on_steps:
-        print_message(
-            f"{where}: on_steps of {target} is never called, for want of an interval;"
-            f" give it one in environment steps: {where}.every=1000"
-        )
     return callback
 
 

@@ -82,5 +82,5 @@ def test_cells_show_bars_figures_tables_and_films(tmp_path: Path) -> None:
     assert "not compiled" in interrupt.traceback[0]
     (error,) = outputs[WRONG]
     line, message = error.traceback
-    assert line == '----> 3 zoo.PPO("MlpPolicy", "CartPole-v1", n_step=steps)'
+    assert line == '----> 2 zoo.PPO("MlpPolicy", "CartPole-v1", n_step=steps)'
     assert "n_steps" in message

@@ -244,13 +244,13 @@ def begin_run(config: Mapping[str, Any], asked: dict[str, Any]) -> RunFolder:
         run = RunFolder.create(config["runs_dir"], *names, config["seed"])
         run.write_config(as_written(config))
         if job is not None:
-            jobs.add({job: run.path})
+            jobs.add(job, run.path)
     return run
 
 
 def _runs_of_job(config: Mapping[str, Any], job: str) -> Iterator[tuple[RunFolder, dict[str, Any], bool]]:
     """Give those with the same config, the newest first, their own configs, and whether they are finished."""
-    for run in map(RunFolder, reversed(JobRuns(config["runs_dir"]).by_job().get(job, []))):
+    for run in map(RunFolder, reversed(JobRuns(config["runs_dir"]).of(job))):
         with contextlib.suppress(ZooError):  # damaged, or somebody else's
             own_config = run.read_config()
             status = run.read_record().get("status") if run.record.exists() else None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 from zoo.core import atomic
@@ -35,24 +35,27 @@ class JobRuns:
             lock.release()
 
     def by_job(self) -> dict[str, list[Path]]:
-        """Return the run folders of each job, the newest last."""
+        """Return the run folders of each job that were written down, the newest last."""
         runs: dict[str, list[Path]] = {}
         with contextlib.suppress(OSError):
             for line in self.file.read_text(encoding="utf-8", errors="replace").splitlines():
                 with contextlib.suppress(ValueError, TypeError):  # a line that a full disk has cut off
                     job, run = json.loads(line)
                     runs.setdefault(job, []).append(self.root / run)
-            return runs
-        # An earlier version of Zoo, which wrote no such file, put the job into the run's record alone.
-        for record in sorted(self.root.glob("*/*/*/run.json"), key=lambda file: file.parent.name):
-            with contextlib.suppress(OSError, ValueError):
-                runs.setdefault(str(parse_json(record.read_bytes()).get("job")), []).append(record.parent)
         return runs
 
-    def add(self, runs: Mapping[str, Path]) -> None:
-        """Write down to which job each of these runs, below this folder, belongs."""
-        earlier = {} if self.file.exists() else self.by_job()
-        pairs = [*((job, run) for job, known in earlier.items() for run in known), *runs.items()]
-        lines = (f"{json.dumps([job, str(run.relative_to(self.root))])}\n" for job, run in pairs)
+    def of(self, job: str) -> list[Path]:
+        """Return the run folders of a job, the newest last; outside of sweeps also copied ones."""
+        runs = set(self.by_job().get(job, []))
+        if not (self.root / "sweep.yaml").exists():
+            for record in self.root.glob("*/*/*/run.json"):
+                with contextlib.suppress(OSError, ValueError):
+                    if parse_json(record.read_bytes()).get("job") == job:
+                        runs.add(record.parent)
+        return sorted(runs, key=lambda run: run.name)
+
+    def add(self, job: str, run: Path) -> None:
+        """Write down to which job a run below this folder belongs."""
+        line = f"{json.dumps([job, str(run.relative_to(self.root))])}\n"
         with open(self.file, "ab", buffering=0) as file:
-            atomic.append(file, "".join(lines).encode())
+            atomic.append(file, line.encode())

@@ -143,7 +143,6 @@ class SweepFolder:
         lines = (f"- {json.dumps(job, ensure_ascii=False)}\n" for job in listed)  # JSON is YAML, written fast
         record = {"started": started, **record}
         atomic.write_text(self.record, f"{to_yaml(record)}{JOBS}{''.join(lines)}")
-        self.runs.add({})
         self.write_table()
 
     @classmethod

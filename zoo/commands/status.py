@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from zoo.core.printing import say
-from zoo.launch.status_table import console, counts, jobs_table, print_jobs
+from zoo.launch.status_table import counts, jobs_table, print_jobs
 from zoo.launch.sweep_folder import FAILED, KILLED, PREEMPTED, QUEUED, RUNNING, Row, SweepFolder
 
 UNDER_WAY = (QUEUED, RUNNING, PREEMPTED)
@@ -29,15 +29,12 @@ def run(config: Mapping[str, Any]) -> int:
 
 
 def _watch(folder: SweepFolder, seconds: float) -> list[Row]:
-    from rich.console import Group
     from rich.live import Live
-    from rich.text import Text
 
-    with Live(console=console(), auto_refresh=False) as live:
+    with Live(auto_refresh=False) as live:
         while True:
             rows = folder.write_table()
-            line = Text(f"{folder.shown}: {counts(rows)}")
-            live.update(Group(jobs_table(rows), line), refresh=True)
+            live.update(jobs_table(rows).append(f"\n{folder.shown}: {counts(rows)}"), refresh=True)
             if not any(row.status in UNDER_WAY for row in rows):
                 return rows
             time.sleep(seconds)

@@ -2,61 +2,28 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from zoo.config.overrides import format_overrides
-from zoo.core.printing import duration, one_line, show
+from zoo.core.printing import duration, one_line
 from zoo.launch.sweep_folder import DONE, FAILED, KILLED, PREEMPTED, QUEUED, RUNNING, STATUSES, Row
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
+    from rich.text import Text
 
 COLOURS = {DONE: "green", RUNNING: "cyan", FAILED: "red", KILLED: "red", PREEMPTED: "yellow"}
 
 COLUMNS = ("job", "overrides", "state", "steps", "speed", "left", "score", "best", "time", "slurm", "reason")
 TEXTS = ("overrides", "state", "slurm", "reason")
 
-MOST_ROWS = 200
 
-WIDTH_OF_A_FILE = 200
-"""Where nobody looks at a terminal, columns of it are no reason to break lines."""
-
-
-def console() -> Console:
-    """Return what prints tables on stdout."""
-    from rich.console import Console
-
-    width = None if sys.stdout.isatty() else WIDTH_OF_A_FILE
-    return Console(file=sys.stdout, width=width, highlight=False, markup=False, emoji=False)
-
-
-def jobs_table(rows: Sequence[Row]) -> Table:
+def jobs_table(rows: Sequence[Row]) -> Text:
     """Return the table; columns in which nothing stands are left out."""
-    from rich.table import Table
     from rich.text import Text
 
-    lines = [_cells(row) for row in rows]
-    names = [name for name in COLUMNS if any(line.get(name) for line in lines)]
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in names:
-        is_text = name in TEXTS
-        table.add_column(name, justify="left" if is_text else "right", no_wrap=not is_text, overflow="fold")
-    for row, line in zip(rows, lines, strict=True):
-        style = COLOURS.get(row.status, "")
-        table.add_row(*(Text(line.get(name, ""), style if name == "state" else "") for name in names))
-    return table
-
-
-def print_jobs(rows: Sequence[Row]) -> None:
-    """Print the table; of more than `MOST_ROWS` without colours and folded lines, which take seconds."""
-    if len(rows) <= MOST_ROWS:
-        console().print(jobs_table(rows))
-        return
     lines = [{name: name for name in COLUMNS}, *map(_cells, rows)]
     columns = []
     for name in COLUMNS:
@@ -64,7 +31,17 @@ def print_jobs(rows: Sequence[Row]) -> None:
         width = max(map(len, cells))
         if any(cells[1:]):
             columns.append([cell.ljust(width) if name in TEXTS else cell.rjust(width) for cell in cells])
-    show("\n".join("  ".join(cells).rstrip() for cells in zip(*columns, strict=True)))
+    text = Text("\n".join("  ".join(cells).rstrip() for cells in zip(*columns, strict=True)))
+    for status, colour in COLOURS.items():
+        text.highlight_regex(rf"(?<=  ){status}(?=  |$)", colour)
+    return text
+
+
+def print_jobs(rows: Sequence[Row]) -> None:
+    """Print the table, in a terminal with colours; it never breaks a line."""
+    from rich.console import Console
+
+    Console().print(jobs_table(rows), soft_wrap=True)
 
 
 def counts(rows: Sequence[Row]) -> str:

@@ -32,10 +32,11 @@ import zoo
 from zoo.algorithms.arguments import spelled_type
 from zoo.algorithms.registry import ALGORITHMS, CLASS_NAMES, MODULES, PRESETS, algorithm_class
 from zoo.commands.benchmark import published_of, published_scores
-from zoo.config import schema
 from zoo.config.aliases import NAMES
 from zoo.config.fields import defaults, variant_of
 from zoo.config.keys import declared_keys
+from zoo.config.sections import SECTIONS, section_class
+from zoo.envs.config import AtariConfig, NormalizeConfig
 from zoo.envs.registry import folder_name
 from zoo.policies.config import POLICIES, RECURRENT_FIELDS
 from zoo.policies.config import PRESETS as POLICY_PRESETS
@@ -151,9 +152,11 @@ def policy_file(name: str) -> str:
 def keys_file() -> str:
     """Return the keys of sections and algorithms with their choices, for completion and hints."""
     sections: dict[str, list[str]] = {}
-    for path in (*schema.SECTIONS, *schema.PARTS):
-        sections |= {path: [], **dict(declared_keys(schema.section_class(path), f"{path}."))}
-    configs = {name: schema.algorithm_config_class(name) for name in ALGORITHMS}
+    classes = {name: section_class(name) for name in SECTIONS}
+    classes |= {"env.normalize": NormalizeConfig, "env.atari": AtariConfig}
+    for path, config_class in classes.items():
+        sections |= {path: [], **dict(declared_keys(config_class, f"{path}."))}
+    configs = {name: algorithm_class(name).config_class for name in ALGORITHMS}
     algorithms = {
         name: dict(declared_keys(variant_of(config_class, {}, "algo"), "algo."))
         for name, config_class in configs.items()

@@ -49,9 +49,6 @@ OLD_NAMES = frozenset(
 )
 """Identifiers for which the field has another word: those that can mean nothing else."""
 
-DATACLASSES_BY_NAME = PACKAGE / "config" / "schema.py"
-"""Names the dataclasses of other sections, which stand beside what they configure; it imports none."""
-
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=str(__doc__).split("\n")[0])
@@ -222,7 +219,7 @@ def imported_packages(path: Path) -> Iterator[tuple[int, str]]:
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             names = [f"{node.module}.{alias.name}" for alias in node.names]
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and path != DATACLASSES_BY_NAME:
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             names = [node.value] if re.fullmatch(r"zoo(\.\w+)+(:\w+)?", node.value) else []
         for name in names:
             first, _, rest = name.partition(".")

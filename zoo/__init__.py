@@ -8,7 +8,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from zoo.algorithms.registry import CLASS_NAMES, LEARN_CALLBACKS, MODULES
+from zoo.algorithms.registry import ALGORITHMS, CLASS_NAMES, LEARN_CALLBACKS, MODULES, algorithm_class
+from zoo.config.sections import register_algorithms, register_sections
 from zoo.version import __version__
 
 # These have to stand before NumPy and torch are imported. OpenBLAS' own threads fight torch's. And torch's
@@ -24,6 +25,18 @@ if TYPE_CHECKING:  # what editors and type checkers read of this module stands i
     from zoo.algorithms.algorithm import Algorithm
 
 LEARN_CALLBACKS[:] = ["zoo.experiment.factories:callbacks_of_learn"]
+register_algorithms(ALGORITHMS, algorithm_class)
+register_sections(
+    {
+        "env": "zoo.envs.config:EnvConfig",
+        "policy": "zoo.policies.config:PolicyConfig",
+        "replay": "zoo.buffers.config:ReplayConfig",
+        "pretrain": "zoo.imitation.bc:PretrainConfig",
+        "callbacks": "zoo.config.schema:CallbacksSettings",
+        "logger": "zoo.config.schema:LoggerSettings",
+    },
+    {"sampler": "zoo.tuning.samplers:make_sampler", "pruner": "zoo.tuning.samplers:make_pruner"},
+)
 
 _NAMES = {
     "zoo.algorithms.algorithm": "Algorithm",

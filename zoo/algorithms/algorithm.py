@@ -36,6 +36,7 @@ from zoo.algorithms.saving import Attributes, Generators, Tensors, check_policy_
 from zoo.algorithms.sb3_arguments import PolicyPredict, with_policy_kwargs
 from zoo.buffers.arrays import Arrays, ArraySpec, n_rows, observation_spec
 from zoo.buffers.config import ReplayConfig
+from zoo.config import schedules
 from zoo.config.aliases import ATTRIBUTES, refuse_unknown_arguments
 from zoo.config.fields import build, scheduled, whole_steps
 from zoo.envs.adapter import VecEnvAdapter
@@ -45,7 +46,6 @@ from zoo.envs.replay import random_seed, worker_seed
 from zoo.envs.spaces import interfaces_differ, row
 from zoo.envs.transition import EpisodeRecord, RecentEpisodes, Transition
 from zoo.errors import NotFiniteError, ZooError
-from zoo.optim import schedules
 from zoo.optim.runtime import Runtime, gradients_on, torch_settings
 from zoo.optim.update_runner import ScalarMeans, State, Step, UpdateRunner, averaging_over
 from zoo.policies.acting import ActingPolicy, PolicyMode, make_action_adapter, make_mirror, to_tensors

@@ -19,17 +19,16 @@ from zoo.buffers.arrays import Arrays, n_rows, transform
 from zoo.buffers.config import HindsightConfig
 from zoo.config.aliases import ATTRIBUTES, UnknownKeyError, refuse_unknown_arguments
 from zoo.config.fields import build, defaults, hyperparameter, scheduled
+from zoo.config.schedules import parse_all
 from zoo.config.user_files import check_arguments, named_class, own_class, path_of_class
 from zoo.envs.config import EnvConfig
 from zoo.envs.masks import flat_mask
 from zoo.envs.spaces import choice_limits, choice_sizes, describe, flat_parts, misfit
 from zoo.envs.wrappers import MASK_KEY
 from zoo.errors import NotFiniteError, ZooError, ZooWarning, nearest
-from zoo.optim.schedules import parse_all
 from zoo.policies.config import (
     POLICIES,
     PolicyConfig,
-    check_recurrence_options,
     policy_preset,
     with_dict_encoder,
 )
@@ -179,14 +178,13 @@ def check_action_space(
 
 
 def check_recurrence(name: str, policy: PolicyConfig, *, is_recurrent: bool) -> None:
-    """Raise `ZooError` for a recurrent policy of an algorithm that has none, and for its options alone."""
+    """Raise `ZooError` for a recurrent policy of an algorithm that has none."""
     if policy.recurrent is not None and policy._target_ is None and not is_recurrent:
         recurrent_ones = [each for each in ALGORITHMS if algorithm_class(each).has_recurrence]
         raise ZooError(
             f"{name} has no recurrent policies (`policy.recurrent={policy.recurrent}`, {policy.name});"
             f" {', '.join(recurrent_ones)} have"
         )
-    check_recurrence_options(policy)
 
 
 # -- observations for `predict` ------------------------------------------------------------------------------

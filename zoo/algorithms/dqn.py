@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from zoo.algorithms.off_policy import OffPolicyAlgorithm, OffPolicyConfig, mean_loss, td_errors
 from zoo.buffers.arrays import Arrays
 from zoo.config.fields import hyperparameter, with_defaults
+from zoo.config.schedules import Schedule
 from zoo.optim.optimizers import Adam, Parameters, Updater
-from zoo.optim.schedules import Schedule
 from zoo.optim.update_runner import State, StepResult, tree_map
 from zoo.policies.actor_critic import PolicyInput
 from zoo.policies.distributions import gather

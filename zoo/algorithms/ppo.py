@@ -26,7 +26,7 @@ from zoo.config.fields import ScheduleValue, hyperparameter, with_defaults
 from zoo.errors import ZooError
 from zoo.optim.optimizers import Adam, Optimizer
 from zoo.optim.update_runner import STOPPED, State, StepResult, average, averaging_over
-from zoo.policies.config import check_is_recurrent
+from zoo.policies.config import PolicyConfig
 
 Batch = dict[str, Any]
 
@@ -214,7 +214,16 @@ class RecurrentPPO(PPO2):
     ) -> None:
         super().__init__(policy, env, learning_rate, **options)
         if options.get("config") is None:  # agents that were saved act as they do
-            check_is_recurrent(self.policy_config)
+            self.check_policy(self.policy_config)
+
+    @classmethod
+    def check_policy(cls, policy: PolicyConfig) -> None:
+        """Raise `ZooError` for a policy that is not recurrent."""
+        if policy.recurrent is None and policy._target_ is None:
+            raise ZooError(
+                f"{cls.of_preset} needs a recurrent policy, which {policy.name} is not:"
+                " policy=MlpLstmPolicy is one; without recurrence it is algo=ppo"
+            )
 
 
 @dataclass

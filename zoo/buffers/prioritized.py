@@ -14,7 +14,7 @@ import numpy as np
 from zoo.buffers.arrays import Array
 from zoo.buffers.config import PrioritizedConfig
 from zoo.buffers.replay import ReplayBuffer, UniformSampler
-from zoo.optim.schedules import Schedule
+from zoo.config.schedules import Schedule
 
 BYTES_EACH = 17
 """What a transition's priority takes, with its part of the tree."""

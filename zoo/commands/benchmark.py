@@ -25,7 +25,7 @@ from zoo.core.file_lock import FileLock
 from zoo.core.free_memory import usable_cores
 from zoo.core.plain_data import plain, with_finite_numbers
 from zoo.core.printing import decimal, one_line, say, show
-from zoo.envs.config import EnvConfig, is_atari
+from zoo.envs.config import EnvConfig
 from zoo.envs.registry import folder_name
 from zoo.errors import INTERRUPTED, ZooError
 from zoo.plots.tables import Table
@@ -70,7 +70,7 @@ def run(config: Mapping[str, Any]) -> None:
     n_episodes, deterministic = settings.n_episodes, settings.deterministic
     play = {"n_episodes": n_episodes, "n_envs": min(settings.n_envs, n_episodes), "seed": settings.seed}
     for agent in agents:
-        is_greedy = not is_atari(EnvConfig(agent["env"])) if deterministic is None else deterministic
+        is_greedy = not EnvConfig(agent["env"]).is_atari if deterministic is None else deterministic
         agent["play"] = {**play, "deterministic": is_greedy}
     measured = {path: row for path, row in results.items() if "mean_return" in row}
     waiting = [each for each in agents if not each.items() <= measured.get(each["agent"], {}).items()]

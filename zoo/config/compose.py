@@ -21,12 +21,13 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, flag_override
 from omegaconf.errors import OmegaConfBaseException
 
-from zoo.config import schema
+from zoo.config import sections
 from zoo.config.aliases import ALGORITHMS, UnknownKeyError
 from zoo.config.environment_values import as_written, resolved
-from zoo.config.keys import SECTIONS, all_keys, other_algorithms_hint
+from zoo.config.keys import COMMAND_SECTIONS, all_keys, other_algorithms_hint
 from zoo.config.overrides import KEYS_BY_TYPED_NAME, allow_new_key, parse_overrides, with_config_keys
 from zoo.config.resume import RESUME, ResumedRun
+from zoo.config.schema import SETTINGS
 from zoo.config.source import SearchPath, ZooConfigSource, chosen_groups
 from zoo.config.user_files import search_folders, shown
 from zoo.config.validate import (
@@ -187,13 +188,13 @@ class ConfigLoader:
         if error.is_sure:  # to say more algorithms are imported, which takes long
             return error
         algorithm = self.source.base_of(self.source.choice("algo") or "")
-        chosen = [algorithm] if algorithm in schema.ALGORITHMS else []
+        chosen = [algorithm] if algorithm in sections.ALGORITHMS else []
         others = ""
         if error.section == "env":
             others = f"; what the environment itself takes: `env.kwargs.{error.key}`"
-        elif error.section in ("", "algo") and "algo" in SECTIONS.get(self.command, ()):
+        elif error.section in ("", "algo") and "algo" in COMMAND_SECTIONS.get(self.command, ()):
             others = other_algorithms_hint(error.key, chosen)
-        return error.with_hint(list(all_keys(self.command, chosen or schema.ALGORITHMS)), others)
+        return error.with_hint(list(all_keys(self.command, chosen or sections.ALGORITHMS)), others)
 
     @cached_property
     def _command_config(self) -> DictConfig:
@@ -255,8 +256,8 @@ def compose(command: str = "train", overrides: Sequence[str] = ()) -> DictConfig
 
     Works anywhere and any number of times, also inside of a running Hydra job. Raises `ZooError`.
     """
-    if command not in schema.SETTINGS:
-        raise ZooError(f"unknown command '{command}'{nearest(command, schema.SETTINGS)}")
+    if command not in SETTINGS:
+        raise ZooError(f"unknown command '{command}'{nearest(command, SETTINGS)}")
     return job_part(ConfigLoader(command).load_configuration(overrides, RunMode.RUN))
 
 

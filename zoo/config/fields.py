@@ -17,13 +17,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from zoo.config.aliases import UnknownKeyError
+from zoo.config.schedules import parse
 from zoo.core.printing import one_line
 from zoo.errors import ZooError, nearest
 
 Config = TypeVar("Config")
 
 ScheduleValue = float | str | dict[str, Any]
-"""A number, ``"lin_3e-4"``, or ``{type: linear, start: 3e-4, end: 0}``: see `zoo.optim.schedules`."""
+"""A number, ``"lin_3e-4"``, or ``{type: linear, start: 3e-4, end: 0}``: see `zoo.config.schedules`."""
 
 
 def hyperparameter(
@@ -83,10 +84,13 @@ def takes_schedule(hint: Any) -> bool:
 
 def scheduled(config: Any) -> dict[str, Any]:
     """Return the values of a config that are schedules (also constant ones), by name."""
-    hints = _hints(type(config))
-    values = {name: getattr(config, name) for name, hint in hints.items() if takes_schedule(hint)}
-    words = {name: [word for each in get_args(hints[name]) for word in get_args(each)] for name in values}
-    return {name: each for name, each in values.items() if each is not None and each not in words[name]}
+    hints = _hints(type(config)).items()
+    return {name: value for name, hint in hints if _is_schedule(value := getattr(config, name), hint)}
+
+
+def _is_schedule(value: Any, hint: Any) -> bool:
+    words = [None, *(word for option in get_args(hint) for word in get_args(option))]
+    return takes_schedule(hint) and value not in words
 
 
 def defaults(config_class: type[Any]) -> dict[str, Any]:
@@ -129,6 +133,8 @@ def build(config_class: type[Config], values: Mapping[str, Any], where: str) -> 
     for key, value in values.items():
         arguments[key] = _converted(value, hints[key], f"{prefix}{key}")
         check_bounds(arguments[key], fields[key].metadata, f"{prefix}{key}")
+        if _is_schedule(arguments[key], hints[key]):
+            _check_schedule(arguments[key], fields[key].metadata, f"{prefix}{key}")
     for name in fields:
         if name not in arguments and name not in defaults(config_class):
             raise ZooError(f"`{prefix}{name}` is missing: {fields[name].metadata.get('help', '')}")
@@ -209,6 +215,18 @@ def check_bounds(value: Any, metadata: Mapping[str, Any], path: str) -> None:
     if not all(_BOUNDS[name][1](value, bound) for name, bound in bounds.items()):
         expected = " and ".join(f"{_BOUNDS[name][0]} {bound:g}" for name, bound in bounds.items())
         raise ZooError(f"`{path}={value:g}` is out of range; expected {expected}")
+
+
+def _check_schedule(value: ScheduleValue, metadata: Mapping[str, Any], path: str) -> None:
+    try:
+        schedule = parse(value)
+    except ZooError as error:
+        raise ZooError(f"`{path}`: {error}") from error
+    if isinstance(value, str | Mapping):
+        check_bounds(schedule.start, metadata, path)
+        bounds = metadata["bounds"].items()
+        reached_at_last = {{"gt": "ge", "lt": "le"}.get(name, name): bound for name, bound in bounds}
+        check_bounds(schedule.end, {"bounds": reached_at_last}, path)
 
 
 def whole_steps(value: Any, where: str = "total_timesteps") -> int:

@@ -11,10 +11,11 @@ from typing import Any, get_args, get_type_hints
 
 from zoo.config import schema
 from zoo.config.aliases import NAMES
+from zoo.config.sections import ALGORITHMS, SECTIONS
 from zoo.errors import ZooError
 
-_TRAINING_SECTIONS = ("algo", *schema.SECTIONS, "experiment")
-SECTIONS = {
+_TRAINING_SECTIONS = ("algo", *SECTIONS, "experiment")
+COMMAND_SECTIONS = {
     "train": _TRAINING_SECTIONS,
     "tune": (*_TRAINING_SECTIONS, "sampler", "pruner", "space"),
     "check": ("env",),
@@ -38,7 +39,7 @@ def all_keys(command: str, algorithms: Iterable[str]) -> dict[str, list[str]]:
 
     ``algo`` has the keys of these algorithms.
     """
-    sections = SECTIONS.get(command, ())
+    sections = COMMAND_SECTIONS.get(command, ())
     keys = hyperparameters(algorithms) if "algo" in sections else {}
     keys |= dict(declared_keys(schema.SETTINGS[command], "")) if command in schema.SETTINGS else {}
     table = _table()["sections"].items()
@@ -73,7 +74,7 @@ def declared_keys(config_class: type[Any], prefix: str) -> Iterator[tuple[str, l
 
 def other_algorithms_hint(key: str, algorithms: Sequence[str]) -> str:
     """Return a hint at the other algorithms that have a hyperparameter, "" where there is none."""
-    foreign = [name for name in schema.ALGORITHMS if name not in algorithms]
+    foreign = [name for name in ALGORITHMS if name not in algorithms]
     others = [name for name in foreign if f"algo.{key}" in hyperparameters([name])]
     if not others:
         return ""
@@ -102,7 +103,7 @@ def candidates(words: Sequence[str], verbs: Iterable[str], flags: Iterable[str] 
     loader = ConfigLoader(before[0])
     key, equals, _ = word.partition("=")
     bases = [loader.source.base_of(each.partition("=")[2]) for each in before if each.startswith("algo=")]
-    keys = all_keys(before[0], [base for base in bases if base in schema.ALGORITHMS])
+    keys = all_keys(before[0], [base for base in bases if base in ALGORITHMS])
     if not equals:
         return sorted(f"{path}=" for path in keys if f"{path}=".startswith(word))
     groups = (*loader.groups, "hydra/launcher")

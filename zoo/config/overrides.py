@@ -13,7 +13,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import OverrideParseException
 
-from zoo.config.schema import SECTIONS
+from zoo.config.sections import SECTIONS
 from zoo.core.printing import one_line
 from zoo.errors import ZooError
 

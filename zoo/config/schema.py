@@ -1,18 +1,13 @@
-"""All settings that there are: of commands and callbacks here, of the other sections by their dataclasses.
+"""The settings of commands, callbacks and loggers; those of other sections stand beside what they configure.
 
-Defaults of commands stand in conf/. The dataclasses of ``algo``, ``env``, ``policy``, ``replay`` and
-``pretrain`` stand beside the code that they configure, in packages that import this one, so they are named
-here and imported when a config needs them.
+Defaults of commands stand in conf/.
 """
 
 from __future__ import annotations
 
-import ast
-import importlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 from zoo.config.fields import hyperparameter
@@ -474,69 +469,5 @@ def preset_or_name(algo: Mapping[str, Any]) -> str:
     return str(algo.get("preset") or algo["name"])
 
 
-# Most of these are declared beside the code that they configure, in packages that import this one.
-
-SECTIONS = {
-    "env": "zoo.envs.config:EnvConfig",
-    "policy": "zoo.policies.config:PolicyConfig",
-    "replay": "zoo.buffers.config:ReplayConfig",
-    "pretrain": "zoo.imitation.bc:PretrainConfig",
-    "callbacks": f"{__name__}:CallbacksSettings",
-    "logger": f"{__name__}:LoggerSettings",
-}
-
 OPEN_SECTIONS = ("callbacks", "logger")
 """Sections that also take what is the user's own, a mapping with a ``_target_``, under any key."""
-
-PARTS = {"env.normalize": "zoo.envs.config:NormalizeConfig", "env.atari": "zoo.envs.config:AtariConfig"}
-"""The settings of those keys of a section that may be a plain value as well as a mapping."""
-
-_ELSEWHERE = {
-    "ALGORITHMS": "zoo.algorithms.registry:ALGORITHMS",
-    "POLICIES": "zoo.policies.config:POLICIES",
-    "RECURRENT_PRESET": "zoo.policies.config:RECURRENT_PRESET",
-    "algorithm_class": "zoo.algorithms.registry:algorithm_class",
-    "check_is_recurrent": "zoo.policies.config:check_is_recurrent",
-    "check_recurrence_options": "zoo.policies.config:check_recurrence_options",
-    "env_config": "zoo.envs.config:env_config",
-    "folder_name": "zoo.envs.registry:folder_name",
-    "is_atari": "zoo.envs.config:is_atari",
-    "make_pruner": "zoo.tuning.samplers:make_pruner",
-    "make_sampler": "zoo.tuning.samplers:make_sampler",
-    "parse_schedule": "zoo.optim.schedules:parse",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Return what stands elsewhere, such as ``schema.ALGORITHMS``, imported once it is asked for."""
-    if name not in _ELSEWHERE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return _imported(_ELSEWHERE[name])
-
-
-def section_class(path: str) -> type[Any]:
-    """Return the dataclass of a section, or of a part of one."""
-    return _imported({**SECTIONS, **PARTS}[path])
-
-
-def algorithm_config_class(name: str) -> type[Any]:
-    """Return the dataclass of an algorithm's hyperparameters. Raises `ZooError` for an unknown algorithm."""
-    return _imported(_ELSEWHERE["algorithm_class"])(name).config_class
-
-
-def algorithm_summary(name: str) -> str:
-    """Return what an algorithm's file says first about itself, without its source; nothing is imported."""
-    module = _imported(_ELSEWHERE["ALGORITHMS"])[name].partition(":")[0]
-    file = Path(__file__).parents[2].joinpath(*module.split(".")).with_suffix(".py")
-    description = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
-    return re.split(r" \(|[.\n]", description)[0] + "."
-
-
-def is_atari_id(env_id: str) -> bool:
-    """Tell whether the id is that of an Atari game seen through its screen."""
-    return bool(_imported(_ELSEWHERE["is_atari"])(section_class("env")(id=env_id)))
-
-
-def _imported(path: str) -> Any:
-    module, _, name = path.partition(":")
-    return getattr(importlib.import_module(module), name)

@@ -28,8 +28,9 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from zoo.config import schema
 from zoo.config.fields import common_class, defaults
+from zoo.config.schema import preset_or_name
+from zoo.config.sections import ALGORITHMS, algorithm_class, algorithm_summary, section_class
 from zoo.config.user_files import search_folders, shown
 from zoo.core.printing import one_line
 from zoo.errors import ZooError, nearest
@@ -109,7 +110,7 @@ def _choices(config: DictConfig) -> dict[str, Any]:
 def algorithm_options() -> list[str]:
     """Return what ``algo=`` takes: algorithms, and presets of theirs."""
     presets = {file.stem for folder in search_folders("conf") for file in (folder / "algo").glob("*.yaml")}
-    return sorted(presets | set(schema.ALGORITHMS))
+    return sorted(presets | set(ALGORITHMS))
 
 
 class _WholeConfig(ConfigResult):
@@ -201,7 +202,7 @@ class ZooConfigSource(ConfigSource):
         file = self._file(config_path)
         group, _, name = config_path.partition("/")
         if file is None:
-            return schema.algorithm_summary(name) if group == "algo" and name in schema.ALGORITHMS else ""
+            return algorithm_summary(name) if group == "algo" and name in ALGORITHMS else ""
         lines = file.read_text(encoding="utf-8").splitlines()
         comments = itertools.takewhile(lambda line: line.startswith("#"), lines)
         return "\n".join(line[1:].removeprefix(" ") for line in comments if not line.startswith("# @"))
@@ -209,9 +210,7 @@ class ZooConfigSource(ConfigSource):
     def _without_file(self, group: str) -> Iterable[str]:
         """Return the options of a group that need no file; an environment's ids are too many to list."""
         if group == "algo":
-            return schema.ALGORITHMS
-        if group == "policy":
-            return schema.POLICIES
+            return ALGORITHMS
         return (NO_TUNED,) if group == "tuned" else ()
 
     def _load(self, config_path: str) -> Loaded:
@@ -227,15 +226,15 @@ class ZooConfigSource(ConfigSource):
         if group in GROUPS_OF_PRESETS and name == USUAL:
             options = [self._load(f"{group}/{each}")[0] for each in self._default_options(group)]
             return OmegaConf.merge({}, *options), {**LOCAL}  # type: ignore[return-value]
-        if group == "algo" and name in schema.ALGORITHMS:
-            declared = defaults(common_class(schema.algorithm_config_class(name)))
+        if group == "algo" and name in ALGORITHMS:
+            declared = defaults(common_class(algorithm_class(name).config_class))
             return self._with_defaults(config_path, {"name": name, **declared})
         if group == "algo":
             config, header = self._read(config_path)
             return OmegaConf.merge({"preset": name}, _without_choices(config)), header  # type: ignore[return-value]
         if group in ("env", "policy"):
             own_name = {"env": "id", "policy": "name"}[group]
-            return self._with_defaults(config_path, {**defaults(schema.section_class(group)), own_name: name})
+            return self._with_defaults(config_path, {**defaults(section_class(group)), own_name: name})
         return self._read(config_path)
 
     def choice(self, group: str) -> str | None:
@@ -281,7 +280,7 @@ class ZooConfigSource(ConfigSource):
     def base_of(self, algo: str) -> str:
         """Return the algorithm that a preset builds on, over any number of presets; itself for any other."""
         lineage = self._lineage(algo)
-        return next((each for each in lineage if each in schema.ALGORITHMS), lineage[-1])
+        return next((each for each in lineage if each in ALGORITHMS), lineage[-1])
 
     def _lineage(self, algo: str | None) -> Sequence[str]:
         """Return a preset, what it builds on, and so on, down to an algorithm."""
@@ -318,7 +317,7 @@ class ZooConfigSource(ConfigSource):
         tuned = config.get("algo")
         if "algo.generator" in self.chosen and isinstance(tuned, DictConfig):
             # What the file says of another generator of gail is not for this one.
-            common = defaults(common_class(schema.algorithm_config_class("gail")))
+            common = defaults(common_class(algorithm_class("gail").config_class))
             if tuned.get("generator", common["generator"]) != self.chosen["algo.generator"]:
                 config.algo = {key: tuned[key] for key in tuned if key in common}
         if "replay" in self.chosen:
@@ -338,8 +337,7 @@ class ZooConfigSource(ConfigSource):
             algo, _, env = str(option).partition("/")
         if algo is None or env is None:
             return None
-        names = [env, schema.folder_name(env), schema.folder_name(env.rpartition(":")[2])]
-        names += ["atari"] if schema.is_atari_id(env) else []
+        names = section_class("env")(id=env).tuned_names
         folders = search_folders("hyperparams")
         files = (folder / algo / f"{name}.yaml" for name in names for folder in folders)
         return next((file for file in files if file.is_file()), None)
@@ -355,11 +353,11 @@ class ZooConfigSource(ConfigSource):
                     return usual
                 break
         else:
-            is_known = lineage and lineage[-1] in schema.ALGORITHMS
-            policy = schema.algorithm_class(lineage[-1]).usual_policy if is_known else USUAL_POLICY
+            is_known = lineage and lineage[-1] in ALGORITHMS
+            policy = algorithm_class(lineage[-1]).usual_policy if is_known else USUAL_POLICY
             usual = [policy] if group == "policy" else []
         env = self.choice("env")
-        if group == "policy" and env is not None and schema.is_atari_id(env):
+        if group == "policy" and env is not None and section_class("env")(id=env).is_atari:
             return [name.replace("Mlp", "Cnn", 1) for name in usual]
         return usual
 
@@ -415,7 +413,7 @@ def _read_experiment(file: Path) -> Loaded:
     """Return an experiment; for the config of a run, with the defaults list that this stands for."""
     config, header = read_yaml(file)
     if file.name == RUN_CONFIG:
-        choices = {"algo": schema.preset_or_name(config.algo), "env": config.env.id}
+        choices = {"algo": preset_or_name(config.algo), "env": config.env.id}
         if "generator" in config.algo:  # the tuned file may be for another
             choices["tuned"] = NO_TUNED
         config.pop("job", None)  # the run that is made belongs to no job, nor to the sweep of one

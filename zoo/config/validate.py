@@ -9,11 +9,11 @@ from typing import Any
 
 from hydra.core.override_parser.types import Override
 
-from zoo.config import schema
 from zoo.config.aliases import HYDRA, UnknownKeyError
-from zoo.config.fields import build, check_bounds, scheduled
-from zoo.config.keys import SECTIONS
-from zoo.config.schema import ALGO_LABELS, OPEN_SECTIONS, SETTINGS
+from zoo.config.fields import build
+from zoo.config.keys import COMMAND_SECTIONS
+from zoo.config.schema import ALGO_LABELS, OPEN_SECTIONS, SETTINGS, preset_or_name
+from zoo.config.sections import SECTIONS, algorithm_class, check_section, section_class
 from zoo.config.source import NO_TUNED
 from zoo.core.plain_data import value_at
 from zoo.core.printing import one_line
@@ -57,7 +57,7 @@ def checked(command: str, config: Values) -> dict[str, Any]:
     """Return the config with every value of its declared type, and defaults. Raises `ZooError`."""
     config = _with_replay_section(config)
     known = [field.name for field in dataclasses.fields(SETTINGS[command])]
-    sections = ("env",) if command in PLAYING else [*SECTIONS.get(command, ()), "env"]
+    sections = ("env",) if command in PLAYING else [*COMMAND_SECTIONS.get(command, ()), "env"]
     values: dict[str, Any] = {}
     for key, value in config.items():
         if key in sections and isinstance(value, Mapping):
@@ -79,10 +79,10 @@ def _with_replay_section(config: Values) -> Values:
     name = algo.get("name") if isinstance(algo, Mapping) else None
     if not isinstance(name, str) or not isinstance(config.get("replay"), Mapping | None):
         return config
-    if schema.algorithm_class(name).has_replay:
+    if algorithm_class(name).has_replay:
         return {**config, "replay": config.get("replay") or {}}
     if config.get("replay"):
-        typed = schema.preset_or_name(config["algo"])
+        typed = preset_or_name(config["algo"])
         raise ZooError(f"`replay` can't be set: {typed} has no replay buffer of single transitions")
     return {key: value for key, value in config.items() if key != "replay"}
 
@@ -90,21 +90,16 @@ def _with_replay_section(config: Values) -> Values:
 def _checked_section(command: str, name: str, values: Values) -> dict[str, Any]:
     if name == "env" and command in PLAYING:
         return _changed_env(values)
-    if name == "env":
-        return _env(values)
-    if name == "sampler":
-        schema.make_sampler(values, 0, 0)
-    if name == "pruner":
-        schema.make_pruner(values, 1, 1)
     if name == "algo":
         return _algo(values)
-    if name in ("space", "sampler", "pruner"):  # a space is held against the algorithm when the search begins
+    if name not in SECTIONS:  # a space is held against the algorithm when the search begins
+        check_section(name, values)
         return dict(values)
     own = {}
     if name in OPEN_SECTIONS:
         own = {key: each for key, each in values.items() if isinstance(each, Mapping) and "_target_" in each}
     ours = {key: each for key, each in values.items() if key not in own}
-    return {**_built(schema.section_class(name), ours, name), **own}
+    return {**dataclasses.asdict(build(section_class(name), ours, name)), **own}
 
 
 def _algo(values: Values) -> dict[str, Any]:
@@ -112,13 +107,8 @@ def _algo(values: Values) -> dict[str, Any]:
     if not isinstance(labels.get("name"), str):
         raise ZooError("`algo.name` is missing: it names the algorithm that a preset builds on")
     hyperparameters = {key: value for key, value in values.items() if key not in ALGO_LABELS}
-    return {**labels, **_built(schema.algorithm_config_class(labels["name"]), hyperparameters, "algo")}
-
-
-def _env(values: Values) -> dict[str, Any]:
-    env = _built(schema.section_class("env"), values, "env")
-    schema.env_config(schema.section_class("env")(**env))
-    return env
+    config_class = algorithm_class(labels["name"]).config_class
+    return {**labels, **dataclasses.asdict(build(config_class, hyperparameters, "algo"))}
 
 
 def _changed_env(values: Values) -> dict[str, Any]:
@@ -127,29 +117,8 @@ def _changed_env(values: Values) -> dict[str, Any]:
         if key in values:
             raise ZooError(f"`env.{key}` can't be set here: {why}")
     given = {key: value for key, value in values.items() if value is not None or key != "id"}
-    env = _env({"id": "any", **given})
+    env = dataclasses.asdict(build(section_class("env"), {"id": "any", **given}, "env"))
     return {key: env[key] for key in given}
-
-
-def _built(config_class: type[Any], values: Values, where: str) -> dict[str, Any]:
-    built = build(config_class, values, where)
-    fields = {field.name: field for field in dataclasses.fields(built)}
-    for name, value in scheduled(built).items():
-        if value != fields[name].default:
-            _check_schedule(value, fields[name].metadata, f"{where}.{name}")
-    return dataclasses.asdict(built)
-
-
-def _check_schedule(value: Any, metadata: Values, where: str) -> None:
-    try:
-        schedule = schema.parse_schedule(value)
-    except ZooError as error:
-        raise ZooError(f"`{where}`: {error}") from error
-    if isinstance(value, str | Mapping):
-        check_bounds(schedule.start, metadata, where)
-        bounds = metadata["bounds"].items()
-        reached_at_last = {{"gt": "ge", "lt": "le"}.get(name, name): bound for name, bound in bounds}
-        check_bounds(schedule.end, {"bounds": reached_at_last}, where)
 
 
 def _check_together(values: dict[str, Any]) -> None:
@@ -162,7 +131,7 @@ def _check_together(values: dict[str, Any]) -> None:
     evaluation = (values.get("callbacks") or {}).get("eval") or {}
     if env is not None and evaluation.get("deterministic", True) is None:
         # Atari games are played stochastically, as in all published scores, unless the user says otherwise.
-        evaluation["deterministic"] = not schema.is_atari_id(env["id"])
+        evaluation["deterministic"] = not section_class("env")(id=env["id"]).is_atari
     if not isinstance(algo, Mapping):
         return
     starts, n_timesteps = algo.get("learning_starts"), values.get("n_timesteps")
@@ -180,10 +149,9 @@ def _check_together(values: dict[str, Any]) -> None:
             f" replay=[prioritized,hindsight] has both, algo={algo['name']} replay=prioritized goes without"
         )
     if policy is not None:
-        config = schema.section_class("policy")(**policy)
-        if preset == schema.RECURRENT_PRESET:
-            schema.check_is_recurrent(config)
-        schema.check_recurrence_options(config)
+        config = section_class("policy")(**policy)
+        if (check_policy := getattr(algorithm_class(algo["name"], preset), "check_policy", None)) is not None:
+            check_policy(config)
 
 
 # -- the overrides ----------------------------------------------------------------------------------------
@@ -214,8 +182,8 @@ def refuse_unknown_names(
         section, *rest = re.split(r"[./]", key)
         if section not in known_keys:
             raise UnknownKeyError(section, typed_keys, rest="".join(f".{each}" for each in rest))
-        if rest and section in schema.SECTIONS and section not in OPEN_SECTIONS:
-            known = [field.name for field in dataclasses.fields(schema.section_class(section))]
+        if rest and section in SECTIONS and section not in OPEN_SECTIONS:
+            known = [field.name for field in dataclasses.fields(section_class(section))]
             if rest[0] not in known:
                 raise UnknownKeyError(rest[0], known, section)
 

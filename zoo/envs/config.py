@@ -11,7 +11,7 @@ import gymnasium as gym
 
 from zoo.config.fields import build, hyperparameter
 from zoo.config.user_files import named_class
-from zoo.envs.registry import ENVPOOL, is_atari_game
+from zoo.envs.registry import ENVPOOL, folder_name, is_atari_game
 from zoo.errors import ZooError
 
 ATARI_FRAMES = 4
@@ -125,6 +125,22 @@ class EnvConfig:
     )
     render_mode: str | None = hyperparameter(None, "human, rgb_array, …")
 
+    def __post_init__(self) -> None:
+        normalize_config(self)
+        atari_config(self)
+
+    @property
+    def is_atari(self) -> bool:
+        """Whether the id is that of an Atari game seen through its screen."""
+        from_memory = self.kwargs.get("obs_type") == "ram" or "-ram" in self.id
+        return not from_memory and is_atari_game(self.id)
+
+    @property
+    def tuned_names(self) -> list[str]:
+        """The names that its tuned file may have, the first choice first."""
+        names = [self.id, folder_name(self.id), folder_name(self.id.rpartition(":")[2])]
+        return [*names, "atari"] if self.is_atari else names
+
 
 def env_config(
     env: str | EnvConfig | gym.Env[Any, Any] | Callable[[], gym.Env[Any, Any]], **options: Any
@@ -140,10 +156,7 @@ def env_config(
         values = {"id": getattr(env, "__name__", type(env).__name__)}
     if isinstance(options.get("wrappers"), list | tuple):
         options["wrappers"] = [named_class(each, "env.wrappers") for each in options["wrappers"]]
-    config = build(EnvConfig, {**values, **options}, "env")
-    normalize_config(config)
-    atari_config(config)
-    return config
+    return build(EnvConfig, {**values, **options}, "env")
 
 
 def normalize_config(config: EnvConfig) -> NormalizeConfig | None:
@@ -157,7 +170,7 @@ def normalize_config(config: EnvConfig) -> NormalizeConfig | None:
 
 def atari_config(config: EnvConfig) -> AtariConfig | None:
     """Return the Atari preprocessing, or None if there is none."""
-    wanted = is_atari(config) if config.atari is None else config.atari
+    wanted = config.is_atari if config.atari is None else config.atari
     if wanted is False:
         return None
     atari = build(AtariConfig, wanted if isinstance(wanted, dict) else {}, "env.atari")
@@ -193,9 +206,3 @@ def is_native(config: EnvConfig) -> bool:
 def without_workers(config: EnvConfig) -> EnvConfig:
     """Return the config without worker processes."""
     return replace(config, vectorization="auto", n_workers=None, step_timeout=None)
-
-
-def is_atari(config: EnvConfig) -> bool:
-    """Whether the id is that of an Atari game seen through its screen."""
-    from_memory = config.kwargs.get("obs_type") == "ram" or "-ram" in config.id
-    return not from_memory and is_atari_game(config.id)

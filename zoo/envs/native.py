@@ -15,7 +15,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 
 from zoo.envs.atari import silence_emulator
-from zoo.envs.config import NO_LIMIT_OF_FRAMES, AtariConfig, EnvConfig, atari_config, frames_shown, is_atari
+from zoo.envs.config import NO_LIMIT_OF_FRAMES, AtariConfig, EnvConfig, atari_config, frames_shown
 from zoo.envs.registry import ENVPOOL, missing_packages_named, resolve
 from zoo.envs.replay import derived_seeds, random_seed, small_seeds
 from zoo.envs.spaces import check_supported
@@ -37,28 +37,28 @@ def make_native(config: EnvConfig, n_envs: int, seed: int | None) -> AnyVectorEn
         "time_feature": config.time_feature is not False,
         "mask_velocities": config.mask_velocities,
         "action_repeat": config.action_repeat > 1,
-        "atari": bool(config.atari) and not is_atari(config),
+        "atari": bool(config.atari) and not config.is_atari,
         "reseed_every": config.reseed_every is not None,
         "renew": config.renew is True,
-        "info_keywords": bool(config.info_keywords) and is_atari(config) and not is_envpool,
+        "info_keywords": bool(config.info_keywords) and config.is_atari and not is_envpool,
     }
     for name, is_asked in of_single_envs.items():
         if is_asked:
             raise ZooError(f"env.{name} is of single environments, which a vector form has none of{advice}")
-    if config.frame_stack not in (None, 1) and not is_atari(config):
+    if config.frame_stack not in (None, 1) and not config.is_atari:
         raise ZooError(f"env.frame_stack cannot be put around the vector form of {config.id}")
-    if config.max_episode_steps is None and (is_envpool or not is_atari(config)):
+    if config.max_episode_steps is None and (is_envpool or not config.is_atari):
         raise ZooError(f"env.max_episode_steps=null: the vector form of {config.id} needs a number")
-    if config.render_mode is not None and (is_envpool or is_atari(config)):
+    if config.render_mode is not None and (is_envpool or config.is_atari):
         raise ZooError(
             f"env.render_mode={config.render_mode}: the vector form of {config.id} can't be drawn{advice}"
         )
-    if config.atari is False and is_atari(config):
+    if config.atari is False and config.is_atari:
         raise ZooError(f"env.atari=false: the vector form of {config.id} has Atari's preprocessing{advice}")
     spec = resolve(config.id)
     if is_envpool:
         return _make_envpool(config, spec, n_envs, seed)
-    make = _make_ale if is_atari(config) else _make_gymnasium
+    make = _make_ale if config.is_atari else _make_gymnasium
     with missing_packages_named(spec):
         env = make(config, spec, n_envs)
     check_supported(env.single_observation_space, env.single_action_space)

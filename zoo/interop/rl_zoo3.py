@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from zoo.config import schema
+from zoo.config import sections
 from zoo.config.aliases import ALGORITHMS, NAMES, RL_ZOO3
 from zoo.config.keys import all_keys
 from zoo.config.overrides import as_hydra_reads
@@ -25,7 +25,7 @@ class Translation:
 
     def __init__(self, command: str, algo: str | None) -> None:
         source = ZooConfigSource(SCHEME, f"{SCHEME}://{command}")
-        algorithms = [source.base_of(algo)] if algo in algorithm_options() else schema.ALGORITHMS
+        algorithms = [source.base_of(algo)] if algo in algorithm_options() else sections.ALGORITHMS
         self.command, self.keys = command, set(all_keys(command, algorithms))
         self.settings: dict[str, Any] = {}
         self.left_out: list[str] = []
@@ -37,8 +37,8 @@ class Translation:
         except (SyntaxError, ValueError):
             self.left_out.append(f"{name} (no plain data)")
             return
-        sections = (f"{section}.", "", "algo.", "policy.", "env.")
-        places = [*(f"{prefix}{name}" for prefix in sections), NAMES.get(name)]
+        prefixes = (f"{section}.", "", "algo.", "policy.", "env.")
+        places = [*(f"{prefix}{name}" for prefix in prefixes), NAMES.get(name)]
         place = next(filter(self.keys.__contains__, places), None)
         known = VALUES.get(f"{name}={value}".lower(), VALUES.get(f"{name}=*"))
         if known is not None:
@@ -52,7 +52,7 @@ class Translation:
         elif name.endswith("_wrapper"):
             for wrapper in value if isinstance(value, list) else [value]:
                 self._add_wrapper(wrapper)
-        elif place is None or (place in schema.SECTIONS and place != name):
+        elif place is None or (place in sections.SECTIONS and place != name):
             why = NAMES.get(f"{self.command}.{name}") or NAMES.get(name, "")
             self.left_out.append(f"{name} ({why})" if " " in why else name)
         else:

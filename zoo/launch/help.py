@@ -12,9 +12,9 @@ import yaml
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from zoo.config import schema
 from zoo.config.fields import variant_of
 from zoo.config.schema import SETTINGS
+from zoo.config.sections import SECTIONS, algorithm_class, section_class
 from zoo.errors import ZooError
 
 if TYPE_CHECKING:
@@ -62,15 +62,15 @@ def _declared(command: str, config: Mapping[str, Any]) -> dict[str, Any]:
     algo = config.get("algo")
     if isinstance(algo, Mapping) and "name" in algo:
         declared["algo"] = _fields(_algo_class(algo))
-    for section in schema.SECTIONS:
+    for section in SECTIONS:
         values = config.get(section)
         if isinstance(values, Mapping):
-            declared[section] = _fields_inside(schema.section_class(section), values)
+            declared[section] = _fields_inside(section_class(section), values)
     return declared
 
 
 def _algo_class(algo: Mapping[str, Any]) -> type[Any]:
-    return variant_of(schema.algorithm_config_class(algo["name"]), algo, "algo")
+    return variant_of(algorithm_class(algo["name"]).config_class, algo, "algo")
 
 
 def _fields(config_class: type[Any]) -> dict[str, Any]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, replace
 from typing import Any
 
 from zoo.config.fields import hyperparameter
 from zoo.errors import ZooError, nearest
+
+RECURRENT_FIELDS = ("recurrent", "lstm_hidden_size", "n_lstm_layers", "lstm_layer_norm", "critic_lstm")
 
 ACTIVATIONS = ("tanh", "relu", "elu", "gelu", "leaky_relu", "silu")
 
@@ -76,8 +79,16 @@ class PolicyConfig:
         default_factory=dict, help="keyword arguments of a policy of your own"
     )
 
+    def __post_init__(self) -> None:
+        if self.recurrent is not None or self._target_ is not None:
+            return
+        for field in dataclasses.fields(self):
+            if field.name in RECURRENT_FIELDS and getattr(self, field.name) != field.default:
+                raise ZooError(
+                    f"`policy.{field.name}` is of recurrent policies: policy=MlpLstmPolicy, or"
+                    " policy.recurrent=lstm"
+                )
 
-RECURRENT_FIELDS = ("recurrent", "lstm_hidden_size", "n_lstm_layers", "lstm_layer_norm", "critic_lstm")
 
 _MULTI, _LSTM = {"encoder": "multi", "features_dim": 256}, {"recurrent": "lstm"}
 _LN_LSTM = {**_LSTM, "lstm_layer_norm": True}
@@ -110,31 +121,6 @@ PRESETS: dict[str, tuple[str, dict[str, Any]]] = {
 """The named policies: what each is for, and its fields. `make docs` writes `conf/policy/` from them."""
 
 POLICIES = {name: PolicyConfig(name=name, **fields) for name, (_, fields) in PRESETS.items()}
-
-
-RECURRENT_PRESET = "recurrent_ppo"
-"""The preset for recurrent policies."""
-
-
-def check_is_recurrent(policy: PolicyConfig) -> None:
-    """Raise `ZooError` for a policy of `RECURRENT_PRESET` that is not recurrent."""
-    if policy.recurrent is None and policy._target_ is None:
-        raise ZooError(
-            f"{RECURRENT_PRESET} needs a recurrent policy, which {policy.name} is not:"
-            " policy=MlpLstmPolicy is one; without recurrence it is algo=ppo"
-        )
-
-
-def check_recurrence_options(policy: PolicyConfig) -> None:
-    """Raise `ZooError` for options of recurrent layers where there are none."""
-    if policy.recurrent is not None or policy._target_ is not None:
-        return
-    defaults = PolicyConfig()
-    for option in RECURRENT_FIELDS[1:]:
-        if getattr(policy, option) != getattr(defaults, option):
-            raise ZooError(
-                f"`policy.{option}` is of recurrent policies: policy=MlpLstmPolicy, or policy.recurrent=lstm"
-            )
 
 
 def policy_preset(name: str) -> PolicyConfig:

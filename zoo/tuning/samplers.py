@@ -28,7 +28,7 @@ WARM_UP = 0.2
 """Share of a trial before which a pruner with ``n_warmup_steps: null`` ends none."""
 
 
-def make_sampler(values: Mapping[str, Any], study_seed: int, trial_seed: int) -> BaseSampler:
+def make_sampler(values: Mapping[str, Any], study_seed: int = 0, trial_seed: int = 0) -> BaseSampler:
     """Return one trial's sampler by the section ``sampler``. Raises `ZooError` if Optuna can't make it."""
     from optuna import samplers
 
@@ -43,7 +43,7 @@ def make_sampler(values: Mapping[str, Any], study_seed: int, trial_seed: int) ->
     return sampler
 
 
-def make_pruner(values: Mapping[str, Any], first: int, last: int) -> BasePruner:
+def make_pruner(values: Mapping[str, Any], first: int = 1, last: int = 1) -> BasePruner:
     """Return the pruner by the section ``pruner``; what is null follows from the steps of a trial."""
     from optuna import pruners
 

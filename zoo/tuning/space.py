@@ -16,12 +16,12 @@ from typing import Any
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import Trial
 
+from zoo.config import schedules
 from zoo.config.compose import SEARCHABLE
 from zoo.config.fields import build, hyperparameter
 from zoo.config.validate import checked
 from zoo.core.plain_data import value_at
 from zoo.errors import ZooError, nearest
-from zoo.optim import schedules
 
 Config = dict[str, Any]
 """A config of `zoo train`."""

@@ -27,7 +27,8 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from zoo.config.environment_values import as_written
-from zoo.config.schema import SECTIONS, TrainSettings
+from zoo.config.schema import TrainSettings
+from zoo.config.sections import SECTIONS
 from zoo.config.user_files import shown
 from zoo.core.file_lock import FileLock, is_locked
 from zoo.core.plain_data import flat

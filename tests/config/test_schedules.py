@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from zoo.config.schedules import Schedule, parse
 from zoo.errors import ZooError
-from zoo.optim.schedules import Schedule, parse
 
 TYPES = ("constant", "linear", "cosine", "double_linear_con", "middle_drop", "double_middle_drop")
 

@@ -1,0 +1,62 @@
+"""The algorithms and sections of configs, registered by higher packages and imported once they are needed."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+SECTIONS: dict[str, str] = {}
+"""The dataclass of each section of a training, as ``module:Class``."""
+
+CHECKS: dict[str, str] = {}
+"""The function that raises `ZooError` for wrong values of each other section, as ``module:function``."""
+
+ALGORITHMS: dict[str, str] = {}
+"""The class of each algorithm, as ``module:Class``."""
+
+_load_algorithm: list[Callable[..., Any]] = []
+
+
+def register_sections(sections: Mapping[str, str], checks: Mapping[str, str]) -> None:
+    """Say where the dataclasses of sections are, and what checks sections without one."""
+    SECTIONS.update(sections)
+    CHECKS.update(checks)
+
+
+def register_algorithms(places: Mapping[str, str], load: Callable[..., Any]) -> None:
+    """Say where algorithms are, and how to import the class of one, or of its preset, by name."""
+    ALGORITHMS.update(places)
+    _load_algorithm[:] = [load]
+
+
+def section_class(name: str) -> type[Any]:
+    """Import the dataclass of a section."""
+    return _imported(SECTIONS[name])
+
+
+def check_section(name: str, values: Mapping[str, Any]) -> None:
+    """Raise `ZooError` for wrong values of a section without a dataclass; one without a check takes any."""
+    if name in CHECKS:
+        _imported(CHECKS[name])(values)
+
+
+def algorithm_class(name: str, preset: str | None = None) -> type[Any]:
+    """Import the class of an algorithm, or of a preset of it. Raises `ZooError` with the nearest name."""
+    return _load_algorithm[0](name, preset)
+
+
+def algorithm_summary(name: str) -> str:
+    """Return what an algorithm's file says first about itself, without its source; nothing is imported."""
+    module = ALGORITHMS[name].partition(":")[0]
+    file = Path(__file__).parents[2].joinpath(*module.split(".")).with_suffix(".py")
+    description = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
+    return re.split(r" \(|[.\n]", description)[0] + "."
+
+
+def _imported(place: str) -> Any:
+    module, _, name = place.partition(":")
+    return getattr(importlib.import_module(module), name)

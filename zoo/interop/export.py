@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import numpy as np
 import torch
 from gymnasium import spaces
@@ -396,48 +397,8 @@ def _difference(agent: Algorithm, module: DeterministicPolicy, inputs: Sequence[
     return largest
 
 
-# Telling
-
-
-_WITH_ONNX = """import json
-
-import numpy as np
-import onnxruntime
-
-policy = onnxruntime.InferenceSession("policy.onnx")
-inputs = json.load(open("policy.json"))["inputs"]
-# One observation of zeros: put those of your environment in their place, any number at a time.
-observations = {each["name"]: np.zeros((1, *each["shape"]), each["dtype"]) for each in inputs}
-print(policy.run(None, observations))
-"""
-
-_ALL_ALLOWED = 'observations["action_masks"][:] = True  # where an action is not valid, False\n'
-
-_WITH_TORCH = """import torch
-
-policy = torch.export.load("policy.pt2").module()
-"""
-
-
 def _readme(title: str, module: DeterministicPolicy, files: list[str]) -> str:
-    parts = [
-        f"# {one_line(title)}\n",
-        "The deterministic policy: raw observations in (it normalises them itself, if the agent did), actions"
-        " as the environment takes them out, any number at a time. Their names, shapes and types stand in"
-        " `policy.json`.\n",
-    ]
-    if module.state_size:
-        parts.append(
-            "It is recurrent: `state` is zeros for the first observation, and then the last `next_state`;"
-            " where `episode_start` is true it begins at zeros again.\n"
-        )
-    if ONNX in files:
-        code = _WITH_ONNX
-        if module.masks_actions:
-            code = code.replace("print(", f"{_ALL_ALLOWED}print(")
-        parts.append(f"With `pip install onnxruntime`, and nothing else:\n\n```python\n{code}```\n")
-    if TORCH_EXPORT in files:
-        parts.append(
-            f"With PyTorch alone (only from somebody whom you trust):\n\n```python\n{_WITH_TORCH}```\n"
-        )
-    return "\n".join(parts)
+    template = Path(__file__).with_name("export_readme.md.j2").read_text(encoding="utf-8")
+    is_recurrent, masks_actions = bool(module.state_size), module.masks_actions
+    values = {"title": one_line(title), "recurrent": is_recurrent, "masks": masks_actions, "files": files}
+    return jinja2.Template(template, trim_blocks=True, keep_trailing_newline=True).render(values)

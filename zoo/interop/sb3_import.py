@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import yaml
 from gymnasium import spaces
 
 from zoo.algorithms.registry import algorithm_class
@@ -29,18 +30,11 @@ Space = spaces.Space[Any]
 ON_POLICY = ("a2c", "ppo2", "trpo")
 RECURRENT = "recurrent_ppo"
 
-_MODULES = {
-    "stable_baselines3.dqn.policies": "dqn",
-    "stable_baselines3.sac.policies": "sac",
-    "stable_baselines3.td3.policies": "td3",  # or DDPG
-    "sb3_contrib.ars.policies": "ars",
-    "sb3_contrib.qrdqn.policies": "qrdqn",
-    "sb3_contrib.tqc.policies": "tqc",
-    "stable_baselines3.common.policies": "ppo2",  # or A2C, or TRPO
-    "sb3_contrib.common.recurrent.policies": "ppo2",
-    "sb3_contrib.common.maskable.policies": "ppo2",
-}
-"""Which algorithm the policies of a module of SB3 belong to."""
+TABLES: dict[str, Any] = yaml.safe_load(
+    Path(__file__).with_name("sb3_names.yaml").read_text(encoding="utf-8")
+)
+NAMES: dict[str, dict[str, str]] = TABLES["tensors"]
+"""For each algorithm SB3's names, as patterns, and ours: see `rename_tensors`."""
 
 _EXTRACTORS = ("FlattenExtractor", "NatureCNN", "CombinedExtractor")
 
@@ -115,7 +109,7 @@ def _algorithm(files: Sb3Files, given: str | None) -> str:
             raise ZooError(f"unknown algorithm '{given}'{nearest(name, NAMES)} (known: {', '.join(NAMES)})")
         return name
     module = files.printed("policy_class").get("__module__")
-    known = _MODULES.get(str(module))
+    known = TABLES["modules"].get(str(module))
     if known is None:
         raise ZooError(
             f"its policy is a class that Zoo does not know, in {one_line(module, 80)};"
@@ -181,7 +175,7 @@ def _policy(name: str, files: Sb3Files, observation_space: Space, activation: st
     if recurrence:
         policy = POLICIES[policy.name.replace("Policy", "LstmPolicy")]
     features = [tensor.size for key, tensor in tensors.items() if key.endswith("linear.0.bias")]
-    sizes = {net: hidden_sizes(tensors, *prefix) for net, prefix in LAYERS[name].items()}
+    sizes = {net: hidden_sizes(tensors, prefix) for net, prefix in TABLES["layers"][name].items()}
     options: dict[str, Any] = {
         "net_arch": next(iter(sizes.values())) if len(sizes) == 1 else sizes,
         "activation": activation or _activation(name, kwargs),
@@ -243,29 +237,20 @@ def _log_ent_coef(variables: Arrays) -> np.ndarray[Any, Any]:
     return np.zeros(1, np.float32)
 
 
-_OTHER_DEFAULTS: dict[str, dict[str, Any]] = {
-    "dqn": {"double": False, "dueling": False},
-    "ddpg": {"actor_learning_rate": None},
-    "trpo": {"max_grad_norm": None},
-}
-"""What SB3 has no name for, and Zoo does otherwise by default."""
-
-_PER_DIMENSION = {"trpo": ("target_kl", "cg_damping")}
-"""What SB3-Contrib holds against the mean over action dimensions, and Zoo against their sum."""
-
 _CONSTANT = re.compile(r"(?:FloatSchedule\()?ConstantSchedule\(val=([-+]?\d[\d.]*(?:e[-+]?\d+)?)\)+")
 
 
 def hyperparameters(name: str, files: Sb3Files, action_space: Space) -> tuple[Any, list[str]]:
     """Return the config by the file, and the names of fields that it does not hold."""
     config_class = algorithm_class(name).config_class
-    values = {**_OTHER_DEFAULTS.get(name, {}), **(_optimizer_options(files) if name == "a2c" else {})}
+    values = {**TABLES["other_defaults"].get(name, {})}
+    values |= _optimizer_options(files) if name == "a2c" else {}
     is_vector, unknown = isinstance(action_space, spaces.Box | spaces.MultiBinary), []
     for each in dataclasses.fields(config_class):
         if each.name in values or each.name not in files.data:
             continue
         value = _value(files.data[each.name])
-        if each.name in _PER_DIMENSION.get(name, ()) and isinstance(value, float):
+        if each.name in TABLES["per_dimension"].get(name, ()) and isinstance(value, float):
             value *= math.prod(action_space.shape or ()) if is_vector else 1
         try:
             build(config_class, {each.name: value}, "algo")
@@ -325,86 +310,9 @@ def _sizes(name: str, files: Sb3Files, action_space: Space) -> dict[str, int]:
 # What Stable-Baselines3's parameters are called here, algorithm by algorithm
 
 
-_CRITICS = {
-    r"critic\.qf(\d+)\.(\d+\.\w+)": r"critics.critics.\1.\2",
-    r"critic\.features_extractor\.(.+)": r"critics.encoder.\1",
-    r"(?:actor|critic)_target\..+": "",
-}
-_SQUASHED_ACTOR = {
-    r"actor\.latent_pi\.(\d+\.\w+)": r"actor.trunk.\1",
-    r"actor\.mu\.(?:0\.)?(weight|bias)": r"actor.head.mean.\1",
-    r"actor\.log_std(.*)": r"actor.head.log_std\1",
-    r"actor\.features_extractor\.(.+)": r"actor.encoder.\1",
-    **_CRITICS,
-}
-_DETERMINISTIC_ACTOR = {
-    r"actor\.mu\.<output>\.(weight|bias)": r"actor.head.action.\1",
-    r"actor\.mu\.(\d+\.\w+)": r"actor.trunk.\1",
-    r"actor\.features_extractor\.(.+)": r"actor.encoder.\1",
-    **_CRITICS,
-}
-_Q_NETWORK = {
-    r"(q|quantile)_net\.\1_net\.(\d+\.\w+)": r"advantages.\2",
-    r"(?:q|quantile)_net\.features_extractor\.(.+)": r"encoder.\1",
-    r"(?:q|quantile)_net_target\..+": "",
-}
-_LINEAR_POLICY = {
-    r"action_net\.<output>\.(weight|bias)": r"head.<action>.\1",
-    r"action_net\.(\d+\.\w+)": r"trunk.\1",
-    r"action_net\.(weight|bias)": r"head.<action>.\1",  # linear policies before version 1.7
-}
-_ACTOR_CRITIC = {
-    r"mlp_extractor\.shared_net\.(\d+\.\w+)": r"shared.\1",
-    r"mlp_extractor\.policy_net\.(\d+\.\w+)": r"actor.\1",
-    r"mlp_extractor\.value_net\.(\d+\.\w+)": r"critic.\1",
-    r"action_net\.(weight|bias)": r"head.<action>.\1",
-    r"value_net\.(weight|bias)": r"critic.<output>.\1",
-    r"log_std": "head.log_std",
-    r"(?:pi_)?features_extractor\.(.+)": r"encoder.\1",
-    r"vf_features_extractor\.(.+)": r"critic_encoder.\1",
-    r"lstm_actor\.(\w+)_l(\d+)": r"core.layers.\2.\1",
-    r"lstm_critic\.(\w+)_l(\d+)": r"critic_core.layers.\2.\1",
-}
-
-NAMES: dict[str, dict[str, str]] = {
-    "a2c": _ACTOR_CRITIC,
-    "ars": _LINEAR_POLICY,
-    "ppo2": _ACTOR_CRITIC,
-    "trpo": _ACTOR_CRITIC,
-    "dqn": _Q_NETWORK,
-    "qrdqn": _Q_NETWORK,
-    "sac": _SQUASHED_ACTOR,
-    "tqc": _SQUASHED_ACTOR,
-    "td3": _DETERMINISTIC_ACTOR,
-    "ddpg": _DETERMINISTIC_ACTOR,
-}
-"""For each algorithm SB3's names, as patterns, and ours; what becomes "" has no part in acting or learning.
-
-``<action>`` and ``<output>`` depend on the agent: see `rename_tensors`.
-"""
-
-LAYERS: dict[str, dict[str, tuple[str, ...]]] = {
-    "a2c": {
-        "shared": ("mlp_extractor.shared_net",),
-        "pi": ("mlp_extractor.policy_net",),
-        "vf": ("mlp_extractor.value_net",),
-    },
-    "ars": {"pi": ("action_net",)},
-    "dqn": {"qf": ("q_net.q_net",)},
-    "qrdqn": {"qf": ("quantile_net.quantile_net",)},
-    "sac": {"pi": ("actor.latent_pi",), "qf": ("critic.qf0",)},
-    "td3": {"pi": ("actor.mu",), "qf": ("critic.qf0",)},
-}
-LAYERS |= {"ppo2": LAYERS["a2c"], "trpo": LAYERS["a2c"], "tqc": LAYERS["sac"], "ddpg": LAYERS["td3"]}
-"""Where the layers of each of our networks stand."""
-
-WITH_OUTPUT = ("q_net.q_net", "quantile_net.quantile_net", "critic.qf0", "actor.mu", "action_net")
-"""Those whose last layer is the network's output, not a hidden one."""
-
 _ENCODER = re.compile(
     r"(?P<before>.*encoder\.)(?:extractors\.(?P<key>.+)\.)?(?P<layer>cnn\.[024]|linear\.0)\.(?P<kind>\w+)"
 )
-_ENCODER_LAYERS = {"cnn.0": "layers.0", "cnn.2": "layers.2", "cnn.4": "layers.4", "linear.0": "layers.7"}
 
 
 def rename_tensors(
@@ -439,7 +347,7 @@ def rename_tensors(
         match = _ENCODER.fullmatch(ours)
         if match is not None:
             part = "" if match["key"] is None else f"parts.{keys.index(match['key'])}."
-            ours = f"{match['before']}{part}{_ENCODER_LAYERS[match['layer']]}.{match['kind']}"
+            ours = f"{match['before']}{part}{TABLES['encoder'][match['layer']]}.{match['kind']}"
         names[name] = ours
     return names
 
@@ -460,7 +368,7 @@ def layer_sizes(tensors: Arrays, prefix: str) -> list[int]:
 def hidden_sizes(tensors: Arrays, prefix: str) -> list[int]:
     """Return the widths of a network's hidden layers; raises as `layer_sizes`."""
     sizes = layer_sizes(tensors, prefix)
-    return sizes[:-1] if prefix in WITH_OUTPUT else sizes
+    return sizes[:-1] if prefix in TABLES["with_output"] else sizes
 
 
 def recurrent_options(tensors: Arrays) -> dict[str, object]:

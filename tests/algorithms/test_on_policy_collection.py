@@ -16,15 +16,15 @@ from zoo.algorithms.on_policy import OnPolicyAlgorithm
 N_STEPS, N_ENVS = 11, 3
 
 
-def collected(kind: str, **hyperparameters: Any) -> tuple[A2C, list[list[Transition]]]:
-    """Return an algorithm with its second rollout, and what each environment saw in it."""
+def collected(kind: str, **hyperparameters: Any) -> tuple[A2C, list[list[Transition]], list[Logged]]:
+    """Return an algorithm with its second rollout, what each environment saw in it, and the environments."""
     vector_env, envs = logged_vector_env(kind)
     model = A2C(
         {"net_arch": [8]}, vector_env, seed=0, compile=False, n_steps=N_STEPS, **hyperparameters
     ).learn(N_STEPS * N_ENVS)
     before = [len(env.log) for env in envs]
     model.collect()
-    return model, [env.log[start:] for env, start in zip(envs, before, strict=True)]
+    return model, [env.log[start:] for env, start in zip(envs, before, strict=True)], envs
 
 
 def value(model: OnPolicyAlgorithm, observation: np.ndarray) -> float:
@@ -70,20 +70,22 @@ def test_statistics_hold_the_observation_that_they_normalise() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_rollout_holds_what_happened(kind: str) -> None:
-    model, logs = collected(kind)
+    model, logs, envs = collected(kind)
     memory = model.buffer
     for env, log in enumerate(logs):
-        rows = memory.valid[:, env]
-        assert rows.sum() == len(log)
         np.testing.assert_array_equal(
-            memory.columns["observations"][rows, env], [step.observation for step in log]
+            memory.columns["observations"][:, env], [step.observation for step in log[:N_STEPS]]
         )
-        assert memory.columns["actions"][rows, env].tolist() == [step.action for step in log]
+        assert memory.columns["actions"][:, env].tolist() == [step.action for step in log[:N_STEPS]]
         np.testing.assert_array_equal(
-            memory.rewards[rows, env], np.array([step.reward for step in log], np.float32)
+            memory.rewards[:, env], np.array([step.reward for step in log[:N_STEPS]], np.float32)
         )
-        assert memory.dones[rows, env].tolist() == [step.terminated or step.truncated for step in log]
-    assert (kind == "NEXT_STEP") == (not memory.valid.all())
+        ends = [step.terminated or step.truncated for step in log[:N_STEPS]]
+        assert memory.dones[:, env].tolist() == ends
+    lengths = {len(log) for log in logs}
+    assert (lengths == {N_STEPS}) == (kind != "NEXT_STEP")
+    assert min(lengths) == N_STEPS
+    assert model.num_timesteps == sum(len(env.log) for env in envs)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -91,16 +93,16 @@ def test_a_rollout_holds_what_happened(kind: str) -> None:
 def test_truncated_episodes_bootstrap_from_their_final_observation_and_terminated_ones_do_not(
     kind: str, gae_lambda: float
 ) -> None:
-    model, logs = collected(kind)
+    model, logs, _ = collected(kind)
     model.config.gamma, model.config.gae_lambda = 0.9, gae_lambda
     rollout = model.finished_rollout()
     torch.testing.assert_close(rollout["returns"], rollout["advantages"] + rollout["values"])
     table = rollout["advantages"].reshape(N_STEPS, N_ENVS).numpy()
     for env, log in enumerate(logs):
-        assert any(step.truncated for step in log) == (env != 2)
+        assert any(step.truncated for step in log[:N_STEPS]) == (env != 2)
         np.testing.assert_allclose(
-            table[model.buffer.valid[:, env], env],
-            slow_advantages(model, log, 0.9, gae_lambda),
+            table[:, env],
+            slow_advantages(model, log[:N_STEPS], 0.9, gae_lambda),
             rtol=1e-4,
             atol=1e-5,
         )

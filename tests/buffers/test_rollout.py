@@ -69,20 +69,26 @@ SPECS = {
 }
 
 
-def filled(n_steps: int, n_envs: int, valid: Array | None = None, **sequences: Any) -> RolloutBuffer:
+def filled(n_steps: int, n_envs: int, **sequences: Any) -> RolloutBuffer:
     """Return a rollout whose entries say where they are: 10 × step + env."""
     buffer = RolloutBuffer(n_steps, n_envs, SPECS, **sequences)
-    buffer.start()
-    for step in range(n_steps):
-        where = 10 * step + np.arange(n_envs)
+    add_steps(buffer, [None] * n_steps)
+    return buffer
+
+
+def add_steps(buffer: RolloutBuffer, stepped: Any) -> list[bool]:
+    """Add a step for each of these masks (n_envs,); return after each whether the buffer is full."""
+    fullness = []
+    for step, mask in enumerate(stepped):
+        where = 10 * step + np.arange(buffer.n_envs)
         shown = {"a": np.stack([where, -where], 1), "b": where}
         ended = where % 3 == 0
-        mask = None if valid is None else valid[step].copy()
         columns = {"observations": shown, "actions": where, "more_than_is_kept": where}
         columns["states"] = np.stack([where + 0.25, where + 0.5], 1)
         rewards = where.astype(np.float32)
         buffer.add(transition(columns, shown, rewards, ended, ended, mask), rewards)
-    return buffer
+        fullness.append(buffer.is_full)
+    return fullness
 
 
 def test_rows_go_step_by_step_through_the_environments() -> None:
@@ -98,29 +104,25 @@ def test_a_sequence_is_of_one_environment_with_the_state_before_its_first_step()
     assert rows["actions"].tolist() == [[0, 10, 20], [1, 11, 21], [30, 40, 50], [31, 41, 51]]
     assert rows["observations"]["a"].tolist() == [[[i, -i] for i in row] for row in rows["actions"].tolist()]
     assert rows["states"].tolist() == [[0.25, 0.5], [1.25, 1.5], [30.25, 30.5], [31.25, 31.5]]
-    assert "weights" not in rows
     assert buffer.as_steps(rows["actions"]).tolist() == buffer.columns["actions"].tolist()
     assert buffer.n_rows == len(rows["states"])
     assert buffer.steps_a_row == 3
 
 
-def test_weights_say_which_steps_merely_reset() -> None:
-    valid = np.array([[True, True], [False, True], [True, True], [True, False]])
-    rows = filled(4, 2, valid, chunk_length=2, state_size=2, has_reset_steps=True).rows()
-    assert rows["weights"].tolist() == [[1, 0], [1, 1], [1, 1], [1, 0]]
-    single = filled(4, 2, valid, has_reset_steps=True)
-    assert set(single.rows()) == {"observations", "actions", "weights"}
-    assert single.rows()["weights"].tolist() == [1, 1, 0, 1, 1, 1, 1, 0]
-    assert "weights" not in filled(4, 2, valid).rows()
-    assert (single.n_rows, single.steps_a_row) == (8, 1)
-    assert single.as_steps(single.rows()["actions"]).tolist() == single.columns["actions"].tolist()
-
-
-def test_only_sequences_of_nothing_but_resets_are_in_no_minibatch() -> None:
-    valid = np.array([[True, False], [False, False], [True, True], [False, True]])
-    buffer = filled(4, 2, valid, chunk_length=2, state_size=2, has_reset_steps=True)
-    batches = buffer.minibatch_rows(np.random.default_rng(0), 4, 1, 4)
-    assert all(set(batch) == {0, 2, 3} for batch in batches.tolist())
+def test_each_environment_fills_at_its_own_pace() -> None:
+    """Steps that merely reset an environment are left out, and so are those of one that is full."""
+    stepped = np.array([[True, True], [False, True], [True, True], [True, True], [True, False]])
+    buffer = RolloutBuffer(4, 2, SPECS, chunk_length=2, state_size=2)
+    fullness = add_steps(buffer, stepped)
+    assert buffer.columns["actions"].T.tolist() == [[0, 20, 30, 40], [1, 11, 21, 31]]
+    assert buffer.columns["observations"]["b"].T.tolist() == [[0, 20, 30, 40], [1, 11, 21, 31]]
+    assert buffer.rewards.T.tolist() == [[0, 20, 30, 40], [1, 11, 21, 31]]
+    assert buffer.dones.T.tolist() == [[True, False, True, False], [False, False, True, False]]
+    states = [[0.25, 0.5], [1.25, 1.5], [30.25, 30.5], [21.25, 21.5]]
+    assert buffer.rows()["states"].tolist() == states
+    assert fullness == [False, False, False, False, True]
+    add_steps(buffer, np.ones((1, 2), bool))
+    assert buffer.columns["actions"].T.tolist() == [[0, 20, 30, 40], [1, 11, 21, 31]]
 
 
 def test_truncations_name_step_environment_and_final_observation() -> None:
@@ -164,15 +166,3 @@ def test_every_epoch_sees_every_row_in_so_many_minibatches_of_one_size(
     for epoch in batches.reshape(n_epochs, -1):
         assert sorted(epoch[:n_rows].tolist()) == list(range(n_rows))
         assert set(epoch.tolist()) == set(range(n_rows))
-
-
-@given(seed=st.integers(0, 999), n_steps=st.integers(2, 8), n_minibatches=st.integers(1, 9))
-@each_example
-def test_reset_rows_are_in_no_minibatch(seed: int, n_steps: int, n_minibatches: int) -> None:
-    valid = np.random.default_rng(seed).random((n_steps, 3)) < 0.6
-    valid[0, 0] = True
-    batch_size = -(-3 * n_steps // n_minibatches)
-    buffer = filled(n_steps, 3, valid)
-    batches = buffer.minibatch_rows(np.random.default_rng(seed), 2, n_minibatches, batch_size)
-    for epoch in batches.reshape(2, -1):
-        assert set(epoch.tolist()) == set(np.flatnonzero(valid).tolist())

@@ -24,8 +24,8 @@ def transition(
 ) -> Transition:
     """Return one step after which ``following`` was observed, and in the ended episodes observed last.
 
-    What the environments show after it, the first observations of next episodes, is 77 everywhere;
-    ``masks`` are those of ``following``, and all true of what is shown.
+    Only the ``valid`` environments took it. What the environments show after it, the first observations of
+    next episodes, is 77 everywhere; ``masks`` are those of ``following``, and all true of what is shown.
     """
     finished = np.flatnonzero(ended)
     shown = transform(np.copy, following)
@@ -38,7 +38,7 @@ def transition(
         rewards.astype(np.float32),
         terminated,
         ended & ~terminated,
-        valid,
+        None if valid is None else np.flatnonzero(valid),
         shown_masks,
         finished=finished,
         final_observations=transform(lambda array: array[finished], following) if len(finished) else None,

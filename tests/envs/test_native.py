@@ -32,7 +32,7 @@ def run(env: Any, seeds: list[int], n_steps: int, n_actions: int) -> tuple[list[
     for _ in range(n_steps):
         step = stepper.step(generator.integers(0, n_actions, env.num_envs))
         final = None if step.final_observations is None else np.array(step.final_observations)
-        flags = step.terminated, step.truncated, step.valid
+        flags = step.terminated, step.truncated, np.isin(range(env.num_envs), step.envs)
         rows = (np.array(step.new_observations), step.rewards, *flags, final)
         seen.append(rows)
         episodes.extend(

@@ -49,10 +49,9 @@ def transitions(stepper: VecEnvAdapter, n_steps: int, action: Any = 0) -> list[l
         following = np.array(step.new_observations)
         if step.final_observations is not None:
             following[step.finished] = step.final_observations
-        for i in range(stepper.num_envs):
-            if step.valid is None or step.valid[i]:
-                row = (before[i], step.rewards[i], step.terminated[i], step.truncated[i], following[i])
-                rows[i].append(tuple(np.asarray(value).tolist() for value in row))
+        for i in step.envs:
+            row = (before[i], step.rewards[i], step.terminated[i], step.truncated[i], following[i])
+            rows[i].append(tuple(np.asarray(value).tolist() for value in row))
         observations = step.new_observations
     return rows
 

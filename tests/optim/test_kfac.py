@@ -313,25 +313,3 @@ def test_a_normalisation_whose_bias_is_not_trained_has_the_block_of_its_scale() 
     for module in (frozen, nn.LayerNorm(2, bias=False).double()):
         found = factors_of(kfac_of(module), values, weights)
         torch.testing.assert_close(found, {"kfac.weight.outputs": expected})
-
-
-def test_samples_that_a_weighted_loss_leaves_out_are_left_out_of_the_factors() -> None:
-    module = small()
-    kfac = kfac_of(module)
-    batch, weights = pictures(), weights_of()
-    counted = torch.tensor([1.0, 0.0, 1.0, 1.0, 0.0, 1.0], dtype=torch.float64)
-    with kfac.recording() as watch:
-        loss = (counted * losses(module(batch), weights)).sum() / counted.sum()
-    found = kfac.factors(watch, loss, counted.sum(), counted)
-    rows = counted > 0
-    for name, expected in factors_of(kfac, batch[rows], weights[rows]).items():
-        torch.testing.assert_close(found[name], expected)
-
-
-def test_a_layer_of_which_it_is_not_known_when_it_is_used_is_refused_where_steps_do_not_count() -> None:
-    module = nn.Linear(3, 2).double()
-    kfac = kfac_of(module)
-    with kfac.recording() as watch:
-        loss = module(torch.randn(7, 3, dtype=torch.float64)).mean()
-    with pytest.raises(ZooError, match=r"can't tell which steps `weight` is used for: rows of \[7\]"):
-        kfac.factors(watch, loss, 4, torch.ones(2, 2, dtype=torch.float64))

@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from zoo.algorithms.arguments import SdeConfig
-from zoo.algorithms.on_policy import OnPolicyAlgorithm, OnPolicyConfig, batch_mean, standardized, with_n_valid
+from zoo.algorithms.on_policy import OnPolicyAlgorithm, OnPolicyConfig, standardized
 from zoo.config.fields import hyperparameter, with_defaults
 from zoo.optim.optimizers import Adam, Optimizer, RMSprop
 from zoo.optim.update_runner import State, StepResult
@@ -51,11 +51,11 @@ class A2C(OnPolicyAlgorithm):
         self._take_steps(self._gradient_step, rollout, rates["learning_rate"].reshape(1))
 
     def _gradient_step(self, state: State, rollout: Any, learning_rate: Tensor) -> StepResult:
-        rollout, policy = with_n_valid(rollout), self.updater.module(state)
+        rollout, policy = dict(rollout), self.updater.module(state)
         parameters, values, _ = policy(rollout, rollout.get("states"))
         log_prob, entropy = self.policy.head.log_prob_and_entropy(parameters, rollout["actions"])
         if self.config.normalize_advantage:
-            rollout["advantages"] = standardized(rollout["advantages"], rollout)
+            rollout["advantages"] = standardized(rollout["advantages"])
         loss, metrics = actor_critic_loss(self.config, log_prob, entropy, values, rollout)
         state, grad_norm = self.updater.step(state, policy, loss, learning_rate)
         return StepResult(state, {**metrics, "grad_norm": grad_norm})
@@ -69,9 +69,9 @@ def actor_critic_loss(
     The gradients of the first two are those of the paper's algorithm S3; the entropy's is of its section 4.
     ``config`` has ``ent_coef`` and ``vf_coef``.
     """
-    policy_loss = -batch_mean(rollout["advantages"] * log_prob, rollout)
-    value_loss = batch_mean((values - rollout["returns"]).square(), rollout)
-    entropy_loss = -batch_mean(entropy, rollout)
+    policy_loss = -(rollout["advantages"] * log_prob).mean()
+    value_loss = (values - rollout["returns"]).square().mean()
+    entropy_loss = -entropy.mean()
     loss = policy_loss + config.ent_coef * entropy_loss + config.vf_coef * value_loss
     return loss, {
         "policy_loss": policy_loss.detach(),

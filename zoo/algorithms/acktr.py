@@ -18,13 +18,10 @@ from torch import Tensor
 from zoo.algorithms.a2c import actor_critic_loss
 from zoo.algorithms.collector import check_parameters
 from zoo.algorithms.on_policy import (
-    N_VALID,
     PLAIN_ACTIONS,
     OnPolicyAlgorithm,
     OnPolicyConfig,
-    batch_mean,
     standardized,
-    with_n_valid,
 )
 from zoo.config.fields import hyperparameter, with_defaults
 from zoo.optim.kfac import COUNT, KFac
@@ -105,15 +102,14 @@ class ACKTR(OnPolicyAlgorithm):
             raise
 
     def _gradient_step(self, state: State, shared: Any, noise: Tensor) -> StepResult:
-        config, rollout, policy = self.config, with_n_valid(shared["rollout"]), self.updater.module(state)
+        config, rollout, policy = self.config, dict(shared["rollout"]), self.updater.module(state)
         with self.kfac.recording() as watch, unrolled():
             parameters, values, _ = policy(rollout, rollout.get("states"))
         log_prob, entropy = self.policy.head.log_prob_and_entropy(parameters, rollout["actions"])
-        fisher_loss = batch_mean(self.fisher_losses(log_prob, values, noise), rollout)
-        n_samples = rollout.get(N_VALID, values.numel())
-        factors = self.kfac.factors(watch, fisher_loss, n_samples, rollout.get("weights"))
+        fisher_loss = self.fisher_losses(log_prob, values, noise).mean()
+        factors = self.kfac.factors(watch, fisher_loss, values.numel())
         if self._normalizes_advantage():
-            rollout["advantages"] = standardized(rollout["advantages"], rollout)
+            rollout["advantages"] = standardized(rollout["advantages"])
         loss, metrics = actor_critic_loss(config, log_prob, entropy, values, rollout)
         gradient = self.updater.gradient(policy, loss)
         natural = self.kfac.natural_gradient(state, gradient)

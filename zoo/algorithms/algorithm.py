@@ -481,11 +481,10 @@ class Algorithm:
     def _interact(self, act: Act, store: Callable[[Transition], None]) -> Transition:
         """Act once in all environments, store what came of it, and count."""
         transition, before = self.collector.step(act), self.num_timesteps
-        if self.collector.envs.next_step_autoreset:
-            valid = transition.valid
-            self.num_timesteps += self.distributed.total(self.n_envs if valid is None else int(valid.sum()))
-        else:
+        if transition.stepped is None:
             self.num_timesteps += self.n_envs * self.distributed.size
+        else:
+            self.num_timesteps += self.distributed.total(len(transition.stepped))
         if self.normalizer is not None:
             self.distributed.share_early_statistics(before)
         check_collected(self)

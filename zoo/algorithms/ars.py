@@ -89,7 +89,6 @@ class PopulationRollout(Collector):
         n_seen = 0 if moments is None else len(moments.row_statistics(0))
         results, records = np.zeros((len(episodes), 2 + n_seen)), []
         steps, rewards = np.zeros(envs.num_envs, np.int64), np.zeros(envs.num_envs)
-        everywhere = np.ones(envs.num_envs, np.bool_)
         waiting, playing = deque(range(len(episodes))), dict[int, int]()
 
         def begin(rows: Iterable[int]) -> None:
@@ -97,7 +96,7 @@ class PopulationRollout(Collector):
             for row, episode in zip(rows, [*waiting], strict=False):
                 vector, seeds[row] = episodes[waiting.popleft()]
                 acting.vectors[row].copy_(torch.from_numpy(vectors[vector]))
-                playing[row], steps[row], rewards[row], envs.idle[row] = episode, 0, 0.0, False
+                playing[row], steps[row], rewards[row] = episode, 0, 0.0
             if seeds and moments is not None:
                 moments.start(list(seeds))
             if seeds and envs.is_replayable:
@@ -105,29 +104,28 @@ class PopulationRollout(Collector):
 
         if not envs.is_replayable:
             self.reset([episodes[row % len(episodes)][1] for row in range(envs.num_envs)])
-        envs.idle[:] = True
         begin(range(envs.num_envs))
         while playing:
             transition = self.step(lambda policy_input: {"actions": acting.act(policy_input)})
-            counted = everywhere if transition.valid is None else transition.valid
-            steps += counted
-            rewards += np.where(counted, transition.rewards, 0.0)
+            stepped = transition.envs
+            steps[stepped] += 1
+            rewards[stepped] += transition.rewards[stepped]
             if moments is not None:
-                moments.update(transition.observations, counted)
-            for record in transition.episodes:
+                moments.update(transition.observations, stepped)
+            ended = [record for record in transition.episodes if record.env_index in playing]
+            for record in ended:
                 row = record.env_index
                 result = results[playing.pop(row)]
                 result[:2] = rewards[row], steps[row]
                 if moments is not None:
                     result[2:] = moments.row_statistics(row)
-                envs.idle[row] = True
-                records.append(record)
-            if transition.episodes:
-                begin([record.env_index for record in transition.episodes])
-            elif steps.max() > LONGEST_EPISODE:
+            records += ended
+            if ended:
+                begin([record.env_index for record in ended])
+            elif steps[list(playing)].max() > LONGEST_EPISODE:
                 raise ZooError(
-                    f"environment {steps.argmax()} has taken {LONGEST_EPISODE:,} steps without an end of its"
-                    " episode; give it a time limit (env.max_episode_steps)"
+                    f"environment {max(playing, key=steps.item)} has taken {LONGEST_EPISODE:,} steps without"
+                    " an end of its episode; give it a time limit (env.max_episode_steps)"
                 )
         return results, records
 

@@ -119,13 +119,12 @@ class Collector:
             self._look_at({"observations": transition.final_observations}, transition.finished)
         if self.normalizer is not None and self._statistics_follow():
             self.normalizer.update_observations(transition.new_observations)
-            self.normalizer.update_returns(transition.rewards, transition.dones, transition.valid)
+            self.normalizer.update_returns(transition.rewards, transition.dones, transition.envs)
         self.set_observations(transition.new_observations)
-        if not self.envs.next_step_autoreset:
+        if transition.stepped is None:
             self._starting = transition.finished
         else:  # an episode starts where this step has merely reset
-            valid = transition.valid
-            self._starting = transition.finished[:0] if valid is None else np.flatnonzero(~valid)
+            self._starting = np.setdiff1d(self._everywhere, transition.stepped)
         self.timings["env"] += after - before
         self.timings["policy"] += before - started + time.perf_counter() - after
         return transition

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -32,7 +32,6 @@ ANY_ACTIONS = (*PLAIN_ACTIONS, spaces.Tuple, spaces.Dict)
 """For algorithms that only need the log-probability of an action."""
 
 USUAL_CHUNK = 32  # the longest sequences that a recurrent policy learns from by default
-N_VALID = "n_valid"  # the key of a batch with its number of steps that count, averaged over workers
 
 PIECE_BYTES = 64 * 2**20
 """Bytes that the observations of one forward pass without gradients may take, as floats."""
@@ -110,10 +109,7 @@ class OnPolicyAlgorithm(Algorithm):
             }
         elif self.config.chunk_length is not None:
             raise ZooError("`algo.chunk_length` is of recurrent policies, like MlpLstmPolicy; leave it out")
-        has_reset_steps = self.collector.envs.next_step_autoreset
-        self.buffer = RolloutBuffer(
-            self.config.n_steps, self.n_envs, specs, has_reset_steps=has_reset_steps, **chunks
-        )
+        self.buffer = RolloutBuffer(self.config.n_steps, self.n_envs, specs, **chunks)
         floats = spaces.flatdim(self.observation_space) * self.buffer.steps_a_row
         self._rows_at_once = max(1, PIECE_BYTES // (np.dtype(np.float32).itemsize * floats))
 
@@ -123,42 +119,39 @@ class OnPolicyAlgorithm(Algorithm):
     # -- collecting -------------------------------------------------------------------------------------
 
     def collect(self) -> None:
-        self._collect_rollout()
-        # Once more after a short rollout in which all environments of a worker, of any, merely reset.
-        can_be_empty = self.collector.envs.next_step_autoreset
-        while can_be_empty and self.distributed.total(not self.buffer.valid.any()) > 0:
-            self._collect_rollout()
-
-    def _collect_rollout(self) -> None:
+        """Step until each environment has ``n_steps`` steps; the first to have them step on meanwhile."""
         self._progress_before = self.progress
         self.buffer.start()
-        for noise in self._sampling_noise():
-            self._interact(partial(self._act_with, noise), self._store)
+        noise, resets_later = self._sampling_noise(), self.collector.envs.next_step_autoreset
+        is_filling = True
+        while is_filling:
+            self._interact(partial(self._act_with, next(noise)), self._store)
+            is_filling = not self.buffer.is_full
+            if resets_later:  # workers step as often as the slowest of them
+                is_filling = self.distributed.total(is_filling) > 0
 
     def _store(self, transition: Transition) -> None:
-        rewards, normalizer = transition.rewards, self.normalizer
-        self.buffer.add(transition, rewards if normalizer is None else normalizer.normalize_rewards(rewards))
-        if len(transition.finished):
-            self._store_truncations(transition)
-
-    def _store_truncations(self, transition: Transition) -> None:
-        """Keep final observations of truncated episodes, from which `_advantages_and_returns` bootstraps."""
-        finished = transition.finished
-        is_truncated = transition.truncated[finished]
-        if is_truncated.any():
-            final = transform(lambda array: array[is_truncated].copy(), transition.final_observations)
-            envs, state = finished[is_truncated], self.recurrent.array
+        buffer, rewards, normalizer = self.buffer, transition.rewards, self.normalizer
+        sizes = buffer.sizes.copy()
+        buffer.add(transition, rewards if normalizer is None else normalizer.normalize_rewards(rewards))
+        is_cut = transition.truncated
+        if transition.stepped is not None:  # the steps to come of an environment that is full don't count
+            is_cut = (is_cut | (buffer.sizes == buffer.n_steps)) & ~transition.terminated
+            is_cut &= buffer.sizes > sizes
+        if np.count_nonzero(is_cut):
+            envs, state = np.flatnonzero(is_cut), self.recurrent.array
+            final = transform(lambda array: array[envs], transition.following()["next_observations"])
             states = None if state is None else state[envs]
-            self.buffer.add_truncations(envs, self.collector.normalized(final), states)
+            buffer.add_truncations(envs, self.collector.normalized(final), states)
 
     def _sampling_noise(self) -> Iterator[Array]:
-        """Return the noise of the actions at each step of a rollout, (n_envs, …)."""
-        head, n_steps = self.acting.head, self.buffer.n_steps
-        config: Any = self.config
-        if not getattr(config, "use_sde", False):
-            return iter(head.noise(self.rng, (n_steps, self.n_envs)))
-        held = SdeNoise(head, config.sde_sample_freq)
-        return (held.next(self.rng, self.n_envs) for _ in range(n_steps))
+        """Yield the noise of the actions at each step of a rollout, (n_envs, …)."""
+        head, config = self.acting.head, cast(Any, self.config)
+        held = SdeNoise(head, config.sde_sample_freq) if getattr(config, "use_sde", False) else None
+        while held is not None:
+            yield held.next(self.rng, self.n_envs)
+        while True:
+            yield from head.noise(self.rng, (self.buffer.n_steps, self.n_envs))
 
     def _act_with(self, noise: Array, policy_input: PolicyInput) -> dict[str, Arrays]:
         before = self.recurrent.array
@@ -177,8 +170,7 @@ class OnPolicyAlgorithm(Algorithm):
         """Return the rollout as tensors with one row a step, (n_steps × n_envs, …).
 
         Its own columns, ``values`` (and ``log_prob`` where `uses_old_log_prob`) of the policy that collected
-        it, ``advantages`` and ``returns``, which bootstrap truncated episodes from their final observations;
-        for environments in which some steps merely reset, ``weights``: see `batch_mean`.
+        it, ``advantages`` and ``returns``, which bootstrap truncated episodes from their final observations.
 
         For a recurrent policy there is one row a sequence, (n_sequences, chunk_length, …), besides them
         ``episode_starts``, and ``states`` (n_sequences, …) before each sequence.
@@ -217,27 +209,27 @@ class OnPolicyAlgorithm(Algorithm):
         A truncated episode goes on as far as the reward is concerned: γ·V(final observation) is added to it.
         """
         buffer, gamma = self.buffer, self.config.gamma
-        rewards, truncations = buffer.rewards, buffer.truncations()
+        rewards, dones, truncations = buffer.rewards, buffer.dones, buffer.truncations()
         if truncations is not None:
             final: dict[str, Arrays] = {"observations": truncations.final_observations}
             if truncations.states is not None:
                 final["states"] = truncations.states
             parts = split_rows(final, self._rows_at_once)
             final_values = np.concatenate([self.acting.values(part, part.get("states")) for part in parts])
-            rewards = rewards.copy()
+            rewards, dones = rewards.copy(), dones.copy()
             rewards[truncations.steps, truncations.envs] += gamma * final_values
+            dones[truncations.steps, truncations.envs] = True
         policy_input, state = self.collector.policy_input, self.recurrent.array
         if state is not None:
             policy_input = {**policy_input, "episode_starts": self.collector.episode_starts}
         last_values = self.acting.values(policy_input, state)
         advantages = generalized_advantages(
-            rewards, values, last_values, buffer.dones, gamma, self.config.gae_lambda
+            rewards, values, last_values, dones, gamma, self.config.gae_lambda
         )
         return advantages, advantages + values
 
     def _record_explained_variance(self, rollout: dict[str, Any]) -> None:
-        explained = explained_variance(rollout["values"], rollout["returns"], rollout.get("weights"))
-        self.record("train/explained_variance", explained)
+        self.record("train/explained_variance", explained_variance(rollout["values"], rollout["returns"]))
 
     def _normalizes_advantage(self) -> bool:
         return self.config.normalize_advantage
@@ -271,47 +263,19 @@ class OnPolicyAlgorithm(Algorithm):
         return ZooError(f"{asked} can't be made of {parts}; change {others} or algo.{option}")
 
 
-def with_n_valid(batch: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a batch with the number of its steps that count, so that workers have to meet for it only once.
-
-    It is the mean over workers, of whose batches some may have more steps that count than others: so means
-    of `batch_mean`, averaged over workers, are those over the batches of all together.
-    """
-    weights = batch.get("weights")
-    return dict(batch) if weights is None else {**batch, N_VALID: average(weights.sum())}
-
-
-def batch_mean(column: Tensor, batch: Mapping[str, Any]) -> Tensor:
-    """Return the mean of a column of a batch, over the steps that count.
-
-    These are all, unless the batch has ``weights``: 0 for the steps that merely reset an environment. The sum
-    is then divided by the number that `with_n_valid` has put into the batch; otherwise by that of its own.
-    """
-    weights = batch.get("weights")
-    if weights is None:
-        return column.mean()
-    return (weights * column).sum() / (batch[N_VALID] if N_VALID in batch else weights.sum())
-
-
-def standardized(advantages: Tensor, batch: Mapping[str, Any]) -> Tensor:
-    """Return advantages with mean 0 and deviation 1 over the steps that count of all workers' batches."""
-    weights = batch.get("weights")
-    if weights is None:
-        if n_workers() == 1:
-            return (advantages - advantages.mean()) / (advantages.std() + 1e-8)
-        weights = torch.ones_like(advantages)
-    exact = advantages.double()
-    sums = torch.stack([weights.double().sum(), (weights * exact).sum(), (weights * exact.square()).sum()])
-    n, total, squares = (average(sums) * n_workers()).unbind()
+def standardized(advantages: Tensor) -> Tensor:
+    """Return advantages with mean 0 and deviation 1 over the batches of all workers."""
+    if n_workers() == 1:
+        return (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+    exact, n = advantages.double(), advantages.numel() * n_workers()
+    total, squares = (average(torch.stack([exact.sum(), exact.square().sum()])) * n_workers()).unbind()
     mean = total / n
-    variance = (squares - n * mean.square()).clamp(min=0.0) / (n - 1).clamp(min=1.0)
+    variance = (squares - n * mean.square()).clamp(min=0.0) / max(n - 1, 1)
     return (advantages - mean.to(advantages.dtype)) / (variance.sqrt().to(advantages.dtype) + 1e-8)
 
 
-def explained_variance(values: Tensor, returns: Tensor, weights: Tensor | None = None) -> float:
+def explained_variance(values: Tensor, returns: Tensor) -> float:
     """Return the share of the returns' variance that the values explain: 1 − Var(R − V) / Var(R)."""
-    if weights is not None:
-        values, returns = values[weights > 0], returns[weights > 0]
     variance = returns.var(correction=0)
     if variance == 0:
         return float("nan")

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from zoo.algorithms.arguments import Policy, SdeConfig
-from zoo.algorithms.on_policy import OnPolicyAlgorithm, OnPolicyConfig, batch_mean, standardized, with_n_valid
+from zoo.algorithms.on_policy import OnPolicyAlgorithm, OnPolicyConfig, standardized
 from zoo.buffers.arrays import transform
 from zoo.config.fields import ScheduleValue, hyperparameter, with_defaults
 from zoo.errors import ZooError
@@ -94,9 +94,7 @@ class PPO2(OnPolicyAlgorithm):
         self._record_explained_variance(rollout)
         if config.normalize_advantage and not self.standardizes_minibatches:
             with averaging_over(None):
-                rollout["advantages"] = standardized(rollout["advantages"], rollout)
-        if self.buffer.chunk_length is None:  # minibatches are then drawn from the steps that count
-            rollout.pop("weights", None)
+                rollout["advantages"] = standardized(rollout["advantages"])
         n_minibatches, n_rows = self._minibatches()
         minibatches = self.buffer.minibatch_rows(self.rng, config.n_epochs, n_minibatches, n_rows)
         shared = {"rollout": rollout, **self.rates(self._progress_before)}
@@ -105,17 +103,17 @@ class PPO2(OnPolicyAlgorithm):
 
     def _gradient_step(self, state: State, shared: Any, rows: Tensor) -> StepResult:
         config, policy = self.config, self.updater.module(state)
-        batch = with_n_valid(transform(lambda column: column[rows], shared["rollout"]))
+        batch = transform(lambda column: column[rows], shared["rollout"])
         parameters, values, _ = policy(batch, batch.get("states"))
         log_prob, entropy = self.policy.head.log_prob_and_entropy(parameters, batch["actions"])
         log_ratio = log_prob - batch["log_prob"]
         policy_loss = self.policy_loss(log_ratio, batch, shared["clip_range"])
         value_loss = self.value_loss(values, batch, shared)
-        entropy_loss = -batch_mean(entropy, batch)
+        entropy_loss = -entropy.mean()
         loss = policy_loss + config.ent_coef * entropy_loss + config.vf_coef * value_loss
         log_ratio = log_ratio.detach()
         ratio_change = log_ratio.expm1()
-        approx_kl, too_far = batch_mean(ratio_change - log_ratio, batch), None
+        approx_kl, too_far = (ratio_change - log_ratio).mean(), None
         if config.target_kl is not None:
             approx_kl = average(approx_kl)
             too_far = ~(approx_kl <= 1.5 * config.target_kl)  # NaN is too far as well
@@ -128,7 +126,7 @@ class PPO2(OnPolicyAlgorithm):
             "entropy_loss": entropy_loss.detach(),
             "loss": loss.detach(),
             "approx_kl": approx_kl,
-            "clip_fraction": batch_mean((ratio_change.abs() > shared["clip_range"]).float(), batch),
+            "clip_fraction": (ratio_change.abs() > shared["clip_range"]).float().mean(),
             "grad_norm": grad_norm,
         }
         return StepResult(state, metrics)
@@ -137,9 +135,9 @@ class PPO2(OnPolicyAlgorithm):
         """Return the clipped surrogate (equation 7 of the paper), negated."""
         advantages, ratio = batch["advantages"], log_ratio.exp()
         if self.config.normalize_advantage and self.standardizes_minibatches:
-            advantages = standardized(advantages, batch)
+            advantages = standardized(advantages)
         clipped = torch.clamp(ratio, 1 - clip_range, 1 + clip_range)
-        return -batch_mean(torch.minimum(advantages * ratio, advantages * clipped), batch)
+        return -torch.minimum(advantages * ratio, advantages * clipped).mean()
 
     def value_loss(self, values: Tensor, batch: Batch, rates: dict[str, Tensor]) -> Tensor:
         """Return the squared error to the returns; clipped values can only make it worse, never better."""
@@ -149,7 +147,7 @@ class PPO2(OnPolicyAlgorithm):
             bound = rates["clip_range" if clip_range == "same" else "clip_range_vf"]
             change = torch.clamp(values - batch["values"], -bound, bound)
             error = torch.maximum(error, (batch["values"] + change - batch["returns"]).square())
-        return batch_mean(error, batch)
+        return error.mean()
 
     def _minibatches(self) -> tuple[int, int]:
         if self.config.batch_size is not None:

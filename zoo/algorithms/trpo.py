@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.algorithms.arguments import SdeConfig
-from zoo.algorithms.on_policy import OnPolicyAlgorithm, OnPolicyConfig, batch_mean, standardized, with_n_valid
+from zoo.algorithms.on_policy import OnPolicyAlgorithm, OnPolicyConfig, standardized
 from zoo.buffers.arrays import transform
 from zoo.config.fields import ScheduleValue, hyperparameter, with_defaults
 from zoo.errors import ZooError
@@ -89,19 +89,18 @@ class TRPO(OnPolicyAlgorithm):
         self._record_explained_variance(rollout)
         advantages = rollout["advantages"]
         if self.config.normalize_advantage:
-            advantages = standardized(advantages, rollout)
+            advantages = standardized(advantages)
         self._move_policy({**rollout, "advantages": advantages})
         self._fit_critic(rollout)
 
     # -- the policy -------------------------------------------------------------------------------------
 
-    def _move_policy(self, rollout: Batch) -> None:
+    def _move_policy(self, batch: Batch) -> None:
         """Take the step, or none where no length of it was accepted."""
         config, runner = self.config, self.runner
         start = runner.state.snapshot("policy")
-        batch = with_n_valid(rollout)
         old = runner.call(self._policy_gradient, batch)
-        product = self._damped_product(with_n_valid(self._fisher_batch(rollout)))
+        product = self._damped_product(self._fisher_batch(batch))
         direction = conjugate_gradient(product, old["gradient"], config.cg_max_steps)
         step = longest_step(direction, product, config.target_kl)
         objective, bound = average(old["objective"]), config.line_search_kl_factor * config.target_kl
@@ -144,14 +143,14 @@ class TRPO(OnPolicyAlgorithm):
         """Return objective, entropy and KL divergence to the old policy where ``vector`` is the policy."""
         parameters, _, _ = self.updater.parameters.functional(vector)(batch, batch.get("states"))
         objective, entropy = self._objective(parameters, batch)
-        kl = batch_mean(self.policy.head.kl(batch["old"], parameters), batch)
+        kl = self.policy.head.kl(batch["old"], parameters).mean()
         return {"objective": objective, "entropy": entropy, "kl": kl}
 
     def _objective(self, parameters: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the surrogate objective (equation 14 of the paper) with the entropy's bonus; the entropy."""
         log_prob, entropies = self.policy.head.log_prob_and_entropy(parameters, batch["actions"])
-        ratio, entropy = (log_prob - batch["log_prob"]).exp(), batch_mean(entropies, batch)
-        return batch_mean(ratio * batch["advantages"], batch) + self.config.ent_coef * entropy, entropy
+        ratio, entropy = (log_prob - batch["log_prob"]).exp(), entropies.mean()
+        return (ratio * batch["advantages"]).mean() + self.config.ent_coef * entropy, entropy
 
     def _fisher_batch(self, batch: Batch) -> Batch:
         """Return what Fisher products are made of: all of the batch, or a part drawn at random."""
@@ -178,7 +177,7 @@ class TRPO(OnPolicyAlgorithm):
         with unrolled():
             parameters, _, _ = self.updater.parameters.functional(vector)(batch, batch.get("states"))
         old, kl = parameters.detach(), self.policy.head.kl
-        return fisher_vector_product(parameters, vector, lambda new: batch_mean(kl(old, new), batch))
+        return fisher_vector_product(parameters, vector, lambda new: kl(old, new).mean())
 
     # -- the critic -------------------------------------------------------------------------------------
 
@@ -190,9 +189,9 @@ class TRPO(OnPolicyAlgorithm):
 
     def _critic_step(self, state: State, shared: Any, rows: Tensor) -> StepResult:
         policy = self.updater.module(state)
-        batch = with_n_valid(transform(lambda column: column[rows], shared["rollout"]))
+        batch = transform(lambda column: column[rows], shared["rollout"])
         _, values, _ = policy(batch, batch.get("states"))
-        value_loss = batch_mean((values - batch["returns"]).square(), batch)
+        value_loss = (values - batch["returns"]).square().mean()
         gradient = self.updater.gradient(policy, value_loss) * shared["critic_only"]
         state, grad_norm = self.updater.apply_gradient(state, gradient, shared["learning_rate"])
         return StepResult(state, {"value_loss": value_loss.detach(), "grad_norm": grad_norm})

@@ -202,11 +202,11 @@ class ReplayBuffer:
     def add(self, transition: Transition) -> None:
         """Store one step of all environments, but for those that it merely reset."""
         values = transition.stored()
-        heads, envs, valid = self.heads, self._envs, transition.valid
-        if valid is not None and not valid.all():
+        heads, envs = self.heads, transition.envs
+        if len(envs) < self.n_envs:
             self._are_in_step = False
-            heads, envs = heads[valid], envs[valid]
-            values = {name: transform(lambda array: array[valid], value) for name, value in values.items()}
+            heads = heads[envs]
+            values = {name: transform(lambda array: array[envs], value) for name, value in values.items()}
         is_one_row = self._are_in_step and not self.optimize_memory_usage
         rows: Any = int(heads[0]) if is_one_row else (heads, envs)
         for name, column in self.columns.items():

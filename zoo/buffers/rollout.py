@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -26,8 +26,8 @@ class RolloutBuffer:
 
     ``specs`` name the columns (n_steps, n_envs, …) that are stored besides rewards and episode ends. A
     recurrent policy learns from sequences of ``chunk_length`` steps, which divides ``n_steps``: its state
-    (``state_size`` numbers, column ``states``) is stored before each of them. ``has_reset_steps`` adds a
-    column of weights to `rows`, for environments in which some steps merely reset.
+    (``state_size`` numbers, column ``states``) is stored before each of them. ``sizes`` (n_envs,) counts the
+    steps of each environment so far: they differ where a step merely resets some of the environments.
     """
 
     def __init__(
@@ -38,7 +38,6 @@ class RolloutBuffer:
         *,
         chunk_length: int | None = None,
         state_size: int = 0,
-        has_reset_steps: bool = False,
     ) -> None:
         self.n_steps, self.n_envs, self.chunk_length = n_steps, n_envs, chunk_length
         self.steps_a_row = chunk_length or 1
@@ -50,10 +49,8 @@ class RolloutBuffer:
         self.columns: dict[str, Arrays] = allocate(specs, (n_steps, n_envs))
         n_chunks = n_steps // self.steps_a_row
         self.states: Array = np.zeros((n_chunks, n_envs, state_size), np.float32)
-        self._has_reset_steps = has_reset_steps
         self.rewards: Array = np.zeros((n_steps, n_envs), np.float32)
         self.dones: Array = np.zeros((n_steps, n_envs), np.bool_)
-        self.valid: Array = np.zeros((n_steps, n_envs), np.bool_)
         self.start()
 
     def __repr__(self) -> str:
@@ -61,29 +58,34 @@ class RolloutBuffer:
 
     def start(self) -> None:
         """Begin a new rollout."""
-        self._step = 0
-        self._truncations: list[tuple[int, Array, Arrays, Array | None]] = []
-        self.valid.fill(True)
+        self.sizes: Array = np.zeros(self.n_envs, np.int64)
+        self._truncations: list[tuple[Array, Array, Arrays, Array | None]] = []
+
+    @property
+    def is_full(self) -> bool:
+        """Whether each environment has ``n_steps`` steps in it."""
+        return bool(self.sizes.min() == self.n_steps)
 
     def add(self, transition: Transition, rewards: Array) -> None:
-        """Store one step of all environments, with its rewards as they are learned from."""
-        step, valid, dones = self._step, transition.valid, transition.dones
+        """Store a step, with its rewards as they are learned from; not of environments that are full."""
+        stepped, kept, place = transition.stepped, cast(Any, np.s_[:]), self.sizes[0]
+        if stepped is not None:
+            kept = stepped[self.sizes[stepped] < self.n_steps]
+            place = self.sizes[kept], kept
         for name, column in self.columns.items():
-            assign(column, step, transition.columns[name])
-        if self.chunk_length is not None and step % self.chunk_length == 0:
-            self.states[step // self.chunk_length] = transition.columns["states"]
-        self.rewards[step] = rewards
-        self.dones[step] = dones
-        if valid is not None:
-            self.valid[step] = valid
-            self.dones[step] |= ~valid
-        self._step = step + 1
+            assign(column, place, transform(lambda array: array[kept], transition.columns[name]))
+        if self.chunk_length is not None:
+            envs = np.arange(self.n_envs)[kept]
+            envs = envs[self.sizes[envs] % self.chunk_length == 0]
+            self.states[self.sizes[envs] // self.chunk_length, envs] = transition.columns["states"][envs]
+        self.rewards[place], self.dones[place] = rewards[kept], transition.dones[kept]
+        self.sizes[kept] += 1
 
     def add_truncations(
         self, env_indices: Array, final_observations: Arrays, states: Array | None = None
     ) -> None:
         """Remember where the step just added cut episodes short: normalised observations, states after it."""
-        self._truncations.append((self._step - 1, env_indices, final_observations, states))
+        self._truncations.append((self.sizes[env_indices] - 1, env_indices, final_observations, states))
 
     def truncations(self) -> Truncations | None:
         """Return where episodes were cut short, and what they ended with; None if none was."""
@@ -91,14 +93,14 @@ class RolloutBuffer:
             return None
         steps, envs, final_observations, states = zip(*self._truncations, strict=True)
         return Truncations(
-            np.concatenate([np.full(len(each), step) for step, each in zip(steps, envs, strict=True)]),
+            np.concatenate(steps),
             np.concatenate(envs),
             join(list(final_observations)),
             None if states[0] is None else np.concatenate(states),
         )
 
     def rows(self) -> dict[str, Arrays]:
-        """Return views of all columns with one entry a step, and ``weights`` where steps may merely reset.
+        """Return views of all columns with one entry a step.
 
         For a recurrent policy copies with one entry a sequence, (n_sequences, chunk_length, …), and
         ``states`` (n_sequences, state_size) before each.
@@ -106,8 +108,6 @@ class RolloutBuffer:
         rows = {name: transform(self.as_rows, column) for name, column in self.columns.items()}
         if self.chunk_length is not None:
             rows["states"] = self.states.reshape(self.n_rows, -1)
-        if self._has_reset_steps:
-            rows["weights"] = self.as_rows(self.valid).astype(np.float32)
         return rows
 
     def as_rows(self, steps: Array) -> Array:
@@ -130,10 +130,9 @@ class RolloutBuffer:
         """Return indices into `rows` of shuffled minibatches, (n_epochs × n_minibatches, batch_size).
 
         An epoch sees each row once, as far as its minibatches have room. Where rows are missing to fill them,
-        or merely reset (a sequence: in all its steps), further ones are drawn at random in their place.
+        further ones are drawn at random.
         """
-        valid = self.valid if self.chunk_length is None else self.as_rows(self.valid).any(-1)
-        rows = np.flatnonzero(valid)
+        rows = np.arange(self.n_rows)
         epochs = rng.permuted(np.tile(rows, (n_epochs, 1)), axis=1)
         room = n_minibatches * batch_size
         if room > len(rows):

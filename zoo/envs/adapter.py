@@ -42,10 +42,9 @@ if TYPE_CHECKING:
 class VecEnvAdapter:
     """Steps any `gymnasium.vector.VectorEnv` and returns each step as a `Transition`.
 
-    Same-step, next-step and disabled autoreset come out alike, but for ``valid`` (see `Transition`). Actions
-    are values of the action space itself. A `VecNormalize` is unwrapped: ``env`` and all values are raw,
-    ``normalizer`` is its statistics. ``monitor`` defaults to the one that `make_vec_env` attached. Steps of
-    environments that are ``idle`` are not ``valid``.
+    Same-step, next-step and disabled autoreset come out alike, but for ``stepped`` (see `Transition`).
+    Actions are values of the action space itself. A `VecNormalize` is unwrapped: ``env`` and all values are
+    raw, ``normalizer`` is its statistics. ``monitor`` defaults to the one that `make_vec_env` attached.
 
     ``observations`` is what the environments show now, None before the first reset.
     """
@@ -100,7 +99,6 @@ class VecEnvAdapter:
         self._action_masks: NDArray[np.bool_] | None = None
         self.start = self.monitor.start if self.monitor is not None else now()
         self._n_steps = 0
-        self.idle: NDArray[np.bool_] = np.zeros(self.num_envs, dtype=np.bool_)
         self._start_episodes()
         self._token = object()
 
@@ -219,8 +217,6 @@ class VecEnvAdapter:
             transition = self._step_foreign(actions)
         self._stepped.last_stepped_by = self._token
         self.observations, self._action_masks = transition.new_observations, transition.new_action_masks
-        if np.count_nonzero(self.idle):  # quicker than any()
-            transition.valid = ~self.idle if transition.valid is None else transition.valid & ~self.idle
         if self._nan_check:
             everyone, finished = range(self.num_envs), transition.finished.tolist()
             check_finite("observation of", transition.new_observations, self._n_steps, everyone)
@@ -240,18 +236,17 @@ class VecEnvAdapter:
                 )
         terminated = np.array(terminated, dtype=np.bool_)
         truncated = np.array(truncated, dtype=np.bool_) & ~terminated
-        valid: NDArray[np.bool_] | None = None
-        if self.next_step_autoreset and self._to_reset.any():
-            valid = ~self._to_reset
-            terminated &= valid
-            truncated &= valid
-            self._first_steps[~valid] += 1
-        self._returns += rewards if valid is None else np.where(valid, rewards, 0.0)
+        stepped: NDArray[np.int64] | None = None
+        if self.next_step_autoreset:
+            stepped = np.flatnonzero(~self._to_reset)
+            terminated[self._to_reset] = truncated[self._to_reset] = False
+            self._first_steps[self._to_reset] += 1
+        self._returns += np.where(self._to_reset & self.next_step_autoreset, 0.0, rewards)
         self._n_steps += 1
         self._to_reset = terminated | truncated
         masks = self._masks.current(infos, None if self._autoreset is AutoresetMode.SAME_STEP else terminated)
         rewards = as_float32(np.asarray(rewards))
-        transition = Transition(observations, rewards, terminated, truncated, valid, masks, infos=infos)
+        transition = Transition(observations, rewards, terminated, truncated, stepped, masks, infos=infos)
         if self._to_reset.any():
             self._finish(transition, np.flatnonzero(self._to_reset))
         return transition
@@ -305,11 +300,10 @@ class VecEnvAdapter:
             if end.is_life:
                 continue
             self._returns[i], self._first_steps[i] = 0.0, self._n_steps
-            if not self.idle[i]:
-                seconds, info = now() - self.start, self._logged_info(end.info)
-                records.append(EpisodeRecord(i, end.episode_return, end.length, seconds, info))
-                if self.monitor is not None:
-                    self.monitor.write(records[-1])
+            seconds, info = now() - self.start, self._logged_info(end.info)
+            records.append(EpisodeRecord(i, end.episode_return, end.length, seconds, info))
+            if self.monitor is not None:
+                self.monitor.write(records[-1])
         return records
 
     def _logged_info(self, info: Mapping[str, Any]) -> dict[str, Any]:

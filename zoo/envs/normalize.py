@@ -119,7 +119,7 @@ class Normalizer(RefusesNames):
         self._scales.clear()
 
     def update_returns(
-        self, rewards: NDArray[Any], dones: NDArray[np.bool_], rows: NDArray[np.bool_] | None = None
+        self, rewards: NDArray[Any], dones: NDArray[np.bool_], rows: NDArray[Any] | None = None
     ) -> None:
         """Update the running returns of ``rows`` by rewards, (num_envs,), and zero those that ended."""
         if len(self.returns) != len(rewards):
@@ -366,16 +366,15 @@ class RowMoments:
         """Reset the statistics of these rows."""
         self.counts[rows] = self.means[rows] = self.squares[rows] = 0.0
 
-    def update(self, observations: Observations, counted: NDArray[np.bool_]) -> None:
-        """Update the rows that are ``counted`` by observations, (n_rows, …) or a dict of it."""
+    def update(self, observations: Observations, rows: NDArray[np.int64]) -> None:
+        """Update these rows by observations, (n_rows, …) or a dict of it."""
         by_key = observations if isinstance(observations, dict) else {SINGLE: observations}
-        parts = [np.reshape(by_key[key], (len(counted), -1)) for key in self._keys]
-        values = np.concatenate(parts, axis=1, dtype=np.float64)
-        self.counts += counted[:, np.newaxis]
-        deviations = np.where(counted[:, np.newaxis], values - self.means, 0.0)
-        self.means += deviations / np.maximum(self.counts, 1.0)
-        deviations *= values - self.means
-        self.squares += deviations
+        parts = [np.reshape(by_key[key], (len(self.counts), -1)) for key in self._keys]
+        values = np.concatenate(parts, axis=1, dtype=np.float64)[rows]
+        self.counts[rows] += 1.0
+        deviations = values - self.means[rows]
+        self.means[rows] += deviations / self.counts[rows]
+        self.squares[rows] += deviations * (values - self.means[rows])
 
     def row_statistics(self, row: int) -> NDArray[np.float64]:
         """Return the statistics of a row as `Normalizer.merge` takes them, without any return."""

@@ -77,8 +77,9 @@ class Transition:
     ``new_observations`` and ``new_action_masks`` (num_envs, mask_size) are what the environments show after
     the step: where one was reset within it, the start of its next episode. What such episodes ended with is
     in ``final_observations`` and ``final_action_masks``, rows for ``finished`` in that order. Masks are None
-    without masks. ``valid`` is None if all rows are real transitions; a row that merely reset its
-    environment, or stood idle, is False there. ``episodes`` are records of the whole episodes that ended.
+    without masks. ``stepped`` lists the environments that took a step, where others were merely reset (their
+    rows are dropped when the step is stored); it is None where environments are reset within a step.
+    ``episodes`` are records of the whole episodes that ended.
 
     The collector adds ``observations``, the raw ones before the step, and ``columns``: by name what the
     policy was shown (normalised ``observations``, ``action_masks``) and what it did (``actions`` and others).
@@ -88,7 +89,7 @@ class Transition:
     rewards: NDArray[np.float32]
     terminated: NDArray[np.bool_]
     truncated: NDArray[np.bool_]
-    valid: NDArray[np.bool_] | None = None
+    stepped: NDArray[np.int64] | None = None
     new_action_masks: NDArray[np.bool_] | None = None
     finished: NDArray[np.int64] = field(default_factory=lambda: NOTHING_FINISHED)
     final_observations: Observations | None = None
@@ -99,6 +100,11 @@ class Transition:
     final_infos: Sequence[Info] = ()
     observations: Observations = None
     columns: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def envs(self) -> NDArray[np.int64]:
+        """The environments that took a step."""
+        return np.arange(len(self.rewards)) if self.stepped is None else self.stepped
 
     @property
     def dones(self) -> NDArray[np.bool_]:

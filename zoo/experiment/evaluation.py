@@ -194,8 +194,7 @@ def evaluate(
         while any(left):
             transition = step()
             if on_step is not None:
-                counts = np.array(left, np.bool_) & (True if transition.valid is None else transition.valid)
-                on_step(transition, np.flatnonzero(counts).tolist())
+                on_step(transition, [i for i in transition.envs.tolist() if left[i]])
             for episode in transition.episodes:
                 if left[episode.env_index]:
                     check_finite_return(episode)

@@ -68,9 +68,8 @@ def record_expert(
         while recording := {i for i in range(n) if missing[i] and n_played[i] < n_most[i]}:
             transition = step()
             columns = _columns(transition, envs.action_space)
-            for i in recording:
-                if transition.valid is None or transition.valid[i]:
-                    steps[i].append(transform(lambda array: np.array(array[i : i + 1]), columns))  # noqa: B023
+            for i in recording.intersection(transition.envs.tolist()):
+                steps[i].append(transform(lambda array: np.array(array[i : i + 1]), columns))  # noqa: B023
             for episode in transition.episodes:
                 i = episode.env_index
                 if i not in recording:

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.arguments import Policy
-from zoo.algorithms.on_policy import ANY_ACTIONS, batch_mean, with_n_valid
+from zoo.algorithms.on_policy import ANY_ACTIONS
 from zoo.buffers.arrays import transform
 from zoo.config.fields import ScheduleValue, hyperparameter
 from zoo.errors import NotFiniteError, ZooError
@@ -36,7 +36,7 @@ from zoo.imitation.demonstrations import (
 from zoo.imitation.expert_data import ExpertData
 from zoo.optim.optimizers import Adam, Parameters, Updater
 from zoo.optim.runtime import Runtime
-from zoo.optim.update_runner import State, Step, StepResult, UpdateRunner
+from zoo.optim.update_runner import State, Step, StepResult, UpdateRunner, average
 from zoo.policies.acting import PolicyMode
 from zoo.policies.actor_critic import ActorCritic
 from zoo.policies.distributions import ActionDistribution
@@ -125,9 +125,10 @@ class Cloning:
 
     def step(self, state: State, shared: Any, rows: Tensor) -> StepResult:
         imitation = self.updater.module(state)
-        batch = with_n_valid(transform(itemgetter(rows), shared["rows"]))
-        parameters = imitation(batch, batch.get("states"))
-        loss = batch_mean(self.head.imitation_loss(parameters, batch["actions"]), batch)
+        batch = transform(itemgetter(rows), shared["rows"])
+        losses = self.head.imitation_loss(imitation(batch, batch.get("states")), batch["actions"])
+        mask = batch.get("weights", torch.ones_like(losses))  # 0 after the end of an episode
+        loss = (mask * losses).sum() / average(mask.sum())
         state, grad_norm = self.updater.step(state, imitation, loss, shared["learning_rate"])
         loss = loss.detach()
         return StepResult(state, {"imitation_loss": loss, "loss": loss, "grad_norm": grad_norm})

@@ -23,7 +23,7 @@ from zoo.algorithms.on_policy import OnPolicyAlgorithm
 from zoo.algorithms.ppo import PPO1, PPO2, PPO1Config, PPO2Config
 from zoo.algorithms.saving import Attributes
 from zoo.algorithms.trpo import TRPO, TRPOConfig
-from zoo.buffers.arrays import Arrays, merge_leading, observation_spec, transform
+from zoo.buffers.arrays import Arrays, merge_leading, observation_spec
 from zoo.config.fields import hyperparameter, with_defaults
 from zoo.errors import ZooError
 from zoo.imitation.demonstrations import chosen_episodes
@@ -196,10 +196,9 @@ class GAIL(OnPolicyAlgorithm):
         """Put the rewards of imitation in the place of the environment's."""
         buffer = self.buffer
         rewards = self._with_expert().rewards(**self._policy_pairs()).reshape(buffer.rewards.shape)
-        rewards[~buffer.valid] = 0.0
         buffer.rewards[:] = rewards
-        self.record("rollout/imitation_reward", float(rewards[buffer.valid].mean()))
-        returns = self.imitation_returns.add(rewards, buffer.dones & buffer.valid)
+        self.record("rollout/imitation_reward", float(rewards.mean()))
+        returns = self.imitation_returns.add(rewards, buffer.dones)
         if len(returns):
             self.record("rollout/ep_imitation_rew_mean", float(returns.mean()))
 
@@ -212,10 +211,7 @@ class GAIL(OnPolicyAlgorithm):
 
     def _train_discriminator(self) -> None:
         """Train it on the last rollout, and as much of the expert."""
-        discriminator, config = self._with_expert(), self.config
-        pairs, valid = self._policy_pairs(), self.buffer.valid.reshape(-1)
-        if not valid.all():
-            pairs = transform(lambda array: array[valid], pairs)
+        discriminator, config, pairs = self._with_expert(), self.config, self._policy_pairs()
         batch_size = config.d_batch_size or max(1, self.buffer.n_steps * self.n_envs // config.d_step)
         batches = discriminator.minibatches(
             pairs, (config.d_step, batch_size), self.rng, self.distributed.rows

@@ -71,15 +71,11 @@ class KFac:
         """Return a context that records the calls of all layers."""
         return CallRecorder(self.layers)
 
-    def factors(
-        self, recorder: CallRecorder, loss: Tensor, n_samples: Tensor | int, weights: Tensor | None = None
-    ) -> dict[str, Tensor]:
+    def factors(self, recorder: CallRecorder, loss: Tensor, n_samples: int) -> dict[str, Tensor]:
         """Return the factors of a batch, averaged over workers.
 
         ``loss`` is the mean over ``n_samples`` of minus the log-likelihoods of outputs that were drawn from
-        the model itself: so the mean square of its gradients is the Fisher matrix. Its graph stays. With
-        ``weights``, a 0 or 1 for each sample (samples) or (sequences, time), it leaves out some samples, and
-        so do the factors; ``n_samples`` is then how many are left, as a mean over workers.
+        the model itself: so the mean square of its gradients is the Fisher matrix. Its graph stays.
 
         Of a layer that is used several times for each sample (a convolution at each place, a recurrent
         layer at each step) uses are taken for independent: the block is the number of uses for each sample
@@ -98,7 +94,7 @@ class KFac:
                 rows = rows[:, : layer.parameter.numel()]
             factors[_entry(layer, "outputs")] = n_samples * (rows.T @ rows)
             if not layer.is_exact:
-                factors[_entry(layer, "inputs")] = _mean_square(layer, own, n_samples, weights)
+                factors[_entry(layer, "inputs")] = _mean_square(own, layer.parameter.dtype)
         flat = average(torch.cat([factor.reshape(-1) for factor in factors.values()]))
         parts = flat.split([factor.numel() for factor in factors.values()])
         return {name: part.view_as(factors[name]) for name, part in zip(factors, parts, strict=True)}
@@ -173,16 +169,11 @@ def _entry(layer: Layer, name: str) -> str:
     return f"kfac.{layer.name}.{name}"
 
 
-def _mean_square(
-    layer: Layer, calls: list[LayerCall], n_samples: Tensor | int, weights: Tensor | None
-) -> Tensor:
-    """Return the mean of a·aᵀ over the rows a of all uses of a layer, as far as their samples count."""
+def _mean_square(calls: list[LayerCall], dtype: torch.dtype) -> Tensor:
+    """Return the mean of a·aᵀ over the input rows a of all calls of a layer."""
     all_rows = [call.input_rows for call in calls if call.input_rows is not None]
-    rows = torch.cat(all_rows).to(layer.parameter.dtype)  # of bfloat16 they would not be positive
-    if weights is None:
-        return rows.T @ rows / len(rows)
-    counted = layer.weights_of_rows(weights, [len(each) for each in all_rows])
-    return (counted[:, None] * rows).T @ rows / (n_samples * (len(rows) / weights.numel()))
+    rows = torch.cat(all_rows).to(dtype)  # of bfloat16 they would not be positive
+    return rows.T @ rows / len(rows)
 
 
 def _eigen(matrix: Tensor) -> tuple[Tensor, Tensor]:
@@ -226,7 +217,6 @@ class Layer:
         if dimensions not in (1, 2, 4):
             raise ZooError(f"K-FAC knows no curvature of `{weight}`, a parameter of {dimensions} dimensions")
         self.is_exact = dimensions == 1
-        self.is_time_first = isinstance(owner, nn.RNNCellBase)
 
     @property
     def parameter(self) -> Tensor:
@@ -247,27 +237,6 @@ class Layer:
             return dict(zip(names, matrix.chunk(len(names)), strict=True))
         weight = matrix[:, : matrix.shape[1] - len(self.biases)]
         return dict(zip(names, (weight, *matrix[:, weight.shape[1] :].unbind(1)), strict=True))
-
-    def weights_of_rows(self, weights: Tensor, lengths: list[int]) -> Tensor:
-        """Return the weight of each row of input of all uses, whose numbers of rows are ``lengths``.
-
-        ``weights`` are those of the samples, (samples) or (sequences, time). Rows stand in their order, with
-        several in succession where a sample has several (a convolution's places); or step by step, for all
-        sequences at once, in recurrent layers, which read time first, and where a use is less than all
-        samples: a step. Raises `ZooError` for other numbers of rows.
-        """
-        size = weights.numel()
-        if self.is_time_first or lengths[0] < size:
-            order = weights.transpose(0, -1).reshape(-1)
-            n_times, rest = divmod(sum(lengths), size)
-            rows = order.repeat(n_times)
-        else:
-            rest = sum(length % size for length in lengths)
-            order = weights.reshape(-1)
-            rows = torch.cat([order.repeat_interleave(length // size) for length in lengths])
-        if rest:
-            raise ZooError(f"K-FAC can't tell which steps `{self.name}` is used for: rows of {lengths}")
-        return rows
 
 
 def layers_of(parameters: Parameters) -> list[Layer]:

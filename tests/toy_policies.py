@@ -1,11 +1,12 @@
-"""A toy policy of a user's own, which changes its observations."""
+"""Toy policies of a user's own."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
+from zoo.algorithms.sac import SACPolicy
 from zoo.policies.actor_critic import ActorCritic
 
 
@@ -26,3 +27,13 @@ class ChangedObservations(ActorCritic):
 
     def _seen(self, seen: Any) -> Any:
         return {**seen, "observations": self.changed(seen["observations"])}
+
+
+class BatchNormCritics(SACPolicy):
+    """SAC's networks with batch normalisation of what each critic reads."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        for critic in self.critics.critics:
+            assert isinstance(critic, nn.Sequential)
+            critic.insert(0, nn.BatchNorm1d(critic[0].in_features))

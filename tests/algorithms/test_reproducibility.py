@@ -60,6 +60,11 @@ RUNS: dict[str, Run] = {
     "sac_sde": (SAC, "Pendulum-v1", {**STARTING, "train_freq": 16, "use_sde": True, "sde_sample_freq": 3}),
     "sac_noise": (SAC, "Pendulum-v1", {**STARTING, "gradient_steps": -1, "action_noise": NOISE}),
     "sac_hindsight": (SAC, "Zoo/BitFlippingContinuous-v0", {**STARTING, "replay": {"hindsight": {}}}),
+    "sac_batch_norm": (
+        SAC,
+        "Pendulum-v1",
+        {**STARTING, "policy": {"net_arch": [8], "_target_": "toy_policies.BatchNormCritics"}},
+    ),
     "td3": (TD3, "Pendulum-v1", {**STARTING, **SLOWLY, "action_noise": NOISE}),
     "tqc": (TQC, "Pendulum-v1", {**STARTING, "train_freq": 4, "n_quantiles": 5}),
 }

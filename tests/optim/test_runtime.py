@@ -126,13 +126,15 @@ def test_a_gpu_that_is_not_there_is_refused() -> None:
     assert runtime(device="auto").device.type == "cpu"
 
 
-def test_only_a_module_of_trained_parameters_alone_is_compiled(caplog: pytest.LogCaptureFixture) -> None:
+def test_modules_with_tensors_outside_the_state_run_eagerly(caplog: pytest.LogCaptureFixture) -> None:
     """Who asked for compiling is told why not; who left it to the rules is not."""
-    trained, frozen, recurrent = (nn.Linear(2, 2) for _ in range(3))
-    counting = nn.BatchNorm1d(2)
+    trained, frozen, recurrent, unsaved = (nn.Linear(2, 2) for _ in range(4))
+    normalized = nn.BatchNorm1d(2)
+    unsaved.register_buffer("scale", torch.ones(2), persistent=False)
     frozen.bias.requires_grad, recurrent.state_size = False, 4
     for module, name in (
-        *((trained, None), (frozen, "bias"), (counting, "running_mean"), (recurrent, "recurrent")),
+        *((trained, None), (normalized, None), (frozen, "bias"), (unsaved, "scale")),
+        (recurrent, "recurrent"),
     ):
         caplog.clear()
         heard, automatic = runtime(compile=True), runtime()

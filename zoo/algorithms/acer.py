@@ -172,10 +172,10 @@ class ACER(Algorithm):
         average = None
         with self.policy_mode.evaluation():
             if self.config.trust_region:
-                average, _, _ = parameters.functional(state["average"])(batch, batch.get("states"))
+                average, _, _ = self.updater.functional(state, "average")(batch, batch.get("states"))
             # Of next observations that are not in the window themselves.
             inputs = {name.removeprefix("next_"): batch[name] for name in batch if name.startswith("next_")}
-            next_policy = parameters.functional(state["policy"])
+            next_policy = self.updater.functional(state)
             distribution, next_values, _ = next_policy(inputs, inputs.get("states"))
             if self.is_discrete:  # values of all actions
                 next_values = (torch.softmax(distribution, -1) * next_values).sum(-1)

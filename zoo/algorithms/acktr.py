@@ -115,7 +115,7 @@ class ACKTR(OnPolicyAlgorithm):
         natural = self.kfac.natural_gradient(state, gradient)
         step_size = self.step_size(natural, gradient, shared["learning_rate"])
         is_cold = state[COUNT] < config.cold_updates
-        state = self.kfac.update_averages(state, factors)
+        state = self.kfac.update_averages(policy.moved(state), factors)
         state, grad_norm = self.cold_updater.apply_gradient(
             state, gradient, shared["learning_rate"], skip=~is_cold
         )

@@ -142,7 +142,7 @@ class DDPG(ContinuousAlgorithm):
         state = self.return_normalizer.update(state, targets)
 
         actor = self.actor_updater.module(state)
-        actor_outputs = self._outputs(state["critics"], observations, actor(observations))
+        actor_outputs = self._outputs(state, "critics", observations, actor(observations))
         actor_loss = -mean_loss(self.return_normalizer.denormalize(state, actor_outputs), weights)
         actor_gradient = self.actor_updater.gradient(actor, actor_loss)
 
@@ -160,6 +160,7 @@ class DDPG(ContinuousAlgorithm):
             critic_loss = critic_loss + 0.5 * (decay * vector).sum()
             critic_gradient = critic_gradient + decay
 
+        state = critic.moved(actor.moved(state))
         state, _ = self.critics_updater.apply_gradient(state, critic_gradient, rates["learning_rate"])
         state, _ = self.actor_updater.apply_gradient(state, actor_gradient, rates["actor_learning_rate"])
         state = self.critics_updater.parameters.polyak_update(state, "target_critics", self.config.tau)
@@ -177,14 +178,14 @@ class DDPG(ContinuousAlgorithm):
         """Return r + γ·Q_target(s′, π_target(s′)) as returns (batch,) (algorithm 1 of the paper)."""
         next_observations = batch["next_observations"]
         with self.policy_mode.evaluation():
-            next_actions = self.actor_updater.parameters.functional(state["target_actor"])(next_observations)
-            next_outputs = self._outputs(state["target_critics"], next_observations, next_actions)
+            next_actions = self.actor_updater.functional(state, "target_actor")(next_observations)
+            next_outputs = self._outputs(state, "target_critics", next_observations, next_actions)
         scaled = {**batch, "rewards": self.config.reward_scale * batch["rewards"]}
         return self._bootstrapped(scaled, self.return_normalizer.denormalize(state, next_outputs))
 
-    def _outputs(self, critic: Tensor, observations: Any, actions: Tensor) -> Tensor:
-        """Return the outputs (batch,) of the critic with these parameters, normalised."""
-        return self.critics_updater.parameters.functional(critic)(observations, actions).squeeze(0)
+    def _outputs(self, state: State, name: str, observations: Any, actions: Tensor) -> Tensor:
+        """Return the outputs (batch,) of the critic with the parameters of this name, normalised."""
+        return self.critics_updater.functional(state, name)(observations, actions).squeeze(0)
 
     def get_parameters(self) -> dict[str, Array]:
         """Return copies of the policy's parameters by name, the critic's for values that are not normalised.

@@ -164,14 +164,14 @@ class DQN(OffPolicyAlgorithm):
             values = self._target_network_values(state, batch)
         if self.config.double:
             with self.policy_mode.evaluation():
-                deciding = self.updater.parameters.functional(state["q_network"])(batch["next_observations"])
+                deciding = self.updater.functional(state)(batch["next_observations"])
             values = self._values_of_best_actions(values, deciding, batch)
         return self._bootstrapped(batch, values)
 
     def _target_network_values(self, state: State, batch: dict[str, Tensor]) -> Tensor:
         """Return Q_target(s′, a′), (batch,); of all actions, (batch, actions), where it does not choose."""
         with self.policy_mode.evaluation():
-            estimates = self.updater.parameters.functional(state["target"])(batch["next_observations"])
+            estimates = self.updater.functional(state, "target")(batch["next_observations"])
         return estimates if self.config.double else self._values_of_best_actions(estimates, estimates, batch)
 
     def _values_of_best_actions(self, estimates: Tensor, deciding: Tensor, batch: dict[str, Any]) -> Tensor:

@@ -122,7 +122,7 @@ class SAC(ContinuousAlgorithm):
         noise, next_noise = batch["noise"].unbind(0)
         actor = self.actor_updater.module(state)
         actions, log_prob = self.policy.actor.head.rsample(actor(observations), noise)
-        ent_coef = self.temperature_updater.parameters.functional(state["temperature"])().exp()
+        ent_coef = self.temperature_updater.functional(state)().exp()
         targets = self.targets(state, batch, next_noise, ent_coef)
         ent_coef_loss = torch.zeros_like(ent_coef)
         if self.learns_ent_coef:
@@ -138,7 +138,7 @@ class SAC(ContinuousAlgorithm):
         critic_loss = mean_loss(losses, weights)  # J_Q (equation 5)
         state, _ = self.critics_updater.step(state, critics, critic_loss, learning_rate)
 
-        new_critics = self.critics_updater.parameters.functional(state["critics"])
+        new_critics = self.critics_updater.functional(state)
         actor_values = self._actor_values(new_critics(observations, actions))
         actor_loss = mean_loss(ent_coef * log_prob - actor_values, weights)  # J_π (equation 9)
         state, _ = self.actor_updater.step(state, actor, actor_loss, learning_rate)
@@ -157,9 +157,9 @@ class SAC(ContinuousAlgorithm):
         """Return r + γ·(min Q_target(s′, a′) − α·log π(a′|s′)), (batch,) (equations 3 and 5)."""
         next_observations = batch["next_observations"]
         with self.policy_mode.evaluation():
-            next_parameters = self.actor_updater.parameters.functional(state["actor"])(next_observations)
+            next_parameters = self.actor_updater.functional(state)(next_observations)
             next_actions, next_log_prob = self.policy.actor.head.rsample(next_parameters, noise)
-            target = self.critics_updater.parameters.functional(state["target"])
+            target = self.critics_updater.functional(state, "target")
             next_values = target(next_observations, next_actions)
         return self._bootstrapped(batch, self._soft_values(next_values, ent_coef * next_log_prob))
 

@@ -116,10 +116,14 @@ class Tensors:
 
 
 def run_tensors(replaced: Mapping[str, Tensor], policy: nn.Module) -> dict[str, Tensor]:
-    """Return all tensors of a run by name: those that updates replace, and the rest of the policy's."""
+    """Return all tensors of a run by name: those that updates replace, and the rest of the policy's.
+
+    The policy's running statistics, which are both, have their names in the policy.
+    """
     trained = {name for name, parameter in policy.named_parameters() if parameter.requires_grad}
-    rest = {name: each for name, each in policy.state_dict().items() if name not in trained}
-    return {**{f"policy.{name}": each for name, each in rest.items()}, **replaced}
+    rest = {f"policy.{name}": each for name, each in policy.state_dict().items() if name not in trained}
+    places = {tensor.data_ptr() for tensor in rest.values()}
+    return {**rest, **{name: each for name, each in replaced.items() if each.data_ptr() not in places}}
 
 
 def named_parameters(parameters: Mapping[str, Any] | str | Path) -> Mapping[str, Any]:

@@ -83,7 +83,7 @@ class TD3(ContinuousAlgorithm):
         state, metrics, outputs = self._critic_steps(state, rates, batches)
         batch = tree_row(batches, -1)
         actor = self.actor_updater.module(state)
-        critics = self.critics_updater.parameters.functional(state["critics"])
+        critics = self.critics_updater.functional(state)
         values = critics(batch["observations"], actor(batch["observations"]), first=1).squeeze(0)
         actor_loss = -mean_loss(values, batch.get("weights"))
         state, _ = self.actor_updater.step(state, actor, actor_loss, rates["learning_rate"])
@@ -112,9 +112,9 @@ class TD3(ContinuousAlgorithm):
         """Return r + γ·min Q_target(s′, π_target(s′) + ε), (batch,) (algorithm 1 of the paper)."""
         next_observations = batch["next_observations"]
         with self.policy_mode.evaluation():
-            next_actions = self.actor_updater.parameters.functional(state["target_actor"])(next_observations)
+            next_actions = self.actor_updater.functional(state, "target_actor")(next_observations)
             smoothed = (next_actions + batch["noise"]).clamp(-1.0, 1.0)
-            target = self.critics_updater.parameters.functional(state["target_critics"])
+            target = self.critics_updater.functional(state, "target_critics")
             next_values = target(next_observations, smoothed).amin(0)
         return self._bootstrapped(batch, next_values)
 

@@ -141,7 +141,7 @@ class TRPO(OnPolicyAlgorithm):
     @torch.no_grad()
     def _evaluate_step(self, state: State, batch: Batch, vector: Tensor) -> dict[str, Tensor]:
         """Return objective, entropy and KL divergence to the old policy where ``vector`` is the policy."""
-        parameters, _, _ = self.updater.parameters.functional(vector)(batch, batch.get("states"))
+        parameters, _, _ = self.updater.parameters.functional(vector, state)(batch, batch.get("states"))
         objective, entropy = self._objective(parameters, batch)
         kl = self.policy.head.kl(batch["old"], parameters).mean()
         return {"objective": objective, "entropy": entropy, "kl": kl}
@@ -175,7 +175,7 @@ class TRPO(OnPolicyAlgorithm):
     def _fisher_products(self, state: State, batch: Batch) -> Product:
         vector = state["policy"].detach().requires_grad_()
         with unrolled():
-            parameters, _, _ = self.updater.parameters.functional(vector)(batch, batch.get("states"))
+            parameters, _, _ = self.updater.parameters.functional(vector, state)(batch, batch.get("states"))
         old, kl = parameters.detach(), self.policy.head.kl
         return fisher_vector_product(parameters, vector, lambda new: kl(old, new).mean())
 
@@ -193,7 +193,7 @@ class TRPO(OnPolicyAlgorithm):
         _, values, _ = policy(batch, batch.get("states"))
         value_loss = (values - batch["returns"]).square().mean()
         gradient = self.updater.gradient(policy, value_loss) * shared["critic_only"]
-        state, grad_norm = self.updater.apply_gradient(state, gradient, shared["learning_rate"])
+        state, grad_norm = self.updater.apply_gradient(policy.moved(state), gradient, shared["learning_rate"])
         return StepResult(state, {"value_loss": value_loss.detach(), "grad_norm": grad_norm})
 
     def _critic_only_mask(self, rollout: Batch) -> Tensor:

@@ -239,8 +239,8 @@ class BoxActions(nn.Module):
         is_bounded = np.isfinite(low) & np.isfinite(high) & (high > low)
         middle = np.where(is_bounded, 0.5 * low + 0.5 * high, 0.0)
         half = np.where(is_bounded, 0.5 * high - 0.5 * low, 1.0)
-        self.register_buffer("middle", torch.from_numpy(middle.astype(np.float32)))
-        self.register_buffer("half_width", torch.from_numpy(half.astype(np.float32)))
+        self.register_buffer("middle", torch.from_numpy(middle.astype(np.float32)), persistent=False)
+        self.register_buffer("half_width", torch.from_numpy(half.astype(np.float32)), persistent=False)
         self.features_dim = len(low)
 
     def forward(self, actions: Tensor) -> Tensor:

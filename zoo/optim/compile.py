@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch._decomp import get_decompositions
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from zoo.optim.gpu import CudaGraph, GraphedFunction
@@ -65,11 +66,15 @@ def _mm(left: Tensor, right: Tensor) -> Tensor:
     return NotImplemented
 
 
+_aten = torch.ops.aten
+
 # A bias fuses with what follows, not with the product.
 DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
     torch.ops.aten.addmm.default: lambda bias, left, right: left @ right + bias,
     torch.ops.aten.mm.default: _mm,
     **zen5_products.decompositions(),
+    # Whole, these move running statistics without saying so in their schema.
+    **get_decompositions([_aten.native_batch_norm, _aten.cudnn_batch_norm, _aten.cudnn_batch_norm_backward]),
 }
 
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, MutableMapping
+from collections.abc import Collection, Mapping, MutableMapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,12 +22,38 @@ from zoo.optim.update_runner import LiveState, State, average, is_concrete
 Slots = dict[str, Tensor]  # an optimizer's own tensors
 
 
+@dataclass(frozen=True)
+class FunctionalModule:
+    """A module with a state's tensors in place of its own, to be called as the module.
+
+    ``parameters`` hold what a loss is differentiated by. Of ``tensors``, which are by their names in the
+    module, those with ``prefix`` before their names in a state are running statistics.
+    """
+
+    module: nn.Module
+    parameters: list[Tensor]
+    tensors: dict[str, Tensor]
+    prefix: str
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if not self.tensors:
+            return self.module(*args, **kwargs)
+        return functional_call(self.module, self.tensors, args, kwargs)
+
+    def moved(self, state: State) -> State:
+        """Return the state with the running statistics after all passes so far, averaged over ranks."""
+        named = {f"{self.prefix}{key}": tensor for key, tensor in self.tensors.items()}
+        moved = {name: tensor for name, tensor in named.items() if name in state}
+        return state.replaced({name: average(t) if t.is_floating_point() else t for name, t in moved.items()})
+
+
 class Parameters:
     """The parameters of ``module`` that take gradients, in one vector, which is ``name`` in the state.
 
     The module's own parameters become views of ``flat``: whoever uses the module sees each finished update.
-    Frozen parameters (``requires_grad=False``) and buffers stay with the module, and out of the vector.
-    ``slices`` says where in the vector each parameter lies.
+    Frozen parameters (``requires_grad=False``) and buffers stay out of the vector. ``slices`` says where in
+    the vector each parameter lies. Buffers that are saved are running ``statistics``, here by their names in
+    the state: a pass in training mode overwrites copies, which `FunctionalModule.moved` puts into the state.
     """
 
     def __init__(self, name: str, module: nn.Module) -> None:
@@ -42,6 +68,9 @@ class Parameters:
         self.slices = {
             key: slice(end - size, end) for key, end, size in zip(self.leaves, ends, self._sizes, strict=True)
         }
+        self._prefix, saved = f"{name}.statistics.", module.state_dict()
+        self._statistics = [key for key, _ in module.named_buffers() if key in saved]
+        self.statistics = {self._prefix + key: module.get_buffer(key) for key in self._statistics}
         self._copies: MutableMapping[Tensor, dict[bool, nn.Module]] = WeakTensorKeyDictionary()
         for key, view in self.named(self.flat).items():
             self.leaves[key].data = view
@@ -51,15 +80,25 @@ class Parameters:
         parts = zip(self._shapes.items(), vector.split(self._sizes), strict=True)
         return {key: part.view(shape) for (key, shape), part in parts}
 
-    def functional(self, vector: Tensor) -> Callable[..., Any]:
-        """Return the module with the parameters in ``vector``: call it as the module.
+    def functional(self, vector: Tensor, state: State | None = None) -> FunctionalModule:
+        """Return the module with the parameters in ``vector``, and the running statistics of ``state``.
 
         Gradients flow to a vector that requires them; any other is a constant (a target, an average).
+        Without a state the statistics are the module's own.
         """
-        if is_concrete(vector) and not vector.requires_grad:
-            return self.module_at(vector)
-        parameters = self.named(vector)
-        return lambda *args, **kwargs: functional_call(self.module, parameters, args, kwargs)
+        statistics = {} if state is None else self.statistics_in(state)
+        if is_concrete(vector) and not vector.requires_grad and not statistics:
+            return FunctionalModule(self.module_at(vector), [vector], {}, self._prefix)
+        return FunctionalModule(self.module, [vector], {**self.named(vector), **statistics}, self._prefix)
+
+    def live(self, state: LiveState) -> FunctionalModule:
+        """Return the module itself, to be differentiated by its own parameters."""
+        leaves: list[Tensor] = list(self.leaves.values())
+        return FunctionalModule(self.module, leaves, self.statistics_in(state), self._prefix)
+
+    def statistics_in(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return copies of the running statistics, by their names in the module."""
+        return {key: state[self._prefix + key].clone() for key in self._statistics}
 
     def module_at(self, vector: Tensor) -> nn.Module:
         """Return a copy of the module whose parameters are views of ``vector``; all else is shared.
@@ -211,16 +250,6 @@ class Momentum(Optimizer):
         parameters.sub_(learning_rate * momentum)
 
 
-class FunctionalModule(NamedTuple):
-    """A module with a state's parameters, to be called as the module, and the tensors that hold these."""
-
-    module: Callable[..., Any]
-    parameters: list[Tensor]
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.module(*args, **kwargs)
-
-
 class Updater:
     """Moves ``parameters`` down the gradients of losses, by ``optimizer``.
 
@@ -244,18 +273,21 @@ class Updater:
         self._slot_names = {slot: f"{name or parameters.name}.{slot}" for slot in slots}
 
     def initial_state(self) -> State:
-        """Return the live parameters, which share the module's memory, and the optimizer's tensors."""
+        """Return the live parameters and statistics, the module's own, and the optimizer's tensors."""
         slots = self.optimizer.initial(self.parameters.flat)
         named = {name: slots[slot] for slot, name in self._slot_names.items()}
-        return State({self.parameters.name: self.parameters.flat, **named})
+        return State({self.parameters.name: self.parameters.flat, **named, **self.parameters.statistics})
 
     def module(self, state: State) -> FunctionalModule:
         """Return the network with the parameters in ``state``, and the tensors to differentiate by."""
         parameters = self.parameters
         if isinstance(state, LiveState):
-            return FunctionalModule(parameters.module, list(parameters.leaves.values()))
-        vector = state[parameters.name].detach().requires_grad_()
-        return FunctionalModule(parameters.functional(vector), [vector])
+            return parameters.live(state)
+        return parameters.functional(state[parameters.name].detach().requires_grad_(), state)
+
+    def functional(self, state: State, name: str | None = None) -> FunctionalModule:
+        """Return the network with its parameters in ``state``, or those called ``name``, as constants."""
+        return self.parameters.functional(state[name or self.parameters.name], state)
 
     def gradient(self, module: FunctionalModule, loss: Tensor) -> Tensor:
         """Return the flat gradient of ``loss``, averaged over workers, for the module that made the loss."""
@@ -293,8 +325,8 @@ class Updater:
         learning_rate: Tensor,
         skip: Tensor | None = None,
     ) -> tuple[State, Tensor]:
-        """Take one step down the gradient of ``loss``; see `apply_gradient`."""
-        return self.apply_gradient(state, self.gradient(module, loss), learning_rate, skip)
+        """Take one step down the gradient of ``loss``, with `moved` statistics; see `apply_gradient`."""
+        return self.apply_gradient(module.moved(state), self.gradient(module, loss), learning_rate, skip)
 
 
 def weight_decay(

@@ -112,12 +112,13 @@ class Runtime:
             raise CompilingInterrupted from None  # without hundreds of lines of the compiler
 
     def check_compilable(self, module: nn.Module) -> None:
-        """Compile nothing if the module has tensors that a graph can't hold: all but trained parameters.
+        """Compile nothing if the module has tensors that are not in the state: frozen ones, unsaved buffers.
 
         Neither if it is recurrent: PyTorch's LSTM is no part of a graph, which would hold each of its steps.
         """
+        saved = module.state_dict()
         others = [name for name, each in module.named_parameters() if not each.requires_grad]
-        others += [name for name, _ in module.named_buffers()]
+        others += [name for name, _ in module.named_buffers() if name not in saved]
         reasons = [f"no gradient step trains the policy's `{name}`" for name in others]
         if getattr(module, "state_size", 0):
             reasons = ["recurrent policies are not compiled"]

@@ -341,7 +341,7 @@ class PolicyMode:
 
     def __init__(self, policy: nn.Module) -> None:
         self.policy = policy.eval()
-        self._is_relevant = has_foreign_modules(policy)
+        self._is_relevant = has_foreign_modules(policy) or any(True for _ in policy.buffers())
 
     @contextmanager
     def training(self, training: bool = True) -> Iterator[None]:

@@ -190,7 +190,7 @@ def values_of(model: DDPG, name: str = "critics") -> Tensor:
     shape = model.observation_space.shape
     observations, actions = torch.randn(50, *shape, generator=generator), torch.zeros(50, 2)  # type: ignore[misc]
     state = model.runner.state
-    return model.return_normalizer.denormalize(state, model._outputs(state[name], observations, actions))
+    return model.return_normalizer.denormalize(state, model._outputs(state, name, observations, actions))
 
 
 def with_units(**options: Any) -> DDPG:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 from pathlib import Path
@@ -12,11 +11,15 @@ from zoo.errors import ZooError
 
 
 class FileLock:
-    """A record lock, which one process at a time holds and child processes don't inherit."""
+    """A lock that one process at a time holds; as a record lock, child processes don't inherit it.
 
-    def __init__(self, path: Path) -> None:
+    One that is ``inherited`` is held by all processes that have its ``descriptor``, until the last has ended.
+    """
+
+    def __init__(self, path: Path, *, inherited: bool = False) -> None:
         self.path = path
-        self._descriptor: int | None = None
+        self.descriptor: int | None = None
+        self._lock = fcntl.flock if inherited else fcntl.lockf
 
     def acquire(self, *, wait: bool = True) -> bool:
         """Take the lock, once it is free; without ``wait``, return False if another process holds it.
@@ -24,11 +27,11 @@ class FileLock:
         Without ``wait``, a file system without locks grants it. Raises `ZooError` if its file can't be made.
         """
         try:
-            self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
+            self.descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
             raise ZooError(f"can't write into {one_line(self.path.parent, 500)}: {error.strerror}") from error
         try:
-            fcntl.lockf(self._descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._lock(self.descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):
             self.release()
             return False
@@ -40,9 +43,9 @@ class FileLock:
 
     def release(self) -> None:
         """Release the lock, if it is held."""
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+        if self.descriptor is not None:
+            os.close(self.descriptor)
+            self.descriptor = None
 
     def __enter__(self) -> None:
         self.acquire()
@@ -51,15 +54,17 @@ class FileLock:
         self.release()
 
 
-def is_locked(path: Path) -> bool:
-    """Return whether another process holds the lock; asking for one of this process would release it."""
+def is_locked(path: Path, *, inherited: bool = False) -> bool:
+    """Return whether another process holds the lock; where the file system has no locks, yes.
+
+    Asking for a record lock of this process would release it.
+    """
+    lock = fcntl.flock if inherited else fcntl.lockf
     try:
-        descriptor = os.open(path, os.O_RDWR)
-    except OSError:
+        with open(path, "rb") as file:
+            lock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
         return False
-    with contextlib.closing(os.fdopen(descriptor, "rb")):
-        try:
-            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return True
+    except OSError:
+        return True
     return False

@@ -20,8 +20,11 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
+
+import jinja2
 
 from zoo.config.fields import build, hyperparameter
 from zoo.config.overrides import format_overrides
@@ -93,34 +96,19 @@ def batch_script(options: SlurmOptions, folder: SweepFolder, numbers: Sequence[i
         "signal": f"USR2@{options.signal_delay_s}",
         **{key.replace("_", "-"): value for key, value in (options.additional_parameters or {}).items()},
     }
-    flags = "\n".join(
-        f"#SBATCH --{key}" if value is True else f"#SBATCH --{key}={shlex.quote(str(value))}"
+    flags = [
+        f"--{key}" if value is True else f"--{key}={shlex.quote(str(value))}"
         for key, value in parameters.items()
         if value not in (None, False)
+    ]
+    template = Path(__file__).with_name("slurm_job.sh.j2").read_text(encoding="utf-8")
+    return jinja2.Template(template, trim_blocks=True, keep_trailing_newline=True).render(
+        flags=flags,
+        setup=options.setup or [],
+        command=_job_command(options, folder, function),
+        goes_on=" ".join(map(str, (REQUEUE, *KILLED_EARLY))),
+        max_requeues=options.max_requeues,
     )
-    setup = "\n".join(options.setup or [])
-    goes_on = " ".join(map(str, (REQUEUE, *KILLED_EARLY)))
-    return f"""\
-#!/bin/bash
-{flags}
-
-{setup}
-
-# A signal is the job's own business: this script goes on when the job has ended.
-trap : TERM USR1 USR2
-{_job_command(options, folder, function)}
-status=$?
-
-# A job that was told to end, and wrote its checkpoint or had not begun, goes on where it was;
-# one that somebody has cancelled meanwhile does not.
-job="${{SLURM_ARRAY_JOB_ID}}_${{SLURM_ARRAY_TASK_ID}}"
-if [[ " {goes_on} " == *" $status "* ]] &&\
- [ "${{SLURM_RESTART_COUNT:-0}}" -lt {options.max_requeues} ] &&\
- [ "$(squeue --noheader --array --jobs="$job" --format=%T)" = RUNNING ]; then
-    scontrol requeue "$job"
-fi
-exit "$status"
-"""
 
 
 def _job_command(options: SlurmOptions, folder: SweepFolder, function: str) -> str:

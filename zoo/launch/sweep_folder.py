@@ -6,7 +6,6 @@ import contextlib
 import csv
 import dataclasses
 import datetime
-import fcntl
 import json
 import os
 import shutil
@@ -15,11 +14,12 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from zoo.config.overrides import format_overrides, quoted
 from zoo.config.user_files import shown
 from zoo.core import atomic
+from zoo.core.file_lock import FileLock, is_locked
 from zoo.core.plain_data import parse_json, parse_own_yaml, to_yaml
 from zoo.core.printing import csv_lines, one_line
 from zoo.errors import INTERRUPTED as INTERRUPTED_STATUS
@@ -219,28 +219,21 @@ class SweepFolder:
 
         Raises `ZooError` if another process holds it. It is free when all have closed it, or died.
         """
+        lock = FileLock(self.jobs / f"{name}.lock", inherited=True)
         deadline = time.monotonic() + LOCK_TIMEOUT
+        while not lock.acquire(wait=False):
+            if time.monotonic() > deadline:
+                raise ZooError(f"the multirun in {self.shown} is still going on: zoo status {self.shown}")
+            time.sleep(0.02)
         try:
-            descriptor = os.open(self.jobs / f"{name}.lock", os.O_WRONLY | os.O_CREAT, 0o644)
-        except OSError as error:
-            raise ZooError(f"can't write into {one_line(self.jobs, 1000)}: {error.strerror}") from error
-        with os.fdopen(descriptor, "wb") as file:
-            while not _lock(file):
-                if time.monotonic() > deadline:
-                    raise ZooError(f"the multirun in {self.shown} is still going on: zoo status {self.shown}")
-                time.sleep(0.02)
-            yield file.fileno()
+            assert lock.descriptor is not None
+            yield lock.descriptor
+        finally:
+            lock.release()
 
     def is_held(self, name: str) -> bool:
-        """Return whether a living process holds that lock; where the file system has no locks, yes."""
-        try:
-            with open(self.jobs / f"{name}.lock", "rb") as file:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except FileNotFoundError:
-            return False
-        except OSError:
-            return True
-        return False
+        """Return whether a living process holds that lock."""
+        return is_locked(self.jobs / f"{name}.lock", inherited=True)
 
     def write_table(self) -> list[Row]:
         """Write ``sweep.csv``, and return how all jobs stand."""
@@ -306,15 +299,6 @@ class SweepFolder:
     def _job_name(self, number: int) -> str:
         """Return the name of the job to which a run of this sweep says that it belongs."""
         return f"{self.path.absolute().name}_{number}"
-
-
-def _lock(file: IO[bytes]) -> bool:
-    """Return whether a file could be locked; unlike a `FileLock`, children that are given it hold it too."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:  # others say that there are no locks here
-        return not isinstance(error, BlockingIOError | PermissionError)
-    return True
 
 
 SCALARS = ("eval/mean_reward", "rollout/ep_rew_mean", "time/total_timesteps", "time/fps")

@@ -150,7 +150,7 @@ def _contents(agent: AgentFiles) -> dict[str, bytes]:
     config = {"format": FORMAT, **as_written(plain(agent.config))}
     config = _renamed(config, {own: filed for filed, own in FORMAT_1_KEYS.items()})
     config["env"] = _with_limit(config.get("env"), {own: filed for filed, own in EPISODE_LIMITS.items()})
-    card = with_finite_numbers(plain(complete_card(agent.card, config)))
+    card = with_finite_numbers(complete_card(agent.card, config))
     contents = {
         CONFIG: to_yaml(config).encode(),
         POLICY: tensor_bytes(agent.tensors),

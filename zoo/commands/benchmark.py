@@ -23,7 +23,7 @@ from zoo.config.user_files import shown
 from zoo.core import atomic
 from zoo.core.file_lock import FileLock
 from zoo.core.free_memory import usable_cores
-from zoo.core.plain_data import plain, with_finite_numbers
+from zoo.core.plain_data import with_finite_numbers
 from zoo.core.printing import decimal, one_line, say, show
 from zoo.envs.config import EnvConfig
 from zoo.envs.registry import folder_name
@@ -175,7 +175,7 @@ def _write_results(folder: Path, rows: Iterable[Row]) -> None:
         return row["env"], row["algo"], mean is None, -(mean or 0), row["agent"]
 
     ordered = sorted(rows, key=place)
-    atomic.write_json(folder / RESULTS, with_finite_numbers(plain({"results": ordered})))
+    atomic.write_json(folder / RESULTS, with_finite_numbers({"results": ordered}))
     atomic.write_text(folder / TABLE, HEADING + table_of(ordered))
 
 

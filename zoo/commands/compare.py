@@ -12,7 +12,7 @@ from zoo.config.environment_values import resolved
 from zoo.config.fields import build
 from zoo.config.overrides import as_overrides
 from zoo.config.schema import CompareSettings
-from zoo.core.plain_data import plain, with_finite_numbers
+from zoo.core.plain_data import with_finite_numbers
 from zoo.core.printing import one_line, say, show
 from zoo.plots.compare import Comparison, compare_sides, sentence, sides_of
 from zoo.plots.groups import as_override, keys_of
@@ -29,7 +29,7 @@ def run(config: Mapping[str, Any]) -> None:
     show(comparison)
     for line in problems_of([run for side in comparison.sides.runs for run in side]):
         say(f"careful: {line}")
-    values = {"score": settings.score, "aggregate": settings.aggregate, **plain(comparison.as_json())}
+    values = {"score": settings.score, "aggregate": settings.aggregate, **comparison.as_json()}
     show(json.dumps(with_finite_numbers(values), allow_nan=False))
 
 

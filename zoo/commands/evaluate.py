@@ -8,7 +8,7 @@ from typing import Any
 
 from zoo.config.fields import build
 from zoo.config.schema import EvaluateSettings
-from zoo.core.plain_data import plain, with_finite_numbers
+from zoo.core.plain_data import with_finite_numbers
 from zoo.core.printing import decimal, show
 from zoo.envs.replay import random_seed
 from zoo.experiment.evaluation import Evaluation, evaluate
@@ -26,7 +26,7 @@ def run(config: Mapping[str, Any]) -> None:
         evaluation = evaluate(agent.algorithm, envs, settings.n_episodes, **options)
     show(_table(evaluation))
     values = {"algo": agent.algo, "env": agent.env.id, **evaluation.summary(), "seed": seed}
-    show(json.dumps(with_finite_numbers(plain(values)), allow_nan=False))
+    show(json.dumps(with_finite_numbers(values), allow_nan=False))
 
 
 def _table(evaluation: Evaluation) -> str:

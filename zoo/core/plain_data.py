@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -52,12 +51,8 @@ def to_json(values: Any) -> str:
 
 
 def with_finite_numbers(values: Any) -> Any:
-    """Return plain data with None for numbers that JSON does not have: NaN, and infinity."""
-    if isinstance(values, Mapping):
-        return {key: with_finite_numbers(item) for key, item in values.items()}
-    if isinstance(values, list | tuple):
-        return [with_finite_numbers(item) for item in values]
-    return None if isinstance(values, float) and not math.isfinite(values) else values
+    """Return the values as JSON has them, with None for numbers that it does not have: NaN, and infinity."""
+    return json.loads(json.dumps(plain(values)), parse_constant=lambda name: None)
 
 
 def parse_own_yaml(content: bytes) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from zoo.config.user_files import shown
 from zoo.core import atomic
 from zoo.core.file_lock import FileLock
 from zoo.core.free_memory import usable_cores
-from zoo.core.plain_data import parse_json, parse_own_yaml, plain, to_yaml, value_at, with_finite_numbers
+from zoo.core.plain_data import parse_json, parse_own_yaml, to_yaml, value_at, with_finite_numbers
 from zoo.core.printing import one_line
 from zoo.envs.registry import folder_name
 from zoo.errors import ZooError
@@ -148,7 +148,7 @@ class RunFolder:
     def update_record(self, **values: Any) -> None:
         """Write these values into ``run.json`` beside those that stand there."""
         earlier = self.read_record() if self.record.exists() else {}
-        atomic.write_json(self.record, with_finite_numbers(plain(earlier | values)))
+        atomic.write_json(self.record, with_finite_numbers(earlier | values))
         self.status = values.get("status", self.status)
 
     def close(self) -> None:

@@ -313,15 +313,9 @@ def read_progress(folder: Path, root: Path) -> RunProgress:
     scalars: dict[str, float] = {}  # the last value of each
     with contextlib.suppress(OSError, ValueError, csv.Error):
         head, *lines = (folder / "progress.csv").read_text(encoding="utf-8").splitlines()
-        names = next(csv.reader([head]))
-        for cells in csv.reader(reversed(lines)):
-            last = {
-                name: float(cell)
-                for name, cell in zip(names, cells, strict=False)
-                if cell and name in SCALARS
-            }
-            scalars = last | scalars
-            if scalars.keys() >= {*SCALARS} & {*names}:
+        for row in csv.DictReader([head, *reversed(lines)]):
+            scalars = {name: float(row[name]) for name in SCALARS if row.get(name)} | scalars
+            if scalars.keys() >= {*SCALARS} & row.keys():
                 break
     config: dict[str, Any] = {}
     with contextlib.suppress(OSError, ValueError):

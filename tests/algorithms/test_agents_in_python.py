@@ -217,7 +217,7 @@ def with_bounds(env_id: str, low: float, high: float) -> gym.Env[Any, Any]:
 def test_other_bounds_of_observations_are_told(bound: float, tmp_path: Path) -> None:
     model = make("ppo2")
     env = with_bounds("CartPole-v1", -bound, bound)
-    with pytest.warns(ZooWarning, match=r"observations: low\[0\] -4.8 is not .*; no network reads"):
+    with pytest.warns(ZooWarning, match=r"bounds differ from the agent's \(low\[0\] -4.8 is not "):
         model.set_env(env)
     with pytest.warns(ZooWarning, match=r"low\[0\]"):
         zoo.load(model.learn(32).save(tmp_path / "agent"), env).learn(32)
@@ -674,6 +674,32 @@ def test_learn_refuses_counts(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ZooError, match=message):
         model.learn(**{"total_timesteps": 64, **arguments})
     assert model.num_timesteps == 0
+
+
+def test_evaluation_alone_calls_its_callbacks(tmp_path: Path) -> None:
+    called: list[str] = []
+    evaluation = zoo.EvalCallback(
+        "CartPole-v1",
+        every=64,
+        n_eval_episodes=1,
+        callback_on_new_best=zoo.CheckpointCallback(save_freq=1, save_path=tmp_path),
+        callback_after_eval=lambda *_: called.append("after"),
+    )
+    make("ppo2").learn(320, evaluation)
+    assert len(called) == evaluation.n_evaluations == 5
+    assert 1 <= len(list(tmp_path.glob("*.zip"))) <= 5
+
+
+def test_agent_without_buffer_fills_one_however_learning_is_split(tmp_path: Path) -> None:
+    path = make("dqn", n_envs=1).learn(40).save(tmp_path / "agent")
+    counts = []
+    for pieces in ([60], [30, 30]):
+        model = zoo.load(path, AGENTS["dqn"][2], learning_starts=50, compile=False)
+        before = model.n_updates
+        for steps in pieces:
+            model.learn(steps, reset_num_timesteps=False)
+        counts.append(model.n_updates - before)
+    assert counts[0] == counts[1] > 0
 
 
 def test_policy_predicts_as_its_model() -> None:

@@ -59,8 +59,8 @@ def same(first: dict[str, Any], second: dict[str, Any]) -> bool:
     ("n_timesteps", "line"),
     [
         (640, ""),
-        (520, "zoo: trains 576 steps for the 520 asked for: whole rollouts of 64 (n_steps × n_envs)\n"),
-        (50, "the 50 asked for: whole rollouts of 64 (n_steps × n_envs); evaluations: 1, not 2\n"),
+        (520, "zoo: trains 576 steps, not 520: rollouts of 64 (n_steps × n_envs) are never split\n"),
+        (50, "not 50: rollouts of 64 (n_steps × n_envs) are never split; evaluations: 1, not 2\n"),
     ],
 )
 def test_run_tells_its_whole_rollouts(
@@ -69,7 +69,7 @@ def test_run_tells_its_whole_rollouts(
     every = f"callbacks.eval.every={max(25, n_timesteps // 8)}"
     train(*CARTPOLE, f"n_timesteps={n_timesteps}", every)
     printed = capsys.readouterr().err
-    assert printed.endswith(line) if line else "whole rollouts" not in printed
+    assert printed.endswith(line) if line else "never split" not in printed
 
 
 def test_run_says_where_its_tuned_values_come_from(capsys: pytest.CaptureFixture[str]) -> None:

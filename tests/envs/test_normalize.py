@@ -389,3 +389,11 @@ def test_full_disk_is_told_once_and_rows_are_written_again_when_they_can_be(
     (line,) = caplog.messages
     assert "can't write" in line
     assert "the run goes on" in line
+
+
+@pytest.mark.parametrize("other", [{"normalizer": None}, {"config": None}])
+def test_options_beside_config_or_normalizer_are_refused(other: dict[str, Any]) -> None:
+    env = make_vec_env("Pendulum-v1", 2)
+    values = {"normalizer": VecNormalize(env).normalizer, "config": NormalizeConfig(clip_obs=5)}
+    with pytest.raises(ZooError, match="norm_reward"):
+        VecNormalize(env, norm_reward=False, **{name: values[name] for name in other})

@@ -476,7 +476,7 @@ def test_callback_of_an_evaluation_ends_the_run(
         (lambda: EvalCallback("CartPole-v1", render=True), "render_mode"),
         (lambda: EvalCallback(eval_env="CartPole-v1"), "`EvalCallback.env`"),
         (lambda: CheckpointCallback(1000, "x"), "save_freq"),  # type: ignore[arg-type]
-        (lambda: StopTrainingOnRewardThreshold(), "StopTrainingOnRewardThreshold.*bound"),
+        (lambda: StopTrainingOnRewardThreshold(), "StopTrainingOnRewardThreshold needs reward_threshold"),
         (lambda: StopTrainingOnNoModelImprovement(3), "EvalCallback"),  # type: ignore[arg-type]
         (lambda: LoggingCallback(), "LoggingCallback.*every"),  # type: ignore[call-arg]
         (lambda: zoo.ConsoleLogger(second=1), r"`ConsoleLogger\.seconds`"),

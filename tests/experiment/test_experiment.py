@@ -102,6 +102,12 @@ def test_checkpoints_of_a_finished_run_are_dropped_unless_it_is_said_to_keep_the
     assert folder.exists() is keep
 
 
+def test_run_without_steps_left_is_resumed() -> None:
+    result = zoo.train(config_of("callbacks.eval=null", "callbacks.checkpoint.keep=true"))
+    result.run.update_record(status="running")
+    assert zoo.train(resume=result).algorithm.num_timesteps == result.algorithm.num_timesteps
+
+
 def test_parts_can_be_called_alone() -> None:
     whole = zoo.train(config_of()).algorithm.get_parameters()
     with Experiment(config_of("callbacks.eval=null")) as experiment:

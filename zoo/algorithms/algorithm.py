@@ -89,7 +89,7 @@ class Algorithm:
     of_preset: ClassVar[str | None] = None
     """The preset that a class stands for, which has other defaults, or another replay, than its algorithm."""
     preset: str | None = None
-    """The preset by which it was asked for, if it was by one."""
+    """Name of the preset, or None."""
     usual_policy: ClassVar[str] = "MlpPolicy"
     """The policy that `zoo train` gives it where nothing else is chosen."""
     collector_class: ClassVar[type[Collector]] = Collector

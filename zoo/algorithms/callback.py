@@ -40,10 +40,13 @@ class Callback(RefusesUnknownArguments):
     calls: int = 0
     """If not 0: ``every`` is so many calls of the vector environment's step, as Stable-Baselines3 counts."""
     inner: Sequence[Callback] = ()
-    """Callbacks that this one calls; the schedule lets them start and end."""
+    """Callbacks that this one calls; the schedule only lets them start and end."""
     comes_last: bool = False
     looks_often: bool = False
     """Whether `on_steps` only checks whether there is something to do, which there seldom is."""
+
+    def __init__(self, verbose: int = 0) -> None:
+        self.verbose = verbose
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Raise `ZooError` for methods that Stable-Baselines3 calls."""
@@ -116,7 +119,7 @@ class CallbackSchedule:
         others: Sequence[Callback] = (),
     ) -> None:
         asked = [] if callbacks is None else callbacks
-        several = [*map(_as_callback, asked if isinstance(asked, Iterable) else [asked]), *others]
+        several = [*map(as_callback, asked if isinstance(asked, Iterable) else [asked]), *others]
         inner = [callback for outer in several for callback in outer.inner]
         for callback in several:
             if callback.calls:
@@ -132,7 +135,8 @@ class CallbackSchedule:
             callback for callback in several if type(callback).on_episode is not Callback.on_episode
         ]
         self._due = {
-            name: _next_multiple(num_timesteps, each.every) for name, each in self._callbacks.items()
+            name: float("inf") if each in inner else _next_multiple(num_timesteps, each.every)
+            for name, each in self._callbacks.items()
         }
         self._due |= {name: at for name, at in (still_due or {}).items() if name in self._due}
         self._others = others
@@ -188,7 +192,8 @@ class CallbackSchedule:
             callback.on_training_end(algorithm)
 
 
-def _as_callback(callback: Any) -> Callback:
+def as_callback(callback: Any) -> Callback:
+    """Return a function as a callback. Raises `ZooError` for what is neither."""
     if callable(callback) and not isinstance(callback, type):
         return FunctionCallback(callback)
     if not isinstance(callback, Callback):

@@ -202,7 +202,8 @@ def check_collected(algorithm: Algorithm) -> None:
     else:
         what = "value" if found.name == "values" else "action"
         start, end = f"the policy's {what} for environment {found.env}", ADVICE
-    problem = "too large for 32 bits" if np.isfinite(found.value) else "not finite"
+    large = "too large for 32 bits" if found.name != "rewards" else "too large to be squared in 32 bits"
+    problem = large if np.isfinite(found.value) else "not finite"
     raise NotFiniteError(
         f"{start} is {problem} ({found.value}) by step {algorithm.num_timesteps} of the run{end}"
     )

@@ -158,6 +158,7 @@ class OffPolicyAlgorithm(Algorithm):
                 relabelling=relabelling,
                 keeps_infos=hindsight is not None and hindsight.copy_info_dict,
             )
+            self._first_update = config.learning_starts
         buffer.relabelling = relabelling
         buffer.transforms = () if self.normalizer is None else (self.normalizer.normalize_transitions,)
         self.buffer = buffer
@@ -165,7 +166,6 @@ class OffPolicyAlgorithm(Algorithm):
         self._steps_per_call = max(1, BATCH_BYTES // (bytes_each * config.batch_size))
         self.exploration = self._make_exploration()
         self._collected_since_update = 0
-        self._first_update = self.config.learning_starts
 
     def _bytes_ahead(self) -> int:
         """Return the bytes that are computed for each transition before the gradient steps."""
@@ -174,8 +174,8 @@ class OffPolicyAlgorithm(Algorithm):
     def _check_budget(self, n_steps: int) -> None:
         at_once = self.n_envs * self.distributed.size
         # An agent that was loaded without its buffer fills one before it learns again.
-        n_taken = 0 if len(self.buffer) else self.num_timesteps
-        self._first_update = n_taken + self.config.learning_starts
+        if not len(self.buffer) or not self.num_timesteps:
+            self._first_update = self.num_timesteps + self.config.learning_starts
         if self.num_timesteps + -(-n_steps // at_once) * at_once <= self._first_update:
             warnings.warn(
                 f"nothing will be learned in {n_steps:,} steps: learning_starts="
@@ -263,7 +263,7 @@ class OffPolicyAlgorithm(Algorithm):
             **super()._parts(),
             "buffer": self.buffer,
             "exploration": self.exploration,
-            "credit": Attributes(self, ("_collected_since_update",)),
+            "credit": Attributes(self, ("_collected_since_update", "_first_update")),
         }
 
 

@@ -34,7 +34,7 @@ class Attributes:
             if isinstance(before, dict):
                 before.update(values[name])
             else:
-                setattr(self.owner, name, copy(values[name]))
+                setattr(self.owner, name, copy(values.get(name, before)))
 
 
 class Generators:

@@ -89,4 +89,4 @@ def _config_differences(comparison: Comparison) -> Iterator[str]:
         texts = [", ".join(map(as_override, values)) or "not there" for values in sides_values]
         yield f"  {one_line(key, 60)}: {' | '.join(one_line(text, 60) for text in texts)}"
     if len(differing) > LINES_SHOWN:
-        yield f"  … and {len(differing) - LINES_SHOWN} more, in as_json()"
+        yield f"  … and {len(differing) - LINES_SHOWN} more, in the JSON line"

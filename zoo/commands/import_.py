@@ -87,7 +87,7 @@ def import_tuned(file: Path, settings: ImportSettings) -> None:
     folder = Path(settings.out or "hyperparams", algo)
     for env, values in entries.items():
         path = folder / f"{folder_name(env)}.yaml"
-        if env.endswith(("default", "defaults")) or not isinstance(values, Mapping):
+        if str(env).endswith(("default", "defaults")) or not isinstance(values, Mapping):
             show(f"skips  {one_line(env)}: no environment")
         elif path.exists():
             show(f"skips  {one_line(env)}: {shown(path)} is there already (out=FOLDER writes elsewhere)")

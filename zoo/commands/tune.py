@@ -28,9 +28,7 @@ def run(config: Mapping[str, Any]) -> int | None:
         if verbose:
             _print_end(result, is_done=is_done)
     if is_done and result.best is None:
-        say(
-            "zoo: no trial came to its end, so there are no best values; all tells how each ended", sys.stderr
-        )
+        say("zoo: no trial completed, so there is no best.yaml; trials.csv says how each ended", sys.stderr)
         return 1
     return None if is_done else INTERRUPTED
 

@@ -110,8 +110,9 @@ def refuse_unknown_arguments(function: Callable[Arguments, Returned]) -> Callabl
         except TypeError as error:
             if error.__traceback__ is None or error.__traceback__.tb_next is not None:
                 raise  # it comes from within the function
-            is_method, known = "." in function.__qualname__, [*inspect.signature(function).parameters]
-            name = type(arguments[0]).__name__ if function.__name__ == "__init__" else function.__name__
+            owner, _, own_name = getattr(function, "__qualname__", type(function).__name__).rpartition(".")
+            is_method, known = bool(owner), [*inspect.signature(function).parameters]
+            name = type(arguments[0]).__name__ if own_name == "__init__" else own_name
             for key in [key for key in options if key not in known]:
                 raise UnknownKeyError(key, known[is_method:], name) from None
             raise ZooError(f"{name}(…) {str(error).partition('() ')[2]}") from None

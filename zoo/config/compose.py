@@ -135,7 +135,7 @@ class ConfigLoader:
                     section, _, name = key.rpartition(".")
                     (value_at(config, section) if section else config)[name] = value
                 checked(self.command, config)
-            except (LookupError, TypeError, ZooError):  # the first of its kind, or to be told as ever
+            except (LookupError, TypeError, ZooError):  # first job of its shape, or an error: compose fully
                 composed[shape] = self._plain_job(self.load_configuration(job, RunMode.RUN))
             yield
 

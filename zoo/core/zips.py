@@ -44,8 +44,7 @@ def write_zip(path: Path, contents: Mapping[str, bytes]) -> None:
             archive.writestr(name, content)
 
 
-MOST_TEXT, LARGE, MOST_PACKED = 4 * 2**20, 64 * 2**20, 50
-"""Bytes of a text at most; of another file that is large; and how many times smaller a zip may make that."""
+MAX_TEXT_BYTES, LARGE_BYTES, MAX_COMPRESSION_RATIO = 4 * 2**20, 64 * 2**20, 50
 
 
 def read_zip(path: Path, names: Iterable[str], *, main: str) -> dict[str, bytes]:
@@ -77,10 +76,12 @@ def read_regular(path: Path) -> bytes:
 
 def _check_size(name: str, size: int, packed: int | None = None) -> None:
     """Raise `ValueError` for a file of a stranger that would fill the memory."""
-    is_text = name.endswith((".json", ".yaml"))
-    if size > MOST_TEXT if is_text else packed is not None and size > max(LARGE, MOST_PACKED * packed):
+    limit = None if packed is None else max(LARGE_BYTES, MAX_COMPRESSION_RATIO * packed)
+    if name.endswith((".json", ".yaml")):
+        limit = MAX_TEXT_BYTES
+    if limit is not None and size > limit:
         raise ValueError(f"{name} would have {size:,} bytes, too many for what it should hold")
-    if size > LARGE:
+    if size > LARGE_BYTES:
         refuse_what_does_not_fit(name, 3 * size)  # its bytes, its arrays, and those of the agent
 
 

@@ -282,10 +282,8 @@ class _Checker:
         self._check_observation(observation, "step()")
         if np.shape(reward) or np.asarray(reward).dtype.kind not in "biuf":
             raise self._fail(f"the reward is {reward!r}; return one number")
-        if not abs(float(reward)) <= LARGEST_REWARD**2:
-            raise self._fail(f"the reward is {reward}; rewards must be finite in 32 bits")
-        if abs(float(reward)) > LARGEST_REWARD:
-            self._warn(f"the reward {reward:g} has no finite square in 32 bits; scale it")
+        if not abs(float(reward)) <= LARGEST_REWARD:
+            raise self._fail(f"the square of the reward {reward} is not finite in 32 bits; scale rewards")
         for name, value in (("terminated", terminated), ("truncated", truncated)):
             if not isinstance(value, bool | np.bool_ | int | np.integer):
                 raise self._fail(f"step() returned {name}={value!r}; expected True or False")

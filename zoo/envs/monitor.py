@@ -71,7 +71,9 @@ class EpisodeMonitor:
         """Drop all rows that were written after `offsets` returned these sizes; log if earlier ones lack."""
         for file, offset, is_new in zip(self._files, offsets, self._is_new, strict=True):
             if os.fstat(file.fileno()).st_size < offset:
-                logger.warning("%s lacks episodes of before the checkpoint: they are lost", file.name)
+                logger.warning(
+                    "%s is shorter than at the checkpoint; the missing episodes are lost", file.name
+                )
             if not is_new:
                 file.truncate(Path(file.name).read_bytes()[:offset].rfind(b"\n") + 1)
 

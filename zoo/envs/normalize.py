@@ -284,6 +284,8 @@ class VecNormalize(RefusesNames, VectorWrapper):
     ) -> None:
         super().__init__(env)
         if options:
+            if config is not None or normalizer is not None:
+                raise ZooError(f"VecNormalize: {', '.join(options)} are fields of its config or normalizer")
             values = {SB3_OPTIONS.get(name, name): value for name, value in options.items()}
             config = build(NormalizeConfig, values, "VecNormalize")
         space = self.env.single_observation_space

@@ -213,7 +213,7 @@ def env_error(error: BaseException, who: str, when: str) -> ZooError:
 
 class _Moved:
     folder: str | None = None
-    """Where the environments of this process have gone, if they have left its working folder."""
+    """Working folder of this process's environments after one called os.chdir, or None."""
 
 
 @contextlib.contextmanager

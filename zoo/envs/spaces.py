@@ -203,7 +203,11 @@ def interfaces_differ(agent: tuple[Space, Space], env: tuple[Space, Space]) -> t
             return what, difference
     widened = spaces_differ(agent[0], env[0])
     if widened is not None:
-        warnings.warn(f"observations: {widened}; no network reads their bounds", ZooWarning, stacklevel=3)
+        warnings.warn(
+            f"observation bounds differ from the agent's ({widened}); networks don't read them",
+            ZooWarning,
+            stacklevel=3,
+        )
     return None
 
 

@@ -123,7 +123,7 @@ class VecEnv(AnswersNames, VectorEnv[Any, Any, Any]):
 
     @property
     def stepped(self) -> Any:
-        """What keeps ``last_stepped_by``: the user's own environment, which others may be around too."""
+        """Object that records who stepped last: the user's environment if there is one, else this."""
         return self if self.users_env is None else self.users_env
 
     def transition(self, actions: Any) -> Transition:

@@ -12,7 +12,14 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 
 from zoo.agents.find import kept_agents, kept_name
-from zoo.algorithms.callback import PREEMPTED, Callback, InterruptedCallbackError, Training
+from zoo.algorithms.callback import (
+    PREEMPTED,
+    Callback,
+    Function,
+    InterruptedCallbackError,
+    Training,
+    as_callback,
+)
 from zoo.core.printing import decimal, one_line, print_message, report_write_errors
 from zoo.core.zips import opened_npz, write_npz
 from zoo.envs.adapter import VecEnvAdapter
@@ -60,8 +67,8 @@ class EvalCallback(Callback):
         eval_freq: int | None = None,
         best_model_save_path: str | Path | None = None,
         log_path: str | Path | None = None,
-        callback_on_new_best: Callback | None = None,
-        callback_after_eval: Callback | None = None,
+        callback_on_new_best: Callback | Function | None = None,
+        callback_after_eval: Callback | Function | None = None,
         render: bool = False,
         verbose: int = 0,
         warn: bool = True,
@@ -73,8 +80,12 @@ class EvalCallback(Callback):
         self.env = env
         self.every = every or 0
         self.calls = (10_000 if eval_freq is None else eval_freq) if every is None else 0
-        self.on_new_best, self.after_eval, self.verbose = callback_on_new_best, callback_after_eval, verbose
-        self.inner = [each for each in (callback_after_eval, callback_on_new_best) if each is not None]
+        self.verbose = verbose
+        self.on_new_best, self.after_eval = (
+            None if callback is None else as_callback(callback)
+            for callback in (callback_on_new_best, callback_after_eval)
+        )
+        self.inner = [callback for callback in (self.after_eval, self.on_new_best) if callback is not None]
         for callback in self.inner:
             if isinstance(callback, _StopOnEvaluation):
                 callback.evaluation = self
@@ -196,16 +207,15 @@ class EvalCallback(Callback):
         if self.evaluations is not None:
             self._history.append((algorithm.num_timesteps, evaluation))
             self._write_history()
+        if candidate is not None and reaches(candidate, self.best_mean):
+            with report_write_errors("the run goes on, and the earlier best agent, if any, stays"):
+                if self.best_agent is not None:
+                    algorithm.save(self.best_agent, card=score_for_card(candidate))
+                self.best_mean, self.best_evaluated = candidate.mean, evaluation.mean
+            if self.on_new_best is not None:
+                self.on_new_best.call(algorithm)
         if self.after_eval is not None:
             self.after_eval.call(algorithm)
-        if candidate is None or not reaches(candidate, self.best_mean):
-            return
-        with report_write_errors("the run goes on, and the earlier best agent, if any, stays"):
-            if self.best_agent is not None:
-                algorithm.save(self.best_agent, card=score_for_card(candidate))
-            self.best_mean, self.best_evaluated = candidate.mean, evaluation.mean
-        if self.on_new_best is not None:
-            self.on_new_best.call(algorithm)
 
     def _write_history(self) -> None:
         assert self.evaluations is not None
@@ -254,9 +264,10 @@ def read_evaluations(path: Path) -> list[tuple[int, Evaluation]]:
 class _StopOnEvaluation(Callback):
     """Stands after ``evaluation`` in a list of callbacks, or is an argument ``callback_…`` of it."""
 
-    def __init__(self, evaluation: EvalCallback | None, needed: Any, verbose: int) -> None:
-        if needed is None or not isinstance(evaluation, EvalCallback | None):
-            raise ZooError(f"{type(self).__name__}(…) needs its bound, behind an EvalCallback or by name")
+    def __init__(self, evaluation: EvalCallback | None, verbose: int, **bound: Any) -> None:
+        ((name, value),) = bound.items()
+        if value is None or not isinstance(evaluation, EvalCallback | None):
+            raise ZooError(f"{type(self).__name__} needs {name}=N, and an EvalCallback before it, if any")
         self.evaluation, self.verbose = evaluation, verbose
         if evaluation is not None:
             self.every, self.calls = evaluation.every, evaluation.calls
@@ -279,7 +290,7 @@ class StopTrainingOnRewardThreshold(_StopOnEvaluation):
     def __init__(self, evaluation: Any = None, reward_threshold: Any = None, verbose: int = 0) -> None:
         if isinstance(evaluation, int | float):
             evaluation, reward_threshold = None, evaluation
-        super().__init__(evaluation, reward_threshold, verbose)
+        super().__init__(evaluation, verbose, reward_threshold=reward_threshold)
         self.reward_threshold = reward_threshold
 
     def on_steps(self, algorithm: Training) -> None:
@@ -302,7 +313,7 @@ class StopTrainingOnNoModelImprovement(_StopOnEvaluation):
         min_evals: int = 0,
         verbose: int = 0,
     ) -> None:
-        super().__init__(evaluation, max_no_improvement_evals, verbose)
+        super().__init__(evaluation, verbose, max_no_improvement_evals=max_no_improvement_evals)
         self.max_no_improvement_evals = max_no_improvement_evals
         self.min_evals = min_evals
         self._n_seen = 0

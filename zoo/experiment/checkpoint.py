@@ -89,6 +89,8 @@ class CheckpointCallback(Callback):
     ) -> None:
         if not isinstance(folder, str | Path):
             raise ZooError(f"CheckpointCallback({folder!r}): name save_freq=1000 and save_path=FOLDER")
+        if save_freq and save_path is None:
+            raise ZooError("CheckpointCallback(save_freq=…) needs save_path=FOLDER")
         self.folder = Path(folder if save_path is None else save_path)
         self.every, self.calls = every, save_freq
         self.name_prefix, self.verbose = name_prefix, verbose

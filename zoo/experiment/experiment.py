@@ -231,10 +231,12 @@ class Experiment:
         rollout = getattr(buffer, "n_steps", 0) * self.algorithm.n_envs * self._launcher.size
         n_rollouts = math.ceil(steps / (rollout or 1))
         every = self._evaluation.every if self._evaluation is not None else steps
-        if rollout and (n_rollouts * rollout > 1.01 * steps or rollout > every):
+        if steps and rollout and (n_rollouts * rollout > 1.01 * steps or rollout > every):
             less = f"; evaluations: {n_rollouts}, not {steps // every}" if rollout > every else ""
-            total = f"trains {n_rollouts * rollout:,} steps for the {steps:,} asked for"
-            logger.info("%s: whole rollouts of %s (n_steps × n_envs)%s", total, f"{rollout:,}", less)
+            total = f"trains {n_rollouts * rollout:,} steps, not {steps:,}"
+            logger.info(
+                "%s: rollouts of %s (n_steps × n_envs) are never split%s", total, f"{rollout:,}", less
+            )
 
     def evaluate(self) -> None:
         """Evaluate the agent as it is now, unless that is switched off or the last evaluation was of it.

@@ -186,7 +186,7 @@ class CsvLogger(Logger):
     def load_state(self, values: dict[str, Any]) -> None:
         rows = self._rows()[: values["rows"]]
         if len(rows) < values["rows"]:
-            left = f"has {len(rows)} of the {values['rows']} rows of before the checkpoint"
+            left = f"has {len(rows)} of the {values['rows']} rows written before the checkpoint"
             print_message(f"{self.path} {left}: the others are lost")
         self._rewrite(values["columns"], rows)
 

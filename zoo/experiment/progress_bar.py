@@ -101,7 +101,7 @@ class ProgressBarCallback(Callback):
         elif left > 0 and steps and self._has_settled:
             facts.append(f"{duration(left / speed)} left")
         elif left > 0 and algorithm.n_updates and (algorithm.runtime.compile is not True or clock.seconds):
-            # From now on all is as it will be: before, steps were random, or updates eager.
+            # Measure speed from here: random steps and eager updates are over.
             self._has_settled = True
             self._first_step, self._started = algorithm.num_timesteps, self._clock(algorithm)
         if algorithm.recent_episodes:

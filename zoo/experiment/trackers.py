@@ -181,14 +181,14 @@ class WandbLogger(Logger):
         }
         runs_dir = Path(self.config.get("runs_dir") or "")
         is_of_sweep = (runs_dir / "sweep.yaml").is_file()
-        usual = {
+        defaults = {
             "WANDB_PROJECT": {"project": "zoo"},
             "WANDB_NAME": {"name": self.folder.name},
             "WANDB_JOB_TYPE": {"job_type": "train"},
             "WANDB_RUN_GROUP": {"group": f"multirun-{runs_dir.name}"} if is_of_sweep else {},
             "WANDB_DIR": {"dir": str(self.folder)},
         }
-        options = [values for variable, values in usual.items() if not os.environ.get(variable)]
+        options = [values for variable, values in defaults.items() if not os.environ.get(variable)]
         try:
             self._run = wandb.init(
                 config=self.config,

@@ -70,7 +70,7 @@ class Translation:
             key, _, argument = RL_ZOO3["wrappers"][name].partition(" ")
             self.settings |= {key: options.get(argument) if argument else options or True} if key else {}
         elif path.startswith(("stable_baselines3.", "sb3_contrib.", "rl_zoo3.")):
-            self.left_out.append(f"{name} (a wrapper that Zoo has not)")
+            self.left_out.append(f"{name} (no equivalent wrapper)")
         else:
             target = {"_target_": path, **options} if options else path
             self.settings.setdefault("env.wrappers", []).append(target)

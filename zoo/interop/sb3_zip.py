@@ -139,7 +139,7 @@ def statistics_beside(agent: Path) -> Path | None:
     files = [file for name in STATISTICS for file in sorted(agent.parent.glob(f"*/{name}"))]
     if len(files) > 1:
         listed = ", ".join(one_line(file) for file in files)
-        raise ZooError(f"which statistics are its own? normalize=FILE, one of {listed}, or normalize=none")
+        raise ZooError(f"several VecNormalize files: {listed}; choose normalize=FILE or normalize=none")
     return next(iter(files), None)
 
 

@@ -246,12 +246,16 @@ class SweepFolder:
     def update_table(self, number: int) -> None:
         """Write the rows of a job, and of those that were under way, anew; the others stay as they are."""
         with contextlib.suppress(ZooError, OSError), self.hold("table"):
-            lines = list(csv.reader(self.table.read_text(encoding="utf-8").splitlines()))
-            place = COLUMNS.index("status")
-            under_way = {int(line[0]) for line in lines[1:] if line[place] in (RUNNING, PREEMPTED)}
-            for row in self.rows(sorted({number, *under_way})):
-                lines[row.state.number + 1] = _csv_cells(row)
-            atomic.write_text(self.table, csv_lines(lines))
+            try:
+                _, *rows = csv.reader(self.table.read_text(encoding="utf-8").splitlines())
+                cells: dict[int, list[Any]] = {int(row[0]): row for row in rows}
+                place = COLUMNS.index("status")
+                under_way = {job for job, row in cells.items() if row[place] in (RUNNING, PREEMPTED)}
+                numbers: list[int] | None = sorted({number, *under_way})
+            except (ValueError, IndexError):  # a damaged table
+                cells, numbers = {}, None
+            cells |= {row.state.number: _csv_cells(row) for row in self.rows(numbers)}
+            atomic.write_text(self.table, csv_lines([COLUMNS, *(cells[job] for job in sorted(cells))]))
 
     def rows(self, numbers: Sequence[int] | None = None) -> list[Row]:
         """Return how these jobs stand, or all, whichever process may have died meanwhile."""

@@ -71,9 +71,7 @@ class EpisodeMonitor:
         """Drop all rows that were written after `offsets` returned these sizes; log if earlier ones lack."""
         for file, offset, is_new in zip(self._files, offsets, self._is_new, strict=True):
             if os.fstat(file.fileno()).st_size < offset:
-                logger.warning(
-                    "%s is shorter than at the checkpoint; the missing episodes are lost", file.name
-                )
+                logger.warning("%s is shorter than at the checkpoint; episodes are lost", file.name)
             if not is_new:
                 file.truncate(Path(file.name).read_bytes()[:offset].rfind(b"\n") + 1)
 

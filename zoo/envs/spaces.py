@@ -203,11 +203,8 @@ def interfaces_differ(agent: tuple[Space, Space], env: tuple[Space, Space]) -> t
             return what, difference
     widened = spaces_differ(agent[0], env[0])
     if widened is not None:
-        warnings.warn(
-            f"observation bounds differ from the agent's ({widened}); networks don't read them",
-            ZooWarning,
-            stacklevel=3,
-        )
+        told = f"observation bounds differ from the agent's ({widened}); networks don't read them"
+        warnings.warn(told, ZooWarning, stacklevel=3)
     return None
 
 

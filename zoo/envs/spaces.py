@@ -203,8 +203,8 @@ def interfaces_differ(agent: tuple[Space, Space], env: tuple[Space, Space]) -> t
             return what, difference
     widened = spaces_differ(agent[0], env[0])
     if widened is not None:
-        told = f"observation bounds differ from the agent's ({widened}); networks don't read them"
-        warnings.warn(told, ZooWarning, stacklevel=3)
+        text = f"observation bounds differ from the agent's ({widened}); networks don't read them"
+        warnings.warn(text, ZooWarning, stacklevel=3)
     return None
 
 

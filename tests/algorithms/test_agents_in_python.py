@@ -438,7 +438,7 @@ def test_objects_show_what_they_are() -> None:
     shown = repr([model, model.envs, model.buffer, make("ppo2").buffer])
     for part in (
         "<DQN on Zoo/IdentityDiscrete-v0: MlpPolicy, 2 envs, 64 steps, seed 7>",
-        "<VecEnvAdapter of SyncVecEnv(",
+        "<ReplayableAdapter of SyncVecEnv(",
         "<ReplayBuffer: 64 of 200 transitions, 2 envs>",
         "<RolloutBuffer: 16 steps × 2 envs>",
     ):

@@ -11,7 +11,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
-from zoo.envs.adapter import VecEnvAdapter
+from zoo.envs.adapter import VecEnvAdapter, make_adapter
 from zoo.envs.make_env import make_vec_env
 from zoo.envs.masks import ActionMasker, flat_mask, sample_valid_action
 from zoo.envs.spaces import choice_sizes, leaf_spaces, leaves, mask_size
@@ -94,27 +94,27 @@ def assert_masks_are_those_of_the_observations(envs: VecEnvAdapter) -> None:
 @pytest.mark.parametrize("options", [{}, WORKERS], ids=["sync", "workers"])
 @pytest.mark.parametrize("make", [Asked, lambda: Telling(in_info=True)], ids=["method", "info"])
 def test_masks_are_those_of_what_is_shown(make: Any, options: dict[str, Any]) -> None:
-    assert_masks_are_those_of_the_observations(VecEnvAdapter(make_vec_env(make, 3, check=False, **options)))
+    assert_masks_are_those_of_the_observations(make_adapter(make_vec_env(make, 3, check=False, **options)))
 
 
 @pytest.mark.parametrize("space", SPACES, ids=str)
 def test_masks_of_every_space_that_has_them(space: Any) -> None:
     assert mask_size(space) == N
     assert_masks_are_those_of_the_observations(
-        VecEnvAdapter(make_vec_env(lambda: Asked(space), 2, check=False))
+        make_adapter(make_vec_env(lambda: Asked(space), 2, check=False))
     )
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP, AutoresetMode.DISABLED])
 def test_masks_in_infos_of_other_vector_envs(mode: AutoresetMode) -> None:
     others = SyncVectorEnv([lambda: Telling(in_info=True)] * 2, autoreset_mode=mode)
-    assert_masks_are_those_of_the_observations(VecEnvAdapter(others))
+    assert_masks_are_those_of_the_observations(make_adapter(others))
 
 
 @pytest.mark.parametrize("make", [Asked, lambda: Telling(in_info=True)], ids=["method", "info"])
 def test_masks_of_environments_in_other_processes(make: Any) -> None:
     assert_masks_are_those_of_the_observations(
-        VecEnvAdapter(AsyncVectorEnv([make] * 2, autoreset_mode=AutoresetMode.DISABLED))
+        make_adapter(AsyncVectorEnv([make] * 2, autoreset_mode=AutoresetMode.DISABLED))
     )
 
 
@@ -148,7 +148,7 @@ class Vectorised(VectorEnv[Any, Any, Any]):
 
 
 def test_vector_env_may_say_all_masks_itself() -> None:
-    envs = VecEnvAdapter(Vectorised())
+    envs = make_adapter(Vectorised())
     shown = envs.reset([0, 1])
     for _ in range(20):
         assert np.array_equal(envs.action_masks(), shown)
@@ -165,7 +165,7 @@ def test_vector_env_may_say_all_masks_itself() -> None:
 # Masks that are ignored
 @pytest.mark.parametrize("make", [Asked, lambda: Telling(in_info=True)], ids=["method", "info"])
 def test_masks_can_be_ignored(make: Any) -> None:
-    envs = VecEnvAdapter(make_vec_env(make, 2, check=False, mask_actions=False))
+    envs = make_adapter(make_vec_env(make, 2, check=False, mask_actions=False))
     envs.reset([0, 1])
     steps = [envs.step([2, 2]) for _ in range(8)]
     assert envs.mask_size is None
@@ -210,7 +210,7 @@ def stepped(envs: VecEnvAdapter, n: int, action: Any = 2) -> list[Any]:
 
 @pytest.mark.parametrize("options", [{}, WORKERS], ids=["sync", "workers"])
 def test_state_that_allows_no_action_names_env_and_step(options: dict[str, Any]) -> None:
-    envs = VecEnvAdapter(make_vec_env(Closing, 2, check=False, **options))
+    envs = make_adapter(make_vec_env(Closing, 2, check=False, **options))
     with pytest.raises(ZooError, match=r"^env 0 \(step 3 after seed 7\) allows no action: its mask is all"):
         stepped(envs, 4)
     envs.close()
@@ -222,8 +222,8 @@ def test_end_of_a_game_need_allow_nothing_but_a_time_limit_must(mode: Any, make:
     def envs(ends: str) -> VecEnvAdapter:
         makers = [lambda: make(ends=ends)] * 2
         if mode is None:
-            return VecEnvAdapter(make_vec_env(makers[0], 2, check=False))
-        return VecEnvAdapter(SyncVectorEnv(makers, autoreset_mode=mode))
+            return make_adapter(make_vec_env(makers[0], 2, check=False))
+        return make_adapter(SyncVectorEnv(makers, autoreset_mode=mode))
 
     steps = stepped(envs("terminated"), 8)
     assert sum(len(step.finished) for step in steps) == 4
@@ -246,7 +246,7 @@ class Late(Telling):
 
 
 def test_masks_that_begin_with_the_first_step_are_refused() -> None:
-    envs = VecEnvAdapter(make_vec_env(lambda: Late(in_info=True), 2, check=False))
+    envs = make_adapter(make_vec_env(lambda: Late(in_info=True), 2, check=False))
     with pytest.raises(ZooError, match=r"^env 0 \(step 1 after seed 7\) gave `action_mask` in a step"):
         stepped(envs, 1)
     envs.close()
@@ -257,7 +257,7 @@ def test_one_mask_that_is_left_out_of_the_reset_is_missed(ours: bool) -> None:
     for silent in (0, 1):
         makers: list[Any] = [lambda: Telling(in_info=True)] * 2
         makers[silent] = lambda: Late(in_info=True)
-        envs = VecEnvAdapter(SyncVecEnv(makers) if ours else SyncVectorEnv(makers))
+        envs = make_adapter(SyncVecEnv(makers) if ours else SyncVectorEnv(makers))
         with pytest.raises(ZooError, match=rf"^env {silent} .*`action_mask`"):
             envs.reset([7, 8])
 
@@ -357,7 +357,7 @@ def test_masker_asks_a_function_or_a_method_by_name(function: Any, expected: lis
     in_config = make_vec_env(Moving, 1, wrappers=[masker])
     in_python = make_vec_env(lambda: ActionMasker(Moving(), function), 1)
     for made in (in_config, in_python):
-        envs = VecEnvAdapter(made)
+        envs = make_adapter(made)
         envs.reset([0])
         assert envs.step([0]).new_action_masks.astype(int).tolist() == [expected]
 
@@ -383,7 +383,7 @@ def test_mask_that_holds_no_truth_is_refused(mask: Any) -> None:
     env = gym.wrappers.TimeLimit(Telling(spaces.Discrete(4)), 5)
     vector = make_vec_env(lambda: ActionMasker(env, lambda _: mask), 1, check=False)
     with pytest.raises(ZooError, match=r"env 0.*mask"):
-        VecEnvAdapter(vector).reset()
+        make_adapter(vector).reset()
 
 
 def test_actions_that_cannot_be_masked_are_refused() -> None:

@@ -14,7 +14,7 @@ from gymnasium import spaces
 from gymnasium.wrappers import DtypeObservation
 from scripted import Counting, Noisy, assert_same
 
-from zoo.envs.adapter import VecEnvAdapter
+from zoo.envs.adapter import VecEnvAdapter, make_adapter
 from zoo.envs.make_env import make_vec_env
 from zoo.envs.vec_env import SyncVecEnv
 from zoo.envs.wrappers import EpisodeStatistics, LifeLoss
@@ -87,7 +87,7 @@ SIMULATED: list[Any] = [
 
 
 def stepper(env: Any, n_envs: int, **options: Any) -> VecEnvAdapter:
-    return VecEnvAdapter(make_vec_env(env, n_envs, check=False, **options))
+    return make_adapter(make_vec_env(env, n_envs, check=False, **options))
 
 
 def random_actions(envs: VecEnvAdapter, n: int) -> Actions:

@@ -14,7 +14,7 @@ from gymnasium.utils import env_checker
 from gymnasium.vector import AsyncVectorEnv
 
 from zoo.envs import WITHOUT_VELOCITIES
-from zoo.envs.adapter import VecEnvAdapter
+from zoo.envs.adapter import VecEnvAdapter, make_adapter
 from zoo.envs.env_checker import check_env
 from zoo.envs.goals import GoalRewards
 from zoo.envs.make_env import make_vec_env
@@ -120,7 +120,7 @@ def test_one_answer_for_all_is_not_that_for_each() -> None:
 
 
 def stepped(envs: Any) -> VecEnvAdapter:
-    stepper = VecEnvAdapter(envs)
+    stepper = make_adapter(envs)
     stepper.reset(list(range(envs.num_envs)))
     return stepper
 

@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from scripted import assert_same
 
 from zoo.cli import status_of
-from zoo.envs.adapter import VecEnvAdapter
+from zoo.envs.adapter import make_adapter
 from zoo.envs.config import AtariConfig
 from zoo.envs.make_env import make_vec_env
 from zoo.envs.native import AleGames
@@ -25,7 +25,7 @@ def native(env_id: Any, n: int = 3, **options: Any) -> Any:
 
 
 def run(env: Any, seeds: list[int], n_steps: int, n_actions: int) -> tuple[list[Any], list[Any]]:
-    stepper = VecEnvAdapter(env)
+    stepper = make_adapter(env)
     seen: list[Any] = [np.array(stepper.reset(seeds))]
     episodes = []
     generator = np.random.default_rng(0)
@@ -102,7 +102,7 @@ class TestAle:
 
     @pytest.mark.parametrize("env_id", ["ALE/Breakout-v5", "BreakoutNoFrameskip-v4"])
     def test_games_are_stepped_with_same_step_autoreset(self, env_id: str) -> None:
-        stepper = VecEnvAdapter(native(env_id, 2))
+        stepper = make_adapter(native(env_id, 2))
         assert not stepper.next_step_autoreset
         assert stepper.reset([0, 1]).shape == (2, 4, 84, 84)
 
@@ -140,7 +140,7 @@ class TestEnvPool:
 
     @pytest.mark.parametrize("name", ["CartPole-v1", "HalfCheetah-v5", "Pong-v5"])
     def test_seeds_give_the_episodes_again(self, name: str) -> None:
-        env = VecEnvAdapter(make_vec_env(f"envpool:{name}", 2))
+        env = make_adapter(make_vec_env(f"envpool:{name}", 2))
         assert env.next_step_autoreset
         first, other, again = (np.array(env.reset(seeds)) for seeds in ([3, 4], [5, 6], [3, 4]))
         actions = [env.env.action_space.sample() for _ in range(5)]
@@ -165,7 +165,7 @@ class TestEnvPool:
             env.step(np.zeros(2, np.int64))
 
     def test_a_lost_life_ends_an_episode_but_not_the_recorded_game(self) -> None:
-        env = VecEnvAdapter(make_vec_env("envpool:Breakout-v5", 4))
+        env = make_adapter(make_vec_env("envpool:Breakout-v5", 4))
         env.reset([1, 2, 3, 4])
         generator, ends, games, rewards = np.random.default_rng(0), 0, [], np.zeros(4)
         while len(games) < 8:
@@ -256,7 +256,7 @@ def test_lives_and_games_are_told_apart_step_by_step(ends: bool, clips: bool) ->
     assert [step[1].tolist() for step in seen] == rewards
     lost = [[False, False], [ends, False], [False, True], [False, ends], [True, False]]
     assert [step[2].tolist() for step in seen] == lost
-    stepper = VecEnvAdapter(
+    stepper = make_adapter(
         AleGames(ScriptedGames(), AtariConfig(terminal_on_life_loss=ends, clip_reward=clips))
     )
     stepper.reset()

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scripted import Counting, Noisy
 
-from zoo.envs.adapter import VecEnvAdapter
+from zoo.envs.adapter import make_adapter
 from zoo.envs.config import NormalizeConfig
 from zoo.envs.make_env import make_vec_env
 from zoo.envs.monitor import EpisodeMonitor
@@ -186,7 +186,7 @@ def test_an_evaluation_that_shares_statistics_leaves_the_running_returns_alone()
     training.normalizer.update_returns(np.array([1.0, 2.0]), np.array([False, False]))
     evaluation = VecNormalize(make_vec_env("Pendulum-v1", 2), training=False, normalizer=training.normalizer)
     evaluation.reset()
-    VecEnvAdapter(evaluation).reset([0, 1])
+    make_adapter(evaluation).reset([0, 1])
     assert training.normalizer.returns.tolist() == [1.0, 2.0]
 
 
@@ -289,7 +289,7 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 def test_file_is_a_json_header_and_one_row_an_episode(tmp_path: Path) -> None:
     env = make_vec_env(Counting, 2, check=False, monitor_dir=tmp_path, info_keywords=["score"])
-    stepper = VecEnvAdapter(env)
+    stepper = make_adapter(env)
     stepper.reset([0, 1])
     for _ in range(9):
         stepper.step([0, 0])
@@ -307,7 +307,7 @@ def test_file_is_a_json_header_and_one_row_an_episode(tmp_path: Path) -> None:
 def test_stable_baselines_reads_the_files(tmp_path: Path) -> None:
     pytest.importorskip("pandas")
     monitoring = pytest.importorskip("stable_baselines3.common.monitor")
-    stepper = VecEnvAdapter(make_vec_env("CartPole-v1", 2, monitor_dir=tmp_path))
+    stepper = make_adapter(make_vec_env("CartPole-v1", 2, monitor_dir=tmp_path))
     stepper.reset([0, 1])
     for _ in range(60):
         stepper.step(np.ones(2, dtype=np.int64))

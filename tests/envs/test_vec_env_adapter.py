@@ -22,7 +22,7 @@ from scripted import Counting
 import zoo
 from zoo import A2C, DQN, PPO2, check_env, evaluate_policy
 from zoo.algorithms.callback import Callback
-from zoo.envs.adapter import VecEnvAdapter
+from zoo.envs.adapter import VecEnvAdapter, make_adapter
 from zoo.envs.make_env import make_vec_env
 from zoo.envs.monitor import EpisodeMonitor
 from zoo.envs.transition import check_shapes
@@ -58,8 +58,8 @@ def transitions(stepper: VecEnvAdapter, n_steps: int, action: Any = 0) -> list[l
 
 @pytest.mark.parametrize("mode", MODES)
 def test_transitions_are_the_same_in_every_autoreset_mode(mode: AutoresetMode) -> None:
-    own = transitions(VecEnvAdapter(own_env()), 40)
-    other = transitions(VecEnvAdapter(gymnasium_env(mode)), 40)
+    own = transitions(make_adapter(own_env()), 40)
+    other = transitions(make_adapter(gymnasium_env(mode)), 40)
     for ours, theirs in zip(own, other, strict=True):
         n = len(theirs)
         assert 25 < n <= 40
@@ -68,7 +68,7 @@ def test_transitions_are_the_same_in_every_autoreset_mode(mode: AutoresetMode) -
 
 @pytest.mark.parametrize("mode", MODES)
 def test_episodes_are_the_same_in_every_autoreset_mode(mode: AutoresetMode) -> None:
-    stepper = VecEnvAdapter(gymnasium_env(mode, n=1))
+    stepper = make_adapter(gymnasium_env(mode, n=1))
     stepper.reset([0])
     episodes = [episode for _ in range(20) for episode in stepper.step(np.zeros(1)).episodes]
     lengths = [episode.length for episode in episodes]
@@ -82,7 +82,7 @@ def test_terminal_wins_where_both_flags_are_set(mode: AutoresetMode | None) -> N
     def make() -> Counting:
         return Counting(both=True)
 
-    stepper = VecEnvAdapter(own_env(1, make) if mode is None else gymnasium_env(mode, 1, make))
+    stepper = make_adapter(own_env(1, make) if mode is None else gymnasium_env(mode, 1, make))
     stepper.reset([0])
     stepper.step([0])
     step = stepper.step([0])
@@ -99,7 +99,7 @@ def test_actions_of_a_discrete_space_begin_at_its_start() -> None:
             assert self.action_space.contains(action)
             return super().step(action)
 
-    stepper = VecEnvAdapter(own_env(1, Started))
+    stepper = make_adapter(own_env(1, Started))
     stepper.reset([0])
     for action in (1, 2, 3):
         stepper.step([action])
@@ -109,7 +109,7 @@ def test_actions_of_a_discrete_space_begin_at_its_start() -> None:
 
 @pytest.mark.parametrize("mode", [None, *MODES])
 def test_infos_of_a_step_are_those_of_episode_ends(mode: AutoresetMode | None) -> None:
-    stepper = VecEnvAdapter(own_env(2) if mode is None else gymnasium_env(mode))
+    stepper = make_adapter(own_env(2) if mode is None else gymnasium_env(mode))
     stepper.reset([0, 1])
     infos = [stepper.step([0, 0]).step_infos() for _ in range(2)]
     assert infos == [[{}, {}], [{"is_success": False, "score": 20.0}] * 2]
@@ -122,14 +122,14 @@ def test_info_keywords_are_recorded_by_name_and_arrays_as_lists() -> None:
             return *rest, {**info, "one": np.array([3]), "two": np.array([1.5, 2.5]), "word": "left"}
 
     keywords = ["score", "one", "two", "word"]
-    stepper = VecEnvAdapter(make_vec_env(Measuring, 1, check=False, info_keywords=keywords))
+    stepper = make_adapter(make_vec_env(Measuring, 1, check=False, info_keywords=keywords))
     stepper.reset([0])
     (episode,) = [episode for _ in range(2) for episode in stepper.step([0]).episodes]
     assert episode.info == {"is_success": False, "score": 20.0, "one": 3, "two": [1.5, 2.5], "word": "left"}
 
 
 def test_missing_info_keyword_names_the_nearest_one() -> None:
-    stepper = VecEnvAdapter(make_vec_env(Counting, 1, check=False, info_keywords=["scor"]))
+    stepper = make_adapter(make_vec_env(Counting, 1, check=False, info_keywords=["scor"]))
     stepper.reset([0])
     stepper.step([0])
     with pytest.raises(ZooError, match="did you mean 'score'"):
@@ -138,14 +138,14 @@ def test_missing_info_keyword_names_the_nearest_one() -> None:
 
 def test_anything_but_a_vector_env_is_refused_with_advice() -> None:
     with pytest.raises(ZooError, match="make_vec_env"):
-        VecEnvAdapter(Counting())  # type: ignore[arg-type]
+        make_adapter(Counting())  # type: ignore[arg-type]
 
 
 def test_vector_env_that_does_not_say_when_it_resets_is_refused() -> None:
     env = gymnasium_env(AutoresetMode.SAME_STEP)
     env.metadata = {}
     with pytest.raises(ZooError, match="autoreset_mode"):
-        VecEnvAdapter(env)
+        make_adapter(env)
 
 
 @pytest.mark.parametrize("at", [0, 3])
@@ -165,7 +165,7 @@ def test_observations_of_another_shape_are_refused(at: int) -> None:
             self.n_calls += 1
             return observations[:, :1] if self.n_calls == at + 1 else observations
 
-    stepper = VecEnvAdapter(Misshapen(gymnasium_env(AutoresetMode.SAME_STEP)))
+    stepper = make_adapter(Misshapen(gymnasium_env(AutoresetMode.SAME_STEP)))
     with pytest.raises(ZooError, match=r"gave observations of shape \(2, 1\); 2 of Box\(2,\).*\(2, 2\)"):
         transitions(stepper, 3)
     assert stepper.env.n_calls == at + 1  # type: ignore[attr-defined]
@@ -180,7 +180,7 @@ def test_what_is_not_one_a_row_is_refused(which: str) -> None:
             values[which] = values[which][:1]
             return observations, *values.values(), infos
 
-    stepper = VecEnvAdapter(Misshapen(gymnasium_env(AutoresetMode.SAME_STEP)))
+    stepper = make_adapter(Misshapen(gymnasium_env(AutoresetMode.SAME_STEP)))
     stepper.reset([0, 1])
     with pytest.raises(ZooError, match=rf"gave {which} of shape \(1,\), not \(2,\)"):
         stepper.step([0, 0])
@@ -194,7 +194,7 @@ def test_images_of_another_type_than_their_space_are_refused() -> None:
 
 
 def test_episodes_that_are_begun_anew_count_from_nothing_and_stand_still_at_their_ends() -> None:
-    envs = VecEnvAdapter(make_vec_env(lambda: Counting((3,)), 2, check=False))
+    envs = make_adapter(make_vec_env(lambda: Counting((3,)), 2, check=False))
     envs.reset([0, 1])
     envs.begin({0: 5, 1: 6})
     envs.step(np.zeros(2, np.int64))
@@ -223,7 +223,7 @@ class Choosy(SyncVectorEnv):
 def test_seeds_are_given_in_the_form_that_is_taken(form: Any) -> None:
     env = Choosy([lambda: gym.make("CartPole-v1")] * 2, autoreset_mode=AutoresetMode.SAME_STEP)
     env.form = form
-    envs = VecEnvAdapter(env)
+    envs = make_adapter(env)
     first = envs.reset([3, 4])
     np.testing.assert_array_equal(envs.reset([3, 4]), first)
 
@@ -274,7 +274,7 @@ WAYS: dict[str, Any] = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_returns_are_zoos_own(kind: str, way: str, tmp_path: Path) -> None:
     with closing(WAYS[way](lambda: Saying(KINDS[kind]))) as env:
-        stepper = VecEnvAdapter(env, EpisodeMonitor(tmp_path, 2))
+        stepper = make_adapter(env, EpisodeMonitor(tmp_path, 2))
         stepper.reset([0, 1])
         episodes = [each for _ in range(13) for each in stepper.step(np.zeros(2, np.int64)).episodes]
     own = [(each.episode_return, each.length, each.info) for each in episodes if each.env_index == 1]
@@ -288,7 +288,7 @@ def test_episodes_that_are_gone_are_told(
     harm: str, n_told: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     monitor, file = EpisodeMonitor(tmp_path, 1), tmp_path / "0.monitor.csv"
-    stepper = VecEnvAdapter(own_env(1), monitor)
+    stepper = make_adapter(own_env(1), monitor)
     transitions(stepper, 5)
     offsets = monitor.offsets()
     stepper.close()
@@ -304,7 +304,7 @@ def test_clock_that_goes_back_makes_no_negative_times(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for hours in (1, 2):  # the second adds rows to the files of the first
-        stepper = VecEnvAdapter(own_env(1), EpisodeMonitor(tmp_path, 1))
+        stepper = make_adapter(own_env(1), EpisodeMonitor(tmp_path, 1))
         with monkeypatch.context() as patch:
             earlier = time.time() - hours * 3_600
             patch.setattr(time, "time", lambda earlier=earlier: earlier)
@@ -320,7 +320,7 @@ def test_clock_that_goes_back_makes_no_negative_times(
 @pytest.mark.parametrize("said", [True, np.True_, 1, 1.0, np.array([True]), np.array(1.0)])
 @pytest.mark.parametrize("name", ["is_success", "success"])
 def test_successes_are_told_by_anything_that_is_0_or_1(name: str, said: Any) -> None:
-    stepper = VecEnvAdapter(make_vec_env(lambda: Saying({name: said}), 1, check=False))
+    stepper = make_adapter(make_vec_env(lambda: Saying({name: said}), 1, check=False))
     stepper.reset([0])
     episodes = [each for _ in range(2) for each in stepper.step(np.zeros(1)).episodes]
     assert [each.info for each in episodes] == [{"is_success": True}]
@@ -330,7 +330,7 @@ def test_records_of_gymnasiums_wrapper_below_changed_rewards_are_raw() -> None:
     def make() -> Any:
         return Clipping(gym.wrappers.RecordEpisodeStatistics(Counting()))
 
-    stepper = VecEnvAdapter(make_vec_env(make, 1, check=False))
+    stepper = make_adapter(make_vec_env(make, 1, check=False))
     stepper.reset([0])
     episodes = [each for _ in range(5) for each in stepper.step(np.zeros(1)).episodes]
     assert [(each.episode_return, each.length) for each in episodes] == [(3.0, 2), (6.0, 3)]
@@ -338,7 +338,7 @@ def test_records_of_gymnasiums_wrapper_below_changed_rewards_are_raw() -> None:
 
 def test_records_of_zoos_vector_env_within_a_wrapper_are_raw() -> None:
     inner = make_vec_env(Counting, 1, check=False)
-    stepper = VecEnvAdapter(gym.wrappers.vector.TransformReward(inner, lambda reward: 10 * reward))
+    stepper = make_adapter(gym.wrappers.vector.TransformReward(inner, lambda reward: 10 * reward))
     stepper.reset([0])
     steps = [stepper.step(np.zeros(1)) for _ in range(5)]
     episodes = [each for step in steps for each in step.episodes]
@@ -382,7 +382,7 @@ class Clock(gym.Env[Any, Any]):
             lambda: env, 2, vectorization="workers", check=False, start_method="fork", n_workers=1
         ),
         lambda env: make_vec_env(lambda: gym.wrappers.TimeLimit(env, 5), 2, check=False),
-        lambda env: VecEnvAdapter(SyncVectorEnv([lambda: env] * 2)),
+        lambda env: make_adapter(SyncVectorEnv([lambda: env] * 2)),
         lambda env: PPO2(SMALL, lambda: env, n_envs=8, compile=False),
     ],
 )
@@ -527,7 +527,7 @@ class Shown(gym.Env[Any, Any]):
 @pytest.mark.parametrize("nested", NESTED)
 def test_every_part_is_seen_under_its_path(nested: str) -> None:
     space, shown, expected = NESTED[nested]
-    stepper = VecEnvAdapter(make_vec_env(lambda: Shown(space, shown), 2))
+    stepper = make_adapter(make_vec_env(lambda: Shown(space, shown), 2))
     stepper.reset([0, 1])
     steps = [stepper.step(np.zeros(2, np.int64)) for _ in range(5)]
     (final,) = [step.final_observations for step in steps if len(step.finished)]
@@ -538,7 +538,7 @@ def test_every_part_is_seen_under_its_path(nested: str) -> None:
             assert stepper.observation_space[key].contains(np.asarray(observations[key])[0])
     assert check_env(lambda: Shown(space, shown)) == check_env(Shown(space, shown)) == []
     with pytest.raises(ZooError, match="observations"):
-        VecEnvAdapter(SyncVectorEnv([lambda: Shown(space, shown)] * 2))
+        make_adapter(SyncVectorEnv([lambda: Shown(space, shown)] * 2))
 
 
 def test_parts_of_one_name_are_refused() -> None:
@@ -618,14 +618,14 @@ def test_a_mask_among_the_observations_is_used_and_not_seen(mask_space: spaces.S
 def test_a_mask_is_a_part_like_others_where_nobody_shall_be_asked() -> None:
     env = make_vec_env(Masked, mask_actions=False, check=False)
     assert list(env.single_observation_space) == ["action_mask", "observations/0"]
-    stepper = VecEnvAdapter(env)
+    stepper = make_adapter(env)
     stepper.reset([0])
     assert stepper.mask_size is None
 
 
 def test_a_mask_among_the_observations_of_a_foreign_vector_env_is_refused() -> None:
     with pytest.raises(ZooError, match="mask_actions"):
-        VecEnvAdapter(SyncVectorEnv([lambda: Plain(), lambda: Plain()]))
+        make_adapter(SyncVectorEnv([lambda: Plain(), lambda: Plain()]))
 
 
 class Plain(gym.Env[Any, Any]):

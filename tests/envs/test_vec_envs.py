@@ -23,7 +23,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from scripted import Counting, Failing, Noisy, assert_same
 
 from zoo import A2C
-from zoo.envs.adapter import VecEnvAdapter
+from zoo.envs.adapter import VecEnvAdapter, make_adapter
 from zoo.envs.make_env import make_vec_env
 from zoo.envs.replay import derived_seeds, small_seeds, worker_seed
 from zoo.envs.subproc_vec_env import SubprocVecEnv
@@ -137,7 +137,7 @@ class Helped(Dying):
 
 
 def everything(env: Any, n_steps: int) -> list[Any]:
-    stepper = VecEnvAdapter(env)
+    stepper = make_adapter(env)
     seen: list[Any] = [stepper.reset(range(20, 20 + env.num_envs))]
     env.action_space.seed(0)
     for _ in range(n_steps):
@@ -195,7 +195,7 @@ def test_method_that_raises_in_a_worker_is_told_with_its_traceback(call: Any, me
 
 
 def test_raising_env_is_reported_with_its_own_traceback_index_seed_and_step() -> None:
-    stepper = VecEnvAdapter(workers(Failing, 4))
+    stepper = make_adapter(workers(Failing, 4))
     stepper.reset([40, 41, 42, 43])
     stepper.step([0] * 4)
     stepper.step([0] * 4)
@@ -215,7 +215,7 @@ def test_raising_env_is_reported_with_its_own_traceback_index_seed_and_step() ->
 )
 def test_dead_worker_is_named_with_its_end(make: Any, action: int, cause: str, tmp_path: Path) -> None:
     Helped.helpers = tmp_path
-    stepper = VecEnvAdapter(workers(make, 4))
+    stepper = make_adapter(workers(make, 4))
     stepper.reset([0, 1, 2, 3])
     stepper.step([action] * 4)
     start = time.monotonic()
@@ -347,7 +347,7 @@ def play(envs: VecEnvAdapter, n_steps: int) -> None:
     ],
 )
 def test_hanging_env_is_told_with_its_index_and_step(at: str, n_steps: int, which: str) -> None:
-    envs = VecEnvAdapter(workers(lambda: Hanging(at), 5, step_timeout=0.4))
+    envs = make_adapter(workers(lambda: Hanging(at), 5, step_timeout=0.4))
     assert isinstance(envs.env, SubprocVecEnv)
     processes = [worker.process for worker in envs.env.workers]
     started = time.monotonic()
@@ -366,7 +366,7 @@ class Interrupting(Counting):
 
 def test_interrupt_by_an_env_in_a_worker_is_told() -> None:
     with pytest.raises(ZooError, match=r"(?s)^env 0 \(step 1 .* raised KeyboardInterrupt .*in step\n"):
-        play(VecEnvAdapter(workers(Interrupting, 2)), 1)
+        play(make_adapter(workers(Interrupting, 2)), 1)
 
 
 @pytest.mark.parametrize("options", [{"step_timeout": 5}, {"n_workers": 2}])
@@ -479,7 +479,7 @@ class Shrinking(gym.Env[Any, Any]):
 
 
 def observations(vectorization: str, **options: Any) -> list[Any]:
-    envs = VecEnvAdapter(make_vec_env(Shrinking, 2, vectorization=vectorization, check=False, **options))
+    envs = make_adapter(make_vec_env(Shrinking, 2, vectorization=vectorization, check=False, **options))
     with torch_settings(threads=1):
         shown = [envs.reset([0, 1]), *(envs.step(np.zeros(2, np.int64)).new_observations for _ in range(3))]
     envs.close()
@@ -515,7 +515,7 @@ WHERE: dict[str, dict[str, Any]] = {
 
 
 def stepper_env(make: Any, n: int, where: str, **options: Any) -> VecEnvAdapter:
-    return VecEnvAdapter(make_vec_env(make, n, check=False, **{**WHERE[where], **options}))
+    return make_adapter(make_vec_env(make, n, check=False, **{**WHERE[where], **options}))
 
 
 def message_of(envs: VecEnvAdapter, n_steps: int) -> str:
@@ -643,7 +643,7 @@ def test_cast_is_refused_in_foreign_envs_and_workers(kind: str) -> None:
     def make() -> Casting:
         return Casting(space, good, bad)
 
-    foreign = VecEnvAdapter(SyncVectorEnv([make]))
+    foreign = make_adapter(SyncVectorEnv([make]))
     # Gymnasium's own buffers cast; a vector environment that hands on what it has does not.
     foreign.env.step = lambda actions: (np.array([bad]), np.zeros(1), *np.zeros((2, 1), bool), {})  # type: ignore[method-assign]
     foreign.reset([0])

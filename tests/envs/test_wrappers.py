@@ -16,7 +16,7 @@ from scripted import Counting, Noisy
 
 import zoo
 from zoo import PPO2
-from zoo.envs.adapter import VecEnvAdapter
+from zoo.envs.adapter import VecEnvAdapter, make_adapter
 from zoo.envs.make_env import make_vec_env
 from zoo.envs.spaces import (
     check_supported,
@@ -244,7 +244,7 @@ class Breaking(Counting):
 @pytest.mark.parametrize("what", ["observation", "reward", "final observation"])
 def test_nan_is_named_with_its_env(what: str) -> None:
     env = make_vec_env(lambda: Breaking(what), 2, check=False, nan_check=True)
-    stepper = VecEnvAdapter(env)
+    stepper = make_adapter(env)
     stepper.reset([0, 1])
     stepper.step([0, 0])
     with pytest.raises(ZooError, match=f"(nan|inf) in the {what} of env 1 at step 2"):
@@ -252,7 +252,7 @@ def test_nan_is_named_with_its_env(what: str) -> None:
 
 
 def test_nan_in_an_action_is_named() -> None:
-    stepper = VecEnvAdapter(make_vec_env("Pendulum-v1", 2, nan_check=True))
+    stepper = make_adapter(make_vec_env("Pendulum-v1", 2, nan_check=True))
     stepper.reset([0, 1])
     with pytest.raises(ZooError, match=r"nan in the action given to env 1 at step 1, at \[0\]"):
         stepper.step(np.array([[0.0], [np.nan]]))
@@ -293,7 +293,7 @@ BREAKOUT = "BreakoutNoFrameskip-v4"
 
 
 def played(env: Any, n_steps: int) -> tuple[list[Any], VecEnvAdapter]:
-    stepper = VecEnvAdapter(env)
+    stepper = make_adapter(env)
     stepper.reset(list(range(env.num_envs)))
     generator = np.random.default_rng(0)
     steps = []

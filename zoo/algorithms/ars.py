@@ -25,6 +25,7 @@ from zoo.algorithms.collector import Collector, check_collected
 from zoo.algorithms.on_policy import PLAIN_ACTIONS
 from zoo.buffers.arrays import Arrays
 from zoo.config.fields import ScheduleValue, hyperparameter
+from zoo.envs.adapter import ReplayableAdapter
 from zoo.envs.normalize import RowMoments, is_training
 from zoo.envs.replay import LARGEST_SEED
 from zoo.envs.transition import EpisodeRecord
@@ -99,8 +100,9 @@ class PopulationRollout(Collector):
                 playing[row], steps[row], rewards[row] = episode, 0, 0.0
             if seeds and moments is not None:
                 moments.start(list(seeds))
-            if seeds and envs.is_replayable:
-                self.set_observations(envs.begin(seeds))
+            if seeds and isinstance(envs, ReplayableAdapter):
+                envs.begin(seeds)
+                self.set_observations(envs.observations)
 
         if not envs.is_replayable:
             self.reset([episodes[row % len(episodes)][1] for row in range(envs.num_envs)])

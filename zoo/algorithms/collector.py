@@ -17,7 +17,7 @@ import torch
 from gymnasium.vector import VectorEnv
 
 from zoo.buffers.arrays import Arrays, NotFinite, find_not_finite
-from zoo.envs.adapter import VecEnvAdapter
+from zoo.envs.adapter import ReplayableAdapter, VecEnvAdapter, make_adapter
 from zoo.envs.config import EnvConfig
 from zoo.envs.make_env import make_vec_env
 from zoo.envs.normalize import Normalizer, is_training
@@ -145,7 +145,7 @@ class Collector:
         """Return what brings environments back to where they are; if not replayable, to their last reset."""
         if not self.is_under_way:
             return {}
-        if not self.envs.is_replayable:
+        if not isinstance(self.envs, ReplayableAdapter):
             return {"seeds": self._seeds, "seconds": now() - self.envs.start}
         return {"envs": self.envs.state(), "episode_starts": self.episode_starts}
 
@@ -160,6 +160,7 @@ class Collector:
             self.set_observations(self.envs.reset(self._seeds))
             self._starting = self._everywhere
             return []
+        assert isinstance(self.envs, ReplayableAdapter)
         cut = self.envs.load_state(state["envs"])
         self.set_observations(self.envs.observations)
         self._starting = np.union1d(np.flatnonzero(state["episode_starts"]), cut).astype(np.int64)
@@ -179,13 +180,13 @@ def envs_for(
             raise ZooError(f"n_envs={n_envs}, but the vector environment has {env.num_envs} of them")
         for line in unsaved_statistics(env.given_env if isinstance(env, VecEnvAdapter) else env):
             warnings.warn(line, stacklevel=2)
-        return None, env if isinstance(env, VecEnvAdapter) else VecEnvAdapter(env)
+        return None, env if isinstance(env, VecEnvAdapter) else make_adapter(env)
     if isinstance(env, str):
         env = EnvConfig(id=env)
     if n_envs is None:
         n_envs = 1 if isinstance(env, gym.Env | list | tuple) else default
     made = make_vec_env(env, n_envs, gamma=float(getattr(config, "gamma", 0.99)))
-    return env if isinstance(env, EnvConfig) else None, VecEnvAdapter(made)
+    return env if isinstance(env, EnvConfig) else None, make_adapter(made)
 
 
 # -- numbers that are not finite: nothing is learned from such, and none are written --------------------

@@ -7,7 +7,7 @@ from typing import Any
 
 from zoo.config.fields import build
 from zoo.core.printing import show
-from zoo.envs.adapter import VecEnvAdapter
+from zoo.envs.adapter import make_adapter
 from zoo.envs.config import EnvConfig
 from zoo.envs.env_checker import check_env
 from zoo.envs.make_env import make_vec_env
@@ -31,7 +31,7 @@ def run(config: Mapping[str, Any]) -> None:
 def _masks(envs: Any, mask_actions: bool) -> str:
     if not mask_actions:
         return "not asked for (env.mask_actions=false)"
-    stepper = VecEnvAdapter(envs)
+    stepper = make_adapter(envs)
     stepper.reset([0])
     size = stepper.mask_size
     return "none: every action is valid" if size is None else f"{size} values, for all that can be chosen"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -39,21 +40,31 @@ if TYPE_CHECKING:
     from zoo.envs.monitor import EpisodeMonitor
 
 
-class VecEnvAdapter:
-    """Steps any `gymnasium.vector.VectorEnv` and returns each step as a `Transition`.
+def make_adapter(env: VectorEnv[Any, Any, Any], monitor: EpisodeMonitor | None = None) -> VecEnvAdapter:
+    """Return the adapter of Zoo's own vector environments, or the one of all others."""
+    if not isinstance(env, VectorEnv):
+        raise ZooError(
+            f"expected a gymnasium.vector.VectorEnv, got {type(env).__name__}; make_vec_env makes one"
+        )
+    inner = env.env if isinstance(env, VecNormalize) else env
+    return (ReplayableAdapter if isinstance(inner, VecEnv) else ForeignAdapter)(env, monitor)
 
-    Same-step, next-step and disabled autoreset come out alike, but for ``stepped`` (see `Transition`).
+
+class VecEnvAdapter(ABC):
+    """Steps a vector environment, returns each step as a `Transition` and records the episodes.
+
     Actions are values of the action space itself. A `VecNormalize` is unwrapped: ``env`` and all values are
     raw, ``normalizer`` is its statistics. ``monitor`` defaults to the one that `make_vec_env` attached.
 
     ``observations`` is what the environments show now, None before the first reset.
     """
 
-    def __init__(self, env: VectorEnv[Any, Any, Any], monitor: EpisodeMonitor | None = None) -> None:
-        if not isinstance(env, VectorEnv):
-            raise ZooError(
-                f"expected a gymnasium.vector.VectorEnv, got {type(env).__name__}; make_vec_env makes one"
-            )
+    is_replayable: ClassVar[bool] = False
+    """Whether there is a `ReplayableAdapter.state`: not where environments are reset out of reach."""
+    next_step_autoreset = False
+    """Whether the step after an episode's end merely resets."""
+
+    def __init__(self, env: VectorEnv[Any, Any, Any], monitor: EpisodeMonitor | None) -> None:
         self.given_env = env  # some releases of Gymnasium close an environment whose wrapper is forgotten
         self.monitor: EpisodeMonitor | None = monitor or attached(env, "monitor")
         self._info_keywords: tuple[str, ...] = tuple(attached(env, "info_keywords") or ())
@@ -61,49 +72,39 @@ class VecEnvAdapter:
         """How many frames an observation shows, the newest last."""
         self._nan_check: bool = attached(env, "nan_check") is True
         self._may_move = attached(env, "may_move") is not False
-        uses_masks = attached(env, "mask_actions") is not False
         self.normalizer: Normalizer | None = None
         if isinstance(env, VecNormalize):
             self.normalizer, env = env.normalizer, env.env
-        self._own = env if isinstance(env, VecEnv) else None
-        self.is_replayable = self._own is not None
-        """Whether `state` can be taken: not where a vector environment resets its own out of reach."""
-        check_supported(env.single_observation_space, env.single_action_space)
-        space = env.single_observation_space
-        if self._own is None and uses_masks and isinstance(space, spaces.Dict) and MASK_KEY in space.spaces:
-            raise ZooError(
-                f"a part `{MASK_KEY}` of a vector environment's observations is not taken as its mask; single"
-                " environments may have one (make_vec_env), and env.mask_actions=false shows it to the policy"
-            )
         self.env = env
         self.num_envs: int = env.num_envs
         self.observation_space: spaces.Space[Any] = env.single_observation_space
         self.action_space: spaces.Space[Any] = env.single_action_space
         self.spaces = self.observation_space, self.action_space
-        try:
-            self._autoreset = AutoresetMode(env.metadata.get("autoreset_mode"))
-        except ValueError:
-            raise ZooError(
-                f"{type(env.unwrapped).__name__} does not say when it resets: set "
-                'metadata["autoreset_mode"] to a gymnasium.vector.AutoresetMode'
-            ) from None
-        self.next_step_autoreset = self._autoreset is AutoresetMode.NEXT_STEP
-        """Whether the step after an episode's end merely resets."""
+        check_supported(*self.spaces)
         inner: Any = env.unwrapped
         self._stepped: Any = inner.stepped if isinstance(inner, VecEnv) else inner
-        self._shows_steps = self._stepped is inner and isinstance(inner, VecEnv)
         self.observations: Observations = None
-        if self._own is None:
-            check_distinct(getattr(inner, "envs", ()))
-            self._masks = VectorMasks(env, self._name, used=uses_masks)
         self._action_masks: NDArray[np.bool_] | None = None
         self.start = self.monitor.start if self.monitor is not None else now()
         self._n_steps = 0
         self._start_episodes()
         self._token = object()
 
+    @property
+    @abstractmethod
+    def mask_size(self) -> int | None:
+        """The length of a mask of valid actions; None without masks, or before the first reset."""
+
+    @abstractmethod
+    def _reset(self, seeds: Sequence[int] | None) -> tuple[Observations, NDArray[np.bool_] | None]:
+        """Reset all environments; return their observations and masks."""
+
+    @abstractmethod
+    def _step_envs(self, actions: Any) -> Transition:
+        """Step all environments."""
+
     def __repr__(self) -> str:
-        return f"<VecEnvAdapter of {self.given_env!r}>"
+        return f"<{type(self).__name__} of {self.given_env!r}>"
 
     @property
     def was_disturbed(self) -> bool:
@@ -116,13 +117,8 @@ class VecEnvAdapter:
 
     def disturb_if_shared(self) -> None:
         """Mark environments as disturbed if a user can step them without a trace."""
-        if not self._shows_steps:
+        if not isinstance(self._stepped, VecEnv):
             self.disturb()
-
-    @property
-    def mask_size(self) -> int | None:
-        """The length of a mask of valid actions; None without masks, or before the first reset."""
-        return self._masks.size if self._own is None else self._own.mask_size
 
     def action_masks(self) -> NDArray[np.bool_] | None:
         """Return which actions are valid now, (num_envs, mask_size), or None without masks."""
@@ -147,33 +143,15 @@ class VecEnvAdapter:
         with in_env_folder(), close_reporting(type(self.env.unwrapped).__name__):
             self.env.close()
 
-    # -- resetting --------------------------------------------------------------------------------------
-
     @in_env_folder()
     def reset(self, seeds: Sequence[int] | None = None) -> Observations:
         """Reset all environments, each with its own seed; unfinished episodes are not recorded."""
         self._start_episodes()
         if self.normalizer is not None and is_training(self.given_env):
             self.normalizer.reset_returns()
-        if self._own is not None:
-            self.observations = self._own.reset_all(seeds)
-            self._action_masks = self._own.action_masks()
-        else:
-            observations, infos = self._reset_with(None if seeds is None else list(map(int, seeds)))
-            self.observations = self._checked(observations)
-            self._action_masks = self._masks.reset(infos)
+        self.observations, self._action_masks = self._reset(seeds)
         if self._nan_check:
             check_finite("observation of the reset of", self.observations, 0, range(self.num_envs))
-        self._stepped.last_stepped_by = self._token
-        return self.observations
-
-    @in_env_folder()
-    def begin(self, seeds: Mapping[int, int]) -> Observations:
-        """Begin an episode in some environments, if these are replayable: see `VecEnv.begin`."""
-        env = self._replayable()
-        self.observations, self._action_masks = env.begin(seeds), env.action_masks()
-        rows = list(seeds)
-        self._returns[rows], self._first_steps[rows] = 0.0, self._n_steps
         self._stepped.last_stepped_by = self._token
         return self.observations
 
@@ -182,50 +160,161 @@ class VecEnvAdapter:
         self._first_steps = np.full(self.num_envs, self._n_steps, dtype=np.int64)
         self._to_reset = np.zeros(self.num_envs, dtype=np.bool_)
 
-    def _reset_with(self, seeds: list[int] | None) -> tuple[Observations, Any]:
+    def step(self, actions: Any) -> Transition:
+        """Step all environments with values of the action space, (num_envs, …)."""
+        with in_env_folder() if self._may_move else contextlib.nullcontext():
+            self._stepped.last_stepped_by = None  # until the step is done: it may be interrupted
+            if self._nan_check:
+                check_finite("action given to", actions, self._n_steps + 1, range(self.num_envs))
+            transition = self._step_envs(actions)
+            self._stepped.last_stepped_by = self._token
+            self.observations, self._action_masks = transition.new_observations, transition.new_action_masks
+            if self._nan_check:
+                everyone, finished = range(self.num_envs), transition.finished.tolist()
+                shown = transition.new_observations, transition.rewards, transition.final_observations
+                for values, what in zip(shown, ("observation", "reward", "final observation"), strict=True):
+                    rows = finished if what.startswith("final") else everyone
+                    if rows:
+                        check_finite(f"{what} of", values, self._n_steps, rows)
+            return transition
+
+    # -- records of episodes ----------------------------------------------------------------------------
+
+    def _records(self, ends: Sequence[EpisodeEnd]) -> list[EpisodeRecord]:
+        """Return one record for each whole episode that ended; a life lost ends none."""
+        records = []
+        for end in ends:
+            i = end.env_index
+            if end.is_life:
+                continue
+            self._returns[i], self._first_steps[i] = 0.0, self._n_steps
+            seconds, info = now() - self.start, self._logged_info(end.info)
+            records.append(EpisodeRecord(i, end.episode_return, end.length, seconds, info))
+            if self.monitor is not None:
+                self.monitor.write(records[-1])
+        return records
+
+    def _logged_info(self, info: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values of an episode's last info that are logged by name."""
+        logged: dict[str, Any] = {}
+        if (is_success := success_of(info)) is not None:
+            logged["is_success"] = is_success
+        for key in self._info_keywords:
+            if key not in info:
+                given = sorted(name for name in map(str, info) if not name.startswith("_"))
+                raise ZooError(
+                    f"env.info_keywords: no `{key}` in the info at an episode's end{nearest(key, given)}; "
+                    f"there: {', '.join(given) or 'nothing'}"
+                )
+            value = info[key]
+            if isinstance(value, np.generic | np.ndarray):
+                value = value.item() if np.size(value) == 1 else value.tolist()
+            logged[key] = value
+        return logged
+
+
+class ReplayableAdapter(VecEnvAdapter):
+    """Steps Zoo's own vector environments, which can be brought back to where they were."""
+
+    is_replayable = True
+    env: VecEnv
+
+    @property
+    def mask_size(self) -> int | None:
+        return self.env.mask_size
+
+    def _reset(self, seeds: Sequence[int] | None) -> tuple[Observations, NDArray[np.bool_] | None]:
+        return self.env.reset_all(seeds), self.env.action_masks()
+
+    @in_env_folder()
+    def begin(self, seeds: Mapping[int, int]) -> None:
+        """Begin an episode in some environments, each by its own seed alone; they stand still after it."""
+        rows = sorted(seeds)
+        self.env.reset_envs([seeds.get(i) for i in range(self.num_envs)], None, rows, once=True)
+        self.observations, self._action_masks = self.env.observations(), self.env.action_masks()
+        self._first_steps[rows] = self._n_steps
+        self._stepped.last_stepped_by = self._token
+
+    def _step_envs(self, actions: Any) -> Transition:
+        transition = self.env.transition(actions)
+        self._n_steps += 1
+        if self.env.last_ends:
+            transition.episodes = self._records(self.env.last_ends)
+        return transition
+
+    def state(self) -> dict[str, Any]:
+        """Return all that `load_state` needs to go on as if nothing had happened: a state tree."""
+        seconds, was_disturbed = now() - self.start, self.was_disturbed
+        return {"envs": self.env.state(), "seconds": seconds, "was_disturbed": was_disturbed}
+
+    @in_env_folder()
+    def load_state(self, tree: Mapping[str, Any]) -> list[int]:
+        """Bring the environments where they were when `state` returned ``tree``, by replaying their actions.
+
+        Returns those that came out different: their episodes are cut, see `VecEnv.load_state`, and so is the
+        running return of the normaliser. Raises `ZooError` for a state of other environments.
+        """
+        different = self.env.load_state(tree["envs"])
+        self._stepped.last_stepped_by = None if tree.get("was_disturbed") else self._token
+        self.observations, self._action_masks = self.env.observations(), self.env.action_masks()
+        self._start_episodes()
+        lengths = np.array(tree["envs"]["lengths"], dtype=np.int64)
+        lengths[different] = 0
+        self._first_steps = self._n_steps - lengths
+        self.start = now() - float(tree["seconds"])
+        if self.normalizer is not None and len(self.normalizer.returns) == self.num_envs:
+            self.normalizer.returns[different] = 0.0
+        return different
+
+
+class ForeignAdapter(VecEnvAdapter):
+    """Steps any other `gymnasium.vector.VectorEnv`.
+
+    Same-step, next-step and disabled autoreset come out alike, but for ``stepped`` (see `Transition`).
+    """
+
+    def __init__(self, env: VectorEnv[Any, Any, Any], monitor: EpisodeMonitor | None) -> None:
+        super().__init__(env, monitor)
+        uses_masks, space = attached(env, "mask_actions") is not False, self.observation_space
+        if uses_masks and isinstance(space, spaces.Dict) and MASK_KEY in space.spaces:
+            raise ZooError(
+                f"a part `{MASK_KEY}` of a vector environment's observations is not taken as its mask; single"
+                " environments may have one (make_vec_env), and env.mask_actions=false shows it to the policy"
+            )
+        try:
+            self._autoreset = AutoresetMode(self.env.metadata.get("autoreset_mode"))
+        except ValueError:
+            raise ZooError(
+                f"{type(self.env.unwrapped).__name__} does not say when it resets: set "
+                'metadata["autoreset_mode"] to a gymnasium.vector.AutoresetMode'
+            ) from None
+        self.next_step_autoreset = self._autoreset is AutoresetMode.NEXT_STEP
+        check_distinct(getattr(self.env.unwrapped, "envs", ()))
+        self._masks = VectorMasks(self.env, self._name, used=uses_masks)
+
+    @property
+    def mask_size(self) -> int | None:
+        return self._masks.size
+
+    def _reset(self, seeds: Sequence[int] | None) -> tuple[Observations, NDArray[np.bool_] | None]:
+        observations, infos = self._reset_with(seeds)
+        return self._checked(observations), self._masks.reset(infos)
+
+    def _reset_with(self, seeds: Sequence[int] | None) -> tuple[Observations, Any]:
         """Reset with seeds in the first form that the vector environment takes: list, array, one int."""
-        forms: list[Any] = [] if seeds is None else [seeds, np.array(seeds)]
-        for form in forms:
+        if seeds is None:
+            return self.env.reset()
+        for form in (list(map(int, seeds)), np.array(seeds)):
             with contextlib.suppress(TypeError, ValueError, AssertionError, gym.error.Error):
-                return self.env.reset(seed=form)
-        return self.env.reset(seed=None if seeds is None else seeds[0])
+                return self.env.reset(seed=form)  # type: ignore[arg-type]
+        return self.env.reset(seed=int(seeds[0]))
 
     def _checked(self, observations: Observations) -> Observations:
         """Return a copy of observations of all environments, if they have the shape of the space."""
         check_shapes(observations, self.observation_space, self.num_envs)
         return copied(observations)
 
-    # -- stepping ---------------------------------------------------------------------------------------
-
-    def step(self, actions: Any) -> Transition:
-        """Step all environments with values of the action space, (num_envs, …)."""
-        if self._may_move:
-            with in_env_folder():
-                return self._step(actions)
-        return self._step(actions)
-
-    def _step(self, actions: Any) -> Transition:
-        self._stepped.last_stepped_by = None  # until the step is done: it may be interrupted
-        if self._nan_check:
-            check_finite("action given to", actions, self._n_steps + 1, range(self.num_envs))
-        if self._own is not None:
-            transition = self._own.transition(actions)
-            self._n_steps += 1
-            if self._own.last_ends:
-                transition.episodes = self._records(self._own.last_ends)
-        else:
-            transition = self._step_foreign(actions)
-        self._stepped.last_stepped_by = self._token
-        self.observations, self._action_masks = transition.new_observations, transition.new_action_masks
-        if self._nan_check:
-            everyone, finished = range(self.num_envs), transition.finished.tolist()
-            check_finite("observation of", transition.new_observations, self._n_steps, everyone)
-            check_finite("reward of", transition.rewards, self._n_steps, everyone)
-            if finished:
-                check_finite("final observation of", transition.final_observations, self._n_steps, finished)
-        return transition
-
-    def _step_foreign(self, actions: Any) -> Transition:
+    def _step_envs(self, actions: Any) -> Transition:
         """Step a vector environment in whichever autoreset mode."""
         observations, rewards, terminated, truncated, infos = self.env.step(actions)
         observations = self._checked(observations)
@@ -289,75 +378,3 @@ class VecEnvAdapter:
 
     def _name(self, i: int) -> str:
         return f"env {i} (step {int(self._n_steps - self._first_steps[i])} of its episode)"
-
-    # -- records of episodes ----------------------------------------------------------------------------
-
-    def _records(self, ends: Sequence[EpisodeEnd]) -> list[EpisodeRecord]:
-        """Return one record for each whole episode that ended; a life lost ends none."""
-        records = []
-        for end in ends:
-            i = end.env_index
-            if end.is_life:
-                continue
-            self._returns[i], self._first_steps[i] = 0.0, self._n_steps
-            seconds, info = now() - self.start, self._logged_info(end.info)
-            records.append(EpisodeRecord(i, end.episode_return, end.length, seconds, info))
-            if self.monitor is not None:
-                self.monitor.write(records[-1])
-        return records
-
-    def _logged_info(self, info: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the values of an episode's last info that are logged by name."""
-        logged: dict[str, Any] = {}
-        if (is_success := success_of(info)) is not None:
-            logged["is_success"] = is_success
-        for key in self._info_keywords:
-            if key not in info:
-                given = sorted(name for name in map(str, info) if not name.startswith("_"))
-                raise ZooError(
-                    f"env.info_keywords: no `{key}` in the info at an episode's end{nearest(key, given)}; "
-                    f"there: {', '.join(given) or 'nothing'}"
-                )
-            value = info[key]
-            if isinstance(value, np.generic | np.ndarray):
-                value = value.item() if np.size(value) == 1 else value.tolist()
-            logged[key] = value
-        return logged
-
-    # -- exact resume -----------------------------------------------------------------------------------
-
-    def _replayable(self) -> VecEnv:
-        if self._own is None:
-            raise ZooError(
-                f"{type(self.env).__name__} resets its environments out of reach, so that they can't be "
-                "replayed; with env.vectorization=sync or workers they can"
-            )
-        return self._own
-
-    def state(self) -> dict[str, Any]:
-        """Return all that `load_state` needs to go on as if nothing had happened: a state tree."""
-        return {
-            "envs": self._replayable().state(),
-            "seconds": now() - self.start,
-            "was_disturbed": self.was_disturbed,
-        }
-
-    @in_env_folder()
-    def load_state(self, tree: Mapping[str, Any]) -> list[int]:
-        """Bring the environments where they were when `state` returned ``tree``, by replaying their actions.
-
-        Returns those that came out different: their episodes are cut, see `VecEnv.load_state`, and so is the
-        running return of the normaliser. Raises `ZooError` for a state of other environments.
-        """
-        env = self._replayable()
-        different = env.load_state(tree["envs"])
-        self._stepped.last_stepped_by = None if tree.get("was_disturbed") else self._token
-        self.observations, self._action_masks = env.observations(), env.action_masks()
-        self._start_episodes()
-        lengths = np.array(tree["envs"]["lengths"], dtype=np.int64)
-        lengths[different] = 0
-        self._first_steps = self._n_steps - lengths
-        self.start = now() - float(tree["seconds"])
-        if self.normalizer is not None and len(self.normalizer.returns) == self.num_envs:
-            self.normalizer.returns[different] = 0.0
-        return different

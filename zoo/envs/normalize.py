@@ -111,11 +111,11 @@ class Normalizer(RefusesNames):
         waiting = (each.count for name, each in self._local.items() if name != RETURN)
         return any(each.count > INITIAL_COUNT for each in self.moments.values()) or any(waiting)
 
-    def update_observations(self, observations: Observations, rows: NDArray[np.bool_] | None = None) -> None:
-        """Take in observations, (n, …) or a dict of them; ``rows`` picks those that count."""
+    def update_observations(self, observations: Observations) -> None:
+        """Take in observations, (n, …) or a dict of them."""
         for key, moments in self.moments.items():
             batch = np.asarray(observations[key] if key != SINGLE else observations, dtype=np.float64)
-            self._local.get(_name(key), moments).update(batch if rows is None else batch[rows])
+            self._local.get(_name(key), moments).update(batch)
         self._scales.clear()
 
     def update_returns(
@@ -329,10 +329,9 @@ class VecNormalize(RefusesNames, VectorWrapper):
     def _normalize_final(self, final: Any) -> Any:
         if not isinstance(final, np.ndarray) or final.dtype != object:
             return self.normalizer.normalize_observations(final)
-        normalized = np.full(len(final), None, dtype=object)
-        for i, observation in enumerate(final):
-            if observation is not None:
-                normalized[i] = self.normalizer.normalize_observations(observation)
+        normalized = final.copy()
+        for i in [i for i, observation in enumerate(final) if observation is not None]:
+            normalized[i] = self.normalizer.normalize_observations(final[i])
         return normalized
 
 

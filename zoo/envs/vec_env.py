@@ -96,7 +96,8 @@ class VecEnv(AnswersNames, VectorEnv[Any, Any, Any]):
         """Reset the environments ``rows`` and return their infos, empty ones for others.
 
         A seed begins a new sequence; without one, the environment is reset with the next of its own. One
-        that is to be played ``once`` stands still after the episode, until it is reset again.
+        that is to be played ``once`` stands still after the episode, without reward or end, until it is
+        reset; unless it masks actions.
         """
 
     @abstractmethod
@@ -174,14 +175,6 @@ class VecEnv(AnswersNames, VectorEnv[Any, Any, Any]):
     def reset_all(self, seeds: Sequence[int] | None) -> Observations:
         """Reset all environments as `reset` does, without merging their infos."""
         self.reset_envs(self._seed_each(seeds), None, range(self.num_envs))
-        return self.observations()
-
-    def begin(self, seeds: Mapping[int, int]) -> Observations:
-        """Begin an episode in some environments, each by its own seed alone; return the observations of all.
-
-        Unless it masks actions, each stands still afterwards, without reward or end, until it is reset.
-        """
-        self.reset_envs([seeds.get(i) for i in range(self.num_envs)], None, sorted(seeds), once=True)
         return self.observations()
 
     def observations(self) -> Observations:
@@ -349,13 +342,11 @@ class SyncVecEnv(VecEnv):
             self._parts = [_Part(rows, key, space[key]) for key, rows in arrays.observations.items()]
         else:
             self._parts = [_Part(arrays.observations, None, space)]
-        self._plain = self._parts[0] if self._parts[0].is_plain else None
         self._progress = StepProgress(arrays.progress, self._first_index)
         self._progress.seeds[:], self._progress.seeded_at[:], self._progress.now[:] = -1, 0, (NO_ENV, 0)
 
     def step_envs(self, actions: NDArray[Any]) -> list[EpisodeEnd]:
-        rewards, plain, now = self.arrays.rewards, self._plain, self._progress.now
-        shape = self.single_observation_space.shape
+        rewards, parts, now = self.arrays.rewards, self._parts, self._progress.now
         self.arrays.terminated.fill(False)
         self.arrays.truncated.fill(False)
         self._actions.append(actions.copy())
@@ -372,14 +363,8 @@ class SyncVecEnv(VecEnv):
                     end = self._end(i, observation, terminated, truncated, info)
                     ends.append(end)
                     observation, info = self._next_episode(i, end)
-                if (
-                    plain is not None
-                    and getattr(observation, "shape", ()) == shape
-                    and plain.takes(observation)
-                ):
-                    plain.rows[i] = observation
-                else:
-                    self._write_observation(i, observation)
+                for part in parts:
+                    part.rows[i] = part.of(observation)
                 infos.append(info)
         except (Exception, SystemExit) as error:
             raise env_error(error, self._progress.name(i), "in a step") from error
@@ -603,19 +588,16 @@ class _Part:
     def __init__(self, rows: NDArray[Any], key: str | None, space: Space) -> None:
         self.rows, self.key, self.space = rows, key, space
         self._limits = choice_limits(space)
-        self._is_float = rows.dtype.kind == "f"
-        self.is_plain = key is None and self._limits is None
-
-    def takes(self, observation: Any) -> bool:
-        """Tell whether a cast to the rows' type changes no observation like this."""
-        return self._is_float or getattr(observation, "dtype", None) == self.rows.dtype
+        self._is_float, self._shape = rows.dtype.kind == "f", rows.shape[1:]
 
     def of(self, observation: Any) -> Any:
         """Return this part of an observation. Raises `ZooError` for a shape or values that don't fit."""
         part = observation if self.key is None else observation[self.key]
-        what = "an observation" if self.key is None else f"an observation `{self.key}`"
-        if np.shape(part) != self.rows.shape[1:]:
-            raise ZooError(f"{what} of shape {np.shape(part)}; observation_space says {self.rows.shape[1:]}")
-        if not self._is_float and (problem := misfit(part, self.rows.dtype, self._limits)):
-            raise ZooError(f"{what} has {problem}; observation_space is {describe(self.space)}")
+        problem = None
+        if np.shape(part) != self._shape:
+            problem = f"of shape {np.shape(part)}; observation_space says {self._shape}"
+        elif not self._is_float and (misfits := misfit(part, self.rows.dtype, self._limits)):
+            problem = f"has {misfits}; observation_space is {describe(self.space)}"
+        if problem is not None:
+            raise ZooError(f"an observation{'' if self.key is None else f' `{self.key}`'} {problem}")
         return part

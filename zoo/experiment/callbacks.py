@@ -22,7 +22,7 @@ from zoo.algorithms.callback import (
 )
 from zoo.core.printing import decimal, one_line, print_message, report_write_errors
 from zoo.core.zips import opened_npz, write_npz
-from zoo.envs.adapter import VecEnvAdapter
+from zoo.envs.adapter import VecEnvAdapter, make_adapter
 from zoo.envs.config import EnvConfig
 from zoo.envs.make_env import make_vec_env
 from zoo.envs.transition import EpisodeRecord
@@ -191,7 +191,7 @@ class EvalCallback(Callback):
             return self.env
         if self._own_envs is None:
             n_envs = min(self.n_envs, self.n_eval_episodes)
-            self._own_envs = VecEnvAdapter(make_vec_env(self.env, n_envs, training=False))
+            self._own_envs = make_adapter(make_vec_env(self.env, n_envs, training=False))
         return self._own_envs
 
     def _record(self, algorithm: Training, evaluation: Evaluation, candidate: Evaluation | None) -> None:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from zoo.algorithms.collector import Collector
 from zoo.config.aliases import refuse_unknown_arguments
 from zoo.core.printing import decimal, show
-from zoo.envs.adapter import VecEnvAdapter
+from zoo.envs.adapter import VecEnvAdapter, make_adapter
 from zoo.envs.config import EnvConfig
 from zoo.envs.make_env import make_vec_env
 from zoo.envs.replay import random_seed
@@ -223,7 +223,7 @@ def eval_loop(
     is_own = not isinstance(env, VecEnvAdapter | VectorEnv | gym.Env)
     if not isinstance(env, VecEnvAdapter | VectorEnv):
         env = make_vec_env(env, min(n_envs, n_episodes) if is_own else 1, training=False)
-    envs = env if isinstance(env, VecEnvAdapter) else VecEnvAdapter(env)
+    envs = env if isinstance(env, VecEnvAdapter) else make_adapter(env)
     generators = getattr(model, "generators", None)
     collector, state = Collector(envs), None
 

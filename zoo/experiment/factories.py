@@ -21,7 +21,7 @@ from zoo.config.fields import build
 from zoo.config.schema import ALGO_LABELS, OwnCallbackSettings
 from zoo.config.user_files import own_class
 from zoo.core.printing import one_line
-from zoo.envs.adapter import VecEnvAdapter
+from zoo.envs.adapter import make_adapter
 from zoo.envs.config import EnvConfig
 from zoo.envs.make_env import make_vec_env
 from zoo.envs.monitor import EpisodeMonitor
@@ -67,7 +67,7 @@ def make_algorithm(config: Mapping[str, Any], closing: ExitStack) -> Algorithm:
     hyperparameters = build(found.config_class, values, "algo")
     found.check_workers(hyperparameters, config.get("workers", 1))
     gamma = float(getattr(hyperparameters, "gamma", 0.99))
-    envs = VecEnvAdapter(make_vec_env(env, config["n_envs"], gamma=gamma))
+    envs = make_adapter(make_vec_env(env, config["n_envs"], gamma=gamma))
     closing.callback(envs.close)
     options: dict[str, Any] = {}
     if found.learns_from_experts:

@@ -62,13 +62,13 @@ class OpenedAgent:
 
         A single one is in this process: that is where windows are, and it needs no worker.
         """
-        from zoo.envs.adapter import VecEnvAdapter
+        from zoo.envs.adapter import make_adapter
         from zoo.envs.config import without_workers
         from zoo.envs.make_env import make_vec_env
 
         is_native = self.env.vectorization == "native" and render_mode is None
         env = self.env if n_envs > 1 or is_native else without_workers(self.env)
-        envs = VecEnvAdapter(make_vec_env(replace(env, render_mode=render_mode), n_envs, training=False))
+        envs = make_adapter(make_vec_env(replace(env, render_mode=render_mode), n_envs, training=False))
         try:
             self.check_spaces(envs)
             yield envs

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from zoo.agents.find import run_of
-from zoo.envs.adapter import VecEnvAdapter
+from zoo.envs.adapter import VecEnvAdapter, make_adapter
 from zoo.envs.config import EnvConfig, without_workers
 from zoo.envs.make_env import make_vec_env
 from zoo.envs.registry import in_env_folder
@@ -53,7 +53,7 @@ def record(
         filming(paths, frames_per_second or drawn.metadata.get("render_fps"), size) as film,
     ):
         filmed = RecordFrames(drawn.envs[0], film, length)
-        envs = VecEnvAdapter(SyncVecEnv([lambda: filmed], mask_actions=env.mask_actions))
+        envs = make_adapter(SyncVecEnv([lambda: filmed], mask_actions=env.mask_actions))
         if check is not None:
             check(envs)
         try:

@@ -297,7 +297,7 @@ def test_episodes_that_are_gone_are_told(
     elif harm == "removed":
         file.unlink()
     EpisodeMonitor(tmp_path, 1).truncate(offsets)
-    assert len([each for each in caplog.records if "they are lost" in each.getMessage()]) == n_told
+    assert len([each for each in caplog.records if "are lost" in each.getMessage()]) == n_told
 
 
 def test_clock_that_goes_back_makes_no_negative_times(

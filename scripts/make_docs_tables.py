@@ -91,6 +91,7 @@ def main() -> None:
     check = parser.parse_args().check
     texts = {page: with_current_tables(page.read_text()) for page in pages()}
     texts |= {REPOSITORY / "conf" / "algo" / f"{name}.yaml": preset_file(name) for name in PRESETS}
+    texts[REPOSITORY / "zoo" / "algorithms" / "index.json"] = index_file()
     texts[REPOSITORY / "zoo" / "config" / "keys.json"] = keys_file()
     texts |= {REPOSITORY / "conf" / "policy" / f"{name}.yaml": policy_file(name) for name in POLICY_PRESETS}
     stale = [path for path, text in texts.items() if not path.is_file() or path.read_text() != text]
@@ -147,6 +148,23 @@ def policy_file(name: str) -> str:
         f"{f'{field}: {value}':<25} # policy.{field}={OVERRIDES[field]}" for field, value in values.items()
     ]
     return "\n".join([f"# {POLICY_PRESETS[name][0]}", *lines, ""])
+
+
+def index_file() -> str:
+    """Return the place of each algorithm and preset, ``module:class``, for the registry."""
+    places: dict[str, dict[str, str]] = {"algorithms": {}, "presets": {}}
+    for package in ("algorithms", "imitation"):
+        for path in (REPOSITORY / "zoo" / package).glob("*.py"):
+            module = importlib.import_module(f"zoo.{package}.{path.stem}")
+            for algorithm in vars(module).values():
+                declared = vars(algorithm) if inspect.isclass(algorithm) else {}
+                if declared.get("__module__") == module.__name__ and issubclass(algorithm, zoo.Algorithm):
+                    place = f"{module.__name__}:{algorithm.__name__}"
+                    if (preset := declared.get("of_preset")) is not None:
+                        places["presets"][preset] = place
+                    elif "name" in declared:
+                        places["algorithms"][algorithm.name] = place
+    return json.dumps(places, indent=1, sort_keys=True) + "\n"
 
 
 def keys_file() -> str:

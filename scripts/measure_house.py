@@ -258,7 +258,7 @@ def functions() -> Iterator[tuple[int, int]]:
 def classes_above_ppo2() -> list[str]:
     from zoo import PPO2
 
-    return [each.__name__ for each in PPO2.__mro__ if each.__module__ != "typing"]
+    return [each.__name__ for each in PPO2.__mro__[:-1] if each.__module__ != "typing"]
 
 
 def old_names() -> list[str]:
@@ -292,7 +292,6 @@ def drawn_packages() -> str:
         if path.parent != PACKAGE:
             ways[package_of(path)] |= {name for _, name in imported_packages(path)} & ways.keys()
     ways = {name: below - {name} for name, below in ways.items()}
-    ways["algorithms"].discard("imitation")  # `pretrain` clones behaviour
     floors = floors_of(ways)
     columns = max(sum(floor == each for floor in floors.values()) for each in floors.values())
     width, n_floors = columns * (WIDTH + GAP), max(floors.values()) + 1

@@ -267,7 +267,7 @@ def test_scalars_of_all_reach_the_first_and_what_it_resets_is_reset_everywhere()
         end(model, workers)
         assert model.envs is not None
         unfinished = model.envs.longest_unfinished_episode()
-        model.leave()
+        model.join(None)
         model.learn(14)  # alone, each for itself
         return metrics, unfinished, model.runtime.shared_by, model.num_timesteps
 

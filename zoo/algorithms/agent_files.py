@@ -19,7 +19,7 @@ from zoo.errors import ZooError
 from zoo.policies.config import PolicyConfig
 
 if TYPE_CHECKING:
-    from zoo.algorithms.algorithm import Algorithm
+    from zoo.algorithms.agent import Agent
 
 
 RETIRED = {"bc": ("ent_coef", "l2_coef"), "gail": ("absorbing_states", "d_normalize", "d_reward")}
@@ -29,7 +29,7 @@ CHOICES = ("seed", "device", "compile", "threads", "verbose", "tensorboard_log")
 """Arguments that are not saved with an agent, but chosen when it is loaded."""
 
 
-def agent_files(algorithm: Algorithm, card: Mapping[str, Any]) -> AgentFiles:
+def agent_files(algorithm: Agent, card: Mapping[str, Any]) -> AgentFiles:
     """Return an algorithm as an agent; ``card`` is added to its card."""
     preset, replay, env = algorithm.preset, algorithm.replay_config, algorithm.env_config
     config = {
@@ -59,7 +59,7 @@ def agent_files(algorithm: Algorithm, card: Mapping[str, Any]) -> AgentFiles:
     return AgentFiles(config, algorithm.get_parameters(), normalization, full_card)
 
 
-def reduced(algorithm: Algorithm) -> tuple[Any, ...]:
+def reduced(algorithm: Agent) -> tuple[Any, ...]:
     """Return what pickle rebuilds an agent from: its files, and how they are loaded."""
     options = {name: getattr(algorithm.runtime, name) for name in ("compile", "threads")}
     options |= {"seed": algorithm.seed, "device": str(algorithm.device)}
@@ -67,7 +67,7 @@ def reduced(algorithm: Algorithm) -> tuple[Any, ...]:
 
 
 def constructor_arguments(
-    files: AgentFiles, algorithm: type[Algorithm], options: Mapping[str, Any]
+    files: AgentFiles, algorithm: type[Agent], options: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return what an algorithm is built with to be this agent, without an environment.
 
@@ -107,7 +107,7 @@ def constructor_arguments(
     }
 
 
-def restore(algorithm: Algorithm, files: AgentFiles) -> None:
+def restore(algorithm: Agent, files: AgentFiles) -> None:
     """Give an algorithm, made for an agent, the agent's parameters, statistics and origin."""
     config, env = files.config, section_of(files, "env")
     algorithm.set_parameters(files.tensors)

@@ -1,66 +1,46 @@
-"""The base of all algorithms: a policy that acts, learns, is saved and loaded, and resumed exactly."""
+"""The base of all algorithms: an agent that learns by `collect` and `update`, and is resumed exactly."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium as gym
-import numpy as np
 import torch
 from gymnasium import spaces
-from torch import Tensor, nn
+from torch import Tensor
 from typing_extensions import Self
 
-from zoo.algorithms.arguments import (
-    Policy,
-    built_config,
-    check_action_space,
-    check_recurrence,
-    checked_attribute,
-    describe_constructor,
-    make_policy,
-    policy_config,
-    policy_input,
-    short_description,
-    warn_of_unread_images,
-)
-from zoo.algorithms.callback import PREEMPTED, Callbacks, CallbackSchedule
+from zoo.algorithms.agent import Agent
+from zoo.algorithms.arguments import Policy, built_config, checked_attribute, warn_of_unread_images
+from zoo.algorithms.callback import Callbacks
 from zoo.algorithms.collector import Act, Array, Collector, check_collected, check_parameters, envs_for
 from zoo.algorithms.distributed import DistributedContext
-from zoo.algorithms.registry import ALGORITHMS, algorithm_class, callbacks_of_learn
-from zoo.algorithms.saving import Attributes, Generators, Tensors, check_policy_parameters
-from zoo.algorithms.sb3_arguments import PolicyPredict, with_policy_kwargs
-from zoo.buffers.arrays import Arrays, ArraySpec, n_rows, observation_spec
-from zoo.buffers.config import ReplayConfig
+from zoo.algorithms.registry import ALGORITHMS, algorithm_class
+from zoo.algorithms.saving import Attributes, Tensors
+from zoo.algorithms.sb3_arguments import with_policy_kwargs
+from zoo.algorithms.trainer import Trainer
+from zoo.buffers.arrays import Arrays
 from zoo.config import schedules
-from zoo.config.aliases import ATTRIBUTES, refuse_unknown_arguments
-from zoo.config.fields import build, scheduled, whole_steps
+from zoo.config.aliases import refuse_unknown_arguments
+from zoo.config.fields import scheduled
 from zoo.envs.adapter import VecEnvAdapter
-from zoo.envs.config import EnvConfig, normalize_config
-from zoo.envs.normalize import Normalizer
-from zoo.envs.replay import random_seed, worker_seed
-from zoo.envs.spaces import interfaces_differ, row
+from zoo.envs.config import EnvConfig
+from zoo.envs.replay import random_seed
 from zoo.envs.transition import EpisodeRecord, RecentEpisodes, Transition
-from zoo.errors import NotFiniteError, ZooError
-from zoo.optim.runtime import Runtime, gradients_on, torch_settings
-from zoo.optim.update_runner import ScalarMeans, State, Step, UpdateRunner, averaging_over
-from zoo.policies.acting import ActingPolicy, PolicyMode, make_action_adapter, make_mirror, to_tensors
-from zoo.policies.actor_critic import PolicyInput
+from zoo.errors import ZooError
+from zoo.optim.runtime import Runtime
+from zoo.optim.update_runner import ScalarMeans, State, Step, UpdateRunner
+from zoo.policies.acting import to_tensors
 
 if TYPE_CHECKING:
-    from zoo.agents.agent_folder import AgentFiles
-    from zoo.imitation.bc import Epoch
-    from zoo.imitation.expert_data import ExpertData
     from zoo.optim.workers import Workers
 
 COUNTS = ("seed", "num_timesteps", "total_timesteps", "n_updates", "n_episodes", "timings")
 
 
-class Algorithm:
+class Algorithm(Agent):
     """Learns a policy by alternating `collect` and `update`.
 
     ``env`` is an id, an environment, a vector environment, a function that makes one, or a list of such;
@@ -71,41 +51,10 @@ class Algorithm:
     Raises `ZooError` for a hyperparameter, space or policy that does not fit.
     """
 
-    name: ClassVar[str]
-    config_class: ClassVar[type[Any]]
-    supported_actions: ClassVar[tuple[type[spaces.Space[Any]], ...]]
-    policy_class: ClassVar[type[nn.Module]]
-    """The networks' class; users' own policies are subclasses of it."""
-    scales_actions: ClassVar[bool] = False
-    """Whether Box actions are stored in [−1, 1], and scaled to the environment's bounds on the way there."""
-    has_replay: ClassVar[bool] = False
-    """Whether it draws from a replay buffer, so that there is a ``replay`` to configure."""
-    learns_from_experts: ClassVar[bool] = False
-    """Whether it learns from expert data, so that there is a ``dataset`` to give."""
-    has_recurrence: ClassVar[bool] = False
-    """Whether its policies may be recurrent."""
-    can_share: ClassVar[bool] = True
-    """Whether it can be one of several workers: each of its updates is the same number of steps for all."""
-    of_preset: ClassVar[str | None] = None
-    """The preset that a class stands for, which has other defaults, or another replay, than its algorithm."""
-    preset: str | None = None
-    """Name of the preset, or None."""
-    usual_policy: ClassVar[str] = "MlpPolicy"
-    """The policy that `zoo train` gives it where nothing else is chosen."""
     collector_class: ClassVar[type[Collector]] = Collector
 
-    config: Any
-    policy: nn.Module
-    acting: ActingPolicy
     buffer: Any
     collector: Collector
-    replay_config: ReplayConfig | None = None
-    _mask_size: int | None = None
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        """Let `help` show the hyperparameters in the class's signature and docstring."""
-        super().__init_subclass__(**options)
-        describe_constructor(cls)
 
     @refuse_unknown_arguments
     def __init__(
@@ -132,11 +81,7 @@ class Algorithm:
         if policy_kwargs is not None:
             policy, others = with_policy_kwargs(type(self), policy, policy_kwargs)
             hyperparameters |= others
-        if config is None:
-            config = built_config(type(self), hyperparameters)
-        elif hyperparameters:
-            raise ZooError("give hyperparameters by name or as `config`, not both")
-        self.config = config
+        self.config = config = built_config(type(self), hyperparameters, config)
         self.schedules = schedules.parse_all(scheduled(config))
         self._last_rates: dict[str, tuple[float, Tensor]] = {}
         env_config, envs = (None, None) if env is None else envs_for(env, n_envs, 1, config)
@@ -144,38 +89,16 @@ class Algorithm:
             observation_space, action_space = envs.spaces
         if observation_space is None or action_space is None:
             raise ZooError(f"{type(self).__name__} needs an env")
-        self.seed = random_seed(seed)
-        self.runtime = Runtime(device=device, compile=compile, threads=threads)
-        self.device = self.runtime.device
-        self.policy_config = policy_config(policy, observation_space)
-        self.observation_space, self.action_space = observation_space, action_space
-        check_action_space(self.label, action_space, self.supported_actions)
-        self.generators = Generators(self.seed)
-        self.rng, self.predict_rng = self.generators.rng, self.generators.predict_rng
-        self.masks_actions = False  # whether it learned to choose among valid actions only
-        self._warned_of_masks = False
-        self.env_config: EnvConfig | None = env_config
+        runtime = Runtime(device=device, compile=compile, threads=threads)
+        super().__init__(policy, observation_space, action_space, random_seed(seed), runtime)
+        self.env_config = env_config
         self.n_envs = envs.num_envs if envs is not None else n_envs or 1
-        self.envs: VecEnvAdapter | None = None
-        self.normalizer: Normalizer | None = None
         self.num_timesteps = self.total_timesteps = self.n_updates = self.n_episodes = 0
         self.recent_episodes = RecentEpisodes(maxlen=100)
         self.timings = {"env": 0.0, "policy": 0.0, "update": 0.0, "evaluation": 0.0}
-        self.stop_reason: str | None = None
-        self._ended_by: str | None = None  # why the run ended, but for a signal
-        self._restored_stop_reason: str | None = None
         self.scalars = ScalarMeans(self.device)
-        self._callbacks = CallbackSchedule([], 0)
-        self._still_due: Mapping[str, Any] = {}
-        self.distributed = DistributedContext(self)
-
-        check_recurrence(self.label, self.policy_config, is_recurrent=self.has_recurrence)
-        self.action_adapter = make_action_adapter(action_space, scaled=self._is_scaled())
-        with self.generators.torch_of_this_run(), torch_settings(threads=1):
-            self.policy = self._make_policy().to(self.device)
-        vars(self.policy).setdefault("predict", PolicyPredict(self))
-        self.policy_mode = PolicyMode(self.policy)
-        self.runtime.check_compilable(self.policy)
+        self.stop_reason: str | None = None  # why `learn` ended before its budget was spent
+        self.trainer, self.distributed = Trainer(self), DistributedContext(self)
         self.runner = UpdateRunner(self._make_state(), self.runtime)
         if envs is None:
             self.acting = self._make_acting()
@@ -186,14 +109,6 @@ class Algorithm:
 
     if not TYPE_CHECKING:  # type checkers go by the declared attributes alone
 
-        def __getattr__(self, name: str) -> Any:
-            """Return a hyperparameter; for what else models have elsewhere, say where it is."""
-            config = vars(self).get("config")
-            if config is not None and name in vars(config):
-                return vars(config)[name]
-            hint = f"; here it is {ATTRIBUTES[name]}" if name in ATTRIBUTES else ""
-            raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'{hint}")
-
         def __setattr__(self, name: str, value: Any) -> None:
             """Set an attribute that something reads, or raise `ZooError`: see `checked_attribute`."""
             own = vars(self)
@@ -201,43 +116,11 @@ class Algorithm:
                 name, value = checked_attribute(self, name, value)
             super().__setattr__(name, value)
 
-    __repr__ = short_description
-
-    @property
-    def label(self) -> str:
-        """What ``algo=`` calls it: the name of its preset, if it was made by one."""
-        return self.preset or self.name
-
     # -- what an algorithm is made of -------------------------------------------------------------------
-
-    def _is_scaled(self) -> bool:
-        return self.scales_actions or bool(self.policy_config.squash_output)
-
-    def _make_policy(self) -> nn.Module:
-        return make_policy(self.policy_class, *self.spaces, self.policy_config, **self._policy_options())
-
-    def _policy_options(self) -> dict[str, Any]:
-        """Return what the policy's class is made with, beside spaces and config."""
-        return {}
 
     def _make_state(self) -> State:
         """Return the tensors that updates replace: parameters, targets, optimizer slots."""
         raise NotImplementedError
-
-    def _make_acting(self) -> ActingPolicy:
-        """Return the part of the policy that acts."""
-        mirror = make_mirror(self.policy, self.device, self.n_envs)
-        return ActingPolicy(self.policy, self.device, mirror=mirror)
-
-    def _specs(self, *, normalized: bool = False) -> dict[str, Any]:
-        """Return what a buffer stores of each step, by name: its shape and type."""
-        specs = {
-            "observations": observation_spec(self.observation_space, normalized=normalized),
-            "actions": self.action_adapter.spec,
-        }
-        if self._mask_size is not None:
-            specs["action_masks"] = ArraySpec((self._mask_size,), np.bool_)
-        return specs
 
     def _make_buffer(self) -> None:
         """Allocate what `collect` fills, if there is any."""
@@ -268,70 +151,6 @@ class Algorithm:
     def _check_budget(self, n_steps: int) -> None:
         """Warn where so many steps, from now on, will not learn anything."""
 
-    # -- acting -----------------------------------------------------------------------------------------
-
-    @refuse_unknown_arguments
-    def predict(
-        self,
-        observations: Arrays,
-        state: Any = None,
-        episode_start: Array | None = None,
-        deterministic: bool = True,
-        *,
-        action_masks: Any = None,
-    ) -> tuple[Any, Any]:
-        """Return actions that the environment takes, and a recurrent policy's next state, else None.
-
-        ``observations`` are raw, of one environment or a batch (n, …); so are the actions. Those for a Tuple
-        or Dict space are nested as it is, for a batch with arrays (n, …) in them. A mask has any form that an
-        environment may give; those of a batch are an array (n, size), or n such masks. Random actions come
-        from a generator of their own, so that asking for them changes nothing about a training.
-        """
-        inputs, is_single = policy_input(self, observations, state, episode_start, action_masks)
-        self.acting.refresh()
-        with nullcontext() if self.acting.uses_numpy else self.generators.torch_for_predicting():
-            actions, state = self._act(inputs, state, deterministic=deterministic)
-        env_actions = self.action_adapter.to_env(actions)
-        return (row(env_actions, 0) if is_single else env_actions), state
-
-    def _act(self, inputs: PolicyInput, state: Any, *, deterministic: bool) -> tuple[Arrays, Any]:
-        """Return actions as they are stored."""
-        noise = None if deterministic else self.acting.head.noise(self.predict_rng, (n_rows(inputs),))
-        return self.acting.act(inputs, noise, state)
-
-    def action_probability(
-        self,
-        observations: Arrays,
-        state: Any = None,
-        episode_start: Array | None = None,
-        *,
-        action_masks: Any = None,
-    ) -> Any:
-        """Return probabilities (n, actions) of Discrete actions, mean and standard deviation of Box.
-
-        It is asked as `predict` is; a recurrent policy answers from ``state``, as returned by `predict`.
-        MultiBinary gives the probability of each bit, MultiDiscrete a list of probabilities, one array for
-        each choice. Action values are shown as their softmax, squashed actions before they are squashed.
-        """
-        inputs, is_single = policy_input(self, observations, state, episode_start, action_masks)
-        self.acting.refresh()
-        with nullcontext() if self.acting.uses_numpy else self.generators.torch_for_predicting():
-            parameters, _ = self.acting.parameters(inputs, state)
-        return self.acting.head.describe(parameters[0] if is_single else parameters)
-
-    def get_env(self) -> gym.vector.VectorEnv[Any, Any, Any] | None:
-        """Return the vector environment that the algorithm learns in."""
-        return None if self.envs is None else self.envs.env
-
-    def get_vec_normalize_env(self) -> Normalizer | None:
-        """Return the running statistics that observations and rewards are normalised with, if any."""
-        return self.normalizer
-
-    @property
-    def spaces(self) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
-        """The spaces of observations and of actions."""
-        return self.observation_space, self.action_space
-
     # -- training ---------------------------------------------------------------------------------------
 
     @refuse_unknown_arguments
@@ -352,83 +171,9 @@ class Algorithm:
         or every ``log_interval`` updates (off-policy: episodes), into a folder called ``tb_log_name``. Raises
         `ZooError` where the hyperparameters don't fit the environments.
         """
-        if self.envs is None:
-            raise ZooError("this agent has no env to learn in; give it one with set_env()")
-        n_steps, batch_size = whole_steps(total_timesteps), self._batch_size()
-        if reset_num_timesteps:
-            self.num_timesteps = self.n_episodes = 0
-            self.recent_episodes.clear()
-            self.envs.disturb_if_shared()
-        self.total_timesteps = self.num_timesteps + n_steps
-        self._check_budget(n_steps)
-        self.stop_reason = self._ended_by = self._restored_stop_reason
-        self._restored_stop_reason = None
-        weights = sum(parameter.numel() for parameter in self.policy.parameters())
-        # A step of several workers learns from what all of them have collected, or replays as often as one.
-        own_steps = self.total_timesteps // (1 if self.has_replay else self.distributed.size)
-        self.runtime.expect(self.gradient_steps_in(own_steps), float(weights * batch_size))
-        if not self.collector.is_under_way:
-            self._reset_envs()
-            self.distributed.share_statistics()
-        own = callbacks_of_learn(self, log_interval, tb_log_name, reset_num_timesteps, progress_bar)
-        self._callbacks = CallbackSchedule(callback, self.num_timesteps, self._still_due, self.n_envs, own)
-        self._still_due = {}
-        with self._callbacks, self.runtime.in_force(), self.generators.torch_of_this_run():
-            self._alternate(self._callbacks)
-        if self.stop_reason == PREEMPTED:
-            self._still_due, self._restored_stop_reason = self._callbacks.state(), self._ended_by
-        self._callbacks = CallbackSchedule([], 0)
-        return self
-
-    def _alternate(self, callbacks: CallbackSchedule) -> None:
-        callbacks.start(self)
-        callbacks.call_due(self)
-        while self.num_timesteps < self.total_timesteps:
-            if self.distributed.is_to_stop(self.stop_reason is not None):
-                break
-            with averaging_over(self.distributed.workers):
-                self._collect_and_update()
-            if callbacks.writes_at(self.num_timesteps):
-                self.distributed.gather_episodes()
-            callbacks.call_due(self)
-        self.distributed.gather_episodes()
-        self.check_finite()
-        callbacks.end(self, preempted=self.stop_reason == PREEMPTED)
-
-    def _collect_and_update(self) -> None:
-        if self.collector.envs.was_disturbed:
-            self.reset_own_envs()
-        try:
-            self.acting.refresh()
-            self.collect()
-        except BaseException as error:
-            self.collector.envs.disturb()  # where they are by now is not known: a step may be lost
-            if isinstance(error, ZooError) and not isinstance(error, NotFiniteError):
-                self.check_finite()  # the environment may have failed for actions that are not finite
-            raise
-        if self.distributed.meet_before_update(self.stop_reason == PREEMPTED):
-            self.request_stop(PREEMPTED)
-        started = time.perf_counter()
-        with gradients_on():
-            self.update()
-        self.timings["update"] += time.perf_counter() - started
-
-    def pretrain(
-        self,
-        dataset: ExpertData | str | Path,
-        *,
-        on_epoch: Callable[[Epoch], bool | None] | None = None,
-        **settings: Any,
-    ) -> Self:
-        """Clone an expert with the policy, before learning or in between, and return the algorithm.
-
-        ``settings`` are those of `PretrainConfig`: n_epochs, learning_rate, batch_size, …. The parameters
-        with the best validation loss are taken. It ends after an epoch for which ``on_epoch`` returns True.
-        Critics and optimizers stay as they are. Raises `ZooError` for an expert in other spaces.
-        """
-        from zoo.imitation.bc import PretrainConfig, clone_expert  # which needs this module
-
-        clone_expert(self, dataset, build(PretrainConfig, settings, "pretrain"), on_epoch)
+        self.trainer.learn(
+            total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar
+        )
         return self
 
     def check_finite(self) -> None:
@@ -438,9 +183,7 @@ class Algorithm:
 
     def request_stop(self, reason: str) -> None:
         """End `learn` after the update under way; a run that is resumed ends for that reason too."""
-        if reason != PREEMPTED:
-            self._ended_by = reason
-        self.stop_reason = reason
+        self.trainer.request_stop(reason)
 
     @property
     def progress(self) -> float:
@@ -460,15 +203,12 @@ class Algorithm:
 
         The tensors serve as long as their values do, so do not write into them.
         """
-        rates = {}
         for name, schedule in self.schedules.items():
             value = schedule(progress)
             self.record(f"train/{name}", value)
-            last = self._last_rates.get(name)
-            if last is None or last[0] != value:
-                last = self._last_rates[name] = value, torch.tensor(value, device=self.device)
-            rates[name] = last[1]
-        return rates
+            if name not in self._last_rates or self._last_rates[name][0] != value:
+                self._last_rates[name] = value, torch.tensor(value, device=self.device)
+        return {name: tensor for name, (_, tensor) in self._last_rates.items()}
 
     def _take_steps(self, step: Step, shared: Any, rows: Any) -> dict[str, Tensor]:
         """Take a gradient step for each row; return what the steps put out for each sample."""
@@ -503,31 +243,16 @@ class Algorithm:
     def record_episode(self, episode: EpisodeRecord) -> None:
         self.n_episodes += 1
         self.recent_episodes.append(episode)
-        for callback in self._callbacks.watching_episodes:
+        for callback in self.trainer.callbacks.watching_episodes:
             callback.on_episode(self, episode)
 
     # -- environments -----------------------------------------------------------------------------------
 
-    def set_env(self, env: Any, *, n_envs: int | None = None) -> None:
-        """Learn in another environment from now on; of an id or a function, in as many as before.
-
-        Raises `ZooError` if its spaces differ.
-        """
-        config, envs = envs_for(env, n_envs, self.n_envs, self.config)
-        difference = interfaces_differ(self.spaces, envs.spaces)
-        if difference is not None:
-            raise ZooError(f"the {difference[0]} of the agent and of the env differ: {difference[1]}")
-        if self.normalizer is not None:
-            envs.normalizer = self.normalizer
-        self.env_config = config or self.env_config
-        self._use_envs(envs)
-
     def _use_envs(self, envs: VecEnvAdapter) -> None:
-        self.envs, self.n_envs, self.normalizer = envs, envs.num_envs, envs.normalizer
+        super()._use_envs(envs)
         self.collector = self.collector_class(envs, self.action_adapter.to_env, self.normalizer, self.timings)
         if envs.mask_size is not None:  # else it is not known before a reset, see `_note_masks`
             self._mask_size, self.masks_actions = envs.mask_size, True
-        self.acting = self._make_acting()
         self._make_buffer()
 
     def reset_own_envs(self) -> None:
@@ -556,103 +281,17 @@ class Algorithm:
 
     # -- several workers --------------------------------------------------------------------------------
 
-    def join(self, workers: Workers) -> None:
-        """Learn as one of several processes from now on; all begin with the weights of the first.
+    def join(self, workers: Workers | None) -> None:
+        """Learn as one of several processes from now on, which begin with the weights of the first, or alone.
 
         Numbers of steps are those of all workers; rollouts, batches, buffers and generators are their own.
         """
         self.distributed = DistributedContext(self, workers)
-        self.runtime.shared_by = workers.n_here
-        if workers.rank:
-            self.generators.load_state(Generators(worker_seed(self.seed, workers.rank)).state())
         self.distributed.begin()
-
-    def leave(self) -> None:
-        self.distributed = DistributedContext(self)
-        self.runtime.shared_by = 1
-        if self.normalizer is not None:
-            self.normalizer.stop_sharing()
 
     def _tensors(self, column: Arrays) -> Any:
         """Return arrays as tensors on this algorithm's device, without a copy on a CPU."""
         return to_tensors(column, self.device)
-
-    # -- parameters and files ---------------------------------------------------------------------------
-
-    def get_parameters(self) -> dict[str, Array]:
-        """Return copies of the policy's parameters by name."""
-        return {name: value.detach().cpu().numpy().copy() for name, value in self.policy.state_dict().items()}
-
-    def set_parameters(self, parameters: Mapping[str, Array] | str | Path, exact_match: bool = True) -> None:
-        """Overwrite the policy's parameters, by name or by an agent's path; targets follow.
-
-        With ``exact_match`` every parameter must be there. Raises `ZooError` for missing, unknown or
-        misshapen ones.
-        """
-        parameters = check_policy_parameters(self.policy, parameters, exact_match=exact_match)
-        own = self.policy.state_dict()
-        with torch.no_grad():
-            for name, values in parameters.items():
-                own[name].copy_(torch.as_tensor(np.asarray(values)))
-        self.copy_to_targets()
-
-    def copy_to_targets(self) -> None:
-        """Make target networks equal to the online ones."""
-
-    @refuse_unknown_arguments
-    def save(
-        self, path: str | Path, exclude: Iterable[str] = (), *, card: Mapping[str, Any] | None = None
-    ) -> Path:
-        """Write the agent to a folder, or to a zip if ``path`` ends so; whole or not at all."""
-        from zoo.agents.agent_folder import write_agent
-        from zoo.algorithms.agent_files import agent_files
-
-        if kept := {"policy", *vars(self.config)}.intersection(exclude):
-            raise ZooError(f"save(exclude=…): an agent always holds its {', '.join(kept)}")
-        return write_agent(path, agent_files(self, card or {}))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle what `save` writes: unpickled it is the agent without its environments."""
-        from zoo.algorithms.agent_files import reduced
-
-        return reduced(self)
-
-    @classmethod
-    @refuse_unknown_arguments
-    def load(cls, path: str | Path, env: Any = None, *, trust: bool = False, **options: Any) -> Self:
-        """Rebuild an agent from its folder or zip.
-
-        ``options`` are the constructor's (n_envs, seed, device, …), and new values of hyperparameters. No
-        code from the files is run; see `zoo.agents.trust`. Without ``env`` the agent can act, not learn.
-        Raises `ZooError` for missing or damaged files, unknown options, and spaces other than ``env``'s.
-        """
-        from zoo.agents.agent_folder import read_agent
-
-        return cls.from_files(read_agent(path, trust=trust, own_env=env is not None), env, **options)
-
-    @classmethod
-    def from_files(
-        cls, files: AgentFiles, env: Any = None, *, n_envs: int | None = None, **options: Any
-    ) -> Self:
-        """Rebuild an agent from what `read_agent` returned."""
-        from zoo.algorithms.agent_files import constructor_arguments, restore
-
-        trained = files.config["algo"]
-        changed = {name for name, value in options.items() if trained.get(name, value) != value}
-        agent = cls(**constructor_arguments(files, cls, options))
-        restore(agent, files)
-        if n_envs is not None:
-            agent.n_envs = n_envs
-        agent._apply_changed(changed)
-        if env is not None:
-            agent.set_env(env, n_envs=n_envs)
-        return agent
-
-    def _apply_changed(self, changed: Collection[str]) -> None:
-        """Give what was loaded the new values of these hyperparameters."""
-        normalize = None if self.env_config is None else normalize_config(self.env_config)
-        if "gamma" in changed and self.normalizer is not None and normalize and normalize.gamma is None:
-            self.normalizer.gamma = self.config.gamma
 
     # -- exact resume -----------------------------------------------------------------------------------
 
@@ -678,8 +317,7 @@ class Algorithm:
             **{name: part.state() for name, part in self._parts().items()},
             "normalizer": {} if self.normalizer is None else self.normalizer.state(),
             "collector": self.collector.state(),
-            "still_due": {**self._still_due, **self._callbacks.state()},
-            "ended_by": self._ended_by,
+            **self.trainer.state(),
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -693,5 +331,4 @@ class Algorithm:
         for name, part in self._parts().items():
             part.load_state(state[name])
         self._cut_episodes(cut)
-        self._still_due = state["still_due"]
-        self._ended_by = self._restored_stop_reason = state["ended_by"]
+        self.trainer.load_state(state)

@@ -35,15 +35,22 @@ from zoo.policies.config import (
 from zoo.policies.encoders import suits_cnn
 
 if TYPE_CHECKING:
-    from zoo.algorithms.algorithm import Algorithm
+    from zoo.algorithms.agent import Agent
 
 # -- hyperparameters --------------------------------------------------------------------------------------
 
 SECTIONS = {"policy": PolicyConfig, "env": EnvConfig, "replay.hindsight": HindsightConfig}
 
 
-def built_config(algorithm: type[Algorithm], hyperparameters: Mapping[str, Any]) -> Any:
-    """Return the config of an algorithm. Raises `ZooError`, with the section that has an unknown name."""
+def built_config(algorithm: type[Agent], hyperparameters: Mapping[str, Any], config: Any = None) -> Any:
+    """Return the config of an algorithm, unless it is there as a whole.
+
+    Raises `ZooError`, with the section that has an unknown name.
+    """
+    if config is not None:
+        if hyperparameters:
+            raise ZooError("give hyperparameters by name or as `config`, not both")
+        return config
     name, shown = algorithm.name, algorithm.__name__.partition("On")[0]  # GAILOnTRPO is called as GAIL
     try:
         return build(algorithm.config_class, hyperparameters, name)
@@ -58,7 +65,7 @@ def built_config(algorithm: type[Algorithm], hyperparameters: Mapping[str, Any])
         raise ZooError(message.replace(f"`{name}.", f"`{shown}.")) from None
 
 
-def checked_attribute(model: Algorithm, name: str, value: Any) -> tuple[str, Any]:
+def checked_attribute(model: Agent, name: str, value: Any) -> tuple[str, Any]:
     """Return a new attribute and its value: the config for a hyperparameter that follows a schedule.
 
     Such a value counts from the next update on. Raises `ZooError` for a hyperparameter that is read only when
@@ -86,7 +93,7 @@ def checked_attribute(model: Algorithm, name: str, value: Any) -> tuple[str, Any
     return name, value
 
 
-def short_description(model: Algorithm) -> str:
+def short_description(model: Agent) -> str:
     """Return a model as Python's prompt shows it."""
     n_envs = model.n_envs
     env: Any = model.env_config or (model.envs and model.envs.env.spec)
@@ -191,7 +198,7 @@ def check_recurrence(name: str, policy: PolicyConfig, *, is_recurrent: bool) -> 
 
 
 def policy_input(
-    model: Algorithm, observations: Any, state: Any, episode_start: Any, action_masks: Any
+    model: Agent, observations: Any, state: Any, episode_start: Any, action_masks: Any
 ) -> tuple[dict[str, Any], bool]:
     """Return a policy's input for raw observations, and whether they were of one environment.
 

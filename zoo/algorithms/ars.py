@@ -195,7 +195,7 @@ class ARS(Algorithm):
             self.collector.reset(self._drawn(EPISODES).integers(LARGEST_SEED, size=self.n_envs).tolist())
         self._note_masks()
 
-    def join(self, workers: Workers) -> None:
+    def join(self, workers: Workers | None) -> None:
         super().join(workers)
         self.seed = int(self.distributed.rows(np.array([self.seed], np.float64))[0, 0])
 

@@ -16,7 +16,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from zoo.algorithms.saving import run_tensors
+from zoo.algorithms.saving import Generators, run_tensors
+from zoo.envs.replay import worker_seed
 from zoo.envs.transition import EpisodeRecord
 
 if TYPE_CHECKING:
@@ -56,14 +57,19 @@ class DistributedContext:
         return vector[np.newaxis] if self.workers is None else self.workers.gather_vectors(vector)
 
     def begin(self) -> None:
-        """Let all start from the first worker's tensors and statistics, and share the latter from now on."""
+        """Start all from the first worker's tensors, and share statistics from now on; alone, share none."""
+        algorithm, normalizer = self.algorithm, self.algorithm.normalizer
+        algorithm.runtime.shared_by = 1 if self.workers is None else self.workers.n_here
         if self.workers is None:
+            if normalizer is not None:
+                normalizer.stop_sharing()
             return
-        tensors = run_tensors(self.algorithm.runner.state, self.algorithm.policy).values()
+        if rank := self.workers.rank:
+            algorithm.generators.load_state(Generators(worker_seed(algorithm.seed, rank)).state())
+        tensors = run_tensors(algorithm.runner.state, algorithm.policy).values()
         self.workers.broadcast(
             [each.view(torch.uint8) if each.dtype == torch.bool else each for each in tensors]
         )
-        normalizer = self.algorithm.normalizer
         if normalizer is not None:
             state = normalizer.state()
             self.workers.broadcast(

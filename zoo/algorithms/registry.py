@@ -3,39 +3,19 @@
 from __future__ import annotations
 
 import importlib
+import json
+from pathlib import Path
 from typing import Any
 
 from zoo.errors import ZooError, nearest
 
-ALGORITHMS = {
-    "a2c": "zoo.algorithms.a2c:A2C",
-    "acer": "zoo.algorithms.acer:ACER",
-    "acktr": "zoo.algorithms.acktr:ACKTR",
-    "ars": "zoo.algorithms.ars:ARS",
-    "bc": "zoo.imitation.bc:BC",
-    "ddpg": "zoo.algorithms.ddpg:DDPG",
-    "dqn": "zoo.algorithms.dqn:DQN",
-    "gail": "zoo.imitation.gail:GAIL",
-    "ppo1": "zoo.algorithms.ppo:PPO1",
-    "ppo2": "zoo.algorithms.ppo:PPO2",
-    "qrdqn": "zoo.algorithms.qrdqn:QRDQN",
-    "sac": "zoo.algorithms.sac:SAC",
-    "td3": "zoo.algorithms.td3:TD3",
-    "tqc": "zoo.algorithms.tqc:TQC",
-    "trpo": "zoo.algorithms.trpo:TRPO",
-}
+_INDEX = json.loads(Path(__file__).with_name("index.json").read_text(encoding="utf-8"))
+"""What algorithms and presets declare, made of their classes by `make docs`."""
+
+ALGORITHMS: dict[str, str] = _INDEX["algorithms"]
 """The module and class of each algorithm, by the name that configs and agents use."""
 
-PRESETS = {
-    "ppo": "zoo.algorithms.ppo:PPO",
-    "maskable_ppo": "zoo.algorithms.ppo:MaskablePPO",
-    "recurrent_ppo": "zoo.algorithms.ppo:RecurrentPPO",
-    "her_ddpg": "zoo.algorithms.ddpg:HerDDPG",
-    "her_dqn": "zoo.algorithms.dqn:HerDQN",
-    "her_sac": "zoo.algorithms.sac:HerSAC",
-    "her_td3": "zoo.algorithms.td3:HerTD3",
-    "her_tqc": "zoo.algorithms.tqc:HerTQC",
-}
+PRESETS: dict[str, str] = _INDEX["presets"]
 """The module and class of each preset that comes with Zoo."""
 
 _PLACES = {name: place.split(":") for name, place in (ALGORITHMS | PRESETS).items()}
@@ -44,14 +24,13 @@ CLASS_NAMES = {name: class_name for name, (_, class_name) in _PLACES.items()}
 MODULES = {class_name: module for module, class_name in _PLACES.values()}
 """The module in which each of these classes is."""
 
+PROVIDED: dict[str, str] = {}
+"""Functions of packages above this one, by name, each as ``module:name``: `zoo` registers them."""
 
-LEARN_CALLBACKS: list[str] = []
-"""The module and name of what `callbacks_of_learn` calls: `zoo` puts it here, as it stands above."""
 
-
-def callbacks_of_learn(*arguments: Any) -> list[Any]:
-    """Return the callbacks that arguments of an algorithm and of its `learn` stand for."""
-    return list(_imported(LEARN_CALLBACKS[0])(*arguments))
+def provided(name: str) -> Any:
+    """Import a function that a package above this one provides."""
+    return _imported(PROVIDED[name])
 
 
 def algorithm_class(name: str, preset: str | None = None) -> type[Any]:

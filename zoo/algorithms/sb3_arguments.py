@@ -16,11 +16,11 @@ from zoo.policies.config import PolicyConfig
 from zoo.policies.networks import ACTIVATION_CLASSES
 
 if TYPE_CHECKING:
-    from zoo.algorithms.algorithm import Algorithm
+    from zoo.algorithms.agent import Agent
 
 
 def with_policy_kwargs(
-    algorithm: type[Algorithm], policy: Policy, policy_kwargs: Mapping[str, Any]
+    algorithm: type[Agent], policy: Policy, policy_kwargs: Mapping[str, Any]
 ) -> tuple[PolicyConfig, dict[str, Any]]:
     """Return the policy with the fields that ``policy_kwargs`` mean, and the hyperparameters among them.
 
@@ -56,7 +56,7 @@ def with_policy_kwargs(
 class PolicyPredict:
     """``model.policy.predict``, which is the model's `predict`; alone the policy has none."""
 
-    def __init__(self, model: Algorithm | None = None) -> None:
+    def __init__(self, model: Agent | None = None) -> None:
         self._model = None if model is None else weakref.ref(model)
 
     def __call__(self, *arguments: Any, **options: Any) -> tuple[Any, Any]:

@@ -175,7 +175,7 @@ class Experiment:
             if self._launcher.size > 1 and self.algorithm.stop_reason != PREEMPTED:
                 on_gpus = self.algorithm.device.type == "cuda"
                 self.algorithm.join(self._launcher.start(self.config, on_gpus=on_gpus))
-                closing.callback(self.algorithm.leave)
+                closing.callback(self.algorithm.join, None)
                 closing.callback(self._launcher.close)
         except ZooError:
             if not self.is_resumed:

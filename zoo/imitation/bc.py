@@ -24,7 +24,7 @@ from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.arguments import Policy
 from zoo.algorithms.on_policy import ANY_ACTIONS
 from zoo.buffers.arrays import transform
-from zoo.config.fields import ScheduleValue, hyperparameter
+from zoo.config.fields import ScheduleValue, build, hyperparameter
 from zoo.errors import NotFiniteError, ZooError
 from zoo.imitation.demonstrations import (
     Demonstrations,
@@ -271,7 +271,7 @@ class PretrainConfig(CloningTerms):
 def clone_expert(
     algorithm: Algorithm,
     dataset: ExpertData | str | Path,
-    config: PretrainConfig,
+    config: PretrainConfig | Mapping[str, Any],
     on_epoch: Callable[[Epoch], bool | None] | None = None,
 ) -> list[Epoch]:
     """Clone an expert with the acting part of an algorithm's policy, and return the losses of all epochs.
@@ -282,6 +282,7 @@ def clone_expert(
 
     Raises `ZooError` for other spaces, and `NotFiniteError` where a parameter is NaN or infinite.
     """
+    config = config if isinstance(config, PretrainConfig) else build(PretrainConfig, config, "pretrain")
     data, rng = chosen_episodes(dataset, algorithm, config), own_generator(algorithm.seed)
     update_normalizer(algorithm, data)
     demonstrations = Demonstrations(data, algorithm, config.validation_fraction, rng)

@@ -151,8 +151,8 @@ def policy_file(name: str) -> str:
 
 
 def index_file() -> str:
-    """Return the place of each algorithm and preset, ``module:class``, for the registry."""
-    places: dict[str, dict[str, str]] = {"algorithms": {}, "presets": {}}
+    """Return what the registry knows of each algorithm: ``module:class``, and its file's first sentence."""
+    index: dict[str, dict[str, str]] = {"algorithms": {}, "presets": {}, "summaries": {}}
     for package in ("algorithms", "imitation"):
         for path in (REPOSITORY / "zoo" / package).glob("*.py"):
             module = importlib.import_module(f"zoo.{package}.{path.stem}")
@@ -161,10 +161,12 @@ def index_file() -> str:
                 if declared.get("__module__") == module.__name__ and issubclass(algorithm, zoo.Algorithm):
                     place = f"{module.__name__}:{algorithm.__name__}"
                     if (preset := declared.get("of_preset")) is not None:
-                        places["presets"][preset] = place
+                        index["presets"][preset] = place
                     elif "name" in declared:
-                        places["algorithms"][algorithm.name] = place
-    return json.dumps(places, indent=1, sort_keys=True) + "\n"
+                        index["algorithms"][algorithm.name] = place
+                        summary = re.split(r" \(|[.\n]", str(module.__doc__))[0]
+                        index["summaries"][algorithm.name] = f"{summary}."
+    return json.dumps(index, indent=1, sort_keys=True) + "\n"
 
 
 def keys_file() -> str:

@@ -132,3 +132,55 @@ def test_import_error_names_what_is_meant(name: str, meant: str) -> None:
     with pytest.raises(AttributeError, match=meant):
         getattr(zoo, name)
     assert not hasattr(zoo, name)
+
+
+STOP = """
+from zoo.algorithms.callback import PREEMPTED, Callback
+
+class Stop(Callback):
+    every = 256
+
+    def on_steps(self, algorithm):
+        if algorithm.num_timesteps == 256:
+            algorithm.request_stop(PREEMPTED)
+"""
+
+
+def test_resumed_own_algorithm_ends_as_undisturbed() -> None:
+    Path("my_stop.py").write_text(STOP)
+    settings = {"env": "CartPole-v1", "n_timesteps": 640, "seed": 1, "compile": False, "progress_bar": False}
+    settings |= {"algo": {"_target_": "my_algo.Reinforce", "scale": False}, "verbose": 0}
+    whole = zoo.train("callbacks=checkpoint", **settings)
+    with pytest.raises(zoo.TrainingInterrupted) as stopped:
+        zoo.train("callbacks=checkpoint", "+callbacks.stop._target_=my_stop.Stop", **settings)
+    resumed = zoo.train(resume=stopped.value.result.run.path)
+    weights = [each.algorithm.get_parameters() for each in (whole, resumed)]
+    assert resumed.algorithm.num_timesteps == 640
+    assert all((weights[0][name] == weights[1][name]).all() for name in weights[0])
+
+
+def test_own_algorithm_is_loaded_with_trust_alone() -> None:
+    from my_algo import Reinforce  # type: ignore[import-not-found]
+
+    model = Reinforce("MlpPolicy", "CartPole-v1", seed=1)
+    model.save("agent")
+    with pytest.raises(zoo.ZooError, match=r"my_algo\.Reinforce.*trust=true"):
+        zoo.load("agent")
+    loaded = zoo.load("agent", trust=True)
+    assert type(loaded) is Reinforce
+    assert (loaded.label, loaded.vf_coef) == ("my_algo.Reinforce", 0.5)
+
+
+def test_subclass_of_ppo_is_searched_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("my_ppo.py").write_text("import zoo\n\nclass MyPPO(zoo.PPO):\n    pass\n")
+    space = zoo.compose("tune", ["algo=my_ppo.MyPPO", "env=CartPole-v1"]).space
+    assert space == zoo.compose("tune", ["algo=ppo2", "env=CartPole-v1"]).space
+    own = zoo.compose("tune", ["algo=my_algo.Reinforce", "env=CartPole-v1"]).space
+    assert set(own.algo) == {"learning_rate", "n_steps"}
+
+
+def test_unknown_key_of_an_own_algorithm_is_refused(capfd: pytest.CaptureFixture[str]) -> None:
+    assert status_of(["train", "algo=my_algo.Reinforce", "env=CartPole-v1", "algo.vf_coeff=1"]) == 2
+    assert "did you mean `algo.vf_coef`?" in capfd.readouterr().err
+    assert status_of(["train", "algo=my_algo.Reinforced", "env=CartPole-v1"]) == 2
+    assert "Reinforce" in capfd.readouterr().err

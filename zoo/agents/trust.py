@@ -50,6 +50,8 @@ def _problem(path: str, key: Any, value: Any) -> str | None:
         return "it is an interpolation"
     if path == "env.id":
         value = str(value).removeprefix(ENVPOOL)
+    if path == "algo.name" and isinstance(value, str) and "." in value:
+        return "it is an algorithm outside Zoo"
     if path.startswith("env") and isinstance(value, str) and ":" in value:
         return "it would import a module"
     if key == MASK_FUNCTION and isinstance(value, str) and "." in value:

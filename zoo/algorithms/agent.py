@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
@@ -27,7 +28,6 @@ from zoo.algorithms.arguments import (
 from zoo.algorithms.collector import Array, envs_for
 from zoo.algorithms.registry import provided
 from zoo.algorithms.saving import Generators, check_policy_parameters
-from zoo.algorithms.sb3_arguments import PolicyPredict
 from zoo.buffers.arrays import Arrays, ArraySpec, n_rows, observation_spec
 from zoo.buffers.config import ReplayConfig
 from zoo.config.aliases import ATTRIBUTES, refuse_unknown_arguments
@@ -69,6 +69,8 @@ class Agent:
     """Whether its policies may be recurrent."""
     of_preset: ClassVar[str | None] = None
     """The preset that a class stands for, which has other defaults, or another replay, than its algorithm."""
+    search_space: ClassVar[Mapping[str, Any]] = {}
+    """What `zoo tune` searches, by section, where no file in ``conf/tune/space`` says it."""
     preset: str | None = None
     """Name of the preset, or None."""
 
@@ -85,7 +87,10 @@ class Agent:
     num_timesteps = 0
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Let `help` show the hyperparameters in the class's signature and docstring."""
+        """Name a user's own class by its path; show its hyperparameters in its signature and docstring."""
+        is_importable = cls.__module__ != "__main__" and "." not in cls.__qualname__
+        if not cls.__module__.startswith("zoo.") and is_importable:
+            cls.name, cls.of_preset = f"{cls.__module__}.{cls.__qualname__}", None
         super().__init_subclass__(**options)
         describe_constructor(cls)
 
@@ -331,3 +336,18 @@ class Agent:
         normalize = None if self.env_config is None else normalize_config(self.env_config)
         if "gamma" in changed and self.normalizer is not None and normalize and normalize.gamma is None:
             self.normalizer.gamma = self.config.gamma
+
+
+class PolicyPredict:
+    """``model.policy.predict``, which is the model's `predict`; alone the policy has none."""
+
+    def __init__(self, model: Agent | None = None) -> None:
+        self._model = None if model is None else weakref.ref(model)
+
+    def __call__(self, *arguments: Any, **options: Any) -> tuple[Any, Any]:
+        if self._model is None or (model := self._model()) is None:
+            raise ZooError("policy.predict needs the model of the policy: keep it, and call model.predict")
+        return model.predict(*arguments, **options)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PolicyPredict, ()

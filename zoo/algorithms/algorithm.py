@@ -19,7 +19,6 @@ from zoo.algorithms.collector import Act, Array, Collector, check_collected, che
 from zoo.algorithms.distributed import DistributedContext
 from zoo.algorithms.registry import ALGORITHMS, algorithm_class
 from zoo.algorithms.saving import Attributes, Tensors
-from zoo.algorithms.sb3_arguments import with_policy_kwargs
 from zoo.algorithms.trainer import Trainer
 from zoo.buffers.arrays import Arrays
 from zoo.config import schedules
@@ -79,6 +78,8 @@ class Algorithm(Agent):
         self.preset, self.verbose, self.tensorboard_log = self.of_preset, verbose, tensorboard_log
         hyperparameters |= {} if learning_rate is None else {"learning_rate": learning_rate}
         if policy_kwargs is not None:
+            from zoo.algorithms.sb3_arguments import with_policy_kwargs
+
             policy, others = with_policy_kwargs(type(self), policy, policy_kwargs)
             hyperparameters |= others
         self.config = config = built_config(type(self), hyperparameters, config)

@@ -8,7 +8,7 @@ import textwrap
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 import numpy as np
 from gymnasium import spaces
@@ -366,7 +366,8 @@ def described(config_class: type[Any]) -> str:
 def spelled_type(config_class: type[Any], name: str) -> str:
     """Return a field's type as the class that declares it spells it."""
     declared = (inspect.get_annotations(each).get(name) for each in config_class.__mro__)
-    return next(kind for kind in declared if isinstance(kind, str))
+    hint = inspect.formatannotation(get_type_hints(config_class)[name])
+    return next((kind for kind in declared if isinstance(kind, str)), hint)
 
 
 def _defaults(config_class: type[Any]) -> dict[str, Any]:

@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from zoo.config.sections import is_algorithm
+from zoo.config.user_files import own_class
 from zoo.errors import ZooError, nearest
 
 _INDEX = json.loads(Path(__file__).with_name("index.json").read_text(encoding="utf-8"))
@@ -14,6 +16,9 @@ _INDEX = json.loads(Path(__file__).with_name("index.json").read_text(encoding="u
 
 ALGORITHMS: dict[str, str] = _INDEX["algorithms"]
 """The module and class of each algorithm, by the name that configs and agents use."""
+
+SUMMARIES: dict[str, str] = _INDEX["summaries"]
+"""What each algorithm is, in a sentence: the first of its file."""
 
 PRESETS: dict[str, str] = _INDEX["presets"]
 """The module and class of each preset that comes with Zoo."""
@@ -35,6 +40,10 @@ def provided(name: str) -> Any:
 
 def algorithm_class(name: str, preset: str | None = None) -> type[Any]:
     """Import the class of an algorithm, or of a preset of it. Raises `ZooError` with the nearest name."""
+    if name not in ALGORITHMS and is_algorithm(name):
+        from zoo.algorithms.algorithm import Algorithm  # which needs this module
+
+        return own_class("algo", name, Algorithm)
     if name not in ALGORITHMS:
         raise ZooError(
             f"unknown algorithm '{name}'{nearest(name, ALGORITHMS)} (known: {', '.join(ALGORITHMS)})"

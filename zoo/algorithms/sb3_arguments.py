@@ -1,9 +1,8 @@
-"""Stable-Baselines3's ``policy_kwargs`` as fields of a policy, and its ``model.policy.predict``."""
+"""Stable-Baselines3's ``policy_kwargs`` as fields of a policy."""
 
 from __future__ import annotations
 
 import dataclasses
-import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -51,18 +50,3 @@ def with_policy_kwargs(
     for key in values.keys() - config.keys():
         raise UnknownKeyError(key, [*config], where)
     return policy_config({**config, **values}, spaces.Discrete(1)), among
-
-
-class PolicyPredict:
-    """``model.policy.predict``, which is the model's `predict`; alone the policy has none."""
-
-    def __init__(self, model: Agent | None = None) -> None:
-        self._model = None if model is None else weakref.ref(model)
-
-    def __call__(self, *arguments: Any, **options: Any) -> tuple[Any, Any]:
-        if self._model is None or (model := self._model()) is None:
-            raise ZooError("policy.predict needs the model of the policy: keep it, and call model.predict")
-        return model.predict(*arguments, **options)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return PolicyPredict, ()

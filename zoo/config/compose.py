@@ -188,7 +188,7 @@ class ConfigLoader:
         if error.is_sure:  # to say more algorithms are imported, which takes long
             return error
         algorithm = self.source.base_of(self.source.choice("algo") or "")
-        chosen = [algorithm] if algorithm in sections.ALGORITHMS else []
+        chosen = [algorithm] if sections.is_algorithm(algorithm) else []
         others = ""
         if error.section == "env":
             others = f"; what the environment itself takes: `env.kwargs.{error.key}`"

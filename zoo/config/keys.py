@@ -11,7 +11,7 @@ from typing import Any, get_args, get_type_hints
 
 from zoo.config import schema
 from zoo.config.aliases import NAMES
-from zoo.config.sections import ALGORITHMS, SECTIONS
+from zoo.config.sections import ALGORITHMS, SECTIONS, algorithm_class, is_algorithm
 from zoo.errors import ZooError
 
 _TRAINING_SECTIONS = ("algo", *SECTIONS, "experiment")
@@ -49,8 +49,10 @@ def all_keys(command: str, algorithms: Iterable[str]) -> dict[str, list[str]]:
 
 def hyperparameters(algorithms: Iterable[str]) -> dict[str, list[str]]:
     """Return the paths of these algorithms' hyperparameters with their choices."""
-    table = _table()["algorithms"]
-    return {path: choices for name in algorithms for path, choices in table[name].items()}
+    table, keys = _table()["algorithms"], dict[str, list[str]]()
+    for name in algorithms:
+        keys |= table.get(name) or dict(declared_keys(algorithm_class(name).config_class, "algo."))
+    return keys
 
 
 @functools.cache
@@ -103,7 +105,7 @@ def candidates(words: Sequence[str], verbs: Iterable[str], flags: Iterable[str] 
     loader = ConfigLoader(before[0])
     key, equals, _ = word.partition("=")
     bases = [loader.source.base_of(each.partition("=")[2]) for each in before if each.startswith("algo=")]
-    keys = all_keys(before[0], [base for base in bases if base in ALGORITHMS])
+    keys = all_keys(before[0], [base for base in bases if is_algorithm(base)])
     if not equals:
         return sorted(f"{path}=" for path in keys if f"{path}=".startswith(word))
     groups = (*loader.groups, "hydra/launcher")

@@ -14,6 +14,7 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import OverrideParseException
 
 from zoo.config.sections import SECTIONS
+from zoo.config.user_files import path_of_class
 from zoo.core.printing import one_line
 from zoo.errors import ZooError
 
@@ -48,7 +49,7 @@ def allow_new_key(override: Override, sections: Collection[str]) -> str:
 
 def with_config_keys(command: str, overrides: Sequence[str]) -> list[str]:
     """Return the overrides with each key as the command's settings call it."""
-    names = KEYS_BY_TYPED_NAME.get(command, {})
+    names = {"algo._target_": "algo", **KEYS_BY_TYPED_NAME.get(command, {})}
     parts = [override.partition("=") for override in overrides]
     return [f"{names.get(name, name)}{equals}{value}" for name, equals, value in parts]
 
@@ -98,7 +99,9 @@ def as_overrides(settings: Mapping[str, Any]) -> list[str]:
     overrides = []
     for key, value in settings.items():
         if key in ("algo", *SECTIONS) and isinstance(value, Mapping):
-            overrides += [f"{key}.{name}={as_hydra_reads(each)}" for name, each in value.items()]
+            for name, each in value.items():
+                path = path_of_class(each, key) if isinstance(each, type) else each
+                overrides.append(f"{key}.{name}={as_hydra_reads(path)}")
         else:
             overrides.append(f"{key}={as_hydra_reads(value)}")
     return overrides

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import importlib
-import re
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 SECTIONS: dict[str, str] = {}
@@ -18,6 +15,9 @@ CHECKS: dict[str, str] = {}
 ALGORITHMS: dict[str, str] = {}
 """The class of each algorithm, as ``module:Class``."""
 
+SUMMARIES: dict[str, str] = {}
+"""What each of these is, in a sentence."""
+
 _load_algorithm: list[Callable[..., Any]] = []
 
 
@@ -27,9 +27,10 @@ def register_sections(sections: Mapping[str, str], checks: Mapping[str, str]) ->
     CHECKS.update(checks)
 
 
-def register_algorithms(places: Mapping[str, str], load: Callable[..., Any]) -> None:
-    """Say where algorithms are, and how to import the class of one, or of its preset, by name."""
+def register_algorithms(places: Mapping[str, str], summaries: Mapping[str, str], load: Any) -> None:
+    """Say where and what algorithms are, and how to import the class of one, or of its preset, by name."""
     ALGORITHMS.update(places)
+    SUMMARIES.update(summaries)
     _load_algorithm[:] = [load]
 
 
@@ -44,17 +45,14 @@ def check_section(name: str, values: Mapping[str, Any]) -> None:
         _imported(CHECKS[name])(values)
 
 
+def is_algorithm(name: str) -> bool:
+    """Tell whether ``algo=`` takes a name for an algorithm: one of Zoo's, or ``module.Class`` of the user."""
+    return name in ALGORITHMS or ("." in name and all(map(str.isidentifier, name.split("."))))
+
+
 def algorithm_class(name: str, preset: str | None = None) -> type[Any]:
     """Import the class of an algorithm, or of a preset of it. Raises `ZooError` with the nearest name."""
     return _load_algorithm[0](name, preset)
-
-
-def algorithm_summary(name: str) -> str:
-    """Return what an algorithm's file says first about itself, without its source; nothing is imported."""
-    module = ALGORITHMS[name].partition(":")[0]
-    file = Path(__file__).parents[2].joinpath(*module.split(".")).with_suffix(".py")
-    description = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
-    return re.split(r" \(|[.\n]", description)[0] + "."
 
 
 def _imported(place: str) -> Any:

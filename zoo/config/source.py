@@ -30,7 +30,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from zoo.config.fields import common_class, defaults
 from zoo.config.schema import preset_or_name
-from zoo.config.sections import ALGORITHMS, algorithm_class, algorithm_summary, section_class
+from zoo.config.sections import ALGORITHMS, SUMMARIES, algorithm_class, is_algorithm, section_class
 from zoo.config.user_files import search_folders, shown
 from zoo.core.printing import one_line
 from zoo.errors import ZooError, nearest
@@ -169,7 +169,7 @@ class ZooConfigSource(ConfigSource):
         if name and (group == "env" or name in self._without_file(group)):
             return True
         is_chosen_here = name == USUAL and group in (*GROUPS_OF_PRESETS, "space")
-        return is_chosen_here or self._file(config_path) is not None
+        return is_chosen_here or (group == "algo" and is_algorithm(name)) or bool(self._file(config_path))
 
     def file_setting(self, path: str, value: Any) -> Path | None:
         """Return the file that sets a key, such as ``algo.gamma``, to this value, or None."""
@@ -202,7 +202,7 @@ class ZooConfigSource(ConfigSource):
         file = self._file(config_path)
         group, _, name = config_path.partition("/")
         if file is None:
-            return algorithm_summary(name) if group == "algo" and name in ALGORITHMS else ""
+            return SUMMARIES.get(name, "") if group == "algo" else ""
         lines = file.read_text(encoding="utf-8").splitlines()
         comments = itertools.takewhile(lambda line: line.startswith("#"), lines)
         return "\n".join(line[1:].removeprefix(" ") for line in comments if not line.startswith("# @"))
@@ -226,7 +226,7 @@ class ZooConfigSource(ConfigSource):
         if group in GROUPS_OF_PRESETS and name == USUAL:
             options = [self._load(f"{group}/{each}")[0] for each in self._default_options(group)]
             return OmegaConf.merge({}, *options), {**LOCAL}  # type: ignore[return-value]
-        if group == "algo" and name in ALGORITHMS:
+        if group == "algo" and is_algorithm(name) and (name in ALGORITHMS or not self._file(config_path)):
             declared = defaults(common_class(algorithm_class(name).config_class))
             return self._with_defaults(config_path, {"name": name, **declared})
         if group == "algo":
@@ -273,14 +273,19 @@ class ZooConfigSource(ConfigSource):
 
     def _space(self) -> Loaded:
         """Return the search space of the algorithm, for a preset without one that of what it builds on."""
-        places = [f"space/{algo}" for algo in self._lineage(self.choice("algo"))]
-        found = next((place for place in places if self._file(place) is not None), None)
+        names = [*self._lineage(self.choice("algo"))]
+        if names and is_algorithm(names[-1]):
+            algorithm: Any = algorithm_class(names[-1])
+            if algorithm.search_space:
+                return DictConfig(algorithm.search_space), {**LOCAL}
+            names += [vars(base)["name"] for base in algorithm.__mro__[1:] if "name" in vars(base)]
+        found = next((f"space/{name}" for name in names if self._file(f"space/{name}") is not None), None)
         return (OmegaConf.create({}), {**LOCAL}) if found is None else self._read(found)
 
     def base_of(self, algo: str) -> str:
         """Return the algorithm that a preset builds on, over any number of presets; itself for any other."""
         lineage = self._lineage(algo)
-        return next((each for each in lineage if each in ALGORITHMS), lineage[-1])
+        return next((each for each in lineage if is_algorithm(each)), lineage[-1])
 
     def _lineage(self, algo: str | None) -> Sequence[str]:
         """Return a preset, what it builds on, and so on, down to an algorithm."""
@@ -353,7 +358,7 @@ class ZooConfigSource(ConfigSource):
                     return usual
                 break
         else:
-            is_known = lineage and lineage[-1] in ALGORITHMS
+            is_known = lineage and is_algorithm(lineage[-1])
             policy = algorithm_class(lineage[-1]).usual_policy if is_known else USUAL_POLICY
             usual = [policy] if group == "policy" else []
         env = self.choice("env")

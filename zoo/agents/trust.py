@@ -1,6 +1,6 @@
 """The one place where trust is asked for: an agent is data, and names code only with ``trust=true``.
 
-An agent may come from anybody: a folder, a zip, the Hub. Texts name its environment, wrappers and policy.
+An agent may come from anybody: a folder, a zip, the Hub. Texts name algorithm, environment, wrappers, policy.
 Classes of Zoo, `gymnasium.wrappers` and `minigrid.wrappers`, and ids of registered envs, are followed.
 A text that would import another module (``module:Id``, a ``_target_``), or read the user's environment
 variables (``${…}``), is refused. Runs, experiments, tuned files, studies and ``./conf`` are the user's own

@@ -299,6 +299,7 @@ def test_rollout_is_the_batch(algorithm: Any, policy: str, options: dict[str, An
 LEARNING = {"learning_starts": 16, "train_freq": 8, "gradient_steps": 4, "batch_size": 8}
 UNITS = {"normalize_returns": True, "enable_popart": True, "critic_l2_reg": 0.1, "max_grad_norm": 1.0}
 
+DROPOUT = {"net_arch": [8], "critic": {"layer_norm": True, "dropout": 0.2}}
 BATCH_NORM = {"net_arch": [8], "_target_": "toy_policies.BatchNormCritics"}
 ON_POLICY = {"n_steps": 8, "normalize_advantage": True}
 
@@ -325,6 +326,7 @@ COMPILED_RUNS: dict[str, tuple[Any, str, dict[str, Any]]] = {
     "ppo2": (PPO2, "Pendulum-v1", {**ON_POLICY, "target_kl": 0.5}),
     "qrdqn": (zoo.QRDQN, "CartPole-v1", {**LEARNING, "target_update_interval": 24, "n_quantiles": 5}),
     "sac": (SAC, "Pendulum-v1", {**LEARNING, "target_update_interval": 3}),
+    "sac_dropout": (SAC, "Pendulum-v1", {**LEARNING, "policy": DROPOUT}),
     "sac_batch_norm": (SAC, "Pendulum-v1", {**LEARNING, "policy": BATCH_NORM}),
     "td3": (TD3, "Pendulum-v1", LEARNING),
     "tqc": (zoo.TQC, "Pendulum-v1", {**LEARNING, "n_quantiles": 5}),

@@ -65,6 +65,11 @@ RUNS: dict[str, Run] = {
         "Pendulum-v1",
         {**STARTING, "policy": {"net_arch": [8], "_target_": "toy_policies.BatchNormCritics"}},
     ),
+    "td3_dropout": (
+        TD3,
+        "Pendulum-v1",
+        {**STARTING, **SLOWLY, "policy": {"net_arch": [8], "critic": {"dropout": 0.2}}},
+    ),
     "td3": (TD3, "Pendulum-v1", {**STARTING, **SLOWLY, "action_noise": NOISE}),
     "tqc": (TQC, "Pendulum-v1", {**STARTING, "train_freq": 4, "n_quantiles": 5}),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,11 @@ import pytest
 import torch
 from gymnasium import spaces
 from own_policies import widths
+from torch import nn
 
+import zoo
 from zoo.errors import ZooError
-from zoo.policies.config import PolicyConfig
+from zoo.policies.config import ActorConfig, CriticConfig, PolicyConfig
 from zoo.policies.continuous import ContinuousCritics, DeterministicActor, QuantileCritics, SquashedActor
 from zoo.policies.q_networks import QNetwork, QuantileNetwork
 
@@ -131,6 +134,63 @@ def test_each_critic_has_weights_of_its_own_and_reads_observation_and_action() -
     assert not torch.allclose(values, network(observations, actions + 1))
     pairs = torch.cat([observations, actions], dim=1)
     torch.testing.assert_close(values[1], network.critics[1](pairs)[:, 0])
+
+
+@pytest.mark.parametrize("name", ["actor", "critic"])
+def test_section_overrides_fields_of_its_network(name: str) -> None:
+    section: Any = CriticConfig if name == "critic" else ActorConfig
+    config = {name: section(layer_norm=True, net_arch=[5]), "net_arch": {"pi": [8], "qf": [9]}}
+    actor, critic = squashed(**config), critics(2, **config)
+    for network, is_changed, usual in ((actor.trunk, name == "actor", 8), (critic, name == "critic", 9)):
+        norms = [module for module in network.modules() if isinstance(module, nn.LayerNorm)]
+        assert bool(norms) == is_changed
+        assert widths(network)[0] == (5 if is_changed else usual)
+
+
+def test_dropout_scales_what_it_keeps() -> None:
+    network = critics(2, net_arch=[6, 4], critic=CriticConfig(dropout=0.25))
+    pairs = torch.randn(7, 3).double(), torch.randn(7, 2).double()
+    noise = torch.from_numpy(network.noise(np.random.default_rng(0), (7,)))
+    assert noise.shape == (7, network.noise_size) == (7, 2 * (6 + 4))
+    factors = noise.double() / 0.75
+    values = network.double()(*pairs, noise=noise)
+    for index, start in enumerate((0, 10)):
+        first, _, second, _, last = network.critics[index]
+        hidden = torch.cat([pairs[0].float(), pairs[1]], dim=-1)
+        hidden = torch.relu(first(hidden) * factors[:, start : start + 6])
+        hidden = torch.relu(second(hidden) * factors[:, start + 6 : start + 10])
+        torch.testing.assert_close(values[index], last(hidden)[:, 0], check_dtype=False)
+    share = network.noise(np.random.default_rng(0), (5000,)).mean()
+    assert share == pytest.approx(0.75, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "env", "policy"),
+    [
+        (zoo.DQN, "CartPole-v1", {"critic": {"layer_norm": True}}),
+        (zoo.DQN, "CartPole-v1", {"actor": {"layer_norm": True}}),
+        (zoo.ARS, "CartPole-v1", {"critic": {"layer_norm": True}}),
+        (zoo.PPO2, "CartPole-v1", {"critic": {"dropout": 0.1}}),
+    ],
+)
+def test_section_without_its_network_is_refused(algorithm: Any, env: str, policy: Any) -> None:
+    with pytest.raises(ZooError, match=r"policy\.(actor|critic)"):
+        algorithm(policy, env)
+
+
+@pytest.mark.parametrize("algorithm", [zoo.DDPG, zoo.TD3, zoo.SAC, zoo.TQC])
+def test_critics_with_fields_of_their_own_are_saved(algorithm: Any, tmp_path: Path) -> None:
+    policy = {"net_arch": [8], "critic": {"layer_norm": True, "dropout": 0.5}}
+    model = algorithm(policy, "Pendulum-v1", seed=0, learning_starts=10, batch_size=8, compile=False)
+    model.learn(120, progress_bar=False)
+    loaded = zoo.load(model.save(tmp_path / "agent"))
+    assert loaded.policy_config == model.policy_config
+    assert loaded.policy.critics.dropout == 0.5
+    parameters = loaded.get_parameters()
+    assert parameters["critics.critics.0.1.weight"].shape == (8,)
+    assert not any("actor.trunk.1" in name for name in parameters)
+    observations = np.zeros((4, 3), np.float32)
+    np.testing.assert_array_equal(loaded.predict(observations)[0], model.predict(observations)[0])
 
 
 def test_quantiles_come_after_the_leading_dimensions() -> None:

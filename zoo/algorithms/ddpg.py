@@ -17,7 +17,13 @@ import torch
 from torch import Tensor
 
 from zoo.algorithms.collector import Array
-from zoo.algorithms.off_policy import ContinuousAlgorithm, ContinuousConfig, mean_loss, td_errors
+from zoo.algorithms.off_policy import (
+    ContinuousAlgorithm,
+    ContinuousConfig,
+    critic_passes,
+    mean_loss,
+    td_errors,
+)
 from zoo.algorithms.saving import check_policy_parameters, check_tensors, named_parameters
 from zoo.buffers.arrays import transform
 from zoo.config.fields import ScheduleValue, build, hyperparameter, with_defaults
@@ -134,20 +140,21 @@ class DDPG(ContinuousAlgorithm):
             self._is_to_adapt = False
         rates = self.rates(self._progress_before)
         rates.setdefault("actor_learning_rate", rates["learning_rate"])
-        return self._take_steps(self._gradient_step, rates, batches)
+        return self._take_steps(self._gradient_step, rates, {**batches, **self._critic_noise(n_steps)})
 
     def _gradient_step(self, state: State, rates: Any, batch: Any) -> StepResult:
         observations, weights = batch["observations"], batch.get("weights")
+        _, for_critics, for_actor = critic_passes(batch)
         targets = self.targets(state, batch)
         state = self.return_normalizer.update(state, targets)
 
         actor = self.actor_updater.module(state)
-        actor_outputs = self._outputs(state, "critics", observations, actor(observations))
+        actor_outputs = self._outputs(state, "critics", observations, actor(observations), **for_actor)
         actor_loss = -mean_loss(self.return_normalizer.denormalize(state, actor_outputs), weights)
         actor_gradient = self.actor_updater.gradient(actor, actor_loss)
 
         critic = self.critics_updater.module(state)
-        outputs = critic(observations, batch["actions"]).squeeze(0)
+        outputs = critic(observations, batch["actions"], **for_critics).squeeze(0)
         scaled_targets = self.return_normalizer.normalize(state, targets)
         if self.config.return_range is not None:
             scaled_targets = scaled_targets.clamp(*self.config.return_range)
@@ -179,13 +186,17 @@ class DDPG(ContinuousAlgorithm):
         next_observations = batch["next_observations"]
         with self.policy_mode.evaluation():
             next_actions = self.actor_updater.functional(state, "target_actor")(next_observations)
-            next_outputs = self._outputs(state, "target_critics", next_observations, next_actions)
+            next_outputs = self._outputs(
+                state, "target_critics", next_observations, next_actions, **critic_passes(batch)[0]
+            )
         scaled = {**batch, "rewards": self.config.reward_scale * batch["rewards"]}
         return self._bootstrapped(scaled, self.return_normalizer.denormalize(state, next_outputs))
 
-    def _outputs(self, state: State, name: str, observations: Any, actions: Tensor) -> Tensor:
+    def _outputs(
+        self, state: State, name: str, observations: Any, actions: Tensor, **noise: Tensor
+    ) -> Tensor:
         """Return the outputs (batch,) of the critic with the parameters of this name, normalised."""
-        return self.critics_updater.functional(state, name)(observations, actions).squeeze(0)
+        return self.critics_updater.functional(state, name)(observations, actions, **noise).squeeze(0)
 
     def get_parameters(self) -> dict[str, Array]:
         """Return copies of the policy's parameters by name, the critic's for values that are not normalised.

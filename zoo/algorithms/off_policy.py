@@ -280,11 +280,31 @@ class ContinuousAlgorithm(OffPolicyAlgorithm):
         actor = self.policy.actor
         return ActingPolicy(actor, self.device, mirror=make_mirror(actor, self.device, self.n_envs))
 
+    def _critic_noise(self, n_steps: int) -> dict[str, Tensor]:
+        """Return rows with the noise of each step's `critic_passes`, where the critics take any."""
+        critics = self.policy.critics
+        if not getattr(critics, "noise_size", 0):
+            return {}
+        shape = (n_steps, N_CRITIC_PASSES, self.config.batch_size)
+        return {"critic_noise": self._tensors(critics.noise(self.rng, shape))}
+
+    def _bytes_ahead(self) -> int:
+        return N_CRITIC_PASSES * 5 * getattr(self.policy.critics, "noise_size", 0)  # numbers, then booleans
+
     def _make_exploration(self) -> Exploration:
         return StochasticExploration(self.acting, self._action_noise(), self.config.random_exploration)
 
     def _action_noise(self) -> NormalNoise | None:
         return make_action_noise(self.config.action_noise, self.action_adapter.spec.shape[0])
+
+
+N_CRITIC_PASSES = 3
+
+
+def critic_passes(batch: Mapping[str, Any]) -> list[dict[str, Tensor]]:
+    """Return what passes through the critics take besides pairs: for targets, their loss, the actor's."""
+    noise = batch.get("critic_noise")
+    return [{}] * N_CRITIC_PASSES if noise is None else [{"noise": part} for part in noise.unbind(0)]
 
 
 def mean_loss(losses: Tensor, weights: Tensor | None) -> Tensor:

@@ -17,7 +17,13 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from zoo.algorithms.arguments import SdeConfig, sde_options
-from zoo.algorithms.off_policy import ContinuousAlgorithm, SeveralCriticsConfig, mean_loss, td_errors
+from zoo.algorithms.off_policy import (
+    ContinuousAlgorithm,
+    SeveralCriticsConfig,
+    critic_passes,
+    mean_loss,
+    td_errors,
+)
 from zoo.config.fields import hyperparameter
 from zoo.errors import ZooError
 from zoo.optim.optimizers import Adam, Parameters, Updater
@@ -107,6 +113,7 @@ class SAC(ContinuousAlgorithm):
         tau = np.where(updates % self.config.target_update_interval == 0, self.config.tau, 0.0)
         rows = {
             **batches,
+            **self._critic_noise(n_steps),
             "noise": self._tensors(self.rng.standard_normal(shape, dtype=np.float32)),
             "tau": self._tensors(tau.astype(np.float32)),
         }
@@ -120,6 +127,7 @@ class SAC(ContinuousAlgorithm):
         learning_rate, observations = rates["learning_rate"], batch["observations"]
         weights = batch.get("weights")
         noise, next_noise = batch["noise"].unbind(0)
+        _, for_critics, for_actor = critic_passes(batch)
         actor = self.actor_updater.module(state)
         actions, log_prob = self.policy.actor.head.rsample(actor(observations), noise)
         ent_coef = self.temperature_updater.functional(state)().exp()
@@ -133,13 +141,13 @@ class SAC(ContinuousAlgorithm):
             state, _ = self.temperature_updater.step(state, log_ent_coef, ent_coef_loss, learning_rate)
 
         critics = self.critics_updater.module(state)
-        values = critics(observations, batch["actions"])
+        values = critics(observations, batch["actions"], **for_critics)
         losses, errors = self._losses_and_errors(values, targets)
         critic_loss = mean_loss(losses, weights)  # J_Q (equation 5)
         state, _ = self.critics_updater.step(state, critics, critic_loss, learning_rate)
 
         new_critics = self.critics_updater.functional(state)
-        actor_values = self._actor_values(new_critics(observations, actions))
+        actor_values = self._actor_values(new_critics(observations, actions, **for_actor))
         actor_loss = mean_loss(ent_coef * log_prob - actor_values, weights)  # J_π (equation 9)
         state, _ = self.actor_updater.step(state, actor, actor_loss, learning_rate)
 
@@ -160,7 +168,7 @@ class SAC(ContinuousAlgorithm):
             next_parameters = self.actor_updater.functional(state)(next_observations)
             next_actions, next_log_prob = self.policy.actor.head.rsample(next_parameters, noise)
             target = self.critics_updater.functional(state, "target")
-            next_values = target(next_observations, next_actions)
+            next_values = target(next_observations, next_actions, **critic_passes(batch)[0])
         return self._bootstrapped(batch, self._soft_values(next_values, ent_coef * next_log_prob))
 
     # What the critics' values (critics, batch) mean: all that differs where these are distributions.

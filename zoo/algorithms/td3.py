@@ -15,7 +15,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from zoo.algorithms.off_policy import ContinuousAlgorithm, SeveralCriticsConfig, mean_loss, td_errors
+from zoo.algorithms.off_policy import (
+    ContinuousAlgorithm,
+    SeveralCriticsConfig,
+    critic_passes,
+    mean_loss,
+    td_errors,
+)
 from zoo.config.fields import hyperparameter, with_defaults
 from zoo.optim.optimizers import Adam, Parameters, Updater
 from zoo.optim.update_runner import State, Step, StepResult, Tree, tree_map, tree_row
@@ -68,7 +74,11 @@ class TD3(ContinuousAlgorithm):
         shape = (n_steps, self.config.batch_size, *self.action_adapter.spec.shape)
         noise = self.config.target_policy_noise * self.rng.standard_normal(shape, dtype=np.float32)
         limit = self.config.target_noise_clip
-        samples = {**batches, "noise": self._tensors(noise.clip(-limit, limit))}
+        samples = {
+            **batches,
+            **self._critic_noise(n_steps),
+            "noise": self._tensors(noise.clip(-limit, limit)),
+        }
         rates, start, outputs = self.rates(self._progress_before), 0, []
         parts = split_by_policy_delay(self.n_updates, n_steps, self.config.policy_delay)
         for n_rows, length, moves_actor in parts:
@@ -84,7 +94,8 @@ class TD3(ContinuousAlgorithm):
         batch = tree_row(batches, -1)
         actor = self.actor_updater.module(state)
         critics = self.critics_updater.functional(state)
-        values = critics(batch["observations"], actor(batch["observations"]), first=1).squeeze(0)
+        actions = actor(batch["observations"])
+        values = critics(batch["observations"], actions, first=1, **critic_passes(batch)[2]).squeeze(0)
         actor_loss = -mean_loss(values, batch.get("weights"))
         state, _ = self.actor_updater.step(state, actor, actor_loss, rates["learning_rate"])
         state = self.actor_updater.parameters.polyak_update(state, "target_actor", self.config.tau)
@@ -98,7 +109,7 @@ class TD3(ContinuousAlgorithm):
             batch = tree_row(batches, index)
             targets = self.targets(state, batch)
             critics = self.critics_updater.module(state)
-            values = critics(batch["observations"], batch["actions"])
+            values = critics(batch["observations"], batch["actions"], **critic_passes(batch)[1])
             loss = mean_loss((values - targets).square().sum(0), batch.get("weights"))
             state, _ = self.critics_updater.step(state, critics, loss, rates["learning_rate"])
             losses.append(loss.detach())
@@ -115,7 +126,7 @@ class TD3(ContinuousAlgorithm):
             next_actions = self.actor_updater.functional(state, "target_actor")(next_observations)
             smoothed = (next_actions + batch["noise"]).clamp(-1.0, 1.0)
             target = self.critics_updater.functional(state, "target_critics")
-            next_values = target(next_observations, smoothed).amin(0)
+            next_values = target(next_observations, smoothed, **critic_passes(batch)[0]).amin(0)
         return self._bootstrapped(batch, next_values)
 
 

@@ -31,7 +31,7 @@ from zoo.optim.update_runner import State, StepResult
 from zoo.policies.acting import to_tensors
 from zoo.policies.config import ACTIVATIONS, PolicyConfig
 from zoo.policies.encoders import NatureCnn, VectorEncoder, suits_cnn
-from zoo.policies.networks import Mlp, SpectralNorm
+from zoo.policies.networks import SpectralNorm, make_trunk
 
 Array = np.ndarray
 Numbers = Mapping[str, Tensor]
@@ -281,7 +281,7 @@ class DiscriminatorNetwork(nn.Module):
             for part in leaf.values()
         )
         size: Any = sum(part.features_dim for part in (*self.readers, *self.writers))
-        self.layers = Mlp(size, net_arch, 1, PolicyConfig(), activation)
+        self.layers = make_trunk(PolicyConfig(), size, net_arch, 1, activation)
         for layer in self.layers:
             if isinstance(layer, nn.Linear):
                 nn.init.xavier_uniform_(layer.weight)

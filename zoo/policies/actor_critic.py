@@ -14,7 +14,7 @@ from zoo.errors import ZooError
 from zoo.policies.config import PolicyConfig
 from zoo.policies.distributions import make_distribution
 from zoo.policies.encoders import Encoder, default_hidden_sizes, make_encoder
-from zoo.policies.networks import Mlp, layer_sizes, orthogonal
+from zoo.policies.networks import Mlp, layer_sizes, make_trunk, orthogonal
 from zoo.policies.recurrent import RecurrentLayers, make_core
 
 PolicyInput = dict[str, Any]
@@ -35,14 +35,18 @@ class ActorCritic(nn.Module):
         self, observation_space: Space, action_space: Space, config: PolicyConfig, *, use_sde: bool = False
     ) -> None:
         super().__init__()
-        ortho_init = config.ortho_init is not False
+        config.check_networks("actor", "critic")
+        actor, critic, ortho_init = config.of("actor"), config.of("critic"), config.ortho_init is not False
         self.encoder: Encoder = make_encoder(observation_space, config, ortho_init=ortho_init)
         self.critic_encoder: Encoder | None = None
         if not config.share_encoder:
-            self.critic_encoder = make_encoder(observation_space, config, ortho_init=ortho_init)
-        sizes = layer_sizes(config, ("shared", "pi", "vf"), default_hidden_sizes(self.encoder))
-        self._critic_sizes = sizes["vf"]
-        self.shared = Mlp(self.encoder.features_dim, sizes["shared"], None, config, "tanh")
+            critic_init = critic.ortho_init is not False
+            self.critic_encoder = make_encoder(observation_space, critic, ortho_init=critic_init)
+        shared_sizes, actor_sizes, self._critic_sizes = (
+            layer_sizes(part, ("shared", "pi", "vf"), default_hidden_sizes(self.encoder))[name]
+            for part, name in ((config, "shared"), (actor, "pi"), (critic, "vf"))
+        )
+        self.shared = make_trunk(config, self.encoder.features_dim, shared_sizes, None, "tanh")
         size = critic_size = self.shared.output_size
         self.core, self.critic_core = make_core(config, size), None
         self.critic_reads = config.critic_lstm if self.core is not None else "separate"
@@ -55,10 +59,11 @@ class ActorCritic(nn.Module):
                 f"`policy.critic_lstm={self.critic_reads}` reads what the actor's encoder sees: it needs"
                 " `policy.share_encoder=true`"
             )
-        self.actor = Mlp(size, sizes["pi"], None, config, "tanh")
+        self.actor = make_trunk(actor, size, actor_sizes, None, "tanh")
         self.head = make_distribution(action_space, self.actor.output_size, config, use_sde=use_sde)
         if ortho_init:
             orthogonal(self.shared)
+        if actor.ortho_init is not False:
             orthogonal(self.actor)
             orthogonal(self.head, 0.01)
         self.critic = self._like_critic(config, critic_size, 1, 1.0)
@@ -67,7 +72,8 @@ class ActorCritic(nn.Module):
         self, config: PolicyConfig, size: int, n_outputs: int, gain: float, default: Sequence[int] = ()
     ) -> Mlp:
         """Return the critic's hidden layers, or those of ``default`` widths if it has none, and outputs."""
-        network = Mlp(size, self._critic_sizes or default, n_outputs, config, "tanh")
+        config = config.of("critic")
+        network = make_trunk(config, size, self._critic_sizes or default, n_outputs, "tanh")
         if config.ortho_init is not False:
             orthogonal(network, output_gain=gain)
         return network

@@ -14,6 +14,33 @@ RECURRENT_FIELDS = ("recurrent", "lstm_hidden_size", "n_lstm_layers", "lstm_laye
 ACTIVATIONS = ("tanh", "relu", "elu", "gelu", "leaky_relu", "silu")
 
 
+TRUNK_NAMES = ("plain",)
+
+
+@dataclass
+class ActorConfig:
+    """Fields of one network that override those of the whole policy; null: as there."""
+
+    net_arch: list[int] | None = hyperparameter(None, "hidden layers after the encoder")
+    trunk: str | None = hyperparameter(None, "form of the hidden layers", choices=TRUNK_NAMES)
+    activation: str | None = hyperparameter(None, "non-linearity between hidden layers", choices=ACTIVATIONS)
+    layer_norm: bool | None = hyperparameter(None, "layer normalisation before each activation")
+    ortho_init: bool | None = hyperparameter(None, "orthogonal initial weights")
+
+
+@dataclass
+class CriticConfig(ActorConfig):
+    """The same of the critic, and what only critics of actions (ddpg, td3, sac, tqc) have."""
+
+    dropout: float = hyperparameter(
+        0.0,
+        "share of each hidden layer's outputs that is dropped in gradient steps; 0.01 allows more of them"
+        " for each environment step (DroQ)",
+        ge=0,
+        lt=1,
+    )
+
+
 @dataclass
 class PolicyConfig:
     """Networks of a policy; a null leaves the choice to the algorithm."""
@@ -28,6 +55,7 @@ class PolicyConfig:
     net_arch: list[int] | dict[str, list[int]] | None = hyperparameter(
         None, "hidden layers after the encoder, for all networks, or by network: {shared, pi, vf} or {pi, qf}"
     )
+    trunk: str = hyperparameter("plain", "form of the hidden layers", choices=TRUNK_NAMES)
     activation: str | None = hyperparameter(
         None, "non-linearity between hidden layers; null: the algorithm's", choices=ACTIVATIONS
     )
@@ -49,6 +77,12 @@ class PolicyConfig:
     )
     clip_mean: float | None = hyperparameter(
         None, "with use_sde: bound of the mean, before any tanh; 0: none, null: 2 off-policy, else none", ge=0
+    )
+    actor: ActorConfig | None = hyperparameter(
+        None, "fields for the actor alone: {layer_norm: true, …}; not of dqn and qrdqn, which have none"
+    )
+    critic: CriticConfig | None = hyperparameter(
+        None, "fields for the critic alone: {layer_norm: true, …}; not of dqn, qrdqn and ars"
     )
     features_dim: int = hyperparameter(512, "width of an image encoder's output", ge=1)
     precision: str = hyperparameter(
@@ -89,6 +123,22 @@ class PolicyConfig:
                     " policy.recurrent=lstm"
                 )
 
+    def of(self, network: str) -> PolicyConfig:
+        """Return the fields of the ``"actor"`` or the ``"critic"``: its own, else the common ones."""
+        section = getattr(self, network)
+        own = {} if section is None else {name: getattr(section, name) for name in NETWORK_FIELDS}
+        return replace(self, **{name: value for name, value in own.items() if value is not None})
+
+    def check_networks(self, *networks: str) -> None:
+        """Raise `ZooError` for fields of a network, or of ``"dropout"``, that the policy does not have."""
+        for network in ("actor", "critic"):
+            if network not in networks and getattr(self, network) is not None:
+                raise ZooError(f"`policy.{network}`: the networks of this algorithm have no {network}")
+        if self.critic is not None and self.critic.dropout and "dropout" not in networks:
+            raise ZooError("`policy.critic.dropout` is for the critics of ddpg, td3, sac and tqc")
+
+
+NETWORK_FIELDS = [field.name for field in dataclasses.fields(ActorConfig)]
 
 _MULTI, _LSTM = {"encoder": "multi", "features_dim": 256}, {"recurrent": "lstm"}
 _LN_LSTM = {**_LSTM, "lstm_layer_norm": True}

@@ -7,10 +7,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from zoo.buffers.arrays import Array
 from zoo.envs.spaces import Space
 from zoo.policies.config import PolicyConfig
 from zoo.policies.distributions import (
@@ -23,7 +25,7 @@ from zoo.policies.distributions import (
     make_distribution,
 )
 from zoo.policies.encoders import default_hidden_sizes, make_encoder
-from zoo.policies.networks import Mlp, layer_sizes, orthogonal, uniform
+from zoo.policies.networks import layer_sizes, make_trunk, orthogonal, uniform
 
 OFF_POLICY_WIDTHS = (256, 256)
 DETERMINISTIC_WIDTHS = (400, 300)
@@ -43,10 +45,11 @@ class Actor(nn.Module):
         networks: Sequence[str] = ("pi", "qf"),
     ) -> None:
         super().__init__()
+        config = config.of("actor")
         self.encoder = make_encoder(observation_space, config, ortho_init=bool(config.ortho_init))
         default = default_hidden_sizes(self.encoder) if default is None else default
         hidden = layer_sizes(config, networks, list(default))["pi"]
-        self.trunk = Mlp(self.encoder.features_dim, hidden, None, config, "relu")
+        self.trunk = make_trunk(config, self.encoder.features_dim, hidden, None, "relu")
         if config.ortho_init:
             orthogonal(self.trunk)
         self.head = make_distribution(self.trunk.output_size)
@@ -116,6 +119,7 @@ class LinearPolicy(Actor):
         with_bias: bool,
         zero: bool,
     ) -> None:
+        config.check_networks("actor")
         make: Callable[[int], ActionDistribution] = partial(make_distribution, action_space, config=config)
         if isinstance(action_space, spaces.Box):
             make = partial(Deterministic if squash else UnboundedDeterministic, action_space)
@@ -131,7 +135,10 @@ class LinearPolicy(Actor):
 
 
 class ContinuousCritics(nn.Module):
-    """Several action values of the same form (ReLU, ``widths`` where the config has none) on one encoder."""
+    """Several action values of the same form (ReLU, ``widths`` where the config has none) on one encoder.
+
+    With dropout a pass may take ``noise`` (…, ``noise_size``); without noise nothing is dropped.
+    """
 
     def __init__(
         self,
@@ -144,22 +151,39 @@ class ContinuousCritics(nn.Module):
         n_outputs: int = 1,
     ) -> None:
         super().__init__()
+        config, self.dropout = config.of("critic"), 0.0 if config.critic is None else config.critic.dropout
         self.encoder = make_encoder(observation_space, config, ortho_init=bool(config.ortho_init))
         size = self.encoder.features_dim + math.prod(action_space.shape or ())
         hidden = layer_sizes(config, ("pi", "qf"), list(widths))["qf"]
-        self.critics = nn.ModuleList(Mlp(size, hidden, n_outputs, config, "relu") for _ in range(n_critics))
+        self.critics = nn.ModuleList(
+            make_trunk(config, size, hidden, n_outputs, "relu") for _ in range(n_critics)
+        )
+        self.noise_size = n_critics * sum(hidden) if self.dropout else 0
         if config.ortho_init:
             for critic in self.critics:
                 orthogonal(critic, output_gain=1.0)
 
-    def forward(self, observations: Any, actions: Tensor, first: int | None = None) -> Tensor:
-        """Return the value of each pair by each critic, or by the ``first`` ones alone, (critics, …)."""
-        return self.outputs(observations, actions, first).squeeze(-1)
+    def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        """Draw which hidden units passes keep, (*shape, ``noise_size``)."""
+        return rng.random((*shape, self.noise_size), np.float32) >= np.float32(self.dropout)
 
-    def outputs(self, observations: Any, actions: Tensor, first: int | None = None) -> Tensor:
+    def forward(
+        self, observations: Any, actions: Tensor, first: int | None = None, noise: Tensor | None = None
+    ) -> Tensor:
+        """Return the value of each pair by each critic, or by the ``first`` ones alone, (critics, …)."""
+        return self.outputs(observations, actions, first, noise).squeeze(-1)
+
+    def outputs(
+        self, observations: Any, actions: Tensor, first: int | None = None, noise: Tensor | None = None
+    ) -> Tensor:
         """Return the outputs (critics, …, ``n_outputs``) for each pair."""
         pairs = torch.cat([self.encoder(observations), actions], dim=-1)
-        return torch.stack([critic(pairs) for critic in list(self.critics)[:first]])
+        critics = list(self.critics)
+        if noise is None:
+            return torch.stack([critic(pairs) for critic in critics[:first]])
+        factors = (noise / (1.0 - self.dropout)).chunk(len(critics), dim=-1)
+        parts = list(zip(critics, factors, strict=True))[:first]
+        return torch.stack([critic(pairs, factor) for critic, factor in parts])
 
 
 class QuantileCritics(ContinuousCritics):
@@ -168,9 +192,11 @@ class QuantileCritics(ContinuousCritics):
     def __init__(self, *spaces_and_config: Any, n_critics: int, n_quantiles: int) -> None:
         super().__init__(*spaces_and_config, n_critics=n_critics, n_outputs=n_quantiles)
 
-    def forward(self, observations: Any, actions: Tensor, first: int | None = None) -> Tensor:
+    def forward(
+        self, observations: Any, actions: Tensor, first: int | None = None, noise: Tensor | None = None
+    ) -> Tensor:
         """Return the quantiles for each pair by each critic, (critics, …, quantiles)."""
-        return self.outputs(observations, actions, first)
+        return self.outputs(observations, actions, first, noise)
 
 
 class LogEntropyCoefficient(nn.Module):

@@ -13,39 +13,58 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from zoo.errors import ZooError
-from zoo.policies.config import ACTIVATIONS, PolicyConfig
+from zoo.policies.config import ACTIVATIONS, TRUNK_NAMES, PolicyConfig
 
 _CLASSES: tuple[type[nn.Module], ...] = (nn.Tanh, nn.ReLU, nn.ELU, nn.GELU, nn.LeakyReLU, nn.SiLU)
 ACTIVATION_CLASSES = dict(zip(ACTIVATIONS, _CLASSES, strict=True))
 
 
 class Mlp(nn.Sequential):
-    """Hidden layers of the given widths and, unless ``output_size`` is None, a linear output layer.
+    """Hidden layers of the given widths and, unless ``output`` is None, a linear output layer.
 
-    ``activation`` is the algorithm's own non-linearity, where ``config`` names none.
+    ``activation`` is the algorithm's own non-linearity, where ``config`` names none. A pass may take
+    ``noise`` (…, ``noise_size``): factors of what comes out of the hidden linear layers.
     """
 
     def __init__(
-        self,
-        input_size: int,
-        hidden_sizes: Sequence[int],
-        output_size: int | None,
-        config: PolicyConfig,
-        activation: str,
+        self, config: PolicyConfig, size: int, hidden: Sequence[int], output: int | None, activation: str
     ) -> None:
         layers: list[nn.Module] = []
-        size = input_size
-        for width in hidden_sizes:
+        input_size = size
+        for width in hidden:
             layers.append(nn.Linear(size, width))
             if config.layer_norm:
                 layers.append(nn.LayerNorm(width))
             layers.append(ACTIVATION_CLASSES[config.activation or activation]())
             size = width
-        if output_size is not None:
-            layers.append(nn.Linear(size, output_size))
+        if output is not None:
+            layers.append(nn.Linear(size, output))
         super().__init__(*layers)
         self.input_size = input_size
-        self.output_size = size if output_size is None else output_size
+        self.output_size = size if output is None else output
+        self.hidden, self.noise_size = list(hidden), sum(hidden)
+
+    def forward(self, values: Tensor, noise: Tensor | None = None) -> Tensor:
+        if noise is None:
+            result: Tensor = super().forward(values)  # type: ignore[no-untyped-call]
+            return result
+        factors = iter(noise.split(self.hidden, dim=-1))
+        for layer in self:
+            values = layer(values)
+            if isinstance(layer, nn.Linear) and (factor := next(factors, None)) is not None:
+                values = values * factor
+        return values
+
+
+TRUNKS = dict(zip(TRUNK_NAMES, (Mlp,), strict=True))
+"""The forms of hidden layers that `policy.trunk` names."""
+
+
+def make_trunk(
+    config: PolicyConfig, size: int, hidden: Sequence[int], output: int | None, activation: str
+) -> Mlp:
+    """Return the layers that ``config`` names, from ``size`` features to the last hidden ones, or outputs."""
+    return TRUNKS[config.trunk](config, size, hidden, output, activation)
 
 
 def orthogonal(network: nn.Module, gain: float = math.sqrt(2), output_gain: float | None = None) -> None:

@@ -11,7 +11,7 @@ from zoo.envs.spaces import Space
 from zoo.policies.config import PolicyConfig
 from zoo.policies.distributions import Categorical
 from zoo.policies.encoders import NatureCnn, default_hidden_sizes, make_encoder
-from zoo.policies.networks import Mlp, layer_sizes, orthogonal
+from zoo.policies.networks import Mlp, layer_sizes, make_trunk, orthogonal
 
 
 class QNetwork(nn.Module):
@@ -33,15 +33,16 @@ class QNetwork(nn.Module):
     ) -> None:
         super().__init__()
         assert isinstance(action_space, spaces.Discrete)
+        config.check_networks()
         self.head = Categorical(action_space, None)
         self.encoder = make_encoder(observation_space, config, ortho_init=bool(config.ortho_init))
         hidden = layer_sizes(config, ("qf",), default_hidden_sizes(self.encoder))["qf"]
         size = self.encoder.features_dim
-        self.advantages = Mlp(size, hidden, n_estimates * self.head.parameter_size, config, "relu")
+        self.advantages = make_trunk(config, size, hidden, n_estimates * self.head.parameter_size, "relu")
         self.state_value: Mlp | None = None
         if dueling:
             value_hidden = [64, 64] if isinstance(self.encoder, NatureCnn) and not hidden else hidden
-            self.state_value = Mlp(size, value_hidden, n_estimates, config, "relu")
+            self.state_value = make_trunk(config, size, value_hidden, n_estimates, "relu")
         if config.ortho_init:
             orthogonal(self.advantages, output_gain=1.0)
             if self.state_value is not None:

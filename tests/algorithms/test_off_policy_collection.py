@@ -14,7 +14,7 @@ import torch
 from gymnasium import spaces
 from logged_envs import KINDS, Logged, Transition, logged_vector_env
 
-from zoo import ACER, DQN, SAC, make_vec_env
+from zoo import ACER, DDPG, DQN, SAC, make_vec_env
 from zoo.algorithms.callback import Callback
 from zoo.buffers import replay
 from zoo.buffers.config import PrioritizedConfig, ReplayConfig
@@ -31,6 +31,32 @@ def dqn(env: Any, algorithm: Any = DQN, **hyperparameters: Any) -> Any:
 
 def by_observation(envs: list[Logged]) -> dict[tuple[float, ...], Transition]:
     return {tuple(step.observation.tolist()): step for env in envs for step in env.log}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "policy", "options"),
+    [
+        (SAC, "CountingSAC", {"random_exploration": 0.5}),
+        (SAC, "CountingSAC", {"use_sde_at_warmup": True}),
+        (DDPG, "CountingDDPG", {"parameter_noise": {}}),
+        (DQN, "CountingQNetwork", {"exploration_initial_eps": 1.0, "exploration_fraction": 1.0}),
+        (DQN, "CountingQNetwork", {"parameter_noise": True}),
+    ],
+)
+def test_recurrent_actor_forgets_at_episode_ends(algorithm: Any, policy: str, options: Any) -> None:
+    states = []
+
+    class Watch(Callback):
+        every = 1
+
+        def on_steps(self, algorithm: Any) -> None:
+            states.append(algorithm.recurrent.array[:, 0].tolist())
+
+    env = make_vec_env("CartPole-v1" if algorithm is DQN else "Pendulum-v1", 2, max_episode_steps=7)
+    settings = {"learning_starts": 20, "batch_size": 8, "train_freq": 2, **options}
+    config = {**SMALL, "_target_": f"toy_policies.{policy}"}
+    algorithm(config, env, seed=0, compile=False, **settings).learn(80, Watch(), progress_bar=False)
+    assert states == [[step % 7 + 1] * 2 for step in range(40)]
 
 
 @pytest.mark.parametrize("kind", KINDS)

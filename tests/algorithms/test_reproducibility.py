@@ -65,6 +65,11 @@ RUNS: dict[str, Run] = {
         "Pendulum-v1",
         {**STARTING, "policy": {"net_arch": [8], "_target_": "toy_policies.BatchNormCritics"}},
     ),
+    "sac_recurrent": (
+        SAC,
+        "Pendulum-v1",
+        {**STARTING, "policy": {"net_arch": [8], "_target_": "toy_policies.CountingSAC"}},
+    ),
     "td3_dropout": (
         TD3,
         "Pendulum-v1",

@@ -59,7 +59,7 @@ def stochastic(**options: Any) -> StochasticExploration:
 
 def test_each_environment_has_a_random_number_of_its_own() -> None:
     part, rng = epsilon_greedy(lambda progress: 0.5), np.random.default_rng(0)
-    actions = np.stack([part.act(seen(8), rng, 0.0) for _ in range(500)])
+    actions = np.stack([part.act(seen(8), rng, 0.0)[0] for _ in range(500)])
     is_greedy = actions == 1
     assert is_greedy.mean() == pytest.approx(0.5 + 0.5 / 5, abs=0.03)
     mixed = is_greedy.any(1) & ~is_greedy.all(1)
@@ -71,7 +71,7 @@ def test_each_environment_has_a_random_number_of_its_own() -> None:
 def test_numbers_are_drawn_in_the_order_that_is_said() -> None:
     part, rng, same = epsilon_greedy(lambda progress: 0.5), np.random.default_rng(3), np.random.default_rng(3)
     for _ in range(20):
-        actions = part.act(seen(4), rng, 0.0)
+        actions = part.act(seen(4), rng, 0.0)[0]
         is_random = same.random(4) < 0.5
         expected = np.where(is_random, same.integers(5, size=4), 1) if is_random.any() else [1] * 4
         assert actions.tolist() == list(expected)
@@ -82,12 +82,12 @@ def test_random_actions_and_greedy_ones_respect_masks() -> None:
     masks = np.tile([True, False, False, True, True], (4000, 1))
     masks[2000:] = [False, False, True, False, False]
     shown = {**seen(4000), "action_masks": masks}
-    for actions in (part.act(shown, rng, 0.0), part.random(shown, rng)):
+    for actions in (part.act(shown, rng, 0.0)[0], part.random(shown, rng)):
         assert masks[np.arange(4000), actions].all()
         assert (actions[2000:] == 2).all()
     counts = np.bincount(part.random(shown, rng)[:2000], minlength=5)
     assert counts[[0, 3, 4]].tolist() == pytest.approx([667] * 3, rel=0.15)
-    greedy = epsilon_greedy(lambda progress: 0.0).act(shown, rng, 0.0)
+    greedy = epsilon_greedy(lambda progress: 0.0).act(shown, rng, 0.0)[0]
     assert (greedy[:2000] == 4).all()
 
 
@@ -99,10 +99,10 @@ def test_a_policy_explores_by_its_own_noise_then_by_what_is_added() -> None:
         noisy = (own + np.float32(0.3) * same.standard_normal((6, 2), dtype=np.float32)).clip(-1, 1)
         is_random = same.random((6, 1)) < 0.5
         expected = np.where(is_random, same.uniform(-1, 1, (6, 2)).astype(np.float32), noisy)
-        actions = part.act(shown, rng, 0.0)
+        actions = part.act(shown, rng, 0.0)[0]
         np.testing.assert_array_equal(actions, expected)
         assert actions.dtype == np.float32
-    plain = stochastic().act(shown, np.random.default_rng(2), 0.0)
+    plain = stochastic().act(shown, np.random.default_rng(2), 0.0)[0]
     noise = np.random.default_rng(2).standard_normal((6, 2), dtype=np.float32)
     np.testing.assert_array_equal(plain, part.acting.act(shown, noise)[0])
 
@@ -188,9 +188,9 @@ def test_noise_is_each_environments_own_and_stays_for_its_steps() -> None:
 def test_steps_are_counted_while_actions_are_random_too() -> None:
     part, rng = exploration(3), np.random.default_rng(0)
     part.start()
-    warm = [part.warm_up(SEEN, rng) for _ in range(2)]
+    warm = [part.warm_up(SEEN, rng)[0] for _ in range(2)]
     assert not (warm[0] == warm[1]).any()
-    actions = [part.act(SEEN, rng, 0.0) for _ in range(5)]
+    actions = [part.act(SEEN, rng, 0.0)[0] for _ in range(5)]
     assert same_as_before(actions) == [False, True, True, False]
 
 
@@ -298,7 +298,7 @@ def test_a_noisy_q_network_acts_greedily_by_its_copies() -> None:
     part, parameters = noisy_greedy(1.0)
     part.perturbed.std = 1.0
     rng = np.random.default_rng(0)
-    actions = np.array([part.act(same(40), rng, 0.0) for _ in range(5)])
+    actions = np.array([part.act(same(40), rng, 0.0)[0] for _ in range(5)])
     assert (actions == actions[0]).all()  # within an episode the same
     assert len(np.unique(actions)) > 1
     copies = part.perturbed.state()["copies"]
@@ -311,7 +311,7 @@ def test_noise_of_a_q_network_settles_where_it_explores_as_much_as_its_rate() ->
     part, _ = noisy_greedy(0.3)
     rng = np.random.default_rng(0)
     for _ in range(1500):
-        part.act(seen(8), rng, 0.0)
+        part.act(seen(8), rng, 0.0)[0]
     distances = [mean_softmax_kl(*part.perturbed.with_and_without_noise(seen(8), rng)) for _ in range(300)]
     assert np.median(distances) == pytest.approx(epsilon_greedy_kl(0.3, np.array(4)), rel=0.35)
 
@@ -338,7 +338,7 @@ def test_masked_actions_are_not_chosen_and_do_not_count() -> None:
     part, _ = noisy_greedy(0.5)
     part.perturbed.std = 5.0
     masks = np.tile([True, False, False, True], (200, 1))
-    actions = part.act({**seen(200), "action_masks": masks}, np.random.default_rng(0), 0.0)
+    actions = part.act({**seen(200), "action_masks": masks}, np.random.default_rng(0), 0.0)[0]
     assert set(actions.tolist()) == {0, 3}
     values = np.array([[1.0, -1e8, -1e8, 2.0]])
     assert mean_softmax_kl(values, values[:, [3, 1, 2, 0]]) == pytest.approx(

@@ -93,7 +93,7 @@ class DQN(OffPolicyAlgorithm):
             return self.acting.act(policy_input, None, state)
         rate = self.config.exploration_final_eps  # of a stochastic `predict`
         greedy = EpsilonGreedy(self.acting, lambda _: rate)
-        return greedy.act(policy_input, self.predict_rng, self.progress), state
+        return greedy.act(policy_input, self.predict_rng, self.progress, state)
 
     def update(self) -> None:
         interval = self.config.target_update_interval

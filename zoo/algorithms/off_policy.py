@@ -13,8 +13,8 @@ from torch import Tensor
 
 from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.arguments import Policy
-from zoo.algorithms.saving import Attributes
-from zoo.buffers.arrays import Arrays
+from zoo.algorithms.saving import Attributes, RecurrentState
+from zoo.buffers.arrays import Array, Arrays
 from zoo.buffers.config import ReplayConfig, replay_config
 from zoo.buffers.hindsight import EpisodeIndex, Hindsight
 from zoo.buffers.prioritized import BYTES_EACH, PrioritizedSampler
@@ -27,6 +27,7 @@ from zoo.optim.update_runner import State
 from zoo.policies.acting import ActingPolicy, make_mirror
 from zoo.policies.actor_critic import PolicyInput
 from zoo.policies.exploration import (
+    Acted,
     ActionNoiseConfig,
     Exploration,
     NormalNoise,
@@ -93,6 +94,7 @@ class OffPolicyAlgorithm(Algorithm):
     replay_config: ReplayConfig
     buffer: ReplayBuffer
     exploration: Exploration
+    recurrent: RecurrentState
 
     has_replay = True
     targets_of: ClassVar[Mapping[str, str]] = {}
@@ -165,6 +167,7 @@ class OffPolicyAlgorithm(Algorithm):
         bytes_each = replay_bytes(1, specs) + self._bytes_ahead()
         self._steps_per_call = max(1, BATCH_BYTES // (bytes_each * config.batch_size))
         self.exploration = self._make_exploration()
+        self.recurrent = RecurrentState(self.acting.initial_state(self.n_envs))
         self._collected_since_update = 0
 
     def _bytes_ahead(self) -> int:
@@ -204,9 +207,12 @@ class OffPolicyAlgorithm(Algorithm):
         self._collected_since_update += passed
 
     def _explore(self, policy_input: PolicyInput) -> dict[str, Arrays]:
-        if self.num_timesteps < self.config.learning_starts:
-            return {"actions": self.exploration.warm_up(policy_input, self.rng)}
-        return {"actions": self.exploration.act(policy_input, self.rng, self.progress)}
+        def choose(inputs: PolicyInput, state: Array | None) -> Acted:
+            if self.num_timesteps < self.config.learning_starts:
+                return self.exploration.warm_up(inputs, self.rng, state)
+            return self.exploration.act(inputs, self.rng, self.progress, state)
+
+        return self.recurrent.act(self.collector, policy_input, choose)
 
     def _reset_envs(self) -> None:
         super()._reset_envs()
@@ -261,6 +267,7 @@ class OffPolicyAlgorithm(Algorithm):
     def _parts(self) -> dict[str, Any]:
         return {
             **super()._parts(),
+            **self.recurrent.parts(),
             "buffer": self.buffer,
             "exploration": self.exploration,
             "credit": Attributes(self, ("_collected_since_update", "_first_update")),

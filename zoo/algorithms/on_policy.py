@@ -154,15 +154,12 @@ class OnPolicyAlgorithm(Algorithm):
             yield from head.noise(self.rng, (self.buffer.n_steps, self.n_envs))
 
     def _act_with(self, noise: Array, policy_input: PolicyInput) -> dict[str, Arrays]:
-        before = self.recurrent.array
         if "values" in self.buffer.columns:
             return self.acting.act_and_evaluate(policy_input, noise)
-        if before is None:
+        if self.recurrent.array is None:
             return {"actions": self.acting.act(policy_input, noise)[0]}
-        starts = self.collector.episode_starts  # where the policy forgets its state
-        policy_input = {**policy_input, "episode_starts": starts}
-        actions, self.recurrent.array = self.acting.act(policy_input, noise, before)
-        return {"actions": actions, "states": before, "episode_starts": starts}
+        choose = lambda inputs, state: self.acting.act(inputs, noise, state)  # noqa: E731
+        return self.recurrent.act(self.collector, policy_input, choose)
 
     # -- the finished rollout ---------------------------------------------------------------------------
 

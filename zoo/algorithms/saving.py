@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from pathlib import Path
@@ -153,6 +153,10 @@ def check_policy_parameters(
     return arrays
 
 
+Choose = Callable[[dict[str, Any], "np.ndarray | None"], tuple[Any, "np.ndarray | None"]]
+"""Returns actions for policy inputs and a state, and the next state."""
+
+
 class RecurrentState:
     """The state of a recurrent policy in each environment, (n_envs, state_size); None if it is not recurrent.
 
@@ -161,6 +165,15 @@ class RecurrentState:
 
     def __init__(self, array: np.ndarray | None) -> None:
         self.array = array
+
+    def act(self, collector: Any, policy_input: dict[str, Any], choose: Choose) -> dict[str, Any]:
+        """Return chosen actions, and of a recurrent policy what a sequence that begins here needs."""
+        before = self.array
+        if before is None:
+            return {"actions": choose(policy_input, None)[0]}
+        starts = collector.episode_starts  # where the policy forgets its state
+        actions, self.array = choose({**policy_input, "episode_starts": starts}, before)
+        return {"actions": actions, "states": before, "episode_starts": starts}
 
     def parts(self) -> dict[str, Any]:
         """Return it as a part of an algorithm's state, where there is any."""

@@ -190,16 +190,18 @@ class BatchedPolicy:
         self.vectors = [parameters.flat.detach().clone() for _ in range(n)]
         self._policies = [ActingPolicy(parameters.module_at(vector), device) for vector in self.vectors]
 
-    def parameters(self, inputs: PolicyInput) -> Array:
-        """Return the masked parameters of the head (n, …)."""
+    def parameters(self, inputs: PolicyInput, state: Array | None = None) -> tuple[Array, Array | None]:
+        """Return the masked parameters of the head (n, …), and the next state."""
         if len(self._policies) == 1:
-            return self._policies[0].parameters(inputs)[0]
-        rows = zip(self._policies, split_rows(inputs, 1), strict=True)
-        return np.concatenate([policy.parameters(row)[0] for policy, row in rows])
+            return self._policies[0].parameters(inputs, state)
+        states = [None] * len(self._policies) if state is None else state[:, None]
+        rows = zip(self._policies, split_rows(inputs, 1), states, strict=True)
+        parameters, after = zip(*(policy.parameters(row, part) for policy, row, part in rows), strict=True)
+        return np.concatenate(parameters), None if state is None else np.concatenate(after)
 
     def act(self, inputs: PolicyInput) -> Arrays:
         """Return the likeliest actions (n, …)."""
-        return self._policies[0].head.mode(self.parameters(inputs))
+        return self._policies[0].head.mode(self.parameters(inputs)[0])
 
 
 # -- forward passes in NumPy -----------------------------------------------------------------------------

@@ -178,12 +178,12 @@ class ContinuousCritics(nn.Module):
     ) -> Tensor:
         """Return the outputs (critics, …, ``n_outputs``) for each pair."""
         pairs = torch.cat([self.encoder(observations), actions], dim=-1)
-        critics = list(self.critics)
+        critics: list[Any] = list(self.critics)
         if noise is None:
             return torch.stack([critic(pairs) for critic in critics[:first]])
         factors = (noise / (1.0 - self.dropout)).chunk(len(critics), dim=-1)
         parts = list(zip(critics, factors, strict=True))[:first]
-        return torch.stack([critic(pairs, factor) for critic, factor in parts])
+        return torch.stack([critic.with_noise(pairs, factor) for critic, factor in parts])
 
 
 class QuantileCritics(ContinuousCritics):

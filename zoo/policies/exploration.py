@@ -39,19 +39,29 @@ class ActionNoiseConfig:
     dt: float = hyperparameter(0.01, "time between two draws of the correlated noise", gt=0, is_finite=True)
 
 
+Acted = tuple[Arrays, Array | None]
+"""Actions, and the state of a recurrent policy after them; None of any other."""
+
+
 class Exploration(ABC):
-    """Chooses stored actions (n_envs, …) for policy inputs, at a ``progress`` from 0 to 1."""
+    """Chooses stored actions (n_envs, …) for policy inputs and a policy's state.
+
+    ``progress`` goes from 0 to 1.
+    """
 
     def __init__(self, acting: ActingPolicy) -> None:
         self.acting = acting
 
     @abstractmethod
-    def act(self, inputs: PolicyInput, rng: np.random.Generator, progress: float) -> Arrays:
-        """Return actions while learning."""
+    def act(
+        self, inputs: PolicyInput, rng: np.random.Generator, progress: float, state: Array | None = None
+    ) -> Acted:
+        """Return actions while learning, and the next state."""
 
-    def warm_up(self, inputs: PolicyInput, rng: np.random.Generator) -> Arrays:
+    def warm_up(self, inputs: PolicyInput, rng: np.random.Generator, state: Array | None = None) -> Acted:
         """Return actions before learning starts: random ones, unless a subclass has others."""
-        return self.random(inputs, rng)
+        actions = self.random(inputs, rng)
+        return actions, None if state is None else self.acting.act(inputs, None, state)[1]
 
     def random(self, inputs: PolicyInput, rng: np.random.Generator) -> Arrays:
         """Return uniformly random actions; valid ones where ``inputs`` has masks."""
@@ -89,15 +99,18 @@ class EpsilonGreedy(Exploration):
         super().__init__(acting)
         self.rate = rate
 
-    def act(self, inputs: PolicyInput, rng: np.random.Generator, progress: float) -> Array:
+    def act(
+        self, inputs: PolicyInput, rng: np.random.Generator, progress: float, state: Array | None = None
+    ) -> Acted:
         is_random = rng.random(n_rows(inputs)) < self.rate(progress)
         n_random = np.count_nonzero(is_random)  # quicker than any()
         if not n_random:
-            return self.acting.act(inputs, None)[0]
+            return self.acting.act(inputs, None, state)
         random_actions: Array = self.random(inputs, rng)
-        if n_random == len(is_random):
-            return random_actions
-        return np.where(is_random, random_actions, self.acting.act(inputs, None)[0])
+        if n_random == len(is_random) and state is None:
+            return random_actions, None
+        greedy, state = self.acting.act(inputs, None, state)
+        return np.where(is_random, random_actions, greedy), state
 
 
 class StochasticExploration(Exploration):
@@ -128,22 +141,24 @@ class StochasticExploration(Exploration):
         every = 1 if self.sde_sample_freq is None else self.sde_sample_freq
         self._policy_noise = SdeNoise(self.acting.head, every)
 
-    def act(self, inputs: PolicyInput, rng: np.random.Generator, progress: float) -> Array:
+    def act(
+        self, inputs: PolicyInput, rng: np.random.Generator, progress: float, state: Array | None = None
+    ) -> Acted:
         n = n_rows(inputs)
-        actions, _ = self.acting.act(inputs, self._policy_noise.next(rng, n))
+        actions, state = self.acting.act(inputs, self._policy_noise.next(rng, n), state)
         if self.noise is not None:
             actions = (actions + self.noise.draw(rng, n)).clip(-1.0, 1.0)
         if self.random_share > 0:
             is_random = rng.random((n, 1)) < self.random_share
             actions = np.where(is_random, self.random(inputs, rng), actions)
-        return actions
+        return actions, state
 
-    def warm_up(self, inputs: PolicyInput, rng: np.random.Generator) -> Arrays:
+    def warm_up(self, inputs: PolicyInput, rng: np.random.Generator, state: Array | None = None) -> Acted:
         if self.sde_at_warmup:
-            return self.act(inputs, rng, 0.0)
+            return self.act(inputs, rng, 0.0, state)
         if self.sde_sample_freq is not None:
             self._policy_noise.next(rng, n_rows(inputs))
-        return self.random(inputs, rng)
+        return super().warm_up(inputs, rng, state)
 
     def reset(self, env_indices: Array | None = None) -> None:
         if self.noise is not None:
@@ -262,12 +277,16 @@ class PerturbedPolicy(ActingPolicy):
 
     def parameters(self, inputs: PolicyInput, state: Array | None = None) -> tuple[Array, Array | None]:
         """Return the parameters of the head (n_envs, …), each row by the copy of its environment."""
-        return self._copies.parameters(inputs), None
+        if not self._copies.vectors:  # before learning starts
+            return super().parameters(inputs, state)
+        return self._copies.parameters(inputs, state)
 
-    def with_and_without_noise(self, inputs: PolicyInput, rng: np.random.Generator) -> tuple[Array, Array]:
+    def with_and_without_noise(
+        self, inputs: PolicyInput, rng: np.random.Generator, state: Array | None = None
+    ) -> tuple[Array, Array]:
         """Return the parameters of the head without noise, and with as much as the next copies get."""
         self._perturb(self._comparison.vectors[0], rng)
-        return super().parameters(inputs)[0], self._comparison.parameters(inputs)
+        return super().parameters(inputs, state)[0], self._comparison.parameters(inputs, state)[0]
 
     def adapt(self, is_too_far: bool, factor: float) -> None:
         """Let the noise shrink by the factor where it moves actions too far, else grow."""
@@ -349,9 +368,11 @@ class ParameterNoiseActor(ParameterNoise, StochasticExploration):
         super().__init__(perturbed, noise, random_share)
         self.perturbed, self.config = perturbed, config
 
-    def act(self, inputs: PolicyInput, rng: np.random.Generator, progress: float) -> Array:
+    def act(
+        self, inputs: PolicyInput, rng: np.random.Generator, progress: float, state: Array | None = None
+    ) -> Acted:
         self.perturbed.redraw(rng, n_rows(inputs))
-        return super().act(inputs, rng, progress)
+        return super().act(inputs, rng, progress, state)
 
     def adapt(self, inputs: PolicyInput, rng: np.random.Generator) -> dict[str, float]:
         """Let the noise follow how far it moves actions for these inputs (appendix C.1); return both."""
@@ -376,15 +397,17 @@ class ParameterNoiseGreedy(ParameterNoise, EpsilonGreedy):
         self.perturbed = PerturbedPolicy(acting, parameters, GREEDY_INITIAL_STD, spared=["encoder"])
         super().__init__(self.perturbed, rate)
 
-    def act(self, inputs: PolicyInput, rng: np.random.Generator, progress: float) -> Array:
+    def act(
+        self, inputs: PolicyInput, rng: np.random.Generator, progress: float, state: Array | None = None
+    ) -> Acted:
         perturbed, masks = self.perturbed, inputs.get("action_masks")
         perturbed.redraw(rng, n_rows(inputs))
-        without, with_noise = perturbed.with_and_without_noise(inputs, rng)
+        without, with_noise = perturbed.with_and_without_noise(inputs, rng, state)
         n_valid = np.full(len(without), without.shape[-1]) if masks is None else np.asarray(masks).sum(-1)
         if (n_valid > 1).any():
             desired = float(epsilon_greedy_kl(self.rate(progress), n_valid).mean())
             perturbed.adapt(mean_softmax_kl(without, with_noise) >= desired, GREEDY_ADAPTATION)
-        return perturbed.act(inputs, None)[0]
+        return perturbed.act(inputs, None, state)
 
 
 def mean_softmax_kl(values: Array, others: Array) -> float:

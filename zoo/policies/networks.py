@@ -22,8 +22,7 @@ ACTIVATION_CLASSES = dict(zip(ACTIVATIONS, _CLASSES, strict=True))
 class Mlp(nn.Sequential):
     """Hidden layers of the given widths and, unless ``output`` is None, a linear output layer.
 
-    ``activation`` is the algorithm's own non-linearity, where ``config`` names none. A pass may take
-    ``noise`` (…, ``noise_size``): factors of what comes out of the hidden linear layers.
+    ``activation`` is the algorithm's own non-linearity, where ``config`` names none.
     """
 
     def __init__(
@@ -42,12 +41,10 @@ class Mlp(nn.Sequential):
         super().__init__(*layers)
         self.input_size = input_size
         self.output_size = size if output is None else output
-        self.hidden, self.noise_size = list(hidden), sum(hidden)
+        self.hidden = list(hidden)
 
-    def forward(self, values: Tensor, noise: Tensor | None = None) -> Tensor:
-        if noise is None:
-            result: Tensor = super().forward(values)  # type: ignore[no-untyped-call]
-            return result
+    def with_noise(self, values: Tensor, noise: Tensor) -> Tensor:
+        """Return the outputs with what the hidden linear layers give multiplied by noise (…, widths)."""
         factors = iter(noise.split(self.hidden, dim=-1))
         for layer in self:
             values = layer(values)

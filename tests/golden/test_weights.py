@@ -109,9 +109,14 @@ def lines_of(runs: Path, pattern: str) -> list[str]:
     return [line for path in runs.glob(f"**/{pattern}") for line in path.read_text().splitlines()]
 
 
-def content(agent: Path) -> dict[str, bytes]:
-    """Return the tensors of an agent, as its files have them."""
-    return {path.name: path.read_bytes() for path in agent.glob("*.safetensors")}
+def content(agent: Path) -> dict[str, tuple[Any, bytes]]:
+    """Return the header and the bytes of the tensors of an agent, as its files have them."""
+    return {path.name: _parsed(path.read_bytes()) for path in agent.glob("*.safetensors")}
+
+
+def _parsed(file: bytes) -> tuple[Any, bytes]:
+    end = 8 + int.from_bytes(file[:8], "little")
+    return json.loads(file[8:end]), file[end:]
 
 
 def episodes(run: Path) -> list[list[str]]:

@@ -91,6 +91,7 @@ def main() -> None:
     check = parser.parse_args().check
     texts = {page: with_current_tables(page.read_text()) for page in pages()}
     texts |= {REPOSITORY / "conf" / "algo" / f"{name}.yaml": preset_file(name) for name in PRESETS}
+    texts |= {REPOSITORY / "conf" / "algo" / f"{name}.yaml": algorithm_file(name) for name in ALGORITHMS}
     texts[REPOSITORY / "zoo" / "algorithms" / "index.json"] = index_file()
     texts[REPOSITORY / "zoo" / "config" / "keys.json"] = keys_file()
     texts |= {REPOSITORY / "conf" / "policy" / f"{name}.yaml": policy_file(name) for name in POLICY_PRESETS}
@@ -100,6 +101,14 @@ def main() -> None:
         if not check:
             path.write_text(texts[path])
     raise SystemExit(1 if check and stale else 0)
+
+
+def algorithm_file(name: str) -> str:
+    """Return the config of an algorithm, whose values are those that its dataclass declares."""
+    module = importlib.import_module(ALGORITHMS[name].partition(":")[0])
+    meaning = re.split(r" \(|[.\n]", str(module.__doc__))[0]
+    home = f"{module.__name__.replace('.', '/')}.py"
+    return f"# {meaning}.\n# Its values are in {home}: zoo train algo={name} --cfg job lists them.\n"
 
 
 def preset_file(name: str) -> str:

@@ -37,7 +37,7 @@ BUDGETS = {
     "algorithms": 5_800,
     "buffers": 1_600,
     "commands": 1_500,
-    "config": 2_480,
+    "config": 2_430,
     "core": 900,
     "envs": 5_280,
     "experiment": 4_000,

@@ -9,10 +9,10 @@ from zoo.agents.agent_folder import read_as_data, read_card
 from zoo.agents.card import readme, score, steps
 from zoo.agents.find import FoundAgent, list_agents, resolve_agent
 from zoo.agents.trust import refuse_foreign_code, stands_in_own_runs
+from zoo.config.choices import algorithm_options
 from zoo.config.compose import env_id
 from zoo.config.fields import build
 from zoo.config.schema import ListingSettings
-from zoo.config.source import algorithm_options
 from zoo.config.user_files import shown
 from zoo.core.plain_data import to_json
 from zoo.core.printing import one_line, printable, show

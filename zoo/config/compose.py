@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import functools
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +23,13 @@ from omegaconf.errors import OmegaConfBaseException
 
 from zoo.config import sections
 from zoo.config.aliases import ALGORITHMS, UnknownKeyError
+from zoo.config.choices import Choices, base_of
 from zoo.config.environment_values import as_written, resolved
 from zoo.config.keys import COMMAND_SECTIONS, all_keys, other_algorithms_hint
 from zoo.config.overrides import KEYS_BY_TYPED_NAME, allow_new_key, parse_overrides, with_config_keys
 from zoo.config.resume import RESUME, ResumedRun
 from zoo.config.schema import SETTINGS
-from zoo.config.source import SearchPath, ZooConfigSource, chosen_groups
+from zoo.config.source import SearchPath, ZooConfigSource, read_yaml
 from zoo.config.user_files import search_folders, shown
 from zoo.config.validate import (
     REQUIRED_CHOICES,
@@ -72,6 +73,8 @@ class ConfigLoader:
 
     def __init__(self, command: str) -> None:
         self.command = command
+        self.groups = COMMAND_SECTIONS.get(command, ())
+        """The config groups of the command, without Hydra's own."""
         for plugin in (SearchPath, ZooConfigSource):
             Plugins.instance().register(plugin)
         outer = GlobalHydra.instance().hydra  # of the program that calls us, if it is one of Hydra's
@@ -95,8 +98,8 @@ class ConfigLoader:
         is_run = run_mode == RunMode.RUN
         try:
             given = parse_overrides(overrides)
-            self.source.chosen = _values(given)
-            settings = (str(key) for key in self._command_config if key not in ("defaults", "hydra"))
+            self._choose(given)
+            settings = (field.name for field in dataclasses.fields(SETTINGS[self.command]))
             keys = [*dict.fromkeys([*settings, *self.groups])]
             typed = {key: name for name, key in KEYS_BY_TYPED_NAME.get(self.command, {}).items()}
             refuse_unknown_names(given, self.groups, keys, [typed.get(key, key) for key in keys])
@@ -156,20 +159,28 @@ class ConfigLoader:
         self._check(config, self._plain_job(config))
         return config
 
+    def _choose(self, overrides: Sequence[Override]) -> Choices:
+        """Keep what is typed, None for several values, and what is chosen by that."""
+        self.typed = {each.key_or_group: each.value() for each in overrides}
+        self.typed |= {each.key_or_group: None for each in overrides if each.is_sweep_override()}
+        groups = (*self.groups, "algo.generator")
+        self.choices = Choices({key: self.typed[key] for key in groups if key in self.typed}, self.groups)
+        return self.choices
+
     def _composed(self, overrides: Sequence[Override], run_mode: RunMode) -> DictConfig:
         """Return the composed config, without the groups of which no option is chosen."""
-        command = self._command_config
-        dictionaries = (str(key) for key in command if OmegaConf.is_dict(command[key]))
-        within = {*self.groups, *dictionaries} - {"hydra"}
+        choices = self._choose(overrides)
         self.source.read.clear()
-        self.source.chosen = _values(overrides)
-        config = self.hydra.load_configuration(
-            self.command, [allow_new_key(each, within) for each in overrides], run_mode
-        )
+        self.source.fit = choices.fit
+        within = (*self.groups, "env")
+        lines = [*(allow_new_key(each, within) for each in overrides), *choices.overrides()]
+        config = self.hydra.load_configuration(self.command, lines, run_mode)
         with flag_override(config, ["struct", "readonly"], [False, False]):
-            for group in set(REQUIRED_CHOICES.get(self.command, {})) & set(self.groups):
-                if self.source.choice(group) is None:
+            for group, option in {"algo": choices.algo, "env": choices.env}.items():
+                if group in REQUIRED_CHOICES.get(self.command, ()) and option is None:
                     config.pop(group, None)
+            if self.groups:
+                choices.over_declared(config)
             config.hydra.overrides.task = [
                 each.input_line for each in overrides if not each.is_hydra_override()
             ]
@@ -179,7 +190,7 @@ class ConfigLoader:
         """Return the job as plain values; ``fixed`` of a search also gets what the command line sets."""
         plain = resolved(job_part(config))
         if isinstance(plain.get("fixed"), list):
-            given = (key for key in sorted(self.source.chosen) if key.startswith(SEARCHABLE))
+            given = (key for key in sorted(self.typed) if key.startswith(SEARCHABLE))
             plain["fixed"] = list(dict.fromkeys([*plain["fixed"], *given]))
         return plain
 
@@ -187,7 +198,7 @@ class ConfigLoader:
         """Return the error with a hint at where its key stands in the whole config, if it is there."""
         if error.is_sure:  # to say more algorithms are imported, which takes long
             return error
-        algorithm = self.source.base_of(self.source.choice("algo") or "")
+        algorithm = base_of(self.choices.algo or "")
         chosen = [algorithm] if sections.is_algorithm(algorithm) else []
         others = ""
         if error.section == "env":
@@ -195,17 +206,6 @@ class ConfigLoader:
         elif error.section in ("", "algo") and "algo" in COMMAND_SECTIONS.get(self.command, ()):
             others = other_algorithms_hint(error.key, chosen)
         return error.with_hint(list(all_keys(self.command, chosen or sections.ALGORITHMS)), others)
-
-    @cached_property
-    def _command_config(self) -> DictConfig:
-        config = self.source.load_config(self.command).config
-        assert isinstance(config, DictConfig)
-        return config
-
-    @cached_property
-    def groups(self) -> list[str]:
-        """The config groups of the command, as its defaults list names them, without Hydra's own."""
-        return [each for each in chosen_groups(self._command_config) if not each.startswith("hydra")]
 
     def _check(self, config: DictConfig, plain: dict[str, Any]) -> None:
         """Put the checked values into the config. Raises `ZooError` with the file that sets a wrong one."""
@@ -223,7 +223,7 @@ class ConfigLoader:
     def _with_file_name(self, error: ZooError, plain: dict[str, Any]) -> ZooError:
         """Name the file that sets the key with which a message begins, if no override sets it."""
         named = re.match(r"(?:unknown key )?`([\w.]+)", str(error))
-        chosen = self.source.chosen
+        chosen = self.typed
         value, text = (value_at(each, named[1]) if named else None for each in (plain, as_written(plain)))
         if isinstance(value, str) and re.fullmatch(r"None|0\d+", value):
             return ZooError(f"{error}; write {'null' if value == 'None' else int(value)}")
@@ -231,12 +231,17 @@ class ConfigLoader:
             return ZooError(f"{error}; write '{named[1]}=\"${{oc.decode:{text}}}\"'")
         if named is None or any(f"{named[1]}.".startswith(f"{each}.") for each in chosen if "." in each):
             return error
-        file = None if named[1] in chosen else self.source.file_setting(named[1], value)
+        file = None if named[1] in chosen else self._file_setting(named[1], value)
         return error if file is None else ZooError(f"{error} (in {shown(file)})")
 
-
-def _values(overrides: Sequence[Override]) -> dict[str, Any]:
-    return {each.key_or_group: None if each.is_sweep_override() else each.value() for each in overrides}
+    def _file_setting(self, path: str, value: Any) -> Path | None:
+        """Return the file that sets a key, such as ``algo.gamma``, to this value, or None."""
+        for file, section in reversed(self.source.read.items()):
+            if not section or path.startswith(f"{section}."):
+                setting = OmegaConf.select(read_yaml(file)[0], path.removeprefix(f"{section}."))
+                if setting is not None and setting == value:
+                    return file
+        return None
 
 
 def _resumed_run(given: Sequence[Override]) -> ResumedRun | None:

@@ -14,11 +14,12 @@ from zoo.config.aliases import NAMES
 from zoo.config.sections import ALGORITHMS, SECTIONS, algorithm_class, is_algorithm
 from zoo.errors import ZooError
 
-_TRAINING_SECTIONS = ("algo", *SECTIONS, "experiment")
+_TRAINING_SECTIONS = ("algo", *SECTIONS, "tuned", "experiment")
 COMMAND_SECTIONS = {
     "train": _TRAINING_SECTIONS,
     "tune": (*_TRAINING_SECTIONS, "sampler", "pruner", "space"),
     "check": ("env",),
+    "import": ("env",),
 }
 """Sections, and groups, by command."""
 
@@ -96,15 +97,15 @@ def script(shells: Sequence[str]) -> str:
 
 def candidates(words: Sequence[str], verbs: Iterable[str], flags: Iterable[str] = ()) -> list[str]:
     """Return the words that begin like the last of ``words``: verbs, flags, keys, and values of keys."""
+    from zoo.config.choices import algorithm_options, base_of
     from zoo.config.compose import ConfigLoader
-    from zoo.config.source import algorithm_options
 
     *before, word = words or [""]
     if not before or word.startswith("-"):
         return [option for option in (flags if before else verbs) if option.startswith(word)]
     loader = ConfigLoader(before[0])
     key, equals, _ = word.partition("=")
-    bases = [loader.source.base_of(each.partition("=")[2]) for each in before if each.startswith("algo=")]
+    bases = [base_of(each.partition("=")[2]) for each in before if each.startswith("algo=")]
     keys = all_keys(before[0], [base for base in bases if is_algorithm(base)])
     if not equals:
         return sorted(f"{path}=" for path in keys if f"{path}=".startswith(word))

@@ -11,6 +11,7 @@ from omegaconf import DictConfig, OmegaConf, flag_override
 
 from zoo.config.overrides import quoted
 from zoo.config.schema import preset_or_name
+from zoo.config.sections import SECTIONS
 from zoo.core.plain_data import parse_own_yaml, value_at
 from zoo.core.printing import one_line
 from zoo.errors import ZooError
@@ -53,7 +54,7 @@ class ResumedRun:
             )
         with flag_override(config, ["struct", "readonly"], [False, False]):
             for key, value in self.config.items():
-                if key not in FREE and key in config and key != "hydra":
+                if key not in FREE and key in (*config, *SECTIONS) and key != "hydra":
                     config[key] = value
             for override in self.given:
                 if override.key_or_group in CHECKPOINTS:

@@ -10,11 +10,11 @@ from typing import Any
 from hydra.core.override_parser.types import Override
 
 from zoo.config.aliases import HYDRA, UnknownKeyError
+from zoo.config.choices import NO_TUNED
 from zoo.config.fields import build
 from zoo.config.keys import COMMAND_SECTIONS
 from zoo.config.schema import ALGO_LABELS, OPEN_SECTIONS, SETTINGS, preset_or_name
 from zoo.config.sections import SECTIONS, algorithm_class, check_section, section_class
-from zoo.config.source import NO_TUNED
 from zoo.core.plain_data import value_at
 from zoo.core.printing import one_line
 from zoo.errors import ZooError

@@ -12,9 +12,9 @@ from zoo.agents.agent_folder import AgentFiles, read_agent
 from zoo.agents.card import score, steps
 from zoo.agents.find import find_agent, kept_agent, list_agents, resolve_agent, run_of
 from zoo.agents.trust import refuse_foreign_code, stands_in_own_runs
+from zoo.config.choices import algorithm_options
 from zoo.config.compose import env_id
 from zoo.config.schema import PlaySettings, preset_or_name
-from zoo.config.source import algorithm_options
 from zoo.config.user_files import shown
 from zoo.core.plain_data import flat
 from zoo.core.printing import one_line

@@ -12,9 +12,9 @@ import yaml
 
 from zoo.config import sections
 from zoo.config.aliases import ALGORITHMS, NAMES, RL_ZOO3
+from zoo.config.choices import algorithm_options, base_of
 from zoo.config.keys import all_keys
 from zoo.config.overrides import as_hydra_reads
-from zoo.config.source import SCHEME, ZooConfigSource, algorithm_options
 from zoo.errors import ZooError
 
 VALUES, SECTIONS, FLAGS = RL_ZOO3["values"], RL_ZOO3["sections"], RL_ZOO3["flags"]
@@ -24,8 +24,7 @@ class Translation:
     """Collects Zoo's settings for those of another program, and names those that have no place here."""
 
     def __init__(self, command: str, algo: str | None) -> None:
-        source = ZooConfigSource(SCHEME, f"{SCHEME}://{command}")
-        algorithms = [source.base_of(algo)] if algo in algorithm_options() else sections.ALGORITHMS
+        algorithms = [base_of(algo)] if algo in algorithm_options() else sections.ALGORITHMS
         self.command, self.keys = command, set(all_keys(command, algorithms))
         self.settings: dict[str, Any] = {}
         self.left_out: list[str] = []

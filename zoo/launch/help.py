@@ -15,6 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from zoo.config.fields import variant_of
 from zoo.config.schema import SETTINGS
 from zoo.config.sections import SECTIONS, algorithm_class, section_class
+from zoo.config.source import header
 from zoo.errors import ZooError
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def _flow(value: Any) -> str:
 def command_help(command: str, loader: ConfigLoader, overrides: list[str]) -> str:
     """Return the help page of a command: what it does, what can be chosen, what can be set."""
     config = loader.load_incomplete(overrides)
-    parts = [loader.source.header(command), *_groups(loader)]
+    parts = [header(command), *_groups(loader)]
     parts.append(_values("key=value", "", _fields(SETTINGS[command]), config))
     algo = config.get("algo")
     if isinstance(algo, Mapping):
@@ -128,12 +129,11 @@ def command_help(command: str, loader: ConfigLoader, overrides: list[str]) -> st
 
 
 def _groups(loader: ConfigLoader) -> Iterator[str]:
-    source = loader.source
     for group in [*loader.groups, "hydra/launcher"]:
         options = loader.hydra.get_group_options(group)
         if group == "tuned":
             continue
-        table = {option: source.header(f"{group}/{option}").partition("\n")[0] for option in options}
+        table = {option: header(f"{group}/{option}").partition("\n")[0] for option in options}
         if group.startswith("hydra"):  # without Hydra's own, which ours replace
             table = {option: meaning for option, meaning in table.items() if meaning}
         if group == "env":

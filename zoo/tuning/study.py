@@ -83,7 +83,7 @@ class Plan:
         self.name, self.objective = str(config["study"]), str(config["objective"])
         self.full_name = f"{self.algo}/{self.env}/{self.name}"
         self.folder = Path(config["runs_dir"], "tune", self.algo, folder_name(self.env), self.name)
-        self.space = Space(config["space"], config["fixed"])
+        self.space = Space(config.get("space") or {}, config["fixed"])
         self.n_seeds, self.n_timesteps = int(config["n_seeds"]), int(config["n_timesteps"])
 
     def check(self) -> None:

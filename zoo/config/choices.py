@@ -1,0 +1,176 @@
+"""What is chosen of each config group: from overrides as they are typed to overrides that choose everything.
+
+The command line comes before an experiment, this before the tuned file, this before a preset, and this before
+the algorithm. Files choose by ``override /GROUP: OPTION`` in their defaults lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from zoo.config.fields import common_class, defaults
+from zoo.config.overrides import as_hydra_reads
+from zoo.config.schema import preset_or_name
+from zoo.config.sections import ALGORITHMS, algorithm_class, is_algorithm, section_class
+from zoo.config.source import bases, choices_in, find_file, read_yaml
+from zoo.config.user_files import search_folders, shown
+from zoo.errors import ZooError, nearest
+
+NO_TUNED = "none"
+
+DEFAULT_POLICY = "MlpPolicy"
+
+RUN_CONFIG = "config.yaml"
+"""The name by which the config of a run is told from other experiments."""
+
+
+def algorithm_options() -> list[str]:
+    """Return what ``algo=`` takes: algorithms, and presets of theirs."""
+    return sorted({file.stem for folder in search_folders("conf") for file in folder.glob("algo/*.yaml")})
+
+
+def lineage(algo: str | None) -> list[str]:
+    """Return a preset, what it builds on, and so on, down to an algorithm; nothing for None."""
+    file = None if algo is None else find_file(f"algo/{algo}")
+    below = [] if file is None else bases(read_yaml(file)[0])
+    return [] if algo is None else [algo, *(lineage(below[0]) if below else [])]
+
+
+def base_of(algo: str) -> str:
+    """Return the algorithm that a preset builds on, over any number of presets; itself for any other."""
+    names = lineage(algo)
+    files = {name: find_file(f"algo/{name}") for name in names if name not in ALGORITHMS}
+    return next((name for name in names if is_algorithm(name) and files.get(name) is None), names[-1])
+
+
+def choices_of(config_path: str) -> dict[str, Any]:
+    """Return what a file chooses of groups, and those that it builds on."""
+    file = find_file(config_path)
+    if file is None:
+        return {}
+    config = read_yaml(file)[0]
+    if file.name == RUN_CONFIG:
+        generator = {"tuned": NO_TUNED} if "generator" in config.algo else {}  # the file's may be another
+        return {"algo": preset_or_name(config.algo), "env": str(config.env.id), **generator}
+    chosen: dict[str, Any] = {}
+    for base in bases(config):
+        chosen |= choices_of(f"{config_path.partition('/')[0]}/{base}")
+    return chosen | choices_in(config)
+
+
+class Choices:
+    """What is chosen of the groups of a command, by what is typed of them and by the files that it names."""
+
+    def __init__(self, typed: Mapping[str, Any], groups: Collection[str]) -> None:
+        self.typed = typed
+        """The options of groups, and the generator of gail, on the command line; None for several."""
+        self._groups = groups
+        names = self.typed.get("experiment")
+        self._of_experiments: dict[str, Any] = {}
+        for name in names if isinstance(names, list) else [names]:
+            self._of_experiments |= choices_of(f"experiment/{name}")
+        self.algo, self.env = self._option("algo"), self._option("env")
+
+    def overrides(self) -> list[str]:
+        """Return overrides that choose what is not typed, or is typed by another name. Raises `ZooError`."""
+        tuned = self._tuned_file() if "tuned" in self._groups else None
+        chosen = self._by_default()
+        if tuned is not None:
+            chosen |= choices_of(f"tuned/{tuned}")
+        chosen |= self._of_experiments
+        chosen = {group: option for group, option in chosen.items() if group not in self.typed}
+        if tuned is not None and self.typed.get("tuned", tuned) is not None:
+            chosen["tuned"] = tuned
+        return [f"{group}={as_hydra_reads(option)}" for group, option in chosen.items()]
+
+    def _option(self, group: str) -> str | None:
+        """Return what the command line or an experiment chooses; None if neither does, or several options."""
+        option = self.typed[group] if group in self.typed else self._of_experiments.get(group)
+        return option if isinstance(option, str) else None
+
+    def _by_default(self) -> dict[str, Any]:
+        """Return what is chosen by the algorithm, its preset, and the kind of environment."""
+        chosen: dict[str, Any] = {}
+        names = lineage(self.algo)
+        is_known = bool(names) and is_algorithm(names[-1])
+        algorithm: Any = algorithm_class(names[-1]) if is_known and "policy" in self._groups else None
+        if "policy" in self._groups:
+            policy = algorithm.usual_policy if is_known else DEFAULT_POLICY
+            chosen = {"policy": policy} | choices_of(f"algo/{self.algo}")
+            if self.env is not None and section_class("env")(id=self.env).is_atari:
+                chosen["policy"] = chosen["policy"].replace("Mlp", "Cnn", 1)
+        if "space" in self._groups:
+            if is_known:  # a class of the user's own has that of what it builds on
+                names += [vars(base)["name"] for base in algorithm.__mro__[1:] if "name" in vars(base)]
+            spaces = [name for name in names if find_file(f"space/{name}") is not None]
+            if is_known and algorithm.search_space:
+                spaces = [base_of(str(self.algo))]
+            chosen |= {"space": spaces[0]} if spaces else {}
+        return chosen
+
+    def _tuned_file(self) -> str | None:
+        """Return the path of the chosen tuned file, else of the environment's or its family's, if any."""
+        option, algo, env = self._option("tuned"), self.algo, self.env
+        if option == NO_TUNED:
+            return NO_TUNED
+        files = []
+        if option is not None and option.endswith(".yaml"):
+            files = [Path(option).expanduser().absolute()]
+        else:
+            algo, _, env = (algo, "", env) if option is None else option.partition("/")
+            if algo is not None and env is not None:
+                names, folders = section_class("env")(id=env).tuned_names, search_folders("hyperparams")
+                files = [folder / algo / f"{name}.yaml" for name in names for folder in folders]
+        file = next((str(file) for file in files if file.is_file()), None)
+        if file is None and option is not None:
+            others = [other for folder in search_folders("hyperparams") for other in folder.glob("*/*.yaml")]
+            known = [f"{other.parent.name}/{other.stem}" for other in others]
+            if option.endswith(".yaml"):
+                known = [*map(str, Path(option).expanduser().parent.glob("*.yaml")), *map(shown, others)]
+            raise ZooError(
+                f"there is no tuned file {option}{nearest(option, known)}"
+                " (tuned=none leaves tuned values out)"
+            )
+        return file
+
+    def fit(self, group: str, file: Path, config: DictConfig) -> None:
+        """Take out of a file's values what is not for this command line."""
+        if group == "tuned" and file.stem != NO_TUNED:
+            config.tuned = shown(file)
+            self._fit_generator(config)
+        if group == "experiment" and file.name == RUN_CONFIG:
+            config.pop("job", None)  # the run that is made belongs to no job, nor to the sweep of one
+            if (file.absolute().parent.parent.parent.parent / "sweep.yaml").is_file():
+                config.pop("runs_dir", None)
+        if group in ("tuned", "experiment") and "replay" in self.typed:
+            config.pop("replay", None)
+        for section in self.typed.keys() & {"callbacks", "logger"} if group == "experiment" else ():
+            if file.name == RUN_CONFIG or self.typed[section] == "none":
+                config.pop(section, None)
+
+    def _fit_generator(self, config: DictConfig) -> None:
+        """Leave of a tuned file for gail what is for any generator, if another than the file's is typed."""
+        values, generator = config.get("algo"), self.typed.get("algo.generator")
+        if generator is None or not isinstance(values, DictConfig):
+            return
+        common = defaults(common_class(algorithm_class("gail").config_class))
+        if values.get("generator", common["generator"]) != generator:
+            config.algo = {key: values[key] for key in values if key in common}
+
+    def over_declared(self, config: DictConfig) -> None:
+        """Lay a composed config over the names of what is chosen, and over what is declared."""
+        declared: dict[str, dict[str, Any]] = {}
+        if self.algo is not None and is_algorithm(name := base_of(self.algo)):
+            preset = {} if name == self.algo else {"preset": self.algo}
+            values = defaults(common_class(algorithm_class(name).config_class))
+            declared["algo"] = {"name": name, **preset, **values}
+        if self.env is not None:
+            declared["env"] = {"id": self.env, **defaults(section_class("env"))}
+        if isinstance(policy := OmegaConf.select(config, "hydra.runtime.choices.policy"), str):
+            declared["policy"] = {**defaults(section_class("policy")), "name": policy}
+        for section, values in declared.items():
+            config[section] = OmegaConf.merge(values, config.get(section) or {})

@@ -68,6 +68,8 @@ def test_documented_command_composes(
     if "envpool:" in command:
         pytest.importorskip("envpool")
     (tmp_path / "my_module.py").write_text(MY_MODULE)
+    own_algorithm = (REPOSITORY / "docs" / "own-parts.md").read_text().partition("`my_algo.py`")[2]
+    (tmp_path / "my_algo.py").write_text(own_algorithm.partition("```python\n")[2].partition("```")[0])
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)
     asked = [argument for argument in arguments if argument not in ("-m", "--multirun")]

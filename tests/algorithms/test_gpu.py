@@ -137,7 +137,7 @@ def test_how_a_policy_acts_is_decided_for_the_environments_that_it_has(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[int] = []
-    monkeypatch.setattr("zoo.algorithms.algorithm.make_mirror", lambda *arguments: asked.append(arguments[2]))
+    monkeypatch.setattr("zoo.algorithms.agent.make_mirror", lambda *arguments: asked.append(arguments[2]))
     model = PPO2({"net_arch": [8]}, "CartPole-v1", device="cpu", n_steps=8)
     model.set_env("CartPole-v1", n_envs=3)
     assert asked[-1] == 3

@@ -262,7 +262,7 @@ def test_bounds_of_before_gymnasium_1_are_taken(tmp_path: Path) -> None:
     old, today = (spaces.Box(-bound, bound, (3,), np.float32) for bound in (largest, np.inf))
     narrow, wide = (spaces.Box(-bound, bound, (2,), np.float32) for bound in (1.0, 2.0))
     file = saved(make("PPO", "MlpPolicy", Still(old, narrow)), tmp_path)
-    with pytest.warns(ZooWarning, match="observations: low.* -3.4028235e.38 is not -inf"):
+    with pytest.warns(ZooWarning, match="low.* -3.4028235e.38 is not -inf"):
         import_sb3(file, env_spaces=(today, narrow))
     with pytest.raises(ZooError, match=r"actions .* differ: low\[0\] -1.0 is not -2.0"):
         import_sb3(file, env_spaces=(old, wide))

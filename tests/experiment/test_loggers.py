@@ -252,7 +252,11 @@ def test_bar_says_when_the_update_is_compiled(ppo2: Callable[..., PPO2]) -> None
 
 
 def test_rows_that_are_gone_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for n_kept, told in ((3, ""), (1, "has 1 of the 2 rows written before the checkpoint"), (0, "has 0 of the 2")):
+    for n_kept, told in (
+        (3, ""),
+        (1, "1 of the 2 rows written before the checkpoint"),
+        (0, "has 0 of the 2"),
+    ):
         path = tmp_path / f"{n_kept}.csv"
         logger = CsvLogger(path)
         for timesteps in (1, 2):

@@ -88,6 +88,7 @@ def row(batch: Any, i: int) -> Any:
         ("parts", {"image": np.zeros((8, 4, 3), np.uint8), "n": 0}, r"`image` of shape \(8, 4, 3\)"),
         ("parts", {"image": np.zeros((4, 8, 3), np.uint8), "n": 1.9}, "`n` has 1.9"),
         ("parts", {"image": np.zeros((2, 4, 8, 3), np.uint8), "n": [0, 1, 2]}, "different sizes .*: 2.*: 3"),
+        ("parts", {"image": np.full((4, 8, 3), 0.5), "n": 0}, "`image` has 0.5, which is no uint8"),
         ("parts", {"image": None, "n": 0}, "`image` are NoneType"),
     ],
 )

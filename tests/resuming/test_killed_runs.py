@@ -106,8 +106,9 @@ WORKERS = ["env.vectorization=workers", "env.n_workers=2", "n_envs=4"]
 
 def command(what: str, *overrides: str) -> list[str]:
     every = EVERY.get(what, 2000)
+    reseed = [] if what == "native" else ["env.reseed_every=400"]
     return [
-        *("train", *EVERYTHING[what], "tuned=none", "seed=3", "env.reseed_every=400", "threads=1"),
+        *("train", *EVERYTHING[what], "tuned=none", "seed=3", *reseed, "threads=1"),
         *("compile=false", "verbose=0", "logger=csv", "callbacks.eval.n_episodes=2"),
         *(f"callbacks.eval.every={every}", f"callbacks.checkpoint.every={every}", *overrides),
     ]

@@ -146,15 +146,13 @@ def test_damaged_checkpoint_is_named(tmp_path: Path, text: str) -> None:
         read_checkpoint(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("record", "version"), [({"format": 2}, "earlier"), ({"format": 3}, "earlier"), ({"format": 99}, "later")]
-)
-def test_checkpoint_of_another_version_is_named(record: dict[str, Any], version: str, tmp_path: Path) -> None:
-    record |= {"timesteps": 1}
+@pytest.mark.parametrize("number", [2, 3, 99])
+def test_checkpoint_of_another_format_is_refused(number: int, tmp_path: Path) -> None:
+    record: dict[str, Any] = {"format": number, "timesteps": 1}
     if record["format"] > 2:  # the first formats had no checksum
         record["checksum"] = zlib.crc32(to_json(record).encode())
     (tmp_path / "checkpoint.json").write_text(to_json(record))
-    with pytest.raises(ZooError, match=f"by an? {version} version of Zoo, which can go on with it"):
+    with pytest.raises(ZooError, match=f"has checkpoint format {number}, this version of Zoo reads 6"):
         read_checkpoint(tmp_path)
 
 

@@ -277,7 +277,7 @@ class OwnActivation(nn.Module):
     ("name", "options", "problem"),
     [
         ("PPO", {"policy_kwargs": {"activation_fn": OwnActivation}}, "its non-linearity is OwnActivation"),
-        ("CrossQ", {}, "a class that Zoo does not know, in sb3_contrib.crossq"),
+        ("CrossQ", {}, "an unknown class in sb3_contrib.crossq"),
     ],
 )
 def test_what_zoo_does_not_have_is_said(name: str, options: Any, problem: str, tmp_path: Path) -> None:

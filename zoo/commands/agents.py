@@ -84,7 +84,7 @@ def _row(agent: FoundAgent, card: Card) -> tuple[str, ...]:
 
 
 def _as_data(agent: FoundAgent, card: Card) -> dict[str, Any]:
-    """Return what there is to know of an agent, for programs; texts of strangers are made safe to print."""
+    """Return an agent's entry for JSON; texts of its card are made printable."""
     scores = {name: (card or {}).get(name) for name in SCORES}
     return {
         "agent": one_line(shown(agent.path), 1000),

@@ -180,7 +180,7 @@ def _write_results(folder: Path, rows: Iterable[Row]) -> None:
 
 
 def published_scores() -> dict[tuple[str, str], list[dict[str, str]]]:
-    """Return what others have published, by algorithm (our name) and environment without its version."""
+    """Return the published scores by algorithm (our name) and environment (without its version)."""
     scores: dict[tuple[str, str], list[dict[str, str]]] = {}
     with open(PUBLISHED, encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):

@@ -15,7 +15,7 @@ from zoo.envs.spaces import describe
 
 
 def run(config: Mapping[str, Any]) -> None:
-    """Check the environment of the config and print what it looks like; `ZooError` says what is wrong."""
+    """Check the config's environment and print its spaces and warnings. Raises `ZooError` if it is broken."""
     env = build(EnvConfig, config["env"], "env")
     suspicions = check_env(env)
     envs = make_vec_env(env, 1, check=False)

@@ -25,7 +25,7 @@ TIMEOUT = 60.0
 
 
 def run(config: Mapping[str, Any]) -> None:
-    """Print what is known about this machine."""
+    """Print versions, hardware and PyTorch's report on its environment."""
     for subject, values in findings():
         show(subject)
         for name, value in values.items():
@@ -40,7 +40,7 @@ def run(config: Mapping[str, Any]) -> None:
 
 
 def findings() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield each subject with what was found out, by name."""
+    """Yield pairs of a subject, such as ``versions``, and its values by name."""
     python = f"{sys.version.split()[0]} ({sys.executable})"
     yield "versions", {"zoo": __version__, "python": python, **{name: _version(name) for name in PACKAGES}}
     render_offscreen()

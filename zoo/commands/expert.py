@@ -41,7 +41,7 @@ def run(config: Mapping[str, Any]) -> None:
 def _show_file(settings: ExpertSettings, path: str) -> None:
     others = [f"{name}=" for name in ("agent", "algo", "env", "out") if getattr(settings, name)]
     if others:
-        raise ZooError(f"show=PATH shows what a file holds; leave out {', '.join(others)}")
+        raise ZooError(f"show=PATH only prints a file; leave out {', '.join(others)}")
     whole = read_expert(path)
     good: dict[str, Any] = {"min_return": settings.min_return, "successes_only": settings.successes_only}
     data = whole.filtered(**good, n_episodes=settings.n_episodes)
@@ -50,7 +50,7 @@ def _show_file(settings: ExpertSettings, path: str) -> None:
 
 
 def _recorded(agent: OpenedAgent, settings: ExpertSettings) -> ExpertData:
-    """Return the episodes, of which a line is printed as each ends."""
+    """Record episodes, and print a line about each as it ends."""
     n_episodes = settings.n_episodes or DEFAULT_EPISODES
     numbers, steps = itertools.count(1), agent.files.card.get("timesteps")
 

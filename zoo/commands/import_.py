@@ -25,7 +25,7 @@ from zoo.interop.sb3_zip import existing, statistics_beside
 
 
 def run(config: Mapping[str, Any]) -> None:
-    """Import the file that the config names, and say what it could not say."""
+    """Import the file that the config names, and print which settings it lacks."""
     values = {key: value for key, value in config.items() if key != "env"}
     settings = build(ImportSettings, values, "")
     if settings.file is None:

@@ -17,7 +17,7 @@ from zoo.interop.hub import pull
 
 
 def run(config: Mapping[str, Any]) -> None:
-    """Pull the agent that the config names, and say what would need trust."""
+    """Pull the agent that the config names, and print a note if it needs ``trust=true``."""
     settings = build(PullSettings, config, "")
     if settings.source is None:
         raise ZooError("from where? from=USER/NAME (Hugging Face Hub), from=FOLDER or from=FILE.zip")

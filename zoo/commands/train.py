@@ -41,7 +41,7 @@ def run(config: Mapping[str, Any]) -> int | None:
 
 @contextlib.contextmanager
 def _logging_to_terminal(verbose: int) -> Iterator[None]:
-    """Let what the engine has to say within the block, such as why it does not compile, reach the user."""
+    """Print the engine's log records within the block, such as why an update is not compiled."""
     handler = _TerminalHandler()
     logger = logging.getLogger("zoo")
     before = logger.level

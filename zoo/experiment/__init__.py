@@ -1,1 +1,1 @@
-"""What goes on around learning: evaluation, logging, checkpoints, and the folder in which a run is kept."""
+"""Everything around learning: evaluation, logging, checkpoints and the run's folder."""

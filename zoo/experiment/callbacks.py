@@ -151,7 +151,7 @@ class EvalCallback(Callback):
             self._own_envs = None
 
     def state(self) -> dict[str, Any]:
-        """Return what later evaluations depend on, and how many rows of ``evaluations.npz`` are valid."""
+        """Return the counts and best scores, and the number of valid rows of ``evaluations.npz``."""
         return {
             "n_evaluations": self.n_evaluations,
             "best_mean": self.best_mean,
@@ -195,7 +195,7 @@ class EvalCallback(Callback):
         return self._own_envs
 
     def _record(self, algorithm: Training, evaluation: Evaluation, candidate: Evaluation | None) -> None:
-        """Record an evaluation; ``candidate`` is what the agent is judged by if it may be the best so far."""
+        """Record an evaluation; ``candidate`` is compared with the best so far, unless None."""
         self.n_evaluations += 1
         self.last, self.evaluated_at = evaluation, algorithm.num_timesteps
         scalars = {"eval/mean_reward": evaluation.mean, "eval/mean_ep_length": evaluation.mean_length}
@@ -253,7 +253,7 @@ def write_evaluations(path: Path, history: list[tuple[int, Evaluation]]) -> None
 
 
 def read_evaluations(path: Path) -> list[tuple[int, Evaluation]]:
-    """Return what `write_evaluations` wrote; nothing if there is no file. Raises `ZooError`."""
+    """Read the file of `write_evaluations`; no file: an empty list. Raises `ZooError`."""
     if not path.exists():
         return []
     with opened_npz(path) as npz:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from zoo.algorithms.algorithm import Algorithm
 
 CHECKPOINT, RESTORE = "checkpoint", "restore"
-"""Names of the orders to the other workers."""
+"""Names of the commands to the other ranks."""
 
 FORMAT = 6
 
@@ -168,7 +168,7 @@ def check_barriers(algorithm: Algorithm, config: Mapping[str, Any], before: Mapp
 
 @dataclass
 class Checkpoint:
-    """What a checkpoint holds; the arrays in the algorithm's state tree are views of its files."""
+    """A checkpoint's content; the arrays in the algorithm's state tree are views of its files."""
 
     timesteps: int
     algorithm: State
@@ -297,7 +297,7 @@ def _read_share(folder: Path, share: Record) -> State:
 def _read_arrays(path: Path, checksum: int) -> Arrays:
     try:
         if checksum_of(path) != checksum:
-            raise _damaged(path, "it is not what was written")
+            raise _damaged(path, "its checksum does not match")
         return read_tensors(path)
     except FileNotFoundError as error:
         raise _damaged(path, "it is missing") from error
@@ -309,10 +309,12 @@ def _read_record(folder: Path) -> Record:
         record = parse_json(path.read_bytes())
         checksum = record.pop("checksum", None)
         if record["format"] != FORMAT:
-            version = "an earlier" if record["format"] < FORMAT else "a later"
-            raise ZooError(f"{path} was written by {version} version of Zoo, which can go on with it")
+            raise ZooError(
+                f"{path} has checkpoint format {record['format']:d}, this version of Zoo reads {FORMAT};"
+                " resume it with the version that wrote it"
+            )
         if checksum != _checksum(record):
-            raise ValueError("it is not what was written")
+            raise ValueError("its checksum does not match")
     except FileNotFoundError as error:
         raise ZooError(f"there is no checkpoint in {folder}") from error
     except UNREADABLE as error:

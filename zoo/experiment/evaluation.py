@@ -64,7 +64,7 @@ class Evaluation:
 
     @classmethod
     def from_episodes(cls, episodes: Sequence[EpisodeRecord]) -> Evaluation:
-        """Collect what the records of episodes hold."""
+        """Return the evaluation of these episodes."""
         successes = [episode.info.get("is_success") for episode in episodes]
         return cls(
             returns=np.array([episode.episode_return for episode in episodes], dtype=np.float64),

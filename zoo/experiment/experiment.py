@@ -186,7 +186,7 @@ class Experiment:
                 restore_run(self.algorithm, self.run.checkpoint, self.callbacks)
 
     def run_through(self) -> Result:
-        """Learn, evaluate, save, and record in the run's folder, and wherever it is tracked, how it went."""
+        """Learn, evaluate and save; record the outcome in the run's folder and in the loggers."""
         try:
             with (
                 self.run.tracked(self.algorithm, job=self.config["job"] or slurm_job()),
@@ -226,7 +226,7 @@ class Experiment:
         self.algorithm.total_timesteps = self.config["n_timesteps"]
 
     def _tell_whole_rollouts(self, steps: int) -> None:
-        """Say what becomes of ``steps``, and of evaluations, where rollouts are long."""
+        """Log if whole rollouts mean more steps than ``steps``, or fewer evaluations than planned."""
         buffer: Any = getattr(self.algorithm, "buffer", None)
         rollout = getattr(buffer, "n_steps", 0) * self.algorithm.n_envs * self._launcher.size
         n_rollouts = math.ceil(steps / (rollout or 1))
@@ -275,7 +275,7 @@ class Experiment:
         return [each for each in self.callbacks if isinstance(each, kind)]
 
     def _log_summary(self) -> None:
-        """Hand the loggers what stands in the run's record, and the agent."""
+        """Pass the run's final status, scores and agent to the loggers."""
         with contextlib.suppress(ZooError):  # that a record can't be read has been printed
             record, result = self.run.read_record(), self.result()
             agent, scores = result.agent if result.agent.exists() else None, record.get("evaluation") or {}

@@ -157,7 +157,7 @@ class _KeptEpisode(NamedTuple):
 
 
 def _columns(transition: Transition, action_space: Space) -> dict[str, Any]:
-    """Return what is recorded of a step of all environments."""
+    """Return the recorded columns of one step of all environments."""
     actions: Any = transition.columns["actions"]
     columns = {
         "observations": transition.observations,

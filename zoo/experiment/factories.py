@@ -98,7 +98,7 @@ def _check_dataset(found: type[Algorithm], dataset: str | None, cloned: str | No
     if dataset is None and found.learns_from_experts:
         raise ZooError(
             f"{found.name} learns from expert data: dataset={cloned or 'PATH'}"
-            " (zoo expert agent=… records what an agent does)"
+            " (zoo expert agent=… records an agent's episodes)"
         )
 
 

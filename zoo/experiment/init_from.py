@@ -1,4 +1,4 @@
-"""What a run starts from: an agent, where another run ended, or behaviour cloning by ``pretrain``."""
+"""Starting points of a run: an agent, another run's end, or behaviour cloning by ``pretrain``."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _take_weights(algorithm: Algorithm, files: AgentFiles, agent: str, config: M
 
 
 def _checkpoint_of(algorithm: Algorithm, files: AgentFiles, source: str, what: str, where: str) -> Checkpoint:
-    """Return that of the run at ``source``, or of the agent's run. Raises `ZooError`."""
+    """Return the checkpoint of the run at ``source``, or of the agent's run. Raises `ZooError`."""
     trained = files.config["algo"]["name"]
     if trained != algorithm.name:
         raise ZooError(f"{where}: it is of {one_line(trained)}, not of {algorithm.name}; init_with=weights")
@@ -168,7 +168,7 @@ def differences(trained: Mapping[str, Any], algorithm: Algorithm, config: Mappin
 
 
 def _differing(then: Mapping[str, Any], now: Mapping[str, Any], path: str) -> Iterator[str]:
-    """Give what differs in the keys that both have; where only one has a mapping, that as a whole."""
+    """Yield the differences in keys of both; if only one value is a mapping, it is shown as a whole."""
     for key, one in then.items():
         if key not in now:
             continue

@@ -26,7 +26,7 @@ STEPS = "time/total_timesteps"
 """The scalar that is the x-axis everywhere."""
 
 LONG_EPISODE = 1_000
-"""Steps after which an episode that has not ended is worth a word."""
+"""Environment steps without an episode end after which a note says so."""
 
 
 @dataclass
@@ -56,7 +56,7 @@ class RunSummary:
 
 
 class Logger(RefusesUnknownArguments):
-    """Base class of loggers; override what is needed.
+    """Base class of loggers; override the methods that you need.
 
     An exception costs one message and never ends a training: the logger is then switched off, unless it
     ``keeps_trying``. What needs a slow import does it at the first entry.
@@ -75,7 +75,7 @@ class Logger(RefusesUnknownArguments):
         """Log a video that was filmed after so many environment steps."""
 
     def flush(self) -> None:
-        """Print or send what is still waiting, at the end of the training."""
+        """Print or send pending entries; called at the end of the training."""
 
     def conclude(self, summary: RunSummary) -> None:
         """Receive how the run ended, once its agent is saved."""
@@ -121,7 +121,7 @@ class ConsoleLogger(Logger):
             self.flush()
 
     def flush(self) -> None:
-        """Print what has not been printed yet."""
+        """Print the pending entry, if there is one."""
         if self._unprinted is not None:
             text, self._unprinted = table(self._unprinted), None
             if self.stream is None and log(text):
@@ -237,12 +237,12 @@ class LoggerGroup:
             self._call(name, method, *arguments)
 
     def state(self) -> dict[str, Any]:
-        """Return the state of each, by name. Raises what one raises that ``keeps_trying``."""
+        """Return the loggers' states by name. Re-raises errors of loggers with ``keeps_trying``."""
         states = {name: self._call(name, "state") for name in self.outputs}
         return {name: state for name, state in states.items() if state is not None}
 
     def load_state(self, states: Mapping[str, Any]) -> None:
-        """Restore the state of each, also in its files. Raises what one raises that ``keeps_trying``."""
+        """Restore the loggers' states and files. Re-raises errors of loggers with ``keeps_trying``."""
         for name in self.outputs:
             if name in states:
                 self._call(name, "load_state", states[name])

@@ -138,7 +138,7 @@ class RunFolder:
         atomic.write_text(self.config, to_yaml(config))
 
     def read_config(self) -> dict[str, Any]:
-        """Return what `write_config` wrote. Raises `ZooError` if it is missing or damaged."""
+        """Read the run's config. Raises `ZooError` if it is missing or damaged."""
         return _read(self.config, parse_own_yaml)
 
     def read_record(self) -> dict[str, Any]:
@@ -249,7 +249,7 @@ def begin_run(config: Mapping[str, Any], asked: dict[str, Any]) -> RunFolder:
 
 
 def _runs_of_job(config: Mapping[str, Any], job: str) -> Iterator[tuple[RunFolder, dict[str, Any], bool]]:
-    """Give those with the same config, the newest first, their own configs, and whether they are finished."""
+    """Yield the job's runs of the same config, the newest first: folder, config, and whether it finished."""
     for run in map(RunFolder, reversed(JobRuns(config["runs_dir"]).of(job))):
         with contextlib.suppress(ZooError):  # damaged, or somebody else's
             own_config = run.read_config()
@@ -259,7 +259,7 @@ def _runs_of_job(config: Mapping[str, Any], job: str) -> Iterator[tuple[RunFolde
 
 
 def _compared(values: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what has to be equal in two configs of one run; a seed that is drawn may be any."""
+    """Return the config without keys that may differ between a run and its resumption."""
     free = (*SHOWN_ONLY, "seed") if config["seed"] is None else SHOWN_ONLY
     return {key: value for key, value in values.items() if key not in free}
 

@@ -23,7 +23,7 @@ FINAL, BEST = "final/mean_return", "final/best_mean_return"
 """The scores by which TensorBoard compares runs: the last evaluation's, and the best agent's."""
 
 NOT_COMPARED = ("logger", "runs_dir", *SHOWN_ONLY)
-"""What of a config has no influence on how an agent learns."""
+"""Config keys without influence on how an agent learns."""
 
 SECONDS_TO_START, SECONDS_TO_FINISH = 30, 120
 """How long W&B may keep a training from starting, and from ending; its own settings overrule them."""
@@ -85,7 +85,7 @@ class TensorBoardLogger(Logger):
         return {"timesteps": self._last_step}
 
     def load_state(self, values: dict[str, Any]) -> None:
-        """Let TensorBoard hide what an interrupted run wrote later."""
+        """Restore the step; TensorBoard hides later rows of the interrupted run."""
         self._last_step = values["timesteps"]
         self._purge_step = values["timesteps"] + 1
 
@@ -95,7 +95,7 @@ class TensorBoardLogger(Logger):
             writer.add_scalar(tag, value, timesteps)
 
     def _open(self, timesteps: int) -> Any:
-        """Return the writer for something of this step."""
+        """Return the writer, which is opened at the first entry."""
         from torch.utils.tensorboard import SummaryWriter
         from torch.utils.tensorboard.summary import hparams
 

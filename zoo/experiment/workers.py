@@ -43,7 +43,7 @@ GRACE_SECONDS = 3.0
 FAILURE = 1
 
 LEARN = "learn"
-"""The order to learn."""
+"""Name of the command to learn."""
 
 CONFIG, READY, ENDED = "config", "ready", "ended"
 """Keys in the store: the run's config, and of each worker that it is ready, or by which error it has ended.
@@ -231,7 +231,7 @@ class WorkerLauncher:
 
     @contextlib.contextmanager
     def explain_worker_errors(self) -> Iterator[None]:
-        """Raise the error of the worker that died in place of one that only says that it is gone."""
+        """Raise the error of the rank that failed, instead of one that this caused here."""
         from zoo.optim.workers import is_worker_lost
 
         try:
@@ -245,7 +245,7 @@ class WorkerLauncher:
             while (failure := self._failure()) is None and time.monotonic() < deadline:
                 time.sleep(0.02)
             if failure is None and is_loss:
-                failure = ZooError(f"a worker has died without a word: {one_line(error)}")
+                failure = ZooError(f"a worker exited unexpectedly (killed?): {one_line(error)}")
             if failure is None:
                 raise
             raise failure from None
@@ -268,7 +268,7 @@ class WorkerLauncher:
         return self._store.get(name).decode() if self._store.check([name]) else None
 
     def close(self) -> None:
-        """End the others, by an order if all is well, and wait for those that were started here."""
+        """Stop the other ranks: cooperatively if none has failed, else by SIGKILL; wait for own processes."""
         workers, self._workers = self._workers, None
         if self._store is not None and not self._store.check([CONFIG]):
             # There is no run, which other tasks of a job have to hear, even if they start only now.
@@ -291,7 +291,7 @@ class WorkerLauncher:
         self._processes, self._store = [], None
 
 
-# -- the others -------------------------------------------------------------------------------------------
+# -- the other ranks --------------------------------------------------------------------------------------
 
 
 def main(file: int, rank: int, size: int) -> NoReturn:

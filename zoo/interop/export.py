@@ -189,7 +189,7 @@ class TensorSpec:
 
     @classmethod
     def of(cls, name: str, space: spaces.Space[Any]) -> TensorSpec:
-        """Return that of a part of an observation or an action."""
+        """Return the spec of one (sub)space."""
         return cls(name, tuple(space.shape or ()), str(space.dtype))
 
 
@@ -270,7 +270,7 @@ def _normalization(normalizer: Normalizer, key: str) -> Callable[[Tensor], Tenso
 
 
 def _mode(head: ActionDistribution, parameters: Tensor) -> Tensor:
-    """Return what `ActionDistribution.mode` does for arrays."""
+    """`ActionDistribution.mode` in operations that can be exported."""
     if isinstance(head, MultiCategorical):
         return torch.stack([parameters[..., part].argmax(-1) for part in head.slices], dim=-1)
     if isinstance(head, Bernoulli):
@@ -282,7 +282,7 @@ def _mode(head: ActionDistribution, parameters: Tensor) -> Tensor:
 
 
 def _to_env(adapter: ActionAdapter, space: spaces.Space[Any]) -> Callable[[Tensor], Tensor]:
-    """Return what `ActionAdapter.to_env` does for arrays."""
+    """Return `ActionAdapter.to_env` as a function of tensors."""
     shape, dtype = space.shape or (), getattr(torch, str(np.dtype(space.dtype)))
     if not isinstance(space, spaces.Box):
         first = torch.from_numpy(np.array(getattr(space, "start", 0), np.int64))
@@ -335,7 +335,7 @@ def random_observations(agent: Algorithm, n: int | None = None, seed: int = 0) -
 
 
 def random_masks(agent: Algorithm, n: int, seed: int = 0) -> Array:
-    """Return ``n`` random masks of valid actions, each of which leaves something to choose."""
+    """Return ``n`` random action masks with at least one valid value for each choice."""
     rng, sizes = np.random.default_rng(seed), choice_sizes(agent.action_space)
     masks = rng.random((n, sum(sizes))) < 0.5
     starts = np.cumsum([0, *sizes[:-1]])

@@ -114,7 +114,7 @@ def push(
 
 
 def _written(path: Path, files: AgentFiles, video: Path | None, *, has_page: bool) -> Path:
-    """Write an agent, with the Hub's page in the place of its README and a video beside it."""
+    """Write an agent, optionally with the Hub's page as its README and a video."""
     written = write_agent(path, files)
     name = None if video is None else f"replay{video.suffix.lower()}"
     if has_page:

@@ -21,7 +21,7 @@ VALUES, SECTIONS, FLAGS = RL_ZOO3["values"], RL_ZOO3["sections"], RL_ZOO3["flags
 
 
 class Translation:
-    """Collects Zoo's settings for those of another program, and names those that have no place here."""
+    """Translates another program's settings into Zoo's; ``left_out`` lists those without a counterpart."""
 
     def __init__(self, command: str, algo: str | None) -> None:
         algorithms = [base_of(algo)] if algo in algorithm_options() else sections.ALGORITHMS
@@ -76,7 +76,7 @@ class Translation:
 
 
 def literal(value: Any) -> Any:
-    """Return what a text of Python source says, such as ``dict(net_arch=[64])``; nothing of it is run.
+    """Parse a Python literal, such as ``dict(net_arch=[64])``, without running code.
 
     A name stands for itself, without its module. Raises `ValueError` or `SyntaxError` for all but plain data.
     """

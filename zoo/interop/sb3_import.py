@@ -112,8 +112,8 @@ def _algorithm(files: Sb3Files, given: str | None) -> str:
     known = TABLES["modules"].get(str(module))
     if known is None:
         raise ZooError(
-            f"its policy is a class that Zoo does not know, in {one_line(module, 80)};"
-            " if it computes as one of SB3's does, say of which algorithm it is: algo=NAME"
+            f"its policy is of an unknown class in {one_line(module, 80)};"
+            " if it computes as one of SB3's does, name the algorithm: algo=NAME"
         )
     if known == "ppo2" and "clip_range" not in files.data:
         return "trpo" if "cg_max_steps" in files.data else "a2c"
@@ -127,7 +127,7 @@ def _algorithm(files: Sb3Files, given: str | None) -> str:
 
 
 def _spaces(files: Sb3Files, given: tuple[Space, Space] | None) -> tuple[Space, Space]:
-    """Return the environment's spaces, which have to be those of the file, or these.
+    """Return the environment's spaces, checked against the file's; without an environment the file's.
 
     Images may have their channels last in the environment: SB3 moves them to the front, Zoo's policies do.
     """
@@ -264,7 +264,7 @@ def hyperparameters(name: str, files: Sb3Files, action_space: Space) -> tuple[An
 
 
 def _ars_options(files: Sb3Files, action_space: Space) -> dict[str, Any]:
-    """Return what an agent of ARS has under other names, or in its policy."""
+    """Return the ARS hyperparameters that SB3 names otherwise or keeps in the policy."""
     kwargs = files.printed("policy_kwargs")
     has_layers = bool(hidden_sizes(files.tensors, "action_net")) or "net_arch" in kwargs  # as MlpPolicy has
     is_box = isinstance(action_space, spaces.Box)
@@ -277,7 +277,7 @@ def _ars_options(files: Sb3Files, action_space: Space) -> dict[str, Any]:
 
 
 def _value(value: Any) -> Any:
-    """Return a plain value, or the number of a printed constant schedule; else what no config takes."""
+    """Return a plain value or the number of a printed constant schedule; else an object no config accepts."""
     if not is_pickled(value):
         return value
     match = _CONSTANT.fullmatch(str(value.get("value_schedule", "")))

@@ -44,7 +44,7 @@ _ARRAY_FUNCTIONS = {
     "_codecs": ("encode",),
     "collections": ("OrderedDict",),
 }
-"""What pickles of arrays call, by module; NumPy 2 calls the same in ``numpy._core``."""
+"""Functions that pickled arrays call, by module; NumPy 2 has them in ``numpy._core``."""
 
 _UNREADABLE = (pickle.UnpicklingError, ImportError, *UNREADABLE)  # what `pickle` raises for a damaged pickle
 
@@ -65,7 +65,7 @@ class Sb3Files:
         return None if is_pickled(value) else value
 
     def printed(self, key: str) -> Mapping[str, Any]:
-        """Return what stands beside a pickled value, or a mapping itself: texts and plain values by name."""
+        """Return the printed form of a pickled value, or a plain mapping as it is; else an empty mapping."""
         value = self.data.get(key)
         return value if isinstance(value, Mapping) else {}
 
@@ -161,7 +161,7 @@ def _tensors(content: bytes) -> Arrays:
 
 
 class _Placeholder:
-    """What stands for an object of a class that is not known: it keeps its state, and does nothing."""
+    """Placeholder for an object of an unknown class: it keeps its state and does nothing."""
 
     path = ""
     """Module and name of its class."""

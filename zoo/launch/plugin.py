@@ -87,7 +87,7 @@ def _runner(folder: Path, function: str) -> JobRunner:
 
 
 class _JobConfigs:
-    """What a plug-in needs of Hydra's config loader: the job itself is composed where it runs."""
+    """The part of Hydra's config loader that a plug-in calls: the job's own process composes its config."""
 
     def load_sweep_config(self, master_config: DictConfig, sweep_overrides: Sequence[str]) -> DictConfig:
         """Return the multirun's config with the overrides of a job."""

@@ -185,7 +185,7 @@ class JobProcesses:
 
 
 def _kill_session(leader: subprocess.Popen[bytes]) -> None:
-    """Kill the process and what it has started, but for what leads a session of its own."""
+    """Kill a process and its descendants, except those in other process groups."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(leader.pid, signal.SIGKILL)
 

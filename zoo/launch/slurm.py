@@ -41,7 +41,7 @@ KILLED_EARLY = tuple(128 + number for number in (signal.SIGTERM, signal.SIGUSR1,
 """Exit statuses of one that was told to end before it could mind signals."""
 
 MIN_SECONDS_OF_WORK = 30
-"""What a time limit has to leave before the signal; Slurm may send it a minute too early."""
+"""Least time between start and signal; Slurm may send the signal a minute too early."""
 
 TIMEOUT = 120
 """Seconds that a command of Slurm may take."""
@@ -49,7 +49,7 @@ TIMEOUT = 120
 
 @dataclass
 class SlurmOptions:
-    """What ``hydra.launcher`` takes with ``hydra/launcher=slurm``; null leaves it to the cluster."""
+    """Settings ``hydra.launcher`` of ``hydra/launcher=slurm``; null: the cluster's default."""
 
     name: str = hyperparameter(help="name of the jobs")
     timeout_min: int = hyperparameter(help="time limit of a job", unit="minutes", ge=1)
@@ -123,7 +123,7 @@ def _job_command(options: SlurmOptions, folder: SweepFolder, function: str) -> s
 
 
 class SlurmLauncher:
-    """The launcher ``hydra/launcher=slurm``; its options are those of `SlurmOptions`."""
+    """The launcher ``hydra/launcher=slurm``, with the options of `SlurmOptions`."""
 
     def __init__(self, folder: SweepFolder, function: str, **options: Any) -> None:
         if shutil.which("sbatch") is None:
@@ -155,7 +155,7 @@ class SlurmLauncher:
 
 
 def _run_slurm(command: Sequence[str]) -> str:
-    """Return what a command of Slurm prints. Raises `ZooError` with what Slurm says if it fails."""
+    """Return the output of a Slurm command. Raises `ZooError` with Slurm's message if it fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:

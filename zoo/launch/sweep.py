@@ -85,7 +85,7 @@ class Sweep:
         return folder
 
     def resume(self, path: str, overrides: Sequence[str]) -> SweepFolder:
-        """Run what is missing of the sweep in a folder. Raises `ZooError` if there is none, or it goes on."""
+        """Run a sweep's unfinished jobs. Raises `ZooError` if there is no sweep or it is still running."""
         folder = SweepFolder.open(path)
         record = folder.read_record()
         self._refuse_other_command(folder, record)
@@ -141,7 +141,7 @@ class Sweep:
 
 
 def _launcher_overrides(record: dict[str, Any], given: Sequence[str], folder: SweepFolder) -> list[str]:
-    """Return which launcher was chosen now, and its settings; refuse by name what would make other jobs."""
+    """Return the launcher's new overrides. Raises `ZooError` for overrides that would change the jobs."""
     known = {*record["overrides"], *record["hydra_overrides"]}
     new = [each for each in parse_overrides(given) if each.input_line not in known]
     chosen = [each for each in new if each.key_or_group.replace("/", ".").startswith("hydra.launcher")]

@@ -172,7 +172,7 @@ class SweepFolder:
         return one_line(shown(self.path), 1000)
 
     def run_overrides(self, command: str, state: JobState) -> list[str]:
-        """Return what a job is given beside its own overrides, so that its run is found in the sweep."""
+        """Return the overrides that tie a job's run to the sweep: job name and runs folder."""
         if command != "train":  # the others leave no runs behind
             return []
         name = f"job={quoted(self._job_name(state.number))}"
@@ -180,7 +180,7 @@ class SweepFolder:
         return [name] if is_resumed else [f"runs_dir={quoted(str(self.path))}", name]
 
     def read_record(self) -> dict[str, Any]:
-        """Return what ``sweep.yaml`` says, without its list of jobs."""
+        """Return the content of ``sweep.yaml`` without its list of jobs."""
         return parse_own_yaml(self.record.read_bytes().partition(f"\n{JOBS}".encode())[0])
 
     def read_job(self, number: int) -> JobState:
@@ -192,7 +192,7 @@ class SweepFolder:
         return [self.read_job(number) for number in range(len(list(self.jobs.glob("*.json"))))]
 
     def change_job(self, number: int, **values: Any) -> JobState:
-        """Write down what is different of a job now, and return it."""
+        """Change values of a job's state, write it to its file, and return it."""
         earlier = self.read_job(number)
         state = dataclasses.replace(earlier, **values)
         if state != earlier:
@@ -290,7 +290,7 @@ class SweepFolder:
         return None if run is None else read_progress(run, self.path)
 
     def discard(self) -> None:
-        """Remove a sweep of which no job was ever started, and its folder if nothing else is in it."""
+        """Remove a sweep without any started job, and its folder if that is empty then."""
         shutil.rmtree(self.jobs, ignore_errors=True)
         for file in (self.record, self.table, *self.path.glob("slurm-*.sh"), *self.path.glob(".jobs*")):
             file.unlink(missing_ok=True)
@@ -309,7 +309,7 @@ SCALARS = ("eval/mean_reward", "rollout/ep_rew_mean", "time/total_timesteps", "t
 
 
 def read_progress(folder: Path, root: Path) -> RunProgress:
-    """Return what the files in a run's folder say; those that are missing or damaged say nothing.
+    """Read a run's progress from its files; missing or damaged files are skipped.
 
     ``root`` is the folder of the sweep.
     """
@@ -362,7 +362,7 @@ def _status_by_slurm(state: JobState, slurm_state: str, why: str) -> tuple[str, 
 
 
 def _status_without_process(state: JobState, run: RunProgress | None) -> tuple[str, str]:
-    """Return status and reason of a job whose lock nobody holds, and which Slurm does not know."""
+    """Return status and reason of a job that no process runs and Slurm does not know."""
     if state.status == QUEUED:
         return QUEUED, "its multirun is gone before it started"
     if run is not None and run.status == "finished":
@@ -445,7 +445,7 @@ def _parse(answer: str) -> dict[str, tuple[str, str]]:
 
 
 def _answer(command: Sequence[str]) -> str | None:
-    """Return what a command of Slurm prints: nothing for jobs that it has forgotten, None if it fails."""
+    """Return the output of a Slurm command: "" for jobs that Slurm has forgotten, None if it fails."""
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         done = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_SECONDS, check=False)
         if done.returncode == 0 or "Invalid job id" in done.stderr:

@@ -24,7 +24,7 @@ Side = Literal["a", "b"]
 Aggregate = Literal["mean", "iqm"]
 
 SIGNIFICANCE_LEVEL = 0.05
-"""A difference is significant if two equal methods would differ as much less often than this."""
+"""A difference is significant if its p-value is at most this."""
 
 
 @dataclass(frozen=True)
@@ -48,14 +48,14 @@ class Verdict:
     values: tuple[float, float]
     """Mean or IQM of each."""
     difference: float
-    """That of a minus that of b."""
+    """Value of a minus value of b."""
     ci95: Interval | None
     """The 95 % interval of the difference."""
     probability_of_improvement: float
     """How likely a run of a beats one of b."""
     probability_ci95: Interval | None
     chance_if_equal: float | None
-    """How often two equal methods would differ by as much, with as many runs."""
+    """The p-value of a two-sided permutation test of the means."""
     ahead: Side | None
     better: Side | None
     """The side that is significantly better over seeds."""
@@ -131,7 +131,7 @@ def _by_env(name: str, groups: Sequence[Group]) -> dict[str, Group]:
             labels = f"{by_env[group.env].label}; {group.label}"
             raise ZooError(
                 f"{one_line(name, 80)} holds several groups on {group.env} ({labels}): name one"
-                " of them, or put them together by what they share: by=[algo]"
+                " of them, or merge them by the keys that they share: by=[algo]"
             )
     return by_env
 
@@ -176,7 +176,7 @@ def _verdict(first: Sequence[Array], second: Sequence[Array], aggregate: Aggrega
 
 
 def sentence(place: str, verdict: Verdict, names: tuple[str, str]) -> str:
-    """Return a verdict as a sentence; intervals in it are those of the lead of the one that is ahead."""
+    """Return a verdict as a sentence; differences and intervals are given from the leading side's view."""
     values = ", ".join(
         f"{name} {decimal(value)} ({n} run{'s' * (n != 1)})"
         for name, value, n in zip(names, verdict.values, verdict.n_runs, strict=True)

@@ -31,7 +31,7 @@ SAME_LENGTH = 0.93
 N_RESAMPLES = 2_000
 
 CENTERS = {"mean": statistics.mean_of_means, "iqm": statistics.pooled_iqm}
-"""What a group's line, or a side of a comparison, is of its runs."""
+"""How a group's runs become one line, or one value of a comparison."""
 
 
 @dataclass(frozen=True)

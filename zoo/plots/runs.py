@@ -65,7 +65,7 @@ def find_runs(given: Sequence[str]) -> list[Path]:
     if not found:
         where = ", ".join(one_line(text, 80) for text in given[:5])
         raise ZooError(
-            f"there is no run in {where or 'what was given'}: no {RECORD}, {MONITOR} or {EVALUATIONS} there"
+            f"there is no run in {where or 'an empty list'}: no {RECORD}, {MONITOR} or {EVALUATIONS} there"
             " or below; zoo train algo=ppo2 env=CartPole-v1 makes one"
         )
     return list(found.values())

@@ -32,7 +32,7 @@ OnEvaluation = Callable[[int, Evaluation], str | None]
 
 
 def samples_of(objective: str, evaluation: Evaluation) -> list[float]:
-    """Return what the objective averages over: the returns, or the successes, of all episodes."""
+    """Return the values that the objective averages: returns or successes of all episodes."""
     samples = evaluation.successes if objective == "success_rate" else evaluation.returns
     if samples is None:
         raise ZooError(

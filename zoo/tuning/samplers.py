@@ -44,7 +44,7 @@ def make_sampler(values: Mapping[str, Any], study_seed: int = 0, trial_seed: int
 
 
 def make_pruner(values: Mapping[str, Any], first: int = 1, last: int = 1) -> BasePruner:
-    """Return the pruner by the section ``pruner``; what is null follows from the steps of a trial."""
+    """Return the pruner of the section ``pruner``; null values are derived from a trial's steps."""
     from optuna import pruners
 
     steps = {"n_warmup_steps": int(WARM_UP * last), "min_resource": first, "max_resource": last}

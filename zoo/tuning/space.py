@@ -30,7 +30,7 @@ Values = dict[str, Any]
 """Hyperparameters of a trial by their path in the config: ``{"algo.gamma": 0.99}``."""
 
 Parameters = Mapping[str, Any]
-"""What a sampler draws, by Optuna's names for it."""
+"""Values drawn by a sampler, by their Optuna parameter names."""
 
 Lookup = Callable[[str], Any]
 """Returns the value of another setting of the trial by its path."""
@@ -288,7 +288,7 @@ def _suggest(trial: Trial, name: str, distribution: Any) -> Any:
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the path of every hyperparameter of a space and what the space says of it."""
+    """Yield path and definition of every hyperparameter of a space."""
     for key, value in values.items():
         is_section = isinstance(value, Mapping) and not {"type", "choices", "low", "high"} & value.keys()
         if is_section or (isinstance(value, Mapping) and isinstance(value.get("type"), Mapping)):

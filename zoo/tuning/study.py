@@ -301,7 +301,7 @@ def _begin(plan: Plan, storage: Storage) -> tuple[Study, list[str]]:
 
 
 def _differences(plan: Plan, study: Study) -> str:
-    """Return in which settings the study was begun otherwise, "" for none."""
+    """Return the settings that differ from the stored study's as text, "" for none."""
     now, was = plan.settings(), study.user_attrs[SETTINGS]
     seed = plan.base["seed"]
     now["seed"], was["seed"] = (seed_of(study) if seed is None else seed), seed_of(study)

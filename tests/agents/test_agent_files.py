@@ -68,7 +68,7 @@ def test_agent_reads_back_as_written(tmp_path: Path, agent: AgentFiles, name: st
     assert read.card.items() >= agent.card.items()
 
 
-def test_card_is_completed_with_names_hyperparameters_and_versions(folder: Path) -> None:
+def test_card_gets_names_hyperparameters_and_versions(folder: Path) -> None:
     card = read_card(folder)
     assert (card["algo"], card["env"]) == ("ppo2", "CartPole-v1")
     assert card["hyperparameters"]["clip_range"] == 0.2
@@ -77,14 +77,14 @@ def test_card_is_completed_with_names_hyperparameters_and_versions(folder: Path)
     assert card["created"].endswith("+00:00")
 
 
-def test_readme_tells_score_hyperparameters_and_commands(folder: Path) -> None:
+def test_readme_shows_score_hyperparameters_commands(folder: Path) -> None:
     text = (folder / "README.md").read_text()
     score = "487.2 ± 2.50 over 100 episodes"
     for expected in ("# ppo2 on CartPole-v1", score, "50,000", "zoo evaluate", "lin_3e-4"):
         assert expected in text
 
 
-def test_writing_again_replaces_the_agent_and_keeps_a_neighbour(folder: Path, agent: AgentFiles) -> None:
+def test_rewriting_agent_keeps_foreign_files(folder: Path, agent: AgentFiles) -> None:
     (folder / "notes.txt").write_text("mine")
     (folder / "videos").mkdir()
     (folder / "videos" / "a.mp4").write_bytes(b"film")
@@ -232,7 +232,7 @@ def test_damaged_agent_hides_no_other(
 
 
 # Tensors and policy
-def test_first_differences_between_tensors_and_policy_are_named() -> None:
+def test_error_names_tensors_that_differ_from_policy() -> None:
     tensors = {"a": np.zeros((2, 3)), "b": np.zeros(4), "x": np.zeros(1)}
     check_tensors({"a": (2, 3), "b": (4,), "x": (1,)}, tensors)
     with pytest.raises(ZooError) as caught:
@@ -244,7 +244,7 @@ def test_first_differences_between_tensors_and_policy_are_named() -> None:
 
 
 @pytest.mark.parametrize(("own", "filed"), [("auto", None), (None, 0), (200, 200)])
-def test_limit_of_an_episodes_steps_keeps_its_meaning_in_format_1(
+def test_format_1_keeps_meaning_of_max_episode_steps(
     own: Any, filed: Any, tmp_path: Path, agent: AgentFiles
 ) -> None:
     agent.config["env"]["max_episode_steps"] = own

@@ -21,7 +21,7 @@ def test_help_fits_a_terminal_of_80_columns(arguments: list[str], capsys: pytest
     assert [line for line in capsys.readouterr().out.splitlines() if len(line) > 80] == []
 
 
-def test_package_runs_as_a_module_and_takes_no_library_from_the_working_folder(tmp_path: Path) -> None:
+def test_python_m_zoo_ignores_libraries_in_folder(tmp_path: Path) -> None:
     for library in ("hydra", "yaml", "omegaconf"):
         (tmp_path / f"{library}.py").write_text("raise SystemExit('taken from the working folder')")
     command = [sys.executable, "-m", "zoo", "train", "n_timestep=1"]
@@ -37,7 +37,7 @@ def test_help_imports_nothing_heavy() -> None:
     assert heavy.isdisjoint(modules.splitlines()[-1].split())
 
 
-def test_reader_that_has_seen_enough_ends_the_command_quietly(tmp_path: Path) -> None:
+def test_closed_pipe_ends_command_quietly(tmp_path: Path) -> None:
     command = f"'{ZOO}' train --help | head -n 1"
     done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.stdout == "Train an agent.\n"
@@ -59,7 +59,7 @@ def test_ascii_stdout_shows_scores() -> None:
 
 
 @pytest.mark.parametrize(("given", "found"), [(None, "1"), ("3", "3")])
-def test_openblas_gets_one_thread_unless_the_user_says_otherwise(given: str | None, found: str) -> None:
+def test_openblas_defaults_to_one_thread(given: str | None, found: str) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
     if given is not None:
         environment["OPENBLAS_NUM_THREADS"] = given

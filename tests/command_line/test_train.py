@@ -87,7 +87,7 @@ def test_config_of_a_run_gives_the_same_run_again() -> None:
     assert same(weights(first / "agent"), weights(again / "agent"))
 
 
-def test_preset_has_its_own_folder_and_its_agent_is_called_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_preset_names_its_run_folder_and_agent(capsys: pytest.CaptureFixture[str]) -> None:
     run = train("algo=ppo", "env=CartPole-v1", *BARE)
     assert run.parent == Path("runs/ppo/CartPole-v1")
     card = json.loads((run / "agent" / "card.json").read_text())
@@ -96,7 +96,7 @@ def test_preset_has_its_own_folder_and_its_agent_is_called_so(capsys: pytest.Cap
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["algo"] == "ppo"
 
 
-def test_init_from_starts_with_the_weights_and_says_what_differs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_init_from_copies_weights_and_prints_changes(capsys: pytest.CaptureFixture[str]) -> None:
     first = train(*CARTPOLE, "seed=1")
     capsys.readouterr()
     second = train(*CARTPOLE, "seed=2", f"init_from={first}/agent", "algo.learning_rate=0", "algo.gamma=0.5")
@@ -107,7 +107,7 @@ def test_init_from_starts_with_the_weights_and_says_what_differs(capsys: pytest.
     assert "algo.n_steps" not in printed
 
 
-def test_memory_that_does_not_fit_is_refused_with_the_size_that_does(
+def test_error_for_large_buffer_names_size_that_fits(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(replay, "free_bytes", lambda: 10_000_000)
@@ -130,7 +130,7 @@ gym.register("Mine-v0", CartPoleEnv, max_episode_steps=50)
 
 
 @pytest.mark.slow
-def test_module_in_the_working_folder_is_found_by_the_command(working_folder: Path) -> None:
+def test_command_finds_module_in_working_folder(working_folder: Path) -> None:
     (working_folder / "my_envs.py").write_text(OWN_ENV)
     done = subprocess.run(
         [ZOO, "train", "-m", "algo=ppo2", "env=my_envs:Mine-v0,CartPole-v1", *SHORT, "logger=none"],
@@ -152,7 +152,7 @@ def test_finished_run_is_not_resumed(capsys: pytest.CaptureFixture[str]) -> None
     assert f"init_from={run}" in message
 
 
-def test_run_killed_before_its_first_checkpoint_starts_anew(capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_killed_before_checkpoint_restarts(capsys: pytest.CaptureFixture[str]) -> None:
     whole = train(*CARTPOLE, "seed=5")
     killed = whole.with_name("killed_s5")
     whole_weights = weights(whole / "agent")
@@ -188,7 +188,7 @@ gym.register("Broken-v0", Broken)
 
 
 @pytest.mark.parametrize("command", ["check", "train algo=ppo2"])
-def test_broken_environment_is_found_before_the_first_step(
+def test_broken_env_is_refused_before_first_step(
     command: str, working_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (working_folder / "broken_env.py").write_text(BROKEN_ENV)
@@ -252,7 +252,7 @@ def test_masked_parts_are_trained_evaluated_and_played(capsys: pytest.CaptureFix
     assert "in 20.0 steps, 2 episodes" in capsys.readouterr().out
 
 
-def test_masks_are_ignored_on_request_wherever_the_agent_acts(capsys: pytest.CaptureFixture[str]) -> None:
+def test_mask_actions_false_applies_to_evaluation(capsys: pytest.CaptureFixture[str]) -> None:
     run = run_of("algo=ppo2", "env=Zoo/Masked-v0", "env.mask_actions=false")
     assert "masks_actions" not in (run / "agent" / "config.yaml").read_text()
     capsys.readouterr()

@@ -76,9 +76,7 @@ def test_nothing_beside_runs(unpacked: Path, arguments: tuple[str, ...]) -> None
 @pytest.mark.parametrize(
     ("env", "options"), [pytest.param("Class-v0", (), marks=pytest.mark.slow), ("Name-v0", IN_WORKERS)]
 )
-def test_module_that_the_user_names_is_found_with_all_that_it_imports(
-    unpacked: Path, env: str, options: tuple[str, ...]
-) -> None:
+def test_user_module_can_import_its_neighbours(unpacked: Path, env: str, options: tuple[str, ...]) -> None:
     (unpacked / "mine.py").write_text(OWN_MODULE)
     (unpacked / "elsewhere.py").write_text("from mine import Env\n")
     for name in ("helper", "imported_late"):

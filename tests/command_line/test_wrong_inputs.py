@@ -121,7 +121,7 @@ def test_wrong_input_is_answered(command: str, capsys: pytest.CaptureFixture[str
     assert [path for path in Path("runs").rglob("*") if path.is_file()] == []
 
 
-def test_a_tuned_file_whose_key_is_set_elsewhere_is_not_blamed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_error_in_override_does_not_name_tuned_file(capsys: pytest.CaptureFixture[str]) -> None:
     assert status_of(["train", *MINE.split(), "tuned=range.yaml", "algo.gamma=4"]) == 2
     assert "algo.gamma=4` is out of range" in (told := capsys.readouterr().err)
     assert "range.yaml" not in told

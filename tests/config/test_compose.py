@@ -31,7 +31,7 @@ CARTPOLE = ["algo=ppo2", "env=CartPole-v1"]
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_without_tuned_values_hyperparameters_are_the_dataclass_defaults(name: str) -> None:
+def test_untuned_hyperparameters_are_class_defaults(name: str) -> None:
     config = zoo.compose("train", [f"algo={name}", "env=Nothing-v7"])
     declared = defaults(algorithm_class(name).config_class)
     assert OmegaConf.to_container(config.algo) == {"name": name, **declared}
@@ -123,7 +123,7 @@ def test_value_that_wins(overrides: str) -> None:
             assert isinstance(value, type(expected) | DictConfig | ListConfig)
 
 
-def test_callbacks_and_loggers_are_chosen_singly_or_together() -> None:
+def test_callbacks_and_loggers_take_one_name_or_a_list() -> None:
     off = defaults(CallbacksSettings)
     assert zoo.compose("train", [*CARTPOLE, "callbacks=none"]).callbacks == off
     assert zoo.compose("train", [*CARTPOLE, "callbacks=[checkpoint]"]).callbacks == {
@@ -152,7 +152,7 @@ def test_every_setting_has_its_default_in_conf(command: str) -> None:
     assert names == set(written) - {"defaults", "hydra"}
 
 
-def test_algo_and_env_are_plain_names_where_an_agent_is_looked_for() -> None:
+def test_agent_commands_take_algo_and_env_as_names() -> None:
     config = zoo.compose("export", ["algo=ppo2", "env=ALE/Pong-v5"])
     assert (config.algo, config.env) == ("ppo2", "ALE/Pong-v5")
     config = zoo.compose("enjoy", ["algo=ppo2", "env=ALE/Pong-v5", "env.max_episode_steps=9"])
@@ -184,7 +184,7 @@ def test_yaml_is_data(working_folder: Path) -> None:
     assert not planted.exists()
 
 
-def test_composing_is_the_same_again_and_inside_of_a_hydra_job() -> None:
+def test_compose_is_repeatable_and_works_in_hydra_job() -> None:
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
 
@@ -210,7 +210,7 @@ def test_config_of_a_run_is_an_experiment() -> None:
         zoo.compose("train", ["experiment=runs/config.yaml"])
 
 
-def test_callbacks_and_logger_of_the_command_line_replace_those_of_a_run_or_leave_them_out() -> None:
+def test_callbacks_and_logger_override_those_of_run() -> None:
     write("run/config.yaml", OmegaConf.to_yaml(zoo.compose("train", [*CARTPOLE, "callbacks=agents"])))
     chosen = [["callbacks=none", "logger=none"], ["callbacks=eval", "logger=csv"]]
     for words in chosen:
@@ -226,7 +226,7 @@ def test_callbacks_and_logger_of_the_command_line_replace_those_of_a_run_or_leav
     assert more.agents is not None
 
 
-def test_a_dictionary_on_the_command_line_is_blamed_for_what_is_in_it() -> None:
+def test_error_names_key_inside_dictionary_override() -> None:
     noise = "algo.action_noise={type: normal, std: -1}"
     with pytest.raises(ZooError, match=r"`algo\.action_noise\.std=-1` is out of range") as caught:
         zoo.compose("train", ["algo=td3", "env=Pendulum-v1", noise])
@@ -250,7 +250,7 @@ def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return printed.out
 
 
-def test_config_is_shown_with_the_meaning_of_its_values(capsys: pytest.CaptureFixture[str]) -> None:
+def test_shown_config_has_help_of_its_values(capsys: pytest.CaptureFixture[str]) -> None:
     text = shown(capsys, "train", "algo=ppo2", "env=CartPole-v1", "--cfg", "job")
     composed = zoo.compose("train", ["algo=ppo2", "env=CartPole-v1"])
     assert yaml.safe_load(text) == OmegaConf.to_container(composed)
@@ -259,14 +259,14 @@ def test_config_is_shown_with_the_meaning_of_its_values(capsys: pytest.CaptureFi
         assert f"# {field.metadata['help']}" in text
 
 
-def test_config_can_be_shown_before_everything_is_chosen(capsys: pytest.CaptureFixture[str]) -> None:
+def test_incomplete_config_can_be_shown(capsys: pytest.CaptureFixture[str]) -> None:
     config = yaml.safe_load(shown(capsys, "train", "algo=sac", "--cfg", "job"))
     assert config["algo"]["name"] == "sac"
     assert "env" not in config
     assert "algo" not in yaml.safe_load(shown(capsys, "train", "--cfg", "job"))
 
 
-def test_help_names_groups_options_settings_and_examples(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_lists_groups_options_settings_examples(capsys: pytest.CaptureFixture[str]) -> None:
     page = shown(capsys, "train", "--help")
     for word in (
         *("zoo train algo=ppo2 env=CartPole-v1", "a2c", "PPO with the defaults of Stable-Baselines3"),
@@ -311,7 +311,7 @@ def test_own_resolver_is_registered_in_conf(tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("key", ["n_envs", "algo.n_epochs"])
-def test_number_of_a_variable_is_decoded_as_the_message_says(
+def test_message_says_how_to_decode_number_of_variable(
     key: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("MY_NUMBER", "4711")  # no other test's: a process keeps how values were written

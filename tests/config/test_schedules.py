@@ -55,7 +55,7 @@ def test_text_forms(text: str, schedule: Schedule) -> None:
 
 @given(kind=st.sampled_from(TYPES), start=numbers, end=numbers, fraction=st.floats(1e-3, 1))
 @each_example
-def test_schedules_begin_at_start_and_go_no_further_after_their_fraction(
+def test_schedule_is_constant_after_its_fraction(
     kind: str, start: float, end: float, fraction: float
 ) -> None:
     schedule = parse({"type": kind, "start": start, "end": end, "fraction": fraction})

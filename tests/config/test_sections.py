@@ -26,7 +26,7 @@ def write_gail_file(text: str) -> None:
 
 
 @pytest.mark.parametrize("generator", GENERATORS)
-def test_generators_defaults_stand_beside_the_discriminators(generator: str, working_folder: Path) -> None:
+def test_gail_config_adds_defaults_of_its_generator(generator: str, working_folder: Path) -> None:
     algo = OmegaConf.to_container(zoo.compose("train", [*GAIL, f"algo.generator={generator}"]).algo)
     assert isinstance(algo, dict)
     own = defaults(algorithm_class(generator).config_class)
@@ -62,7 +62,7 @@ def test_what_is_no_generator_gets_one_line(
     assert printed.count("\n") == 1
 
 
-def test_tuned_values_are_for_the_generator_that_the_file_names(working_folder: Path) -> None:
+def test_tuned_values_apply_only_to_their_generator(working_folder: Path) -> None:
     write_gail_file("n_envs: 3\nalgo: {generator: ppo2, clip_range: 0.3, gamma: 0.5, d_step: 7}")
     algo = zoo.compose("train", GAIL).algo
     assert (algo.generator, algo.clip_range, algo.gamma, algo.d_step) == ("ppo2", 0.3, 0.5, 7)
@@ -76,7 +76,7 @@ def test_tuned_values_are_for_the_generator_that_the_file_names(working_folder: 
     assert (same.clip_range, same.d_step) == (0.3, 2)
 
 
-def test_run_of_one_generator_is_done_again_from_its_config(working_folder: Path) -> None:
+def test_experiment_repeats_run_with_its_generator(working_folder: Path) -> None:
     write_gail_file("algo: {cg_max_steps: 3}")
     config = zoo.compose("train", [*GAIL, "algo.generator=ppo2", "algo.clip_range=0.3"])
     folder = Path("runs/gail/Nothing-v7/now_s0")
@@ -111,7 +111,7 @@ def test_replay_is_chosen_and_set(overrides: list[str], expected: dict[str, Any]
     assert replay(*DQN, *overrides) == {**UNIFORM, **expected}
 
 
-def test_presets_and_tuned_files_choose_and_set_it_and_the_command_line_has_the_last_word() -> None:
+def test_command_line_overrides_replay_of_tuned_file() -> None:
     Path("conf/algo").mkdir(parents=True)
     Path("conf/algo/my_dqn.yaml").write_text(
         "defaults: [dqn, override /replay: hindsight, _self_]\nlearning_starts: 7\n"
@@ -128,7 +128,7 @@ def test_presets_and_tuned_files_choose_and_set_it_and_the_command_line_has_the_
     assert replay(*mine, "replay=prioritized") == {**UNIFORM, "prioritized": PRIORITIZED}
 
 
-def test_prioritized_replay_does_not_replace_hindsight_of_a_preset() -> None:
+def test_hindsight_preset_refuses_prioritized_alone() -> None:
     goals = ["algo=her_dqn", "env=Zoo/BitFlipping-v0", "tuned=none"]
     with pytest.raises(
         ZooError, match=r"`algo=her_dqn` replays with hindsight, .* algo=dqn replay=prioritized"
@@ -139,7 +139,7 @@ def test_prioritized_replay_does_not_replace_hindsight_of_a_preset() -> None:
     assert replay(*goals, "replay=uniform") == UNIFORM
 
 
-def test_a_run_is_trained_once_more_with_its_replay_or_another() -> None:
+def test_experiment_can_override_replay_resume_cannot() -> None:
     run = Path("runs/dqn/CartPole-v1/one")
     run.mkdir(parents=True)
     config = zoo.compose("train", [*DQN, "seed=1", "replay=prioritized", "replay.prioritized.beta=0.9"])
@@ -171,7 +171,7 @@ def test_an_algorithm_that_does_not_replay_refuses_one(override: str) -> None:
         ("replay=priority", "unknown replay 'priority'"),
     ],
 )
-def test_mistakes_in_the_replay_section_are_told_in_one_line(override: str, message: str) -> None:
+def test_replay_error_is_one_line(override: str, message: str) -> None:
     with pytest.raises(ZooError) as raised:
         zoo.compose("train", [*DQN, override])
     assert message in str(raised.value)

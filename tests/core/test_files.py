@@ -29,7 +29,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_written_file_has_its_content_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
+def test_atomic_write_leaves_no_temporary_file(tmp_path: Path) -> None:
     atomic.write_text(tmp_path / "new" / "a.txt", "first")
     atomic.write_text(tmp_path / "new" / "a.txt", "second")
     assert (tmp_path / "new" / "a.txt").read_text() == "second"
@@ -50,7 +50,7 @@ def test_interrupted_file_leaves_the_earlier_one(tmp_path: Path) -> None:
     assert names(tmp_path) == ["a.txt"]
 
 
-def test_full_disk_leaves_the_earlier_file_and_says_why(tmp_path: Path) -> None:
+def test_full_disk_keeps_old_file_and_is_reported(tmp_path: Path) -> None:
     """A limit on file sizes stands in for a full disk: the system refuses the write half-way in both."""
     program = """
 import resource, signal, sys
@@ -73,7 +73,7 @@ except ZooError as error:
     assert names(tmp_path) == ["a.txt"]
 
 
-def test_place_that_cannot_be_written_is_named_with_the_reason(tmp_path: Path) -> None:
+def test_error_names_unwritable_path_and_reason(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ZooError, match=r"can't write .*file/a\.txt: (Not a directory|File exists)"):
         atomic.write_text(tmp_path / "file" / "a.txt", "x")
@@ -87,7 +87,7 @@ def test_folder_replaces_the_earlier_one_whole(tmp_path: Path) -> None:
     assert names(tmp_path) == ["agent"]
 
 
-def test_folder_is_never_seen_in_part_by_a_reader_when_its_writer_is_killed(tmp_path: Path) -> None:
+def test_killed_writer_leaves_whole_folder(tmp_path: Path) -> None:
     program = """
 import itertools, sys
 from zoo.core import atomic
@@ -121,7 +121,7 @@ BAD_YAML = {
 
 
 @pytest.mark.parametrize("content", BAD_YAML.values(), ids=BAD_YAML)
-def test_yaml_that_is_no_plain_data_is_refused_in_one_line(content: bytes) -> None:
+def test_yaml_beyond_plain_data_gets_one_line_error(content: bytes) -> None:
     with pytest.raises(ValueError) as caught:  # noqa: PT011
         parse_yaml(content)
     assert str(caught.value).isprintable()
@@ -154,7 +154,7 @@ def test_arrays_come_back_as_they_were(tmp_path: Path) -> None:
         np.testing.assert_array_equal(back[name], array)
 
 
-def test_file_is_one_that_the_safetensors_package_reads(tmp_path: Path) -> None:
+def test_safetensors_package_reads_written_file(tmp_path: Path) -> None:
     write_tensors(tmp_path / "a.safetensors", ARRAYS)
     for name, array in safetensors.numpy.load_file(tmp_path / "a.safetensors").items():
         np.testing.assert_array_equal(array, ARRAYS[name])

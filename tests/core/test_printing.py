@@ -14,7 +14,7 @@ from zoo.commands.benchmark import table_of
 from zoo.core.printing import decimal, printable, say, without_password
 
 
-def test_escape_sequences_and_invisible_characters_vanish() -> None:
+def test_printable_drops_escape_and_invisible_chars() -> None:
     attack = "a\x1b[2J\x1b]0;title\x07b\x9b31mc\x08\r\x00\x7f\u202ed\u2066e\u200bf\u2028g\ud800h"
     assert printable(attack) == "a[2J]0;titleb31mcdefgh"
 

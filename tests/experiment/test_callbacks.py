@@ -55,7 +55,7 @@ class Preempt(Callback):
         algorithm.request_stop(PREEMPTED)
 
 
-def test_evaluations_have_the_names_of_stable_baselines(run: RunFolder, ppo2: Callable[..., PPO2]) -> None:
+def test_evaluations_file_uses_names_of_sb3(run: RunFolder, ppo2: Callable[..., PPO2]) -> None:
     ppo2().learn(384, EvalCallback("CartPole-v1", every=128, n_eval_episodes=3, run=run))
     with np.load(run.evaluations) as file:
         assert sorted(file.files) == ["ep_lengths", "results", "timesteps"]
@@ -103,7 +103,7 @@ def test_later_of_two_equal_agents_is_the_best(run: RunFolder, ppo2: Any, confir
     assert json.loads((run.best_agent / "card.json").read_text())["timesteps"] == 192
 
 
-def test_confirmed_best_agent_is_judged_by_more_episodes(run: RunFolder, ppo2: Callable[..., PPO2]) -> None:
+def test_confirm_scores_best_agent_on_more_episodes(run: RunFolder, ppo2: Callable[..., PPO2]) -> None:
     evaluation = EvalCallback("CartPole-v1", every=64, n_eval_episodes=2, seed=1, confirm=20, run=run)
     confirmed: list[tuple[float, float]] = []
 
@@ -155,7 +155,7 @@ def test_reaching_the_threshold_exactly_is_enough(ppo2: Callable[..., PPO2]) -> 
 
 
 @pytest.mark.parametrize(("min_evals", "ends_at"), [(0, 3), (4, 7)])
-def test_run_ends_after_evaluations_without_a_better_one(min_evals: int, ends_at: int, ppo2: Any) -> None:
+def test_run_ends_after_evals_without_improvement(min_evals: int, ends_at: int, ppo2: Any) -> None:
     evaluation, model = evaluation_of_two(), ppo2()
     stop = StopTrainingOnNoModelImprovement(evaluation, max_no_improvement_evals=2, min_evals=min_evals)
     stop.load_state(ALREADY_PERFECT)
@@ -192,7 +192,7 @@ def assert_same_agents(first: Path, second: Path) -> None:
         assert all(np.array_equal(ones[name], others[name]) for name in ones)
 
 
-def test_agents_are_named_by_their_steps_and_carry_their_score() -> None:
+def test_kept_agents_have_step_names_and_scores() -> None:
     result = trained()
     agents = kept_agents(result.run.path)
     assert list(agents) == [128, 256, 320, 448, 512]
@@ -207,7 +207,7 @@ def test_agents_are_named_by_their_steps_and_carry_their_score() -> None:
     assert not all(np.array_equal(values, own[name]) for name, values in first.items())
 
 
-def test_interrupted_run_keeps_the_same_agents_as_one_that_never_stopped() -> None:
+def test_resumed_run_keeps_same_agents() -> None:
     """What was kept after the checkpoint is kept once more; what a kill left half written goes."""
     whole = trained()
     with Experiment(compose("train", [*SHORT, "seed=3"])) as experiment:
@@ -229,7 +229,7 @@ def test_interrupted_run_keeps_the_same_agents_as_one_that_never_stopped() -> No
     assert_same_agents(run, whole.run.path)
 
 
-def test_callbacks_come_in_the_order_in_which_they_are_needed(config: dict[str, Any], run: RunFolder) -> None:
+def test_callbacks_are_ordered_with_checkpoint_last(config: dict[str, Any], run: RunFolder) -> None:
     config["callbacks"] |= {
         "stop_on_reward": {"threshold": 475.0},
         "stop_on_no_improvement": {"max_evaluations": 5, "min_evaluations": 0},
@@ -260,7 +260,7 @@ def test_run_is_divided_where_no_interval_is_set(config: dict[str, Any], run: Ru
     }
 
 
-def test_stopping_by_evaluations_without_any_is_refused(config: dict[str, Any], run: RunFolder) -> None:
+def test_stop_on_reward_needs_evaluations(config: dict[str, Any], run: RunFolder) -> None:
     config["callbacks"] |= {"eval": None, "stop_on_reward": {"threshold": 475.0}}
     with pytest.raises(ZooError, match=r"`callbacks\.stop_on_reward` needs `callbacks\.eval`"):
         make_callbacks(config, run, ExitStack())
@@ -354,7 +354,7 @@ def difference(first: Any, second: Any) -> float:
     return float(np.abs(first - second).mean())
 
 
-def test_run_with_videos_ends_with_the_same_weights_bit_for_bit() -> None:
+def test_videos_do_not_change_weights() -> None:
     plain = train(compose("train", [*SHORT_VIDEOS, "runs_dir=plain"]))
     filmed = train(compose("train", [*SHORT_VIDEOS, "runs_dir=filmed", *FILMING]))
     assert same(plain.algorithm.get_parameters(), filmed.algorithm.get_parameters())
@@ -366,7 +366,7 @@ def test_run_with_videos_ends_with_the_same_weights_bit_for_bit() -> None:
     assert not plain.run.videos.exists()
 
 
-def test_interrupted_run_is_resumed_exactly_and_films_what_was_due() -> None:
+def test_resumed_run_is_exact_and_films_due_videos() -> None:
     whole = train(compose("train", [*SHORT_VIDEOS, "runs_dir=whole", *FILMING]))
     with Experiment(compose("train", [*SHORT_VIDEOS, "runs_dir=parts", *FILMING])) as experiment:
         experiment.callbacks.insert(1, Preempt(256))  # before the video that is due then
@@ -400,7 +400,7 @@ def test_signal_during_a_video_leaves_no_part_of_it(ppo2: Callable[..., PPO2], t
     assert not list((tmp_path / "videos").iterdir())
 
 
-def test_what_cannot_be_filmed_is_refused_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unfilmable_run_is_refused_before_start(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ZooError, match="can't film Zoo/Identity-v0"):
         train(compose("train", [*SHORT_VIDEOS, "env=Zoo/Identity-v0", *FILMING]))
     with pytest.raises(ZooError, match="`size=641"):
@@ -493,7 +493,7 @@ def test_stop_without_an_evaluation_is_told(ppo2: Callable[..., PPO2]) -> None:
 
 
 @pytest.mark.usefixtures("own_callbacks")
-def test_targets_in_the_arguments_of_a_callback_are_made(config: dict[str, Any], run: RunFolder) -> None:
+def test_callback_arguments_instantiate_targets(config: dict[str, Any], run: RunFolder) -> None:
     half = {"_target_": "fractions.Fraction", "numerator": 1, "denominator": 2}
     mine = {"_target_": "own_callbacks.WithArguments", "every": 10}
     for size, made in (

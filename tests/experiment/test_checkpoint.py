@@ -54,7 +54,7 @@ def weights(model: Algorithm) -> dict[str, bytes]:
     return {name: tensor.numpy().tobytes() for name, tensor in model.runner.state.items()}
 
 
-def test_full_disk_loses_no_checkpoint_and_the_run_goes_on(
+def test_full_disk_keeps_checkpoint_and_run_continues(
     tmp_path: Path, ppo2: Callable[..., PPO2], no_larger_files: Limit, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model, folder = ppo2(), tmp_path / "checkpoint"
@@ -71,9 +71,7 @@ def test_full_disk_loses_no_checkpoint_and_the_run_goes_on(
     assert "File too large" in lines[0]
 
 
-def test_only_the_newest_checkpoint_stays_and_what_a_killed_process_began_goes(
-    tmp_path: Path, ppo2: Callable[..., PPO2]
-) -> None:
+def test_old_and_partial_checkpoints_are_deleted(tmp_path: Path, ppo2: Callable[..., PPO2]) -> None:
     folder = tmp_path / "checkpoint"
     folder.mkdir()
     for name in ("100-0123abcd.safetensors", ".100-0123abcd.safetensors.0000abcd.partial"):
@@ -120,7 +118,7 @@ def test_a_signal_writes_a_checkpoint_at_once(tmp_path: Path, ppo2: Callable[...
     assert read_checkpoint(tmp_path).timesteps == 128
 
 
-def test_environments_out_of_reach_are_reset_at_checkpoints_and_the_run_says_so(
+def test_envs_without_replay_are_reset_at_checkpoints(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def ppo2_out_of_reach() -> PPO2:
@@ -157,7 +155,7 @@ def test_checkpoint_of_another_format_is_refused(number: int, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("then_a_signal", [False, True])
-def test_a_run_that_had_reached_its_end_is_not_trained_on(tmp_path: Path, then_a_signal: bool) -> None:
+def test_resumed_run_that_had_ended_trains_no_more(tmp_path: Path, then_a_signal: bool) -> None:
     def ppo2_small() -> PPO2:
         return PPO2(SMALL, "CartPole-v1", n_envs=2, seed=1, compile=False, n_steps=32, n_epochs=1)
 
@@ -171,7 +169,7 @@ def test_a_run_that_had_reached_its_end_is_not_trained_on(tmp_path: Path, then_a
 
 
 @pytest.mark.parametrize("deterministic", [True, False])
-def test_evaluations_change_nothing_and_depend_on_a_seed_alone(tmp_path: Path, deterministic: bool) -> None:
+def test_evaluations_depend_on_seed_and_leave_training(tmp_path: Path, deterministic: bool) -> None:
     """Also where the policy draws from torch by itself, and one evaluation is broken off and made again."""
 
     class Breaking(EvalCallback):
@@ -378,7 +376,7 @@ def written_until(folder: Path, model: DQN, moment: int, error: BaseException) -
 @pytest.mark.parametrize(
     "error", [KilledError(), OSError(errno.EIO, os.strerror(errno.EIO))], ids=["kill", "error"]
 )
-def test_there_is_a_whole_checkpoint_whichever_operation_is_the_last_or_fails(
+def test_checkpoint_survives_failure_of_any_operation(
     error: BaseException, run_at_200: DQN, tmp_path: Path
 ) -> None:
     """The run goes on from it, with checkpoints, and nothing stays of what was begun."""
@@ -400,7 +398,7 @@ def test_there_is_a_whole_checkpoint_whichever_operation_is_the_last_or_fails(
     assert found.count(160) > 12
 
 
-def test_arrays_are_on_the_disk_before_a_checkpoint_names_them(
+def test_checkpoint_names_only_synced_arrays(
     run_at_200: DQN, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both their content and their names, so that a power cut leaves them there."""
@@ -444,7 +442,7 @@ def make_acer() -> ACER:
     return ACER(SMALL, make_vec_env(Wide, 2), seed=1, compile=False, **settings)
 
 
-def test_windows_of_acer_are_written_once_and_resumed_exactly(written: list[int], tmp_path: Path) -> None:
+def test_acer_windows_are_written_once_and_resumed(written: list[int], tmp_path: Path) -> None:
     model, size = make_acer(), 1000 * WIDTH
     for _ in range(2):
         written.clear()

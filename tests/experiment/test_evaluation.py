@@ -62,14 +62,14 @@ def two_lengths() -> SyncVecEnv:
     return SyncVecEnv([lambda: Fixed(1), lambda: Fixed(10)])
 
 
-def test_each_env_plays_its_share_so_that_short_episodes_count_no_more_than_long_ones() -> None:
+def test_each_env_plays_equally_many_episodes() -> None:
     evaluation = evaluate(Recorder(), two_lengths(), 8)
     assert sorted(evaluation.lengths.tolist()) == [1, 1, 1, 1, 10, 10, 10, 10]
     assert evaluation.mean == 5.5
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP])
-def test_model_is_told_when_an_episode_starts_in_either_autoreset_mode(mode: AutoresetMode) -> None:
+def test_model_gets_episode_starts_in_autoreset_modes(mode: AutoresetMode) -> None:
     model = Recorder()
     envs = SyncVectorEnv([lambda: Fixed(2), lambda: Fixed(3)], autoreset_mode=mode)
     evaluation = evaluate(model, envs, 6)
@@ -99,7 +99,7 @@ def test_success_rate_is_there_where_the_env_says_so(ppo2: Callable[..., PPO2]) 
     assert evaluate(ppo2(), "CartPole-v1", 2).success_rate is None
 
 
-def test_same_seed_gives_the_same_episodes_whatever_was_evaluated_before(ppo2: Callable[..., PPO2]) -> None:
+def test_seed_alone_decides_evaluation_episodes(ppo2: Callable[..., PPO2]) -> None:
     model, envs = ppo2(seed=3), make_vec_env("CartPole-v1", 3)
     first = evaluate(model, envs, 6, seed=4)
     other = evaluate(model, envs, 6, seed=5)
@@ -120,7 +120,7 @@ def test_normaliser_stands_still_and_returns_are_raw(ppo2: Callable[..., PPO2]) 
     np.testing.assert_array_equal(evaluation.returns, evaluation.lengths)
 
 
-def test_evaluate_policy_returns_what_stable_baselines_does(ppo2: Callable[..., PPO2]) -> None:
+def test_evaluate_policy_returns_same_as_sb3(ppo2: Callable[..., PPO2]) -> None:
     model = ppo2()
     mean, std = evaluate_policy(model, "CartPole-v1", 5, seed=1)
     returns, lengths = evaluate_policy(model, "CartPole-v1", 5, seed=1, return_episode_rewards=True)
@@ -129,7 +129,7 @@ def test_evaluate_policy_returns_what_stable_baselines_does(ppo2: Callable[..., 
     assert returns == lengths
 
 
-def test_an_evaluation_of_today_plays_the_episodes_that_it_played_yesterday() -> None:
+def test_evaluation_seeds_stay_the_recorded_ones() -> None:
     class Seeded(Fixed):
         def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
             seeds.append(seed)
@@ -140,7 +140,7 @@ def test_an_evaluation_of_today_plays_the_episodes_that_it_played_yesterday() ->
     assert seeds[:3] == [745480547, 909750677, 251012699]
 
 
-def test_cancelled_evaluation_raises_in_the_midst_of_an_episode() -> None:
+def test_cancelled_evaluation_raises_within_an_episode() -> None:
     model = Recorder()
     with pytest.raises(EvaluationCancelledError):
         evaluate(model, lambda: Fixed(10), 1, cancelled=lambda: len(model.states) == 3)

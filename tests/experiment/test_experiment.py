@@ -91,7 +91,7 @@ def test_config_is_trained_evaluated_and_saved() -> None:
 
 
 @pytest.mark.parametrize("keep", [False, True])
-def test_checkpoints_of_a_finished_run_are_dropped_unless_it_is_said_to_keep_them(keep: bool) -> None:
+def test_finished_run_deletes_checkpoint_unless_keep(keep: bool) -> None:
     with Experiment(config_of("callbacks.checkpoint.every=64", f"callbacks.checkpoint.keep={keep}")) as run:
         folder = run.run.checkpoint
         run.callbacks.insert(0, _StopAfter(128))
@@ -190,7 +190,7 @@ def test_run_of_another_job_or_config_is_left_alone(slurm: pytest.MonkeyPatch) -
     assert run.read_record()["status"] == "preempted"
 
 
-def test_named_job_goes_on_with_its_run_and_with_the_seed_that_was_drawn() -> None:
+def test_named_job_resumes_its_run_and_drawn_seed() -> None:
     run = interrupted("job=night", "seed=null")
     seed = run.read_config()["seed"]
     result = train(config_of("callbacks.checkpoint.every=64", "job=night", "seed=null", "verbose=0"))
@@ -233,7 +233,7 @@ class GoingWrong(gym.Wrapper[Any, Any, Any, Any]):
         return observation, np.nan if self.n_steps == 250 else reward, *rest
 
 
-def test_run_fails_at_a_number_that_is_not_finite_and_keeps_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nonfinite_value_fails_run_with_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     register_wrapped_cartpole("GoingWrong-v0", GoingWrong, monkeypatch)
     config = config_of(
         *("env=GoingWrong-v0", "n_timesteps=512", "callbacks.checkpoint.every=64"),
@@ -283,7 +283,7 @@ zoo.train("algo=ppo2", "env=CartPole-v1", n_timesteps=512, seed=3, compile=False
 """
 
 
-def test_overrides_and_python_values_make_the_config_of_the_command_line() -> None:
+def test_train_takes_overrides_and_keyword_arguments() -> None:
     result = zoo.train(
         "algo=ppo2", "env=CartPole-v1", **SHORT_SETTINGS, algo={"gamma": 0.9}, policy={"net_arch": [8]}
     )
@@ -320,7 +320,7 @@ def test_logger_gets_what_the_console_prints_once(
     assert [printed.count(line) for line in ("total_timesteps", "this costs a line")] == [1, 1]
 
 
-def test_what_ran_before_in_the_process_changes_nothing(tmp_path: Path) -> None:
+def test_earlier_work_in_process_does_not_change_run(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", TRAINED_ALONE], cwd=tmp_path, check=True)
     zoo.PPO2("MlpPolicy", "CartPole-v1", seed=7, compile=False).learn(64)
     random.seed(1)
@@ -343,7 +343,7 @@ SHORT_INTERRUPTED |= {"logger": {"csv": True, "every": 64}}
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signal_ends_a_loop_of_trainings_and_says_how_to_go_on(
+def test_signal_ends_loop_and_says_how_to_resume(
     number: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write, begun = CsvLogger.write, []
@@ -387,7 +387,7 @@ def made(seed: str = "3") -> RunFolder:
         return experiment.run
 
 
-def test_a_job_that_still_goes_on_is_not_begun_again_but_for_seeds_that_are_drawn() -> None:
+def test_running_job_is_refused_unless_seed_is_drawn() -> None:
     run = made()
     process = subprocess.Popen(
         [sys.executable, "-c", HOLDING, str(run.path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE

@@ -65,7 +65,7 @@ def has(experiment: Experiment, tensors: dict[str, Any]) -> dict[str, bool]:
     return {name: np.array_equal(ours[name].numpy(), values) for name, values in tensors.items()}
 
 
-def test_optimizer_and_statistics_come_along_with_the_weights_of_the_last_checkpoint() -> None:
+def test_init_with_copies_optimizer_and_statistics() -> None:
     first = trained(*PPO2)
     for what in ("optimizer", "all"):
         second = begun(*PPO2, f"init_from={first.run.path}", f"init_with={what}")
@@ -84,7 +84,7 @@ def test_optimizer_and_statistics_come_along_with_the_weights_of_the_last_checkp
 @pytest.mark.parametrize(
     "more", [["replay=prioritized"], ["algo.optimize_memory_usage=true", "replay.n_step=2"]]
 )
-def test_replay_memory_comes_along_and_is_learned_from_at_once(more: list[str]) -> None:
+def test_init_with_all_copies_replay_buffer(more: list[str]) -> None:
     first = trained(*DQN, *more)
     agent = first.run.path / "agent"
     second = begun(*DQN, *more, f"init_from={agent}", "init_with=all", "algo.learning_starts=0")
@@ -187,7 +187,7 @@ def changes(then: dict[str, Any], now: dict[str, Any]) -> list[str]:
     return list(differences(then, model, now))
 
 
-def test_prioritized_replay_that_was_switched_on_or_off_is_named() -> None:
+def test_changes_name_prioritized_switched_on_or_off() -> None:
     plain = {"replay": {"n_step": 1, "prioritized": None}}
     prioritized = {"replay": {"n_step": 1, "prioritized": {"alpha": 0.6}}}
     (on,), (off,) = changes(plain, prioritized), changes(prioritized, plain)
@@ -196,13 +196,13 @@ def test_prioritized_replay_that_was_switched_on_or_off_is_named() -> None:
     assert off.endswith("→ None")
 
 
-def test_values_within_what_both_have_are_told_one_by_one() -> None:
+def test_changes_list_nested_values_one_by_one() -> None:
     then = {"replay": {"prioritized": {"alpha": 0.6, "beta": 0.4}}}
     now = {"replay": {"prioritized": {"alpha": 0.7, "beta": 0.4}}}
     assert changes(then, now) == ["replay.prioritized.alpha: 0.6 → 0.7"]
 
 
-def test_a_policy_that_reads_dictionaries_as_the_agents_did_is_no_difference(tmp_path: Path) -> None:
+def test_dictionary_encoder_is_no_difference(tmp_path: Path) -> None:
     """A config says what the user chose; the encoder for dictionaries follows from the environment."""
     env = ["env=Zoo/BitFlipping-v0", "policy.net_arch=[8]"]
     config = zoo.compose("train", ["algo=her_dqn", *env])
@@ -244,7 +244,7 @@ def agreement(result: Any, data: ExpertData) -> float:
     return float((result.algorithm.predict(data.observations)[0] == data.actions).mean())
 
 
-def test_run_starts_as_a_clone_and_leaves_how_the_losses_went(expert: ExpertData) -> None:
+def test_pretrained_run_imitates_and_logs_losses(expert: ExpertData) -> None:
     rates = ("pretrain.learning_rate=0.01", "algo.learning_rate=0")
     result = zoo.train(config_of(*rates, "pretrain.n_epochs=20"))
     assert agreement(result, expert) > 0.9

@@ -64,7 +64,7 @@ class TestLoggingCallback:
             *("time/total_timesteps", "train/approx_kl", "train/value_loss", "train/n_updates"),
         } <= keep.entries[-1].scalars.keys()
 
-    def test_success_and_numbers_from_infos_are_logged_by_name(self) -> None:
+    def test_success_and_numbers_in_infos_are_logged(self) -> None:
         class Informing(CartPoleEnv):
             def step(self, action: Any) -> Any:
                 *transition, _ = super().step(action)
@@ -76,7 +76,7 @@ class TestLoggingCallback:
         assert keep.entries[0].scalars["rollout/success_rate"] == 1.0
         assert keep.entries[0].scalars["rollout/angle_mean"] == 0.5
 
-    def test_time_divides_between_env_policy_update_and_the_rest(self, ppo2: Callable[..., PPO2]) -> None:
+    def test_log_splits_time_by_env_policy_and_update(self, ppo2: Callable[..., PPO2]) -> None:
         keep = Keep()
         evaluation = EvalCallback("CartPole-v1", every=64)
         ppo2().learn(128, [evaluation, LoggingCallback(64, [keep])])
@@ -116,7 +116,7 @@ class TestLoggingCallback:
         ]
         assert "rollout/ep_rew_mean" not in keep.entries[0].scalars
 
-    def test_output_that_fails_is_told_once_and_the_run_goes_on(
+    def test_failing_logger_is_reported_once_run_continues(
         self, ppo2: Callable[..., PPO2], tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         (tmp_path / "file").write_text("")
@@ -132,7 +132,7 @@ class TestLoggingCallback:
 
 
 class TestConsole:
-    def test_table_shows_scalars_by_group_and_how_the_time_divides(self) -> None:
+    def test_table_groups_scalars_and_shows_time_shares(self) -> None:
         stream = io.StringIO()
         console = ConsoleLogger(stream=stream)
         scalars = {"train/loss": 0.123456, "time/total_timesteps": 1234567, "rollout/ep_rew_mean": 21.5}
@@ -147,7 +147,7 @@ class TestConsole:
         assert len({len(line) for line in lines[:-1]}) == 1
         assert lines[-1] == "a note"
 
-    def test_entries_that_come_too_fast_are_merged_into_the_next_table(self) -> None:
+    def test_frequent_entries_are_merged_into_one_table(self) -> None:
         stream = io.StringIO()
         console = ConsoleLogger(seconds=1000, stream=stream)
         for steps in (1, 2, 3):
@@ -175,7 +175,7 @@ class TestCsv:
             {"time/total_timesteps": "3", "eval/mean_reward": "", "train/loss": "0.25"},
         ]
 
-    def test_what_came_after_the_checkpoint_is_dropped_with_its_columns(self, tmp_path: Path) -> None:
+    def test_resume_drops_csv_rows_and_new_columns(self, tmp_path: Path) -> None:
         logger = CsvLogger(tmp_path / "progress.csv")
         logger.write(entry(1, train_loss=0.5))
         state = json.loads(json.dumps(logger.state()))

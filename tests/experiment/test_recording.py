@@ -70,7 +70,7 @@ def test_every_kind_of_environment_is_filmed(kind: str, tmp_path: Path) -> None:
     assert all(image.std() > 1 for image in images), "an image is blank"
 
 
-def test_length_goes_over_episodes_and_episodes_end_a_film(tmp_path: Path) -> None:
+def test_film_ends_at_length_or_n_episodes(tmp_path: Path) -> None:
     env = EnvConfig(id="CartPole-v1", max_episode_steps=5)
     episodes: list[int] = []
     long = record(Chance(env), env, [tmp_path / "a.mp4"], length=20, seed=1)
@@ -147,7 +147,7 @@ def test_first_episodes_are_not_the_shortest(mode: gym.vector.AutoresetMode) -> 
 
 
 @pytest.mark.parametrize("vectorization", ["sync", "workers"])
-def test_rewards_and_returns_are_those_that_wrappers_leave(vectorization: str) -> None:
+def test_demonstrations_store_wrapped_rewards(vectorization: str) -> None:
     halved = {"_target_": "gymnasium.wrappers.ClipReward", "max_reward": 0.5}
     where = {"vectorization": vectorization, "start_method": "fork"}
     config = EnvConfig("CartPole-v1", wrappers=[halved], max_episode_steps=8, **where)
@@ -175,7 +175,7 @@ def test_only_good_episodes_are_kept() -> None:
     assert_is_countdown(data)
 
 
-def test_expert_that_is_never_good_enough_gets_one_clear_line() -> None:
+def test_expert_without_kept_episodes_is_refused() -> None:
     class Hopeless(Countdown):
         def step(self, action: Any) -> Any:
             return (*super().step(action)[:4], {"is_success": False})

@@ -18,7 +18,7 @@ from zoo.experiment.run_folder import RunFolder
 from zoo.launch.job_runs import JobRuns
 
 
-def test_runs_started_in_the_same_second_have_folders_of_their_own(tmp_path: Path) -> None:
+def test_runs_started_in_same_second_get_own_folders(tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
         runs = list(pool.map(lambda _: RunFolder.create(tmp_path, "ppo2", "CartPole-v1", 3), range(24)))
     paths = {run.path for run in runs}
@@ -27,7 +27,7 @@ def test_runs_started_in_the_same_second_have_folders_of_their_own(tmp_path: Pat
     assert all("_s3" in path.name for path in paths)
 
 
-def test_record_of_a_finished_run_says_what_ran_where_and_how_far(
+def test_finished_run_records_command_host_and_steps(
     run: RunFolder, ppo2: Callable[..., PPO2], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = ppo2(seed=3)
@@ -66,7 +66,7 @@ def test_record_names_the_commit(tmp_path: Path, run: RunFolder, monkeypatch: py
     assert run.read_record()["git_changed"] is True
 
 
-def test_record_of_a_run_that_raises_says_failed_and_why(run: RunFolder, ppo2: Callable[..., PPO2]) -> None:
+def test_raising_run_records_failure_and_error(run: RunFolder, ppo2: Callable[..., PPO2]) -> None:
     with pytest.raises(ZeroDivisionError), run.tracked(ppo2()):
         _ = 1 / 0
     record = run.read_record()
@@ -84,7 +84,7 @@ def test_record_of_an_interrupted_run_says_preempted(run: RunFolder, ppo2: Calla
     assert run.read_record()["status"] == "preempted"
 
 
-def test_run_without_a_checkpoint_is_taken_up_with_empty_logs(run: RunFolder) -> None:
+def test_reopening_without_checkpoint_empties_logs(run: RunFolder) -> None:
     run.start(seed=0)
     run.monitor.mkdir()
     (run.monitor / "0.monitor.csv").write_text("r,l,t")
@@ -97,7 +97,7 @@ def test_run_without_a_checkpoint_is_taken_up_with_empty_logs(run: RunFolder) ->
     assert len(again.read_record()["resumed"]) == 1
 
 
-def test_run_killed_before_its_first_record_is_taken_up(run: RunFolder) -> None:
+def test_run_killed_before_first_record_is_reopened(run: RunFolder) -> None:
     run.write_config({"seed": 3})
     run.monitor.mkdir()
     run.close()

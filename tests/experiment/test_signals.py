@@ -40,7 +40,7 @@ class Kill(Callback):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signal_ends_learning_after_the_update_under_way(
+def test_signal_ends_learning_after_current_update(
     ppo2: Callable[..., PPO2], number: signal.Signals, capfd: pytest.CaptureFixture[str]
 ) -> None:
     model = ppo2()
@@ -51,7 +51,7 @@ def test_signal_ends_learning_after_the_update_under_way(
     assert f"zoo: {number.name}: ending after this update" in capfd.readouterr().err
 
 
-def test_signal_while_compiling_is_answered_with_what_is_waited_for(
+def test_signal_while_compiling_says_what_it_waits_for(
     ppo2: Callable[..., PPO2], capfd: pytest.CaptureFixture[str]
 ) -> None:
     model = ppo2()
@@ -63,7 +63,7 @@ def test_signal_while_compiling_is_answered_with_what_is_waited_for(
 
 
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2])
-def test_signal_before_the_end_of_a_slurm_jobs_time_ends_learning(
+def test_slurm_timeout_signal_ends_learning(
     ppo2: Callable[..., PPO2], number: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "17")
@@ -116,9 +116,7 @@ atexit.register(signal_at, "exit")
         pytest.param("close:SIGINT exit:SIGTERM exit:SIGINT", 0, marks=pytest.mark.slow),
     ],
 )
-def test_exit_status_is_130_whenever_signals_come_before_the_run_is_recorded_as_finished(
-    signals: str, status: int, tmp_path: Path
-) -> None:
+def test_signalled_run_exits_with_status_130(signals: str, status: int, tmp_path: Path) -> None:
     (tmp_path / "signalling.py").write_text(SIGNALLING)
     command = [
         *(str(Path(sys.executable).with_name("zoo")), "train", "algo=ppo2", "env=signalling:Signalling-v0"),
@@ -167,7 +165,7 @@ HANGING = (
 )
 
 
-def test_hanging_env_ends_the_run_as_failed_and_its_checkpoint_stays() -> None:
+def test_hanging_env_fails_run_and_keeps_checkpoint() -> None:
     Path("hang").touch()
     with pytest.raises(ZooError, match=r"^env \d \(step \d+ after seed \d+\) has not come back for 0\.5 s"):
         zoo.train(*HANGING)

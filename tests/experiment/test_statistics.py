@@ -23,7 +23,7 @@ def test_iqm_is_scipys_trimmed_mean(n: int) -> None:
     assert statistics.iqm(values) == pytest.approx(stats.trim_mean(values, 0.25))
 
 
-def test_statistics_of_resamples_are_those_of_each_resample() -> None:
+def test_batched_statistics_match_single_resamples() -> None:
     resamples = [scores[RNG.integers(7, size=(4, 7))] for scores in FIVE_ENVS]
     each = [[scores[row] for scores in resamples] for row in range(4)]
     for statistic in (
@@ -40,7 +40,7 @@ def test_statistics_of_resamples_are_those_of_each_resample() -> None:
     assert np.allclose(together, apart)
 
 
-def test_optimality_gap_counts_what_is_missing_and_nothing_above_the_target() -> None:
+def test_optimality_gap_clips_scores_at_target() -> None:
     assert statistics.optimality_gap([np.array([0.5, 2.0]), np.array([1.0, 0.0])]) == pytest.approx(1.5 / 4)
 
 
@@ -49,7 +49,7 @@ def slow_probability(first: NDArray[Any], second: NDArray[Any]) -> float:
     return sum(wins) / len(wins)
 
 
-def test_probability_of_improvement_counts_pairs_and_halves_draws() -> None:
+def test_probability_of_improvement_counts_ties_half() -> None:
     first, second = np.array([1.0, 2.0, 2.0, 5.0]), np.array([2.0, 0.0, 7.0])
     assert statistics.probability_of_improvement([first], [second]) == slow_probability(first, second)
     both = [np.array([1.0, 1.0]), np.array([3.0])], [np.array([1.0]), np.array([2.0, 4.0])]
@@ -57,12 +57,12 @@ def test_probability_of_improvement_counts_pairs_and_halves_draws() -> None:
     assert statistics.probability_of_improvement(*both) == expected
 
 
-def test_probability_of_improvement_is_mann_whitneys_statistic_over_the_pairs() -> None:
+def test_probability_of_improvement_is_mann_whitney_u() -> None:
     u = stats.mannwhitneyu(FIVE_ENVS[0], FIVE_OTHERS[0]).statistic
     assert statistics.probability_of_improvement(FIVE_ENVS[:1], FIVE_OTHERS[:1]) == pytest.approx(u / 49)
 
 
-def test_bootstrap_of_two_runs_has_the_distribution_of_all_draws() -> None:
+def test_bootstrap_of_two_runs_matches_all_draws() -> None:
     scores = np.array([0.0, 1.0])
     resamples = statistics.bootstrapped(statistics.mean_of_means, [scores], n_resamples=40_000)
     exact = [np.mean(draw) for draw in itertools.product(scores, repeat=2)]
@@ -70,13 +70,13 @@ def test_bootstrap_of_two_runs_has_the_distribution_of_all_draws() -> None:
         assert np.mean(resamples == value) == pytest.approx(np.mean(np.array(exact) == value), abs=0.01)
 
 
-def test_bootstrap_draws_each_environments_runs_from_its_own() -> None:
+def test_bootstrap_resamples_within_each_env() -> None:
     strata = [np.full(3, 1.0), np.full(5, 10.0)]
     resamples = statistics.bootstrapped(lambda s: np.stack([s[0].sum(-1), s[1].sum(-1)], -1), strata)
     assert np.unique(resamples, axis=0).tolist() == [[3.0, 50.0]]
 
 
-def test_interval_of_a_mean_is_scipys_bootstrap_interval() -> None:
+def test_bootstrap_interval_of_mean_matches_scipy() -> None:
     scores = np.random.default_rng(1).normal(size=40)
     ours = statistics.bootstrap_interval(statistics.mean_of_means, [scores], n_resamples=20_000)
     theirs = stats.bootstrap((scores,), np.mean, n_resamples=20_000, method="percentile", rng=1)
@@ -84,7 +84,7 @@ def test_interval_of_a_mean_is_scipys_bootstrap_interval() -> None:
     assert np.allclose(ours, theirs.confidence_interval, atol=0.02)
 
 
-def test_numbers_are_those_of_the_reference_implementation() -> None:
+def test_statistics_match_rliable() -> None:
     """What `rliable` 1.2.0 made of these matrices; its bootstrap can't be imported with pandas 3."""
     first = [np.array([((run * 7 + env * 3) % 11) / 10 for run in range(7)]) for env in range(5)]
     second = [np.array([((run * 5 + env * 4 + 2) % 13) / 10 for run in range(7)]) for env in range(5)]
@@ -95,7 +95,7 @@ def test_numbers_are_those_of_the_reference_implementation() -> None:
     assert statistics.probability_of_improvement(first, second) == pytest.approx(0.41836734693877553)
 
 
-def test_chance_of_a_difference_is_that_of_all_ways_to_deal_the_runs() -> None:
+def test_p_value_matches_all_permutations() -> None:
     first, second = np.array([1.0, 4.0, 5.0]), np.array([2.0, 0.0, 3.0, 1.5])
     pooled = np.concatenate([first, second])
     there = abs(first.mean() - second.mean())
@@ -116,13 +116,13 @@ def test_equal_methods_are_rarely_called_different() -> None:
     assert np.mean(np.array(chances) <= 0.05) < 0.08
 
 
-def test_no_difference_is_called_impossible_for_it_was_seen_once() -> None:
+def test_p_value_is_never_zero() -> None:
     first, second = np.arange(10.0), np.arange(10.0) + 100
     found = statistics.chance_of_difference(statistics.mean_of_means, [first], [second], n_draws=99, seed=1)
     assert found == pytest.approx(1 / 100)
 
 
-def test_an_interval_needs_an_environment_with_two_runs_of_each_method() -> None:
+def test_interval_needs_env_with_two_runs_per_method() -> None:
     once, twice = [np.array([1.0]), np.array([2.0])], [np.array([1.0]), np.array([2.0, 3.0])]
 
     def found(*methods: list[NDArray[Any]]) -> Any:

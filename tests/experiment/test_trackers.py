@@ -241,7 +241,7 @@ def test_run_that_was_killed_goes_on_under_one_id(tmp_path: Path, stand_in: Path
 
 
 @pytest.mark.usefixtures("stand_in")
-def test_runs_of_a_multirun_share_its_folder_as_their_group(tmp_path: Path) -> None:
+def test_runs_of_multirun_share_tracker_group(tmp_path: Path) -> None:
     (tmp_path / "night").mkdir()
     (tmp_path / "night" / "sweep.yaml").touch()
     first = trained("seed=1", "n_timesteps=128", "runs_dir=night").run.path
@@ -250,7 +250,7 @@ def test_runs_of_a_multirun_share_its_folder_as_their_group(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_server_that_cannot_be_reached_is_told_in_one_line_and_the_run_finishes(tmp_path: Path) -> None:
+def test_run_finishes_with_unreachable_tracker_server(tmp_path: Path) -> None:
     environment = {**os.environ, "WANDB_MODE": "online", "WANDB_API_KEY": "0" * 40}
     environment |= {"WANDB_BASE_URL": "http://localhost:9", "WANDB_INIT_TIMEOUT": "2"}
     code = "from zoo.cli import main; main()"
@@ -302,7 +302,7 @@ def sessions(folder: Path) -> list[Any]:
     return list(Handler(RequestContext(), context, "", request).run().session_groups)
 
 
-def test_hparams_tab_compares_runs_by_their_settings_and_scores() -> None:
+def test_hparams_tab_has_settings_and_scores_of_runs() -> None:
     results = [trained_tensorboard("seed=1"), trained_tensorboard("seed=2", "algo.learning_rate=0.01")]
     groups = sessions(Path("runs"))
     assert len(groups) == 2
@@ -396,7 +396,7 @@ class Raising(Logger):
 
 @pytest.mark.parametrize("error", [RuntimeError("the server\nis gone"), ConnectionError("refused")])
 @pytest.mark.parametrize("method", ["start", "write", "conclude", "close", "state", "load_state"])
-def test_tracker_that_raises_is_told_once_and_switched_off(
+def test_raising_tracker_is_reported_and_switched_off(
     method: str, error: Exception, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     raising, csv = Raising(method, error), CsvLogger(tmp_path / "progress.csv")

@@ -58,7 +58,7 @@ def test_there_is_a_record_of_each_cell() -> None:
 
 
 @pytest.mark.parametrize("name", cells.CELLS)
-def test_training_comes_to_the_numbers_that_were_recorded(name: str) -> None:
+def test_training_matches_recorded_numbers(name: str) -> None:
     """On the machine that was recorded to the weights' last bit, on others to near numbers."""
     recorded = cells.read_record()["cells"][name]
     same = cells.machine() == recorded["machine"]
@@ -72,13 +72,13 @@ def test_training_comes_to_the_numbers_that_were_recorded(name: str) -> None:
 @pytest.mark.parametrize(
     "name", [*cells.COMPILED, *(pytest.param(name, marks=pytest.mark.slow) for name in cells.COMPILED_SLOWLY)]
 )
-def test_compiled_training_is_the_eager_one_to_rounding(name: str) -> None:
+def test_compiled_training_matches_eager_to_rounding(name: str) -> None:
     assert_same(trained(name), cells.outcome(cells.train(name, "compile=true")), TO_ROUNDING)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", cells.KILLED)
-def test_training_that_was_killed_and_resumed_ends_as_one_that_was_not(name: str, folder: Path) -> None:
+def test_killed_and_resumed_training_matches_whole(name: str, folder: Path) -> None:
     place, more = name.replace(" ", "_"), "callbacks=checkpoint callbacks.checkpoint.every=128"
     runs, longer = folder / "killed" / place, cells.KILLED[name]
     kill_in_the_midst(cells.overrides(name, longer, more, f"runs_dir={runs}"), runs)
@@ -150,6 +150,6 @@ def test_agent_of_format_1_acts_as_it_did(agent: Path) -> None:
 
 
 @pytest.mark.parametrize("agent", AGENTS, ids=lambda path: path.name)
-def test_agent_that_is_saved_again_has_the_same_weights(agent: Path, tmp_path: Path) -> None:
+def test_resaved_agent_has_same_weights(agent: Path, tmp_path: Path) -> None:
     zoo.load(agent, device="cpu").save(tmp_path / "again")
     assert content(tmp_path / "again") == content(agent)

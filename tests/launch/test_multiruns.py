@@ -131,7 +131,7 @@ def test_status_tells_counts_and_whether_a_job_failed(capsys: pytest.CaptureFixt
     assert status_of(["status", str(the_sweep().path), "watch=true"]) == 0
 
 
-def test_jobs_of_a_multirun_that_was_killed_are_told_and_run_again(
+def test_resumed_multirun_reruns_interrupted_jobs(
     launched: Callable[..., Forked], wait_until: Wait, capsys: pytest.CaptureFixture[str]
 ) -> None:
     jobs = ("-m", "env=CartPole-v1", "seed=0,5,7")
@@ -153,9 +153,7 @@ def test_jobs_of_a_multirun_that_was_killed_are_told_and_run_again(
 
 
 @pytest.mark.slow
-def test_killed_training_goes_on_from_its_checkpoint_and_ends_as_if_undisturbed(
-    launched: Callable[..., Forked], wait_until: Wait
-) -> None:
+def test_killed_multirun_resumes_training_exactly(launched: Callable[..., Forked], wait_until: Wait) -> None:
     """Both jobs are the same; the second is killed with its multirun."""
     process = launched("train", "zoo.commands.train:run", "-m", *TRAINING, "seed=1,1", KEEPS_NONE)
 
@@ -232,7 +230,7 @@ def done() -> list[str]:
     return sorted(path.name for path in Path("done").iterdir())
 
 
-def test_experiment_may_ask_for_many_jobs_which_are_kept_where_the_runs_are(
+def test_experiment_multirun_is_stored_in_runs_dir(
     working_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     experiments = working_folder / "conf" / "experiment"
@@ -250,16 +248,14 @@ def test_experiment_may_ask_for_many_jobs_which_are_kept_where_the_runs_are(
     assert not Path("outputs").exists()
 
 
-def test_hyperparameter_that_one_algorithm_lacks_is_refused_before_the_first_job() -> None:
+def test_unknown_hyperparameter_is_refused_before_jobs() -> None:
     with pytest.raises(ZooError, match=r"`algo.batch_size` is a hyperparameter of .*, not of a2c"):
         multirun("algo=ppo2,a2c", "env=CartPole-v1", "algo.batch_size=32")
     assert not Path("done").exists()
 
 
 @pytest.mark.parametrize("launcher", ["local", "joblib"])
-def test_failing_jobs_are_named_at_the_end_and_the_others_complete(
-    launcher: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_failed_jobs_are_listed_and_others_complete(launcher: str, capfd: pytest.CaptureFixture[str]) -> None:
     """One after the other they print to the terminal, side by side to their logs."""
     assert sweep("range(4)", f"hydra/launcher={launcher}") == 2
     assert done() == ["none-CartPole-v1-0"]
@@ -283,7 +279,7 @@ def test_failing_jobs_are_named_at_the_end_and_the_others_complete(
         assert (f"zoo: {line}\n" in printed.out) == (launcher == "joblib")
 
 
-def test_slurm_that_is_not_there_is_told_in_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_slurm_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(Path.cwd()))
     with pytest.raises(ZooError, match="not part of a Slurm cluster"):
         sweep("3,5", "hydra/launcher=slurm")
@@ -360,9 +356,7 @@ def is_gone(process: int) -> bool:
         return True
 
 
-def test_signal_to_the_multirun_ends_the_running_jobs_cleanly_and_starts_no_more(
-    many: Callable[[str], Many], wait_until: Wait
-) -> None:
+def test_signalled_multirun_ends_jobs_and_starts_none(many: Callable[[str], Many], wait_until: Wait) -> None:
     number = signal.SIGTERM
     multirun = many("3,4,5")
     ids = multirun.ids(3, 4)

@@ -55,9 +55,7 @@ def queued_jobs() -> set[str]:
     return set(subprocess.run(asked, capture_output=True, text=True, check=True).stdout.split())
 
 
-def test_jobs_end_with_an_agent_each_and_a_preempted_one_goes_on_exactly(
-    wait_until: Wait, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_preempted_slurm_job_resumes_exactly(wait_until: Wait, capsys: pytest.CaptureFixture[str]) -> None:
     """The first two jobs are the same; the second is preempted in mid-run."""
     jobs = ["-m", *TRAINING, "seed=1,1,2", *SLURM]
     assert run_command("train", "zoo.commands.train:run", jobs) == 0
@@ -91,7 +89,7 @@ def test_jobs_end_with_an_agent_each_and_a_preempted_one_goes_on_exactly(
 
 
 @pytest.mark.slow
-def test_failing_and_killed_jobs_are_told_and_the_rest_complete(
+def test_failed_and_killed_jobs_leave_others_complete(
     wait_until: Wait, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Job 4 waits until both its processes are killed, which leaves nobody to say so."""
@@ -117,7 +115,7 @@ def test_failing_and_killed_jobs_are_told_and_the_rest_complete(
 
 
 @pytest.mark.slow
-def test_signals_before_there_is_anything_to_keep_queue_the_job_again(wait_until: Wait) -> None:
+def test_early_signals_requeue_job(wait_until: Wait) -> None:
     assert submit("5") == 0
     wait_until(lambda: starts(5) == 1)
     with signalled(0, "USR2"), signalled(0, "USR2"):
@@ -141,9 +139,7 @@ def test_unknown_partition_is_told_in_slurms_words() -> None:
     assert not list(Path("runs").rglob("*.yaml"))
 
 
-def test_jobs_that_cannot_be_released_do_not_stay_in_the_queue(
-    working_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unreleasable_jobs_leave_queue(working_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = queued_jobs()
     (working_folder / "bin").mkdir()
     (working_folder / "bin" / "scontrol").write_text("#!/bin/bash\nsqueue --array > queued\nexit 1\n")
@@ -156,7 +152,7 @@ def test_jobs_that_cannot_be_released_do_not_stay_in_the_queue(
     assert not list(Path("runs").rglob("*.yaml"))
 
 
-def test_time_to_end_that_is_longer_than_the_time_is_refused() -> None:
+def test_signal_delay_longer_than_timeout_is_refused() -> None:
     with pytest.raises(ZooError, match="signal_delay_s=40` leaves too little"):
         submit("0", "hydra.launcher.timeout_min=2", "hydra.launcher.signal_delay_s=40")
     assert not list(Path("runs").rglob("*.yaml"))
@@ -195,7 +191,7 @@ def test_tasks_of_a_job_are_the_workers_of_one_run() -> None:
 
 
 @pytest.mark.slow
-def test_mistake_in_the_first_task_is_told_once_and_the_other_hangs_nowhere() -> None:
+def test_slurm_task_error_is_printed_once_without_hang() -> None:
     failed = srun("policy=CnnPolicy")
     assert failed.returncode == 2
     assert failed.stderr.count("CnnPolicy reads images") == 1
@@ -209,7 +205,7 @@ def call(action: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def test_folder_with_files_of_others_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+def test_foreign_folder_is_refused_and_unchanged(tmp_path: Path) -> None:
     folder = tmp_path / "a repository"
     for name in ("state", "spool"):
         (folder / name).mkdir(parents=True)

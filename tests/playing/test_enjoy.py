@@ -65,7 +65,7 @@ def test_returns_are_printed_where_there_is_no_display(run_folder: Path, capsys:
     assert mean == pytest.approx(sum(episodes) / 3, abs=0.1)
 
 
-def test_same_seed_plays_the_same_and_other_actions_on_request(run_folder: Path, capsys: Printed) -> None:
+def test_enjoy_depends_on_seed_and_deterministic(run_folder: Path, capsys: Printed) -> None:
     outs = []
     for overrides in ([], [], ["seed=2"], ["deterministic=false"]):
         play(f"agent={run_folder}", "n_episodes=4", *overrides)
@@ -109,14 +109,14 @@ def test_video_shows_every_step_and_stands_in_the_run(run_folder: Path, capsys: 
     assert frames(video) == sum(episodes) + 2  # the resets are seen too
 
 
-def test_environment_without_images_cannot_be_filmed_but_plays(capsys: Printed) -> None:
+def test_env_without_images_plays_but_cannot_be_filmed(capsys: Printed) -> None:
     save_agent("agent", env="Zoo/Identity-v0")
     assert "can't film Zoo/Identity-v0" in refusal("agent=agent", "record=true")
     play("agent=agent")
     assert returns(capsys.readouterr().out)
 
 
-def test_ctrl_c_ends_with_what_was_played_and_a_whole_video(run_folder: Path) -> None:
+def test_ctrl_c_prints_result_and_finishes_video(run_folder: Path) -> None:
     code = (
         "from zoo.cli import main; import sys;"
         f"sys.argv = ['zoo', 'enjoy', 'agent={run_folder}', 'n_episodes=100000', 'record=true']; main()"
@@ -138,7 +138,7 @@ def test_ctrl_c_ends_with_what_was_played_and_a_whole_video(run_folder: Path) ->
 
 
 # Which environment
-def test_agent_of_an_environment_without_a_name_asks_for_one(capsys: Printed) -> None:
+def test_agent_without_env_id_asks_for_env(capsys: Printed) -> None:
     from zoo.envs.make_env import make_vec_env
 
     save_agent("agent", env=make_vec_env("CartPole-v1"))
@@ -192,7 +192,7 @@ def test_hint_that_a_run_prints_can_be_followed(module: str, working_folder: Pat
     assert max(returns(capsys.readouterr().out)) <= 5
 
 
-def test_environment_is_found_under_the_name_of_its_file(module: str, capsys: Printed) -> None:
+def test_env_is_found_by_config_file_name(module: str, capsys: Printed) -> None:
     Path("conf/env").mkdir(parents=True)
     Path("conf/env/Base-v0.yaml").write_text(f"id: {module}:Mine-v0")
     save_agent("runs/ppo2/mine_of_enjoy-Mine-v0/20260101-120000_s0/agent", env=f"{module}:Mine-v0")
@@ -243,7 +243,7 @@ def test_newest_of_a_folder_of_runs_is_played(kept: Path, capsys: Printed) -> No
     assert out.startswith(f"agent  {newer}/agent\n")
 
 
-def test_steps_that_were_not_kept_are_answered_with_those_that_were(kept: Path, capsys: Printed) -> None:
+def test_error_for_unknown_checkpoint_lists_kept_steps(kept: Path, capsys: Printed) -> None:
     with pytest.raises(ZooError, match=r"has kept no agent of step 2000; it has: 1000, 25000$"):
         measured(capsys, f"agent={kept}", "checkpoint=2000")
     (kept / "agents").rename("others")
@@ -254,7 +254,7 @@ def test_steps_that_were_not_kept_are_answered_with_those_that_were(kept: Path, 
         measured(capsys, "agent=alone", "checkpoint=2000")
 
 
-def test_settings_of_the_environment_are_laid_over_those_of_the_training(capsys: Printed) -> None:
+def test_env_settings_override_those_of_training(capsys: Printed) -> None:
     save_agent("agent", env=EnvConfig(id="Pendulum-v1", kwargs={"g": 3.0}, max_episode_steps=50))
     result, out = measured(capsys, "agent=agent")
     assert result["mean_length"] == 50

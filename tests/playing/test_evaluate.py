@@ -43,7 +43,7 @@ def test_last_line_is_the_promised_json(run_folder: Path, capsys: pytest.Capture
     assert f"agent  {run_folder}/best_agent" in out
 
 
-def test_returns_are_raw_and_the_statistics_the_agents_own(capsys: pytest.CaptureFixture[str]) -> None:
+def test_evaluate_uses_raw_returns_and_own_statistics(capsys: pytest.CaptureFixture[str]) -> None:
     env = EnvConfig(id="Pendulum-v1", normalize=True)
     agent = algorithm_class("ppo2")("MlpPolicy", env, seed=0, compile=False, n_steps=64)
     agent.learn(128)

@@ -46,7 +46,7 @@ def test_one_episode_is_filmed_into_the_run(run_folder: Path, capsys: pytest.Cap
     assert f"video  {video}  {length + 1} images" in out
 
 
-def test_mp4_and_gif_of_a_length_stand_where_they_shall(run_folder: Path) -> None:
+def test_record_writes_mp4_and_gif_of_given_length(run_folder: Path) -> None:
     film(f"agent={run_folder}", "length=7", "format=both", "size=100", "fps=20", "out=films/first.mp4")
     assert sorted(path.name for path in Path("films").iterdir()) == ["first.gif", "first.mp4"]
     assert frames(Path("films/first.mp4")) == 7

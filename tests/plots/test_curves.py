@@ -24,7 +24,7 @@ def curve_of(*lines: Series, aggregate: str = "mean", interval: str = "std") -> 
 
 
 @pytest.mark.parametrize("window", [1, 2, 5, 6, 50])
-def test_rolling_mean_is_that_of_the_values_around_each(window: int) -> None:
+def test_rolling_mean_is_centred(window: int) -> None:
     values = np.random.default_rng(0).normal(1e6, 1, 40)
     expected = [
         values[max(0, i - (window - 1) // 2) : i + window // 2 + 1].mean() for i in range(len(values))
@@ -32,31 +32,31 @@ def test_rolling_mean_is_that_of_the_values_around_each(window: int) -> None:
     assert np.allclose(rolling_mean(values, window), expected, rtol=0, atol=1e-8)
 
 
-def test_curve_is_mean_over_runs_interpolated_between_their_own_points() -> None:
+def test_curve_is_mean_over_interpolated_runs() -> None:
     found = curve_of(line((0, 0), (10, 10)), line((0, 0), (5, 10), (10, 0)))
     assert found.x.tolist() == [0, 5, 10]
     assert found.center.tolist() == [0, 7.5, 5]
 
 
-def test_longer_run_goes_on_alone_and_without_an_interval() -> None:
+def test_curve_of_longest_run_has_no_interval() -> None:
     found = curve_of(line((0, 0), (10, 0), (20, 8)), line((0, 2), (10, 2)))
     assert found.n_runs.tolist() == [2, 2, 1]
     assert found.center.tolist() == [1, 1, 8]
     assert np.allclose(found.low, [1 - 2**0.5, 1 - 2**0.5, np.nan], equal_nan=True)
 
 
-def test_runs_of_equal_steps_end_together_though_their_last_episodes_do_not() -> None:
+def test_runs_of_nearly_equal_length_end_together() -> None:
     found = curve_of(line((0, 0), (980, 1)), line((0, 0), (1000, 1)))
     assert (found.x[-1], found.n_runs[-1]) == (980, 2)
 
 
-def test_bootstrap_interval_of_a_curve_is_that_of_its_points() -> None:
+def test_curve_interval_matches_pointwise_bootstrap() -> None:
     found = curve_of(*[line((0, float(value))) for value in range(8)], interval="ci")
     means = np.random.default_rng(1).integers(8, size=(20_000, 8)).mean(axis=1)
     assert np.allclose([found.low[0], found.high[0]], np.percentile(means, [2.5, 97.5]), atol=0.2)
 
 
-def test_episodes_end_at_the_steps_of_all_environments_together(tmp_path: Path) -> None:
+def test_episode_steps_count_all_envs(tmp_path: Path) -> None:
     path = make_run(tmp_path, returns=[1, 2], lengths=[10, 30], config={"n_envs": 2})
     write_monitor(path / "monitor" / "1.monitor.csv", [5], [15], "CartPole-v1")
     series = series_of(read_run(path), "steps", "train")
@@ -64,7 +64,7 @@ def test_episodes_end_at_the_steps_of_all_environments_together(tmp_path: Path) 
     assert (series.x.tolist(), series.y.tolist()) == ([20, 30, 80], [1, 5, 2])
 
 
-def test_evaluations_and_scalars_are_put_at_their_hours_and_episodes(tmp_path: Path) -> None:
+def test_evaluations_and_scalars_plot_by_hour_episode(tmp_path: Path) -> None:
     progress = {
         "time/total_timesteps": [100, 200],
         "time/time_elapsed": [3600, 10800],
@@ -78,7 +78,7 @@ def test_evaluations_and_scalars_are_put_at_their_hours_and_episodes(tmp_path: P
     assert (hours.x.tolist(), episodes.x.tolist()) == ([2], [10, 30])
 
 
-def test_every_choice_makes_another_curve_and_the_caption_says_what_it_is() -> None:
+def test_curve_options_change_plot_and_caption() -> None:
     for seed in range(4):
         noise = np.random.default_rng(seed).normal(0, 20, 300)
         progress = {"time/total_timesteps": [10, 3000], "time/time_elapsed": [1, 9], "train/loss": [seed, 1]}

@@ -106,7 +106,7 @@ def test_tables_hold_every_group(figure: str, kind: str, capsys: pytest.CaptureF
     assert kind == "csv" or text in said
 
 
-def test_what_did_not_finish_and_what_is_damaged_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_plot_reports_unfinished_and_damaged_runs(capsys: pytest.CaptureFixture[str]) -> None:
     two_seeds()
     make_run(Path("runs"), seed=3, status="failed", record={"error": "NaN\x1b[2J"}, name="f")
     make_run(Path("runs"), seed=4, status="running", name="k")
@@ -140,7 +140,7 @@ def test_mistakes_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert "no run has a score" in refused(capsys, "bare", "figure=scores")
 
 
-def test_missing_matplotlib_is_told_with_what_installs_it(
+def test_missing_matplotlib_error_says_what_to_install(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     two_seeds()
@@ -171,7 +171,7 @@ def report(*arguments: str) -> tuple[str, list[str]]:
     return text, [base64.b64decode(picture).decode() for picture in pictures]
 
 
-def test_report_of_a_real_run_has_curves_card_config_and_video(real_runs: Path) -> None:
+def test_report_of_run_has_curves_card_config_video(real_runs: Path) -> None:
     (run,) = (real_runs / "ppo2" / "CartPole-v1").glob("*_s1")
     (run / "videos").mkdir()
     frames = np.random.default_rng(0).integers(0, 255, (10, 64, 64, 3), np.uint8)
@@ -184,7 +184,7 @@ def test_report_of_a_real_run_has_curves_card_config_and_video(real_runs: Path) 
     assert "best_agent/README.md" in text
 
 
-def test_report_of_a_sweep_has_scores_curves_and_statistics_and_obeys_no_text_in_it() -> None:
+def test_sweep_report_has_statistics_and_escapes_text() -> None:
     two_methods()
     make_run(Path("runs"), "a2c", "B-v1", 9, status="failed", record={"error": "<script>out of memory"})
     text, pictures = report("runs")

@@ -55,7 +55,7 @@ def test_progress_keeps_gaps_and_skips_damaged_rows() -> None:
     assert np.array_equal(columns["train/loss"], [0.5, np.nan, np.nan], equal_nan=True)
 
 
-def test_progress_needs_little_memory_beside_its_numbers() -> None:
+def test_parsing_progress_needs_little_memory() -> None:
     content = b"a,b,c,d\n" + b"1.25,2.5,3.125,1000000.0625\n" * 50_000
     tracemalloc.start()
     columns = parse_progress(content)
@@ -64,7 +64,7 @@ def test_progress_needs_little_memory_beside_its_numbers() -> None:
     assert columns["d"][-1] == 1000000.0625
 
 
-def test_evaluations_are_sorted_and_those_not_finite_left_out() -> None:
+def test_evaluations_are_sorted_without_nonfinite_ones() -> None:
     read = parse_evaluations(npz({300: [3.0, 5.0], 100: [1.0, 1.0], 200: [np.nan, 1.0]}))
     assert (read.timesteps.tolist(), read.means.tolist()) == ([100, 300], [1.0, 4.0])
 
@@ -103,13 +103,13 @@ def with_rate(rate: float) -> dict[str, Any]:
     return {"algo": {"name": "ppo2", "learning_rate": rate, "gamma": 0.99}}
 
 
-def test_runs_that_differ_in_seed_and_what_is_only_shown_are_one_group(tmp_path: Path) -> None:
+def test_seed_and_logger_do_not_split_groups(tmp_path: Path) -> None:
     for seed in range(3):
         make_run(tmp_path, seed=seed, config={"logger": {"csv": seed > 0}, "job": f"night_{seed}"})
     assert labels(groups_in(tmp_path)) == [("ppo2", "CartPole-v1", 3)]
 
 
-def test_groups_of_an_algorithm_are_called_after_what_differs(tmp_path: Path) -> None:
+def test_groups_are_labelled_by_differing_settings(tmp_path: Path) -> None:
     for seed in (1, 2):
         make_run(tmp_path, seed=seed, name=f"a{seed}", config=with_rate(0.001))
         make_run(tmp_path, seed=seed, name=f"b{seed}", config=with_rate(0.01))
@@ -135,7 +135,7 @@ def test_by_puts_together_what_shares_the_named_keys(tmp_path: Path) -> None:
         groups_in(tmp_path, "algo.learning_rat")
 
 
-def test_peers_runs_are_grouped_and_called_by_their_folders(tmp_path: Path) -> None:
+def test_runs_of_other_libraries_are_grouped_by_folder(tmp_path: Path) -> None:
     for seed in (0, 1):
         (tmp_path / "ppo" / f"CartPole-v1_{seed}").mkdir(parents=True)
         write_monitor(tmp_path / "ppo" / f"CartPole-v1_{seed}" / "0.monitor.csv", [1], [1], "CartPole-v1")
@@ -155,7 +155,7 @@ def test_differences_name_every_key_and_both_sides(tmp_path: Path) -> None:
     assert differences([first], [second]) == {"algo.learning_rate": ([0.001], [0.01]), "n_envs": ([1], [8])}
 
 
-def test_runs_are_found_below_folders_by_patterns_and_by_what_is_in_them(tmp_path: Path) -> None:
+def test_find_runs_takes_folders_and_patterns(tmp_path: Path) -> None:
     runs = [make_run(tmp_path / "sweep" / name, seed=1) for name in ("a", "b")]
     assert find_runs([str(tmp_path)]) == runs
     assert find_runs([str(tmp_path / "sweep" / "*")]) == runs
@@ -178,7 +178,7 @@ def test_paths_that_lead_to_no_run_are_told(given: list[str], message: str, work
         find_runs(given)
 
 
-def test_trials_of_a_study_are_left_out_unless_they_are_named(tmp_path: Path) -> None:
+def test_find_runs_skips_unnamed_trials(tmp_path: Path) -> None:
     """The best of many were lucky too: what counts are those that were trained again."""
     study = tmp_path / "tune" / "ppo2" / "CartPole-v1" / "default"
     trial = make_run(study / "trials", seed=5)

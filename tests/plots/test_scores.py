@@ -30,7 +30,7 @@ def with_scores(root: Path, algo: str, env: str, scores: list[float], **options:
         make_run(root, algo, env, seed, evaluations={100: [score + 50] * 2, 200: [score] * 2}, **options)
 
 
-def test_score_is_of_the_last_evaluation_the_best_or_the_last_episodes(tmp_path: Path) -> None:
+def test_score_kinds_are_final_best_and_train(tmp_path: Path) -> None:
     make_run(tmp_path, returns=[0.0] * 50 + [7.0] * 100, evaluations={1: [9.0, 9.0], 2: [3.0, 5.0]})
     assert [scores_in(tmp_path, kind)[0].scores.tolist() for kind in ("final", "best", "train")] == [
         [4.0],
@@ -52,7 +52,7 @@ def test_table_has_mean_std_iqm_best_steps_and_time(tmp_path: Path) -> None:
     assert float(row["hours"]) == pytest.approx(0.4 / 3600)
 
 
-def test_runs_that_did_not_finish_are_counted_and_not_scored(tmp_path: Path) -> None:
+def test_unfinished_runs_are_counted_but_not_scored(tmp_path: Path) -> None:
     with_scores(tmp_path, "ppo2", "CartPole-v1", [1.0, 2.0])
     make_run(tmp_path, seed=9, evaluations={1: [99.0]}, status="failed", record={"error": "NaN in the loss"})
     (score,) = scores_in(tmp_path)
@@ -62,7 +62,7 @@ def test_runs_that_did_not_finish_are_counted_and_not_scored(tmp_path: Path) -> 
     assert "2 of 3" in score_table([score]).text("md")
 
 
-def test_markdown_shows_what_a_file_says_and_obeys_none_of_it(tmp_path: Path) -> None:
+def test_markdown_table_escapes_env_id(tmp_path: Path) -> None:
     with_scores(tmp_path, "ppo2", "CartPole-v1", [5.0], config={"env": {"id": r"a|b_<script>"}})
     assert r"a\|b_&lt;script>" in score_table(scores_in(tmp_path)).text("md")
 
@@ -78,7 +78,7 @@ def methods_in(root: Path, references: Any = None) -> Methods:
     return normalized_scores(scores_by_label(scores_in(root)), references)
 
 
-def test_statistics_are_of_normalised_scores_of_shared_environments(tmp_path: Path) -> None:
+def test_statistics_normalise_scores_of_shared_envs(tmp_path: Path) -> None:
     two_methods(tmp_path)
     methods = methods_in(tmp_path)
     assert (methods.envs, methods.left_out, methods.is_found) == (["A-v1", "B-v1"], ["C-v1"], True)
@@ -104,14 +104,14 @@ def test_references_that_are_none_are_refused(tmp_path: Path, reference: Any) ->
         methods_in(tmp_path, reference)
 
 
-def test_groups_without_a_shared_environment_have_no_statistics(tmp_path: Path) -> None:
+def test_groups_without_shared_env_are_refused(tmp_path: Path) -> None:
     with_scores(tmp_path, "one", "A-v1", [1.0])
     with_scores(tmp_path, "two", "B-v1", [1.0])
     with pytest.raises(ZooError, match="no environment has scores of all 2 groups"):
         methods_in(tmp_path)
 
 
-def test_seed_that_was_run_twice_counts_once_by_its_newest_finished_run(tmp_path: Path) -> None:
+def test_repeated_seed_counts_newest_finished_run_only(tmp_path: Path) -> None:
     with_scores(tmp_path, "ppo2", "A-v1", [10, 20])
     for name, score, status, day in (("new", 30, "finished", "02"), ("newest", 99, "failed", "03")):
         record = {"started": f"2026-01-{day}"}
@@ -159,7 +159,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         ([100, 101, 102, 103], [1], None, "single run"),
     ],
 )
-def test_which_is_better_depends_on_difference_and_number_of_seeds(
+def test_compare_needs_difference_and_enough_seeds(
     first: list[float],
     second: list[float],
     better: str | None,
@@ -232,7 +232,7 @@ def test_what_can_not_be_compared_is_one_line(capsys: pytest.CaptureFixture[str]
     assert "holds several groups on CartPole-v1" in refused(capsys, "runs/ppo2", "runs/dqn")
 
 
-def test_last_line_is_json_whatever_stands_in_the_files(capsys: pytest.CaptureFixture[str]) -> None:
+def test_compare_prints_valid_json_of_nonfinite_config(capsys: pytest.CaptureFixture[str]) -> None:
     runs_of("ppo2", [1, 2], config={"n_envs": math.nan})
     runs_of("a2c", [3, 4], config={"n_envs": math.inf})
     capsys.readouterr()

@@ -62,7 +62,7 @@ MEASURED = COLLECTION.parent / "docs/measured"
 
 
 @every_agent
-def test_agent_is_the_best_of_the_seeds_that_were_scored(folder: Path) -> None:
+def test_collection_agent_has_best_scored_seed(folder: Path) -> None:
     algo, env = folder.parent.name, folder.name
     scores = {
         row["seed"]: float(row["mean_return"])
@@ -73,7 +73,7 @@ def test_agent_is_the_best_of_the_seeds_that_were_scored(folder: Path) -> None:
     assert {row["seed"] for row in rows_of(MEASURED / f"curves/{algo}/{env}.csv")} == scores.keys()
 
 
-def test_collection_is_small_and_its_remarks_are_of_what_was_scored() -> None:
+def test_collection_is_small_and_remarks_have_scores() -> None:
     assert sum(path.stat().st_size for path in COLLECTION.rglob("*") if path.is_file()) < 60e6
     films = (MEASURED.parent / "images/collection").glob("*.gif")
     assert all(film.stat().st_size <= 300_000 for film in films)

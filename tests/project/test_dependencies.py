@@ -41,7 +41,7 @@ def names(extra: str, python: str = "3.11") -> set[str]:
     }
 
 
-def test_every_declared_dependency_is_pinned_within_its_range() -> None:
+def test_every_dependency_is_pinned_within_its_range() -> None:
     """But for the peers whose speed is compared, which Zoo does not depend on."""
     pinned = pins()
     declared = [Requirement(text) for text in PROJECT["dependencies"]]
@@ -51,7 +51,7 @@ def test_every_declared_dependency_is_pinned_within_its_range() -> None:
 
 
 @pytest.mark.parametrize("extra", sorted(EXTRAS.keys() - {"all", "test", "bench"}))
-def test_command_that_installs_what_is_missing_names_the_packages_of_its_extra(extra: str) -> None:
+def test_install_command_names_packages_of_extra(extra: str) -> None:
     assert install_command(extra).startswith("pip install ")
     named = {Requirement(each) for each in shlex.split(install_command(extra))[2:]}
     assert {(each.name, frozenset(each.extras)) for each in named} == {
@@ -74,7 +74,7 @@ def test_tune_brings_what_its_samplers_need() -> None:
     assert names("tune") >= set(NEEDS.values())
 
 
-def test_tuning_without_scipy_refuses_the_samplers_of_it_alone() -> None:
+def test_tuning_without_scipy_refuses_its_samplers() -> None:
     code = """
 import sys
 sys.modules["scipy"] = None

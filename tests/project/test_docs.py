@@ -96,14 +96,14 @@ def test_command_line_of_others_is_translated(
     assert status_of([*shlex.split(ours)[1:], "--cfg", "job"]) == 0
 
 
-def test_table_of_old_names_leads_to_names_that_there_are() -> None:
+def test_table_of_old_names_maps_to_existing_keys() -> None:
     keys = {key for command in SETTINGS for key in all_keys(command, ALGORITHMS)} | {
         *inspect.signature(zoo.PPO2.predict).parameters
     }
     assert [new for new in NAMES.values() if " " not in new and new not in keys] == []
 
 
-def test_defaults_that_differ_from_stable_baselines3_are_all_named() -> None:
+def test_docs_list_all_defaults_that_differ_from_sb3() -> None:
     sb3 = pytest.importorskip("stable_baselines3")
     page = (REPOSITORY / "docs" / "differences.md").read_text()
     table = page.partition("<!-- differing defaults -->")[2].partition("<!-- end -->")[0]

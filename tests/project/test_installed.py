@@ -338,7 +338,7 @@ def test_help_is_there_at_once(tmp_path: Path) -> None:
     assert seconds([ZOO, "--help"], tmp_path) < 0.3
 
 
-def test_first_environment_step_comes_before_torch_could_be_imported_twice(tmp_path: Path) -> None:
+def test_train_starts_within_two_imports_of_torch(tmp_path: Path) -> None:
     (tmp_path / "ending.py").write_text(ENDS_AT_FIRST_STEP)
     train = [ZOO, "train", "algo=ppo2", "env=ending:EndsAtFirstStep-v0", "env.check=false"]
     import_torch = seconds([sys.executable, "-c", "import torch"], tmp_path)

@@ -21,7 +21,7 @@ from zoo.cli import status_of
 INIT = Path(zoo.__file__)
 
 
-def test_every_algorithm_is_in_the_package_and_every_name_of_it_in_the_stub() -> None:
+def test_package_exports_algorithms_and_stub_all_names() -> None:
     tree = ast.parse(INIT.with_suffix(".pyi").read_text())
     stubbed = {
         alias.asname for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names
@@ -38,7 +38,7 @@ NAMES = [*MODULES]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_help_shows_type_default_and_meaning_of_every_hyperparameter(name: str) -> None:
+def test_help_documents_every_hyperparameter(name: str) -> None:
     found = getattr(zoo, name)
     page = pydoc.render_doc(found, renderer=pydoc.plaintext)
     words = " ".join(re.sub(r"^ \|", "", page, flags=re.MULTILINE).split())
@@ -53,7 +53,7 @@ def test_help_shows_type_default_and_meaning_of_every_hyperparameter(name: str) 
     assert not any(each.kind is each.VAR_KEYWORD for each in parameters.values())
 
 
-def test_arguments_of_a_subclass_come_first_and_hyperparameters_if_it_hands_them_on() -> None:
+def test_subclass_signature_merges_hyperparameters() -> None:
     class Open(zoo.PPO2):
         """Mine."""
 

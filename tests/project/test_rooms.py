@@ -84,14 +84,14 @@ def test_no_room_imports_from_a_higher_one() -> None:
     assert upward == []
 
 
-def test_what_is_private_in_pytorch_stands_in_two_files() -> None:
+def test_private_pytorch_api_is_used_in_two_files() -> None:
     """The one for AMD's Zen 5 is to be deleted once MKL or PyTorch have caught up."""
     private = re.compile(r"\btorch\._|\bproxy_tensor\b")
     found = {path.relative_to(PACKAGE).as_posix() for path in modules() if private.search(path.read_text())}
     assert found == {"optim/compile.py", "optim/zen5_products.py"}
 
 
-def test_every_folder_is_a_package_with_a_place_among_the_floors() -> None:
+def test_every_folder_is_a_package_with_a_floor() -> None:
     assert {package_of(path) for path in modules()} <= FLOOR_OF.keys()
     assert {path.parent for path in modules() if not (path.parent / "__init__.py").exists()} == set()
 
@@ -119,7 +119,7 @@ def test_files_can_be_read_at_one_sitting() -> None:
     assert {path: length for path, length in lengths.items() if length > 700} == {}
 
 
-def test_measures_of_the_house_stay_below_their_ceilings() -> None:
+def test_code_measures_stay_below_their_ceilings() -> None:
     measures = measure_house.measures()
     shortest = measures.pop("median lines of a function")
     found = {name: len(each) if isinstance(each, list) else each for name, each in measures.items()}
@@ -128,6 +128,6 @@ def test_measures_of_the_house_stay_below_their_ceilings() -> None:
     assert shortest >= SHORTEST_MEDIAN_FUNCTION
 
 
-def test_no_two_rooms_import_each_other_and_the_picture_shows_the_imports() -> None:
+def test_package_figure_shows_current_imports() -> None:
     current = measure_house.drawn_packages()
     assert measure_house.PICTURE.read_text() == current, "run make docs"

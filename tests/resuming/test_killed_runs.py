@@ -237,7 +237,7 @@ def logged(run: Path) -> list[dict[str, str]]:
         for what, where in (*((each, "here") for each in EVERYTHING), *((each, "workers") for each in RUNS))
     ],
 )
-def test_run_killed_at_any_moment_ends_as_if_never_stopped(what: str, where: str, tmp_path: Path) -> None:
+def test_killed_run_ends_as_if_never_stopped(what: str, where: str, tmp_path: Path) -> None:
     overrides = WORKERS if where == "workers" else []
     whole, span = train_whole(what, tmp_path / "whole", *overrides)
     moment = span.between(0.1, 0.95, random.Random(f"{what}{overrides}"))
@@ -252,7 +252,7 @@ def test_run_killed_at_any_moment_ends_as_if_never_stopped(what: str, where: str
         *(pytest.param(what, WORKERS, id=f"{what}-workers") for what in RUNS),
     ],
 )
-def test_run_killed_at_twenty_random_moments_ends_as_if_it_had_never_stopped(
+def test_run_killed_20_times_ends_as_if_never_stopped(
     what: str, overrides: list[str], tmp_path: Path
 ) -> None:
     """Up to three times in a row: also soon after it was resumed."""
@@ -300,7 +300,7 @@ def test_run_that_a_signal_ended_goes_on_where_it_was(algo: str, tmp_path: Path)
     assert_same_end(train_terminated(algo, tmp_path / "terminated", moment), whole)
 
 
-def test_checkpoints_change_nothing_of_what_a_run_logs_and_learns(tmp_path: Path) -> None:
+def test_checkpoints_do_not_change_logs_or_weights(tmp_path: Path) -> None:
     """CartPole's logged return and its weights are those of a run without any."""
     without, _ = train_whole("ppo2", tmp_path / "without", "callbacks.checkpoint=null")
     often, _ = train_whole("ppo2", tmp_path / "often", "callbacks.checkpoint.every=300")
@@ -312,7 +312,7 @@ def test_checkpoints_change_nothing_of_what_a_run_logs_and_learns(tmp_path: Path
 
 @pytest.mark.slow
 @pytest.mark.parametrize("algo", RUNS)
-def test_compiled_run_killed_at_a_random_moment_ends_as_if_never_stopped(algo: str, tmp_path: Path) -> None:
+def test_killed_compiled_run_ends_as_if_never_stopped(algo: str, tmp_path: Path) -> None:
     train_whole(algo, tmp_path / "first", "compile=true")
     whole, span = train_whole(algo, tmp_path / "whole", "compile=true")  # the compiler's cache is filled
     moment = span.between(0.1, 0.95, random.Random(algo))

@@ -85,7 +85,7 @@ def test_nothing_to_measure(wanted: list[str], message: str, capsys: pytest.Capt
 
 
 @pytest.mark.slow
-def test_of_a_run_the_best_agent_is_measured_and_a_preset_by_either_name() -> None:
+def test_benchmark_uses_best_agent_and_finds_preset() -> None:
     run = "runs/ppo/CartPole-v1/1"
     model = PPO2("MlpPolicy", "CartPole-v1", seed=1, compile=False)
     model.preset = "ppo"

@@ -121,7 +121,7 @@ def test_policy_as_tensors_acts_as_the_agent(case: str) -> None:
 
 
 @pytest.mark.parametrize("memory", ["lstm", "normalised", "gru", "one for both"])
-def test_policy_that_remembers_acts_as_the_agent_step_by_step(memory: str) -> None:
+def test_exported_recurrent_policy_acts_as_agent(memory: str) -> None:
     """The state goes in and comes out; what the critic remembers is no part of it."""
     options = {"normalised": {"lstm_layer_norm": True}, "one for both": {"critic_lstm": "shared"}}
     recurrent = "gru" if memory == "gru" else "lstm"
@@ -257,9 +257,7 @@ def test_policy_that_acts_otherwise_is_not_written(tmp_path: Path, monkeypatch: 
     assert not (tmp_path / "out").exists()
 
 
-def test_policy_that_chooses_otherwise_once_in_a_hundred_is_not_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_export_refuses_policy_that_differs_rarely(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = agent("dqn", VECTOR, spaces.Discrete(3))
     right = DeterministicPolicy.forward
     rare = float(np.quantile(random_observations(made)[0][:, 0], 0.99))

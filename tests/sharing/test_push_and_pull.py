@@ -133,7 +133,7 @@ def test_video_of_the_run_goes_with_its_agent(agent: Path) -> None:
     assert "![ppo2 playing CartPole-v1](replay.mp4)" in Path("shared/README.md").read_text()
 
 
-def test_zip_that_is_none_and_names_that_are_missing_are_told(working_folder: Path) -> None:
+def test_bad_zip_and_missing_names_are_refused(working_folder: Path) -> None:
     Path("text.zip").write_text("no zip")
     assert "is not an agent: no readable zip" in error_of("pull", "from=text.zip")
     assert "there is no agent at nowhere" in error_of("pull", "from=nowhere")

@@ -38,20 +38,20 @@ def searched(name: str, n_trials: int, worth: float = 1.0, **settings: Any) -> l
 
 
 @pytest.mark.parametrize("name", ["random", "qmc"])
-def test_sampler_without_a_model_draws_the_same_whatever_the_scores(name: str) -> None:
+def test_sampler_without_model_ignores_scores(name: str) -> None:
     pytest.importorskip("scipy")
     assert searched(name, 8) == searched(name, 8, worth=-1)
 
 
 @pytest.mark.parametrize(("name", "settings"), [("tpe", {}), ("gp", {}), ("cmaes", {"popsize": 4})])
-def test_sampler_that_learns_draws_otherwise_once_there_are_scores(name: str, settings: Any) -> None:
+def test_model_based_sampler_uses_scores(name: str, settings: Any) -> None:
     pytest.importorskip("cmaes" if name == "cmaes" else "scipy")
     for_one, for_other = (searched(name, 14, worth=worth, **settings) for worth in (1, -1))
     assert for_one[:4] == for_other[:4]
     assert for_one[5:] != for_other[5:]
 
 
-def test_other_samplers_and_pruners_of_optunas_are_named_by_their_class() -> None:
+def test_target_selects_any_optuna_sampler_or_pruner() -> None:
     brute = make_sampler({"_target_": "optuna.samplers.BruteForceSampler"}, 1, 2)
     assert isinstance(brute, optuna.samplers.BruteForceSampler)
     values = {"_target_": "optuna.pruners.ThresholdPruner", "lower": 3.0}
@@ -100,7 +100,7 @@ def test_pruner_ends_a_trial_where_only_it_would(
         assert ended(study, scores) == ended_at
 
 
-def test_hyperband_has_brackets_that_leave_a_trial_alone_for_longer() -> None:
+def test_hyperband_has_brackets_that_prune_later() -> None:
     with quiet_optuna():
         study = study_with("hyperband", 900)
         for worth in range(60, 0, -1):

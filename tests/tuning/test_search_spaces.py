@@ -43,7 +43,7 @@ def test_every_algorithm_has_a_space_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("algo", [*ALGORITHMS, *PRESETS])
-def test_algorithm_takes_the_bounds_of_its_space_and_what_is_drawn_from_it(algo: str) -> None:
+def test_algorithm_accepts_values_of_its_search_space(algo: str) -> None:
     plan = plan_for(algo)
     plan.check()
     found = algorithm_class(plan.base["algo"]["name"])
@@ -69,7 +69,7 @@ def test_key_on_the_command_line_is_not_searched() -> None:
     assert plan.base["algo"]["gamma"] == 0.97
 
 
-def test_space_is_changed_extended_and_shortened_on_the_command_line() -> None:
+def test_command_line_edits_search_space() -> None:
     new = "space.algo.adam_eps={type: float, low: 1e-8, high: 1e-4, log: true}"
     without = ("~space.algo.vf_coef", "space.algo.ent_coef=null")
     plan = plan_for("ppo2", "space.algo.gamma.low=0.95", new, *without)
@@ -112,7 +112,7 @@ def test_space_that_the_algorithm_refuses_is_told(ppo2: Plan, path: str, values:
         Space(space).check(ppo2.base)
 
 
-def test_batches_are_never_larger_than_the_rollout_they_are_of() -> None:
+def test_drawn_batch_size_fits_rollout() -> None:
     for values in drawn(plan_for("ppo2", "n_envs=3"), 50):
         assert values["algo.batch_size"] <= 3 * values["algo.n_steps"]
 
@@ -137,7 +137,7 @@ def tuned_files(algo: str) -> list[Path]:
 
 
 @pytest.mark.parametrize("algo", [path.name for path in sorted((CONF.parent / "hyperparams").iterdir())])
-def test_first_trial_can_have_the_values_of_every_tuned_file(algo: str) -> None:
+def test_first_trial_accepts_every_tuned_file(algo: str) -> None:
     """The plan is composed once: the files are laid over it."""
     plan = plan_for(algo)
     is_off_policy = plan.base["algo"]["name"] in OFF_POLICY

@@ -95,7 +95,7 @@ gym.register("Falling-v0", Falling)
 """
 
 
-def test_trial_that_is_worse_than_the_others_is_ended_early(working_folder: Path) -> None:
+def test_worse_trial_is_pruned(working_folder: Path) -> None:
     (working_folder / "falling.py").write_text(PRUNED)
     settings = ("env=falling:Falling-v0", "pruner=median", "n_startup_trials=1", "n_evaluations=4")
     found = run_study("n_trials=3", *settings, "pruner.n_warmup_steps=0", "sampler=random")
@@ -119,7 +119,7 @@ class PrunesTheSecond(optuna.pruners.BasePruner):
 
 
 @pytest.mark.parametrize("objective", ["iqm", "mean_return"])
-def test_first_training_alone_may_be_pruned_and_all_count(objective: str) -> None:
+def test_only_first_seed_is_pruned_and_all_seeds_count(objective: str) -> None:
     """Its value is of the last evaluations of all its trainings together."""
     found = begin_study("n_trials=1", "n_seeds=2", f"objective={objective}", "callbacks.eval.n_episodes=4")
     worker = worker_of(found)
@@ -169,7 +169,7 @@ def broken(working_folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("broken")
-def test_failed_trial_is_recorded_with_its_reason_and_the_study_goes_on() -> None:
+def test_failed_trial_has_reason_and_study_continues() -> None:
     how = "MemoryError('no room')"
     kwargs = f'env.kwargs={{first: 3, last: 6, how: "{how}"}}'
     found = run_study("env=breaks:Breaks-v0", "n_trials=3", "env.check=false", kwargs, "pruner=none")
@@ -215,7 +215,7 @@ def test_search_goes_on_after_divergence_alone(
 
 
 @pytest.mark.usefixtures("broken")
-def test_environment_that_is_broken_at_once_costs_no_trial() -> None:
+def test_broken_env_costs_no_trial() -> None:
     found = begin_study("env=breaks:Breaks-v0", "n_trials=10", "env.check=false", "env.kwargs={last: 1000}")
     with quiet_optuna(), pytest.raises(ZooError, match="broken"):
         worker_of(found).work()
@@ -228,9 +228,7 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize(("storage", "end"), [("null", Killed), ("journal", KeyboardInterrupt)])
-def test_trial_that_was_interrupted_or_killed_is_run_again_with_the_same_values(
-    storage: str, end: type[BaseException]
-) -> None:
+def test_interrupted_trial_is_retried_with_same_values(storage: str, end: type[BaseException]) -> None:
     settings = ("n_trials=2", "sampler=random", f"storage={storage}")
     found, other = begin_study(*settings), begin_study(*settings)
     queued = {"1 - algo.gamma": 0.05, "algo.n_steps": 7}
@@ -278,7 +276,7 @@ def test_no_trial_starts_after_the_time_is_up() -> None:
         ("env.max_episode_steps=50", "env.max_episode_steps"),
     ],
 )
-def test_study_with_other_settings_is_refused_by_naming_them(override: str, named: str) -> None:
+def test_error_names_settings_that_differ_from_study(override: str, named: str) -> None:
     one_trial()
     with pytest.raises(ZooError, match=named):
         begin_study("n_trials=2", override)
@@ -334,7 +332,7 @@ def test_mistake_is_told_in_one_line(override: str, message: str) -> None:
     assert "secret" not in str(raised.value)
 
 
-def test_best_are_trained_again_and_train_takes_the_winner(capfd: pytest.CaptureFixture[str]) -> None:
+def test_best_trials_are_retrained_and_winner_is_used(capfd: pytest.CaptureFixture[str]) -> None:
     settings = ("sampler=random", "pruner=none", "top_k=2", "top_seeds=2", "n_trials=3", "verbose=1")
     found = run_study(*settings)
     assert capfd.readouterr().out.count("top ") == 4
@@ -368,7 +366,7 @@ def evaluation(score: float) -> Evaluation:
     return Evaluation(np.full(2, score), np.ones(2, np.int64))
 
 
-def test_score_on_several_fresh_seeds_has_an_interval_and_on_one_has_none() -> None:
+def test_score_has_interval_with_several_seeds_only() -> None:
     score, interval = score_of([[1.0, 2.0, 3.0], [2.0, 3.0, 4.0]], "mean_return")
     assert interval is not None
     assert interval[0] < score < interval[1]
@@ -386,7 +384,7 @@ def test_objective_is_of_all_last_evaluations_together() -> None:
 
 
 @pytest.mark.parametrize("storage", ["null", "journal"])
-def test_study_that_was_begun_anew_takes_no_trial_of_the_earlier_command(storage: str) -> None:
+def test_new_study_takes_no_trial_of_earlier_command(storage: str) -> None:
     first = begin_study("n_trials=1", f"storage={storage}")
     second = begin_study("n_trials=1", f"storage={storage}", "n_timesteps=300")
     with pytest.raises(ZooError, match="n_timesteps"):
@@ -405,7 +403,7 @@ def machine(name: str) -> SharedStudy:
     return SharedStudy(study, Storage(server, "shared.db", folder, is_file=False), 1, name)
 
 
-def test_trial_without_signs_of_life_in_a_database_is_run_by_another_machine() -> None:
+def test_trial_without_heartbeat_is_rerun_elsewhere() -> None:
     drawn: list[float] = []
 
     def killed(trial: optuna.Trial) -> float:
@@ -438,7 +436,7 @@ def written() -> bytes:
     return b"".join(path.read_bytes() for path in Path().rglob("*") if path.is_file())
 
 
-def test_sweep_refuses_a_password_before_it_writes_anything(capfd: pytest.CaptureFixture[str]) -> None:
+def test_sweep_refuses_password_before_writing(capfd: pytest.CaptureFixture[str]) -> None:
     assert status_of(["tune", "-m", *overrides("worker=range(2)", f"storage='{URL}'")]) == 2
     told = capfd.readouterr().err
     assert "'storage=${oc.env:NAME}'" in told
@@ -446,7 +444,7 @@ def test_sweep_refuses_a_password_before_it_writes_anything(capfd: pytest.Captur
     assert list(Path().iterdir()) == []
 
 
-def test_password_of_an_environment_variable_is_written_into_no_file_of_a_sweep(
+def test_sweep_never_writes_password_of_variable(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MY_STORAGE", URL)
@@ -459,7 +457,7 @@ def test_password_of_an_environment_variable_is_written_into_no_file_of_a_sweep(
     assert b"secret" not in written()
 
 
-def test_search_tells_its_cost_and_slow_trials_in_a_terminals_width(
+def test_search_prints_cost_and_slow_trials(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "60")

@@ -101,7 +101,7 @@ def running(*where: Any) -> list[FrozenTrial]:
     return [each for each in trials(*where) if each.state.name == "RUNNING" and "values" in each.user_attrs]
 
 
-def test_two_processes_share_a_study_after_a_third_was_killed(working_folder: Path) -> None:
+def test_two_processes_share_study_after_third_dies(working_folder: Path) -> None:
     settings = ("n_trials=4", "sampler=random", "pruner=none", "verbose=1", *WAITING)
     where = (WAITING_STUDY, WAITING_NAME)
     write_module(working_folder, hold=True)
@@ -135,7 +135,7 @@ def check_page_is_self_contained(page: Path) -> None:
 
 
 @pytest.mark.slow
-def test_signal_ends_the_study_cleanly_and_the_same_command_goes_on() -> None:
+def test_signalled_study_resumes_with_same_command() -> None:
     settings = ("n_trials=1", "pruner=none", "n_timesteps=10000000", "n_evaluations=1000", "algo.n_steps=16")
     process = started(*settings)
     with ended_at_last(process):
@@ -148,7 +148,7 @@ def test_signal_ends_the_study_cleanly_and_the_same_command_goes_on() -> None:
 
 
 @pytest.mark.slow
-def test_killed_process_is_replaced_by_another_that_runs_its_trial_again(working_folder: Path) -> None:
+def test_replacement_of_killed_process_reruns_trial(working_folder: Path) -> None:
     where = (WAITING_STUDY, WAITING_NAME)
     write_module(working_folder, hold=True)
     process = started("n_trials=2", "pruner=none", "verbose=1", *WAITING)

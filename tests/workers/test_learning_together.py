@@ -120,7 +120,7 @@ def joined_trees(one: Any, two: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_update_of_two_workers_is_that_of_one_with_both_batches(name: str) -> None:
+def test_update_of_two_ranks_matches_one_process(name: str) -> None:
     """The reference takes the same steps, alone, on the batches of both, from the same weights."""
     (given, before, after), (theirs, their_before, their_after) = together(lambda w: one_update(name, w))
     reference = algorithm(name)
@@ -195,7 +195,7 @@ def two_exact_updates(workers: Workers) -> tuple[dict[str, np.ndarray], dict[str
     return numbers(model.runner.state), metrics
 
 
-def test_ppo1_averages_gradients_of_rollouts_standardised_apart() -> None:
+def test_ppo1_averages_gradients_across_ranks() -> None:
     """One process takes the same two updates on the rollouts of both, to rounding in double precision."""
     (found, metrics), (theirs, _) = together(two_exact_updates)
     joined_updates = []
@@ -232,7 +232,7 @@ def trained(name: str, workers: Workers, n_steps: int) -> tuple[dict[str, np.nda
 
 
 @pytest.mark.parametrize("name", [*CASES, *LED_BY_RESULTS])
-def test_workers_have_the_same_weights_and_statistics_and_so_again(name: str) -> None:
+def test_ranks_share_weights_and_statistics_repeatably(name: str) -> None:
     """With 2 × 1 environments; rewards and observations are normalised by what both have seen."""
     n_steps = 140 if name in ON_POLICY else 60
     one, two = together(lambda workers: trained(name, workers, n_steps))
@@ -251,7 +251,7 @@ def test_workers_have_the_same_weights_and_statistics_and_so_again(name: str) ->
     assert one[3] == two[3] == n_steps
 
 
-def test_scalars_of_all_reach_the_first_and_what_it_resets_is_reset_everywhere() -> None:
+def test_rank_0_gets_scalars_and_resets_all_ranks() -> None:
     def work(workers: Workers) -> Any:
         model = algorithm("a2c")
         model.join(workers)
@@ -321,7 +321,7 @@ def test_four_workers_come_to_the_weights_of_one() -> None:
     assert returns == sorted(each.episode_return for each in alone.recent_episodes)
 
 
-def test_workers_that_do_not_divide_the_episodes_are_refused() -> None:
+def test_ranks_that_cannot_share_episodes_are_refused() -> None:
     def refused(workers: Workers) -> str:
         found = model()
         found.join(workers)
@@ -390,7 +390,7 @@ def one_imitation_update(expert: ExpertData, workers: Workers) -> tuple[list[Any
     return given[:2], given[2], numbers(model.runner.state)
 
 
-def test_step_of_two_workers_is_that_of_one_with_both_batches(expert: ExpertData) -> None:
+def test_imitation_step_of_two_ranks_matches_one(expert: ExpertData) -> None:
     (given, before, after), (theirs, _, _) = together(lambda workers: one_imitation_update(expert, workers))
     reference = imitator(expert, "ppo2")
     for name, array in before.items():

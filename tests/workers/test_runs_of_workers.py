@@ -141,7 +141,7 @@ FALLING = [
         ("kill", ["worker 1 of 2", "SIGKILL"]),
     ],
 )
-def test_worker_that_dies_ends_the_run_and_its_checkpoint_stays(
+def test_dead_rank_ends_run_and_checkpoint_stays(
     fall: str, told: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -162,7 +162,7 @@ def test_worker_that_dies_ends_the_run_and_its_checkpoint_stays(
     assert checkpoint.timesteps == read_share(run / "checkpoint", 1)["counts"]["num_timesteps"]
 
 
-def test_first_worker_that_is_killed_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_killed_rank_0_leaves_nothing_behind(tmp_path: Path) -> None:
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     endless = [*RUNS["ppo2"], *COMMON, "n_timesteps=10000000"]

@@ -125,7 +125,7 @@ def learned(model: Any, rollout: dict[str, Any]) -> tuple[dict[str, torch.Tensor
 
 
 @pytest.mark.parametrize(("name", "is_recurrent"), CASES)
-def test_update_is_that_of_one_with_the_batches_of_both(name: str, is_recurrent: bool) -> None:
+def test_unequal_batches_match_one_process(name: str, is_recurrent: bool) -> None:
     """One resets in each second step, the other never."""
 
     def work(workers: Workers) -> Any:
@@ -149,7 +149,7 @@ def test_update_is_that_of_one_with_the_batches_of_both(name: str, is_recurrent:
         torch.testing.assert_close(mean, value, rtol=1e-5, atol=1e-6, msg=key)
 
 
-def test_cloning_together_is_that_of_one_with_the_batches_of_both() -> None:
+def test_cloning_on_two_ranks_matches_one_process() -> None:
     """The end of an episode's last sequence does not count."""
     generator = torch.Generator().manual_seed(0)
     rows = {

@@ -314,7 +314,7 @@ def test_an_agent_that_learned_with_masks_says_once_that_it_is_asked_without(tmp
         assert model.predict(seen, action_masks=mask)[0] == 2
         assert make("ppo2").learn(1).predict(np.zeros(4, np.float32))[0] in (0, 1)
     for agent in (model, loaded):
-        with pytest.warns(ZooWarning, match="asked without `action_masks`") as told:
+        with pytest.warns(ZooWarning, match="called without `action_masks`") as told:
             agent.predict(seen)
         assert [warning.filename for warning in told] == [__file__]
         with warnings.catch_warnings():

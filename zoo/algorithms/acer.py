@@ -323,7 +323,7 @@ def corrected_returns(
 
 
 def retrace(td_errors: Tensor, weights: Tensor) -> Tensor:
-    """Return Σ_k (w_t … w_{t+k−1})·δ_{t+k}, what is to be added to Q(s_t, a_t), (sequences, time).
+    """Return corrections Σ_k (w_t … w_{t+k−1})·δ_{t+k}, to be added to Q(s_t, a_t), (sequences, time).
 
     ``td_errors`` are δ_t = r_t + γ·V(s_{t+1}) − Q(s_t, a_t); ``weights`` w_t say how much of what comes after
     step t counts at it: γ·c_{t+1}, where c truncates the importance of the next action, or 0 where an episode

@@ -33,7 +33,7 @@ from zoo.policies.recurrent import unrolled
 @dataclass
 @with_defaults(learning_rate="lin_0.25", n_steps=20, gae_lambda=1.0)
 class ACKTRConfig(OnPolicyConfig):
-    """Hyperparameters of ACKTR, with Stable-Baselines' defaults but for ``kfac_update``, which is 1 there.
+    """Hyperparameters of ACKTR. Defaults are Stable-Baselines', except ``kfac_update`` (there 1).
 
     The learning rate only matters where it is less than what ``kfac_clip`` allows, which is late in a run.
     ``max_grad_norm`` only bounds the first steps, before there are curvatures.

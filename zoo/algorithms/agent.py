@@ -137,7 +137,7 @@ class Agent:
     if not TYPE_CHECKING:  # type checkers go by the declared attributes alone
 
         def __getattr__(self, name: str) -> Any:
-            """Return a hyperparameter; for what else models have elsewhere, say where it is."""
+            """Return a hyperparameter; for an attribute of other libraries' models, say its name here."""
             config = vars(self).get("config")
             if config is not None and name in vars(config):
                 return vars(config)[name]
@@ -153,7 +153,7 @@ class Agent:
         return make_policy(self.policy_class, *self.spaces, self.policy_config, **self._policy_options())
 
     def _policy_options(self) -> dict[str, Any]:
-        """Return what the policy's class is made with, beside spaces and config."""
+        """Return further keyword arguments of the policy's class, beside spaces and config."""
         return {}
 
     def _make_acting(self) -> ActingPolicy:
@@ -162,7 +162,7 @@ class Agent:
         return ActingPolicy(self.policy, self.device, mirror=mirror)
 
     def _specs(self, *, normalized: bool = False) -> dict[str, Any]:
-        """Return what a buffer stores of each step, by name: its shape and type."""
+        """Return the buffer's columns for each step, by name: shape and dtype."""
         specs = {
             "observations": observation_spec(self.observation_space, normalized=normalized),
             "actions": self.action_adapter.spec,
@@ -182,7 +182,7 @@ class Agent:
         return self.normalizer
 
     def set_env(self, env: Any, *, n_envs: int | None = None) -> None:
-        """Learn in another environment from now on; of an id or a function, in as many as before.
+        """Replace the environment; an id or a function keeps the current ``n_envs``.
 
         Raises `ZooError` if its spaces differ.
         """
@@ -332,7 +332,7 @@ class Agent:
         return agent
 
     def _apply_changed(self, changed: Collection[str]) -> None:
-        """Give what was loaded the new values of these hyperparameters."""
+        """Apply hyperparameters that differ from the saved agent's."""
         normalize = None if self.env_config is None else normalize_config(self.env_config)
         if "gamma" in changed and self.normalizer is not None and normalize and normalize.gamma is None:
             self.normalizer.gamma = self.config.gamma

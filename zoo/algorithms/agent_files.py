@@ -60,7 +60,7 @@ def agent_files(algorithm: Agent, card: Mapping[str, Any]) -> AgentFiles:
 
 
 def reduced(algorithm: Agent) -> tuple[Any, ...]:
-    """Return what pickle rebuilds an agent from: its files, and how they are loaded."""
+    """Return an agent for pickle (`__reduce__`): the function that loads it, and its files."""
     options = {name: getattr(algorithm.runtime, name) for name in ("compile", "threads")}
     options |= {"seed": algorithm.seed, "device": str(algorithm.device)}
     return partial(type(algorithm).from_files, **options), (agent_files(algorithm, {}),)
@@ -69,7 +69,7 @@ def reduced(algorithm: Agent) -> tuple[Any, ...]:
 def constructor_arguments(
     files: AgentFiles, algorithm: type[Agent], options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return what an algorithm is built with to be this agent, without an environment.
+    """Return constructor arguments that rebuild this agent without an environment.
 
     ``options`` are hyperparameters with other values than the agent's, `CHOICES`, and another ``replay``
     or a ``dataset`` where it learns from one. Raises `ZooError` if it is the agent of another algorithm, or

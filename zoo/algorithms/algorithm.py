@@ -131,7 +131,7 @@ class Algorithm(Agent):
         raise NotImplementedError
 
     def update(self) -> None:
-        """Learn from what was collected."""
+        """Update the agent from the collected steps."""
         raise NotImplementedError
 
     def gradient_steps_in(self, total_timesteps: int) -> float:
@@ -212,7 +212,7 @@ class Algorithm(Agent):
         return {name: tensor for name, (_, tensor) in self._last_rates.items()}
 
     def _take_steps(self, step: Step, shared: Any, rows: Any) -> dict[str, Tensor]:
-        """Take a gradient step for each row; return what the steps put out for each sample."""
+        """Take a gradient step for each row; return the steps' outputs per sample."""
         with self.policy_mode.training():
             result = self.runner.run(step, shared, rows)
         self.scalars.record([f"train/{name}" for name in result.names], result.metrics)
@@ -234,7 +234,7 @@ class Algorithm(Agent):
         return transition
 
     def add_episodes(self, episodes: Iterable[EpisodeRecord]) -> None:
-        """Record episodes that ended here; those of several workers are gathered by the first."""
+        """Record finished episodes; in data-parallel runs, queue them for the first rank to gather."""
         if self.distributed.workers is None:
             for episode in episodes:
                 self.record_episode(episode)
@@ -257,7 +257,7 @@ class Algorithm(Agent):
         self._make_buffer()
 
     def reset_own_envs(self) -> None:
-        """Cut all episodes (bootstrapped as truncated, not counted) and reset the environments by new seeds.
+        """Truncate all running episodes, without recording them, and reset the envs with fresh seeds.
 
         They depend on nothing before then. Only those that can't be replayed need it, before a checkpoint.
         """
@@ -270,7 +270,7 @@ class Algorithm(Agent):
         self._note_masks()
 
     def _note_masks(self) -> None:
-        """Make room for masks that are known only now: they stand in the infos of a reset."""
+        """Reallocate the buffer if the mask size changed: masks are first seen in the infos of a reset."""
         size = self.collector.envs.mask_size
         self.masks_actions = size is not None
         if size != self._mask_size:
@@ -278,7 +278,7 @@ class Algorithm(Agent):
             self._make_buffer()
 
     def _cut_episodes(self, envs: Sequence[int]) -> None:
-        """Mark the episodes under way in these environments as ended, where a part reaches over updates."""
+        """Hook: end running episodes of these envs in state that outlives updates (buffer, noise)."""
 
     # -- several workers --------------------------------------------------------------------------------
 
@@ -297,7 +297,7 @@ class Algorithm(Agent):
     # -- exact resume -----------------------------------------------------------------------------------
 
     def _parts(self) -> dict[str, Any]:
-        """Return the parts with a state of their own, but for the environments."""
+        """Return the parts with a state of their own, without the environments."""
         return {
             "tensors": Tensors(self.runner.state, self.policy),
             "runtime": self.runtime,

@@ -1,4 +1,4 @@
-"""What the constructors and `predict` of all algorithms take, and the errors for what does not fit."""
+"""Arguments of all algorithms' constructors and of `predict`, and the errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def make_policy(
 
 
 def warn_of_unread_images(observation_space: spaces.Space[Any], config: PolicyConfig) -> None:
-    """Warn of a policy that takes the pixels of images for numbers without any order."""
+    """Warn if an MLP policy is used for image observations."""
     if suits_cnn(observation_space) and config.encoder == "mlp":
         warnings.warn(
             f"{config.name} reads each pixel of these images by itself; policy=CnnPolicy sees what stands"
@@ -209,8 +209,8 @@ def policy_input(
     if action_masks is None and model.masks_actions and not model._warned_of_masks:
         model._warned_of_masks = True
         warnings.warn(
-            "this agent learned to choose among valid actions only, and is asked without `action_masks`:"
-            " any action may be its answer",
+            "this agent was trained with action masks, but predict() was called without `action_masks`:"
+            " it may return an invalid action",
             ZooWarning,
             stacklevel=4,
         )
@@ -306,7 +306,7 @@ class SdeConfig:
 
 
 def sde_options(config: Any, action_space: spaces.Space[Any]) -> dict[str, Any]:
-    """Return what a policy class is given for gSDE: nothing without it, so that not every class needs it.
+    """Return the policy's gSDE arguments: none without gSDE, so that not every class needs to accept them.
 
     Raises `ZooError` for actions that are not Box.
     """

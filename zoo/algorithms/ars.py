@@ -231,7 +231,7 @@ class ARS(Algorithm):
         return [(i // n_episodes, int(seeds[i])) for i in range(rank * share, (rank + 1) * share)]
 
     def _drawn(self, stream: int) -> np.random.Generator:
-        """Return the generator of what is drawn for the next update; the same in all workers."""
+        """Return the random generator of the next update; the same on all ranks."""
         return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(stream, self.n_updates)))
 
     # -- updates ----------------------------------------------------------------------------------------

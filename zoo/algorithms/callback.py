@@ -29,11 +29,11 @@ class InterruptedCallbackError(Exception):
 
 
 class Callback(RefusesUnknownArguments):
-    """Override what is needed. All frequencies count environment steps.
+    """Base class of callbacks, with empty hooks. All frequencies count environment steps.
 
     ``every`` is the number of environment steps between calls of `on_steps` (0: never); calls come at the
-    first end of an update at or after each multiple. Those with ``comes_last`` are called after all others:
-    what they write holds what those did.
+    first end of an update at or after each multiple. Those with ``comes_last`` are called last,
+    so that checkpoints include the other callbacks' effects.
     """
 
     every: int = 0
@@ -43,7 +43,7 @@ class Callback(RefusesUnknownArguments):
     """Callbacks that this one calls; the schedule only lets them start and end."""
     comes_last: bool = False
     looks_often: bool = False
-    """Whether `on_steps` only checks whether there is something to do, which there seldom is."""
+    """Polling callback: `on_steps` is cheap and usually does nothing."""
 
     def __init__(self, verbose: int = 0) -> None:
         self.verbose = verbose

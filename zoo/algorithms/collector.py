@@ -1,4 +1,4 @@
-"""Steps environments with a policy, one step of all of them at a time, and normalises what they give.
+"""Steps all environments together with a policy, and normalises observations and rewards.
 
 Collecting for on-policy and off-policy algorithms and evaluating all go through here.
 """
@@ -66,7 +66,7 @@ class Collector:
 
     @property
     def is_under_way(self) -> bool:
-        """Whether the environments have been reset, so that there is something to act on."""
+        """Whether the environments have been reset, so that there are observations to act on."""
         return bool(self.policy_input)
 
     @property
@@ -142,7 +142,7 @@ class Collector:
     # -- exact resume -----------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """Return what brings environments back to where they are; if not replayable, to their last reset."""
+        """Return the environments' state for a resume; if not replayable, that of their last reset."""
         if not self.is_under_way:
             return {}
         if not isinstance(self.envs, ReplayableAdapter):

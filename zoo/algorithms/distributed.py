@@ -144,7 +144,7 @@ class DistributedContext:
         return {name: float(np.mean(numbers)) for name, numbers in values.items()}
 
     def reset_all(self) -> None:
-        """Cut all episodes and reset the environments of all workers; share the statistics."""
+        """Truncate all episodes and reset the environments of all ranks; share the statistics."""
         if self.workers is not None and self.leads:
             self.workers.order(RESET)
         self.algorithm.reset_own_envs()

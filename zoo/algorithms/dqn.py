@@ -29,7 +29,7 @@ from zoo.policies.exploration import EpsilonGreedy, ParameterNoiseGreedy
 from zoo.policies.q_networks import QNetwork
 
 ROWS_AHEAD = 2048
-"""Next states that the target network estimates at once; what it makes of them had better stay in a cache."""
+"""Next states per forward pass of the target network; small enough for the CPU cache."""
 
 
 @dataclass
@@ -147,7 +147,7 @@ class DQN(OffPolicyAlgorithm):
         return StepResult(state, metrics, td_errors(batch, errors))
 
     def _values_of_actions(self, estimates: Tensor, actions: Tensor) -> Tensor:
-        """Return what the network estimates (batch, …, actions) of these actions (batch,)."""
+        """Select the estimates (batch, …, actions) of these actions (batch,)."""
         return gather(estimates, actions)
 
     def _losses_and_errors(self, values: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:

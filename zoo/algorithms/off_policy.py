@@ -75,7 +75,7 @@ class ContinuousConfig(OffPolicyConfig):
 
 @dataclass
 class SeveralCriticsConfig(ContinuousConfig):
-    """Hyperparameters common to those of them that have several critics."""
+    """Hyperparameters of continuous off-policy algorithms with several critics."""
 
     n_critics: int = hyperparameter(
         2, "critics; targets are made of the smallest value (tqc: of the quantiles of all)", ge=1, le=1_000
@@ -309,7 +309,7 @@ N_CRITIC_PASSES = 3
 
 
 def critic_passes(batch: Mapping[str, Any]) -> list[dict[str, Tensor]]:
-    """Return what passes through the critics take besides pairs: for targets, their loss, the actor's."""
+    """Return the noise arguments of the critics' passes: for targets, critic loss and actor loss."""
     noise = batch.get("critic_noise")
     return [{}] * N_CRITIC_PASSES if noise is None else [{"noise": part} for part in noise.unbind(0)]
 

@@ -120,7 +120,7 @@ class SAC(ContinuousAlgorithm):
         return self._take_steps(self._gradient_step, self.rates(self._progress_before), rows)
 
     def _gradient_step(self, state: State, rates: Any, batch: Any) -> StepResult:
-        """Move the temperature, the critics, then the actor, whose actions are those of before all three.
+        """Update temperature, critics, actor, in this order; actions are sampled once, from the old actor.
 
         `module` gives a network to differentiate, `functional` one whose parameters are constant.
         """
@@ -174,7 +174,7 @@ class SAC(ContinuousAlgorithm):
     # What the critics' values (critics, batch) mean: all that differs where these are distributions.
 
     def _soft_values(self, next_values: Tensor, weighted_log_prob: Tensor) -> Tensor:
-        """Return what the critics agree on at the next state, less the weighted log-probability (batch,)."""
+        """Return the critics' smallest next value, less the weighted log-probability (batch,)."""
         return next_values.amin(0) - weighted_log_prob
 
     def _losses_and_errors(self, values: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:

@@ -127,7 +127,7 @@ def run_tensors(replaced: Mapping[str, Tensor], policy: nn.Module) -> dict[str, 
 
 
 def named_parameters(parameters: Mapping[str, Any] | str | Path) -> Mapping[str, Any]:
-    """Return parameters by name; of a path those of the agent there. Raises `ZooError` for anything else."""
+    """Return parameters by name; a path is read as a saved agent. Raises `ZooError` for anything else."""
     if isinstance(parameters, str | Path):
         from zoo.agents.agent_folder import read_as_data
 
@@ -167,7 +167,7 @@ class RecurrentState:
         self.array = array
 
     def act(self, collector: Any, policy_input: dict[str, Any], choose: Choose) -> dict[str, Any]:
-        """Return chosen actions, and of a recurrent policy what a sequence that begins here needs."""
+        """Return actions; for a recurrent policy also the state before them and the episode starts."""
         before = self.array
         if before is None:
             return {"actions": choose(policy_input, None)[0]}

@@ -153,7 +153,7 @@ class TRPO(OnPolicyAlgorithm):
         return (ratio * batch["advantages"]).mean() + self.config.ent_coef * entropy, entropy
 
     def _fisher_batch(self, batch: Batch) -> Batch:
-        """Return what Fisher products are made of: all of the batch, or a part drawn at random."""
+        """Return the batch for Fisher products: all of it, or a random subset."""
         factor, n_rows = self.config.sub_sampling_factor, self.buffer.n_rows
         if factor == 1:
             return batch

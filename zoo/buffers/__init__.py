@@ -1,1 +1,1 @@
-"""What was experienced: rollouts for on-policy algorithms, replay for off-policy ones."""
+"""Buffers of transitions: rollouts for on-policy algorithms, replay for off-policy ones."""

@@ -1,4 +1,4 @@
-"""What a replay buffer gives to learn from, as plain values: the config section ``replay``."""
+"""Settings of replay sampling, as plain values: the config section ``replay``."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class HindsightConfig:
 
 @dataclass
 class ReplayConfig:
-    """Which transitions are drawn from a replay buffer, and what is made of them."""
+    """Settings of replay sampling: n-step returns, priorities, hindsight."""
 
     n_step: int = hyperparameter(
         1, "steps whose rewards are summed up before the next state is valued", unit="steps", ge=1
@@ -60,7 +60,7 @@ class ReplayConfig:
 
 
 def replay_config(values: ReplayConfig | Mapping[str, Any] | None) -> ReplayConfig:
-    """Return the config for what a user gave. Raises `ZooError` for what does not fit."""
+    """Return the config for a user's values. Raises `ZooError` for invalid ones."""
     if isinstance(values, ReplayConfig):
         values = dataclasses.asdict(values)
     if values is not None and not isinstance(values, Mapping):

@@ -1,4 +1,4 @@
-"""Stacks of frames of which each frame is stored once: three of four were in the observation before."""
+"""Frame stacks that store each frame once: three of four are also in the previous observation."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class Hindsight:
         """Return rows, numbered over (…, batch): the share of each batch's transitions of ended episodes.
 
         Were it one of the whole batch, nearly all that keep their goal could be of episodes under
-        way, and no end that was sought would be learned from.
+        way, and no transition with its original goal would come from a finished episode.
         """
         batch_size = steps_to_end.shape[-1]
         if steps_to_end.size == batch_size and steps_to_end.min() >= 0:  # one batch, all of it choosable
@@ -125,7 +125,7 @@ class Hindsight:
 
 
 def _own_steps(windows: NStepWindows) -> Array:
-    """Return the positions of a window's steps, that of its last one where it has no more."""
+    """Return the positions of a window's steps, padded with that of its last step."""
     n_step = windows.steps.shape[-1]
     if n_step == 1:
         return windows.steps

@@ -75,7 +75,7 @@ class PrioritizedSampler(UniformSampler):
         return positions, envs, weights.astype(np.float32).reshape(shape)
 
     def update_priorities(self, td_errors: Array, rows: Array | slice) -> None:
-        """Give new priorities to what was drawn last; of several errors of one transition the last counts."""
+        """Update the priorities of the last sample; for a repeated transition the last error counts."""
         priorities = np.abs(td_errors.reshape(-1)[rows].astype(np.float64)) + self.config.epsilon
         if not np.isfinite(td_errors).all() or not len(priorities):
             return  # if they are not finite, the run is about to end with a message about the parameters
@@ -126,7 +126,7 @@ class SumTree:
         return float(top.min())
 
     def set(self, indices: Array, numbers: Array | float) -> None:
-        """Put numbers at places; of several for one place the last stays."""
+        """Set leaves; for duplicate indices the last value wins."""
         self.numbers[indices] = numbers
         for level, ends_below in enumerate(self._ends):
             indices = indices // FAN_OUT

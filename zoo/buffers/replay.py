@@ -43,7 +43,7 @@ POLICY_COLUMNS = ("observations", "action_masks", "states")
 
 
 def stored_once(specs: Mapping[str, Any], n_frames: int) -> dict[str, Any]:
-    """Return the specs of what is stored where observations are stored once: of stacks the newest frame."""
+    """Return the specs of columns with `optimize_memory_usage`: one frame instead of a stack."""
     spec = specs["observations"]
     return {**specs, "observations": frame_spec(spec, n_frames) or spec}
 
@@ -51,7 +51,7 @@ def stored_once(specs: Mapping[str, Any], n_frames: int) -> dict[str, Any]:
 def replay_bytes(
     capacity: int, specs: Mapping[str, Any], *, optimize_memory_usage: bool = False, n_frames: int = 1
 ) -> int:
-    """Return what a `ReplayBuffer` of these columns takes, in bytes, but for what ends of episodes show."""
+    """Return the size in bytes of a `ReplayBuffer` of these columns, without final observations."""
     copies = 1 if optimize_memory_usage else 2
     specs = stored_once(specs, n_frames) if optimize_memory_usage else specs
     row = sum(n_bytes(spec) * (copies if name in POLICY_COLUMNS else 1) for name, spec in specs.items()) + 6
@@ -78,7 +78,7 @@ class UniformSampler:
     """Samples transitions uniformly with replacement."""
 
     def allocate(self, length: int, n_envs: int) -> None:
-        """Make room for what is kept for each row of the rings."""
+        """Allocate the sampler's own arrays, one entry per row of the rings."""
 
     def add(self, positions: Array, envs: Array) -> None:
         """Note that transitions were written to these places; the arrays change when it returns."""
@@ -200,7 +200,7 @@ class ReplayBuffer:
     # -- storing ----------------------------------------------------------------------------------------
 
     def add(self, transition: Transition) -> None:
-        """Store one step of all environments, but for those that it merely reset."""
+        """Store one step of all environments, except those that it only reset."""
         values = transition.stored()
         heads, envs = self.heads, transition.envs
         if len(envs) < self.n_envs:
@@ -406,8 +406,8 @@ class ReplayBuffer:
 class NStepWindows(NamedTuple):
     """Some steps of one episode each, one after the other: positions in the ring of an environment.
 
-    ``steps`` (*shape, n) are all that a window could have; its own are as many as ``lengths`` (*shape) says,
-    from ``first`` (*shape) to ``last`` (*shape).
+    ``steps`` (*shape, n) is padded: only the first ``lengths`` (*shape) are valid, from ``first`` (*shape) to
+    ``last`` (*shape).
     """
 
     envs: Array
@@ -425,12 +425,12 @@ Buffer = TypeVar("Buffer", bound=ReplayBuffer)
 
 
 def keep_or_discard_buffer(before: Buffer | None, n_envs: int, specs: Mapping[str, Any]) -> Buffer | None:
-    """Return the buffer, with all episodes cut, where it fits; otherwise warn of what is lost."""
+    """Return the buffer, with all episodes truncated, if it still fits; else warn of the loss."""
     if before is not None and before.n_envs == n_envs and before.specs == specs:
         before.cut()
         return before
     if before:
-        why = "the environments mask actions otherwise"
+        why = "the action-mask shape changed"
         if before.n_envs != n_envs:
             why = f"it was of {before.n_envs} environments, not {n_envs}"
         lost = f"the {len(before):,} transitions in the replay buffer are lost: {why}"
@@ -486,7 +486,7 @@ class ReplayChunks:
 
 
 def pack_infos(infos: Array) -> Array:
-    """Return infos (n, n_envs) as the bytes of a JSON text; what is no plain value or array is left out."""
+    """Return infos (n, n_envs) as JSON bytes. Values other than plain ones and arrays are left out."""
     text = json.dumps(infos.reshape(-1).tolist(), default=_to_json, skipkeys=True)
     return np.frombuffer(text.encode(), np.uint8)
 

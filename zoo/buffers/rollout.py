@@ -13,7 +13,7 @@ from zoo.envs.transition import Transition
 
 
 class Truncations(NamedTuple):
-    """Where a rollout's steps cut episodes short, what was observed there, and a policy's state after it."""
+    """Truncated steps of a rollout: indices, final observations, recurrent states after them."""
 
     steps: Array
     envs: Array
@@ -84,11 +84,11 @@ class RolloutBuffer:
     def add_truncations(
         self, env_indices: Array, final_observations: Arrays, states: Array | None = None
     ) -> None:
-        """Remember where the step just added cut episodes short: normalised observations, states after it."""
+        """Record truncations of the last step: normalised final observations, recurrent states after it."""
         self._truncations.append((self.sizes[env_indices] - 1, env_indices, final_observations, states))
 
     def truncations(self) -> Truncations | None:
-        """Return where episodes were cut short, and what they ended with; None if none was."""
+        """Return truncated steps with their final observations, or None."""
         if not self._truncations:
             return None
         steps, envs, final_observations, states = zip(*self._truncations, strict=True)

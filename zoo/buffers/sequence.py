@@ -68,7 +68,7 @@ class SequenceBuffer(ReplayBuffer):
         return batch
 
     def _next_columns(self, positions: Array, truncated: Array) -> Batch:
-        """Return what followed the last steps (rows, n_envs, n_steps) and those that were cut short."""
+        """Return the next columns of last and truncated steps; ``truncated`` (rows, n_envs, n_steps)."""
         truncated[..., -1] = False  # the last step of a window has a place of its own
         per_row = truncated.reshape(len(truncated), -1)
         most = self.n_envs + int(per_row.sum(1).max())

@@ -153,7 +153,7 @@ class Cloning:
             self.parameters.flat.copy_(self.best_vector)
 
     def state(self) -> dict[str, Any]:
-        """Return what decides when to stop, and the best parameters."""
+        """Return the early-stopping counter, and the best loss and parameters."""
         if self.best_vector is None:
             return {"n_worse": self.n_worse}
         vector = self.best_vector.cpu().numpy()
@@ -166,7 +166,7 @@ class Cloning:
 
 
 class Epoch(NamedTuple):
-    """One pass over what is learned from: mean losses; that of validation is NaN where there is none."""
+    """One pass over the training data: mean losses; the validation loss is NaN without validation."""
 
     number: int
     loss: float
@@ -223,7 +223,7 @@ class BC(Algorithm):
         if self._demonstrations is None:
             if self._data is None:
                 raise ZooError(
-                    "bc learns from expert data: dataset=PATH (zoo expert records what an agent does)"
+                    "bc needs expert data: type dataset=PATH (zoo expert records an agent's episodes)"
                 )
             self._demonstrations = Demonstrations(
                 self._data, self, self.config.validation_fraction, own_generator(self.seed)

@@ -131,7 +131,7 @@ def update_normalizer(agent: Algorithm, data: ExpertData) -> None:
 
 
 def validation_episodes(n_episodes: int, fraction: float, rng: np.random.Generator) -> Array:
-    """Return about so many of the episodes, at least one and not all; none of a single one."""
+    """Pick validation episodes: at least one but not all; none if there is one episode."""
     if fraction == 0 or n_episodes == 1:
         return np.zeros(0, np.int64)
     n = min(max(1, round(fraction * n_episodes)), n_episodes - 1)

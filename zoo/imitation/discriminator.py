@@ -127,7 +127,7 @@ class Discriminator:
         return batches
 
     def shared(self, learning_rate: Tensor | None = None) -> dict[str, Any]:
-        """Return what all steps of an update see."""
+        """Return tensors shared by all steps of an update: spectral directions, learning rate."""
         directions = {} if self.spectral is None else {"directions": self.spectral.directions}
         return directions if learning_rate is None else {**directions, "learning_rate": learning_rate}
 
@@ -142,7 +142,7 @@ class Discriminator:
     def loss(
         self, network: Any, policy: Numbers, expert: Numbers, mix: Tensor | None, shared: Any
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the loss on as many pairs of policy and expert, as numbers, and what it is made of.
+        """Return the loss on equally many pairs of policy and expert, as floats, and its terms.
 
         ``mix`` (n,) is the share of the expert in the mixtures at which the gradient is penalised.
         """
@@ -288,7 +288,7 @@ class DiscriminatorNetwork(nn.Module):
                 nn.init.zeros_(layer.bias)
 
     def numbers(self, rows: Mapping[str, Any]) -> dict[str, Tensor]:
-        """Return what `forward` reads: numbers between which there are others, as 0.3 of one action.
+        """Encode inputs as floats (actions one-hot), so that policy and expert can be interpolated.
 
         ``rows`` have ``observations`` (n, *shape), normalised where they shall be, and ``actions`` as the
         environment takes them, of a Tuple or Dict space by path.
@@ -314,7 +314,7 @@ class DiscriminatorNetwork(nn.Module):
 
 
 def _as_numbers(reader: nn.Module, observations: Tensor) -> Tensor:
-    """Return what a CNN, or the layers after a `VectorEncoder`, read."""
+    """Return observations as the CNN, or the layers after a `VectorEncoder`, read them."""
     if not isinstance(reader, NatureCnn):
         return reader(observations)
     return observations.float() / 255.0 if observations.dtype == torch.uint8 else observations.float()

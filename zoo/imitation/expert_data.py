@@ -149,7 +149,7 @@ class ExpertData:
 
 
 def nothing_left(returns: Array, min_return: float | None, successes_only: bool) -> str:
-    """Return the message for episodes of which none is good enough."""
+    """Return the error message for a filter that no episode passes."""
     asked = [] if min_return is None else [f"min_return={min_return:g}"]
     asked += ["successes_only"] if successes_only else []
     found = f"{len(returns):,} episodes, the best with a return of {returns.max():g}"
@@ -225,7 +225,7 @@ def first_wrong(space: Any, values: Array, *, within_bounds: bool = True) -> int
 
 
 def _forbidden(space: Space, actions: Arrays, masks: Array) -> Array:
-    """Return which actions (n, …) their masks (n, mask_size) forbid; those of parts are by their paths."""
+    """Return a mask of forbidden actions (n, …), from masks (n, mask_size); subspaces are keyed by path."""
     chosen = []
     for path, part in leaf_spaces(space):
         if choice_sizes(part):
@@ -360,14 +360,16 @@ def _episode_lengths(episode_starts: Array) -> Array:
 
 
 def _read_stable_baselines(npz: NpzFile, path: Path, env_spaces: Spaces | None) -> ExpertData:
-    """Return what an archive of Stable-Baselines holds; discrete actions have the shape (n_steps, 1)."""
+    """Read expert data of Stable-Baselines; its discrete actions have the shape (n_steps, 1)."""
     missing = [name for name in STABLE_BASELINES if name not in npz.files]
     if missing:
         raise ZooError(
             f"{one_line(path)} is no expert data: it has no {missing[0]} (it has {one_line(npz.files)})"
         )
     if env_spaces is None:
-        raise ZooError(f"{one_line(path)} is Stable-Baselines', which does not say of which spaces it is")
+        raise ZooError(
+            f"{one_line(path)} is a Stable-Baselines archive, which has no spaces: they must come from an env"
+        )
     arrays = {name: np.atleast_1d(npz[name]) for name in STABLE_BASELINES}
     observation_space, action_space = env_spaces
     actions = arrays["actions"]

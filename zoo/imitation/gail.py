@@ -44,7 +44,7 @@ GENERATORS = ("trpo", "ppo2", "ppo1", "a2c", "acktr")  # the algorithms that can
 
 @dataclass
 class GAILConfig(DiscriminatorConfig):
-    """Hyperparameters of GAIL, beside those of its generator."""
+    """Hyperparameters of GAIL, in addition to those of its generator."""
 
     generator: str = hyperparameter(
         "trpo",
@@ -193,7 +193,7 @@ class GAIL(OnPolicyAlgorithm):
             self._train_discriminator()
 
     def relabel_rewards(self) -> None:
-        """Put the rewards of imitation in the place of the environment's."""
+        """Replace the environment's rewards by imitation rewards."""
         buffer = self.buffer
         rewards = self._with_expert().rewards(**self._policy_pairs()).reshape(buffer.rewards.shape)
         buffer.rewards[:] = rewards

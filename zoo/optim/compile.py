@@ -110,7 +110,7 @@ def compile_single(step: Step, state: LiveState, shared: Tree, row: Tree) -> Run
 
 
 def compile_loop(step: Step, state: LiveState, shared: Tree, row: Tree, capacity: int) -> RunRows:
-    """Return what takes the step on up to ``capacity`` of the rows in one call; on one if entries move."""
+    """Compile the step to run up to ``capacity`` rows per call, or one row if entries move."""
     traced = _trace(step, state, shared, row)
     if traced.moves:
         return compile_single(step, state, shared, row)
@@ -132,7 +132,7 @@ def compile_loop(step: Step, state: LiveState, shared: Tree, row: Tree, capacity
 
 
 def compile_replayed(step: Step, state: LiveState, shared: Tree, row: Tree, capacity: int) -> RunRows:
-    """Return what takes the step on up to ``capacity`` of the rows on a GPU, where the rows lie ready."""
+    """Compile the step to run up to ``capacity`` rows per call on a GPU that already holds them."""
     traced = _trace(step, state, shared, row)
     call, device = _inductor(traced.graph, traced.example), traced.example[0].device
     changed, names, stops = traced.changed, traced.metrics, STOPPED in state
@@ -173,7 +173,7 @@ def compile_replayed(step: Step, state: LiveState, shared: Tree, row: Tree, capa
 
 
 def _copy_all(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
-    """Copy each source into its target, those of a type at once: a copy by itself took 31 µs on an H100."""
+    """Copy sources into targets, one call per dtype: a single copy took 31 µs on an H100."""
     by_type: dict[torch.dtype, tuple[list[Tensor], list[Tensor]]] = {}
     for target, source in zip(targets, sources, strict=True):
         of_type = by_type.setdefault(target.dtype, ([], []))
@@ -242,7 +242,7 @@ def _trace(step: Step, live: LiveState, shared: Tree, row: Tree) -> _Traced:
 
 
 def _clone_alias(result: Tensor, tensors: Sequence[Tensor]) -> Tensor:
-    """Return the result in memory of its own, which a loop asks of what it carries."""
+    """Clone a result that aliases an input: `torch.while_loop` forbids such outputs."""
     return result.clone() if _is_alias(result, tensors) else result
 
 
@@ -274,7 +274,7 @@ def _overwriting(traced: _Traced) -> Callable[..., Sequence[Tensor]]:
 
 
 def _loop(traced: _Traced, n_shared: int) -> Callable[..., Tensor]:
-    """Put `torch.while_loop` around the traced step; return what gives the number of steps taken.
+    """Wrap the traced step in `torch.while_loop`; return a function that gives the number of steps taken.
 
     The loop carries that number alone, and overwrites the state: what it carried it would make anew in each
     step. Metrics are added to ``sums``, and outputs written to a row of a buffer each.

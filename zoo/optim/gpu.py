@@ -38,7 +38,7 @@ def tensors_on(device: torch.device, arrays: Sequence[np.ndarray]) -> list[Tenso
 
 
 class CudaGraph:
-    """The kernels of ``function`` on a GPU; ``result`` is what they write at each `replay`.
+    """CUDA graph of ``function``; each `replay` overwrites ``result``.
 
     What it changes in place and is to be as before after the capture is given as ``changed``.
     """

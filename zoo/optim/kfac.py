@@ -305,7 +305,7 @@ class CallRecorder(TorchFunctionMode):
                 f"K-FAC knows no curvature of `{layer.name}`, which no forward pass uses by one of {known}"
             )
         if any(call.outputs._version != call.version for call in calls):
-            raise ZooError(f"K-FAC needs what comes out with `{layer.name}`, and it is overwritten in place")
+            raise ZooError(f"K-FAC needs the outputs of `{layer.name}`, but they are overwritten in place")
         return calls
 
 

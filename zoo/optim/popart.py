@@ -80,7 +80,7 @@ class RunningReturnNormalizer(ReturnNormalizer):
         return (state["returns.squares"] / state["returns.count"]).clamp(min=SMALLEST_VARIANCE).sqrt()
 
     def metrics(self, state: State) -> dict[str, Tensor]:
-        """Return what is logged."""
+        """Return the mean and standard deviation of the returns, for the log."""
         return {"returns_mean": state["returns.mean"].float(), "returns_std": self.std(state).float()}
 
     def normalize(self, state: State, returns: Tensor) -> Tensor:

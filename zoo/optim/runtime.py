@@ -135,7 +135,7 @@ class Runtime:
         torch.set_num_threads(self._decided_threads())
 
     def state(self) -> dict[str, Any]:
-        """Return what was decided so far."""
+        """Return the choices of compilation and threads."""
         return {"compile": self.compile, "threads": self.threads}
 
     def load_state(self, tree: dict[str, Any]) -> None:
@@ -143,7 +143,7 @@ class Runtime:
         self.compile, self.threads = tree["compile"], tree["threads"]
 
     def _decided_threads(self) -> int:
-        """Return how many threads there are now; what is decided stays, also for a resumed run."""
+        """Return the number of threads; a number once chosen is kept, also by a resumed run."""
         if self.threads != "auto":
             return int(self.threads)
         form = "compiled" if self.compile is True else "eager"
@@ -159,7 +159,7 @@ class Runtime:
 
 @contextmanager
 def gradients_on() -> Iterator[None]:
-    """Record gradients within the block, whatever an environment has switched off."""
+    """Enable gradients within the block, even if an environment has disabled them."""
     with torch.inference_mode(mode=False), torch.enable_grad():
         yield
 
@@ -192,7 +192,7 @@ def torch_settings(threads: int) -> Iterator[None]:
 
 @functools.cache
 def keep_freed_memory() -> None:
-    """Let glibc keep what is freed, for the rest of the process, which the next step takes again.
+    """Let glibc keep freed memory for reuse by the next step, for the rest of the process.
 
     It learns from the largest block that was freed: smaller ones stay (mallopt(3): the dynamic threshold of
     M_MMAP_THRESHOLD). Nothing is written here, so no memory is taken. Other allocators don't mind.

@@ -52,7 +52,7 @@ class State(dict[str, Tensor]):
     """All tensors that updates read and replace, by name."""
 
     def snapshot(self, name: str) -> Tensor:
-        """Return the tensor as it is now, whatever later steps overwrite."""
+        """Return the tensor's current value, safe from later steps."""
         return self[name]
 
     def replaced(self, tensors: Mapping[str, Tensor]) -> State:
@@ -84,7 +84,7 @@ class LiveState(State):
         return self
 
     def overwrite(self, tensors: Mapping[str, Tensor]) -> None:
-        """Copy the tensors into those of the same names."""
+        """Copy the tensors into the state's tensors of the same names."""
         new = {name: tensor.detach() for name, tensor in tensors.items() if tensor is not self[name]}
         self._check_shapes(new)
         for name, tensor in zip(new, self.without_aliases(new.values()), strict=True):
@@ -131,7 +131,7 @@ def tree_leaves(tree: Tree) -> list[Tensor]:
 
 
 def tree_map(function: Callable[[Tensor], Any], tree: Tree) -> Tree:
-    """Return the tree with the function's result in the place of each tensor."""
+    """Apply the function to each tensor of the tree."""
     if isinstance(tree, Tensor):
         return function(tree)
     if isinstance(tree, dict):
@@ -141,7 +141,7 @@ def tree_map(function: Callable[[Tensor], Any], tree: Tree) -> Tree:
 
 
 def tree_unflatten(tree: Tree, tensors: Iterable[Tensor]) -> Tree:
-    """Return a tree of the same form that holds these tensors, as many as it has `tree_leaves`."""
+    """Return a tree of the same structure with these tensors, one for each of its `tree_leaves`."""
     remaining = iter(tensors)
     return tree_map(lambda _: next(remaining), tree)
 
@@ -152,7 +152,7 @@ def tree_row(rows: Tree, index: int) -> Tree:
 
 
 def tree_signature(tree: Tree, first_dimension: int = 0) -> Hashable:
-    """Return what two trees share if one graph serves both: names, shapes from that dimension on, dtypes."""
+    """Return the key of a tree's compiled graph: names, shapes from ``first_dimension`` on, dtypes."""
     if isinstance(tree, dict):
         return tuple((name, tree_signature(part, first_dimension)) for name, part in tree.items())
     if isinstance(tree, tuple | list):
@@ -168,7 +168,7 @@ _workers: ContextVar[Workers | None] = ContextVar("workers", default=None)
 
 @contextmanager
 def averaging_over(workers: Workers | None) -> Iterator[None]:
-    """Within the block means are those over these workers; with None, each process has its own."""
+    """Average over these ranks inside the block; with None, each process has its own means."""
     token = _workers.set(workers)
     try:
         yield
@@ -198,7 +198,7 @@ def n_workers() -> int:
 
 
 class UpdateResult(NamedTuple):
-    """What the steps on some rows returned: metrics in the order of ``names``, and outputs (rows, …).
+    """Results of the steps on some rows: metrics in the order of ``names``, and outputs (rows, …).
 
     `UpdateRunner.run` returns means of the metrics, and does not count a last step that `STOPPED`.
     """
@@ -219,7 +219,7 @@ Returns sums of the metrics, and counts the last step however it ended.
 class ScalarMeans:
     """Sums of recorded values by name. Tensors stay tensors until they are read, so recording never waits.
 
-    Rows are values of one step, which have no mean with those of others: an evaluation's.
+    Rows are values of one step (an evaluation's); they are logged as they are, never averaged.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -289,7 +289,7 @@ class UpdateRunner:
         self._capacities: dict[Step, int] = {}
 
     def run(self, step: Step, shared: Tree, rows: Tree) -> UpdateResult:
-        """Take a step for each row of ``rows`` (steps, …), with what they all share, until one `STOPPED`."""
+        """Take a step for each row of ``rows`` (steps, …) and the ``shared`` tensors, until one `STOPPED`."""
         n_rows = len(tree_leaves(rows)[0])
         run_rows, first = self._run_first(step, shared, rows, n_rows)
         parts, n_done = [first], first.n_steps
@@ -312,7 +312,7 @@ class UpdateRunner:
         return tree_unflatten(result, tensors)
 
     def _run_first(self, step: Step, shared: Tree, rows: Tree, n_rows: int) -> tuple[RunRows, UpdateResult]:
-        """Return what runs the rows of this call, and the result of the first ones."""
+        """Return the function that runs this call's rows, and the result of the first ones."""
         if self.runtime.compile is True:
             capacity = self._capacity(step, n_rows)
             key = step, capacity, tree_signature(shared), tree_signature(rows, first_dimension=1)
@@ -403,7 +403,7 @@ class UpdateRunner:
 
 
 class _OperationCounter(TorchDispatchMode):
-    """Counts the tensor operations within its block, those of backward passes included."""
+    """Counts the tensor operations within its block, including backward passes."""
 
     n_operations = 0
 

@@ -80,7 +80,7 @@ class Workers:
     # -- within updates ---------------------------------------------------------------------------------
 
     def mean(self, tensor: Tensor) -> Tensor:
-        """Return the mean of a floating-point tensor over all workers, also in what is being compiled."""
+        """Return the mean of a floating-point tensor over all ranks, also while compiling."""
         if not is_concrete(tensor):
             from zoo.optim.compile import traced_sum
 
@@ -112,7 +112,7 @@ class Workers:
         return [json.loads(bytes(part.numpy())) for part in parts]
 
     def broadcast(self, tensors: Sequence[Tensor]) -> None:
-        """Overwrite the tensors with those of the first worker."""
+        """Overwrite the tensors with the first rank's."""
         for tensor in tensors:
             _wait(dist.broadcast(tensor, 0, async_op=True))
 

@@ -48,7 +48,7 @@ _VERSION = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:8]
 
 
 def decompositions() -> dict[Any, Callable[..., Any]]:
-    """Return what products of a traced graph become on these processors; on others nothing."""
+    """Return replacements for a traced graph's matrix products on Zen 5; none elsewhere."""
     return {torch.ops.aten.mm.default: product} if is_zen_5() else {}
 
 
@@ -65,7 +65,7 @@ def is_zen_5(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
 
 
 def product(left: Tensor, right: Tensor) -> Tensor:
-    """Return ``left @ right`` in the form that takes least; NotImplemented for what is not of float32."""
+    """Return ``left @ right`` in its fastest form; NotImplemented if empty or not float32 on a CPU."""
     is_empty = left.numel() == 0 or right.numel() == 0
     if left.device.type != "cpu" or left.dtype != torch.float32 or is_empty:
         return NotImplemented

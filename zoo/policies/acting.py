@@ -1,4 +1,4 @@
-"""Acting with a policy, and what the environment takes of it: no gradients, arrays in and arrays out.
+"""Acting with a policy, and conversion of its actions for the environment: arrays, no gradients.
 
 Plain MLP policies act in NumPy, ten times as fast on a small batch as modules do, on views of the modules'
 own parameters. Only modules of exactly the classes named here are known; all others act through torch.
@@ -125,7 +125,7 @@ class ActingPolicy:
             return self.policy.values(*arguments).cpu().numpy()  # type: ignore[operator]
 
     def _head_parameters(self, inputs: PolicyInput) -> Tensor:
-        """Return what the policy makes of the inputs: on a GPU by a CUDA graph, if it is asked often."""
+        """Return the policy's outputs; on a GPU by a CUDA graph, once such inputs were seen often."""
         tensors = self._tensors(inputs)
         if self._may_be_graphed:
             key = tree_signature(tensors)

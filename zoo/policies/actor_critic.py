@@ -56,7 +56,7 @@ class ActorCritic(nn.Module):
             size = self.core.output_size
         if self.critic_reads in ("shared", "detached") and not config.share_encoder:
             raise ZooError(
-                f"`policy.critic_lstm={self.critic_reads}` reads what the actor's encoder sees: it needs"
+                f"`policy.critic_lstm={self.critic_reads}` reads the actor's encoder: it needs"
                 " `policy.share_encoder=true`"
             )
         self.actor = make_trunk(actor, size, actor_sizes, None, "tanh")
@@ -71,7 +71,7 @@ class ActorCritic(nn.Module):
     def _like_critic(
         self, config: PolicyConfig, size: int, n_outputs: int, gain: float, default: Sequence[int] = ()
     ) -> Mlp:
-        """Return the critic's hidden layers, or those of ``default`` widths if it has none, and outputs."""
+        """Return a network like the critic, with hidden layers of ``default`` widths if it has none."""
         config = config.of("critic")
         network = make_trunk(config, size, self._critic_sizes or default, n_outputs, "tanh")
         if config.ortho_init is not False:

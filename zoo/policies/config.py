@@ -1,4 +1,4 @@
-"""What a policy is made of, as plain values."""
+"""Settings of a policy, as plain values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TRUNK_NAMES = ("plain",)
 
 @dataclass
 class ActorConfig:
-    """Fields of one network that override those of the whole policy; null: as there."""
+    """Fields of one network that override the whole policy's; null: the policy's value."""
 
     net_arch: list[int] | None = hyperparameter(None, "hidden layers after the encoder")
     trunk: str | None = hyperparameter(None, "form of the hidden layers", choices=TRUNK_NAMES)

@@ -110,7 +110,7 @@ class ActionDistribution(nn.Module, ABC):
         raise TypeError(f"{type(self).__name__} has no density")
 
     def log_prob_and_entropy(self, parameters: Tensor, actions: Any) -> tuple[Tensor, Tensor]:
-        """Return both, computing only once what they share."""
+        """Return log-probability and entropy, with shared terms computed once."""
         raise TypeError(f"{type(self).__name__} has no density")
 
     def kl(self, old: Tensor, new: Tensor) -> Tensor:

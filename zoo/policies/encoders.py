@@ -177,7 +177,7 @@ class BaseFeaturesExtractor(nn.Module):
 
     @property
     def features_dim(self) -> int:
-        """The width of what it returns."""
+        """The width of the encoder's output."""
         return self._features_dim
 
 

@@ -183,7 +183,7 @@ class NormalNoise:
         return np.float32(self.std) * rng.standard_normal((n_envs, self.n_actions), dtype=np.float32)
 
     def reset(self, env_indices: Array | None = None) -> None:
-        """Begin anew in these environments, or in all, of which there may be another number then."""
+        """Reset the noise of these environments, or of all; their number may have changed then."""
 
     def state(self) -> dict[str, Any]:
         return {}

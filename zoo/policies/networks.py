@@ -44,7 +44,7 @@ class Mlp(nn.Sequential):
         self.hidden = list(hidden)
 
     def with_noise(self, values: Tensor, noise: Tensor) -> Tensor:
-        """Return the outputs with what the hidden linear layers give multiplied by noise (…, widths)."""
+        """Return the outputs with those of hidden linear layers multiplied by noise (…, widths)."""
         factors = iter(noise.split(self.hidden, dim=-1))
         for layer in self:
             values = layer(values)
@@ -129,7 +129,7 @@ class SpectralNorm(nn.Module):
 
     @torch.no_grad()
     def update_directions(self, n_steps: int = POWER_STEPS) -> None:
-        """Bring the directions nearer to those of the weights as they are now."""
+        """Update the singular directions of the current weights, by power iteration."""
         for name, weight in self._matrices().items():
             matrix, u = weight.flatten(1), self.directions[name][0].to(weight.device)
             for _ in range(n_steps):

@@ -62,11 +62,11 @@ class QNetwork(nn.Module):
         return outputs
 
     def action_values(self, estimates: Tensor) -> Tensor:
-        """Return the action values (…, actions) of what a forward pass returned."""
+        """Return the action values (…, actions) of a forward pass's estimates."""
         return estimates
 
     def action_parameters(self, inputs: dict[str, Any], state: Tensor | None = None) -> tuple[Tensor, None]:
-        """Return the action values, those of actions that a mask forbids far below all others."""
+        """Return the action values; masked actions get values far below all others."""
         values = self.action_values(self(inputs["observations"]))
         return self.head.masked(values, inputs.get("action_masks")), None
 

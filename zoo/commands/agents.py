@@ -34,35 +34,35 @@ def run(config: Mapping[str, Any]) -> None:
         return
     folder = None if settings.env is None else folder_name(env_id(settings.env))
     agents = [
-        (each, _card_of(each))
-        for each in list_agents(runs=settings.runs_dir)
-        if settings.algo in (None, each.algo) and folder in (None, each.env)
+        (agent, _card_of(agent))
+        for agent in list_agents(runs=settings.runs_dir)
+        if settings.algo in (None, agent.algo) and folder in (None, agent.env)
     ]
     if settings.format == "json":
-        show(to_json([_as_data(*each) for each in agents]), end="")
+        show(to_json([_as_data(*entry) for entry in agents]), end="")
     elif agents:
-        rows = [HEADER, *(_row(*each) for each in agents)]
+        rows = [HEADER, *(_row(*entry) for entry in agents)]
         cells = [[one_line(cell, 4096) for cell in row] for row in rows]
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         for row in cells:
             show("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
     else:
-        known = algorithm_options()
-        if settings.algo is not None and settings.algo not in known:
-            hint = nearest(settings.algo, known)
-            raise ZooError(f"unknown algo '{settings.algo}'{hint} (known: {', '.join(known)})")
+        algorithms = algorithm_options()
+        if settings.algo is not None and settings.algo not in algorithms:
+            hint = nearest(settings.algo, algorithms)
+            raise ZooError(f"unknown algo '{settings.algo}'{hint} (known: {', '.join(algorithms)})")
         env = "CartPole-v1" if settings.env is None else env_id(settings.env)
         show(f"there is no such agent yet; zoo train algo={settings.algo or 'ppo2'} env={env} makes one")
 
 
 def _card_text(path: str) -> str:
     """Return the card as text, made from the agent's data, and what would need trust to be loaded."""
-    found = resolve_agent(path)
-    files = read_as_data(found)
-    text = f"{shown(found)}\n\n{readme(files.card, files.config)}".rstrip()
+    agent = resolve_agent(path)
+    files = read_as_data(agent)
+    text = f"{shown(agent)}\n\n{readme(files.card, files.config)}".rstrip()
     try:
-        if not stands_in_own_runs(found):
-            refuse_foreign_code(files.config, one_line(shown(found)))
+        if not stands_in_own_runs(agent):
+            refuse_foreign_code(files.config, one_line(shown(agent)))
     except ZooError as refusal:
         text += f"\n\nCareful: {refusal}"
     return printable(text)

@@ -65,15 +65,15 @@ def run(config: Mapping[str, Any]) -> None:
             f"out={one_line(settings.out)}: another zoo benchmark writes there; give this one its own"
         )
     file = folder / RESULTS
-    kept = json.loads(file.read_bytes())["results"] if file.exists() else []
-    results: dict[str, Row] = {row["agent"]: row for row in kept if Path(row["agent"]).exists()}
+    stored = json.loads(file.read_bytes())["results"] if file.exists() else []
+    results: dict[str, Row] = {row["agent"]: row for row in stored if Path(row["agent"]).exists()}
     n_episodes, deterministic = settings.n_episodes, settings.deterministic
     play = {"n_episodes": n_episodes, "n_envs": min(settings.n_envs, n_episodes), "seed": settings.seed}
     for agent in agents:
         is_greedy = not EnvConfig(agent["env"]).is_atari if deterministic is None else deterministic
         agent["play"] = {**play, "deterministic": is_greedy}
     measured = {path: row for path, row in results.items() if "mean_return" in row}
-    waiting = [each for each in agents if not each.items() <= measured.get(each["agent"], {}).items()]
+    waiting = [agent for agent in agents if not agent.items() <= measured.get(agent["agent"], {}).items()]
     show(
         f"agents  {len(agents)}, of which {len(waiting)} to measure, {settings.n_episodes:,} episodes each",
         flush=True,
@@ -105,17 +105,17 @@ def wanted_agents(folder: str | None, algo: str | None, env: str | None) -> list
         if not root.is_dir():
             raise ZooError(f"agents={one_line(folder)}: there is no such folder")
         paths = _agents_below(root)
-    found = [_agent(path) for path in paths]
+    rows = [_agent(path) for path in paths]
     if folder is None:  # the collection in the working folder is often a copy of Zoo's own
-        found = list({each.get("fingerprint") or each["agent"]: each for each in reversed(found)}.values())
+        rows = list({row.get("fingerprint") or row["agent"]: row for row in reversed(rows)}.values())
     wanted = [
-        each
-        for each in found
-        if algo in (None, each["algo"], each.get("base"))
-        and (env is None or folder_name(each["env"]) == folder_name(env))
+        row
+        for row in rows
+        if algo in (None, row["algo"], row.get("base"))
+        and (env is None or folder_name(row["env"]) == folder_name(env))
     ]
     if not wanted:
-        raise ZooError(f"there is no agent to measure{f' among the {len(found)} found' if found else ''}")
+        raise ZooError(f"there is no agent to measure{f' among the {len(rows)} found' if rows else ''}")
     return wanted
 
 
@@ -203,8 +203,8 @@ def table_of(rows: Iterable[Row]) -> str:
     for row in rows:
         algo, env = row["algo"], row["env"]
         beside = "; ".join(
-            f"{_mean_and_std(each)} ({each['source']}{'' if each['env'] == env else ', ' + each['env']})"
-            for each in published_of(algo, row.get("base") or algo, env, published)
+            f"{_mean_and_std(score)} ({score['source']}{'' if score['env'] == env else ', ' + score['env']})"
+            for score in published_of(algo, row.get("base") or algo, env, published)
         )
         if "problem" in row:
             scores = [f"not measured: {row['problem']}", "", "", ""]

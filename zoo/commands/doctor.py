@@ -49,11 +49,11 @@ def findings() -> Iterator[tuple[str, dict[str, Any]]]:
     yield "machine", {**machine(), "window": window, "MuJoCo draws by": mujoco}
     extras = importlib.metadata.metadata("zoo").get_all("Provides-Extra") or []
     packages = {
-        extra: [each.partition("[")[0] for each in packages_of(extra)]
+        extra: [package.partition("[")[0] for package in packages_of(extra)]
         for extra in extras
         if extra not in ("all", "test", "bench")
     }
-    yield "extras", {key: ", ".join(f"{each} {_version(each)}" for each in packages[key]) for key in packages}
+    yield "extras", {key: ", ".join(f"{name} {_version(name)}" for name in packages[key]) for key in packages}
 
 
 def _version(package: str) -> str:

@@ -42,10 +42,10 @@ def _show_file(settings: ExpertSettings, path: str) -> None:
     others = [f"{name}=" for name in ("agent", "algo", "env", "out") if getattr(settings, name)]
     if others:
         raise ZooError(f"show=PATH only prints a file; leave out {', '.join(others)}")
-    whole = read_expert(path)
+    recorded = read_expert(path)
     good: dict[str, Any] = {"min_return": settings.min_return, "successes_only": settings.successes_only}
-    data = whole.filtered(**good, n_episodes=settings.n_episodes)
-    part = "" if data is whole else f": {data.n_episodes:,} of its {whole.n_episodes:,} episodes"
+    data = recorded.filtered(**good, n_episodes=settings.n_episodes)
+    part = "" if data is recorded else f": {data.n_episodes:,} of its {recorded.n_episodes:,} episodes"
     show(f"file          {one_line(path)}{part}\n{summary(data)}")
 
 

@@ -93,7 +93,7 @@ def import_tuned(file: Path, settings: ImportSettings) -> None:
             show(f"skips  {one_line(env)}: {shown(path)} is there already (out=FOLDER writes elsewhere)")
         else:
             content, left_out = tuned_file(values, algo)
-            notes = "".join(f"# Left out: {one_line(each)}\n" for each in left_out)
+            notes = "".join(f"# Left out: {one_line(key)}\n" for key in left_out)
             write_text(path, f"# From {one_line(file.name)} of rl_zoo3.\n{notes}{to_yaml(content)}")
             try:
                 loader.load_incomplete([f"algo={algo}", f"env={quoted(env)}", f"tuned={quoted(str(path))}"])
@@ -102,8 +102,8 @@ def import_tuned(file: Path, settings: ImportSettings) -> None:
                 show(f"skips  {one_line(env)}: {error}")
                 continue
             show(f"tuned  {shown(path)}")
-            for each in left_out:
-                show(f"       without {one_line(each)}")
+            for key in left_out:
+                show(f"       without {one_line(key)}")
     if algo == "trpo":
         show("note   target_kl and cg_damping are of the sum over action dimensions here, there of the mean")
     show(f"train  zoo train algo={algo} env=ID")

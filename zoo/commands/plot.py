@@ -143,17 +143,17 @@ def _format(settings: PlotSettings) -> str:
 
 def _figure(settings: PlotSettings, kind: str, n_runs: int) -> str:
     """Return the figure, or the table of that name. Raises `ZooError` for one that the format can't hold."""
-    asked, is_one_run = settings.figure, n_runs == 1 and settings.y == "train"
-    if asked == "auto":
+    figure, is_one_run = settings.figure, n_runs == 1 and settings.y == "train"
+    if figure == "auto":
         return "scores" if kind in TEXTS else "run" if is_one_run else "curves"
-    if asked == "run" and not is_one_run:
+    if figure == "run" and not is_one_run:
         raise ZooError(
             f"figure=run shows one run, all of it: figure=curves goes with {n_runs:,} runs and"
             f" y={one_line(settings.y)}"
         )
-    if kind in TEXTS and asked in ("run", "curves"):
-        raise ZooError(f"format={kind} writes a table, and figure={asked} is a picture (png, svg, pdf)")
-    return asked
+    if kind in TEXTS and figure in ("run", "curves"):
+        raise ZooError(f"format={kind} writes a table, and figure={figure} is a picture (png, svg, pdf)")
+    return figure
 
 
 def _default_file(runs: Sequence[Run], figure: str, kind: str) -> Path:
@@ -187,7 +187,7 @@ def _methods(group_scores: Sequence[GroupScore], settings: PlotSettings) -> Meth
 def _report(groups: Sequence[Group], settings: PlotSettings, options: CurveOptions) -> str:
     group_scores = scored(groups, cast(Score, settings.score))
     methods = None
-    if len({each.group.env for each in group_scores if len(each.scores)}) > 1:
+    if len({score.group.env for score in group_scores if len(score.scores)}) > 1:
         try:
             methods = _methods(group_scores, settings)
         except ZooError as error:
@@ -198,12 +198,12 @@ def _report(groups: Sequence[Group], settings: PlotSettings, options: CurveOptio
 def _print_problems(runs: Sequence[Run], groups: Sequence[Group]) -> None:
     """Print what no figure shows: runs that did not finish or were left out, files that are damaged."""
     problems = {
-        "did not finish": [f"{each.name}: {each.ending}" for each in runs if not each.is_complete],
+        "did not finish": [f"{run.name}: {run.ending}" for run in runs if not run.is_complete],
         "left out": [line for group in groups for line in group.repeat_lines],
         "damaged": problems_of(runs),
     }
-    for what, lines in problems.items():
+    for heading, lines in problems.items():
         for line in lines[:PROBLEMS_SHOWN]:
-            say(f"{what}  {line}", sys.stderr)
+            say(f"{heading}  {line}", sys.stderr)
         if len(lines) > PROBLEMS_SHOWN:
-            say(f"{what}  … and {len(lines) - PROBLEMS_SHOWN} more", sys.stderr)
+            say(f"{heading}  … and {len(lines) - PROBLEMS_SHOWN} more", sys.stderr)

@@ -84,12 +84,12 @@ def _filmed(
 def _paths(settings: RecordSettings, agent: OpenedAgent) -> list[Path]:
     formats = ["mp4", "gif"] if settings.format == "both" else [settings.format]
     if settings.out is None:
-        return [video_path(agent.path, agent.algo, agent.env.id, each) for each in formats]
+        return [video_path(agent.path, agent.algo, agent.env.id, suffix) for suffix in formats]
     out = Path(settings.out).expanduser()
     if out.suffix in (".mp4", ".gif"):
         if settings.format != "both" and out.suffix != f".{settings.format}":
             raise ZooError(f"`out={settings.out}` is no {settings.format}: give format={out.suffix[1:]} too")
-        return [out.with_suffix(f".{each}") for each in formats]
+        return [out.with_suffix(f".{suffix}") for suffix in formats]
     if out.suffix and not out.is_dir():
         raise ZooError(f"`out={settings.out}` is neither an mp4, a GIF nor a folder")
-    return [video_path(None, agent.algo, agent.env.id, each, out) for each in formats]
+    return [video_path(None, agent.algo, agent.env.id, suffix, out) for suffix in formats]

@@ -17,14 +17,14 @@ from zoo.tuning.tune import Search
 def run(config: Mapping[str, Any]) -> int | None:
     """Search as the checked config says. Returns 130 if the user or the cluster ended it."""
     verbose = config["verbose"]
-    found = Search(config)
+    search = Search(config)
     if verbose:
-        _print_start(found)
+        _print_start(search)
     is_done = False
     try:
-        is_done = found.run()
+        is_done = search.run()
     finally:  # also what came out before an error
-        result = result_of(found.plan, found.shared)
+        result = result_of(search.plan, search.shared)
         if verbose:
             _print_end(result, is_done=is_done)
     if is_done and result.best is None:
@@ -33,11 +33,11 @@ def run(config: Mapping[str, Any]) -> int | None:
     return None if is_done else INTERRUPTED
 
 
-def _print_start(found: Search) -> None:
-    plan = found.plan
+def _print_start(search: Search) -> None:
+    plan = search.plan
     show(f"study   {shown(plan.folder)}")
-    show(f"trials  {plan.config['n_trials']} in {found.shared.storage.name}")
-    for remark in found.remarks:
+    show(f"trials  {plan.config['n_trials']} in {search.shared.storage.name}")
+    for remark in search.remarks:
         show(f"        {remark}")
     evaluation = plan.base["callbacks"]["eval"]["n_episodes"]
     cost = f"{plan.n_timesteps:,} steps and {plan.n_timesteps // plan.interval} evaluations of {evaluation}"

@@ -155,11 +155,11 @@ def check_barriers(algorithm: Algorithm, config: Mapping[str, Any], before: Mapp
     """Raise `ZooError` for checkpoints that reset environments at other steps than in the run ``before``."""
     if before is None or algorithm.envs is None or algorithm.envs.is_replayable:
         return
-    now, was = ((each["callbacks"].get("checkpoint") or {}).get("every") for each in (config, before))
-    if now != was:
+    now, earlier = ((conf["callbacks"].get("checkpoint") or {}).get("every") for conf in (config, before))
+    if now != earlier:
         raise ZooError(
             "these environments can't be replayed, so checkpoints reset them, and the run depends on"
-            f" when; it can't go on with callbacks.checkpoint.every={now} (the run has {was})"
+            f" when; it can't go on with callbacks.checkpoint.every={now} (the run has {earlier})"
         )
 
 
@@ -186,20 +186,20 @@ def write_checkpoint(folder: str | Path, algorithm: Training, callbacks: Iterabl
     monitor = algorithm.envs.monitor if algorithm.envs is not None else None
     values = {
         "timesteps": algorithm.num_timesteps,
-        "callbacks": {name: own for name, each in named(callbacks) if (own := each.state())},
+        "callbacks": {name: saved for name, callback in named(callbacks) if (saved := callback.state())},
         "monitor": None if monitor is None else monitor.offsets(),
     }
     try:
         if workers is not None:
             workers.order(CHECKPOINT, folder=str(folder.absolute()))
         try:
-            own = _write_share(folder, algorithm.num_timesteps, state)
+            own_share = _write_share(folder, algorithm.num_timesteps, state)
         finally:
             others = [] if workers is None else workers.gather(None)[1:]
         for rank, share in enumerate(others, 1):
             if "error" in share:
                 raise ZooError(f"worker {rank}: {share['error']}")
-        record = {"format": FORMAT, **own, **({"workers": others} if others else {}), **values}
+        record = {"format": FORMAT, **own_share, **({"workers": others} if others else {}), **values}
         atomic.write_json(folder / RECORD, {**record, "checksum": _checksum(record)})
     finally:
         _remove_unused_files(folder)

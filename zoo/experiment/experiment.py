@@ -55,8 +55,8 @@ def train(config: Mapping[str, Any] | str | None = None, *overrides: str, **sett
         if overrides or settings:
             raise ZooError("a whole config takes no overrides: give them to zoo.compose")
     else:
-        given = [] if config is None else [config]
-        config = compose("train", [*given, *overrides, *as_overrides(with_registered_env(settings))])
+        configs = [] if config is None else [config]
+        config = compose("train", [*configs, *overrides, *as_overrides(with_registered_env(settings))])
     with Experiment(config) as experiment:
         result = experiment.run_through()
     if result.algorithm.stop_reason == PREEMPTED and not result.is_complete:
@@ -136,8 +136,8 @@ class Experiment:
 
     def __exit__(self, *raised: object) -> None:
         try:
-            for each in self._callbacks_of(CheckpointCallback) if self.is_finished else []:
-                each.drop()  # also where a signal came before
+            for callback in self._callbacks_of(CheckpointCallback) if self.is_finished else []:
+                callback.drop()  # also where a signal came before
         finally:
             self._closing.close()
 
@@ -150,8 +150,8 @@ class Experiment:
         closing.enter_context(warnings_as_messages())
         self._launcher = worker_launcher(self.config.get("workers", 1))
         closing.callback(self._launcher.close)
-        asked = self.config
-        run, self.config = reopen_run(asked)
+        given_config = self.config
+        run, self.config = reopen_run(given_config)
         if run is not None:
             closing.callback(run.close)
         elif self.config["seed"] is None:
@@ -164,7 +164,7 @@ class Experiment:
             self.init, self.changed_settings = init
         check_barriers(self.algorithm, self.config, None if run is None else run.read_config())
         if run is None:
-            run = begin_run(self.config, asked)
+            run = begin_run(self.config, given_config)
             closing.callback(run.close)
         self.run = run
         try:
@@ -210,8 +210,8 @@ class Experiment:
         self.learn()
         if self.algorithm.stop_reason != PREEMPTED:
             self.evaluate()
-        for each in self._callbacks_of(CheckpointCallback):
-            each.write_last(self.algorithm)
+        for callback in self._callbacks_of(CheckpointCallback):
+            callback.write_last(self.algorithm)
         stop_reason = self.algorithm.stop_reason
         self.save()
         self.algorithm.stop_reason = stop_reason  # a signal during the last lines changes nothing
@@ -248,8 +248,8 @@ class Experiment:
             return
         with self.algorithm.runtime.in_force(), contextlib.suppress(InterruptedCallbackError):
             evaluation.on_steps(self.algorithm)
-        for each in (evaluation, *self._callbacks_of(LoggingCallback)):
-            each.on_training_end(self.algorithm)
+        for callback in (evaluation, *self._callbacks_of(LoggingCallback)):
+            callback.on_training_end(self.algorithm)
 
     def save(self) -> None:
         """Write the agent as it is now, with its score if it was evaluated."""
@@ -272,7 +272,7 @@ class Experiment:
         return next(iter(self._callbacks_of(EvalCallback)), None)
 
     def _callbacks_of(self, kind: type[Found]) -> list[Found]:
-        return [each for each in self.callbacks if isinstance(each, kind)]
+        return [callback for callback in self.callbacks if isinstance(callback, kind)]
 
     def _log_summary(self) -> None:
         """Pass the run's final status, scores and agent to the loggers."""
@@ -281,5 +281,5 @@ class Experiment:
             agent, scores = result.agent if result.agent.exists() else None, record.get("evaluation") or {}
             steps, best = self.algorithm.num_timesteps, result.best_mean
             summary = RunSummary(record["status"], steps, scores, best, agent)
-            for each in self._callbacks_of(LoggingCallback):
-                each.loggers.call("conclude", summary)
+            for callback in self._callbacks_of(LoggingCallback):
+                callback.loggers.call("conclude", summary)

@@ -60,7 +60,7 @@ def record_expert(
         if isinstance(model, _FunctionPolicy):
             model.space = envs.action_space
         missing = [(n_episodes + i) // n for i in range(n)]
-        n_most = [MAX_TRIES * each for each in missing]
+        n_most = [MAX_TRIES * n_missing for n_missing in missing]
         n_played = [0] * n
         steps: list[list[dict[str, Arrays]]] = [[] for _ in range(n)]
         kept: list[_KeptEpisode] = []
@@ -87,26 +87,26 @@ def record_expert(
                 played.append(episode)
                 if on_episode is not None:
                     on_episode(episode, is_kept)
-    kept.sort(key=lambda each: each[:2])
+    kept.sort(key=lambda episode: episode[:2])
     if not kept:
-        returns = np.array([each.episode_return for each in played])
+        returns = np.array([episode.episode_return for episode in played])
         raise ZooError(nothing_left(returns, min_return, successes_only))
     if len(kept) < n_episodes:
         warnings.warn(too_few(len(played), len(kept), n_episodes), ZooWarning, stacklevel=2)
     called = getattr(expert, "name", None) or getattr(expert, "__name__", type(expert).__name__)
-    rows = [step for each in kept for step in each.steps]
+    rows = [step for episode in kept for step in episode.steps]
     arrays = {key: join([row[key] for row in rows]) for key in rows[0]}
-    episodes = [each.record for each in kept]
-    says_success = all("is_success" in each.info for each in episodes)
+    episodes = [episode.record for episode in kept]
+    says_success = all("is_success" in episode.info for episode in episodes)
     return ExpertData(
         *envs.spaces,
         arrays["observations"],
         arrays["actions"],
         arrays["rewards"],
-        lengths=np.array([len(each.steps) for each in kept], np.int64),
-        returns=np.array([each.episode_return for each in episodes], np.float64),
-        terminated=np.array([each.terminated for each in kept]),
-        successes=np.array([bool(each.info["is_success"]) for each in episodes]) if says_success else None,
+        lengths=np.array([len(episode.steps) for episode in kept], np.int64),
+        returns=np.array([episode.episode_return for episode in episodes], np.float64),
+        terminated=np.array([episode.terminated for episode in kept]),
+        successes=np.array([bool(e.info["is_success"]) for e in episodes]) if says_success else None,
         action_masks=arrays.get("action_masks"),
         card={
             "env": name,
@@ -133,15 +133,15 @@ class _FunctionPolicy:
         """Return actions for a batch of observations; numbers (Box) within their bounds."""
         n = len(next(iter(observations.values())) if isinstance(observations, Mapping) else observations)
         returned = [self.function(row(observations, i)) for i in range(n)]
-        if any(each is None for each in returned):
+        if any(action is None for action in returned):
             raise ZooError(f"the expert returned None, no action of {describe(self.space)}")
-        actions = [dict(leaves(self.space, each)) for each in returned]
+        actions = [dict(leaves(self.space, action)) for action in returned]
         stacked = {path: self._stacked(path, part, actions) for path, part in leaf_spaces(self.space)}
         return nested(self.space, stacked), None
 
     def _stacked(self, path: str, space: Space, actions: list[dict[str, Any]]) -> np.ndarray:
         """Return the actions in one array. Raises `ZooError` for one outside the space."""
-        stacked = np.stack([np.asarray(each[path]) for each in actions])
+        stacked = np.stack([np.asarray(action[path]) for action in actions])
         if isinstance(space, spaces.Box) and stacked.dtype.kind in "biuf":
             stacked = stacked.reshape(len(stacked), *space.shape).clip(space.low, space.high)
         return values_of(space, stacked, "the expert's actions")

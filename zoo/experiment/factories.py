@@ -61,20 +61,20 @@ Base = TypeVar("Base")
 def make_algorithm(config: Mapping[str, Any], closing: ExitStack) -> Algorithm:
     """Make the algorithm and its environments, which are closed with ``closing``. Raises `ZooError`."""
     env = build(EnvConfig, config["env"], "env")
-    found = algorithm_class(config["algo"]["name"], config["algo"].get("preset"))
-    _check_dataset(found, config.get("dataset"), (config.get("pretrain") or {}).get("dataset"))
+    algorithm_type = algorithm_class(config["algo"]["name"], config["algo"].get("preset"))
+    _check_dataset(algorithm_type, config.get("dataset"), (config.get("pretrain") or {}).get("dataset"))
     values = {key: value for key, value in config["algo"].items() if key not in ALGO_LABELS}
-    hyperparameters = build(found.config_class, values, "algo")
-    found.check_workers(hyperparameters, config.get("workers", 1))
+    hyperparameters = build(algorithm_type.config_class, values, "algo")
+    algorithm_type.check_workers(hyperparameters, config.get("workers", 1))
     gamma = float(getattr(hyperparameters, "gamma", 0.99))
     envs = make_adapter(make_vec_env(env, config["n_envs"], gamma=gamma))
     closing.callback(envs.close)
     options: dict[str, Any] = {}
-    if found.learns_from_experts:
+    if algorithm_type.learns_from_experts:
         options["dataset"] = config.get("dataset")
-    if found.has_replay:
+    if algorithm_type.has_replay:
         options["replay"] = replay_config(config.get("replay"))
-    algorithm = found(
+    algorithm = algorithm_type(
         build(PolicyConfig, config["policy"], "policy"),
         envs,
         seed=config["seed"],
@@ -88,16 +88,16 @@ def make_algorithm(config: Mapping[str, Any], closing: ExitStack) -> Algorithm:
     return algorithm
 
 
-def _check_dataset(found: type[Algorithm], dataset: str | None, cloned: str | None) -> None:
+def _check_dataset(algorithm_type: type[Algorithm], dataset: str | None, cloned: str | None) -> None:
     """Raise `ZooError` for expert data that the algorithm can't use, or that it needs and lacks."""
-    if dataset is not None and not found.learns_from_experts:
+    if dataset is not None and not algorithm_type.learns_from_experts:
         raise ZooError(
-            f"`dataset={dataset}`: {found.of_preset or found.name} learns in environments;"
+            f"`dataset={dataset}`: {algorithm_type.of_preset or algorithm_type.name} learns in environments;"
             f" pretrain.dataset={dataset} lets it start as the clone of an expert"
         )
-    if dataset is None and found.learns_from_experts:
+    if dataset is None and algorithm_type.learns_from_experts:
         raise ZooError(
-            f"{found.name} learns from expert data: dataset={cloned or 'PATH'}"
+            f"{algorithm_type.name} learns from expert data: dataset={cloned or 'PATH'}"
             " (zoo expert agent=… records an agent's episodes)"
         )
 
@@ -120,17 +120,17 @@ def make_callbacks(config: Mapping[str, Any], run: RunFolder, closing: ExitStack
     eval_env = build(EnvConfig, config["env"], "env")
     loggers = LoggerGroup(_outputs(config, run), run.path, as_written(config))
     config = with_intervals(config)
-    settings = {name: each for name, each in config["callbacks"].items() if each is not None}
-    ours = {name: each for name, each in settings.items() if _is_ours(each)}
-    callbacks = _evaluation(ours, run, eval_env)
-    if "agents" in ours:  # after the evaluation, which scores them
-        evaluation = next((each for each in callbacks if isinstance(each, EvalCallback)), None)
-        callbacks.append(KeepAgentsCallback(run, every=ours["agents"]["every"], evaluation=evaluation))
+    settings = {name: value for name, value in config["callbacks"].items() if value is not None}
+    builtin = {name: value for name, value in settings.items() if _is_ours(value)}
+    callbacks = _evaluation(builtin, run, eval_env)
+    if "agents" in builtin:  # after the evaluation, which scores them
+        evaluation = next((callback for callback in callbacks if isinstance(callback, EvalCallback)), None)
+        callbacks.append(KeepAgentsCallback(run, every=builtin["agents"]["every"], evaluation=evaluation))
     callbacks += [
-        _own_callback(f"callbacks.{name}", each) for name, each in settings.items() if name not in ours
+        _own_callback(f"callbacks.{name}", value) for name, value in settings.items() if name not in builtin
     ]
-    if "video" in ours:  # before the loggers, which write it beside the next entry
-        values = ours["video"]
+    if "video" in builtin:  # before the loggers, which write it beside the next entry
+        values = builtin["video"]
         options = {key: values[key] for key in ("every", "length", "deterministic")}
         size = parse_size(values["size"])
         callbacks.append(VideoCallback(eval_env, run.videos, size=size, loggers=loggers, **options))
@@ -138,12 +138,12 @@ def make_callbacks(config: Mapping[str, Any], run: RunFolder, closing: ExitStack
         callbacks.append(LoggingCallback(config["logger"]["every"], loggers))
     if config.get("progress_bar"):
         callbacks.append(ProgressBarCallback())
-    if "checkpoint" in ours:
-        values = ours["checkpoint"]
+    if "checkpoint" in builtin:
+        values = builtin["checkpoint"]
         keep = values.get("keep", False)
         callbacks.append(CheckpointCallback(run.checkpoint, values["every"], tuple(callbacks), keep=keep))
-    for each in callbacks:  # they close themselves only where the training comes to its end
-        if (close := getattr(each, "close", None)) is not None:
+    for callback in callbacks:  # they close themselves only where the training comes to its end
+        if (close := getattr(callback, "close", None)) is not None:
             closing.callback(close)
     return callbacks
 
@@ -183,7 +183,7 @@ def with_intervals(config: Mapping[str, Any]) -> dict[str, Any]:
             return values
         return {**values, "every": max(1, config["n_timesteps"] // times)}
 
-    callbacks = {name: divided(each, TIMES_IN_A_RUN.get(name)) for name, each in config["callbacks"].items()}
+    callbacks = {name: divided(v, TIMES_IN_A_RUN.get(name)) for name, v in config["callbacks"].items()}
     return {**config, "callbacks": callbacks, "logger": divided(config["logger"], REPORTS_IN_A_RUN)}
 
 
@@ -243,7 +243,7 @@ def _own_callback(where: str, values: Mapping[str, Any]) -> Callback:
     """Make a callback of the user's own; one that takes no ``every`` is given it as an attribute."""
     arguments, target = dict(values), str(values["_target_"])
     parameters = inspect.signature(own_class(where, target, Callback)).parameters.values()
-    takes_every = any(each.name == "every" or each.kind is each.VAR_KEYWORD for each in parameters)
+    takes_every = any(p.name == "every" or p.kind is p.VAR_KEYWORD for p in parameters)
     every = None
     if "every" in arguments and not takes_every:
         every = build(OwnCallbackSettings, {"every": arguments.pop("every")}, where).every
@@ -255,10 +255,10 @@ def _own_callback(where: str, values: Mapping[str, Any]) -> Callback:
 
 def _made(where: str, base: type[Base], values: Mapping[str, Any]) -> Base:
     arguments = dict(values)
-    found = own_class(where, str(arguments.pop("_target_")), base)
+    cls = own_class(where, str(arguments.pop("_target_")), base)
     try:
-        inner = {key: each for key, each in arguments.items() if isinstance(each, Mapping | list)}
-        inner = {key: each for key, each in inner.items() if "_target_" in str(each)}
-        return found(**arguments | {key: instantiate(each, _convert_="all") for key, each in inner.items()})
+        inner = {key: value for key, value in arguments.items() if isinstance(value, Mapping | list)}
+        inner = {key: value for key, value in inner.items() if "_target_" in str(value)}
+        return cls(**arguments | {key: instantiate(value, _convert_="all") for key, value in inner.items()})
     except (TypeError, ZooError, HydraException) as error:
         raise ZooError(f"`{where}`: {one_line(error)}") from error

@@ -65,16 +65,16 @@ def init_algorithm(algorithm: Algorithm, source: str, config: Mapping[str, Any])
     for name, array in files.tensors.items():  # from a NaN nothing is learned
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise ZooError(f"can't start from {one_line(source)}: {one_line(name)} is not finite")
-    what = config.get("init_with", WEIGHTS)
-    if what == WEIGHTS:
+    mode = config.get("init_with", WEIGHTS)
+    if mode == WEIGHTS:
         _take_weights(algorithm, files, source, config)
         taken = f"the weights of {shown(source)} (step {steps(files.card)})"
         return taken, list(differences(files.config, algorithm, config))
-    where = f"can't take {'all' if what == ALL else 'the optimizer'} from {one_line(source)}"
-    checkpoint = _checkpoint_of(algorithm, files, source, what, where)
+    where = f"can't take {'all' if mode == ALL else 'the optimizer'} from {one_line(source)}"
+    checkpoint = _checkpoint_of(algorithm, files, source, mode, where)
     _take_tensors(algorithm, checkpoint, where)
     taken = "weights and optimizer"
-    if what == ALL and algorithm.has_replay:
+    if mode == ALL and algorithm.has_replay:
         _take_buffer(algorithm, checkpoint, files.config, config, where)  # type: ignore[arg-type]
         taken = "weights, optimizer and replay buffer"
     taken += f" of the last checkpoint of {shown(source)} (step {checkpoint.timesteps:,})"
@@ -102,7 +102,7 @@ def _take_weights(algorithm: Algorithm, files: AgentFiles, agent: str, config: M
         algorithm.normalizer.load_state({"arrays": arrays, "values": values})
 
 
-def _checkpoint_of(algorithm: Algorithm, files: AgentFiles, source: str, what: str, where: str) -> Checkpoint:
+def _checkpoint_of(algorithm: Algorithm, files: AgentFiles, source: str, mode: str, where: str) -> Checkpoint:
     """Return the checkpoint of the run at ``source``, or of the agent's run. Raises `ZooError`."""
     trained = files.config["algo"]["name"]
     if trained != algorithm.name:
@@ -121,17 +121,17 @@ def _checkpoint_of(algorithm: Algorithm, files: AgentFiles, source: str, what: s
     if of_agent not in ("?", step):
         steps_differ = f"the last checkpoint is of step {step}, {one_line(shown(agent))} of step {of_agent}"
         raise ZooError(f"{where}: {steps_differ}; init_with=weights")
-    return read_checkpoint(run.checkpoint, 1 if what == ALL and algorithm.has_replay else None)
+    return read_checkpoint(run.checkpoint, 1 if mode == ALL and algorithm.has_replay else None)
 
 
 def _take_tensors(algorithm: Algorithm, checkpoint: Checkpoint, where: str) -> None:
-    found = checkpoint.algorithm["tensors"]
+    saved = checkpoint.algorithm["tensors"]
     try:
-        own = run_tensors(algorithm.runner.state, algorithm.policy)
-        check_tensors({name: tuple(tensor.shape) for name, tensor in own.items()}, found)
+        tensors = run_tensors(algorithm.runner.state, algorithm.policy)
+        check_tensors({name: tuple(tensor.shape) for name, tensor in tensors.items()}, saved)
     except ZooError as error:
         raise ZooError(f"{where}: its networks or its optimizer are others: {error}") from error
-    Tensors(algorithm.runner.state, algorithm.policy).load_state(found)
+    Tensors(algorithm.runner.state, algorithm.policy).load_state(saved)
     if algorithm.normalizer is not None and checkpoint.algorithm["normalizer"]:
         algorithm.normalizer.load_state(checkpoint.algorithm["normalizer"])
 
@@ -149,7 +149,7 @@ def _take_buffer(
     for path in BUFFER_SETTINGS:
         was, now = (value_at(values, path) for values in (trained, config))
         if path == "replay.prioritized":
-            was, now = (None if each is None else "prioritized" for each in (was, now))
+            was, now = (None if value is None else "prioritized" for value in (was, now))
         if was != now:
             raise ZooError(f"{where}: its replay buffer is of {path}={was}, not {now}; init_with=optimizer")
     memory = checkpoint.algorithm["buffer"]
@@ -169,14 +169,14 @@ def differences(trained: Mapping[str, Any], algorithm: Algorithm, config: Mappin
 
 def _differing(then: Mapping[str, Any], now: Mapping[str, Any], path: str) -> Iterator[str]:
     """Yield the differences in keys of both; if only one value is a mapping, it is shown as a whole."""
-    for key, one in then.items():
+    for key, earlier in then.items():
         if key not in now:
             continue
         other = now[key]
-        if isinstance(one, Mapping) and isinstance(other, Mapping):
-            yield from _differing(one, other, f"{path}.{key}")
-        elif one != other:
-            yield f"{path}.{key}: {one_line(one)} → {one_line(other)}"
+        if isinstance(earlier, Mapping) and isinstance(other, Mapping):
+            yield from _differing(earlier, other, f"{path}.{key}")
+        elif earlier != other:
+            yield f"{path}.{key}: {one_line(earlier)} → {one_line(other)}"
 
 
 def pretrain(algorithm: Algorithm, settings: Mapping[str, Any] | None, run: RunFolder) -> None:

@@ -112,7 +112,7 @@ class ConsoleLogger(Logger):
     def write(self, entry: LogEntry) -> None:
         if self._unprinted is not None:  # scalars that only the earlier entry has stay, and times add up
             scalars, before = {**self._unprinted.scalars, **entry.scalars}, self._unprinted.seconds
-            seconds = {name: each + before.get(name, 0.0) for name, each in entry.seconds.items()}
+            seconds = {name: value + before.get(name, 0.0) for name, value in entry.seconds.items()}
             entry = LogEntry(entry.timesteps, scalars, seconds, entry.note)
         self._unprinted = entry
         now = time.perf_counter()

@@ -114,17 +114,17 @@ def agent_path(settings: AgentName) -> Path:
             raise ZooError("give either agent=PATH, or algo= and env=, not both")
         if checkpoint is None:
             return resolve_agent(settings.agent)
-        given = Path(settings.agent).expanduser()  # a run may have kept agents alone
-        return kept_agent(given if run_of(given) else resolve_agent(given), checkpoint)
+        path = Path(settings.agent).expanduser()  # a run may have kept agents alone
+        return kept_agent(path if run_of(path) else resolve_agent(path), checkpoint)
     if settings.algo is None or env is None:
         missing = "algo=" if settings.algo is None else "env="
         raise ZooError(f"which agent? {missing} is missing: give algo=NAME env=ID, or agent=PATH")
     name, runs = settings.algo, settings.runs_dir
-    known = sorted({*algorithm_options(), *(agent.algo for agent in list_agents(runs=runs))})
-    if name not in known:
-        raise ZooError(f"unknown algorithm '{name}'{nearest(name, known)} (known: {', '.join(known)})")
-    found = find_agent(name, env_id(env), runs=runs)
-    return found if checkpoint is None else kept_agent(found, checkpoint)
+    algos = sorted({*algorithm_options(), *(agent.algo for agent in list_agents(runs=runs))})
+    if name not in algos:
+        raise ZooError(f"unknown algorithm '{name}'{nearest(name, algos)} (known: {', '.join(algos)})")
+    agent = find_agent(name, env_id(env), runs=runs)
+    return agent if checkpoint is None else kept_agent(agent, checkpoint)
 
 
 def _named_env(settings: AgentName) -> str | None:
@@ -152,7 +152,7 @@ def _env_of(files: AgentFiles, settings: AgentChoice, changes: Mapping[str, Any]
         values |= {"id": wanted} | ({} if same_environment else {"kwargs": {}, "max_episode_steps": "auto"})
     if not files.is_trusted:
         # An id that the user typed may name code.
-        unnamed = {key: each for key, each in values.items() if key != "id" or each != named}
+        unnamed = {key: value for key, value in values.items() if key != "id" or value != named}
         refuse_foreign_code({"env": unnamed}, origin)
     merged: Any = OmegaConf.to_container(OmegaConf.merge(values, changes))
     # Raw: the agent normalises with its own statistics.

@@ -225,20 +225,20 @@ def reopen_run(config: dict[str, Any]) -> tuple[RunFolder | None, dict[str, Any]
             if is_one_run:
                 raise
             continue
-        shown = {key: config[key] for key in SHOWN_ONLY if key in config}
-        return run, resolved(own_config) | shown
+        overrides = {key: config[key] for key in SHOWN_ONLY if key in config}
+        return run, resolved(own_config) | overrides
     return None, config
 
 
-def begin_run(config: Mapping[str, Any], asked: dict[str, Any]) -> RunFolder:
-    """Make the folder of a new run with its config; ``asked`` is the config before its seed was drawn.
+def begin_run(config: Mapping[str, Any], given_config: dict[str, Any]) -> RunFolder:
+    """Make the folder of a new run with its config; ``given_config`` is the config before its seed was drawn.
 
     Raises `StillGoingError` if another process has begun the run of the same job meanwhile.
     """
     job, jobs = config["job"] or slurm_job(), JobRuns(config["runs_dir"])
     names = preset_or_name(config["algo"]), config["env"]["id"]
     with contextlib.nullcontext() if job is None else jobs.hold():
-        if job is not None and (rival := reopen_run(asked)[0]) is not None:
+        if job is not None and (rival := reopen_run(given_config)[0]) is not None:
             rival.close()
             raise StillGoingError(f"another process has begun the run of job {job} meanwhile: {rival.path}")
         run = RunFolder.create(config["runs_dir"], *names, config["seed"])

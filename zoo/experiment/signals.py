@@ -39,11 +39,11 @@ def stop_on_signals(
         if forward is not None:
             forward(number)
         is_compiling = algorithm.runtime.compile_clock.is_running
-        what = "this update, once it is compiled" if is_compiling else "this update"
+        until = "this update, once it is compiled" if is_compiling else "this update"
         again = "; Ctrl-C again stops at once" if number == signal.SIGINT else ""
         # Unlike print, this is safe wherever the signal interrupted the program.
         with contextlib.suppress(OSError):
-            os.write(2, f"\nzoo: {signal.Signals(number).name}: ending after {what}{again}\n".encode())
+            os.write(2, f"\nzoo: {signal.Signals(number).name}: ending after {until}{again}\n".encode())
 
     announced = () if slurm_job() is None else (signal.SIGUSR1, signal.SIGUSR2)
     try:

@@ -71,7 +71,7 @@ class TensorBoardLogger(Logger):
         from torch.utils.tensorboard.summary import hparams
 
         scores = {FINAL: summary.evaluation.get("mean_return"), BEST: summary.best_mean}
-        self._add_scalars({tag: each for tag, each in scores.items() if each is not None}, summary.timesteps)
+        self._add_scalars({tag: v for tag, v in scores.items() if v is not None}, summary.timesteps)
         _, _, end = hparams({}, {})
         self._open(summary.timesteps).file_writer.add_summary(end)
 
@@ -104,18 +104,18 @@ class TensorBoardLogger(Logger):
             return self._writer
         self._writer = SummaryWriter(str(self.folder), purge_step=self._purge_step)
         if self.config:
-            compared = flat({key: each for key, each in self.config.items() if key not in NOT_COMPARED})
+            compared = flat({key: section for key, section in self.config.items() if key not in NOT_COMPARED})
             settings = {
-                name: json.dumps(each) if isinstance(each, bool | list) else each
-                for name, each in compared
-                if each is not None and each != {}
+                name: json.dumps(value) if isinstance(value, bool | list) else value
+                for name, value in compared
+                if value is not None and value != {}
             }
             # A list of all hyperparameters and scores, which `add_hparams` writes too, would be taken from an
             # arbitrary one of several runs.
             _, start, _ = hparams(settings, {})
             self._writer.file_writer.add_summary(start)
-            shown = to_yaml({key: value for key, value in self.config.items() if key not in SHOWN_ONLY})
-            self._writer.add_text("config", f"```yaml\n{shown}```", self._purge_step or 0)
+            text = to_yaml({key: value for key, value in self.config.items() if key not in SHOWN_ONLY})
+            self._writer.add_text("config", f"```yaml\n{text}```", self._purge_step or 0)
         return self._writer
 
 
@@ -174,10 +174,10 @@ class WandbLogger(Logger):
 
         file = self.folder / "wandb.json"
         new = {"id": os.environ.get("WANDB_RUN_ID") or secrets.token_hex(4)}
-        kept = parse_json(file.read_bytes()) if file.exists() else new
+        stored = parse_json(file.read_bytes()) if file.exists() else new
         patience = {"init_timeout": SECONDS_TO_START, "finish_timeout": SECONDS_TO_FINISH}
         settings: dict[str, Any] = {
-            name: each for name, each in patience.items() if f"WANDB_{name.upper()}" not in os.environ
+            name: seconds for name, seconds in patience.items() if f"WANDB_{name.upper()}" not in os.environ
         }
         runs_dir = Path(self.config.get("runs_dir") or "")
         is_of_sweep = (runs_dir / "sweep.yaml").is_file()
@@ -192,7 +192,7 @@ class WandbLogger(Logger):
         try:
             self._run = wandb.init(
                 config=self.config,
-                id=kept["id"],
+                id=stored["id"],
                 resume="allow",
                 settings=wandb.Settings(**settings),
                 **dict(ChainMap(self.options, *options)),

@@ -76,21 +76,21 @@ class Task:
 
 def slurm_task() -> Task | None:
     """Return which task of a step of several this process is, or None."""
-    asked = os.environ.get
-    size = int(asked("SLURM_STEP_NUM_TASKS", "1"))
+    variable = os.environ.get
+    size = int(variable("SLURM_STEP_NUM_TASKS", "1"))
     if size < 2:
         return None
-    number = int(os.environ["SLURM_JOB_ID"]) + 31 * int(asked("SLURM_STEP_ID", "0"))
-    node, n_nodes = int(asked("SLURM_NODEID", "0")), int(asked("SLURM_STEP_NUM_NODES", "1"))
+    number = int(os.environ["SLURM_JOB_ID"]) + 31 * int(variable("SLURM_STEP_ID", "0"))
+    node, n_nodes = int(variable("SLURM_NODEID", "0")), int(variable("SLURM_STEP_NUM_NODES", "1"))
     address = LOOPBACK if n_nodes == 1 else first_host(os.environ["SLURM_STEP_NODELIST"])
     return Task(
         rank=int(os.environ["SLURM_PROCID"]),
         size=size,
         rank_here=int(os.environ["SLURM_LOCALID"]),
         n_here=tasks_on_nodes(os.environ["SLURM_STEP_TASKS_PER_NODE"])[node],
-        address=asked("MASTER_ADDR") or address,
-        port=int(asked("MASTER_PORT") or FIRST_PORT + number % N_PORTS),
-        gpus_here=int(asked("SLURM_GPUS_ON_NODE") or 0) or None,
+        address=variable("MASTER_ADDR") or address,
+        port=int(variable("MASTER_PORT") or FIRST_PORT + number % N_PORTS),
+        gpus_here=int(variable("SLURM_GPUS_ON_NODE") or 0) or None,
     )
 
 
@@ -116,20 +116,20 @@ def worker_config(config: Mapping[str, Any], task: Task) -> dict[str, Any]:
     return {**config, "device": device, "compile": False if is_gpu and compiles == "auto" else compiles}
 
 
-def _device(asked: str, task: Task) -> str:
+def _device(device: str, task: Task) -> str:
     import torch
 
-    if asked.startswith("cuda:"):
-        raise ZooError(f"device={asked} is one GPU, and each worker needs one: device=cuda, or device=cpu")
-    if asked not in ("auto", "cuda"):
-        return asked
+    if device.startswith("cuda:"):
+        raise ZooError(f"device={device} is one GPU, and each worker needs one: device=cuda, or device=cpu")
+    if device not in ("auto", "cuda"):
+        return device
     n_gpus, n_here = torch.cuda.device_count(), task.n_here
     if n_gpus >= n_here:
         return f"cuda:{task.rank_here}"
     is_job = bool(task.address)
     if n_gpus == 1 and is_job and (task.gpus_here is None or task.gpus_here >= n_here):
         return "cuda:0"  # its own: the other tasks here see others
-    if asked == "cuda":
+    if device == "cuda":
         raise ZooError(f"each worker needs a GPU: there are {n_here} workers here, and {n_gpus}; device=cpu")
     if n_gpus:
         few = f"{n_gpus} GPU{'s' if n_gpus > 1 else ''}"

@@ -60,7 +60,7 @@ def probability_of_improvement(first: Strata, second: Strata) -> Any:
     wins = []
     for a, b in zip(first, second, strict=True):
         differences = a[..., :, None] - b[..., None, :]
-        better, not_worse = (wins.mean(axis=(-1, -2)) for wins in (differences > 0, differences >= 0))
+        better, not_worse = (won.mean(axis=(-1, -2)) for won in (differences > 0, differences >= 0))
         wins.append((better + not_worse) / 2)
     return np.mean(wins, axis=0)
 

@@ -65,7 +65,7 @@ def export_agent(
     `TOLERANCE`, for what can't be exported and for a missing package.
     """
     destination = Path(folder)
-    others = [each.name for each in destination.iterdir()] if destination.is_dir() else []
+    others = [path.name for path in destination.iterdir()] if destination.is_dir() else []
     if destination.is_file() or any(name not in EXPORTED_FILES for name in others):
         raise ZooError(f"{one_line(destination)} holds something else than an export; choose another out=")
     module = DeterministicPolicy(agent).eval()
@@ -116,7 +116,7 @@ def _as_torch_export(program: torch.export.ExportedProgram) -> tuple[bytes, Run]
 
     def run(observations: Sequence[Array]) -> Sequence[Array]:
         with torch.inference_mode():
-            return [each.numpy() for each in module(*map(torch.from_numpy, observations))]
+            return [output.numpy() for output in module(*map(torch.from_numpy, observations))]
 
     return file.getvalue(), run
 
@@ -157,8 +157,8 @@ def _as_onnx(
     names = [spec.name for spec in module.inputs]
 
     def run(observations: Sequence[Array]) -> Sequence[Array]:
-        found: Sequence[Array] = session.run(None, dict(zip(names, observations, strict=True)))
-        return found
+        outputs: Sequence[Array] = session.run(None, dict(zip(names, observations, strict=True)))
+        return outputs
 
     return content, run
 
@@ -231,7 +231,7 @@ class DeterministicPolicy(nn.Module):
         adapter, leaf_by_path = agent.action_adapter, dict(leaf_spaces(agent.action_space))
         adapters = adapter.parts if isinstance(adapter, CompositeAdapter) else {"": adapter}
         self.adapters = list(adapters.values())
-        self.to_env = [_to_env(each, leaf_by_path[path]) for path, each in adapters.items()]
+        self.to_env = [_to_env(adapter, leaf_by_path[path]) for path, adapter in adapters.items()]
         self.outputs = [TensorSpec.of(path or "action", leaf) for path, leaf in leaf_by_path.items()]
         if self.state_size:
             self.outputs.append(TensorSpec("next_state", (self.state_size,), "float32"))
@@ -253,10 +253,10 @@ class DeterministicPolicy(nn.Module):
         policy: Any = self.policy
         act = policy.actor_parameters if self.is_actor_alone else policy.action_parameters
         parameters, next_state = act(policy_input, state)
-        each = parameters.split(self.parameter_sizes, dim=-1)
+        split = parameters.split(self.parameter_sizes, dim=-1)
         actions = tuple(
             to_env(_mode(head, part))
-            for head, part, to_env in zip(self.heads, each, self.to_env, strict=True)
+            for head, part, to_env in zip(self.heads, split, self.to_env, strict=True)
         )
         return (*actions, next_state) if self.state_size else actions
 
@@ -290,11 +290,11 @@ def _to_env(adapter: ActionAdapter, space: spaces.Space[Any]) -> Callable[[Tenso
     assert isinstance(adapter, BoxAdapter)
     is_scaled, is_whole = isinstance(adapter, ScaledBoxAdapter), adapter.is_whole
     low, high = (
-        torch.from_numpy(each.astype(np.float64 if is_whole else each.dtype))
-        for each in (space.low, space.high)
+        torch.from_numpy(bound.astype(np.float64 if is_whole else bound.dtype))
+        for bound in (space.low, space.high)
     )
     scale = (adapter.low, adapter.width) if isinstance(adapter, ScaledBoxAdapter) else (space.low, space.high)
-    start, width = (torch.from_numpy(np.array(each)) for each in scale)
+    start, width = (torch.from_numpy(np.array(number)) for number in scale)
 
     def to_env(actions: Tensor) -> Tensor:
         actions = actions.reshape(-1, *shape)
@@ -368,14 +368,14 @@ def _difference(agent: Algorithm, module: DeterministicPolicy, inputs: Sequence[
     if module.state_size:
         expected.append(next_state[:, : module.state_size])
     # One at a time and another number of them: the batch must not be part of what was exported.
-    found = [run([part[:1] for part in inputs]), run([part[1:] for part in inputs])]
+    batches = [run([part[:1] for part in inputs]), run([part[1:] for part in inputs])]
     policy_inputs, _ = policy_input(agent, observations, state, starts, masks)
     policy_inputs.pop("action_masks", None)
     parameters = torch.from_numpy(agent.acting.parameters(policy_inputs, state)[0])
     parameter_parts = parameters.split(module.parameter_sizes, dim=-1)
     largest = 0.0
     for index, expected_part in enumerate(expected):
-        actions = np.concatenate([each[index] for each in found])
+        actions = np.concatenate([batch[index] for batch in batches])
         if actions.shape != expected_part.shape or actions.dtype != expected_part.dtype:
             raise ZooError(
                 f"the exported policy gives {actions.dtype} {actions.shape},"
@@ -384,8 +384,8 @@ def _difference(agent: Algorithm, module: DeterministicPolicy, inputs: Sequence[
         error = np.abs(actions.astype(np.float64) - expected_part) / np.maximum(1.0, np.abs(expected_part))
         head = module.heads[index] if index < len(module.heads) else None
         if isinstance(head, DiscreteDistribution):  # rounding may decide between two that are equally likely
-            stored = (module.adapters[index].from_env(each) for each in (actions, expected_part))
-            log_probs = [head.log_prob(parameter_parts[index], torch.from_numpy(each)) for each in stored]
+            stored = (module.adapters[index].from_env(action) for action in (actions, expected_part))
+            log_probs = [head.log_prob(parameter_parts[index], torch.from_numpy(action)) for action in stored]
             scale = parameter_parts[index].abs().amax(-1).clamp(min=1.0)
             error = ((log_probs[0] - log_probs[1]).abs() / scale).detach().numpy()
         largest = max(largest, float(error.max(initial=0.0)))

@@ -97,7 +97,7 @@ def push(
         return one_line(_written(path, files, video, has_page=video is not None), 1000)
     with tempfile.TemporaryDirectory() as folder:
         staged = _written(Path(folder, "agent"), files, video, has_page=True)
-        contents = {each.name: each.read_bytes() for each in staged.iterdir()}
+        contents = {path.name: path.read_bytes() for path in staged.iterdir()}
     title = f"{preset_or_name(files.config['algo'])} on {(files.config.get('env') or {}).get('id', '?')}"
     with _hub(f"can't push to {to}") as hub:
         from huggingface_hub import CommitOperationAdd, get_token
@@ -134,7 +134,7 @@ def pull(source: str, to: str | None = None, *, revision: str | None = None) -> 
         at = "" if revision is None else f" at {one_line(revision, 80)}"
         with tempfile.TemporaryDirectory() as folder, _hub(f"can't pull {source}{at}") as hub:
             info = hub.model_info(source, revision=revision)
-            there = {each.rfilename for each in info.siblings or []}
+            there = {file.rfilename for file in info.siblings or []}
             for needed in (CONFIG, POLICY):
                 if needed not in there:
                     raise ZooError(f"{source} on the Hub is not an agent of Zoo's: it has no {needed}")
@@ -144,9 +144,9 @@ def pull(source: str, to: str | None = None, *, revision: str | None = None) -> 
     elif revision is not None:
         raise ZooError("revision= is for repositories on the Hub")
     else:
-        found = resolve_agent(source)
+        agent = resolve_agent(source)
         # A run's best_agent, or a zip, is called after what holds it.
-        name = found.stem if found.is_file() else Path(source).expanduser().resolve().name
-        files = read_as_data(found)
+        name = agent.stem if agent.is_file() else Path(source).expanduser().resolve().name
+        files = read_as_data(agent)
     path = Path(to).expanduser() if to is not None else Path("pulled", name)
     return write_agent(path, files), files

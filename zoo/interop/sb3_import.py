@@ -102,25 +102,25 @@ def import_sb3(
 # Which algorithm
 
 
-def _algorithm(files: Sb3Files, given: str | None) -> str:
-    if given is not None:
-        name = "ppo2" if given in ("ppo", "maskable_ppo", RECURRENT) else given
+def _algorithm(files: Sb3Files, algo: str | None) -> str:
+    if algo is not None:
+        name = "ppo2" if algo in ("ppo", "maskable_ppo", RECURRENT) else algo
         if name not in NAMES:
-            raise ZooError(f"unknown algorithm '{given}'{nearest(name, NAMES)} (known: {', '.join(NAMES)})")
+            raise ZooError(f"unknown algorithm '{algo}'{nearest(name, NAMES)} (known: {', '.join(NAMES)})")
         return name
     module = files.printed("policy_class").get("__module__")
-    known = TABLES["modules"].get(str(module))
-    if known is None:
+    algo_name = TABLES["modules"].get(str(module))
+    if algo_name is None:
         raise ZooError(
             f"its policy is of an unknown class in {one_line(module, 80)};"
             " if it computes as one of SB3's does, name the algorithm: algo=NAME"
         )
-    if known == "ppo2" and "clip_range" not in files.data:
+    if algo_name == "ppo2" and "clip_range" not in files.data:
         return "trpo" if "cg_max_steps" in files.data else "a2c"
     is_twin = any(name.startswith("critic.qf1.") for name in files.tensors)
-    if known == "td3" and not is_twin and (files.plain("policy_delay") or 1) == 1:
+    if algo_name == "td3" and not is_twin and (files.plain("policy_delay") or 1) == 1:
         return "ddpg"
-    return known
+    return algo_name
 
 
 # Spaces
@@ -197,13 +197,13 @@ def _activation(name: str, kwargs: Mapping[str, Any]) -> str:
     if "activation_fn" not in kwargs:
         return "tanh" if name in ON_POLICY else "relu"
     printed = _class_name(kwargs["activation_fn"])
-    ours = {activation_class.__name__: name for name, activation_class in ACTIVATION_CLASSES.items()}
-    if printed not in ours:
+    activations = {activation_class.__name__: name for name, activation_class in ACTIVATION_CLASSES.items()}
+    if printed not in activations:
         raise ZooError(
             f"its non-linearity is {one_line(printed, 80)}; Zoo has {', '.join(ACTIVATION_CLASSES)}"
             " (activation=NAME says which it is, if it is one of them)"
         )
-    return ours[printed]
+    return activations[printed]
 
 
 def _tensors(
@@ -220,13 +220,13 @@ def _tensors(
         has_critic_encoder=name in ON_POLICY and has_critic_encoder(tensors),
         keys=list(observation_space) if isinstance(observation_space, spaces.Dict) else [],
     )
-    found = {ours: tensors[theirs] for theirs, ours in names.items()}
+    arrays = {ours: tensors[theirs] for theirs, ours in names.items()}
     if masks_actions and isinstance(action_space, spaces.MultiBinary):
         for logits in ("head.logits.weight", "head.logits.bias"):  # of zero and one, bit by bit
-            found[logits] = found[logits][1::2] - found[logits][::2]
+            arrays[logits] = arrays[logits][1::2] - arrays[logits][::2]
     if name in ("sac", "tqc"):
-        found["temperature.log"] = _log_ent_coef(files.variables)
-    return {ours: np.asarray(tensor, np.float32) for ours, tensor in found.items()}
+        arrays["temperature.log"] = _log_ent_coef(files.variables)
+    return {ours: np.asarray(tensor, np.float32) for ours, tensor in arrays.items()}
 
 
 def _log_ent_coef(variables: Arrays) -> np.ndarray[Any, Any]:
@@ -246,18 +246,18 @@ def hyperparameters(name: str, files: Sb3Files, action_space: Space) -> tuple[An
     values = {**TABLES["other_defaults"].get(name, {})}
     values |= _optimizer_options(files) if name == "a2c" else {}
     is_vector, unknown = isinstance(action_space, spaces.Box | spaces.MultiBinary), []
-    for each in dataclasses.fields(config_class):
-        if each.name in values or each.name not in files.data:
+    for option in dataclasses.fields(config_class):
+        if option.name in values or option.name not in files.data:
             continue
-        value = _value(files.data[each.name])
-        if each.name in TABLES["per_dimension"].get(name, ()) and isinstance(value, float):
+        value = _value(files.data[option.name])
+        if option.name in TABLES["per_dimension"].get(name, ()) and isinstance(value, float):
             value *= math.prod(action_space.shape or ()) if is_vector else 1
         try:
-            build(config_class, {each.name: value}, "algo")
+            build(config_class, {option.name: value}, "algo")
         except ZooError:
-            unknown.append(each.name)
+            unknown.append(option.name)
         else:
-            values[each.name] = value
+            values[option.name] = value
     if name == "ars":
         values |= _ars_options(files, action_space)
     return build(config_class, {**values, **_sizes(name, files, action_space)}, "algo"), unknown
@@ -287,17 +287,17 @@ def _value(value: Any) -> Any:
 def _optimizer_options(files: Sb3Files) -> dict[str, Any]:
     """Return the settings of A2C's optimizer, from the class and keyword arguments in the file."""
     kwargs = files.printed("policy_kwargs")
-    optimizer, given = str(kwargs.get("optimizer_class", "")), kwargs.get("optimizer_kwargs") or {}
+    optimizer, options = str(kwargs.get("optimizer_class", "")), kwargs.get("optimizer_kwargs") or {}
     names = {"rms_prop_decay": "alpha", "rms_prop_eps": "eps"}
     return {
         "use_rms_prop": "RMSprop" in optimizer,
         "rms_prop_tensorflow": "RMSpropTFLike" in optimizer,
-        **{ours: given[theirs] for ours, theirs in names.items() if theirs in given},
+        **{ours: options[theirs] for ours, theirs in names.items() if theirs in options},
     }
 
 
 def _sizes(name: str, files: Sb3Files, action_space: Space) -> dict[str, int]:
-    critics = {found[1] for tensor in files.tensors if (found := re.match(r"critic\.qf(\d+)\.", tensor))}
+    critics = {match[1] for tensor in files.tensors if (match := re.match(r"critic\.qf(\d+)\.", tensor))}
     sizes = {"n_critics": len(critics)} if name in ("sac", "td3", "tqc") else {}
     if name == "tqc":
         sizes["n_quantiles"] = layer_sizes(files.tensors, "critic.qf0")[-1]
@@ -337,32 +337,32 @@ def rename_tensors(
     table = {re.compile(fill_in(theirs)): fill_in(ours) for theirs, ours in NAMES[algo].items()}
     names = {}
     for name in tensors:
-        pattern = next((each for each in table if each.fullmatch(name)), None)
+        pattern = next((regex for regex in table if regex.fullmatch(name)), None)
         if pattern is None:
             raise ZooError(f"its policy has `{one_line(name, 80)}`, which {algo} does not have here")
-        ours = pattern.sub(table[pattern], name) if table[pattern] else ""
-        is_copy = ours.startswith("critic_encoder.") and not has_critic_encoder  # of the actor's encoder
-        if not ours or is_copy:
+        new_name = pattern.sub(table[pattern], name) if table[pattern] else ""
+        is_copy = new_name.startswith("critic_encoder.") and not has_critic_encoder  # of the actor's encoder
+        if not new_name or is_copy:
             continue
-        match = _ENCODER.fullmatch(ours)
+        match = _ENCODER.fullmatch(new_name)
         if match is not None:
             part = "" if match["key"] is None else f"parts.{keys.index(match['key'])}."
-            ours = f"{match['before']}{part}{TABLES['encoder'][match['layer']]}.{match['kind']}"
-        names[name] = ours
+            new_name = f"{match['before']}{part}{TABLES['encoder'][match['layer']]}.{match['kind']}"
+        names[name] = new_name
     return names
 
 
 def layer_sizes(tensors: Arrays, prefix: str) -> list[int]:
     """Return the widths of a network's linear layers. Raises `ZooError` for layers of other kinds."""
     pattern = re.compile(rf"{re.escape(prefix)}\.(\d+)\.weight")
-    found = {int(match[1]): each for name, each in tensors.items() if (match := pattern.fullmatch(name))}
-    is_linear = all(each.ndim == 2 for each in found.values())
-    if not is_linear or sorted(found) != list(range(0, 2 * len(found), 2)):
+    weights = {int(match[1]): t for name, t in tensors.items() if (match := pattern.fullmatch(name))}
+    is_linear = all(weight.ndim == 2 for weight in weights.values())
+    if not is_linear or sorted(weights) != list(range(0, 2 * len(weights), 2)):
         raise ZooError(
             f"its `{prefix}` has more than linear layers with a non-linearity between them,"
-            f" which Zoo does not build: layers {sorted(found)}"
+            f" which Zoo does not build: layers {sorted(weights)}"
         )
-    return [len(found[index]) for index in sorted(found)]
+    return [len(weights[index]) for index in sorted(weights)]
 
 
 def hidden_sizes(tensors: Arrays, prefix: str) -> list[int]:
@@ -376,12 +376,12 @@ def recurrent_options(tensors: Arrays) -> dict[str, object]:
     layers = [name for name in tensors if re.fullmatch(r"lstm_actor\.weight_hh_l\d+", name)]
     if not layers:
         return {}
-    own = any(name.startswith("lstm_critic.") for name in tensors)
+    is_separate = any(name.startswith("lstm_critic.") for name in tensors)
     return {
         "recurrent": "lstm",
         "lstm_hidden_size": int(tensors[layers[0]].shape[-1]),
         "n_lstm_layers": len(layers),
-        "critic_lstm": "separate" if own else "none" if "critic.weight" in tensors else "detached",
+        "critic_lstm": "separate" if is_separate else "none" if "critic.weight" in tensors else "detached",
     }
 
 
@@ -403,6 +403,6 @@ def fold_linear_critic(tensors: Arrays) -> Arrays:
 def has_critic_encoder(tensors: Arrays) -> bool:
     """Whether the critic of an on-policy agent reads by weights of its own."""
     prefix = "vf_features_extractor."
-    own = {key.removeprefix(prefix): tensor for key, tensor in tensors.items() if key.startswith(prefix)}
-    actors = {key: tensors.get(f"features_extractor.{key}", tensor) for key, tensor in own.items()}
-    return any(not np.array_equal(tensor, actors[key]) for key, tensor in own.items())
+    critics = {key.removeprefix(prefix): tensor for key, tensor in tensors.items() if key.startswith(prefix)}
+    actors = {key: tensors.get(f"features_extractor.{key}", tensor) for key, tensor in critics.items()}
+    return any(not np.array_equal(tensor, actors[key]) for key, tensor in critics.items())

@@ -72,10 +72,10 @@ class Sb3Files:
     def space(self, key: str) -> spaces.Space[Any] | None:
         """Return a space, None if it can't be read."""
         try:
-            found = _unpickled(base64.b64decode(self.printed(key)[PICKLED]))
+            space = _unpickled(base64.b64decode(self.printed(key)[PICKLED]))
         except _UNREADABLE:
             return None
-        return found if isinstance(found, spaces.Space) else None
+        return space if isinstance(space, spaces.Space) else None
 
 
 def is_pickled(value: Any) -> bool:
@@ -85,10 +85,10 @@ def is_pickled(value: Any) -> bool:
 
 def read_sb3(path: str | os.PathLike[str]) -> Sb3Files:
     """Read the zip of an agent. Raises `ZooError` if it is another one or damaged."""
-    given = existing(path)
-    origin = one_line(given)
+    file = existing(path)
+    origin = one_line(file)
     try:
-        files = read_zip(given, (DATA, POLICY, VARIABLES, VERSION, "parameters"), main=DATA)
+        files = read_zip(file, (DATA, POLICY, VARIABLES, VERSION, "parameters"), main=DATA)
     except ValueError as error:
         raise ZooError(f"{origin} is not an agent of Stable-Baselines3: {error}") from error
     data, weights, variables, version = map(files.get, (DATA, POLICY, VARIABLES, VERSION))
@@ -111,20 +111,20 @@ def read_sb3(path: str | os.PathLike[str]) -> Sb3Files:
 
 def existing(path: str | os.PathLike[str]) -> Path:
     """Return the path of a file, also if its ending was left out. Raises `ZooError` if there is none."""
-    given = Path(path).expanduser()
-    if given.is_file():
-        return given
-    zipped = given.with_name(f"{given.name}.zip")
+    source = Path(path).expanduser()
+    if source.is_file():
+        return source
+    zipped = source.with_name(f"{source.name}.zip")
     if zipped.is_file():
         return zipped
-    if given.is_dir():
-        zips = {file.name: file for file in sorted(given.glob("*.zip"))}
+    if source.is_dir():
+        zips = {file.name: file for file in sorted(source.glob("*.zip"))}
         if len(zips) == 1 or BEST in zips:
             return zips.get(BEST) or next(iter(zips.values()))
         listed = f"; name one of {', '.join(zips)}" if zips else ""
-        raise ZooError(f"{one_line(given)} is a folder; an agent of Stable-Baselines3 is a zip{listed}")
-    names = [each.name for each in given.parent.iterdir()] if given.parent.is_dir() else []
-    raise ZooError(f"there is no file {one_line(given)}{nearest(given.name, names)}")
+        raise ZooError(f"{one_line(source)} is a folder; an agent of Stable-Baselines3 is a zip{listed}")
+    names = [entry.name for entry in source.parent.iterdir()] if source.parent.is_dir() else []
+    raise ZooError(f"there is no file {one_line(source)}{nearest(source.name, names)}")
 
 
 def statistics_beside(agent: Path) -> Path | None:
@@ -209,12 +209,12 @@ def read_vecnormalize(
 
     Raises `ZooError` if the file is another one, or of other observations.
     """
-    given = Path(path).expanduser()
+    file = Path(path).expanduser()
     try:
-        found = _unpickled(given.read_bytes())
-        if not isinstance(found, _Placeholder) or not found.path.endswith(".VecNormalize"):
+        pickled = _unpickled(file.read_bytes())
+        if not isinstance(pickled, _Placeholder) or not pickled.path.endswith(".VecNormalize"):
             raise ValueError("it is something else")
-        state: Mapping[str, Any] = found.state
+        state: Mapping[str, Any] = pickled.state
         observed = state["obs_rms"] if state.get("norm_obs", True) else {}
         by_key = observed if isinstance(observed, Mapping) else {SINGLE: observed}
         numbers = ("clip_obs", "clip_reward", "gamma", "epsilon")
@@ -224,19 +224,19 @@ def read_vecnormalize(
             keys=[*by_key] if isinstance(observed, Mapping) and observed else None,
             **{name: float(state[name]) for name in numbers if name in state},
         )
-        moments = {key: each.state for key, each in {**by_key, RETURN: state["ret_rms"]}.items()}
+        moments = {key: moment.state for key, moment in {**by_key, RETURN: state["ret_rms"]}.items()}
     except _UNREADABLE as error:
         raise ZooError(
-            f"normalize={one_line(given)} can't be read as what VecNormalize.save() wrote: {one_line(error)}"
+            f"normalize={one_line(file)} can't be read as what VecNormalize.save() wrote: {one_line(error)}"
         ) from error
     normalizer = Normalizer(observation_space, config)
-    ours = {**normalizer.moments, RETURN: normalizer.return_moments}
-    for key, each in moments.items():
-        mean, var = (np.asarray(each[name], np.float64) for name in ("mean", "var"))
-        if key not in ours or ours[key].mean.shape != mean.shape:
+    own_moments = {**normalizer.moments, RETURN: normalizer.return_moments}
+    for key, moment in moments.items():
+        mean, var = (np.asarray(moment[name], np.float64) for name in ("mean", "var"))
+        if key not in own_moments or own_moments[key].mean.shape != mean.shape:
             raise ZooError(
                 f"the statistics in the file of normalize= have shape {list(mean.shape)},"
                 f" but its observations are {describe(observation_space)}; normalize=none leaves them out"
             )
-        ours[key].merge(float(each["count"]), mean, var * float(each["count"]))
+        own_moments[key].merge(float(moment["count"]), mean, var * float(moment["count"]))
     return normalizer, config

@@ -79,14 +79,14 @@ def _flags(command: str, arguments: Sequence[str]) -> argparse.Namespace:
 def _split_resumed_sweep(overrides: Sequence[str]) -> tuple[str | None, list[str]]:
     """Return the folder that ``sweep.resume`` names, None without it, and the other overrides."""
     resumed, others = None, []
-    for each in overrides:
-        key, _, value = each.lstrip("+").partition("=")
+    for override in overrides:
+        key, _, value = override.lstrip("+").partition("=")
         if key == "sweep.resume" and value:  # a path may have characters that mean something to Hydra
             resumed = value.strip("'\"")
         elif key.startswith("sweep."):
             raise ZooError(f"unknown setting `{key}` of a sweep; expected sweep.resume=DIR")
         else:
-            others.append(each)
+            others.append(override)
     return resumed, others
 
 

@@ -45,11 +45,11 @@ def hydra_yaml(config: DictConfig, part: str, package: str, resolve: bool) -> st
     """Return ``part`` (job, hydra or all) of a config, or a package of it, as Hydra prints it."""
     HydraConfig.instance().set_config(config)  # for ${hydra:…}
     keys = [str(key) for key in config if part == "all" or (key == "hydra") == (part == "hydra")]
-    kept: Any = OmegaConf.masked_copy(config, keys)
-    kept = OmegaConf.select(kept, package.replace("/", ".")) if package else kept
-    if not OmegaConf.is_config(kept):
+    part_config: Any = OmegaConf.masked_copy(config, keys)
+    part_config = OmegaConf.select(part_config, package.replace("/", ".")) if package else part_config
+    if not OmegaConf.is_config(part_config):
         raise ZooError(f"--package {package}: no such part of the config; it has {', '.join(keys)}")
-    return OmegaConf.to_yaml(kept, resolve=resolve)
+    return OmegaConf.to_yaml(part_config, resolve=resolve)
 
 
 def flag_names() -> list[str]:

@@ -41,8 +41,8 @@ def run_job(loader: ConfigLoader, function: str, overrides: Sequence[str]) -> in
 
 def run_reported_job(command: str, function: str, overrides: Sequence[str]) -> tuple[int, str]:
     """Run a job; return its exit status and the message of an error, which is printed too."""
-    given = (each for each in overrides if not each.startswith("hydra"))
-    sys.argv = ["zoo", command, *(format_overrides([each]) for each in given)]
+    arguments = (override for override in overrides if not override.startswith("hydra"))
+    sys.argv = ["zoo", command, *(format_overrides([override]) for override in arguments)]
     try:
         return run_job(ConfigLoader(command), function, overrides), ""
     except ZooError as error:
@@ -249,8 +249,8 @@ class JobRunner:
 
     def _run_process(self, state: JobState, lock: int, log: Path | None) -> tuple[str, int, str]:
         """Run a job in a process that keeps ``lock`` open; return its status, exit status and reason."""
-        given = [*state.overrides, *self.folder.run_overrides(self.command, state)]
-        overrides = [*self.hydra_overrides, *given, "hydra.mode=RUN"]
+        own_overrides = [*state.overrides, *self.folder.run_overrides(self.command, state)]
+        overrides = [*self.hydra_overrides, *own_overrides, "hydra.mode=RUN"]
         job = {"command": self.command, "function": self.function, "overrides": overrides}
         target = "zoo.launch.processes:run_reported_job"
         exit_status, reason = self.processes.run(target, job, self.environment, log=log, lock=lock)

@@ -183,8 +183,8 @@ class ArrayJob(JobRunner):
 
     def run_to_its_end(self) -> int:
         """Run the job; return the exit status, `REQUEUE` if it goes on another time."""
-        for each in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
-            signal.signal(each, self._on_signal)
+        for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
+            signal.signal(signum, self._on_signal)
         number = int(os.environ["SLURM_ARRAY_TASK_ID"])
         say(f"zoo: job {number}: {format_overrides(self.folder.read_job(number).overrides)}")
         state = self.run(number, restarts=self.restarts)

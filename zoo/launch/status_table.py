@@ -46,8 +46,8 @@ def print_jobs(rows: Sequence[Row]) -> None:
 
 def counts(rows: Sequence[Row]) -> str:
     """Return how many jobs there are in each state."""
-    found = Counter(row.status for row in rows)
-    parts = [f"{found[status]} {status}" for status in STATUSES if found[status]]
+    by_status = Counter(row.status for row in rows)
+    parts = [f"{by_status[status]} {status}" for status in STATUSES if by_status[status]]
     return f"{len(rows)} {'job' if len(rows) == 1 else 'jobs'}: {', '.join(parts)}"
 
 

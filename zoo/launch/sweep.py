@@ -29,14 +29,14 @@ OWN_LAUNCHERS = "zoo.launch."
 def combinations(overrides: Sequence[Override]) -> list[list[str]]:
     """Return the overrides of each job: every combination of the values that those with several have."""
     choices: dict[str, list[str]] = {}
-    for each in overrides:
-        key = each.get_key_element()
-        if not each.is_sweep_override():
-            choices[key] = [f"{key}={each.get_value_element_as_str()}"]
-        elif each.is_discrete_sweep():
-            choices[key] = [f"{key}={value}" for value in each.sweep_string_iterator()]
+    for override in overrides:
+        key = override.get_key_element()
+        if not override.is_sweep_override():
+            choices[key] = [f"{key}={override.get_value_element_as_str()}"]
+        elif override.is_discrete_sweep():
+            choices[key] = [f"{key}={value}" for value in override.sweep_string_iterator()]
         else:
-            raise ZooError(f"`{each.input_line}` has no end of values; expected a,b or range(n)")
+            raise ZooError(f"`{override.input_line}` has no end of values; expected a,b or range(n)")
     return [list(job) for job in itertools.product(*choices.values())]
 
 
@@ -54,8 +54,8 @@ class Sweep:
         config = self.loader.load_configuration(overrides, RunMode.MULTIRUN)
         params = OmegaConf.select(config, "hydra.sweeper.params") or {}
         # As they were given: what an environment variable holds may be a secret.
-        given: Any = OmegaConf.to_container(config.hydra.overrides, resolve=False)
-        task, hydra = given["task"], given["hydra"]
+        unresolved: Any = OmegaConf.to_container(config.hydra.overrides, resolve=False)
+        task, hydra = unresolved["task"], unresolved["hydra"]
         values = [*(f"{key}={value}" for key, value in params.items()), *task]
         jobs = combinations(parse_overrides(values, self.loader.hydra))
         if not jobs:
@@ -90,7 +90,7 @@ class Sweep:
         record = folder.read_record()
         self._refuse_other_command(folder, record)
         overrides = [
-            *(str(each) for each in [*record["overrides"], *record["hydra_overrides"]]),
+            *(str(override) for override in [*record["overrides"], *record["hydra_overrides"]]),
             *_launcher_overrides(record, overrides, folder),
             f"hydra.sweep.dir={quoted(str(folder.path))}",
         ]
@@ -118,12 +118,12 @@ class Sweep:
     def _refuse_other_sweep(self, folder: SweepFolder, task: Sequence[str]) -> None:
         if folder.jobs.exists():
             raise ZooError(f"there is a sweep in {folder.shown}; sweep.resume={folder.shown} goes on with it")
-        for each in parse_overrides(task):
-            if self.loader.command == "train" and each.key_or_group == "job":
+        for override in parse_overrides(task):
+            if self.loader.command == "train" and override.key_or_group == "job":
                 raise ZooError(
                     "`job` can't be set for many jobs: each has its own; sweep.resume=DIR goes on with them"
                 )
-            if each.key_or_group == "runs_dir" and each.is_sweep_override():
+            if override.key_or_group == "runs_dir" and override.is_sweep_override():
                 raise ZooError("`runs_dir` has one value for all jobs: it gets the folder of the sweep")
 
     def _refuse_other_command(self, folder: SweepFolder, record: dict[str, Any]) -> None:
@@ -140,15 +140,15 @@ class Sweep:
             )
 
 
-def _launcher_overrides(record: dict[str, Any], given: Sequence[str], folder: SweepFolder) -> list[str]:
+def _launcher_overrides(record: dict[str, Any], overrides: Sequence[str], folder: SweepFolder) -> list[str]:
     """Return the launcher's new overrides. Raises `ZooError` for overrides that would change the jobs."""
-    known = {*record["overrides"], *record["hydra_overrides"]}
-    new = [each for each in parse_overrides(given) if each.input_line not in known]
-    chosen = [each for each in new if each.key_or_group.replace("/", ".").startswith("hydra.launcher")]
-    changes = [one_line(each.input_line) for each in new if each not in chosen]
+    earlier = {*record["overrides"], *record["hydra_overrides"]}
+    new = [override for override in parse_overrides(overrides) if override.input_line not in earlier]
+    chosen = [o for o in new if o.key_or_group.replace("/", ".").startswith("hydra.launcher")]
+    changes = [one_line(override.input_line) for override in new if override not in chosen]
     if changes:
         raise ZooError(
             f"sweep.resume goes on with the jobs in {folder.shown} as they were, so it can't take"
             f" {', '.join(changes)}; beside it there may be hydra/launcher and its settings"
         )
-    return [str(each.input_line) for each in chosen]
+    return [str(override.input_line) for override in chosen]

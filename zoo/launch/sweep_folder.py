@@ -139,7 +139,7 @@ class SweepFolder:
         for number, overrides in enumerate(jobs):
             self._write_job(JobState(number, list(overrides)))
         started = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
-        listed = ({"number": number, "overrides": list(each)} for number, each in enumerate(jobs))
+        listed = ({"number": number, "overrides": list(overrides)} for number, overrides in enumerate(jobs))
         lines = (f"- {json.dumps(job, ensure_ascii=False)}\n" for job in listed)  # JSON is YAML, written fast
         record = {"started": started, **record}
         atomic.write_text(self.record, f"{to_yaml(record)}{JOBS}{''.join(lines)}")
@@ -202,8 +202,8 @@ class SweepFolder:
     def end_job(self, number: int, status: str, **values: Any) -> JobState:
         """Write down how a job has ended; of one that is done also what its run came to."""
         run = self._run_of(self.read_job(number), self.runs.by_job()) if status == DONE else None
-        kept = None if run is None else dataclasses.asdict(run)
-        return self.change_job(number, status=status, started=None, run=kept, **values)
+        run_values = None if run is None else dataclasses.asdict(run)
+        return self.change_job(number, status=status, started=None, run=run_values, **values)
 
     def queue(self, numbers: Sequence[int], slurm_array: str | None = None) -> None:
         """Write down that these jobs are to be run now."""
@@ -261,9 +261,9 @@ class SweepFolder:
         """Return how these jobs stand, or all, whichever process may have died meanwhile."""
         is_launching = self.is_held(LAUNCHER_LOCK)
         states = self.read_jobs() if numbers is None else list(map(self.read_job, numbers))
-        asked = [job.slurm_job for job in states if job.slurm_job and job.status not in ENDED]
+        slurm_jobs = [job.slurm_job for job in states if job.slurm_job and job.status not in ENDED]
         # Slurm is asked first: a job that ends in between has then said so.
-        in_slurm = slurm_states(asked)
+        in_slurm = slurm_states(slurm_jobs)
         runs = self.runs.by_job()
         rows = []
         for state in states:
@@ -342,7 +342,7 @@ def read_progress(folder: Path, root: Path) -> RunProgress:
 
 
 def _resumed_run(overrides: Sequence[str]) -> Path | None:
-    runs = [each.removeprefix("resume=").strip("'\"") for each in overrides if each.startswith("resume=")]
+    runs = [o.removeprefix("resume=").strip("'\"") for o in overrides if o.startswith("resume=")]
     return Path(os.path.expanduser(runs[-1])) if runs and runs[-1] != "null" else None
 
 
@@ -431,11 +431,11 @@ def slurm_states(jobs: Collection[str]) -> dict[str, tuple[str, str]]:
     answer = _answer([*squeue, f"--jobs={ids}"]) if jobs else None
     if answer is None:
         return {}
-    found = _parse(answer)
-    if any(job not in found for job in jobs):
+    states = _parse(answer)
+    if any(job not in states for job in jobs):
         sacct = ["sacct", "--noheader", "--parsable2", "--allocations", "--format=JobID,State"]
-        found = {**_parse(_answer([*sacct, f"--jobs={ids}"]) or ""), **found}
-    return {job: found.get(job, ("", "")) for job in jobs}
+        states = {**_parse(_answer([*sacct, f"--jobs={ids}"]) or ""), **states}
+    return {job: states.get(job, ("", "")) for job in jobs}
 
 
 def _parse(answer: str) -> dict[str, tuple[str, str]]:

@@ -36,7 +36,7 @@ class Sides:
 
     @property
     def runs(self) -> tuple[list[Run], list[Run]]:
-        first, second = ([run for group in each.values() for run in group.runs] for each in self.groups)
+        first, second = ([run for group in groups.values() for run in group.runs] for groups in self.groups)
         return first, second
 
 
@@ -114,12 +114,12 @@ def sides_of(given: Sequence[tuple[str, list[Run]]], by: Sequence[str]) -> Sides
         if first & second:
             raise ZooError(f"both sides hold {one_line(min(first & second))}: no run is compared with itself")
         parts = [group_runs(runs, by) for _, runs in given]
-        own = [{group.label for group in part} for part in parts]
-        is_named = len(own[0]) == len(own[1]) == 1 and own[0] != own[1]
-        names = (own[0].pop(), own[1].pop()) if is_named else (given[0][0], given[1][0])
+        label_sets = [{group.label for group in part} for part in parts]
+        is_named = len(label_sets[0]) == len(label_sets[1]) == 1 and label_sets[0] != label_sets[1]
+        names = (label_sets[0].pop(), label_sets[1].pop()) if is_named else (given[0][0], given[1][0])
     sides = Sides(names, (_by_env(names[0], parts[0]), _by_env(names[1], parts[1])))
     if not sides.groups[0].keys() & sides.groups[1].keys():
-        there = [", ".join(list(each)[:4]) for each in sides.groups]
+        there = [", ".join(list(groups)[:4]) for groups in sides.groups]
         raise ZooError(f"the two share no environment: {there[0]} and {there[1]}")
     return sides
 
@@ -142,9 +142,9 @@ def compare_sides(
     """Compare the two. Raises `ZooError` if there is no environment on which both have a score."""
     envs = sorted(sides.groups[0].keys() & sides.groups[1].keys())
     pairs = {env: scored([groups[env] for groups in sides.groups], kind) for env in envs}
-    both = [each for pair in pairs.values() for each in pair]
-    left_out = [line for each in both for line in [*each.left_out, *each.group.repeat_lines]]
-    measured = {env: pair for env, pair in pairs.items() if all(len(each.scores) for each in pair)}
+    both = [side for pair in pairs.values() for side in pair]
+    left_out = [line for side in both for line in [*side.left_out, *side.group.repeat_lines]]
+    measured = {env: pair for env, pair in pairs.items() if all(len(side.scores) for side in pair)}
     if not measured:
         raise ZooError("there is nothing to compare: " + "; ".join(left_out[:4]))
     verdicts = {env: _verdict([a.scores], [b.scores], aggregate) for env, (a, b) in measured.items()}

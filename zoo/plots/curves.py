@@ -96,9 +96,9 @@ def _at_steps(run: Run, x: str, steps: Array, values: Array) -> Series | None:
 
 
 def _sorted_series(x: Array, y: Array) -> Series | None:
-    known = np.flatnonzero(np.isfinite(x) & np.isfinite(y))
-    known = known[np.argsort(x[known], kind="stable")]
-    return Series(x[known], y[known]) if len(known) else None
+    valid = np.flatnonzero(np.isfinite(x) & np.isfinite(y))
+    valid = valid[np.argsort(x[valid], kind="stable")]
+    return Series(x[valid], y[valid]) if len(valid) else None
 
 
 def refuse_unknown_scalar(y: str, runs: Sequence[Run]) -> None:
@@ -142,7 +142,7 @@ def binned(series: Series) -> Series:
     places = np.searchsorted(edges[1:-1], series.x, side="right")
     counts = np.bincount(places, minlength=N_POINTS)
     filled = counts > 0
-    x, y = (np.bincount(places, each, N_POINTS)[filled] / counts[filled] for each in (series.x, series.y))
+    x, y = (np.bincount(places, axis, N_POINTS)[filled] / counts[filled] for axis in (series.x, series.y))
     return Series(x, y)
 
 
@@ -175,7 +175,7 @@ def curve(group: Group, all_series: Sequence[Series], aggregate: str, interval: 
     grid = grid[(grid >= start) & (grid <= end)]
     if len(grid) > N_POINTS:
         grid = np.linspace(start, end, N_POINTS)
-    values = np.array([np.interp(grid, each.x, each.y, right=np.nan) for each in all_series])
+    values = np.array([np.interp(grid, series.x, series.y, right=np.nan) for series in all_series])
     present = [point[np.isfinite(point)] for point in values.T]
     statistic = CENTERS[aggregate]
     center = np.array([statistic([point]) for point in present])
@@ -199,18 +199,18 @@ def _band(
 def caption(drawn: Sequence[Curve], options: CurveOptions) -> str:
     """Return the figure's caption: what lines and bands are."""
     parts = []
-    if any(len(each.group.runs) > 1 for each in drawn):
+    if any(len(curve.group.runs) > 1 for curve in drawn):
         parts.append(f"Line: {'interquartile mean' if options.aggregate == 'iqm' else 'mean'} of the runs")
         bands = {"ci": "95 % bootstrap interval over the runs", "std": "± one standard deviation of the runs"}
         if options.interval in bands:
             parts.append(f"band: {bands[options.interval]}")
-    if any(each.n_runs[-1] < each.n_runs.max() for each in drawn):
+    if any(curve.n_runs[-1] < curve.n_runs.max() for curve in drawn):
         parts.append("dotted: some runs have ended")
     if options.smooth != "auto":
         parts.append(f"rolling mean over {options.smooth} points")
     elif options.y in ("train", "length"):
         parts.append("rolling mean over 100 episodes (a tenth of shorter runs)")
-    n_left = sum(not run.is_complete for each in drawn for run in each.group.runs)
+    n_left = sum(not run.is_complete for curve in drawn for run in curve.group.runs)
     if n_left:
         parts.append(f"{n_left} of the runs did not finish: drawn as far as they came")
     return "; ".join(parts)

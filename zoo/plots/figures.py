@@ -135,16 +135,16 @@ def _add_caption(figure: Figure, heading: str | None, text: str) -> None:
 
 def curves_figure(drawn: Sequence[Curve], options: CurveOptions, heading: str | None = None) -> Figure:
     """Draw the curves, a panel an environment; within `house_style`."""
-    envs = list(dict.fromkeys(each.group.env for each in drawn))
-    labels = list(dict.fromkeys(each.group.label for each in drawn))
+    envs = list(dict.fromkeys(curve.group.env for curve in drawn))
+    labels = list(dict.fromkeys(curve.group.label for curve in drawn))
     figure, panels = _make_panels(envs, 3.4 + 0.2 * len(labels) / len(envs))
     handles: dict[str, Artist] = {}
     n_runs: dict[str, int] = {}
     for axes, env in zip(panels, envs, strict=True):
-        for each in (each for each in drawn if each.group.env == env):
-            label = each.group.label
-            handles[label] = _draw_curve(axes, each, **line_style(labels.index(label)))
-            n_runs[label] = max(int(each.n_runs.max()), n_runs.get(label, 0))
+        for curve in (curve for curve in drawn if curve.group.env == env):
+            label = curve.group.label
+            handles[label] = _draw_curve(axes, curve, **line_style(labels.index(label)))
+            n_runs[label] = max(int(curve.n_runs.max()), n_runs.get(label, 0))
         _format_axes(axes, options.x)
         axes.set_ylabel(one_line(Y_LABELS.get(options.y, options.y), 60))
     names = [f"{label} ({n_runs[label]} run{'s' * (n_runs[label] != 1)})" for label in labels]
@@ -169,11 +169,11 @@ def run_figure(run: Run, x: str, smooth: int | str, heading: str | None = None) 
     """Draw return, evaluations, episode length and losses, a panel each. Raises `ZooError` without any."""
     titles = {y: label.capitalize() for y, label in Y_LABELS.items()}
     titles |= {name: name for name in _training_scalars(run)}
-    found = {y: series for y in titles if (series := series_of(run, x, y)) is not None}
-    if not found:
+    curves = {y: series for y in titles if (series := series_of(run, x, y)) is not None}
+    if not curves:
         raise ZooError(f"nothing to draw in {run.name}: no episode has ended, and nothing was logged")
-    figure, panels = _make_panels([titles[y] for y in found], 2.6)
-    for axes, (y, series) in zip(panels, found.items(), strict=True):
+    figure, panels = _make_panels([titles[y] for y in curves], 2.6)
+    for axes, (y, series) in zip(panels, curves.items(), strict=True):
         is_of_episodes = y in ("train", "length")
         line = binned(smoothed(series, smooth if is_of_episodes else 1, y))
         if is_of_episodes:
@@ -201,19 +201,19 @@ def _training_scalars(run: Run) -> list[str]:
 
 def scores_figure(group_scores: Sequence[GroupScore], kind: str, heading: str | None = None) -> Figure:
     """Draw each group's runs as dots, with mean and IQM interval, a panel an environment."""
-    shown = [each for each in group_scores if len(each.scores)]
-    if not shown:
+    with_scores = [score for score in group_scores if len(score.scores)]
+    if not with_scores:
         raise ZooError(NO_SCORE)
-    envs = list(dict.fromkeys(each.group.env for each in shown))
-    labels = list(dict.fromkeys(each.group.label for each in shown))
+    envs = list(dict.fromkeys(score.group.env for score in with_scores))
+    labels = list(dict.fromkeys(score.group.label for score in with_scores))
     figure, panels = _make_panels(envs, 0.32 * len(labels) + 0.9)
     for axes, env in zip(panels, envs, strict=True):
-        for each in (each for each in shown if each.group.env == env):
-            place = labels.index(each.group.label)
+        for score in (score for score in with_scores if score.group.env == env):
+            place = labels.index(score.group.label)
             color = line_style(place)["color"]
-            _draw_interval(axes, place, each.iqm, each.ci95, color)
-            places = np.full(len(each.scores), place)
-            axes.plot(each.scores, places, "o", color=color, alpha=0.35, markersize=4)
+            _draw_interval(axes, place, score.iqm, score.ci95, color)
+            places = np.full(len(score.scores), place)
+            axes.plot(score.scores, places, "o", color=color, alpha=0.35, markersize=4)
         _label_rows(axes, labels)
         axes.set_xlabel("return")
     bars = "diamond: interquartile mean, bar: its 95 % bootstrap interval."
@@ -223,12 +223,12 @@ def scores_figure(group_scores: Sequence[GroupScore], kind: str, heading: str | 
 
 def aggregates_figure(methods: Methods, kind: str, heading: str | None = None) -> Figure:
     """Draw median, IQM, mean and optimality gap of the normalised scores, with their intervals."""
-    found = aggregates(methods)
-    figure, panels = _make_panels([*AGGREGATES], 0.3 * len(found) + 0.9)
+    table = aggregates(methods)
+    figure, panels = _make_panels([*AGGREGATES], 0.3 * len(table) + 0.9)
     for axes, name in zip(panels, AGGREGATES, strict=True):
-        for place, row in enumerate(found.values()):
+        for place, row in enumerate(table.values()):
             _draw_interval(axes, place, *row[name], line_style(place)["color"])
-        _label_rows(axes, [*found])
+        _label_rows(axes, [*table])
     gap = "The gap is how far runs stay below 1: less is better. Bars: 95 % stratified bootstrap intervals."
     _add_caption(figure, heading, f"{normalization_text(methods, kind)} {gap}")
     return figure

@@ -43,9 +43,9 @@ def group_runs(runs: Sequence[Run], by: Sequence[str] = ()) -> list[Group]:
     tells groups apart instead, beside the environment: ``algo``, ``seed``, or any key of the config. Raises
     `ZooError` for a key that no config has.
     """
-    known = {run.env for run in runs if run.env}
+    envs = {run.env for run in runs if run.env}
     for run in runs:  # those of SB3 whose files don't name it have that of all others, if these have the same
-        run.env = run.env or (next(iter(known)) if len(known) == 1 else "unknown environment")
+        run.env = run.env or (next(iter(envs)) if len(envs) == 1 else "unknown environment")
     _refuse_unknown_keys(runs, by)
     members: dict[str, list[Run]] = {}
     for run in runs:
@@ -54,7 +54,7 @@ def group_runs(runs: Sequence[Run], by: Sequence[str] = ()) -> list[Group]:
     of_algo: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
         of_algo.setdefault((run.env, run.algo), []).append(run)
-    varying = {} if by else {place: _varying_keys(each) for place, each in of_algo.items()}
+    varying = {} if by else {place: _varying_keys(members) for place, members in of_algo.items()}
     groups: dict[tuple[str, str], Group] = {}
     for first, *others in members.values():
         env = first.env
@@ -82,28 +82,28 @@ def _without_repeats(runs: Sequence[Run]) -> tuple[list[Run], list[Run]]:
         key = _text([run.algo, run.seed, identifying_values(run)]) if is_known else str(run.path)
         same.setdefault(key, []).append(run)
     newest = [
-        max(each, key=lambda run: (run.is_complete, str(run.record.get("started") or ""), str(run.path)))
-        for each in same.values()
+        max(repeats, key=lambda run: (run.is_complete, str(run.record.get("started") or ""), str(run.path)))
+        for repeats in same.values()
     ]
     return newest, [run for run in runs if run not in newest]
 
 
 def differences(first: Iterable[Run], second: Iterable[Run]) -> dict[str, tuple[list[Any], list[Any]]]:
     """Return the keys in which two sets of runs differ, with the values of each; none for SB3's runs."""
-    ours, theirs = _values_by_key(first), _values_by_key(second)
-    if not ours or not theirs:
+    of_a, of_b = _values_by_key(first), _values_by_key(second)
+    if not of_a or not of_b:
         return {}
-    pairs = {key: (ours.get(key, {}), theirs.get(key, {})) for key in sorted(ours.keys() | theirs.keys())}
+    pairs = {key: (of_a.get(key, {}), of_b.get(key, {})) for key in sorted(of_a.keys() | of_b.keys())}
     return {key: ([*a.values()], [*b.values()]) for key, (a, b) in pairs.items() if a.keys() != b.keys()}
 
 
 def _values_by_key(runs: Iterable[Run]) -> dict[str, dict[str, Any]]:
     """Return the distinct values of each key among the runs, by their texts."""
-    found: dict[str, dict[str, Any]] = {}
+    by_key: dict[str, dict[str, Any]] = {}
     for run in runs:
         for key, value in identifying_values(run).items():
-            found.setdefault(key, {})[_text(value)] = value
-    return found
+            by_key.setdefault(key, {})[_text(value)] = value
+    return by_key
 
 
 def identifying_values(run: Run) -> dict[str, Any]:
@@ -113,11 +113,11 @@ def identifying_values(run: Run) -> dict[str, Any]:
 
 
 def _refuse_unknown_keys(runs: Sequence[Run], by: Sequence[str]) -> None:
-    known = {"algo", "env", "seed", *(key for run in runs for key in run.settings)}
+    keys = {"algo", "env", "seed", *(key for run in runs for key in run.settings)}
     for key in by:
-        if key not in known:
+        if key not in keys:
             raise ZooError(
-                f"by={one_line(key)}: no config of these runs has this key{nearest(key, known)}"
+                f"by={one_line(key)}: no config of these runs has this key{nearest(key, keys)}"
                 " (algo, env, seed, or a key such as algo.learning_rate)"
             )
 
@@ -128,7 +128,7 @@ def _value(run: Run, key: str) -> Any:
 
 def _varying_keys(runs: Sequence[Run]) -> set[str]:
     items = [
-        {(key, repr(each)) for key, each in identifying_values(run).items()} for run in runs if run.config
+        {(key, repr(value)) for key, value in identifying_values(run).items()} for run in runs if run.config
     ]
     return {key for key, _ in items[0].union(*items) - items[0].intersection(*items)} if items else set()
 

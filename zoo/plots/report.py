@@ -51,7 +51,7 @@ def report_of(
     heading: str | None = None,
 ) -> str:
     """Return the page about these groups' runs; with ``methods`` also their statistics over environments."""
-    groups = [each.group for each in group_scores]
+    groups = [score.group for score in group_scores]
     runs = [(group, run) for group in groups for run in [*group.runs, *group.repeated]]
     unfinished = [f"{run.name}: {run.ending}" for _, run in runs if not run.is_complete]
     count = [f"{len(unfinished)} of {len(runs)} runs did not finish:"] if unfinished else []
@@ -60,7 +60,7 @@ def report_of(
     if len(runs) > 1:
         scores.append(_figure(lambda: scores_figure(group_scores, kind), "Scores of all runs"))
         others = [replace(options, y=y, smooth="auto") for y in ("eval", "train") if y != options.y]
-        curves = [_curves(groups, each) for each in (options, *others)]
+        curves = [_curves(groups, x_options) for x_options in (options, *others)]
     else:
         curves = [_figure(lambda: run_figure(runs[0][1], options.x, options.smooth), "Curves of the run")]
     sections: list[Section] = [("Scores", scores), ("Learning curves", curves)]

@@ -57,18 +57,18 @@ def find_runs(given: Sequence[str]) -> list[Path]:
     The trials of `zoo tune` are found only by a path in their folder: the best of many were lucky. Raises
     `ZooError` for a path that leads nowhere, and for no run.
     """
-    found: dict[str, Path] = {}
+    folders: dict[str, Path] = {}
     for text in given:
         for path in _paths(text):
             for run in _runs_below(path):
-                found.setdefault(os.path.realpath(run), run)
-    if not found:
+                folders.setdefault(os.path.realpath(run), run)
+    if not folders:
         where = ", ".join(one_line(text, 80) for text in given[:5])
         raise ZooError(
             f"there is no run in {where or 'an empty list'}: no {RECORD}, {MONITOR} or {EVALUATIONS} there"
             " or below; zoo train algo=ppo2 env=CartPole-v1 makes one"
         )
-    return list(found.values())
+    return list(folders.values())
 
 
 def _paths(text: str) -> list[Path]:
@@ -163,8 +163,8 @@ def parse_progress(content: bytes) -> dict[str, Array]:
     names = next(reader, [])
     tables = [np.empty((0, max(1, len(names))))]
     while rows := list(itertools.islice(reader, ROWS_AT_ONCE)):
-        whole = [[_number(cell) for cell in row] for row in rows if len(row) == len(names)]
-        tables.append(np.array(whole, np.float64).reshape(-1, max(1, len(names))))
+        complete = [[_number(cell) for cell in row] for row in rows if len(row) == len(names)]
+        tables.append(np.array(complete, np.float64).reshape(-1, max(1, len(names))))
     return dict(zip(names, np.concatenate(tables).T, strict=False))
 
 
@@ -242,23 +242,23 @@ class Run:
         folder = self.path / prefix
         names = sorted(filter(_is_monitor, os.listdir(folder))) if folder.is_dir() else []
         read = [self._read(f"{prefix}{name}", parse_monitor) for name in names]
-        for name, each in zip(names, read, strict=True):
-            if each is not None and each.n_damaged:
-                self.problems[f"{prefix}{name}"] = f"{each.n_damaged:,} damaged rows are left out"
-        return [each for each in read if each is not None]
+        for name, monitor in zip(names, read, strict=True):
+            if monitor is not None and monitor.n_damaged:
+                self.problems[f"{prefix}{name}"] = f"{monitor.n_damaged:,} damaged rows are left out"
+        return [monitor for monitor in read if monitor is not None]
 
     @functools.cached_property
     def episodes(self) -> Episodes | None:
         """The training episodes of all environments; None if none has ended."""
-        if not any(len(each.episodes.ends) for each in self.monitors):
+        if not any(len(monitor.episodes.ends) for monitor in self.monitors):
             return None
         config = self.config or {}
         # k steps of one of n environments are n·k of the run.
         n_envs = (config.get("n_envs") or len(self.monitors)) * (config.get("workers") or 1)
-        first = min(each.t_start for each in self.monitors)
+        first = min(monitor.t_start for monitor in self.monitors)
         parts = [
-            (each.ends * n_envs, each.returns, each.lengths, each.seconds + t_start - first)
-            for each, t_start in ((monitor.episodes, monitor.t_start) for monitor in self.monitors)
+            (episodes.ends * n_envs, episodes.returns, episodes.lengths, episodes.seconds + t_start - first)
+            for episodes, t_start in ((monitor.episodes, monitor.t_start) for monitor in self.monitors)
         ]
         columns = np.concatenate(parts, axis=1)
         return Episodes(*columns[:, np.argsort(columns[0], kind="stable")])
@@ -332,8 +332,8 @@ def _sb3_run(path: Path) -> Run:
     is_env = bool(_IS_ENV.search(without_seed))
     run = Run(path, parent if is_env or not without_seed else without_seed, "", is_sb3=True)
     run.seed = int(seed[1]) if seed else None
-    named = [each.env_id for each in run.monitors] + [
-        each for each in (without_seed, parent) if _IS_ENV.search(each)
+    named = [monitor.env_id for monitor in run.monitors] + [
+        name for name in (without_seed, parent) if _IS_ENV.search(name)
     ]
     run.env = next(filter(None, named), "")
     return run

@@ -72,8 +72,8 @@ def scored(groups: Sequence[Group], kind: Score) -> list[GroupScore]:
 
 
 def _median(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return float(np.median(known)) if known else None
+    numbers = [value for value in values if value is not None]
+    return float(np.median(numbers)) if numbers else None
 
 
 @dataclass(frozen=True)
@@ -133,9 +133,9 @@ def normalized_scores(
 def scores_by_label(group_scores: Sequence[GroupScore]) -> dict[str, dict[str, Array]]:
     """Return the scores by label and environment, of groups that have any."""
     by_label: dict[str, dict[str, Array]] = {}
-    for each in group_scores:
-        if len(each.scores):
-            by_label.setdefault(each.group.label, {})[each.group.env] = each.scores
+    for score in group_scores:
+        if len(score.scores):
+            by_label.setdefault(score.group.label, {})[score.group.env] = score.scores
     return by_label
 
 

@@ -38,21 +38,21 @@ class Table:
 def score_table(group_scores: Sequence[GroupScore]) -> Table:
     """Return a row for each group: runs, mean ± std, IQM with interval, best run, steps, time."""
     rows, values = [], []
-    for each in group_scores:
-        hours = None if each.seconds is None else each.seconds / 3600
-        scores, n_left, names = each.scores, len(each.left_out), [each.group.label, each.group.env]
+    for score in group_scores:
+        hours = None if score.seconds is None else score.seconds / 3600
+        scores, n_left, names = score.scores, len(score.left_out), [score.group.label, score.group.env]
         cells = ["–"] * 3
         numbers: list[float | None] = [None] * 6
         if len(scores):
-            mean, best, ci95 = float(scores.mean()), float(scores.max()), each.ci95
-            spread = "" if each.std is None else f" ± {decimal(each.std)}"
-            cells = [f"{decimal(mean)}{spread}", _with_interval(each.iqm, ci95), decimal(best)]
-            numbers = [mean, each.std, each.iqm, *(ci95 or (None, None)), best]
+            mean, best, ci95 = float(scores.mean()), float(scores.max()), score.ci95
+            spread = "" if score.std is None else f" ± {decimal(score.std)}"
+            cells = [f"{decimal(mean)}{spread}", _with_interval(score.iqm, ci95), decimal(best)]
+            numbers = [mean, score.std, score.iqm, *(ci95 or (None, None)), best]
         n_runs = f"{len(scores)} of {len(scores) + n_left}" if n_left else str(len(scores))
-        steps = "–" if each.steps is None else f"{each.steps:,.0f}"
-        time = "–" if each.seconds is None else duration(each.seconds)
+        steps = "–" if score.steps is None else f"{score.steps:,.0f}"
+        time = "–" if score.seconds is None else duration(score.seconds)
         rows.append([*names, n_runs, *cells, steps, time])
-        values.append([*names, len(scores), n_left, *numbers, each.steps, hours])
+        values.append([*names, len(scores), n_left, *numbers, score.steps, hours])
     columns = ["algorithm", "environment", "runs", "mean ± std", "IQM [95 % interval]", "best", "steps"]
     fields = ["algo", "env", "runs", "runs_left_out", "mean", "std", "iqm", "iqm_low", "iqm_high", "best"]
     return Table([*columns, "time"], rows, [*fields, "steps", "hours"], values, 2)
@@ -60,11 +60,11 @@ def score_table(group_scores: Sequence[GroupScore]) -> Table:
 
 def aggregate_table(methods: Methods) -> Table:
     """Return a row for each method: median, IQM, mean and optimality gap of its normalised scores."""
-    found = aggregates(methods)
-    rows = [[label, *(_with_interval(*each) for each in row.values())] for label, row in found.items()]
+    by_label = aggregates(methods)
+    rows = [[label, *(_with_interval(*cell) for cell in row.values())] for label, row in by_label.items()]
     values = [
         [label, *(number for value, ci95 in row.values() for number in (value, *(ci95 or (None, None))))]
-        for label, row in found.items()
+        for label, row in by_label.items()
     ]
     fields = [f"{key.replace(' ', '_').lower()}{end}" for key in AGGREGATES for end in ("", "_low", "_high")]
     return Table(["algorithm", *AGGREGATES], rows, ["algo", *fields], values, 1)

@@ -39,12 +39,12 @@ def samples_of(objective: str, evaluation: Evaluation) -> list[float]:
             "objective=success_rate: the environment does not say whether an episode was a success"
             " (`is_success` or `success` in the info of its last step)"
         )
-    return [float(each) for each in samples]
+    return [float(sample) for sample in samples]
 
 
 def value_of(objective: str, evaluations: Sequence[Evaluation]) -> float:
     """Return the objective's value for the last evaluations of a trial's trainings."""
-    pooled = np.concatenate([samples_of(objective, each) for each in evaluations])
+    pooled = np.concatenate([samples_of(objective, evaluation) for evaluation in evaluations])
     return float(iqm(pooled) if objective == "iqm" else pooled.mean())
 
 
@@ -61,7 +61,7 @@ def train(
     """
     with Experiment(config) as experiment:
         run = experiment.run
-        evaluation = next(each for each in experiment.callbacks if isinstance(each, EvalCallback))
+        evaluation = next(callback for callback in experiment.callbacks if isinstance(callback, EvalCallback))
         if on_evaluation is not None:
             experiment.callbacks.append(_PruningCallback(evaluation, on_evaluation))
         if on_start is not None:

@@ -86,26 +86,26 @@ def ranking(plan: Plan, search: SharedStudy) -> list[RankedTrial]:
         return []
     seeds = spawned_seeds(seed_of(search.study), plan.config["top_seeds"], FRESH_SEEDS)
     best = best_trials(search, plan.config["top_k"])
-    found = {trial.number: RankedTrial(trial.number) for trial in best}
+    by_number = {trial.number: RankedTrial(trial.number) for trial in best}
     for trial in counted(study.get_trials(deepcopy=False)):
-        ranked = found.get(trial.params.get(TRIAL, -1))
+        ranked = by_number.get(trial.params.get(TRIAL, -1))
         if ranked is None or trial.params.get(SEED) not in seeds:
             continue
         if trial.state == TrialState.COMPLETE:
             ranked.samples.append(trial.user_attrs[SAMPLES])
             ranked.runs.append(trial.user_attrs[RUN])
         ranked.n_failed += trial.state == TrialState.FAIL
-    trained = [each for each in found.values() if each.samples]
-    for each in trained:
-        each.score, each.interval = score_of(each.samples, plan.objective)
-    return sorted(trained, key=lambda each: (each.n_failed, -each.score))
+    trained = [entry for entry in by_number.values() if entry.samples]
+    for entry in trained:
+        entry.score, entry.interval = score_of(entry.samples, plan.objective)
+    return sorted(trained, key=lambda entry: (entry.n_failed, -entry.score))
 
 
 def score_of(samples: Sequence[Sequence[float]], objective: str) -> tuple[float, tuple[float, float] | None]:
     """Return the IQM of all returns, or the share of successes, and its 95 % interval over seeds."""
 
     def score(samples: Sequence[Any]) -> float:
-        pooled = np.concatenate([np.asarray(each, np.float64) for each in samples])
+        pooled = np.concatenate([np.asarray(values, np.float64) for values in samples])
         return float(pooled.mean() if objective == "success_rate" else iqm(pooled))
 
     if len(samples) == 1:
@@ -113,5 +113,5 @@ def score_of(samples: Sequence[Sequence[float]], objective: str) -> tuple[float,
     rng, scores = np.random.default_rng(0), []
     for _ in range(N_RESAMPLES):
         seeds = [np.asarray(samples[index]) for index in rng.integers(len(samples), size=len(samples))]
-        scores.append(score([each[rng.integers(len(each), size=len(each))] for each in seeds]))
+        scores.append(score([values[rng.integers(len(values), size=len(values))] for values in seeds]))
     return score(samples), interval(np.array(scores))

@@ -70,19 +70,19 @@ def result_of(plan: Plan, shared: SharedStudy) -> Result:
     with quiet_optuna():
         everything = shared.trials()
         trials, ranked = counted(everything), ranking(plan, shared)
-        found = [everything[each.number] for each in ranked] or best_trials(shared, 1)
-        best_file = _write_best(plan, found[0], ranked, len(trials)) if found else None
+        best = [everything[trial.number] for trial in ranked] or best_trials(shared, 1)
+        best_file = _write_best(plan, best[0], ranked, len(trials)) if best else None
         trials_file = plan.folder / "trials.csv"
         atomic.write_text(trials_file, _as_csv(plan, everything, ranked))
         report_file = _write_report(plan, shared)
-    return Result(plan, trials, ranked, found[0] if found else None, best_file, trials_file, report_file)
+    return Result(plan, trials, ranked, best[0] if best else None, best_file, trials_file, report_file)
 
 
 def table(result: Result) -> str:
     """Return the best trials as lines of text."""
-    ranks = {each.number: each for each in result.ranking}
+    ranks = {trial.number: trial for trial in result.ranking}
     complete = [trial for trial in result.trials if trial.state == TrialState.COMPLETE]
-    places = [*ranks, *(trial.number for trial in sorted(complete, key=lambda each: -float(each.values[0])))]
+    places = [*ranks, *(trial.number for trial in sorted(complete, key=lambda t: -float(t.values[0])))]
     complete.sort(key=lambda trial: places.index(trial.number))
     lines = []
     for trial in complete[:ROWS_SHOWN]:
@@ -147,7 +147,7 @@ def _as_tuned(plan: Plan, config: Mapping[str, Any]) -> dict[str, Any]:
         tuned["defaults"] = [{"override /policy": policy}]
     tuned |= {key: config[key] for key in TUNED_VALUES}
     now, usual = (
-        dict(flat({key: each.get(key) or {} for key in TUNED_SECTIONS})) for each in (config, defaults)
+        dict(flat({key: values.get(key) or {} for key in TUNED_SECTIONS})) for values in (config, defaults)
     )
     for path, value in now.items():
         if not (path in (*TUNED_SECTIONS, *LABELS) or (path in usual and usual[path] == value)):
@@ -158,7 +158,7 @@ def _as_tuned(plan: Plan, config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _as_csv(plan: Plan, trials: Sequence[FrozenTrial], ranked: Sequence[RankedTrial]) -> str:
-    ranks = {each.number: [place, each.score] for place, each in enumerate(ranked, 1)}
+    ranks = {trial.number: [place, trial.score] for place, trial in enumerate(ranked, 1)}
     paths = list(plan.space.dimensions)
     columns = ["trial", "state", plan.objective, "seconds", "reason", "goes_on_from", "origin"]
     lines: list[Sequence[Any]] = [[*columns, "rank", "fresh_score", *paths, "runs"]]

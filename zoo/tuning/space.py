@@ -59,12 +59,12 @@ class FloatDimension:
         if self.complement and self.high >= 1 and self.log:
             raise ValueError(f"high={self.high:g}, expected less than 1 with log and complement")
         low, high = (1 - self.high, 1 - self.low) if self.complement else (self.low, self.high)
-        found: dict[str, BaseDistribution] = {self._name(path): FloatDistribution(low, high, log=self.log)}
+        dists: dict[str, BaseDistribution] = {self._name(path): FloatDistribution(low, high, log=self.log)}
         if self.schedules is not None:
             if not self.schedules or not set(self.schedules) <= set(SCHEDULES):
                 raise ValueError(f"schedules={self.schedules}, expected some of {', '.join(SCHEDULES)}")
-            found[f"{path} schedule"] = CategoricalDistribution(self.schedules)
-        return found
+            dists[f"{path} schedule"] = CategoricalDistribution(self.schedules)
+        return dists
 
     def value(self, path: str, drawn: Parameters, lookup: Lookup) -> Any:
         number = float(f"{drawn[self._name(path)]:.4g}")
@@ -82,8 +82,8 @@ class FloatDimension:
         is_known = kind in (self.schedules or ["constant"]) and (kind == "constant" or falls_to_zero)
         if not is_known or not self.low <= number <= self.high:
             return None
-        found: dict[str, Any] = {self._name(path): 1 - number if self.complement else number}
-        return found if self.schedules is None else {**found, f"{path} schedule": kind}
+        parameters: dict[str, Any] = {self._name(path): 1 - number if self.complement else number}
+        return parameters if self.schedules is None else {**parameters, f"{path} schedule": kind}
 
     def _name(self, path: str) -> str:
         return f"1 - {path}" if self.complement else path
@@ -104,7 +104,7 @@ class IntDimension:
     def distributions(self, path: str) -> dict[str, BaseDistribution]:
         if self.powers_of is None:
             return {path: IntDistribution(self.low, self.high, log=self.log)}
-        low, high = (_exponent(each, self.powers_of) for each in (self.low, self.high))
+        low, high = (_exponent(bound, self.powers_of) for bound in (self.low, self.high))
         if low is None or high is None:
             raise ValueError(f"low={self.low} and high={self.high} are not both powers of {self.powers_of}")
         return {self._name(path): IntDistribution(low, high)}
@@ -112,7 +112,7 @@ class IntDimension:
     def value(self, path: str, drawn: Parameters, lookup: Lookup) -> int:
         number, bound = int(drawn[self._name(path)]), math.inf
         if self.at_most is not None:
-            bound = math.prod(lookup(each) if isinstance(each, str) else each for each in self.at_most)
+            bound = math.prod(lookup(f) if isinstance(f, str) else f for f in self.at_most)
         if self.powers_of is None:
             return number if number <= bound else max(1, int(bound))
         while number > 0 and self.powers_of**number > bound:
@@ -144,7 +144,7 @@ class CategoricalDimension:
     def distributions(self, path: str) -> dict[str, BaseDistribution]:
         if not self.choices:
             raise ValueError("it has no choices")
-        compound = [each for each in self.choices if isinstance(each, list | dict)]
+        compound = [choice for choice in self.choices if isinstance(choice, list | dict)]
         if compound:
             raise ValueError(f"its choice {compound[0]} needs a name: choices: {{small: {compound[0]}}}")
         return {path: CategoricalDistribution(list(self.choices))}
@@ -181,10 +181,10 @@ def _dimension_of(path: str, values: Any, others: Iterable[str]) -> Dimension:
     if kind not in KINDS:
         raise ZooError(f"`{where}.type={kind}` is not one of {', '.join(KINDS)}{nearest(kind, KINDS)}")
     # The command line is merged over the file, whose dimension may be of another type: its keys don't count.
-    own = {field.name for field in fields(KINDS[kind])}
-    foreign = {field.name for each in KINDS.values() for field in fields(each)} - own | {"type"}
-    given = {key: value for key, value in values.items() if key not in foreign}
-    dimension: Dimension = build(KINDS[kind], given, where)
+    names = {field.name for field in fields(KINDS[kind])}
+    foreign = {field.name for other in KINDS.values() for field in fields(other)} - names | {"type"}
+    settings = {key: value for key, value in values.items() if key not in foreign}
+    dimension: Dimension = build(KINDS[kind], settings, where)
     try:
         dimension.distributions(path)
     except ValueError as error:
@@ -196,35 +196,35 @@ class Space:
     """The dimensions by path, without those that overlap with ``fixed``: these are in ``left_out``."""
 
     def __init__(self, values: Mapping[str, Any], fixed: Iterable[str] = ()) -> None:
-        given = dict(_flat(values))
-        self.removed = [path for path, each in given.items() if each is None]
-        typed = [path for path, each in given.items() if isinstance(each, Mapping) and "type" in each]
-        found = {path: _dimension_of(path, each, typed) for path, each in given.items() if each is not None}
+        entries = dict(_flat(values))
+        self.removed = [path for path, entry in entries.items() if entry is None]
+        typed = [path for path, entry in entries.items() if isinstance(entry, Mapping) and "type" in entry]
+        dimensions = {path: _dimension_of(path, v, typed) for path, v in entries.items() if v is not None}
         fixed = [f"{path}." for path in fixed]
         self.left_out = [
             path
-            for path in found
-            if any(each.startswith(f"{path}.") or f"{path}.".startswith(each) for each in fixed)
+            for path in dimensions
+            if any(prefix.startswith(f"{path}.") or f"{path}.".startswith(prefix) for prefix in fixed)
         ]
-        self.dimensions = {path: each for path, each in found.items() if path not in self.left_out}
+        self.dimensions = {path: dim for path, dim in dimensions.items() if path not in self.left_out}
 
     def check(self, base: Config) -> None:
         """Raise `ZooError` unless the algorithm of ``base`` takes every value at the edge of the space."""
-        edges = {path: _edge(each.distributions(path)) for path, each in self.dimensions.items()}
-        if all(len(each) == 1 for each in edges.values()):
+        edges = {path: _edge(dimension.distributions(path)) for path, dimension in self.dimensions.items()}
+        if all(len(edge) == 1 for edge in edges.values()):
             raise ZooError("the space is empty: there is nothing to search for")
         for path in self.dimensions:
             if not path.startswith(SEARCHABLE):
-                known = ", ".join(f"{each}…" for each in SEARCHABLE)
-                raise ZooError(f"`space.{path}` can't be searched; expected one of {known}")
+                prefixes = ", ".join(f"{prefix}…" for prefix in SEARCHABLE)
+                raise ZooError(f"`space.{path}` can't be searched; expected one of {prefixes}")
         for path in self.removed:
             section, _, key = path.rpartition(".")
             siblings = value_at(base, section) if section else base
             if isinstance(siblings, Mapping) and key not in siblings:
                 raise ZooError(f"unknown key `space.{path}`{nearest(key, map(str, siblings))}")
-        first = {name: value for each in edges.values() for name, value in each[0].items()}
-        for each in edges.values():
-            for parameters in each:
+        first = {name: value for edge in edges.values() for name, value in edge[0].items()}
+        for edge in edges.values():
+            for parameters in edge:
                 values = self._values(lambda _, drawn=first | parameters: drawn, base)  # type: ignore[misc]
                 try:
                     self.config_with(base, values)
@@ -236,7 +236,7 @@ class Space:
 
         def draw(path: str) -> Parameters:
             distributions = self.dimensions[path].distributions(path)
-            return {name: _suggest(trial, name, each) for name, each in distributions.items()}
+            return {name: _suggest(trial, name, distribution) for name, distribution in distributions.items()}
 
         return self._values(draw, base)
 
@@ -250,18 +250,18 @@ class Space:
                 raise ZooError(f"`at_most` names {path}, which is {value!r}, not a number")
             return value
 
-        bounded = [path for path, each in self.dimensions.items() if getattr(each, "at_most", None)]
+        bounded = [path for path, dimension in self.dimensions.items() if getattr(dimension, "at_most", None)]
         for path in [*(path for path in self.dimensions if path not in bounded), *bounded]:
             values[path] = self.dimensions[path].value(path, draw(path), lookup)
         return values
 
     def parameters_of(self, config: Config) -> tuple[dict[str, Any], list[str]]:
         """Return the parameters that give a config's values, and the paths for which none do."""
-        given = {
-            path: each.parameters(path, value_at(config, path)) for path, each in self.dimensions.items()
+        by_path = {
+            path: dim.parameters(path, value_at(config, path)) for path, dim in self.dimensions.items()
         }
-        found = {name: value for each in given.values() if each is not None for name, value in each.items()}
-        return found, [path for path, each in given.items() if each is None]
+        drawn = {name: value for p in by_path.values() if p is not None for name, value in p.items()}
+        return drawn, [path for path, parameters in by_path.items() if parameters is None]
 
     def config_with(self, base: Config, values: Values) -> Config:
         """Return the config with these values. Raises `ZooError` for values that it does not take."""
@@ -274,10 +274,10 @@ class Space:
 def _edge(distributions: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the parameters at the edge of a dimension: all choices, or both bounds."""
     ends = [
-        each.choices if isinstance(each, CategoricalDistribution) else (each.low, each.high)
-        for each in distributions.values()
+        d.choices if isinstance(d, CategoricalDistribution) else (d.low, d.high)
+        for d in distributions.values()
     ]
-    return [dict(zip(distributions, each, strict=True)) for each in product(*ends)]
+    return [dict(zip(distributions, values, strict=True)) for values in product(*ends)]
 
 
 def _suggest(trial: Trial, name: str, distribution: Any) -> Any:

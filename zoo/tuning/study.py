@@ -76,8 +76,8 @@ class Plan:
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self.config = dict(config)
-        training = {"algo", "callbacks", "logger", *SECTIONS, *(each.name for each in fields(TrainSettings))}
-        self.base: Config = {key: each for key, each in config.items() if key in training}
+        training = {"algo", "callbacks", "logger", *SECTIONS, *(f.name for f in fields(TrainSettings))}
+        self.base: Config = {key: value for key, value in config.items() if key in training}
         self.algo = str(config["algo"].get("preset") or config["algo"]["name"])
         self.env = str(config["env"]["id"])
         self.name, self.objective = str(config["study"]), str(config["objective"])
@@ -120,14 +120,14 @@ class Plan:
     def settings(self) -> dict[str, Any]:
         """Return the settings that two commands on one study must share, as JSON stores them."""
         base = {
-            path: each
-            for path, each in flat(as_written(self.base))
+            path: value
+            for path, value in flat(as_written(self.base))
             if path not in self.space.dimensions
             and not any(f"{path}.".startswith(f"{free}.") for free in FREE)
         }
-        space = {f"space.{path}": repr(each) for path, each in self.space.dimensions.items()}
-        own = {"objective": self.objective, "n_seeds": self.n_seeds, "callbacks.eval.every": self.interval}
-        plain: dict[str, Any] = json.loads(json.dumps({**base, **own, **space}, default=str))
+        space = {f"space.{path}": repr(dimension) for path, dimension in self.space.dimensions.items()}
+        others = {"objective": self.objective, "n_seeds": self.n_seeds, "callbacks.eval.every": self.interval}
+        plain: dict[str, Any] = json.loads(json.dumps({**base, **others, **space}, default=str))
         return plain
 
     def config_of_trial(self, values: Mapping[str, Any], seed: int, runs_dir: Path) -> Config:
@@ -207,9 +207,9 @@ def _file(setting: str | None, folder: Path) -> Path:
         return (folder / ("study.db" if setting is None else "study.journal")).absolute()
     path = Path(str(setting)).expanduser().absolute()
     if path.suffix not in (*JOURNAL_SUFFIXES, *SQLITE_SUFFIXES) or path.is_dir() or not path.parent.is_dir():
-        known = ", ".join((*SQLITE_SUFFIXES, *JOURNAL_SUFFIXES))
+        endings = ", ".join((*SQLITE_SUFFIXES, *JOURNAL_SUFFIXES))
         raise ZooError(
-            f"`storage={setting}` is neither a file ({known}) in a folder that is there, nor journal, nor a"
+            f"`storage={setting}` is neither a file ({endings}) in a folder that is there, nor journal, nor a"
             " database's URL (postgresql+psycopg://user:password@host/name)"
         )
     return path
@@ -294,28 +294,28 @@ def _begin(plan: Plan, storage: Storage) -> tuple[Study, list[str]]:
     study.set_metric_names([plan.objective])
     if not plan.config["warm_start"] or tuned in (None, "none"):
         return study, []
-    found, outside = plan.space.parameters_of(plan.base)
-    study.enqueue_trial(found, user_attrs={ORIGIN: str(tuned)})
+    parameters, outside = plan.space.parameters_of(plan.base)
+    study.enqueue_trial(parameters, user_attrs={ORIGIN: str(tuned)})
     drawn = f"; those of {', '.join(outside)} lie outside the space and are drawn" if outside else ""
     return study, [f"first trial with the values of {tuned}{drawn}"]
 
 
 def _differences(plan: Plan, study: Study) -> str:
     """Return the settings that differ from the stored study's as text, "" for none."""
-    now, was = plan.settings(), study.user_attrs[SETTINGS]
+    now, saved = plan.settings(), study.user_attrs[SETTINGS]
     seed = plan.base["seed"]
-    now["seed"], was["seed"] = (seed_of(study) if seed is None else seed), seed_of(study)
-    keys = [key for key in sorted(now.keys() | was.keys()) if now.get(key) != was.get(key)]
-    texts = [f"`{key}` is {now.get(key, 'not set')} (the study has {was.get(key, 'none')})" for key in keys]
+    now["seed"], saved["seed"] = (seed_of(study) if seed is None else seed), seed_of(study)
+    keys = [key for key in sorted(now.keys() | saved.keys()) if now.get(key) != saved.get(key)]
+    texts = [f"`{key}` is {now.get(key, 'not set')} (the study has {saved.get(key, 'none')})" for key in keys]
     return one_line("; ".join(texts), 800)
 
 
 def check_settings(plan: Plan, study: Study) -> None:
     """Raise `ZooError` for a study that was begun with other settings."""
-    found = _differences(plan, study)
-    if found:
+    changes = _differences(plan, study)
+    if changes:
         raise ZooError(
-            f"the study '{plan.name}' of {plan.algo} on {plan.env} was begun with other settings: {found}."
+            f"the study '{plan.name}' of {plan.algo} on {plan.env} was begun with other settings: {changes}."
             " Another study: study=NAME"
         )
 

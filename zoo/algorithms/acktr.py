@@ -139,5 +139,5 @@ class ACKTR(OnPolicyAlgorithm):
         return torch.minimum(learning_rate, (self.config.kfac_clip / curvature).sqrt())
 
     def _normalizes_advantage(self) -> bool:
-        asked = self.config.normalize_advantage
-        return isinstance(self.action_space, spaces.Box) if asked is None else asked
+        normalize = self.config.normalize_advantage
+        return isinstance(self.action_space, spaces.Box) if normalize is None else normalize

@@ -273,10 +273,10 @@ class Agent:
         misshapen ones.
         """
         parameters = check_policy_parameters(self.policy, parameters, exact_match=exact_match)
-        own = self.policy.state_dict()
+        tensors = self.policy.state_dict()
         with torch.no_grad():
             for name, values in parameters.items():
-                own[name].copy_(torch.as_tensor(np.asarray(values)))
+                tensors[name].copy_(torch.as_tensor(np.asarray(values)))
         self.copy_to_targets()
 
     def copy_to_targets(self) -> None:
@@ -290,8 +290,8 @@ class Agent:
         from zoo.agents.agent_folder import write_agent
         from zoo.algorithms.agent_files import agent_files
 
-        if kept := {"policy", *vars(self.config)}.intersection(exclude):
-            raise ZooError(f"save(exclude=…): an agent always holds its {', '.join(kept)}")
+        if required := {"policy", *vars(self.config)}.intersection(exclude):
+            raise ZooError(f"save(exclude=…): an agent always holds its {', '.join(required)}")
         return write_agent(path, agent_files(self, card or {}))
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -76,11 +76,11 @@ def constructor_arguments(
     values don't fit.
     """
     values = section_of(files, "algo")
-    found, preset = (values.pop(label, None) for label in ALGO_LABELS)
-    if found != algorithm.name:
+    saved, preset = (values.pop(label, None) for label in ALGO_LABELS)
+    if saved != algorithm.name:
         expected = algorithm.of_preset or algorithm.name
         raise ZooError(
-            f"this is an agent of {preset or found}, not of {expected}; zoo.load() finds the class itself"
+            f"this is an agent of {preset or saved}, not of {expected}; zoo.load() finds the class itself"
         )
     for retired in RETIRED.get(algorithm.name, ()):
         values.pop(retired, None)

@@ -51,18 +51,18 @@ def built_config(algorithm: type[Agent], hyperparameters: Mapping[str, Any], con
         if hyperparameters:
             raise ZooError("give hyperparameters by name or as `config`, not both")
         return config
-    name, shown = algorithm.name, algorithm.__name__.partition("On")[0]  # GAILOnTRPO is called as GAIL
+    name, label = algorithm.name, algorithm.__name__.partition("On")[0]  # GAILOnTRPO is called as GAIL
     try:
         return build(algorithm.config_class, hyperparameters, name)
     except ZooError as error:
         message = str(error)
         if isinstance(error, UnknownKeyError) and not error.is_sure:
-            sections = (name for name, each in SECTIONS.items() if error.key in each.__annotations__)
+            sections = (name for name, kind in SECTIONS.items() if error.key in kind.__annotations__)
             if (section := next(sections, None)) is not None:
                 message = f"unknown key `{error.path}`: it is `{section}.{error.key}` here"
             else:
                 message = str(UnknownKeyError(error.key, [*inspect.signature(algorithm).parameters], name))
-        raise ZooError(message.replace(f"`{name}.", f"`{shown}.")) from None
+        raise ZooError(message.replace(f"`{name}.", f"`{label}.")) from None
 
 
 def checked_attribute(model: Agent, name: str, value: Any) -> tuple[str, Any]:
@@ -178,7 +178,7 @@ def check_action_space(
         return
     names = " or ".join(space.__name__ for space in supported)
     others = [
-        each for each in ALGORITHMS if isinstance(action_space, algorithm_class(each).supported_actions)
+        other for other in ALGORITHMS if isinstance(action_space, algorithm_class(other).supported_actions)
     ]
     hint = f"; {', '.join(others)} can take them" if others else ""
     raise ZooError(f"{name} acts in {names} spaces, but the env's actions are {describe(action_space)}{hint}")
@@ -187,7 +187,7 @@ def check_action_space(
 def check_recurrence(name: str, policy: PolicyConfig, *, is_recurrent: bool) -> None:
     """Raise `ZooError` for a recurrent policy of an algorithm that has none."""
     if policy.recurrent is not None and policy._target_ is None and not is_recurrent:
-        recurrent_ones = [each for each in ALGORITHMS if algorithm_class(each).has_recurrence]
+        recurrent_ones = [other for other in ALGORITHMS if algorithm_class(other).has_recurrence]
         raise ZooError(
             f"{name} has no recurrent policies (`policy.recurrent={policy.recurrent}`, {policy.name});"
             f" {', '.join(recurrent_ones)} have"
@@ -225,9 +225,9 @@ def policy_input(
     if episode_start is not None:
         inputs["episode_starts"] = np.atleast_1d(np.asarray(episode_start, np.bool_))
     expected = {"state": (state, (n, state_size)), "episode_start": (inputs.get("episode_starts"), (n,))}
-    for name, (given, shape) in expected.items():
-        if state_size and given is not None and np.shape(given) != shape:
-            raise ZooError(f"`{name}` of shape {np.shape(given)} does not fit: expected {shape}")
+    for name, (array, shape) in expected.items():
+        if state_size and array is not None and np.shape(array) != shape:
+            raise ZooError(f"`{name}` of shape {np.shape(array)} does not fit: expected {shape}")
     return inputs, is_single
 
 
@@ -322,25 +322,25 @@ def sde_options(config: Any, action_space: spaces.Space[Any]) -> dict[str, Any]:
 
 def signature_of(algorithm: type[Any], config_class: type[Any]) -> inspect.Signature:
     """Return the constructor's arguments, and each hyperparameter by name with its type and default."""
-    own: dict[str, inspect.Parameter] = {}
-    for each in algorithm.__mro__:
-        if "__init__" not in vars(each):
+    params: dict[str, inspect.Parameter] = {}
+    for owner in algorithm.__mro__:
+        if "__init__" not in vars(owner):
             continue
-        *named, last = list(inspect.signature(vars(each)["__init__"]).parameters.values())[1:]
+        *named, last = list(inspect.signature(vars(owner)["__init__"]).parameters.values())[1:]
         hands_on = last.kind is last.VAR_KEYWORD
-        is_by_name = bool(own)  # what a subclass hands on
-        for one in named if hands_on else [*named, last]:
-            own.setdefault(one.name, one.replace(kind=one.KEYWORD_ONLY) if is_by_name else one)
+        is_by_name = bool(params)  # what a subclass hands on
+        for param in named if hands_on else [*named, last]:
+            params.setdefault(param.name, param.replace(kind=param.KEYWORD_ONLY) if is_by_name else param)
         if not hands_on:
-            return inspect.Signature(list(own.values()))
+            return inspect.Signature(list(params.values()))
         if last.name == "hyperparameters":
             break
     for name, default in _defaults(config_class).items():
-        one = own.get(name, last).replace(name=name, annotation=spelled_type(config_class, name))
-        kind = one.kind if name in own else one.KEYWORD_ONLY
-        if name not in own or (name == "learning_rate" and one.default is None):
-            own[name] = one.replace(kind=kind, default=default)
-    return inspect.Signature(list(own.values()))
+        param = params.get(name, last).replace(name=name, annotation=spelled_type(config_class, name))
+        kind = param.kind if name in params else param.KEYWORD_ONLY
+        if name not in params or (name == "learning_rate" and param.default is None):
+            params[name] = param.replace(kind=kind, default=default)
+    return inspect.Signature(list(params.values()))
 
 
 def describe_constructor(algorithm: type[Any]) -> None:
@@ -366,7 +366,7 @@ def described(config_class: type[Any]) -> str:
 
 def spelled_type(config_class: type[Any], name: str) -> str:
     """Return a field's type as the class that declares it spells it."""
-    declared = (inspect.get_annotations(each).get(name) for each in config_class.__mro__)
+    declared = (inspect.get_annotations(owner).get(name) for owner in config_class.__mro__)
     hint = inspect.formatannotation(get_type_hints(config_class)[name])
     return next((kind for kind in declared if isinstance(kind, str)), hint)
 

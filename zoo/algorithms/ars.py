@@ -239,17 +239,17 @@ class ARS(Algorithm):
     def update(self) -> None:
         n_top = self.config.n_top or self.config.n_delta
         best = np.argsort(-np.maximum(self.plus, self.minus), kind="stable")[:n_top]
-        found = {"plus": self.plus[best], "minus": self.minus[best], "deltas": self.deltas[best]}
-        self.record("rollout/return_std", np.concatenate([found["plus"], found["minus"]]).std(ddof=1))
+        top = {"plus": self.plus[best], "minus": self.minus[best], "deltas": self.deltas[best]}
+        self.record("rollout/return_std", np.concatenate([top["plus"], top["minus"]]).std(ddof=1))
         self._take_steps(
             self._step,
             self._rates["learning_rate"],
-            {name: self._tensors(each[None]) for name, each in found.items()},
+            {name: self._tensors(array[None]) for name, array in top.items()},
         )
 
-    def _step(self, state: State, learning_rate: Any, found: Any) -> StepResult:
+    def _step(self, state: State, learning_rate: Any, top: Any) -> StepResult:
         """Algorithm 1, line 7: θ + α / (b·σ_R) Σ (r(θ + νδ) − r(θ − νδ)) δ, over the b best directions."""
-        plus, minus, deltas = found["plus"], found["minus"], found["deltas"]
+        plus, minus, deltas = top["plus"], top["minus"], top["deltas"]
         deviation = torch.cat([plus, minus]).std()
         step_size = learning_rate / (len(plus) * deviation + 1e-6)
         followed = ((plus - minus).unsqueeze(-1) * deltas).sum(0)

@@ -118,8 +118,8 @@ class CallbackSchedule:
         n_envs: int = 1,
         others: Sequence[Callback] = (),
     ) -> None:
-        asked = [] if callbacks is None else callbacks
-        several = [*map(as_callback, asked if isinstance(asked, Iterable) else [asked]), *others]
+        requested = [] if callbacks is None else callbacks
+        several = [*map(as_callback, requested if isinstance(requested, Iterable) else [requested]), *others]
         inner = [callback for outer in several for callback in outer.inner]
         for callback in several:
             if callback.calls:
@@ -206,10 +206,10 @@ def as_callback(callback: Any) -> Callback:
 def named(callbacks: Iterable[Callback]) -> Iterator[tuple[str, Callback]]:
     """Give each callback a name: that of its class, and a number if it is not the first of its class."""
     counts = Counter[str]()
-    for each in callbacks:
-        name = type(each).__name__
+    for callback in callbacks:
+        name = type(callback).__name__
         counts[name] += 1
-        yield (name if counts[name] == 1 else f"{name}-{counts[name]}"), each
+        yield (name if counts[name] == 1 else f"{name}-{counts[name]}"), callback
 
 
 def _next_multiple(num_timesteps: int, every: int) -> float:

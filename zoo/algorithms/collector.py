@@ -131,9 +131,9 @@ class Collector:
 
     def _look_at(self, columns: Mapping[str, Arrays], envs: Array | None = None) -> None:
         """Note the first number that is not finite in arrays (n_envs, …), or (len(envs), …)."""
-        found = find_not_finite(columns)
-        if found is not None and self.not_finite is None:
-            self.not_finite = found if envs is None else found._replace(env=int(envs[found.env]))
+        location = find_not_finite(columns)
+        if location is not None and self.not_finite is None:
+            self.not_finite = location if envs is None else location._replace(env=int(envs[location.env]))
 
     def _statistics_follow(self) -> bool:
         """Whether a normaliser's statistics follow each step: unless a `VecNormalize` has training=False."""
@@ -194,19 +194,19 @@ def envs_for(
 
 def check_collected(algorithm: Algorithm) -> None:
     """Raise `NotFiniteError` for the first number that the collector found not to be finite."""
-    found = algorithm.collector.not_finite
-    if found is None:
+    location = algorithm.collector.not_finite
+    if location is None:
         return
-    if found.name in ("rewards", "observations"):
-        thing = "a reward" if found.name == "rewards" else "an observation"
-        start, end = f"environment {found.env} gave {thing} that", ""
+    if location.name in ("rewards", "observations"):
+        thing = "a reward" if location.name == "rewards" else "an observation"
+        start, end = f"environment {location.env} gave {thing} that", ""
     else:
-        what = "value" if found.name == "values" else "action"
-        start, end = f"the policy's {what} for environment {found.env}", ADVICE
-    large = "too large for 32 bits" if found.name != "rewards" else "too large to be squared in 32 bits"
-    problem = large if np.isfinite(found.value) else "not finite"
+        kind = "value" if location.name == "values" else "action"
+        start, end = f"the policy's {kind} for environment {location.env}", ADVICE
+    large = "too large for 32 bits" if location.name != "rewards" else "too large to be squared in 32 bits"
+    problem = large if np.isfinite(location.value) else "not finite"
     raise NotFiniteError(
-        f"{start} is {problem} ({found.value}) by step {algorithm.num_timesteps} of the run{end}"
+        f"{start} is {problem} ({location.value}) by step {algorithm.num_timesteps} of the run{end}"
     )
 
 

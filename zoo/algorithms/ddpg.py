@@ -213,13 +213,13 @@ class DDPG(ContinuousAlgorithm):
     def set_parameters(self, parameters: Mapping[str, Array] | str | Path, exact_match: bool = True) -> None:
         """Overwrite the policy's parameters, and the moments of returns where some are given."""
         parameters = named_parameters(parameters)
-        given = {name: value for name, value in parameters.items() if name in MOMENTS}
-        others = {name: value for name, value in parameters.items() if name not in given}
+        saved = {name: value for name, value in parameters.items() if name in MOMENTS}
+        others = {name: value for name, value in parameters.items() if name not in saved}
         check_policy_parameters(self.policy, others, exact_match=exact_match)
         moments = self.return_normalizer.moments(self.runner.state)
-        if given:
-            check_tensors(dict.fromkeys(MOMENTS, ()), given)
-            moments = {name: torch.tensor(float(given[name]), dtype=torch.float64) for name in MOMENTS}
+        if saved:
+            check_tensors(dict.fromkeys(MOMENTS, ()), saved)
+            moments = {name: torch.tensor(float(saved[name]), dtype=torch.float64) for name in MOMENTS}
         self.return_normalizer.reset(self.runner.state)
         super().set_parameters(others, exact_match)
         self.return_normalizer.with_moments(self.runner.state, moments)

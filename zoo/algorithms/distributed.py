@@ -68,12 +68,12 @@ class DistributedContext:
             algorithm.generators.load_state(Generators(worker_seed(algorithm.seed, rank)).state())
         tensors = run_tensors(algorithm.runner.state, algorithm.policy).values()
         self.workers.broadcast(
-            [each.view(torch.uint8) if each.dtype == torch.bool else each for each in tensors]
+            [value.view(torch.uint8) if value.dtype == torch.bool else value for value in tensors]
         )
         if normalizer is not None:
             state = normalizer.state()
             self.workers.broadcast(
-                [torch.from_numpy(np.atleast_1d(each)) for each in state["arrays"].values()]
+                [torch.from_numpy(np.atleast_1d(value)) for value in state["arrays"].values()]
             )
             normalizer.load_state(state)
             normalizer.share()
@@ -113,8 +113,8 @@ class DistributedContext:
         envs = self.algorithm.envs
         assert envs is not None
         for rank, (start, records) in enumerate(self._exchange_episodes()):
-            for each in records:
-                record = EpisodeRecord(**each)
+            for values in records:
+                record = EpisodeRecord(**values)
                 if rank:
                     record.env_index += rank * self.algorithm.n_envs
                     record.seconds += start - envs.start
@@ -132,13 +132,13 @@ class DistributedContext:
 
     def mean_metrics(self) -> dict[str, float]:
         """Return the means of scalars over the workers that have recorded them since the last call."""
-        own = self.algorithm.scalars.read()
+        means = self.algorithm.scalars.read()
         if self.workers is None:
-            return own
+            return means
         if self.leads:
             self.workers.order(METRICS)
         values = defaultdict(list)
-        for metrics in self.workers.gather(own):
+        for metrics in self.workers.gather(means):
             for name, value in metrics.items():
                 values[name].append(value)
         return {name: float(np.mean(numbers)) for name, numbers in values.items()}

@@ -132,7 +132,7 @@ class DQN(OffPolicyAlgorithm):
         parts = []
         for start in [*range(0, n_steps - together, together), n_steps - together]:
             rows = slice(start, start + together)
-            joined = tree_map(lambda each: each[rows].flatten(0, 1), next_input)  # noqa: B023
+            joined = tree_map(lambda tensor: tensor[rows].flatten(0, 1), next_input)  # noqa: B023
             estimated = self.runner.call(self._target_network_values, joined)
             parts.append(estimated.unflatten(0, (together, batch_size)))
         return torch.cat([*parts[:-1], parts[-1][len(parts) * together - n_steps :]])

@@ -79,7 +79,7 @@ def quantile_huber(quantiles: Tensor, targets: Tensor) -> Tensor:
     """
     n_quantiles = quantiles.shape[-1]
     levels = (torch.arange(n_quantiles, dtype=quantiles.dtype, device=quantiles.device) + 0.5) / n_quantiles
-    each, target = torch.broadcast_tensors(quantiles.unsqueeze(-1), targets.unsqueeze(-2))
-    is_above = (target < each).detach().to(quantiles.dtype)
+    estimate, target = torch.broadcast_tensors(quantiles.unsqueeze(-1), targets.unsqueeze(-2))
+    is_above = (target < estimate).detach().to(quantiles.dtype)
     weights = (levels[:, None] - is_above).abs()
-    return weights * F.smooth_l1_loss(each, target, reduction="none")
+    return weights * F.smooth_l1_loss(estimate, target, reduction="none")

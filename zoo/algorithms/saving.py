@@ -121,9 +121,9 @@ def run_tensors(replaced: Mapping[str, Tensor], policy: nn.Module) -> dict[str, 
     The policy's running statistics, which are both, have their names in the policy.
     """
     trained = {name for name, parameter in policy.named_parameters() if parameter.requires_grad}
-    rest = {f"policy.{name}": each for name, each in policy.state_dict().items() if name not in trained}
+    rest = {f"policy.{name}": value for name, value in policy.state_dict().items() if name not in trained}
     places = {tensor.data_ptr() for tensor in rest.values()}
-    return {**rest, **{name: each for name, each in replaced.items() if each.data_ptr() not in places}}
+    return {**rest, **{name: value for name, value in replaced.items() if value.data_ptr() not in places}}
 
 
 def named_parameters(parameters: Mapping[str, Any] | str | Path) -> Mapping[str, Any]:
@@ -148,7 +148,7 @@ def check_policy_parameters(
     """
     arrays, tensors = named_parameters(parameters), policy.state_dict().items()
     check_tensors(
-        {name: tuple(each.shape) for name, each in tensors if exact_match or name in arrays}, arrays
+        {name: tuple(tensor.shape) for name, tensor in tensors if exact_match or name in arrays}, arrays
     )
     return arrays
 

@@ -29,8 +29,8 @@ def with_policy_kwargs(
     if not isinstance(policy_kwargs, Mapping):
         raise ZooError(f"{where} is a {type(policy_kwargs).__name__}; expected a dictionary")
     values = dict(policy_kwargs)
-    known = {field.name for field in dataclasses.fields(algorithm.config_class)}
-    among = {name: values.pop(name) for name in {"n_critics", "n_quantiles"} & known & values.keys()}
+    fields = {field.name for field in dataclasses.fields(algorithm.config_class)}
+    among = {name: values.pop(name) for name in {"n_critics", "n_quantiles"} & fields & values.keys()}
     extractor = values.pop("features_extractor_class", None)
     arguments = values.pop("features_extractor_kwargs", None) or {}
     values |= arguments if extractor is None else {"encoder": {"_target_": extractor, **arguments}}
@@ -40,7 +40,7 @@ def with_policy_kwargs(
         values[NAMES[key].removeprefix("policy.")] = values.pop(key)
     if (activation := values.get("activation")) is not None:  # a class, nn.ReLU, or its name
         name = getattr(activation, "__name__", str(activation)).rpartition(".")[2]
-        values["activation"] = {each.__name__: key for key, each in ACTIVATION_CLASSES.items()}.get(
+        values["activation"] = {kind.__name__: key for key, kind in ACTIVATION_CLASSES.items()}.get(
             name, name
         )
     match values.get("net_arch"):

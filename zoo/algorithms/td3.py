@@ -86,7 +86,7 @@ class TD3(ContinuousAlgorithm):
             outputs.append(self._take_steps(step, rates, _rows(samples, start, n_rows, length)))
             self.n_updates += n_rows * (length - 1)
             start += n_rows * length
-        return {name: torch.cat([each[name].flatten(0, 1) for each in outputs]) for name in outputs[0]}
+        return {name: torch.cat([output[name].flatten(0, 1) for output in outputs]) for name in outputs[0]}
 
     def _round(self, state: State, rates: Any, batches: Any) -> StepResult:
         """Take a step of the critics on each batch, then one of the actor on the last; all targets follow."""
@@ -116,7 +116,7 @@ class TD3(ContinuousAlgorithm):
             means.append(values.mean().detach())
             errors.append(td_errors(batch, (values - targets).abs().mean(0)))
         metrics = {"critic_loss": torch.stack(losses).mean(), "q_value": torch.stack(means).mean()}
-        outputs = {name: torch.stack([each[name] for each in errors]) for name in errors[0]}
+        outputs = {name: torch.stack([error[name] for error in errors]) for name in errors[0]}
         return StepResult(state, metrics, outputs)
 
     def targets(self, state: State, batch: dict[str, Any]) -> Tensor:
@@ -153,6 +153,6 @@ def split_by_policy_delay(n_before: int, n_steps: int, delay: int) -> list[tuple
     """
     missing = -n_before % delay
     head = min(missing, n_steps)
-    whole, rest = divmod(n_steps - head, delay)
-    parts = [(1, head, head == missing), (whole, delay, True), (1, rest, False)]
+    n_rounds, rest = divmod(n_steps - head, delay)
+    parts = [(1, head, head == missing), (n_rounds, delay, True), (1, rest, False)]
     return [(n_rows, length, moves) for n_rows, length, moves in parts if n_rows * length > 0]

@@ -118,9 +118,9 @@ class Hindsight:
         ends = terminated.reshape(-1, n_step)
         first_end = np.where(ends.any(-1), ends.argmax(-1) + 1, n_step)
         lengths = windows.lengths.copy()
-        own = np.minimum(lengths.reshape(-1)[rows], first_end)
-        lengths.reshape(-1)[rows] = own
-        batch["terminated"].reshape(-1)[rows] = ends[np.arange(len(rows)), own - 1]
+        new_lengths = np.minimum(lengths.reshape(-1)[rows], first_end)
+        lengths.reshape(-1)[rows] = new_lengths
+        batch["terminated"].reshape(-1)[rows] = ends[np.arange(len(rows)), new_lengths - 1]
         return windows._replace(lengths=lengths)
 
 

@@ -266,8 +266,8 @@ class ReplayBuffer:
 
     def _keep_final(self, rows: Array, envs: Array, final: dict[str, Arrays], dones: Array) -> None:
         for i in np.flatnonzero(dones).tolist():
-            kept = {name: transform(lambda array: array[i].copy(), final[name]) for name in final}  # noqa: B023
-            self._final[int(rows[i]) * self.n_envs + int(envs[i])] = kept
+            row = {name: transform(lambda array: array[i].copy(), final[name]) for name in final}  # noqa: B023
+            self._final[int(rows[i]) * self.n_envs + int(envs[i])] = row
 
     # -- sampling ---------------------------------------------------------------------------------------
 
@@ -391,7 +391,7 @@ class ReplayBuffer:
             self.infos[:used].reshape(-1)[:] = infos
         self._n_added_before = self._n_added
         self.heads, self.sizes = heads.astype(np.int64), sizes.astype(np.int64)
-        self._are_in_step = all((each == each[0]).all() for each in (self.heads, self.sizes))
+        self._are_in_step = all((values == values[0]).all() for values in (self.heads, self.sizes))
         self._final = {}
         places = state["final_slots"]
         for i, place in enumerate(places.tolist()):
@@ -501,7 +501,7 @@ def _to_json(value: Any) -> Any:
     return dict(value) if isinstance(value, Mapping) else None
 
 
-def _from_json(found: dict[str, Any]) -> Any:
-    if _ARRAY not in found:
-        return found
-    return np.array(found["values"], np.dtype(found[_ARRAY])).reshape(found["shape"])[()]
+def _from_json(entry: dict[str, Any]) -> Any:
+    if _ARRAY not in entry:
+        return entry
+    return np.array(entry["values"], np.dtype(entry[_ARRAY])).reshape(entry["shape"])[()]

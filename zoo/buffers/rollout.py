@@ -68,18 +68,18 @@ class RolloutBuffer:
 
     def add(self, transition: Transition, rewards: Array) -> None:
         """Store a step, with its rewards as they are learned from; not of environments that are full."""
-        stepped, kept, place = transition.stepped, cast(Any, np.s_[:]), self.sizes[0]
+        stepped, not_full, place = transition.stepped, cast(Any, np.s_[:]), self.sizes[0]
         if stepped is not None:
-            kept = stepped[self.sizes[stepped] < self.n_steps]
-            place = self.sizes[kept], kept
+            not_full = stepped[self.sizes[stepped] < self.n_steps]
+            place = self.sizes[not_full], not_full
         for name, column in self.columns.items():
-            assign(column, place, transform(lambda array: array[kept], transition.columns[name]))
+            assign(column, place, transform(lambda array: array[not_full], transition.columns[name]))
         if self.chunk_length is not None:
-            envs = np.arange(self.n_envs)[kept]
+            envs = np.arange(self.n_envs)[not_full]
             envs = envs[self.sizes[envs] % self.chunk_length == 0]
             self.states[self.sizes[envs] // self.chunk_length, envs] = transition.columns["states"][envs]
-        self.rewards[place], self.dones[place] = rewards[kept], transition.dones[kept]
-        self.sizes[kept] += 1
+        self.rewards[place], self.dones[place] = rewards[not_full], transition.dones[not_full]
+        self.sizes[not_full] += 1
 
     def add_truncations(
         self, env_indices: Array, final_observations: Arrays, states: Array | None = None

@@ -310,10 +310,10 @@ def clone_expert(
             if on_epoch is not None and on_epoch(epochs[-1]):
                 break
     cloning.take_best()
-    own = algorithm.acting.policy.state_dict()
+    tensors = algorithm.acting.policy.state_dict()
     with torch.no_grad():
         for name, tensor in policy.state_dict().items():
-            own[name].copy_(tensor)
+            tensors[name].copy_(tensor)
     algorithm.copy_to_targets()
     if algorithm.envs is not None:
         algorithm.collector.renormalize()

@@ -137,7 +137,7 @@ class Discriminator:
         loss, metrics = self.loss(network, policy, expert, row.get("mix"), shared)
         state, norm = self.updater.step(state, network, loss, shared["learning_rate"])
         metrics |= {"discriminator_loss": loss, "discriminator_grad_norm": norm}
-        return StepResult(state, {name: each.detach() for name, each in metrics.items()})
+        return StepResult(state, {name: metric.detach() for name, metric in metrics.items()})
 
     def loss(
         self, network: Any, policy: Numbers, expert: Numbers, mix: Tensor | None, shared: Any

@@ -150,10 +150,10 @@ class ExpertData:
 
 def nothing_left(returns: Array, min_return: float | None, successes_only: bool) -> str:
     """Return the error message for a filter that no episode passes."""
-    asked = [] if min_return is None else [f"min_return={min_return:g}"]
-    asked += ["successes_only"] if successes_only else []
-    found = f"{len(returns):,} episodes, the best with a return of {returns.max():g}"
-    return f"{' and '.join(asked)} leaves nothing of {found}"
+    filters = [] if min_return is None else [f"min_return={min_return:g}"]
+    filters += ["successes_only"] if successes_only else []
+    episodes = f"{len(returns):,} episodes, the best with a return of {returns.max():g}"
+    return f"{' and '.join(filters)} leaves nothing of {episodes}"
 
 
 def too_few(n_episodes: int, n_good: int, n_wanted: int) -> str:

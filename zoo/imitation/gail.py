@@ -142,7 +142,7 @@ class GAIL(OnPolicyAlgorithm):
         data = chosen_episodes(dataset, self, self.config)
         with self.generators.torch_of_this_run(), torch_settings(threads=1):
             self.discriminator = Discriminator(self.config, data, self)
-        before = {name: each for name, each in self.runner.state.items() if "discriminator" not in name}
+        before = {name: tensor for name, tensor in self.runner.state.items() if "discriminator" not in name}
         state = State({**before, **self.discriminator.updater.initial_state()})
         self.runner = UpdateRunner(state, self.runtime)
 
@@ -225,9 +225,9 @@ class GAIL(OnPolicyAlgorithm):
 
     def _parts(self) -> dict[str, Any]:
         sums = Attributes(self.imitation_returns, ("rewards",))
-        own = {"n_rollouts": Attributes(self, ("n_rollouts",)), "under_way": sums}
+        parts = {"n_rollouts": Attributes(self, ("n_rollouts",)), "under_way": sums}
         discriminator = {} if self.discriminator is None else {"discriminator": self.discriminator}
-        return {**super()._parts(), **own, **discriminator}
+        return {**super()._parts(), **parts, **discriminator}
 
 
 class GAILOnTRPO(GAIL, TRPO):

@@ -225,8 +225,8 @@ def _trace(step: Step, live: LiveState, shared: Tree, row: Tree) -> _Traced:
         result = step(State(old), *arguments)
         new = State(old).replaced(result.state)
         changed[:] = [name for name in names if new[name] is not old[name]]
-        given = [*(new[name] for name in changed), *result.outputs.values()]
-        moved[:] = [_is_alias(tensor, list(old.values())) for tensor in given]
+        results = [*(new[name] for name in changed), *result.outputs.values()]
+        moved[:] = [_is_alias(tensor, list(old.values())) for tensor in results]
         metrics[:] = list(result.metrics)
         outputs.update({name: (output.shape, output.dtype) for name, output in result.outputs.items()})
         values = [value.float() for value in result.metrics.values()]
@@ -247,7 +247,7 @@ def _clone_alias(result: Tensor, tensors: Sequence[Tensor]) -> Tensor:
 
 
 def _is_alias(result: Tensor, tensors: Sequence[Tensor]) -> bool:
-    return any(torch._C._is_alias_of(result, each) for each in tensors)  # type: ignore[attr-defined]
+    return any(torch._C._is_alias_of(result, tensor) for tensor in tensors)  # type: ignore[attr-defined]
 
 
 def _inductor(graph: torch.fx.GraphModule, example: list[Tensor]) -> Callable[..., Sequence[Tensor]]:

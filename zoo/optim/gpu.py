@@ -73,7 +73,7 @@ class GraphedFunction:
         self._graph = CudaGraph(lambda: function(*self._held), tree_leaves(self._held)[0].device)
 
     def __call__(self, *trees: Tree) -> Tree:
-        for held, given in zip(tree_leaves(self._held), tree_leaves(list(trees)), strict=True):
-            held.copy_(given)
+        for held, tensor in zip(tree_leaves(self._held), tree_leaves(list(trees)), strict=True):
+            held.copy_(tensor)
         self._graph.replay()
         return tree_map(torch.clone, self._graph.result)

@@ -148,10 +148,10 @@ class KFac:
     def natural_gradient(self, state: State, gradient: Tensor) -> Tensor:
         """Return (F + damping)⁻¹ · ``gradient``, by the inverses that the state has."""
         named = self.updater.parameters.named(gradient)
-        found: dict[str, Tensor] = {}
+        by_key: dict[str, Tensor] = {}
         for layer in self.layers:
-            found |= layer.named(self._preconditioned(layer, state, layer.matrix(named)))
-        return torch.cat([found[key].reshape(-1) for key in named])
+            by_key |= layer.named(self._preconditioned(layer, state, layer.matrix(named)))
+        return torch.cat([by_key[key].reshape(-1) for key in named])
 
     def _preconditioned(self, layer: Layer, state: State, matrix: Tensor) -> Tensor:
         def own(name: str) -> Tensor:
@@ -248,10 +248,10 @@ def layers_of(parameters: Parameters) -> list[Layer]:
     keys = {id(leaf): key for key, leaf in parameters.leaves.items()}
     layers: dict[str, Layer] = {}
     for module in parameters.module.modules():
-        own = dict(module.named_parameters(recurse=False))
-        trained = {name: keys[id(each)] for name, each in own.items() if id(each) in keys}
+        named = dict(module.named_parameters(recurse=False))
+        trained = {name: keys[id(tensor)] for name, tensor in named.items() if id(tensor) in keys}
         defaults = {
-            name: ("bias" + name.removeprefix("weight"),) for name in own if name.startswith("weight")
+            name: ("bias" + name.removeprefix("weight"),) for name in named if name.startswith("weight")
         }
         biases_of: Mapping[str, tuple[str, ...]] = getattr(module, "biases_of", defaults)
         taken = {bias for name, biases in biases_of.items() if name in trained for bias in biases}
@@ -278,7 +278,7 @@ class CallRecorder(TorchFunctionMode):
         outputs = function(*args, **kwargs)
         if function in _READERS:
             self._by_parameter = self._by_parameter or {id(each.parameter): each for each in self._layers}
-            for layer in (self._by_parameter.get(id(given)) for given in (*args, *kwargs.values())):
+            for layer in (self._by_parameter.get(id(arg)) for arg in (*args, *kwargs.values())):
                 if layer is not None:
                     self._record(layer, outputs, _READERS[function](*args, **kwargs))
         return outputs
@@ -300,9 +300,9 @@ class CallRecorder(TorchFunctionMode):
         """Return the calls of a layer. Raises `ZooError` where they do not tell its curvature."""
         calls = self.calls[layer.name]
         if not calls:
-            known = ", ".join(function.__name__ for function in _READERS)
+            names = ", ".join(function.__name__ for function in _READERS)
             raise ZooError(
-                f"K-FAC knows no curvature of `{layer.name}`, which no forward pass uses by one of {known}"
+                f"K-FAC knows no curvature of `{layer.name}`, which no forward pass uses by one of {names}"
             )
         if any(call.outputs._version != call.version for call in calls):
             raise ZooError(f"K-FAC needs the outputs of `{layer.name}`, but they are overwritten in place")

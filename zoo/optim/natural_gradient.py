@@ -24,12 +24,12 @@ def fisher_vector_product(outputs: Tensor, vector: Tensor, kl: Callable[[Tensor]
     """
     weights = torch.zeros_like(outputs, requires_grad=True)
     (weighted,) = torch.autograd.grad(outputs, vector, weights, create_graph=True)
-    own = outputs.detach().requires_grad_()
-    (grad,) = torch.autograd.grad(kl(own), own, create_graph=True)
+    leaf = outputs.detach().requires_grad_()
+    (grad,) = torch.autograd.grad(kl(leaf), leaf, create_graph=True)
 
     def product(direction: Tensor) -> Tensor:
         (moved,) = torch.autograd.grad(weighted, weights, direction, retain_graph=True)
-        (turned,) = torch.autograd.grad(grad, own, moved, retain_graph=True)
+        (turned,) = torch.autograd.grad(grad, leaf, moved, retain_graph=True)
         (result,) = torch.autograd.grad(outputs, vector, turned, retain_graph=True)
         return result
 

@@ -121,7 +121,7 @@ class Parameters:
     def _copy(self, vector: Tensor) -> nn.Module:
         trained = {id(parameter) for parameter in self.leaves.values()}
         tensors = [*self.module.parameters(), *self.module.buffers()]
-        module = copy.deepcopy(self.module, {id(each): each for each in tensors if id(each) not in trained})
+        module = copy.deepcopy(self.module, {id(t): t for t in tensors if id(t) not in trained})
         parameters = dict(module.named_parameters())
         for key, view in self.named(vector.detach()).items():
             parameters[key].requires_grad_(False).data = view

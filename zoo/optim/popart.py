@@ -141,7 +141,7 @@ class RunningReturnNormalizer(ReturnNormalizer):
 
 def output_layer(module: nn.Module) -> str:
     """Return the name of the linear layer that a critic ends with. Raises `ZooError` if there is none."""
-    linear = [(name, each) for name, each in module.named_modules() if isinstance(each, nn.Linear)]
+    linear = [(name, layer) for name, layer in module.named_modules() if isinstance(layer, nn.Linear)]
     if not linear or linear[-1][1].out_features != 1 or linear[-1][1].bias is None:
         raise ZooError(
             "`algo.normalize_returns` and `algo.critic_l2_reg` need a critic that ends with a linear layer to"

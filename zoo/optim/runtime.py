@@ -117,7 +117,7 @@ class Runtime:
         Neither if it is recurrent: PyTorch's LSTM is no part of a graph, which would hold each of its steps.
         """
         saved = module.state_dict()
-        others = [name for name, each in module.named_parameters() if not each.requires_grad]
+        others = [name for name, tensor in module.named_parameters() if not tensor.requires_grad]
         others += [name for name, _ in module.named_buffers() if name not in saved]
         reasons = [f"no gradient step trains the policy's `{name}`" for name in others]
         if getattr(module, "state_size", 0):
@@ -148,8 +148,8 @@ class Runtime:
             return int(self.threads)
         form = "compiled" if self.compile is True else "eager"
         is_small = self._multiplications < MULTIPLICATIONS_FOR_THREADS[form]
-        given = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]  # as launchers of several jobs set it
-        available = int(given) if given.isdecimal() and int(given) > 0 else usable_cores()
+        limit = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]  # as launchers of several jobs set it
+        available = int(limit) if limit.isdecimal() and int(limit) > 0 else usable_cores()
         own_cores = max(1, available // self.shared_by)
         threads = 1 if is_small else min(own_cores, MOST_THREADS)
         if self.compile != "auto" and self.expected_gradient_steps is not None:

@@ -92,9 +92,9 @@ class LiveState(State):
 
     def without_aliases(self, tensors: Iterable[Tensor]) -> list[Tensor]:
         """Return the tensors, with a copy for each that shares memory with this state."""
-        given = list(tensors)
-        own = {tensor.untyped_storage().data_ptr() for tensor in self.values()} if given else set()
-        return [each.clone() if each.untyped_storage().data_ptr() in own else each for each in given]
+        inputs = list(tensors)
+        memory = {tensor.untyped_storage().data_ptr() for tensor in self.values()} if inputs else set()
+        return [value.clone() if value.untyped_storage().data_ptr() in memory else value for value in inputs]
 
 
 class StepResult(NamedTuple):
@@ -257,7 +257,7 @@ class ScalarMeans:
     def state(self) -> dict[str, Any]:
         """Return the sums as numbers for JSON."""
         sums = self._sums.values()
-        totals = [each.tolist() if isinstance(each, Tensor) else float(each) for each, _ in sums]
+        totals = [total.tolist() if isinstance(total, Tensor) else float(total) for total, _ in sums]
         return {
             "names": [list(names) for names in self._sums],
             "totals": totals,

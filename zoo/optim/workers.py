@@ -106,9 +106,9 @@ class Workers:
         """Return the plain values of all workers, in their order; what JSON does not know becomes text."""
         text = json.dumps(value, default=str).encode()
         longest = int(self.gather_vectors(np.array([len(text)], np.float64)).max())
-        own = torch.frombuffer(bytearray(text.ljust(longest)), dtype=torch.uint8)
-        parts = [torch.empty_like(own) for _ in range(self.size)]
-        _wait(dist.all_gather(parts, own, async_op=True))
+        padded = torch.frombuffer(bytearray(text.ljust(longest)), dtype=torch.uint8)
+        parts = [torch.empty_like(padded) for _ in range(self.size)]
+        _wait(dist.all_gather(parts, padded, async_op=True))
         return [json.loads(bytes(part.numpy())) for part in parts]
 
     def broadcast(self, tensors: Sequence[Tensor]) -> None:

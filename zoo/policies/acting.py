@@ -253,7 +253,7 @@ def _chain(encoder: nn.Module, *networks: nn.Module) -> ArrayFunction | None:
     if not isinstance(encoder, VectorEncoder) or encoder.sizes or encoder.reads_image:
         return None
     features_dim = encoder.features_dim
-    layers = [_layer(layer) for each in networks for layer in (each if isinstance(each, Mlp) else [each])]
+    layers = [_layer(layer) for net in networks for layer in (net if isinstance(net, Mlp) else [net])]
 
     def forward(observations: Array) -> Array:
         values = observations.reshape(-1, features_dim)
@@ -442,9 +442,9 @@ class ScaledBoxAdapter(BoxAdapter):
     def from_env(self, actions: Any) -> Array:
         """Undo `to_env`; a whole number gives the middle of its part, a dimension without width 0."""
         low, high = self.space.low.astype(np.float64), self.space.high.astype(np.float64)
-        one = float(self.is_whole)
-        width = np.where(high > low, high - low + one, np.inf)
-        share = np.where(high > low, (np.asarray(actions, np.float64) - low + 0.5 * one) / width, 0.5)
+        unit = float(self.is_whole)
+        width = np.where(high > low, high - low + unit, np.inf)
+        share = np.where(high > low, (np.asarray(actions, np.float64) - low + 0.5 * unit) / width, 0.5)
         return (2.0 * share - 1.0).astype(np.float32).reshape(len(actions), -1)
 
 

@@ -126,8 +126,8 @@ class PolicyConfig:
     def of(self, network: str) -> PolicyConfig:
         """Return the fields of the ``"actor"`` or the ``"critic"``: its own, else the common ones."""
         section = getattr(self, network)
-        own = {} if section is None else {name: getattr(section, name) for name in NETWORK_FIELDS}
-        return replace(self, **{name: value for name, value in own.items() if value is not None})
+        overrides = {} if section is None else {name: getattr(section, name) for name in NETWORK_FIELDS}
+        return replace(self, **{name: value for name, value in overrides.items() if value is not None})
 
     def check_networks(self, *networks: str) -> None:
         """Raise `ZooError` for fields of a network, or of ``"dropout"``, that the policy does not have."""

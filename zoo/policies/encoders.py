@@ -131,9 +131,9 @@ class CustomEncoder(nn.Module):
             raise ZooError(f"`{where}` names no class; expected {{_target_: my_encoder.Narrow, width: 32}}")
         encoder_class = own_class(where, str(arguments.pop("_target_")), nn.Module)
         self.parts = dict(space.items()) if isinstance(space, spaces.Dict) else {"": space}
-        shown = {key: _with_channels_first(part) for key, part in self.parts.items()}
-        self._turned = {key for key, part in self.parts.items() if shown[key] is not part}
-        space = spaces.Dict(shown) if isinstance(space, spaces.Dict) else shown[""]
+        turned = {key: _with_channels_first(part) for key, part in self.parts.items()}
+        self._turned = {key for key, part in self.parts.items() if turned[key] is not part}
+        space = spaces.Dict(turned) if isinstance(space, spaces.Dict) else turned[""]
         check_arguments(where, encoder_class, [space], arguments, {})
         self.module = encoder_class(space, **arguments)
         width = getattr(self.module, "features_dim", 0)
@@ -149,7 +149,7 @@ class CustomEncoder(nn.Module):
         values = observations if isinstance(observations, dict) else {"": observations}
         key, first = next(iter(values.items()))
         leading = first.shape[: first.dim() - len(self.parts[key].shape or ())]
-        rows = {key: self._rows(key, each, math.prod(leading)) for key, each in values.items()}
+        rows = {key: self._rows(key, tensor, math.prod(leading)) for key, tensor in values.items()}
         features: Tensor = self.module(rows if isinstance(observations, dict) else rows[""])
         expected = (math.prod(leading), self.features_dim)
         if features.shape != expected:

@@ -333,7 +333,7 @@ class PerturbedPolicy(ActingPolicy):
 
 def perturbable(parameters: Parameters, spared: Sequence[str] = ()) -> list[slice]:
     """Return where parameters lie in the vector that take noise."""
-    norms = [name for name, each in parameters.module.named_modules() if isinstance(each, nn.LayerNorm)]
+    norms = [name for name, module in parameters.module.named_modules() if isinstance(module, nn.LayerNorm)]
     left_alone = tuple(f"{name}." for name in (*norms, *spared))
     return [part for name, part in parameters.slices.items() if not name.startswith(left_alone)]
 

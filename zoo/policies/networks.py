@@ -125,7 +125,7 @@ class SpectralNorm(nn.Module):
         self.update_directions(INITIAL_POWER_STEPS)
 
     def _matrices(self) -> dict[str, Tensor]:
-        return {name: each for name, each in self.network.named_parameters() if each.dim() > 1}
+        return {name: tensor for name, tensor in self.network.named_parameters() if tensor.dim() > 1}
 
     @torch.no_grad()
     def update_directions(self, n_steps: int = POWER_STEPS) -> None:
@@ -151,6 +151,6 @@ class SpectralNorm(nn.Module):
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         device = next(self.network.parameters()).device
-        for name, each in state.items():
-            u, v = (torch.from_numpy(np.array(each[part])).to(device) for part in ("u", "v"))
+        for name, pair in state.items():
+            u, v = (torch.from_numpy(np.array(pair[part])).to(device) for part in ("u", "v"))
             self.directions[name] = u, v

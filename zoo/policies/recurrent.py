@@ -150,7 +150,7 @@ class RecurrentLayers(nn.Module):
             outputs = []
             for t, gates in enumerate(layer.input_gates(features.transpose(0, 1)).to(state.dtype).unbind(0)):
                 if goes_on is not None:
-                    states = [each * goes_on[t] for each in states]
+                    states = [tensor * goes_on[t] for tensor in states]
                 states = layer.step(gates, states)
                 outputs.append(states[0])
             features = torch.stack(outputs, dim=1)
@@ -179,7 +179,7 @@ def lstm(features: Tensor, state: Tensor, episode_starts: Tensor, weights: Seque
 
 def _lstm_sequences(features: Tensor, state: Tensor, weights: Sequence[Tensor]) -> Tensor:
     n_layers = len(weights) // len(LSTM_WEIGHTS)
-    h, c = (each.contiguous() for each in state.reshape(len(state), n_layers, 2, -1).permute(2, 1, 0, 3))
+    h, c = (tensor.contiguous() for tensor in state.reshape(len(state), n_layers, 2, -1).permute(2, 1, 0, 3))
     has_biases, dropout, training, bidirectional, batch_first = True, 0.0, True, False, True
     outputs, _, _ = torch.lstm(
         *(features, (h, c), list(weights), has_biases, n_layers, dropout, training),

@@ -57,7 +57,7 @@ class DistributedContext:
         return vector[np.newaxis] if self.workers is None else self.workers.gather_vectors(vector)
 
     def begin(self) -> None:
-        """Start all from the first worker's tensors, and share statistics from now on; alone, share none."""
+        """Start all ranks from the first rank's tensors and share statistics; alone, share none."""
         algorithm, normalizer = self.algorithm, self.algorithm.normalizer
         algorithm.runtime.shared_by = 1 if self.workers is None else self.workers.n_here
         if self.workers is None:

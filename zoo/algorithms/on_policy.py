@@ -250,14 +250,14 @@ class OnPolicyAlgorithm(Algorithm):
             raise self._minibatch_error(f"minibatches of `algo.batch_size={batch_size}` steps", "batch_size")
         return math.ceil(buffer.n_rows / n_rows), n_rows
 
-    def _minibatch_error(self, asked: str, option: str) -> ZooError:
-        """Return the error for minibatches, asked for by an option, that a rollout can't give."""
+    def _minibatch_error(self, requested: str, option: str) -> ZooError:
+        """Return the error for minibatches, set by an option, that a rollout can't be split into."""
         buffer = self.buffer
         parts, others = f"n_steps × n_envs = {buffer.n_rows} steps", "algo.n_steps, n_envs"
         if buffer.chunk_length is not None:
             parts = f"{buffer.n_rows} sequences of {buffer.chunk_length} steps"
             others += ", algo.chunk_length"
-        return ZooError(f"{asked} can't be made of {parts}; change {others} or algo.{option}")
+        return ZooError(f"{requested} can't be made of {parts}; change {others} or algo.{option}")
 
 
 def standardized(advantages: Tensor) -> Tensor:
@@ -280,9 +280,9 @@ def explained_variance(values: Tensor, returns: Tensor) -> float:
 
 
 def chunk_length(n_steps: int, asked: int | None) -> int:
-    """Return the length of the sequences that rollouts of ``n_steps`` are cut into: what is asked for.
+    """Return the length of the sequences that rollouts of ``n_steps`` are cut into.
 
-    None asks for the longest up to `USUAL_CHUNK` that divides them. Raises `ZooError` for what does not.
+    ``asked`` must divide ``n_steps``, else `ZooError`. None: the longest divisor up to `USUAL_CHUNK`.
     """
     divisors = [length for length in range(1, n_steps + 1) if n_steps % length == 0]
     if asked in divisors:

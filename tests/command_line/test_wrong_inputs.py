@@ -58,7 +58,7 @@ WRONG = {
     f"train {MINE} ~policy": "can't be left out",
     f"train {MINE} ~seed": "'seed'",
     f"train {MINE} hydra.run.dir=there": "`runs_dir=`",
-    f"train -m {MINE} algo.gamma=interval(0.9,1)": "no end of values",
+    f"train -m {MINE} algo.gamma=interval(0.9,1)": "is continuous",
     f"train {MINE} algo.gamma=interval(0.9,1)": "algo.gamma",
     "train experiment=settings.yml": "settings.yml",
     # What a file of one's own says wrong; the file is named.

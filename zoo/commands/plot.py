@@ -152,7 +152,7 @@ def _figure(settings: PlotSettings, kind: str, n_runs: int) -> str:
             f" y={one_line(settings.y)}"
         )
     if kind in TEXTS and figure in ("run", "curves"):
-        raise ZooError(f"format={kind} writes a table, and figure={figure} is a picture (png, svg, pdf)")
+        raise ZooError(f"format={kind} writes a table, and figure={figure} is an image (png, svg, pdf)")
     return figure
 
 

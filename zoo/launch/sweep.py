@@ -36,7 +36,7 @@ def combinations(overrides: Sequence[Override]) -> list[list[str]]:
         elif override.is_discrete_sweep():
             choices[key] = [f"{key}={value}" for value in override.sweep_string_iterator()]
         else:
-            raise ZooError(f"`{override.input_line}` has no end of values; expected a,b or range(n)")
+            raise ZooError(f"`{override.input_line}` is continuous; expected a,b or range(n), or zoo tune")
     return [list(job) for job in itertools.product(*choices.values())]
 
 

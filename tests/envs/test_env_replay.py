@@ -292,11 +292,11 @@ def test_no_episode_is_written_twice(tmp_path: Path) -> None:
 def test_state_of_other_envs_is_refused() -> None:
     envs = stepper("CartPole-v1", 2)
     envs.reset([0, 1])
-    with pytest.raises(ZooError, match="that of 2 environments; there are 3 now"):
+    with pytest.raises(ZooError, match="saved with 2 environments; there are 3 now"):
         stepper("CartPole-v1", 3).load_state(envs.state())
-    with pytest.raises(ZooError, match="state is that of other environments: actions"):
+    with pytest.raises(ZooError, match="state was saved with other environments: actions"):
         stepper("Pendulum-v1", 2).load_state(envs.state())
-    with pytest.raises(ZooError, match="state is that of other environments: observations of shape"):
+    with pytest.raises(ZooError, match="state was saved with other environments: observations of shape"):
         stepper("Acrobot-v1", 2).load_state(stepper_of_three_actions().state())
     with pytest.raises(ZooError, match=r"and type float32; here they have \(4,\) and float64"):
         stepper(lambda: DtypeObservation(gym.make("CartPole-v1"), np.float64), 2).load_state(envs.state())

@@ -73,7 +73,7 @@ def test_env_without_a_vector_form_is_refused() -> None:
     ],
 )
 def test_what_is_of_single_envs_is_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(ZooError, match=f"env.{next(iter(options))} is of single environments"):
+    with pytest.raises(ZooError, match=f"env.{next(iter(options))} works on single environments"):
         native("CartPole-v1", **options)
 
 
@@ -199,7 +199,7 @@ class TestEnvPool:
             (
                 "CartPole-v1",
                 {"mask_velocities": True},
-                "is of single environments, which a vector form has none of$",
+                "works on single environments only$",
             ),
             ("CartPole-v1", {"step_timeout": 5.0}, "no time limit; leave it out"),
             ("Pong-v5", {"atari": {"noop_max": 0}}, "needs at least 1"),

@@ -124,7 +124,7 @@ def resolve_agent(path: str | os.PathLike[str]) -> Path:
 
 
 def kept_name(timesteps: int) -> str:
-    """Return what an agent is called that a run kept after so many environment steps."""
+    """Name of the agent that a run kept after ``timesteps`` environment steps."""
     return f"step-{timesteps:09}"
 
 

@@ -89,7 +89,7 @@ def other_algorithms_hint(key: str, algorithms: Sequence[str]) -> str:
 
 
 def script(shells: Sequence[str]) -> str:
-    """Return what a shell has to run. Raises `ZooError` for one that there is no script for."""
+    """Return the completion script of a shell. Raises `ZooError` for unknown shells."""
     if len(shells) != 1 or shells[0] not in SHELLS:
         raise ZooError(f"zoo --completion takes one of {', '.join(SHELLS)}")
     return Path(__file__).with_name(f"completion.{shells[0]}").read_text(encoding="utf-8")

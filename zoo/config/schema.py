@@ -20,7 +20,7 @@ def _interval(what: str, share: str) -> Any:
 
 @dataclass
 class NoSettings:
-    """What a command takes that takes nothing."""
+    """Settings of a command without settings."""
 
 
 @dataclass
@@ -465,7 +465,7 @@ PRESET = re.compile(r"\w[\w.+-]{0,99}")
 
 
 def preset_or_name(algo: Mapping[str, Any]) -> str:
-    """Return what ``algo=`` was: folders, tables and messages call a run and its agent so."""
+    """Name of the preset, else of the algorithm; names folders, runs and agents in tables and messages."""
     return str(algo.get("preset") or algo["name"])
 
 

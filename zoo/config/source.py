@@ -61,12 +61,12 @@ def _place(config_path: str) -> str:
 
 @functools.lru_cache(maxsize=256)
 def _parsed(text: str) -> Any:
-    """Return what YAML says, as plain values that nobody changes: a command's own file is read often."""
+    """Parse YAML to plain values that callers must not change; cached, since files are read often."""
     return OmegaConf.to_container(OmegaConf.create(text))
 
 
 def read_yaml(file: Path) -> tuple[DictConfig, str | None]:
-    """Return what a file holds, and the package that its comments name. Raises `ZooError`."""
+    """Read a YAML file and the package that its comments name. Raises `ZooError`."""
     try:
         text = file.read_text(encoding="utf-8")
         config = OmegaConf.create(_parsed(text))

@@ -42,7 +42,7 @@ def _free_in_machine() -> int | None:
 
 
 def _free_in_control_group() -> int | None:
-    """Return what a container or a job of a cluster has left of its limit."""
+    """Free bytes below the memory limit of a container or cluster job; None without a limit."""
     for limit, used in (
         ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
         ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),

@@ -79,7 +79,7 @@ def parse_tensors(content: bytes) -> tuple[Arrays, dict[str, str]]:
 
 
 def _header(content: Any) -> tuple[int, dict[str, Any]]:
-    """Return where the arrays begin, and what the file says of each."""
+    """Return the offset of the first array, and the header's entries."""
     start = 8 + int.from_bytes(content[:8], "little")
     return start, json.loads(bytes(content[8:start]))
 

@@ -131,7 +131,7 @@ class EnvConfig:
 
     @property
     def is_atari(self) -> bool:
-        """Whether the id is that of an Atari game seen through its screen."""
+        """Whether the id names an Atari game with image observations."""
         from_memory = self.kwargs.get("obs_type") == "ram" or "-ram" in self.id
         return not from_memory and is_atari_game(self.id)
 
@@ -160,7 +160,7 @@ def env_config(
 
 
 def normalize_config(config: EnvConfig) -> NormalizeConfig | None:
-    """Return what is normalised, or None if nothing is."""
+    """Return the settings of normalisation, or None if nothing is normalised."""
     if config.normalize is False:
         return None
     values = config.normalize if isinstance(config.normalize, dict) else {}

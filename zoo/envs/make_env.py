@@ -86,7 +86,7 @@ def make_env(config: EnvConfig, source: EnvSpec | Callable[..., Env]) -> Env:
 def _call_factory(
     source: Callable[..., Any], config: EnvConfig, atari: AtariConfig | None, arguments: dict[str, Any]
 ) -> Env:
-    """Return what the user's function or class makes, if that is an environment."""
+    """Make an environment by the user's function or class. Raises `ZooError` if it is none."""
     if atari is not None and atari.action_repeat_probability is not None:
         raise ZooError(f"env.atari.action_repeat_probability needs an id; {config.id} makes the game itself")
     if arguments:

@@ -56,7 +56,7 @@ class ActionMasks:
             self._begin("a method `action_masks`")
 
     def _begin(self, given_as: str) -> None:
-        """Note that there are masks. Raises `ZooError` for actions that can't be masked."""
+        """Set the mask size. Raises `ZooError` for actions that can't be masked."""
         if not self._sizes:
             raise ZooError(
                 f"the environment has {given_as}, but actions of {describe(self._action_space)} cannot be "
@@ -267,7 +267,7 @@ def _function_called(name: str, env: Env) -> Callable[[Env], Any]:
 
 
 def _vector_query(env: VectorEnv[Any, Any, Any]) -> Query | None:
-    """Return what gives the masks of environments, if anything but their infos does."""
+    """Return the function that queries masks, or None if they come in infos."""
     own, several = attached(env, "action_masks"), env.unwrapped
     if own is not None and getattr(several, "mask_size", 0) is not None:  # ours gives None without masks
         return lambda rows: list(map(own().__getitem__, rows))

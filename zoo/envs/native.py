@@ -44,7 +44,7 @@ def make_native(config: EnvConfig, n_envs: int, seed: int | None) -> AnyVectorEn
     }
     for name, is_asked in of_single_envs.items():
         if is_asked:
-            raise ZooError(f"env.{name} is of single environments, which a vector form has none of{advice}")
+            raise ZooError(f"env.{name} works on single environments only{advice}")
     if config.frame_stack not in (None, 1) and not config.is_atari:
         raise ZooError(f"env.frame_stack cannot be put around the vector form of {config.id}")
     if config.max_episode_steps is None and (is_envpool or not config.is_atari):

@@ -140,7 +140,7 @@ class Normalizer(RefusesNames):
         return spaces.Dict(shown) if isinstance(shown, dict) else shown
 
     def unnormalize_obs(self, observations: Observations) -> Observations:
-        """Return what `normalize_observations` made these of, where nothing was clipped."""
+        """Undo `normalize_observations` (exact where nothing was clipped)."""
         parts = {key: (each.mean, np.sqrt(each.var + self.epsilon)) for key, each in self.moments.items()}
         return self._each(lambda key, values: values * parts[key][1] + parts[key][0], observations)
 
@@ -153,7 +153,7 @@ class Normalizer(RefusesNames):
         return np.asarray(clipped, dtype=np.float32)
 
     def unnormalize_reward(self, rewards: NDArray[Any]) -> NDArray[Any]:
-        """Return what `normalize_rewards` made these of, where nothing was clipped."""
+        """Undo `normalize_rewards` (exact where nothing was clipped)."""
         return rewards * np.sqrt(self.return_moments.var + self.epsilon) if self.rewards else rewards
 
     def normalize_transitions(self, batch: dict[str, Any]) -> dict[str, Any]:
@@ -185,12 +185,12 @@ class Normalizer(RefusesNames):
         self.returns[:] = 0.0
 
     def share(self) -> None:
-        """From now on collect new statistics apart, until `merge_shared` merges those of all workers."""
+        """Collect new statistics separately, until `merge_shared` merges those of all ranks."""
         named = self._named_moments().items()
         self._local = {name: RunningMoments(moments.mean.shape, count=0.0) for name, moments in named}
 
     def stop_sharing(self) -> None:
-        """From now on update at once, by what is seen in this process alone."""
+        """Merge this process's statistics, and update them directly from now on."""
         if self._local:
             self.merge(self.local_statistics()[np.newaxis])
             self._local = {}
@@ -260,7 +260,7 @@ class Normalizer(RefusesNames):
 
 
 def _name(key: str) -> str:
-    """Return what the statistics of a part of the observation are called."""
+    """Name of the statistics of one subspace of the observation."""
     return f"observations/{key}" if key else "observations"
 
 

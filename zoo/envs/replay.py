@@ -60,7 +60,7 @@ def seed_spaces(env: Env, first: int, n: int = 0) -> int:
 
 
 class EnvState(NamedTuple):
-    """How one environment comes to be where it is, and what it must show then."""
+    """Seed, actions since, and the observation expected after replaying them."""
 
     seed: int | None
     """The seed that its sequence begins with; None before the first reset."""
@@ -90,7 +90,7 @@ def from_tree(tree: Mapping[str, Any], like: StepArrays) -> list[EnvState]:
     """Return the states that `to_tree` was given. Raises `ZooError` if they don't fit such arrays."""
     n = len(tree["seeds"])
     if n != len(like.rewards):
-        raise ZooError(f"the state is that of {n} environments; there are {len(like.rewards)} now")
+        raise ZooError(f"the state was saved with {n} environments; there are {len(like.rewards)} now")
     own = like.observations if isinstance(like.observations, dict) else {"": like.observations}
     parts = {key: np.asarray(tree["observations"][str(number)]) for number, key in enumerate(own)}
     actions = _records(tree["actions"], like.actions.dtype)
@@ -112,7 +112,7 @@ def from_tree(tree: Mapping[str, Any], like: StepArrays) -> list[EnvState]:
 
 
 def _columns(actions: np.ndarray[Any, Any]) -> Any:
-    """Return the fields of records by their number; what has none as it is."""
+    """Return the fields of records by their number; arrays without fields unchanged."""
     names = actions.dtype.names
     return actions if names is None else {str(n): actions[name].copy() for n, name in enumerate(names)}
 
@@ -130,6 +130,6 @@ def _records(columns: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
 def _check_form(what: str, found: np.ndarray[Any, Any], own: np.ndarray[Any, Any]) -> None:
     if found.shape != own.shape or found.dtype != own.dtype:
         raise ZooError(
-            f"the state is that of other environments: {what} of shape {found.shape[1:]} and type "
+            f"the state was saved with other environments: {what} of shape {found.shape[1:]} and type "
             f"{found.dtype}; here they have {own.shape[1:]} and {own.dtype}"
         )

@@ -457,7 +457,7 @@ class SyncVecEnv(VecEnv):
     # -- episodes and seeds -----------------------------------------------------------------------------
 
     def _end(self, i: int, observation: Any, terminated: bool, truncated: bool, info: Info) -> EpisodeEnd:
-        """Keep what the reset that comes next would overwrite."""
+        """Record the episode's end before autoreset."""
         arrays = self.arrays
         arrays.terminated[i], arrays.truncated[i] = terminated, truncated
         total, length = float(self._returns[i] + arrays.rewards[i]), self._n_steps - self._first_steps[i]
@@ -554,7 +554,7 @@ class SyncVecEnv(VecEnv):
         return [nested(space, {path: record[path] for path in paths}) for record in actions]
 
     def _observation(self, i: int) -> Any:
-        """Return a copy of what an environment shows now."""
+        """Return a copy of an environment's current observation."""
         return map_arrays(lambda array: array[i].copy(), self.arrays.observations)
 
     def _write_masks(self) -> None:

@@ -222,9 +222,7 @@ class BC(Algorithm):
         self._progress_before = self.progress
         if self._demonstrations is None:
             if self._data is None:
-                raise ZooError(
-                    "bc needs expert data: type dataset=PATH (zoo expert records an agent's episodes)"
-                )
+                raise ZooError("bc learns from expert data: dataset=PATH (zoo expert agent=… records it)")
             self._demonstrations = Demonstrations(
                 self._data, self, self.config.validation_fraction, own_generator(self.seed)
             )

@@ -25,7 +25,7 @@ class ZooError(Exception):
     """
 
     def _render_traceback_(self) -> list[str]:
-        """Return what IPython prints."""
+        """Return the lines that IPython prints."""
         if os.environ.get("ZOO_DEBUG") == "1":
             return traceback.format_exception(self)
         frames = traceback.extract_tb(self.__traceback__)
@@ -41,7 +41,7 @@ class ToldInterrupt(KeyboardInterrupt):
     """An interrupt whose message says what is lost or saved: a notebook shows that line alone."""
 
     def _render_traceback_(self) -> list[str]:
-        """Return what IPython prints."""
+        """Return the lines that IPython prints."""
         return [f"{type(self).__name__}: {self}"]
 
 

@@ -96,7 +96,7 @@ class Normalizer(RefusesNames):
         self.moments = {key: RunningMoments(part.shape) for key, part in parts.items()}
         self.return_moments = RunningMoments(())
         self._local: dict[str, RunningMoments] = {}
-        """Statistics of this worker since the last `merge_shared`, where workers share theirs."""
+        """Statistics of this rank since the last `merge_shared`, where ranks share theirs."""
         self.returns = np.zeros(num_envs)
         self._scales: dict[str, tuple[Any, Any]] = {}
 
@@ -196,7 +196,7 @@ class Normalizer(RefusesNames):
             self._local = {}
 
     def local_statistics(self) -> NDArray[np.float64]:
-        """Return the statistics of this worker since the last `merge_shared` as a vector (n,)."""
+        """Return the statistics of this rank since the last `merge_shared` as a vector (n,)."""
         parts = [(each.count, each.mean, each.squares) for each in self._local.values()]
         return np.concatenate([np.ravel(number) for part in parts for number in part])
 
@@ -336,7 +336,7 @@ class VecNormalize(RefusesNames, VectorWrapper):
 
 
 def is_training(env: VectorEnv[Any, Any, Any]) -> bool:
-    """Whether statistics follow what this environment shows; a `VecNormalize` may forbid it."""
+    """Whether statistics are updated; False for a `VecNormalize` that is not training."""
     return not isinstance(env, VecNormalize) or env.training
 
 

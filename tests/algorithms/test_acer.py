@@ -96,7 +96,7 @@ def test_replayed_updates_are_poisson_distributed() -> None:
     assert 0 in counts
 
 
-def test_average_policy_follows_each_update_by_its_decay() -> None:
+def test_average_policy_follows_updates_by_its_decay() -> None:
     """It starts as the policy, and goes 1 − α of the way to the new one (section 3.3 of the paper)."""
     model = small(replay_ratio=0.0, alpha=0.75, learning_rate=0.01)
     state = model.runner.state
@@ -157,7 +157,7 @@ def assert_windows_lead_on(model: ACER, n: int = 6) -> int:
 
 
 @pytest.mark.parametrize(("kind", "share_encoder"), [*((kind, True) for kind in ENV_KINDS), ("own", False)])
-def test_windows_give_the_outputs_of_stepping_one_by_one(kind: str, share_encoder: bool) -> None:
+def test_windows_give_the_outputs_of_single_steps(kind: str, share_encoder: bool) -> None:
     """Also where episodes end in them, are cut short, or reset in a step of their own."""
     vector_env, _ = logged_vector_env(kind)
     policy = {"recurrent": "gru", "lstm_hidden_size": 5, "net_arch": [16], "share_encoder": share_encoder}

@@ -255,7 +255,7 @@ POLICIES: dict[str, tuple[dict[str, Any], Any]] = {
 
 
 @pytest.mark.parametrize("name", POLICIES)
-def test_what_is_seen_of_each_layer_makes_up_its_gradient(name: str) -> None:
+def test_recorded_layer_uses_add_up_to_its_gradient(name: str) -> None:
     """The gradient of a product's weights is Σ g·aᵀ over all its uses; of others it is their sum."""
     policy, env = POLICIES[name]
     model = ACKTR(policy, env, n_envs=2, seed=0, compile=False, n_steps=6).learn(12)
@@ -275,7 +275,7 @@ def test_what_is_seen_of_each_layer_makes_up_its_gradient(name: str) -> None:
         torch.testing.assert_close(found[layer.name], layer.matrix(gradient), rtol=1e-3, atol=1e-5)
 
 
-def test_curvature_of_an_encoder_in_bfloat16_is_positive() -> None:
+def test_bfloat16_encoder_has_positive_curvature() -> None:
     """Products of rows in bfloat16 would have eigenvalues below zero, larger than the damping."""
     policy = {"encoder": "cnn", "precision": "bfloat16"}
     model = ACKTR(policy, "Zoo/IdentityImage-v0", n_envs=4, seed=0, compile=False, n_steps=16).learn(128)

@@ -119,7 +119,7 @@ def test_probabilities_of_discrete_actions() -> None:
 
 # Saving and loading
 @pytest.mark.parametrize("name", AGENTS)
-def test_a_loaded_agent_acts_as_the_saved_one_and_goes_on_learning(name: str, tmp_path: Path) -> None:
+def test_loaded_agent_acts_as_saved_and_keeps_learning(name: str, tmp_path: Path) -> None:
     model = make(name).learn(64)
     batch = observations(model)
     expected, state = model.predict(batch)
@@ -164,7 +164,7 @@ def test_parameters_go_from_one_agent_to_another(name: str, tmp_path: Path) -> N
         read.set_parameters([])
 
 
-def test_parameters_that_do_not_fit_are_refused_and_change_nothing() -> None:
+def test_wrong_parameters_are_refused_without_change() -> None:
     model = make("ppo2")
     before = model.get_parameters()
     changed = {name: value + 1 for name, value in before.items()}
@@ -187,7 +187,7 @@ def test_parameters_that_do_not_fit_are_refused_and_change_nothing() -> None:
 
 
 # Environments
-def test_an_environment_with_other_spaces_is_refused_and_changes_nothing() -> None:
+def test_set_env_refuses_other_spaces_without_change() -> None:
     model = make("ppo2_normalized").learn(64)
     env, batch = model.get_env(), observations(model)
     expected, _ = model.predict(batch)
@@ -272,7 +272,7 @@ def test_mistakes_are_told(algorithm: Any, env: Any, arguments: dict[str, Any], 
 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])
-def test_actions_that_an_algorithm_can_not_take_are_refused_with_those_that_can(env_id: str) -> None:
+def test_unsupported_actions_error_lists_algorithms(env_id: str) -> None:
     refused, taken = {}, []
     for name in ALGORITHMS:
         try:
@@ -288,7 +288,7 @@ def test_actions_that_an_algorithm_can_not_take_are_refused_with_those_that_can(
         assert message.endswith(f"; {', '.join(taken)} can take them")
 
 
-def test_masks_of_choices_are_given_to_a_prediction_as_an_environment_gives_them() -> None:
+def test_predict_accepts_every_form_of_choice_masks() -> None:
     model = make("a2c_choices")
     batch = observations(model)
     rng = np.random.default_rng(0)
@@ -304,7 +304,7 @@ def test_masks_of_choices_are_given_to_a_prediction_as_an_environment_gives_them
         assert all(each.max() == pytest.approx(1.0) for each in probabilities)
 
 
-def test_an_agent_that_learned_with_masks_says_once_that_it_is_asked_without(tmp_path: Path) -> None:
+def test_predict_without_trained_masks_warns_once(tmp_path: Path) -> None:
     model = PPO2({"net_arch": [8]}, "Zoo/Masked-v0", seed=0, compile=False, n_steps=16).learn(16)
     loaded = PPO2.load(model.save(tmp_path / "agent"))
     seen = np.zeros(model.observation_space.shape, np.float32)
@@ -323,7 +323,7 @@ def test_an_agent_that_learned_with_masks_says_once_that_it_is_asked_without(tmp
             agent.action_probability(seen)
 
 
-def test_probabilities_of_a_policy_that_remembers_are_those_that_it_acts_by() -> None:
+def test_recurrent_action_probability_follows_state() -> None:
     policy = {"net_arch": [8], "recurrent": "lstm", "lstm_hidden_size": 8, "ortho_init": False}
     model = A2C(policy, "CartPole-v1", seed=1, compile=False, n_steps=8)
     seen, state = np.array([[1.0, 2.0, 1.0, -2.0], [0.0, 1.0, 0.0, 1.0]], np.float32), None
@@ -343,7 +343,7 @@ def test_probabilities_of_a_policy_that_remembers_are_those_that_it_acts_by() ->
 @pytest.mark.parametrize(
     ("normalize", "expected"), [(False, None), (True, 0.5), ({"gamma": 0.9}, 0.9)], ids=str
 )
-def test_another_discount_is_that_of_normalised_rewards_too_unless_they_have_their_own(
+def test_loaded_gamma_applies_to_reward_normalization(
     normalize: Any, expected: float | None, tmp_path: Path
 ) -> None:
     env = EnvConfig(id="Pendulum-v1", normalize=normalize)
@@ -421,7 +421,7 @@ def test_what_would_do_nothing_is_not_taken(name: str, value: Any, named: str) -
     assert model.config is config
 
 
-def test_private_names_and_those_of_a_subclass_are_taken() -> None:
+def test_private_and_subclass_attributes_can_be_set() -> None:
     class Counting(DQN):
         def update(self) -> None:
             self.counted = getattr(self, "counted", 0) + 1
@@ -469,7 +469,7 @@ def test_callback_that_is_none_is_told(callback: Any) -> None:
         make("ppo2").learn(64, callback)
 
 
-def test_arguments_of_peers_learn_load_and_make_vec_env_are_answered(tmp_path: Path) -> None:
+def test_arguments_of_peers_are_refused_with_advice(tmp_path: Path) -> None:
     model = make("ppo2")
     with pytest.raises(ZooError, match=r"did you mean `learn\.callback`"):
         model.learn(64, calback=None)
@@ -691,7 +691,7 @@ def test_evaluation_alone_calls_its_callbacks(tmp_path: Path) -> None:
     assert 1 <= len(list(tmp_path.glob("*.zip"))) <= 5
 
 
-def test_agent_without_buffer_fills_one_however_learning_is_split(tmp_path: Path) -> None:
+def test_loaded_dqn_fills_buffer_across_learn_calls(tmp_path: Path) -> None:
     path = make("dqn", n_envs=1).learn(40).save(tmp_path / "agent")
     counts = []
     for pieces in ([60], [30, 30]):

@@ -94,7 +94,7 @@ def test_update_is_that_of_a_slow_reference(n_top: int | None) -> None:
 
 
 @pytest.mark.parametrize(("n_delta", "n_top"), [(1, 1), (6, 6), (6, 2)])
-def test_update_is_that_of_sb3_contrib_on_the_same_candidates(n_delta: int, n_top: int) -> None:
+def test_update_equals_sb3_contrib_on_same_candidates(n_delta: int, n_top: int) -> None:
     sb3_contrib = pytest.importorskip("sb3_contrib")
     peer = sb3_contrib.ARS(
         "LinearPolicy", "CartPole-v1", n_delta=n_delta, n_top=n_top, learning_rate=0.1, delta_std=0.2, seed=0
@@ -118,7 +118,7 @@ def test_update_is_that_of_sb3_contrib_on_the_same_candidates(n_delta: int, n_to
 
 # Candidates
 @pytest.mark.parametrize("normalize", [False, True])
-def test_scores_and_statistics_are_those_of_candidates_played_one_by_one(normalize: bool) -> None:
+def test_scores_and_statistics_match_single_episodes(normalize: bool) -> None:
     """The second update begins with the statistics of the first one's episodes, which then stand still."""
     settings = {"n_delta": 2, "delta_std": 0.3, "alive_bonus_offset": -0.5, "n_eval_episodes": 2}
     model = ars(cart_poles(3, normalize=normalize), **settings)
@@ -204,7 +204,7 @@ class NextStep(SyncVectorEnv):
         )
 
 
-def test_environments_that_cannot_be_seeded_one_by_one_are_learned_from_too() -> None:
+def test_ars_learns_from_envs_without_single_seeding() -> None:
     """Steps that merely reset count for nothing, neither do those of environments without a candidate."""
     model = ars(NextStep(3), n_delta=2)
     model.learn(1)
@@ -241,7 +241,7 @@ class Aim(gym.Env[Any, Any]):
         return self._shown(), reward, self.n == 10, False, {}
 
 
-def test_weights_come_to_those_of_the_best_linear_policy() -> None:
+def test_weights_reach_the_best_linear_policy() -> None:
     model = ars(Aim, n_envs=8, n_delta=8, learning_rate=0.1, delta_std=0.1, n_top=4)
     model.learn(160 * 120)
     np.testing.assert_allclose(weights(model), [2.0, -1.0], atol=0.3)

@@ -211,7 +211,7 @@ def test_popart_preserves_what_both_critics_say() -> None:
         torch.testing.assert_close(values_of(model, name), values, rtol=1e-4, atol=1e-3)
 
 
-def test_a_saved_critic_says_returns_whatever_units_it_learned_in(tmp_path: Path) -> None:
+def test_saved_critic_predicts_unnormalized_returns(tmp_path: Path) -> None:
     model = with_units().learn(200)
     assert model.return_normalizer.std(model.runner.state) > 5
     expected = values_of(model)
@@ -226,7 +226,7 @@ def test_a_saved_critic_says_returns_whatever_units_it_learned_in(tmp_path: Path
     torch.testing.assert_close(values_of(model), expected, rtol=1e-4, atol=1e-3)
 
 
-def test_a_saved_critic_goes_on_in_the_units_that_it_learned_in(tmp_path: Path) -> None:
+def test_loaded_critic_keeps_its_return_units(tmp_path: Path) -> None:
     model = with_units(enable_popart=False).learn(200)
     state, units = model.runner.state, model.return_normalizer
     loaded = zoo.load(model.save(tmp_path / "agent"), env=logged_vector_env("own", BOX)[0])

@@ -125,15 +125,13 @@ def test_acting_with_a_mirror_changes_nothing() -> None:
 @pytest.mark.parametrize(
     ("width", "n_envs", "acts_in_numpy"), [(64, 8, True), (64, 4096, False), (512, 8, False)]
 )
-def test_a_small_policy_on_a_gpu_acts_in_numpy_unless_there_are_many_environments(
-    width: int, n_envs: int, acts_in_numpy: bool
-) -> None:
+def test_small_gpu_policy_acts_in_numpy_for_few_envs(width: int, n_envs: int, acts_in_numpy: bool) -> None:
     policy = PPO2({"net_arch": [width, width]}, "CartPole-v1", device="cpu").policy
     assert (make_mirror(policy, torch.device("cuda"), n_envs) is not None) == acts_in_numpy
     assert make_mirror(policy, torch.device("cpu"), n_envs) is None
 
 
-def test_how_a_policy_acts_is_decided_for_the_environments_that_it_has(
+def test_set_env_decides_anew_how_the_policy_acts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[int] = []

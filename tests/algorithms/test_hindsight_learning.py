@@ -37,7 +37,7 @@ HINDSIGHT = {"hindsight": {}}
 QUIET: dict[str, Any] = {"seed": 0, "compile": False, "threads": 1}
 
 
-def test_dqn_flips_eight_bits_with_hindsight_and_not_without() -> None:
+def test_dqn_solves_eight_bits_only_with_hindsight() -> None:
     kwargs = {"n_bits": 8}
     settings = {"learning_starts": 200, "batch_size": 128, "learning_rate": 3e-3, "gamma": 0.95}
     settings |= {"train_freq": 4, "target_update_interval": 100, "exploration_fraction": 0.8}
@@ -52,7 +52,7 @@ def test_dqn_flips_eight_bits_with_hindsight_and_not_without() -> None:
     assert success["uniform"] <= 0.2
 
 
-def test_goals_are_compared_raw_and_normalised_afterwards() -> None:
+def test_goals_are_compared_before_normalization() -> None:
     env = make_vec_env("Zoo/BitFlippingContinuous-v0", 2, normalize=True, kwargs={"n_bits": 4})
     model = SAC(SMALL, env, **QUIET, replay=HINDSIGHT, learning_starts=1000).learn(200)
     normalizer = model.normalizer
@@ -72,7 +72,7 @@ def test_goals_are_compared_raw_and_normalised_afterwards() -> None:
             np.testing.assert_array_equal(batch[name][key], values)
 
 
-def test_environments_without_goals_are_refused_in_one_line() -> None:
+def test_hindsight_refuses_env_without_goals() -> None:
     with pytest.raises(
         ZooError, match=r"hindsight needs an env with goals: .* but they are Box\(4,\) float32"
     ):
@@ -156,7 +156,7 @@ def test_share_of_other_goals_is_that_of_the_config(n_sampled_goal: int) -> None
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_rewards_of_other_goals_follow_from_the_info_of_the_step(way: str) -> None:
+def test_relabelled_rewards_use_the_info_of_the_step(way: str) -> None:
     env = WAYS[way]()
     assert_rewards_are_those_of_the_infos(trained(env))
     env.close()
@@ -170,7 +170,7 @@ def test_each_step_of_a_sum_has_its_own_info() -> None:
     assert batch["rewards"].tolist() == np.where(first == last, first, first + last).tolist()
 
 
-def test_without_it_the_info_is_empty_and_the_error_names_it() -> None:
+def test_error_on_empty_info_names_copy_info_dict() -> None:
     envs = make_vec_env(Numbered, 1, check=False)
     model = DQN("MultiInputPolicy", envs, replay={"hindsight": {}}, learning_starts=20)
     with pytest.raises(ZooError, match=r"replay\.hindsight\.copy_info_dict=true"):

@@ -83,7 +83,7 @@ def allowed(observations: Any) -> Any:
 
 
 @pytest.mark.parametrize(("algorithm", "optimize"), [(DQN, False), (QRDQN, True)])
-def test_masks_stay_with_what_is_shown_through_every_kind_of_memory(algorithm: Any, optimize: bool) -> None:
+def test_masks_match_observations_in_every_buffer(algorithm: Any, optimize: bool) -> None:
     """Also where goals are replaced, steps are summed and drawn by priority, and episodes are cut short."""
     memory = {"n_step": 3, "hindsight": {}, "prioritized": {}}
     settings = {"buffer_size": 240, "learning_starts": 60, "batch_size": 16, "train_freq": 30}

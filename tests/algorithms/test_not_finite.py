@@ -139,7 +139,7 @@ def test_number_too_large_for_32_bits_is_named(make: Any, space: Any, what: str,
         model.learn(2000)
 
 
-def test_gradients_are_recorded_whatever_an_env_left_off() -> None:
+def test_learning_works_if_an_env_disables_gradients() -> None:
     class Careless(Faulty):
         def reset(self, **options: Any) -> Any:
             torch.set_grad_enabled(False)
@@ -156,14 +156,14 @@ def test_gradients_are_recorded_whatever_an_env_left_off() -> None:
 
 
 @some
-def test_last_observation_of_an_episode_that_is_cut_short_counts(make: Any, space: Any) -> None:
+def test_nonfinite_final_observation_is_found(make: Any, space: Any) -> None:
     model = make(envs(what="observation", at=28, action_space=space))
     with pytest.raises(NotFiniteError, match=r"environment 1 gave an observation .* by step"):
         model.learn(2000)
 
 
 @pytest.mark.parametrize("gradient_steps", [-1, 8])
-def test_nothing_is_learned_from_the_fault_in_a_collection_that_is_cut_short(gradient_steps: int) -> None:
+def test_nothing_is_learned_from_a_faulty_collection(gradient_steps: int) -> None:
     settings = {"train_freq": 128, "gradient_steps": gradient_steps, "learning_starts": 20}
     model = dqn(envs(what="observation", at=90), **settings).learn(50)
     with pytest.raises(NotFiniteError, match="by step 180 of the run"):
@@ -182,14 +182,14 @@ DIVERGING: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("make", DIVERGING.values(), ids=DIVERGING)
-def test_parameters_that_diverge_are_named_before_anything_is_written(make: Any) -> None:
+def test_divergence_is_raised_before_anything_is_saved(make: Any) -> None:
     model: Algorithm = make()
     expected = r"(after \d+ updates `[\w.]+` is not finite|the policy's action .* is not finite)"
     with pytest.raises(NotFiniteError, match=rf"{expected}.*; smaller algo\.learning_rate.* may help$"):
         model.learn(2000, Written())
 
 
-def test_values_of_pictures_that_are_not_finite_are_the_policys() -> None:
+def test_nonfinite_image_values_blame_the_policy() -> None:
     cnn = {"encoder": "cnn", "features_dim": 8}
     model = PPO2(cnn, "Zoo/IdentityImage-v0", n_envs=2, n_steps=16, seed=0, compile=False)
     with torch.no_grad():

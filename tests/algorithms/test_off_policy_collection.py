@@ -119,7 +119,7 @@ def test_steps_of_an_episode_are_stored_when_it_ends(memory: ReplayConfig, train
 
 @pytest.mark.parametrize("place", ["callback", "before it is shown", "before it is stored"])
 @pytest.mark.parametrize(("train_freq", "optimize"), [(1, True), (120, False)])
-def test_nothing_leads_across_a_step_that_an_interrupt_left_out(
+def test_no_transition_spans_an_interrupted_step(
     train_freq: int, optimize: bool, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The environments have gone on, so what the model saw last is not what they show."""
@@ -164,9 +164,7 @@ def test_nothing_leads_across_a_step_that_an_interrupt_left_out(
 
 
 @pytest.mark.parametrize("optimize", [False, True])
-def test_another_environment_of_the_same_kind_adds_to_what_was_learned_from(
-    optimize: bool, recwarn: pytest.WarningsRecorder
-) -> None:
+def test_set_env_keeps_the_buffer_and_adds_to_it(optimize: bool, recwarn: pytest.WarningsRecorder) -> None:
     (env, envs), (other, others) = logged_vector_env("own"), logged_vector_env("NEXT_STEP")
     model = dqn(env, optimize_memory_usage=optimize, buffer_size=900, learning_starts=1000).learn(120)
     under_way = [each.log[-1] for each in envs]
@@ -208,7 +206,7 @@ def test_each_environment_explores_by_itself() -> None:
     assert len(np.unique(actions)) == 50
 
 
-def test_exploration_falls_over_its_fraction_of_training() -> None:
+def test_exploration_rate_falls_over_its_fraction() -> None:
     """The rate of each step is exact; of a batch of steps that many are random, but for chance."""
     env, envs = many_actions(20)
     epsilon = {"exploration_fraction": 0.4, "exploration_initial_eps": 0.9, "exploration_final_eps": 0.1}
@@ -226,7 +224,7 @@ def test_exploration_falls_over_its_fraction_of_training() -> None:
 
 
 @pytest.mark.parametrize("share", [0.0, 0.25, 1.0])
-def test_stochastic_prediction_is_random_at_the_final_rate(share: float) -> None:
+def test_stochastic_predict_explores_at_the_final_rate(share: float) -> None:
     epsilon = {"exploration_initial_eps": 0.6, "exploration_final_eps": share}
     model = always_seven(dqn(many_actions(1)[0], **epsilon))
     observations = np.zeros((5000, 3), np.float32)
@@ -247,7 +245,7 @@ def test_updates_keep_their_ratio_to_the_data(train_freq: Any, gradient_steps: i
 
 
 @pytest.mark.parametrize(("starts", "n_envs"), [(11, 3), (12, 1)])
-def test_a_run_that_ends_before_learning_starts_is_told_beforehand(starts: int, n_envs: int) -> None:
+def test_run_shorter_than_learning_starts_warns(starts: int, n_envs: int) -> None:
     for n_steps in (11, 12, 13):
         model = dqn(many_actions(n_envs)[0], learning_starts=starts, train_freq=1)
         with warnings.catch_warnings(record=True) as caught:
@@ -294,7 +292,7 @@ class Watched(DQN):
 
 
 @pytest.mark.parametrize(("n_envs", "expected"), [(1, [10, 20, 30, 40, 50]), (3, [12, 21, 30, 42, 51])])
-def test_target_is_copied_at_its_interval_of_environment_steps(n_envs: int, expected: list[int]) -> None:
+def test_target_is_copied_at_its_interval_of_env_steps(n_envs: int, expected: list[int]) -> None:
     settings = {"learning_starts": 5, "batch_size": 4, "target_update_interval": 10}
     model = dqn("CartPole-v1", Watched, n_envs=n_envs, **settings).learn(52)
     assert model.copied_at[1:] == expected
@@ -312,7 +310,7 @@ def test_target_moves_by_tau(n_due: int) -> None:
     torch.testing.assert_close(target, expected)
 
 
-def test_importance_weights_follow_beta_at_the_start_of_the_rollout() -> None:
+def test_importance_weights_use_beta_at_rollout_start() -> None:
     class Noting(DQN):
         def _learn_from(self, batches: Any, n_steps: int) -> Any:
             noted.append(batches["weights"].numpy())
@@ -333,7 +331,7 @@ def test_importance_weights_follow_beta_at_the_start_of_the_rollout() -> None:
 
 
 @pytest.mark.parametrize("algorithm", [DQN, SAC])
-def test_storing_observations_once_trains_to_the_same_weights(algorithm: Any) -> None:
+def test_optimize_memory_usage_gives_the_same_weights(algorithm: Any) -> None:
     """It holds a transition of each environment less, so it gets room for one more; in a full ring."""
     actions: spaces.Space[Any] = spaces.Discrete(3) if algorithm is DQN else BOX
 
@@ -358,7 +356,7 @@ def test_buffer_that_does_not_fit_is_refused_at_once(algorithm: Any, monkeypatch
     algorithm(SMALL, "CartPole-v1", buffer_size=5000)
 
 
-def test_loaded_agent_fills_its_buffer_before_it_learns(tmp_path: Path) -> None:
+def test_loaded_agent_fills_its_buffer_before_learning(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"learning_starts": 40, "batch_size": 8, "compile": False, "seed": 0}
     model = DQN({"net_arch": [8]}, "CartPole-v1", **settings).learn(100)
     loaded = DQN.load(model.save(tmp_path / "agent"), "CartPole-v1")

@@ -46,7 +46,7 @@ def slow_advantages(model: A2C, log: list[Transition], gamma: float, gae_lambda:
     return advantages[::-1]
 
 
-def test_statistics_hold_the_observation_that_they_normalise() -> None:
+def test_normalization_includes_the_current_step() -> None:
     """Each step sees statistics of all until then and of itself; so does its reward those of returns."""
     envs = [Logged(lengths) for lengths in LENGTHS]
     waiting = list(envs)
@@ -90,9 +90,7 @@ def test_a_rollout_holds_what_happened(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("gae_lambda", [0.0, 0.7, 1.0])
-def test_truncated_episodes_bootstrap_from_their_final_observation_and_terminated_ones_do_not(
-    kind: str, gae_lambda: float
-) -> None:
+def test_only_truncated_episodes_bootstrap(kind: str, gae_lambda: float) -> None:
     model, logs, _ = collected(kind)
     model.config.gamma, model.config.gae_lambda = 0.9, gae_lambda
     rollout = model.finished_rollout()

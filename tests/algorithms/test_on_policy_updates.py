@@ -184,14 +184,14 @@ def update_on_changed_ratios(log_ratio: float, target_kl: float) -> PPO2:
 @pytest.mark.parametrize(
     ("log_ratio", "kl"), [(-110.0, 109.0), (1e-3, 5e-7), (90.0, np.inf), (np.nan, np.nan)]
 )
-def test_no_change_of_a_probability_is_too_large_for_target_kl(log_ratio: float, kl: float) -> None:
+def test_target_kl_stops_at_extreme_probability_ratios(log_ratio: float, kl: float) -> None:
     """The ratio of 90 is beyond single precision; that of -110 is 0 in it."""
     model = update_on_changed_ratios(log_ratio, target_kl=1e-8)
     assert model.n_updates == 0
     assert model.read_metrics()["train/approx_kl"] == pytest.approx(kl, rel=1e-3, nan_ok=True)
 
 
-def test_explained_variance_is_the_share_that_the_errors_leave() -> None:
+def test_explained_variance_subtracts_the_error_share() -> None:
     returns = torch.tensor([1.0, 2.0, 3.0, 4.0])
     assert explained_variance(torch.tensor([1.0, 2.0, 3.0, 5.0]), returns) == pytest.approx(0.85)
     assert explained_variance(torch.zeros(4), returns) == 0
@@ -199,7 +199,7 @@ def test_explained_variance_is_the_share_that_the_errors_leave() -> None:
 
 
 @pytest.mark.parametrize("log_ratio", [-0.5, 0.3])
-def test_an_update_ends_beyond_one_and_a_half_times_target_kl(log_ratio: float) -> None:
+def test_update_stops_beyond_1_5_times_target_kl(log_ratio: float) -> None:
     kl = np.exp(log_ratio) - 1 - log_ratio
     assert update_on_changed_ratios(log_ratio, target_kl=kl / 1.49).n_updates == 12
     assert update_on_changed_ratios(log_ratio, target_kl=kl / 1.51).n_updates == 0
@@ -208,9 +208,7 @@ def test_an_update_ends_beyond_one_and_a_half_times_target_kl(log_ratio: float) 
 @pytest.mark.parametrize(
     ("n_steps", "n_minibatches", "size"), [(65, 4, 33), (64, 4, 32), (5, 6, 2), (5, 9, 2), (2, 1, 4)]
 )
-def test_as_many_minibatches_as_asked_for_whether_they_divide_the_rollout_or_not(
-    n_steps: int, n_minibatches: int, size: int
-) -> None:
+def test_n_minibatches_need_not_divide_the_rollout(n_steps: int, n_minibatches: int, size: int) -> None:
     """Two environments, so 130 rows are 4 minibatches of 33: as few rows are repeated as can be."""
     model = ppo2(n_steps=n_steps, n_minibatches=n_minibatches, n_epochs=3)
     n_rows = n_steps * N_ENVS
@@ -345,7 +343,7 @@ def test_ppo1_updates_as_written_out(actions: spaces.Space[Any], hyperparameters
     assert_same_parameters(model.policy, model.reference, model.start)
 
 
-def test_what_fills_no_minibatch_is_left_out_of_an_epoch() -> None:
+def test_ppo1_drops_the_partial_minibatch_of_an_epoch() -> None:
     settings = {"n_steps": N_STEPS, "batch_size": 12, "n_epochs": 3}
     model = PPO1(POLICY, logged_env(), seed=1, compile=False, **settings).learn(N_STEPS * N_ENVS)
     assert model.n_updates == 3 * 2 == model.gradient_steps_in(N_STEPS * N_ENVS)

@@ -41,7 +41,7 @@ def a2c(n_envs: int = 2, n_steps: int = 5, **hyperparameters: Any) -> A2C:
     return A2C(SMALL, "CartPole-v1", n_envs=n_envs, seed=0, compile=False, n_steps=n_steps, **hyperparameters)
 
 
-def test_training_takes_whole_updates_until_its_steps_are_reached() -> None:
+def test_training_ends_with_a_whole_update() -> None:
     model = a2c().learn(25)
     assert model.num_timesteps == 30
     assert model.n_updates == 3
@@ -56,7 +56,7 @@ def test_steps_count_anew_or_on_top() -> None:
 
 
 @pytest.mark.parametrize("n_envs", [1, 2, 4])
-def test_callbacks_are_called_at_the_first_update_at_or_after_each_multiple(n_envs: int) -> None:
+def test_callbacks_run_when_updates_reach_a_multiple(n_envs: int) -> None:
     diary = Diary(12)
     a2c(n_envs).learn(60, diary)
     size = 5 * n_envs
@@ -67,14 +67,14 @@ def test_callbacks_are_called_at_the_first_update_at_or_after_each_multiple(n_en
     assert diary.diary[-1] == ("end", "", 60)
 
 
-def test_intervals_count_from_zero_also_when_a_run_goes_on() -> None:
+def test_intervals_count_from_zero_in_a_continued_run() -> None:
     diary = Diary(20)
     model = a2c().learn(30)
     model.learn(40, diary, reset_num_timesteps=False)
     assert diary.steps() == [40, 60]
 
 
-def test_callbacks_that_come_last_are_called_after_all_others() -> None:
+def test_callbacks_that_come_last_run_after_all_others() -> None:
     calls: list[Any] = []
     callbacks = [
         Diary(10, name="checkpoint", comes_last=True, diary=calls),
@@ -104,7 +104,7 @@ class Preempted(Diary):
 
 
 @pytest.mark.parametrize("finishes", [False, True])
-def test_what_a_signal_kept_from_being_done_is_done_when_the_run_goes_on(finishes: bool) -> None:
+def test_resumed_run_catches_up_preempted_callbacks(finishes: bool) -> None:
     calls: list[Any] = []
     callbacks = [
         Preempted(at=2, finishes=finishes, name="first", diary=calls),
@@ -169,7 +169,7 @@ class Episodes(Callback):
 @pytest.mark.parametrize(
     ("algorithm", "kind"), [("a2c", "own"), ("a2c", "NEXT_STEP"), ("dqn", "SAME_STEP"), ("dqn", "NEXT_STEP")]
 )
-def test_every_episode_is_told_once_with_its_return_and_length(algorithm: str, kind: str) -> None:
+def test_callback_gets_returns_and_lengths_of_episodes(algorithm: str, kind: str) -> None:
     env, logged = logged_vector_env(kind)
     model: Algorithm = (
         A2C(SMALL, env, seed=0, compile=False, n_steps=7)

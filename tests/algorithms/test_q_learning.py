@@ -191,7 +191,7 @@ def test_quantile_steps_are_the_peers(dtype: torch.dtype, max_grad_norm: Any, di
 
 
 @pytest.mark.parametrize("n_quantiles", [1, 25])
-def test_any_number_of_quantiles_agrees_in_single_precision(n_quantiles: int) -> None:
+def test_any_n_quantiles_agrees_in_single_precision(n_quantiles: int) -> None:
     assert qrdqn_compared(torch.float32, n_quantiles=n_quantiles) < ROUNDING[torch.float32]
 
 

@@ -183,7 +183,7 @@ class Peculiar(ChangedObservations):
         return mixed
 
 
-def test_frozen_parameters_buffers_and_what_a_policy_draws_itself_are_restored() -> None:
+def test_state_restores_frozen_layers_buffers_and_rng() -> None:
     def make_peculiar(seed: int) -> Any:
         policy = {"net_arch": [8], "_target_": f"{__name__}.Peculiar"}
         return PPO2(policy, "CartPole-v1", n_envs=2, seed=seed, compile=False, n_steps=16)
@@ -210,7 +210,7 @@ class FirstAgain(Logged):
 
 
 @pytest.mark.parametrize("name", ["ppo2", "dqn_once"])
-def test_restored_run_in_an_environment_that_resets_in_a_step_of_its_own(name: str) -> None:
+def test_next_step_autoreset_run_is_restored_exactly(name: str) -> None:
     def env() -> SyncVectorEnv:
         """Episodes of these go by a counter that no seed sets back, so all start at the first one."""
         return SyncVectorEnv(
@@ -222,7 +222,7 @@ def test_restored_run_in_an_environment_that_resets_in_a_step_of_its_own(name: s
     assert_goes_on_exactly(straight, [make(name, seed=None, env=env())], 260)
 
 
-def test_asking_for_random_actions_changes_nothing_of_a_training() -> None:
+def test_stochastic_predict_leaves_training_unchanged() -> None:
     class Asking(Callback):
         every = 16
 

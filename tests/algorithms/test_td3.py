@@ -21,7 +21,7 @@ from zoo.optim.update_runner import State, StepResult
 
 @given(n_before=st.integers(0, 20), n_steps=st.integers(1, 20), delay=st.integers(1, 5))
 @settings(derandomize=True)
-def test_the_actor_moves_after_every_delay_steps_of_a_run(n_before: int, n_steps: int, delay: int) -> None:
+def test_actor_updates_every_policy_delay_steps(n_before: int, n_steps: int, delay: int) -> None:
     moved_after, step = [], n_before
     for n_rows, length, moves_actor in split_by_policy_delay(n_before, n_steps, delay):
         assert 1 <= length <= delay

@@ -67,7 +67,7 @@ def explicit_fisher(model: TRPO, rollout: dict[str, Any]) -> Tensor:
     ],
     ids=["lstm", "normalised lstm", "gru"],
 )
-def test_products_through_a_memory_are_those_of_the_explicit_fisher_matrix(memory: dict[str, Any]) -> None:
+def test_recurrent_fisher_products_match_full_matrix(memory: dict[str, Any]) -> None:
     """The matrix by PyTorch's own derivatives step by step, the products by Zoo's operation."""
     policy = {**memory, "lstm_hidden_size": 3, "net_arch": []}
     model = trpo(policy=policy, n_steps=16, chunk_length=8, cg_damping=0.25)
@@ -112,7 +112,7 @@ def test_no_step_breaks_its_bound_or_loses(actions: spaces.Space[Any], target_kl
     assert sum(accepted) >= 2
 
 
-def test_line_search_goes_on_from_a_step_that_only_loses() -> None:
+def test_line_search_continues_after_a_losing_step() -> None:
     """Within a bound that nothing reaches: too long a step leaves the good actions behind."""
     for n_tries, is_success in ((1, False), (60, True)):
         bounds = {"target_kl": 50.0, "line_search_kl_factor": 1e9, "line_search_max_iter": n_tries}
@@ -129,7 +129,7 @@ def test_line_search_goes_on_from_a_step_that_only_loses() -> None:
 
 
 @pytest.mark.parametrize("advantage", [0.0, torch.nan], ids=["no direction", "not a number"])
-def test_a_search_that_finds_nothing_leaves_the_policy_as_it_was(advantage: float) -> None:
+def test_failed_line_search_leaves_the_policy_alone(advantage: float) -> None:
     model = trpo()
     rollout = {**collected(model), "advantages": torch.full((N_STEPS * N_ENVS,), advantage)}
     before = model.runner.state["policy"].clone()
@@ -142,7 +142,7 @@ def test_a_search_that_finds_nothing_leaves_the_policy_as_it_was(advantage: floa
 
 
 @pytest.mark.parametrize("share_encoder", [True, False])
-def test_the_critic_moves_nothing_that_actions_depend_on(share_encoder: bool) -> None:
+def test_fitting_the_critic_leaves_actions_unchanged(share_encoder: bool) -> None:
     policy = {"net_arch": {"shared": [5], "pi": [4], "vf": [4]}, "share_encoder": share_encoder}
     model = trpo(policy=policy)
     rollout = collected(model)

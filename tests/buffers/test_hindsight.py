@@ -189,9 +189,7 @@ def assert_as_likely(counts: Counter[Any], expected: dict[Any, float]) -> None:
 @pytest.mark.parametrize("strategy", GOAL_STRATEGIES)
 @pytest.mark.parametrize("optimize", [False, True])
 @pytest.mark.parametrize("next_step", [False, True])
-def test_goals_are_those_of_the_strategy_and_as_likely_as_they_should_be(
-    strategy: str, optimize: bool, next_step: bool
-) -> None:
+def test_strategy_goals_have_the_right_probabilities(strategy: str, optimize: bool, next_step: bool) -> None:
     """Of several environments, in rings that have wrapped, and after episodes were cut."""
     world = make_world(strategy, optimize=optimize, next_step=next_step, seed=3)
     for step in range(40):
@@ -274,7 +272,7 @@ def test_rewards_and_ends_are_of_the_goal(strategy: str, n_step: int, ends: bool
 
 
 @pytest.mark.parametrize("optimize", [False, True])
-def test_nothing_is_relabelled_before_an_episode_has_ended_however_long_it_is(optimize: bool) -> None:
+def test_running_episode_is_never_relabelled(optimize: bool) -> None:
     world = make_world(end=0.0, optimize=optimize)
     for _ in range(30):
         world.step()
@@ -295,7 +293,7 @@ class Newest(UniformSampler):
         return positions, np.zeros(shape, np.int64), places.astype(np.float32)
 
 
-def test_a_sampler_says_which_transitions_are_drawn_and_weights_stay_with_them() -> None:
+def test_sampler_chooses_transitions_and_their_weights() -> None:
     world = make_world(sampler=Newest(), n_envs=1).lived(30)
     batch = world.buffer.sample(world.rng, (2, 10))
     newest = [step.number for episode in world.kept() for step in episode.steps]
@@ -311,7 +309,7 @@ class Noting(Newest):
         self.rows = rows
 
 
-def test_priorities_are_told_of_errors_under_the_goals_that_were_sought_alone() -> None:
+def test_priorities_update_only_for_original_goals() -> None:
     sampler = Noting()
     world = make_world(sampler=sampler, n_envs=1).lived(30)
     batch = world.buffer.sample(world.rng, (3, 10))
@@ -320,7 +318,7 @@ def test_priorities_are_told_of_errors_under_the_goals_that_were_sought_alone() 
     assert 0 < len(sampler.rows) < 30
 
 
-def test_counting_goes_on_in_rings_that_were_taken_over() -> None:
+def test_rebuilt_episode_index_goes_on_counting() -> None:
     ended = np.array([[False, True], [True, False], [False, False], [False, True]])
     added, rebuilt, envs = EpisodeIndex(6, 2), EpisodeIndex(6, 2), np.arange(2)
     for step in range(4):

@@ -121,7 +121,7 @@ def test_buffer_agrees_with_lists_of_transitions(
         assert batch["next_action_masks"][index].tolist() == masked(end).tolist()
 
 
-def test_rewards_are_normalised_one_by_one_before_they_are_summed_up() -> None:
+def test_rewards_are_normalized_before_n_step_sums() -> None:
     """So a bound on normalised rewards holds for those of single steps."""
 
     def bounded(batch: Batch) -> Batch:
@@ -144,7 +144,7 @@ class NewGoals:
         return windows, {**batch, "rewards": shown}, np.arange(windows.first.size)
 
 
-def test_goals_are_replaced_for_all_steps_of_a_window_before_they_are_summed_up() -> None:
+def test_goals_are_replaced_before_n_step_sums() -> None:
     buffer = buffer_of(30, 2, 3, relabelling=NewGoals())
     for number in range(10):
         add(buffer, [number, 100 + number], [0.0, 0.0])

@@ -91,7 +91,7 @@ def test_four_priorities_in_closed_form() -> None:
     assert batch["weights"].shape == (100, 400)
 
 
-def test_weights_are_those_of_the_formula_over_the_whole_memory() -> None:
+def test_importance_weights_match_the_formula() -> None:
     config = PrioritizedConfig(alpha=0.7, beta=0.4, beta_fraction=0.5, epsilon=0.01)
     buffer = buffer_of(30, 3, config)
     world = Numbered(buffer)
@@ -110,7 +110,7 @@ def test_weights_are_those_of_the_formula_over_the_whole_memory() -> None:
 
 @pytest.mark.parametrize("once", [False, True])
 @pytest.mark.parametrize("n_step", [1, 3])
-def test_frequencies_are_in_proportion_in_a_ring_that_has_wrapped(once: bool, n_step: int) -> None:
+def test_sampling_is_proportional_in_a_wrapped_ring(once: bool, n_step: int) -> None:
     buffer = buffer_of(60, 3, once=once, n_step=n_step)
     world = Numbered(buffer)
     for step in range(70):
@@ -125,7 +125,7 @@ def test_frequencies_are_in_proportion_in_a_ring_that_has_wrapped(once: bool, n_
     assert chi_square(counts, priorities / priorities.sum()) < bound
 
 
-def test_new_transitions_have_the_largest_priority_that_there_ever_was() -> None:
+def test_new_transitions_get_the_largest_priority_ever() -> None:
     buffer = buffer_of(50, 1)
     world = Numbered(buffer)
     for _ in range(5):
@@ -138,7 +138,7 @@ def test_new_transitions_have_the_largest_priority_that_there_ever_was() -> None
     assert (drawn == 5).mean() == pytest.approx(8 / (8 + 5 * 0.5), abs=0.02)
 
 
-def test_errors_that_are_not_finite_leave_the_priorities_as_they_were() -> None:
+def test_nonfinite_errors_leave_priorities_unchanged() -> None:
     buffer = buffer_of(2, 1)
     Numbered(buffer).add()
     buffer.sample(np.random.default_rng(0), (2,))
@@ -235,7 +235,7 @@ def test_tree_agrees_with_whole_numbers(size: int, widest_top: int, seed: int, c
 
 
 @pytest.mark.parametrize("widest_top", [FAN_OUT, 4096])
-def test_what_is_0_is_never_drawn_however_badly_sums_round(widest_top: int) -> None:
+def test_zero_priority_is_never_drawn_despite_rounding(widest_top: int) -> None:
     rng = np.random.default_rng(0)
     tree = tree_of(2000, widest_top)
     numbers = 10.0 ** rng.uniform(-12, 12, 2000) * (rng.random(2000) < 0.3)

@@ -138,7 +138,7 @@ actions = st.lists(st.sampled_from([*range(6), *range(6), 1, 1, "cut", "save"]),
 
 @given(world=worlds, what=actions)
 @each_example
-def test_buffer_holds_the_newest_transitions_as_they_were(world: World, what: list[int | str]) -> None:
+def test_buffer_holds_the_newest_transitions_unchanged(world: World, what: list[int | str]) -> None:
     """Also after a reset from outside, and after a round trip through `state` into a fresh buffer."""
     for each in what:
         if isinstance(each, int):
@@ -160,7 +160,7 @@ def test_buffer_holds_the_newest_transitions_as_they_were(world: World, what: li
 
 
 @pytest.mark.parametrize("optimize", [False, True])
-def test_sampling_is_uniform_over_environments_of_different_fill(optimize: bool) -> None:
+def test_sampling_is_uniform_over_unevenly_filled_envs(optimize: bool) -> None:
     buffer = ReplayBuffer(60, 3, PLAIN, optimize_memory_usage=optimize)
     rng = np.random.default_rng(0)
     for step in range(30):
@@ -191,7 +191,7 @@ MASKED = {**PLAIN, "action_masks": ArraySpec((3,), np.bool_)}
 
 
 @pytest.mark.parametrize("optimize", [False, True])
-def test_masks_come_with_what_was_shown_before_and_after(optimize: bool) -> None:
+def test_masks_match_current_and_next_observations(optimize: bool) -> None:
     """Also after ends, where the mask of the next episode's first observation is another."""
     buffer = ReplayBuffer(12, 2, MASKED, optimize_memory_usage=optimize)
     rng = np.random.default_rng(0)
@@ -238,7 +238,7 @@ def add_rewards(buffer: ReplayBuffer, both: Any, following: float = 0.0, *, ende
 
 @pytest.mark.parametrize("once", [False, True])
 @pytest.mark.parametrize("capacity", [10, 40])
-def test_rings_of_a_buffer_of_another_length_are_refused(capacity: int, once: bool) -> None:
+def test_state_of_another_buffer_length_is_refused(capacity: int, once: bool) -> None:
     """In a longer one the rows from where the ring was closed would count, which nobody wrote."""
     state = of_rewards(*([number, number] for number in range(30)), once=once).state()
     of_rewards(once=once).load_state(state)
@@ -262,7 +262,7 @@ def make(buffer_size: int = 60) -> DQN:
     return DQN({"net_arch": [4]}, "FrozenLake-v1", seed=0, compile=False, threads=1, **settings)
 
 
-def test_model_goes_back_to_before_a_number_that_was_not_finite(tmp_path: Any) -> None:
+def test_restore_removes_a_later_nonfinite_reward(tmp_path: Any) -> None:
     """Rows behind those of the checkpoint are the model's own, of what came after it."""
     model = make(buffer_size=300).learn(50)
     write_checkpoint(tmp_path / "saved", model)
@@ -273,7 +273,7 @@ def test_model_goes_back_to_before_a_number_that_was_not_finite(tmp_path: Any) -
 
 
 @pytest.mark.parametrize("size", [30, 300])
-def test_model_of_another_memory_says_which_setting_is_another(size: int, tmp_path: Any) -> None:
+def test_restore_into_other_buffer_names_the_setting(size: int, tmp_path: Any) -> None:
     write_checkpoint(tmp_path / "saved", make().learn(80))
     saved = read_checkpoint(tmp_path / "saved")
     restore(saved, usual := make())
@@ -363,7 +363,7 @@ def test_what_did_not_change_keeps_its_name(optimize: bool, next_step: bool) -> 
     assert 1 <= stored_anew(world.buffer, before) <= 2 * n_rows
 
 
-def test_rows_that_were_cut_otherwise_get_names_of_their_own() -> None:
+def test_blocks_of_another_split_get_distinct_names() -> None:
     world = small_world(0, n_envs=1, length=300, optimize=False, dictionary=False, next_step=False)
     for _ in range(200):
         world.step()
@@ -396,7 +396,7 @@ def test_dtype_of_stored_observations(space: spaces.Space[Any], raw: Any, normal
     assert observation_spec(space, normalized=True) == ArraySpec(space.shape, np.dtype(normalized))
 
 
-def test_first_number_that_is_not_finite_is_found_with_its_environment() -> None:
+def test_find_not_finite_names_first_column_and_env() -> None:
     columns: dict[str, Any] = {name: np.zeros(2, np.float32) for name in ("a", "b", "c")}
     columns["parts"] = {"d": np.zeros((2, 3)), "numbers": np.zeros(2, np.int64)}
     assert find_not_finite(columns) is None

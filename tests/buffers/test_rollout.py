@@ -98,7 +98,7 @@ def test_rows_go_step_by_step_through_the_environments() -> None:
     assert rows["observations"]["a"].tolist() == [[i, -i] for i in (0, 1, 10, 11, 20, 21)]
 
 
-def test_a_sequence_is_of_one_environment_with_the_state_before_its_first_step() -> None:
+def test_sequence_has_one_env_and_its_initial_state() -> None:
     buffer = filled(6, 2, chunk_length=3, state_size=2)
     rows = buffer.rows()
     assert rows["actions"].tolist() == [[0, 10, 20], [1, 11, 21], [30, 40, 50], [31, 41, 51]]
@@ -125,7 +125,7 @@ def test_each_environment_fills_at_its_own_pace() -> None:
     assert buffer.columns["actions"].T.tolist() == [[0, 20, 30, 40], [1, 11, 21, 31]]
 
 
-def test_truncations_name_step_environment_and_final_observation() -> None:
+def test_truncations_have_step_env_and_final_obs() -> None:
     buffer = RolloutBuffer(3, 4, {"observations": ArraySpec((1,), np.float32)})
     buffer.start()
     assert buffer.truncations() is None
@@ -155,7 +155,7 @@ def test_truncations_name_step_environment_and_final_observation() -> None:
     seed=st.integers(0, 99),
 )
 @each_example
-def test_every_epoch_sees_every_row_in_so_many_minibatches_of_one_size(
+def test_epochs_cover_every_row_in_equal_minibatches(
     n_steps: int, n_envs: int, n_minibatches: int, more: int, n_epochs: int, seed: int
 ) -> None:
     buffer = filled(n_steps, n_envs)

@@ -143,7 +143,7 @@ actions = st.lists(st.sampled_from(["step"] * 12 + ["cut", "save"]), min_size=1,
 
 @given(world=worlds, what=actions)
 @each_example
-def test_windows_are_what_one_environment_gave_in_a_row(world: World, what: list[str]) -> None:
+def test_windows_are_consecutive_steps_of_one_env(world: World, what: list[str]) -> None:
     """Also in a full ring, after a reset from outside, and after a round trip through `state`."""
     for each in what:
         if each == "step":
@@ -174,7 +174,7 @@ def filled(n_steps: int, n_envs: int = 2, length: int = 9) -> World:
     return made
 
 
-def test_all_windows_of_an_environment_are_equally_likely() -> None:
+def test_all_windows_of_an_env_are_equally_likely() -> None:
     made = filled(n_steps=4)
     batch = made.buffer.windows(made.buffer.sample_starts(np.random.default_rng(0), 5000))
     for env in range(2):

@@ -209,7 +209,7 @@ def stepped(envs: VecEnvAdapter, n: int, action: Any = 2) -> list[Any]:
 
 
 @pytest.mark.parametrize("options", [{}, WORKERS], ids=["sync", "workers"])
-def test_state_that_allows_no_action_names_env_and_step(options: dict[str, Any]) -> None:
+def test_empty_mask_error_names_env_and_step(options: dict[str, Any]) -> None:
     envs = make_adapter(make_vec_env(Closing, 2, check=False, **options))
     with pytest.raises(ZooError, match=r"^env 0 \(step 3 after seed 7\) allows no action: its mask is all"):
         stepped(envs, 4)
@@ -218,7 +218,7 @@ def test_state_that_allows_no_action_names_env_and_step(options: dict[str, Any])
 
 @pytest.mark.parametrize("mode", [None, *AutoresetMode])
 @pytest.mark.parametrize("make", [partial(AskedClosing, in_info=False), Closing], ids=["asked", "info"])
-def test_end_of_a_game_need_allow_nothing_but_a_time_limit_must(mode: Any, make: Any) -> None:
+def test_only_terminal_states_may_have_empty_masks(mode: Any, make: Any) -> None:
     def envs(ends: str) -> VecEnvAdapter:
         makers = [lambda: make(ends=ends)] * 2
         if mode is None:
@@ -245,7 +245,7 @@ class Late(Telling):
         return super().reset(**options)[0], {}
 
 
-def test_masks_that_begin_with_the_first_step_are_refused() -> None:
+def test_mask_missing_from_reset_is_refused() -> None:
     envs = make_adapter(make_vec_env(lambda: Late(in_info=True), 2, check=False))
     with pytest.raises(ZooError, match=r"^env 0 \(step 1 after seed 7\) gave `action_mask` in a step"):
         stepped(envs, 1)
@@ -253,7 +253,7 @@ def test_masks_that_begin_with_the_first_step_are_refused() -> None:
 
 
 @pytest.mark.parametrize("ours", [True, False])
-def test_one_mask_that_is_left_out_of_the_reset_is_missed(ours: bool) -> None:
+def test_mask_missing_from_one_reset_names_the_env(ours: bool) -> None:
     for silent in (0, 1):
         makers: list[Any] = [lambda: Telling(in_info=True)] * 2
         makers[silent] = lambda: Late(in_info=True)

@@ -156,7 +156,7 @@ def test_state_is_the_same_in_workers(
 @pytest.mark.parametrize(
     "env", ["CartPole-v1", "Zoo/Masked-v0", pytest.param("BipedalWalker-v3", marks=BOX2D)]
 )
-def test_same_seed_gives_the_same_steps_in_workers_and_in_used_envs(env: Any) -> None:
+def test_same_seed_gives_same_steps_in_any_env(env: Any) -> None:
     ours = stepper(env, 3, reseed_every=20, max_episode_steps=30)
     ours.reset([1, 2, 3])
     actions = random_actions(ours, 80)
@@ -184,7 +184,7 @@ class Seeded(Counting):
         return super().reset(seed=seed)
 
 
-def test_first_episode_end_after_enough_steps_is_followed_by_the_next_seed() -> None:
+def test_env_is_reseeded_at_first_episode_end_after_n() -> None:
     envs = stepper(Seeded, 1, reseed_every=7)
     envs.reset([5])
     for _ in range(20):
@@ -250,7 +250,7 @@ class Careless(gym.Env[Any, Any]):
 
 
 @pytest.mark.parametrize("where", [IN_PROCESS, WORKERS], ids=["in_process", "workers"])
-def test_env_that_ignores_its_seed_is_named_and_its_episode_cut(where: dict[str, Any]) -> None:
+def test_failed_replay_names_env_and_truncates_episode(where: dict[str, Any]) -> None:
     envs = stepper(Careless, 4, **where)
     envs.reset([0, 1, 2, 4])
     walked(envs, [[1] * 4] * 8)
@@ -268,7 +268,7 @@ def test_env_that_ignores_its_seed_is_named_and_its_episode_cut(where: dict[str,
     again.close()
 
 
-def test_returns_of_an_episode_that_was_cut_are_not_those_that_rewards_are_divided_by() -> None:
+def test_failed_replay_resets_the_running_return() -> None:
     envs = stepper(Careless, 3, normalize=True)
     envs.reset([0, 1, 2])
     walked(envs, [[1] * 3] * 3)
@@ -324,7 +324,7 @@ class Told(Counting):
 
 
 @pytest.mark.parametrize("told", [0.0, np.nan, 1.0])
-def test_every_part_of_an_observation_says_whether_a_replay_came_out_the_same(told: float) -> None:
+def test_replay_compares_every_part_of_an_observation(told: float) -> None:
     """A NaN is equal to itself."""
     env = SyncVecEnv([Told])
     Told.told = told if np.isnan(told) else 0.0

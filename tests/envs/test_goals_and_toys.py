@@ -86,7 +86,7 @@ def goals(n: int = 40) -> tuple[Array, Array]:
 
 
 @pytest.mark.parametrize(("env", "n_calls"), [(Walk, 1), (OneByOne, 40), (Picky, 40)])
-def test_many_goals_are_one_call_where_that_gives_the_same(env: type[Walk], n_calls: int) -> None:
+def test_compute_reward_is_batched_if_results_agree(env: type[Walk], n_calls: int) -> None:
     envs = make_vec_env(env, 2, check=False)
     outcomes = GoalRewards(envs)
     achieved, desired = goals()
@@ -100,7 +100,7 @@ def test_many_goals_are_one_call_where_that_gives_the_same(env: type[Walk], n_ca
     assert first.n_calls - before == n_calls
 
 
-def test_rewards_that_are_not_finite_are_named_with_the_first_goal() -> None:
+def test_nonfinite_goal_reward_error_shows_first_goal() -> None:
     class Wrong(Walk):
         def compute_reward(self, achieved: Any, desired: Any, info: Any) -> Any:
             return np.where(achieved[..., 0] > 2, np.nan, 0.0)
@@ -140,7 +140,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_rewards_of_real_steps_are_found_again_however_environments_are_stepped(name: str) -> None:
+def test_recomputed_goal_rewards_equal_those_of_steps(name: str) -> None:
     env = make_vec_env("Zoo/BitFlipping-v0", 3, kwargs={"n_bits": 2}, **OPTIONS[name])
     stepper = stepped(env)
     outcomes = GoalRewards(stepper.env)
@@ -174,7 +174,7 @@ class NeedsInfo(Walk):
         return info["distance"]
 
 
-def test_environments_that_hindsight_can_not_ask_are_refused_in_one_line() -> None:
+def test_hindsight_refuses_envs_without_usable_goals() -> None:
     with pytest.raises(ZooError, match=r"hindsight needs an env with goals: .* but they are Box\(4,\)"):
         GoalRewards(make_vec_env("CartPole-v1"))
     with pytest.raises(ZooError, match=r"achieved_goal is Box\(2,\) float32 and desired_goal Box\(3,\)"):
@@ -248,7 +248,7 @@ def test_trial_tells_what_hindsight_would_stumble_over(env: type[Stepping], mess
 
 
 @pytest.mark.parametrize("env", [Stepping, BitFlipping])
-def test_trial_finds_nothing_where_rewards_are_those_of_compute_reward(env: Any) -> None:
+def test_check_env_accepts_consistent_compute_reward(env: Any) -> None:
     assert check_env(env) == []
 
 

@@ -63,7 +63,7 @@ def registered() -> Any:
 
 @pytest.mark.parametrize("env", [Counter, make_counter, lambda **given: Counter(**given), "Counter-v0"])
 @pytest.mark.parametrize("vectorization", ["sync", "workers"])
-def test_kwargs_and_render_mode_reach_what_makes_the_env(env: Any, vectorization: str) -> None:
+def test_kwargs_and_render_mode_reach_the_env_factory(env: Any, vectorization: str) -> None:
     where = {"vectorization": vectorization, "start_method": "fork"}
     envs = make_vec_env(env, 2, kwargs={"n": 5}, render_mode="rgb_array", **where)
     observations, _ = envs.reset()
@@ -119,7 +119,7 @@ def test_time_limit(options: dict[str, Any], steps: int) -> None:
     assert longest("Counter-v0", **options) == longest(EnvConfig("Counter-v0"), **options) == steps
 
 
-def test_time_limit_that_a_vector_form_cannot_lift_is_refused() -> None:
+def test_unsupported_max_episode_steps_is_refused() -> None:
     with pytest.raises(ZooError, match=r"max_episode_steps=null"):
         make_vec_env("CartPole-v1", 1, vectorization="native", max_episode_steps=None)
     with pytest.raises(ZooError, match="max_episode_steps"):
@@ -175,7 +175,7 @@ def test_unknown_id_is_explained(env_id: str, message: str) -> None:
         ("MiniGrid-Empty-5x5-v0", "pip install minigrid"),
     ],
 )
-def test_missing_package_is_named_with_its_install_command(
+def test_missing_package_error_gives_install_command(
     env_id: str, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     missing = {module for module, _ in PACKAGES.values()}
@@ -192,7 +192,7 @@ def test_missing_package_is_named_with_its_install_command(
     ("env_id", "command"),
     [("LunarLander-v3", "pip install box2d"), ("Hopper-v5", "pip install imageio mujoco")],
 )
-def test_missing_simulator_is_named_with_its_install_command(env_id: str, command: str) -> None:
+def test_missing_simulator_error_gives_install_command(env_id: str, command: str) -> None:
     with pytest.raises(ZooError) as caught, missing_packages_named(resolve(env_id)):
         raise gym.error.DependencyNotInstalled("simulator is not installed")
     assert command in str(caught.value)
@@ -354,7 +354,7 @@ def test_strange_env_is_let_through_with_a_warning(strange: dict[str, Any], find
     ],
     ids=str,
 )
-def test_ranges_that_do_not_suit_gaussian_policies_are_told(action_space: Any, is_told: bool) -> None:
+def test_check_env_reports_non_gaussian_action_ranges(action_space: Any, is_told: bool) -> None:
     findings = check_env(lambda: Custom(action_space=action_space), **LIMITED)
     assert [bool("Gaussian" in finding) for finding in findings] == [True] * is_told
     with warnings.catch_warnings():  # other algorithms scale actions themselves
@@ -382,7 +382,7 @@ def test_fine_env_passes_without_a_word(fine: dict[str, Any]) -> None:
     env.step(env.action_space.sample())
 
 
-def test_training_env_and_global_generators_notice_nothing() -> None:
+def test_env_check_leaves_env_and_global_rngs_alone() -> None:
     class Global(Counting):
         def step(self, action: Any) -> Any:
             random.random()
@@ -426,7 +426,7 @@ class KeepingThePast(gym.Env[Any, Any]):
         return self.np_random.normal(size=1) + self._n_steps, 0.0, False, False, {}
 
 
-def test_env_whose_reset_keeps_the_past_is_told_to_be_renewed() -> None:
+def test_check_env_advises_renew_if_reset_keeps_state() -> None:
     [finding] = check_env(KeepingThePast, **LIMITED)
     assert finding.startswith("KeepingThePast needs env.renew=true for exact resume: ")
     assert "went apart at step 1" in finding
@@ -435,7 +435,7 @@ def test_env_whose_reset_keeps_the_past_is_told_to_be_renewed() -> None:
     assert "given twice, went apart at step 1; it does not honour its seed" in finding
 
 
-def test_env_that_ignores_its_seed_is_told_so_even_where_it_is_renewed() -> None:
+def test_check_env_reports_ignored_seed_despite_renew() -> None:
     class Ignoring(KeepingThePast):
         def step(self, action: Any) -> Any:
             return np.random.normal(size=1), 0.0, False, False, {}
@@ -561,7 +561,7 @@ def test_an_odd_env_passes_the_check_and_is_trained_in(name: str) -> None:
 @pytest.mark.parametrize(
     "space", [box(0, 1, (1,), np.int8), box(0, 3, (1,), np.int64), box(-2, 2, (1,), np.int16)], ids=str
 )
-def test_random_actions_reach_every_whole_number_equally_often(algorithm: str, space: spaces.Box) -> None:
+def test_random_integer_actions_are_uniform(algorithm: str, space: spaces.Box) -> None:
     taken: list[int] = []
 
     class Counting(Odd):

@@ -164,7 +164,7 @@ class TestEnvPool:
         with pytest.raises(ZooError, match="has no time limit of its own"):
             env.step(np.zeros(2, np.int64))
 
-    def test_a_lost_life_ends_an_episode_but_not_the_recorded_game(self) -> None:
+    def test_lost_life_ends_episode_but_not_recorded_game(self) -> None:
         env = make_adapter(make_vec_env("envpool:Breakout-v5", 4))
         env.reset([1, 2, 3, 4])
         generator, ends, games, rewards = np.random.default_rng(0), 0, [], np.zeros(4)

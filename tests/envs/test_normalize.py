@@ -34,7 +34,7 @@ batches = st.lists(
 
 
 @given(batches)
-def test_observation_statistics_are_those_of_all_that_was_seen(seen: list[np.ndarray]) -> None:
+def test_observation_statistics_cover_all_batches(seen: list[np.ndarray]) -> None:
     normalizer = Normalizer(VECTOR)
     for batch in seen:
         normalizer.update_observations(batch)
@@ -60,7 +60,7 @@ def test_observation_statistics_are_those_of_all_that_was_seen(seen: list[np.nda
     ),
     st.floats(0.0, 1.0, allow_subnormal=False),
 )
-def test_rewards_are_divided_by_the_deviation_of_the_running_return(
+def test_rewards_are_divided_by_std_of_running_return(
     steps: tuple[np.ndarray, np.ndarray], gamma: float
 ) -> None:
     rewards, dones = steps
@@ -99,7 +99,7 @@ def test_before_anything_is_seen_nothing_is_changed() -> None:
     assert normalizer.normalize_rewards(np.array([3.0])).tolist() == [3.0]
 
 
-def test_rows_of_a_reset_alone_change_no_return_statistics() -> None:
+def test_reset_only_rows_leave_return_statistics_alone() -> None:
     rewards = np.array([[1.0, 2.0], [0.0, 3.0], [4.0, 5.0]])
     dones = np.array([[True, False], [False, False], [False, True]])
     rows = np.array([[True, True], [False, True], [True, True]])
@@ -111,7 +111,7 @@ def test_rows_of_a_reset_alone_change_no_return_statistics() -> None:
     assert normalizer.return_moments.var == pytest.approx(returns.var())
 
 
-def test_wrapper_gives_what_stable_baselines_gives_without_its_prior() -> None:
+def test_wrapper_matches_sb3_vec_normalize_sans_prior() -> None:
     vec_env = pytest.importorskip("stable_baselines3.common.vec_env")
 
     theirs = vec_env.VecNormalize(vec_env.DummyVecEnv([lambda: gym.make("Pendulum-v1")] * 3), gamma=0.9)
@@ -167,7 +167,7 @@ def test_images_and_discrete_parts_are_left_alone() -> None:
     assert env.observation_space.contains(observations)
 
 
-def test_next_step_env_has_the_return_statistics_of_a_same_step_one() -> None:
+def test_autoreset_modes_have_equal_return_statistics() -> None:
     def make() -> Counting:
         return Counting(lengths=(3,))
 
@@ -181,7 +181,7 @@ def test_next_step_env_has_the_return_statistics_of_a_same_step_one() -> None:
     assert same.normalizer.return_moments.var == pytest.approx(after.normalizer.return_moments.var)
 
 
-def test_an_evaluation_that_shares_statistics_leaves_the_running_returns_alone() -> None:
+def test_evaluation_leaves_running_returns_alone() -> None:
     training = make_vec_env("Pendulum-v1", 2, normalize=True)
     training.normalizer.update_returns(np.array([1.0, 2.0]), np.array([False, False]))
     evaluation = VecNormalize(make_vec_env("Pendulum-v1", 2), training=False, normalizer=training.normalizer)
@@ -212,7 +212,7 @@ def assert_same_statistics(one: Normalizer, other: Normalizer) -> None:
         np.testing.assert_allclose(ours[name], theirs[name], rtol=1e-9, atol=1e-12)
 
 
-def test_workers_that_share_have_the_statistics_of_all_that_they_saw() -> None:
+def test_ranks_share_statistics_of_all_observations() -> None:
     """The third of them sees nothing until the second exchange."""
     alone, workers = Normalizer(DICT, gamma=0.0), [Normalizer(DICT, gamma=0.0) for _ in range(3)]
     for worker in workers:
@@ -261,7 +261,7 @@ def test_wrong_keys_are_refused(keys: list[str], message: str) -> None:
 PARTS = spaces.Dict({"a": spaces.Box(-9.0, 9.0, (2,)), "b": spaces.Box(-9.0, 9.0, (1, 3))})
 
 
-def test_each_row_has_the_moments_of_what_counted_of_it() -> None:
+def test_row_moments_include_only_counted_steps() -> None:
     """The third shows something, but nothing of it counts."""
     rows = RowMoments(Normalizer(PARTS), 3)
     generator = np.random.default_rng(0)
@@ -374,7 +374,7 @@ def test_run_goes_on_after_rows_were_lost(tmp_path: Path) -> None:
     assert [row["l"] for row in rows(tmp_path / "2.monitor.csv")] == ["10", "20"]
 
 
-def test_full_disk_is_told_once_and_rows_are_written_again_when_they_can_be(
+def test_monitor_warns_once_on_full_disk_then_recovers(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, no_larger_files: Any
 ) -> None:
     monitor = EpisodeMonitor(tmp_path, 2)
@@ -392,7 +392,7 @@ def test_full_disk_is_told_once_and_rows_are_written_again_when_they_can_be(
 
 
 @pytest.mark.parametrize("other", [{"normalizer": None}, {"config": None}])
-def test_options_beside_config_or_normalizer_are_refused(other: dict[str, Any]) -> None:
+def test_options_with_config_or_normalizer_are_refused(other: dict[str, Any]) -> None:
     env = make_vec_env("Pendulum-v1", 2)
     values = {"normalizer": VecNormalize(env).normalizer, "config": NormalizeConfig(clip_obs=5)}
     with pytest.raises(ZooError, match="norm_reward"):

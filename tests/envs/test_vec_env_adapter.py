@@ -57,7 +57,7 @@ def transitions(stepper: VecEnvAdapter, n_steps: int, action: Any = 0) -> list[l
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_transitions_are_the_same_in_every_autoreset_mode(mode: AutoresetMode) -> None:
+def test_transitions_agree_in_every_autoreset_mode(mode: AutoresetMode) -> None:
     own = transitions(make_adapter(own_env()), 40)
     other = transitions(make_adapter(gymnasium_env(mode)), 40)
     for ours, theirs in zip(own, other, strict=True):
@@ -89,7 +89,7 @@ def test_terminal_wins_where_both_flags_are_set(mode: AutoresetMode | None) -> N
     assert (step.terminated.tolist(), step.truncated.tolist()) == ([True], [False])
 
 
-def test_actions_of_a_discrete_space_begin_at_its_start() -> None:
+def test_discrete_actions_begin_at_the_spaces_start() -> None:
     class Started(Counting):
         def __init__(self) -> None:
             super().__init__()
@@ -115,7 +115,7 @@ def test_infos_of_a_step_are_those_of_episode_ends(mode: AutoresetMode | None) -
     assert infos == [[{}, {}], [{"is_success": False, "score": 20.0}] * 2]
 
 
-def test_info_keywords_are_recorded_by_name_and_arrays_as_lists() -> None:
+def test_info_keywords_are_recorded_arrays_as_lists() -> None:
     class Measuring(Counting):
         def step(self, action: Any) -> Any:
             *rest, info = super().step(action)
@@ -136,12 +136,12 @@ def test_missing_info_keyword_names_the_nearest_one() -> None:
         stepper.step([0])
 
 
-def test_anything_but_a_vector_env_is_refused_with_advice() -> None:
+def test_single_env_is_refused_with_advice() -> None:
     with pytest.raises(ZooError, match="make_vec_env"):
         make_adapter(Counting())  # type: ignore[arg-type]
 
 
-def test_vector_env_that_does_not_say_when_it_resets_is_refused() -> None:
+def test_vector_env_without_autoreset_mode_is_refused() -> None:
     env = gymnasium_env(AutoresetMode.SAME_STEP)
     env.metadata = {}
     with pytest.raises(ZooError, match="autoreset_mode"):
@@ -186,14 +186,14 @@ def test_what_is_not_one_a_row_is_refused(which: str) -> None:
         stepper.step([0, 0])
 
 
-def test_images_of_another_type_than_their_space_are_refused() -> None:
+def test_images_of_wrong_dtype_are_refused() -> None:
     space = spaces.Box(0, 255, (2, 2, 3), np.uint8)
     check_shapes(np.zeros((2, 2, 2, 3), np.uint8), space, 2)
     with pytest.raises(ZooError, match="gave observations of type float64; its space says uint8"):
         check_shapes(np.zeros((2, 2, 2, 3)), space, 2)
 
 
-def test_episodes_that_are_begun_anew_count_from_nothing_and_stand_still_at_their_ends() -> None:
+def test_begun_episodes_restart_counts_and_stop_at_end() -> None:
     envs = make_adapter(make_vec_env(lambda: Counting((3,)), 2, check=False))
     envs.reset([0, 1])
     envs.begin({0: 5, 1: 6})
@@ -326,7 +326,7 @@ def test_successes_are_told_by_anything_that_is_0_or_1(name: str, said: Any) -> 
     assert [each.info for each in episodes] == [{"is_success": True}]
 
 
-def test_records_of_gymnasiums_wrapper_below_changed_rewards_are_raw() -> None:
+def test_records_of_inner_statistics_wrapper_are_raw() -> None:
     def make() -> Any:
         return Clipping(gym.wrappers.RecordEpisodeStatistics(Counting()))
 
@@ -336,7 +336,7 @@ def test_records_of_gymnasiums_wrapper_below_changed_rewards_are_raw() -> None:
     assert [(each.episode_return, each.length) for each in episodes] == [(3.0, 2), (6.0, 3)]
 
 
-def test_records_of_zoos_vector_env_within_a_wrapper_are_raw() -> None:
+def test_records_of_wrapped_zoo_vector_env_are_raw() -> None:
     inner = make_vec_env(Counting, 1, check=False)
     stepper = make_adapter(gym.wrappers.vector.TransformReward(inner, lambda reward: 10 * reward))
     stepper.reset([0])
@@ -386,7 +386,7 @@ class Clock(gym.Env[Any, Any]):
         lambda env: PPO2(SMALL, lambda: env, n_envs=8, compile=False),
     ],
 )
-def test_one_env_in_several_places_is_refused_by_name_and_left_open(make: Callable[[Clock], Any]) -> None:
+def test_reused_env_is_refused_by_name_and_left_open(make: Callable[[Clock], Any]) -> None:
     env = Clock()
     with pytest.raises(ZooError, match=r"Clock.*expected"):
         make(env)
@@ -408,7 +408,7 @@ def test_trial_closes_nothing_of_the_users_own(use: Callable[[Clock], Any]) -> N
     assert env.n_closed == 0
 
 
-def test_whoever_steps_a_vector_env_that_a_model_holds_disturbs_it() -> None:
+def test_stepping_a_models_vector_env_disturbs_it() -> None:
     for envs in (make_vec_env("CartPole-v1", 2), make_vec_env(Clock, 2, check=False)):
         model = A2C(SMALL, envs, seed=0, n_steps=4, compile=False).learn(12)
         assert model.envs is not None
@@ -471,7 +471,7 @@ def test_learning_in_pieces_is_learning_at_once(make: Any) -> None:
         np.testing.assert_array_equal(pieces.get_parameters()[name], values)
 
 
-def test_evaluation_in_a_callback_disturbs_the_env_of_a_model() -> None:
+def test_evaluation_in_callback_disturbs_training_env() -> None:
     class Evaluate(Callback):
         every = 10
 
@@ -595,7 +595,7 @@ MASK_SPACES = [spaces.Box(0, 1, (4,), np.int8), spaces.MultiBinary(4), spaces.Bo
 
 
 @pytest.mark.parametrize("mask_space", MASK_SPACES, ids=str)
-def test_a_mask_among_the_observations_is_used_and_not_seen(mask_space: spaces.Space[Any]) -> None:
+def test_mask_in_observations_is_used_but_not_observed(mask_space: spaces.Space[Any]) -> None:
     def make() -> Masked:
         return Masked(mask_space)
 
@@ -615,7 +615,7 @@ def test_a_mask_among_the_observations_is_used_and_not_seen(mask_space: spaces.S
     assert evaluate_policy(model, own, 5, return_episode_rewards=True)[1]
 
 
-def test_a_mask_is_a_part_like_others_where_nobody_shall_be_asked() -> None:
+def test_mask_is_an_observation_if_mask_actions_is_off() -> None:
     env = make_vec_env(Masked, mask_actions=False, check=False)
     assert list(env.single_observation_space) == ["action_mask", "observations/0"]
     stepper = make_adapter(env)
@@ -623,7 +623,7 @@ def test_a_mask_is_a_part_like_others_where_nobody_shall_be_asked() -> None:
     assert stepper.mask_size is None
 
 
-def test_a_mask_among_the_observations_of_a_foreign_vector_env_is_refused() -> None:
+def test_foreign_vector_env_with_mask_key_is_refused() -> None:
     with pytest.raises(ZooError, match="mask_actions"):
         make_adapter(SyncVectorEnv([lambda: Plain(), lambda: Plain()]))
 
@@ -667,7 +667,7 @@ class OnDevice(VectorEnv[Any, Any, Any]):
         return observations, -final.abs()[:, 0], torch.zeros_like(over), over, infos
 
 
-def test_environments_of_tensors_are_learned_from_through_gymnasiums_conversion() -> None:
+def test_ppo2_learns_tensor_env_via_array_conversion() -> None:
     """Without a push the mean return is about −5."""
     from gymnasium.wrappers.vector import ArrayConversion
 

@@ -91,7 +91,7 @@ def test_wrong_numbers_are_refused(options: dict[str, Any], named: str) -> None:
         make_vec_env("CartPole-v1", **options)
 
 
-def test_one_number_seeds_each_simulator_in_its_turn_and_none_is_too_large_for_one() -> None:
+def test_small_seeds_count_up_and_wrap_at_int32_max() -> None:
     assert small_seeds(5, 3) == small_seeds(np.int64(5), 3) == [5, 6, 7]
     assert small_seeds([9, 4], 2) == [9, 4]
     largest = 2**31 - 1
@@ -153,7 +153,7 @@ def everything(env: Any, n_steps: int) -> list[Any]:
 
 
 @pytest.mark.parametrize("start_method", ["fork", "forkserver"])
-def test_results_are_those_of_the_in_process_env_bit_for_bit(start_method: str) -> None:
+def test_worker_results_equal_in_process_results(start_method: str) -> None:
     in_process = everything(make_vec_env(Noisy, 5, check=False), 40)
     assert_same(everything(workers(Noisy, 5, start_method), 40), in_process)
 
@@ -186,7 +186,7 @@ class Obliging(Counting):
         (("lock",), "cannot be sent between processes"),
     ],
 )
-def test_method_that_raises_in_a_worker_is_told_with_its_traceback(call: Any, message: str) -> None:
+def test_error_in_worker_method_shows_its_traceback(call: Any, message: str) -> None:
     env = workers(Obliging, 3)
     env.reset(seed=0)
     assert env.call("divide", 2) == (0.5, 0.5, 0.5)
@@ -194,7 +194,7 @@ def test_method_that_raises_in_a_worker_is_told_with_its_traceback(call: Any, me
         env.call(*call)
 
 
-def test_raising_env_is_reported_with_its_own_traceback_index_seed_and_step() -> None:
+def test_env_error_names_index_seed_step_and_traceback() -> None:
     stepper = make_adapter(workers(Failing, 4))
     stepper.reset([40, 41, 42, 43])
     stepper.step([0] * 4)
@@ -370,7 +370,7 @@ def test_interrupt_by_an_env_in_a_worker_is_told() -> None:
 
 
 @pytest.mark.parametrize("options", [{"step_timeout": 5}, {"n_workers": 2}])
-def test_what_only_workers_have_is_refused_without_them(options: dict[str, Any]) -> None:
+def test_worker_options_need_worker_vectorization(options: dict[str, Any]) -> None:
     with pytest.raises(ZooError, match=rf"env\.{next(iter(options))}=.*needs env\.vectorization=workers"):
         make_vec_env("CartPole-v1", 2, **options)
 
@@ -443,7 +443,7 @@ def has_ended(handle: int, seconds: float = 10.0) -> bool:
     ("sleep", "method"),
     [("pass", "fork"), pytest.param("time.sleep(0.5)", "forkserver", marks=pytest.mark.slow)],
 )
-def test_environments_are_closed_when_the_parent_is_killed(sleep: str, method: str, tmp_path: Path) -> None:
+def test_envs_are_closed_when_the_parent_is_killed(sleep: str, method: str, tmp_path: Path) -> None:
     with parent(tmp_path, sleep, method) as process:
         handles = read_processes(process)
         if sleep == "pass":
@@ -489,7 +489,7 @@ def observations(vectorization: str, **options: Any) -> list[Any]:
 @pytest.mark.parametrize(
     "start_method", ["fork", "forkserver", pytest.param("spawn", marks=pytest.mark.slow)]
 )
-def test_worker_takes_denormal_numbers_for_zero_as_the_training_process_does(start_method: str) -> None:
+def test_workers_flush_denormals_like_the_trainer(start_method: str) -> None:
     here = observations("sync")
     assert here == [[[0, 0, 0], [0, 0, 0]]] * 4
     assert observations("workers", start_method=start_method) == here

@@ -81,7 +81,7 @@ def test_gif_has_every_frame_and_keeps_the_pace(tmp_path: Path) -> None:
     assert milliseconds == pytest.approx(12 * 1000 / 30, abs=20)
 
 
-def test_small_gif_of_a_video_has_its_length_and_fits_beside_curves(tmp_path: Path) -> None:
+def test_small_gif_keeps_length_and_limits_size(tmp_path: Path) -> None:
     with filming(tmp_path / "film.mp4", 30) as film:
         for frame in np.repeat(frames(3, 90, 400), 10, axis=0):
             film.add(frame)
@@ -149,7 +149,7 @@ class Kept(Film):
         self.n_frames += 1
 
 
-def test_episode_is_seen_from_its_reset_to_its_last_step_and_a_merely_begun_one_is_not() -> None:
+def test_film_shows_only_whole_episodes() -> None:
     film = Kept()
     env = RecordFrames(Counting(), film)
     for _ in range(2):
@@ -160,7 +160,7 @@ def test_episode_is_seen_from_its_reset_to_its_last_step_and_a_merely_begun_one_
     assert film.images == [0, 1, 2, 3, 0, 1, 2, 3]
 
 
-def test_film_has_the_length_that_was_asked_for_at_most() -> None:
+def test_film_stops_at_the_requested_length() -> None:
     film = Kept()
     env = RecordFrames(Counting(), film, length=3)
     env.reset()
@@ -172,7 +172,7 @@ def test_film_has_the_length_that_was_asked_for_at_most() -> None:
 
 @pytest.mark.parametrize("channels", [3, 4])
 @pytest.mark.parametrize(("white", "grey"), [(np.uint8(255), np.uint8(51)), (1.0, 0.2)])
-def test_pictures_of_every_type_are_as_bright_as_they_are_meant(white: Any, grey: Any, channels: int) -> None:
+def test_to_rgb_keeps_brightness_for_every_dtype(white: Any, grey: Any, channels: int) -> None:
     shown = to_rgb(np.array([[[white] * channels, [grey] * channels]]), "Mine-v0")
     assert shown.dtype == np.uint8
     assert shown.tolist() == [[[255] * 3, [51] * 3]]
@@ -187,7 +187,7 @@ def test_numbers_that_are_no_brightness_are_refused(value: float) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_without_a_display_there_are_pictures_all_the_same() -> None:
+def test_highway_env_renders_without_a_display() -> None:
     """highway-env draws nothing where SDL is told to be its dummy."""
     pytest.importorskip("highway_env")
     code = """

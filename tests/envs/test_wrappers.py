@@ -64,7 +64,7 @@ def test_stack_refuses_frames_that_a_cast_changes() -> None:
         make_vec_env(Wide, 1, frame_stack=2, check=False).reset()
 
 
-def test_stacked_vectors_lie_end_to_end_with_zeros_before_the_start() -> None:
+def test_frame_stack_concatenates_and_pads_with_zeros() -> None:
     env = made(Counting, frame_stack=3)
     assert env.single_observation_space.shape == (6,)
     assert env.reset()[0].tolist() == [[0, 0, 0, 0, 0, 0]]
@@ -137,7 +137,7 @@ def test_time_feature_without_a_limit_is_refused() -> None:
         made(Counting, time_feature=True)
 
 
-def test_history_shows_observations_then_actions_oldest_first() -> None:
+def test_history_lists_observations_then_actions() -> None:
     env = made(lambda: Counting(lengths=(9,)), history=2)
     assert env.single_observation_space.shape == (2 * 2 + 2 * 2,)
     assert env.reset()[0].tolist() == [[0, 0, 0, 0, 0, 0, 0, 0]]
@@ -145,7 +145,7 @@ def test_history_shows_observations_then_actions_oldest_first() -> None:
     assert env.step([0])[0].tolist() == [[0, 1, 0, 2, 0, 1, 1, 0]]
 
 
-def test_history_of_actions_that_are_no_vector_is_refused() -> None:
+def test_history_refuses_non_vector_actions() -> None:
     env = Counting()
     env.action_space = spaces.Dict({"a": spaces.Discrete(2)})
     with pytest.raises(ZooError, match=r"env\.history: actions of .* cannot be shown as a vector"):
@@ -180,7 +180,7 @@ def test_masked_velocities_are_zero(env_id: str, masked: list[int]) -> None:
     assert not shown[masked].any()
 
 
-def test_unknown_velocities_are_refused_with_what_to_write() -> None:
+def test_unknown_velocities_error_suggests_indices() -> None:
     with pytest.raises(ZooError, match=r"velocities is not known; known: Acrobot.*indices: \[\.\.\.\]"):
         made(Counting, mask_velocities=True)
     wrapper = {"_target_": "zoo.envs.wrappers.MaskVelocities", "indices": [1]}
@@ -275,7 +275,7 @@ def normalized_inside() -> Any:
         ),
     ],
 )
-def test_statistics_of_wrappers_are_said_not_to_be_saved_or_shared(env: Any, options: Any, told: str) -> None:
+def test_warning_says_wrapper_statistics_are_not_saved(env: Any, options: Any, told: str) -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         made_env = env() if options is None else make_vec_env(env, 1, **options)
@@ -342,7 +342,7 @@ def test_returns_are_summed_before_rewards_are_clipped() -> None:
     assert (np.sign(raw) == signs).all()
 
 
-def test_a_seed_starts_a_new_game_even_after_a_lost_life() -> None:
+def test_seed_starts_new_game_even_after_a_lost_life() -> None:
     env = make_vec_env(BREAKOUT, 1)
     first, _ = env.reset(seed=5)
     for _ in range(200):
@@ -503,7 +503,7 @@ def test_choices_of_an_action_are_those_of_its_parts() -> None:
     assert mask_size(parts[1]) is None
 
 
-def test_parts_whose_names_would_be_the_same_are_refused() -> None:
+def test_spaces_need_parts_with_distinct_names() -> None:
     observed, box = spaces.Discrete(2), spaces.Box(-1, 1, (2,))
     for space in (spaces.Dict({"a/0": box, "a": spaces.Tuple((box,))}), spaces.Tuple(()), spaces.Dict({})):
         with pytest.raises(ZooError, match="need parts, at least one, whose names joined by / differ"):

@@ -87,7 +87,7 @@ def test_same_seed_and_exact_resume(cartpole: ExpertData, policy: Any, normalize
     assert_resumes_exactly(partial(clone, cartpole, policy, env=env, patience=3), 2000, (400, 1200))
 
 
-def test_run_ends_with_the_best_parameters_where_validation_gets_no_better(cartpole: ExpertData) -> None:
+def test_early_stopping_restores_the_best_parameters(cartpole: ExpertData) -> None:
     losses: list[tuple[float, dict[str, np.ndarray]]] = []
 
     class Watch(Callback):
@@ -180,7 +180,7 @@ def test_choices_are_learned_by_cross_entropy() -> None:
     assert not any(gradient[part].any() for part in others)  # a critic is taught nothing, nor made smaller
 
 
-def test_numbers_are_learned_by_squared_error_and_the_deviation_left_alone() -> None:
+def test_box_actions_are_cloned_by_squared_error() -> None:
     learner, data = agent(actions=NUMBERS), linear_expert(NUMBERS)
     cloning, metrics, _, gradient = one_step(learner, data)
     mean = learner.predict(data.observations)[0]
@@ -284,7 +284,7 @@ def test_validation_loss_is_the_mean_over_all_steps(monkeypatch: pytest.MonkeyPa
     assert found == pytest.approx(np.mean(losses), rel=1e-5)
 
 
-def test_recurrent_policy_learns_what_only_memory_tells() -> None:
+def test_recurrent_policy_learns_a_delayed_cue() -> None:
     rng = np.random.default_rng(0)
     observations = np.zeros((400, 2), np.float32)
     cues = rng.integers(0, 2, 100)
@@ -298,7 +298,7 @@ def test_recurrent_policy_learns_what_only_memory_tells() -> None:
     assert epochs[-1].validation_loss < 0.05
 
 
-def test_normaliser_that_has_seen_nothing_takes_in_what_the_expert_saw() -> None:
+def test_fresh_normalizer_is_fitted_to_the_expert() -> None:
     data = record_expert(lambda _: [0.0], "Pendulum-v1", 2, seed=0)
     env = EnvConfig("Pendulum-v1", normalize=True)
     learner = algorithm_class("ppo2")("MlpPolicy", env, **QUIET, n_steps=32)

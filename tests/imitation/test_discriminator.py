@@ -203,12 +203,12 @@ def test_check_sees_a_planted_error(planted: str, monkeypatch: pytest.MonkeyPatc
         check_against_numpy(d_spectral_norm="singular" in planted)
 
 
-def test_right_penalty_is_not_taken_for_a_planted_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unchanged_penalty_passes_the_numpy_check(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Discriminator, "_gradient_penalty", wrong_penalty("none"))
     check_against_numpy()
 
 
-def test_rewards_are_minus_the_logarithm_of_not_being_taken_for_the_expert() -> None:
+def test_rewards_are_minus_log_one_minus_probability() -> None:
     data = expert_of()
     discriminator = judge(data)
     mean, var = data.observations.mean(0), data.observations.var(0)  # at first of the expert alone
@@ -276,7 +276,7 @@ def test_observations_are_normalised_by_those_of_both() -> None:
     np.testing.assert_allclose(moments.var, both.var(0), rtol=0.05)
 
 
-def test_power_method_finds_the_largest_singular_values() -> None:
+def test_power_method_finds_largest_singular_values() -> None:
     torch.manual_seed(0)
     network = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 4), torch.nn.Flatten(), torch.nn.Linear(72, 5))
     spectral = SpectralNorm(network)

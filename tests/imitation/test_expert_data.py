@@ -62,7 +62,7 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     assert data.card["source"] == {"expert": "somebody"}
 
 
-def test_dictionaries_and_actions_with_parts_are_read_as_they_were(tmp_path: Path) -> None:
+def test_nested_expert_data_is_read_as_written(tmp_path: Path) -> None:
     observation_space = spaces.Dict(
         {"eye": spaces.Box(0, 255, (4, 4, 1), np.uint8), "../leg": spaces.Box(-1.0, 1.0, (2,), np.float32)}
     )
@@ -229,7 +229,7 @@ def save(path: Path, **changes: Any) -> Path:
     return path
 
 
-def test_arrays_are_read_for_the_spaces_of_the_environment(tmp_path: Path) -> None:
+def test_sb_arrays_are_converted_to_the_envs_spaces(tmp_path: Path) -> None:
     data = read_expert(save(tmp_path / "sb.npz"), (BOX, spaces.Discrete(2)))
     assert data.observations.dtype == np.float32
     assert data.observations.tolist() == [[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]
@@ -241,7 +241,7 @@ def test_arrays_are_read_for_the_spaces_of_the_environment(tmp_path: Path) -> No
     assert data.card["source"] == {"format": "Stable-Baselines", "file": "sb.npz"}
 
 
-def test_numbers_are_clipped_to_what_the_environment_takes(tmp_path: Path) -> None:
+def test_expert_actions_are_clipped_to_action_space(tmp_path: Path) -> None:
     path = save(tmp_path / "sb.npz", actions=np.array([[0.5], [-3.0], [9.0]]))
     data = read_expert(path, (BOX, spaces.Box(-2.0, 2.0, (1,), np.float32)))
     assert data.actions.tolist() == [[0.5], [-2.0], [2.0]]
@@ -262,7 +262,7 @@ def test_what_is_no_action_is_not_rounded(tmp_path: Path, changes: dict[str, Any
     assert read_expert(whole, (BOX, spaces.Discrete(2))).actions.tolist() == [0, 1, 1]
 
 
-def test_what_does_not_fit_is_refused_with_what_differs(tmp_path: Path) -> None:
+def test_mismatched_expert_data_error_names_difference(tmp_path: Path) -> None:
     path = save(tmp_path / "sb.npz")
     with pytest.raises(ZooError, match=r"observations of shape \(2,\), expected \(3,\)"):
         read_expert(path, (spaces.Box(-1.0, 1.0, (3,), np.float32), spaces.Discrete(2)))

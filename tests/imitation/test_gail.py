@@ -39,7 +39,7 @@ def imitator(data: Any, policy: Any = None, **options: Any) -> GAIL:
 
 # -- rewards --------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("generator", ["ppo2", "trpo"])
-def test_rewards_are_the_discriminators_and_returns_the_environments(
+def test_gail_uses_its_rewards_but_logs_env_returns(
     cartpole: ExpertData, generator: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = imitator(cartpole, generator=generator, n_steps=64)
@@ -82,7 +82,7 @@ def test_next_step_environments_earn_for_real_steps(cartpole: ExpertData, genera
 
 # -- what is trained when -------------------------------------------------------------------------------
 @pytest.mark.parametrize("generator", GENERATORS)
-def test_every_generator_moves_and_so_does_the_discriminator(cartpole: ExpertData, generator: str) -> None:
+def test_generator_and_discriminator_both_train(cartpole: ExpertData, generator: str) -> None:
     model = imitator(cartpole, generator=generator, g_step=2, d_step=3)
     assert isinstance(model, GAIL)
     assert isinstance(model, GENERATOR_CLASSES[generator])
@@ -97,7 +97,7 @@ def test_every_generator_moves_and_so_does_the_discriminator(cartpole: ExpertDat
     assert model.runner.state["discriminator.count"] == 9
 
 
-def test_generator_learns_as_it_does_alone_from_the_same_rewards(
+def test_generator_equals_plain_ppo2_for_env_rewards(
     cartpole: ExpertData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the environment's rewards left in place, and no steps of a discriminator, it is that itself."""
@@ -190,7 +190,7 @@ def test_wrong_input_gets_one_clear_line(cartpole: ExpertData, tmp_path: Any) ->
         imitator(None, env="Zoo/Composite-v0", generator="acktr")
 
 
-def test_discriminator_sees_clipped_actions_and_raw_observations() -> None:
+def test_discriminator_inputs_are_raw_and_clipped() -> None:
     env = EnvConfig("Pendulum-v1", max_episode_steps=20, normalize=True)
     data = record_expert(lambda _: np.zeros(1, np.float32), "Pendulum-v1", 1, seed=0)
     model = imitator(data, {"net_arch": [8], "log_std_init": 2.0}, env=env)

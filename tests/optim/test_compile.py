@@ -51,13 +51,13 @@ def test_compiled_code_lies_in_the_users_cache(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_without_a_compiler_a_run_goes_on_eagerly_and_says_so_once(tmp_path: Path) -> None:
+def test_missing_compiler_warns_once_and_runs_eagerly(tmp_path: Path) -> None:
     (line,) = run(tmp_path, compiles=False, CXX="/nonexistent").splitlines()
     assert "going on without" in line
     assert "No working C++ compiler" in line
 
 
-def test_without_what_is_private_in_pytorch_a_run_goes_on_eagerly(tmp_path: Path) -> None:
+def test_run_without_torch_inductor_stays_eager(tmp_path: Path) -> None:
     """As with a release of PyTorch in which it is no more."""
     said = run(tmp_path, compiles=False, before="sys.modules['torch._inductor'] = None")
     assert "going on without" in said
@@ -100,7 +100,7 @@ def matrix(rows: int, columns: int, transposed: bool = False, **options: Any) ->
 
 @pytest.mark.usefixtures("needs_compiler")
 @pytest.mark.slow
-def test_blocks_make_up_the_product_of_factors_in_any_layout() -> None:
+def test_blocked_products_are_right_in_any_layout() -> None:
     def all_products(*factors: Tensor) -> list[Tensor]:
         return [left @ right for left, right in zip(factors[::2], factors[1::2], strict=True)]
 
@@ -115,7 +115,7 @@ def test_blocks_make_up_the_product_of_factors_in_any_layout() -> None:
 
 
 @pytest.mark.usefixtures("needs_compiler")
-def test_products_of_parts_and_what_they_fuse_with_are_right() -> None:
+def test_sliced_and_fused_products_are_right() -> None:
     def layers(one: Tensor, other: Tensor, column: Tensor) -> list[Tensor]:
         row, later = one[:1].expand(128, 128), other.view(-1)[256 : 256 + 128 * 40].view(128, 40)
         parts = [one[5:45, 3:60] @ other[2:59, 7:], one[::2, ::3] @ other[:43], one @ later, row @ other]

@@ -128,7 +128,7 @@ def explicit_factors(module: Small, batch: Tensor, weights: Tensor) -> dict[str,
 
 
 @pytest.mark.parametrize("bias", [True, False])
-def test_factors_are_those_summed_sample_by_sample_and_place_by_place(bias: bool) -> None:
+def test_factors_match_sums_over_samples_and_positions(bias: bool) -> None:
     module = small(bias=bias)
     found = factors_of(kfac_of(module), pictures(), weights_of())
     for name, (inputs, outputs) in explicit_factors(module, pictures(), weights_of()).items():
@@ -195,7 +195,7 @@ PATHS = {"eigen": damped_product, "cholesky": product_of_damped}
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("inverse", PATHS)
-def test_natural_gradient_is_that_of_the_explicit_kronecker_products(inverse: str, bias: bool) -> None:
+def test_natural_gradient_matches_kronecker_products(inverse: str, bias: bool) -> None:
     kfac = kfac_of(small(bias=bias), inverse=inverse)
     state = kfac.update_averages(kfac.initial_state(), factors_of(kfac, pictures(), weights_of()))
     state = state.replaced(kfac.inverses(state))
@@ -207,7 +207,7 @@ def test_natural_gradient_is_that_of_the_explicit_kronecker_products(inverse: st
         torch.testing.assert_close(found[name], part)
 
 
-def test_running_averages_are_plain_means_first_and_move_a_little_from_then_on() -> None:
+def test_running_averages_start_as_means_then_decay() -> None:
     kfac = kfac_of(small(), n_plain=3, decay=0.9)
     batches = [factors_of(kfac, pictures(seed), weights_of()) for seed in range(5)]
     state, states = kfac.initial_state(), []
@@ -297,14 +297,14 @@ REFUSED: dict[str, tuple[nn.Module, Callable[[Any, Tensor], Tensor], str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_the_curvature_is_not_known_of_is_refused_by_its_name(name: str) -> None:
+def test_layers_without_known_curvature_are_refused(name: str) -> None:
     layer, function, message = REFUSED[name]
     kfac = kfac_of(Used(layer, function).double())
     with pytest.raises(ZooError, match=f"K-FAC .*{message}"):
         factors_of(kfac, torch.randn(N_SAMPLES, 3, dtype=torch.float64), weights_of())
 
 
-def test_a_normalisation_whose_bias_is_not_trained_has_the_block_of_its_scale() -> None:
+def test_layer_norm_without_bias_has_the_scale_block() -> None:
     frozen = nn.LayerNorm(2).double()
     frozen.bias.requires_grad_(False)
     values, weights = torch.randn(N_SAMPLES, 2, dtype=torch.float64), weights_of()

@@ -112,7 +112,7 @@ COMPILED = pytest.mark.parametrize("compiled", [False, True])
 
 
 @COMPILED
-def test_fisher_products_are_those_of_the_explicit_matrix(compiled: bool) -> None:
+def test_fisher_products_match_the_explicit_matrix(compiled: bool) -> None:
     policy = Policy(compiled=compiled)
     fisher = policy.explicit_fisher() + DAMPING * torch.eye(policy.parameters.size)
     for _ in range(3):
@@ -124,7 +124,7 @@ def test_fisher_products_are_those_of_the_explicit_matrix(compiled: bool) -> Non
 
 
 @pytest.mark.parametrize(("compiled", "is_short"), [(False, True), (False, False), (True, False)])
-def test_conjugate_gradient_solves_what_the_explicit_matrix_does(compiled: bool, is_short: bool) -> None:
+def test_conjugate_gradient_matches_explicit_solution(compiled: bool, is_short: bool) -> None:
     policy = Policy(compiled=compiled)
     fisher = policy.explicit_fisher() + DAMPING * torch.eye(policy.parameters.size)
     right_side = fisher @ torch.randn(policy.parameters.size)
@@ -140,7 +140,7 @@ def test_conjugate_gradient_solves_what_the_explicit_matrix_does(compiled: bool,
 
 
 @pytest.mark.parametrize("bound", [1e-3, 1e-5])
-def test_the_estimate_is_the_divergence_of_a_short_step(bound: float) -> None:
+def test_longest_step_reaches_the_kl_bound(bound: float) -> None:
     """Along a direction of full rank, without damping: the shorter the step, the better."""
     policy = Policy(compiled=False)
     old = policy.old(State(policy.runner.state), policy.observations)

@@ -106,7 +106,7 @@ def adam_path(grads: Tensor, learning_rate: Tensor, *, compiled: bool) -> Tensor
 @pytest.mark.parametrize(
     ("dtype", "error"), [(torch.float32, 1.5e-6), pytest.param(torch.float64, 1e-12, marks=pytest.mark.slow)]
 )
-def test_adam_stays_beside_pytorchs_for_thousands_of_steps(dtype: torch.dtype, error: float) -> None:
+def test_adam_matches_pytorch_for_thousands_of_steps(dtype: torch.dtype, error: float) -> None:
     """Powers of 0.999 in single precision would make the first steps wrong by 1e-5."""
     drawn = torch.randn(2000, N_PARAMETERS, generator=torch.Generator().manual_seed(3), dtype=dtype)
     grads = (1.0 + 0.3 * drawn) * 10.0 ** torch.linspace(-4, 3, N_PARAMETERS, dtype=dtype)
@@ -139,7 +139,7 @@ def test_momentum_walks_as_pytorchs(decay: float) -> None:
     torch.testing.assert_close(walk(Momentum(decay), start, steps, rates), theirs, rtol=2e-4, atol=2e-6)
 
 
-def test_rmsprop_in_tensorflows_form_keeps_epsilon_inside_the_root() -> None:
+def test_rmsprop_adds_epsilon_inside_the_root() -> None:
     optimizer = RMSprop(decay=0.5, eps=0.25)
     parameters, slots = torch.zeros(1), optimizer.initial(torch.zeros(1))
     square, expected = 1.0, 0.0
@@ -192,7 +192,7 @@ def copied(state: State) -> State:
     return State({name: tensor.clone() for name, tensor in state.items()})
 
 
-def test_a_step_aside_moves_as_one_on_the_live_state_and_leaves_everything_else_as_it_is() -> None:
+def test_functional_step_equals_a_step_on_live_state() -> None:
     ours, live = updater(max_grad_norm=0.5), updater(max_grad_norm=0.5)
     live_state: State = LiveState(live.initial_state())
     state = ours.initial_state()
@@ -269,7 +269,7 @@ def half_error(module: FunctionalModule, half: slice) -> Tensor:
 
 @KINDS
 @pytest.mark.parametrize("limit", [1e-4, 1e4])
-def test_averaged_gradients_of_two_halves_are_those_of_the_whole(kind: type[State], limit: float) -> None:
+def test_averaged_gradients_of_halves_equal_the_whole(kind: type[State], limit: float) -> None:
     """Clipping comes after the average, and both workers stop or neither: halves alone would disagree."""
 
     def work(workers: Any, half: slice) -> tuple[State, list[Tensor]]:
@@ -298,7 +298,7 @@ def test_averaged_gradients_of_two_halves_are_those_of_the_whole(kind: type[Stat
     torch.testing.assert_close(torch.stack(seen), torch.stack(expected_seen), rtol=1e-4, atol=1e-6)
 
 
-def test_it_is_half_the_sum_of_squares_of_weights_that_are_not_spared() -> None:
+def test_weight_decay_is_l2_gradient_except_on_spared() -> None:
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.Linear(4, 2))
     parameters = Parameters("critic", module)

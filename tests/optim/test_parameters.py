@@ -21,7 +21,7 @@ def vector_of(seed: int) -> Tensor:
     return torch.cat([parameter.detach().reshape(-1) for parameter in network(seed).parameters()])
 
 
-def test_frozen_parameters_and_buffers_stay_with_the_module() -> None:
+def test_frozen_parameters_and_buffers_stay_in_module() -> None:
     model = network()
     model.body.requires_grad_(False)
     model.register_buffer("scale", torch.ones(1))
@@ -41,7 +41,7 @@ def test_frozen_parameters_and_buffers_stay_with_the_module() -> None:
 
 
 @pytest.mark.parametrize("requires_grad", [True, False])
-def test_the_module_at_a_vector_is_the_one_that_the_vector_was_taken_from(requires_grad: bool) -> None:
+def test_module_at_vector_equals_its_source_module(requires_grad: bool) -> None:
     parameters = Parameters("net", network())
     before = parameters.flat.clone()
     values, _ = batch()
@@ -64,7 +64,7 @@ def test_gradients_flow_to_a_vector_that_requires_them() -> None:
         torch.testing.assert_close(gradient[parameters.slices[name]].view_as(parameter), expected)
 
 
-def test_the_module_at_a_live_vector_is_kept_and_follows_what_is_written() -> None:
+def test_module_at_live_vector_is_cached_and_updated() -> None:
     parameters = Parameters("net", network())
     vector = vector_of(9)
     module = parameters.module_at(vector)

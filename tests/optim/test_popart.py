@@ -50,7 +50,7 @@ def batches(n: int = 6) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("live", [False, True])
-def test_outputs_mean_the_same_before_and_after_new_units_in_the_target_too(live: bool) -> None:
+def test_update_preserves_outputs_of_critic_and_target(live: bool) -> None:
     part, parameters, state = normalizer_and_state(double=True)
     if live:
         state = LiveState(state)
@@ -68,7 +68,7 @@ def test_outputs_mean_the_same_before_and_after_new_units_in_the_target_too(live
         assert changed == list(range(part.weight.start, parameters.size))
 
 
-def test_moments_are_those_of_all_targets_so_far_and_of_a_hundredth_of_a_standard_normal_one() -> None:
+def test_moments_cover_all_targets_and_a_small_prior() -> None:
     part, _, state = normalizer_and_state()
     for batch in batches():
         state = part.update(state, batch)
@@ -98,7 +98,7 @@ def test_targets_of_other_workers_count_as_own_ones() -> None:
 
 
 @pytest.mark.parametrize("constant", [0.0, -7.5, 1e6])
-def test_constant_returns_keep_the_smallest_unit_and_stay_numbers(constant: float) -> None:
+def test_constant_returns_keep_std_at_its_minimum(constant: float) -> None:
     part, parameters, state = normalizer_and_state()
     for _ in range(300):
         state = part.update(state, torch.full((64,), constant))
@@ -109,7 +109,7 @@ def test_constant_returns_keep_the_smallest_unit_and_stay_numbers(constant: floa
     assert all(each.isfinite().all() for each in means(part, parameters, state, torch.randn(9, 3)).values())
 
 
-def test_outputs_mean_the_same_in_no_units_and_in_those_of_moments_that_are_given_back() -> None:
+def test_reset_and_with_moments_preserve_outputs() -> None:
     part, parameters, state = normalizer_and_state(double=True)
     state = part.update(state, batches()[1])
     inputs, moments = torch.randn(20, 3, dtype=torch.float64), part.moments(state)
@@ -129,7 +129,7 @@ def test_outputs_mean_the_same_in_no_units_and_in_those_of_moments_that_are_give
         torch.testing.assert_close(again[name], tensor)
 
 
-def test_a_compiled_step_and_an_eager_one_give_the_same() -> None:
+def test_compiled_step_equals_eager_step() -> None:
     def states(compile: bool) -> dict[str, Tensor]:
         part, _, state = normalizer_and_state()
 
@@ -149,7 +149,7 @@ def test_a_compiled_step_and_an_eager_one_give_the_same() -> None:
         torch.testing.assert_close(compiled[name], expected, rtol=1e-5, atol=1e-5)
 
 
-def test_the_output_layer_is_the_last_one_to_a_single_value() -> None:
+def test_output_layer_is_a_last_linear_to_one_value() -> None:
     assert output_layer(nn.Sequential(nn.Linear(3, 3), critic())) == "1.2"
     for module in (nn.ReLU(), nn.Linear(3, 2), nn.Linear(3, 1, bias=False)):
         with pytest.raises(ZooError, match="ends with a linear layer to one value"):

@@ -31,7 +31,7 @@ def told(gradient_steps: float, multiplications: float = SMALL, **choices: Any) 
     return heard
 
 
-def test_only_long_runs_are_compiled_and_only_once_their_operations_are_known() -> None:
+def test_only_long_runs_are_compiled_after_first_steps() -> None:
     for gradient_steps, compiles in ((1e3, False), (1e6, True)):
         heard = told(gradient_steps)
         assert heard.compile == "auto"
@@ -53,7 +53,7 @@ def test_threads_follow_the_form_that_was_decided(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(("given", "expected"), [("3", 3), ("9", 4), ("2,1", 2)])
-def test_large_networks_get_what_the_environment_allows_and_not_what_torch_had_before(
+def test_large_networks_use_omp_num_threads(
     given: str, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", given)
@@ -61,7 +61,7 @@ def test_large_networks_get_what_the_environment_allows_and_not_what_torch_had_b
         assert threads(told(1, LARGE, compile=False)) == expected
 
 
-def test_a_resumed_run_takes_the_decisions_of_the_first_part() -> None:
+def test_resumed_run_keeps_the_first_parts_decisions() -> None:
     first = told(1e6)
     with first.in_force():
         first.decide(1000)
@@ -79,7 +79,7 @@ def n_not_flushed() -> int:
     return int((torch.full((1_000_000,), 1e-30) * 1e-10).count_nonzero())
 
 
-def test_denormals_are_flushed_within_the_block_and_not_afterwards() -> None:
+def test_denormals_are_flushed_only_within_the_block() -> None:
     torch.set_flush_denormal(False)
     with torch_settings(1):
         assert n_not_flushed() == 0
@@ -91,7 +91,7 @@ def test_denormals_are_flushed_within_the_block_and_not_afterwards() -> None:
     assert n_not_flushed() == 1_000_000
 
 
-def test_products_are_exact_within_the_block_whatever_was_set_before() -> None:
+def test_matmul_precision_is_highest_within_the_block() -> None:
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("medium")
     try:
@@ -126,7 +126,7 @@ def test_a_gpu_that_is_not_there_is_refused() -> None:
     assert runtime(device="auto").device.type == "cpu"
 
 
-def test_modules_with_tensors_outside_the_state_run_eagerly(caplog: pytest.LogCaptureFixture) -> None:
+def test_modules_with_tensors_beyond_state_run_eagerly(caplog: pytest.LogCaptureFixture) -> None:
     """Who asked for compiling is told why not; who left it to the rules is not."""
     trained, frozen, recurrent, unsaved = (nn.Linear(2, 2) for _ in range(4))
     normalized = nn.BatchNorm1d(2)

@@ -135,7 +135,7 @@ def assert_same_state(compiled: UpdateRunner, eager: UpdateRunner) -> None:
         torch.testing.assert_close(compiled.state[name], tensor, rtol=1e-3, atol=1e-5)
 
 
-def test_metrics_are_means_over_the_rows_and_outputs_stand_in_their_order() -> None:
+def test_metrics_are_averaged_and_outputs_are_stacked() -> None:
     whole, by_ones = Regression(), Regression()
     ran = whole.run(6)
     generator = torch.Generator().manual_seed(6)
@@ -165,7 +165,7 @@ def test_state_is_overwritten_in_place() -> None:
 
 
 @pytest.mark.parametrize("stop_at", [0, 2, 5])
-def test_a_stopped_call_takes_the_steps_before_the_stop_and_looks_at_its_own(stop_at: int) -> None:
+def test_stopped_call_keeps_only_the_steps_before_it(stop_at: int) -> None:
     stopped, short, longer = Regression(), Regression(), Regression()
     ran, expected = stopped.run(6, stop_at=stop_at), longer.run(6, until=stop_at + 1)
     assert torch.equal(ran.metrics, expected.metrics)
@@ -176,7 +176,7 @@ def test_a_stopped_call_takes_the_steps_before_the_stop_and_looks_at_its_own(sto
 
 
 @pytest.mark.parametrize("compiled", [True, "replayed"], indirect=True)
-def test_compiled_calls_of_any_length_end_as_eager_ones(compiled: bool) -> None:
+def test_compiled_calls_of_any_length_equal_eager_ones(compiled: bool) -> None:
     """Calls that grow are compiled at most twice, however many other loops this process has compiled."""
     eager, graphed = Regression(), Regression(compiled=compiled)
     addresses = {name: tensor.data_ptr() for name, tensor in graphed.runner.state.items()}
@@ -279,7 +279,7 @@ def _swap(state: State, shared: Tensor, row: Tensor) -> StepResult:
     return StepResult(state.replaced({"a": state["b"], "b": state["a"]}), {})
 
 
-def test_the_form_is_chosen_after_the_first_eager_step_and_kept() -> None:
+def test_compiling_is_decided_after_first_eager_step() -> None:
     long, short = Regression(compiled="auto"), Regression(compiled="auto")
     long.runner.runtime.expect(1e7, 1e4)
     short.runner.runtime.expect(10, 1e4)

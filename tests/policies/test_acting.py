@@ -135,7 +135,7 @@ def test_numpy_gives_what_torch_gives(make: Callable[[], nn.Module]) -> None:
 
 
 @pytest.mark.parametrize("hooked", ["critic", "critic_encoder"])
-def test_values_of_a_critic_that_is_hooked_into_come_from_the_modules(hooked: str) -> None:
+def test_values_of_hooked_critic_come_from_its_modules(hooked: str) -> None:
     policy = on_policy(BOX, share_encoder=False)
     seen = {"observations": observed()}
     plain = ActingPolicy(policy).values(seen)

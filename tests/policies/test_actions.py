@@ -97,7 +97,7 @@ WHOLE_NUMBERS = [
 
 
 @pytest.mark.parametrize("space", WHOLE_NUMBERS, ids=str)
-def test_every_whole_number_is_an_equal_part_of_scaled_actions(space: spaces.Box) -> None:
+def test_scaled_actions_split_evenly_into_integers(space: spaces.Box) -> None:
     action_adapter = make_action_adapter(space, scaled=True)
     numbers = np.arange(int(space.low.item()), int(space.high.item()) + 1)
     uniform = np.random.default_rng(0).uniform(-1, 1, (1_000 * len(numbers), 1)).astype(np.float32)
@@ -149,7 +149,7 @@ def test_a_space_without_an_adapter_is_refused() -> None:
         make_action_adapter(spaces.Text(3), scaled=False)
 
 
-def test_dimension_without_width_is_stored_as_the_middle() -> None:
+def test_zero_width_dimension_is_stored_as_zero() -> None:
     space = spaces.Box(np.array([-1.0, 2.0], np.float32), np.array([1.0, 2.0], np.float32))
     action_adapter = make_action_adapter(space, scaled=True)
     with np.errstate(all="raise"):

@@ -112,7 +112,7 @@ def spectral_norms(network: nn.Module) -> list[float]:
     return [torch.linalg.matrix_norm(layer.weight, 2).item() for layer in layers]
 
 
-def test_first_weights_are_orthogonal_with_a_small_actor_head() -> None:
+def test_initial_weights_are_orthogonal_and_head_small() -> None:
     network = policy()
     assert spectral_norms(network.actor) == pytest.approx([math.sqrt(2), math.sqrt(2)], rel=1e-4)
     assert spectral_norms(network.head) == pytest.approx([0.01], rel=1e-4)
@@ -143,7 +143,7 @@ def made_bold(policy: Any) -> Any:
     return policy
 
 
-def test_there_is_a_value_for_each_action_and_their_mean_is_that_under_the_policy() -> None:
+def test_state_value_is_policy_mean_of_action_values() -> None:
     policy = made_bold(action_values(net_arch=[8]))
     logits, values, state = policy(SEEN)
     assert values.shape == logits.shape == (4, 5, 4)
@@ -157,7 +157,7 @@ def test_there_is_a_value_for_each_action_and_their_mean_is_that_under_the_polic
     ("net_arch", "hidden"),
     [([], [64, 64]), ([16, 8], [16, 8]), ({"pi": [8], "vf": [4]}, [4]), ({"shared": [8]}, [64, 64])],
 )
-def test_advantages_have_the_critics_layers_and_never_none(net_arch: Any, hidden: list[int]) -> None:
+def test_advantage_network_has_the_critics_layers(net_arch: Any, hidden: list[int]) -> None:
     policy = dueling(net_arch=net_arch)
     assert widths(policy.advantage) == [*hidden, 1]
     assert policy.advantage.input_size == policy.critic.input_size + 3
@@ -165,7 +165,7 @@ def test_advantages_have_the_critics_layers_and_never_none(net_arch: Any, hidden
     assert spectral_norms(policy.advantage) == pytest.approx(gains, rel=1e-4)
 
 
-def test_an_action_is_worth_its_advantage_over_the_mean_of_those_that_are_drawn() -> None:
+def test_action_values_centre_advantages_by_sampling() -> None:
     policy = made_bold(dueling(net_arch=[8]))
     actions, noise = torch.randn(4, 5, 3), torch.randn(1 + 3, 4, 5, 3)
     parameters, values, _ = policy(SEEN)

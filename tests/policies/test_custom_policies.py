@@ -242,7 +242,7 @@ class Transposed(Width):
         return super().forward(observations).T
 
 
-def test_features_of_another_shape_than_said_are_refused() -> None:
+def test_encoder_must_return_features_dim_features() -> None:
     with pytest.raises(ZooError, match="features_dim"):
         zoo.PPO2({"encoder": Transposed}, "CartPole-v1", n_envs=2, n_steps=8, compile=False).learn(16)
 
@@ -280,7 +280,7 @@ def modes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[bool, bool]]:
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_only_gradient_steps_are_taken_in_training_mode(
+def test_only_gradient_steps_use_training_mode(
     name: str, modes: list[tuple[bool, bool]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = make(name)
@@ -324,7 +324,7 @@ def test_acting_drops_nothing_and_moves_no_statistics(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_a_restored_run_with_dropout_and_statistics_ends_as_an_uninterrupted_one(name: str) -> None:
+def test_restored_run_with_dropout_is_exact(name: str) -> None:
     straight = make(name, dropout=0.3, normalize=True).learn(64)
     resumed = make(name, seed=2, dropout=0.3, normalize=True)
     resumed.load_state(copy.deepcopy(straight.state()))

@@ -152,7 +152,7 @@ def as_pairs(space: spaces.Space[Any], logits: Tensor) -> Tensor:
 @pytest.mark.parametrize(("space", "sizes"), CHOICES, ids=str)
 @given(batch=batches, scale=scales, seed=seeds)
 @each_example
-def test_masked_is_a_distribution_over_the_valid_actions_alone(
+def test_masked_head_renormalizes_over_valid_actions(
     space: spaces.Space[Any], sizes: list[int], batch: int, scale: float, seed: int
 ) -> None:
     ours = head(space)
@@ -184,9 +184,7 @@ def test_masked_is_a_distribution_over_the_valid_actions_alone(
 
 
 @pytest.mark.parametrize(("space", "sizes"), CHOICES, ids=str)
-def test_arrays_are_masked_as_tensors_are_and_only_valid_actions_are_drawn(
-    space: spaces.Space[Any], sizes: list[int]
-) -> None:
+def test_array_masks_equal_tensor_masks_and_hold(space: spaces.Space[Any], sizes: list[int]) -> None:
     ours, rng = head(space), np.random.default_rng(0)
     parameters = rng.normal(0, 3, (500, ours.parameter_size)).astype(np.float32)
     masks = valid_masks(0, 500, sizes)
@@ -201,7 +199,7 @@ def test_arrays_are_masked_as_tensors_are_and_only_valid_actions_are_drawn(
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e4])
-def test_formulas_and_their_gradients_are_finite_at_extreme_parameters(scale: float) -> None:
+def test_formulas_are_finite_at_extreme_parameters(scale: float) -> None:
     cases: list[tuple[spaces.Space[Any], Tensor]] = [
         (spaces.Discrete(3), torch.tensor([0, 2])),
         (spaces.MultiDiscrete([2, 3]), torch.tensor([[0, 2], [1, 0]])),
@@ -243,7 +241,7 @@ def test_categorical_draws_have_their_probabilities() -> None:
     )
 
 
-def test_multi_categorical_draws_are_independent_and_have_their_probabilities() -> None:
+def test_multi_categorical_samples_match_probabilities() -> None:
     first, second = [0.2, 0.8], [0.5, 0.3, 0.2]
     logits = np.log([*first, *second])
     actions = draws(spaces.MultiDiscrete([2, 3]), logits)
@@ -255,7 +253,7 @@ def test_multi_categorical_draws_are_independent_and_have_their_probabilities() 
     np.testing.assert_allclose(described[1], [second], rtol=1e-5)
 
 
-def test_bernoulli_draws_are_independent_and_have_their_probabilities() -> None:
+def test_bernoulli_samples_match_probabilities() -> None:
     probabilities = np.array([0.1, 0.7])
     logits = np.log(probabilities / (1 - probabilities))
     actions = draws(spaces.MultiBinary(2), logits)
@@ -406,7 +404,7 @@ def test_gaussian_draws_have_their_moments() -> None:
     np.testing.assert_array_equal(squashed(2).sample(parameters, noise), np.tanh(actions))
 
 
-def test_imitation_moves_the_mean_action_and_leaves_the_deviation_alone() -> None:
+def test_imitation_loss_trains_mean_and_not_deviation() -> None:
     parameters = torch.tensor([[0.5, -1.0, 0.3, 0.3]], requires_grad=True)
     expert = torch.tensor([[0.1, 0.2]])
     for head, mean in ((gaussian(2), parameters[:, :2]), (squashed(2), parameters[:, :2].tanh())):
@@ -423,7 +421,7 @@ def transformed(parameters: Tensor) -> distributions.TransformedDistribution:
     )
 
 
-def test_squashed_log_prob_is_that_of_a_transformed_normal() -> None:
+def test_squashed_log_prob_matches_transformed_normal() -> None:
     head, noise = squashed(2), torch.randn(6, 10, 2)
     parameters = head(torch.randn(6, 10, 3)).detach().requires_grad_()
     actions, log_prob = head.rsample(parameters, noise)
@@ -526,7 +524,7 @@ def test_parameters_are_mean_deviation_and_features(full_std: bool, use_expln: b
 
 @KINDS
 @CURVES
-def test_noise_has_the_variance_that_the_log_probability_knows(full_std: bool, use_expln: bool) -> None:
+def test_sde_noise_has_the_variance_of_log_prob(full_std: bool, use_expln: bool) -> None:
     made, n_draws = sde(full_std=full_std, use_expln=use_expln), 40_000
     features = torch.randn(1, F)
     parameters = made(features).detach().numpy()
@@ -561,7 +559,7 @@ def test_each_row_has_noise_by_its_own_weights() -> None:
 
 
 @KINDS
-def test_log_probability_entropy_and_divergence_are_a_normals(full_std: bool) -> None:
+def test_sde_formulas_are_those_of_a_normal(full_std: bool) -> None:
     made, other = sde(full_std=full_std), sde(full_std=full_std, use_expln=True)
     features, actions = torch.randn(7, F), torch.randn(7, N)
     parameters, expected = made(features), sde_normal(made, features)
@@ -574,7 +572,7 @@ def test_log_probability_entropy_and_divergence_are_a_normals(full_std: bool) ->
 
 
 @pytest.mark.parametrize("learns", [True, False])
-def test_only_where_they_are_learned_features_get_gradients_of_the_deviation(learns: bool) -> None:
+def test_deviation_trains_features_only_if_learned(learns: bool) -> None:
     made, features = sde(learns=learns), torch.randn(6, F, requires_grad=True)
     log_prob, entropy = made.log_prob_and_entropy(made(features), torch.randn(6, N))
     of = [features, made.log_std]
@@ -587,7 +585,7 @@ def test_only_where_they_are_learned_features_get_gradients_of_the_deviation(lea
     assert through_mean.any()
 
 
-def test_gradients_are_the_mean_of_those_through_the_weights() -> None:
+def test_sde_gradients_match_those_of_sampled_weights() -> None:
     """Of E f(a), by a number for each action as by a W for each sample, in the closed form of a quadratic."""
     made = sde(squash=True, use_expln=True).double()
     assert isinstance(made, SquashedStateDependentGaussian)
@@ -619,7 +617,7 @@ def test_means_are_clipped_where_a_bound_is_given() -> None:
     torch.testing.assert_close(sde(learns=False, clip_mean=None)(features)[:, :N], free)
 
 
-def test_expln_is_smooth_at_zero_and_slower_than_exp_above() -> None:
+def test_expln_is_smooth_at_zero_and_slower_above() -> None:
     values = torch.tensor([-3.0, -1e-3, 0.0, 1e-3, 2.0], dtype=torch.float64, requires_grad=True)
     sizes = expln(values)
     expected = [np.exp(-3.0), np.exp(-1e-3), 1.0, 1 + np.log1p(1e-3), 1 + np.log(3)]

@@ -57,7 +57,7 @@ def stochastic(**options: Any) -> StochasticExploration:
     return StochasticExploration(ActingPolicy(actor), **options)
 
 
-def test_each_environment_has_a_random_number_of_its_own() -> None:
+def test_epsilon_greedy_draws_separately_for_each_env() -> None:
     part, rng = epsilon_greedy(lambda progress: 0.5), np.random.default_rng(0)
     actions = np.stack([part.act(seen(8), rng, 0.0)[0] for _ in range(500)])
     is_greedy = actions == 1
@@ -91,7 +91,7 @@ def test_random_actions_and_greedy_ones_respect_masks() -> None:
     assert (greedy[:2000] == 4).all()
 
 
-def test_a_policy_explores_by_its_own_noise_then_by_what_is_added() -> None:
+def test_action_noise_is_added_to_stochastic_actions() -> None:
     shown, rng, same = seen(6), np.random.default_rng(2), np.random.default_rng(2)
     part = stochastic(noise=NormalNoise(0.3, 2), random_share=0.5)
     for _ in range(10):
@@ -126,7 +126,7 @@ def test_correlated_draws_follow_their_process() -> None:
         np.testing.assert_allclose(noise.draw(rng, 3), state, rtol=1e-4, atol=1e-6)
 
 
-def test_correlated_noise_starts_at_zero_only_where_an_episode_ended() -> None:
+def test_ou_noise_restarts_at_zero_for_ended_episodes() -> None:
     noise = OrnsteinUhlenbeckNoise(0.5, 0.15, 0.01, 1)
     before = draws(noise, 200)[-1]
     noise.reset(np.array([1]))
@@ -170,7 +170,7 @@ def same_as_before(steps: list[np.ndarray]) -> list[bool]:
     return [bool((one == other).all()) for one, other in itertools.pairwise(steps)]
 
 
-def test_noise_is_each_environments_own_and_stays_for_its_steps() -> None:
+def test_sde_noise_is_per_env_and_held_for_its_steps() -> None:
     head, rng = exploration().acting.head, np.random.default_rng(0)
     held = SdeNoise(head, 3)
     noise = [held.next(rng, 4) for _ in range(8)]
@@ -185,7 +185,7 @@ def test_noise_is_each_environments_own_and_stays_for_its_steps() -> None:
     assert not any(same_as_before([always.next(rng, 4) for _ in range(5)]))
 
 
-def test_steps_are_counted_while_actions_are_random_too() -> None:
+def test_sde_noise_counts_warm_up_steps() -> None:
     part, rng = exploration(3), np.random.default_rng(0)
     part.start()
     warm = [part.warm_up(SEEN, rng)[0] for _ in range(2)]
@@ -246,7 +246,7 @@ def test_each_environment_acts_with_a_copy_of_its_own() -> None:
     assert np.abs(alike - plain).max(1).min() > 1e-3
 
 
-def test_what_is_drawn_is_normal_noise_on_all_but_layer_normalisation() -> None:
+def test_parameter_noise_is_normal_and_spares_norms() -> None:
     perturbed, parameters = perturbed_actor(std=0.3, net_arch=[60, 60])
     perturbed.redraw(np.random.default_rng(0), 20)
     noise = perturbed.state()["copies"] - parameters.flat.detach().numpy()
@@ -262,7 +262,7 @@ def test_what_is_drawn_is_normal_noise_on_all_but_layer_normalisation() -> None:
     assert np.abs(correlation).max() < 0.1
 
 
-def test_copies_are_drawn_anew_only_where_an_episode_ended_and_from_the_parameters_of_then() -> None:
+def test_perturbed_copies_are_redrawn_at_episode_end() -> None:
     perturbed, parameters = perturbed_actor()
     rng = np.random.default_rng(0)
     perturbed.redraw(rng, 3)
@@ -285,7 +285,7 @@ def test_copies_are_drawn_anew_only_where_an_episode_ended_and_from_the_paramete
     assert (third > 90).all()
 
 
-def test_noise_settles_where_actions_are_as_far_as_wanted() -> None:
+def test_parameter_noise_adapts_to_desired_action_std() -> None:
     part, rng = noisy_actor(desired_action_std=0.2, adaptation_coefficient=1.05), np.random.default_rng(0)
     part.perturbed.std = 1e-3
     distances = [part.adapt(seen(64), rng)["parameter_noise_distance"] for _ in range(400)]
@@ -307,7 +307,7 @@ def test_a_noisy_q_network_acts_greedily_by_its_copies() -> None:
         assert actions[0, i] == values.argmax()
 
 
-def test_noise_of_a_q_network_settles_where_it_explores_as_much_as_its_rate() -> None:
+def test_q_network_noise_adapts_to_exploration_rate() -> None:
     part, _ = noisy_greedy(0.3)
     rng = np.random.default_rng(0)
     for _ in range(1500):
@@ -316,14 +316,14 @@ def test_noise_of_a_q_network_settles_where_it_explores_as_much_as_its_rate() ->
     assert np.median(distances) == pytest.approx(epsilon_greedy_kl(0.3, np.array(4)), rel=0.35)
 
 
-def test_desired_distance_is_that_of_epsilon_greedy_in_closed_form() -> None:
+def test_epsilon_greedy_kl_matches_closed_form() -> None:
     assert epsilon_greedy_kl(1.0, np.array([7, 1, 2])) == pytest.approx([math.log(7), 0.0, math.log(2)])
     assert (epsilon_greedy_kl(0.0, np.array([7, 1])) == 0.0).all()
     greedy, epsilon = np.array([1.0, 0.0, 0.0]), np.array([0.8, 0.1, 0.1])
     assert epsilon_greedy_kl(0.3, np.array(3)) == pytest.approx(greedy[0] * math.log(greedy[0] / epsilon[0]))
 
 
-def test_divergence_is_that_of_the_softmax_as_torch_has_it() -> None:
+def test_mean_softmax_kl_matches_torch() -> None:
     generator = np.random.default_rng(0)
     values, others = (generator.normal(size=(50, 4)).astype(np.float32) * 30 for _ in range(2))
     logs = (torch.log_softmax(torch.from_numpy(each).double(), -1) for each in (others, values))
@@ -334,7 +334,7 @@ def test_divergence_is_that_of_the_softmax_as_torch_has_it() -> None:
     assert mean_softmax_kl(values, others.astype(np.float64) + 1000) == pytest.approx(expected.item())
 
 
-def test_masked_actions_are_not_chosen_and_do_not_count() -> None:
+def test_parameter_noise_ignores_masked_actions() -> None:
     part, _ = noisy_greedy(0.5)
     part.perturbed.std = 5.0
     masks = np.tile([True, False, False, True], (200, 1))

@@ -93,14 +93,14 @@ def test_only_bytes_up_to_255_are_pixels(space: spaces.Box, divisor: float) -> N
         np.testing.assert_allclose(encoder(space)(torch.from_numpy(values)).numpy(), expected, rtol=1e-6)
 
 
-def test_discrete_numbers_become_one_hot_from_their_start() -> None:
+def test_discrete_observations_are_one_hot_from_start() -> None:
     network = encoder(spaces.Discrete(3, start=-1))
     assert network.features_dim == 3
     assert network(torch.tensor([-1, 1, 0])).tolist() == [[1, 0, 0], [0, 0, 1], [0, 1, 0]]
 
 
 @pytest.mark.parametrize("channels", [1, 4])
-def test_both_channel_orders_of_an_image_give_the_same_features(channels: int) -> None:
+def test_both_channel_orders_give_the_same_features(channels: int) -> None:
     last = spaces.Box(0, 255, (SIDE, SIDE + 9, channels), np.uint8)
     first = spaces.Box(0, 255, (channels, SIDE, SIDE + 9), np.uint8)
     ours, theirs = encoder(last, "CnnPolicy"), encoder(first, "CnnPolicy")
@@ -110,7 +110,7 @@ def test_both_channel_orders_of_an_image_give_the_same_features(channels: int) -
     torch.testing.assert_close(features, theirs(images.permute(0, 3, 1, 2)))
 
 
-def test_image_bytes_are_divided_by_255_before_the_first_convolution() -> None:
+def test_image_bytes_are_divided_by_255() -> None:
     network, images = encoder(IMAGE, "CnnPolicy", features_dim=16), torch.from_numpy(batch(IMAGE))
     scaled = images.double().div(255).float().permute(0, 3, 1, 2)
     torch.testing.assert_close(network(images), network.layers(scaled))
@@ -122,7 +122,7 @@ def test_bfloat16_without_the_cnn_is_refused() -> None:
         encoder(spaces.Box(-1, 1, (3,)), "MlpPolicy", precision="bfloat16")
 
 
-def test_bfloat16_rounds_features_and_gradients_and_nothing_else() -> None:
+def test_bfloat16_rounds_only_features_and_gradients() -> None:
     space = spaces.Box(0, 255, (84, 84, 4), np.uint8)
     exact, rounded = encoder(space, "CnnPolicy"), encoder(space, "CnnPolicy", precision="bfloat16")
     rounded.load_state_dict(exact.state_dict())

@@ -26,7 +26,7 @@ def q_network() -> QNetwork:
     return QNetwork(VECTOR, spaces.Discrete(4, start=1), PolicyConfig(), dueling=True)
 
 
-def test_dueling_centres_the_advantages_on_the_state_value() -> None:
+def test_dueling_centres_advantages_on_state_value() -> None:
     ours, observations = q_network(), torch.randn(5, 3)
     assert ours.state_value is not None
     values = ours(observations)
@@ -60,7 +60,7 @@ def test_both_streams_are_of_quantiles() -> None:
         torch.testing.assert_close(quantiles[:, i], expected)
 
 
-def test_action_values_are_means_of_quantiles_and_masked_ones_below_all_others() -> None:
+def test_action_values_are_quantile_means_with_masks() -> None:
     ours, observations = quantile_network(), torch.randn(6, 3)
     means, masks = ours(observations).mean(1), torch.rand(6, N_ACTIONS) < 0.5
     parameters, state = ours.action_parameters({"observations": observations, "action_masks": masks})
@@ -77,7 +77,7 @@ def deterministic(net_arch: Any = None, **options: Any) -> DeterministicActor:
     return DeterministicActor(VECTOR, ACTIONS, PolicyConfig(net_arch=net_arch), **options)
 
 
-def test_parameters_are_actions_within_bounds_behind_any_leading_dimensions() -> None:
+def test_deterministic_actor_bounds_batched_actions() -> None:
     network, observations = deterministic(net_arch=[8]), 100.0 * torch.randn(2, 5, 3)
     actions = network(observations)
     assert actions.shape == (2, 5, 2)
@@ -90,7 +90,7 @@ def test_parameters_are_actions_within_bounds_behind_any_leading_dimensions() ->
     assert state is None
 
 
-def test_first_actions_are_near_zero_with_a_small_last_layer() -> None:
+def test_small_last_layer_starts_actions_near_zero() -> None:
     network = deterministic(last_layer_range=3e-3)
     weights = network.head.action.weight
     assert 2.9e-3 < weights.abs().max() <= 3e-3
@@ -124,7 +124,7 @@ def test_widths_are_the_configs_or_the_algorithms(net_arch: Any, pi: Any, qf: An
         squashed(net_arch={"pi": [8], "vf": [8]})
 
 
-def test_each_critic_has_weights_of_its_own_and_reads_observation_and_action() -> None:
+def test_critics_are_independent_and_read_actions() -> None:
     network = critics(3, net_arch=[8])
     observations, actions = torch.randn(5, 3), torch.randn(5, 2)
     values = network(observations, actions)

@@ -97,7 +97,7 @@ def test_layer_normalisation_is_where_the_paper_has_it() -> None:
 
 @pytest.mark.parametrize("share_of_starts", [0.0, 0.25, 1.0])
 @pytest.mark.parametrize("kind", ["lstm", "two layers"])
-def test_whole_sequences_have_the_gradients_of_single_steps(kind: str, share_of_starts: float) -> None:
+def test_sequence_gradients_equal_those_of_steps(kind: str, share_of_starts: float) -> None:
     core, (features, _) = core_of(kind), given()
     starts = torch.rand(ROWS, TIME) < share_of_starts
     state = torch.randn(ROWS, core.state_size, dtype=torch.float64, requires_grad=True)
@@ -146,7 +146,7 @@ EACH_POLICY = pytest.mark.parametrize("make", POLICIES.values(), ids=POLICIES)
 
 
 @EACH_POLICY
-def test_a_sequence_gives_what_its_steps_give_and_what_acting_does(make: Callable[[], ActorCritic]) -> None:
+def test_sequence_outputs_equal_steps_and_acting(make: Callable[[], ActorCritic]) -> None:
     network, batch = make(), seen()
     acting = ActingPolicy(network)
     assert not network.initial_state(ROWS).any()  # type: ignore[union-attr]
@@ -176,7 +176,7 @@ def test_a_sequence_gives_what_its_steps_give_and_what_acting_does(make: Callabl
 
 
 @EACH_POLICY
-def test_gradients_flow_through_time_and_stop_at_starts(make: Callable[[], ActorCritic]) -> None:
+def test_gradients_flow_through_time_until_starts(make: Callable[[], ActorCritic]) -> None:
     network, batch = make(), seen()
     batch["episode_starts"] = torch.zeros(ROWS, TIME, dtype=torch.bool)
     batch["episode_starts"][0, 4] = True

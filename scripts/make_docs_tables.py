@@ -160,8 +160,8 @@ def policy_file(name: str) -> str:
 
 
 def index_file() -> str:
-    """Return what the registry knows of each algorithm: ``module:class``, and its file's first sentence."""
-    index: dict[str, dict[str, str]] = {"algorithms": {}, "presets": {}, "summaries": {}}
+    """Return what the registry knows of each algorithm and preset: ``module:class``."""
+    index: dict[str, dict[str, str]] = {"algorithms": {}, "presets": {}}
     for package in ("algorithms", "imitation"):
         for path in (REPOSITORY / "zoo" / package).glob("*.py"):
             module = importlib.import_module(f"zoo.{package}.{path.stem}")
@@ -173,8 +173,6 @@ def index_file() -> str:
                         index["presets"][preset] = place
                     elif "name" in declared:
                         index["algorithms"][algorithm.name] = place
-                        summary = re.split(r" \(|[.\n]", str(module.__doc__))[0]
-                        index["summaries"][algorithm.name] = f"{summary}."
     return json.dumps(index, indent=1, sort_keys=True) + "\n"
 
 

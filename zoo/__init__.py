@@ -8,7 +8,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from zoo.algorithms.registry import ALGORITHMS, CLASS_NAMES, MODULES, PROVIDED, SUMMARIES, algorithm_class
+from zoo.algorithms.registry import ALGORITHMS, CLASS_NAMES, MODULES, PROVIDED, algorithm_class
 from zoo.config.sections import register_algorithms, register_sections
 from zoo.version import __version__
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # what editors and type checkers read of this module stands i
 
 PROVIDED["callbacks_of_learn"] = "zoo.experiment.factories:callbacks_of_learn"
 PROVIDED["pretrain"] = "zoo.imitation.bc:clone_expert"
-register_algorithms(ALGORITHMS, SUMMARIES, algorithm_class)
+register_algorithms(ALGORITHMS, algorithm_class)
 register_sections(
     {
         "env": "zoo.envs.config:EnvConfig",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import json
+import pkgutil
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,6 @@ _INDEX = json.loads(Path(__file__).with_name("index.json").read_text(encoding="u
 
 ALGORITHMS: dict[str, str] = _INDEX["algorithms"]
 """The module and class of each algorithm, by the name that configs and agents use."""
-
-SUMMARIES: dict[str, str] = _INDEX["summaries"]
-"""What each algorithm is, in a sentence: the first of its file."""
 
 PRESETS: dict[str, str] = _INDEX["presets"]
 """The module and class of each preset that comes with Zoo."""
@@ -35,7 +32,7 @@ PROVIDED: dict[str, str] = {}
 
 def provided(name: str) -> Any:
     """Import a function that a package above this one provides."""
-    return _imported(PROVIDED[name])
+    return pkgutil.resolve_name(PROVIDED[name])
 
 
 def algorithm_class(name: str, preset: str | None = None) -> type[Any]:
@@ -48,11 +45,7 @@ def algorithm_class(name: str, preset: str | None = None) -> type[Any]:
         raise ZooError(
             f"unknown algorithm '{name}'{nearest(name, ALGORITHMS)} (known: {', '.join(ALGORITHMS)})"
         )
-    algorithm, of_preset = (_imported(place) for place in (ALGORITHMS[name], PRESETS.get(preset or "")))
+    algorithm: type[Any] = pkgutil.resolve_name(ALGORITHMS[name])
+    of_preset = pkgutil.resolve_name(PRESETS[preset]) if preset in PRESETS else None
     # A user's preset of the same name may build on another algorithm.
     return of_preset if of_preset and issubclass(of_preset, algorithm) else algorithm
-
-
-def _imported(place: str | None) -> Any:
-    module, _, name = (place or "").partition(":")
-    return getattr(importlib.import_module(module), name) if name else None

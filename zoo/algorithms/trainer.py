@@ -47,6 +47,8 @@ class Trainer:
         model = self.algorithm
         if model.envs is None:
             raise ZooError("this agent has no env to learn in; give it one with set_env()")
+        if log_interval is not None and log_interval < 1:
+            raise ZooError(f"learn(log_interval={log_interval}): expected at least 1")
         n_steps, batch_size = whole_steps(total_timesteps), model._batch_size()
         if is_new:
             model.num_timesteps = model.n_episodes = 0

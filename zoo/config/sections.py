@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import pkgutil
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,9 +15,6 @@ CHECKS: dict[str, str] = {}
 ALGORITHMS: dict[str, str] = {}
 """The class of each algorithm, as ``module:Class``."""
 
-SUMMARIES: dict[str, str] = {}
-"""What each of these is, in a sentence."""
-
 _load_algorithm: list[Callable[..., Any]] = []
 
 
@@ -27,22 +24,22 @@ def register_sections(sections: Mapping[str, str], checks: Mapping[str, str]) ->
     CHECKS.update(checks)
 
 
-def register_algorithms(places: Mapping[str, str], summaries: Mapping[str, str], load: Any) -> None:
-    """Say where and what algorithms are, and how to import the class of one, or of its preset, by name."""
+def register_algorithms(places: Mapping[str, str], load: Any) -> None:
+    """Register the algorithms, and the function that imports the class of one, or of its preset, by name."""
     ALGORITHMS.update(places)
-    SUMMARIES.update(summaries)
     _load_algorithm[:] = [load]
 
 
 def section_class(name: str) -> type[Any]:
     """Import the dataclass of a section."""
-    return _imported(SECTIONS[name])
+    section: type[Any] = pkgutil.resolve_name(SECTIONS[name])
+    return section
 
 
 def check_section(name: str, values: Mapping[str, Any]) -> None:
     """Raise `ZooError` for wrong values of a section without a dataclass; one without a check takes any."""
     if name in CHECKS:
-        _imported(CHECKS[name])(values)
+        pkgutil.resolve_name(CHECKS[name])(values)
 
 
 def is_algorithm(name: str) -> bool:
@@ -53,8 +50,3 @@ def is_algorithm(name: str) -> bool:
 def algorithm_class(name: str, preset: str | None = None) -> type[Any]:
     """Import the class of an algorithm, or of a preset of it. Raises `ZooError` with the nearest name."""
     return _load_algorithm[0](name, preset)
-
-
-def _imported(place: str) -> Any:
-    module, _, name = place.partition(":")
-    return getattr(importlib.import_module(module), name)

@@ -165,8 +165,6 @@ def callbacks_of_learn(
         outputs.append(TensorBoardLogger(folder / f"{name}_{last + 1 if is_new or not last else last}"))
     elif tb_log_name is not None:
         raise ZooError(f"learn(tb_log_name={tb_log_name!r}) needs tensorboard_log=FOLDER of the constructor")
-    if interval is not None and interval < 1:
-        raise ZooError(f"learn(log_interval={interval}): expected at least 1")
     callbacks: list[Callback] = [ProgressBarCallback()] if progress_bar else []
     if outputs:
         n_steps = algorithm.total_timesteps - algorithm.num_timesteps

@@ -300,11 +300,11 @@ class Branching(nn.Linear):
 
 
 class Counting(nn.Linear):
-    """A module with memory of its own."""
+    """A module with a tensor that is not saved, so no part of the state."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.register_buffer("calls", torch.zeros(()))
+        self.register_buffer("calls", torch.zeros(()), persistent=False)
 
     def forward(self, values: Tensor) -> Tensor:
         return super().forward(values + self.get_buffer("calls"))

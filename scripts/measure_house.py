@@ -3,8 +3,9 @@
     .venv/bin/python scripts/measure_house.py            # print the table
     .venv/bin/python scripts/measure_house.py --draw     # also write docs/images/packages.svg
 
-What runs is traced: one rollout and one update of PPO2, eagerly, and `zoo train` until its algorithm is
-constructed. tests/project/test_rooms.py holds the figures to ceilings, and the picture to the imports.
+What runs is traced: one rollout and one update of PPO2, eagerly, and `zoo train` until its first loss. Imports
+are read from the source. tests/project/test_rooms.py holds the figures to ceilings, and the picture to the
+imports.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ PICTURE = REPOSITORY / "docs" / "images" / "packages.svg"
 SMALL: dict[str, Any] = {"n_steps": 32, "batch_size": 64, "n_epochs": 2}
 """Of the PPO2 that is traced, on two environments: one minibatch an epoch."""
 
-VALUE = 0.001234567
-"""The learning rate that is followed from the command line: found in no other place."""
+VALUE = 0.1234567
+"""The clip range that is followed from the command line: found in no other place."""
 
 OLD_NAMES = frozenset(
     """
@@ -77,7 +78,7 @@ def measures() -> dict[str, float | list[str]]:
         "files of one update": files_of("update"),
         "files of one config value": files_of_a_config_value(),
         "modules that ppo imports": modules,
-        "levels of these imports": depth,
+        "longest chain of these imports": depth,
         "classes from PPO2 to object": classes_above_ppo2(),
         "median lines of a function": statistics.median(lengths),
         "old names": old_names(),
@@ -129,26 +130,25 @@ def files_of(method: str) -> list[str]:
 
 
 def files_of_a_config_value() -> list[str]:
-    """Return the files that handle the learning rate of a command until PPO2 is constructed.
+    """Return the files that handle ``algo.clip_range`` of a command until it stands in PPO2's first loss.
 
-    Those are counted whose functions hold it, or the section or list that it stands in; not those that pass
-    on the whole config.
+    Those are counted whose functions hold it, or the section, list or rates that it stands in; not those that
+    pass on the whole config.
     """
-    from zoo import PPO2
     from zoo.cli import status_of
 
     files: set[str] = set()
-    is_constructed = False
+    is_lost = False
 
     def watch(frame: FrameType, event: str, result: Any) -> None:
-        nonlocal is_constructed
-        if is_constructed or event == "call":
+        nonlocal is_lost
+        if is_lost or event == "call":
             return
-        if any(holds_value(each) for each in [*frame.f_locals.values(), result]):
+        if any(holds_value(value) for value in [*frame.f_locals.values(), result]):
             files.add(file_of(frame))
-        is_constructed = frame.f_code.co_name == "__init__" and type(frame.f_locals.get("self")) is PPO2
+        is_lost = frame.f_code.co_name == "policy_loss"
 
-    command = ["train", "algo=ppo2", "env=CartPole-v1", f"algo.learning_rate={VALUE}", "n_envs=2"]
+    command = ["train", "algo=ppo2", "env=CartPole-v1", f"algo.clip_range={VALUE}", "n_envs=2"]
     command += ["verbose=0", "progress_bar=false", "compile=false", "tuned=none", "n_timesteps=64"]
     command += [f"algo.{key}={value}" for key, value in SMALL.items()]
     before = Path.cwd()
@@ -160,42 +160,75 @@ def files_of_a_config_value() -> list[str]:
         finally:
             os.chdir(before)
     assert status == 0, f"{command} ended with status {status}"
+    assert is_lost, "the loss was not computed"
     return sorted(files)
 
 
-def holds_value(each: Any, depth: int = 1) -> bool:
-    """Tell whether a value is the learning rate, as a number or within a text, or a container that has it."""
+def holds_value(value: Any, depth: int = 1) -> bool:
+    """Tell whether a value is the clip range, as a number or within a text, or a container that has it."""
     from omegaconf import DictConfig, ListConfig, OmegaConf
+    from torch import Tensor
 
-    if isinstance(each, DictConfig | ListConfig):
-        each = OmegaConf.to_container(each)
-    if isinstance(each, str):
-        return str(VALUE) in each
-    if isinstance(each, float):
-        return each == VALUE
-    if isinstance(each, Mapping):
-        each = list(each.values())
-    elif hasattr(each, "__dataclass_fields__"):
-        each = list(vars(each).values())
-    is_list = isinstance(each, list | tuple)
-    return is_list and depth > 0 and any(holds_value(item, depth - 1) for item in each)
+    if isinstance(value, DictConfig | ListConfig):
+        value = OmegaConf.to_container(value)
+    if isinstance(value, Tensor):
+        return type(value) is Tensor and value.ndim == 0 and abs(value.item() - VALUE) < VALUE * 1e-6
+    if isinstance(value, str):
+        return str(VALUE) in value
+    if isinstance(value, float):
+        return value == VALUE
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    elif hasattr(value, "__dataclass_fields__"):
+        value = [getattr(value, name, None) for name in value.__dataclass_fields__]
+    is_list = isinstance(value, list | tuple)
+    return is_list and depth > 0 and any(holds_value(item, depth - 1) for item in value)
 
 
 # -- what is imported -----------------------------------------------------------------------------------
 
 
 def imports_of(module: str) -> tuple[list[str], int]:
-    """Return the modules of Zoo that importing one loads, and how deep these imports go into each other."""
-    command = [sys.executable, "-X", "importtime", "-c", f"import {module}"]
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-    report = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stderr
-    # Each line has a module below those that it imported, indented by how deep it is.
-    lines = [(len(gap), name) for gap, name in re.findall(r"\|( *)(zoo[\w.]*)$", report, re.MULTILINE)]
-    deepest, above = 0, list[int]()
-    for indent, _ in reversed(lines):
-        above = [*(each for each in above if each < indent), indent]
-        deepest = max(deepest, len(above))
-    return sorted({name for _, name in lines}), deepest
+    """Return the modules and packages of Zoo that importing one loads, and the longest chain of imports."""
+    reached, waiting = set[str](), [module]
+    while waiting:
+        name = waiting.pop()
+        if name not in reached:
+            reached.add(name)
+            waiting += [*imported_modules(name), *([name.rpartition(".")[0]] if "." in name else [])]
+    return sorted(reached), longest_chain(module)
+
+
+@functools.cache
+def longest_chain(module: str) -> int:
+    """Return how many modules stand in the longest chain of imports that begins with this one."""
+    return 1 + max(map(longest_chain, imported_modules(module)), default=0)
+
+
+@functools.cache
+def imported_modules(module: str) -> list[str]:
+    """Return the modules of Zoo that a module imports as it is loaded: not in functions, not for types."""
+    stem = REPOSITORY / module.replace(".", "/")
+    path = stem / "__init__.py" if stem.is_dir() else stem.with_suffix(".py")
+    waiting: list[ast.AST] = list(ast.parse(path.read_text()).body)
+    imported = set[str]()
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "zoo":
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            imported |= {name if is_module(name) else node.module for name in names}
+        elif isinstance(node, ast.Import):
+            imported |= {alias.name for alias in node.names if alias.name.split(".")[0] == "zoo"}
+        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            waiting += node.orelse
+        elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            waiting += ast.iter_child_nodes(node)
+    return sorted(imported - {module})
+
+
+def is_module(name: str) -> bool:
+    stem = REPOSITORY / name.replace(".", "/")
+    return stem.with_suffix(".py").exists() or (stem / "__init__.py").exists()
 
 
 @functools.cache
@@ -284,7 +317,7 @@ GAP, FLOOR = 24, 64
 def drawn_packages() -> str:
     """Return an SVG of the packages: each above those that it imports, with a line to each of them.
 
-    A package that is imported by way of another one has no line of its own.
+    The line to a package that is also imported by way of another one is pale.
     """
     folders = sorted({package_of(path) for path in modules() if path.parent != PACKAGE})
     ways: dict[str, set[str]] = {name: set() for name in folders}
@@ -303,9 +336,10 @@ def drawn_packages() -> str:
             places[name] = (center, (n_floors - 1 - floor) * FLOOR + HEIGHT)
     lines = [
         f'<line x1="{places[name][0]:.0f}" y1="{places[name][1] + HEIGHT / 2:.0f}"'
-        f' x2="{places[below][0]:.0f}" y2="{places[below][1] - HEIGHT / 2:.0f}" stroke="#999"/>'
+        f' x2="{places[below][0]:.0f}" y2="{places[below][1] - HEIGHT / 2:.0f}"'
+        f' stroke="{"#666" if below in direct(ways, name) else "#ddd"}"/>'
         for name in folders
-        for below in sorted(direct(ways, name))
+        for below in sorted(ways[name], key=lambda below: (below in direct(ways, name), below))
     ]
     boxes = [
         f'<rect x="{x - WIDTH / 2:.0f}" y="{y - HEIGHT / 2:.0f}" width="{WIDTH}" height="{HEIGHT}" rx="6"'

@@ -20,17 +20,18 @@ FLOORS = [
     {"errors", "version", "working_folder"},
     {"core"},
     {"config"},
-    {"launch"},
-    {"agents", "envs", "buffers", "optim", "policies"},
+    {"launch", "envs", "optim"},
+    {"agents", "buffers"},
+    {"policies"},
     {"algorithms"},
-    {"imitation"},
-    {"interop"},
+    {"imitation", "interop"},
     {"experiment"},
     {"plots", "tuning"},
     {"commands"},
-    {"cli", "zoo", "__main__"},
+    {"zoo", "cli"},
+    {"__main__"},
 ]
-"""From the ground up; a room imports from its own floor and from those below."""
+"""From the ground up; a room imports only from floors below its own."""
 
 BUDGETS = {
     "agents": 750,
@@ -63,9 +64,9 @@ EMPTY_NAMES = {"utils", "util", "common", "helpers", "helper", "misc"}
 CEILINGS = {
     "files of one collected step": 10,
     "files of one update": 12,
-    "files of one config value": 12,
+    "files of one config value": 17,
     "modules that ppo imports": 56,
-    "levels of these imports": 8,
+    "longest chain of these imports": 13,
     "classes from PPO2 to object": 4,
     "old names": 0,
 }
@@ -74,12 +75,12 @@ CEILINGS = {
 SHORTEST_MEDIAN_FUNCTION = 6
 
 
-def test_no_room_imports_from_a_higher_one() -> None:
+def test_rooms_import_only_from_lower_ones() -> None:
     upward = [
         f"zoo/{path.relative_to(PACKAGE)}:{line}: from {room}"
         for path in modules()
         for line, room in imported_packages(path)
-        if FLOOR_OF[room] > FLOOR_OF[package_of(path)]
+        if room != package_of(path) and FLOOR_OF[room] >= FLOOR_OF[package_of(path)]
     ]
     assert upward == []
 

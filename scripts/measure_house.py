@@ -3,9 +3,9 @@
     .venv/bin/python scripts/measure_house.py            # print the table
     .venv/bin/python scripts/measure_house.py --draw     # also write docs/images/packages.svg
 
-What runs is traced: one rollout and one update of PPO2, eagerly, and `zoo train` until its first loss. Imports
-are read from the source. tests/project/test_rooms.py holds the figures to ceilings, and the picture to the
-imports.
+What runs is traced: one rollout and one update of PPO2, eagerly, and `zoo train` until its first loss.
+Imports are read from the source. tests/project/test_rooms.py holds the figures to ceilings, and the picture
+to the imports.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import io
 import os
 import re
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping

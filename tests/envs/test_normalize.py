@@ -18,11 +18,12 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scripted import Counting, Noisy
 
+from zoo.algorithms.ars import RowMoments
 from zoo.envs.adapter import make_adapter
 from zoo.envs.config import NormalizeConfig
 from zoo.envs.make_env import make_vec_env
 from zoo.envs.monitor import EpisodeMonitor
-from zoo.envs.normalize import Normalizer, RowMoments, VecNormalize
+from zoo.envs.normalize import Normalizer, VecNormalize
 from zoo.envs.transition import EpisodeRecord
 from zoo.errors import ZooError
 

@@ -26,7 +26,7 @@ from zoo.algorithms.on_policy import PLAIN_ACTIONS
 from zoo.buffers.arrays import Arrays
 from zoo.config.fields import ScheduleValue, hyperparameter
 from zoo.envs.adapter import ReplayableAdapter
-from zoo.envs.normalize import RowMoments, is_training
+from zoo.envs.normalize import SINGLE, Normalizer, is_training
 from zoo.envs.replay import LARGEST_SEED
 from zoo.envs.transition import EpisodeRecord
 from zoo.errors import ZooError
@@ -141,6 +141,36 @@ class PopulationRollout(Collector):
     def load_state(self, state: Mapping[str, Any]) -> list[int]:
         """Cut nothing."""
         return []
+
+
+class RowMoments:
+    """Mean and sum of squared deviations of each environment's observations by itself (Welford 1962)."""
+
+    def __init__(self, normalizer: Normalizer, n_rows: int) -> None:
+        self._keys = list(normalizer.moments)
+        *self._starts, size = np.cumsum([moments.mean.size for moments in normalizer.moments.values()])
+        self.counts = np.zeros((n_rows, 1))
+        self.means, self.squares = np.zeros((n_rows, size)), np.zeros((n_rows, size))
+
+    def start(self, rows: Sequence[int]) -> None:
+        """Reset the statistics of these rows."""
+        self.counts[rows] = self.means[rows] = self.squares[rows] = 0.0
+
+    def update(self, observations: Arrays, rows: Array) -> None:
+        """Update these rows by observations, (n_rows, …) or a dict of it."""
+        by_key = observations if isinstance(observations, dict) else {SINGLE: observations}
+        parts = [np.reshape(by_key[key], (len(self.counts), -1)) for key in self._keys]
+        values = np.concatenate(parts, axis=1, dtype=np.float64)[rows]
+        self.counts[rows] += 1.0
+        deviations = values - self.means[rows]
+        self.means[rows] += deviations / self.counts[rows]
+        self.squares[rows] += deviations * (values - self.means[rows])
+
+    def row_statistics(self, row: int) -> Array:
+        """Return the statistics of a row as `Normalizer.merge` takes them, without any return."""
+        means, squares = (np.split(array[row], self._starts) for array in (self.means, self.squares))
+        parts = zip(means, squares, strict=True)
+        return np.concatenate([*(part for pair in parts for part in (self.counts[row], *pair)), np.zeros(3)])
 
 
 class ARS(Algorithm):

@@ -82,7 +82,7 @@ class Collector:
         observations = self.envs.reset(seeds)
         self._look_at({"observations": observations})
         if self.normalizer is not None and self._statistics_follow():
-            self.normalizer.update_observations(observations)
+            self.normalizer.begin(observations)
         self.set_observations(observations)
         self._starting = self._everywhere
 
@@ -118,8 +118,9 @@ class Collector:
         if len(transition.finished):
             self._look_at({"observations": transition.final_observations}, transition.finished)
         if self.normalizer is not None and self._statistics_follow():
-            self.normalizer.update_observations(transition.new_observations)
-            self.normalizer.update_returns(transition.rewards, transition.dones, transition.envs)
+            self.normalizer.update(
+                transition.new_observations, transition.rewards, transition.dones, transition.envs
+            )
         self.set_observations(transition.new_observations)
         if transition.stepped is None:
             self._starting = transition.finished
@@ -159,9 +160,13 @@ class Collector:
             self.envs.start = now() - state.get("seconds", now() - self.envs.start)
             self.set_observations(self.envs.reset(self._seeds))
             self._starting = self._everywhere
+            if self.normalizer is not None:
+                self.normalizer.returns[:] = 0.0
             return []
         assert isinstance(self.envs, ReplayableAdapter)
         cut = self.envs.load_state(state["envs"])
+        if self.normalizer is not None:
+            self.normalizer.returns[cut] = 0.0
         self.set_observations(self.envs.observations)
         self._starting = np.union1d(np.flatnonzero(state["episode_starts"]), cut).astype(np.int64)
         return cut

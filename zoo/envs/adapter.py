@@ -15,7 +15,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
 from zoo.envs.masks import VectorMasks
-from zoo.envs.normalize import Normalizer, VecNormalize, is_training
+from zoo.envs.normalize import Normalizer, VecNormalize
 from zoo.envs.registry import close_reporting, in_env_folder
 from zoo.envs.spaces import Observations, check_supported
 from zoo.envs.transition import (
@@ -147,8 +147,6 @@ class VecEnvAdapter(ABC):
     def reset(self, seeds: Sequence[int] | None = None) -> Observations:
         """Reset all environments, each with its own seed; unfinished episodes are not recorded."""
         self._start_episodes()
-        if self.normalizer is not None and is_training(self.given_env):
-            self.normalizer.reset_returns()
         self.observations, self._action_masks = self._reset(seeds)
         if self._nan_check:
             check_finite("observation of the reset of", self.observations, 0, range(self.num_envs))
@@ -251,8 +249,8 @@ class ReplayableAdapter(VecEnvAdapter):
     def load_state(self, tree: Mapping[str, Any]) -> list[int]:
         """Bring the environments where they were when `state` returned ``tree``, by replaying their actions.
 
-        Returns those that came out different: their episodes are cut, see `VecEnv.load_state`, and so is the
-        running return of the normaliser. Raises `ZooError` for a state of other environments.
+        Returns those that came out different: their episodes are cut, see `VecEnv.load_state`. Raises
+        `ZooError` for a state of other environments.
         """
         different = self.env.load_state(tree["envs"])
         self._stepped.last_stepped_by = None if tree.get("was_disturbed") else self._token
@@ -262,8 +260,6 @@ class ReplayableAdapter(VecEnvAdapter):
         lengths[different] = 0
         self._first_steps = self._n_steps - lengths
         self.start = now() - float(tree["seconds"])
-        if self.normalizer is not None and len(self.normalizer.returns) == self.num_envs:
-            self.normalizer.returns[different] = 0.0
         return different
 
 

@@ -108,8 +108,24 @@ class Normalizer(RefusesNames):
     @property
     def has_seen_observations(self) -> bool:
         """Whether any observation is in the statistics, or waits for `merge_shared`."""
-        waiting = (each.count for name, each in self._local.items() if name != RETURN)
-        return any(each.count > INITIAL_COUNT for each in self.moments.values()) or any(waiting)
+        waiting = [moments.count for name, moments in self._local.items() if name != RETURN]
+        return any(waiting) or any(moments.count > INITIAL_COUNT for moments in self.moments.values())
+
+    def begin(self, observations: Observations) -> None:
+        """Take in observations of a reset of all environments, and start their running returns anew."""
+        self.returns[:] = 0.0
+        self.update_observations(observations)
+
+    def update(
+        self,
+        observations: Observations,
+        rewards: NDArray[Any],
+        dones: NDArray[np.bool_],
+        rows: NDArray[Any] | slice = np.s_[:],
+    ) -> None:
+        """Take in one step of all environments, of which ``rows`` were stepped and others merely reset."""
+        self.update_observations(observations)
+        self.update_returns(rewards, dones, rows)
 
     def update_observations(self, observations: Observations) -> None:
         """Take in observations, (n, …) or a dict of them."""
@@ -119,30 +135,29 @@ class Normalizer(RefusesNames):
         self._scales.clear()
 
     def update_returns(
-        self, rewards: NDArray[Any], dones: NDArray[np.bool_], rows: NDArray[Any] | None = None
+        self, rewards: NDArray[Any], dones: NDArray[np.bool_], rows: NDArray[Any] | slice = np.s_[:]
     ) -> None:
         """Update the running returns of ``rows`` by rewards, (num_envs,), and zero those that ended."""
         if len(self.returns) != len(rewards):
             self.returns = np.zeros(len(rewards))
-        counted = np.s_[:] if rows is None else rows
-        self.returns[counted] = self.returns[counted] * self.gamma + np.asarray(rewards, np.float64)[counted]
-        self._local.get(RETURN, self.return_moments).update(self.returns[counted])
+        self.returns[rows] = self.returns[rows] * self.gamma + np.asarray(rewards, np.float64)[rows]
+        self._local.get(RETURN, self.return_moments).update(self.returns[rows])
         self.returns[dones] = 0.0
 
     def normalize_observations(self, observations: Observations) -> Observations:
         """Return observations (…, *shape) with the parts that are normalised so, as float32."""
-        return self._each(self._normalized, observations)
+        return self._map_parts(self._normalized, observations)
 
     def normalized_space(self, space: Space) -> Space:
         """Return the space of normalised observations: float32 within ±clip_obs where any are normalised."""
         limit = self.clip_obs
-        shown = self._each(lambda _, part: spaces.Box(-limit, limit, part.shape, np.float32), space)
-        return spaces.Dict(shown) if isinstance(shown, dict) else shown
+        parts = self._map_parts(lambda _, part: spaces.Box(-limit, limit, part.shape, np.float32), space)
+        return spaces.Dict(parts) if isinstance(parts, dict) else parts
 
     def unnormalize_obs(self, observations: Observations) -> Observations:
         """Undo `normalize_observations` (exact where nothing was clipped)."""
-        parts = {key: (each.mean, np.sqrt(each.var + self.epsilon)) for key, each in self.moments.items()}
-        return self._each(lambda key, values: values * parts[key][1] + parts[key][0], observations)
+        scales = {key: (part.mean, np.sqrt(part.var + self.epsilon)) for key, part in self.moments.items()}
+        return self._map_parts(lambda key, values: values * scales[key][1] + scales[key][0], observations)
 
     def normalize_rewards(self, rewards: NDArray[Any]) -> NDArray[np.float32]:
         """Return rewards divided by the standard deviation of the running return, as float32."""
@@ -163,11 +178,11 @@ class Normalizer(RefusesNames):
         batch["rewards"] = self.normalize_rewards(batch["rewards"])
         return batch
 
-    def _each(self, change: Callable[[str, Any], Any], observations: Observations) -> Observations:
+    def _map_parts(self, change: Callable[[str, Any], Any], observations: Observations) -> Observations:
         """Return observations with those parts changed that are normalised."""
         if not isinstance(observations, Mapping):
             return change(SINGLE, observations) if SINGLE in self.moments else observations
-        return {key: change(key, each) if key in self.moments else each for key, each in observations.items()}
+        return {key: change(key, part) if key in self.moments else part for key, part in observations.items()}
 
     def _normalized(self, key: str, values: Any) -> NDArray[np.float32]:
         scale = self._scales.get(key)
@@ -179,10 +194,6 @@ class Normalizer(RefusesNames):
         np.maximum(normalized, -self.clip_obs, out=normalized)
         np.minimum(normalized, self.clip_obs, out=normalized)
         return normalized.astype(np.float32)
-
-    def reset_returns(self) -> None:
-        """Start the running return of each environment anew, as all of them are reset."""
-        self.returns[:] = 0.0
 
     def share(self) -> None:
         """Collect new statistics separately, until `merge_shared` merges those of all ranks."""
@@ -197,24 +208,23 @@ class Normalizer(RefusesNames):
 
     def local_statistics(self) -> NDArray[np.float64]:
         """Return the statistics of this rank since the last `merge_shared` as a vector (n,)."""
-        parts = [(each.count, each.mean, each.squares) for each in self._local.values()]
-        return np.concatenate([np.ravel(number) for part in parts for number in part])
+        parts = [np.ravel(part) for m in self._local.values() for part in (m.count, m.mean, m.squares)]
+        return np.concatenate(parts)
 
-    def merge_shared(self, seen: NDArray[np.float64]) -> None:
-        """Merge the `local_statistics` of each worker, (workers, n), in their order."""
-        self.merge(seen)
+    def merge_shared(self, statistics: NDArray[np.float64]) -> None:
+        """Merge the `local_statistics` of each rank, (ranks, n), in their order."""
+        self.merge(statistics)
         self.share()
 
-    def merge(self, seen: NDArray[np.float64]) -> None:
+    def merge(self, statistics: NDArray[np.float64]) -> None:
         """Merge vectors of the form of `local_statistics`, (…, n), in their order."""
-        for row in seen:
+        for row in statistics:
             start = 0
             for moments in self._named_moments().values():
-                n, size, shape = float(row[start]), moments.mean.size, moments.mean.shape
-                mean, squares = row[start + 1 : start + 1 + 2 * size].reshape(2, *shape)
-                if n:
-                    moments.merge(n, mean, squares)
-                start += 1 + 2 * size
+                end = start + 1 + 2 * moments.mean.size
+                if n := float(row[start]):
+                    moments.merge(n, *row[start + 1 : end].reshape(2, *moments.mean.shape))
+                start = end
         self._scales.clear()
 
     def state(self) -> dict[str, Any]:
@@ -291,48 +301,36 @@ class VecNormalize(RefusesNames, VectorWrapper):
         space = self.env.single_observation_space
         self.normalizer = normalizer or Normalizer(space, config, num_envs=env.num_envs, gamma=gamma)
         self.training = training
-        self._next_step = env.metadata.get("autoreset_mode") is AutoresetMode.NEXT_STEP
-        self._to_reset: NDArray[np.bool_] | None = None
-        """Where the next step of a next-step environment merely resets."""
-        shown = self.normalizer.normalized_space(space)
-        self._single_observation_space, self._observation_space = shown, batch_space(shown, env.num_envs)
+        self._resets_later = env.metadata.get("autoreset_mode") is AutoresetMode.NEXT_STEP
+        self._single_observation_space = self.normalizer.normalized_space(space)
+        self._observation_space = batch_space(self._single_observation_space, env.num_envs)
 
     def reset(
         self, *, seed: int | Sequence[int] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observations, dict[str, Any]]:
         observations, infos = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]
+        self._is_stepped = np.ones(self.num_envs, np.bool_)
         if self.training:
-            self.normalizer.reset_returns()
-        self._to_reset = None
-        return self._seen(observations), infos
+            self.normalizer.begin(observations)
+        return self.normalizer.normalize_observations(observations), infos
 
     def step(
         self, actions: Any
     ) -> tuple[Observations, NDArray[np.float32], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
         observations, rewards, terminated, truncated, infos = self.env.step(actions)
-        observations = self._seen(observations)
-        done = np.logical_or(terminated, truncated)
-        if self.training and self.normalizer.rewards:
-            rows = None if self._to_reset is None else ~self._to_reset
-            self.normalizer.update_returns(rewards, done, rows)
-        if self._next_step:
-            self._to_reset = done
-        if "final_obs" in infos:
-            infos = {**infos, "final_obs": self._normalize_final(infos["final_obs"])}
-        return observations, self.normalizer.normalize_rewards(rewards), terminated, truncated, infos
-
-    def _seen(self, observations: Observations) -> Observations:
+        dones = np.logical_or(terminated, truncated)
         if self.training:
-            self.normalizer.update_observations(observations)
-        return self.normalizer.normalize_observations(observations)
-
-    def _normalize_final(self, final: Any) -> Any:
-        if not isinstance(final, np.ndarray) or final.dtype != object:
-            return self.normalizer.normalize_observations(final)
-        normalized = final.copy()
-        for i in [i for i, observation in enumerate(final) if observation is not None]:
-            normalized[i] = self.normalizer.normalize_observations(final[i])
-        return normalized
+            self.normalizer.update(observations, rewards, dones, self._is_stepped)
+        if self._resets_later:
+            self._is_stepped = ~dones
+        normalize, final = self.normalizer.normalize_observations, infos.get("final_obs")
+        if isinstance(final, np.ndarray) and final.dtype == object:
+            rows = [None if row is None else normalize(row) for row in final]
+            infos = {**infos, "final_obs": np.fromiter(rows, object, len(rows))}
+        elif final is not None:
+            infos = {**infos, "final_obs": normalize(final)}
+        rewards = self.normalizer.normalize_rewards(rewards)
+        return normalize(observations), rewards, terminated, truncated, infos
 
 
 def is_training(env: VectorEnv[Any, Any, Any]) -> bool:
@@ -348,38 +346,7 @@ def _normalized_parts(space: Space, keys: Sequence[str] | None) -> dict[str, spa
         if key not in parts:
             raise ZooError(f"env.normalize.keys: the observation has no key `{key}`{nearest(key, parts)}")
         if key not in boxes:
-            found = describe(parts[key])
-            raise ZooError(f"env.normalize.keys: `{key}` is {found}; it must be a Box, and no image")
+            raise ZooError(
+                f"env.normalize.keys: `{key}` is {describe(parts[key])}; it must be a Box, and no image"
+            )
     return boxes if keys is None else {key: boxes[key] for key in keys}
-
-
-class RowMoments:
-    """Mean and sum of squared deviations of each environment's observations by itself (Welford 1962)."""
-
-    def __init__(self, normalizer: Normalizer, n_rows: int) -> None:
-        self._keys = list(normalizer.moments)
-        self._sizes = [moments.mean.size for moments in normalizer.moments.values()]
-        self.counts = np.zeros((n_rows, 1))
-        self.means = np.zeros((n_rows, sum(self._sizes)))
-        self.squares = np.zeros((n_rows, sum(self._sizes)))
-
-    def start(self, rows: Sequence[int]) -> None:
-        """Reset the statistics of these rows."""
-        self.counts[rows] = self.means[rows] = self.squares[rows] = 0.0
-
-    def update(self, observations: Observations, rows: NDArray[np.int64]) -> None:
-        """Update these rows by observations, (n_rows, …) or a dict of it."""
-        by_key = observations if isinstance(observations, dict) else {SINGLE: observations}
-        parts = [np.reshape(by_key[key], (len(self.counts), -1)) for key in self._keys]
-        values = np.concatenate(parts, axis=1, dtype=np.float64)[rows]
-        self.counts[rows] += 1.0
-        deviations = values - self.means[rows]
-        self.means[rows] += deviations / self.counts[rows]
-        self.squares[rows] += deviations * (values - self.means[rows])
-
-    def row_statistics(self, row: int) -> NDArray[np.float64]:
-        """Return the statistics of a row as `Normalizer.merge` takes them, without any return."""
-        ends = np.cumsum(self._sizes)[:-1]
-        parts = zip(np.split(self.means[row], ends), np.split(self.squares[row], ends), strict=True)
-        by_part = [number for mean, square in parts for number in (self.counts[row], mean, square)]
-        return np.concatenate([*by_part, np.zeros(3)])

@@ -14,6 +14,7 @@ from gymnasium import spaces
 from gymnasium.wrappers import DtypeObservation
 from scripted import Counting, Noisy, assert_same
 
+from zoo.algorithms.collector import Collector
 from zoo.envs.adapter import VecEnvAdapter, make_adapter
 from zoo.envs.make_env import make_vec_env
 from zoo.envs.vec_env import SyncVecEnv
@@ -275,8 +276,9 @@ def test_failed_replay_resets_the_running_return() -> None:
     state = envs.state()
     assert envs.normalizer is not None
     envs.normalizer.returns[:] = 5.0
+    collector = Collector(envs, normalizer=envs.normalizer)
     with pytest.warns(UserWarning, match="env 1 came out different"):
-        envs.load_state(state)
+        collector.load_state({"envs": state, "episode_starts": np.zeros(3, np.bool_)})
     assert envs.normalizer.returns.tolist() == [5.0, 0.0, 5.0]
 
 

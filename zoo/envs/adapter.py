@@ -14,10 +14,10 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
-from zoo.envs.masks import VectorMasks
+from zoo.envs.masks import ActionMasks, vector_query
 from zoo.envs.normalize import Normalizer, VecNormalize
 from zoo.envs.registry import close_reporting, in_env_folder
-from zoo.envs.spaces import Observations, check_supported
+from zoo.envs.spaces import Info, Observations, check_supported, is_goal_space
 from zoo.envs.transition import (
     EpisodeEnd,
     EpisodeRecord,
@@ -168,12 +168,10 @@ class VecEnvAdapter(ABC):
             self._stepped.last_stepped_by = self._token
             self.observations, self._action_masks = transition.new_observations, transition.new_action_masks
             if self._nan_check:
-                everyone, finished = range(self.num_envs), transition.finished.tolist()
-                shown = transition.new_observations, transition.rewards, transition.final_observations
-                for values, what in zip(shown, ("observation", "reward", "final observation"), strict=True):
-                    rows = finished if what.startswith("final") else everyone
-                    if rows:
-                        check_finite(f"{what} of", values, self._n_steps, rows)
+                n, rows = self._n_steps, range(self.num_envs)
+                check_finite("observation of", transition.new_observations, n, rows)
+                check_finite("reward of", transition.rewards, n, rows)
+                check_finite("final observation of", transition.final_observations, n, transition.finished)
             return transition
 
     # -- records of episodes ----------------------------------------------------------------------------
@@ -199,10 +197,10 @@ class VecEnvAdapter(ABC):
             logged["is_success"] = is_success
         for key in self._info_keywords:
             if key not in info:
-                given = sorted(name for name in map(str, info) if not name.startswith("_"))
+                keys = sorted(name for name in map(str, info) if not name.startswith("_"))
                 raise ZooError(
-                    f"env.info_keywords: no `{key}` in the info at an episode's end{nearest(key, given)}; "
-                    f"there: {', '.join(given) or 'nothing'}"
+                    f"env.info_keywords: no `{key}` in the info at an episode's end{nearest(key, keys)}; "
+                    f"there: {', '.join(keys) or 'nothing'}"
                 )
             value = info[key]
             if isinstance(value, np.generic | np.ndarray):
@@ -286,7 +284,8 @@ class ForeignAdapter(VecEnvAdapter):
             ) from None
         self.next_step_autoreset = self._autoreset is AutoresetMode.NEXT_STEP
         check_distinct(getattr(self.env.unwrapped, "envs", ()))
-        self._masks = VectorMasks(self.env, self._name, used=uses_masks)
+        query, has_goals = vector_query(self.env), is_goal_space(space)
+        self._masks = ActionMasks(self.action_space, has_goals, query, self._name, uses_masks)
 
     @property
     def mask_size(self) -> int | None:
@@ -294,7 +293,23 @@ class ForeignAdapter(VecEnvAdapter):
 
     def _reset(self, seeds: Sequence[int] | None) -> tuple[Observations, NDArray[np.bool_] | None]:
         observations, infos = self._reset_with(seeds)
-        return self._checked(observations), self._masks.reset(infos)
+        self._masks.detect(self._mask_infos(infos))
+        return self._checked(observations), self._masks_now(infos)
+
+    def _mask_infos(self, infos: Mapping[str, Any]) -> list[Info]:
+        """Return each environment's mask, if it is in the infos."""
+        masks = {key: infos[key] for key in ("action_mask", "_action_mask") if key in infos}
+        return [info_of(masks, i) for i in range(self.num_envs)]
+
+    def _masks_now(
+        self, infos: Mapping[str, Any], over: NDArray[np.bool_] | None = None
+    ) -> NDArray[np.bool_] | None:
+        """Return the masks for the current observations; see `ActionMasks.read`."""
+        if self.mask_size is not None:
+            return self._masks.read(range(self.num_envs), self._mask_infos(infos), over)
+        if infos.get("action_mask") is not None:
+            self._masks.refuse_late_mask(int(np.argmax(infos.get("_action_mask", [True]))))
+        return None
 
     def _reset_with(self, seeds: Sequence[int] | None) -> tuple[Observations, Any]:
         """Reset with seeds in the first form that the vector environment takes: list, array, one int."""
@@ -329,7 +344,7 @@ class ForeignAdapter(VecEnvAdapter):
         self._returns += np.where(self._to_reset & self.next_step_autoreset, 0.0, rewards)
         self._n_steps += 1
         self._to_reset = terminated | truncated
-        masks = self._masks.current(infos, None if self._autoreset is AutoresetMode.SAME_STEP else terminated)
+        masks = self._masks_now(infos, None if self._autoreset is AutoresetMode.SAME_STEP else terminated)
         rewards = as_float32(np.asarray(rewards))
         transition = Transition(observations, rewards, terminated, truncated, stepped, masks, infos=infos)
         if self._to_reset.any():
@@ -345,8 +360,13 @@ class ForeignAdapter(VecEnvAdapter):
             check_shapes(final, self.observation_space, len(finished))
             transition.final_observations = final
             final_infos = [info_of(infos.get("final_info", {}), i) for i in rows]
-            transition.final_action_masks = self._masks.final(final_infos, rows, transition.terminated)
             transition.final_infos = final_infos
+            if transition.new_action_masks is not None:  # all true where they are not known
+                transition.final_action_masks = np.ones((len(rows), self.mask_size or 0), np.bool_)
+                for row, (i, info) in enumerate(zip(rows, final_infos, strict=True)):
+                    if "action_mask" in info:
+                        mask = self._masks.read([i], {i: info}, transition.terminated)
+                        transition.final_action_masks[row] = mask
         else:
             transition.final_observations = map_arrays(itemgetter(finished), transition.new_observations)
             transition.final_infos = [info_of(infos, i) for i in rows]
@@ -361,8 +381,7 @@ class ForeignAdapter(VecEnvAdapter):
             observations, reset_infos = self.env.reset(options={"reset_mask": self._to_reset.copy()})
             transition.new_observations = self._checked(observations)
             if transition.new_action_masks is not None:
-                reset_masks = self._masks.by_env(reset_infos, rows)
-                transition.new_action_masks[rows] = self._masks.read(rows, reset_masks)
+                transition.new_action_masks[rows] = self._masks.read(rows, self._mask_infos(reset_infos))
 
     def _end(self, i: int, info: Mapping[str, Any]) -> EpisodeEnd:
         """Return how an episode ended, by sums of the raw rewards."""

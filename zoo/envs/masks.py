@@ -16,7 +16,6 @@ from zoo.config.user_files import import_own
 from zoo.envs.registry import env_error
 from zoo.envs.spaces import (
     Env,
-    Info,
     Space,
     choice_sizes,
     describe,
@@ -25,7 +24,7 @@ from zoo.envs.spaces import (
     leaf_spaces,
     nested,
 )
-from zoo.envs.transition import attached, info_of
+from zoo.envs.transition import attached
 from zoo.errors import ZooError
 
 Masks = NDArray[np.bool_]
@@ -92,9 +91,9 @@ class ActionMasks:
             if going_on := [i for i in rows if not over[i]]:
                 masks[~over[list(rows)]] = self.read(going_on, infos)
             return masks
-        given = [infos[i].get("action_mask") for i in rows] if self._query is None else self._query(rows)
-        each = [self._row(i, mask) for i, mask in zip(rows, given, strict=True)]
-        masks = np.concatenate(each).reshape(len(rows), -1)
+        raw = [infos[i].get("action_mask") for i in rows] if self._query is None else self._query(rows)
+        masks = np.concatenate([self._row(i, mask) for i, mask in zip(rows, raw, strict=True)])
+        masks = masks.reshape(len(rows), -1)
         has_choice = np.logical_or.reduceat(masks, self._starts, axis=-1)
         if not has_choice.all():
             for row, choice in np.argwhere(~has_choice).tolist():
@@ -103,15 +102,15 @@ class ActionMasks:
                 masks[row] = True
         return masks
 
-    def _row(self, i: int, given: Any) -> Masks:
-        if type(given) is np.ndarray and given.dtype == np.bool_ and given.shape == (self.size,):
-            return given  # the quick way
-        if given is None and self._query is None:
+    def _row(self, i: int, mask: Any) -> Masks:
+        if type(mask) is np.ndarray and mask.dtype == np.bool_ and mask.shape == (self.size,):
+            return mask  # the quick way
+        if mask is None and self._query is None:
             raise ZooError(
                 f"{self._name(i)} gave no `action_mask` in its info, but others, or earlier ones, had one"
             )
         try:
-            return flat_mask(given, self._action_space)
+            return flat_mask(mask, self._action_space)
         except ZooError as error:
             raise ZooError(f"{self._name(i)}: {error} ({IGNORING})") from error
 
@@ -137,43 +136,6 @@ def masks_of(envs: Sequence[Env], name: NameOf, *, used: bool = True) -> ActionM
     return ActionMasks(first.action_space, is_goal_space(first.observation_space), query, name, used)
 
 
-class VectorMasks(ActionMasks):
-    """Reads masks of a foreign vector environment: by its method, those of its environments, or infos."""
-
-    def __init__(self, env: VectorEnv[Any, Any, Any], name: NameOf, *, used: bool) -> None:
-        has_goals = is_goal_space(env.single_observation_space)
-        super().__init__(env.single_action_space, has_goals, _vector_query(env), name, used)
-        self._all = range(env.num_envs)
-
-    def reset(self, infos: Mapping[str, Any]) -> Masks | None:
-        """Return the masks after a reset of all environments, (num_envs, size); None without masks."""
-        self.detect(list(self.by_env(infos, self._all).values()))
-        return self.current(infos)
-
-    def current(self, infos: Mapping[str, Any], over: Masks | None = None) -> Masks | None:
-        """Return the masks for the current observations, (num_envs, size); None without masks. See `read`."""
-        if self.size is not None:
-            return self.read(self._all, self.by_env(infos, self._all), over)
-        if infos.get("action_mask") is not None:
-            self.refuse_late_mask(int(np.argmax(infos.get("_action_mask", [True]))))
-        return None
-
-    def by_env(self, infos: Mapping[str, Any], rows: Sequence[int]) -> dict[int, Info]:
-        """Return the masks among infos for `read`."""
-        masks = {key: infos[key] for key in ("action_mask", "_action_mask") if key in infos}
-        return {i: info_of(masks, i) for i in rows}
-
-    def final(self, infos: Sequence[Info], rows: Sequence[int], terminated: Masks) -> Masks | None:
-        """Return the masks at the ends of episodes; all true where they are not known."""
-        if self.size is None:
-            return None
-        masks = np.ones((len(rows), self.size), np.bool_)
-        for row, (i, info) in enumerate(zip(rows, infos, strict=True)):
-            if "action_mask" in info:
-                masks[row] = self.read([i], {i: info}, terminated)[0]
-        return masks
-
-
 def flat_mask(mask: Any, action_space: Space) -> Masks:
     """Return a mask as one row.
 
@@ -184,21 +146,19 @@ def flat_mask(mask: Any, action_space: Space) -> Masks:
     if is_composite(action_space) and _is_nested(mask):
         inner: Any = action_space
         keys = list(inner) if isinstance(inner, spaces.Dict) else range(len(inner))
-        given = dict(mask.items()) if isinstance(mask, Mapping) else dict(enumerate(mask))
-        if set(given) - set(keys) or (not isinstance(mask, Mapping) and len(given) != len(keys)):
-            raise ZooError(f"masks for the parts {list(given)}; {describe(action_space)} has {list(keys)}")
-        parts = [(given.get(key), inner[key]) for key in keys]
+        by_key = dict(mask.items()) if isinstance(mask, Mapping) else dict(enumerate(mask))
+        if set(by_key) - set(keys) or (not isinstance(mask, Mapping) and len(by_key) != len(keys)):
+            raise ZooError(f"masks for the parts {list(by_key)}; {describe(action_space)} has {list(keys)}")
+        parts = [(by_key.get(key), inner[key]) for key in keys]
         return np.concatenate(
             [np.ones(sum(choice_sizes(p)), np.bool_) if m is None else flat_mask(m, p) for m, p in parts]
         )
-    has_parts = isinstance(mask, list | tuple) and any(
-        isinstance(each, np.ndarray | list | tuple) for each in mask
-    )
-    rows = [np.ravel(each) for each in (mask if has_parts else [mask])]
+    has_parts = isinstance(mask, list | tuple) and any(isinstance(m, np.ndarray | list | tuple) for m in mask)
+    rows = [np.ravel(part) for part in (mask if has_parts else [mask])]
     row = np.concatenate(rows)
-    if row.size != sum(sizes) or (has_parts and [len(each) for each in rows] != sizes):
-        found = " + ".join(str(len(each)) for each in rows)
-        raise ZooError(f"a mask of {found} actions; {describe(action_space)} takes {sum(sizes)}")
+    if row.size != sum(sizes) or (has_parts and list(map(len, rows)) != sizes):
+        lengths = " + ".join(str(len(part)) for part in rows)
+        raise ZooError(f"a mask of {lengths} actions; {describe(action_space)} takes {sum(sizes)}")
     if row.dtype == np.bool_:
         return row
     valid: Masks = row == 1
@@ -266,13 +226,13 @@ def _function_called(name: str, env: Env) -> Callable[[Env], Any]:
     return function
 
 
-def _vector_query(env: VectorEnv[Any, Any, Any]) -> Query | None:
-    """Return the function that queries masks, or None if they come in infos."""
-    own, several = attached(env, "action_masks"), env.unwrapped
-    if own is not None and getattr(several, "mask_size", 0) is not None:  # ours gives None without masks
-        return lambda rows: list(map(own().__getitem__, rows))
-    if isinstance(several, SyncVectorEnv) and several.envs[0].has_wrapper_attr("action_masks"):
-        return lambda rows: [several.envs[i].get_wrapper_attr("action_masks")() for i in rows]
-    if isinstance(several, AsyncVectorEnv) and several.call("has_wrapper_attr", "action_masks")[0]:
-        return lambda rows: list(map(several.call("action_masks").__getitem__, rows))
+def vector_query(env: VectorEnv[Any, Any, Any]) -> Query | None:
+    """Return the function that queries masks of a vector environment, or None if they come in infos."""
+    method, inner = attached(env, "action_masks"), env.unwrapped
+    if method is not None and getattr(inner, "mask_size", 0) is not None:  # Zoo's gives None without masks
+        return lambda rows: list(map(method().__getitem__, rows))
+    if isinstance(inner, SyncVectorEnv) and inner.envs[0].has_wrapper_attr("action_masks"):
+        return lambda rows: [inner.envs[i].get_wrapper_attr("action_masks")() for i in rows]
+    if isinstance(inner, AsyncVectorEnv) and inner.call("has_wrapper_attr", "action_masks")[0]:
+        return lambda rows: list(map(inner.call("action_masks").__getitem__, rows))
     return None

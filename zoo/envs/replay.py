@@ -12,7 +12,7 @@ from zoo.envs.spaces import Env, layers
 from zoo.errors import ZooError
 
 if TYPE_CHECKING:
-    from zoo.envs.step_arrays import StepArrays
+    from zoo.envs.vec_env import StepArrays
 
 LARGEST_SEED = 2**31 - 1
 """C++ takes seeds of 32 bits with a sign."""

@@ -30,9 +30,8 @@ from zoo.core.free_memory import usable_cores
 from zoo.envs.registry import env_error
 from zoo.envs.replay import EnvState
 from zoo.envs.spaces import Env, Info
-from zoo.envs.step_arrays import StepArrays, StepProgress
 from zoo.envs.transition import EpisodeEnd
-from zoo.envs.vec_env import SyncVecEnv, VecEnv, check_same_spaces
+from zoo.envs.vec_env import StepArrays, StepProgress, SyncVecEnv, VecEnv, check_same_spaces
 from zoo.errors import ZooError
 
 Makers = Sequence[Callable[[], Env]]
@@ -263,13 +262,13 @@ class SubprocVecEnv(VecEnv):
             context.set_forkserver_preload(["zoo.envs.make_env", "zoo.envs.subproc_vec_env", "torch"])
         for part in np.array_split(np.arange(len(make_envs)), min(n_workers, len(make_envs))):
             rows = range(int(part[0]), int(part[-1]) + 1)
-            ours, theirs = context.Pipe()
+            connection, workers_end = context.Pipe()
             is_forked = start_method == "fork"
-            inherited = [*(worker.connection for worker in self.workers), ours] if is_forked else []
+            inherited = [*(worker.connection for worker in self.workers), connection] if is_forked else []
             makers = [CloudpickleWrapper(make_envs[i]) for i in rows]
             process = context.Process(
                 target=run_worker,
-                args=(makers, rows, theirs, inherited),
+                args=(makers, rows, workers_end, inherited),
                 kwargs=options,
                 name=f"zoo env worker {rows.start}",
             )
@@ -280,8 +279,8 @@ class SubprocVecEnv(VecEnv):
                     f"the environment cannot be sent to a worker process: {error}; "
                     "use env.start_method=fork, or env.vectorization=sync"
                 ) from error
-            theirs.close()
-            self.workers.append(Worker(process, ours, rows))
+            workers_end.close()
+            self.workers.append(Worker(process, connection, rows))
             self._unread.append(self.workers[-1])
 
     def _share_arrays(self) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
@@ -22,19 +24,88 @@ from zoo.envs.spaces import (
     Info,
     Observations,
     Space,
+    action_array,
     check_supported,
     choice_limits,
     describe,
     is_composite,
     leaves,
+    mask_size,
     misfit,
     nested,
     spaces_differ,
 )
-from zoo.envs.step_arrays import NO_ENV, StepArrays, StepProgress
 from zoo.envs.transition import EpisodeEnd, Transition, copied, map_arrays, stacked
 from zoo.envs.wrappers import LifeLoss, check_distinct, find_wrapper, statistics_of
 from zoo.errors import ZooError
+
+NO_ENV = -1
+
+
+class StepArrays:
+    """What one step of all environments takes and gives, (num_envs, …) each: views of one array of records.
+
+    ``actions`` are records where they are tuples or dictionaries: `action_array`. ``action_masks`` are filled
+    where the environments have masks; None where their actions can have none. ``progress`` says which
+    environment is being stepped: `StepProgress`.
+    """
+
+    def __init__(self, records: NDArray[Any]) -> None:
+        self.records = records
+        rows, names = records["observations"], records.dtype.names or ()
+        self.observations: Observations = rows
+        if rows.dtype.names is not None:
+            self.observations = {key: rows[key] for key in rows.dtype.names}
+        self.actions: NDArray[Any] = records["actions"]
+        self.rewards: NDArray[np.float64] = records["rewards"]
+        self.terminated: NDArray[np.bool_] = records["terminated"]
+        self.truncated: NDArray[np.bool_] = records["truncated"]
+        self.action_masks: NDArray[np.bool_] | None = records["masks"] if "masks" in names else None
+        self.progress: NDArray[np.int64] = records["progress"]
+
+    @classmethod
+    def allocate(cls, num_envs: int, observation_space: Space, action_space: Space) -> StepArrays:
+        """Return zeroed arrays."""
+        observations: Any = (observation_space.dtype, observation_space.shape)
+        if isinstance(observation_space, spaces.Dict):
+            parts: Any = [(key, part.dtype, part.shape) for key, part in observation_space.items()]
+            observations = (np.dtype(parts, align=True),)
+        actions, n_masks = action_array(action_space, 1), mask_size(action_space)
+        fields: Any = [
+            ("observations", *observations),
+            ("actions", actions.dtype, actions.shape[1:]),
+            ("rewards", np.float64),
+            ("progress", np.int64, 4),
+            ("terminated", np.bool_),
+            ("truncated", np.bool_),
+        ]
+        if n_masks is not None:
+            fields.append(("masks", np.bool_, (n_masks,)))
+        return cls(np.zeros(num_envs, np.dtype(fields, align=True)))
+
+
+class StepProgress:
+    """How far environments are, in rows of an array (num_envs, 4) that other processes can read.
+
+    Each row holds an environment's last seed, −1 where it is not known, and the step at which it got it.
+    ``now``, in the first row, holds the environment at work, or `NO_ENV`, and the number of steps that all
+    have begun.
+    """
+
+    def __init__(self, rows: NDArray[np.int64], first_index: int) -> None:
+        self.seeds, self.seeded_at, self.now = rows[:, 0], rows[:, 1], rows[0, 2:]
+        self._first_index = first_index
+
+    def name(self, row: int) -> str:
+        """Return ``env 3 (step 17 after seed 40)``, or what is known of it."""
+        seed, steps = int(self.seeds[row]), int(self.now[1] - self.seeded_at[row])
+        place = [f"step {steps}"] * (steps > 0) + [f"seed {seed}"] * (seed >= 0)
+        return f"env {self._first_index + row}" + (f" ({' after '.join(place)})" if place else "")
+
+    def at_work(self) -> str | None:
+        """Return the name of the environment that is being stepped or reset, or None."""
+        row = int(self.now[0])
+        return None if row == NO_ENV else self.name(row)
 
 
 class VecEnv(AnswersNames, VectorEnv[Any, Any, Any]):
@@ -109,10 +180,6 @@ class VecEnv(AnswersNames, VectorEnv[Any, Any, Any]):
         """Replay each environment from its seed; return those that differ, reset with their next seed."""
 
     @abstractmethod
-    def example(self) -> Env:
-        """Return one of the environments, or one more like them, whose attributes can be read."""
-
-    @abstractmethod
     def call_each(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         """Call a method of each environment, or read an attribute."""
 
@@ -130,7 +197,7 @@ class VecEnv(AnswersNames, VectorEnv[Any, Any, Any]):
     def transition(self, actions: Any) -> Transition:
         """Step every environment with its row of ``actions``; fill in all but the records of episodes."""
         arrays = self.arrays
-        self.last_ends = ends = self.step_envs(self._own_actions(actions))
+        self.last_ends = ends = self.step_envs(self._checked_actions(actions))
         transition = Transition(
             copied(arrays.observations),
             as_float32(arrays.rewards),
@@ -152,15 +219,14 @@ class VecEnv(AnswersNames, VectorEnv[Any, Any, Any]):
         self, actions: Any
     ) -> tuple[Observations, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], Info]:
         """Step all environments; ``final_obs`` and ``final_info`` hold the end of those that finished."""
-        self.last_ends = ends = self.step_envs(self._own_actions(actions))
+        transition = self.transition(actions)
         self.stepped.last_stepped_by = None
-        infos: Info = {}
-        for end in ends:
-            final = {"final_obs": end.observation, "final_info": end.info}
-            infos = self._add_info(infos, final, end.env_index)
-        arrays = self.arrays
-        flags = arrays.terminated.copy(), arrays.truncated.copy()
-        return copied(arrays.observations), arrays.rewards.copy(), *flags, self._merged(self._infos, infos)
+        ends = [
+            (end.env_index, {"final_obs": end.observation, "final_info": end.info}) for end in self.last_ends
+        ]
+        infos = self._merged([*ends, *enumerate(self._infos)])
+        rewards, truncated = self.arrays.rewards.copy(), self.arrays.truncated.copy()
+        return transition.new_observations, rewards, transition.terminated, truncated, infos
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: Info | None = None
@@ -170,7 +236,7 @@ class VecEnv(AnswersNames, VectorEnv[Any, Any, Any]):
             raise ZooError("reset_mask: these environments reset themselves in a step; reset() is for all")
         infos = self.reset_envs(self._seed_each(seed), options, range(self.num_envs))
         self.stepped.last_stepped_by = None
-        return self.observations(), self._merged(infos, {})
+        return self.observations(), self._merged(enumerate(infos))
 
     def reset_all(self, seeds: Sequence[int] | None) -> Observations:
         """Reset all environments as `reset` does, without merging their infos."""
@@ -192,37 +258,35 @@ class VecEnv(AnswersNames, VectorEnv[Any, Any, Any]):
         """Return the seed of each environment, None for one that goes on with its own sequence."""
         if seed is None:
             seed, self._first_seed = self._first_seed, None
-        if seed is None:
-            seeds: list[int | None] = [None] * self.num_envs
-        elif isinstance(seed, int | np.integer):
-            seeds = [int(seed) + i for i in range(self.num_envs)]
+        if seed is None or isinstance(seed, int | np.integer):
+            seeds = [None if seed is None else int(seed) + i for i in range(self.num_envs)]
         else:
             seeds = [None if single is None else int(single) for single in seed]
         if len(seeds) != self.num_envs:
             raise ValueError(f"{len(seeds)} seeds for {self.num_envs} environments")
         return seeds
 
-    def _merged(self, infos: Sequence[Info], merged: Info) -> Info:
-        """Return ``merged`` with infos in Gymnasium's vector form: one array and one mask a key."""
-        for i, info in enumerate(infos):
-            if info:
-                merged = self._add_info(merged, info, i)
+    def _merged(self, infos: Iterable[tuple[int, Info]]) -> Info:
+        """Return infos by environment in Gymnasium's vector form: one array and one mask a key."""
+        merged: Info = {}
+        for i, info in infos:
+            merged = self._add_info(merged, info, i)
         return merged
 
-    def _own_actions(self, actions: Any) -> NDArray[Any]:
+    def _checked_actions(self, actions: Any) -> NDArray[Any]:
         """Return a copy of ``actions`` in the space's dtype, of nested ones as records."""
-        if self._acts_in_parts:
-            records = np.zeros_like(self.arrays.actions)
-            for path, part in leaves(self.single_action_space, actions):
-                rows = records[path]
-                if np.shape(part) != rows.shape:
-                    raise ValueError(f"actions of `{path}` of shape {np.shape(part)}; expected {rows.shape}")
-                rows[...] = part
-            return records
-        own = np.array(actions, dtype=self.arrays.actions.dtype)
-        if own.shape != self.arrays.actions.shape:
-            raise ValueError(f"actions of shape {own.shape}; expected {self.arrays.actions.shape}")
-        return own
+        if not self._acts_in_parts:
+            array = np.array(actions, dtype=self.arrays.actions.dtype)
+            if array.shape != self.arrays.actions.shape:
+                raise ValueError(f"actions of shape {array.shape}; expected {self.arrays.actions.shape}")
+            return array
+        records = np.zeros_like(self.arrays.actions)
+        for path, part in leaves(self.single_action_space, actions):
+            rows = records[path]
+            if np.shape(part) != rows.shape:
+                raise ValueError(f"actions of `{path}` of shape {np.shape(part)}; expected {rows.shape}")
+            rows[...] = part
+        return records
 
     # -- exact resume -----------------------------------------------------------------------------------
 
@@ -319,7 +383,6 @@ class SyncVecEnv(VecEnv):
         """A row (num_envs, …) for each step since the oldest of the seeds."""
         self._n_steps = 0
         self._returns = np.zeros(n)
-        self._standing: set[int] = set()
         self.use_arrays(self.arrays)
 
     @property
@@ -330,9 +393,6 @@ class SyncVecEnv(VecEnv):
     def step_shared(self) -> tuple[list[EpisodeEnd], list[Info]]:
         """Step with a copy of the actions that stand in the arrays; return the ends and the infos."""
         return self.step_envs(self.arrays.actions.copy()), self._infos
-
-    def example(self) -> Env:
-        return self.envs[0]
 
     def use_arrays(self, arrays: StepArrays) -> None:
         """Write every step and reset into these arrays from now on."""
@@ -383,9 +443,6 @@ class SyncVecEnv(VecEnv):
     def reset_envs(
         self, seeds: Sequence[int | None], options: Info | None, rows: Sequence[int], once: bool = False
     ) -> list[Info]:
-        if once:
-            for i in self._standing:
-                self._forget_actions(i)
         infos: list[Info] = [{} for _ in self.envs]
         for i in rows:
             seed = seeds[i]
@@ -398,8 +455,8 @@ class SyncVecEnv(VecEnv):
             self._start_record(i)
             self._progress.now[0] = i
             try:
-                observation, infos[i] = self._seeded_reset(i, options)
                 self._plays_once[i] = once
+                observation, infos[i] = self._seeded_reset(i, options)
                 self._write_observation(i, observation)
             except (Exception, SystemExit) as error:
                 raise env_error(error, self._progress.name(i), "in a reset") from error
@@ -411,8 +468,8 @@ class SyncVecEnv(VecEnv):
         return infos
 
     def env_states(self) -> list[EnvState]:
-        own = self.arrays.actions
-        actions = np.array(self._actions, own.dtype).reshape(-1, *own.shape)
+        like = self.arrays.actions
+        actions = np.array(self._actions, like.dtype).reshape(-1, *like.shape)
         states = []
         for i, n in enumerate((self._n_steps - self._progress.seeded_at).tolist()):
             since = actions[len(actions) - n :, i]
@@ -440,8 +497,8 @@ class SyncVecEnv(VecEnv):
         return different
 
     def call_each(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-        found = [env.get_wrapper_attr(name) for env in self.envs]
-        return [each(*args, **kwargs) if callable(each) else each for each in found]
+        values = [env.get_wrapper_attr(name) for env in self.envs]
+        return [value(*args, **kwargs) if callable(value) else value for value in values]
 
     def set_attr_of_each(self, name: str, values: Sequence[Any]) -> None:
         for i, (env, value) in enumerate(zip(self.envs, values, strict=True)):
@@ -477,7 +534,6 @@ class SyncVecEnv(VecEnv):
     def _next_episode(self, i: int, end: EpisodeEnd) -> tuple[Any, Info]:
         """Reset an environment whose episode ended; with its next seed, once a whole one has ended."""
         if self._plays_once[i] and not end.is_life and self._masks.size is None:
-            self._standing.add(i)
             self._steps[i] = lambda action: (end.observation, 0.0, False, False, {})
             return end.observation, {}
         if self._n_steps - self._progress.seeded_at[i] < self._reseed_every or end.is_life:
@@ -496,18 +552,13 @@ class SyncVecEnv(VecEnv):
                 env.set_wrapper_attr(name, value)
             self._statistics[i], self._lives[i] = statistics_of(env), find_wrapper(env, LifeLoss)
         self._was_used[i] = True
-        self._plays_once[i] = False
-        self._standing.discard(i)
         self._steps[i] = self.envs[i].step
-        self._forget_actions(i)
-        seed = seed_spaces(self.envs[i], first, self._n_reseeded[i])
-        self._progress.seeds[i] = seed if seed < 2**63 else -1
-        return self.envs[i].reset(seed=seed, **({"options": options} if options else {}))
-
-    def _forget_actions(self, i: int) -> None:
         self._progress.seeded_at[i] = self._n_steps
         n_kept = self._n_steps - int(self._progress.seeded_at.min())
         del self._actions[: len(self._actions) - n_kept]
+        seed = seed_spaces(self.envs[i], first, self._n_reseeded[i])
+        self._progress.seeds[i] = seed if seed < 2**63 else -1
+        return self.envs[i].reset(seed=seed, **({"options": options} if options else {}))
 
     def _close_env(self, i: int) -> None:
         with close_reporting(f"env {self._first_index + i}"):
@@ -539,12 +590,10 @@ class SyncVecEnv(VecEnv):
         except (Exception, SystemExit):  # An env that went another way may well refuse an action.
             return False
         self._infos[i] = info
-        shown, expected = (
-            map_arrays(lambda part: part.tobytes(), each)
-            for each in (self._observation(i), state.observation)
-        )
+        as_bytes = methodcaller("tobytes")
+        is_same = map_arrays(as_bytes, self._observation(i)) == map_arrays(as_bytes, state.observation)
         is_same_return = np.array_equal(total, state.episode_return, equal_nan=True)
-        return shown == expected and is_same_return and length == state.length
+        return is_same and is_same_return and length == state.length
 
     def _env_actions(self, actions: NDArray[Any]) -> Iterable[Any]:
         """Return the actions of rows as environments take them."""

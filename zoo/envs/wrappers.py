@@ -421,18 +421,20 @@ def _dtype(space: spaces.Box) -> Any:
     return space.dtype.type
 
 
-def check_finite(what: str, values: Any, step: int, envs: Sequence[int], key: str = "") -> None:
+def check_finite(
+    name: str, values: Any, step: int, envs: Sequence[int] | NDArray[Any], key: str = ""
+) -> None:
     """Raise `ZooError` for the first number of ``values`` (len(envs), …) that is not finite in 32 bits."""
     if isinstance(values, Mapping | tuple):
         for part, inner in values.items() if isinstance(values, Mapping) else enumerate(values):
-            check_finite(what, inner, step, envs, f"{key}[{part!r}]")
+            check_finite(name, inner, step, envs, f"{key}[{part!r}]")
         return
     array = np.asarray(values)
     is_finite = np.abs(array) <= np.finfo(np.float32).max if array.dtype.kind == "f" else np.True_
     if not is_finite.all():
         row, *where = np.argwhere(~is_finite)[0].tolist()
         bad = array[(row, *where)]
-        raise ZooError(f"{bad} in the {what} env {envs[row]} at step {step}, at {key}{where}")
+        raise ZooError(f"{bad} in the {name} env {envs[row]} at step {step}, at {key}{where}")
 
 
 def check_distinct(envs: Sequence[Any], first_index: int = 0) -> None:

@@ -18,6 +18,7 @@ import zoo
 from zoo.buffers import replay
 from zoo.cli import status_of
 from zoo.commands import check, enjoy, evaluate
+from zoo.config.compose import ConfigLoader
 
 ZOO = str(Path(sys.executable).with_name("zoo"))
 
@@ -223,11 +224,11 @@ def test_successes_are_told_wherever_returns_are(capsys: pytest.CaptureFixture[s
     assert f"over 10 episodes, success {rate:.0%}" in (run / "agent" / "README.md").read_text()
 
     capsys.readouterr()
-    evaluate.run(zoo.compose("evaluate", [f"agent={run}", "n_episodes=5", "seed=1"]))
+    evaluate.run(ConfigLoader("evaluate").settings([f"agent={run}", "n_episodes=5", "seed=1"]))
     out = capsys.readouterr().out
     measured = json.loads(out.splitlines()[-1])
     assert f"successes                  {measured['success_rate']:.0%}" in out
-    enjoy.run(zoo.compose("enjoy", [f"agent={run}", "n_episodes=5", "seed=1", "render=false"]))
+    enjoy.run(ConfigLoader("enjoy").settings([f"agent={run}", "n_episodes=5", "seed=1", "render=false"]))
     assert capsys.readouterr().out.endswith(f"5 episodes, success {measured['success_rate']:.0%}\n")
 
 
@@ -245,10 +246,10 @@ def test_masked_parts_are_trained_evaluated_and_played(capsys: pytest.CaptureFix
     run = run_of("algo=maskable_ppo", "env=Zoo/MaskedComposite-v0")
     assert "masks_actions: true" in (run / "agent" / "config.yaml").read_text()
     capsys.readouterr()
-    evaluate.run(zoo.compose("evaluate", [f"agent={run}", "n_episodes=5", "seed=1"]))
+    evaluate.run(ConfigLoader("evaluate").settings([f"agent={run}", "n_episodes=5", "seed=1"]))
     measured = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert measured["mean_length"] == 20  # nothing invalid was done, which would have ended it
-    enjoy.run(zoo.compose("enjoy", [f"agent={run}", "n_episodes=2", "seed=1", "render=false"]))
+    enjoy.run(ConfigLoader("enjoy").settings([f"agent={run}", "n_episodes=2", "seed=1", "render=false"]))
     assert "in 20.0 steps, 2 episodes" in capsys.readouterr().out
 
 
@@ -256,7 +257,7 @@ def test_mask_actions_false_applies_to_evaluation(capsys: pytest.CaptureFixture[
     run = run_of("algo=ppo2", "env=Zoo/Masked-v0", "env.mask_actions=false")
     assert "masks_actions" not in (run / "agent" / "config.yaml").read_text()
     capsys.readouterr()
-    evaluate.run(zoo.compose("evaluate", [f"agent={run}", "n_episodes=5", "seed=1"]))
+    evaluate.run(ConfigLoader("evaluate").settings([f"agent={run}", "n_episodes=5", "seed=1"]))
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["mean_length"] < 10
 
 

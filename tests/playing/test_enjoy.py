@@ -18,7 +18,7 @@ import pytest
 from playing_agents import save_agent
 
 from zoo.commands import agents, enjoy, evaluate
-from zoo.config.compose import compose
+from zoo.config.compose import ConfigLoader
 from zoo.envs.config import EnvConfig
 from zoo.errors import ZooError
 
@@ -26,7 +26,7 @@ Printed = pytest.CaptureFixture[str]
 
 
 def play(*overrides: str) -> None:
-    enjoy.run(compose("enjoy", ["n_episodes=1", "seed=1", *overrides]))
+    enjoy.run(ConfigLoader("enjoy").settings(["n_episodes=1", "seed=1", *overrides]))
 
 
 def returns(text: str) -> list[float]:
@@ -199,13 +199,13 @@ def test_env_is_found_by_config_file_name(module: str, capsys: Printed) -> None:
     capsys.readouterr()
     play("algo=ppo2", "env=Base-v0", "trust=true")
     assert max(returns(capsys.readouterr().out)) <= 5
-    agents.run(compose("agents", ["env=Base-v0"]))
+    agents.run(ConfigLoader("agents").settings(["env=Base-v0"]))
     assert "20260101-120000_s0" in capsys.readouterr().out
 
 
 # What a user can get wrong
 def measured(capsys: Printed, *overrides: str) -> tuple[dict[str, Any], str]:
-    evaluate.run(compose("evaluate", ["seed=1", "n_episodes=2", *overrides]))
+    evaluate.run(ConfigLoader("evaluate").settings(["seed=1", "n_episodes=2", *overrides]))
     out = capsys.readouterr().out
     return json.loads(out.splitlines()[-1]), out
 
@@ -225,7 +225,9 @@ CHOICES_OF_KEPT = ["agent={run}", "agent={run}/best_agent", "agent={run.parent}"
 def test_kept_agent_is_played_by_its_steps(choice: str, kept: Path, capsys: Printed) -> None:
     _, out = measured(capsys, *choice.format(run=kept).split(), "checkpoint=25000")
     assert out.startswith(f"agent  {kept}/agents/step-000025000\n")
-    enjoy.run(compose("enjoy", [*choice.format(run=kept).split(), "checkpoint=1e3", "n_episodes=1"]))
+    enjoy.run(
+        ConfigLoader("enjoy").settings([*choice.format(run=kept).split(), "checkpoint=1e3", "n_episodes=1"])
+    )
     assert capsys.readouterr().out.startswith(f"agent  {kept}/agents/step-000001000\n")
 
 

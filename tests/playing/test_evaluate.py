@@ -16,7 +16,7 @@ from zoo.agents import find
 from zoo.algorithms.registry import ALGORITHMS, algorithm_class
 from zoo.cli import status_of
 from zoo.commands import evaluate
-from zoo.config.compose import compose
+from zoo.config.compose import ConfigLoader
 from zoo.core.printing import decimal
 from zoo.envs.config import EnvConfig
 from zoo.errors import ZooError
@@ -25,7 +25,7 @@ from zoo.experiment.expert_recording import record_expert
 
 
 def measure(capsys: pytest.CaptureFixture[str], *overrides: str) -> tuple[dict[str, Any], str]:
-    evaluate.run(compose("evaluate", ["seed=1", *overrides]))
+    evaluate.run(ConfigLoader("evaluate").settings(["seed=1", *overrides]))
     out = capsys.readouterr().out
     result: dict[str, Any] = json.loads(out.splitlines()[-1])
     return result, out

@@ -15,14 +15,14 @@ from playing_agents import RUN
 
 from zoo.cli import status_of
 from zoo.commands import record
-from zoo.config.compose import compose
+from zoo.config.compose import ConfigLoader
 from zoo.errors import ZooError
 from zoo.experiment.expert_recording import record_expert
 from zoo.imitation.expert_data import read_expert, write_expert
 
 
 def film(*overrides: str) -> None:
-    record.run(compose("record", ["seed=1", *overrides]))
+    record.run(ConfigLoader("record").settings(["seed=1", *overrides]))
 
 
 def refusal(*overrides: str) -> str:

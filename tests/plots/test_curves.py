@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from synthetic_runs import learning, make_run, write_monitor
 
-from zoo.plots.curves import Curve, CurveOptions, Series, caption, curve, curves_of, rolling_mean, series_of
+from zoo.config.compose import ConfigLoader
+from zoo.plots.curves import Curve, Series, caption, curve, curves_of, rolling_mean, series_of
 from zoo.plots.figures import short_numbers
 from zoo.plots.groups import Group, group_runs
 from zoo.plots.runs import find_runs, read_run
@@ -84,18 +87,17 @@ def test_curve_options_change_plot_and_caption() -> None:
         progress = {"time/total_timesteps": [10, 3000], "time/time_elapsed": [1, 9], "train/loss": [seed, 1]}
         given = {"evaluations": learning(seed), "progress": progress, "lengths": [9 + seed] * 300}
         make_run(Path("runs"), seed=seed, returns=list(noise), **given)  # type: ignore[arg-type]
-    choices = [
-        *(CurveOptions(), CurveOptions(x="episodes"), CurveOptions(x="hours"), CurveOptions(y="eval")),
-        *(CurveOptions(y="length"), CurveOptions(y="train/loss"), CurveOptions(smooth=1)),
-        *(CurveOptions(smooth=200), CurveOptions(aggregate="iqm"), CurveOptions(interval="std")),
-        CurveOptions(interval="none"),
+    default = ConfigLoader("plot").settings([])
+    choices: list[dict[str, Any]] = [
+        *({}, {"x": "episodes"}, {"x": "hours"}, {"y": "eval"}, {"y": "length"}, {"y": "train/loss"}),
+        *({"smooth": 1}, {"smooth": 200}, {"aggregate": "iqm"}, {"interval": "std"}, {"interval": "none"}),
     ]
     groups = group_runs([read_run(path) for path in find_runs(["runs"])])
-    curves = [curves_of(groups, options)[0] for options in choices]
+    curves = [curves_of(groups, replace(default, **choice))[0] for choice in choices]
     assert len({str((each.x, each.center, each.low)) for each in curves}) == len(choices)
     make_run(Path("runs"), seed=9, returns=[1.0] * 20, status="failed")
     groups = group_runs([read_run(path) for path in find_runs(["runs"])])
-    text = caption(curves_of(groups, CurveOptions()), CurveOptions())
+    text = caption(curves_of(groups, default), default)
     for words in (
         "mean of the runs",
         "95 % bootstrap",

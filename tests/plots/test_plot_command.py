@@ -127,7 +127,7 @@ def test_mistakes_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert "figure=" in refused(capsys, "runs", "report=true", "figure=scores")
     assert "figure=run shows one run" in refused(capsys, "runs", "figure=run")
     assert "is not one of" in refused(capsys, "runs", "x=days")
-    assert "neither auto nor" in refused(capsys, "runs", "smooth=much")
+    assert "expected int or 'auto'" in refused(capsys, "runs", "smooth=much")
     assert "out of range" in refused(capsys, "runs", "smooth=0")
     assert "no format has the ending .jpg" in refused(capsys, "runs", "out=a.jpg")
     assert "name runs twice" in refused(capsys, "runs", "runs=[runs]")

@@ -167,7 +167,7 @@ def test_find_runs_takes_folders_and_patterns(tmp_path: Path) -> None:
     [
         (["sweeep"], r"nothing at sweeep; did you mean 'sweep'\?"),
         (["sweep"], "there is no run in sweep"),
-        (["*.none"], "no path is like"),
+        (["*.none"], "nothing at"),
         (["note.txt"], "there is no run in note.txt"),
     ],
 )

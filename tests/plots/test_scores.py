@@ -16,12 +16,12 @@ from synthetic_runs import make_run
 from zoo.cli import status_of
 from zoo.errors import ZooError
 from zoo.plots.groups import group_runs
-from zoo.plots.runs import Score, find_runs, read_run
+from zoo.plots.runs import find_runs, read_run
 from zoo.plots.scores import GroupScore, Methods, aggregates, normalized_scores, scored, scores_by_label
 from zoo.plots.tables import aggregate_table, score_table
 
 
-def scores_in(root: Path, kind: Score = "final") -> list[GroupScore]:
+def scores_in(root: Path, kind: str = "final") -> list[GroupScore]:
     return scored(group_runs([read_run(path) for path in find_runs([str(root)])]), kind)
 
 

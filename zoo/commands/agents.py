@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from zoo.agents.agent_folder import read_as_data, read_card
@@ -11,7 +10,6 @@ from zoo.agents.find import FoundAgent, list_agents, resolve_agent
 from zoo.agents.trust import refuse_foreign_code, stands_in_own_runs
 from zoo.config.choices import algorithm_options
 from zoo.config.compose import env_id
-from zoo.config.fields import build
 from zoo.config.schema import ListingSettings
 from zoo.config.user_files import shown
 from zoo.core.plain_data import to_json
@@ -26,9 +24,8 @@ Card = dict[str, Any] | None
 """What an agent's card says; None where it is damaged."""
 
 
-def run(config: Mapping[str, Any]) -> None:
+def run(settings: ListingSettings) -> None:
     """List all agents, or those that are wanted; or show the one at ``agent``."""
-    settings = build(ListingSettings, config, "")
     if settings.agent is not None:
         show(_card_text(settings.agent))
         return

@@ -16,7 +16,6 @@ from typing import Any
 from zoo.agents.agent_folder import POLICY, fingerprint, read_card, read_config
 from zoo.agents.find import agent_of_run, list_agents
 from zoo.config.compose import env_id
-from zoo.config.fields import build
 from zoo.config.overrides import as_overrides
 from zoo.config.schema import BenchmarkSettings, preset_or_name
 from zoo.config.user_files import shown
@@ -49,9 +48,8 @@ Row = dict[str, Any]
 """An agent: path, algorithm, environment, … and its scores, or the ``problem`` that it has."""
 
 
-def run(config: Mapping[str, Any]) -> None:
+def run(settings: BenchmarkSettings) -> None:
     """Measure the agents that have no result yet; write benchmark.md and benchmark.json."""
-    settings = build(BenchmarkSettings, config, "")
     env = None if settings.env is None else env_id(settings.env)
     agents = wanted_agents(settings.agents, settings.algo, env)
     folder = Path(settings.out).expanduser()

@@ -3,34 +3,31 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Literal, cast
+from typing import Any
 
-from zoo.config.compose import compose
-from zoo.config.environment_values import resolved
-from zoo.config.fields import build
+from zoo.config.compose import ConfigLoader
 from zoo.config.overrides import as_overrides
 from zoo.config.schema import CompareSettings
 from zoo.core.plain_data import with_finite_numbers
 from zoo.core.printing import one_line, say, show
 from zoo.plots.compare import Comparison, compare_sides, sentence, sides_of
 from zoo.plots.groups import as_override, keys_of
-from zoo.plots.runs import Score, find_runs, problems_of, read_run, run_path
+from zoo.plots.runs import find_runs, problems_of, read_run
 from zoo.plots.scores import SCORE_NAMES
 
 LINES_SHOWN = 12
 
 
-def run(config: Mapping[str, Any]) -> None:
+def run(settings: CompareSettings) -> None:
     """Compare two runs, groups or folders; the last line of stdout is one JSON object."""
-    settings = build(CompareSettings, config, "")
     comparison = _compared(settings)
     show(comparison)
     for line in problems_of([run for side in comparison.sides.runs for run in side]):
         say(f"careful: {line}")
     values = {"score": settings.score, "aggregate": settings.aggregate, **comparison.as_json()}
-    show(json.dumps(with_finite_numbers(values), allow_nan=False))
+    show(json.dumps(with_finite_numbers(values)))
 
 
 def compare(a: Any, b: Any, **settings: Any) -> Comparison:
@@ -38,11 +35,7 @@ def compare(a: Any, b: Any, **settings: Any) -> Comparison:
 
     The comparison shows itself as text; ``verdicts`` and ``as_json()`` have the numbers. Raises `ZooError`.
     """
-    sides = [
-        list(map(run_path, side)) if isinstance(side, list | tuple) else run_path(side) for side in (a, b)
-    ]
-    config = resolved(compose("compare", as_overrides({"runs": sides, **settings})))
-    return _compared(build(CompareSettings, config, ""))
+    return _compared(ConfigLoader("compare").settings(as_overrides({"runs": [a, b], **settings})))
 
 
 def _compared(settings: CompareSettings) -> Comparison:
@@ -50,12 +43,8 @@ def _compared(settings: CompareSettings) -> Comparison:
     for side in [settings.runs] if isinstance(settings.runs, str) else settings.runs or []:
         paths = side if isinstance(side, list) else [side]
         sides.append((", ".join(paths), [read_run(path) for path in find_runs(paths)]))
-    comparison = compare_sides(
-        sides_of(sides, keys_of(settings.by)),
-        cast(Score, settings.score),
-        cast(Literal["mean", "iqm"], settings.aggregate),
-        settings.reference,
-    )
+    both = sides_of(sides, keys_of(settings.by))
+    comparison = compare_sides(both, settings.score, settings.aggregate, settings.reference)
     return replace(comparison, text="\n".join(_lines(comparison, SCORE_NAMES[settings.score])))
 
 

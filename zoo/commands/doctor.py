@@ -6,9 +6,10 @@ import importlib.metadata
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
+from zoo.config.schema import NoSettings
 from zoo.core.printing import one_line, show
 from zoo.envs.video import has_display, render_offscreen
 from zoo.errors import packages_of
@@ -24,7 +25,7 @@ TIMEOUT = 60.0
 """Seconds that PyTorch's report may take."""
 
 
-def run(config: Mapping[str, Any]) -> None:
+def run(settings: NoSettings) -> None:
     """Print versions, hardware and PyTorch's report on its environment."""
     for subject, values in findings():
         show(subject)

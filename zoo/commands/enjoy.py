@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
-from typing import Any
 
-from zoo.config.fields import build
 from zoo.config.schema import EnjoySettings
 from zoo.config.user_files import shown
 from zoo.core.printing import show
@@ -17,17 +14,23 @@ from zoo.experiment.open_agent import OpenedAgent, open_agent
 from zoo.experiment.recording import explain_render_errors, record, video_path
 
 
-def run(config: Mapping[str, Any]) -> None:
+def run(settings: EnjoySettings) -> None:
     """Play episodes with the agent that the config names."""
-    settings = build(EnjoySettings, config, "")
     agent = open_agent(settings)
     show(agent.introduction(), flush=True)
     reporter = EpisodeReporter()
-    names = ("n_episodes", "deterministic", "seed")
-    play: dict[str, Any] = {name: getattr(settings, name) for name in names} | {"on_episode": reporter.add}
     if settings.record:
         path = video_path(agent.path, agent.algo, agent.env.id)
-        if record(agent.algorithm, agent.env, [path], check=agent.check_spaces, **play):
+        if record(
+            agent.algorithm,
+            agent.env,
+            [path],
+            n_episodes=settings.n_episodes,
+            deterministic=settings.deterministic,
+            seed=settings.seed,
+            on_episode=reporter.add,
+            check=agent.check_spaces,
+        ):
             show(f"video  {shown(path)}", flush=True)
     else:
         with (
@@ -35,7 +38,14 @@ def run(config: Mapping[str, Any]) -> None:
             contextlib.suppress(KeyboardInterrupt),
             explain_render_errors(agent.env.id),
         ):
-            evaluate(agent.algorithm, envs, **play)
+            evaluate(
+                agent.algorithm,
+                envs,
+                settings.n_episodes,
+                deterministic=settings.deterministic,
+                seed=settings.seed,
+                on_episode=reporter.add,
+            )
     show(reporter.summary())
 
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
 
-from zoo.config.fields import build
 from zoo.config.schema import EvaluateSettings
 from zoo.core.plain_data import with_finite_numbers
 from zoo.core.printing import decimal, show
@@ -15,18 +12,18 @@ from zoo.experiment.evaluation import Evaluation, evaluate
 from zoo.experiment.open_agent import open_agent
 
 
-def run(config: Mapping[str, Any]) -> None:
+def run(settings: EvaluateSettings) -> None:
     """Evaluate the agent that the config names; the last line of stdout is one JSON object."""
-    settings = build(EvaluateSettings, config, "")
     agent = open_agent(settings)
     seed = random_seed(settings.seed)
     show(agent.introduction(), flush=True)
     with agent.open_envs(min(settings.n_envs, settings.n_episodes)) as envs:
-        options: dict[str, Any] = {"deterministic": settings.deterministic, "seed": seed}
-        evaluation = evaluate(agent.algorithm, envs, settings.n_episodes, **options)
+        evaluation = evaluate(
+            agent.algorithm, envs, settings.n_episodes, deterministic=settings.deterministic, seed=seed
+        )
     show(_table(evaluation))
     values = {"algo": agent.algo, "env": agent.env.id, **evaluation.summary(), "seed": seed}
-    show(json.dumps(with_finite_numbers(values), allow_nan=False))
+    show(json.dumps(with_finite_numbers(values)))
 
 
 def _table(evaluation: Evaluation) -> str:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import datetime
 import itertools
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from zoo.config.fields import build
 from zoo.config.schema import ExpertSettings
 from zoo.config.user_files import shown
 from zoo.core.printing import decimal, one_line, printable, show
@@ -22,9 +19,8 @@ from zoo.imitation.expert_data import ExpertData, read_expert, summary, write_ex
 DEFAULT_EPISODES = 50
 
 
-def run(config: Mapping[str, Any]) -> None:
+def run(settings: ExpertSettings) -> None:
     """Record episodes of the agent that the config names, or show those that a file holds."""
-    settings = build(ExpertSettings, config, "")
     if settings.show is not None:
         _show_file(settings, settings.show)
         return
@@ -43,8 +39,9 @@ def _show_file(settings: ExpertSettings, path: str) -> None:
     if others:
         raise ZooError(f"show=PATH only prints a file; leave out {', '.join(others)}")
     recorded = read_expert(path)
-    good: dict[str, Any] = {"min_return": settings.min_return, "successes_only": settings.successes_only}
-    data = recorded.filtered(**good, n_episodes=settings.n_episodes)
+    data = recorded.filtered(
+        min_return=settings.min_return, successes_only=settings.successes_only, n_episodes=settings.n_episodes
+    )
     part = "" if data is recorded else f": {data.n_episodes:,} of its {recorded.n_episodes:,} episodes"
     show(f"file          {one_line(path)}{part}\n{summary(data)}")
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from zoo.config.fields import build
 from zoo.config.schema import ExportSettings, preset_or_name
 from zoo.config.user_files import shown
 from zoo.core.printing import one_line, show
@@ -16,9 +13,8 @@ from zoo.experiment.open_agent import agent_path
 FORMATS = {"onnx": ["onnx"], "torch_export": ["torch_export"], "both": ["onnx", "torch_export"]}
 
 
-def run(config: Mapping[str, Any]) -> None:
+def run(settings: ExportSettings) -> None:
     """Export the agent that the config names."""
-    settings = build(ExportSettings, config, "")
     path = agent_path(settings)
     origin = one_line(shown(path))
 

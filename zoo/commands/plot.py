@@ -2,41 +2,27 @@
 
 from __future__ import annotations
 
-import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
-from zoo.config.compose import compose
-from zoo.config.environment_values import resolved
-from zoo.config.fields import build
+from zoo.config.compose import ConfigLoader
 from zoo.config.overrides import as_overrides
 from zoo.config.schema import PlotSettings
 from zoo.config.user_files import shown
 from zoo.core import atomic
 from zoo.core.notebook import as_html
 from zoo.core.printing import one_line, say, show
+from zoo.envs.registry import folder_name
 from zoo.errors import ZooError, nearest
-from zoo.plots.curves import CurveOptions, curves_of, refuse_unknown_scalar
-from zoo.plots.figures import (
-    PICTURES,
-    aggregates_figure,
-    curves_figure,
-    house_style,
-    render,
-    run_figure,
-    scores_figure,
-)
+from zoo.plots.figures import PICTURES, aggregates_figure, curves_figure, render, run_figure, scores_figure
 from zoo.plots.groups import Group, group_runs, keys_of
 from zoo.plots.report import report_of
-from zoo.plots.runs import Run, Score, find_runs, problems_of, read_run, run_path
+from zoo.plots.runs import Run, find_runs, problems_of, read_run
 from zoo.plots.scores import GroupScore, Methods, normalized_scores, scored, scores_by_label
 from zoo.plots.tables import TEXTS, aggregate_table, score_table
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 FORMATS = (*PICTURES, "html", *TEXTS)
 PROBLEMS_SHOWN = 10
@@ -44,15 +30,14 @@ MOST_GROUPS = 60
 """Groups whose scores are printed beside a figure."""
 
 
-def run(config: Mapping[str, Any]) -> None:
-    """Draw the runs that the config names, or tabulate their scores, or write a report about them."""
-    settings = build(PlotSettings, config, "")
-    drawn = _drawn(settings)
-    drawn.save()
-    if drawn.kind != "csv":
-        show(drawn.text, end="")
-    _print_problems(drawn.runs, drawn.groups)
-    show(f"wrote  {one_line(shown(drawn.path))}")
+def run(settings: PlotSettings) -> None:
+    """Draw the runs that the settings name, or tabulate their scores, or write a report about them."""
+    plot = _plotted(settings)
+    plot.save()
+    if plot.kind != "csv":
+        show(plot.text, end="")
+    _print_problems(plot.runs, plot.groups)
+    show(f"wrote  {one_line(shown(plot.path))}")
 
 
 @dataclass(frozen=True, repr=False)
@@ -90,38 +75,40 @@ def plot(*runs: Any, **settings: Any) -> Plot:
     ``settings`` are those of the command line, as ``figure="scores"``; with ``out`` it is written into that
     file. Raises `ZooError` for what can't be drawn.
     """
-    named = {"runs": list(map(run_path, runs))} if runs else {}
-    config = resolved(compose("plot", as_overrides({**named, **settings})))
-    drawn = _drawn(build(PlotSettings, config, ""))
+    named = {"runs": runs} if runs else {}
+    plot = _plotted(ConfigLoader("plot").settings(as_overrides({**named, **settings})))
     if settings.get("out") is not None:
-        drawn.save()
-    return drawn
+        plot.save()
+    return plot
 
 
-def _drawn(settings: PlotSettings) -> Plot:
+def _plotted(settings: PlotSettings) -> Plot:
     kind = _format(settings)
-    if isinstance(settings.smooth, str) and settings.smooth != "auto":
-        raise ZooError(f"`smooth={one_line(settings.smooth)}` is neither auto nor a number of episodes")
-    options = CurveOptions(settings.x, settings.y, settings.smooth, settings.aggregate, settings.interval)
     paths = [settings.runs] if isinstance(settings.runs, str) else settings.runs
     runs = [read_run(path) for path in find_runs(paths)]
     groups = group_runs(runs, keys_of(settings.by))
-    refuse_unknown_scalar(options.y, runs)
-    figure = _figure(settings, kind, len(runs))
-    out = Path(settings.out).expanduser() if settings.out else _default_file(runs, figure, kind)
+    figure, scores = _figure(settings, kind, len(runs)), scored(groups, settings.score)
     text = ""
-    if kind in TEXTS or (len(runs) > 1 and len(groups) <= MOST_GROUPS):
-        scores = scored(groups, cast(Score, settings.score))
-        in_groups = kind not in TEXTS or figure == "scores"
-        table = score_table(scores) if in_groups else aggregate_table(_methods(scores, settings))
-        text = table.text(kind if kind in TEXTS else "md")
+    if kind in TEXTS and figure == "aggregates":
+        text = aggregate_table(_methods(scores, settings)).text(kind)
+    elif kind in TEXTS or (len(runs) > 1 and len(groups) <= MOST_GROUPS):
+        text = score_table(scores).text(kind if kind in TEXTS else "md")
     if kind in TEXTS:
         content = text.encode()
     elif kind == "html":
-        content = _report(groups, settings, options).encode()
+        content = report_of(scores, settings).encode()
+    elif figure == "run":
+        content = render(kind, run_figure, runs[0], settings)
+    elif figure == "curves":
+        content = render(kind, curves_figure, groups, settings)
+    elif figure == "scores":
+        content = render(kind, scores_figure, scores, settings)
     else:
-        with house_style():
-            content = render(_draw(runs, groups, settings, options, figure), kind)
+        content = render(kind, aggregates_figure, _methods(scores, settings), settings)
+    name = "report" if kind == "html" else figure
+    if len(runs) == 1:
+        name = folder_name("-".join([runs[0].algo, runs[0].env, runs[0].path.absolute().name]))[:150]
+    out = Path(settings.out).expanduser() if settings.out else Path("plots", f"{name}.{kind}")
     return Plot(content, kind, out, text, runs, groups)
 
 
@@ -131,14 +118,12 @@ def _format(settings: PlotSettings) -> str:
         if settings.format not in (None, "html") or settings.figure != "auto":
             raise ZooError("report=true writes HTML, with every figure; leave out format= and figure=")
         return "html"
-    if settings.format is not None:
-        return settings.format
-    if settings.out and ending not in FORMATS:
+    if settings.out and settings.format is None and ending not in FORMATS:
         raise ZooError(
             f"out={one_line(settings.out)}: no format has the ending .{one_line(ending)}"
             f"{nearest(ending, FORMATS)} ({', '.join(FORMATS)}; format=NAME writes it under any name)"
         )
-    return ending or "png"
+    return settings.format or ending or "png"
 
 
 def _figure(settings: PlotSettings, kind: str, n_runs: int) -> str:
@@ -156,43 +141,11 @@ def _figure(settings: PlotSettings, kind: str, n_runs: int) -> str:
     return figure
 
 
-def _default_file(runs: Sequence[Run], figure: str, kind: str) -> Path:
-    name = "report" if kind == "html" else figure
-    if len(runs) == 1:
-        name = "-".join([runs[0].algo, runs[0].env, runs[0].path.absolute().name])
-        name = re.sub(r"[^A-Za-z0-9._+-]+", "-", name).strip("-.")[:150] or "run"
-    return Path("plots") / f"{name}.{kind}"
-
-
-def _draw(
-    runs: Sequence[Run], groups: Sequence[Group], settings: PlotSettings, options: CurveOptions, figure: str
-) -> Figure:
-    if figure == "run":
-        return run_figure(runs[0], options.x, options.smooth, settings.title)
-    if figure == "curves":
-        return curves_figure(curves_of(groups, options), options, settings.title)
-    group_scores = scored(groups, cast(Score, settings.score))
-    if figure == "scores":
-        return scores_figure(group_scores, settings.score, settings.title)
-    return aggregates_figure(_methods(group_scores, settings), settings.score, settings.title)
-
-
-def _methods(group_scores: Sequence[GroupScore], settings: PlotSettings) -> Methods:
-    methods = normalized_scores(scores_by_label(group_scores), settings.reference)
+def _methods(scores: Sequence[GroupScore], settings: PlotSettings) -> Methods:
+    methods = normalized_scores(scores_by_label(scores), settings.reference)
     if methods.left_out:
         say(f"left out  {', '.join(methods.left_out)}: not all groups have scores there", sys.stderr)
     return methods
-
-
-def _report(groups: Sequence[Group], settings: PlotSettings, options: CurveOptions) -> str:
-    group_scores = scored(groups, cast(Score, settings.score))
-    methods = None
-    if len({score.group.env for score in group_scores if len(score.scores)}) > 1:
-        try:
-            methods = _methods(group_scores, settings)
-        except ZooError as error:
-            say(f"no statistics over environments: {error}", sys.stderr)
-    return report_of(group_scores, methods, options, settings.score, settings.title)
 
 
 def _print_problems(runs: Sequence[Run], groups: Sequence[Group]) -> None:

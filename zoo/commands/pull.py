@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
-from typing import Any
 
 from zoo.agents.card import score, steps
 from zoo.agents.trust import refuse_foreign_code
-from zoo.config.fields import build
 from zoo.config.schema import PullSettings
 from zoo.config.user_files import shown
 from zoo.core.printing import one_line, show
@@ -16,9 +13,8 @@ from zoo.errors import ZooError
 from zoo.interop.hub import pull
 
 
-def run(config: Mapping[str, Any]) -> None:
+def run(settings: PullSettings) -> None:
     """Pull the agent that the config names, and print a note if it needs ``trust=true``."""
-    settings = build(PullSettings, config, "")
     if settings.source is None:
         raise ZooError("from where? from=USER/NAME (Hugging Face Hub), from=FOLDER or from=FILE.zip")
     path, files = pull(settings.source, settings.to, revision=settings.revision)

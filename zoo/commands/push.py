@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from zoo.config.fields import build
 from zoo.config.schema import PushSettings
 from zoo.config.user_files import shown
 from zoo.core.printing import one_line, show
@@ -16,9 +13,8 @@ from zoo.experiment.open_agent import agent_path
 from zoo.interop.hub import VIDEO_ENDINGS, newest_video, push
 
 
-def run(config: Mapping[str, Any]) -> None:
+def run(settings: PushSettings) -> None:
     """Push the agent that the config names."""
-    settings = build(PushSettings, config, "")
     if settings.to is None:
         raise ZooError("where to? to=USER/NAME (Hugging Face Hub), to=FOLDER or to=FILE.zip")
     path = agent_path(settings)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import base64
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from zoo.algorithms.algorithm import Algorithm
-from zoo.config.compose import compose
-from zoo.config.environment_values import resolved
-from zoo.config.fields import build
+from zoo.config.compose import ConfigLoader
 from zoo.config.overrides import as_overrides
 from zoo.config.schema import RecordSettings
 from zoo.config.user_files import shown
@@ -28,12 +26,11 @@ from zoo.experiment.open_agent import OpenedAgent, open_agent
 from zoo.experiment.recording import video_path
 
 
-def run(config: Mapping[str, Any]) -> None:
-    """Film the agent that the config names, and say where the video is."""
-    settings = build(RecordSettings, config, "")
+def run(settings: RecordSettings) -> None:
+    """Film the agent that the settings name, and print where the video is."""
     agent = open_agent(settings)
     show(agent.introduction(), flush=True)
-    show(_filmed(settings, agent, EpisodeReporter().add), flush=True)
+    show(_film(settings, agent, EpisodeReporter().add), flush=True)
 
 
 @dataclass(frozen=True, repr=False)
@@ -64,32 +61,39 @@ def record(agent: Any = None, **settings: Any) -> Video:
     with tempfile.TemporaryDirectory() as folder:
         if isinstance(agent, Algorithm):
             agent, settings = agent.save(Path(folder, "agent")), {"trust": True, **settings}
-        named = {} if agent is None else {"agent": str(getattr(agent, "agent", agent))}
+        named = {} if agent is None else {"agent": agent}
         overrides = as_overrides({**named, **with_registered_env(settings)})
-        chosen = build(RecordSettings, resolved(compose("record", overrides)), "")
-        return _filmed(chosen, open_agent(chosen))
+        chosen: RecordSettings = ConfigLoader("record").settings(overrides)
+        return _film(chosen, open_agent(chosen))
 
 
-def _filmed(
+def _film(
     settings: RecordSettings, agent: OpenedAgent, on_episode: Callable[[EpisodeRecord], None] | None = None
 ) -> Video:
-    size, paths = parse_size(settings.size), _paths(settings, agent)
-    names = ("n_episodes", "length", "deterministic", "seed")
-    play: dict[str, Any] = {name: getattr(settings, name) for name in names}
-    play |= {"size": size, "frames_per_second": settings.fps, "on_episode": on_episode}
-    n_frames = recording.record(agent.algorithm, agent.env, paths, check=agent.check_spaces, **play)
+    paths = _paths(settings, agent)
+    n_frames = recording.record(
+        agent.algorithm,
+        agent.env,
+        paths,
+        size=parse_size(settings.size),
+        frames_per_second=settings.fps,
+        n_episodes=settings.n_episodes,
+        length=settings.length,
+        deterministic=settings.deterministic,
+        seed=settings.seed,
+        on_episode=on_episode,
+        check=agent.check_spaces,
+    )
     return Video(paths if n_frames else [], n_frames)
 
 
 def _paths(settings: RecordSettings, agent: OpenedAgent) -> list[Path]:
-    formats = ["mp4", "gif"] if settings.format == "both" else [settings.format]
-    if settings.out is None:
-        return [video_path(agent.path, agent.algo, agent.env.id, suffix) for suffix in formats]
-    out = Path(settings.out).expanduser()
-    if out.suffix in (".mp4", ".gif"):
+    suffixes = ["mp4", "gif"] if settings.format == "both" else [settings.format]
+    out = None if settings.out is None else Path(settings.out).expanduser()
+    if out is not None and out.suffix in (".mp4", ".gif"):
         if settings.format != "both" and out.suffix != f".{settings.format}":
             raise ZooError(f"`out={settings.out}` is no {settings.format}: give format={out.suffix[1:]} too")
-        return [out.with_suffix(f".{suffix}") for suffix in formats]
-    if out.suffix and not out.is_dir():
+        return [out.with_suffix(f".{suffix}") for suffix in suffixes]
+    if out is not None and out.suffix and not out.is_dir():
         raise ZooError(f"`out={settings.out}` is neither an mp4, a GIF nor a folder")
-    return [video_path(None, agent.algo, agent.env.id, suffix, out) for suffix in formats]
+    return [video_path(agent.path, agent.algo, agent.env.id, suffix, out) for suffix in suffixes]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import Any
 
+from zoo.config.schema import StatusSettings
 from zoo.core.printing import say
 from zoo.launch.status_table import counts, jobs_table, print_jobs
 from zoo.launch.sweep_folder import FAILED, KILLED, PREEMPTED, QUEUED, RUNNING, Row, SweepFolder
@@ -13,14 +12,12 @@ from zoo.launch.sweep_folder import FAILED, KILLED, PREEMPTED, QUEUED, RUNNING, 
 UNDER_WAY = (QUEUED, RUNNING, PREEMPTED)
 
 
-def run(config: Mapping[str, Any]) -> int:
+def run(settings: StatusSettings) -> int:
     """Show the sweep in ``folder``, or the newest; return 1 if a job has failed."""
-    if config["folder"] is None:
-        folder = SweepFolder.newest(config["runs_dir"])
-    else:
-        folder = SweepFolder.open(config["folder"])
-    if config["watch"]:
-        rows = _watch(folder, config["every"])
+    path = settings.folder
+    folder = SweepFolder.newest(settings.runs_dir) if path is None else SweepFolder.open(path)
+    if settings.watch:
+        rows = _watch(folder, settings.every)
     else:
         rows = folder.write_table()
         print_jobs(rows)

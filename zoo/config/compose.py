@@ -25,6 +25,7 @@ from zoo.config import sections
 from zoo.config.aliases import ALGORITHMS, UnknownKeyError
 from zoo.config.choices import Choices, base_of
 from zoo.config.environment_values import as_written, resolved
+from zoo.config.fields import build
 from zoo.config.keys import COMMAND_SECTIONS, all_keys, other_algorithms_hint
 from zoo.config.overrides import KEYS_BY_TYPED_NAME, allow_new_key, parse_overrides, with_config_keys
 from zoo.config.resume import RESUME, ResumedRun
@@ -120,6 +121,11 @@ class ConfigLoader:
             refuse_pretraining_from_nothing(given, plain)
             self._check(config, plain)
         return config
+
+    def settings(self, overrides: Sequence[str]) -> Any:
+        """Return a job's settings as their dataclass; for a command with sections, its config."""
+        config = job_part(self.load_configuration(overrides, RunMode.RUN))
+        return config if self.groups else build(SETTINGS[self.command], resolved(config), "")
 
     def check_jobs(self, jobs: Iterable[Sequence[str]]) -> Iterator[None]:
         """Check the config of each job, given by its overrides, in an iteration. Raises `ZooError`.

@@ -304,7 +304,7 @@ class PlotSettings(CompareSettings):
     )
     x: str = hyperparameter(help="of curves", choices=("steps", "episodes", "hours"))
     y: str = hyperparameter(help="of curves: train, eval, length, or a scalar of progress.csv")
-    smooth: int | str = hyperparameter(
+    smooth: int | Literal["auto"] = hyperparameter(
         help="episodes (or evaluations, or log entries) of which each point is the mean; auto: 100 episodes",
         ge=1,
     )

@@ -18,9 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from hydra.types import RunMode
-
-from zoo.config.compose import ConfigLoader, job_part
+from zoo.config.compose import ConfigLoader
 from zoo.config.overrides import format_overrides
 from zoo.config.user_files import shown
 from zoo.core.printing import first_and_last, one_line, prepare_streams, say, show, without_password
@@ -32,11 +30,12 @@ from zoo.launch.sweep_folder import DONE, FAILED, FAILURE, INTERRUPTED, KILLED, 
 def run_job(loader: ConfigLoader, function: str, overrides: Sequence[str]) -> int:
     """Run one job in this process and return its exit status. Raises what the job raises.
 
-    ``function`` is ``module:name`` of what takes the job's config and returns its exit status, or None for 0.
+    ``function`` is ``module:name`` of what takes `ConfigLoader.settings` and returns its exit status, or None
+    for 0.
     """
-    config = loader.load_configuration(overrides, RunMode.RUN)
+    settings = loader.settings(overrides)
     module, _, name = function.partition(":")
-    return getattr(importlib.import_module(module), name)(job_part(config)) or 0
+    return getattr(importlib.import_module(module), name)(settings) or 0
 
 
 def run_reported_job(command: str, function: str, overrides: Sequence[str]) -> tuple[int, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,12 +16,10 @@ from zoo.errors import ZooError
 from zoo.experiment import statistics
 from zoo.plots.curves import CENTERS
 from zoo.plots.groups import Group, differences, group_runs
-from zoo.plots.runs import Run, Score
+from zoo.plots.runs import Run
 from zoo.plots.scores import Interval, normalized_scores, scored
 
 Array = NDArray[np.float64]
-Side = Literal["a", "b"]
-Aggregate = Literal["mean", "iqm"]
 
 SIGNIFICANCE_LEVEL = 0.05
 """A difference is significant if its p-value is at most this."""
@@ -56,8 +54,9 @@ class Verdict:
     probability_ci95: Interval | None
     chance_if_equal: float | None
     """The p-value of a two-sided permutation test of the means."""
-    ahead: Side | None
-    better: Side | None
+    ahead: str | None
+    """``a`` or ``b``."""
+    better: str | None
     """The side that is significantly better over seeds."""
 
 
@@ -137,7 +136,7 @@ def _by_env(name: str, groups: Sequence[Group]) -> dict[str, Group]:
 
 
 def compare_sides(
-    sides: Sides, kind: Score, aggregate: Aggregate, references: str | Mapping[str, Any] | None
+    sides: Sides, kind: str, aggregate: str, references: str | Mapping[str, Any] | None
 ) -> Comparison:
     """Compare the two. Raises `ZooError` if there is no environment on which both have a score."""
     envs = sorted(sides.groups[0].keys() & sides.groups[1].keys())
@@ -156,13 +155,13 @@ def compare_sides(
     return Comparison(sides, verdicts, overall, left_out, differences(*sides.runs))
 
 
-def _verdict(first: Sequence[Array], second: Sequence[Array], aggregate: Aggregate) -> Verdict:
+def _verdict(first: Sequence[Array], second: Sequence[Array], aggregate: str) -> Verdict:
     value = CENTERS[aggregate]
     values = float(value(first)), float(value(second))
     n_runs = sum(map(len, first)), sum(map(len, second))
     wins = statistics.probability_of_improvement
     probability, difference = float(wins(first, second)), values[0] - values[1]
-    ahead: Side | None = None if difference == 0 else "a" if difference > 0 else "b"
+    ahead = None if difference == 0 else "a" if difference > 0 else "b"
     if min(map(len, [*first, *second])) < 2:
         return Verdict(n_runs, values, difference, None, probability, None, None, ahead, None)
     ci95 = statistics.bootstrap_interval(lambda a, b: value(a) - value(b), first, second)

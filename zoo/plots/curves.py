@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from zoo.config.schema import PlotSettings
 from zoo.core.printing import one_line
 from zoo.errors import ZooError, nearest
 from zoo.experiment import statistics
@@ -35,17 +36,6 @@ CENTERS = {"mean": statistics.mean_of_means, "iqm": statistics.pooled_iqm}
 
 
 @dataclass(frozen=True)
-class CurveOptions:
-    """The axes of curves, and how runs become one line; see ``conf/plot.yaml``."""
-
-    x: str = "steps"
-    y: str = "train"
-    smooth: int | str = "auto"
-    aggregate: str = "mean"
-    interval: str = "ci"
-
-
-@dataclass(frozen=True)
 class Series:
     """Points in the order of x."""
 
@@ -68,15 +58,11 @@ class Curve:
 
 def series_of(run: Run, x: str, y: str) -> Series | None:
     """Return a run's points, None without any: ``train``, ``eval``, ``length``, or a scalar as y."""
-    if y in ("train", "length"):
-        episodes = run.episodes
-        if episodes is None:
-            return None
+    episodes, evaluations, progress = run.episodes, run.evaluations, run.progress
+    if y in ("train", "length") and episodes is not None:
         return _sorted_series(episodes.places(x), episodes.returns if y == "train" else episodes.lengths)
-    if y == "eval":
-        evaluations = run.evaluations
-        return None if evaluations is None else _at_steps(run, x, evaluations.timesteps, evaluations.means)
-    progress = run.progress
+    if y == "eval" and evaluations is not None:
+        return _at_steps(run, x, evaluations.timesteps, evaluations.means)
     return _at_steps(run, x, progress[STEPS], progress[y]) if {y, STEPS} <= progress.keys() else None
 
 
@@ -90,27 +76,13 @@ def _at_steps(run: Run, x: str, steps: Array, values: Array) -> Series | None:
         ruler = _sorted_series(progress[STEPS], progress[name] / (3600 if x == "hours" else 1))
     else:
         ruler = None if run.episodes is None else Series(run.episodes.ends, run.episodes.places(x))
-    if ruler is None:
-        return None
-    return _sorted_series(np.interp(steps, [0.0, *ruler.x], [0.0, *ruler.y]), values)
+    return ruler and _sorted_series(np.interp(steps, [0.0, *ruler.x], [0.0, *ruler.y]), values)
 
 
 def _sorted_series(x: Array, y: Array) -> Series | None:
     valid = np.flatnonzero(np.isfinite(x) & np.isfinite(y))
     valid = valid[np.argsort(x[valid], kind="stable")]
     return Series(x[valid], y[valid]) if len(valid) else None
-
-
-def refuse_unknown_scalar(y: str, runs: Sequence[Run]) -> None:
-    """Raise `ZooError` if no run has logged a scalar of this name."""
-    if y in Y_AXES:
-        return
-    names = sorted({name for run in runs for name in run.progress})
-    if y not in names:
-        raise ZooError(
-            f"y={one_line(y)}: no run has logged that{nearest(y, [*Y_AXES, *names])}"
-            f" ({', '.join([*Y_AXES, *names[:8]])})"
-        )
 
 
 def smoothed(series: Series, smooth: int | str, y: str) -> Series:
@@ -123,14 +95,9 @@ def smoothed(series: Series, smooth: int | str, y: str) -> Series:
 
 def rolling_mean(values: Array, window: int) -> Array:
     """Return the mean of the ``window`` values around each: a trailing mean would shift the curve."""
-    if window <= 1 or len(values) < 2:
-        return values
-    middle = values.mean()
-    sums = np.concatenate([[0.0], np.cumsum(values - middle)])
-    places = np.arange(len(values))
-    first = np.maximum(places - (window - 1) // 2, 0)
-    last = np.minimum(places + window // 2 + 1, len(values))
-    means: Array = middle + (sums[last] - sums[first]) / (last - first)
+    ones, start = np.ones(window), window // 2
+    sums, counts = (np.convolve(a, ones)[start : start + len(a)] for a in (values, np.ones_like(values)))
+    means: Array = sums / counts
     return means
 
 
@@ -138,27 +105,26 @@ def binned(series: Series) -> Series:
     """Return at most `N_POINTS` points: the means of x and of y in bins of equal width."""
     if len(series.x) <= N_POINTS:
         return series
-    edges = np.linspace(series.x[0], series.x[-1], N_POINTS + 1)
-    places = np.searchsorted(edges[1:-1], series.x, side="right")
-    counts = np.bincount(places, minlength=N_POINTS)
-    filled = counts > 0
-    x, y = (np.bincount(places, axis, N_POINTS)[filled] / counts[filled] for axis in (series.x, series.y))
-    return Series(x, y)
+    counts, edges = np.histogram(series.x, N_POINTS)
+    x, y = (np.histogram(series.x, edges, weights=axis)[0] for axis in (series.x, series.y))
+    return Series(x[counts > 0] / counts[counts > 0], y[counts > 0] / counts[counts > 0])
 
 
-def curves_of(groups: Sequence[Group], options: CurveOptions) -> list[Curve]:
+def curves_of(groups: Sequence[Group], settings: PlotSettings) -> list[Curve]:
     """Return the curve of each group that has one. Raises `ZooError` if none has."""
-    x, y, drawn = options.x, options.y, []
+    x, y, curves = settings.x, settings.y, []
     for group in groups:
         series = [points for run in group.runs if (points := series_of(run, x, y)) is not None]
-        if lines := [binned(smoothed(points, options.smooth, y)) for points in series]:
-            drawn.append(curve(group, lines, options.aggregate, options.interval))
-    if not drawn:
+        if lines := [binned(smoothed(points, settings.smooth, y)) for points in series]:
+            curves.append(curve(group, lines, settings.aggregate, settings.interval))
+    if not curves:
+        runs = [run for group in groups for run in group.runs]
+        scalars = sorted({*Y_AXES, *(name for run in runs for name in run.progress)})
         missing = {"train": "no episode has ended in them", "length": "no episode has ended in them"}
         missing["eval"] = "none was evaluated (y=train shows the training episodes)"
-        why = missing.get(options.y, f"none has logged {one_line(options.y)}")
-        raise ZooError(f"nothing to draw from {sum(len(group.runs) for group in groups)} runs: {why}")
-    return drawn
+        why = missing.get(y, f"none has logged {one_line(y)}{nearest(y, scalars)}")
+        raise ZooError(f"nothing to draw from {len(runs)} runs: {why}")
+    return curves
 
 
 def curve(group: Group, all_series: Sequence[Series], aggregate: str, interval: str) -> Curve:
@@ -196,7 +162,7 @@ def _band(
     return statistics.bootstrap_interval(statistic, [values], n_resamples=N_RESAMPLES)
 
 
-def caption(drawn: Sequence[Curve], options: CurveOptions) -> str:
+def caption(drawn: Sequence[Curve], options: PlotSettings) -> str:
     """Return the figure's caption: what lines and bands are."""
     parts = []
     if any(len(curve.group.runs) > 1 for curve in drawn):

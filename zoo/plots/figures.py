@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import math
 import textwrap
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from zoo.config.schema import PlotSettings
 from zoo.core.printing import one_line
 from zoo.errors import ZooError, install_command
-from zoo.plots.curves import Curve, CurveOptions, binned, caption, series_of, smoothed
+from zoo.plots.curves import Curve, binned, caption, curves_of, series_of, smoothed
+from zoo.plots.groups import Group
 from zoo.plots.runs import Run
 from zoo.plots.scores import AGGREGATES, NO_SCORE, SCORE_NAMES, GroupScore, Interval, Methods, aggregates
 
@@ -62,23 +63,15 @@ _NO_DATES: dict[str, dict[str, Any]] = {
 }
 
 
-@contextlib.contextmanager
-def house_style() -> Iterator[None]:
-    """Use the figures' style in the block, not the user's. Raises `ZooError` without matplotlib."""
+def render(kind: str, draw: Callable[..., Figure], *arguments: Any) -> bytes:
+    """Return a figure in Zoo's style as ``png``, ``svg`` or ``pdf``, without dates. Raises `ZooError`."""
     try:
-        import matplotlib
+        from matplotlib import style
     except ImportError as error:
         raise ZooError(f"plots need: {install_command('plots')}") from error
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update(cast(Any, _STYLE))
-        yield
-
-
-def render(figure: Figure, kind: str) -> bytes:
-    """Return the figure as ``png``, ``svg`` or ``pdf``, without dates."""
     file = io.BytesIO()
-    figure.savefig(file, format=kind, metadata=_NO_DATES[kind])
+    with style.context(_STYLE, after_reset=True):
+        draw(*arguments).savefig(file, format=kind, metadata=_NO_DATES[kind])
     return file.getvalue()
 
 
@@ -133,24 +126,25 @@ def _add_caption(figure: Figure, heading: str | None, text: str) -> None:
     figure.supxlabel("\n".join(lines), fontsize=7.5, color="#6B6B6B", x=0.01, ha="left")
 
 
-def curves_figure(drawn: Sequence[Curve], options: CurveOptions, heading: str | None = None) -> Figure:
-    """Draw the curves, a panel an environment; within `house_style`."""
-    envs = list(dict.fromkeys(curve.group.env for curve in drawn))
-    labels = list(dict.fromkeys(curve.group.label for curve in drawn))
+def curves_figure(groups: Sequence[Group], settings: PlotSettings) -> Figure:
+    """Draw the groups' learning curves, a panel an environment."""
+    curves = curves_of(groups, settings)
+    envs = list(dict.fromkeys(curve.group.env for curve in curves))
+    labels = list(dict.fromkeys(curve.group.label for curve in curves))
     figure, panels = _make_panels(envs, 3.4 + 0.2 * len(labels) / len(envs))
     handles: dict[str, Artist] = {}
     n_runs: dict[str, int] = {}
     for axes, env in zip(panels, envs, strict=True):
-        for curve in (curve for curve in drawn if curve.group.env == env):
+        for curve in (curve for curve in curves if curve.group.env == env):
             label = curve.group.label
             handles[label] = _draw_curve(axes, curve, **line_style(labels.index(label)))
             n_runs[label] = max(int(curve.n_runs.max()), n_runs.get(label, 0))
-        _format_axes(axes, options.x)
-        axes.set_ylabel(one_line(Y_LABELS.get(options.y, options.y), 60))
+        _format_axes(axes, settings.x)
+        axes.set_ylabel(one_line(Y_LABELS.get(settings.y, settings.y), 60))
     names = [f"{label} ({n_runs[label]} run{'s' * (n_runs[label] != 1)})" for label in labels]
     columns = 2 if len(labels) > 4 else 1
     figure.legend([handles[label] for label in labels], names, loc="outside upper left", ncols=columns)
-    _add_caption(figure, heading, caption(drawn, options))
+    _add_caption(figure, settings.title, caption(curves, settings))
     return figure
 
 
@@ -165,8 +159,9 @@ def _draw_curve(axes: Axes, drawn: Curve, *, color: str, linestyle: Any) -> Arti
     return handle
 
 
-def run_figure(run: Run, x: str, smooth: int | str, heading: str | None = None) -> Figure:
+def run_figure(run: Run, settings: PlotSettings) -> Figure:
     """Draw return, evaluations, episode length and losses, a panel each. Raises `ZooError` without any."""
+    x, smooth = settings.x, settings.smooth
     titles = {y: label.capitalize() for y, label in Y_LABELS.items()}
     titles |= {name: name for name in _training_scalars(run)}
     curves = {y: series for y in titles if (series := series_of(run, x, y)) is not None}
@@ -184,7 +179,7 @@ def run_figure(run: Run, x: str, smooth: int | str, heading: str | None = None) 
     window = "100 episodes (a tenth of shorter runs)" if smooth == "auto" else f"{smooth} episodes"
     ending = "" if run.is_complete else f" This run {run.ending}."
     seen = f"Lines: of episodes the rolling mean over {window}; behind it each episode.{ending}"
-    _add_caption(figure, heading or f"{run.algo} on {run.env}{seed}", seen)
+    _add_caption(figure, settings.title or f"{run.algo} on {run.env}{seed}", seen)
     return figure
 
 
@@ -199,7 +194,7 @@ def _training_scalars(run: Run) -> list[str]:
     return sorted(set(names) - set(settings), key=lambda name: ("loss" not in name, name))[:N_SCALARS]
 
 
-def scores_figure(group_scores: Sequence[GroupScore], kind: str, heading: str | None = None) -> Figure:
+def scores_figure(group_scores: Sequence[GroupScore], settings: PlotSettings) -> Figure:
     """Draw each group's runs as dots, with mean and IQM interval, a panel an environment."""
     with_scores = [score for score in group_scores if len(score.scores)]
     if not with_scores:
@@ -217,11 +212,11 @@ def scores_figure(group_scores: Sequence[GroupScore], kind: str, heading: str | 
         _label_rows(axes, labels)
         axes.set_xlabel("return")
     bars = "diamond: interquartile mean, bar: its 95 % bootstrap interval."
-    _add_caption(figure, heading, f"Dot: a run's score, the {SCORE_NAMES[kind]}; {bars}")
+    _add_caption(figure, settings.title, f"Dot: a run's score, the {SCORE_NAMES[settings.score]}; {bars}")
     return figure
 
 
-def aggregates_figure(methods: Methods, kind: str, heading: str | None = None) -> Figure:
+def aggregates_figure(methods: Methods, settings: PlotSettings) -> Figure:
     """Draw median, IQM, mean and optimality gap of the normalised scores, with their intervals."""
     table = aggregates(methods)
     figure, panels = _make_panels([*AGGREGATES], 0.3 * len(table) + 0.9)
@@ -230,7 +225,7 @@ def aggregates_figure(methods: Methods, kind: str, heading: str | None = None) -
             _draw_interval(axes, place, *row[name], line_style(place)["color"])
         _label_rows(axes, [*table])
     gap = "The gap is how far runs stay below 1: less is better. Bars: 95 % stratified bootstrap intervals."
-    _add_caption(figure, heading, f"{normalization_text(methods, kind)} {gap}")
+    _add_caption(figure, settings.title, f"{normalization_text(methods, settings.score)} {gap}")
     return figure
 
 

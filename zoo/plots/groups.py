@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -47,40 +48,33 @@ def group_runs(runs: Sequence[Run], by: Sequence[str] = ()) -> list[Group]:
     for run in runs:  # those of SB3 whose files don't name it have that of all others, if these have the same
         run.env = run.env or (next(iter(envs)) if len(envs) == 1 else "unknown environment")
     _refuse_unknown_keys(runs, by)
-    members: dict[str, list[Run]] = {}
+    members, of_algo = defaultdict[str, list[Run]](list), defaultdict[tuple[str, str], list[Run]](list)
     for run in runs:
         identity = [_value(run, key) for key in by] if by else [run.is_sb3, run.algo, identifying_values(run)]
-        members.setdefault(_text([run.env, *identity]), []).append(run)
-    of_algo: dict[tuple[str, str], list[Run]] = {}
-    for run in runs:
-        of_algo.setdefault((run.env, run.algo), []).append(run)
-    varying = {} if by else {place: _varying_keys(members) for place, members in of_algo.items()}
+        members[_text([run.env, *identity])].append(run)
+        of_algo[run.env, run.algo].append(run)
+    varying = {place: _varying_keys(runs) for place, runs in of_algo.items()}
     groups: dict[tuple[str, str], Group] = {}
-    for first, *others in members.values():
-        env = first.env
-        if by:
-            keys = [key for key in by if key != "env"]
-            parts = [first.algo if key == "algo" else _key_value(key, _value(first, key)) for key in keys]
-        else:
-            values = identifying_values(first).items()
-            differing = varying[env, first.algo]
-            parts = [first.algo, *(_key_value(key, value) for key, value in values if key in differing)]
+    for equal in members.values():
+        first, env = equal[0], equal[0].env
+        keys = by or ["algo", *filter(varying[env, first.algo].__contains__, identifying_values(first))]
+        parts = [first.algo if key == "algo" else _key_value(first, key) for key in keys if key != "env"]
         label = name = one_line(", ".join(parts) or "all runs", _LABEL_LIMIT)
         number = 1
         while (env, name) in groups:
             number += 1
             name = f"{label} ({number})"
-        groups[env, name] = Group(name, env, *_without_repeats([first, *others]))
+        groups[env, name] = Group(name, env, *_without_repeats(equal))
     return [groups[place] for place in sorted(groups)]
 
 
 def _without_repeats(runs: Sequence[Run]) -> tuple[list[Run], list[Run]]:
     """Return the newest finished run of each config and seed, and the others."""
-    same: dict[str, list[Run]] = {}
+    same = defaultdict[str, list[Run]](list)
     for run in runs:
         is_known = run.config is not None and run.seed is not None
         key = _text([run.algo, run.seed, identifying_values(run)]) if is_known else str(run.path)
-        same.setdefault(key, []).append(run)
+        same[key].append(run)
     newest = [
         max(repeats, key=lambda run: (run.is_complete, str(run.record.get("started") or ""), str(run.path)))
         for repeats in same.values()
@@ -143,8 +137,8 @@ def as_override(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, default=str, separators=(",", ":"))
 
 
-def _key_value(key: str, value: Any) -> str:
-    return f"{key.rpartition('.')[2]}={one_line(as_override(value), 30)}"
+def _key_value(run: Run, key: str) -> str:
+    return f"{key.rpartition('.')[2]}={one_line(as_override(_value(run, key)), 30)}"
 
 
 def keys_of(by: str | Sequence[str] | None) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -12,22 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 import jinja2
 
+from zoo.config.schema import PlotSettings
 from zoo.core.plain_data import value_at
 from zoo.core.printing import one_line
 from zoo.errors import ZooError
-from zoo.plots.curves import CurveOptions, curves_of
 from zoo.plots.figures import (
     aggregates_figure,
     curves_figure,
-    house_style,
     normalization_text,
     render,
     run_figure,
     scores_figure,
 )
-from zoo.plots.groups import Group
 from zoo.plots.runs import Run, problems_of
-from zoo.plots.scores import SCORE_NAMES, GroupScore, Methods
+from zoo.plots.scores import SCORE_NAMES, GroupScore, normalized_scores, scores_by_label
 from zoo.plots.tables import Table, aggregate_table, score_table
 from zoo.version import __version__
 
@@ -40,32 +37,27 @@ VIDEO_LIMIT = 12 * 2**20
 Part = dict[str, Any]
 """A part of a section: a figure, a video, a text, a table or warnings, as `report.html.j2` shows it."""
 
-Section = tuple[str, list[Part]]
 
-
-def report_of(
-    group_scores: Sequence[GroupScore],
-    methods: Methods | None,
-    options: CurveOptions,
-    kind: str,
-    heading: str | None = None,
-) -> str:
-    """Return the page about these groups' runs; with ``methods`` also their statistics over environments."""
+def report_of(group_scores: Sequence[GroupScore], settings: PlotSettings) -> str:
+    """Return the page about these groups' runs."""
     groups = [score.group for score in group_scores]
     runs = [(group, run) for group in groups for run in [*group.runs, *group.repeated]]
     unfinished = [f"{run.name}: {run.ending}" for _, run in runs if not run.is_complete]
     count = [f"{len(unfinished)} of {len(runs)} runs did not finish:"] if unfinished else []
-    about = {"text": f"Each run's score is the {SCORE_NAMES[kind]}."}
+    about = {"text": f"Each run's score is the {SCORE_NAMES[settings.score]}."}
     scores: list[Part] = [{"warnings": count + unfinished}, about, _table(score_table(group_scores))]
     if len(runs) > 1:
-        scores.append(_figure(lambda: scores_figure(group_scores, kind), "Scores of all runs"))
-        others = [replace(options, y=y, smooth="auto") for y in ("eval", "train") if y != options.y]
-        curves = [_curves(groups, x_options) for x_options in (options, *others)]
+        scores.append(_figure("Scores of all runs", scores_figure, group_scores, settings))
+        others = [replace(settings, y=y, smooth="auto") for y in ("eval", "train") if y != settings.y]
+        curves = [
+            _figure(f"Learning curves, {shown.y}", curves_figure, groups, shown)
+            for shown in (settings, *others)
+        ]
     else:
-        curves = [_figure(lambda: run_figure(runs[0][1], options.x, options.smooth), "Curves of the run")]
-    sections: list[Section] = [("Scores", scores), ("Learning curves", curves)]
-    if methods is not None:
-        sections.append(("Over all environments", _statistics(methods, kind)))
+        curves = [_figure("Curves of the run", run_figure, runs[0][1], settings)]
+    sections = {"Scores": scores, "Learning curves": curves}
+    if len({score.group.env for score in group_scores if len(score.scores)}) > 1:
+        sections["Over all environments"] = _statistics(group_scores, settings)
     columns = ["group", "environment", "seed", "status", "folder", "started", "git commit", "command"]
     rows = [
         [group.label, group.env, run.seed, run.status, run.name]
@@ -73,56 +65,47 @@ def report_of(
         + [_command(run.record)]
         for group, run in runs
     ]
-    sections.append(("Runs", [{"columns": columns, "rows": rows}]))
+    sections["Runs"] = [{"columns": columns, "rows": rows}]
     if len(runs) == 1:
-        sections.append(("How it was made", _files(runs[0][1])))
-    problems = problems_of(run for _, run in runs)
-    if problems:
-        sections.append(("Files with problems", [{"warnings": problems}]))
-    places = ", ".join(dict.fromkeys(group.env for group in groups))
-    title = heading or f"{', '.join(dict.fromkeys(group.label for group in groups))} on {places}"
+        sections["How it was made"] = _files(runs[0][1])
+    if problems := problems_of(run for _, run in runs):
+        sections["Files with problems"] = [{"warnings": problems}]
+    labels, envs = (dict.fromkeys(names) for names in zip(*((g.label, g.env) for g in groups), strict=True))
+    title = settings.title or f"{', '.join(labels)} on {', '.join(envs)}"
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True
     )
     template = environment.get_template("report.html.j2")
-    return template.render(title=one_line(title, 300), sections=sections, version=__version__)
+    return template.render(title=one_line(title, 300), sections=sections.items(), version=__version__)
 
 
 def _command(record: Mapping[str, Any]) -> str:
     """Return the command as one types it, without the quotes that a script needs."""
-    command = str(record.get("command") or "")
-    with contextlib.suppress(ValueError):  # a shell's command always can be split
-        words = shlex.split(command)
-        return " ".join(
-            f'"{word}"' if "'" in word and '"' not in word else shlex.quote(word) for word in words
-        )
-    return command
+    words = shlex.split(str(record.get("command") or ""))
+    return " ".join(f'"{word}"' if "'" in word and '"' not in word else shlex.quote(word) for word in words)
 
 
-def _figure(draw: Callable[[], Figure], description: str) -> Part:
+def _figure(description: str, draw: Callable[..., Figure], *arguments: Any) -> Part:
     """Return a figure as an image, or why there is none."""
     try:
-        with house_style():
-            content = render(draw(), "svg")
+        content = render("svg", draw, *arguments)
     except ZooError as error:
         return {"text": str(error)}
     return {"image": base64.b64encode(content).decode(), "text": description}
-
-
-def _curves(groups: Sequence[Group], options: CurveOptions) -> Part:
-    return _figure(
-        lambda: curves_figure(curves_of(groups, options), options), f"Learning curves, {options.y}"
-    )
 
 
 def _table(table: Table) -> Part:
     return {"columns": table.columns, "rows": table.rows}
 
 
-def _statistics(methods: Methods, kind: str) -> list[Part]:
+def _statistics(group_scores: Sequence[GroupScore], settings: PlotSettings) -> list[Part]:
+    try:
+        methods = normalized_scores(scores_by_label(group_scores), settings.reference)
+    except ZooError as error:
+        return [{"text": str(error)}]
     missing = [f"{env} is left out: not all groups have scores there" for env in methods.left_out]
-    figure = _figure(lambda: aggregates_figure(methods, kind), "Aggregated scores")
-    about = {"text": normalization_text(methods, kind)}
+    figure = _figure("Aggregated scores", aggregates_figure, methods, settings)
+    about = {"text": normalization_text(methods, settings.score)}
     return [about, {"warnings": missing}, _table(aggregate_table(methods)), figure]
 
 

@@ -6,14 +6,13 @@ import csv
 import functools
 import glob
 import io
-import itertools
 import math
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,16 +24,12 @@ from zoo.core.zips import UNREADABLE
 from zoo.errors import ZooError, nearest
 
 Array = NDArray[np.float64]
-Score = Literal["final", "best", "train"]
 Read = TypeVar("Read")
 
 RECORD, EVALUATIONS, MONITOR = "run.json", "evaluations.npz", "monitor.csv"
 
 LAST_EPISODES = 100
 """Episodes at the end of a training of which ``score=train`` is the mean."""
-
-ROWS_AT_ONCE = 1_000
-"""Rows of a CSV file that are texts at a time: they need ten times the memory of their numbers."""
 
 ELAPSED = "time/time_elapsed"
 STEPS = "time/total_timesteps"
@@ -43,27 +38,16 @@ _IS_ENV = re.compile(r"-v\d+$")
 _SEED_AT_END = re.compile(r"(?:^|[-_.])(?:seed|run|s)?[-_=]?(\d+)$", re.IGNORECASE)
 
 
-# -- finding ----------------------------------------------------------------------------------------------
-
-
-def run_path(run: Any) -> str:
-    """Return the path of a run that is named by its path, its folder or the result of its training."""
-    return str(getattr(getattr(run, "run", run), "path", run))
-
-
-def find_runs(given: Sequence[str]) -> list[Path]:
+def find_runs(texts: Sequence[str]) -> list[Path]:
     """Return the folders of all runs at or below these paths, each once; a path may hold ``*``.
 
     The trials of `zoo tune` are found only by a path in their folder: the best of many were lucky. Raises
     `ZooError` for a path that leads nowhere, and for no run.
     """
-    folders: dict[str, Path] = {}
-    for text in given:
-        for path in _paths(text):
-            for run in _runs_below(path):
-                folders.setdefault(os.path.realpath(run), run)
+    runs = (run for text in texts for path in _paths(text) for run in _runs_below(path))
+    folders = {os.path.realpath(run): run for run in runs}
     if not folders:
-        where = ", ".join(one_line(text, 80) for text in given[:5])
+        where = ", ".join(one_line(text, 80) for text in texts[:5])
         raise ZooError(
             f"there is no run in {where or 'an empty list'}: no {RECORD}, {MONITOR} or {EVALUATIONS} there"
             " or below; zoo train algo=ppo2 env=CartPole-v1 makes one"
@@ -73,15 +57,11 @@ def find_runs(given: Sequence[str]) -> list[Path]:
 
 def _paths(text: str) -> list[Path]:
     path = Path(text).expanduser()
-    if path.exists():
-        return [path]
-    if glob.has_magic(text):
-        matches = sorted(map(Path, glob.glob(str(path), recursive=True)))
-        if matches:
-            return matches
-        raise ZooError(f"no path is like {one_line(text)}")
-    siblings = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
-    raise ZooError(f"there is nothing at {one_line(text)}{nearest(path.name, siblings)}")
+    matches = [path] if path.exists() else sorted(map(Path, glob.glob(str(path), recursive=True)))
+    if not matches:
+        siblings = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
+        raise ZooError(f"there is nothing at {one_line(text)}{nearest(path.name, siblings)}")
+    return matches
 
 
 def _runs_below(top: Path) -> Iterator[Path]:
@@ -98,9 +78,6 @@ def _runs_below(top: Path) -> Iterator[Path]:
 
 def _is_monitor(name: str) -> bool:
     return name == MONITOR or name.endswith(f".{MONITOR}")
-
-
-# -- files ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -161,11 +138,9 @@ def parse_progress(content: bytes) -> dict[str, Array]:
     lines = io.BytesIO(content[: content.rfind(b"\n") + 1])
     reader = csv.reader(io.TextIOWrapper(lines, "utf-8", "replace", newline="\n"))
     names = next(reader, [])
-    tables = [np.empty((0, max(1, len(names))))]
-    while rows := list(itertools.islice(reader, ROWS_AT_ONCE)):
-        complete = [[_number(cell) for cell in row] for row in rows if len(row) == len(names)]
-        tables.append(np.array(complete, np.float64).reshape(-1, max(1, len(names))))
-    return dict(zip(names, np.concatenate(tables).T, strict=False))
+    rows = (list(map(_number, row)) for row in reader if len(row) == len(names))
+    table = np.fromiter(rows, np.dtype((np.float64, max(1, len(names)))))
+    return dict(zip(names, table.T, strict=False))
 
 
 def _number(cell: str) -> float:
@@ -185,9 +160,6 @@ def parse_evaluations(content: bytes) -> Evaluations:
     rows = np.flatnonzero(np.isfinite(means))
     rows = rows[np.argsort(timesteps[rows], kind="stable")]
     return Evaluations(timesteps[rows], means[rows])
-
-
-# -- runs -------------------------------------------------------------------------------------------------
 
 
 @dataclass(eq=False)
@@ -214,21 +186,17 @@ class Run:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the run has come to its end and was not pruned as a trial of a study."""
-        return self.is_sb3 or (self.status == "finished" and not self._is_pruned)
-
-    @property
-    def _is_pruned(self) -> bool:
-        return str(self.record.get("stop_reason") or "").startswith("pruned ")
+        return not self.ending
 
     @property
     def ending(self) -> str:
-        """How the run ended, for one that is not complete."""
+        """How the run ended, if neither by itself nor as Stable-Baselines3's."""
         if self.status == "failed":
             return f"failed: {one_line(self.record.get('error') or 'no reason recorded', 120)}"
-        if self._is_pruned:
+        if str(self.record.get("stop_reason")).startswith("pruned "):  # a trial of a study
             return "was pruned"
-        return "has not ended, or was killed" if self.status == "running" else self.status or "has no status"
+        endings = {"finished": "", "running": "has not ended, or was killed", None: "has no status"}
+        return "" if self.is_sb3 else endings.get(self.status, str(self.status))
 
     @functools.cached_property
     def settings(self) -> dict[str, Any]:
@@ -238,14 +206,13 @@ class Run:
     @functools.cached_property
     def monitors(self) -> list[Monitor]:
         """What can be read of the monitors of all environments."""
-        prefix = "" if self.is_sb3 else "monitor/"
-        folder = self.path / prefix
-        names = sorted(filter(_is_monitor, os.listdir(folder))) if folder.is_dir() else []
-        read = [self._read(f"{prefix}{name}", parse_monitor) for name in names]
-        for name, monitor in zip(names, read, strict=True):
-            if monitor is not None and monitor.n_damaged:
-                self.problems[f"{prefix}{name}"] = f"{monitor.n_damaged:,} damaged rows are left out"
-        return [monitor for monitor in read if monitor is not None]
+        monitors, prefix = [], "" if self.is_sb3 else "monitor/"
+        for path in sorted((self.path / prefix).glob(f"*{MONITOR}")):
+            if _is_monitor(path.name) and (monitor := self._read(f"{prefix}{path.name}", parse_monitor)):
+                monitors.append(monitor)
+                if monitor.n_damaged:
+                    self.problems[f"{prefix}{path.name}"] = f"{monitor.n_damaged:,} damaged rows are left out"
+        return monitors
 
     @functools.cached_property
     def episodes(self) -> Episodes | None:
@@ -257,8 +224,8 @@ class Run:
         n_envs = (config.get("n_envs") or len(self.monitors)) * (config.get("workers") or 1)
         first = min(monitor.t_start for monitor in self.monitors)
         parts = [
-            (episodes.ends * n_envs, episodes.returns, episodes.lengths, episodes.seconds + t_start - first)
-            for episodes, t_start in ((monitor.episodes, monitor.t_start) for monitor in self.monitors)
+            (part.ends * n_envs, part.returns, part.lengths, part.seconds + start)
+            for part, start in ((monitor.episodes, monitor.t_start - first) for monitor in self.monitors)
         ]
         columns = np.concatenate(parts, axis=1)
         return Episodes(*columns[:, np.argsort(columns[0], kind="stable")])
@@ -274,8 +241,8 @@ class Run:
         evaluations = self._read(EVALUATIONS, parse_evaluations)
         return evaluations if evaluations is not None and len(evaluations.timesteps) else None
 
-    def score(self, kind: Score) -> float | None:
-        """Return the mean return of the last or the best evaluation, or of the last training episodes."""
+    def score(self, kind: str) -> float | None:
+        """Return the mean of the ``final`` or ``best`` evaluation, or of the last episodes (``train``)."""
         if kind == "train":
             return None if self.episodes is None else float(self.episodes.returns[-LAST_EPISODES:].mean())
         if self.evaluations is None:
@@ -327,15 +294,12 @@ def read_run(path: Path) -> Run:
 def _sb3_run(path: Path) -> Run:
     """Return a run of Stable-Baselines3: its monitor names the environment, its folder the algorithm."""
     name, parent = path.absolute().name, path.absolute().parent.name
-    seed, without_seed = _SEED_AT_END.search(name), _SEED_AT_END.sub("", name)
+    seed, stem = _SEED_AT_END.search(name), _SEED_AT_END.sub("", name)
     # In folders such as ppo/CartPole-v1_1 the environment's name says nothing about who trained there.
-    is_env = bool(_IS_ENV.search(without_seed))
-    run = Run(path, parent if is_env or not without_seed else without_seed, "", is_sb3=True)
-    run.seed = int(seed[1]) if seed else None
-    named = [monitor.env_id for monitor in run.monitors] + [
-        name for name in (without_seed, parent) if _IS_ENV.search(name)
-    ]
-    run.env = next(filter(None, named), "")
+    algo = parent if _IS_ENV.search(stem) or not stem else stem
+    run = Run(path, algo, "", int(seed[1]) if seed else None, is_sb3=True)
+    names = [*(monitor.env_id for monitor in run.monitors), *filter(_IS_ENV.search, (stem, parent))]
+    run.env = next(filter(None, names), "")
     return run
 
 

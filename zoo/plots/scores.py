@@ -15,7 +15,6 @@ from zoo.core.printing import one_line
 from zoo.errors import ZooError
 from zoo.experiment import statistics
 from zoo.plots.groups import Group
-from zoo.plots.runs import Score
 
 Array = NDArray[np.float64]
 Interval = tuple[float, float]
@@ -57,7 +56,7 @@ class GroupScore:
         return statistics.bootstrap_interval(statistics.pooled_iqm, [self.scores])
 
 
-def scored(groups: Sequence[Group], kind: Score) -> list[GroupScore]:
+def scored(groups: Sequence[Group], kind: str) -> list[GroupScore]:
     """Return the scores of each group, also of one without any. Runs that did not finish have none."""
     why, group_scores = "no episode has ended" if kind == "train" else "it was not evaluated", []
     for group in groups:
@@ -106,28 +105,23 @@ def normalized_scores(
     scales = references or {}
     if not scores:
         raise ZooError(NO_SCORE)
-    every = sorted({env for by_env in scores.values() for env in by_env})
-    envs = [env for env in every if all(env in by_env for by_env in scores.values())]
-    if not envs:
+    shared = set.intersection(*map(set, scores.values()))
+    if not shared:
         raise ZooError(
             f"no environment has scores of all {len(scores)} groups ({', '.join(list(scores)[:6])}):"
             " by=[algo] puts all of an algorithm together"
         )
     normalized: dict[str, list[Array]] = {label: [] for label in scores}
-    for env in envs:
-        if env in scales:
-            scale = scales[env]
-            if not isinstance(scale, list | tuple) or len(scale) != 2 or scale[0] == scale[1]:
-                raise ZooError(f"reference of {env}: {scale} is not [low, high], two different returns")
-            low, high = map(float, scale)
-        else:
-            there = np.concatenate([by_env[env] for by_env in scores.values()])
-            low, high = float(there.min()), float(there.max())
-            low = low if low < high else high - 1.0
+    for env in sorted(shared):
+        everybody = np.concatenate([by_env[env] for by_env in scores.values()])
+        scale = scales.get(env, [everybody.min() - (np.ptp(everybody) == 0), everybody.max()])
+        if not isinstance(scale, list | tuple) or len(scale) != 2 or scale[0] == scale[1]:
+            raise ZooError(f"reference of {env}: {scale} is not [low, high], two different returns")
+        low, high = map(float, scale)
         for label, by_env in scores.items():
             normalized[label].append((by_env[env] - low) / (high - low))
-    left_out = [env for env in every if env not in envs]
-    return Methods(envs, normalized, any(env not in scales for env in envs), left_out)
+    left_out = sorted(set().union(*scores.values()) - shared)
+    return Methods(sorted(shared), normalized, not shared <= scales.keys(), left_out)
 
 
 def scores_by_label(group_scores: Sequence[GroupScore]) -> dict[str, dict[str, Array]]:

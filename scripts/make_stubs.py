@@ -81,12 +81,21 @@ def importable(made: type[Any]) -> type[Any]:
 
 
 def class_stub(name: str, module: str, used: dict[str, str]) -> str:
-    """Return the class with its constructor; ``used`` gets the names that annotations need."""
+    """Return the class with its constructor; ``used`` gets the names that annotations need.
+
+    A preset that takes what its base takes has the base's constructor.
+    """
     found: Any = getattr(importlib.import_module(module), name)
+    signature = signature_of(found, found.config_class)
+    for base in found.__mro__[1:]:
+        if base.__name__ in MODULES and signature == signature_of(base, base.config_class):
+            summary = inspect.cleandoc(found.__doc__).partition("\n\nHyperparameters:")[0]
+            documentation = textwrap.indent(f'"""{summary}"""', "    ")
+            return f"class {name}(_{name}, {base.__name__}):\n{documentation}\n"
     config = importable(found.config_class)
     used[config.__name__] = f"from {config.__module__} import {config.__name__}"
     arguments, is_keyword_only = ["self"], False
-    for each in signature_of(found, found.config_class).parameters.values():
+    for each in signature.parameters.values():
         annotation = f"{config.__name__} | None" if each.name == "config" else str(each.annotation)
         note_names(annotation, found, used)
         if each.kind is each.KEYWORD_ONLY and not is_keyword_only:

@@ -31,7 +31,7 @@ from measure_speed import PEERS, SYSTEMS
 import zoo
 from zoo.algorithms.arguments import spelled_type
 from zoo.algorithms.registry import ALGORITHMS, CLASS_NAMES, MODULES, PRESETS, algorithm_class
-from zoo.commands.benchmark import published_of, published_scores
+from zoo.commands.benchmark import published_scores
 from zoo.config.aliases import NAMES
 from zoo.config.fields import defaults, variant_of
 from zoo.config.keys import declared_keys
@@ -381,7 +381,7 @@ def published(algo: str, env: str) -> list[str]:
 
 def published_rows(algo: str, env: str) -> list[dict[str, str]]:
     base = "ppo2" if algo == "ppo" else algo.removeprefix("her_")
-    return published_of(algo, base, env, published_scores())
+    return published_scores(algo, base, env)
 
 
 def difference(algo: str, env: str, ours: float) -> str:

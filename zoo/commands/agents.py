@@ -13,15 +13,12 @@ from zoo.config.compose import env_id
 from zoo.config.schema import ListingSettings
 from zoo.config.user_files import shown
 from zoo.core.plain_data import to_json
-from zoo.core.printing import one_line, printable, show
+from zoo.core.printing import aligned, one_line, printable, show
 from zoo.envs.registry import folder_name
 from zoo.errors import ZooError, nearest
 
 HEADER = ("algo", "env", "return", "steps", "seed", "agent")
 SCORES = ("mean_return", "std_return", "n_eval_episodes", "success_rate", "timesteps", "seed", "created")
-
-Card = dict[str, Any] | None
-"""What an agent's card says; None where it is damaged."""
 
 
 def run(settings: ListingSettings) -> None:
@@ -38,18 +35,12 @@ def run(settings: ListingSettings) -> None:
     if settings.format == "json":
         show(to_json([_as_data(*entry) for entry in agents]), end="")
     elif agents:
-        rows = [HEADER, *(_row(*entry) for entry in agents)]
-        cells = [[one_line(cell, 4096) for cell in row] for row in rows]
-        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        for row in cells:
-            show("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
+        show(aligned([HEADER, *(_row(*entry) for entry in agents)]))
     else:
-        algorithms = algorithm_options()
-        if settings.algo is not None and settings.algo not in algorithms:
-            hint = nearest(settings.algo, algorithms)
-            raise ZooError(f"unknown algo '{settings.algo}'{hint} (known: {', '.join(algorithms)})")
-        env = "CartPole-v1" if settings.env is None else env_id(settings.env)
-        show(f"there is no such agent yet; zoo train algo={settings.algo or 'ppo2'} env={env} makes one")
+        algo, env = settings.algo or "ppo2", "CartPole-v1" if settings.env is None else env_id(settings.env)
+        if algo not in (options := algorithm_options()):
+            raise ZooError(f"unknown algo '{algo}'{nearest(algo, options)} (known: {', '.join(options)})")
+        show(f"there is no such agent yet; zoo train algo={algo} env={env} makes one")
 
 
 def _card_text(path: str) -> str:
@@ -65,14 +56,15 @@ def _card_text(path: str) -> str:
     return printable(text)
 
 
-def _card_of(agent: FoundAgent) -> Card:
+def _card_of(agent: FoundAgent) -> dict[str, Any] | None:
+    """Return what an agent's card says, None where it is damaged."""
     try:
         return read_card(agent.path)
     except ZooError:
         return None
 
 
-def _row(agent: FoundAgent, card: Card) -> tuple[str, ...]:
+def _row(agent: FoundAgent, card: dict[str, Any] | None) -> tuple[str, ...]:
     place = shown(agent.path)
     if card is None:
         return agent.algo, agent.env, "damaged", "?", "?", place
@@ -80,7 +72,7 @@ def _row(agent: FoundAgent, card: Card) -> tuple[str, ...]:
     return agent.algo, str(card.get("env") or agent.env), score(card), steps(card), seed, place
 
 
-def _as_data(agent: FoundAgent, card: Card) -> dict[str, Any]:
+def _as_data(agent: FoundAgent, card: dict[str, Any] | None) -> dict[str, Any]:
     """Return an agent's entry for JSON; texts of its card are made printable."""
     scores = {name: (card or {}).get(name) for name in SCORES}
     return {

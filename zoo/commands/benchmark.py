@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import json
 import os
 import re
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from zoo.agents.agent_folder import POLICY, fingerprint, read_card, read_config
+from zoo.agents.card import steps
 from zoo.agents.find import agent_of_run, list_agents
 from zoo.config.compose import env_id
 from zoo.config.overrides import as_overrides
@@ -31,9 +33,6 @@ from zoo.plots.tables import Table
 
 RESULTS, TABLE = "benchmark.json", "benchmark.md"
 PUBLISHED = Path(__file__).with_name("published_scores.csv")
-
-OUR_NAMES = {"ppo": "ppo2", "ppo_lstm": "recurrent_ppo"}
-"""What published scores call an algorithm that has another name here."""
 
 COLUMNS = ("algo", "env", "return", "IQM", "95 % interval", "episodes", "trained for", "published", "agent")
 HEADING = """\
@@ -53,15 +52,10 @@ def run(settings: BenchmarkSettings) -> None:
     env = None if settings.env is None else env_id(settings.env)
     agents = wanted_agents(settings.agents, settings.algo, env)
     folder = Path(settings.out).expanduser()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ZooError(f"out={one_line(settings.out)}: can't write there: {error.strerror}") from error
+    folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder / ".lock")
     if not lock.acquire(wait=False):
-        raise ZooError(
-            f"out={one_line(settings.out)}: another zoo benchmark writes there; give this one its own"
-        )
+        raise ZooError(f"out={settings.out}: another zoo benchmark writes there; give this one its own")
     file = folder / RESULTS
     stored = json.loads(file.read_bytes())["results"] if file.exists() else []
     results: dict[str, Row] = {row["agent"]: row for row in stored if Path(row["agent"]).exists()}
@@ -72,10 +66,7 @@ def run(settings: BenchmarkSettings) -> None:
         agent["play"] = {**play, "deterministic": is_greedy}
     measured = {path: row for path, row in results.items() if "mean_return" in row}
     waiting = [agent for agent in agents if not agent.items() <= measured.get(agent["agent"], {}).items()]
-    show(
-        f"agents  {len(agents)}, of which {len(waiting)} to measure, {settings.n_episodes:,} episodes each",
-        flush=True,
-    )
+    say(f"agents  {len(agents)}, of which {len(waiting)} to measure, {n_episodes:,} episodes each")
     n_jobs = usable_cores() if settings.n_jobs == -1 else max(1, settings.n_jobs)
     with ThreadPoolExecutor(n_jobs) as pool:
         jobs = [pool.submit(_evaluated, agent, settings, n_jobs) for agent in waiting]
@@ -84,9 +75,7 @@ def run(settings: BenchmarkSettings) -> None:
                 row = job.result()
                 results[row["agent"]] = row
                 _write_results(folder, results.values())
-                problem = row.get("problem")
-                scores = _mean_and_std(row) if problem is None else f"not measured: {one_line(problem)}"
-                say(f"        {row['algo']} on {row['env']}: {scores}")
+                say(f"        {row['algo']} on {row['env']}: {_outcome(row)}")
         finally:
             pool.shutdown(cancel_futures=True)
     _write_results(folder, results.values())
@@ -177,41 +166,42 @@ def _write_results(folder: Path, rows: Iterable[Row]) -> None:
     atomic.write_text(folder / TABLE, HEADING + table_of(ordered))
 
 
-def published_scores() -> dict[tuple[str, str], list[dict[str, str]]]:
-    """Return the published scores by algorithm (our name) and environment (without its version)."""
+@functools.cache
+def _published_scores() -> dict[tuple[str, str], list[dict[str, str]]]:
+    """Return the published scores by algorithm and environment, without its version."""
     scores: dict[tuple[str, str], list[dict[str, str]]] = {}
     with open(PUBLISHED, encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
-            algo = OUR_NAMES.get(row["algo"], row["algo"])
-            scores.setdefault((algo, _without_version(row["env"])), []).append(row)
+            scores.setdefault((row["algo"], _without_version(row["env"])), []).append(row)
     return scores
 
 
-def published_of(
-    algo: str, base: str, env: str, scores: Mapping[tuple[str, str], list[dict[str, str]]]
-) -> list[dict[str, str]]:
+def published_scores(algo: str, base: str, env: str) -> list[dict[str, str]]:
     """Return the published scores of a preset, else those of its algorithm, in any version of ``env``."""
     base = algo if algo in ("recurrent_ppo", "maskable_ppo") else base  # what plain PPO reaches is no measure
-    return scores.get((algo, _without_version(env))) or scores.get((base, _without_version(env)), [])
+    scores, name = _published_scores(), _without_version(env)
+    return scores.get((algo, name)) or scores.get((base, name), [])
 
 
 def table_of(rows: Iterable[Row]) -> str:
     """Return the results as a table in Markdown."""
-    published, lines = published_scores(), []
+    lines = []
     for row in rows:
         algo, env = row["algo"], row["env"]
         beside = "; ".join(
             f"{_mean_and_std(score)} ({score['source']}{'' if score['env'] == env else ', ' + score['env']})"
-            for score in published_of(algo, row.get("base") or algo, env, published)
+            for score in published_scores(algo, row.get("base") or algo, env)
         )
-        if "problem" in row:
-            scores = [f"not measured: {row['problem']}", "", "", ""]
-        else:
+        scores = ["", "", ""]
+        if "problem" not in row:
             interval = " … ".join(map(decimal, row["ci95"]))
-            scores = [_mean_and_std(row), decimal(row["iqm_return"]), interval, f"{row['n_episodes']:,}"]
-        steps = "?" if row.get("timesteps") is None else f"{row['timesteps']:,}"
-        lines.append([algo, env, *scores, steps, beside, row["agent"]])
+            scores = [decimal(row["iqm_return"]), interval, f"{row['n_episodes']:,}"]
+        lines.append([algo, env, _outcome(row), *scores, steps(row), beside, row["agent"]])
     return Table(list(COLUMNS), lines, [], [], len(COLUMNS)).text("md")
+
+
+def _outcome(row: Row) -> str:
+    return f"not measured: {one_line(row['problem'])}" if "problem" in row else _mean_and_std(row)
 
 
 def _mean_and_std(row: Mapping[str, Any]) -> str:

@@ -59,21 +59,11 @@ def _lines(comparison: Comparison, score: str) -> Iterator[str]:
         yield sentence(together, comparison.overall, names)
     if comparison.left_out:
         yield "\n  ".join([f"\nleft out: {len(comparison.left_out)}", *comparison.left_out[:LINES_SHOWN]])
-    yield from _config_differences(comparison)
-
-
-def _config_differences(comparison: Comparison) -> Iterator[str]:
-    sides = comparison.sides
-    without = [
-        name
-        for name, runs in zip(sides.names, sides.runs, strict=True)
-        if all(run.config is None for run in runs)
-    ]
-    if without:
+    sides, differing = zip(names, comparison.sides.runs, strict=True), comparison.config_differences
+    if without := [name for name, runs in sides if not any(run.config for run in runs)]:
         yield f"\n{' and '.join(without)}: no config to compare"
-        return
-    differing = comparison.config_differences
-    yield f"\ntheir configs differ in {len(differing)} values:" if differing else "\ntheir configs are equal"
+    else:
+        yield f"\ntheir configs {f'differ in {len(differing)} values:' if differing else 'are equal'}"
     for key, sides_values in list(differing.items())[:LINES_SHOWN]:
         texts = [", ".join(map(as_override, values)) or "not there" for values in sides_values]
         yield f"  {one_line(key, 60)}: {' | '.join(one_line(text, 60) for text in texts)}"

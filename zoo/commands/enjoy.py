@@ -52,13 +52,12 @@ def run(settings: EnjoySettings) -> None:
 def _render_mode(agent: OpenedAgent, wants_window: bool | None) -> str | None:
     """Return ``human`` where there shall be a window, and say why there is none."""
     render_offscreen()
+    if wants_window is False:
+        return None
     if not has_display():
         if wants_window:
             raise ZooError("there is no display here to open a window on; record=true writes a video")
-        if wants_window is None:
-            show("no window: there is no display here; record=true writes a video", flush=True)
-        return None
-    if wants_window is False:
+        show("no window: there is no display here; record=true writes a video", flush=True)
         return None
     with agent.open_envs() as envs:
         modes = envs.env.metadata.get("render_modes") or []

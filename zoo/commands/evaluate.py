@@ -6,7 +6,7 @@ import json
 
 from zoo.config.schema import EvaluateSettings
 from zoo.core.plain_data import with_finite_numbers
-from zoo.core.printing import decimal, show
+from zoo.core.printing import aligned, decimal, show
 from zoo.envs.replay import random_seed
 from zoo.experiment.evaluation import Evaluation, evaluate
 from zoo.experiment.open_agent import open_agent
@@ -39,5 +39,4 @@ def _table(evaluation: Evaluation) -> str:
     ]
     if evaluation.success_rate is not None:
         rows.append(("successes", f"{evaluation.success_rate:.0%}"))
-    width = max(len(name) for name, _ in rows)
-    return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
+    return aligned(rows)

@@ -16,8 +16,6 @@ from zoo.experiment.expert_recording import record_expert
 from zoo.experiment.open_agent import OpenedAgent, open_agent
 from zoo.imitation.expert_data import ExpertData, read_expert, summary, write_expert
 
-DEFAULT_EPISODES = 50
-
 
 def run(settings: ExpertSettings) -> None:
     """Record episodes of the agent that the config names, or show those that a file holds."""
@@ -48,7 +46,7 @@ def _show_file(settings: ExpertSettings, path: str) -> None:
 
 def _recorded(agent: OpenedAgent, settings: ExpertSettings) -> ExpertData:
     """Record episodes, and print a line about each as it ends."""
-    n_episodes = settings.n_episodes or DEFAULT_EPISODES
+    n_episodes = settings.n_episodes or 50
     numbers, steps = itertools.count(1), agent.files.card.get("timesteps")
 
     def print_episode(episode: EpisodeRecord, is_kept: bool) -> None:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from zoo.agents.agent_folder import read_agent
+from zoo.algorithms.registry import algorithm_class
 from zoo.config.schema import ExportSettings, preset_or_name
 from zoo.config.user_files import shown
 from zoo.core.printing import one_line, show
+from zoo.envs.registry import folder_name
 from zoo.errors import ZooError
 from zoo.experiment.open_agent import agent_path
+from zoo.interop.export import export_agent
 
 FORMATS = {"onnx": ["onnx"], "torch_export": ["torch_export"], "both": ["onnx", "torch_export"]}
 
@@ -17,12 +21,6 @@ def run(settings: ExportSettings) -> None:
     """Export the agent that the config names."""
     path = agent_path(settings)
     origin = one_line(shown(path))
-
-    from zoo.agents.agent_folder import read_agent
-    from zoo.algorithms.registry import algorithm_class
-    from zoo.envs.registry import folder_name
-    from zoo.interop.export import export_agent
-
     # No environment is made, so what it names is never followed.
     files = read_agent(path, trust=settings.trust, own_env=True)
     agent = algorithm_class(files.config["algo"]["name"]).from_files(files, device="cpu", compile=False)

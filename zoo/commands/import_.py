@@ -18,9 +18,12 @@ from zoo.config.user_files import shown
 from zoo.core.atomic import write_text
 from zoo.core.plain_data import to_yaml
 from zoo.core.printing import one_line, show
+from zoo.envs.config import EnvConfig
+from zoo.envs.make_env import make_vec_env
 from zoo.envs.registry import folder_name
 from zoo.errors import ZooError
 from zoo.interop.rl_zoo3 import tuned_file
+from zoo.interop.sb3_import import import_sb3
 from zoo.interop.sb3_zip import existing, statistics_beside
 
 
@@ -36,15 +39,8 @@ def run(config: Mapping[str, Any]) -> None:
         return
     beside = statistics_beside(file) if settings.normalize is None else None
     if beside is not None:
-        show(
-            f"note   normalises by {one_line(shown(beside))}, which lies beside it (normalize=none: without)"
-        )
+        show(f"note   normalises by {one_line(shown(beside))} beside it (normalize=none: without)")
     normalize = None if settings.normalize == "none" else settings.normalize or beside
-
-    from zoo.envs.config import EnvConfig
-    from zoo.envs.make_env import make_vec_env
-    from zoo.interop.sb3_import import import_sb3
-
     env = build(EnvConfig, config["env"], "env") if config.get("env") else None
     env_spaces = None
     if env is not None:
@@ -77,11 +73,9 @@ def run(config: Mapping[str, Any]) -> None:
 def import_tuned(file: Path, settings: ImportSettings) -> None:
     """Write a tuned file for each environment of a file of rl_zoo3's hyperparameters."""
     try:
-        entries = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
+        entries = dict(yaml.safe_load(file.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError, yaml.YAMLError) as error:
         raise ZooError(f"can't read {one_line(shown(file))}: {one_line(error)}") from error
-    if not isinstance(entries, dict):
-        raise ZooError(f"{one_line(shown(file))} holds no environments with their hyperparameters")
     algo, loader = settings.algo or ALGORITHMS.get(file.stem, file.stem), ConfigLoader("train")
     loader.load_incomplete([f"algo={quoted(algo)}"])  # refuses one that Zoo has not
     folder = Path(settings.out or "hyperparams", algo)
@@ -97,13 +91,10 @@ def import_tuned(file: Path, settings: ImportSettings) -> None:
             write_text(path, f"# From {one_line(file.name)} of rl_zoo3.\n{notes}{to_yaml(content)}")
             try:
                 loader.load_incomplete([f"algo={algo}", f"env={quoted(env)}", f"tuned={quoted(str(path))}"])
+                show("\n       without ".join([f"tuned  {shown(path)}", *map(one_line, left_out)]))
             except ZooError as error:
                 path.unlink()
                 show(f"skips  {one_line(env)}: {error}")
-                continue
-            show(f"tuned  {shown(path)}")
-            for key in left_out:
-                show(f"       without {one_line(key)}")
     if algo == "trpo":
         show("note   target_kl and cg_damping are of the sum over action dimensions here, there of the mean")
     show(f"train  zoo train algo={algo} env=ID")

@@ -23,10 +23,10 @@ def run(settings: PullSettings) -> None:
     name = f"{one_line(files.config['algo']['name'], 40)} on {one_line(env, 80)}"
     show(f"agent  {place}")
     show(f"       {name}, trained for {steps(files.card)} steps, return {score(files.card)}")
+    watch = f"watch  zoo enjoy {shlex.quote(f'agent={place}')}"
     try:
         refuse_foreign_code(files.config, place)
     except ZooError as refusal:
         show(f"note   {refusal}")
-        show(f"watch  zoo enjoy {shlex.quote(f'agent={place}')} trust=true   # once you know whose it is")
-    else:
-        show(f"watch  zoo enjoy {shlex.quote(f'agent={place}')}")
+        watch += " trust=true   # once you know whose it is"
+    show(watch)

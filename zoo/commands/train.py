@@ -72,10 +72,9 @@ def _print_start(experiment: Experiment) -> None:
     say(f"run     {shown(experiment.run.path)}")
     no_file = {None: f"no file for {algo} on {env}", "none": "left out by tuned=none"}.get(config["tuned"])
     say(f"tuned   {f'{no_file}; defaults of the algorithm' if no_file else config['tuned']}")
-    if experiment.is_resumed and algorithm.num_timesteps:
-        say(f"resume  from step {algorithm.num_timesteps:,}, its last checkpoint")
-    elif experiment.is_resumed:
-        say("resume  from the start: the run had no checkpoint yet")
+    if experiment.is_resumed:
+        steps, start = algorithm.num_timesteps, "from the start: the run had no checkpoint yet"
+        say(f"resume  {f'from step {steps:,}, its last checkpoint' if steps else start}")
 
 
 def _print_end(result: Result, experiment: Experiment) -> None:

@@ -43,10 +43,6 @@ def _print_start(search: Search) -> None:
     cost = f"{plan.n_timesteps:,} steps and {plan.n_timesteps // plan.interval} evaluations of {evaluation}"
     show(f"        each trains {f'{plan.n_seeds} times ' if plan.n_seeds > 1 else ''}{cost} episodes")
     show(f"search  {', '.join(plan.space.dimensions)}")
-    if plan.config["timeout"] is not None and plan.config["top_k"]:
-        n_more = plan.config["top_k"] * plan.config["top_seeds"]
-        follow = "training of the best follows" if n_more == 1 else "trainings of the best follow"
-        show(f"timeout of the search; up to {n_more} {follow} it (top_k=0: none)")
     if plan.space.left_out:
         show(f"fixed   {', '.join(plan.space.left_out)}: set, so not searched")
 

@@ -11,7 +11,7 @@ import re
 import sys
 import unicodedata
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TextIO
 
 from zoo.errors import ZooError, ZooWarning
@@ -47,6 +47,13 @@ def decimal(value: float) -> str:
     size = abs(value)
     decimals = 1 if size >= 100 else 2 if size >= 1 or size == 0 else 3
     return f"{value:,.{decimals}f}" if size < 1e9 else f"{value:.4g}"
+
+
+def aligned(rows: Iterable[Sequence[object]]) -> str:
+    """Return rows of cells as lines of text, with their columns aligned."""
+    cells = [[one_line(cell, 4096) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in cells)
 
 
 def duration(seconds: float) -> str:

@@ -14,6 +14,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 import zoo
 from zoo.algorithms.registry import ALGORITHMS, algorithm_class
 from zoo.cli import status_of
+from zoo.config.environment_values import as_written, resolved
 from zoo.config.fields import defaults
 from zoo.config.schema import SETTINGS, CallbacksSettings, TrainSettings
 from zoo.config.user_files import data_folder, search_folders
@@ -314,8 +315,18 @@ def test_own_resolver_is_registered_in_conf(tmp_path: Path, monkeypatch: pytest.
 def test_message_says_how_to_decode_number_of_variable(
     key: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("MY_NUMBER", "4711")  # no other test's: a process keeps how values were written
+    monkeypatch.setenv("MY_NUMBER", "4711")
     line = ["train", "algo=ppo2", "env=CartPole-v1", "--cfg", "job"]
     assert status_of([*line, f"{key}=${{oc.env:MY_NUMBER}}"]) == 2
     (mended,) = shlex.split(capsys.readouterr().err.partition("; write ")[2])
     assert value_at(yaml.safe_load(shown(capsys, *line, mended)), key) == 4711
+
+
+def test_text_of_a_variable_belongs_to_its_config(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_RUNS", "mine")
+    named = zoo.compose("train", [*CARTPOLE, "runs_dir=${oc.env:MY_RUNS}"])
+    typed = zoo.compose("train", [*CARTPOLE, "runs_dir=mine"])
+    assert named.runs_dir == typed.runs_dir == "mine"
+    assert as_written(resolved(named))["runs_dir"] == "${oc.env:MY_RUNS}"
+    assert as_written(resolved(typed))["runs_dir"] == "mine"
+    assert "runs_dir: ${oc.env:MY_RUNS}" in OmegaConf.to_yaml(named)

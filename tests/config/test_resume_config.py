@@ -123,7 +123,7 @@ TRAIN = (
 @pytest.fixture
 def token(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_TOKEN", TOKEN)
-    monkeypatch.setenv("MY_RUNS", "runs/own")  # no other test's: a process keeps how values were written
+    monkeypatch.setenv("MY_RUNS", "runs/own")
     Path("tokens.py").write_text(OWN)
 
 

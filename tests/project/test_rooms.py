@@ -64,7 +64,7 @@ EMPTY_NAMES = {"utils", "util", "common", "helpers", "helper", "misc"}
 CEILINGS = {
     "files of one collected step": 10,
     "files of one update": 12,
-    "files of one config value": 17,
+    "files of one config value": 15,
     "modules that ppo imports": 56,
     "longest chain of these imports": 13,
     "classes from PPO2 to object": 4,

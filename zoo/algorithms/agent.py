@@ -130,6 +130,11 @@ class Agent:
         return self.preset or self.name
 
     @property
+    def discount(self) -> float:
+        """The discount of normalised rewards: the algorithm's, if it has one."""
+        return float(getattr(self.config, "gamma", 0.99))
+
+    @property
     def spaces(self) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
         """The spaces of observations and of actions."""
         return self.observation_space, self.action_space
@@ -186,7 +191,7 @@ class Agent:
 
         Raises `ZooError` if its spaces differ.
         """
-        config, envs = envs_for(env, n_envs, self.n_envs, self.config)
+        config, envs = envs_for(env, n_envs, self.n_envs, self.discount)
         difference = interfaces_differ(self.spaces, envs.spaces)
         if difference is not None:
             raise ZooError(f"the {difference[0]} of the agent and of the env differ: {difference[1]}")

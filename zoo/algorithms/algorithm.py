@@ -82,10 +82,12 @@ class Algorithm(Agent):
 
             policy, others = with_policy_kwargs(type(self), policy, policy_kwargs)
             hyperparameters |= others
-        self.config = config = built_config(type(self), hyperparameters, config)
+        if config is not None and hyperparameters:
+            raise ZooError("give hyperparameters by name or as `config`, not both")
+        self.config = config = config or built_config(type(self), hyperparameters)
         self.schedules = schedules.parse_all(scheduled(config))
         self._last_rates: dict[str, tuple[float, Tensor]] = {}
-        env_config, envs = (None, None) if env is None else envs_for(env, n_envs, 1, config)
+        env_config, envs = (None, None) if env is None else envs_for(env, n_envs, 1, self.discount)
         if envs is not None:
             observation_space, action_space = envs.spaces
         if observation_space is None or action_space is None:

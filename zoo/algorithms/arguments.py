@@ -42,15 +42,8 @@ if TYPE_CHECKING:
 SECTIONS = {"policy": PolicyConfig, "env": EnvConfig, "replay.hindsight": HindsightConfig}
 
 
-def built_config(algorithm: type[Agent], hyperparameters: Mapping[str, Any], config: Any = None) -> Any:
-    """Return the config of an algorithm, unless it is there as a whole.
-
-    Raises `ZooError`, with the section that has an unknown name.
-    """
-    if config is not None:
-        if hyperparameters:
-            raise ZooError("give hyperparameters by name or as `config`, not both")
-        return config
+def built_config(algorithm: type[Agent], hyperparameters: Mapping[str, Any]) -> Any:
+    """Return the config of an algorithm. Raises `ZooError`, with the section that has an unknown name."""
     name, label = algorithm.name, algorithm.__name__.partition("On")[0]  # GAILOnTRPO is called as GAIL
     try:
         return build(algorithm.config_class, hyperparameters, name)
@@ -305,12 +298,12 @@ class SdeConfig:
     )
 
 
-def sde_options(config: Any, action_space: spaces.Space[Any]) -> dict[str, Any]:
+def sde_options(use_sde: bool, action_space: spaces.Space[Any]) -> dict[str, Any]:
     """Return the policy's gSDE arguments: none without gSDE, so that not every class needs to accept them.
 
     Raises `ZooError` for actions that are not Box.
     """
-    if not getattr(config, "use_sde", False):
+    if not use_sde:
         return {}
     if not isinstance(action_space, spaces.Box):
         raise ZooError(f"`algo.use_sde=true` is for Box actions, but the env's are {describe(action_space)}")

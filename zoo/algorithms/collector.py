@@ -173,12 +173,12 @@ class Collector:
 
 
 def envs_for(
-    env: Any, n_envs: int | None, default: int, config: Any = None
+    env: Any, n_envs: int | None, default: int, gamma: float
 ) -> tuple[EnvConfig | None, VecEnvAdapter]:
     """Return a vector environment of any ``env``, and its config where that is known.
 
     Of an id, a config or a function ``n_envs`` environments are made, ``default`` ones if that is None.
-    ``config`` is the algorithm's: its discount is that of normalised rewards. Raises `ZooError`.
+    ``gamma`` is the discount of normalised rewards. Raises `ZooError`.
     """
     if isinstance(env, VecEnvAdapter | VectorEnv):
         if n_envs not in (None, env.num_envs):
@@ -190,7 +190,7 @@ def envs_for(
         env = EnvConfig(id=env)
     if n_envs is None:
         n_envs = 1 if isinstance(env, gym.Env | list | tuple) else default
-    made = make_vec_env(env, n_envs, gamma=float(getattr(config, "gamma", 0.99)))
+    made = make_vec_env(env, n_envs, gamma=gamma)
     return env if isinstance(env, EnvConfig) else None, make_adapter(made)
 
 

@@ -79,7 +79,7 @@ class OnPolicyAlgorithm(Algorithm):
         raise NotImplementedError
 
     def _policy_options(self) -> dict[str, Any]:
-        return sde_options(self.config, self.action_space)
+        return sde_options(getattr(self.config, "use_sde", False), self.action_space)
 
     def _make_state(self) -> State:
         self.updater = Updater(

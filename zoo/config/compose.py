@@ -24,7 +24,7 @@ from omegaconf.errors import OmegaConfBaseException
 from zoo.config import sections
 from zoo.config.aliases import ALGORITHMS, UnknownKeyError
 from zoo.config.choices import Choices, base_of
-from zoo.config.environment_values import as_written, resolved
+from zoo.config.environment_values import VariableText, as_written, resolved
 from zoo.config.fields import build
 from zoo.config.keys import COMMAND_SECTIONS, all_keys, other_algorithms_hint
 from zoo.config.overrides import KEYS_BY_TYPED_NAME, allow_new_key, parse_overrides, with_config_keys
@@ -222,7 +222,7 @@ class ConfigLoader:
             raise self._with_file_name(hinted, plain) from error
         with flag_override(config, ["struct", "readonly"], [False, False]):
             for key, value in values.items():
-                config[key] = value
+                config[key] = as_written(value)
             for key in plain.keys() - values.keys():
                 del config[key]
 
@@ -230,11 +230,11 @@ class ConfigLoader:
         """Name the file that sets the key with which a message begins, if no override sets it."""
         named = re.match(r"(?:unknown key )?`([\w.]+)", str(error))
         chosen = self.typed
-        value, text = (value_at(each, named[1]) if named else None for each in (plain, as_written(plain)))
+        value = value_at(plain, named[1]) if named else None
         if isinstance(value, str) and re.fullmatch(r"None|0\d+", value):
             return ZooError(f"{error}; write {'null' if value == 'None' else int(value)}")
-        if named and text != value and "wrong type" in str(error):
-            return ZooError(f"{error}; write '{named[1]}=\"${{oc.decode:{text}}}\"'")
+        if named and isinstance(value, VariableText) and "wrong type" in str(error):
+            return ZooError(f"{error}; write '{named[1]}=\"${{oc.decode:{value.written}}}\"'")
         if named is None or any(f"{named[1]}.".startswith(f"{each}.") for each in chosen if "." in each):
             return error
         file = None if named[1] in chosen else self._file_setting(named[1], value)
@@ -263,9 +263,10 @@ def job_part(config: DictConfig) -> DictConfig:
 
 
 def compose(command: str = "train", overrides: Sequence[str] = ()) -> DictConfig:
-    """Return the checked config of ``zoo <command> <overrides>``, with every interpolation resolved.
+    """Return the checked config of ``zoo <command> <overrides>``.
 
-    Works anywhere and any number of times, also inside of a running Hydra job. Raises `ZooError`.
+    Only texts of environment variables are still interpolations: no dump of it has their values. Works
+    anywhere and any number of times, also inside of a running Hydra job. Raises `ZooError`.
     """
     if command not in SETTINGS:
         raise ZooError(f"unknown command '{command}'{nearest(command, SETTINGS)}")

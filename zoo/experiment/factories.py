@@ -66,8 +66,7 @@ def make_algorithm(config: Mapping[str, Any], closing: ExitStack) -> Algorithm:
     values = {key: value for key, value in config["algo"].items() if key not in ALGO_LABELS}
     hyperparameters = build(algorithm_type.config_class, values, "algo")
     algorithm_type.check_workers(hyperparameters, config.get("workers", 1))
-    gamma = float(getattr(hyperparameters, "gamma", 0.99))
-    envs = make_adapter(make_vec_env(env, config["n_envs"], gamma=gamma))
+    envs = make_adapter(make_vec_env(env, config["n_envs"], gamma=values.get("gamma", 0.99)))
     closing.callback(envs.close)
     options: dict[str, Any] = {}
     if algorithm_type.learns_from_experts:

@@ -154,6 +154,7 @@ def _env_of(files: AgentFiles, settings: AgentChoice, changes: Mapping[str, Any]
         # An id that the user typed may name code.
         unnamed = {key: value for key, value in values.items() if key != "id" or value != named}
         refuse_foreign_code({"env": unnamed}, origin)
-    merged: Any = OmegaConf.to_container(OmegaConf.merge(values, changes))
+    trained = OmegaConf.create(values, flags={"allow_objects": True})  # a text of a variable is one
+    merged: Any = OmegaConf.to_container(OmegaConf.merge(trained, changes))
     # Raw: the agent normalises with its own statistics.
     return build(EnvConfig, {**merged, "normalize": False, "render_mode": None}, "env")

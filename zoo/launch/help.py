@@ -38,7 +38,11 @@ FLAGS = {
 
 def readable_yaml(command: str, config: Mapping[str, Any]) -> str:
     """Return the config as YAML, with the meaning of each value beside it."""
-    return "\n".join(_lines(config, _declared(command, config), 0)) + "\n"
+    sections = {name: section_class(name) for name in SECTIONS}
+    algo = config.get("algo")
+    if isinstance(algo, Mapping) and "name" in algo:
+        sections["algo"] = _algo_class(algo)
+    return "\n".join(_lines(config, SETTINGS[command], sections)) + "\n"
 
 
 def hydra_yaml(config: DictConfig, part: str, package: str, resolve: bool) -> str:
@@ -57,19 +61,6 @@ def flag_names() -> list[str]:
     return re.findall(r"--?[a-z][\w-]*", " ".join(FLAGS))
 
 
-def _declared(command: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the dataclass of each section, and the settings' own fields by name."""
-    declared: dict[str, Any] = _fields(SETTINGS[command])
-    algo = config.get("algo")
-    if isinstance(algo, Mapping) and "name" in algo:
-        declared["algo"] = _fields(_algo_class(algo))
-    for section in SECTIONS:
-        values = config.get(section)
-        if isinstance(values, Mapping):
-            declared[section] = _fields_inside(section_class(section), values)
-    return declared
-
-
 def _algo_class(algo: Mapping[str, Any]) -> type[Any]:
     return variant_of(algorithm_class(algo["name"]).config_class, algo, "algo")
 
@@ -77,16 +68,6 @@ def _algo_class(algo: Mapping[str, Any]) -> type[Any]:
 def _fields(config_class: type[Any]) -> dict[str, Any]:
     """Return the one line of meaning of each field."""
     return {field.name: _meaning(field) for field in dataclasses.fields(config_class)}
-
-
-def _fields_inside(config_class: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the meaning of each field, and of the fields of those that are configs and are not null."""
-    fields = _fields(config_class)
-    for name, hint in get_type_hints(config_class).items():
-        inner: Any = next(filter(dataclasses.is_dataclass, get_args(hint)), None)
-        if inner is not None and isinstance(values.get(name), Mapping):
-            fields[name] = _fields(inner)
-    return fields
 
 
 def _meaning(field: dataclasses.Field[Any]) -> str:
@@ -97,17 +78,19 @@ def _meaning(field: dataclasses.Field[Any]) -> str:
     return f"{text} [{unit}]" if unit and unit not in text else str(text)
 
 
-def _lines(values: Mapping[str, Any], declared: Mapping[str, Any], depth: int) -> Iterator[str]:
+def _lines(
+    values: Mapping[str, Any], config_class: type[Any], sections: Mapping[str, type[Any]], indent: str = ""
+) -> Iterator[str]:
+    """Yield the lines of a config, and indented those of the configs in it that are not null."""
+    meanings, hints = _fields(config_class), get_type_hints(config_class)
     for key, value in values.items():
-        meaning = declared.get(key, "")
-        start = f"{'  ' * depth}{key}:"
-        if isinstance(meaning, Mapping) and isinstance(value, Mapping) and value:
-            yield start
-            yield from _lines(value, meaning, depth + 1)
+        inner: Any = next(filter(dataclasses.is_dataclass, get_args(hints.get(key))), sections.get(key))
+        if inner is not None and isinstance(value, Mapping) and value:
+            yield f"{indent}{key}:"
+            yield from _lines(value, inner, {}, f"{indent}  ")
             continue
-        line = f"{start} {_flow(value)}"
-        comment = meaning if isinstance(meaning, str) else ""
-        yield f"{line:<{COMMENT_COLUMN}}  # {comment}" if comment else line
+        line = f"{indent}{key}: {_flow(value)}"
+        yield f"{line:<{COMMENT_COLUMN}}  # {meanings[key]}" if meanings.get(key) else line
 
 
 def _flow(value: Any) -> str:

@@ -215,13 +215,6 @@ def test_commands_of_one_job_make_one_run(monkeypatch: pytest.MonkeyPatch) -> No
     assert len(runs()) == 1
 
 
-def test_job_finds_a_run_that_was_copied_here() -> None:
-    run = interrupted("job=night")
-    Path("runs/.jobs").write_text('["another", "ppo2/CartPole-v1/a run"]\n')
-    with Experiment(config_of("callbacks.checkpoint.every=64", "job=night")) as experiment:
-        assert experiment.run.path == run.path
-
-
 class GoingWrong(gym.Wrapper[Any, Any, Any, Any]):
     """Gives a NaN for a reward at the 250th step of its life."""
 

@@ -250,7 +250,7 @@ def begin_run(config: Mapping[str, Any], given_config: dict[str, Any]) -> RunFol
 
 def _runs_of_job(config: Mapping[str, Any], job: str) -> Iterator[tuple[RunFolder, dict[str, Any], bool]]:
     """Yield the job's runs of the same config, the newest first: folder, config, and whether it finished."""
-    for run in map(RunFolder, reversed(JobRuns(config["runs_dir"]).of(job))):
+    for run in map(RunFolder, reversed(JobRuns(config["runs_dir"]).by_job().get(job, []))):
         with contextlib.suppress(ZooError):  # damaged, or somebody else's
             own_config = run.read_config()
             status = run.read_record().get("status") if run.record.exists() else None

@@ -1,7 +1,4 @@
-"""Which runs belong to which job: ``<runs_dir>/.jobs`` has a line for each run of a job with a name.
-
-By it a job finds its run, and a sweep those of its jobs, without reading the files of all other runs.
-"""
+"""Which runs belong to which job: ``<runs_dir>/.jobs`` has a line for each run of a job with a name."""
 
 from __future__ import annotations
 
@@ -12,7 +9,6 @@ from pathlib import Path
 
 from zoo.core import atomic
 from zoo.core.file_lock import FileLock
-from zoo.core.plain_data import parse_json
 
 
 class JobRuns:
@@ -43,16 +39,6 @@ class JobRuns:
                     job, run = json.loads(line)
                     runs.setdefault(job, []).append(self.root / run)
         return runs
-
-    def of(self, job: str) -> list[Path]:
-        """Return the run folders of a job, the newest last; outside of sweeps also copied ones."""
-        runs = set(self.by_job().get(job, []))
-        if not (self.root / "sweep.yaml").exists():
-            for record in self.root.glob("*/*/*/run.json"):
-                with contextlib.suppress(OSError, ValueError):
-                    if parse_json(record.read_bytes()).get("job") == job:
-                        runs.add(record.parent)
-        return sorted(runs, key=lambda run: run.name)
 
     def add(self, job: str, run: Path) -> None:
         """Write down to which job a run below this folder belongs."""

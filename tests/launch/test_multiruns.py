@@ -83,7 +83,6 @@ def test_table_holds_every_job_with_what_came_of_it() -> None:
     assert record["command"] == "check"
     assert record["overrides"] == ["env=CartPole-v1", "seed=2,11"]
     assert record["launcher"] == "LocalLauncher"
-    assert record["jobs"][1] == {"number": 1, "overrides": ["env=CartPole-v1", "seed=11"]}
     assert record["config"]["env"]["id"] == "CartPole-v1"
 
 
@@ -143,7 +142,7 @@ def test_resumed_multirun_reruns_interrupted_jobs(
     assert "3 jobs: 1 queued, 1 running, 1 done" in capsys.readouterr().out
     process.kill()
     process.wait()
-    wait_until(lambda: [row.status for row in the_sweep().rows()] == ["done", "killed", "queued"])
+    wait_until(lambda: [row.status for row in the_sweep().current_jobs()] == ["done", "killed", "queued"])
     assert status_of(["status"]) == 1
     assert "its multirun is gone before it started" in capsys.readouterr().out
     assert table()[1]["reason"] == "its process is gone"
@@ -159,13 +158,13 @@ def test_killed_multirun_resumes_training_exactly(launched: Callable[..., Forked
 
     def is_half_way() -> bool:
         folders = Path("runs").glob("multirun/*/ppo2/*/*/checkpoint/checkpoint.json")
-        return len(list(folders)) == 1 and the_sweep().rows()[0].status == "done"
+        return len(list(folders)) == 1 and the_sweep().current_jobs()[0].status == "done"
 
     wait_until(is_half_way)
     training = next(the_sweep().path.glob("ppo2/*/*/checkpoint")).parent
     process.send_signal(signal.SIGKILL)
     process.wait()
-    wait_until(lambda: the_sweep().rows()[1].status != "running")
+    wait_until(lambda: the_sweep().current_jobs()[1].status != "running")
     resumed = ["-m", f"sweep.resume={the_sweep().path}", "hydra/launcher=joblib"]
     assert run_command("train", "zoo.commands.train:run", resumed) == 0
     rows = table()
@@ -180,7 +179,7 @@ def test_killed_multirun_resumes_training_exactly(launched: Callable[..., Forked
 
 
 MISTAKES = {
-    "sweep.resume=nowhere": "there is no sweep nowhere: there is no such folder",
+    "sweep.resume=nowhere": "there is no sweep in nowhere",
     "sweep.resume=.": "it has no sweep.yaml",
     "sweep.retry=1": "expected sweep.resume=DIR",
     "hydra.launcher.n_jobs=0": "is neither -1",
@@ -425,8 +424,8 @@ def recorded(n: int) -> SweepFolder:
     return folder
 
 
-def cpu_seconds(n: int) -> tuple[float, float]:
-    """Compose, show and resume a sweep of ``n`` jobs; return CPU seconds of all, and of the job resumed."""
+def cpu_seconds(n: int) -> float:
+    """Compose, show and resume a sweep of ``n`` jobs; return CPU seconds."""
     before = os.times()
     jobs = [["algo=ppo2", "env=CartPole-v1", f"seed={seed}"] for seed in range(n)]
     for _ in ConfigLoader("train").check_jobs(jobs):
@@ -434,32 +433,16 @@ def cpu_seconds(n: int) -> tuple[float, float]:
     folder = recorded(n)
     assert status_of(["status", str(folder.path)]) == 0
     folder.write_table()
-    resumed = os.times()
-    for _ in range(10):
-        folder.update_table(n - 1)
-    updated = os.times()
     assert run_command("check", "quick_jobs:run", ["-m", f"sweep.resume={folder.path}"]) == 0
     assert [row["status"] for row in csv.DictReader(folder.table.open())] == ["done"] * n
-    return sum(os.times()[:4]) - sum(before[:4]), sum(updated[:4]) - sum(resumed[:4])
+    return sum(os.times()[:4]) - sum(before[:4])
 
 
 @pytest.mark.slow
 def test_job_costs_as_much_in_a_sweep_of_10_000(capsys: pytest.CaptureFixture[str]) -> None:
     cpu_seconds(10)  # imports
-    (small, _), (large, update) = cpu_seconds(100), cpu_seconds(10_000)
+    small, large = cpu_seconds(100), cpu_seconds(10_000)
     assert large / 10_000 < 1.5 * small / 100
-    assert update / 10 < 0.5  # a job of 5 CPU seconds hardly notices
-
-
-def test_damaged_table_is_written_anew() -> None:
-    folder = recorded(3)
-    folder.write_table()
-    expected = folder.table.read_text()
-    lines = expected.splitlines(keepends=True)
-    for damaged in ("", "job\nx\n", "".join([lines[0], *reversed(lines[1:])])):
-        folder.table.write_text(damaged)
-        folder.update_table(1)
-        assert folder.table.read_text() == expected
 
 
 def test_sweep_without_jobs_is_told() -> None:

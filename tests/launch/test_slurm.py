@@ -37,7 +37,7 @@ def submit(seeds: str, *arguments: str) -> int:
 
 
 def statuses() -> list[str]:
-    return [row.status for row in the_sweep().write_table()]
+    return [job.status for job in the_sweep().write_table()]
 
 
 @contextlib.contextmanager
@@ -66,7 +66,7 @@ def test_preempted_slurm_job_resumes_exactly(wait_until: Wait, capsys: pytest.Ca
     assert DONE not in statuses()
 
     def steps(number: int) -> int:
-        run = sweep.rows()[number].run
+        run = sweep.current_jobs()[number].run
         return 0 if run is None else run.steps or 0
 
     wait_until(lambda: steps(1) >= 1000)
@@ -103,7 +103,7 @@ def test_failed_and_killed_jobs_leave_others_complete(
     reasons = [row["reason"] for row in table()]
     assert reasons[1:3] == ["seed 1 is unlucky", "RuntimeError: seed 2 is broken"]
     assert reasons[3].startswith("its process was killed by SIGKILL")
-    assert reasons[4].startswith("it was killed before it was done")
+    assert reasons[4] == "its process is gone; Slurm says FAILED"
     capsys.readouterr()
     assert status_of(["status"]) == 1
     assert "5 jobs: 1 done, 2 failed, 2 killed" in capsys.readouterr().out

@@ -7,7 +7,7 @@ import time
 from zoo.config.schema import StatusSettings
 from zoo.core.printing import say
 from zoo.launch.status_table import counts, jobs_table, print_jobs
-from zoo.launch.sweep_folder import FAILED, KILLED, PREEMPTED, QUEUED, RUNNING, Row, SweepFolder
+from zoo.launch.sweep_folder import FAILED, KILLED, PREEMPTED, QUEUED, RUNNING, JobState, SweepFolder
 
 UNDER_WAY = (QUEUED, RUNNING, PREEMPTED)
 
@@ -17,21 +17,21 @@ def run(settings: StatusSettings) -> int:
     path = settings.folder
     folder = SweepFolder.newest(settings.runs_dir) if path is None else SweepFolder.open(path)
     if settings.watch:
-        rows = _watch(folder, settings.every)
+        jobs = _watch(folder, settings.every)
     else:
-        rows = folder.write_table()
-        print_jobs(rows)
-        say(f"{folder.shown}: {counts(rows)}")
-    return int(any(row.status in (FAILED, KILLED) for row in rows))
+        jobs = folder.write_table()
+        print_jobs(jobs)
+        say(f"{folder.shown}: {counts(jobs)}")
+    return int(any(job.status in (FAILED, KILLED) for job in jobs))
 
 
-def _watch(folder: SweepFolder, seconds: float) -> list[Row]:
+def _watch(folder: SweepFolder, seconds: float) -> list[JobState]:
     from rich.live import Live
 
     with Live(auto_refresh=False) as live:
         while True:
-            rows = folder.write_table()
-            live.update(jobs_table(rows).append(f"\n{folder.shown}: {counts(rows)}"), refresh=True)
-            if not any(row.status in UNDER_WAY for row in rows):
-                return rows
+            jobs = folder.write_table()
+            live.update(jobs_table(jobs).append(f"\n{folder.shown}: {counts(jobs)}"), refresh=True)
+            if not any(job.status in UNDER_WAY for job in jobs):
+                return jobs
             time.sleep(seconds)

@@ -20,7 +20,7 @@ from zoo.launch.help import command_help, flag_names, hydra_yaml, readable_yaml
 from zoo.launch.processes import run_job
 from zoo.launch.status_table import counts, print_jobs
 from zoo.launch.sweep import Sweep
-from zoo.launch.sweep_folder import DONE, FAILED, KILLED
+from zoo.launch.sweep_folder import DONE, FAILED, FAILURE, KILLED
 
 
 def run_command(command: str, function: str, arguments: Sequence[str]) -> int:
@@ -100,23 +100,22 @@ def _is_multirun(loader: ConfigLoader, overrides: list[str]) -> bool:
 
 
 def _run_many(loader: ConfigLoader, function: str, overrides: list[str], resumed: str | None) -> int:
-    for override in overrides:
-        if without_password(override) != override:
-            raise ZooError(
-                f"{without_password(override)}: with -m its password would be written into the sweep's files;"
-                " name an environment variable that has the URL: 'storage=${oc.env:NAME}'"
-            )
+    if changed := [hidden for text in overrides if (hidden := without_password(text)) != text]:
+        raise ZooError(
+            f"{changed[0]}: with -m its password would be written into the sweep's files;"
+            " name an environment variable that has the URL: 'storage=${oc.env:NAME}'"
+        )
     sweep = Sweep(loader, function)
     folder = sweep.start(overrides) if resumed is None else sweep.resume(resumed, overrides)
     if sweep.is_left_to_slurm:
         say(f"zoo status {shlex.quote(folder.shown)}")
         return 0
-    rows = folder.write_table()
-    print_jobs(rows)
-    say(f"zoo: {counts(rows)}")
-    missing = [row for row in rows if row.status != DONE]
+    jobs = folder.write_table()
+    print_jobs(jobs)
+    say(f"zoo: {counts(jobs)}")
+    missing = [job for job in jobs if job.status != DONE]
     if missing:
         again = f"zoo {loader.command} -m {shlex.quote(f'sweep.resume={folder.shown}')}"
-        say(f"zoo: {len(missing)} of {len(rows)} jobs did not finish; this runs them: {again}", sys.stderr)
-    failures = [row.exit_status for row in missing if row.status in (FAILED, KILLED)]
-    return max(failures or [row.exit_status for row in missing], default=0)
+        say(f"zoo: {len(missing)} of {len(jobs)} jobs did not finish; this runs them: {again}", sys.stderr)
+    failures = [job for job in missing if job.status in (FAILED, KILLED)]
+    return max((job.exit_status or FAILURE for job in failures or missing), default=0)

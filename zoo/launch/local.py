@@ -29,11 +29,9 @@ class LocalLauncher:
         at_once = min(len(numbers), self.n_jobs if self.n_jobs > 0 else cores)
         # Each job would take all cores for its threads.
         environment = {"OMP_NUM_THREADS": str(max(1, cores // at_once))} if at_once > 1 else {}
-        self.runner = JobRunner(self.folder, self.function, environment)
+        runner = JobRunner(self.folder, self.function, environment)
         self.folder.queue(numbers)
-        with self.runner.processes.handling_signals(), ThreadPoolExecutor(at_once) as pool:
-            list(pool.map(self._run_job, numbers))
+        logs = [None if self.n_jobs == 1 else self.folder.path / f"{number}.log" for number in numbers]
+        with runner.processes.handling_signals(), ThreadPoolExecutor(at_once) as pool:
+            list(pool.map(runner.run_and_report, numbers, logs))
         return True
-
-    def _run_job(self, number: int) -> None:
-        self.runner.run_and_report(number, None if self.n_jobs == 1 else self.folder.path / f"{number}.log")

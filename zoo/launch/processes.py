@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 import os
+import pkgutil
 import signal
 import subprocess
 import sys
@@ -33,9 +33,7 @@ def run_job(loader: ConfigLoader, function: str, overrides: Sequence[str]) -> in
     ``function`` is ``module:name`` of what takes `ConfigLoader.settings` and returns its exit status, or None
     for 0.
     """
-    settings = loader.settings(overrides)
-    module, _, name = function.partition(":")
-    return getattr(importlib.import_module(module), name)(settings) or 0
+    return pkgutil.resolve_name(function)(loader.settings(overrides)) or 0
 
 
 def run_reported_job(command: str, function: str, overrides: Sequence[str]) -> tuple[int, str]:
@@ -67,14 +65,13 @@ def python_program(code: str) -> str:
     )
 
 
-def call_and_exit(function: Callable[..., tuple[int, str]], job: int) -> NoReturn:
-    """Call a function with the JSON in the open file ``job``; leave status and message in its place; exit.
+def call_and_exit(target: str, job: int) -> NoReturn:
+    """Call ``module:name`` with the JSON in the open file ``job``; leave status and message there; exit.
 
     Ends by SIGTERM once standard input closes, whose other end the parent process holds.
     """
+    function = pkgutil.resolve_name(target)
     prepare_streams()
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def end_with_parent() -> None:
@@ -83,11 +80,9 @@ def call_and_exit(function: Callable[..., tuple[int, str]], job: int) -> NoRetur
 
     threading.Thread(target=end_with_parent, daemon=True).start()
     with open(job, "r+", encoding="utf-8") as file:
-        arguments = json.load(file)
+        status, message = function(**json.load(file))
         file.seek(0)
         file.truncate()
-        file.flush()
-        status, message = function(**arguments)
         json.dump([status, message], file)
     sys.exit(status)
 
@@ -95,15 +90,11 @@ def call_and_exit(function: Callable[..., tuple[int, str]], job: int) -> NoRetur
 @contextlib.contextmanager
 def handling_signals(handler: Callable[[int, FrameType | None], None], *numbers: int) -> Iterator[None]:
     """Handle these signals within the block; outside the main thread, where Python has none, do nothing."""
-    if threading.current_thread() is not threading.main_thread():
+    with contextlib.ExitStack() as restoring:
+        if threading.current_thread() is threading.main_thread():
+            for number in numbers:
+                restoring.callback(signal.signal, number, signal.signal(number, handler))
         yield
-        return
-    before = {number: signal.signal(number, handler) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, earlier in before.items():
-            signal.signal(number, earlier)
 
 
 class JobProcesses:
@@ -128,20 +119,19 @@ class JobProcesses:
         The message is None for a process that died. What it left behind in its session is killed. Its output
         goes to ``log``, and it keeps the file ``lock`` open.
         """
-        module, _, name = function.partition(":")
         with (
             tempfile.TemporaryFile("w+", encoding="utf-8") as job,
             contextlib.nullcontext() if log is None else open(log, "ab", buffering=0) as stdout,
         ):
             json.dump(arguments, job)
             job.seek(0)
-            call = f"from {module} import {name}; call_and_exit({name}, {job.fileno()})"
+            call = f"call_and_exit({function!r}, {job.fileno()})"
             code = python_program(f"from zoo.launch.processes import call_and_exit; {call}")
             with self._lock:
                 if self.is_stopping:
                     return INTERRUPTED_STATUS, "not started"
                 process = subprocess.Popen(
-                    [sys.executable, "-c", code],
+                    [sys.executable, "-u", "-c", code],
                     env=environment,
                     stdin=subprocess.PIPE,
                     stdout=stdout,
@@ -150,14 +140,13 @@ class JobProcesses:
                     start_new_session=True,
                 )
                 self._processes.add(process)
-            status = process.wait()
-            with self._lock:
-                self._processes.remove(process)
-            _kill_session(process)
-            assert process.stdin is not None
-            process.stdin.close()
+            with process:  # closes its standard input
+                status = process.wait()
+                with self._lock:
+                    self._processes.remove(process)
+                _kill_session(process)
             job.seek(0)
-            reported = json.loads(job.read() or "null")
+            reported = json.load(job)  # the arguments still, if it died
         return (reported[0], reported[1]) if isinstance(reported, list) else (status, None)
 
     def stop(self, number: int = signal.SIGTERM) -> None:
@@ -212,19 +201,25 @@ class JobRunner:
         with self.folder.hold(str(number)) as lock:
             started = time.time()
             state = self.folder.change_job(number, status=RUNNING, started=started, reason="", **values)
-            self.folder.update_table(number)
-            status, exit_status, reason = self._run_process(state, lock, log)
+            ties = self.folder.run_overrides(self.command, state)
+            overrides = [*self.hydra_overrides, *state.overrides, *ties, "hydra.mode=RUN"]
+            job = {"command": self.command, "function": self.function, "overrides": overrides}
+            target = "zoo.launch.processes:run_reported_job"
+            exit_status, reason = self.processes.run(target, job, self.environment, log=log, lock=lock)
+            status = {0: DONE, INTERRUPTED_STATUS: INTERRUPTED}.get(exit_status, FAILED)
+            if reason is None and self.processes.is_stopping and exit_status < 0:
+                status, exit_status, reason = INTERRUPTED, INTERRUPTED_STATUS, ""
+            elif reason is None:
+                status, exit_status, reason = KILLED, FAILURE, f"its process {describe_exit(exit_status)}"
             if status == INTERRUPTED:
                 status, reason = self.interruption(reason)
-            state = self.folder.end_job(
+            return self.folder.end_job(
                 number,
                 status,
                 reason=one_line(first_and_last(reason), 500),
                 exit_status=exit_status,
                 seconds=state.seconds + time.time() - started,
             )
-        self.folder.update_table(number)
-        return state
 
     def run_and_report(self, number: int, log: Path | None = None) -> None:
         """Run a job unless no more may start; say which it is and how it ended, never raise an error."""
@@ -245,16 +240,3 @@ class JobRunner:
     def interruption(self, reason: str) -> tuple[str, str]:
         """Return status and reason of a job that was interrupted."""
         return INTERRUPTED, reason
-
-    def _run_process(self, state: JobState, lock: int, log: Path | None) -> tuple[str, int, str]:
-        """Run a job in a process that keeps ``lock`` open; return its status, exit status and reason."""
-        own_overrides = [*state.overrides, *self.folder.run_overrides(self.command, state)]
-        overrides = [*self.hydra_overrides, *own_overrides, "hydra.mode=RUN"]
-        job = {"command": self.command, "function": self.function, "overrides": overrides}
-        target = "zoo.launch.processes:run_reported_job"
-        exit_status, reason = self.processes.run(target, job, self.environment, log=log, lock=lock)
-        if reason is not None:
-            return {0: DONE, INTERRUPTED_STATUS: INTERRUPTED}.get(exit_status, FAILED), exit_status, reason
-        if self.processes.is_stopping and exit_status < 0:
-            return INTERRUPTED, INTERRUPTED_STATUS, ""
-        return KILLED, FAILURE, f"its process {describe_exit(exit_status)}"

@@ -1,6 +1,6 @@
 """The jobs of a multirun as one job array of a Slurm cluster: options, batch script, submitting, requeueing.
 
-Each job of the array runs `run_array_job`, which starts the job of the sweep in a process of its own: if that
+Each job of the array runs `ArrayJob`, which starts the job of the sweep in a process of its own: if that
 is killed, for its memory perhaps, its end is written down all the same. On the signal that announces the time
 limit or a preemption the job ends with a checkpoint and exit status `REQUEUE`, on which the batch script puts
 it back into the queue. Started again, `zoo.launch.sweep_folder` names it to `zoo train` by `job=`, by which
@@ -14,7 +14,6 @@ import os
 import shlex
 import shutil
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -29,22 +28,16 @@ import jinja2
 from zoo.config.fields import build, hyperparameter
 from zoo.config.overrides import format_overrides
 from zoo.core import atomic
-from zoo.core.printing import one_line, say
+from zoo.core.printing import say
 from zoo.errors import ZooError
 from zoo.launch.processes import JobRunner
-from zoo.launch.sweep_folder import INTERRUPTED, PREEMPTED, SweepFolder
+from zoo.launch.sweep_folder import INTERRUPTED, PREEMPTED, SweepFolder, run_slurm
 
 REQUEUE = 85
 """Exit status of a job that wants to be put back into the queue."""
 
 KILLED_EARLY = tuple(128 + number for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2))
 """Exit statuses of one that was told to end before it could mind signals."""
-
-MIN_SECONDS_OF_WORK = 30
-"""Least time between start and signal; Slurm may send the signal a minute too early."""
-
-TIMEOUT = 120
-"""Seconds that a command of Slurm may take."""
 
 
 @dataclass
@@ -72,32 +65,28 @@ class SlurmOptions:
 
 def batch_script(options: SlurmOptions, folder: SweepFolder, numbers: Sequence[int], function: str) -> str:
     """Return the script that `sbatch` takes. Raises `ZooError` for a time limit that leaves no time."""
-    if 60 * options.timeout_min - options.signal_delay_s - 60 < MIN_SECONDS_OF_WORK:
+    if 60 * options.timeout_min - options.signal_delay_s < 90:
         raise ZooError(
             f"`hydra.launcher.signal_delay_s={options.signal_delay_s}` leaves too little of"
             f" `timeout_min={options.timeout_min}`, as Slurm may send the signal a minute early"
         )
     log = str(folder.path.absolute()).replace("\\", "\\\\").replace("%", "%%")
+    as_in_slurm = ("partition", "account", "qos", "cpus_per_task", "gpus_per_node", "constraint")
     parameters = {
         "job-name": options.name,
         "time": options.timeout_min,
-        "partition": options.partition,
-        "account": options.account,
-        "qos": options.qos,
-        "cpus-per-task": options.cpus_per_task,
+        **{name: getattr(options, name) for name in as_in_slurm},
         "mem": None if options.mem_gb is None else f"{round(1024 * options.mem_gb)}M",
-        "gpus-per-node": options.gpus_per_node,
-        "constraint": options.constraint,
         "array": f"{','.join(map(str, numbers))}%{options.array_parallelism}",
         "chdir": os.getcwd(),
         "output": f"{log}/%a.log",
         "open-mode": "append",
         "requeue": True,
         "signal": f"USR2@{options.signal_delay_s}",
-        **{key.replace("_", "-"): value for key, value in (options.additional_parameters or {}).items()},
+        **(options.additional_parameters or {}),
     }
     flags = [
-        f"--{key}" if value is True else f"--{key}={shlex.quote(str(value))}"
+        f"--{key.replace('_', '-')}{'' if value is True else f'={shlex.quote(str(value))}'}"
         for key, value in parameters.items()
         if value not in (None, False)
     ]
@@ -112,14 +101,14 @@ def batch_script(options: SlurmOptions, folder: SweepFolder, numbers: Sequence[i
 
 
 def _job_command(options: SlurmOptions, folder: SweepFolder, function: str) -> str:
-    cpus = [] if options.cpus_per_task is None else [f"--cpus-per-task={options.cpus_per_task}"]
+    cpus = "" if options.cpus_per_task is None else f"--cpus-per-task={options.cpus_per_task}"
     # The job is to find the modules that we find.
     our_path = [os.path.abspath(path) for path in sys.path if path]
     path = "[each for each in sys.path if each]" if options.python else repr(our_path)
-    code = f"import sys; sys.path[:] = {path}; from zoo.launch.slurm import run_array_job; run_array_job()"
-    job = [code, str(folder.path.absolute()), function, str(options.max_requeues)]
-    srun = shlex.join(["srun", "--nodes=1", "--ntasks=1", *cpus, "--unbuffered"])
-    return f"{srun} {options.python or shlex.quote(sys.executable)} -u -c {shlex.join(job)}"
+    job = f"ArrayJob{(str(folder.path.absolute()), function, options.max_requeues)}"
+    code = f"import sys; sys.path[:] = {path}; from zoo.launch.slurm import ArrayJob; {job}.run_and_exit()"
+    python = options.python or shlex.quote(sys.executable)
+    return f"srun --nodes=1 --ntasks=1 {cpus} --unbuffered {python} -u -c {shlex.quote(code)}"
 
 
 class SlurmLauncher:
@@ -136,59 +125,40 @@ class SlurmLauncher:
 
     def run_jobs(self, numbers: Sequence[int]) -> bool:
         """Submit jobs that the sweep has. Raises `ZooError` if Slurm does not take them."""
-        script = self.folder.path / f"slurm-{time.strftime('%Y%m%d-%H%M%S')}.sh"
+        script = self.folder.jobs / f"slurm-{time.strftime('%Y%m%d-%H%M%S')}.sh"
         atomic.write_text(script, batch_script(self.options, self.folder, numbers, self.function))
         # No job may start before it is known which it is.
-        answer = _run_slurm(["sbatch", "--parsable", "--hold", str(script.absolute())])
+        answer = run_slurm(["sbatch", "--parsable", "--hold", str(script.absolute())])
         array = answer.strip().partition(";")[0]
         try:
             self.folder.queue(numbers, array)
-            _run_slurm(["scontrol", "release", array])
+            run_slurm(["scontrol", "release", array])
         except BaseException:
             with contextlib.suppress(ZooError):
-                _run_slurm(["scancel", array])
+                run_slurm(["scancel", array])
             raise
-        first, last = f"{array}_{numbers[0]}", f"{array}_{numbers[-1]}"
-        ids = first if len(numbers) == 1 else f"{len(numbers)} jobs, {first} to {last}"
-        say(f"zoo: submitted to Slurm: {ids}")
+        say(f"zoo: submitted to Slurm: {len(numbers)} {'jobs' if len(numbers) > 1 else 'job'}, array {array}")
         return False
 
 
-def _run_slurm(command: Sequence[str]) -> str:
-    """Return the output of a Slurm command. Raises `ZooError` with Slurm's message if it fails."""
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise ZooError(f"Slurm did not take the jobs: {one_line(error)}") from error
-    if done.returncode:
-        raise ZooError(f"Slurm did not take the jobs: {one_line(done.stderr, 500)}")
-    return done.stdout
-
-
-def run_array_job() -> NoReturn:
-    """Run the job of the sweep in ``argv[1]`` that has the index of this Slurm job, and exit."""
-    path, function, max_requeues = sys.argv[1:]
-    sys.exit(ArrayJob(SweepFolder.open(path), function, int(max_requeues)).run_to_its_end())
-
-
 class ArrayJob(JobRunner):
-    """A job of a sweep within a Slurm job; one that is told to end is put back into the queue."""
+    """The job of a sweep with the index of this Slurm job; told to end, it is put back into the queue."""
 
-    def __init__(self, folder: SweepFolder, function: str, max_requeues: int) -> None:
+    def __init__(self, path: str, function: str, max_requeues: int) -> None:
         threads = os.environ.get("SLURM_CPUS_PER_TASK")
-        super().__init__(folder, function, {} if threads is None else {"OMP_NUM_THREADS": threads})
+        super().__init__(SweepFolder.open(path), function, {"OMP_NUM_THREADS": threads} if threads else {})
         self.restarts = int(os.environ.get("SLURM_RESTART_COUNT") or 0)
         self.max_requeues = max_requeues
         self.signal: str | None = None
 
-    def run_to_its_end(self) -> int:
-        """Run the job; return the exit status, `REQUEUE` if it goes on another time."""
+    def run_and_exit(self) -> NoReturn:
+        """Run the job and exit, with status `REQUEUE` if it goes on another time."""
         for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
             signal.signal(signum, self._on_signal)
         number = int(os.environ["SLURM_ARRAY_TASK_ID"])
         say(f"zoo: job {number}: {format_overrides(self.folder.read_job(number).overrides)}")
         state = self.run(number, restarts=self.restarts)
-        return REQUEUE if state.status == PREEMPTED else state.exit_status or 0
+        sys.exit(REQUEUE if state.status == PREEMPTED else state.exit_status)
 
     def interruption(self, reason: str) -> tuple[str, str]:
         if self.signal is None:

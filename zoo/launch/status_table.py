@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from zoo.config.overrides import format_overrides
 from zoo.core.printing import duration, one_line
-from zoo.launch.sweep_folder import DONE, FAILED, KILLED, PREEMPTED, QUEUED, RUNNING, STATUSES, Row
+from zoo.launch.sweep_folder import DONE, FAILED, KILLED, PREEMPTED, QUEUED, RUNNING, STATUSES, JobState
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -20,11 +20,11 @@ COLUMNS = ("job", "overrides", "state", "steps", "speed", "left", "score", "best
 TEXTS = ("overrides", "state", "slurm", "reason")
 
 
-def jobs_table(rows: Sequence[Row]) -> Text:
+def jobs_table(jobs: Sequence[JobState]) -> Text:
     """Return the table; columns in which nothing stands are left out."""
     from rich.text import Text
 
-    lines = [{name: name for name in COLUMNS}, *map(_cells, rows)]
+    lines = [{name: name for name in COLUMNS}, *map(_cells, jobs)]
     columns = []
     for name in COLUMNS:
         cells = [line.get(name, "") for line in lines]
@@ -37,30 +37,30 @@ def jobs_table(rows: Sequence[Row]) -> Text:
     return text
 
 
-def print_jobs(rows: Sequence[Row]) -> None:
+def print_jobs(jobs: Sequence[JobState]) -> None:
     """Print the table, in a terminal with colours; it never breaks a line."""
     from rich.console import Console
 
-    Console().print(jobs_table(rows), soft_wrap=True)
+    Console().print(jobs_table(jobs), soft_wrap=True)
 
 
-def counts(rows: Sequence[Row]) -> str:
+def counts(jobs: Sequence[JobState]) -> str:
     """Return how many jobs there are in each state."""
-    by_status = Counter(row.status for row in rows)
+    by_status = Counter(job.status for job in jobs)
     parts = [f"{by_status[status]} {status}" for status in STATUSES if by_status[status]]
-    return f"{len(rows)} {'job' if len(rows) == 1 else 'jobs'}: {', '.join(parts)}"
+    return f"{len(jobs)} {'job' if len(jobs) == 1 else 'jobs'}: {', '.join(parts)}"
 
 
-def _cells(row: Row) -> dict[str, str]:
-    state, run, is_running = row.state, row.run, row.status == RUNNING
-    seconds = state.seconds + (time.time() - state.started if is_running and state.started else 0)
+def _cells(job: JobState) -> dict[str, str]:
+    run, is_running = job.run, job.status == RUNNING
+    seconds = job.seconds + (time.time() - job.started if is_running and job.started else 0)
     cells = {
-        "job": str(state.number),
-        "overrides": one_line(format_overrides(state.overrides), 1000),
-        "state": row.status,
+        "job": str(job.number),
+        "overrides": one_line(format_overrides(job.overrides), 1000),
+        "state": job.status,
         "time": duration(seconds) if seconds else "",
-        "slurm": one_line(state.slurm_job or ""),
-        "reason": row.reason,
+        "slurm": job.slurm_job or "",
+        "reason": job.reason,
     }
     if run is None:
         return cells
@@ -68,7 +68,7 @@ def _cells(row: Row) -> dict[str, str]:
     if run.steps is not None:
         share = f" of {total:,} ({min(1.0, run.steps / total):.0%})" if total else ""
         cells["steps"] = f"{run.steps:,}{share}"
-    if speed and row.status not in (QUEUED, PREEMPTED):
+    if speed and job.status not in (QUEUED, PREEMPTED):
         cells["speed"] = f"{speed:,.0f}/s" if speed >= 10 else f"{speed:.2g}/s"
         if is_running and total and run.steps is not None:
             cells["left"] = duration(max(0.0, (total - run.steps) / speed))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Any
 
 from hydra.core.override_parser.types import Override
 from hydra.types import RunMode
+from hydra.utils import get_class
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 from rich.progress import track
@@ -21,9 +21,6 @@ from zoo.core.printing import one_line, say
 from zoo.errors import ZooError
 from zoo.launch.plugin import PluginLauncher
 from zoo.launch.sweep_folder import LAUNCHER_LOCK, RUNNING, SweepFolder
-
-OWN_LAUNCHERS = "zoo.launch."
-"""How the classes of Zoo's own launchers begin; any other is a plug-in of Hydra's."""
 
 
 def combinations(overrides: Sequence[Override]) -> list[list[str]]:
@@ -52,12 +49,11 @@ class Sweep:
     def start(self, overrides: Sequence[str]) -> SweepFolder:
         """Run, or submit, every combination once the config of each is checked. Raises `ZooError`."""
         config = self.loader.load_configuration(overrides, RunMode.MULTIRUN)
-        params = OmegaConf.select(config, "hydra.sweeper.params") or {}
         # As they were given: what an environment variable holds may be a secret.
         unresolved: Any = OmegaConf.to_container(config.hydra.overrides, resolve=False)
         task, hydra = unresolved["task"], unresolved["hydra"]
-        values = [*(f"{key}={value}" for key, value in params.items()), *task]
-        jobs = combinations(parse_overrides(values, self.loader.hydra))
+        params = [f"{key}={value}" for key, value in (config.hydra.sweeper.params or {}).items()]
+        jobs = combinations(parse_overrides([*params, *task], self.loader.hydra))
         if not jobs:
             raise ZooError("the sweep has no jobs: one of its ranges or lists is empty")
         checks = self.loader.check_jobs([*hydra, *job] for job in jobs)
@@ -71,7 +67,7 @@ class Sweep:
             folder.create(
                 jobs,
                 command=self.loader.command,
-                launcher=str(config.hydra.launcher._target_).rpartition(".")[2],
+                launcher=config.hydra.launcher._target_.rpartition(".")[2],
                 working_folder=str(Path.cwd()),
                 overrides=task,
                 hydra_overrides=hydra,
@@ -94,26 +90,25 @@ class Sweep:
             *_launcher_overrides(record, overrides, folder),
             f"hydra.sweep.dir={quoted(str(folder.path))}",
         ]
-        rows = folder.rows()  # before the lock is held, by which jobs under way are known
+        jobs = folder.current_jobs()  # before the lock is held, by which jobs under way are known
         with folder.hold(LAUNCHER_LOCK):
-            for row in rows:
-                if row.status == RUNNING and row.state.slurm_job is None:
-                    raise ZooError(f"job {row.state.number} in {folder.shown} is still going on")
-            numbers = [row.state.number for row in rows if row.is_missing]
+            for job in jobs:
+                if job.status == RUNNING and job.slurm_job is None:
+                    raise ZooError(f"job {job.number} in {folder.shown} is still going on")
+            numbers = [job.number for job in jobs if job.is_missing]
             if not numbers:
                 say(f"zoo: nothing is missing in {folder.shown}")
                 return folder
-            say(f"zoo: {len(numbers)} of {len(rows)} jobs are run, or go on, in {folder.shown}")
+            say(f"zoo: {len(numbers)} of {len(jobs)} jobs are run, or go on, in {folder.shown}")
             config = self.loader.load_configuration(overrides, RunMode.MULTIRUN)
             self.is_left_to_slurm = not self._launcher(config, folder).run_jobs(numbers)
         return folder
 
     def _launcher(self, config: DictConfig, folder: SweepFolder) -> Any:
-        if not str(config.hydra.launcher._target_).startswith(OWN_LAUNCHERS):
+        if not str(config.hydra.launcher._target_).startswith("zoo.launch."):
             return PluginLauncher(folder, self.function, config)
         options: Any = OmegaConf.to_container(config.hydra.launcher, resolve=True)
-        module, _, name = options.pop("_target_").rpartition(".")
-        return getattr(importlib.import_module(module), name)(folder, self.function, **options)
+        return get_class(options.pop("_target_"))(folder, self.function, **options)
 
     def _refuse_other_sweep(self, folder: SweepFolder, task: Sequence[str]) -> None:
         if folder.jobs.exists():
@@ -127,13 +122,13 @@ class Sweep:
                 raise ZooError("`runs_dir` has one value for all jobs: it gets the folder of the sweep")
 
     def _refuse_other_command(self, folder: SweepFolder, record: dict[str, Any]) -> None:
-        command = one_line(record.get("command"))
+        command = record["command"]
         if command != self.loader.command:
             raise ZooError(
                 f"{folder.shown} is a sweep of zoo {command}: zoo {command} -m sweep.resume={folder.shown}"
             )
-        place = Path(str(record.get("working_folder") or Path.cwd()))
-        if place.is_dir() and place.resolve() != Path.cwd().resolve():
+        place = Path(record["working_folder"])
+        if place.is_dir() and not place.samefile(Path.cwd()):
             raise ZooError(
                 f"the sweep in {folder.shown} was started in {one_line(place, 1000)};"
                 " go there to resume it, as its settings may depend on that folder"
@@ -145,8 +140,7 @@ def _launcher_overrides(record: dict[str, Any], overrides: Sequence[str], folder
     earlier = {*record["overrides"], *record["hydra_overrides"]}
     new = [override for override in parse_overrides(overrides) if override.input_line not in earlier]
     chosen = [o for o in new if o.key_or_group.replace("/", ".").startswith("hydra.launcher")]
-    changes = [one_line(override.input_line) for override in new if override not in chosen]
-    if changes:
+    if changes := [one_line(override.input_line) for override in new if override not in chosen]:
         raise ZooError(
             f"sweep.resume goes on with the jobs in {folder.shown} as they were, so it can't take"
             f" {', '.join(changes)}; beside it there may be hydra/launcher and its settings"

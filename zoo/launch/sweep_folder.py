@@ -6,7 +6,6 @@ import contextlib
 import csv
 import dataclasses
 import datetime
-import json
 import os
 import shutil
 import subprocess
@@ -22,7 +21,6 @@ from zoo.core import atomic
 from zoo.core.file_lock import FileLock, is_locked
 from zoo.core.plain_data import parse_json, parse_own_yaml, to_yaml
 from zoo.core.printing import csv_lines, one_line
-from zoo.errors import INTERRUPTED as INTERRUPTED_STATUS
 from zoo.errors import ZooError
 from zoo.launch.job_runs import JobRuns
 
@@ -41,9 +39,6 @@ ENDED = (DONE, FAILED, INTERRUPTED, KILLED)
 
 FAILURE = 1
 """Exit status of a job that raised an exception, or whose process died."""
-
-JOBS = "jobs:\n"
-"""Begins the last part of ``sweep.yaml``."""
 
 LAUNCHER_LOCK = "launcher"
 """The lock that a multirun on this machine holds."""
@@ -73,8 +68,14 @@ class JobState:
     """Seconds since the epoch at which the process that runs now began."""
     seconds: float = 0.0
     """Time of the processes before."""
-    run: dict[str, Any] | None = None
-    """The `RunProgress` of a job that is done, so that its files are read once."""
+    run: RunProgress | None = None
+    """Of a job that is done, so that its files are read once."""
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether the job is not done, and nothing is about to run it."""
+        is_in_queue = self.slurm_job is not None and self.status in (QUEUED, PREEMPTED)
+        return self.status not in (DONE, RUNNING) and not is_in_queue
 
 
 @dataclass(frozen=True)
@@ -93,34 +94,10 @@ class RunProgress:
     best_score: float | None
 
 
-@dataclass(frozen=True)
-class Row:
-    """A row of a sweep's table: how a job stands now, even if its process has died without a word."""
-
-    state: JobState
-    status: str
-    reason: str
-    run: RunProgress | None
-
-    @property
-    def exit_status(self) -> int:
-        """The exit status of a sweep with this job alone."""
-        if self.status == DONE:
-            return 0
-        return INTERRUPTED_STATUS if self.status == INTERRUPTED else self.state.exit_status or FAILURE
-
-    @property
-    def is_missing(self) -> bool:
-        """Whether the job is not done, and nothing is about to run it."""
-        is_in_queue = self.state.slurm_job is not None and self.status in (QUEUED, PREEMPTED)
-        return self.status not in (DONE, RUNNING) and not is_in_queue
-
-
 class SweepFolder:
     """``sweep.yaml``, ``sweep.csv``; for each job a file in ``jobs/``, its run, and ``<number>.log``.
 
-    When a job changes its state, its row in ``sweep.csv`` and those of the jobs under way are made from the
-    rest again. ``.jobs`` says which run belongs to which job.
+    ``.jobs`` says which run belongs to which job.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -132,25 +109,15 @@ class SweepFolder:
 
     def create(self, jobs: Sequence[Sequence[str]], **record: Any) -> None:
         """Make the folder of a sweep with these jobs, each given by its overrides."""
-        try:
-            self.jobs.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ZooError(f"can't make the folder {self.shown}: {error.strerror or error}") from error
         for number, overrides in enumerate(jobs):
             self._write_job(JobState(number, list(overrides)))
         started = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
-        listed = ({"number": number, "overrides": list(overrides)} for number, overrides in enumerate(jobs))
-        lines = (f"- {json.dumps(job, ensure_ascii=False)}\n" for job in listed)  # JSON is YAML, written fast
-        record = {"started": started, **record}
-        atomic.write_text(self.record, f"{to_yaml(record)}{JOBS}{''.join(lines)}")
-        self.write_table()
+        atomic.write_text(self.record, to_yaml({"started": started, **record}))
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> SweepFolder:
         """Return the folder of a sweep that was started. Raises `ZooError` if there is none."""
         folder = cls(Path(path).expanduser())
-        if not folder.path.is_dir():
-            raise ZooError(f"there is no sweep {one_line(path)}: there is no such folder")
         if not folder.record.is_file():
             raise ZooError(f"there is no sweep in {one_line(path)}: it has no sweep.yaml")
         return folder
@@ -180,16 +147,13 @@ class SweepFolder:
         return [name] if is_resumed else [f"runs_dir={quoted(str(self.path))}", name]
 
     def read_record(self) -> dict[str, Any]:
-        """Return the content of ``sweep.yaml`` without its list of jobs."""
-        return parse_own_yaml(self.record.read_bytes().partition(f"\n{JOBS}".encode())[0])
+        """Return the content of ``sweep.yaml``."""
+        return parse_own_yaml(self.record.read_bytes())
 
     def read_job(self, number: int) -> JobState:
         """Return a job as it was last written down."""
-        return JobState(**parse_json((self.jobs / f"{number}.json").read_bytes()))
-
-    def read_jobs(self) -> list[JobState]:
-        """Return all jobs, in their order."""
-        return [self.read_job(number) for number in range(len(list(self.jobs.glob("*.json"))))]
+        values = parse_json((self.jobs / f"{number}.json").read_bytes())
+        return JobState(**{**values, "run": values["run"] and RunProgress(**values["run"])})
 
     def change_job(self, number: int, **values: Any) -> JobState:
         """Change values of a job's state, write it to its file, and return it."""
@@ -202,8 +166,7 @@ class SweepFolder:
     def end_job(self, number: int, status: str, **values: Any) -> JobState:
         """Write down how a job has ended; of one that is done also what its run came to."""
         run = self._run_of(self.read_job(number), self.runs.by_job()) if status == DONE else None
-        run_values = None if run is None else dataclasses.asdict(run)
-        return self.change_job(number, status=status, started=None, run=run_values, **values)
+        return self.change_job(number, status=status, started=None, run=run, **values)
 
     def queue(self, numbers: Sequence[int], slurm_array: str | None = None) -> None:
         """Write down that these jobs are to be run now."""
@@ -211,7 +174,6 @@ class SweepFolder:
             job = None if slurm_array is None else f"{slurm_array}_{number}"
             state = {"status": QUEUED, "reason": "", "exit_status": None, "started": None, "run": None}
             self.change_job(number, slurm_job=job, **state)
-        self.write_table()
 
     @contextlib.contextmanager
     def hold(self, name: str) -> Iterator[int]:
@@ -235,65 +197,45 @@ class SweepFolder:
         """Return whether a living process holds that lock."""
         return is_locked(self.jobs / f"{name}.lock", inherited=True)
 
-    def write_table(self) -> list[Row]:
-        """Write ``sweep.csv``, and return how all jobs stand."""
-        with contextlib.suppress(ZooError, OSError), self.hold("table"):
-            rows = self.rows()
-            atomic.write_text(self.table, csv_lines([COLUMNS, *map(_csv_cells, rows)]))
-            return rows
-        return self.rows()  # of a sweep that can only be read
+    def write_table(self) -> list[JobState]:
+        """Return how all jobs stand, also in ``sweep.csv``, unless the folder can only be read."""
+        jobs = self.current_jobs()
+        with contextlib.suppress(ZooError, OSError):
+            atomic.write_text(self.table, csv_lines([COLUMNS, *map(_csv_cells, jobs)]))
+        return jobs
 
-    def update_table(self, number: int) -> None:
-        """Write the rows of a job, and of those that were under way, anew; the others stay as they are."""
-        with contextlib.suppress(ZooError, OSError), self.hold("table"):
-            try:
-                _, *rows = csv.reader(self.table.read_text(encoding="utf-8").splitlines())
-                cells: dict[int, list[Any]] = {int(row[0]): row for row in rows}
-                place = COLUMNS.index("status")
-                under_way = {job for job, row in cells.items() if row[place] in (RUNNING, PREEMPTED)}
-                numbers: list[int] | None = sorted({number, *under_way})
-            except (ValueError, IndexError):  # a damaged table
-                cells, numbers = {}, None
-            cells |= {row.state.number: _csv_cells(row) for row in self.rows(numbers)}
-            atomic.write_text(self.table, csv_lines([COLUMNS, *(cells[job] for job in sorted(cells))]))
-
-    def rows(self, numbers: Sequence[int] | None = None) -> list[Row]:
-        """Return how these jobs stand, or all, whichever process may have died meanwhile."""
+    def current_jobs(self) -> list[JobState]:
+        """Return how all jobs stand, also those whose processes have died without a word."""
         is_launching = self.is_held(LAUNCHER_LOCK)
-        states = self.read_jobs() if numbers is None else list(map(self.read_job, numbers))
-        slurm_jobs = [job.slurm_job for job in states if job.slurm_job and job.status not in ENDED]
+        jobs = [self.read_job(number) for number in range(len(list(self.jobs.glob("*.json"))))]
         # Slurm is asked first: a job that ends in between has then said so.
-        in_slurm = slurm_states(slurm_jobs)
+        in_slurm = slurm_states([job.slurm_job for job in jobs if job.slurm_job and job.status not in ENDED])
+        jobs = [self.read_job(job.number) if job.slurm_job in in_slurm else job for job in jobs]
         runs = self.runs.by_job()
-        rows = []
-        for state in states:
-            if state.slurm_job in in_slurm:
-                state = self.read_job(state.number)
-            progress = self._run_of(state, runs)
-            status, reason = state.status, state.reason
-            if status not in ENDED:
-                if state.slurm_job in in_slurm:
-                    status, reason = _status_by_slurm(state, *in_slurm[state.slurm_job])
-                elif self.is_held(str(state.number)):
-                    status = RUNNING
-                elif not is_launching and (state.slurm_job is None or status == RUNNING):
-                    status, reason = _status_without_process(state, progress)
-            rows.append(Row(state, status, one_line(reason, 500), progress))
-        return rows
+        for job in jobs:
+            job.run = self._run_of(job, runs)
+            if job.status not in ENDED:
+                if job.slurm_job in in_slurm:
+                    job.status, job.reason = _status_by_slurm(job, *in_slurm[job.slurm_job])
+                elif self.is_held(str(job.number)):
+                    job.status = RUNNING
+                elif not is_launching and (job.slurm_job is None or job.status == RUNNING):
+                    job.status, job.reason = _status_without_process(job)
+            job.reason = one_line(job.reason, 500)
+        return jobs
 
-    def _run_of(self, state: JobState, runs: Mapping[str, Sequence[Path]]) -> RunProgress | None:
+    def _run_of(self, job: JobState, runs: Mapping[str, Sequence[Path]]) -> RunProgress | None:
         """Return the run of a job: as it was kept, else by its files; ``runs`` are the folders by job."""
-        if state.run is not None:
-            return RunProgress(**state.run)
-        folders = [path for path in runs.get(self._job_name(state.number), ()) if path.is_dir()]
-        run = folders[-1] if folders else _resumed_run(state.overrides)
+        if job.run is not None:
+            return job.run
+        folders = [path for path in runs.get(self._job_name(job.number), ()) if path.is_dir()]
+        run = folders[-1] if folders else _resumed_run(job.overrides)
         return None if run is None else read_progress(run, self.path)
 
     def discard(self) -> None:
         """Remove a sweep without any started job, and its folder if that is empty then."""
         shutil.rmtree(self.jobs, ignore_errors=True)
-        for file in (self.record, self.table, *self.path.glob("slurm-*.sh"), *self.path.glob(".jobs*")):
-            file.unlink(missing_ok=True)
+        self.record.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             self.path.rmdir()
 
@@ -313,7 +255,7 @@ def read_progress(folder: Path, root: Path) -> RunProgress:
 
     ``root`` is the folder of the sweep.
     """
-    record = _read_json(folder / "run.json")
+    record, config = _read(folder / "run.json"), _read(folder / "config.yaml")
     scalars: dict[str, float] = {}  # the last value of each
     with contextlib.suppress(OSError, ValueError, csv.Error):
         head, *lines = (folder / "progress.csv").read_text(encoding="utf-8").splitlines()
@@ -321,9 +263,6 @@ def read_progress(folder: Path, root: Path) -> RunProgress:
             scalars = {name: float(row[name]) for name in SCALARS if row.get(name)} | scalars
             if scalars.keys() >= {*SCALARS} & row.keys():
                 break
-    config: dict[str, Any] = {}
-    with contextlib.suppress(OSError, ValueError):
-        config = parse_own_yaml((folder / "config.yaml").read_bytes())
     is_over = record.get("status") in ("finished", "failed", "preempted")
     score = (record.get("evaluation") or {}).get("mean_return") if is_over else None
     for name in SCALARS[:2]:
@@ -337,7 +276,7 @@ def read_progress(folder: Path, root: Path) -> RunProgress:
         n_timesteps=config.get("n_timesteps"),
         steps_per_second=record.get("steps_per_second") if is_over else scalars.get("time/fps"),
         score=score,
-        best_score=_read_json(folder / "best_agent" / "card.json").get("mean_return"),
+        best_score=_read(folder / "best_agent" / "card.json").get("mean_return"),
     )
 
 
@@ -346,57 +285,50 @@ def _resumed_run(overrides: Sequence[str]) -> Path | None:
     return Path(os.path.expanduser(runs[-1])) if runs and runs[-1] != "null" else None
 
 
-def _status_by_slurm(state: JobState, slurm_state: str, why: str) -> tuple[str, str]:
+def _status_by_slurm(job: JobState, slurm_state: str, why: str) -> tuple[str, str]:
     """Return status and reason of a job that has not written down its end, by what Slurm says."""
     if slurm_state in WAITING:
-        why = f"waits: {why}" if why not in ("", "None") else ""
-        if state.status == QUEUED:
-            return QUEUED, why
-        return PREEMPTED, state.reason or why or "it is in the queue again"
-    if slurm_state and slurm_state not in REASONS:  # it is at work
-        return RUNNING if state.status == QUEUED else state.status, state.reason
-    if state.status == PREEMPTED:
+        waits = f"waits: {why}" if why not in ("", "None") else ""
+        if job.status == QUEUED:
+            return QUEUED, waits
+        return PREEMPTED, job.reason or waits or "it is in the queue again"
+    if slurm_state in AT_WORK:
+        return RUNNING if job.status == QUEUED else job.status, job.reason
+    if job.status == PREEMPTED:
         return INTERRUPTED, "it ended with a checkpoint, and was not put back into the queue"
-    reason = REASONS.get(slurm_state, "its process is gone, and Slurm does not say why")
+    reason = f"its process is gone; Slurm says {slurm_state or 'nothing'}"
     return INTERRUPTED if slurm_state == "CANCELLED" else KILLED, reason
 
 
-def _status_without_process(state: JobState, run: RunProgress | None) -> tuple[str, str]:
+def _status_without_process(job: JobState) -> tuple[str, str]:
     """Return status and reason of a job that no process runs and Slurm does not know."""
-    if state.status == QUEUED:
+    if job.status == QUEUED:
         return QUEUED, "its multirun is gone before it started"
-    if run is not None and run.status == "finished":
+    if job.run is not None and job.run.status == "finished":
         return DONE, ""
-    if run is not None and run.status == "preempted":
+    if job.run is not None and job.run.status == "preempted":
         return PREEMPTED, "it ended with a checkpoint when its multirun was gone"
     return KILLED, "its process is gone"
 
 
-def _csv_cells(row: Row) -> list[Any]:
-    run, state = row.run, row.state
+def _csv_cells(job: JobState) -> list[Any]:
+    run = {} if job.run is None else dataclasses.asdict(job.run)
     values = {
-        "job": state.number,
-        "overrides": format_overrides(state.overrides),
-        "status": row.status,
-        "seconds": f"{state.seconds:.1f}" if state.seconds and row.status != RUNNING else None,
-        "reason": row.reason,
-        "slurm_job": state.slurm_job,
+        **dataclasses.asdict(job),
+        **{key: run.get(key) for key in ("seed", "steps", "best_score")},
+        "job": job.number,
+        "overrides": format_overrides(job.overrides),
+        "run": run.get("path"),
+        "final_score": run["score"] if run.get("status") == "finished" else None,
+        "seconds": f"{job.seconds:.1f}" if job.seconds and job.status != RUNNING else None,
     }
-    if run is not None:
-        values |= {
-            "run": run.path,
-            "seed": run.seed,
-            "steps": run.steps,
-            "final_score": run.score if run.status == "finished" else None,
-            "best_score": run.best_score,
-        }
-    cells = (values.get(column) for column in COLUMNS)
+    cells = (values[column] for column in COLUMNS)
     return [one_line(cell, 10_000) if isinstance(cell, str) else cell for cell in cells]
 
 
-def _read_json(file: Path) -> dict[str, Any]:
+def _read(file: Path) -> dict[str, Any]:
     with contextlib.suppress(OSError, ValueError):
-        return parse_json(file.read_bytes())
+        return (parse_json if file.suffix == ".json" else parse_own_yaml)(file.read_bytes())
     return {}
 
 
@@ -404,21 +336,10 @@ def _read_json(file: Path) -> dict[str, Any]:
 
 WAITING = ("PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD")
 
-REASONS = {
-    "CANCELLED": "it was cancelled",
-    "OUT_OF_MEMORY": "it needed more memory than it had (hydra.launcher.mem_gb)",
-    "TIMEOUT": "its time was up (hydra.launcher.timeout_min)",
-    "DEADLINE": "its time was up",
-    "NODE_FAIL": "its node failed",
-    "BOOT_FAIL": "its node failed",
-    "PREEMPTED": "it had to make room, and was not put back into the queue",
-    "FAILED": "it was killed before it was done (out of memory?)",
-    "COMPLETED": "it ended before it was done",
-}
-"""What a job's last state in Slurm means if its own process wrote nothing down."""
+AT_WORK = ("CONFIGURING", "RUNNING", "COMPLETING", "SIGNALING", "STAGE_OUT", "SUSPENDED")
 
-ANSWER_SECONDS = 20
-"""Seconds that Slurm has to answer."""
+TIMEOUT = 60
+"""Seconds that a command of Slurm may take."""
 
 
 def slurm_states(jobs: Collection[str]) -> dict[str, tuple[str, str]]:
@@ -428,13 +349,14 @@ def slurm_states(jobs: Collection[str]) -> dict[str, tuple[str, str]]:
     """
     ids = ",".join(sorted({job.partition("_")[0] for job in jobs}))
     squeue = ["squeue", "--noheader", "--array", "--states=all", "--format=%i|%T|%r"]
-    answer = _answer([*squeue, f"--jobs={ids}"]) if jobs else None
-    if answer is None:
+    sacct = ["sacct", "--noheader", "--parsable2", "--allocations", "--format=JobID,State"]
+    try:
+        states = _parse(run_slurm([*squeue, f"--jobs={ids}"])) if jobs else {}
+    except ZooError:
         return {}
-    states = _parse(answer)
-    if any(job not in states for job in jobs):
-        sacct = ["sacct", "--noheader", "--parsable2", "--allocations", "--format=JobID,State"]
-        states = {**_parse(_answer([*sacct, f"--jobs={ids}"]) or ""), **states}
+    if not {*jobs} <= states.keys():
+        with contextlib.suppress(ZooError):
+            states = _parse(run_slurm([*sacct, f"--jobs={ids}"])) | states
     return {job: states.get(job, ("", "")) for job in jobs}
 
 
@@ -444,10 +366,12 @@ def _parse(answer: str) -> dict[str, tuple[str, str]]:
     return {job: (state.split(" ")[0], why[0] if why else "") for job, state, *why in rows}
 
 
-def _answer(command: Sequence[str]) -> str | None:
-    """Return the output of a Slurm command: "" for jobs that Slurm has forgotten, None if it fails."""
-    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        done = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_SECONDS, check=False)
-        if done.returncode == 0 or "Invalid job id" in done.stderr:
-            return done.stdout
-    return None
+def run_slurm(command: Sequence[str]) -> str:
+    """Return the output of a Slurm command. Raises `ZooError` with Slurm's message if it fails."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ZooError(f"Slurm did not take the jobs: {one_line(error)}") from error
+    if done.returncode and "Invalid job id" not in done.stderr:  # Slurm has forgotten the job
+        raise ZooError(f"Slurm did not take the jobs: {one_line(done.stderr, 500)}")
+    return done.stdout

@@ -83,7 +83,6 @@ from zoo.imitation.expert_data import ExpertData as ExpertData
 from zoo.imitation.expert_data import read_expert as read_expert
 from zoo.imitation.expert_data import write_expert as write_expert
 from zoo.imitation.gail import GAIL as _GAIL
-from zoo.imitation.gail import GAILOnTRPOConfig
 from zoo.policies.config import PolicyConfig as PolicyConfig
 from zoo.policies.encoders import BaseFeaturesExtractor as BaseFeaturesExtractor
 from zoo.policies.exploration import ActionNoiseConfig, ParameterNoiseConfig
@@ -105,6 +104,8 @@ class A2C(_A2C):
         max_grad_norm (float | None, default 0.5, > 0): bound of the gradient's norm; null: none
         chunk_length (int | None, default None, ≥ 1): length of the sequences that a recurrent policy
             learns from, which divides n_steps; null: the longest up to 32 [steps]
+        reward_model (dict[str, Any] | None, default None): rewards of your own, a `RewardModel`:
+            {_target_: module.Class, …}; null: the environment's
         use_sde (bool, default False): state-dependent exploration (gSDE), for Box actions
         sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
             collection starts [steps]
@@ -139,6 +140,7 @@ class A2C(_A2C):
         ent_coef: float = 0.01,
         max_grad_norm: float | None = 0.5,
         chunk_length: int | None = None,
+        reward_model: dict[str, Any] | None = None,
         use_sde: bool = False,
         sde_sample_freq: int = -1,
         vf_coef: float = 0.25,
@@ -220,6 +222,8 @@ class ACKTR(_ACKTR):
         max_grad_norm (float | None, default 0.5, > 0): bound of the gradient's norm; null: none
         chunk_length (int | None, default None, ≥ 1): length of the sequences that a recurrent policy
             learns from, which divides n_steps; null: the longest up to 32 [steps]
+        reward_model (dict[str, Any] | None, default None): rewards of your own, a `RewardModel`:
+            {_target_: module.Class, …}; null: the environment's
         vf_coef (float, default 0.25, ≥ 0): weight of the value's mean squared error
         kfac_clip (float, default 0.001, > 0): twice the KL divergence, by the quadratic model of it,
             that a step may cause
@@ -257,6 +261,7 @@ class ACKTR(_ACKTR):
         ent_coef: float = 0.01,
         max_grad_norm: float | None = 0.5,
         chunk_length: int | None = None,
+        reward_model: dict[str, Any] | None = None,
         vf_coef: float = 0.25,
         kfac_clip: float = 0.001,
         kfac_update: int = 10,
@@ -498,9 +503,9 @@ class DQN(_DQN):
 class GAIL(_GAIL):
     """Imitates the expert of ``dataset``: `ExpertData`, or the path of a file that `read_expert` reads.
 
-    ``generator`` names the algorithm that learns, "trpo" unless another is given: the model is of the class
-    that joins the two. Hyperparameters are the discriminator's and that algorithm's. Without a dataset it can
-    act, not learn.
+    ``generator`` names the algorithm that learns, "trpo" unless another is given: the model is of its
+    class, too. Hyperparameters are the discriminator's and that algorithm's. Without a dataset it can act,
+    not learn.
 
     Hyperparameters:
         n_episodes (int | None, default None, ≥ 1): episodes to use, the first ones; null: all
@@ -565,7 +570,7 @@ class GAIL(_GAIL):
         verbose: int = 0,
         tensorboard_log: str | Path | None = None,
         policy_kwargs: Mapping[str, Any] | None = None,
-        config: GAILOnTRPOConfig | None = None,
+        config: TRPOConfig | None = None,
         observation_space: spaces.Space[Any] | None = None,
         action_space: spaces.Space[Any] | None = None,
         n_episodes: int | None = None,
@@ -634,6 +639,8 @@ class PPO(_PPO):
         max_grad_norm (float | None, default 0.5, > 0): bound of the gradient's norm; null: none
         chunk_length (int | None, default None, ≥ 1): length of the sequences that a recurrent policy
             learns from, which divides n_steps; null: the longest up to 32 [steps]
+        reward_model (dict[str, Any] | None, default None): rewards of your own, a `RewardModel`:
+            {_target_: module.Class, …}; null: the environment's
         use_sde (bool, default False): state-dependent exploration (gSDE), for Box actions
         sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
             collection starts [steps]
@@ -674,6 +681,7 @@ class PPO(_PPO):
         ent_coef: float = 0.0,
         max_grad_norm: float | None = 0.5,
         chunk_length: int | None = None,
+        reward_model: dict[str, Any] | None = None,
         use_sde: bool = False,
         sde_sample_freq: int = -1,
         vf_coef: float = 0.5,
@@ -701,6 +709,8 @@ class PPO1(_PPO1):
         max_grad_norm (float | None, default None, > 0): bound of the gradient's norm; null: none
         chunk_length (int | None, default None, ≥ 1): length of the sequences that a recurrent policy
             learns from, which divides n_steps; null: the longest up to 32 [steps]
+        reward_model (dict[str, Any] | None, default None): rewards of your own, a `RewardModel`:
+            {_target_: module.Class, …}; null: the environment's
         use_sde (bool, default False): state-dependent exploration (gSDE), for Box actions
         sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
             collection starts [steps]
@@ -736,6 +746,7 @@ class PPO1(_PPO1):
         ent_coef: float = 0.01,
         max_grad_norm: float | None = None,
         chunk_length: int | None = None,
+        reward_model: dict[str, Any] | None = None,
         use_sde: bool = False,
         sde_sample_freq: int = -1,
         vf_coef: float = 1.0,
@@ -760,6 +771,8 @@ class PPO2(_PPO2):
         max_grad_norm (float | None, default 0.5, > 0): bound of the gradient's norm; null: none
         chunk_length (int | None, default None, ≥ 1): length of the sequences that a recurrent policy
             learns from, which divides n_steps; null: the longest up to 32 [steps]
+        reward_model (dict[str, Any] | None, default None): rewards of your own, a `RewardModel`:
+            {_target_: module.Class, …}; null: the environment's
         use_sde (bool, default False): state-dependent exploration (gSDE), for Box actions
         sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
             collection starts [steps]
@@ -800,6 +813,7 @@ class PPO2(_PPO2):
         ent_coef: float = 0.01,
         max_grad_norm: float | None = 0.5,
         chunk_length: int | None = None,
+        reward_model: dict[str, Any] | None = None,
         use_sde: bool = False,
         sde_sample_freq: int = -1,
         vf_coef: float = 0.25,
@@ -894,6 +908,8 @@ class RecurrentPPO(_RecurrentPPO):
         max_grad_norm (float | None, default 0.5, > 0): bound of the gradient's norm; null: none
         chunk_length (int | None, default None, ≥ 1): length of the sequences that a recurrent policy
             learns from, which divides n_steps; null: the longest up to 32 [steps]
+        reward_model (dict[str, Any] | None, default None): rewards of your own, a `RewardModel`:
+            {_target_: module.Class, …}; null: the environment's
         use_sde (bool, default False): state-dependent exploration (gSDE), for Box actions
         sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
             collection starts [steps]
@@ -934,6 +950,7 @@ class RecurrentPPO(_RecurrentPPO):
         ent_coef: float = 0.0,
         max_grad_norm: float | None = 0.5,
         chunk_length: int | None = None,
+        reward_model: dict[str, Any] | None = None,
         use_sde: bool = False,
         sde_sample_freq: int = -1,
         vf_coef: float = 0.5,
@@ -1176,6 +1193,8 @@ class TRPO(_TRPO):
             null: none
         chunk_length (int | None, default None, ≥ 1): length of the sequences that a recurrent policy
             learns from, which divides n_steps; null: the longest up to 32 [steps]
+        reward_model (dict[str, Any] | None, default None): rewards of your own, a `RewardModel`:
+            {_target_: module.Class, …}; null: the environment's
         use_sde (bool, default False): state-dependent exploration (gSDE), for Box actions
         sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
             collection starts [steps]
@@ -1218,6 +1237,7 @@ class TRPO(_TRPO):
         ent_coef: float = 0.0,
         max_grad_norm: float | None = None,
         chunk_length: int | None = None,
+        reward_model: dict[str, Any] | None = None,
         use_sde: bool = False,
         sde_sample_freq: int = -1,
         target_kl: float = 0.01,

@@ -217,7 +217,7 @@ def test_rewards_are_minus_log_one_minus_probability() -> None:
     with torch.no_grad():
         numbers = discriminator.network.numbers(to_tensors(seen, torch.device("cpu")))
         likely = torch.sigmoid(discriminator.network(numbers).double()).numpy()
-    found = discriminator.rewards(data.observations, data.actions)
+    found = discriminator.rewards_of(data.observations, data.actions)
     np.testing.assert_allclose(found, -np.log1p(-likely), rtol=1e-4)
 
 
@@ -253,14 +253,14 @@ def test_every_kind_of_input_is_judged(observation_space: Any, action_space: Any
     learner = GAIL(policy, **sides, **options)
     discriminator = learner.discriminator
     assert discriminator is not None
-    before = discriminator.rewards(observations, actions)
+    before = discriminator.rewards_of(observations, actions)
     assert before.shape == (n,)
     assert len(set(before.round(5).tolist())) > 1
     done = {"observations": observations, "actions": actions}
     rng = np.random.default_rng(0)
     rows = discriminator.minibatches(done, (2, 5), rng, lambda vector: vector[None])
     learner._take_steps(discriminator.step, discriminator.shared(torch.tensor(1e-2)), rows)
-    assert not np.array_equal(discriminator.rewards(observations, actions), before)
+    assert not np.array_equal(discriminator.rewards_of(observations, actions), before)
 
 
 def test_observations_are_normalised_by_those_of_both() -> None:

@@ -18,6 +18,7 @@ from zoo.envs.config import EnvConfig
 from zoo.errors import ZooError
 from zoo.experiment.evaluation import evaluate_policy
 from zoo.experiment.expert_recording import record_expert
+from zoo.imitation.discriminator import Discriminator
 from zoo.imitation.expert_data import ExpertData
 from zoo.imitation.gail import GAIL, GENERATORS
 
@@ -101,7 +102,7 @@ def test_generator_equals_plain_ppo2_for_env_rewards(
     cartpole: ExpertData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the environment's rewards left in place, and no steps of a discriminator, it is that itself."""
-    monkeypatch.setattr(GAIL, "relabel_rewards", lambda self: None)
+    monkeypatch.setattr(Discriminator, "rewards", lambda self, rollout: rollout.rewards)
     imitating = imitator(cartpole, generator="ppo2", g_step=1000).learn(600)
     settings = {"n_envs": 2, "n_steps": 32, "seed": 1, "compile": False, "threads": 1}
     alone = PPO2({"net_arch": [8]}, "CartPole-v1", **settings).learn(600)
@@ -195,7 +196,7 @@ def test_discriminator_inputs_are_raw_and_clipped() -> None:
     data = record_expert(lambda _: np.zeros(1, np.float32), "Pendulum-v1", 1, seed=0)
     model = imitator(data, {"net_arch": [8], "log_std_init": 2.0}, env=env)
     model.learn(200)
-    steps, columns = model._policy_pairs(), model.buffer.columns
+    steps, columns = model.reward_model.rollout()._asdict(), model.buffer.columns
     assert np.abs(columns["actions"]).max() > 2.0
     assert np.abs(steps["actions"]).max() == 2.0
     raw = steps["observations"]

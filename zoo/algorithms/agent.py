@@ -303,7 +303,7 @@ class Agent:
         """Pickle what `save` writes: unpickled it is the agent without its environments."""
         from zoo.algorithms.agent_files import reduced
 
-        return reduced(self)
+        return reduced(self, type(self))
 
     @classmethod
     @refuse_unknown_arguments

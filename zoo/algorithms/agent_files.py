@@ -59,11 +59,11 @@ def agent_files(algorithm: Agent, card: Mapping[str, Any]) -> AgentFiles:
     return AgentFiles(config, algorithm.get_parameters(), normalization, full_card)
 
 
-def reduced(algorithm: Agent) -> tuple[Any, ...]:
-    """Return an agent for pickle (`__reduce__`): the function that loads it, and its files."""
+def reduced(algorithm: Agent, of: type[Agent]) -> tuple[Any, ...]:
+    """Return an agent for pickle (`__reduce__`): what loads it, a function of class ``of``, and its files."""
     options = {name: getattr(algorithm.runtime, name) for name in ("compile", "threads")}
     options |= {"seed": algorithm.seed, "device": str(algorithm.device)}
-    return partial(type(algorithm).from_files, **options), (agent_files(algorithm, {}),)
+    return partial(of.from_files, **options), (agent_files(algorithm, {}),)
 
 
 def constructor_arguments(

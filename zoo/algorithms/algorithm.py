@@ -136,6 +136,9 @@ class Algorithm(Agent):
         """Update the agent from the collected steps."""
         raise NotImplementedError
 
+    def after_update(self) -> None:
+        """Hook: learn what is not the policy's, such as a reward model."""
+
     def gradient_steps_in(self, total_timesteps: int) -> float:
         """Return how many gradient steps a run of ``total_timesteps`` environment steps takes."""
         raise NotImplementedError

@@ -44,7 +44,7 @@ SECTIONS = {"policy": PolicyConfig, "env": EnvConfig, "replay.hindsight": Hindsi
 
 def built_config(algorithm: type[Agent], hyperparameters: Mapping[str, Any]) -> Any:
     """Return the config of an algorithm. Raises `ZooError`, with the section that has an unknown name."""
-    name, label = algorithm.name, algorithm.__name__.partition("On")[0]  # GAILOnTRPO is called as GAIL
+    name, label = algorithm.name, algorithm.__name__
     try:
         return build(algorithm.config_class, hyperparameters, name)
     except ZooError as error:

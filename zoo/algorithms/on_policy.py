@@ -3,33 +3,41 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+import gymnasium as gym
 import numpy as np
 import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
 from zoo.algorithms.algorithm import Algorithm
-from zoo.algorithms.arguments import sde_options
+from zoo.algorithms.arguments import Policy, sde_options
 from zoo.algorithms.collector import Array
 from zoo.algorithms.saving import RecurrentState
-from zoo.buffers.arrays import Arrays, ArraySpec, split_rows, transform
+from zoo.buffers.arrays import Arrays, ArraySpec, observation_spec, split_rows, transform
 from zoo.buffers.rollout import RolloutBuffer, generalized_advantages
 from zoo.config.fields import ScheduleValue, hyperparameter
+from zoo.envs.config import EnvConfig
 from zoo.envs.transition import Transition
 from zoo.errors import ZooError
 from zoo.optim.optimizers import Optimizer, Parameters, Updater
-from zoo.optim.update_runner import State, average, n_workers
+from zoo.optim.update_runner import State, UpdateRunner, average, n_workers
 from zoo.policies.actor_critic import ActorCritic, PolicyInput
 from zoo.policies.distributions import SdeNoise
+
+if TYPE_CHECKING:
+    from zoo.algorithms.reward_model import RewardModel
 
 PLAIN_ACTIONS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 ANY_ACTIONS = (*PLAIN_ACTIONS, spaces.Tuple, spaces.Dict)
 """For algorithms that only need the log-probability of an action."""
+
+RAW, FOLLOWING = "raw_observations", "next_observations"
+"""Columns for a reward model: raw observations, where the policy's are normalised, and raw next ones."""
 
 USUAL_CHUNK = 32  # the longest sequences that a recurrent policy learns from by default
 
@@ -59,6 +67,9 @@ class OnPolicyConfig:
         unit="steps",
         ge=1,
     )
+    reward_model: dict[str, Any] | None = hyperparameter(
+        None, "rewards of your own, a `RewardModel`: {_target_: module.Class, …}; null: the environment's"
+    )
 
 
 class OnPolicyAlgorithm(Algorithm):
@@ -74,6 +85,27 @@ class OnPolicyAlgorithm(Algorithm):
     policy: ActorCritic
     buffer: RolloutBuffer
     recurrent: RecurrentState
+
+    def __init__(
+        self,
+        policy: Policy = "MlpPolicy",
+        env: str | EnvConfig | gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any] | Any = None,
+        learning_rate: Any = None,
+        **options: Any,
+    ) -> None:
+        self.reward_model: RewardModel | None = None
+        super().__init__(policy, env, learning_rate, **options)
+        if self.config.reward_model is not None:
+            from zoo.algorithms.reward_model import make_reward_model
+
+            self.set_reward_model(make_reward_model(self))
+
+    def set_reward_model(self, model: RewardModel) -> None:
+        """Learn from this model's rewards from now on."""
+        self.reward_model = model
+        self.runner = UpdateRunner(State({**self.runner.state, **model.initial_state()}), self.runtime)
+        if self.envs is not None:
+            self._make_buffer()
 
     def _optimizer(self) -> Optimizer:
         raise NotImplementedError
@@ -95,6 +127,10 @@ class OnPolicyAlgorithm(Algorithm):
             specs["values"] = ArraySpec((), np.float32)
             if self.uses_old_log_prob:
                 specs["log_prob"] = ArraySpec((), np.float32)
+        if self.reward_model is not None:
+            raw = observation_spec(self.observation_space)
+            specs |= {} if self.normalizer is None else {RAW: raw}
+            specs |= {FOLLOWING: raw} if self.reward_model.uses_next_observations else {}
         return specs
 
     def _make_buffer(self) -> None:
@@ -112,9 +148,16 @@ class OnPolicyAlgorithm(Algorithm):
         self.buffer = RolloutBuffer(self.config.n_steps, self.n_envs, specs, **chunks)
         floats = spaces.flatdim(self.observation_space) * self.buffer.steps_a_row
         self._rows_at_once = max(1, PIECE_BYTES // (np.dtype(np.float32).itemsize * floats))
+        if self.reward_model is not None:
+            self.reward_model.start(self.n_envs)
+
+    def _cut_episodes(self, envs: Sequence[int]) -> None:
+        if self.reward_model is not None:
+            self.reward_model.cut(envs)
 
     def _parts(self) -> dict[str, Any]:
-        return {**super()._parts(), **self.recurrent.parts()}
+        learned = {} if self.reward_model is None else self.reward_model.parts()
+        return {**super()._parts(), **self.recurrent.parts(), **learned}
 
     # -- collecting -------------------------------------------------------------------------------------
 
@@ -129,10 +172,19 @@ class OnPolicyAlgorithm(Algorithm):
             is_filling = not self.buffer.is_full
             if resets_later:  # workers step as often as the slowest of them
                 is_filling = self.distributed.total(is_filling) > 0
+        if self.reward_model is not None:
+            self.buffer.rewards[:] = self.reward_model.rewards(self.reward_model.rollout())
+
+    def after_update(self) -> None:
+        if self.reward_model is not None:
+            self.reward_model.update(self.reward_model.rollout())
 
     def _store(self, transition: Transition) -> None:
         buffer, rewards, normalizer = self.buffer, transition.rewards, self.normalizer
         sizes = buffer.sizes.copy()
+        if self.reward_model is not None:
+            following = transition.following()["next_observations"]
+            transition.columns |= {RAW: transition.observations, FOLLOWING: following}
         buffer.add(transition, rewards if normalizer is None else normalizer.normalize_rewards(rewards))
         is_cut = transition.truncated
         if transition.stepped is not None:  # the steps to come of an environment that is full don't count
@@ -173,6 +225,7 @@ class OnPolicyAlgorithm(Algorithm):
         ``episode_starts``, and ``states`` (n_sequences, …) before each sequence.
         """
         rows = self.buffer.rows()
+        rows = {name: column for name, column in rows.items() if name not in (RAW, FOLLOWING)}
         rollout: dict[str, Any] = self._tensors(rows)
         if "values" in rows:
             values = rows["values"]

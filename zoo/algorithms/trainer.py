@@ -107,6 +107,7 @@ class Trainer:
         started = time.perf_counter()
         with gradients_on():
             model.update()
+            model.after_update()
         model.timings["update"] += time.perf_counter() - started
 
     def request_stop(self, reason: str) -> None:

@@ -1,4 +1,4 @@
-"""The discriminator of generative adversarial imitation: its network, loss, data and rewards.
+"""The reward model of generative adversarial imitation: the discriminator's network, loss, data and rewards.
 
 It is trained to tell state-action pairs of an expert (label 1) from those of the policy (label 0); what the
 policy is rewarded with grows with how much a pair looks like the expert's.
@@ -6,7 +6,7 @@ policy is rewarded with grows with how much a pair looks like the expert's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
@@ -17,7 +17,9 @@ import torch.nn.functional as F
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from zoo.algorithms.algorithm import Algorithm
+from zoo.algorithms.on_policy import OnPolicyAlgorithm
+from zoo.algorithms.reward_model import RewardModel, RewardRollout
+from zoo.algorithms.saving import Attributes
 from zoo.buffers.arrays import Arrays, n_rows, observation_spec, split_rows, transform
 from zoo.config.fields import ScheduleValue, hyperparameter
 from zoo.envs.config import NormalizeConfig
@@ -27,6 +29,7 @@ from zoo.envs.spaces import leaves as parts_of
 from zoo.imitation.demonstrations import EpisodeChoice, stored
 from zoo.imitation.expert_data import ExpertData
 from zoo.optim.optimizers import Adam, Parameters, Updater
+from zoo.optim.runtime import torch_settings
 from zoo.optim.update_runner import State, StepResult
 from zoo.policies.acting import to_tensors
 from zoo.policies.config import ACTIVATIONS, PolicyConfig
@@ -68,26 +71,46 @@ class DiscriminatorConfig(EpisodeChoice):
     d_spectral_norm: bool = hyperparameter(False, "its weights divided by their largest singular value")
 
 
-class Discriminator:
-    """The discriminator of ``agent``, and the expert's steps."""
+class Discriminator(RewardModel):
+    """The discriminator of ``agent``, and the expert's steps; it learns after every ``g_step`` rollouts."""
 
-    def __init__(self, config: DiscriminatorConfig, data: ExpertData, agent: Algorithm) -> None:
-        self.config, self.data, self.device = config, data, agent.device
+    def __init__(self, config: Any, data: ExpertData, agent: OnPolicyAlgorithm) -> None:
+        super().__init__(config, agent)
+        self.data, self.device = data, agent.device
         self.spec = observation_spec(agent.observation_space, normalized=True)
-        self.network = DiscriminatorNetwork(
-            *(agent.observation_space, agent.action_space, agent.policy_config),
-            *(config.d_net_arch, config.d_activation),
-        ).to(agent.device)
-        self.spectral = SpectralNorm(self.network) if config.d_spectral_norm else None
-        self.updater = Updater(Parameters("discriminator", self.spectral or self.network), Adam())
+        with agent.generators.torch_of_this_run(), torch_settings(threads=1):
+            self.network = DiscriminatorNetwork(
+                *(agent.observation_space, agent.action_space, agent.policy_config),
+                *(config.d_net_arch, config.d_activation),
+            ).to(agent.device)
+            self.spectral = SpectralNorm(self.network) if config.d_spectral_norm else None
+            self.updater = Updater(Parameters("discriminator", self.spectral or self.network), Adam())
         settings = NormalizeConfig(rewards=False, epsilon=SMALLEST_VARIANCE)
         self.statistics = Normalizer(agent.observation_space, settings)
         self.statistics.update_observations(data.observations)
         self.statistics.share()
         self._rows_at_once = max(1, NUMBERS_AT_ONCE // spaces.flatdim(agent.observation_space))
+        self.n_rollouts = 0
+
+    def initial_state(self) -> State:
+        return self.updater.initial_state()
+
+    def start(self, n_envs: int) -> None:
+        self.returns = EpisodeSums(n_envs)
+
+    def cut(self, envs: Sequence[int]) -> None:
+        self.returns.rewards[list(envs)] = 0.0
+
+    def rewards(self, rollout: RewardRollout) -> Array:
+        rewards = self.rewards_of(**self._pairs(rollout)).reshape(rollout.rewards.shape)
+        self.agent.record("rollout/imitation_reward", float(rewards.mean()))
+        returns = self.returns.add(rewards, rollout.dones)
+        if len(returns):
+            self.agent.record("rollout/ep_imitation_rew_mean", float(returns.mean()))
+        return rewards
 
     @torch.no_grad()
-    def rewards(self, observations: Arrays, actions: Arrays) -> Array:
+    def rewards_of(self, observations: Arrays, actions: Arrays) -> Array:
         """Return −log(1 − D), (n,), of raw observations and actions: large for what looks like the expert."""
         rewards = []
         for rows in split_rows(self._seen(observations, actions), self._rows_at_once):
@@ -96,7 +119,25 @@ class Discriminator:
             rewards.append(F.softplus(logits).cpu().numpy())
         return np.concatenate(rewards)
 
+    def _pairs(self, rollout: RewardRollout) -> dict[str, Arrays]:
+        actions = by_path(self.agent.action_space, rollout.actions)
+        return {"observations": rollout.observations, "actions": actions}
+
     # -- learning ---------------------------------------------------------------------------------------
+
+    def update(self, rollout: RewardRollout) -> None:
+        """Learn from the last of ``g_step`` rollouts, and as much of the expert."""
+        self.n_rollouts += 1
+        if self.n_rollouts % self.config.g_step:
+            return
+        config, agent = self.config, self.agent
+        batch_size = config.d_batch_size or max(1, rollout.rewards.size // config.d_step)
+        shape = config.d_step, batch_size
+        batches = self.minibatches(self._pairs(rollout), shape, agent.rng, agent.distributed.rows)
+        if self.spectral is not None:
+            self.spectral.update_directions()
+        rates = agent.rates(agent._progress_before)
+        agent._take_steps(self.step, self.shared(rates["d_learning_rate"]), batches)
 
     def minibatches(
         self,
@@ -190,18 +231,35 @@ class Discriminator:
 
     # -- exact resume -----------------------------------------------------------------------------------
 
+    def parts(self) -> dict[str, Any]:
+        rollouts, sums = Attributes(self, ("n_rollouts",)), Attributes(self.returns, ("rewards",))
+        return {"n_rollouts": rollouts, "under_way": sums, "discriminator": self}
+
     def state(self) -> dict[str, Any]:
-        """Return all of it that is no tensor of the update's state."""
-        return {
-            "statistics": self.statistics.state(),
-            "directions": {} if self.spectral is None else self.spectral.state(),
-        }
+        directions = {} if self.spectral is None else self.spectral.state()
+        return {"statistics": self.statistics.state(), "directions": directions}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         self.statistics.load_state(state["statistics"])
         self.statistics.share()
         if self.spectral is not None:
             self.spectral.load_state(state["directions"])
+
+
+class EpisodeSums:
+    """Sums of rewards over the running episode of each environment, ``rewards`` (n_envs,)."""
+
+    def __init__(self, n_envs: int) -> None:
+        self.rewards = np.zeros(n_envs)
+
+    def add(self, rewards: Array, dones: Array) -> Array:
+        """Add steps (n_steps, n_envs); return the sums of the episodes that ended, step by step."""
+        finished = []
+        for step_rewards, is_done in zip(rewards, dones, strict=True):
+            self.rewards += step_rewards
+            finished.append(self.rewards[is_done])
+            self.rewards[is_done] = 0.0
+        return np.concatenate(finished)
 
 
 def drawn_rows(n_rows: int, n: int, rng: np.random.Generator) -> Array:
